@@ -1,11 +1,11 @@
 """The Free Spoken Digit Dataset in miniature: its archives and names; digits are chords."""
 
 import io
-import tarfile
 from pathlib import Path
 
 import numpy as np
 import soundfile
+from archives import make_tar
 
 RATE_HZ = 8000
 SPEAKERS = ("jackson", "nicolas", "theo")
@@ -21,13 +21,12 @@ def make_fsdd(folder: Path) -> Path:
     folder.mkdir(parents=True)
     generator = np.random.default_rng(0)
     for voice, speaker in enumerate(SPEAKERS):
-        with tarfile.open(folder / f"{speaker}.tar.gz", "w:gz", compresslevel=1) as archive:
-            for digit in range(10):
-                for index in INDICES:
-                    member = tarfile.TarInfo(f"{digit}_{speaker}_{index}.wav")
-                    content = _clip(generator, 110 + 30 * voice, digit)
-                    member.size = len(content)
-                    archive.addfile(member, io.BytesIO(content))
+        clips = {
+            f"{digit}_{speaker}_{index}.wav": _clip(generator, 110 + 30 * voice, digit)
+            for digit in range(10)
+            for index in INDICES
+        }
+        make_tar(folder / f"{speaker}.tar.gz", clips)
     return folder
 
 

@@ -18,7 +18,7 @@ SUBSETS = (
     "test-clean",
     "test-other",
 )
-# mini_librispeech is a part of these.
+# Subsets of mini_librispeech, and the subsets they are part of.
 PART_OF = {"train-clean-5": "train-clean-100", "dev-clean-2": "dev-clean"}
 RATE_HZ = 16000
 WORDS = ("the", "old", "captain", "walked", "slowly", "towards", "evening", "light", "on", "water")
@@ -39,9 +39,8 @@ def make_librispeech(
 ) -> Path:
     """Write `folder/LibriSpeech`: per subset `n_readers` readers with a chapter each.
 
-    Reader ids start at 1 for the first of `SUBSETS`, so that no reader is in two of these; reader
-    60's name has pipes in it, as in the corpus. Subsets of mini_librispeech have the readers and
-    utterances of those that they are a part of.
+    No reader is in two of `SUBSETS`. Readers' names contain pipes, as some do in the corpus.
+    Subsets of mini_librispeech have the readers and utterances of the subset they are part of.
 
     Returns:
         The folder LibriSpeech.
@@ -68,20 +67,20 @@ def _readers(subset: str, n_readers: int) -> range:
 def _write_chapter(
     folder: Path, reader: int, chapter: int, n_utterances: int, duration_s: tuple[float, float]
 ) -> None:
-    place = folder / str(reader) / str(chapter)
-    place.mkdir(parents=True)
+    chapter_dir = folder / str(reader) / str(chapter)
+    chapter_dir.mkdir(parents=True)
     lines = []
     for number in range(n_utterances):
         key = f"{reader}-{chapter}-{number:04d}"
         generator = random.Random(key)
         lines.append(f"{key} {' '.join(generator.choices(WORDS, k=4)).upper()}\n")
         samples = murmur(generator.uniform(*duration_s), seed=reader * 100 + number)
-        soundfile.write(place / f"{key}.flac", samples, RATE_HZ, subtype="PCM_16")
-    (place / f"{reader}-{chapter}.trans.txt").write_text("".join(lines), encoding="utf-8")
+        soundfile.write(chapter_dir / f"{key}.flac", samples, RATE_HZ, subtype="PCM_16")
+    (chapter_dir / f"{reader}-{chapter}.trans.txt").write_text("".join(lines), encoding="utf-8")
 
 
 def murmur(duration_s: float, seed: int) -> np.ndarray:
-    """Noise that swells and fades about four times a second, as speech does; float32 (N,)."""
+    """Return noise whose level changes about four times per second, as speech; float32 (N,)."""
     noise = np.random.default_rng(seed).normal(0, 0.05, round(duration_s * RATE_HZ))
     swell = 0.5 - 0.5 * np.cos(2 * np.pi * 4 * np.arange(len(noise)) / RATE_HZ)
     return (noise * swell).astype(np.float32)
@@ -90,7 +89,7 @@ def murmur(duration_s: float, seed: int) -> np.ndarray:
 def make_librispeech_pc(folder: Path, corpus: Path) -> Path:
     """Write `<subset>.json` for the subsets of a corpus: all utterances but each chapter's last.
 
-    Those of mini_librispeech are in the manifests of what they are a part of.
+    Utterances of mini_librispeech are in the manifest of the subset they are part of.
 
     Returns:
         `folder`.
@@ -115,7 +114,7 @@ def make_librispeech_pc(folder: Path, corpus: Path) -> Path:
 
 
 def restore(plain: str) -> str:
-    """The punctuated transcript that `make_librispeech_pc` gives a plain one."""
+    """Return the punctuated transcript that `make_librispeech_pc` writes for a plain one."""
     first, rest = plain.lower().split(" ", 1)
     return f"{first.capitalize()}, {rest}."
 

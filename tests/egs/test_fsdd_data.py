@@ -1,24 +1,22 @@
 """The digit recipe's data: clips, their split, joined strings."""
 
 import io
-import os
-import subprocess
-import sys
-import tarfile
 from pathlib import Path
 
 import make_digit_strings
 import numpy as np
 import pytest
 import soundfile
+from archives import link, make_tar, tree
 from fsdd_clips import SAMPLE_RATE_HZ, Clip, read_clips
 from fsdd_miniature import make_fsdd
 from make_digit_strings import DIGIT_WORDS, join_clips, split_clips
+from recipes import ROOT
+from recipes import run as run_shell
 
 from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.kaldi.table import read_table
 
-ROOT = Path(__file__).resolve().parents[2]
 RECIPE = ROOT / "egs" / "fsdd" / "asr1"
 
 SPEAKERS = ("ann", "bob")
@@ -37,14 +35,6 @@ def wav_bytes(level: float, rate: int = SAMPLE_RATE_HZ, n_channels: int = 1) -> 
     return stream.getvalue()
 
 
-def write_archive(path: Path, files: dict[str, bytes]) -> None:
-    with tarfile.open(path, "w:gz") as archive:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-
-
 def speaker_files(speaker: str) -> dict[str, bytes]:
     return {
         f"{digit}_{speaker}_{index}.wav": wav_bytes(clip_level(speaker, digit, index))
@@ -58,7 +48,7 @@ def toy_dir(tmp_path):
     """One speaker as an archive, one as files in a subfolder."""
     folder = tmp_path / "fsdd"
     (folder / "recordings").mkdir(parents=True)
-    write_archive(folder / "ann.tar.gz", speaker_files("ann"))
+    make_tar(folder / "ann.tar.gz", speaker_files("ann"))
     for name, content in speaker_files("bob").items():
         (folder / "recordings" / name).write_bytes(content)
     return folder
@@ -81,7 +71,7 @@ def test_clips_come_from_files_and_archives_alike(toy_dir):
     assert {c.speaker for c in read_clips(toy_dir, ("bob",))} == {"bob"}
 
 
-def test_a_file_beats_the_same_clip_of_an_archive(toy_dir):
+def test_a_file_has_priority_over_an_archive(toy_dir):
     (toy_dir / "0_ann_0.wav").write_bytes(wav_bytes(0.99))
     assert read_clips(toy_dir)[0].samples[0] == pytest.approx(0.99, abs=1e-3)
 
@@ -89,7 +79,7 @@ def test_a_file_beats_the_same_clip_of_an_archive(toy_dir):
 def test_archives_write_nothing(toy_dir, tmp_path, monkeypatch):
     monkeypatch.chdir(toy_dir)
     outside = {"../0_eve_0.wav": wav_bytes(0.5), "/0_eve_1.wav": wav_bytes(0.5)}
-    write_archive(toy_dir / "eve.tar.gz", outside)
+    make_tar(toy_dir / "eve.tar.gz", outside)
     before = sorted(tmp_path.rglob("*"))
     assert len(read_clips(toy_dir, ("eve",))) == 2
     assert sorted(tmp_path.rglob("*")) == before
@@ -97,10 +87,8 @@ def test_archives_write_nothing(toy_dir, tmp_path, monkeypatch):
 
 
 def test_links_of_an_archive_are_not_followed(toy_dir):
-    with tarfile.open(toy_dir / "eve.tar.gz", "w:gz") as archive:
-        link = tarfile.TarInfo("0_eve_0.wav")
-        link.type, link.linkname = tarfile.SYMTYPE, str(toy_dir / "recordings" / "0_bob_0.wav")
-        archive.addfile(link)
+    target = str(toy_dir / "recordings" / "0_bob_0.wav")
+    make_tar(toy_dir / "eve.tar.gz", {"0_eve_0.wav": link("0_eve_0.wav", target)})
     assert {c.speaker for c in read_clips(toy_dir)} == set(SPEAKERS)
 
 
@@ -123,7 +111,7 @@ def test_broken_file_is_refused_by_name(toy_dir, name, content, message):
 
 
 def test_huge_member_of_an_archive_is_refused(toy_dir):
-    write_archive(toy_dir / "eve.tar.gz", {"0_eve_0.wav": bytes(1_000_001)})
+    make_tar(toy_dir / "eve.tar.gz", {"0_eve_0.wav": bytes(1_000_001)})
     with pytest.raises(ValueError, match="eve.tar.gz: 0_eve_0.wav: 1000001 bytes"):
         read_clips(toy_dir)
 
@@ -214,25 +202,16 @@ def check_levels(samples: np.ndarray, speaker: str, digits: list[int], indices) 
         assert np.abs(np.array(allowed) - level).min() < 1e-3
 
 
-def contents(directory: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(directory)): path.read_bytes()
-        for path in directory.rglob("*")
-        if path.is_file()
-    }
-
-
 def test_strings_depend_only_on_the_seed(toy_dir, tmp_path, monkeypatch):
     for name, seed in (("first", "0"), ("again", "0"), ("other", "1")):
         (tmp_path / name).mkdir()
         run(tmp_path / name, monkeypatch, toy_dir, "--seed", seed)
-    first = contents(tmp_path / "first")
-    assert first == contents(tmp_path / "again")
-    text = "data/test/text"
-    assert first[text] != contents(tmp_path / "other")[text]
+    first, text = tree(tmp_path / "first"), "data/test/text"
+    assert first == tree(tmp_path / "again")
+    assert first[text] != tree(tmp_path / "other")[text]
     # A second run over the first leaves no files of the other seed.
     run(tmp_path / "other", monkeypatch, toy_dir, "--seed", "0")
-    assert first == contents(tmp_path / "other")
+    assert first == tree(tmp_path / "other")
 
 
 @pytest.mark.parametrize(
@@ -253,11 +232,10 @@ def test_bad_option_ends_with_one_line(toy_dir, tmp_path, monkeypatch, capsys, o
 
 
 def test_archives_through_data_sh(tmp_path):
-    command = [RECIPE / "local" / "data.sh", "--fsdd_dir", make_fsdd(tmp_path / "fsdd")]
-    command += ["--output_dir", tmp_path / "data", "--audio_dir", tmp_path / "audio"]
-    command += ["--minutes", "1", "--dev_utterances", "9", "--test_utterances", "9"]
-    environment = {**os.environ, "PYTHON": sys.executable}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    folders = ["--output_dir", tmp_path / "data", "--audio_dir", tmp_path / "audio"]
+    sizes = ["--minutes", "1", "--dev_utterances", "9", "--test_utterances", "9"]
+    options = ["--fsdd_dir", make_fsdd(tmp_path / "fsdd"), *folders, *sizes]
+    done = run_shell(tmp_path, RECIPE / "local" / "data.sh", *options)
     assert done.returncode == 0, done.stderr
     paths: dict[str, str] = {}
     for name in ("train", "dev", "test"):

@@ -1,4 +1,4 @@
-"""mini_librispeech, speakers held out to validate on, named test sets, subsets that lie apart."""
+"""mini_librispeech, speakers held out to validate on, chosen test sets, several folders."""
 
 from pathlib import Path
 
@@ -37,12 +37,8 @@ def test_restored_transcripts_are_those_of_the_whole_corpus(tmp_path):
     subsets = ("train-clean-5", "dev-clean-2", "test-clean", "test-other")
     corpus = make_librispeech(tmp_path, subsets, 2, 3, (0.2, 0.4))
     manifests = make_librispeech_pc(tmp_path / "pc", corpus)
-    assert {path.stem for path in manifests.iterdir()} == {
-        "train-clean-100",
-        "dev-clean",
-        "test-clean",
-        "test-other",
-    }
+    names = {"train-clean-100", "dev-clean", "test-clean", "test-other"}
+    assert {path.stem for path in manifests.iterdir()} == names
     options = ["--librispeech", corpus, "--librispeech_pc_dir", manifests]
     assert run(tmp_path, "--part", "5", *options) == 0
     assert made(tmp_path) == {name.replace("-", "_") for name in subsets} | {"dev"}
@@ -55,12 +51,11 @@ def test_restored_transcripts_are_those_of_the_whole_corpus(tmp_path):
 
 
 def test_only_needed_files_are_downloaded(tmp_path, monkeypatch):
-    source = make_librispeech(
-        tmp_path / "source", ("train-clean-5", "dev-clean-2", "test-clean"), 2, 2, (0.2, 0.4)
-    )
+    subsets = ("train-clean-5", "dev-clean-2", "test-clean")
+    source = make_librispeech(tmp_path / "source", subsets, 2, 2, (0.2, 0.4))
     options = ["--download_dir", tmp_path / "downloads", "--test_sets", "test_clean"]
     with serve() as server:
-        server.files = publish(source, monkeypatch, "train-clean-5", "dev-clean-2", "test-clean")
+        server.files = publish(source, monkeypatch, *subsets)
         options += ["--openslr", server.url]
         assert run(tmp_path, *MINI, *options, "--valid_speakers", "2") == 0
         first = [path for path, _ in server.requests]
@@ -85,12 +80,12 @@ def test_speakers_leave_the_training_set_and_validate(train, tmp_path, capsys):
     assert readers(table(tmp_path, "dev")) == {"1", "3"}
     assert table(tmp_path, "dev", "spk2gender") == {"1-1001": "m", "3-1003": "m"}
     assert len(table(tmp_path, "test_clean")) == 9
-    said = capsys.readouterr().err
-    assert "train_clean_5: 3 utterances (1519 published), 0.00 h, 6 held out" in said
-    assert "dev: 5 utterances, 0.00 h, 1 above 1 s left out" in said
+    log = capsys.readouterr().err
+    assert "train_clean_5: 3 utterances (1519 published), 0.00 h, 6 held out" in log
+    assert "dev: 5 utterances, 0.00 h, 1 above 1 s left out" in log
 
 
-def test_the_folders_of_subsets_may_be_named_themselves(train, tmp_path):
+def test_librispeech_may_be_folders_of_subsets(train, tmp_path):
     folders = [train / "train-clean-5", train / "test-clean"]
     options = ["--librispeech", *folders, "--test_sets", "test_clean", "--valid_speakers", "1"]
     assert run(tmp_path, *MINI, *options) == 0
@@ -128,8 +123,8 @@ def test_chapters_of_a_test_set(train, tmp_path, sets, capsys):
     utterances, chapters = table(tmp_path, "test_clean"), table(tmp_path, "test_clean_chapters")
     assert len(utterances) == 9 and len(chapters) == 3
     for name, text in chapters.items():
-        own = [utterances[key] for key in sorted(utterances) if key.startswith(f"{name}-")]
-        assert text == " ".join(own) and len(own) == 3
+        texts = [utterances[key] for key in sorted(utterances) if key.startswith(f"{name}-")]
+        assert text == " ".join(texts) and len(texts) == 3
     assert {*table(tmp_path, "test_clean_chapters", "utt2lang").values()} == {"en"}
     assert "test_clean_chapters: 3 chapters of test_clean" in capsys.readouterr().err
 
@@ -165,7 +160,7 @@ def test_errors_are_one_line(train, tmp_path, capsys, options, message):
     assert not (tmp_path / "data" / "dev").exists()
 
 
-def test_a_test_set_that_there_is_not(train, tmp_path, capsys):
+def test_unknown_test_set_is_refused(train, tmp_path, capsys):
     assert run(tmp_path, *MINI, "--librispeech", train, "--test_sets", "test_cleam") == 2
     (line,) = errors(capsys)
     assert "--test_sets: invalid choice: 'test_cleam' (choose from" in line and "test_other" in line

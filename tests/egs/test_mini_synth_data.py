@@ -1,11 +1,7 @@
 """The mini recipe's corpus: speech engine, sentences, noise, plan, and the whole of stage 1."""
 
-import hashlib
-import os
 import random
 import re
-import subprocess
-import sys
 from itertools import islice
 from pathlib import Path
 
@@ -13,6 +9,7 @@ import kaldiio
 import numpy as np
 import pytest
 import soundfile
+from archives import tree
 from espnet2.fileio.sound_scp import SoundScpReader
 
 pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
@@ -22,12 +19,14 @@ import make_corpus
 from corpus_plan import CorpusOptions, plan_utterances, speaker_name
 from espeak import Speaker
 from noise import add_noise, coloured_noise, set_level
+from recipes import ROOT
+from recipes import run as run_shell
 from sentences import load_language, parse_language
 
 from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.kaldi.table import read_table
 
-RECIPE = Path(__file__).resolve().parents[2] / "egs" / "mini_synth" / "asr1"
+RECIPE = ROOT / "egs" / "mini_synth" / "asr1"
 
 LANGUAGES = sorted(path.stem for path in (RECIPE / "local" / "languages").glob("*.yaml"))
 TEXT = "turn left behind the wooden door"
@@ -81,7 +80,7 @@ def test_two_speakers_of_one_process_keep_their_samples_apart():
         ({"voice": "en", "pitch": 120}, "pitch=120: must be 0 to 99"),
     ],
 )
-def test_bad_request_is_refused_by_name(speaker, options, message):
+def test_unusable_speech_options_are_refused(speaker, options, message):
     with pytest.raises(ValueError, match=message) as error:
         speaker.speak(**{"text": TEXT, **options})
     assert "\n" not in str(error.value)
@@ -139,7 +138,7 @@ def test_sentences_end_with_an_error_when_all_are_used():
         ({"colours": []}, "has keys"),
     ],
 )
-def test_bad_language_file_is_refused_by_name(changes, message):
+def test_unusable_language_files_are_refused(changes, message):
     with pytest.raises(ValueError, match=f"^test.yaml: .*{message}"):
         parse_language(small_language(**changes), "test.yaml")
 
@@ -207,18 +206,8 @@ def test_fewer_voices_are_of_all_accents():
 
 def run(directory: Path, monkeypatch, *options: str) -> None:
     monkeypatch.chdir(directory)
-    make_corpus.main(
-        ["--minutes", "0.4", "--dev_utterances", "3", "--test_utterances", "5", *options]
-    )
-
-
-def digests(directory: Path) -> dict[str, str]:
-    """Every file below a folder, and what it holds."""
-    return {
-        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in directory.rglob("*")
-        if path.is_file()
-    }
+    sizes = ["--minutes", "0.4", "--dev_utterances", "3", "--test_utterances", "5"]
+    make_corpus.main([*sizes, *options])
 
 
 def test_corpus_is_a_set_of_kaldi_directories(tmp_path, monkeypatch):
@@ -252,7 +241,7 @@ def test_number_of_processes_does_not_change_the_corpus(tmp_path, monkeypatch):
     for nj in ("1", "3"):
         (tmp_path / nj).mkdir()
         run(tmp_path / nj, monkeypatch, "--nj", nj)
-    assert digests(tmp_path / "1") == digests(tmp_path / "3")
+    assert tree(tmp_path / "1") == tree(tmp_path / "3")
 
 
 def test_rerun_makes_only_missing_files(tmp_path, monkeypatch, capsys):
@@ -261,7 +250,7 @@ def test_rerun_makes_only_missing_files(tmp_path, monkeypatch, capsys):
         return "nothing to do" not in capsys.readouterr().out
 
     assert is_redone()
-    before = digests(tmp_path)
+    before = tree(tmp_path)
     assert not is_redone()
     assert not is_redone("--nj", "1")
 
@@ -274,18 +263,18 @@ def test_rerun_makes_only_missing_files(tmp_path, monkeypatch, capsys):
             run(tmp_path, monkeypatch, "--seed", "1")
     # The tables on disk are those of seed 0, the audio is not.
     assert is_redone()
-    assert digests(tmp_path) == before
+    assert tree(tmp_path) == before
 
     next((tmp_path / "downloads").rglob("*.flac")).unlink()
     assert is_redone()
-    assert digests(tmp_path) == before
+    assert tree(tmp_path) == before
 
 
 def test_second_language_is_added_to_the_first(tmp_path, monkeypatch):
     run(tmp_path, monkeypatch)
-    before = digests(tmp_path)
+    before = tree(tmp_path)
     run(tmp_path, monkeypatch, "--language", "de", "--suffix", "_de")
-    after = digests(tmp_path)
+    after = tree(tmp_path)
     assert before.items() < after.items()
     assert "data/test_de/text" in after
     assert all(key.startswith("de") for key in read_table(tmp_path / "data/train_de/text"))
@@ -313,11 +302,9 @@ def test_bad_option_ends_with_one_line(tmp_path, monkeypatch, capsys, options, m
 
 
 def test_data_sh_forwards_its_options(tmp_path):
-    command = [RECIPE / "local" / "data.sh", "--minutes", "0.1", "--dev_utterances", "1"]
-    command += ["--test_utterances", "1", "--output_dir", tmp_path / "data"]
-    command += ["--audio_dir", tmp_path / "audio"]
-    environment = {**os.environ, "PYTHON": sys.executable}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    sizes = ["--minutes", "0.1", "--dev_utterances", "1", "--test_utterances", "1"]
+    folders = ["--output_dir", tmp_path / "data", "--audio_dir", tmp_path / "audio"]
+    done = run_shell(tmp_path, RECIPE / "local" / "data.sh", *sizes, *folders)
     assert done.returncode == 0, done.stderr
     assert "test: 1 utterances" in done.stdout
     assert len(read_table(tmp_path / "data" / "test" / "text")) == 1

@@ -23,10 +23,7 @@ def calls(tmp_path):
     folder = link_recipe(tmp_path, "mini_synth/demo")
     record_asr(folder)
 
-    def run_recorded(*options: str) -> tuple[str, list[dict[str, str]]]:
-        return run(folder, "./run.sh", *options).stdout, recorded(folder)
-
-    return run_recorded
+    return lambda *options: (run(folder, "./run.sh", *options).stdout, recorded(folder))
 
 
 def config(folder: Path, system: str) -> dict:

@@ -1,4 +1,4 @@
-"""The recipe of drafters: it decodes each row of its report."""
+"""The recipe of drafters decodes each row of its report."""
 
 import dataclasses
 from pathlib import Path
@@ -13,6 +13,7 @@ from espnet_medusa.report.plan import read_plan
 from espnet_medusa.search.options import check_options
 
 SOURCE = ROOT / "egs" / "mini_synth" / "asr1"
+SCRIPT = "./run_drafters.sh"
 PLAN = ROOT / "conf" / "report" / "mini_synth_drafters.yaml"
 
 
@@ -22,10 +23,7 @@ def calls(tmp_path):
     folder = link_recipe(tmp_path, "mini_synth/asr1")
     record_asr(folder)
 
-    def run_recorded(*options: str) -> tuple[int, list[dict[str, str]]]:
-        return run(folder, "./run_drafters.sh", *options).returncode, recorded(folder)
-
-    return run_recorded
+    return lambda *options: (run(folder, SCRIPT, *options).returncode, recorded(folder))
 
 
 def decodings(calls: list[dict[str, str]]) -> list[tuple[str, str]]:
@@ -76,10 +74,10 @@ def test_models_start_from_the_base(calls):
 def test_decode_configs_have_known_options(path):
     config = yaml.safe_load(path.read_text())
     names = {entry.name for entry in dataclasses.fields(DecodeOptions)}
-    own = {name: value for name, value in config.items() if name in names}
+    options = {name: value for name, value in config.items() if name in names}
     parser = asr_inference.get_parser()
     assert config.keys() <= names | {action.dest for action in parser._actions}
-    check_options(DecodeOptions(**own), config.get("beam_size", 20))
+    check_options(DecodeOptions(**options), config.get("beam_size", 20))
 
 
 def test_hybrid_searches_differ_only_in_drafts_and_precision():

@@ -1,17 +1,16 @@
 """A miniature of VoxPopuli in the corpus's exact layout: sessions of about ten seconds.
 
-Each utterance is a buzz of a pitch of its own, so that tests can tell what was cut out.
+Each utterance has its own pitch, by which tests recognize segments.
 """
 
 import gzip
-import io
-import tarfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import soundfile
+from archives import make_tar
 
 RATE_HZ = 16000
 NOISE_LEVEL = 1e-3
@@ -39,11 +38,11 @@ class MiniatureUtterance:
     columns: dict[str, str] = field(default_factory=dict)
 
     def id(self, language: str) -> str:
-        """Its name in VoxPopuli."""
+        """Return the utterance's name in VoxPopuli."""
         return f"{self.session}-{self.id_(language)}"
 
     def id_(self, language: str) -> str:
-        """Its column id_."""
+        """Return the value of column id_."""
         return f"{language}_{self.session[:8]}-09:10:11_{self.number}"
 
 
@@ -185,10 +184,10 @@ def build_voxpopuli(
     """Build the corpus.
 
     Args:
-        language: Of the transcripts, and of the unlabelled channel.
-        prepared: Whether get_asr_data has run: utterances instead of original sessions.
-        unlabelled_sessions: How many there are with the language's channel, besides that of the
-            test session; every other one has official segments, the others have none.
+        language: Language of the transcripts and of the unlabelled channel.
+        prepared: Write what get_asr_data writes: utterances instead of original sessions.
+        unlabelled_sessions: Number of sessions with the language's channel, without the test
+            session. Every other one has official segments.
         per_session: Utterances in each session; 4 make 10 s.
 
     Returns:
@@ -226,9 +225,6 @@ def build_voxpopuli(
 
 def archive_year(root: Path, channel: str, year: str, archive: Path) -> Path:
     """Pack a year's sessions as the server has them, `<channel>_<year>.tar`."""
-    with tarfile.open(archive, "w") as tar:
-        for path in sorted((root / "raw_audios" / channel / year).glob("*.ogg")):
-            member = tarfile.TarInfo(f"{channel}/{year}/{path.name}")
-            member.size = path.stat().st_size
-            tar.addfile(member, io.BytesIO(path.read_bytes()))
-    return archive
+    paths = sorted((root / "raw_audios" / channel / year).glob("*.ogg"))
+    members = {f"{channel}/{year}/{path.name}": path.read_bytes() for path in paths}
+    return make_tar(archive, members, "w")

@@ -31,8 +31,19 @@ def path(tmp_path):
     return tmp_path / "new" / "corpus.tar.gz"
 
 
+def fetch(server, path: Path, checksum: str | None = MD5) -> bytes:
+    """Download the corpus; return the bytes of the file."""
+    assert download(f"{server.url}/corpus.tar.gz", path, checksum) == path
+    return path.read_bytes()
+
+
+def write_partial(path: Path, content: bytes) -> None:
+    path.parent.mkdir()
+    Path(f"{path}.partial").write_bytes(content)
+
+
 def ranges(server) -> list[str | None]:
-    return [wanted for _, wanted in server.requests]
+    return [part for _, part in server.requests]
 
 
 def only_file(path: Path) -> bool:
@@ -42,15 +53,13 @@ def only_file(path: Path) -> bool:
 @pytest.mark.parametrize("checksum", [None, MD5, "sha256:" + hashlib.sha256(CONTENT).hexdigest()])
 def test_file_is_fetched_once(server, path, checksum):
     for _ in range(2):
-        assert download(f"{server.url}/corpus.tar.gz", path, checksum) == path
-        assert path.read_bytes() == CONTENT and only_file(path)
+        assert fetch(server, path, checksum) == CONTENT and only_file(path)
     assert ranges(server) == [None]
 
 
 def test_broken_connections_are_resumed(server, path):
     server.cut_after = 150_000
-    download(f"{server.url}/corpus.tar.gz", path, MD5)
-    assert path.read_bytes() == CONTENT and only_file(path)
+    assert fetch(server, path) == CONTENT and only_file(path)
     starts = [None] + [f"bytes={n}-" for n in range(150_000, 700_000, 150_000)]
     assert ranges(server) == starts
 
@@ -61,7 +70,7 @@ def test_a_dead_connection_is_an_error_and_the_next_call_resumes(server, path):
     assert not path.exists() and Path(f"{path}.partial").read_bytes() == CONTENT[:300_000]
     server.cut_after = None
     server.requests.clear()
-    assert download(f"{server.url}/corpus.tar.gz", path, MD5).read_bytes() == CONTENT
+    assert fetch(server, path) == CONTENT
     assert ranges(server) == ["bytes=300000-"] and only_file(path)
 
 
@@ -75,7 +84,7 @@ def download_partly(server, path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module.time, "sleep", break_down)
         with pytest.raises(InputError) as caught:
-            download(f"{server.url}/corpus.tar.gz", path, MD5)
+            fetch(server, path)
     server.statuses = []
     message = one_line(caught.value)
     assert str(path) in message and "503" in message
@@ -88,41 +97,39 @@ def test_two_versions_of_a_file_are_never_joined(server, path):
     server.cut_after = None
     changed = CONTENT[::-1]
     server.files["/corpus.tar.gz"], server.versions["/corpus.tar.gz"] = changed, '"second"'
-    assert download(f"{server.url}/corpus.tar.gz", path).read_bytes() == changed
+    assert fetch(server, path, checksum=None) == changed
 
 
 @pytest.mark.parametrize("too_much", [0, 5])
 def test_partial_file_with_nothing_left_to_fetch(server, path, too_much):
-    path.parent.mkdir()
-    Path(f"{path}.partial").write_bytes(CONTENT + bytes(too_much))
-    assert download(f"{server.url}/corpus.tar.gz", path, MD5).read_bytes() == CONTENT
+    write_partial(path, CONTENT + bytes(too_much))
+    assert fetch(server, path) == CONTENT
     assert len(server.requests) == (2 if too_much else 1)
 
 
 def test_server_without_ranges_starts_anew(server, path):
     server.supports_range = False
-    path.parent.mkdir()
-    Path(f"{path}.partial").write_bytes(CONTENT[:1000])
-    assert download(f"{server.url}/corpus.tar.gz", path, MD5).read_bytes() == CONTENT
+    write_partial(path, CONTENT[:1000])
+    assert fetch(server, path) == CONTENT
 
 
 def test_wrong_checksum_is_one_line_and_the_next_call_fetches_anew(server, path):
     server.files["/corpus.tar.gz"] = CONTENT[:-1] + b"?"
     result = hashlib.md5(server.files["/corpus.tar.gz"]).hexdigest()
     with pytest.raises(InputError) as caught:
-        download(f"{server.url}/corpus.tar.gz", path, MD5)
+        fetch(server, path)
     message = one_line(caught.value)
     assert str(path) in message and "run the command again" in message
     assert f"md5 is {result}, expected {MD5.removeprefix('md5:')}" in message
     assert not list(path.parent.iterdir()), "nothing under the final name, nothing to go on from"
     server.files["/corpus.tar.gz"] = CONTENT
-    assert download(f"{server.url}/corpus.tar.gz", path, MD5).read_bytes() == CONTENT
+    assert fetch(server, path) == CONTENT
 
 
 def test_an_existing_damaged_file_is_named_and_downloaded_again(server, path, capsys):
     path.parent.mkdir()
     path.write_bytes(CONTENT[:1000])
-    assert download(f"{server.url}/corpus.tar.gz", path, MD5).read_bytes() == CONTENT
+    assert fetch(server, path) == CONTENT
     lines = [line for line in capsys.readouterr().err.splitlines() if "damaged" in line]
     assert len(lines) == 1 and str(path) in lines[0] and "1000 bytes" in lines[0]
     assert hashlib.md5(CONTENT[:1000]).hexdigest() in lines[0] and MD5[4:] in lines[0]
@@ -137,7 +144,7 @@ def test_missing_file_is_one_line(server, path):
 
 def test_a_busy_server_is_retried(server, path):
     server.statuses = [503, 429]
-    assert download(f"{server.url}/corpus.tar.gz", path, MD5).read_bytes() == CONTENT
+    assert fetch(server, path) == CONTENT
 
 
 def test_no_server_is_one_line(path, monkeypatch):
@@ -147,15 +154,19 @@ def test_no_server_is_one_line(path, monkeypatch):
     assert str(path) in one_line(caught.value)
 
 
-@pytest.mark.parametrize("checksum", ["md5:12", "crc:" + "0" * 8, "0" * 32, "md5:" + "x" * 32])
-def test_bad_checksum_is_refused(path, checksum):
-    with pytest.raises(InputError, match="checksum .*: allowed: md5:<32 digits>"):
-        download("http://127.0.0.1:9/corpus.tar.gz", path, checksum)
-
-
-def test_bad_address_is_refused(path):
-    with pytest.raises(InputError, match="ftp://corpus.tar.gz: allowed: .* http://"):
-        download("ftp://corpus.tar.gz", path)
+@pytest.mark.parametrize(
+    ("url", "checksum", "message"),
+    [
+        *(
+            ("http://127.0.0.1:9/corpus.tar.gz", checksum, "checksum .*: allowed: md5:<32 digits>")
+            for checksum in ("md5:12", "crc:" + "0" * 8, "0" * 32, "md5:" + "x" * 32)
+        ),
+        ("ftp://corpus.tar.gz", None, "ftp://corpus.tar.gz: allowed: .* http://"),
+    ],
+)
+def test_bad_checksums_and_addresses_are_refused(path, url, checksum, message):
+    with pytest.raises(InputError, match=message):
+        download(url, path, checksum)
 
 
 def test_command_fetches_and_unpacks(server, tmp_path, capsys):

@@ -90,28 +90,26 @@ def test_failed_utterances_are_named_and_give_status_3(tmp_path, capsys):
 def test_old_failures_do_not_outlive_a_good_run(tmp_path):
     write_job(tmp_path / "log", 1, {"a": "x"})
     (tmp_path / "out").mkdir()
-    for name in ("failed_utterances", "statistics.json"):
-        (tmp_path / "out" / name).write_text("old\n")
+    old = [tmp_path / "out" / name for name in ("failed_utterances", "statistics.json")]
+    for path in old:
+        path.write_text("old\n")
     merge(tmp_path, ["a"])
-    assert not (tmp_path / "out" / "failed_utterances").exists()
-    assert not (tmp_path / "out" / "statistics.json").exists()
+    assert not any(path.exists() for path in old)
 
 
-def test_lost_utterances_are_an_error_that_names_them(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("second", "ids", "message"),
+    [
+        ({}, ["a", "lost1", "lost2"], "neither a result nor a reason: lost1, lost2"),
+        ({"a": "y"}, ["a"], "ids of another job: a"),
+    ],
+)
+def test_lost_and_repeated_utterances_are_named(tmp_path, capsys, second, ids, message):
     write_job(tmp_path / "log", 1, {"a": "x"})
-    (tmp_path / "log" / "output.2").mkdir()
+    write_job(tmp_path / "log", 2, second)
     with pytest.raises(SystemExit) as error:
-        merge(tmp_path, ["a", "lost1", "lost2"])
-    assert error.value.code == 1
-    assert "neither a result nor a reason: lost1, lost2" in capsys.readouterr().err
-
-
-def test_an_utterance_of_two_jobs_is_an_error(tmp_path, capsys):
-    write_job(tmp_path / "log", 1, {"a": "x"})
-    write_job(tmp_path / "log", 2, {"a": "y"})
-    with pytest.raises(SystemExit):
-        merge(tmp_path, ["a"])
-    assert "ids of another job: a" in capsys.readouterr().err
+        merge(tmp_path, ids)
+    assert error.value.code == 1 and message in capsys.readouterr().err
 
 
 def test_segments_of_jobs_are_joined_and_words_stay_in_order(tmp_path):

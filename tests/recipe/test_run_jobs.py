@@ -1,6 +1,5 @@
 """Running jobs: logs, failures, what is stopped and what is not."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,53 +12,44 @@ from espnet_medusa import stages
 from espnet_medusa.recipe.jobs import Job, parse_range, run, visible_gpus
 from espnet_medusa.recipe.torchrun import without_report
 
-PYTHON = sys.executable
-
 
 def shell_job(folder: Path, name: str, script: str) -> Job:
     return Job(name, ("bash", "-c", script), folder / f"{name}.log")
 
 
+def run_script(folder: Path, script: str, *options: str, jobs: int = 1) -> None:
+    """Run a script as the jobs of `run_jobs`, whose logs are `x.JOB.log`."""
+    words = ["run_jobs", *options, f"JOB=1:{jobs}", f"{folder}/logs/x.JOB.log"]
+    stages.main([*words, "--", "bash", "-c", script])
+
+
+def log_of(folder: Path, job: int) -> str:
+    return (folder / "logs" / f"x.{job}.log").read_text()
+
+
 def test_each_job_gets_its_number_and_log(tmp_path):
-    log = f"{tmp_path}/logs/x.JOB.log"
-    stages.main(
-        [
-            "run_jobs",
-            "JOB=1:3",
-            log,
-            "--",
-            "bash",
-            "-c",
-            f"echo out JOB; echo err JOB >&2; touch {tmp_path}/JOB",
-        ]
-    )
+    script = f"echo out JOB; echo err JOB >&2; touch {tmp_path}/JOB"
+    run_script(tmp_path, script, jobs=3)
     for job in (1, 2, 3):
         assert (tmp_path / str(job)).exists()
-        text = (tmp_path / "logs" / f"x.{job}.log").read_text()
-        assert f"out {job}\n" in text and f"err {job}\n" in text
+        assert {f"out {job}", f"err {job}"} <= {*log_of(tmp_path, job).splitlines()}
 
 
 def test_failing_job_shows_the_last_20_lines_and_the_log(tmp_path, capfd):
-    script = "for i in $(seq 30); do echo line $i; done; exit 7"
     with pytest.raises(SystemExit) as error:
-        stages.main(["run_jobs", "JOB=1:1", f"{tmp_path}/x.JOB.log", "--", "bash", "-c", script])
+        run_script(tmp_path, "for i in $(seq 30); do echo line $i; done; exit 7")
     shown = capfd.readouterr().err
     assert error.value.code == 1
     assert "line 11\n" in shown and "line 30\n" in shown and "line 10\n" not in shown
-    assert f"job 1 failed with status 7: {tmp_path}/x.1.log" in shown
+    assert f"job 1 failed with status 7: {tmp_path}/logs/x.1.log" in shown
 
 
 def test_a_failure_stops_the_others_with_their_children(tmp_path):
     pid_file = tmp_path / "pid"
-    jobs = [
-        shell_job(
-            tmp_path,
-            "long",
-            f"sleep {HANG_S} & echo $! > {pid_file}.new; mv {pid_file}.new {pid_file}; wait; "
-            f"touch {tmp_path}/not_stopped",
-        ),
-        shell_job(tmp_path, "bad", f"while [ ! -e {pid_file} ]; do sleep 0.02; done; exit 3"),
-    ]
+    long = f"sleep {HANG_S} & echo $! > {pid_file}.new; mv {pid_file}.new {pid_file}; wait; "
+    long += f"touch {tmp_path}/not_stopped"
+    bad = f"while [ ! -e {pid_file} ]; do sleep 0.02; done; exit 3"
+    jobs = [shell_job(tmp_path, "long", long), shell_job(tmp_path, "bad", bad)]
     failures = run(jobs, most_at_once=2, stop_on_failure=True)
     assert [(failure.job.name, failure.status) for failure in failures] == [("bad", 3)]
     assert not (tmp_path / "not_stopped").exists()
@@ -83,14 +73,12 @@ def test_no_more_jobs_at_once_than_allowed(tmp_path):
 
 
 def test_a_job_with_a_partial_file_has_not_failed(tmp_path):
-    command = ["--on_failure", "wait", "--partial_file", f"{tmp_path}/JOB.failed"]
-    command += ["JOB=1:2", f"{tmp_path}/x.JOB.log", "--", "bash", "-c"]
-    stages.main(["run_jobs", *command, f"echo utt reason > {tmp_path}/JOB.failed; exit 1"])
+    options = ["--on_failure", "wait", "--partial_file", f"{tmp_path}/JOB.failed"]
+    run_script(tmp_path, f"echo utt reason > {tmp_path}/JOB.failed; exit 1", *options, jobs=2)
     (tmp_path / "2.failed").write_text("")
+    script = f"[ JOB = 1 ] && echo utt > {tmp_path}/1.failed; exit 1"
     with pytest.raises(SystemExit):
-        stages.main(
-            ["run_jobs", *command, f"[ JOB = 1 ] && echo utt > {tmp_path}/1.failed; exit 1"]
-        )
+        run_script(tmp_path, script, *options, jobs=2)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -98,8 +86,8 @@ def test_interrupting_the_runner_ends_its_jobs(tmp_path, number):
     pid_file = tmp_path / "pid"
     script = f"echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; exec sleep {HANG_S}"
     runner = subprocess.Popen(
-        [PYTHON, "-m", "espnet_medusa.stages", "run_jobs", "JOB=1:1", f"{tmp_path}/x.JOB.log"]
-        + ["--", "bash", "-c", script],
+        [sys.executable, "-m", "espnet_medusa.stages", "run_jobs", "JOB=1:1"]
+        + [f"{tmp_path}/x.JOB.log", "--", "bash", "-c", script],
         stderr=subprocess.DEVNULL,
         # A shell's background jobs ignore Ctrl-C, and so would this one.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
@@ -116,21 +104,15 @@ def test_interrupting_the_runner_ends_its_jobs(tmp_path, number):
 
 
 def test_prefix_comes_before_the_command(tmp_path):
-    stages.main(
-        ["run_jobs", "--cmd", "env WHERE=cluster", "JOB=1:1", f"{tmp_path}/x.log"]
-        + ["--", "bash", "-c", "echo runs on $WHERE"]
-    )
-    assert "runs on cluster" in (tmp_path / "x.log").read_text()
+    run_script(tmp_path, "echo runs on $WHERE", "--cmd", "env WHERE=cluster")
+    assert "runs on cluster" in log_of(tmp_path, 1)
 
 
 def test_jobs_take_the_visible_gpus_in_turn(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    stages.main(
-        ["run_jobs", "--spread_gpus", "true", "JOB=1:3", f"{tmp_path}/x.JOB.log"]
-        + ["--", "bash", "-c", "echo gpu=$CUDA_VISIBLE_DEVICES"]
-    )
-    seen = [(tmp_path / f"x.{job}.log").read_text().split("gpu=")[-1].strip() for job in (1, 2, 3)]
-    assert seen == ["3", "5", "3"]
+    run_script(tmp_path, "echo gpu=$CUDA_VISIBLE_DEVICES", "--spread_gpus", "true", jobs=3)
+    gpus = [log_of(tmp_path, job).split("gpu=")[-1].strip() for job in (1, 2, 3)]
+    assert gpus == ["3", "5", "3"]
 
 
 def test_no_visible_gpu_is_an_error_with_a_remedy():
@@ -197,29 +179,14 @@ def test_last_words_are_the_processes_not_torchruns():
 def test_one_failing_training_process_ends_the_other(tmp_path, capfd):
     script = 'echo "$@" | grep -q "dist_rank 1" && exit 4; '
     script += f"sleep {HANG_S}; touch {tmp_path}/not_stopped"
+    command = ["run_training", "--log", f"{tmp_path}/train.log", "--nj", "2", "--", "bash", "-c"]
     with pytest.raises(SystemExit):
-        stages.main(
-            [
-                "run_training",
-                "--log",
-                f"{tmp_path}/train.log",
-                "--nj",
-                "2",
-                "--",
-                "bash",
-                "-c",
-                script,
-                "bash",
-            ]
-        )
+        stages.main([*command, script, "bash"])
     assert not (tmp_path / "not_stopped").exists()
     assert "training process 1 failed with status 4" in capfd.readouterr().err
 
 
-def test_environment_of_the_runner_reaches_the_jobs(tmp_path):
-    os.environ["RECIPE_TEST_VALUE"] = "here"
-    try:
-        run([shell_job(tmp_path, "x", "echo $RECIPE_TEST_VALUE")], 1, True)
-    finally:
-        del os.environ["RECIPE_TEST_VALUE"]
+def test_environment_of_the_runner_reaches_the_jobs(tmp_path, monkeypatch):
+    monkeypatch.setenv("RECIPE_TEST_VALUE", "here")
+    run([shell_job(tmp_path, "x", "echo $RECIPE_TEST_VALUE")], 1, True)
     assert "here" in (tmp_path / "x.log").read_text()

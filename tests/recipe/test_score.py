@@ -27,10 +27,13 @@ def run_score(folders, *options):
     stages.main(["score", "--data_dir", str(data), "--output_dir", str(output), *options])
 
 
+def row_of(folders, rate="wer"):
+    return parse_sum(folders[1] / f"score_{rate}" / "result.txt")
+
+
 def test_folders_and_totals(folders, capsys):
     run_score(folders)
-    output = folders[1]
-    wer, cer = (parse_sum(output / f"score_{rate}" / "result.txt") for rate in ("wer", "cer"))
+    output, wer, cer = folders[1], row_of(folders, "wer"), row_of(folders, "cer")
     assert (wer.sentences, wer.words, wer.err) == ("3", "6", "16.7")
     # 25 characters, blanks between words included; one is missing.
     assert (cer.words, cer.deleted) == ("25", "4.0")
@@ -58,23 +61,22 @@ def test_token_error_rate_with_a_bpe_model(folders, tmp_path):
     options = TokenOptions("bpe", nbpe=18)
     make_token_list([folders[0] / "text"], tmp_path / "bpe" / "tokens.txt", options)
     run_score(folders, "--bpemodel", f"{tmp_path}/bpe/bpe.model")
-    assert float(parse_sum(folders[1] / "score_ter" / "result.txt").err) > 0
+    assert float(row_of(folders, "ter").err) > 0
 
 
-def test_the_experiment_names_its_tokenizer(folders, tmp_path, capsys):
-    make_token_list(
-        [folders[0] / "text"], tmp_path / "bpe" / "tokens.txt", TokenOptions("bpe", nbpe=18)
-    )
+def test_the_tokenizer_is_that_of_the_experiment(folders, tmp_path, capsys):
+    options = TokenOptions("bpe", nbpe=18)
+    make_token_list([folders[0] / "text"], tmp_path / "bpe" / "tokens.txt", options)
     config = tmp_path / "config.yaml"
     config.write_text("token_type: char\nbpemodel: null\n")
     run_score(folders, "--asr_train_config", str(config))
     assert not (folders[1] / "score_ter").exists()
     config.write_text(f"token_type: bpe\nbpemodel: {tmp_path}/bpe/bpe.model\n")
     run_score(folders, "--asr_train_config", str(config))
-    own = (folders[1] / "score_ter" / "result.txt").read_bytes()
+    expected = (folders[1] / "score_ter" / "result.txt").read_bytes()
     config.write_text("token_type: bpe\nbpemodel: data/gone.model\n")
     run_score(folders, "--asr_train_config", str(config), "--bpemodel", f"{tmp_path}/bpe/bpe.model")
-    assert (folders[1] / "score_ter" / "result.txt").read_bytes() == own
+    assert (folders[1] / "score_ter" / "result.txt").read_bytes() == expected
     capsys.readouterr()
     with pytest.raises(SystemExit):
         run_score(folders, "--asr_train_config", str(config))
@@ -84,7 +86,7 @@ def test_the_experiment_names_its_tokenizer(folders, tmp_path, capsys):
 def test_order_of_the_hypotheses_does_not_matter(folders):
     (folders[1] / "text").write_text("s2-c six\ns1-b four five\ns1-a one two three\n")
     run_score(folders)
-    assert parse_sum(folders[1] / "score_wer" / "result.txt").err == "0.0"
+    assert row_of(folders).err == "0.0"
 
 
 def test_a_missing_hypothesis_is_named(folders, capsys):
@@ -101,31 +103,30 @@ def test_a_missing_hypothesis_is_named(folders, capsys):
 def test_allowed_missing_hypotheses_count_as_deletions(folders):
     (folders[1] / "text").write_text("s1-a one two three\n")
     run_score(folders, "--allow_missing", "true")
-    row = parse_sum(folders[1] / "score_wer" / "result.txt")
+    row = row_of(folders)
     assert (row.sentences, row.deleted, row.err) == ("3", "50.0", "50.0")
 
 
 def test_a_hypothesis_without_reference_is_named(folders, capsys):
     with (folders[1] / "text").open("a") as text:
-        text.write("stranger seven\n")
+        text.write("unknown seven\n")
     with pytest.raises(SystemExit):
         run_score(folders)
-    assert "no reference for stranger" in capsys.readouterr().err
+    assert "no reference for unknown" in capsys.readouterr().err
 
 
 def test_references_and_hypotheses_have_separate_cleaners(folders):
     pytest.importorskip("tacotron_cleaner", reason="ESPnet 202611 leaves it to an extra")
     run_score(folders, "--cleaner", "tacotron", "--sclite_options=-s")
-    row = parse_sum(folders[1] / "score_wer" / "result.txt")
-    assert row.err == "100.0", "references in capitals, hypotheses not, case counts with -s"
+    assert row_of(folders).err == "100.0", "only references are in capitals; -s compares case"
     run_score(folders, "--cleaner", "tacotron", "--hyp_cleaner", "tacotron", "--sclite_options=-s")
-    assert parse_sum(folders[1] / "score_wer" / "result.txt").err == "16.7"
+    assert row_of(folders).err == "16.7"
 
 
 def test_symbols_that_do_not_count(folders, tmp_path):
     (tmp_path / "symbols").write_text("tree\nthree\n")
     run_score(folders, "--non_linguistic_symbols", f"{tmp_path}/symbols")
-    row = parse_sum(folders[1] / "score_wer" / "result.txt")
+    row = row_of(folders)
     assert (row.words, row.err) == ("5", "0.0")
 
 

@@ -9,6 +9,7 @@ import yaml
 from waiting import HANG_S
 
 ROOT = Path(__file__).resolve().parents[2]
+TEMPLATE = ROOT / "egs" / "TEMPLATE" / "asr1"
 GENERATED = ("data", "downloads", "dump", "exp")
 FAKE_ASR = """\
 #!/usr/bin/env bash
@@ -39,6 +40,21 @@ def link_recipe(root: Path, recipe: str, without: tuple[str, ...] = ()) -> Path:
     return folder
 
 
+def link_template(folder: Path, *more: str) -> Path:
+    """Link asr.sh, and what it needs, into a folder, which is made; return the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("asr.sh", "path.sh", "cmd.sh", *more):
+        (folder / name).symlink_to(TEMPLATE / name)
+    return folder
+
+
+def write_script(path: Path, text: str) -> None:
+    """Write an executable file."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
 def copy_config(source: Path, target: Path, **changes: Any) -> None:
     """Write a YAML config with changed values to a folder; dictionaries are merged."""
     config = yaml.safe_load(source.read_text())
@@ -59,8 +75,7 @@ def record_asr(folder: Path) -> None:
     """Replace a recipe's asr.sh by a script that only records its options."""
     script = folder / "asr.sh"
     script.unlink(missing_ok=True)
-    script.write_text(FAKE_ASR)
-    script.chmod(0o755)
+    write_script(script, FAKE_ASR)
 
 
 def recorded(folder: Path) -> list[dict[str, str]]:
