@@ -1,4 +1,4 @@
-"""README and docs/: links lead somewhere, commands parse, figures are those of their sources."""
+"""README and docs/: links exist, commands parse, figures are those of their sources."""
 
 import argparse
 import ast
@@ -148,7 +148,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @by_page
-def test_links_lead_somewhere(page):
+def test_links_exist(page):
     here = ROOT / page
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", PROSE[page]):
         linked = here.parent / target if target else here
@@ -157,7 +157,7 @@ def test_links_lead_somewhere(page):
 
 
 @by_page
-def test_paths_in_text_are_there(page):
+def test_paths_in_text_exist(page):
     parts = r"`((?:bench|conf|docs|egs|espnet_medusa|tests|tools)/[\w./*-]*)`"
     made = ("/exp", "/dump", "bench/results/MACHINE")
     for path in re.findall(parts, PROSE[page]):
@@ -179,17 +179,17 @@ def test_the_site_builds_without_warnings(tmp_path, monkeypatch):
 
 
 class Parsed(Exception):
-    """The command line was fine."""
+    """Stops a command after it has parsed its arguments."""
 
 
 def check_arguments(main, words: list[str], monkeypatch) -> None:
-    """Let a command parse its arguments, and do nothing more; `...` stands for what is left out."""
+    """Let a command parse its arguments, and do nothing more; `...` allows missing options."""
     parse, elided = argparse.ArgumentParser.parse_args, "..." in words
 
-    def parse_and_stop(parser, *given):
+    def parse_and_stop(parser, *arguments):
         for action in parser._actions if elided else []:
             action.required = False
-        parse(parser, *given)
+        parse(parser, *arguments)
         raise Parsed
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
@@ -204,30 +204,30 @@ def check_module(name: str, words: list[str], monkeypatch) -> None:
         check_arguments(importlib.import_module(name).main, words, monkeypatch)
 
 
-# By the variable that make passes on.
+# Variable of the Makefile to the command that gets its value.
 MADE = {"BENCH": "compare", "GPU": "gpu", "RELEASE": "release_check"}
 
 
 def check_make(words: list[str], monkeypatch) -> None:
     makefile = (ROOT / "Makefile").read_text()
     for word in words:
-        name, given, value = word.partition("=")
-        assert re.search(rf"^{name} \?=" if given else rf"^{name}:", makefile, re.MULTILINE), word
+        name, equals, value = word.partition("=")
+        assert re.search(rf"^{name} \?=" if equals else rf"^{name}:", makefile, re.MULTILINE), word
         if name in MADE:
             check_module(MADE[name], shlex.split(value), monkeypatch)
 
 
 @cache
 def script_options(script: Path) -> frozenset[str]:
-    """Options of a recipe's script, and of those that it passes unknown ones on to."""
+    """Return the options of a recipe's script and of scripts that it passes others on to."""
     text = script.read_text()
     listed = re.search(r"^# options\n(.*?)^# end of options", text, re.MULTILINE | re.DOTALL)
-    own = frozenset(re.findall(r"^(\w+)=", listed[1], re.MULTILINE)) if listed else frozenset()
+    options = frozenset(re.findall(r"^(\w+)=", listed[1], re.MULTILINE)) if listed else frozenset()
     if re.search(r"^parse_options ", text, re.MULTILINE):
-        return own
+        return options
     called = {script.parent / name for name in re.findall(r"\./(\w+\.sh)\b", text)} - {script}
     called = {other for other in called if other.name not in ("path.sh", "cmd.sh")}
-    return own.union(*map(script_options, called))
+    return options.union(*map(script_options, called))
 
 
 def check_script(script: Path, words: list[str]) -> None:
@@ -247,14 +247,14 @@ def test_commands_of_pages_parse(block, monkeypatch):
         line = re.sub(r"\$(\w+)", lambda match: variables[match[1]], line)
         for command in line.split(" && "):
             if words := shlex.split(command, comments=True):
-                variables.update(run_in_mind(words, monkeypatch))
+                variables.update(check_command(words, monkeypatch))
 
 
 PROGRAMS = (ROOT / "bench", ROOT / "tests" / "endurance")
 
 
-def run_in_mind(words: list[str], monkeypatch) -> dict[str, str]:
-    """Check a command; returns the variable that it sets, if it sets one."""
+def check_command(words: list[str], monkeypatch) -> dict[str, str]:
+    """Check a command; return the shell variable that it sets, if any."""
     name, *rest = words
     if variable := re.fullmatch(r"(\w+)=(.*)", name):
         return {variable[1]: variable[2]}
@@ -294,7 +294,7 @@ def run_in_mind(words: list[str], monkeypatch) -> dict[str, str]:
         "cd egs/mini_synth/asr1 && ./run.sh --heads nothing",
     ],
 )
-def test_a_command_that_would_not_run_is_noticed(command, monkeypatch):
+def test_a_command_that_would_not_run_is_an_error(command, monkeypatch):
     with pytest.raises((AssertionError, SystemExit, ImportError, OSError)):
         test_commands_of_pages_parse(command, monkeypatch)
 
@@ -353,7 +353,7 @@ def test_decode_configs_are_all_documented():
 
 
 @pytest.mark.parametrize("block", blocks("yaml"))
-def test_training_configs_have_options_that_there_are(block):
+def test_training_configs_have_known_options(block):
     actions = {action.dest: action for action in parsers()["asr_train"]._actions}
     for name, value in yaml.safe_load(block).items():
         assert name in actions, name

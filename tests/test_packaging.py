@@ -1,6 +1,5 @@
 """Data files and version of the wheel, and the modules at the package's root."""
 
-import os
 import re
 from distutils.core import run_setup
 from pathlib import Path
@@ -17,19 +16,20 @@ of_the_checkout = pytest.mark.skipif(
 )
 
 
-def data_files(root: Path) -> set[str]:
-    """Data files of the wheel that setup.py of a folder describes, relative to it."""
-    before = Path.cwd()
-    os.chdir(root)
-    try:
+@pytest.fixture
+def data_files(monkeypatch):
+    """Return a function: relative paths of the wheel's data files, by setup.py of a folder."""
+
+    def read(root: Path) -> set[str]:
+        monkeypatch.chdir(root)
         command = run_setup("setup.py", stop_after="init").get_command_obj("build_py")
         command.finalize_options()
         return {f"{folder}/{name}" for _, folder, _, names in command.data_files for name in names}
-    finally:
-        os.chdir(before)
+
+    return read
 
 
-def test_heads_and_sources_are_in_the_wheel(tmp_path):
+def test_heads_and_sources_are_in_the_wheel(tmp_path, data_files):
     for name in ("setup.py", "README.md"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     files = ("tiniest/README.md", "tiniest/heads.safetensors", "tiniest/notes.txt")
@@ -40,10 +40,10 @@ def test_heads_and_sources_are_in_the_wheel(tmp_path):
 
 
 @of_the_checkout
-def test_all_data_files_are_in_the_wheel():
+def test_all_data_files_are_in_the_wheel(data_files):
     files = [path for path in (ROOT / "espnet_medusa").rglob("*") if path.is_file()]
-    kept = [path for path in files if path.suffix != ".py" and path.parent.name != "__pycache__"]
-    data = {str(path.relative_to(ROOT)) for path in kept}
+    files = [path for path in files if path.suffix != ".py" and path.parent.name != "__pycache__"]
+    data = {str(path.relative_to(ROOT)) for path in files}
     assert data == data_files(ROOT)
     assert any(name.endswith(".cpp") for name in data)
 
@@ -56,13 +56,9 @@ def test_the_root_has_few_modules():
 
 
 @of_the_checkout
-def test_the_version_is_defined_once():
-    before = Path.cwd()
-    os.chdir(ROOT)
-    try:
-        told = run_setup("setup.py", stop_after="init").get_version()
-    finally:
-        os.chdir(before)
-    assert told == espnet_medusa.__version__
-    named = re.findall(r"^## ([\d.]+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert named[0] == told, "the newest of CHANGELOG.md"
+def test_the_version_is_defined_once(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    version = run_setup("setup.py", stop_after="init").get_version()
+    assert version == espnet_medusa.__version__
+    listed = re.findall(r"^## ([\d.]+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert listed[0] == version, "the newest of CHANGELOG.md"

@@ -1,4 +1,4 @@
-"""The command for a GPU, on a CPU: all parts, interrupted runs, failures, the report."""
+"""The GPU benchmark on a CPU: all parts, interrupted runs, failures, the report."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -121,8 +121,8 @@ def test_calls_of_both_programs_return_equal_logits(decoder):
         calls["static"] = CompiledCalls(decoder.whisper, memory, 3)
     for name in ("eager", "static"):
         calls[name]._extend = record(name, calls[name]._extend)
-    for one in calls.values():
-        assert len(call_seconds(one, 3, 2, "cpu")) == 2
+    for timed in calls.values():
+        assert len(call_seconds(timed, 3, 2, "cpu")) == 2
     assert CONTEXT_TOKENS > 3
     first = logits_of["ours"][0]
     assert first.shape == (2 * 3, 96)
@@ -144,8 +144,8 @@ def test_counts_of_test_outcomes(tmp_path):
 
 
 def test_marked_files_contain_the_mark():
-    found = [Path(path).name for path in marked_files(Path(__file__).resolve().parents[1])]
-    assert "test_cuda_graph.py" in found and "test_greedy.py" not in found
+    names = [Path(path).name for path in marked_files(Path(__file__).resolve().parents[1])]
+    assert "test_cuda_graph.py" in names and "test_greedy.py" not in names
 
 
 def test_calls_of_a_shape_on_a_cpu(tmp_path, monkeypatch, decoder):
@@ -204,7 +204,7 @@ def test_parts_that_fail_or_exceed_their_time(tmp_path, monkeypatch, capsys):
         (tmp_path / "gpu_parts" / f"{name}.py").write_text(SLEEPER + text)
     monkeypatch.setattr(gpu, "BENCH", tmp_path)
     monkeypatch.setattr(gpu, "GRACE_SECONDS", 0.5)
-    monkeypatch.setattr(gpu, "write_report", lambda found, *_: reports.append(dict(found)))
+    monkeypatch.setattr(gpu, "write_report", lambda parts, *_: reports.append(dict(parts)))
     (tmp_path / "config.yaml").touch()
     (tmp_path / "wav.scp").touch()
     reports = []
@@ -213,9 +213,8 @@ def test_parts_that_fail_or_exceed_their_time(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as end:
         gpu.main([*map(str, command)])
     assert end.value.code == FAILED
-    found = reports[-1]
     assert [len(report) for report in reports] == [1, 2, 3]
-    tests, calls, texts = found.values()
+    tests, calls, texts = reports[-1].values()
     assert tests.failed == {} and tests.rows == [{"tests": 2, "skipped": 1}]
     assert calls.failed == {"calls_tiny": "last words; see gpu_calls_tiny.log"}
     assert calls.rows == tests.rows
@@ -271,12 +270,12 @@ def test_report(tmp_path):
         "calls": 9.0, "tokens_per_call": 2.5, "same_text": "1/2",
     }  # fmt: skip
     texts = PartResults({}, [row, row | {"batch_size": 8, "ms": 2.0}], {}, {"ours, x": "no (Y)"})
-    found = {
+    parts = {
         "tests": PartResults({}, [{"tests": 9, "skipped": 1}]),
         "calls_base": calls,
         "texts_base": texts,
     }
-    write_report(found, MACHINE | {"gpu": {"driver": "550", "clock": "1980 MHz"}}, tmp_path)
+    write_report(parts, MACHINE | {"gpu": {"driver": "550", "clock": "1980 MHz"}}, tmp_path)
     text = (tmp_path / "gpu.md").read_text()
     assert text.startswith("# G\n") and "|driver|550|" in text and "|torch|2|" in text
     assert "9 tests need a GPU; 1 were skipped." in text
@@ -301,7 +300,7 @@ def test_each_fact_of_the_gpu_is_a_query(tmp_path, monkeypatch):
     smi.chmod(0o755)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Namespace(uuid="u-1"))
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    found = machine.describe_gpu()
-    assert found == {"CUDA": str(torch.version.cuda), "driver": "550.1", "performance state": "P0"}
+    facts = {"CUDA": str(torch.version.cuda), "driver": "550.1", "performance state": "P0"}
+    assert machine.describe_gpu() == facts
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     assert [*machine.describe_gpu()] == ["CUDA"]

@@ -1,4 +1,4 @@
-"""What a training step holds and computes: K = 10 heads against plain fine-tuning, V = 51865."""
+"""Memory and calls of a training step: K = 10 heads against fine-tuning, V = 51865."""
 
 import pytest
 from tiny import tiny_decoder
@@ -32,13 +32,13 @@ def plain():
 
 @pytest.mark.parametrize("system", HEADS)
 def test_ten_heads_peak_within_one_and_a_half_fine_tuning_steps(system, plain):
-    found = memory_of_step(system)
-    assert found.peak <= 1.5 * plain.peak
-    assert found.largest <= FLOAT_BYTES * CHUNK_LOGITS
+    memory = memory_of_step(system)
+    assert memory.peak <= 1.5 * plain.peak
+    assert memory.largest <= FLOAT_BYTES * CHUNK_LOGITS
 
 
 def test_logits_are_never_whole(plain):
-    """The measure sees what it should: one head's logits, and eleven's."""
+    """Without chunks the largest tensor and the peak include one and eleven heads' logits."""
     logits = FLOAT_BYTES * SIZES.batch_size * (SIZES.tokens + 1) * SIZES.vocab_size
     assert logits > FLOAT_BYTES * CHUNK_LOGITS >= plain.largest
     whole, linear = (memory_of_step(system, "whole logits") for system in ("finetune", "linear"))
@@ -48,17 +48,17 @@ def test_logits_are_never_whole(plain):
 
 
 def test_bench_measures_and_compares():
-    found = {
+    measurements = {
         (system, "in chunks"): Measurement(peak * 2**20, tensors * 2**20, 0.5)
         for system, peak, tensors in [("finetune", 100, 50), ("linear", 130, 55)]
     }
-    assert table(found).endswith("|linear|130|1.30|55|1.10|0.50|\n")
+    assert table(measurements).endswith("|linear|130|1.30|55|1.10|0.50|\n")
 
 
 @pytest.mark.parametrize(
     ("heads", "part"), [("linear", "all_but_last_layer"), ("block", "all"), ("recurrent", "all")]
 )
-def test_frozen_layers_run_once_and_keep_nothing(heads, part):
+def test_frozen_layers_run_once_without_gradients(heads, part):
     decoder = tiny_decoder(0, heads, 3, keep_original_last_layer=heads == "linear")
     model = model_of(decoder, ctc_weight=0.0, kl_weight=0.01, freeze_whisper=part).train()
     runs, graphs = {}, {}

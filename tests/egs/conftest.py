@@ -1,4 +1,4 @@
-"""Finds the recipes' own modules, which have different names."""
+"""Makes the modules of all recipes importable: their names differ."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The digit recipe end to end, small, on chords: data, training, heads, decoding, scores."""
+"""The digit recipe with small models on chords: data, training, decoding, scores."""
 
 import json
 

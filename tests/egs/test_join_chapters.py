@@ -1,4 +1,4 @@
-"""Chapters of LibriSpeech joined: nothing between utterances, nothing lost."""
+"""Chapters of LibriSpeech are all of their utterances, without pauses."""
 
 import join_chapters
 import numpy as np
@@ -11,7 +11,7 @@ from espnet_medusa.kaldi.table import read_table, write_table
 
 @pytest.fixture
 def data_dir(tmp_path):
-    """Two chapters of one reader, three and one utterance, in no order; returns all samples."""
+    """Write chapters of three and one utterances, unsorted; return the folder and all samples."""
     rng, samples, folder = np.random.default_rng(0), {}, tmp_path / "data"
     for key in ("7-20-0002", "7-20-0000", "7-31-0005", "7-20-0001"):
         samples[key] = rng.integers(-3000, 3000, rng.integers(300, 900)).astype(np.int16)

@@ -1,4 +1,4 @@
-"""LibriSpeech's Speech-LLaMA with a frozen Whisper: from a miniature corpus to the tables."""
+"""LibriSpeech's Speech-LLaMA with a frozen Whisper, on a miniature corpus."""
 
 import subprocess
 from pathlib import Path
@@ -35,7 +35,7 @@ def run_llama(recipe: Path, *options: object) -> subprocess.CompletedProcess:
     return run(recipe, "./run_speech_llama.sh", *given, "--inference_nj", "1", *options)
 
 
-def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path, monkeypatch):
+def test_recipe_writes_the_tables(recipe, tmp_path, monkeypatch):
     corpus = make_librispeech(tmp_path, ("train-clean-5", "test-clean"), 3, 3, (0.4, 0.8))
     whisper = save_tiny_whisper(tmp_path / "whisper")
     options = ["--whisper_model", whisper, "--librispeech", corpus, "--valid_speakers", "2"]

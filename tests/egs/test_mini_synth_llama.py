@@ -1,4 +1,4 @@
-"""The Speech-LLaMA recipe: end to end, small, and what it hands to asr.sh for each system."""
+"""The Speech-LLaMA recipe with small models, and its options of asr.sh for each system."""
 
 import pytest
 import yaml
@@ -30,7 +30,7 @@ def recipe(tmp_path):
     return folder
 
 
-def test_from_two_languages_to_tables(recipe):
+def test_recipe_with_two_languages_writes_tables(recipe):
     data = "--minutes 0.4 --dev_utterances 2 --test_utterances 2 --nj 1"
     second = "--second_language de --second_minutes 0.3 --second_dev_utterances 2"
     done = run(
@@ -53,7 +53,7 @@ def test_from_two_languages_to_tables(recipe):
     tables = recipe / "exp" / "speech_llama"
     assert f"{SYSTEM} beam4_threshold" in (tables / "RESULTS.md").read_text()
     assert (tables / "REPORT.md").stat().st_size > 100
-    assert not (recipe / "exp" / "RESULTS.md").exists(), "that is the Whisper recipe's"
+    assert not (recipe / "exp" / "RESULTS.md").exists(), "this is the file of the Whisper recipe"
 
 
 @pytest.fixture

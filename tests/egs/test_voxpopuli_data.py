@@ -20,6 +20,12 @@ def in_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+def build() -> list[miniature.MiniatureUtterance]:
+    """Build the corpus; return its utterances."""
+    build_voxpopuli(Path("vox"))
+    return plan_voxpopuli("de")
+
+
 def pitch_hz(samples: np.ndarray) -> float:
     """Return the strongest frequency."""
     spectrum = np.abs(np.fft.rfft(samples * np.hanning(len(samples))))
@@ -27,18 +33,18 @@ def pitch_hz(samples: np.ndarray) -> float:
 
 
 def test_sessions_become_segments_with_the_right_audio(capsys):
-    build_voxpopuli(Path("vox"))
+    build()
     assert run() == 0
     assert problems(capsys) == []
     for split, n_sessions in (("train", 4), ("dev", 1), ("test", 1)):
         assert validate_data_dir(f"data/{split}_de") == []
         result = tables(f"{split}_de")
-        wanted = [u for u in plan_voxpopuli("de") if u.columns["split"] == split]
-        assert len(wanted) == 4 * n_sessions == len(result["text"])
+        expected = [u for u in plan_voxpopuli("de") if u.columns["split"] == split]
+        assert len(expected) == 4 * n_sessions == len(result["text"])
         assert len(result["wav.scp"]) == n_sessions
         assert result["utt2session"] == result["segments"]
         assert set(result["utt2lang"].values()) == {"de"}
-        for utterance in wanted:
+        for utterance in expected:
             key = key_of(utterance)
             assert result["text"][key] == utterance.columns["original_text"]
             assert result["utt2spk"][key] == utterance.columns["speaker_id"]
@@ -84,7 +90,7 @@ def test_without_annotation_an_utterance_is_known_by_its_session():
 
 
 def test_annotation_may_be_in_the_servers_layout():
-    build_voxpopuli(Path("vox"))
+    build()
     Path("vox/annotations/asr").mkdir(parents=True)
     os.rename("vox/transcribed_data/de/asr_de.tsv.gz", "vox/annotations/asr/asr_de.tsv.gz")
     assert run() == 0
@@ -93,8 +99,7 @@ def test_annotation_may_be_in_the_servers_layout():
 
 @pytest.mark.parametrize("text", ["raw", "normalized"])
 def test_the_other_text_replaces_an_empty_one(text, capsys):
-    build_voxpopuli(Path("vox"))
-    utterances = plan_voxpopuli("de")
+    utterances = build()
     utterances[0].columns["original_text"] = " "
     utterances[1].columns["normed_text"] = ""
     rewrite(utterances)
@@ -109,8 +114,7 @@ def test_the_other_text_replaces_an_empty_one(text, capsys):
 
 
 def test_quotes_are_read_as_written_or_undone():
-    build_voxpopuli(Path("vox"))
-    utterances = plan_voxpopuli("de")
+    utterances = build()
     texts = ['"Ja" sagte sie', '"Er sagte ""nein"" dazu"', 'Die "Frage" ist', '"', "None"]
     for utterance, text in zip(utterances, texts, strict=False):
         utterance.columns["original_text"] = text
@@ -127,8 +131,7 @@ def test_quotes_are_read_as_written_or_undone():
 
 
 def test_bad_lines_are_named_and_the_rest_is_prepared(capsys):
-    build_voxpopuli(Path("vox"))
-    utterances = plan_voxpopuli("de")
+    utterances = build()
     changes = [
         ({"original_text": "", "normed_text": ""}, "has no transcript"),
         ({"vad": "[(1.0, oops)]"}, "has times that are no list of (start, end): [(1.0, oops)]"),
@@ -155,8 +158,7 @@ def test_bad_lines_are_named_and_the_rest_is_prepared(capsys):
 
 
 def test_line_that_may_be_of_the_test_set_makes_it_incomplete(capsys):
-    build_voxpopuli(Path("vox"))
-    utterances = plan_voxpopuli("de")
+    utterances = build()
     utterances[2].columns["original_text"] = "a|b"
     rewrite(utterances)
     assert run() == 3
@@ -165,8 +167,7 @@ def test_line_that_may_be_of_the_test_set_makes_it_incomplete(capsys):
 
 
 def test_unusable_test_utterances_are_in_utt2session(capsys):
-    build_voxpopuli(Path("vox"))
-    utterances = plan_voxpopuli("de")
+    utterances = build()
     session = "20190202-0900-PLENARY-15"
     added = miniature.plan_session(session, "test", 4, 300, "de")
     path = miniature.write_session(Path("vox"), "original", session, added)
@@ -224,7 +225,7 @@ def test_bad_audio_is_named_and_the_rest_is_prepared(prepared, how, message, cap
 
 
 def test_long_utterances_stay_in_the_test_set_only(capsys):
-    build_voxpopuli(Path("vox"))
+    build()
     assert run("--max_train_s", "1.6") == 0
     captured = capsys.readouterr()
     assert captured.out == "" and "train_de: 12 utterances" in captured.err
@@ -233,7 +234,7 @@ def test_long_utterances_stay_in_the_test_set_only(capsys):
 
 
 def test_second_run_leaves_nothing_of_the_first():
-    build_voxpopuli(Path("vox"))
+    build()
     assert run() == 0
     build_voxpopuli(Path("vox"), prepared=True)
     assert run() == 0
@@ -251,7 +252,7 @@ def test_second_run_leaves_nothing_of_the_first():
     ],
 )
 def test_user_errors_are_one_line(options, message, capsys):
-    build_voxpopuli(Path("vox"))
+    build()
     capsys.readouterr()
     assert run(*options) in (1, 2)
     last = capsys.readouterr().err.strip().splitlines()[-1]
@@ -259,7 +260,7 @@ def test_user_errors_are_one_line(options, message, capsys):
 
 
 def test_damaged_tables_are_named(capsys):
-    build_voxpopuli(Path("vox"))
+    build()
     path = Path("vox/transcribed_data/de/asr_de.tsv.gz")
     whole = path.read_bytes()
     for data in (whole[: len(whole) // 2], b"no gzip", b""):

@@ -1,4 +1,4 @@
-"""VoxPopuli's recipe end to end on a miniature: a random Whisper teaches heads its own texts."""
+"""VoxPopuli's recipe on a miniature: heads are trained on the texts of a random Whisper."""
 
 import subprocess
 from pathlib import Path
@@ -28,11 +28,7 @@ def truncate(path: Path) -> None:
 
 
 def build_damaged_corpus(root: Path) -> str:
-    """A test session and an unlabelled one are cut off, a test utterance has no transcript.
-
-    Returns:
-        Its id.
-    """
+    """Truncate a test and an unlabelled session; return the id of a test utterance without text."""
     miniature.build_voxpopuli(root, "cs", unlabelled_sessions=9)
     broken = miniature.plan_session(BROKEN_TEST_SESSION, "test", 1, 300, "cs")
     truncate(miniature.write_session(root, "original", BROKEN_TEST_SESSION, broken))
@@ -70,7 +66,7 @@ def lines_about(done: subprocess.CompletedProcess, text: str) -> list[str]:
 
 
 def check_problems(done: subprocess.CompletedProcess, unwritten: str) -> None:
-    """Each fault is one line."""
+    """Check that each defect is one line."""
     assert len(lines_about(done, f"{unwritten}: has no transcript")) == 1
     (line,) = lines_about(done, f"{BROKEN_SESSION}_cs.ogg")
     assert "is truncated" in line
@@ -79,7 +75,7 @@ def check_problems(done: subprocess.CompletedProcess, unwritten: str) -> None:
 
 
 def check_training_data(recipe: Path) -> None:
-    """What Whisper wrote, without the test set and the worst 5%."""
+    """Check that texts are those of Whisper, without the test set and the worst 5%."""
     unlabelled = read_table(recipe / "data/unlabelled_cs/segments")
     sessions = {parse_segment(value).recording for value in unlabelled.values()}
     assert len(sessions) == 9 and TEST_SESSION in sessions and BROKEN_SESSION not in sessions
@@ -102,7 +98,7 @@ def check_training_data(recipe: Path) -> None:
     assert texts_by_id.keys() == unlabelled.keys() - held_out.keys()
 
 
-def test_self_supervised_from_sessions_to_the_papers_tables(recipe):
+def test_self_supervised_recipe_writes_the_tables(recipe):
     unwritten = build_damaged_corpus(recipe / "vox")
     options = ["--lang", "cs", "--setup", "self_supervised", "--segmentation", "auto"]
     options += ["--states_nj", "2"]

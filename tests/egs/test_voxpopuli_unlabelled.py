@@ -45,11 +45,11 @@ def run_unlabelled(*options: str) -> int:
 
 
 def by_session(segments: dict[str, str]) -> dict[str, list[tuple[float, float]]]:
-    found: dict[str, list[tuple[float, float]]] = {}
+    times: dict[str, list[tuple[float, float]]] = {}
     for value in segments.values():
         segment = parse_segment(value)
-        found.setdefault(segment.recording, []).append((segment.start_s, segment.end_s))
-    return found
+        times.setdefault(segment.recording, []).append((segment.start_s, segment.end_s))
+    return times
 
 
 def validate_unlabelled() -> list[DataProblem]:
@@ -62,14 +62,14 @@ def test_unlabelled_sessions_have_official_segments_or_are_cut_at_silences(in_fo
     assert problems(capsys) == []
     assert validate_unlabelled() == []
     assert sorted(os.listdir("data")) == ["test_de", "train_de_unlabelled", "unlabelled_de"]
-    found = tables("unlabelled_de")
-    assert "text" not in found and found["utt2session"] == found["segments"]
-    assert found["wav.scp"][TEST_SESSION].endswith(f"raw_audios/de/2019/{TEST_SESSION}_de.ogg")
-    sessions = by_session(found["segments"])
+    unlabelled = tables("unlabelled_de")
+    assert "text" not in unlabelled and unlabelled["utt2session"] == unlabelled["segments"]
+    assert unlabelled["wav.scp"][TEST_SESSION].endswith(f"raw_audios/de/2019/{TEST_SESSION}_de.ogg")
+    sessions = by_session(unlabelled["segments"])
     assert len(sessions) == 4
     official = "20190301-0900-PLENARY-0"
     assert sessions[official] == [(0.3, 1.5), (2.2, 3.65), (4.35, 6.05), (6.75, 8.7)]
-    assert f"{official}_de_0" in found["segments"]
+    assert f"{official}_de_0" in unlabelled["segments"]
     # The others are cut in pauses: all sound is in a segment, faded by its margin.
     for session in ("20190302-0900-PLENARY-1", TEST_SESSION):
         for utterance in miniature.plan_session(session, "", 4, 150, "de"):
@@ -118,10 +118,10 @@ def test_official_segments_only_and_long_ones_are_cut(in_folder):
     event = f"{session}_de"
     miniature.write_segment_table(Path("vox"), [(event, "0", "0.0", "8.5"), (event, "1", "8", "9")])
     assert run_unlabelled("--segmentation", "official", "--max_segment_s", "4") == 0
-    found = tables("unlabelled_de")["segments"]
-    assert list(by_session(found)) == [session]
-    times = sorted(by_session(found)[session])
-    assert times[-1] == (8, 9) and f"{event}_1" in found
+    segments = tables("unlabelled_de")["segments"]
+    assert list(by_session(segments)) == [session]
+    times = sorted(by_session(segments)[session])
+    assert times[-1] == (8, 9) and f"{event}_1" in segments
     assert all(end - start <= 4 for start, end in times)
     for utterance in miniature.plan_session(session, "", 4, 150, "de")[:3]:
         assert any(s <= utterance.start_s and utterance.end_s <= e for s, e in times)
@@ -199,9 +199,6 @@ def test_missing_corpus_is_downloaded_once(in_folder):
         server.requests.clear()
         prepare_voxpopuli.main(options)
         assert server.requests == [] and tables("unlabelled_de") == first
-
-
-# Division into sets
 
 
 def test_test_set_is_held_out_by_id_and_by_time():

@@ -10,22 +10,9 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.slurm.array_job import ArrayJob
 
 SHOW = ["python3", "-c", "import sys; print(sys.argv[1:])"]
-ODD = [
-    "",
-    " ",
-    "a b",
-    "'",
-    '"',
-    "$HOME",
-    "`id`",
-    "*",
-    "\\",
-    "a\nb",
-    "JOB",
-    "x.JOB.y",
-    "JOBJOB",
-    "%a",
-]
+# Words that a shell changes unless they are quoted, and placeholders of the job's number.
+ODD = ["", " ", "a b", "'", '"', "$HOME", "`id`", "*", "\\", "a\nb"]
+ODD += ["JOB", "x.JOB.y", "JOBJOB", "%a"]
 
 
 def run_task(job: ArrayJob, folder, number: int) -> tuple[int, str]:

@@ -12,6 +12,7 @@ import psutil
 import pytest
 import torch
 from experiment import make_experiment, write_noise
+from recipes import ROOT, link_template
 from tiny_transformer import TRAINING
 from tiny_whisper import save_tiny_whisper
 from tone_sets import write_set
@@ -21,7 +22,6 @@ from espnet_medusa.recipe.train_log import read_epochs
 from espnet_medusa.slurm import queue
 
 pytestmark = pytest.mark.slurm_cluster
-TEMPLATE = Path(__file__).resolve().parents[2] / "egs" / "TEMPLATE" / "asr1"
 RESULTS = ("text", "token", "token_int", "score")
 UTTERANCES = 9
 TWO_EPOCHS = TRAINING.replace("max_epoch: 1", "max_epoch: 2")
@@ -54,17 +54,10 @@ def set_node(number: int, state: str) -> None:
     scontrol("update", f"nodename=node{number}", f"state={state}", "reason=test")
 
 
-def make_folder(folder: Path, *scripts: str) -> Path:
-    folder.mkdir()
-    for name in ("asr.sh", "path.sh", "cmd.sh", *scripts):
-        (folder / name).symlink_to(TEMPLATE / name)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory):
     """A recipe's folder with a tiny trained experiment and a test set."""
-    folder = make_folder(tmp_path_factory.mktemp("slurm") / "recipe")
+    folder = link_template(tmp_path_factory.mktemp("slurm") / "recipe")
     make_experiment(folder / "exp" / "asr_tiny")
     data = folder / "dump" / "raw" / "test"
     data.mkdir(parents=True)
@@ -128,7 +121,7 @@ def wait_until_running(job: str, number: int) -> None:
 
 def assert_same_results(folder: Path, tag: str) -> None:
     for name in RESULTS:
-        files = [folder / "exp" / "asr_tiny" / one / "test" / name for one in ("local", tag)]
+        files = [folder / "exp" / "asr_tiny" / run / "test" / name for run in ("local", tag)]
         assert files[0].read_bytes() == files[1].read_bytes(), name
     assert len(files[0].read_text().splitlines()) == UTTERANCES
 
@@ -227,7 +220,7 @@ def test_a_second_run_during_the_first_is_refused(tmp_path):
 @pytest.fixture(scope="module")
 def trained_here(tmp_path_factory):
     """A recipe's folder, its statistics and its two-process training by only this machine."""
-    folder = make_folder(tmp_path_factory.mktemp("slurm") / "training")
+    folder = link_template(tmp_path_factory.mktemp("slurm") / "training")
     write_set(folder / "own" / "train", 4)
     write_set(folder / "own" / "dev", 2)
     (folder / "conf").mkdir()
@@ -250,8 +243,8 @@ def train(folder: Path, tag: str, *options: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def assert_same_weights(folder: Path, one: str, other: str) -> None:
-    paths = [folder / "exp" / f"asr_{tag}" / "valid.acc.ave.pth" for tag in (one, other)]
+def assert_same_weights(folder: Path, *tags: str) -> None:
+    paths = [folder / "exp" / f"asr_{tag}" / "valid.acc.ave.pth" for tag in tags]
     first, second = map(torch.load, paths)
     for name, weight in first.items():
         torch.testing.assert_close(second[name], weight, msg=name)
@@ -266,13 +259,13 @@ def test_statistics_and_training_by_torchrun_equal_those_of_this_machine(
     folder = trained_here
     train(folder, tag, "--stage", "10", "--cmd_backend", "slurm", *options)
     for name in ("train/speech_shape", "train/text_shape.word", "valid/speech_shape"):
-        shapes = [(folder / "exp" / f"stats_{one}" / name).read_bytes() for one in ("here", tag)]
+        shapes = [(folder / "exp" / f"stats_{run}" / name).read_bytes() for run in ("here", tag)]
         assert shapes[0] == shapes[1], name
     log = (folder / "exp" / f"asr_{tag}" / "train.log").read_text()
     assert "torch.distributed.run" in (folder / "exp" / f"asr_{tag}" / "q" / "train.sh").read_text()
     assert ":0/2]" in log, "rank 0 of 2"
     assert_same_weights(folder, "here", tag)
-    epochs = [read_epochs(folder / "exp" / f"asr_{one}" / "train.log") for one in ("here", tag)]
+    epochs = [read_epochs(folder / "exp" / f"asr_{run}" / "train.log") for run in ("here", tag)]
     assert [*epochs[0]] == [*epochs[1]] == [1, 2]
 
 
@@ -320,9 +313,9 @@ def training_processes(module: str, experiment: str) -> list[psutil.Process]:
 
 def test_cached_states_equal_those_of_this_machine(tmp_path, monkeypatch):
     whisper = save_tiny_whisper(tmp_path / "whisper")
-    folder = make_folder(tmp_path / "recipe", "whisper.sh")
+    folder = link_template(tmp_path / "recipe", "whisper.sh")
     monkeypatch.chdir(folder)  # which the tables' paths start from
-    (folder / "conf").symlink_to(TEMPLATE.parents[1] / "librispeech" / "asr1" / "conf")
+    (folder / "conf").symlink_to(ROOT / "egs" / "librispeech" / "asr1" / "conf")
     for name in ("train", "dev"):
         write_set(folder / "own" / name, 3)
     options = [
@@ -333,15 +326,8 @@ def test_cached_states_equal_those_of_this_machine(tmp_path, monkeypatch):
     ]  # fmt: skip
     remaining = []
     for backend in ("local", "slurm"):
-        own = [
-            "--cmd_backend",
-            backend,
-            "--dumpdir",
-            f"dump_{backend}",
-            "--expdir",
-            f"exp_{backend}",
-        ]
-        done = run(folder, "./whisper.sh", *options, *own)
+        folders = ["--dumpdir", f"dump_{backend}", "--expdir", f"exp_{backend}"]
+        done = run(folder, "./whisper.sh", *options, "--cmd_backend", backend, *folders)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "states of 3 of 3 utterances" in done.stdout
         states = folder / f"dump_{backend}" / "states_references" / "train"

@@ -1,4 +1,4 @@
-"""What squeue writes, read."""
+"""The parser of squeue's output."""
 
 import pytest
 

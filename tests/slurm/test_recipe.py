@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import warm_python
 from pretended_slurm import PretendedSlurm
+from recipes import link_template
 
-TEMPLATE = Path(__file__).resolve().parents[2] / "egs" / "TEMPLATE" / "asr1"
 CONF = """\
 command sbatch --comment x
 option num_threads=* --cpus-per-task $0
@@ -21,10 +21,9 @@ option gpu=* -p gpu --gres=gpu:$0
 
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
-    """Slurm, and in this folder a recipe with data of five utterances."""
+    """Return a fake Slurm; the current folder is a recipe with data of five utterances."""
     monkeypatch.chdir(tmp_path)
-    for name in ("asr.sh", "path.sh", "cmd.sh"):
-        Path(name).symlink_to(TEMPLATE / name)
+    link_template(tmp_path)
     Path("conf").mkdir()
     Path("conf/slurm.conf").write_text(CONF)
     for name in ("train", "dev", "test"):

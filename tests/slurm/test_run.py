@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from pretended_slurm import PretendedSlurm
+from recipes import write_script
 from waiting import HANG_S, is_alive, wait_for
 
 from espnet_medusa import stages
@@ -27,6 +28,20 @@ def slurm(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "SHOW_S", 0.05)
     monkeypatch.chdir(tmp_path)
     return PretendedSlurm(tmp_path / "slurm", monkeypatch)
+
+
+@pytest.fixture
+def earlier_job(slurm) -> Path:
+    """Write the file of job 5, which an earlier run submitted; return its log folder."""
+    Path("logdir/q").mkdir(parents=True)
+    Path("logdir/q/x.job").write_text("5\n")
+    return Path("logdir")
+
+
+def run_script(script: str, *options: str, jobs: int = 1) -> None:
+    """Run a script as the jobs of `run_jobs` in Slurm."""
+    words = ["run_jobs", *options, f"JOB=1:{jobs}", "x.JOB.log", "--", "bash", "-c", script]
+    stages.main(words)
 
 
 def make_array(script: str, count: int = 3) -> ArrayJob:
@@ -82,7 +97,7 @@ def test_a_failure_cancels_the_others_with_stop_on_failure(slurm):
     ],
 )
 def test_slurms_reason_for_a_failure_is_named(slurm, state, ending):
-    # The task itself is killed before it can say anything.
+    # The task is killed before it can write its status.
     script = f'cd "$PRETENDED_SLURM"; echo "{state}" > message.JOB; mv message.JOB 1.JOB; '
     script += 'read -ra stat < /proc/$PPID/stat; kill -KILL "${stat[3]}" $PPID'
     assert endings(make_array(script, 1)) == [("job 1", ending)]
@@ -122,9 +137,7 @@ def test_a_refused_job_is_an_error_with_the_command(slurm):
         run_array(make_array("true"), Request(("sbatch", "--account=nobody")), False)
 
 
-def test_no_second_run_while_the_first_is_in_the_queue(slurm):
-    Path("logdir/q").mkdir(parents=True)
-    Path("logdir/q/x.job").write_text("5\n")
+def test_no_second_run_while_the_first_is_in_the_queue(slurm, earlier_job):
     for task, state in enumerate(["COMPLETED|None", "RUNNING|None", "PENDING|Priority"], 1):
         slurm.set_state(5, task, state)
     with pytest.raises(InputError, match="job 5 of an earlier run .* with 2 tasks; .*`scancel 5`"):
@@ -134,11 +147,9 @@ def test_no_second_run_while_the_first_is_in_the_queue(slurm):
     assert endings(make_array("true")) == []
 
 
-def test_files_of_a_running_job_are_not_removed(slurm, capsys):
-    Path("logdir/q").mkdir(parents=True)
-    Path("logdir/q/x.job").write_text("5\n")
+def test_files_of_a_running_job_are_not_removed(slurm, earlier_job, capsys):
     Path("logdir/keys.1.scp").write_text("other\n")
-    Path("logdir/x.1.log").write_text("what it has done\n")
+    Path("logdir/x.1.log").write_text("log\n")
     Path("keys").write_text("a\nb\n")
     slurm.set_state(5, 1, "RUNNING|None")
     split = ["--nj", "2", "--keys", "keys", "--output", "logdir/keys.JOB.scp"]
@@ -153,12 +164,10 @@ def test_files_of_a_running_job_are_not_removed(slurm, capsys):
     assert Path("logdir/x.1.log").exists() and Path("logdir/keys.1.scp").exists()
 
 
-def test_the_job_file_is_named_without_squeue(slurm, monkeypatch):
-    Path("logdir/q").mkdir(parents=True)
-    Path("logdir/q/x.job").write_text("5\n")
+def test_the_job_file_is_named_without_squeue(earlier_job, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(InputError, match="q/x.job: job 5 .* squeue is not in PATH"):
-        run.refuse_active_jobs(Path("logdir"))
+        run.refuse_active_jobs(earlier_job)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -187,8 +196,8 @@ def test_interrupting_the_runner_cancels_its_tasks(slurm, number):
 def test_jobs_go_to_slurm_with_the_configurations_options(slurm, capsys):
     Path("conf").mkdir()
     Path("conf/slurm.conf").write_text("command sbatch -p cpu\noption mem=* --mem $0\n")
-    command = ["--cmd", "slurm.pl --mem 2G --max-jobs-run 2", "--title", "statistics", "JOB=1:4"]
-    stages.main(["run_jobs", *command, "x.JOB.log", "--", "bash", "-c", "echo job JOB"])
+    options = ["--cmd", "slurm.pl --mem 2G --max-jobs-run 2", "--title", "statistics"]
+    run_script("echo job JOB", *options, jobs=4)
     submitted = slurm.submitted()
     assert submitted[-5:-1] == ["-p", "cpu", "--mem", "2G"] and "--array=1-4%2" in submitted
     assert "job 4\n" in Path("x.4.log").read_text()
@@ -196,10 +205,9 @@ def test_jobs_go_to_slurm_with_the_configurations_options(slurm, capsys):
 
 
 def test_a_failed_stage_names_jobs_logs_and_remedy(slurm, capsys):
-    options = ["--cmd", "slurm.pl", "--on_failure", "wait", "--title", "exp test", "JOB=1:9"]
-    script = "echo last words of JOB; exit $((JOB % 2))"
+    options = ["--cmd", "slurm.pl", "--on_failure", "wait", "--title", "exp test"]
     with pytest.raises(SystemExit) as error:
-        stages.main(["run_jobs", *options, "x.JOB.log", "--", "bash", "-c", script])
+        run_script("echo last words of JOB; exit $((JOB % 2))", *options, jobs=9)
     message = capsys.readouterr().err
     assert error.value.code == 1
     for job in (1, 3, 5, 7, 9):
@@ -210,11 +218,10 @@ def test_a_failed_stage_names_jobs_logs_and_remedy(slurm, capsys):
 
 def test_an_old_partial_file_does_not_excuse_a_cancelled_task(slurm):
     options = ["--cmd", "slurm.pl", "--partial_file", "JOB.failed", "--on_failure", "wait"]
-    options += ["JOB=1:1", "x.JOB.log", "--", "bash", "-c"]
-    stages.main(["run_jobs", *options, "echo utt reason > JOB.failed; exit 1"])
+    run_script("echo utt reason > JOB.failed; exit 1", *options)
     assert Path("1.failed").exists()
     with pytest.raises(SystemExit):
-        stages.main(["run_jobs", *options, "scancel 2_JOB; sleep 1000"])
+        run_script("scancel 2_JOB; sleep 1000", *options)
 
 
 def test_one_training_process_appends_to_the_log(slurm):
@@ -239,11 +246,8 @@ def test_one_training_process_appends_to_the_log(slurm):
 def test_torchrun_starts_several_training_processes(
     slurm, monkeypatch, tmp_path, prefix, nj, launched, expected
 ):
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    (programs / "srun").write_text('#!/bin/sh\necho "srun $@"\n')
-    (programs / "srun").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    write_script(tmp_path / "programs" / "srun", '#!/bin/sh\necho "srun $@"\n')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}{os.pathsep}{os.environ['PATH']}")
     options = ["--log", "train.log", "--nj", str(nj), "--cmd", f"slurm.pl {prefix}"]
     stages.main(["run_training", *options, "--", "my-python", "-m", "train", "--lr", "1"])
     line = Path("train.log").read_text().splitlines()[-1]
