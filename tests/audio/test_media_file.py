@@ -97,16 +97,8 @@ def test_other_rates_are_resampled_as_any_audio(tmp_path):
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.8])
 @pytest.mark.parametrize(
     ("suffix", "options"),
-    [
-        (".mp4", {}),
-        (".mp4", {"movflags": "faststart"}),
-        (".m4a", {"movflags": "faststart"}),
-        (".webm", {}),
-        (".mkv", {}),
-        (".wma", {}),
-        (".flv", {}),
-        (".avi", {}),
-    ],
+    [(suffix, {"movflags": "faststart"}) for suffix in (".mp4", ".m4a")]
+    + [(suffix, {}) for suffix in (".mp4", ".webm", ".mkv", ".wma", ".flv", ".avi")],
 )
 def test_truncated_files_are_refused_by_name(tmp_path, suffix, options, part):
     path = tmp_path / f"cut{suffix}"

@@ -54,17 +54,8 @@ def test_lossy_formats_keep_length_and_pitch(tmp_path, format_name, subtype):
 @pytest.mark.parametrize("n_cut", [100, 3000])
 @pytest.mark.parametrize(
     "format_name, subtype",
-    [
-        ("WAV", "PCM_16"),
-        ("WAVEX", "PCM_16"),
-        ("WAV", "FLOAT"),
-        ("FLAC", None),
-        ("NIST", "PCM_16"),
-        ("AIFF", "PCM_16"),
-        ("AU", "PCM_16"),
-        ("OGG", "VORBIS"),
-        ("OGG", "OPUS"),
-    ],
+    [(name, "PCM_16") for name in ("WAV", "WAVEX", "NIST", "AIFF", "AU")]
+    + [("WAV", "FLOAT"), ("FLAC", None), ("OGG", "VORBIS"), ("OGG", "OPUS")],
 )
 def test_truncated_files_are_refused_by_name(tmp_path, format_name, subtype, n_cut):
     path = tmp_path / "cut.bin"

@@ -7,6 +7,7 @@ import zipfile
 
 import pytest
 import torch
+from refusals import refused
 from safetensors.torch import save, save_file
 
 from espnet_medusa.errors import InputError
@@ -16,11 +17,9 @@ from espnet_medusa.report.measures import count_parameters
 STATE = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4).half()}
 
 
-def refused(path) -> str:
-    with pytest.raises(InputError) as error:
+def refuse(path, message="") -> None:
+    with refused(f"{path}: ", message, error=InputError):
         load_weights(path)
-    assert "\n" not in str(error.value) and str(error.value).startswith(f"{path}: ")
-    return str(error.value)
 
 
 @pytest.mark.parametrize("options", [{}, {"_use_new_zipfile_serialization": False}])
@@ -56,10 +55,7 @@ class Calls:
 CONTENTS = {
     "code": ({"a": Calls(print, "hello")}, "not a checkpoint with weights only"),
     "expanded": ({"a": torch.ones(1).expand(10_000, 10_000)}, "400000000 bytes of tensors in"),
-    "without values": (
-        {"a": torch.empty(10**9, device="meta")},
-        "it contains torch._utils._rebuild",
-    ),
+    "no values": ({"a": torch.empty(10**9, device="meta")}, "it contains torch._utils._rebuild"),
     "sparse": ({"a": torch.eye(3).to_sparse()}, "it contains torch._utils._rebuild_sparse"),
     "zeros": ({"a": Calls(bytearray, 10**10)}, "it contains __builtin__.bytearray"),
     "numbers for names": ({1: torch.ones(1)}, "contains no state dict"),
@@ -72,30 +68,29 @@ CONTENTS = {
 def test_other_contents_are_refused(tmp_path, kind, capfd):
     content, message = CONTENTS[kind]
     torch.save(content, tmp_path / "model.pth")
-    assert message in refused(tmp_path / "model.pth")
+    refuse(tmp_path / "model.pth", message)
     assert "hello" not in capfd.readouterr().out
 
 
 def test_files_not_written_by_torch_are_refused(tmp_path):
     path = tmp_path / "model.pth"
     compressed(path)
-    assert path.stat().st_size < 10_000 and "is compressed" in refused(path)
+    assert path.stat().st_size < 10_000
+    refuse(path, "is compressed")
     for content in (b"", b"PK\x03\x04", b"\x80\x02.", b"\x80\x02}K\x01R.", pickle.dumps(STATE)):
         path.write_bytes(content)
-        assert "not a checkpoint with weights only" in refused(path)
+        refuse(path, "not a checkpoint with weights only")
 
 
 def test_records_that_are_longer_than_the_file(tmp_path):
     path = tmp_path / "model.pth"
     torch.save(STATE, path)
     with zipfile.ZipFile(path) as archive:
-        size = next(
-            record.file_size for record in archive.infolist() if "data.pkl" in record.filename
-        )
-    whole, sizes = path.read_bytes(), struct.pack("<II", size, size)
+        [record] = [each for each in archive.infolist() if "data.pkl" in each.filename]
+    whole, sizes = path.read_bytes(), struct.pack("<II", *[record.file_size] * 2)
     place = whole.index(sizes, whole.index(b"PK\x01\x02"))
     path.write_bytes(whole[:place] + struct.pack("<II", 1 << 31, 1 << 31) + whole[place + 8 :])
-    assert "data.pkl is longer than the file" in refused(path)
+    refuse(path, "data.pkl is longer than the file")
 
 
 def test_storages_of_the_old_format_that_are_longer_than_the_file(tmp_path):
@@ -104,7 +99,7 @@ def test_storages_of_the_old_format_that_are_longer_than_the_file(tmp_path):
     whole, count = path.read_bytes(), b"J" + struct.pack("<i", 70_000)
     assert whole.count(count) == 2  # of the storage, and of the tensor
     path.write_bytes(whole.replace(count, b"J" + struct.pack("<i", (1 << 31) - 1)))
-    assert "it declares 2147483647 values" in refused(path)
+    refuse(path, "it declares 2147483647 values")
 
 
 def test_storages_that_are_longer_than_their_records(tmp_path):
@@ -114,7 +109,7 @@ def test_storages_that_are_longer_than_their_records(tmp_path):
     whole = path.read_bytes()
     assert whole.count(b"K\x04tq") == 1  # number of values, at the end of the storage's tuple
     path.write_bytes(whole.replace(b"K\x04tq", b"K\xfftq"))
-    refused(path)
+    refuse(path)
 
 
 DAMAGED = {
@@ -130,7 +125,7 @@ DAMAGED = {
 def test_damaged_safetensors(tmp_path, kind):
     path = tmp_path / "model.safetensors"
     path.write_bytes(DAMAGED[kind])
-    assert "no safetensors" in refused(path)
+    refuse(path, "no safetensors")
     with pytest.raises(InputError, match="no safetensors"):
         count_parameters(path)
 

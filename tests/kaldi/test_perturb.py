@@ -44,10 +44,8 @@ def test_segments_and_rate_are_kept(make_data_dir, tmp_path):
     run(folder, output, "--factors", "0.8 1.0")
     assert not (output / "segments").exists()
     entries = read_table(output / "wav.scp")
-    lengths = {
-        key: (len(audio), rate)
-        for key, (audio, rate) in ((key, read_audio(entry)) for key, entry in entries.items())
-    }
+    read = {key: read_audio(entry) for key, entry in entries.items()}
+    lengths = {key: (len(audio), rate_hz) for key, (audio, rate_hz) in read.items()}
     assert lengths == {"s0-u000": (8000, 8000), "sp0.8-s0-u000": (10000, 8000)}
 
 

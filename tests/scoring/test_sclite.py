@@ -1,6 +1,7 @@
 """Scores: counts, speakers, joining by id."""
 
 import pytest
+from refusals import refused
 
 from espnet_medusa.scoring.sclite import Counts, score_trn, speaker_of
 
@@ -20,20 +21,16 @@ def score(tmp_path):
 
 def test_counts_and_rates(score):
     result = score("a b c d (x-1)\ne f (y-1)\n (y-2)\n", " (y-2)\nA x c (x-1)\ne f g (y-1)\n")
-    assert [(u.id, u.operations) for u in result.utterances] == [
-        ("y-2", ""),
-        ("x-1", "CSCD"),
-        ("y-1", "CCI"),
-    ]
+    operations = [(utterance.id, utterance.operations) for utterance in result.utterances]
+    assert operations == [("y-2", ""), ("x-1", "CSCD"), ("y-1", "CCI")]
     assert result.speakers == {
         "y": Counts(correct=2, insertions=1, sentences=2, sentence_errors=1),
         "x": Counts(correct=2, substitutions=1, deletions=1, sentences=1, sentence_errors=1),
     }
     total = result.total
     assert (total.words, total.errors, total.sentences) == (6, 3, 3)
+    assert (total.correct, total.substitutions, total.deletions, total.insertions) == (4, 1, 1, 1)
     assert total.error_percent == 50
-    assert (total.correct, total.substitutions) == (4, 1)
-    assert (total.deletions, total.insertions, total.words) == (1, 1, 6)
     assert total.sentence_error_percent == pytest.approx(200 / 3)
     assert Counts().error_percent == 0
 
@@ -72,10 +69,8 @@ def test_missing_hypotheses_are_refused_or_count_as_deletions(score):
     with pytest.raises(ValueError) as caught:
         score(reference, "a b (s-03)\n")
     message = str(caught.value)
-    assert "s-00, s-01, s-02, s-04" in message
-    assert "(29 in all)" in message
-    assert "--allow_missing true" in message
-    assert "s-29" not in message
+    assert "s-00, s-01, s-02, s-04" in message and "s-29" not in message
+    assert "(29 in all)" in message and "--allow_missing true" in message
     result = score(reference, "a b (s-03)\n", allow_missing=True)
     assert result.total == Counts(correct=2, deletions=58, sentences=30, sentence_errors=29)
     assert len(result.missing) == 29
@@ -96,11 +91,8 @@ def test_missing_hypotheses_are_refused_or_count_as_deletions(score):
     ],
 )
 def test_wrong_input_is_refused(score, reference, hypothesis, words):
-    with pytest.raises(ValueError) as caught:
+    with refused(*words):
         score(reference, hypothesis)
-    for word in words:
-        assert word in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_speakers():

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from refusals import command_refused, refused
 
 from espnet_medusa.bin.sclite import main
 
@@ -68,13 +69,9 @@ def test_reports_go_to_files(files, tmp_path, capsys):
     ],
 )
 def test_errors_are_one_line(files, arguments, words):
-    with pytest.raises(SystemExit) as caught:
+    with refused(*words, error=SystemExit) as caught:
         main([*files, "-i", "rm", *arguments])
-    message = caught.value.code
-    assert isinstance(message, str)  # Python prints it and exits with status 1.
-    assert "\n" not in message
-    for word in words:
-        assert word in message
+    assert isinstance(caught.value.code, str)  # Python prints it and exits with status 1.
 
 
 @pytest.mark.parametrize(
@@ -88,12 +85,8 @@ def test_errors_are_one_line(files, arguments, words):
     ],
 )
 def test_unknown_arguments_are_refused(files, arguments, words, capsys):
-    with pytest.raises(SystemExit) as caught:
+    with command_refused(capsys, *words, status=2):
         main([*files, *arguments])
-    assert caught.value.code == 2
-    message = capsys.readouterr().err
-    for word in words:
-        assert word in message
 
 
 def test_other_formats_are_refused(files):
@@ -113,11 +106,9 @@ def test_characters_of_other_scripts_need_their_encoding(files, tmp_path, capsys
 def test_exit_status_and_message(files, tmp_path):
     command = [sys.executable, "-m", "espnet_medusa.bin.sclite", *files, "-i", "rm"]
     (tmp_path / "hyp.trn").write_text("a (s-1)\n", encoding="utf-8")
-    refused = subprocess.run(command, capture_output=True, text=True)
-    assert refused.returncode == 1
-    assert refused.stdout == ""
-    assert refused.stderr.count("\n") == 1
-    assert "s-2" in refused.stderr
+    stopped = subprocess.run(command, capture_output=True, text=True)
+    assert (stopped.returncode, stopped.stdout, stopped.stderr.count("\n")) == (1, "", 1)
+    assert "s-2" in stopped.stderr
     accepted = subprocess.run([*command, "--allow_missing", "true"], capture_output=True, text=True)
     assert accepted.returncode == 0
     assert "| Sum/Avg|    2      4 | 25.0    0.0   75.0 " in accepted.stdout

@@ -40,6 +40,11 @@ def test_equals_golden_output(folder, report):
     assert report(folder, arguments) == (folder / "result.txt").read_bytes()
 
 
+def write_pair(folder: Path, reference: str, hypothesis: str) -> None:
+    (folder / "ref.trn").write_text(reference, encoding="utf-8", newline="\n")
+    (folder / "hyp.trn").write_text(hypothesis, encoding="utf-8", newline="\n")
+
+
 def write_random_pair(folder: Path, rng: random.Random) -> None:
     words = ["a", "b", "C", "d", "é", "東京", "it's", "x*", ";", "a;b", "(", "}", "\xa0", "@"]
     vocabulary = rng.sample(words, 8)
@@ -61,8 +66,7 @@ def write_random_pair(folder: Path, rng: random.Random) -> None:
             reference.append(f" {' '.join(words)}\t{name}")
             hypothesis.append(f" {' '.join(spoken or ['b'] * rng.randint(0, 1))}\t{name}")
     rng.shuffle(hypothesis)
-    (folder / "ref.trn").write_text("".join(reference), encoding="utf-8", newline="\n")
-    (folder / "hyp.trn").write_text("".join(hypothesis), encoding="utf-8", newline="\n")
+    write_pair(folder, "".join(reference), "".join(hypothesis))
 
 
 @needs_sclite
@@ -80,8 +84,7 @@ def test_equals_the_real_program_on_random_pairs(seed, tmp_path, report):
 
 @needs_sclite
 def test_real_program_on_request(tmp_path, report):
-    (tmp_path / "ref.trn").write_text("{a / b} c (s-1)\nd (s-2)\ne f (s-3)", encoding="utf-8")
-    (tmp_path / "hyp.trn").write_text("d (s-2)\nb c (s-1)", encoding="utf-8")
+    write_pair(tmp_path, "{a / b} c (s-1)\nd (s-2)\ne f (s-3)", "d (s-2)\nb c (s-1)")
     real = ["--sclite", " ".join(REAL_SCLITE), "-i", "rm", "-o", "all", "stdout"]
     with pytest.raises(SystemExit, match="s-3"):
         report(tmp_path, real)
@@ -97,8 +100,7 @@ def test_real_program_on_request(tmp_path, report):
 def test_words_too_long_for_sclites_row_of_stars(tmp_path, report):
     """sclite has only 40 stars and then prints other memory; ours prints enough stars."""
     word = "w" * 130
-    (tmp_path / "ref.trn").write_text(f"a {word} (s-1)\n", encoding="utf-8")
-    (tmp_path / "hyp.trn").write_text("a (s-1)\n", encoding="utf-8")
+    write_pair(tmp_path, f"a {word} (s-1)\n", "a (s-1)\n")
     lines = report(tmp_path, ["-i", "rm", "-o", "pra", "stdout"]).decode().split("\n")
     assert f"REF:  a {word.upper()} " in lines
     assert f"HYP:  a {'*' * 130} " in lines
@@ -106,8 +108,7 @@ def test_words_too_long_for_sclites_row_of_stars(tmp_path, report):
 
 
 def test_a_word_longer_than_the_line_ends(tmp_path, report):
-    (tmp_path / "ref.trn").write_text(f"a {'w' * 99} b (s-1)\n", encoding="utf-8")
-    (tmp_path / "hyp.trn").write_text("a b (s-1)\n", encoding="utf-8")
+    write_pair(tmp_path, f"a {'w' * 99} b (s-1)\n", "a b (s-1)\n")
     printed = report(tmp_path, ["-i", "rm", "-o", "pra", "stdout", "-l", "20"]).decode()
     assert printed.count("REF:") == 3
 

@@ -1,6 +1,7 @@
 """Reading and writing trn files."""
 
 import pytest
+from refusals import refused
 
 from espnet_medusa.scoring.trn import list_some, read_trn, write_trn
 
@@ -20,10 +21,8 @@ def test_round_trip_keeps_ids_tokens_and_order(tmp_path):
 def test_comments_blank_lines_and_line_ends(tmp_path):
     path = tmp_path / "x.trn"
     path.write_bytes(b";; note (a-0)\n\n \t\na b (a-1)\r\n** more (a-2)\nc\td (a-3)")
-    assert [(line.id, line.tokens, line.line_number) for line in read_trn(path)] == [
-        ("a-1", ("a", "b"), 4),
-        ("a-3", ("c", "d"), 6),
-    ]
+    lines = [(line.id, line.tokens, line.line_number) for line in read_trn(path)]
+    assert lines == [("a-1", ("a", "b"), 4), ("a-3", ("c", "d"), 6)]
 
 
 @pytest.mark.parametrize(
@@ -42,13 +41,8 @@ def test_comments_blank_lines_and_line_ends(tmp_path):
 def test_unreadable_files_are_refused_in_one_line(tmp_path, content, words):
     path = tmp_path / "bad.trn"
     path.write_bytes(content)
-    with pytest.raises(ValueError) as caught:
+    with refused(path, *words):
         read_trn(path)
-    message = str(caught.value)
-    assert str(path) in message
-    assert "\n" not in message
-    for word in words:
-        assert word in message
 
 
 @pytest.mark.parametrize(
@@ -62,10 +56,8 @@ def test_unreadable_files_are_refused_in_one_line(tmp_path, content, words):
 )
 def test_entries_that_the_format_cannot_represent_are_refused(tmp_path, utterances, words):
     path = tmp_path / "out.trn"
-    with pytest.raises(ValueError) as caught:
+    with refused(path, *words):
         write_trn(path, utterances, UTT2SPK | {"spk (1)": "spk"})
-    for word in [str(path), *words]:
-        assert word in str(caught.value)
     assert not path.exists()
 
 

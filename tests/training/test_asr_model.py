@@ -25,12 +25,8 @@ def test_joint_training_logs_every_head_and_reaches_every_weight(heads):
     for head in range(1, count + 1):
         assert torch.isfinite(stats[f"loss_head{head}"]) and f"acc_head{head}" in stats
     assert f"loss_head{count + 1}" not in stats
-    missing = [
-        name
-        for name, parameter in model.named_parameters()
-        if parameter.requires_grad and parameter.grad is None
-    ]
-    assert missing == []
+    trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    assert [name for name, weight in trained.items() if weight.grad is None] == []
 
 
 def test_loss_is_the_weighted_mean_of_the_heads():
@@ -109,9 +105,8 @@ def test_divergence_from_the_original_last_layer(heads):
     loss, stats, _ = model(**data)
     plain = stats["loss_att"] + stats["loss_head1"] + stats["loss_head2"]
     assert float(stats["loss_kl"]) > 0
-    assert float(loss.detach()) == pytest.approx(
-        float(plain / 3 + 0.01 * stats["loss_kl"]), rel=1e-5
-    )
+    expected = plain / 3 + 0.01 * stats["loss_kl"]
+    assert float(loss.detach()) == pytest.approx(float(expected), rel=1e-5)
 
 
 @pytest.mark.parametrize("heads", ["linear", "block", "recurrent", "attending"])
@@ -128,7 +123,6 @@ def test_divergence_by_hand():
     logits = torch.tensor([[[0.0, 1.0], [2.0, 0.0], [0.5, 0.5]]])
     teacher = torch.tensor([[[1.0, 0.0], [0.0, 3.0], [1.0, 2.0]]])
     labels = torch.tensor([[0, 1, -1]])
-    expected = 0.0
     # Head 1 at position 0 is compared with the teacher at position 1; position 1's label is
     # padding.
     p, q = teacher[0, 1].softmax(-1), logits[0, 0].softmax(-1)
@@ -138,8 +132,8 @@ def test_divergence_by_hand():
 
 def test_a_head_without_labels_has_no_loss():
     logits = torch.randn(2, 3, 5)
-    assert float(head_cross_entropy(logits, torch.zeros(2, 3, dtype=torch.long), 3)) == 0.0
-    assert float(head_cross_entropy(logits, torch.zeros(2, 3, dtype=torch.long), 7)) == 0.0
+    for head in (3, 7):
+        assert float(head_cross_entropy(logits, torch.zeros(2, 3, dtype=torch.long), head)) == 0.0
 
 
 def test_ctc_over_units_trains_and_logs_its_error_rate():

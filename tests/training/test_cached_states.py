@@ -11,6 +11,7 @@ import soundfile
 import torch
 import yaml
 from experiment import read_lines
+from refusals import command_refused
 from whisper_training import (
     command_of,
     losses,
@@ -25,6 +26,7 @@ from whisper_training import (
 from espnet_medusa import stages
 from espnet_medusa.bin import asr_train, convert
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.training import cached_shards, cached_states
 from espnet_medusa.training.label_filter import ENDLESS, REPEATING
 from espnet_medusa.whisper.tokens import END, START
@@ -60,6 +62,11 @@ def keep(corpus: Path, output: Path, *options: str) -> Path:
     return output
 
 
+def recognizer(corpus: Path, **options) -> Speech2Text:
+    folder = corpus / "vanilla"
+    return Speech2Text(folder / "config.yaml", folder / "model.pth", ctc_weight=0.0, **options)
+
+
 def unlabelled(corpus: Path, folder: Path, keys) -> Path:
     """A data directory with some of the audio, without text."""
     folder.mkdir()
@@ -82,10 +89,9 @@ def of_own_texts(corpus, tmp_path_factory):
 def train_on_states(corpus, states, output, system, *options, memory=True, **changes) -> Path:
     """Train like ``train``, on states instead of audio."""
     command = command_of(corpus, output, system, **changes)
-    data = [word for word in command if "path_and_name_and_type" in word]
-    assert len(data) == 4
-    for name in data:
-        place = command.index(name)
+    places = [place for place, word in enumerate(command) if "path_and_name_and_type" in word]
+    assert len(places) == 4
+    for place in reversed(places):
         del command[place : place + 2]
     names = [("states.scp", "speech", "numpy_ark"), ("text_int", "text", "text_int")]
     names += [("memory.scp", "memory", "numpy_ark")] if memory else []
@@ -133,9 +139,8 @@ def test_ctc_trains_without_padded_frames(corpus, tmp_path, system):
     audios = read_lines(corpus / "wav.scp").items()
     samples = {key: soundfile.info(path).frames for key, path in audios}
     found = kaldiio.load_scp(str(unpadded / "unpadded.scp"))
-    assert {key: len(found[key]) for key in found} == {
-        key: -(-(n + 8000) // 320) for key, n in samples.items()
-    }
+    frames = {key: -(-(count + 8000) // 320) for key, count in samples.items()}
+    assert {key: len(found[key]) for key in found} == frames
     (unpadded / "unpadded.scp").rename(unpadded / "memory.scp")
     whisper = {"whisper_model": str(corpus / "whisper"), "window": "whisper"}
     changes = {"max_epoch": 2, "accum_grad": 1, "encoder_conf": whisper}
@@ -147,10 +152,7 @@ def test_ctc_trains_without_padded_frames(corpus, tmp_path, system):
 
 
 def test_labels_are_what_the_model_writes(corpus, of_own_texts):
-    speech2text = Speech2Text(
-        corpus / "vanilla" / "config.yaml", corpus / "vanilla" / "model.pth",
-        search="greedy", beam_size=1, ctc_weight=0.0, lm_weight=0.0,
-    )  # fmt: skip
+    speech2text = recognizer(corpus, search="greedy", beam_size=1, lm_weight=0.0)
     texts, labels = read_lines(of_own_texts / "text"), read_lines(of_own_texts / "text_int")
     states = kaldiio.load_scp(str(of_own_texts / "states.scp"))
     memory = kaldiio.load_scp(str(of_own_texts / "memory.scp"))
@@ -199,10 +201,8 @@ def test_repeated_texts_and_endless_loops_are_dropped(
     longest = max(len(ids.split()) for ids in read_lines(of_own_texts / "text_int").values())
     states = tmp_path / "states"
     shutil.copytree(of_own_texts / "shard.1", states / "shard.1")
-    monkeypatch.setattr(
-        "espnet_medusa.model.whisper_decoder.WhisperMedusaDecoder.max_depth", lambda *_: longest + 1
-    )
-    with pytest.raises(SystemExit):
+    monkeypatch.setattr(WhisperMedusaDecoder, "max_depth", lambda *_: longest + 1)
+    with command_refused(capsys, "no utterance has states"):
         keep(corpus, states)
     dropped = read_lines(states / "dropped_utterances")
     labels = read_lines(of_own_texts / "text_int")
@@ -210,7 +210,6 @@ def test_repeated_texts_and_endless_loops_are_dropped(
         last = len(labels[key].split()) == longest
         assert reason.startswith(ENDLESS if last else REPEATING)
     assert {ENDLESS} < {reason.split(":")[0] for reason in dropped.values()}
-    assert "no utterance has states" in capsys.readouterr().err
 
 
 def test_jobs_share_the_set(corpus, tmp_path, monkeypatch, of_own_texts):
@@ -234,10 +233,7 @@ def test_the_decode_config_and_utt2lang_are_used(corpus, tmp_path):
     with pytest.raises(SystemExit):
         keep(corpus, output, "--data_dir", str(data), "--config", str(config), *ALL)
     assert "language: 'de'" in read_lines(output / "failed_utterances")[keys[1]]
-    speech2text = Speech2Text(
-        corpus / "vanilla" / "config.yaml", corpus / "vanilla" / "model.pth",
-        beam_size=3, ctc_weight=0.0, maxlenratio=-6,
-    )  # fmt: skip
+    speech2text = recognizer(corpus, beam_size=3, maxlenratio=-6)
     labels = read_lines(output / "text_int")
     for key in (keys[0], keys[2]):
         samples, _ = soundfile.read(read_lines(corpus / "wav.scp")[key], dtype="float32")
@@ -252,9 +248,8 @@ def test_bad_options_are_one_line_errors(corpus, tmp_path, capsys):
         (["--drop_fraction", "1"], "drop_fraction 1.0: must be 0 or more and below 1"),
         (["--max_compression_ratio", "1"], "max_compression_ratio 1.0: must be above 1"),
     ):
-        with pytest.raises(SystemExit):
+        with command_refused(capsys, message):
             keep(corpus, tmp_path / "states", *options)
-        assert message in capsys.readouterr().err
 
 
 def test_an_interrupted_pass_resumes(corpus, tmp_path, monkeypatch, of_own_texts):
@@ -277,31 +272,24 @@ def test_an_interrupted_pass_resumes(corpus, tmp_path, monkeypatch, of_own_texts
     assert not first & {key for keys in calls[4:] for key in keys}, "the first shard is there"
     for name in ("text", "text_int", "speech_shape", "text_shape"):
         assert (tmp_path / "states" / name).read_text() == (of_own_texts / name).read_text()
-    counts = [
-        weights(folder / "token_counts.pth") for folder in (tmp_path / "states", of_own_texts)
-    ]
-    assert torch.equal(*(table["decoder.token_counts"] for table in counts))
+    folders = tmp_path / "states", of_own_texts
+    counts = [weights(path / "token_counts.pth")["decoder.token_counts"] for path in folders]
+    assert torch.equal(*counts)
 
 
 def test_a_bad_utterance_is_listed_and_the_others_are_cached(corpus, tmp_path, capsys):
     data = write_good_and_bad(tmp_path / "data")
     write_lines(data / "utt2num_samples", {"bad": 4800, "good": 4800})
-    command = ["--exp_dir", str(corpus / "vanilla"), "--data_dir", str(data)]
-    with pytest.raises(SystemExit) as end:
-        stages.main(["cache_states", *command, "--output_dir", str(tmp_path / "states"), *ALL])
-    assert end.value.code == 3
-    assert "states of 1 of 2 utterances" in capsys.readouterr().out
+    with command_refused(capsys, "states of 1 of 2 utterances", status=3):
+        keep(corpus, tmp_path / "states", "--data_dir", str(data), *ALL)
     assert [*read_lines(tmp_path / "states" / "states.scp")] == ["good"]
     assert "bad.wav" in read_lines(tmp_path / "states" / "failed_utterances")["bad"]
 
 
 def test_no_remaining_utterance_is_an_error(corpus, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(
-        "espnet_medusa.model.whisper_decoder.WhisperMedusaDecoder.max_depth", lambda *_: 3
-    )
-    with pytest.raises(SystemExit) as end:
+    monkeypatch.setattr(WhisperMedusaDecoder, "max_depth", lambda *_: 3)
+    with command_refused(capsys, "no utterance has states"):
         keep(corpus, tmp_path / "states", "--references", "true")
-    assert end.value.code == 1 and "no utterance has states" in capsys.readouterr().err
     reasons = read_lines(tmp_path / "states" / "failed_utterances")
     assert len(reasons) == 16 and "the decoder has positions for 2" in reasons["u3"]
 
@@ -309,9 +297,8 @@ def test_no_remaining_utterance_is_an_error(corpus, tmp_path, capsys, monkeypatc
 def test_a_too_small_disk_is_an_error_before_the_start(corpus, tmp_path, monkeypatch, capsys):
     usage = cached_states.shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(cached_states.shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(SystemExit):
+    with command_refused(capsys, "GB are needed, 0.00 GB are free"):
         keep(corpus, tmp_path / "states")
-    assert "GB are needed, 0.00 GB are free" in capsys.readouterr().err
     assert not list((tmp_path / "states").iterdir())
 
 
@@ -319,34 +306,20 @@ def test_only_drafted_tokens_are_trained(corpus, of_references, tmp_path):
     counts = ["--init_param", str(of_references / "token_counts.pth")]
     conf = FROZEN | {"draft_vocab_size": 9}
     changes = {"max_epoch": 2, "accum_grad": 1, "model_conf": conf}
-    folder = tmp_path / "some" / "exp"
-    some = train_on_states(
-        corpus,
-        of_references,
-        folder,
-        "linear_frozen",
-        "--init_param",
-        *counts,
-        memory=False,
-        **changes,
-    )
+
+    def train_with(name: str, *options: str) -> Path:
+        output = tmp_path / name / "exp"
+        return train_on_states(
+            corpus, of_references, output, "linear_frozen", *options, memory=False, **changes
+        )
+
+    some = train_with("some", *counts)
     assert losses(some, "train")[2] < losses(some, "train")[1]
     changes["model_conf"] = conf | {"draft_vocab_size": 10_000}  # more than were ever seen
-    folder = tmp_path / "all" / "exp"
-    seen = train_on_states(
-        corpus,
-        of_references,
-        folder,
-        "linear_frozen",
-        "--init_param",
-        *counts,
-        memory=False,
-        **changes,
-    )
+    seen = train_with("all", *counts)
     assert losses(seen, "train")[1] > losses(some, "train")[1]
     with pytest.raises(SystemExit, match="token_counts.pth"):
-        train_on_states(corpus, of_references, tmp_path / "none" / "exp", "linear_frozen",
-                        memory=False, **changes)  # fmt: skip
+        train_with("none")
 
 
 @pytest.mark.parametrize(

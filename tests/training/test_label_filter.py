@@ -92,9 +92,9 @@ def test_share_is_rounded_down_to_utterances(count, fraction, n_dropped):
 
 
 def test_ties_are_broken_by_id_not_by_order_or_rounding():
-    one = {key: written(140) for key in "fedcba"} | {"long": written(280)}
-    one |= {"short": written(70)}
-    for texts in (one, dict(reversed(one.items()))):
+    forward = {key: written(140) for key in "fedcba"}
+    forward |= {"long": written(280), "short": written(70)}
+    for texts in (forward, dict(reversed(forward.items()))):
         residuals = length_residuals(texts)
         assert find_misfits(residuals, 1 / 8) == ["long"]
         assert find_misfits(residuals, 3 / 8) == ["long", "short", "a"]
@@ -131,19 +131,16 @@ def test_compression_ratio_is_whispers(text, times):
 
 def test_a_ratio_equal_to_the_threshold_is_allowed():
     text = "and so on " * 12
-    ratio = compression_ratio(text)
-    one = {"u": WrittenText(text, 10.0)}
-    assert not dropped_texts(one, FilterOptions(max_compression_ratio=ratio))
-    assert dropped_texts(one, FilterOptions(max_compression_ratio=ratio - 0.01))
+    ratio, texts = compression_ratio(text), {"u": WrittenText(text, 10.0)}
+    assert not dropped_texts(texts, FilterOptions(max_compression_ratio=ratio))
+    assert dropped_texts(texts, FilterOptions(max_compression_ratio=ratio - 0.01))
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.text("ab ", max_size=40), st.booleans()), max_size=60))
 def test_exactly_the_share_of_faultless_texts_is_dropped(drawn):
-    texts = {
-        f"u{i}": WrittenText(" ".join(text.split()), 5.0, ended)
-        for i, (text, ended) in enumerate(drawn)
-    }
+    written_texts = [WrittenText(" ".join(text.split()), 5.0, ended) for text, ended in drawn]
+    texts = {f"u{i}": text for i, text in enumerate(written_texts)}
     unfit = dropped_texts(texts)
     n_misfits = sum(reason.startswith(MISFIT) for reason in unfit.values())
     assert unfit.keys() <= texts.keys()

@@ -42,8 +42,7 @@ class Scored(NamedTuple):
     ],
 )
 def test_words_of_token_lists(token_list, tokens, words):
-    pieces = word_pieces(token_list, SYMBOLS)
-    assert words_of(tokens, pieces) == words.split()
+    assert words_of(tokens, word_pieces(token_list, SYMBOLS)) == words.split()
 
 
 def test_word_errors_of_bytes_are_those_of_the_text():
@@ -67,12 +66,12 @@ def random_hypotheses(seed: int, sizes: list[int], num_heads: int) -> list[list[
     """Return lists of random hypotheses; any possible head produced each token."""
     rng = random.Random(seed)
 
-    def one() -> Scored:
+    def draw() -> Scored:
         tokens = [*(rng.randrange(VOCAB_SIZE - 1) for _ in range(rng.randint(0, 7))), EOS]
         heads = [rng.randint(0, min(place, num_heads)) for place in range(len(tokens))]
         return Scored(tuple(tokens), tuple(heads))
 
-    return [[one() for _ in range(size)] for size in sizes]
+    return [[draw() for _ in range(size)] for size in sizes]
 
 
 def one_by_one(decoder, memory, frames, hypothesis: Scored, start=EOS) -> torch.Tensor:
@@ -98,9 +97,7 @@ def one_by_one(decoder, memory, frames, hypothesis: Scored, start=EOS) -> torch.
 @pytest.mark.parametrize("heads", HEADS)
 def test_log_probs_equal_those_token_by_token(heads, monkeypatch):
     decoder = tiny_decoder(1, heads, 3)
-    num_heads = decoder.num_heads
-    sizes = [4, 1, 0, 3]
-    n_best = random_hypotheses(2, sizes, num_heads)
+    n_best = random_hypotheses(2, [4, 1, 0, 3], decoder.num_heads)
     memory, lengths = random_memory(3, [9, 6, 5, 7])
     # Several chunks of rows.
     monkeypatch.setattr("espnet_medusa.training.mwer.CHUNK_LOGITS", 5 * VOCAB_SIZE)

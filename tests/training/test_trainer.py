@@ -136,9 +136,13 @@ def make_optimizer() -> torch.optim.Optimizer:
     return torch.optim.Adam(groups, lr=0.1)
 
 
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
 def gradients_of(optimizer: torch.optim.Optimizer) -> list[list[float] | None]:
-    groups = [group["params"] for group in optimizer.param_groups]
-    return [None if one.grad is None else one.grad.tolist() for group in groups for one in group]
+    gradients = [parameter.grad for parameter in parameters_of(optimizer)]
+    return [None if gradient is None else gradient.tolist() for gradient in gradients]
 
 
 def test_gradients_are_saved_in_the_state(tmp_path):
@@ -146,7 +150,7 @@ def test_gradients_are_saved_in_the_state(tmp_path):
     save_gradients(optimizer)
     save_gradients(other)
     assert GRADIENTS not in optimizer.state_dict()
-    first, _, last = [one for group in optimizer.param_groups for one in group["params"]]
+    first, _, last = parameters_of(optimizer)
     (first.sum() + 3 * last[0]).backward()
     torch.save(optimizer.state_dict(), tmp_path / "state.pth")
     state = torch.load(tmp_path / "state.pth", weights_only=True)

@@ -89,9 +89,9 @@ def test_block_starts_as_a_copy_of_the_loaded_last_layer(corpus, base, tmp_path,
     base_weights, base_path = base
     config = config_of(heads, optim_conf={"lr": 0.0}, max_epoch=1)
     weights = train(corpus, tmp_path / "exp", config, "--init_param", str(base_path))
+    part = "layer" if heads == "attending" else "block"
     for name, value in base_weights.items():
         if name.startswith(LAST):
-            part = "layer" if heads == "attending" else "block"
             copy = f"decoder.heads.{part}.{name.removeprefix(LAST)}"
             shared = heads == "attending" and copy not in weights  # self-attention, keys, values
             assert shared or torch.equal(weights[copy], value), copy

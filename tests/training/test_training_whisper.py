@@ -1,11 +1,13 @@
 """conf/train/whisper_*.yaml through asr_train: what trains, stops, resumes; two processes."""
 
+import re
 import shutil
 import sys
 
 import pytest
 import torch
 from espnet2.tasks.abs_task import optim_classes
+from experiment import read_lines
 from transformers import Adafactor, WhisperForConditionalGeneration
 from whisper_training import (
     CONFIGS,
@@ -51,10 +53,8 @@ def corpus(tmp_path_factory):
 def trained(request, corpus, tmp_path_factory):
     """Three epochs of one or two updates each with the YAML's options, except for the warm-up."""
     output = tmp_path_factory.mktemp(request.param) / "exp"
-    warm = WARM.get(request.param, {})
-    return request.param, train(
-        corpus, output, request.param, max_epoch=3, keep_nbest_models=3, **warm
-    )
+    changes = {"max_epoch": 3, "keep_nbest_models": 3, **WARM.get(request.param, {})}
+    return request.param, train(corpus, output, request.param, **changes)
 
 
 def test_a_regime_trains_what_it_should_and_nothing_else(trained, corpus):
@@ -64,16 +64,11 @@ def test_a_regime_trains_what_it_should_and_nothing_else(trained, corpus):
         assert loss[1] > loss[2] > loss[3], part
     assert losses(output, "train")[2] == pytest.approx(loss[1], rel=0.1), "what ESPnet logs"
     whisper = WhisperForConditionalGeneration.from_pretrained(corpus / "whisper").state_dict()
-    start, first, last = (
-        {
-            name.replace("model.encoder.", "encoder.whisper.").replace(
-                "model.decoder.", "decoder.whisper."
-            ): value
-            for name, value in whisper.items()
-        },
-        weights(output / "1epoch.pth"),
-        weights(output / "3epoch.pth"),
-    )
+    start = {
+        re.sub(r"^model\.(encoder|decoder)\.", r"\1.whisper.", name): value
+        for name, value in whisper.items()
+    }
+    first, last = (weights(output / f"{epoch}epoch.pth") for epoch in (1, 3))
     for name, value in last.items():
         if name.startswith(TRAINED[system]):
             assert not torch.equal(value, first[name]), f"{name} did not train"
@@ -92,17 +87,12 @@ def test_an_experiment_keeps_its_window(trained):
     assert (written["window"], written.get("whisper_model")) == ("audio", None)
 
 
-def test_fine_tuning_without_padding_sets_the_window():
+def test_every_config_is_tested_and_one_sets_the_window():
     windows = {
-        path.stem: read_config(path, "")["encoder_conf"].get("window")
+        path.stem.removeprefix("whisper_"): read_config(path, "")["encoder_conf"].get("window")
         for path in CONFIGS.glob("*.yaml")
     }
-    assert {name for name, window in windows.items() if window} == {"whisper_finetune_audio"}
-    assert windows["whisper_finetune_audio"] == "audio"
-
-
-def test_every_config_is_tested():
-    assert {path.stem.removeprefix("whisper_") for path in CONFIGS.glob("*.yaml")} == {*TRAINED}
+    assert windows == dict.fromkeys(TRAINED) | {"finetune_audio": "audio"}
 
 
 class Killed(Exception):
@@ -112,6 +102,7 @@ class Killed(Exception):
 def test_a_killed_run_resumes_to_the_same_weights(trained, corpus, tmp_path, monkeypatch):
     system, output = trained
     optimizer = torch.optim.AdamW if system in WARM else Adafactor
+    changes = {"max_epoch": 3, **WARM.get(system, {})}
     steps, step = [], optimizer.step
 
     def second_step_fails(self, *arguments):
@@ -122,10 +113,8 @@ def test_a_killed_run_resumes_to_the_same_weights(trained, corpus, tmp_path, mon
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(optimizer, "step", second_step_fails)
-        train(corpus, tmp_path / "exp", system, max_epoch=3, **WARM.get(system, {}))
-    resumed = train(
-        *(corpus, tmp_path / "exp", system, "--resume", "true"), max_epoch=3, **WARM.get(system, {})
-    )
+        train(corpus, tmp_path / "exp", system, **changes)
+    resumed = train(corpus, tmp_path / "exp", system, "--resume", "true", **changes)
     expected, found = (weights(folder / "3epoch.pth") for folder in (output, resumed))
     assert expected.keys() == found.keys()
     assert [name for name, value in expected.items() if not torch.equal(value, found[name])] == []
@@ -171,7 +160,7 @@ def test_two_processes_take_the_step_of_one(corpus, tmp_path):
 def test_a_text_too_long_for_the_decoder_is_dropped_in_stage_10(corpus, tmp_path, capsys):
     keys, stats = tmp_path / "keys", tmp_path / "stats"
     texts = {f"u{index}": "a b c" for index in range(3)} | {"u3": 444 * "a"}
-    audio = dict(line.split() for line in (corpus / "wav.scp").read_text().splitlines())
+    audio = read_lines(corpus / "wav.scp")
     data = tmp_path / "data"
     shutil.copytree(corpus, data)
     write_lines(data / "text", texts)
@@ -179,19 +168,9 @@ def test_a_text_too_long_for_the_decoder_is_dropped_in_stage_10(corpus, tmp_path
     write_lines(keys, dict.fromkeys(texts, 1))
     command = command_of(data, stats / "job.1", "block")
     asr_train.main([*command, "--collect_stats", "true", *shapes(keys)])
-    stages.main(
-        [
-            "aggregate_stats",
-            "--jobs",
-            "1",
-            "--job_dir",
-            str(stats / "job.JOB"),
-            "--output_dir",
-            str(stats),
-        ]
-        + ["--token_list", str(corpus / "tokens.txt"), "--token_type", "hugging_face"]
-        + ["--sum_stats", "false"]
-    )
+    options = ["--jobs", "1", "--job_dir", f"{stats}/job.JOB", "--output_dir", str(stats)]
+    options += ["--token_list", f"{corpus}/tokens.txt", "--token_type", "hugging_face"]
+    stages.main(["aggregate_stats", *options, "--sum_stats", "false"])
     message = "left out 1 whose text is longer than the decoder's 447 tokens (u3: 448)"
     assert message in capsys.readouterr().out
     for part in ("train", "valid"):
