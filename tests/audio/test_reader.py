@@ -145,13 +145,17 @@ def test_streamed_wav_header_is_not_truncation(tmp_path, size):
     assert len(read_audio(str(path))[0]) == len(NOISE)
 
 
-@pytest.mark.parametrize("block_frames", [1 << 20, 8000, 4000, 999])
-def test_flac_without_length_in_its_header(tmp_path, monkeypatch, block_frames):
-    monkeypatch.setattr(audio, "BLOCK_VALUES", block_frames)
+def flac_of_unknown_length() -> bytes:
     data = bytearray(encode("FLAC"))
     data[21] &= 0xF0
     data[22:26] = bytes(4)
-    path = tmp_path / "a.flac"
+    return bytes(data)
+
+
+@pytest.mark.parametrize("block_frames", [1 << 20, 8000, 4000, 999])
+def test_flac_without_length_in_its_header(tmp_path, monkeypatch, block_frames):
+    monkeypatch.setattr(audio, "BLOCK_VALUES", block_frames)
+    data, path = flac_of_unknown_length(), tmp_path / "a.flac"
     path.write_bytes(data)
     assert probe_audio(str(path)).n_samples is None
     samples, _ = read_audio(str(path))
@@ -225,10 +229,7 @@ def test_wrong_offsets_and_lengths_allocate_no_memory(tmp_path):
 
 
 def test_audio_of_unknown_length_is_read_only_up_to_the_limit(tmp_path, monkeypatch):
-    data = bytearray(encode("FLAC"))
-    data[21] &= 0xF0
-    data[22:26] = bytes(4)
-    (tmp_path / "a.flac").write_bytes(data)
+    (tmp_path / "a.flac").write_bytes(flac_of_unknown_length())
     monkeypatch.setattr(audio, "BLOCK_VALUES", 400)
     blocks = []
     read_block = audio._read_streamed_flac

@@ -51,9 +51,7 @@ def test_experiment_and_hugging_face_compute_the_same(case, converted):
     found = logits_of_experiment(experiment, features, tokens)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
     torch.testing.assert_close(again, expected, rtol=0, atol=1e-5)
-    theirs, ours = (
-        load_file(folder.parent / name / "model.safetensors") for name in ("hf", "back")
-    )
+    theirs, ours = (load_file(folder.parent / x / "model.safetensors") for x in ("hf", "back"))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     config = read_config(experiment / "config.yaml", "")
     vocabulary = make_tokenizer(vocab_size).get_vocab()
@@ -125,12 +123,9 @@ def test_invalid_config_is_refused(folder, tmp_path, capsys, name, value):
 def test_damaged_files(folder, tmp_path, capsys):
     config, tokenizer = folder / "config.json", folder / "tokenizer.json"
     target = tmp_path / "out"
-    config.write_text("[1")
-    assert "config.json: no JSON" in refused(capsys, folder, target)
-    config.write_text("[" * 100000)
-    assert "config.json: no JSON" in refused(capsys, folder, target)
-    config.write_text("[1]")
-    assert "config.json: is no JSON object" in refused(capsys, folder, target)
+    for text, message in (("[1", "no JSON"), ("[" * 100000, "no JSON"), ("[1]", "is no JSON obj")):
+        config.write_text(text)
+        assert f"config.json: {message}" in refused(capsys, folder, target)
     config.write_text(json.dumps(CONFIG))
     whole = tokenizer.read_bytes()
     for part in (whole[:1000], b"", b"{}"):
@@ -197,8 +192,7 @@ def test_converting_there_and_back_is_bitwise_equal(ctranslate2, case, tmp_path,
         read = read_half(there / "model.bin", half)
         assert all(torch.equal(read[name], weights[f"{half}.whisper.{name}"]) for name in read)
     names = json.loads((there / "vocabulary.json").read_text())
-    config = read_config(again / "config.yaml", "")
-    assert names == config["token_list"]
+    assert names == read_config(again / "config.yaml", "")["token_list"]
 
 
 def test_ctranslate2_writes_transformers_tokens(ctranslate2, case, converted, tmp_path):
@@ -213,9 +207,8 @@ def test_ctranslate2_writes_transformers_tokens(ctranslate2, case, converted, tm
     if model.n_mels == 128:
         prompt[-1] += 1
     given = ctranslate2.StorageView.from_array(features.numpy())
-    [found] = model.generate(
-        given, [prompt], beam_size=1, max_length=24, suppress_blank=True, suppress_tokens=[-1]
-    )
+    options = {"beam_size": 1, "max_length": 24, "suppress_blank": True, "suppress_tokens": [-1]}
+    [found] = model.generate(given, [prompt], **options)
     tokens = torch.tensor([prompt])
     with torch.no_grad():
         memory = whisper.model.encoder(features).last_hidden_state

@@ -35,15 +35,14 @@ def read_aiola(folder) -> AiolaModel:
     """Read a folder as aiola's code does."""
     tensors = load_file(folder / "model.safetensors")
     config = json.loads((folder / "config.json").read_text())
-    whisper_config = WhisperConfig(
-        **{name: config[name] for name in WhisperConfig().to_dict() if name in config}
-    )
+    names = WhisperConfig().to_dict().keys() & config
+    whisper_config = WhisperConfig(**{name: config[name] for name in names})
     whisper_config._attn_implementation = "eager"
-    part = lambda prefix: {  # noqa: E731
-        name.removeprefix(prefix): value
-        for name, value in tensors.items()
-        if name.startswith(prefix)
-    }
+
+    def part(prefix):
+        named = {name: value for name, value in tensors.items() if name.startswith(prefix)}
+        return {name.removeprefix(prefix): value for name, value in named.items()}
+
     whisper = WhisperForConditionalGeneration(whisper_config).eval()
     loaded = whisper.load_state_dict(part("whisper_model."), strict=False)
     assert loaded.missing_keys == ["proj_out.weight"] and not loaded.unexpected_keys
@@ -101,25 +100,15 @@ def test_a_ctc_branch_is_kept_with_heads_and_drafts_with_them(tmp_path):
     conf = {"ctc_units": 512, "ctc_block": "transformer", "ctc_block_conf": block}
     source = ctc_whisper(tmp_path / "exp", **conf).folder
     base = read_experiment(source)
-    run(
-        source,
-        tmp_path / "both",
-        "--heads",
-        pack(tmp_path / "heads", with_heads(base, "linear"), base),
-    )
-    before, after = (
-        torch.load(folder / "model.pth", weights_only=True)
-        for folder in (source, tmp_path / "both")
-    )
+    heads = pack(tmp_path / "heads", with_heads(base, "linear"), base)
+    both = run(source, tmp_path / "both", "--heads", heads)
+    before, after = (torch.load(folder / "model.pth") for folder in (source, both))
     branch = [name for name in before if name.startswith("ctc.")]
     assert branch and all(torch.equal(before[name], after[name]) for name in branch)
 
     audio = 0.1 * torch.randn(40000, generator=torch.Generator().manual_seed(1)).numpy()
     texts = []
-    for folder, drafter in (
-        (source, {"draft_depth": 0}),
-        (tmp_path / "both", {"drafter": "ctc+heads"}),
-    ):
+    for folder, drafter in ((source, {"draft_depth": 0}), (both, {"drafter": "ctc+heads"})):
         speech2text = Speech2Text(
             str(folder / "config.yaml"), str(folder / "model.pth"),
             search="greedy", ctc_weight=0.0, maxlenratio=-30, **drafter,
@@ -132,7 +121,7 @@ def test_a_ctc_branch_is_kept_with_heads_and_drafts_with_them(tmp_path):
 @pytest.mark.parametrize(
     "heads, options, to, message",
     [
-        ("recurrent", {}, "aiola", "heads: recurrent; linear, block"),
+        ("recurrent", {}, "aiola", "heads: recurrent; aiola's format supports linear, block"),
         ("none", {}, "aiola", "give --to hugging_face"),
         ("linear", {}, "aiola", "give --whisper_model"),
         ("block", {"base_head": True}, "aiola", "give --drop_base_head true"),
@@ -154,15 +143,15 @@ def test_invalid_experiment_is_refused(tmp_path, capsys):
     config = experiment / "config.yaml"
     text = config.read_text()
     out = tmp_path / "out", "--to", "hugging_face"
-    config.write_text(text.replace("decoder: whisper_medusa", "decoder: transformer"))
-    assert "decoder: transformer; allowed: whisper_medusa" in refused(capsys, experiment, *out)
-    config.write_text(text.replace("num_heads: 3", "num_heads: 4"))
-    assert "decoder.heads.heads.3.layers.0.weight is missing" in refused(capsys, experiment, *out)
-    config.write_text(text.replace("max_source_positions: 100", "subsampling: 4"))
-    assert "subsampling: 4; allowed: 2" in refused(capsys, experiment, *out)
+    for old, new, message in (
+        ("decoder: whisper_medusa", "decoder: transformer", "allowed: whisper_medusa"),
+        ("num_heads: 3", "num_heads: 4", "decoder.heads.heads.3.layers.0.weight is missing"),
+        ("max_source_positions: 100", "subsampling: 4", "subsampling: 4; allowed: 2"),
+    ):
+        config.write_text(text.replace(old, new))
+        assert message in refused(capsys, experiment, *out)
     config.write_text(text)
     (experiment / "model.pth").rename(experiment / "3epoch.pth")
     assert "give --model_file; there: 3epoch.pth" in refused(capsys, experiment, *out)
-    given = experiment, *out, "--model_file", experiment / "3epoch.pth"
-    run(*given)
+    run(experiment, *out, "--model_file", experiment / "3epoch.pth")
     assert (tmp_path / "out" / "model.safetensors").is_file()

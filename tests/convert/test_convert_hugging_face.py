@@ -59,28 +59,21 @@ def test_vanilla_system_decodes(tmp_path):
     assert config["token_list"] == sorted(vocabulary, key=vocabulary.get)
     options = read_config(experiment / "conf" / "decode_plain.yaml", "")
     speech2text = Speech2Text(
-        asr_train_config=experiment / "config.yaml",
-        asr_model_file=experiment / "model.pth",
-        maxlenratio=-12,
-        **options,
+        experiment / "config.yaml", experiment / "model.pth", maxlenratio=-12, **options
     )
     speech = 0.1 * np.random.default_rng(0).standard_normal(20000).astype(np.float32)
     [(_, _, found, _)] = speech2text(speech)
     features = WhisperFeatureExtractor()(speech, sampling_rate=16000, return_tensors="pt")
     whisper = WhisperForConditionalGeneration.from_pretrained(folder).eval()
+    blocked = speech2text.search.strategy.scoring.constraints.blocked
     prompt = torch.tensor([[50258, 50261, 50359, 50363]])  # start, de, transcribe, no timestamps
     with torch.no_grad():
         for _ in range(12):
             logits = whisper(features.input_features, decoder_input_ids=prompt).logits[0, -1]
-            suppressed = _suppressed(speech2text, prompt.size(1) == 4)
-            logits[suppressed] = -torch.inf
+            row = 0 if prompt.size(1) == 4 else -1  # the first token, or a later one
+            logits[blocked[row].nonzero().flatten()] = -torch.inf
             prompt = torch.cat([prompt, logits.argmax()[None, None]], dim=1)
     assert found == prompt[0, 4:].tolist()
-
-
-def _suppressed(speech2text, first: bool) -> list[int]:
-    tokens = speech2text.search.strategy.scoring.constraints.blocked
-    return [] if tokens is None else tokens[0 if first else -1].nonzero().flatten().tolist()
 
 
 def test_openai_file_computes_the_same(tmp_path):
@@ -111,8 +104,7 @@ def test_unsupported_models_are_refused(tmp_path, capsys):
     assert "language: 'xx'" in refused(capsys, folder, target, "--language", "xx")
     assert "task: 'sing'" in refused(capsys, folder, target, "--task", "sing")
     assert "--model_file: only with" in refused(capsys, folder, target, "--model_file", "x.pth")
-    line = refused(capsys, tmp_path / "nowhere.pt", target)
-    assert "nowhere.pt: no such file" in line
+    assert "nowhere.pt: no such file" in refused(capsys, tmp_path / "nowhere.pt", target)
     config = folder / "config.json"
     fields = json.loads(config.read_text())
     config.write_text(json.dumps(fields | {"d_model": "wide"}))

@@ -1,6 +1,7 @@
 """Packed heads: same drafts after attaching, none for other weights, clear errors."""
 
 import pickle
+import shutil
 import struct
 from dataclasses import asdict, replace
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 import yaml
 from heads_folders import NUM_HEADS, SAID, VOCAB_SIZE, pack, tiny_base, with_heads, write_sources
+from refusals import Calls
 from safetensors.torch import load_file, save_file
 
 from espnet_medusa.convert.attach_heads import attach_heads
@@ -129,24 +131,26 @@ def changed(checkpoint, name, change):
     return replace(checkpoint, weights=weights)
 
 
+def linear(base, **options):
+    return with_heads(base, "linear", **options)
+
+
 HEAD = "decoder.heads.heads.0.layers.0.weight"
 UNFIT = {
     "no heads": (lambda base: base, {}, "heads: none; give an experiment with trained"),
     "fine-tuned": (
-        lambda base: changed(
-            with_heads(base, "linear"), "decoder.whisper.layers.1.fc2.bias", lambda bias: bias + 1
-        ),
+        lambda base: changed(linear(base), "decoder.whisper.layers.1.fc2.bias", lambda b: b + 1),
         {},
         "1 of .* tensors are not those of base, such as decoder.whisper.layers.1.fc2.bias",
     ),
     "beyond float16": (
-        lambda base: changed(with_heads(base, "linear"), HEAD, lambda value: value * 1e6),
+        lambda base: changed(linear(base), HEAD, lambda value: value * 1e6),
         {},
         "not finite",
     ),
     "text moves": (
         lambda base: changed(
-            with_heads(base, "linear", base_head=True),
+            linear(base, base_head=True),
             "decoder.heads.base.layers.0.weight",
             lambda value: value + 0.1,
         ),
@@ -154,18 +158,18 @@ UNFIT = {
         "which change Whisper's text",
     ),
     "too deep": (
-        lambda base: with_heads(base, "linear"),
+        linear,
         {"draft_conf": {"greedy": {"draft_depth": 4}}},
         "draft_depth: 4; allowed: at most 3",
     ),
-    "no licence": (lambda base: with_heads(base, "linear"), {"license": ""}, "license: ''"),
+    "no licence": (linear, {"license": ""}, "license: ''"),
     "no counts": (
-        lambda base: changed(with_heads(base, "linear"), COUNTS, torch.zeros_like),
+        lambda base: changed(linear(base), COUNTS, torch.zeros_like),
         {},
         "draft_vocab_size: 20; this model holds no counts",
     ),
     "option": (
-        lambda base: with_heads(base, "linear"),
+        linear,
         {"draft_conf": {"greedy": {"lookahead": "cost"}}},
         "draft_conf.greedy: unknown option 'lookahead'",
     ),
@@ -197,16 +201,6 @@ def test_heads_too_large_or_imprecise_in_float16_are_refused(tmp_path, monkeypat
 # Untrusted folders
 
 
-class Pickled:
-    """Writes a file when it is unpickled."""
-
-    def __init__(self, mark):
-        self.mark = mark
-
-    def __reduce__(self):
-        return open, (str(self.mark), "w")
-
-
 def edit_tensors(change):
     def edit(folder):
         tensors = load_file(folder / "heads.safetensors")
@@ -229,6 +223,11 @@ def put(name, content):
     return lambda folder: (folder / name).write_bytes(content)
 
 
+def cut_tensors(folder):
+    path = folder / "heads.safetensors"
+    path.write_bytes(path.read_bytes()[:-9])
+
+
 def front(text):
     return put("README.md", f"---\n{text}\n---\n".encode())
 
@@ -240,12 +239,7 @@ DAMAGES = {
     "garbage": (put("heads.safetensors", b"\x07garbage" * 9), "no safetensors"),
     "empty": (put("heads.safetensors", b""), "no safetensors"),
     "huge header": (put("heads.safetensors", struct.pack("<Q", 1 << 40) + b"{"), "no safetensors"),
-    "cut": (
-        lambda folder: put("heads.safetensors", (folder / "heads.safetensors").read_bytes()[:-9])(
-            folder
-        ),
-        "no safetensors",
-    ),
+    "cut": (cut_tensors, "no safetensors"),
     "wrong shape": (
         edit_tensors(lambda all: all.update({HEAD: torch.zeros(16, 8)})),
         rf"{HEAD} is \(16, 8\); allowed: \(16, 16\)",
@@ -263,13 +257,9 @@ DAMAGES = {
         edit_tensors(lambda all: all.update({HEAD: torch.full((16, 16), torch.nan)})),
         "not finite",
     ),
-    "token beyond": (
-        edit_tensors(lambda all: all[IDS].__setitem__(-1, VOCAB_SIZE)), "allowed: 0 to 59"
-    ),
-    "negative token": (
-        edit_tensors(lambda all: all[IDS].__setitem__(0, -1)), "allowed: 0 to 59"
-    ),
-    "twice": (edit_tensors(lambda all: all[IDS].__setitem__(0, 2)), "no ascending ids"),
+    "token beyond": (edit_tensors(lambda all: all[IDS][-1:].fill_(VOCAB_SIZE)), "allowed: 0 to 59"),
+    "negative token": (edit_tensors(lambda all: all[IDS][:1].fill_(-1)), "allowed: 0 to 59"),
+    "twice": (edit_tensors(lambda all: all[IDS][:1].fill_(2)), "no ascending ids"),
     "no times": (edit_tensors(lambda all: all[TIMES].zero_()), "no ascending ids and counts"),
     "fewer": (edit_tensors(lambda all: all.update({TIMES: all[TIMES][1:].clone()})), "no asc"),
     "no fingerprint": (edit_card(fingerprint=None), "lacks fingerprint; write the folder with"),
@@ -311,10 +301,7 @@ def good(tmp_path_factory):
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_folder(tmp_path, good, damage):
     (good_folder, base), (edit, message) = good, DAMAGES[damage]
-    folder = tmp_path / "heads"
-    folder.mkdir()
-    for path in good_folder.iterdir():
-        (folder / path.name).write_bytes(path.read_bytes())
+    folder = shutil.copytree(good_folder, tmp_path / "heads")
     attach_heads(base, str(folder))
     edit(folder)
     with pytest.raises(InputError, match=message) as refusal:
@@ -324,10 +311,8 @@ def test_damaged_folder(tmp_path, good, damage):
 
 
 def test_nothing_is_unpickled(tmp_path, good):
-    mark, folder = tmp_path / "mark", tmp_path / "heads"
-    folder.mkdir()
-    (folder / "README.md").write_bytes((good[0] / "README.md").read_bytes())
-    (folder / "heads.safetensors").write_bytes(pickle.dumps(Pickled(mark)))
+    mark, folder = tmp_path / "mark", shutil.copytree(good[0], tmp_path / "heads")
+    (folder / "heads.safetensors").write_bytes(pickle.dumps(Calls(open, str(mark), "w")))
     with pytest.raises(InputError, match="no safetensors"):
         attach_heads(good[1], str(folder))
     assert not mark.exists()

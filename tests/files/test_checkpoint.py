@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 import torch
-from refusals import refused
+from refusals import Calls, refused
 from safetensors.torch import save, save_file
 
 from espnet_medusa.errors import InputError
@@ -42,14 +42,6 @@ def compressed(path) -> None:
     ):
         for name in whole.namelist():
             small.writestr(name, whole.read(name))
-
-
-class Calls:
-    def __init__(self, function, *arguments):
-        self.call = function, arguments
-
-    def __reduce__(self):
-        return self.call
 
 
 CONTENTS = {

@@ -6,6 +6,16 @@ from contextlib import contextmanager
 import pytest
 
 
+class Calls:
+    """Calls a function when it is unpickled."""
+
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
 @contextmanager
 def refused(*parts: object, error: type[BaseException] = ValueError) -> Iterator:
     """Expect an error of one line that contains every part."""

@@ -34,11 +34,8 @@ def test_tasks_read_yaml_as_before(tmp_path):
 
 
 def test_tasks_write_yaml_as_before(tmp_path):
-    config = yaml.safe_load(DOCUMENT) | {
-        "long": "a word " * 40,
-        "shift": "\u3042\n b: ",
-        "at": None,
-    }
+    config = yaml.safe_load(DOCUMENT)
+    config |= {"long": "a word " * 40, "shift": "\u3042\n b: ", "at": None}
     options = {"indent": 4, "sort_keys": False}
     with (tmp_path / "config.yaml").open("w", encoding="utf-8") as file:
         abs_task.yaml_no_alias_safe_dump(config, file, **options)

@@ -81,39 +81,35 @@ def follow(mapped, tokens):
     return run.end().tokens
 
 
-def test_ordinary_tokens_of_v2_and_v3_are_equal(vocabularies):
-    by_name, _ = vocabularies
-    v2, v3 = by_name["whisper_multilingual"], by_name["whisper_large_v3"]
-    forth, back = map_vocabularies(v2, v3), map_vocabularies(v3, v2)
+def test_ordinary_tokens_of_v2_and_v3_are_equal(maps):
+    v2, v3 = "whisper_multilingual", "whisper_large_v3"
+    forth, back = maps(v2, v3), maps(v3, v2)
     assert forth.same_text and back.same_text
     assert forth.exact[:50257].tolist() == back.exact[:50257].tolist() == [*range(50257)]
     assert not forth.unmapped and not forth.pieces
-    assert [v3.names[token] for token in back.unmapped] == ["<|yue|>"]
+    assert [back.source.names[token] for token in back.unmapped] == ["<|yue|>"]
     assert forth.coverage().exact == 50257 and forth.coverage().unmapped == 0
 
 
 @pytest.mark.parametrize("source", BUNDLED)
 @pytest.mark.parametrize("target", BUNDLED)
-def test_common_special_tokens_map_by_name(vocabularies, source, target):
-    by_name, _ = vocabularies
-    mapped = map_vocabularies(by_name[source], by_name[target])
+def test_common_special_tokens_map_by_name(maps, source, target):
+    mapped = maps(source, target)
     coverage = mapped.coverage()
-    common = set(coverage.special) & {name for name in by_name[target].names if name}
+    common = set(coverage.special) & {name for name in mapped.target.names if name}
     assert len(common) >= 1608 and "<|30.00|>" in common and "<|de|>" in common
     assert all(coverage.special[name] == name for name in common)
-    assert [name for name, other in coverage.special.items() if other is None] == sorted(
-        set(coverage.special) - common
-    )
+    unmapped = [name for name, other in coverage.special.items() if other is None]
+    assert unmapped == sorted(set(coverage.special) - common)
 
 
-def test_pieces_of_english_tokens_equal_openais_tokens(vocabularies):
+def test_pieces_of_english_tokens_equal_openais_tokens(maps):
     """The pieces of a token equal OpenAI's tokens of its bytes."""
-    by_name, _ = vocabularies
-    mapped = map_vocabularies(by_name["whisper_en"], by_name["whisper_multilingual"])
+    mapped = maps("whisper_en", "whisper_multilingual")
     encoding = get_encoding("multilingual", 99)
     compared = 0
     for token, pieces in mapped.pieces.items():
-        text = by_name["whisper_en"].contents[token]
+        text = mapped.source.contents[token]
         assert mapped.target.write(pieces) == text and len(pieces) > 1
         if not text.isspace() and b"\xef\xbf\xbd" not in text:
             try:
@@ -150,14 +146,13 @@ def test_maps_write_the_same_bytes(maps, source, target):
         assert coverage.exact + coverage.multi_token + coverage.unmapped + special == sum(kinds)
 
 
-def test_a_thousand_sentences_between_two_sentencepiece_models(vocabularies):
-    by_name, folder = vocabularies
+def test_a_thousand_sentences_between_two_sentencepiece_models(vocabularies, maps):
+    _, folder = vocabularies
     small, large = (
         sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{kind}.model"))
         for kind in ("small", "large")
     )
-    forth = map_vocabularies(by_name["small"], by_name["large"])
-    back = map_vocabularies(by_name["large"], by_name["small"])
+    forth, back = maps("small", "large"), maps("large", "small")
     for sentence in make_sentences(1000, 2, make_words(900, seed=2)):
         over = follow(forth, small.encode(sentence))
         assert list(over) == large.encode(sentence)

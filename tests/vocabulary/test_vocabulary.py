@@ -44,10 +44,8 @@ def test_bytes_of_whisper_equal_openais(name):
         written = encoding.decode_single_token_bytes(token)
         assert ours.contents[token] == (None if token in special else written)
         assert ours.names[token] == (written.decode() if token in special else None)
-    assert (ours.names[ours.start], ours.names[ours.end]) == (
-        "<|startoftranscript|>",
-        "<|endoftext|>",
-    )
+    assert ours.names[ours.start] == "<|startoftranscript|>"
+    assert ours.names[ours.end] == "<|endoftext|>"
 
 
 @pytest.mark.parametrize("name", BUNDLED)
@@ -138,18 +136,10 @@ BAD_FILES = [
     ("tokens.txt", b"\xff\xfe", "cannot be read .*; give one token a line"),
     ("config.yaml", "encoder: conformer\n", "no token_list and token_type; give the config"),
     *(
-        (
-            "config.yaml",
-            f"token_list: {tokens}\ntoken_type: char\n",
-            "token_list: .*; allowed: tokens",
-        )
+        ("config.yaml", f"token_list: {tokens}\ntoken_type: char\n", "token_list: .*; allowed")
         for tokens in ("5", "[1]", "{a: b}", "null")
     ),
-    (
-        "config.yaml",
-        "token_list: [a]\ntoken_type: bpe\nbpemodel: 5\n",
-        "bpemodel: 5; allowed: a path",
-    ),
+    ("config.yaml", "token_list: [a]\ntoken_type: bpe\nbpemodel: 5\n", "bpemodel: 5; allowed"),
 ]
 
 

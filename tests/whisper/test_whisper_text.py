@@ -61,9 +61,8 @@ def test_prompts_and_suppressed_tokens_equal_openais(case):
     else:
         codes = {*openai.all_language_codes}
         assert {*tokens.languages} == codes and len(codes) == openai.num_languages
-        german = get_tokenizer(
-            True, num_languages=openai.num_languages, language="de", task="translate"
-        )
+        options = {"language": "de", "task": "translate"}
+        german = get_tokenizer(True, num_languages=openai.num_languages, **options)
         expected = [*german.sot_sequence_including_notimestamps]
         assert tokens.prompt("de", "translate") == expected
         with pytest.raises(ValueError, match="language: 'xx'; allowed: detect .* or one of af am"):
@@ -126,16 +125,11 @@ def test_a_damaged_tokenizer_is_one_line(tmp_path, content, kind):
 def test_code_of_a_tokenizer_is_not_run(tmp_path, capfd):
     make_tokenizer(51864).save_pretrained(tmp_path)
     (tmp_path / "code.py").write_text("print('ran code')\n")
+    odd = {"model_type": "odd", "tokenizer_class": "Odd"}
+    code = {"auto_map": {"AutoTokenizer": ["code.Odd", None], "AutoConfig": "code.Odd"}}
     config = tmp_path / "tokenizer_config.json"
-    fields = json.loads(config.read_text())
-    for name in ("config.json", "tokenizer_config.json"):
-        (tmp_path / name).write_text(
-            json.dumps(
-                {"model_type": "odd", "tokenizer_class": "Odd"}
-                | (fields if name == "tokenizer_config.json" else {})
-                | {"auto_map": {"AutoTokenizer": ["code.Odd", None], "AutoConfig": "code.Odd"}}
-            )
-        )
+    config.write_text(json.dumps(odd | json.loads(config.read_text()) | code))
+    (tmp_path / "config.json").write_text(json.dumps(odd | code))
     with contextlib.suppress(InputError):  # or it is read without
         load_tokenizer(tmp_path)
     assert "ran code" not in capfd.readouterr().out
