@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 
 from espnet_medusa.convert.checkpoint import CONFIG, GENERATION, Checkpoint
+from espnet_medusa.convert.generation import ID_LISTS
 from espnet_medusa.convert.read_whisper import CHOICES
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import NO_HEADS
 from espnet_medusa.search.options import GREEDY, SearchOptions, check_options
 
-ID_LISTS = ("suppress_tokens", "begin_suppress_tokens")
 PENALTY = "exponential_decay_length_penalty"
 
 

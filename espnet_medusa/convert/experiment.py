@@ -27,7 +27,13 @@ from espnet_medusa.model.whisper_decoder import DecoderOptions
 from espnet_medusa.model.whisper_encoder import AUDIO_WINDOW, WHISPER_WINDOW, encoder_options
 from espnet_medusa.options import build_options, read_config
 from espnet_medusa.whisper.pretrained import open_whisper, read_json
-from espnet_medusa.whisper.sizes import decoder_sizes, encoder_sizes, scratch_config
+from espnet_medusa.whisper.sizes import (
+    DECODER_SIZES,
+    ENCODER_SIZES,
+    config_of_options,
+    decoder_sizes,
+    encoder_sizes,
+)
 from espnet_medusa.whisper.text import (
     TOKENIZER_FILES,
     Text,
@@ -45,7 +51,7 @@ TOKENIZER, SOURCE, DECODE = "tokenizer", "source", "conf"
 KINDS = {"encoder": "hf_whisper", "decoder": "whisper_medusa"}
 CTC = "ctc."  # of ESPnet's model, but of no other format
 CTC_CONF = ("ctc_weight", "ctc_units", "ctc_block", "ctc_block_conf", "sym_blank")
-CTC_WEIGHT = 0.5  # where nothing says it: ESPnet's
+CTC_WEIGHT = 0.5  # ESPnet's default
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class PromptOptions:
 def write_experiment(
     checkpoint: Checkpoint, folder: Path, final: Path, prompt: PromptOptions
 ) -> None:
-    """Write an experiment that decoding and training take as their own.
+    """Write an experiment that can be decoded and trained further.
 
     Args:
         final: Where the folder will be when it is complete; config.yaml names it.
@@ -139,7 +145,7 @@ def training_config(checkpoint: Checkpoint, prompt: PromptOptions) -> dict:
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor that does not share a whole file's storage, which would be saved with it."""
+    """Copy a tensor that is part of a larger storage: torch.save would write all of it."""
     shares = tensor.untyped_storage().nbytes() != tensor.numel() * tensor.element_size()
     return tensor.clone() if shares else tensor
 
@@ -156,8 +162,8 @@ def read_experiment(folder: Path, model_file: Path | None = None) -> Checkpoint:
     config = _read_config(folder / CONFIG)
     model_file = model_file or folder / MODEL
     if not model_file.is_file():
-        found = ", ".join(sorted(path.name for path in folder.glob("*.pth"))) or "none"
-        raise InputError(f"{model_file}: no such checkpoint; give --model_file; there: {found}")
+        existing = ", ".join(sorted(path.name for path in folder.glob("*.pth"))) or "none"
+        raise InputError(f"{model_file}: no such checkpoint; give --model_file; there: {existing}")
     architecture = _architecture(config, folder / CONFIG)
     weights = load_weights(model_file)
     ctc = _ctc_branch(config, weights)
@@ -177,7 +183,7 @@ def read_experiment(folder: Path, model_file: Path | None = None) -> Checkpoint:
 
 
 def _ctc_branch(config: dict, weights: Mapping[str, torch.Tensor]) -> CtcBranch | None:
-    """As training left it; None: the model does without."""
+    """Return the CTC branch; None if the model has none, or its weight is 0."""
     conf = config.get("model_conf") or {}
     branch = {name: value for name, value in weights.items() if name.startswith(CTC)}
     if not branch or not conf.get("ctc_weight", CTC_WEIGHT):
@@ -212,25 +218,14 @@ def _architecture(config: dict, path: Path) -> Architecture:
         )
     if encoder.window_kind == AUDIO_WINDOW:
         logger.warning(
-            f"{path}: trained with window: {AUDIO_WINDOW}; others always hear Whisper's 30 s"
+            f"{path}: trained with window: {AUDIO_WINDOW}; other programs always pad audio to 30 s"
         )
     if "whisper_model" in (config.get("decoder_conf") or {}) and decoder.whisper_model:
         whisper = open_whisper(decoder.whisper_model).config
     else:
-        whisper = scratch_config(
-            0.0,
-            vocab_size=len(config["token_list"]),
-            num_mel_bins=encoder.num_mel_bins,
-            d_model=encoder.output_size,
-            encoder_layers=encoder.num_blocks,
-            encoder_attention_heads=encoder.attention_heads,
-            encoder_ffn_dim=encoder.linear_units,
-            max_source_positions=encoder.max_source_positions,
-            decoder_layers=decoder.num_blocks,
-            decoder_attention_heads=decoder.attention_heads,
-            decoder_ffn_dim=decoder.linear_units,
-            max_target_positions=decoder.max_target_positions,
-        )
+        sizes = {name: getattr(decoder, option) for option, name in DECODER_SIZES.items()}
+        sizes["vocab_size"] = len(config["token_list"])
+        whisper = config_of_options(encoder, ENCODER_SIZES, 0.0, **sizes)
     kind = decoder.heads if heads.num_heads > 0 else NO_HEADS
     return Architecture(whisper, kind, heads, decoder.keep_original_last_layer)
 
@@ -245,13 +240,13 @@ def _read_text(config: dict, folder: Path) -> Text:
         return Text(tokens, start, end, tokenizer_of_type(config["token_type"], ""))
     if config.get("token_type") != "hugging_face" or config.get("bpemodel") is None:
         return Text(tokens, start, end)
-    # A folder that moved since has its tokenizer with it.
+    # In a moved folder, config.yaml has the old path.
     moved = folder / TOKENIZER
     name = moved if moved.is_dir() else Path(config["bpemodel"])
     tokenizer = load_safely(name)
-    kept = name if any((name / file).is_file() for file in TOKENIZER_FILES) else None
+    copied = name if any((name / file).is_file() for file in TOKENIZER_FILES) else None
     list_tokens(tokenizer, len(tokens))
-    return Text(tokens, start, end, tokenizer, kept)
+    return Text(tokens, start, end, tokenizer, copied)
 
 
 def _id_of(tokens: tuple[str, ...], symbol: str, name: str) -> int:

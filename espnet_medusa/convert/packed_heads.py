@@ -15,7 +15,7 @@ from transformers import WhisperConfig
 from espnet_medusa.convert.checkpoint import Architecture
 from espnet_medusa.convert.heads_card import CARD, HeadsCard, read_card
 from espnet_medusa.convert.names import COUNTS, HEADS
-from espnet_medusa.errors import InputError
+from espnet_medusa.errors import InputError, first_line
 from espnet_medusa.files.checkpoint import open_safetensors
 
 TENSORS = "heads.safetensors"
@@ -42,8 +42,7 @@ class PackedHeads:
             architecture = Architecture(whisper, self.card.heads, self.card.head_options)
             architecture.tensors()
         except (TypeError, ValueError, RuntimeError) as error:
-            reason = next(iter(str(error).splitlines()), type(error).__name__)
-            raise InputError(f"{self.folder / CARD}: heads_conf: {reason}") from error
+            raise InputError(f"{self.folder / CARD}: heads_conf: {first_line(error)}") from error
         return architecture
 
     def weights(self, architecture: Architecture) -> dict[str, torch.Tensor]:

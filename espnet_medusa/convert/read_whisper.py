@@ -19,7 +19,7 @@ from espnet_medusa.convert.checkpoint import (
 )
 from espnet_medusa.convert.generation import generation_of_ctranslate2
 from espnet_medusa.convert.names import DECODER, ENCODER, aiola_name, renamed
-from espnet_medusa.errors import InputError
+from espnet_medusa.errors import InputError, first_line
 from espnet_medusa.files.checkpoint import check_shapes, load_weights
 from espnet_medusa.model.heads import HeadOptions
 from espnet_medusa.options import check_at_least, check_choice
@@ -170,10 +170,9 @@ def _sizes_of(name: str, source: str) -> WhisperConfig:
         # Does not run the config's code and does not download weights.
         return WhisperConfig.from_pretrained(name)
     except (OSError, ValueError, StrictDataclassError) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise InputError(
-            f"{source}: {CONFIG} lacks sizes, and its base model {name!r} was not found: {reason}; "
-            "give --whisper_model, a folder or hub name"
+            f"{source}: {CONFIG} lacks sizes, and its base model {name!r} was not found: "
+            f"{first_line(error)}; give --whisper_model, a folder or hub name"
         ) from error
 
 

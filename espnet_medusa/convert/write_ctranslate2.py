@@ -6,7 +6,6 @@ CTranslate2's own specification classes quantize and write, so the file suits th
 from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import torch
@@ -49,7 +48,12 @@ def write_ctranslate2(checkpoint: Checkpoint, folder: Path, weights_type: str) -
             "give --to hugging_face"
         )
     whisper, fields = checkpoint.architecture.whisper, _config_fields(checkpoint)
-    specs = _import_specs()
+    try:
+        from ctranslate2 import specs
+    except ImportError as error:
+        raise InputError(
+            f"--to ctranslate2: {error}; pip install 'espnet_medusa[ctranslate2]'"
+        ) from error
     spec = specs.WhisperSpec(
         whisper.encoder_layers,
         whisper.encoder_attention_heads,
@@ -69,16 +73,6 @@ def write_ctranslate2(checkpoint: Checkpoint, folder: Path, weights_type: str) -
     spec.save(str(folder))
     checkpoint.text.tokenizer.backend_tokenizer.save(str(folder / TOKENIZER))
     write_json(folder / FEATURES, feature_fields(checkpoint))
-
-
-def _import_specs() -> ModuleType:
-    try:
-        from ctranslate2 import specs
-    except ImportError as error:
-        raise InputError(
-            f"--to ctranslate2: {error}; pip install 'espnet_medusa[ctranslate2]'"
-        ) from error
-    return specs
 
 
 def _values(checkpoint: Checkpoint) -> dict[str, np.ndarray]:

@@ -27,7 +27,6 @@ from espnet_medusa.convert.read_whisper import (
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import NO_HEADS
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ
-from espnet_medusa.whisper.text import Text
 
 logger = logging.getLogger(__name__)
 
@@ -170,16 +169,14 @@ def _write(
     write_json(folder / CONFIG, config)
     write_json(folder / GENERATION, generation)
     write_json(folder / FEATURES, feature_fields(checkpoint))
-    _write_text(folder, checkpoint.text, checkpoint.name)
+    if checkpoint.text.tokenizer is None:
+        logger.warning(
+            f"{checkpoint.name}: token_type is not hugging_face: no tokenizer is written"
+        )
+    checkpoint.text.save(folder)
     names = renamed(checkpoint.weights, rename)
     tensors = {theirs: checkpoint.weights[ours].contiguous() for theirs, ours in names.items()}
     save_torch_state_dict(tensors, folder, max_shard_size=MAX_SHARD_SIZE)
-
-
-def _write_text(folder: Path, text: Text, name: str) -> None:
-    if text.tokenizer is None:
-        logger.warning(f"{name}: token_type is not hugging_face: no tokenizer is written")
-    text.save(folder)
 
 
 def write_json(path: Path, fields: Mapping) -> None:

@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from espnet_medusa.audio.source import is_pipe, source_paths
@@ -179,8 +180,7 @@ class _Validation:
             self.check_speaker_order(utt2spk)
 
     def check_speaker_order(self, utt2spk: Mapping[str, str]) -> None:
-        keys = sort_ids(utt2spk)
-        for before, key in zip(keys, keys[1:], strict=False):
+        for before, key in pairwise(sort_ids(utt2spk)):
             first, second = utt2spk[before], utt2spk[key]
             if second.encode("utf-8") < first.encode("utf-8"):
                 message = f"speaker {second} sorts before {first} of the line above"

@@ -6,6 +6,7 @@ sorted by byte order (LC_ALL=C), ids are unique, and the last line ends with a n
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -124,13 +125,11 @@ def _decodable_id(raw_line: bytes) -> str:
 
 
 def _check_order(scan: TableScan, name: str) -> None:
-    previous = ""
-    for key in scan.entries:
+    for previous, key in pairwise(scan.entries):
         if key.encode("utf-8") < previous.encode("utf-8"):
             message = f"is out of byte order: it follows {previous}"
             scan.warnings.append(DataProblem(name, key, message, f"LC_ALL=C sort, or {FIX_REMEDY}"))
             return  # One line is enough: sorting mends all of them.
-        previous = key
 
 
 def read_table(path: str | Path, require_value: bool = True) -> dict[str, str]:
@@ -183,4 +182,4 @@ def split_scp(keys: Sequence[Item], nj: int) -> list[Sequence[Item]]:
         raise ValueError(f"cannot split {len(keys)} lines for {nj} jobs; give at least 1 of each")
     n_jobs = min(nj, len(keys))
     bounds = [job * len(keys) // n_jobs for job in range(n_jobs + 1)]
-    return [keys[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [keys[start:end] for start, end in pairwise(bounds)]

@@ -9,7 +9,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from espnet_medusa.errors import InputError
+from espnet_medusa.errors import InputError, first_line
 from espnet_medusa.options import check_choice
 
 # RMS norm, rotary embeddings and gated SiLU only: the layers that the runtime supports.
@@ -38,9 +38,9 @@ def scratch_model(llama_conf: Mapping[str, Any], vocab_size: int) -> PreTrainedM
         _check_config(config)
         return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     except StrictDataclassError as error:
-        raise InputError(f"decoder_conf.llama_conf: {_first_line(error.__cause__)}") from error
+        raise InputError(f"decoder_conf.llama_conf: {first_line(error.__cause__)}") from error
     except (ValueError, TypeError, KeyError, ZeroDivisionError) as error:
-        raise InputError(f"decoder_conf.llama_conf: {_first_line(error)}") from error
+        raise InputError(f"decoder_conf.llama_conf: {first_line(error)}") from error
 
 
 def pretrained_model(llama_model: str, vocab_size: int) -> PreTrainedModel:
@@ -59,7 +59,7 @@ def pretrained_model(llama_model: str, vocab_size: int) -> PreTrainedModel:
         )
     except (OSError, ValueError, KeyError) as error:
         raise InputError(
-            f"decoder_conf.llama_model: {llama_model!r}: {_first_line(error)}; give a hub name or "
+            f"decoder_conf.llama_model: {llama_model!r}: {first_line(error)}; give a hub name or "
             "a folder in Hugging Face format"
         ) from error
     check_choice(model.config.model_type, LLAMA_LIKE, f"{llama_model}: model_type")
@@ -100,7 +100,3 @@ def _check_config(config: PreTrainedConfig) -> None:
             f"decoder_conf: attn_implementation: {attention}; allowed: a name without a slash: "
             "kernels from the hub are not executed"
         )
-
-
-def _first_line(error: BaseException | None) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

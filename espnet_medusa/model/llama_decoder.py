@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from espnet_medusa.errors import InputError
+from espnet_medusa.errors import InputError, first_line
 from espnet_medusa.model.causal_lm import config_fields, pretrained_model, scratch_model
 from espnet_medusa.model.heads import NO_HEADS, Trunk
 from espnet_medusa.model.masks import causal_mask, inside, padding_mask
@@ -160,5 +160,4 @@ def _add_lora(model: torch.nn.Module, lora: dict) -> None:
     try:
         inject_adapter_in_model(LoraConfig(**lora), model)
     except (TypeError, ValueError) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise InputError(f"decoder_conf.lora: {reason}") from error
+        raise InputError(f"decoder_conf.lora: {first_line(error)}") from error

@@ -45,11 +45,11 @@ class CrossAttentionRuntime(TreeRuntime):
         layers = self._used_layers(with_heads)
         heads = layers[0].num_heads, layers[0].head_size
         state = self._empty_state(len(memory), heads, with_heads)
-        state.memory = [layer.project_memory(memory) for layer in layers]
+        state.memory_keys_values = [layer.project_memory(memory) for layer in layers]
         state.memory_mask = padding_mask(memory, memory_lengths)
         if with_heads and isinstance(self.heads, AttendingHeads):
             state.cross_keys_values = PackedCrossKeysValues(
-                state.memory[-1], state.memory_mask, len(memory)
+                state.memory_keys_values[-1], state.memory_mask, len(memory)
             )
         return state
 

@@ -68,7 +68,7 @@ class Storage:
 
     cache: StaticNodeCache  # Self-attention keys and values
     # Cross-attention keys and values of each layer, (U, S, 2, heads, size).
-    memory: list[torch.Tensor]
+    memory_keys_values: list[torch.Tensor]
     memory_mask: torch.Tensor  # (U, 1, 1, S) additive
     # By bucket of new nodes and of attended slots.
     calls: dict[tuple[int, int], CapturedCall] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Storage:
     @property
     def num_bytes(self) -> int:
         """Size of keys and values."""
-        return self.cache.slots.nbytes + sum(part.nbytes for part in self.memory)
+        return self.cache.slots.nbytes + sum(part.nbytes for part in self.memory_keys_values)
 
 
 @dataclass
@@ -105,13 +105,13 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
         frames = round_up(memory.size(1), FRAME_STEP)
         memory = torch.nn.functional.pad(memory, (0, 0, 0, frames - memory.size(1)))
         state = super().start(memory, memory_lengths, with_heads)
-        key = (*memory.shape, len(state.memory))
+        key = (*memory.shape, len(state.memory_keys_values))
         storage = self.storages.pop(key, None)
         if storage is None or not storage.idle:
             self._drop_idle()
             storage = self._make_storage(state)
         self.storages[key] = storage
-        for fixed, new in zip(storage.memory, state.memory, strict=True):
+        for fixed, new in zip(storage.memory_keys_values, state.memory_keys_values, strict=True):
             fixed.copy_(new)
         storage.memory_mask.zero_()
         if state.memory_mask is not None:
@@ -120,7 +120,7 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
         state = CudaGraphState(
             state.trees,
             storage.cache,
-            storage.memory,
+            storage.memory_keys_values,
             storage.memory_mask,
             with_heads,
             state.offsets,
@@ -141,13 +141,13 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
             num_bytes -= self.storages.pop(key).num_bytes
 
     def _make_storage(self, state: TreeState) -> Storage:
-        num_utterances, frames, _, *sizes = state.memory[0].shape
+        num_utterances, frames, _, *sizes = state.memory_keys_values[0].shape
         capacity = round_up(self.max_depth(0), FEWEST_SLOTS) + NODE_BUCKETS[-1]
         cache = StaticNodeCache(
-            len(state.memory), num_utterances, *sizes, self.dtype, self.device, capacity
+            len(state.memory_keys_values), num_utterances, *sizes, self.dtype, self.device, capacity
         )
         mask = torch.zeros(num_utterances, 1, 1, frames, dtype=self.dtype, device=self.device)
-        return Storage(cache, [torch.empty_like(part) for part in state.memory], mask)
+        return Storage(cache, [torch.empty_like(part) for part in state.memory_keys_values], mask)
 
     def extend(
         self,
@@ -222,7 +222,7 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
         state.offsets = [state.offsets[row] for row in utterances]
         state.cache.select(utterances)
         rows = upload(utterances, self.device)
-        for part in [*state.memory, state.memory_mask]:
+        for part in [*state.memory_keys_values, state.memory_mask]:
             part[: len(utterances)] = part[rows]
 
 

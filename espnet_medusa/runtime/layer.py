@@ -135,7 +135,7 @@ class PackedLayer:
     ) -> torch.Tensor:
         """Compute the layer for new nodes (R, D) and cache their keys and values.
 
-        ``index`` is the layer's index in ``state.cache`` and ``state.memory``.
+        ``index`` is the layer's index in ``state.cache`` and ``state.memory_keys_values``.
         """
         packing = nodes.packing
         width = packing.shape[1]
@@ -149,7 +149,9 @@ class PackedLayer:
 
         inputs = self._pre_norm(self.cross_norm, hidden)
         queries = self.cross_queries(inputs)
-        attended = attend_memory(queries, packing, state.memory[index], state.memory_mask)
+        attended = attend_memory(
+            queries, packing, state.memory_keys_values[index], state.memory_mask
+        )
         hidden = self.cross_output(self._concatenate(inputs, attended), hidden)
         hidden = self._post_norm(self.cross_norm, hidden)
 

@@ -108,7 +108,7 @@ class NativeStack(LayerStack):
     ) -> torch.Tensor:
         """Compute ``LayerStack.extend``; the mask is the result of ``visible_bits``."""
         packing, layer, slots = nodes.packing, self.layers[0], state.cache.slots[first]
-        memory = state.memory[first : first + len(self)]
+        memory = state.memory_keys_values[first : first + len(self)]
         rows = packing.first_rows
         first_rows = (c_int32 * len(rows))(*rows)
         call = CallArguments(

@@ -152,7 +152,7 @@ class TreeRuntime(TreeDecoder):
         return TreeState(
             trees=[TokenTree() for _ in range(num_utterances)],
             cache=NodeCache(num_layers, num_utterances, *heads, self.dtype, self.device),
-            memory=[],
+            memory_keys_values=[],
             memory_mask=None,
             with_heads=with_heads,
             offsets=[0] * num_utterances,

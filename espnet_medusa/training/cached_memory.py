@@ -16,6 +16,7 @@ from espnet_medusa.inference.job import JobInput
 from espnet_medusa.inference.reader import Preprocess, UtteranceReader
 from espnet_medusa.options import read_yaml
 from espnet_medusa.training.cached_shards import FAILED, Cached, Shards, float16
+from espnet_medusa.training.inputs import trains
 
 MEMORY = "memory"
 SETTINGS_FILE = "encoder.yaml"
@@ -89,7 +90,7 @@ def check_frozen(asr_model: ESPnetASRModel) -> None:
     """
     for name in PARTS:
         part = getattr(asr_model, name)
-        if part is not None and any(weight.requires_grad for weight in part.parameters()):
+        if part is not None and trains(part):
             raise InputError(
                 f"{name}: trains; a cache requires a frozen encoder: set freeze_param: [{name}]"
             )

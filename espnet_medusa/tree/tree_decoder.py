@@ -36,7 +36,7 @@ class TreeState:
     cache: NodeCache  # Self-attention keys and values by node
     # Per layer, cross-attention keys and values (U, S, 2, heads, size); empty if the memory is a
     # prefix of the cache.
-    memory: list[torch.Tensor]
+    memory_keys_values: list[torch.Tensor]
     # (U, 1, 1, S) additive padding mask of the memory or the prefix, or None.
     memory_mask: torch.Tensor | None
     with_heads: bool  # whether ``extend`` also computes the head input
@@ -104,7 +104,7 @@ class TreeDecoder(ABC):
         state.offsets = [state.offsets[row] for row in utterances]
         state.cache.select(utterances)
         rows = upload(utterances, state.cache.slots.device)
-        state.memory = [keys_values[rows] for keys_values in state.memory]
+        state.memory_keys_values = [keys_values[rows] for keys_values in state.memory_keys_values]
         if state.memory_mask is not None:
             state.memory_mask = state.memory_mask[rows]
 

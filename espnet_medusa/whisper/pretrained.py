@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from transformers import WhisperConfig
 
-from espnet_medusa.errors import InputError
+from espnet_medusa.errors import InputError, first_line
 from espnet_medusa.files.checkpoint import (
     check_shapes,
     check_state_dict,
@@ -196,10 +196,9 @@ def _download(name: str) -> Path:
         if not [*folder.glob("*.safetensors")]:
             folder = Path(snapshot_download(name, allow_patterns=OTHER_PATTERNS))
     except (OSError, ValueError) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise InputError(
             f"whisper_model: {name!r} is no folder here and was not fetched from the hub: "
-            f"{reason}; check the name and the network, or give a folder"
+            f"{first_line(error)}; check the name and the network, or give a folder"
         ) from error
     return folder
 

@@ -195,7 +195,7 @@ def test_only_heads_that_attend_are_given_what_the_decoder_hears():
         assert runtime.start(memory, lengths, with_heads=False).cross_keys_values is None
         assert (
             state.cross_keys_values is None
-            or state.cross_keys_values.keys_values is state.memory[-1]
+            or state.cross_keys_values.keys_values is state.memory_keys_values[-1]
         ), "not a copy"
 
 

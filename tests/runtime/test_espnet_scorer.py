@@ -62,7 +62,7 @@ def test_each_step_computes_one_node_per_hypothesis_and_drops_dead_ones():
     assert state.nodes <= 1 + 4 * (state.calls - 1)
     # Dead nodes are at most half of all: of two times 4 hypotheses of 40 tokens.
     assert state.num_nodes <= 2 * 4 * 41
-    assert state.memory[0].size(0) == 1, "cross-attention keys exist once per utterance"
+    assert state.memory_keys_values[0].size(0) == 1, "cross-attention keys exist once per utterance"
 
 
 def test_a_dropped_hypothesis_cannot_come_back():

@@ -100,7 +100,7 @@ class StateWithNodes:
         self.cache = self
         self.slots = torch.randn(shape, generator=generator)
         self.num_nodes = known
-        self.memory = [layer.project_memory(memory)]
+        self.memory_keys_values = [layer.project_memory(memory)]
         self.memory_mask = padding_mask(memory, lengths)
 
     def write(self, layer, keys_values):

@@ -62,7 +62,7 @@ def test_ragged_batches_equal_forward_of_each_path(heads, seed):
     grown = Grown(tiny_decoder(seed, heads), *random_memory(seed, [8, 1, 5, 12]))
     grow_raggedly(rng, grown)
     assert len(grown.state.trees) == grown.state.cache.slots.size(1) == 1
-    assert all(len(keys_values) == 1 for keys_values in grown.state.memory)
+    assert all(len(keys_values) == 1 for keys_values in grown.state.memory_keys_values)
 
 
 @pytest.mark.parametrize("heads", ["linear", "block", "llama block"])
@@ -142,7 +142,7 @@ def test_the_block_is_not_computed_without_heads(heads):
     runtime = build_runtime(decoder)
     with_block, without = (runtime.start(memory, lengths, with_heads=on) for on in (True, False))
     if heads == "block":
-        assert len(with_block.memory) == len(without.memory) + 1 == 3
+        assert len(with_block.memory_keys_values) == len(without.memory_keys_values) + 1 == 3
     assert len(with_block.cache.slots) == len(without.cache.slots) + 1
     outputs = runtime.extend(without, [[1, 2]], [[ROOT, 0]])
     assert outputs.head_input is outputs.hidden

@@ -221,7 +221,9 @@ def test_cross_attention_is_stored_once_and_unused_nodes_are_dropped():
     decoder.start = watched
     search = our_search(decoder, 1, make_weights(), 6, DraftShape(3, 6))
     search(memory, lengths, torch.tensor([[EOS]] * 2))
-    assert states[0].memory[0].size(0) <= 2, "keys of the memory exist once per utterance"
+    assert states[0].memory_keys_values[0].size(0) <= 2, (
+        "keys of the memory exist once per utterance"
+    )
     # 6 hypotheses of at most 40 tokens, and the last drafts.
     assert states[0].cache.capacity <= 2 * 6 * 40
 
