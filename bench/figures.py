@@ -12,7 +12,7 @@ from segments import common_segments, first_difference, same_segments, word_time
 
 from espnet_medusa.recipe.tokens import make_cleaner
 from espnet_medusa.report.measures import ratio_of_sums
-from espnet_medusa.scoring.alignment import align_pairs
+from espnet_medusa.scoring.alignment import align
 from espnet_medusa.scoring.sclite import Counts
 from espnet_medusa.search.statistics import DecodingStatistics
 
@@ -177,7 +177,7 @@ def word_errors(
         (clean(reference).split(), clean(text).split())
         for reference, text in zip(references, texts, strict=True)
     ]
-    return [Counts.of_operations(operations) for operations in align_pairs(pairs)]
+    return [Counts.of_operations(align(*pair)) for pair in pairs]
 
 
 def _wer(group: Group, inputs: Inputs) -> dict | None:

@@ -90,7 +90,6 @@ def check_keeps_text(
 
     Args:
         weights: Contain the heads', by our names.
-        where: Names the heads in the message.
 
     Raises:
         InputError: The logits differ.

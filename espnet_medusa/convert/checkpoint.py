@@ -104,9 +104,6 @@ class Checkpoint:
 def check_whisper_fields(fields: Mapping, where: str) -> None:
     """Check the fields of ``config.json`` that are the same in every Whisper.
 
-    Args:
-        where: Names the file in messages.
-
     Raises:
         InputError: A field has another value.
     """

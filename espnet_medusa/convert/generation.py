@@ -71,7 +71,6 @@ def check_ctranslate2(config: Mapping, whisper: WhisperConfig, where: str) -> No
 
     Args:
         config: Its fields; missing ones and None are allowed.
-        where: Names the file in messages.
 
     Raises:
         InputError: A field is invalid.

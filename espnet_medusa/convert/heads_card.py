@@ -98,10 +98,7 @@ def read_card(folder: Path) -> HeadsCard:
 
 
 def check_card(content: Mapping[str, Any], path: Path) -> HeadsCard:
-    """Check a card's fields; unknown fields are ignored.
-
-    Args:
-        path: Names the file in messages.
+    """Check the fields of the card ``path``; unknown fields are ignored.
 
     Raises:
         InputError: A field is missing or invalid.

@@ -67,7 +67,7 @@ class Storage:
     """Memory of states of one size; one state uses it at a time."""
 
     cache: StaticNodeCache  # Self-attention keys and values
-    # Cross-attention keys and values of each layer, (U, S, 2, heads, size).
+    # Per layer, cross-attention keys and values (U, S, 2, heads, size).
     memory_keys_values: list[torch.Tensor]
     memory_mask: torch.Tensor  # (U, 1, 1, S) additive
     # By bucket of new nodes and of attended slots.

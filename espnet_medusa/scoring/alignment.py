@@ -23,11 +23,6 @@ CORRECT, SUBSTITUTION, DELETION, INSERTION = "C", "S", "D", "I"
 _DIAGONAL, _DELETE, _INSERT = 0, 1, 2
 
 
-def align_pairs(pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[str]:
-    """Apply `align` to pairs of (reference tokens, hypothesis tokens)."""
-    return [align(reference, hypothesis) for reference, hypothesis in pairs]
-
-
 def align(reference: Sequence[str], hypothesis: Sequence[str]) -> str:
     """Align token sequences, already in the form to compare, as sclite does.
 

@@ -213,10 +213,8 @@ def _columns(
         elif operation == DELETION:
             hypothesis, n_hypothesis = "*" * n_reference, n_reference
         if operation != CORRECT and not case_sensitive:
-            reference, hypothesis = (
-                reference.translate(_ASCII_UPPER),
-                hypothesis.translate(_ASCII_UPPER),
-            )
+            reference = reference.translate(_ASCII_UPPER)
+            hypothesis = hypothesis.translate(_ASCII_UPPER)
         letter = " " if operation == CORRECT else operation
         columns.append(
             (

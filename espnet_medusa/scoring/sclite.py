@@ -17,7 +17,7 @@ from espnet_medusa.scoring.alignment import (
     INSERTION,
     NULL_WORD,
     SUBSTITUTION,
-    align_pairs,
+    align,
 )
 from espnet_medusa.scoring.trn import TrnLine, list_some, read_trn
 
@@ -161,21 +161,16 @@ def score_trn(
     if characters is not None and characters not in CHARACTER_MODES:
         raise ValueError(f"characters: '{characters}' is not known; use one of {CHARACTER_MODES}")
     joined = read_joined(reference, hypothesis, case_sensitive, allow_missing)
-    ids, pairs = [], []
-    for line in joined:
-        hypothesis_line = line.hypothesis
-        ids.append((hypothesis_line or line.reference).id)
-        pairs.append(
-            (
-                compared_words(line.reference, reference, case_sensitive, characters),
-                compared_words(hypothesis_line, hypothesis, case_sensitive, characters)
-                if hypothesis_line
-                else [],
-            )
-        )
     utterances = []
-    for name, pair, operations in zip(ids, pairs, align_pairs(pairs), strict=True):
+    for line in joined:
+        name = (line.hypothesis or line.reference).id
         name = name if case_sensitive else name.translate(_ASCII_LOWER)
+        sides = (line.reference, reference), (line.hypothesis, hypothesis)
+        pair = [
+            compared_words(side, path, case_sensitive, characters) if side else []
+            for side, path in sides
+        ]
+        operations = align(*pair)
         spoken, recognized = (tuple(w for w in side if w != NULL_WORD) for side in pair)
         counts = Counts.of_operations(operations)
         speaker = speaker_of(name, id_type)

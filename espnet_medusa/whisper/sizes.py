@@ -90,7 +90,6 @@ def check_sizes(fields: Mapping[str, Any], where: str) -> None:
 
     Args:
         fields: Sizes by transformers' names, some may be missing; other fields are ignored.
-        where: Source of the fields, for messages.
 
     Raises:
         InputError: With the name of the size.
