@@ -7,4 +7,4 @@ class InputError(ValueError):
 
 def first_line(error: BaseException | None) -> str:
     """Return the first line of a library's error message, or the error's class without one."""
-    return next(iter(str(error).splitlines()), type(error).__name__)
+    return next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from espnet_medusa.errors import InputError
+from espnet_medusa.errors import InputError, first_line
 
 # Allowed names in a pickle, "module name": parts of tensors, their containers and plain values.
 ALLOWED_NAMES = re.compile(
@@ -103,8 +103,8 @@ def load_pickled(path: Path, device: str = "cpu", mmap: bool = False) -> Any:
         return torch.load(path, map_location=device, weights_only=True, mmap=mmap)
     except Exception as error:  # torch raises many kinds of errors for a damaged file
         raise InputError(
-            f"{path}: not a checkpoint with weights only ({_reason(error)}); fetch it again, save "
-            "the state dict, or convert it to safetensors if you trust it"
+            f"{path}: not a checkpoint with weights only ({first_line(error)}); fetch it again, "
+            "save the state dict, or convert it to safetensors if you trust it"
         ) from error
 
 
@@ -139,11 +139,7 @@ def open_safetensors(path: Path, device: str = "cpu") -> Iterator[Any]:
     except InputError:
         raise
     except Exception as error:  # SafetensorError is one of several
-        raise InputError(f"{path}: no safetensors ({_reason(error)}); fetch it again") from error
-
-
-def _reason(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise InputError(f"{path}: no safetensors ({first_line(error)}); fetch it again") from error
 
 
 def check_shapes(

@@ -19,7 +19,7 @@ import yaml
 from filelock import FileLock
 
 from espnet_medusa.convert.experiment import write_yaml
-from espnet_medusa.errors import InputError
+from espnet_medusa.errors import InputError, first_line
 from espnet_medusa.files.archive import unpack
 from espnet_medusa.files.atomic import naming
 from espnet_medusa.files.cache_folder import cache_folder
@@ -76,9 +76,9 @@ def fetch_packed_model(model_tag: str) -> Path:
             return Path(downloader.huggingface_download(name=name))
         return Path(downloader.download(name=name))
     except (OSError, RuntimeError, LookupError, ValueError) as error:
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise InputError(
-            f"model_tag: {model_tag!r} was not fetched: {reason}; check the name and the network"
+            f"model_tag: {model_tag!r} was not fetched: {first_line(error)}; check the name and "
+            "the network"
         ) from error
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from espnet_medusa.errors import InputError
+from espnet_medusa.errors import InputError, first_line
 from espnet_medusa.whisper.ctranslate2_file import BINARY
 
 TOKENIZER = "tokenizer.json"
@@ -223,7 +223,6 @@ def load_tokenizer(folder: str | Path) -> Any:
             return _fast_tokenizer(Tokenizer.from_buffer(file.read_bytes()))
         return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     except Exception as error:  # tokenizers raises plain Exception
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise InputError(
-            f"tokenizer '{folder}': {reason}; run stage 5, or correct the path"
+            f"tokenizer '{folder}': {first_line(error)}; run stage 5, or correct the path"
         ) from error
