@@ -86,10 +86,7 @@ def _attach(checkpoint: Checkpoint, packed: PackedHeads) -> tuple[Checkpoint, st
 def check_keeps_text(
     architecture: Architecture, weights: dict[str, torch.Tensor], where: str
 ) -> None:
-    """Check that the base head computes the same logits as Whisper without heads.
-
-    Args:
-        weights: Contain the heads', by our names.
+    """Check that heads with these weights compute the same base logits as Whisper without heads.
 
     Raises:
         InputError: The logits differ.

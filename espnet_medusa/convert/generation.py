@@ -43,10 +43,7 @@ def generation_of_text(text: Text, whisper: WhisperConfig) -> dict:
 
 
 def generation_of_ctranslate2(path: Path, text: Text, whisper: WhisperConfig) -> dict:
-    """Make it from the vocabulary and the model's ``config.json``.
-
-    Args:
-        path: ``config.json`` of a CTranslate2 folder.
+    """Make it from the vocabulary and the ``config.json`` of a CTranslate2 folder.
 
     Raises:
         InputError: A field is invalid.
@@ -67,10 +64,7 @@ def generation_of_ctranslate2(path: Path, text: Text, whisper: WhisperConfig) ->
 
 
 def check_ctranslate2(config: Mapping, whisper: WhisperConfig, where: str) -> None:
-    """Check the lists of token ids and heads in CTranslate2's ``config.json``.
-
-    Args:
-        config: Its fields; missing ones and None are allowed.
+    """Check lists of token ids and heads in CTranslate2's ``config.json``; all may be missing.
 
     Raises:
         InputError: A field is invalid.

@@ -130,10 +130,9 @@ def check_draft_conf(
 
 @torch.no_grad()
 def share_of_same_drafts(left: WhisperMedusaDecoder, right: WhisperMedusaDecoder) -> float:
-    """Return the share of equal drafts of two decoders' heads, over random tokens and memory.
+    """Return the share of equal drafts over random tokens and memory.
 
-    Args:
-        right: The same decoder with other weights in its heads.
+    The decoders differ only in their heads' weights.
     """
     generator = torch.Generator().manual_seed(0)
     vocab_size, size = left.projection.shape

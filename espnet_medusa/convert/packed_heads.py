@@ -90,11 +90,7 @@ def head_tensors(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
 
 
 def save_heads(folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
-    """Write ``heads.safetensors``.
-
-    Args:
-        weights: Of an experiment, by our names; token counts may be missing.
-    """
+    """Write ``heads.safetensors`` of an experiment's weights; token counts may be missing."""
     counts = weights.get(COUNTS, torch.zeros(0, dtype=torch.long))
     ids = counts.nonzero().flatten()
     heads = {name: value.half().contiguous() for name, value in head_tensors(weights).items()}

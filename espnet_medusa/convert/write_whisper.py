@@ -70,7 +70,6 @@ def write_aiola(checkpoint: Checkpoint, folder: Path, base_model: str | None = N
     """Write a folder for aiola's ``WhisperMedusaModel.from_pretrained``.
 
     Args:
-        checkpoint: The model, with linear or block heads.
         base_model: Its ``whisper_model_name``; None: the source's.
 
     Raises:

@@ -150,12 +150,6 @@ def check_shapes(
 ) -> None:
     """Refuse weights that do not fit a model, or with ``complete`` lack one of its tensors.
 
-    Args:
-        weights: State dict of the checkpoint.
-        expected: State dict of the model.
-        path: The checkpoint, for the message.
-        complete: Require every tensor of the model.
-
     Raises:
         InputError: With the first differences.
     """

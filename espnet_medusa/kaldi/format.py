@@ -50,7 +50,6 @@ def format_data_dir(
     Args:
         data_dir: Kaldi data directory; segments are cut out, text and utt2spk are optional.
         output_dir: Written completely or not at all; not again if nothing has changed.
-        options: Rate, format, and treatment of bad utterances.
 
     Raises:
         DataError: A table is unusable; or an utterance is bad and `on_bad` is "stop"; or all

@@ -39,14 +39,7 @@ KNOWN_PARTS = {
 
 
 class ESPnetTransformerDecoder(torch.nn.Module):
-    """A trained ``TransformerDecoder`` with those methods of ours that runtimes need.
-
-    Args:
-        module: One for which ``unknown_part`` returns None.
-
-    Attributes:
-        heads: None.
-    """
+    """Adapter for a ``TransformerDecoder`` without an ``unknown_part``."""
 
     heads = None
     release = MultiTokenDecoder.release

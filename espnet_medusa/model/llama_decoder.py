@@ -122,12 +122,7 @@ class SpeechLlamaDecoder(MultiTokenDecoder):
 
 
 class SpeechAdapter(torch.nn.Module):
-    """Stack every few encoder frames and project them (Fathullah et al., arXiv 2307.11795).
-
-    Args:
-        encoder_size: Size of an encoder frame.
-        hidden_size: D of the language model.
-    """
+    """Stack every few encoder frames and project them (Fathullah et al., arXiv 2307.11795)."""
 
     def __init__(self, encoder_size: int, hidden_size: int, stacked_frames: int):
         super().__init__()

@@ -73,13 +73,9 @@ class UnitCTC(torch.nn.Module):
         labels: torch.Tensor,
         label_lengths: torch.Tensor,
     ) -> torch.Tensor:
-        """Return the loss of a batch, normalized as in ESPnet's ``CTC``.
+        """Return the loss, normalized as in ESPnet's ``CTC``, of encoder output (B, S, D).
 
-        Args:
-            memory: (B, S, D) encoder output.
-            memory_lengths: (B,).
-            labels: (B, L') from ``labels``.
-            label_lengths: (B,).
+        Labels (B, L') are the result of ``labels``.
         """
         hidden, frames = self._run_block(memory, memory_lengths)
         return self.ctc(hidden, frames, labels, label_lengths)

@@ -153,11 +153,7 @@ def espnet_weights(layer: DecoderLayer) -> LayerWeights:
 
 @torch.no_grad()
 def merge_concatenation(concat_linear: torch.nn.Linear, output: torch.nn.Linear) -> torch.nn.Linear:
-    """Return ``concat_linear([x, output(y)])`` as one linear layer of [x, y], rounded once.
-
-    Args:
-        concat_linear: 2 D to D.
-    """
+    """Return ``concat_linear([x, output(y)])`` as one layer from [x, y], 2 D to D, rounded once."""
     of_input, of_output = concat_linear.weight.double().chunk(2, dim=1)
     weight = torch.cat([of_input, of_output @ output.weight.double()], dim=1)
     bias = concat_linear.bias.double() + of_output @ output.bias.double()

@@ -229,13 +229,9 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
 def fill_inputs(
     call: CapturedCall, trees: Sequence[TokenTree], first: int, tokens: Sequence[Sequence[int]]
 ) -> None:
-    """Copy new nodes to a call's inputs; padding attends to itself.
+    """Copy the tokens of new nodes from slot ``first`` to a call's inputs.
 
-    Args:
-        call: For at least as many utterances and new nodes.
-        trees: Of the utterances, with the new nodes.
-        first: Slot of the first new node.
-        tokens: Of the new nodes of each utterance.
+    The call may be for more utterances and new nodes. This padding attends to itself.
     """
     num_utterances, _, width, slots = call.visible.shape
     numbers = np.zeros((2, num_utterances, width), dtype=np.int64)

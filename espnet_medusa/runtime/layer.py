@@ -195,8 +195,6 @@ def attend_memory(
     """Compute cross-attention: packed queries (R, D) to (R, D).
 
     Args:
-        queries: (R, D), packed.
-        packing: Where they are in (U, T).
         memory: (U, S, 2, heads, size) keys and values.
         mask: (U, 1, 1, S) additive, or None.
     """

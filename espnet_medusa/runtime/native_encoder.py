@@ -24,11 +24,8 @@ RECEPTIVE_FRAMES = 12  # more than the convolutions' receptive field, for each s
 class NativeEncoder:
     """Convolutions, layers and norm of Whisper's encoder.
 
-    Products are in 8-bit integers or bfloat16, attention is in bfloat16, the rest in float32.
-
-    Args:
-        whisper: The trained module; copied.
-        kind: Class of the matrix products.
+    Products are in 8-bit integers or bfloat16 (``kind``), attention is in bfloat16, the rest in
+    float32. Weights are copied.
     """
 
     def __init__(self, whisper: WhisperEncoder, kind: Linear):
@@ -127,9 +124,7 @@ class NativeStem:
 class NativeConvolution:
     """A convolution over time with GELU, as a matrix product of overlapping rows.
 
-    Args:
-        module: Its weights; copied. Padded by half its kernel.
-        kind: Class of the matrix product.
+    The module pads by half its kernel; its weights are copied.
     """
 
     def __init__(self, module: torch.nn.Conv1d, kind: Linear):

@@ -53,17 +53,10 @@ def align(reference: Sequence[str], hypothesis: Sequence[str]) -> str:
 
 @njit(cache=True)
 def _steps(reference_ids: np.ndarray, hypothesis_ids: np.ndarray) -> np.ndarray:
-    """Compute the last step of the cheapest path to each cell.
+    """Return the last step (N + 1, M + 1) of the cheapest path to each cell, for ids (N,), (M,).
 
     Costs are added in float32 and in sclite's order: with the null word's cost of 0.001, rounding
     decides between otherwise equal paths.
-
-    Args:
-        reference_ids: Token numbers of the reference, (N,).
-        hypothesis_ids: Token numbers of the hypothesis, (M,).
-
-    Returns:
-        Steps, (N + 1, M + 1), uint8.
     """
     steps = np.full((len(reference_ids) + 1, len(hypothesis_ids) + 1), _INSERT, dtype=np.uint8)
     costs = np.zeros(len(hypothesis_ids) + 1, dtype=np.float32)

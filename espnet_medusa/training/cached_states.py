@@ -143,11 +143,7 @@ class StateCache:
         return labels, texts
 
     def run(self, job: JobInput, folder: Path, batch_size: int, share: slice = EVERY) -> None:
-        """Cache the output for all utterances; finished shards are kept.
-
-        Args:
-            share: The shards that this process writes.
-        """
+        """Cache the output for the shards in ``share``; finished ones are kept."""
         shards = Shards(job, folder, self.archives, TABLES)
         shards.run(self._reader(job), self.compute, batch_size, share)
 
@@ -207,7 +203,6 @@ def write_counts(folder: Path, labels: Mapping[str, str], vocab_size: int, eos: 
 
     Args:
         labels: Utterance to token ids, separated by spaces.
-        vocab_size: Tokens V of the model.
         eos: End token, counted once per text.
     """
     lengths = {key: len(label.split()) for key, label in labels.items()}

@@ -14,9 +14,6 @@ class LogMel(torch.nn.Module):
 
     Samples after an utterance's end count as zeros, and the maximum over the utterance's frames
     limits the dynamic range. Therefore a batch equals single utterances.
-
-    Args:
-        num_mel_bins: 80, or 128 for large-v3.
     """
 
     def __init__(self, num_mel_bins: int = 80):

@@ -52,7 +52,6 @@ def config_of_options(
         options: Object with the attributes in ``names``.
         names: ``ENCODER_SIZES`` or ``DECODER_SIZES``.
         dropout_rate: For hidden states, attention and activations.
-        sizes: Further sizes, by ``WhisperConfig``'s names.
     """
     own_sizes = {name: getattr(options, option) for option, name in names.items()}
     return scratch_config(dropout_rate, **own_sizes, **sizes)
