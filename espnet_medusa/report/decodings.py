@@ -114,45 +114,30 @@ def is_configuration(decoding: Decoding, wanted: Path) -> bool:
     return decoding.exp_dir == wanted.parent and wanted.name in (tag, tag.split(MODEL_MARK)[0])
 
 
-def find_plain(
-    decodings: Sequence[Decoding], wanted: Path | None, test_set: str
-) -> Decoding | None:
-    """Return the baseline of a test set; None if none is wanted.
-
-    Raises:
-        ValueError: It is missing.
-    """
-    if wanted is None:
-        return None
-    same = [item for item in decodings if item.test_set == test_set]
-    exact = [item for item in same if is_configuration(item, wanted)]
-    # Options of the command line are part of the tag.
-    longer = [
-        item
-        for item in same
-        if item.exp_dir == wanted.parent and item.tag.startswith(f"{wanted.name}_")
-    ]
-    if exact or len(longer) == 1:
-        return (exact or longer)[0]
-    known = ", ".join(f"{item.exp_dir / item.tag}" for item in same)
-    raise ValueError(f"--plain {wanted}: no such decoding of {test_set}; there is {known}")
-
-
 def find_plains(decodings: Sequence[Decoding], wanted: Path | None) -> dict[str, Decoding | None]:
     """Return the baseline by test set; None where it is missing, or none is wanted.
 
     Raises:
         ValueError: It is missing for all test sets.
     """
-    plains: dict[str, Decoding | None] = {}
-    problem = None
-    for test_set in sorted({item.test_set for item in decodings}):
-        try:
-            plains[test_set] = find_plain(decodings, wanted, test_set)
-        except ValueError as error:
-            plains[test_set], problem = None, error
-    if problem is not None and not any(plains.values()):
-        raise problem
+    test_sets = sorted({item.test_set for item in decodings})
+    plains: dict[str, Decoding | None] = dict.fromkeys(test_sets)
+    if wanted is None or not plains:
+        return plains
+    for test_set in test_sets:
+        same = [item for item in decodings if item.test_set == test_set]
+        exact = [item for item in same if is_configuration(item, wanted)]
+        # Options of the command line are part of the tag.
+        longer = [
+            item
+            for item in same
+            if item.exp_dir == wanted.parent and item.tag.startswith(f"{wanted.name}_")
+        ]
+        if exact or len(longer) == 1:
+            plains[test_set] = (exact or longer)[0]
+    if not any(plains.values()):
+        known = ", ".join(f"{item.exp_dir / item.tag}" for item in same)
+        raise ValueError(f"--plain {wanted}: no such decoding of {test_set}; there is {known}")
     return plains
 
 

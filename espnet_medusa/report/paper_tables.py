@@ -14,9 +14,6 @@ from espnet_medusa.report.plan import (
     CALLS_AGAINST_WER,
     CALLS_PER_WORD,
     SPEEDUP_BY_LENGTH,
-    WER_AGAINST_CALLS,
-    WER_AGAINST_ETA,
-    WER_AGAINST_LATENCY,
     IncludedFile,
     ReportPlan,
     TablePlan,
@@ -25,7 +22,7 @@ from espnet_medusa.report.plan import (
 from espnet_medusa.report.published import PublishedTable, read_corpora, read_published
 from espnet_medusa.report.results import environment_lines
 from espnet_medusa.report.rows import NOT_FULL, SystemRow, measure_rows, model_name
-from espnet_medusa.report.table_figures import FILE_WORDS, draw_figure
+from espnet_medusa.report.table_figures import draw_figure
 
 INTERVALS = "In square brackets: 95% bootstrap interval over the utterances."
 ABSENT = '"-": not measured, or not published where we could read it.'
@@ -35,9 +32,9 @@ FIGURE_NOTES = {
         "Lines: medians of the utterances' speedups; bars: first to third quartile; below the "
         "axis: tokens of plain decoding's text, and utterances."
     ),
-    WER_AGAINST_ETA: "Figures beside the points: {points}. Left and below is better.",
-    WER_AGAINST_LATENCY: BESIDE,
-    WER_AGAINST_CALLS: BESIDE,
+    "wer_against_eta": "Figures beside the points: {points}. Left and below is better.",
+    "wer_against_latency": BESIDE,
+    "wer_against_calls": BESIDE,
     CALLS_AGAINST_WER: "Beside the points: {points}. Below is better; dotted: plain decoding.",
     CALLS_PER_WORD: "Black lines: 95% bootstrap interval over the utterances. Lower is better.",
 }
@@ -73,8 +70,8 @@ def write_papers(
         model = model_name(table, decodings) if table.model else ""
         sections.append(table_markdown(table, rows, figures.get(table.published), model))
         if table.figure is not None:
-            words = output.stem.lower(), FILE_WORDS[table.figure.kind], str(number)
-            path = image_dir / f"{'_'.join(words)}.png"
+            kind = table.figure.kind.removesuffix("_by_length")
+            path = image_dir / f"{output.stem.lower()}_{kind}_{number}.png"
             image = draw_figure(table, rows, decodings, corpora, path)
             sections.append(figure_markdown(table, image, output))
             images += [image] if image else []

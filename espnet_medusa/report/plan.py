@@ -14,13 +14,12 @@ LABEL = "{label}"
 WHISPER_MODEL = "{whisper_model}"
 
 SPEEDUP_BY_LENGTH, CALLS_PER_WORD = "speedup_by_length", "calls_per_word"
-WER_AGAINST_ETA, WER_AGAINST_LATENCY = "wer_against_eta", "wer_against_latency"
-WER_AGAINST_CALLS, CALLS_AGAINST_WER = "wer_against_calls", "calls_against_wer"
+CALLS_AGAINST_WER = "calls_against_wer"
 FIGURE_KEYS = {  # needed in a plan, by kind of figure
     SPEEDUP_BY_LENGTH: ("title", "systems"),
-    WER_AGAINST_ETA: ("title", "groups", "points"),
-    WER_AGAINST_LATENCY: ("title", "groups", "points"),
-    WER_AGAINST_CALLS: ("title", "groups", "points"),
+    "wer_against_eta": ("title", "groups", "points"),
+    "wer_against_latency": ("title", "groups", "points"),
+    "wer_against_calls": ("title", "groups", "points"),
     CALLS_AGAINST_WER: ("title", "groups", "points", "wer_of"),
     CALLS_PER_WORD: ("title", "groups"),
 }

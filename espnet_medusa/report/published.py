@@ -126,20 +126,7 @@ class SetSize:
     source: str = ""
 
 
-@dataclass(frozen=True)
-class Corpora:
-    """Sizes of the sets, by corpus and label of the set."""
-
-    sizes: Mapping[str, Mapping[str, SetSize]] = field(default_factory=dict)
-
-    def utterances(self, corpus: str, test_set: str) -> int | None:
-        """Return the utterances of a set; None: not known.
-
-        Raises:
-            InputError: The corpus is not known.
-        """
-        check_choice(corpus, sorted(self.sizes), "corpus")
-        return self.sizes[corpus].get(test_set, SetSize()).utterances
+Corpora = Mapping[str, Mapping[str, SetSize]]  # by corpus and label of the set
 
 
 def read_corpora(path: Path = CORPORA) -> Corpora:
@@ -157,4 +144,4 @@ def read_corpora(path: Path = CORPORA) -> Corpora:
             if size.utterances is not None and not size.source:
                 raise InputError(f"{where}: {size.utterances} without a source; name it")
             sizes[corpus][name] = size
-    return Corpora(sizes)
+    return sizes

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.options import check_choice
 from espnet_medusa.report.columns import measure_all
 from espnet_medusa.report.decodings import Decoding, is_configuration
 from espnet_medusa.report.measures import common_utterances
 from espnet_medusa.report.plan import LABEL, WHISPER_MODEL, System, TablePlan
-from espnet_medusa.report.published import Corpora
+from espnet_medusa.report.published import Corpora, SetSize
 
 NOT_FULL = "not yet run on the full corpus"
 NOT_RUN = "not run"
@@ -70,7 +71,8 @@ def full_size(table: TablePlan, label: str, corpora: Corpora) -> int | None:
     given = table.utterances.get(label)
     if table.corpus is None:
         return given
-    known = corpora.utterances(table.corpus, label)
+    check_choice(table.corpus, sorted(corpora), "corpus")
+    known = corpora[table.corpus].get(label, SetSize()).utterances
     if None not in (known, given) and known != given:
         raise InputError(
             f"{table.title}: utterances of {label}: {given}; the corpus has {known}; remove it"

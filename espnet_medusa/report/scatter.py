@@ -10,15 +10,7 @@ from matplotlib import pyplot
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
-from espnet_medusa.report.plan import (
-    CALLS_AGAINST_WER,
-    WER_AGAINST_CALLS,
-    WER_AGAINST_ETA,
-    WER_AGAINST_LATENCY,
-    CallsAndWer,
-    FigurePlan,
-    TablePlan,
-)
+from espnet_medusa.report.plan import CALLS_AGAINST_WER, CallsAndWer, FigurePlan, TablePlan
 from espnet_medusa.report.rows import SystemRow
 from espnet_medusa.report.style import COLORS, DASHES, MARKERS, STYLE, legend_beside, ranks, save
 
@@ -60,9 +52,9 @@ LATENCY = Axis("latency", "ms an utterance (median)", value="median", may_be_log
 DRAFT_WER = Axis("wer", "WER of {wer_of} [%]")
 CALLS = Axis("calls_per_utterance", "decoder calls an utterance", may_be_log=True)
 LAYOUTS: Mapping[str, Layout] = {
-    WER_AGAINST_ETA: Layout(ETA, WER),
-    WER_AGAINST_LATENCY: Layout(LATENCY, WER, lines=False),
-    WER_AGAINST_CALLS: Layout(CALLS, WER),
+    "wer_against_eta": Layout(ETA, WER),
+    "wer_against_latency": Layout(LATENCY, WER, lines=False),
+    "wer_against_calls": Layout(CALLS, WER),
     CALLS_AGAINST_WER: Layout(DRAFT_WER, CALLS),
 }
 

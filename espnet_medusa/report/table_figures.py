@@ -9,15 +9,7 @@ from matplotlib import pyplot
 
 from espnet_medusa.report.decodings import Decoding
 from espnet_medusa.report.measures import Estimate, common_utterances
-from espnet_medusa.report.plan import (
-    CALLS_AGAINST_WER,
-    CALLS_PER_WORD,
-    SPEEDUP_BY_LENGTH,
-    WER_AGAINST_CALLS,
-    WER_AGAINST_ETA,
-    WER_AGAINST_LATENCY,
-    TablePlan,
-)
+from espnet_medusa.report.plan import CALLS_PER_WORD, SPEEDUP_BY_LENGTH, TablePlan
 from espnet_medusa.report.published import Corpora
 from espnet_medusa.report.rows import SystemRow, find_decoding, full_size, shortfall
 from espnet_medusa.report.scatter import plot_scatter, scatter_panels
@@ -31,13 +23,6 @@ from espnet_medusa.report.style import (
     save,
 )
 
-FILE_WORDS = {SPEEDUP_BY_LENGTH: "speedup"} | {
-    kind: kind
-    for kind in (
-        *(WER_AGAINST_ETA, WER_AGAINST_LATENCY, WER_AGAINST_CALLS),
-        *(CALLS_AGAINST_WER, CALLS_PER_WORD),
-    )
-}
 FEWEST = 3  # utterances of a bin
 BARS_WIDTH = 0.85  # of a test set; the rest is space
 BAR_INCHES = 0.5

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from espnet_medusa.search.drafters import default_budget
 from espnet_medusa.search.options import ACCEPTANCE, COST, CTC, CTC_HEADS, MODEL
-from espnet_medusa.tuning.available import Drafter
-from espnet_medusa.tuning.setting import DraftSetting
+from espnet_medusa.tuning.available import Drafter, DraftSetting
 from espnet_medusa.tuning.trial import Task
 
 DEPTH_SHARES = (0.25, 0.375, 0.5, 0.75, 1.0)  # of the number of heads

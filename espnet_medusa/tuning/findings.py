@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from espnet_medusa.tuning.setting import NO_DRAFTS, DraftSetting
+from espnet_medusa.tuning.available import NO_DRAFTS, DraftSetting
 from espnet_medusa.tuning.stopwatch import CALLS, DRAFTING
 from espnet_medusa.tuning.trial import Task, Trial
 

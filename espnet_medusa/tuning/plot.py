@@ -10,9 +10,9 @@ from matplotlib.ticker import ScalarFormatter
 
 from espnet_medusa.report.style import STYLE, save
 from espnet_medusa.search.options import ACCEPTANCE, COST, FIXED
+from espnet_medusa.tuning.available import NO_DRAFTS, DraftSetting
 from espnet_medusa.tuning.findings import Tuning
 from espnet_medusa.tuning.report import best_settings, milliseconds
-from espnet_medusa.tuning.setting import NO_DRAFTS, DraftSetting
 from espnet_medusa.tuning.stopwatch import CALLS, DRAFTING
 
 PART_COLORS = {

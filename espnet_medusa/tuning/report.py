@@ -12,8 +12,8 @@ import yaml
 from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.report.markdown import markdown_table
 from espnet_medusa.search.options import FIXED, LOOKAHEADS
+from espnet_medusa.tuning.available import NO_DRAFTS, DraftSetting
 from espnet_medusa.tuning.findings import Tuning
-from espnet_medusa.tuning.setting import NO_DRAFTS, DraftSetting
 from espnet_medusa.tuning.stopwatch import CALLS, DRAFTING
 
 DRAFT_KEYS = (  # that the tuning replaces

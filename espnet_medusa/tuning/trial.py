@@ -11,9 +11,8 @@ from espnet_medusa.search.build import draft_shape
 from espnet_medusa.search.options import THRESHOLD, LengthLimits, SearchOptions
 from espnet_medusa.search.search import Search
 from espnet_medusa.search.statistics import DecodingStatistics
-from espnet_medusa.tuning.available import Drafter
+from espnet_medusa.tuning.available import Drafter, DraftSetting
 from espnet_medusa.tuning.held_out import HeldOutBatch
-from espnet_medusa.tuning.setting import DraftSetting
 from espnet_medusa.tuning.stopwatch import CALLS, DRAFTING, Clock, Stopwatch, timed
 
 TIE = 1e-4  # beam hypotheses whose scores differ by less may change places: sums round differently

@@ -16,9 +16,9 @@ import numpy as np
 from tqdm import tqdm
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.tuning.available import NO_DRAFTS, DraftSetting
 from espnet_medusa.tuning.candidates import candidates
 from espnet_medusa.tuning.findings import Tuning
-from espnet_medusa.tuning.setting import NO_DRAFTS, DraftSetting
 from espnet_medusa.tuning.trial import TIE, Output, Task, Trial, run_trials
 
 FIRST_BATCHES = 2  # of the first round

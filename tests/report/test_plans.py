@@ -20,7 +20,7 @@ def test_plans_of_the_recipes_fit_the_figures_and_sizes(path):
     for table in plan.tables:
         assert table.published is None or table.published in published
         if table.corpus is not None:
-            assert set(table.test_sets.values()) <= set(corpora.sizes[table.corpus])
+            assert set(table.test_sets.values()) <= set(corpora[table.corpus])
 
 
 def test_plan_as_read(tmp_path):
@@ -177,5 +177,5 @@ def test_a_size_needs_a_source(tmp_path):
 
 def test_figures_and_sizes_of_the_package_are_usable():
     assert all(read_published().values())
-    assert read_corpora().utterances("librispeech", "test-other") == 2939
-    assert read_corpora().utterances("voxpopuli", "de") is None
+    assert read_corpora()["librispeech"]["test-other"].utterances == 2939
+    assert read_corpora()["voxpopuli"]["de"].utterances is None

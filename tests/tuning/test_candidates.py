@@ -6,9 +6,8 @@ import pytest
 from charged import Offer, Prices, make_task
 
 from espnet_medusa.search.options import CTC, CTC_HEADS, HEADS, LOOKAHEADS, MODEL
-from espnet_medusa.tuning.available import Drafter, DraftModelFiles
+from espnet_medusa.tuning.available import NO_DRAFTS, Drafter, DraftModelFiles, DraftSetting
 from espnet_medusa.tuning.candidates import candidates, depths, widths, with_budgets
-from espnet_medusa.tuning.setting import NO_DRAFTS, DraftSetting
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import torch
 from charged import Offer, Prices, make_task
 
 from espnet_medusa.search.options import CTC, HEADS
-from espnet_medusa.tuning.setting import DraftSetting
+from espnet_medusa.tuning.available import DraftSetting
 from espnet_medusa.tuning.stopwatch import CALLS, DRAFTING, Clock
 from espnet_medusa.tuning.trial import Trial, run_trials
 

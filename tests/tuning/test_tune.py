@@ -15,9 +15,8 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.options import CTC, CTC_HEADS, DRAFTERS, HEADS
 from espnet_medusa.tuning import available as tuning_available
-from espnet_medusa.tuning.available import DraftModelFiles, available
+from espnet_medusa.tuning.available import DraftModelFiles, DraftSetting, available
 from espnet_medusa.tuning.report import DRAFT_KEYS
-from espnet_medusa.tuning.setting import DraftSetting
 
 
 @pytest.fixture(scope="module")

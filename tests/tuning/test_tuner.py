@@ -7,9 +7,9 @@ from charged import Offer, Prices, make_task
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.search.options import CTC, FIXED, LOOKAHEADS, MODEL
+from espnet_medusa.tuning.available import NO_DRAFTS, DraftSetting
 from espnet_medusa.tuning.candidates import candidates
 from espnet_medusa.tuning.findings import MARGIN, Tuning
-from espnet_medusa.tuning.setting import NO_DRAFTS, DraftSetting
 from espnet_medusa.tuning.stopwatch import DRAFTING
 from espnet_medusa.tuning.trial import Trial, run_trials
 from espnet_medusa.tuning.tuner import round_ends, tune
