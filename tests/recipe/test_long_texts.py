@@ -1,4 +1,4 @@
-"""Labels beyond the decoder's positions."""
+"""Texts longer than the decoder's positions."""
 
 import pytest
 from tiny_whisper import save_tiny_whisper
@@ -22,7 +22,7 @@ def test_the_limit_is_the_decoders(tmp_path):
         longest_text("whisper_medusa", {"max_target_position": 40})
 
 
-def test_long_ones_go_from_all_shape_files_and_come_back_with_another_limit(tmp_path, capsys):
+def test_long_texts_leave_all_shape_files_and_another_limit_restores_them(tmp_path, capsys):
     lengths = {"a": "3", "b": "7", "c": "5,80", "d": "6"}
     assert drop_long_texts(shapes(tmp_path, **lengths), 5) == ["b", "d"]
     assert (tmp_path / "text_shape").read_text() == "a 3\nc 5,80\n"

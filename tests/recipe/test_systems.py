@@ -11,7 +11,7 @@ from espnet_medusa.recipe.systems import best_checkpoint
 
 @pytest.fixture
 def conf_dir(tmp_path):
-    """Configurations with their best model's criterion only."""
+    """Write configurations with only the criterion of the best model."""
     kinds = {"base": "acc", "linear": "acc_heads", "linear_kl": "acc_heads"}
     kinds |= {"llama_latent": "loss", "llama_latent_mwer": "wer_best"}
     for kind, statistic in kinds.items():
@@ -22,7 +22,7 @@ def conf_dir(tmp_path):
 
 @pytest.fixture
 def plan(conf_dir, capsys):
-    """Name to (config's name, checkpoint, start, options)."""
+    """Return a function: system name to (config's name, checkpoint, start, options)."""
 
     def run(heads: str, *options: str) -> dict[str, tuple[str, ...]]:
         stages.main(["systems", "--heads", heads, "--conf_dir", str(conf_dir), *options])
@@ -33,43 +33,33 @@ def plan(conf_dir, capsys):
 
 
 BASE = "exp/asr_base/valid.acc.ave.pth"
-LATENT_4 = "exp/asr_llama_latent_4/valid.loss.ave.pth"
-WER = "valid.wer_best.ave.pth"
 HEADS = "--decoder_conf heads_conf.num_heads="
+MWER = "llama_latent_mwer"
+
+
+def latent(tokens: str) -> str:
+    return f"exp/asr_llama_latent_{tokens}/valid.loss.ave.pth"
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("linear", ("train_linear.yaml", "valid.acc_heads.ave.pth", BASE, "")),
-        ("linear_kl", ("train_linear_kl.yaml", "valid.acc_heads.ave.pth", BASE, "")),
-        ("linear_seed3", ("train_linear.yaml", "valid.acc_heads.ave.pth", BASE, "--seed 3")),
-        (
-            "linear_kl_10heads",
-            ("train_linear_kl.yaml", "valid.acc_heads.ave.pth", BASE, f"{HEADS}10"),
-        ),
-        ("llama_latent_4", ("train_llama_latent.yaml", "valid.loss.ave.pth", BASE, f"{HEADS}3")),
-        ("llama_latent_4_mwer", ("train_llama_latent_mwer.yaml", WER, LATENT_4, f"{HEADS}3")),
-        (
-            "llama_latent_4_mwer_seed12",
-            ("train_llama_latent_mwer.yaml", WER, LATENT_4, f"--seed 12 {HEADS}3"),
-        ),
-        (
-            "llama_latent_3heads_mwer",
-            (
-                "train_llama_latent_mwer.yaml",
-                WER,
-                "exp/asr_llama_latent_3heads/valid.loss.ave.pth",
-                f"{HEADS}3",
-            ),
-        ),
+        ("linear", ("linear", "acc_heads", BASE, "")),
+        ("linear_kl", ("linear_kl", "acc_heads", BASE, "")),
+        ("linear_seed3", ("linear", "acc_heads", BASE, "--seed 3")),
+        ("linear_kl_10heads", ("linear_kl", "acc_heads", BASE, f"{HEADS}10")),
+        ("llama_latent_4", ("llama_latent", "loss", BASE, f"{HEADS}3")),
+        ("llama_latent_4_mwer", (MWER, "wer_best", latent("4"), f"{HEADS}3")),
+        ("llama_latent_4_mwer_seed12", (MWER, "wer_best", latent("4"), f"--seed 12 {HEADS}3")),
+        ("llama_latent_3heads_mwer", (MWER, "wer_best", latent("3heads"), f"{HEADS}3")),
     ],
 )
 def test_name_defines_the_training(plan, name, expected):
     lines = plan(name)
     assert list(lines) == ["base", name]
     assert lines["base"] == ("train_base.yaml", "valid.acc.ave.pth", "", "")
-    assert lines[name] == expected
+    kind, statistic, *rest = expected
+    assert lines[name] == (f"train_{kind}.yaml", f"valid.{statistic}.ave.pth", *rest)
 
 
 def test_checkpoints_can_be_chosen(plan):
@@ -123,7 +113,7 @@ def test_initial_weights_of_the_base_must_exist(plan, tmp_path, capsys):
     trained.parent.mkdir(parents=True)
     trained.touch()
     gone = plan("linear", "--base_start", "gone.pth", "--exp_dir", str(tmp_path / "exp"))
-    assert gone["base"][2] == "gone.pth", "it is trained already"
+    assert gone["base"][2] == "gone.pth", "the base is trained already"
 
 
 @pytest.mark.parametrize("criteria", ["5", "[5]", "[[valid, acc]]", "{a: b}", "valid"])

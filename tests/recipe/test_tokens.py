@@ -38,17 +38,16 @@ def test_bpe_symbols_are_not_split(text, tmp_path):
     assert "<noise>" in make(text, "--token_type", "bpe", *options)
 
 
-def test_too_many_bpe_tokens_say_how_many_the_text_allows(text, capsys):
+def test_too_many_bpe_tokens_are_refused_with_the_maximum(text, capsys):
     with pytest.raises(SystemExit):
         make(text, "--token_type", "bpe", "--nbpe", "5000")
     shown = capsys.readouterr().err.splitlines()[-1]
     assert "--nbpe 5000" in shown and "<= " in shown and "train.txt" in shown
 
 
-def test_words_come_by_frequency(text):
-    tokens = make(text, "--token_type", "word")
+def test_words_are_sorted_by_frequency(text):
     expected = ["<blank>", "<unk>", "three", "four", "two", "five", "one", "<sos/eos>"]
-    assert tokens == expected
+    assert make(text, "--token_type", "word") == expected
 
 
 def test_characters_write_blanks_as_espnet_does(text):

@@ -53,9 +53,15 @@ def test_missing_and_unfinished_logs_are_errors(tmp_path):
         read_epochs(tmp_path / "train.log")
 
 
-def test_training_progress_estimates_from_the_speed_of_this_run(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr("espnet_medusa.recipe.progress.time.monotonic", lambda: now[0])
+@pytest.fixture
+def now(monkeypatch) -> list[float]:
+    """Return the time in seconds that `time.monotonic` returns, for tests to change."""
+    seconds = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: seconds[0])
+    return seconds
+
+
+def test_training_progress_estimates_from_the_speed_of_this_run(now):
     progress = TrainingProgress(Path("train.log"))
     assert progress.text() == "training: starting, 0:00"
     progress.feed(HEAD + "[train] mini-batch sizes summary: N-batch=40, mean=16")
@@ -72,11 +78,14 @@ def test_training_progress_estimates_from_the_speed_of_this_run(monkeypatch):
 
 def test_epoch_length_may_differ_from_the_sampler():
     progress = TrainingProgress(Path("train.log"))
-    progress.feed(HEAD + "[train] mini-batch sizes summary: N-batch=4000, mean=16")
-    progress.feed(HEAD + "1/2epoch started")
-    progress.feed(HEAD + "1epoch:train:81-100batch: loss=2.5")
-    progress.feed(HEAD + "1epoch results: [train] loss=2.5, total_count=110, [valid] total_count=5")
-    progress.feed(HEAD + "2/2epoch started")
+    for line in (
+        "[train] mini-batch sizes summary: N-batch=4000, mean=16",
+        "1/2epoch started",
+        "1epoch:train:81-100batch: loss=2.5",
+        "1epoch results: [train] loss=2.5, total_count=110, [valid] total_count=5",
+        "2/2epoch started",
+    ):
+        progress.feed(HEAD + line)
     assert "step 0/110" in progress.text()
 
 
@@ -104,7 +113,7 @@ def test_jobs_progress_counts_finished_utterances_of_all_logs(tmp_path):
     assert lines[-1] == "test: 3/3 utterances, elapsed 0:00"
 
 
-def test_a_log_that_is_begun_anew_counts_anew(tmp_path):
+def test_a_rewritten_log_is_counted_again(tmp_path):
     log = tmp_path / "1.log"
     progress = JobsProgress("test", [log], 9, LiveLine(io.StringIO()))
     log.write_text((HEAD + "best hypo: a long one\n") * 5)
@@ -119,11 +128,8 @@ def test_a_log_that_is_begun_anew_counts_anew(tmp_path):
     assert progress.text() == "test: 5/9 utterances (5 of an earlier run), elapsed 0:00"
 
 
-def test_remaining_time_is_estimated_from_this_run(tmp_path, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    log = tmp_path / "1.log"
-    stream = io.StringIO()
+def test_remaining_time_is_estimated_from_this_run(tmp_path, now):
+    log, stream = tmp_path / "1.log", io.StringIO()
     progress = JobsProgress("test", [log], 12, LiveLine(stream))
     text = HEAD + "resumed: 6 of 12 utterances were decoded before\n"
     log.write_text(text + (HEAD + "best hypo: a\n") * 8)
@@ -151,7 +157,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_line_is_rewritten_and_lasting_text_stays():
+def test_a_terminal_line_is_rewritten_and_printed_text_remains():
     stream = Terminal()
     line = LiveLine(stream)
     line.update("one")

@@ -45,7 +45,7 @@ def test_openais_names_need_no_network(tmp_path, model, token_type, count, langu
         assert [tokens[number] for number in ids] == tokenizer.tokenize(text)
 
 
-def test_a_local_model_has_its_own_tokenizer(tmp_path):
+def test_a_local_model_uses_the_tokenizer_of_its_folder(tmp_path):
     model = save_tiny_whisper(tmp_path / "model", vocab_size=51866, num_mel_bins=128)
     assert len(make(tmp_path, model, "whisper_multilingual")) == 51866
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "own")
@@ -64,7 +64,7 @@ def test_a_local_model_has_its_own_tokenizer(tmp_path):
         ("./nowhere", "whisper_en", "'./nowhere' has no config.json"),
     ],
 )
-def test_mistakes_are_one_line(tmp_path, capsys, model, token_type, message):
+def test_unusable_models_are_refused(tmp_path, capsys, model, token_type, message):
     with pytest.raises(SystemExit) as caught:
         make(tmp_path, model, token_type)
     assert caught.value.code == 1

@@ -11,7 +11,7 @@ from espnet_medusa.slurm.configuration import (
     read_configuration,
 )
 
-# Of the kind that ESPnet's recipes have.
+# A configuration as in ESPnet's recipes.
 CONF = """\
 # Default configuration
 command sbatch --export=PATH --account "two words"
@@ -30,7 +30,7 @@ ALWAYS = ("sbatch", "--export=PATH", "--account", "two words")
 
 @pytest.fixture
 def conf(tmp_path, monkeypatch):
-    """A recipe's folder with a conf/slurm.conf."""
+    """Write conf/slurm.conf in the current folder; return its path."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "conf" / "slurm.conf"
     path.parent.mkdir()
