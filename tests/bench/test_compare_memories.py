@@ -106,7 +106,7 @@ def tokens(results):
 
 
 def total(results):
-    return sum((DecodingStatistics(**one.counts) for one in results), DecodingStatistics())
+    return sum((DecodingStatistics(**result.counts) for result in results), DecodingStatistics())
 
 
 PEERS = [name for name in CONTESTANTS[MEMORIES] if name not in ("ours", "transformers compiled")]
@@ -153,7 +153,7 @@ def test_replayed_calls_take_the_stated_number_of_steps(random_subject, search):
     assert tokens(measured) == tokens(plain) == tokens(drafted)
     assert ours.excluded_seconds > 0
     counts = total(measured)
-    steps = {step for one in measured for step in calls_by_tokens(total([one]))}
+    steps = {step for result in measured for step in calls_by_tokens(total([result]))}
     assert steps <= {*ACCEPTANCE[search], 1, 2} and max(steps) == max(ACCEPTANCE[search])
     assert counts.decoder_calls < total(plain).decoder_calls
     # Calls keep the number of drafted nodes.
@@ -162,7 +162,7 @@ def test_replayed_calls_take_the_stated_number_of_steps(random_subject, search):
     assert share > 0.6
     stated = decode(REPLAYED, 2.0)
     assert tokens(stated) == tokens(plain)
-    assert {step for one in stated for step in calls_by_tokens(total([one]))} <= {1, 2}
+    assert {step for result in stated for step in calls_by_tokens(total([result]))} <= {1, 2}
     assert total(stated).decoder_calls < total(plain).decoder_calls
 
 
@@ -269,7 +269,7 @@ def test_rows_by_hand(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["random_subject", "trained_subject"])
-def test_a_subject_survives_saving(kind, request):
+def test_a_saved_subject_is_read(kind, request):
     subject = request.getfixturevalue(kind)
     assert load_subject(subject.folder) == subject
     assert subject.drafters == ([HEADS] if subject.fixed_tokens else [*DRAFTERS])

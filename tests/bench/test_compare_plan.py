@@ -272,8 +272,8 @@ def test_rows_by_hand():
             cost = DecodingStatistics(
                 decoder_calls=call, nodes=3 * call, tokens=6, draft_seconds=second / 4
             )
-            for one in drafted:
-                cost.count_drafts(*one)
+            for counts in drafted:
+                cost.count_drafts(*counts)
             timed = Timed([Result(text, counts=vars(cost))], 0.5, second)
             journal.add(Measurement(Way(name, "", "greedy"), (utterance,), 0, timed))
 

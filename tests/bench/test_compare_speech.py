@@ -134,8 +134,8 @@ def test_rows_of_recordings_by_hand(tmp_path):
     ways = list(dict.fromkeys(row.way for row in journal.rows))
     references = {"r": "red blue", "q": "red"}
     inputs = Inputs(RECORDINGS, ["r", "q"], references, {"r": 1800.0, "q": 1800.0})
-    found = differences(journal, ways, inputs)
-    report = report_of(journal, inputs, "Whisper base, long recordings", differences=found)
+    listed = differences(journal, ways, inputs)
+    report = report_of(journal, inputs, "Whisper base, long recordings", differences=listed)
     openai, faster, batched, ours, drafted = report["rows"]
     assert [row["seconds_per_hour"] for row in report["rows"]] == [4, 12, 4, 4, 4]
     assert [row["speed"]["value"] for row in report["rows"]] == [3, 1, 3, 3, 3]
@@ -147,7 +147,7 @@ def test_rows_of_recordings_by_hand(tmp_path):
     assert (drafted["as_openai"], drafted["segments_as_openai"]) == ("1/2", "2/3")
     assert drafted["drawn"] == 1 and "drawn" not in ours
     assert drafted["same"] == "1/2" and drafted["tokens_per_call"]["value"] == 3
-    (difference,) = found
+    (difference,) = listed
     assert difference["recording"] == "r" and difference["segment"] == 1
     assert difference["average_log_probabilities"] == [-0.2, -0.2]
     write_report(report, tmp_path / "long.md")
@@ -209,7 +209,7 @@ def test_turns_are_random_within_an_input():
     assert {way for way, _ in client.decoded[:6]} == {*ways}  # warm-up
     measured = client.decoded[6:]
     assert [name for _, name in measured] == [*"rrrrrrqqqqqq"]
-    first, second = ([way for way, one in measured if one == name] for name in "rq")
+    first, second = ([way for way, key in measured if key == name] for name in "rq")
     assert {*first} == {*second} == {*ways} and first != second
 
 
