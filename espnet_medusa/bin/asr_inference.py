@@ -46,23 +46,13 @@ def get_parser():
     for action in parser._actions:  # ESPnet 202611 has an unescaped "3.19%" in a help text
         action.help = re.sub(r"%%|%(?!\()", "%%", action.help or "")
     group = add_decode_options(parser)
-    group.add_argument(
-        "--max_batch_frames",
-        type=int_or_none,
-        help="most frames (10 ms) of a batch, rows times the longest; none: no limit",
-    )
-    group.add_argument(
-        "--longform",
-        type=str2bool,
-        default=False,
-        help="decode audio longer than the model's window, window after window",
-    )
-    group.add_argument(
-        "--utt2lang", type=str_or_none, help="Kaldi file with the languages of utterances"
-    )
-    group.add_argument(
-        "--allow_pipes", type=str2bool, default=False, help="run the commands in wav.scp"
-    )
+    add, off = group.add_argument, {"type": str2bool, "default": False}
+    frames = "most frames (10 ms) of a batch, rows times the longest; none: no limit"
+    add("--max_batch_frames", type=int_or_none, help=frames)
+    windows = "decode audio longer than the model's window, window after window"
+    add("--longform", help=windows, **off)
+    add("--utt2lang", type=str_or_none, help="Kaldi file with the languages of utterances")
+    add("--allow_pipes", help="run the commands in wav.scp", **off)
     add_long_form_options(parser)
     return parser
 
@@ -90,11 +80,7 @@ def parse_clips(value: str) -> tuple[float, ...]:
 
 
 def read_long_form_options(options: Mapping[str, Any]) -> LongFormOptions:
-    """Build the options of long audio from those of a command line or a config.
-
-    Raises:
-        InputError: A value is not allowed.
-    """
+    """Build the options of long audio from those of a command line or a config."""
     values = {name: options[name] for name in LONG_FORM}
     values["without_timestamps"] = bool(values["without_timestamps"])
     clips = values["clip_timestamps"] or ()  # a config may have a single number
@@ -112,9 +98,7 @@ def run(
 ) -> None:
     """Parse the command line and decode; a user error becomes one line.
 
-    Args:
-        inference: Decodes with the options, and returns how many utterances failed.
-        cmd: Command line; None: that of the process.
+    ``inference`` decodes with the options, and returns how many utterances failed.
 
     Raises:
         SystemExit: An utterance failed, or nothing can be decoded at all.
@@ -139,10 +123,7 @@ def run(
 
 
 def inference(options: dict) -> int:
-    """Decode one job.
-
-    Returns:
-        Number of utterances without a result.
+    """Decode one job; return the number of utterances without a result.
 
     Raises:
         InputError: Nothing can be decoded at all: an option, a table or the model is bad.
@@ -160,19 +141,15 @@ def read_job(options: dict) -> JobInput:
 
 
 def open_decoder(options: dict) -> UtteranceDecoder:
-    """Open the model for a process that only decodes.
-
-    Raises:
-        InputError: An option or the model is not usable.
-    """
+    """Open the model for a process that only decodes; errors as of ``load``."""
     set_all_random_seed(options["seed"])
     long_form = choose_long_form(options)
     speech2text = load(options)
     if long_form is not None:
         check_word_times(speech2text.asr_model, long_form)
     speech2text.release_weights(long_form)
-    limits = options["batch_size"], options["max_batch_frames"]
     reader = make_reader(speech2text, options["allow_pipes"])
+    limits = options["batch_size"], options["max_batch_frames"]
     return UtteranceDecoder(speech2text, reader, *limits, long_form)
 
 
@@ -183,11 +160,7 @@ def make_reader(speech2text: Speech2Text, allow_pipes: bool) -> UtteranceReader:
 
 
 def choose_long_form(options: dict) -> LongFormOptions | None:
-    """Build the options for audio longer than the window; None: such audio is not decoded.
-
-    Raises:
-        InputError: A value is not allowed.
-    """
+    """Build the options for audio longer than the window; None: such audio is not decoded."""
     long_form = read_long_form_options(options)
     if options["longform"]:
         return long_form

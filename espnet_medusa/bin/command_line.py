@@ -23,18 +23,16 @@ def str2bool(value: str) -> bool:
     return value.lower() in TRUE
 
 
-def whole_number(value: str) -> int:
-    """Parse an integer of at least 0."""
-    if not value.isdecimal():
-        raise argparse.ArgumentTypeError(f"{value}; allowed: an integer, 0 or more")
+def whole_number(value: str, least: int = 0) -> int:
+    """Parse an integer of at least ``least``."""
+    if not value.isdecimal() or int(value) < least:
+        raise argparse.ArgumentTypeError(f"{value}; allowed: an integer, {least} or more")
     return int(value)
 
 
 def positive(value: str) -> int:
     """Parse an integer of at least 1."""
-    if not value.isdecimal() or int(value) < 1:
-        raise argparse.ArgumentTypeError(f"{value}; allowed: an integer, 1 or more")
-    return int(value)
+    return whole_number(value, 1)
 
 
 def add_fields(
@@ -44,11 +42,9 @@ def add_fields(
     default: Any = ...,
     **helps: str | None,
 ) -> None:
-    """Add options with the names, types and defaults of a dataclass's fields.
+    """Add options with the names, types and values of the fields of a dataclass instance.
 
     Args:
-        parser: Parser or argument group.
-        defaults: An instance of the dataclass.
         arguments: Field to arguments of ``add_argument``, in place of the type's.
         default: Default of all options, in place of the fields' values.
         helps: Field to help text; without any, all fields that ``option`` made are added,
@@ -125,13 +121,7 @@ def make_main(
     add_options: AddOptions,
     work: Callable[[argparse.Namespace], int | None],
 ) -> Callable[[Sequence[str] | None], None]:
-    """Make the ``main`` of a command, which parses the options and calls ``work``.
-
-    Args:
-        name: Name of the command, for messages.
-        add_options: Adds the options to the parser.
-        work: Takes the options; returns an exit status, None for 0.
-    """
+    """Make the ``main`` of a command: it parses the options and calls ``work`` by ``run_main``."""
 
     def main(cmd: Sequence[str] | None = None) -> None:
         args = make_parser(description, add_options).parse_args(cmd)
@@ -142,14 +132,7 @@ def make_main(
 
 @contextmanager
 def problems_to_stdout(note: str | None = None) -> Iterator[None]:
-    """Print errors of the data to stdout, one line per problem, and exit with status 1.
-
-    Args:
-        note: Line that is printed to stderr after the errors.
-
-    Raises:
-        SystemExit: There was an error.
-    """
+    """Print errors of the data to stdout and the note to stderr, and exit with status 1."""
     try:
         yield
     except (ValueError, OSError) as error:

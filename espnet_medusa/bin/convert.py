@@ -37,28 +37,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     formats = [EXPERIMENT, AIOLA, HUGGING_FACE, CTRANSLATE2]
     add("--to", choices=formats, default=EXPERIMENT, help="format to write")
     add("--dtype", choices=DTYPES, help="weights in ctranslate2's format; none: float32")
-    add(
-        "--whisper_model",
-        help="Whisper that an aiola model was made from: source of sizes that its config.json "
-        "lacks, and the name that --to aiola writes",
+    whisper = (
+        "Whisper that an aiola model was made from: source of sizes that its config.json lacks, "
+        "and the name that --to aiola writes"
     )
+    add("--whisper_model", help=whisper)
     add("--model_file", type=Path, help="weights of an experiment; none: model.pth")
     add("--tokenizer", help="folder or hub name, instead of the model's tokenizer")
     add("--token_list", type=Path, help="file with one token per line, instead of a tokenizer")
     add("--language", default="en", help="language of the prompt in the experiment")
     add("--task", default="transcribe", help="transcribe or translate")
-    add(
-        "--heads",
-        default="auto",
-        help="heads for a Whisper without heads, in an experiment: auto (those of the package "
-        "that were trained on these weights), none, or a folder of heads",
+    heads = (
+        "heads for a Whisper without heads, in an experiment: auto (those of the package that "
+        "were trained on these weights), none, or a folder of heads"
     )
-    add(
-        "--drop_base_head",
-        type=str2bool,
-        default=False,
-        help="remove the residual layers of the base head, which changes the text",
-    )
+    add("--heads", default="auto", help=heads)
+    base_head = "remove the residual layers of the base head, which changes the text"
+    add("--drop_base_head", type=str2bool, default=False, help=base_head)
 
 
 def work(args: argparse.Namespace) -> None:

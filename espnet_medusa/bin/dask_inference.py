@@ -19,18 +19,11 @@ from espnet_medusa.inference.journal import Journal
 def get_parser():
     """Make the parser of asr_inference with the cluster's options."""
     parser = asr_inference.get_parser()
-    group = parser.add_argument_group("Cluster")
-    group.add_argument(
-        "--scheduler",
-        type=str_or_none,
-        help="address of a Dask scheduler, such as tcp://node1:8786; none: workers on this machine",
-    )
-    group.add_argument(
-        "--inference_nj",
-        type=positive,
-        default=os.cpu_count() or 1,
-        help="worker processes on this machine, without --scheduler",
-    )
+    add = parser.add_argument_group("Cluster").add_argument
+    where = "address of a Dask scheduler, such as tcp://node1:8786; none: workers on this machine"
+    add("--scheduler", type=str_or_none, help=where)
+    count = "worker processes on this machine, without --scheduler"
+    add("--inference_nj", type=positive, default=os.cpu_count() or 1, help=count)
     return parser
 
 
@@ -40,15 +33,7 @@ def main(cmd: list[str] | None = None) -> None:
 
 
 def inference(options: dict) -> int:
-    """Decode one job.
-
-    Returns:
-        Number of utterances without a result.
-
-    Raises:
-        InputError: Nothing can be decoded at all: an option, a table, the model or the cluster is
-            bad, or Dask is not installed.
-    """
+    """Decode one job, as asr_inference's; a bad cluster and missing Dask are user errors, too."""
     try:
         from espnet_medusa.cluster.connection import connect
         from espnet_medusa.cluster.decoder import cluster_decoder
@@ -57,13 +42,11 @@ def inference(options: dict) -> int:
     job = asr_inference.read_job(options)
     scheduler, workers = options.pop("scheduler"), options.pop("inference_nj")
     open_decoder = functools.partial(asr_inference.open_decoder, options)
-    limits = {name: options[name] for name in ("batch_size", "max_batch_frames")}
-    wav_scp = Path(options["data_path_and_name_and_type"][0][0])
+    fields = {name: options[name] for name in ("batch_size", "max_batch_frames")}
+    fields["wav_scp"] = Path(options["data_path_and_name_and_type"][0][0])
     with (
         connect(scheduler, workers) as client,
-        cluster_decoder(
-            client, open_decoder, options["ngpu"] > 0, wav_scp=wav_scp, **limits
-        ) as decoder,
+        cluster_decoder(client, open_decoder, options["ngpu"] > 0, **fields) as decoder,
     ):
         journal = Journal(options["output_dir"], asr_inference.fingerprint(options))
         return decode_job(decoder, job, journal)

@@ -11,11 +11,7 @@ from espnet_medusa.whisper.text import list_tokens, load_safely
 
 
 def insert_symbols(tokens: list[str], symbols: list[str]) -> None:
-    """Insert each ``SYMBOL:PLACE`` of ``--add_symbol``; place -1 is after the last token.
-
-    Raises:
-        InputError: A place is missing or no integer.
-    """
+    """Insert each ``SYMBOL:PLACE`` of ``--add_symbol``; place -1 is after the last token."""
     for entry in symbols:
         symbol, _, place = entry.rpartition(":")
         try:

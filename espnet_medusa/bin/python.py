@@ -47,12 +47,7 @@ def split_options(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def run(words: list[str], redirect: bool) -> None:
-    """Run a module, code or a script in this process.
-
-    Args:
-        words: A command line of python without its options.
-        redirect: Whether modules of ``OURS`` run instead of ESPnet's.
-    """
+    """Run a module, code or a script in this process; ``redirect``: modules of ``OURS``."""
     first, *rest = words
     script = first not in ("-m", "-c", "-")
     sys.path.insert(0, os.path.dirname(os.path.abspath(first)) if script else os.getcwd())

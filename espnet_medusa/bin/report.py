@@ -25,38 +25,26 @@ def get_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     experiment = "experiment, such as exp/asr_linear"
     add("exp_dirs", metavar="EXP", type=Path, nargs="+", help=experiment)
-    add(
-        "--plain",
-        metavar="EXP/TAG",
-        type=Path,
-        help="baseline decoding: experiment and inference tag, with or without the tag's "
-        "`_asr_model_...`",
+    plain = "baseline decoding: experiment and inference tag, with or without `_asr_model_...`"
+    add("--plain", metavar="EXP/TAG", type=Path, help=plain)
+    output = (
+        "Markdown file to write, with decoding.json next to it (default: RESULTS.md in the "
+        "experiment, or in the common folder of several experiments)"
     )
-    add(
-        "--output",
-        type=Path,
-        help="Markdown file to write, with decoding.json next to it (default: RESULTS.md in the "
-        "experiment, or in the common folder of several experiments)",
-    )
+    add("--output", type=Path, help=output)
     add("--image_dir", type=Path, help="folder for plots (default: images next to the output)")
-    add(
-        "--config",
-        metavar="PLAN",
-        type=Path,
-        help="write the papers' tables instead; a plan such as conf/report/NAME.yaml assigns "
-        "experiments and test sets to rows; needs --output",
+    plan = (
+        "write the papers' tables instead; a plan such as conf/report/NAME.yaml assigns "
+        "experiments and test sets to rows; needs --output"
     )
+    add("--config", metavar="PLAN", type=Path, help=plan)
     published = "for --config: figures of the papers with sources (default: those of the package)"
     add("--published", type=Path, default=PUBLISHED, help=published)
     return parser
 
 
 def work(args: argparse.Namespace) -> None:
-    """Write the tables and plots, and print their paths.
-
-    Raises:
-        InputError, ValueError: The plan, an experiment or a report is not usable.
-    """
+    """Write the tables and plots, and print their paths."""
     exp_dirs = list(dict.fromkeys(args.exp_dirs))
     check_experiments(exp_dirs)
     written = [path for exp_dir in exp_dirs for path in complete_statistics(exp_dir)]

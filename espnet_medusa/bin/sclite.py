@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from espnet_medusa.bin.command_line import str2bool
@@ -36,50 +37,25 @@ class _Parser(argparse.ArgumentParser):
 
 def get_parser() -> argparse.ArgumentParser:
     """Make the parser; options with one dash are sclite's (`-h` is the hypothesis)."""
-    parser = _Parser(
-        prog="sclite",
-        description="Score trn files as NIST sclite does.",
-        add_help=False,
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
-    add("-r", dest="reference", nargs="+", required=True, metavar=("FILE", "trn"))
-    add(
-        "-h",
-        dest="hypotheses",
-        nargs="+",
-        action="append",
-        required=True,
-        metavar=("FILE", "trn TITLE"),
-        help="hypothesis, its format, and its name in the reports; may be repeated",
-    )
+    description = "Score trn files as NIST sclite does."
+    parser = _Parser(prog="sclite", description=description, add_help=False, allow_abbrev=False)
+    add, given = parser.add_argument, {"nargs": "+", "required": True}
+    add("-r", dest="reference", metavar=("FILE", "trn"), **given)
+    title = "hypothesis, its format, and its name in the reports; may be repeated"
+    form = ("FILE", "trn TITLE")
+    add("-h", dest="hypotheses", action="append", metavar=form, help=title, **given)
     add("-i", dest="id_type", choices=ID_TYPES, required=True, help="type of the utterance ids")
-    add(
-        "-o",
-        dest="outputs",
-        nargs="+",
-        action="extend",
-        metavar="REPORT",
-        help=f"{', '.join(_OUTPUTS)}; repeating a name turns it off (default: sum stdout)",
-    )
+    reports = f"{', '.join(_OUTPUTS)}; repeating a name turns it off (default: sum stdout)"
+    add("-o", dest="outputs", nargs="+", action="extend", metavar="REPORT", help=reports)
     add("-s", dest="case_sensitive", action="store_true", help="compare case")
-    add(
-        "-c",
-        dest="characters",
-        nargs="*",
-        metavar="NOASCII",
-        help="score characters; with NOASCII, words of ASCII characters",
-    )
+    units = "score characters; with NOASCII, words of ASCII characters"
+    add("-c", dest="characters", nargs="*", metavar="NOASCII", help=units)
     add("-e", dest="encoding", default="ascii", type=str.lower, choices=_ENCODINGS)
     add("-l", dest="line_width", type=int, default=DEFAULT_LINE_WIDTH, help="bytes per line")
     add("-O", dest="output_dir", help="folder of the reports (default: that of the hypothesis)")
     add("-n", dest="name", help="name of the reports (default: that of the hypothesis)")
-    add(
-        "--allow_missing",
-        type=str2bool,
-        default=False,
-        help="count utterances without hypothesis as deletions",
-    )
+    missing = "count utterances without hypothesis as deletions"
+    add("--allow_missing", type=str2bool, default=False, help=missing)
     add("--sclite", metavar="PATH", help="NIST's program, which then makes the reports")
     add("--help", action="help", help="show this message")
     return parser
@@ -109,15 +85,8 @@ def _score(args: argparse.Namespace, reference: str, hypothesis: str, title: str
     if modes and modes != ["NOASCII"]:
         raise ValueError(f"-c: '{' '.join(modes)}' is not supported; use -c or -c NOASCII")
     characters = None if modes is None else "noascii" if modes else "all"
-    score = score_trn(
-        reference,
-        hypothesis,
-        id_type=args.id_type,
-        case_sensitive=args.case_sensitive,
-        allow_missing=args.allow_missing,
-        characters=characters,
-        title=title,
-    )
+    options = {name: vars(args)[name] for name in ("id_type", "case_sensitive", "allow_missing")}
+    score = score_trn(reference, hypothesis, characters=characters, title=title, **options)
     words = (w for line in score.utterances for w in line.reference + line.hypothesis)
     if characters and args.encoding == "ascii" and not all(map(str.isascii, words)):
         raise ValueError(f"{hypothesis}: -c needs -e utf-8, since the text is not plain ASCII")
@@ -135,11 +104,15 @@ def _report(args: argparse.Namespace, reference: str, hypothesis: str, title: st
             continue
         text = make(score, args.line_width).encode("utf-8")
         if _STDOUT in outputs:
-            sys.stdout.flush()
-            sys.stdout.buffer.write(text)
-            sys.stdout.buffer.flush()
+            _print_bytes(text)
         else:
             (folder / f"{name}{suffix}").write_bytes(text)
+
+
+def _print_bytes(text: bytes) -> None:
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text)
+    sys.stdout.buffer.flush()
 
 
 def _run_real(args: argparse.Namespace, reference: str, hypothesis: str, title: str | None) -> None:
@@ -154,16 +127,11 @@ def _run_real(args: argparse.Namespace, reference: str, hypothesis: str, title: 
     with tempfile.TemporaryDirectory() as folder:
         copies = Path(folder, "ref.trn"), Path(folder, "hyp.trn")
         sides = (
-            [(line.reference.id, line.reference.tokens) for line in joined],
-            [
-                (line.hypothesis.id, line.hypothesis.tokens)
-                if line.hypothesis
-                else (line.reference.id, ())
-                for line in joined
-            ],
+            [line.reference for line in joined],
+            [line.hypothesis or replace(line.reference, tokens=()) for line in joined],
         )
         for copy, side in zip(copies, sides, strict=True):
-            lines = [f" {' '.join(tokens)}\t({name})\n" for name, tokens in side]
+            lines = [f" {' '.join(line.tokens)}\t({line.id})\n" for line in side]
             copy.write_text("".join(lines), encoding="utf-8", newline="\n")
         command += ["-r", str(copies[0]), "trn", "-h", str(copies[1]), "trn", title or hypothesis]
         command += ["-i", args.id_type, "-o", *(args.outputs or ["sum", _STDOUT])]
@@ -177,9 +145,7 @@ def _run_real(args: argparse.Namespace, reference: str, hypothesis: str, title: 
             raise ValueError(
                 f"--sclite: cannot run '{command[0]}' ({error.strerror}); give the program's path"
             ) from None
-    sys.stdout.flush()
-    sys.stdout.buffer.write(result.stdout)
-    sys.stdout.buffer.flush()
+    _print_bytes(result.stdout)
     if result.returncode != 0:
         raise ValueError(
             f"--sclite: '{args.sclite}' failed with status {result.returncode} on {hypothesis}; "

@@ -28,9 +28,9 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.whisper_windows import why_not_long_form
 from espnet_medusa.transcription.formats import CTM, FORMATS, OPENAI, UNTIMED
 from espnet_medusa.transcription.open_model import find_model
-from espnet_medusa.transcription.output_folder import OutputFolder
 from espnet_medusa.transcription.recordings import find_recordings
 from espnet_medusa.transcription.transcribe import (
+    OutputFolder,
     choose_device,
     choose_search,
     make_decoder,
@@ -45,27 +45,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's own options, those of the search, and those of long audio."""
     add, none = parser.add_argument, argparse.SUPPRESS
     add("audio", nargs="+", help="files, folders, patterns")
-    add(
-        "--model",
-        required=True,
-        help="folder that espnet-medusa-convert or training made; or a Whisper: hub name, folder, "
-        "or .pt file, which is converted once, into ~/.cache/espnet_medusa",
+    model = (
+        "folder that espnet-medusa-convert or training made; or a Whisper: hub name, folder, or "
+        ".pt file, which is converted once, into ~/.cache/espnet_medusa"
     )
+    add("--model", required=True, help=model)
     add("--model_file", help="weights of the experiment; none: those in its folder")
     add("--output_dir", type=Path, default=Path("transcripts"), help="folder to write")
-    add(
-        "--output_format",
-        choices=[*FORMATS, ALL],
-        default="txt",
-        help=f"all: {' '.join(OPENAI)}; all formats but txt have times",
-    )
+    formats = f"all: {' '.join(OPENAI)}; all formats but txt have times"
+    add("--output_format", choices=[*FORMATS, ALL], default="txt", help=formats)
     add("--overwrite", action="store_true", help="decode files with a result, too")
-    add(
-        "--batch_size",
-        type=positive,
-        default=none,
-        help="files decoded together, with --vad_filter windows; default: 8, or that of --config",
-    )
+    together = "files decoded together, with --vad_filter windows; default: 8, or that of --config"
+    add("--batch_size", type=positive, default=none, help=together)
     add("--device", choices=["cpu", "cuda"], help="none: cuda if there is a GPU")
     add("--threads", type=positive, help="CPU threads; none: torch's default")
     add("--config", help="decode config: YAML of these options and of ESPnet's")
@@ -117,7 +108,6 @@ def choose_formats(
     """Choose the formats to write, and whether audio within the window has times, too.
 
     Args:
-        output_format: Value of ``--output_format``.
         reason: Why the model writes no timestamps; None: it does.
 
     Raises:
@@ -139,11 +129,7 @@ def choose_formats(
 
 
 def decode_options(args: argparse.Namespace) -> dict:
-    """Return options for asr_inference: its defaults, the config's, and the command line's.
-
-    Raises:
-        InputError: The model does not exist.
-    """
+    """Return options for asr_inference: its defaults, the config's, and the command line's."""
     files = find_model(args.model, args.model_file)
     audio = ["--data_path_and_name_and_type", "none,speech,sound"]
     command = ["--output_dir", str(args.output_dir), *audio]

@@ -21,17 +21,10 @@ from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.options import read_yaml
 from espnet_medusa.search.options import CTC_THRESHOLDS, FIXED, LengthLimits
 from espnet_medusa.search.threshold_beam import ThresholdStrategy
+from espnet_medusa.tuning import report
 from espnet_medusa.tuning.available import KINDS, MODELS, Available, DraftModelFiles, available
 from espnet_medusa.tuning.held_out import HeldOutBatch, encode, read_utterances
 from espnet_medusa.tuning.plot import plot_tuning
-from espnet_medusa.tuning.report import (
-    circumstances,
-    headline,
-    summary,
-    write_config,
-    write_report,
-    write_tables,
-)
 from espnet_medusa.tuning.stopwatch import Clock
 from espnet_medusa.tuning.trial import Task
 from espnet_medusa.tuning.tuner import tune
@@ -126,13 +119,13 @@ def work(
         most_different=args.most_different,
     )
     tuning = tune(task, there.left_out)
-    about = circumstances(options, command, _wav_scp(args), tuning)
+    about = report.circumstances(options, command, _wav_scp(args), tuning)
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    write_config(args.output, given, tuning, about)
-    write_report(args.output.with_suffix(".json"), given, tuning, about)
-    write_tables(args.output.with_suffix(".md"), tuning, about)
-    plot_tuning(tuning, headline(about), args.output.with_suffix(".png"))
-    print("\n".join([*summary(tuning, about), str(args.output)]))
+    report.write_config(args.output, given, tuning, about)
+    report.write_report(args.output.with_suffix(".json"), given, tuning, about)
+    report.write_tables(args.output.with_suffix(".md"), tuning, about)
+    plot_tuning(tuning, report.headline(about), args.output.with_suffix(".png"))
+    print("\n".join([*report.summary(tuning, about), str(args.output)]))
 
 
 def draft_models(args: argparse.Namespace, options: dict[str, Any]) -> list[DraftModelFiles]:

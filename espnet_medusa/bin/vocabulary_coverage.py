@@ -29,11 +29,8 @@ def describe(mapped: VocabularyMap, names: tuple[str, str], examples: int) -> It
     """Yield the report's lines for one direction."""
     coverage = mapped.coverage()
     lost = [name for name, target in coverage.special.items() if target is None]
-    renamed = [
-        f"{name} = {target}"
-        for name, target in coverage.special.items()
-        if target not in (None, name)
-    ]
+    changed = [pair for pair in coverage.special.items() if pair[1] not in (None, pair[0])]
+    renamed = [f"{name} = {target}" for name, target in changed]
     ordinary = coverage.exact + coverage.multi_token + coverage.unmapped
     lengths = [len(pieces) for pieces in mapped.pieces.values()]
     average = f", {sum(lengths) / len(lengths):.2f} tokens each" if lengths else ""

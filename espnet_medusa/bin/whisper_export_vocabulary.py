@@ -17,10 +17,8 @@ def main(cmd: list[str] | None = None) -> None:
     def work() -> None:
         added = None if args.add_token_file_name == "none" else args.add_token_file_name
         change = args.speaker_change_symbol if args.sot_asr else None
-        prompted = build(
-            args.whisper_model, args.whisper_language, args.whisper_task, added, change
-        )
-        tokenizer = prompted.tokenizer
+        prompt = args.whisper_language, args.whisper_task
+        tokenizer = build(args.whisper_model, *prompt, added, change).tokenizer
         tokens = list_tokens(tokenizer, len(tokenizer))
         write_token_list(None if args.output == "-" else Path(args.output), tokens)
 

@@ -22,7 +22,7 @@ Encoded = tuple[torch.Tensor, torch.Tensor]
 class AudioLimits:
     """The audio that a model accepts."""
 
-    sample_rate_hz: int  # Sample rate
+    sample_rate_hz: int
     window_s: float | None = None  # Longest audio; None without limit
     padded: bool = False  # whether the encoder pads all audio to the window
 
@@ -65,9 +65,6 @@ class SpeechEncoder:
             memory: (U, S, D) encoder output.
             frames: (U,) lengths of it.
             lengths: (U,) samples of the audio.
-
-        Returns:
-            U times (S', D).
         """
         if self.whisper is None:
             return [row[:length] for row, length in zip(memory, frames.tolist(), strict=True)]
@@ -82,9 +79,8 @@ class SpeechEncoder:
 def model_encoder(model: torch.nn.Module, precision: str | None = None) -> SpeechEncoder:
     """Build the runtime of an ESPnet model up to its decoder.
 
-    Args:
-        precision: As the decode option ``encoder_precision``; None: that of the weights. Only for a
-            Whisper encoder without frontend, normalization, pre-encoder, post-encoder and cropping.
+    ``precision``, as the decode option ``encoder_precision``, is only used by a Whisper encoder
+    without frontend, normalization, pre-encoder, post-encoder and cropping.
 
     Raises:
         InputError: The device does not support the precision.
@@ -114,24 +110,17 @@ def model_encoder(model: torch.nn.Module, precision: str | None = None) -> Speec
 
 def encode_alike(first: SpeechEncoder, second: SpeechEncoder) -> bool:
     """Return whether both are the same Whisper encoder, as distil-whisper's and its teacher's."""
-    if first.whisper is None or second.whisper is None:
+    here, there = first.whisper, second.whisper
+    if here is None or there is None:
         return False
-    if (first.whisper.conf, first.whisper.subsampling) != (
-        second.whisper.conf,
-        second.whisper.subsampling,
-    ):
+    if (here.conf, here.subsampling) != (there.conf, there.subsampling):
         return False
-    weights, others = first.whisper.state_dict(), second.whisper.state_dict()
+    weights, others = here.state_dict(), there.state_dict()
     return all(torch.equal(weight, others[name]) for name, weight in weights.items())
 
 
 class AudioBatch:
-    """U utterances.
-
-    Args:
-        speeches: U times (samples,) in [-1, 1].
-        dtype: Of the samples on the device.
-    """
+    """U utterances, each (samples,) in [-1, 1]."""
 
     def __init__(
         self, speeches: Sequence[torch.Tensor], device: str | torch.device, dtype: torch.dtype
@@ -201,11 +190,8 @@ def recording_features(
 class WindowBatch(AudioBatch):
     """U windows of recordings.
 
-    Features of a shorter window are padded with zeros, as in openai-whisper, for encoders that pad.
-
-    Args:
-        windows: U windows, each with its recording's features.
-        window_frames: Length of the encoders' window in frames of 10 ms.
+    Features of a window shorter than ``window_frames``, the length of the encoders' window in
+    frames of 10 ms, are padded with zeros for encoders that pad, as in openai-whisper.
     """
 
     def __init__(self, windows: Sequence[tuple[RecordingFeatures, Window]], window_frames: int):

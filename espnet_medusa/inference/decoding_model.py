@@ -68,7 +68,7 @@ class DecodingModel:
         Args:
             memory: (U, S, D) encoder output.
             frames: (U,) lengths of it.
-            languages: U language codes; None: that of the decode options.
+            languages: U codes; None: that of the decode options.
 
         Raises:
             InputError: The model does not have a language.
@@ -81,14 +81,9 @@ class DecodingModel:
     def draft_inputs(
         self, audio: AudioBatch, prompts: Sequence[list[int]]
     ) -> list[DraftInput] | None:
-        """Return the inputs of the drafter for U utterances.
+        """Return the inputs of the drafter for U utterances; None: those of the search.
 
-        Args:
-            audio: U utterances; features and encoder output that it has are used again.
-            prompts: U prompts of the search.
-
-        Returns:
-            None: the drafter has the same inputs as the search.
+        Features and encoder output that ``audio`` has are used again.
         """
         draft, with_ctc = self.draft_model, self.options.drafter == CTC_MODEL
         if draft is None and self.encoder.whisper is None:
@@ -116,15 +111,11 @@ class DecodingModel:
 
 
 class DraftModelOnDemand:
-    """Opens the draft model of the decode options when a search needs its proposer.
-
-    Attributes:
-        opened: None before.
-    """
+    """Opens the draft model of the decode options when a search needs its proposer."""
 
     def __init__(self, model: DecodingModel):
         self.model = model
-        self.opened: DraftModel | None = None
+        self.opened: DraftModel | None = None  # None before
 
     def __call__(self) -> Proposer:
         """Return the proposer.
@@ -154,12 +145,7 @@ class DraftModelOnDemand:
 def draft_sources(
     model: DecodingModel, open_draft_model: Callable[[], Proposer] | None = None
 ) -> DraftSources:
-    """Return the parts of a model that can draft, in addition to its heads.
-
-    Args:
-        model: With or without a search.
-        open_draft_model: Opens a draft model; None: there is none.
-    """
+    """Return the parts of a model that can draft, in addition to its heads."""
     network, ctc, retokenization = model.asr_model, None, None
     if getattr(network, "ctc", None) is not None:
         ctc = network.ctc.log_softmax

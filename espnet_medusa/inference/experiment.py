@@ -81,11 +81,7 @@ class TrainedModel:
 def read_model(
     config: Path | str, model_file: Path | str, device: str, task: type = ASRTask
 ) -> TrainedModel:
-    """Read an experiment.
-
-    Args:
-        config: Its ``config.yaml``.
-        task: ESPnet's task of the model.
+    """Read an experiment's ``config.yaml`` and weights.
 
     Raises:
         InputError: A file is missing, the weights could run code, the config has unknown options,
@@ -104,12 +100,7 @@ def read_model(
 def open_whisper_model(
     whisper_model: str, device: str, heads: str = AUTO, shipped: Path = SHIPPED
 ) -> TrainedModel:
-    """Build the ESPnet model of a pretrained Whisper in memory.
-
-    Args:
-        whisper_model: As for ``open_whisper``.
-        heads: As for ``attach_heads``, whose message is logged.
-        shipped: As for ``attach_heads``.
+    """Build the ESPnet model of a pretrained Whisper in memory; arguments as ``attach_heads``.
 
     Raises:
         InputError: There is no such Whisper, or the heads cannot be attached.
@@ -182,10 +173,7 @@ def language_model_errors(options: Mapping[str, Any]) -> Iterator[None]:
 
 
 def find_weights(folder: Path, option: str) -> Path:
-    """Find the weights in an experiment's folder.
-
-    Args:
-        option: Name of the option for the folder; ``<option>_file`` is that for the weights.
+    """Find the weights in an experiment's folder, which the user named by ``option``.
 
     Raises:
         InputError: No file has one of the names of ``CHECKPOINTS``.
@@ -222,11 +210,8 @@ def put_weights(weights: Weights, model: torch.nn.Module, model_file: Path | str
         InputError: Names or shapes differ; the message has the first differences.
     """
     state = model.state_dict()
-    expected = {
-        name: value
-        for name, value in state.items()
-        if name in weights or not name.endswith(TOKEN_COUNTS)
-    }
+    counts = {name for name in state if name.endswith(TOKEN_COUNTS)}
+    expected = {name: state[name] for name in state if name in weights or name not in counts}
     check_shapes(weights, expected, model_file, complete=True)
     converted = {name: weight.to(state[name]) for name, weight in weights.items()}
     model.load_state_dict(converted, strict=False, assign=True)

@@ -76,13 +76,9 @@ def _by_id(problems: Sequence[DataProblem]) -> dict[str, str]:
 
 
 class JobDecoder(Protocol):
-    """Decodes utterances in this process (``UtteranceDecoder``) or on a cluster.
+    """Decodes utterances in this process (``UtteranceDecoder``) or on a cluster."""
 
-    Attributes:
-        sample_rate_hz: Sample rate of the model.
-    """
-
-    sample_rate_hz: int
+    sample_rate_hz: int  # of the model
 
     def decode(self, job: JobInput) -> Iterator[Outcome]:
         """Yield the outcome of each utterance once, in any order."""
@@ -101,11 +97,7 @@ def decode_remaining(decoder: JobDecoder, job: JobInput, journal: Journal) -> It
 
 
 def decode_job(decoder: JobDecoder, job: JobInput, journal: Journal) -> int:
-    """Decode the utterances that the journal lacks, and write ESPnet's output files.
-
-    Returns:
-        Number of utterances without a result.
-    """
+    """Decode what the journal lacks, write ESPnet's files, and return the number of failures."""
     resumed = [journal.decoded[key] for key in job.keys if key in journal.decoded]
     if resumed:
         logger.info(f"resumed: {len(resumed)} of {len(job.keys)} utterances were decoded before")

@@ -51,11 +51,9 @@ Outcome = Decoded | Failed
 
 
 class Journal:
-    """Results of a job, recorded one by one.
+    """Results of a job, recorded one by one in its output folder.
 
-    Args:
-        folder: Output folder of the job.
-        made_with: Description of model and options; results of a different one are discarded.
+    ``made_with`` describes model and options; results of different ones are discarded.
     """
 
     def __init__(self, folder: Path, made_with: dict):
@@ -83,11 +81,9 @@ class Journal:
         self.failed[failed.key] = " ".join(failed.reason.split())
 
     def write_outputs(self, keys: Sequence[str], entries: Mapping[str, str] = EMPTY) -> None:
-        """Write ESPnet's files and those of ``write_summary``.
+        """Write ESPnet's files, in the order of the keys, and those of ``write_summary``.
 
-        Args:
-            keys: Utterance ids in the order of the output lines.
-            entries: Utterance id to the value in wav.scp, of long audio.
+        ``entries`` has the values in wav.scp, for long audio.
         """
         results = [self.decoded[key] for key in keys if key in self.decoded]
         lines: dict[Path, list[str]] = {}
@@ -133,11 +129,8 @@ def write_summary(
 ) -> None:
     """Write ``statistics.json``, ``failed_utterances`` and, for long audio, ``segments``.
 
-    Args:
-        statistics: Id to statistics of each utterance with a result.
-        failed: Id to the reason why there is no result.
-        segments: Id to the segments of long audio, None for other audio.
-        entries: Id to the value in wav.scp.
+    All arguments are by utterance id: ``failed`` has reasons, ``segments`` None for audio that is
+    not long, ``entries`` values in wav.scp.
     """
     write_statistics(folder / STATISTICS, statistics)
     lines = [f"{key} {reason}\n" for key, reason in failed.items()]

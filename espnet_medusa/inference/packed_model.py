@@ -47,13 +47,7 @@ REMEDY = "fetch it again; if you trust it, unpack it yourself and give --asr_tra
 
 
 def fetch_packed_model(model_tag: str) -> Path:
-    """Find or download a packed model.
-
-    Args:
-        model_tag: An archive, a tag of ESPnet's model zoo, or a name of a hub.
-
-    Returns:
-        The archive, or a folder in the hub's cache.
+    """Find an archive, or download a model of ESPnet's zoo or of a hub into the hub's cache.
 
     Raises:
         InputError: There is no such model, or it cannot be downloaded.
@@ -83,14 +77,9 @@ def fetch_packed_model(model_tag: str) -> Path:
 
 
 def open_packed_model(path: Path) -> dict[str, str]:
-    """Unpack and check a model.
+    """Unpack and check an archive or folder; return its files by ESPnet's option names.
 
-    Args:
-        path: Archive or folder. It is not changed: unpacked files, and configs with absolute paths,
-            are in the cache folder.
-
-    Returns:
-        Its files by ESPnet's option names.
+    It is not changed: unpacked files, and configs with absolute paths, are in the cache folder.
 
     Raises:
         InputError: The archive is damaged or unsafe, a file is missing, or a config refers to a
@@ -146,10 +135,7 @@ class PackedModel:
         return files
 
     def configs(self, final: Path) -> dict[str, dict]:
-        """Return configs by option, with absolute paths to files of the model.
-
-        Args:
-            final: The folder in these paths.
+        """Return configs by option, with absolute paths to the model's files in ``final``.
 
         Raises:
             InputError: A config refers to a file outside of the model.
@@ -183,12 +169,7 @@ class PackedModel:
 
 
 def map_paths(value: Any, change: Callable[..., str], field: str = "") -> Any:
-    """Return a config in which all texts that may be paths are changed.
-
-    Args:
-        value: The config, or a part of it.
-        change: Called with a text and its ``field``.
-    """
+    """Return a config, or a part, in which ``change(text, field=...)`` replaces possible paths."""
     if field in OF_TRAINING or (field == TOKENS and isinstance(value, list)):
         return value
     if field.rpartition(".")[2] in DOWNLOADS:
@@ -210,10 +191,7 @@ def is_file_here(name: str) -> bool:
 
 
 def pack_model(model: Mapping[str, Path], more: Sequence[Path], archive: Path) -> None:
-    """Pack a model as ``espnet2.bin.pack``, with all files that its configs name.
-
-    Args:
-        model: Weights and configs by ESPnet's option names.
+    """Pack weights and configs as ``espnet2.bin.pack``, with all files that the configs name.
 
     Raises:
         InputError: A file is missing or not below the current folder, or a config names such a

@@ -15,10 +15,7 @@ class Progress:
     """Counts utterances, or other units of work.
 
     A log gets at most one line per minute and no bar: ESPnet's scripts read the time at the
-    beginning of a log line.
-
-    Args:
-        done: Amount that an earlier run did.
+    beginning of a log line. ``done`` is the amount that an earlier run did.
     """
 
     def __init__(
@@ -27,15 +24,8 @@ class Progress:
         self.digits = ".1f" if isinstance(total, float) else "d"
         numbers = f"{{n:{self.digits}}}/{{total:{self.digits}}} {{unit}}"
         shape = "{desc}: {percentage:3.0f}%|{bar}| " + numbers + " [{elapsed}<{remaining}]"
-        self.bar = tqdm(
-            total=total,
-            initial=done,
-            desc=what,
-            unit=unit,
-            mininterval=2.0,
-            disable=None,
-            bar_format=shape,
-        )
+        names = {"desc": what, "unit": unit, "bar_format": shape}
+        self.bar = tqdm(total=total, initial=done, mininterval=2.0, disable=None, **names)
         self.what, self.unit = what, unit
         self.total, self.done, self.first = total, done, done
         self.started = self.last_line = time.monotonic()

@@ -18,11 +18,8 @@ Preprocess = Callable[[str, dict[str, np.ndarray]], dict[str, np.ndarray]]
 
 
 def build_preprocess(train_args: argparse.Namespace) -> Preprocess | None:
-    """Build ESPnet's preprocessing function ``(id, data) -> data`` of a trained model.
-
-    Args:
-        train_args: ESPnet's training arguments. Files of the training utterances may be missing.
-    """
+    """Build ESPnet's preprocessing function ``(id, data) -> data`` of a trained model."""
+    # A file of the training utterances, which may be missing.
     (getattr(train_args, "preprocessor_conf", None) or {}).pop("utt2lang", None)
     return ASRTask.build_preprocess_fn(train_args, False)
 
@@ -32,14 +29,13 @@ class UtteranceReader:
     """Reads entries of wav.scp; the sample rate must be the model's."""
 
     limits: AudioLimits  # Audio that the model accepts
-    preprocess: Preprocess | None = None  # ESPnet's preprocessing function, or None
+    preprocess: Preprocess | None = None  # ESPnet's preprocessing function
     allow_pipes: bool = False  # whether commands in wav.scp may run
 
     def read(self, key: str, entry: str, max_duration_s: float | None = None) -> Utterance:
         """Read one utterance.
 
         Args:
-            key: Utterance id.
             entry: Value in wav.scp, or path.
             max_duration_s: Longest duration that is allowed; None: no limit.
 

@@ -314,9 +314,9 @@ def _whisper_prompts(
 
 def _suppressing(options: DecodeOptions, tokens: WhisperTokens) -> DecodeOptions:
     """Add the tokens that Whisper suppresses where the options have none."""
-    defaults = {
-        "suppress_tokens": tokens.suppressed,
-        "begin_suppress_tokens": tokens.begin_suppressed,
-    }
-    missing = {name: ids for name, ids in defaults.items() if getattr(options, name) is None}
-    return replace(options, **missing)
+    ids, first = options.suppress_tokens, options.begin_suppress_tokens
+    return replace(
+        options,
+        suppress_tokens=tokens.suppressed if ids is None else ids,
+        begin_suppress_tokens=tokens.begin_suppressed if first is None else first,
+    )

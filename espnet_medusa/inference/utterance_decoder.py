@@ -92,7 +92,6 @@ class UtteranceDecoder:
         """Read one utterance after the other.
 
         Args:
-            keys: Utterance ids.
             failed: Gets the utterances that cannot be read.
             too_long: Gets those longer than the model's window; None: these are read, too.
         """

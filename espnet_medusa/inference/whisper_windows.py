@@ -90,15 +90,12 @@ class WhisperWindows:
         """Return U language codes; for ``detect``, detect the language of the window."""
         model, prompts = self.model, self.model.prompts
         codes = [language or prompts.language for language in languages]
-        rows = [
-            row for row, code in enumerate(codes) if code == DETECT and prompts.tokens.languages
-        ]
-        if rows:
+        rows = [row for row, code in enumerate(codes) if code == DETECT]
+        if rows and prompts.tokens.languages:
             batch = WindowBatch([windows[row] for row in rows], self.window_frames)
             encoded = batch.encode(model.encoder)
-            detected = prompts.choose_languages(
-                model.search.decoder, *encoded, [DETECT] * len(rows)
-            )
+            unknown = [DETECT] * len(rows)
+            detected = prompts.choose_languages(model.search.decoder, *encoded, unknown)
             for row, code in zip(rows, detected, strict=True):
                 codes[row] = code
         return [prompts.known(code) for code in codes]
@@ -113,9 +110,7 @@ class WhisperWindows:
     ) -> list[tuple[WindowDecoding, DecodingStatistics]]:
         """Decode some of the windows, each after the text before it and in its language."""
         batch = encoded.select(rows) if len(rows) < len(encoded.lengths) else encoded
-        starts = [
-            self._prompt(before, code) for before, code in zip(prompts, languages, strict=True)
-        ]
+        starts = [*map(self._prompt, prompts, languages)]
         tokens = self.model.prompts.tokens
         watched = [Watched(start.index(tokens.start), tokens.no_speech) for start in starts]
         memory, frames = batch.encode(self.model.encoder)
@@ -189,11 +184,7 @@ class WhisperWindows:
 
 
 def check_long_form(model: DecodingModel, options: LongFormOptions) -> None:
-    """Refuse models and searches that do not support the options.
-
-    Raises:
-        InputError: The model, its search or an option is not for long audio.
-    """
+    """Refuse models and searches that do not support the options of long audio."""
     reason = why_not_long_form(model)
     if reason is not None:
         raise InputError(reason)

@@ -82,11 +82,7 @@ class CTCAligner:
 
 
 def build_word_aligner(model: DecodingModel, source: str, frames_per_s: float) -> WordAligner:
-    """Build the aligner of an option ``word_times``.
-
-    Args:
-        source: One of ``WORD_TIMES``.
-    """
+    """Build the aligner of a source among ``WORD_TIMES``."""
     network = model.asr_model
     if source == ATTENTION:
         return AttentionAligner(network.decoder, model.prompts, frames_per_s)
@@ -101,11 +97,7 @@ def build_word_aligner(model: DecodingModel, source: str, frames_per_s: float) -
 
 
 def check_word_times(asr_model: torch.nn.Module, options: LongFormOptions) -> None:
-    """Refuse word times by CTC for a model without a CTC branch.
-
-    Raises:
-        InputError: There is no CTC branch.
-    """
+    """Refuse word times by CTC for a model without a CTC branch."""
     by_ctc = options.word_timestamps and options.word_times == CTC
     if by_ctc and getattr(asr_model, "ctc", None) is None:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Audio files to text."""
+"""Audio files to text, and the folder of the results."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -8,16 +8,18 @@ from typing import Any
 
 import torch
 
+from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.inference.job import JobInput, decode_remaining
+from espnet_medusa.inference.journal import Journal, write_summary
 from espnet_medusa.inference.progress import Progress
 from espnet_medusa.inference.reader import build_preprocess
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
+from espnet_medusa.kaldi.table import write_table
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.options import build_options
-from espnet_medusa.transcription.formats import Transcript
+from espnet_medusa.transcription.formats import FORMATS, Transcript
 from espnet_medusa.transcription.open_model import find_model
-from espnet_medusa.transcription.output_folder import OutputFolder
 from espnet_medusa.transcription.recordings import AudioFileReader, Recording, find_recordings
 
 
@@ -82,13 +84,49 @@ def make_decoder(
     speech2text.release_weights(long_form)
     preprocess = build_preprocess(speech2text.asr_train_args)
     reader = AudioFileReader(speech2text.model.audio, preprocess)
-    return UtteranceDecoder(
-        speech2text,
-        reader,
-        batch_size,
-        long_form=long_form,
-        all_in_windows=timestamps or long_form.needs_windows,
-    )
+    windows = {"long_form": long_form, "all_in_windows": timestamps or long_form.needs_windows}
+    return UtteranceDecoder(speech2text, reader, batch_size, **windows)
+
+
+class OutputFolder:
+    """A folder with a file for each recording and format, tables of all, and the journal.
+
+    Args:
+        formats: Names in ``FORMATS``.
+        made_with: Description of model and options; results of a different one are discarded.
+        overwrite: Whether all earlier results are discarded.
+    """
+
+    def __init__(
+        self, folder: Path, formats: Sequence[str], made_with: dict, overwrite: bool = False
+    ):
+        self.folder, self.formats = folder, tuple(formats)
+        self.journal = Journal(folder, made_with)
+        if overwrite:
+            self.journal.decoded.clear()
+
+    def write(self, transcript: Transcript) -> None:
+        """Write the files of one recording."""
+        for name in self.formats:
+            path = self.folder / f"{transcript.recording.name}.{name}"
+            write_atomically(path, FORMATS[name](transcript))
+
+    def write_tables(self, transcripts: Iterable[Transcript]) -> None:
+        """Write the Kaldi table ``text`` and the files of ``write_summary`` for all recordings."""
+        done, failed = {}, {}
+        for transcript in transcripts:
+            if transcript.error is None:
+                done[transcript.recording.id] = transcript
+            else:
+                failed[transcript.recording.id] = transcript.error
+        write_table(self.folder / "text", {key: done[key].line for key in done})
+        write_summary(
+            self.folder,
+            {key: done[key].statistics for key in done},
+            {key: failed[key] for key in sorted(failed)},
+            {key: done[key].segments for key in done},
+            {key: str(done[key].recording.path.resolve()) for key in done},
+        )
 
 
 def transcribe_into(
@@ -96,11 +134,7 @@ def transcribe_into(
 ) -> list[Transcript]:
     """Transcribe recordings, write their files, and print their texts.
 
-    Args:
-        folder: Output folder; recordings in its journal are not decoded again.
-
-    Returns:
-        Transcripts in the order of the recordings.
+    Recordings in the folder's journal are not decoded again.
     """
     journal, by_key = folder.journal, _by_file_key(recordings)
     job = _make_job(by_key)
