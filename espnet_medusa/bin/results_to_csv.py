@@ -17,12 +17,12 @@ from espnet_medusa.recipe.tokens import make_cleaner
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.add_argument("csv", type=Path, help="CSV file that csv_to_data_dir read")
-    parser.add_argument("result_dir", type=Path, help="folder with the set's decoded text")
-    parser.add_argument("output", type=Path, help="CSV file to write")
-    parser.add_argument(
-        "--cleaner", default="none", help="cleaner of sentence and prediction, such as whisper_en"
-    )
+    add = parser.add_argument
+    add("csv", type=Path, help="CSV file that csv_to_data_dir read")
+    add("result_dir", type=Path, help="folder with the set's decoded text")
+    add("output", type=Path, help="CSV file to write")
+    cleaner = "cleaner of sentence and prediction, such as whisper_en"
+    add("--cleaner", default="none", help=cleaner)
 
 
 def work(args: argparse.Namespace) -> int:

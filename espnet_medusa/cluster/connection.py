@@ -75,12 +75,7 @@ class Workers:
         self.looked = -LOOK_EVERY_S
 
     def count(self) -> int:
-        """Return the number of workers, which is at most ``LOOK_EVERY_S`` old.
-
-        Raises:
-            InputError: A worker has other versions of packages than this process, or the
-                connection to the scheduler is lost.
-        """
+        """Return the number of workers, at most ``LOOK_EVERY_S`` old; errors as check_versions."""
         now = time.monotonic()
         if not self.known or now - self.looked >= LOOK_EVERY_S:
             self.looked = now

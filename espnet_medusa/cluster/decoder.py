@@ -112,11 +112,7 @@ class ClusterDecoder:
 
     @cached_property
     def sample_rate_hz(self) -> int:
-        """Sample rate of the model.
-
-        Raises:
-            InputError: No worker can open the model.
-        """
+        """Sample rate of the model; raises InputError if no worker can open it."""
         try:
             return self.rate.result()
         except Exception as error:
@@ -141,7 +137,7 @@ class ClusterDecoder:
         logger.info(f"{len(keys)} utterances, {len(tasks)} tasks, {workers} workers")
         deadly: list[list[str]] = []
         any_done = False
-        for task, result in self._run(job, tasks, self._most_running):
+        for task, result in self._run(job, tasks):
             if isinstance(result, KilledWorker):
                 deadly.append(task)
                 logger.warning(f"{_describe_deaths(result)}: task of {task[0]}, {len(task)} ids")
@@ -150,15 +146,12 @@ class ClusterDecoder:
             else:
                 any_done = True
                 yield from self._logged(result)
-        alone = [[key] for task in deadly for key in task]
-        for (key,), result in self._run(job, alone, lambda: 1):
+        single = [[key] for task in deadly for key in task]
+        for (key,), result in self._run(job, single, alone=True):
             if isinstance(result, KilledWorker):
                 yield Failed(key, f"{job.entries[key]}: {key}: {_describe_deaths(result)}")
             else:
                 yield from self._logged(result)
-
-    def _most_running(self) -> int:
-        return TASKS_AHEAD * max(self.workers.count(), 1)
 
     def _logged(self, outcomes: Sequence[Outcome]) -> Iterator[Outcome]:
         for outcome in outcomes:
@@ -167,14 +160,17 @@ class ClusterDecoder:
             yield outcome
 
     def _run(
-        self, job: JobInput, tasks: Sequence[list[str]], most_running: Callable[[], int]
+        self, job: JobInput, tasks: Sequence[list[str]], alone: bool = False
     ) -> Iterator[tuple[list[str], list[Outcome] | KilledWorker]]:
-        """Yield each task with its outcomes, or the error of its workers' deaths."""
+        """Yield each task with its outcomes, or the error of its workers' deaths.
+
+        ``alone``: one task after the other.
+        """
         waiting = deque(tasks)
         running = as_completed(with_results=True, raise_errors=False)
         submitted: dict[str, list[str]] = {}
         while waiting or submitted:
-            most = most_running()
+            most = 1 if alone else TASKS_AHEAD * max(self.workers.count(), 1)
             while waiting and len(submitted) < most:
                 keys = waiting.popleft()
                 arguments = self.plugin, "decode", *task_arguments(job, keys)

@@ -16,18 +16,12 @@ from espnet_medusa.recipe.jobs import GPUS, visible_gpus
 
 
 class WorkerDecoder(WorkerPlugin):
-    """Decodes tasks; the first task opens the model, once per worker process.
-
-    Args:
-        open_decoder: Opens the model; it is pickled for the workers.
-        folder: Folder that relative paths start from.
-        use_gpu: Whether the worker takes a GPU, by the number in its name.
-    """
+    """Decodes tasks; the first task opens the model, once per worker process."""
 
     def __init__(self, open_decoder: Callable[[], JobDecoder], folder: str, use_gpu: bool = False):
-        self.open_decoder = open_decoder
-        self.folder = folder
-        self.use_gpu = use_gpu
+        self.open_decoder = open_decoder  # opens the model; is pickled for the workers
+        self.folder = folder  # that relative paths start from
+        self.use_gpu = use_gpu  # whether the worker takes a GPU, by the number in its name
         self.lock = SerializableLock("espnet_medusa")  # for workers with several threads
 
     def setup(self, worker: Worker) -> None:
@@ -36,12 +30,10 @@ class WorkerDecoder(WorkerPlugin):
             os.environ[GPUS] = choose_gpu(str(worker.name), visible_gpus(os.environ))
 
     def teardown(self, worker: Worker) -> None:
-        """Release the model."""
         self.__dict__.pop("decoder", None)
 
     @cached_property
     def decoder(self) -> JobDecoder:
-        """The opened model."""
         return self.open_decoder()
 
     def decode(self, entries: dict[str, str], languages: dict[str, str]) -> list[Outcome]:

@@ -44,7 +44,7 @@ def calls(decodings):
 
 
 @torch.no_grad()
-def heard(experiment):
+def ctc_texts(experiment):
     """CTC's text and highest entropy of each utterance, from ESPnet's model."""
     model = Speech2Text(**files(experiment), **OPTIONS, draft_depth=0).asr_model
     texts, entropies = [], []
@@ -61,7 +61,7 @@ def heard(experiment):
 @pytest.mark.parametrize("name", MODELS)
 def test_lowest_and_highest_thresholds(models, name):
     experiment = models[name]
-    texts, _ = heard(experiment)
+    texts, _ = ctc_texts(experiment)
     short = max(map(len, texts)) + 1
     plain = decode(experiment, draft_depth=0)
     options = {"maxlenratio": -short}
@@ -79,19 +79,19 @@ def test_lowest_and_highest_thresholds(models, name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_ctc_texts_below_the_threshold_are_accepted(models, name):
-    texts, entropies = heard(models[name])
+    texts, entropies = ctc_texts(models[name])
     options = {"maxlenratio": -max(map(len, texts)) - 1, "drafter": "ctc"}
     exact = decode(models[name], **options)
     low, middle, high = sorted(entropies)
     for threshold in (0.99 * low, (low + middle) / 2, (middle + high) / 2, 1.01 * high):
         found = decode(models[name], ctc_entropy_threshold=threshold, **options)
-        stands = [entropy < threshold for entropy in entropies]
-        expected = zip(stands, texts, ids(exact), strict=True)
-        assert ids(found) == [heard if stood else written for stood, heard, written in expected]
-        assert [count == 0 for count in calls(found)] == stands
+        below = [entropy < threshold for entropy in entropies]
+        expected = zip(below, texts, ids(exact), strict=True)
+        assert ids(found) == [ctc if accepted else exact for accepted, ctc, exact in expected]
+        assert [count == 0 for count in calls(found)] == below
 
 
-def whisper(folder, said: str | int, bias: float):
+def whisper(folder, label: str | int, bias: float):
     """A Whisper whose CTC always has the same best token."""
     tokenizer = make_tokenizer(51865)
     tokenizer.save_pretrained(folder / "tokenizer")
@@ -113,7 +113,7 @@ def whisper(folder, said: str | int, bias: float):
         keep_weights=True,
     )  # fmt: skip
     state = torch.load(experiment.model, weights_only=True)
-    token = said if isinstance(said, int) else tokenizer.convert_tokens_to_ids(said)
+    token = label if isinstance(label, int) else tokenizer.convert_tokens_to_ids(label)
     state["ctc.ctc_lo.bias"][token] = bias
     torch.save(state, experiment.model)
     return experiment, token
@@ -124,9 +124,9 @@ def test_a_whisper_accepts_its_ctc_text(tmp_path):
     found = decode(experiment, ctc_entropy_threshold=0.1, maxlenratio=-6)
     assert ids(found) == [[token]] * 3 and calls(found) == [0] * 3
     assert [decoding.results[0][0].strip() for decoding in found] == ["ja"] * 3
-    own = read_whisper_tokens(make_tokenizer(51865)).prompt("de", "transcribe")
+    prompt = read_whisper_tokens(make_tokenizer(51865)).prompt("de", "transcribe")
     hypothesis = found[0].results[0][3]
-    assert hypothesis.yseq.tolist()[: len(own)] == own, "behind the prompt"
+    assert hypothesis.yseq.tolist()[: len(prompt)] == prompt
 
 
 @pytest.mark.parametrize("kind", ["prompts", "suppressed"])

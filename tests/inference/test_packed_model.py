@@ -34,12 +34,12 @@ def cache(tmp_path, monkeypatch):
 
 def write_model(folder: Path, meta: dict | None = None, **config) -> Path:
     """A model's folder, as in a hub."""
-    said = {"token_list": ["<blank>", "a", "<sos/eos>"], "bpemodel": "data/bpe.model"} | config
+    values = {"token_list": ["<blank>", "a", "<sos/eos>"], "bpemodel": "data/bpe.model"} | config
     (folder / "exp/asr").mkdir(parents=True)
     (folder / "data").mkdir()
     (folder / "data/bpe.model").write_bytes(b"model")
     torch.save({}, folder / MODEL)
-    (folder / CONFIG).write_text(yaml.safe_dump(said))
+    (folder / CONFIG).write_text(yaml.safe_dump(values))
     (folder / "meta.yaml").write_text(yaml.safe_dump(meta or META))
     return folder
 
@@ -152,10 +152,10 @@ OUTSIDE = {
 
 @pytest.mark.parametrize("kind", OUTSIDE)
 def test_a_config_with_files_outside_of_the_model_is_refused(tmp_path, kind):
-    said, message = OUTSIDE[kind]
+    values, message = OUTSIDE[kind]
     Path("here.model").write_bytes(b"mine")
     Path("own/whisper").mkdir(parents=True)
-    folder = write_model(tmp_path / "model", **said)
+    folder = write_model(tmp_path / "model", **values)
     (folder / "data/link").symlink_to("/etc/passwd")
     with pytest.raises(InputError) as error:
         open_packed_model(folder)

@@ -66,11 +66,11 @@ def with_branch(speech2text, ctc):
 
 def made_up(speech2text, monkeypatch, spikes, frames, columns) -> None:
     """Replace the branch by one with labels at some frames, and blanks elsewhere."""
-    heard = torch.full((1, frames, columns), 1e-9)
-    heard[:, :, 0] = 1.0
+    posteriors = torch.full((1, frames, columns), 1e-9)
+    posteriors[:, :, 0] = 1.0
     for frame, (label, probability) in spikes.items():
-        heard[0, frame, label], heard[0, frame, 0] = probability, 1e-6
-    monkeypatch.setattr(speech2text.asr_model.ctc, "log_softmax", lambda memory: heard.log())
+        posteriors[0, frame, label], posteriors[0, frame, 0] = probability, 1e-6
+    monkeypatch.setattr(speech2text.asr_model.ctc, "log_softmax", lambda memory: posteriors.log())
 
 
 def align(speech2text, texts, frames, language="en", **options):

@@ -80,11 +80,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", range(len(CASES)))
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_each_chunk_is_decoded_like_a_clip(speech2text, made_up_speech, case):
-    options = LongFormOptions(
-        **CASES[case], **ONE_ATTEMPT, vad_filter=True, no_speech_threshold=None
-    )
+    options = LongFormOptions(**case, **ONE_ATTEMPT, vad_filter=True, no_speech_threshold=None)
     recordings = [noise_and_silence(seconds, seconds) for seconds in (41, 7)]
     expected = [alone(speech2text, samples, options) for samples in recordings]
     assert all(expected)
@@ -140,7 +138,7 @@ def test_the_rest_of_a_chunk_is_decoded_if_it_has_enough_speech(
     monkeypatch.setattr(WhisperWindows, "decode", scripted)
     segments = [*speech2text.transcribe(noise_and_silence(12, 1), vad_filter=True)]
     assert [one.seek for one in segments] == windows
-    # With the margin of 0.4 s behind the speech.
+    # With the margin of 0.4 s after the speech.
     assert seen == [[(1040 - seek) * 160] for seek in windows]
     assert all(prompts[1:]), "within a chunk a window's prompt is the text before it"
 

@@ -93,15 +93,10 @@ class OpenAIModel:
         self.asked.append(Asked(frames, prompt, options.temperature))
         one = made_up(self.rng)
         return DecodingResult(
-            audio_features=None,
-            language="en",
-            tokens=[*one.tokens],
-            text=one.text,
-            avg_logprob=one.average_log_probability,
-            no_speech_prob=one.no_speech_probability,
-            temperature=options.temperature,
-            compression_ratio=one.compression_ratio,
-        )
+            audio_features=None, language="en", tokens=[*one.tokens], text=one.text,
+            avg_logprob=one.average_log_probability, no_speech_prob=one.no_speech_probability,
+            temperature=options.temperature, compression_ratio=one.compression_ratio,
+        )  # fmt: skip
 
 
 class Decoder:
@@ -168,20 +163,23 @@ def noise(seconds: float, seed: int) -> np.ndarray:
     return samples.astype(np.float32)
 
 
+def numbered(seconds: float, seeds) -> list[LongRecording]:
+    """Recordings whose first sample is the seed of their decodings."""
+    recordings = [LongRecording(seed, noise(seconds, seed)) for seed in seeds]
+    for recording in recordings:
+        recording.samples[0] = recording.key
+    return recordings
+
+
 def as_openai_has_it(segment) -> dict:
     names = {"avg_logprob": segment.average_log_probability, "seek": segment.seek}
     names |= {"start": segment.start_s, "end": segment.end_s, "text": segment.text}
     names |= {"tokens": [*segment.tokens], "temperature": segment.temperature}
     names["compression_ratio"] = segment.compression_ratio
     names["words"] = [
-        {
-            "word": word.text,
-            "start": word.start_s,
-            "end": word.end_s,
-            "probability": word.probability,
-        }
-        for word in segment.words
-    ]
+        {"word": each.text, "start": each.start_s, "end": each.end_s,
+         "probability": each.probability} for each in segment.words
+    ]  # fmt: skip
     return names | {"no_speech_prob": segment.no_speech_probability}
 
 
@@ -232,13 +230,9 @@ class Failing(Decoder):
 
 
 def test_an_exception_only_ends_its_own_recording():
-    recordings = []
-    for seed in range(3):
-        samples = noise(40, seed)
-        samples[0] = seed
-        recordings.append(LongRecording(seed, samples))
     run = LongForm(Failing(), LongFormOptions(no_speech_threshold=None), batch_size=3)
-    ended = {step.recording.key: step.recording for step in run(recordings) if step.done}
+    steps = run(numbered(40, range(3)))
+    ended = {step.recording.key: step.recording for step in steps if step.done}
     assert str(ended[1].error) == "no memory left"
     assert all(ended[key].error is None and ended[key].segments for key in (0, 2))
 
@@ -259,11 +253,7 @@ class Unready(Decoder):
 
 @pytest.mark.parametrize("batch_size", [1, 2, 4])
 def test_an_exception_before_the_first_window_only_ends_its_own_recording(batch_size):
-    recordings = []
-    for seed in range(5):
-        samples = noise(20, seed)
-        samples[0] = seed
-        recordings.append(LongRecording(seed, samples))
+    recordings = numbered(20, range(5))
     run = LongForm(Unready(), LongFormOptions(no_speech_threshold=None), batch_size)
     steps = [step for step in run(recordings) if step.done]
     ended = {step.recording.key: step.recording for step in steps}
@@ -276,13 +266,11 @@ def test_an_exception_before_the_first_window_only_ends_its_own_recording(batch_
 
 def test_finished_recordings_are_freed_without_garbage_collection():
     """The garbage collector counts objects, not bytes: hours of audio would stay in memory."""
-    samples = noise(70, 0)
-    samples[0] = 0
     run = LongForm(Decoder(), LongFormOptions(no_speech_threshold=None))
     gc.disable()
     try:
         held = []
-        for step in run([LongRecording(row, samples) for row in range(3)]):
+        for step in run(numbered(70, range(3))):
             if step.done:
                 assert step.recording.segments
                 held.append(weakref.ref(step.recording))
