@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from experiment import WINDOW_S, make_experiment, read_lines, write_noise
+from experiment import WINDOW_S, make_experiment, read_lines, write_corpus, write_noise
 from waiting import wait_for
 
 from espnet_medusa.bin import asr_inference
@@ -39,12 +39,8 @@ def data(folder) -> list[str]:
 
 def write_good(folder, count: int) -> list[str]:
     """Write audio files; return their lines of wav.scp."""
-    lines = []
-    for index in range(count):
-        path = folder / f"good{index:02d}.wav"
-        write_noise(path, 0.2 + 0.02 * index, seed=index)
-        lines.append(f"spk-{index:03d} {path}")
-    return lines
+    write_corpus(folder, {f"spk-{index:03d}": 0.2 + 0.02 * index for index in range(count)})
+    return (folder / "wav.scp").read_text().splitlines()
 
 
 def write_broken(folder) -> list[str]:

@@ -4,7 +4,7 @@ import argparse
 import re
 
 import pytest
-from experiment import make_experiment, read_lines, write_noise
+from experiment import make_experiment, read_lines, write_corpus
 from job_log import log_to
 
 from espnet_medusa.bin import asr_inference
@@ -36,12 +36,7 @@ def log(tmp_path):
 
 def test_batches_write_what_single_utterances_write(tmp_path, rows, log, caplog):
     experiment = make_experiment(tmp_path / "exp")
-    lines = []
-    for number in range(7):
-        path = tmp_path / f"{number}.wav"
-        write_noise(path, 0.3 + 0.04 * (number * 3 % 7), seed=number)
-        lines.append(f"u{number} {path}\n")
-    (tmp_path / "wav.scp").write_text("".join(lines))
+    write_corpus(tmp_path, {f"u{number}": 0.3 + 0.04 * (number * 3 % 7) for number in range(7)})
     command = [*experiment.options(), "--search", "greedy", "--maxlenratio", "-12"]
     command += ["--data_path_and_name_and_type", f"{tmp_path / 'wav.scp'},speech,sound"]
     for name, options in {

@@ -6,7 +6,7 @@ import pytest
 from espnet2.bin import asr_inference as stock_asr_inference
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 from espnet2.tasks.lm import LMTask
-from experiment import Experiment, read_lines, speeches, write_noise
+from experiment import Experiment, read_lines, speeches, write_corpus
 from stock_experiment import files, nbest, stock_experiment, train
 
 from espnet_medusa.bin import asr_inference
@@ -116,11 +116,7 @@ def test_bad_options_are_refused(folders, options, message):
 
 
 def test_the_command_writes_what_espnets_writes(folders, tmp_path):
-    lines = []
-    for index in range(3):
-        write_noise(tmp_path / f"{index}.wav", 0.3 + 0.1 * index, seed=index)
-        lines.append(f"utt{index} {tmp_path / f'{index}.wav'}\n")
-    (tmp_path / "wav.scp").write_text("".join(lines))
+    write_corpus(tmp_path, {f"utt{index}": 0.3 + 0.1 * index for index in range(3)})
     command = [*folders["conformer"].options(), "--beam_size", "3", "--ctc_weight", "0.3"]
     command += ["--data_path_and_name_and_type", f"{tmp_path / 'wav.scp'},speech,sound"]
     stock_asr_inference.main([*command, "--output_dir", str(tmp_path / "0"), "--num_workers", "0"])

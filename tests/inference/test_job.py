@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from espnet_rtf import espnet_seconds
-from experiment import make_experiment, read_lines, write_noise
+from experiment import make_experiment, read_lines, write_corpus
 from job_log import FORMATTER
 
 from espnet_medusa.inference.audio_batch import AudioLimits
@@ -54,11 +54,7 @@ class FakeSpeech2Text:
 def corpus(tmp_path):
     """Utterance id to number of samples; lengths are not in the order of ids."""
     sizes = {f"u{number}": 3200 + 160 * (number * 7 % 9) for number in range(9)}
-    lines = []
-    for number, (key, size) in enumerate(sizes.items()):
-        write_noise(tmp_path / f"{key}.wav", size / RATE_HZ, seed=number)
-        lines.append(f"{key} {tmp_path / key}.wav\n")
-    (tmp_path / "wav.scp").write_text("".join(lines))
+    write_corpus(tmp_path, {key: size / RATE_HZ for key, size in sizes.items()})
     return sizes
 
 

@@ -91,6 +91,14 @@ def write_noise(path: Path, seconds: float, seed: int = 0, rate_hz: int = 16000)
     soundfile.write(path, samples, rate_hz)
 
 
+def write_corpus(folder: Path, seconds: dict[str, float]) -> None:
+    """Write ``wav.scp`` and a file of noise for each utterance."""
+    for seed, (key, duration_s) in enumerate(seconds.items()):
+        write_noise(folder / f"{key}.wav", duration_s, seed=seed)
+    lines = [f"{key} {folder / key}.wav\n" for key in seconds]
+    (folder / "wav.scp").write_text("".join(lines))
+
+
 def read_lines(path: Path) -> dict[str, str]:
     """Id to the rest of its line."""
     rows = (line.split(" ", 1) for line in path.read_text().splitlines())
