@@ -1,5 +1,64 @@
-"""What tests of drafters share."""
+"""Fixtures of drafter tests: native kernels, vocabularies of every kind and their translations."""
 
+from functools import lru_cache
+
+import pytest
 from kernel_kinds import kind
+from made_vocabularies import LISTS, MODELS, make_list, open_bundled, train_sentencepiece
+from tiny import EOS, VOCAB_SIZE
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from espnet_medusa.vocabulary.tokenizers import (
+    BUNDLED,
+    hugging_face_vocabulary,
+    open_vocabulary,
+    token_list_vocabulary,
+)
+from espnet_medusa.vocabulary.translation import Translation
 
 __all__ = ["kind"]
+
+# Merges in order; the tokens are symbols, merges and the end token.
+COARSE = [("b", "a"), ("Ġ", "ba"), ("k", "o"), ("Ġ", "ko")]
+FINE = [("a", "k"), ("Ġ", "b"), ("a", "Ġ"), ("o", "k"), ("ak", "o"), ("Ġb", "ako")]
+SYMBOLS = ["a", "b", "k", "o", "Ġ", "m"]
+
+
+def byte_level(symbols, merges, end="<|endoftext|>"):
+    """Return a byte-level BPE vocabulary whose last token is the end token."""
+    tokens = [*symbols, *(first + second for first, second in merges), end]
+    model = models.BPE({token: number for number, token in enumerate(tokens)}, merges)
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return hugging_face_vocabulary(
+        PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=end, bos_token=end)
+    )
+
+
+@pytest.fixture(scope="package")
+def vocabularies(tmp_path_factory):
+    """Vocabularies by name; "coarse" and "characters" have VOCAB_SIZE tokens and end in EOS."""
+    folder = tmp_path_factory.mktemp("vocabularies")
+    result = {name: open_bundled(name) for name in BUNDLED}
+    result |= {name: open_vocabulary(train_sentencepiece(folder, name)) for name in MODELS}
+    result |= {kind: open_vocabulary(make_list(folder, kind)) for kind in LISTS}
+    result["coarse"] = byte_level(SYMBOLS, COARSE)
+    result["fine"] = byte_level(SYMBOLS, FINE)
+    result["few"] = byte_level(["b", "a", "Ġ"], [])
+    characters = [*"abkolmü", "<space>", "é", "ß", "<sos/eos>"]
+    result["characters"] = token_list_vocabulary(characters, "char")
+    shuffled = ["<blank>", *"ßéokb", "<unk>", *"aüml", "<space>", "<sos/eos>"]
+    result["shuffled characters"] = token_list_vocabulary(shuffled, "char")
+    assert len(result["coarse"]) == len(result["characters"]) == VOCAB_SIZE
+    assert result["coarse"].end == result["characters"].end == EOS
+    return result
+
+
+@pytest.fixture(scope="package")
+def translations(vocabularies):
+    """A cached function from the names of main and draft vocabulary to their translation."""
+    return lru_cache(
+        lambda main, draft: Translation.between(vocabularies[main], vocabularies[draft])
+    )

@@ -1,4 +1,4 @@
-"""Heads that listen: what training unrolls is what is drafted, each utterance by its own audio."""
+"""Attending heads: drafts equal the logits of training, with each utterance's own audio."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ NUM_HEADS = 4
 
 
 def teacher_forced(decoder, seed, frames):
-    """Labels (B, L), hidden states and what the heads unroll along the labels."""
+    """Return memory, lengths, labels (B, L), hidden states and logits along the labels."""
     memory, lengths = random_memory(seed, frames)
     tokens = torch.randint(0, VOCAB_SIZE, (len(frames), 9))
     labels = torch.cat([tokens[:, 1:], torch.randint(0, VOCAB_SIZE, (len(frames), 1))], dim=1)
@@ -27,8 +27,8 @@ def teacher_forced(decoder, seed, frames):
     return memory, lengths, labels, outputs, unrolled
 
 
-def begun(runtime, roots, memory, lengths, precision, vocabulary=None):
-    """What drafts for these utterances."""
+def begin(runtime, roots, memory, lengths, precision, vocabulary=None):
+    """Return the proposer of the heads, begun for the utterances."""
     cross = runtime.start(memory, lengths).cross_keys_values
     return runtime.proposer(vocabulary, precision).begin(
         DraftContext(roots, memory.device, cross_keys_values=cross)
@@ -38,7 +38,7 @@ def begun(runtime, roots, memory, lengths, precision, vocabulary=None):
 @torch.no_grad()
 @pytest.mark.parametrize("seed", range(3))
 def test_a_step_attends_as_the_last_layer_does(seed):
-    """One position after the other by the layer's own modules, against all positions at once."""
+    """All positions at once equal the layer's modules at one position after another."""
     decoder = tiny_decoder(seed, "attending", NUM_HEADS)
     memory, lengths, labels, outputs, unrolled = teacher_forced(decoder, seed, [6, 3])
     heads, layer = decoder.heads, decoder.heads.layer
@@ -68,7 +68,7 @@ def test_drafts_along_a_path_are_the_unrolled_ones(frames, precision):
     decoder = tiny_decoder(1, "attending", NUM_HEADS)
     memory, lengths, labels, outputs, unrolled = teacher_forced(decoder, 1, frames)
     roots = [Prefix(0) for _ in frames]
-    proposer = begun(build_runtime(decoder, precision), roots, memory, lengths, precision)
+    proposer = begin(build_runtime(decoder, precision), roots, memory, lengths, precision)
     places = [(row, position) for position in range(9) for row in range(len(frames))]
     places = [places[at] for at in torch.randperm(len(places))]
     prefixes = [roots[row].child(position) for row, position in places]
@@ -76,17 +76,18 @@ def test_drafts_along_a_path_are_the_unrolled_ones(frames, precision):
         prefix.head_input = outputs.hidden[row], position
     states = proposer.start(prefixes)
     for step in range(1, NUM_HEADS + 1):
-        # Prefixes near the end of their row have no label left; the others go on together.
-        going = [index for index, (_, position) in enumerate(places) if position + step < 9]
-        states, places = states.select(torch.tensor(going)), [places[index] for index in going]
-        read = [int(labels[row, position + step - 1]) for row, position in places]
-        states = proposer.advance(states, torch.tensor(read))
+        # Prefixes near the end of their row have no label left; the others continue together.
+        rows = [index for index, (_, position) in enumerate(places) if position + step < 9]
+        states = states.select(torch.tensor(rows))
+        places = [places[index] for index in rows]
+        tokens = [int(labels[row, position + step - 1]) for row, position in places]
+        states = proposer.advance(states, torch.tensor(tokens))
         expected = torch.stack([unrolled[step - 1][place] for place in places])
-        found = proposer.logits(states)
+        result = proposer.logits(states)
         if precision == "float32":
-            torch.testing.assert_close(found, expected, **CLOSE)
+            torch.testing.assert_close(result, expected, **CLOSE)
         else:
-            assert (found - expected).norm() / expected.norm() < 0.06
+            assert (result - expected).norm() / expected.norm() < 0.06
 
 
 @torch.no_grad()
@@ -94,7 +95,7 @@ def test_rows_are_selected_and_joined_with_their_utterances():
     decoder = tiny_decoder(2, "attending", NUM_HEADS)
     memory, lengths = random_memory(2, [7, 4])
     roots = [Prefix(0), Prefix(0)]
-    proposer = begun(build_runtime(decoder), roots, memory, lengths, precision="float32")
+    proposer = begin(build_runtime(decoder), roots, memory, lengths, precision="float32")
     for root in roots:
         root.head_input = torch.randn(1, HIDDEN_SIZE), 0
     tokens = torch.tensor([3, 5])
@@ -105,18 +106,18 @@ def test_rows_are_selected_and_joined_with_their_utterances():
     ]
     expected = torch.cat([proposer.logits(states) for states in alone])
     torch.testing.assert_close(proposer.logits(together), expected, **CLOSE)
-    turned = alone[1].join(alone[0]).join(alone[1])
+    joined = alone[1].join(alone[0]).join(alone[1])
     chosen = together.select(torch.tensor([1, 0, 1]))
-    for states in (turned, chosen):
-        ahead = proposer.logits(proposer.advance(states, torch.tensor([1, 1, 1])))
-        assert torch.allclose(ahead[0], ahead[2], **CLOSE)
-        assert not torch.allclose(ahead[0], ahead[1], **CLOSE)
-    same = [proposer.advance(states, torch.tensor([1, 1, 1])) for states in (turned, chosen)]
+    for states in (joined, chosen):
+        logits = proposer.logits(proposer.advance(states, torch.tensor([1, 1, 1])))
+        assert torch.allclose(logits[0], logits[2], **CLOSE)
+        assert not torch.allclose(logits[0], logits[1], **CLOSE)
+    same = [proposer.advance(states, torch.tensor([1, 1, 1])) for states in (joined, chosen)]
     torch.testing.assert_close(*map(proposer.logits, same), **CLOSE)
 
 
-def best_rows(proposer, states, count, depth):
-    """(R, depth) tokens step by step, and by how much each was the best, in logits."""
+def best_tokens_of_steps(proposer, states, depth):
+    """Return the best token of each step (R, depth) and its lead over the second in logits."""
     tokens, leads = [], []
     for step in range(depth):
         values, columns = proposer.logits(states).topk(2)
@@ -133,27 +134,27 @@ def best_rows(proposer, states, count, depth):
 @pytest.mark.parametrize("vocabulary", [None, [0, 2, 3, 5, 8]])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_chain_is_the_best_token_of_each_step(kind, seed, vocabulary, precision):
-    """Utterances of several rows, of one and of none, in audio of different lengths."""
+    """Utterances have two, one or no rows, and audio of different lengths."""
     decoder = tiny_decoder(seed, "attending", NUM_HEADS)
     vocabulary = vocabulary and torch.tensor(vocabulary)
     memory, lengths = random_memory(seed, [6, 3, 9, 1])
     roots = [Prefix(0) for _ in lengths]
     runtime = build_runtime(decoder, precision)
-    proposer = begun(runtime, roots, memory, lengths, "int8", vocabulary)
+    proposer = begin(runtime, roots, memory, lengths, "int8", vocabulary)
     prefixes = [roots[row].child(token) for row, token in [(0, 1), (0, 2), (2, 1), (3, 4)]]
     for prefix in prefixes:
         prefix.head_input = torch.randn(1, HIDDEN_SIZE), 0
     states = proposer.start(prefixes)
     depth = 6
     tokens = proposer.chain(states, depth)
-    expected, leads = best_rows(proposer, states, len(prefixes), depth)
-    # Its embeddings are 8-bit rows of the projection: beside a near tie another token may be best.
+    expected, leads = best_tokens_of_steps(proposer, states, depth)
+    # The chain's embeddings are 8-bit, which may change the best token at a near tie.
     clear = leads > (1e-4 if precision == "int8" else 0.1)
     certain = clear.cummin(dim=1).values
     assert certain[:, 0].any() and certain.float().mean() > 0.3
     assert torch.equal(tokens[certain], expected[certain])
-    turned = torch.tensor([2, 0, 3, 1])
-    assert torch.equal(proposer.chain(states.select(turned), depth), tokens[turned])
+    order = torch.tensor([2, 0, 3, 1])
+    assert torch.equal(proposer.chain(states.select(order), depth), tokens[order])
     for row in range(len(prefixes)):
         alone = proposer.chain(states.select(torch.tensor([row])), depth)
         assert torch.equal(alone[0], tokens[row])
@@ -162,10 +163,10 @@ def test_a_chain_is_the_best_token_of_each_step(kind, seed, vocabulary, precisio
 @torch.no_grad()
 @pytest.mark.parametrize("kind", [WhisperRuntime, CudaGraphWhisperRuntime])
 @pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_what_heads_hear_stays_when_utterances_leave(kind, precision):
-    """They attend to the decoder's own keys and values, whatever becomes of its state."""
+def test_cross_attention_keys_remain_when_utterances_leave(kind, precision):
+    """The heads attend to the decoder's keys and values after its state has changed."""
     if kind is CudaGraphWhisperRuntime and precision == "int8":
-        pytest.skip("only a GPU has graphs")
+        pytest.skip("CUDA graphs are for GPUs, int8 is for CPUs")
     decoder = tiny_decoder(2, "attending", NUM_HEADS)
     runtime = kind(decoder, resolve_precision(precision, torch.device("cpu"), torch.float32))
     memory, lengths = random_memory(2, [7, 4, 40, 12])
@@ -180,34 +181,37 @@ def test_what_heads_hear_stays_when_utterances_leave(kind, precision):
     states = proposer.start(roots)
     before = proposer.logits(proposer.advance(states, tokens))
     assert not torch.allclose(before[0], before[1], **CLOSE)
-    for going in ([1, 2, 3], [1, 2], [1]):
-        runtime.select(state, going)
-        left = proposer.advance(states, tokens)
-        torch.testing.assert_close(proposer.logits(left), before, rtol=0.0, atol=0.0)
+    for remaining in ([1, 2, 3], [1, 2], [1]):
+        runtime.select(state, remaining)
+        logits = proposer.logits(proposer.advance(states, tokens))
+        assert torch.equal(logits, before)
 
 
-def test_only_heads_that_attend_are_given_what_the_decoder_hears():
+@pytest.mark.parametrize("heads", ["linear", "block", "attending", "none"])
+def test_only_attending_heads_receive_cross_attention_keys(heads):
     memory, lengths = random_memory(0, [5])
-    for heads in ("linear", "block", "attending", "none"):
-        runtime = build_runtime(tiny_decoder(0, heads))
-        state = runtime.start(memory, lengths)
-        assert (state.cross_keys_values is not None) == (heads == "attending")
-        assert runtime.start(memory, lengths, with_heads=False).cross_keys_values is None
-        assert (
-            state.cross_keys_values is None
-            or state.cross_keys_values.keys_values is state.memory_keys_values[-1]
-        ), "not a copy"
+    runtime = build_runtime(tiny_decoder(0, heads))
+    state = runtime.start(memory, lengths)
+    assert (state.cross_keys_values is not None) == (heads == "attending")
+    if state.cross_keys_values is not None:
+        assert state.cross_keys_values.keys_values is state.memory_keys_values[-1], "not a copy"
+    assert runtime.start(memory, lengths, with_heads=False).cross_keys_values is None
 
 
-def test_decoders_without_cross_attention_are_refused():
-    with pytest.raises(ValueError, match="heads: attending.*whisper_medusa"):
-        tiny_decoder(0, "llama attending")
-    with pytest.raises(ValueError, match="allowed with heads: attending: num_heads and dropout"):
-        tiny_decoder(0, "attending", heads_conf={"num_layers": 2})
+@pytest.mark.parametrize(
+    ("heads", "options", "message"),
+    [
+        ("llama attending", {}, "heads: attending.*whisper_medusa"),
+        ("attending", {"num_layers": 2}, "heads: attending: num_heads and dropout"),
+    ],
+)
+def test_invalid_options_are_refused(heads, options, message):
+    with pytest.raises(ValueError, match=message):
+        tiny_decoder(0, heads, heads_conf=options)
 
 
 @torch.no_grad()
-def test_the_layer_starts_as_the_decoder_s_last_one():
+def test_the_layer_is_initialized_from_the_last_decoder_layer():
     decoder = WhisperMedusaDecoder(
         VOCAB_SIZE, HIDDEN_SIZE, num_blocks=2, attention_heads=4, linear_units=48,
         heads="attending",
@@ -216,7 +220,7 @@ def test_the_layer_starts_as_the_decoder_s_last_one():
     parts = decoder.heads.layer.state_dict()
     assert parts and all(torch.equal(value, last[name]) for name, value in parts.items())
     assert not any("self_attn" in name or "k_proj" in name for name in parts)
-    # As ESPnet loads a model trained before: what it does not bring follows its last layer.
+    # A checkpoint without the heads' layer initializes it from its own last decoder layer.
     bigger = {name: value + 1 for name, value in decoder.state_dict().items()}
     loaded = decoder.state_dict() | {n: v for n, v in bigger.items() if ".layers." in f".{n}"}
     loaded = {name: value for name, value in loaded.items() if "heads.layer" not in name}

@@ -1,4 +1,4 @@
-"""What a CTC branch says: its greedy hypothesis, and how sure it is of its frames."""
+"""Greedy hypotheses of a CTC branch and the entropies of its frames."""
 
 import math
 
@@ -12,8 +12,8 @@ def frames(*rows):
     return torch.tensor(rows).log()
 
 
-def test_greedy_hypothesis_merges_frames_and_leaves_blanks_out():
-    found = greedy_hypothesis(
+def test_greedy_hypothesis_merges_frames_and_drops_blanks():
+    hypothesis = greedy_hypothesis(
         frames(
             [0.7, 0.1, 0.1, 0.1],
             [0.2, 0.6, 0.1, 0.1],
@@ -28,17 +28,19 @@ def test_greedy_hypothesis_merges_frames_and_leaves_blanks_out():
         blank=0,
         eos=3,
     )
-    assert found.tokens[:, 0].tolist() == [1, 1, 2, 3], "blank parts equal tokens, 3 is no word"
-    assert found.probabilities[:, 0].tolist() == pytest.approx([0.7, 0.5, 0.9, 0.7])
-    assert found.tokens[1, 1] == 2 and found.probabilities[1, 1] == pytest.approx(0.4)
-    assert found.tokens[3, 1:].tolist() == [-1, -1]
-    assert (found.probabilities.sum(-1) <= 1).all(), "what is blank or the end is nobody's"
+    assert hypothesis.tokens[:, 0].tolist() == [1, 1, 2, 3], (
+        "a blank separates equal tokens, 3 is the end token"
+    )
+    assert hypothesis.probabilities[:, 0].tolist() == pytest.approx([0.7, 0.5, 0.9, 0.7])
+    assert hypothesis.tokens[1, 1] == 2 and hypothesis.probabilities[1, 1] == pytest.approx(0.4)
+    assert hypothesis.tokens[3, 1:].tolist() == [-1, -1]
+    assert (hypothesis.probabilities.sum(-1) <= 1).all()
 
 
-def test_an_empty_hypothesis_is_the_end():
-    found = greedy_hypothesis(frames([0.9, 0.1], [0.7, 0.3]), 0, 1)
-    assert found.tokens[:, 0].tolist() == [1]
-    assert found.probabilities[0, 0] == pytest.approx(0.8)
+def test_an_empty_hypothesis_has_the_end_token_only():
+    hypothesis = greedy_hypothesis(frames([0.9, 0.1], [0.7, 0.3]), 0, 1)
+    assert hypothesis.tokens[:, 0].tolist() == [1]
+    assert hypothesis.probabilities[0, 0] == pytest.approx(0.8)
 
 
 def test_entropies_of_frames():

@@ -1,4 +1,4 @@
-"""Tiny models that another tiny model drafts for."""
+"""Tiny models with a tiny draft model."""
 
 import copy
 
@@ -12,13 +12,14 @@ DRAFT_MODELS = ["near", "other", "for llama", "of llama"]
 
 
 def drafted(seed: int, kind: str, **options):
-    """A trained module and its ``TreeDecoder``, which a draft model of some kind drafts for.
+    """Return a trained module and its ``TreeDecoder`` with a draft model.
 
     Args:
-        seed: Of both.
-        kind: "near": a Whisper decoder that differs little, so that drafts often stand; "other":
-            any other; "for llama": Whisper for Speech-LLaMA; "of llama": the reverse.
-        options: Of the module.
+        seed: Seed of both models.
+        kind: Draft model. "near": a slightly different Whisper decoder, whose drafts are often
+            accepted; "other": another Whisper decoder; "for llama": a Whisper decoder for
+            Speech-LLaMA; "of llama": Speech-LLaMA for a Whisper decoder.
+        options: Options of the main module.
     """
     module = tiny_decoder(seed, "llama none" if kind == "for llama" else "none", **options)
     if kind == "near":
@@ -29,7 +30,7 @@ def drafted(seed: int, kind: str, **options):
 
 
 def nearly(module, seed: int, noise: float = 0.05):
-    """The same module but for some noise."""
+    """Return a copy of the module with noise added to its parameters."""
     generator = torch.Generator().manual_seed(seed)
     module = copy.deepcopy(module)
     with torch.no_grad():
@@ -39,7 +40,7 @@ def nearly(module, seed: int, noise: float = 0.05):
 
 
 def drafted_by(module, draft):
-    """The module's ``TreeDecoder``; its proposer is the draft module."""
+    """Return the module's ``TreeDecoder``, whose proposer is the draft module."""
     decoder, proposer = build_runtime(module), DraftModelProposer(build_runtime(draft), EOS)
     decoder.proposer = lambda vocabulary=None, precision=None: proposer
     return decoder

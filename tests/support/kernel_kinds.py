@@ -1,4 +1,4 @@
-"""Kernels as processors of several kinds run them, on several threads."""
+"""Native kernels for several instruction sets and numbers of threads."""
 
 import os
 from contextlib import contextmanager
@@ -9,22 +9,22 @@ import torch
 from espnet_medusa.runtime.native import build, library
 from espnet_medusa.runtime.native.build import AVX512_VNNI, VARIABLE, usable_sets
 
-NAMES = [one.name for one in usable_sets()]
-# Instructions, and options for the compiler: AVX_VNNI's way is tested in AVX-512's encoding, too.
+NAMES = [instructions.name for instructions in usable_sets()]
+# Instruction set and compiler options; -DHALVES tests AVX_VNNI's code in AVX-512's encoding.
 KINDS = [(name, "") for name in NAMES]
 KINDS += [(AVX512_VNNI.name, " -DHALVES")] * (AVX512_VNNI.name in NAMES)
-with_kernels = pytest.mark.skipif(library.kernels() is None, reason="no kernels of our own here")
+with_kernels = pytest.mark.skipif(library.kernels() is None, reason="our kernels are not available")
 
 
 def forget():
-    """Kernels are loaded anew."""
+    """Clear the caches, so that the next call loads the kernels again."""
     library.kernels.cache_clear()
     build.load_library.cache_clear()
 
 
 @contextmanager
 def running(kind: tuple[str, str]):
-    """Kernels of a kind, inside."""
+    """Use the kernels of a kind inside the context."""
     name, options = kind
     changed = {"CXX": " ".join(build.find_compiler()) + options, VARIABLE: name}
     before = {key: os.environ.get(key) for key in changed}
@@ -43,14 +43,14 @@ def running(kind: tuple[str, str]):
 
 @pytest.fixture(params=KINDS, ids="".join)
 def kind(request):
-    """Kernels as this processor runs them, and as lesser ones would."""
+    """Our kernels for each instruction set that this processor supports."""
     with running(request.param):
         yield request.param[0]
 
 
 @contextmanager
 def some_threads(count: int):
-    """So many of torch's, inside."""
+    """Use ``count`` torch threads inside the context."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     yield
