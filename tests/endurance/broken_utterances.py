@@ -39,15 +39,10 @@ WINDOW_S, LONGER_THAN_WINDOW_S = 30.0, 31
 
 @dataclass(frozen=True)
 class BadLine:
-    """An utterance that is broken in the tables or by what they name.
+    """An utterance that is broken in the tables or by what they name."""
 
-    Attributes:
-        entry: Of wav.scp.
-        segment: Its start and end.
-    """
-
-    entry: str
-    segment: str = WHOLE
+    entry: str  # of wav.scp
+    segment: str = WHOLE  # its start and end
 
 
 def _wrong_magic(folder: Path, name: str, good: str) -> BadLine:
@@ -96,19 +91,13 @@ REASONS = {kind: reason for kind, (_, _, reason) in BROKEN.items()} | {
 
 @dataclass(frozen=True)
 class Utterances:
-    """The utterances of the check.
+    """The utterances of the check."""
 
-    Attributes:
-        good: Id to path.
-        text: Their transcripts, and those of the utterances in whose place broken ones are.
-        broken: Id to how it is broken.
-        lines: Their lines.
-    """
-
-    good: dict[str, str]
+    good: dict[str, str]  # id to path
+    # Their transcripts, and those of the utterances in whose place broken ones are.
     text: dict[str, str]
-    broken: dict[str, str]
-    lines: dict[str, BadLine]
+    broken: dict[str, str]  # id to how it is broken
+    lines: dict[str, BadLine]  # their lines
 
     @property
     def files(self) -> dict[str, str]:

@@ -58,17 +58,12 @@ Rows = list[list[str]]
 
 @dataclass
 class Watched:
-    """A decoder whose outcomes are counted and timed as they come.
+    """A decoder whose outcomes are counted and timed as they come."""
 
-    Attributes:
-        decoder: The one that decodes.
-        at: What is done once so many outcomes are there.
-        times: When each came, in seconds.
-    """
-
-    decoder: JobDecoder
+    decoder: JobDecoder  # the one that decodes
+    # What is done once so many outcomes are there.
     at: dict[int, Callable[[], None]] = field(default_factory=dict)
-    times: list[float] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)  # When each came, in seconds
 
     @property
     def sample_rate_hz(self) -> int:
@@ -88,15 +83,10 @@ class Watched:
 
 @dataclass
 class Saboteur:
-    """Kills workers of a local cluster and adds one.
+    """Kills workers of a local cluster and adds one."""
 
-    Attributes:
-        client: Of the cluster.
-        killed: Process ids.
-    """
-
-    client: Client
-    killed: list[int] = field(default_factory=list)
+    client: Client  # of the cluster
+    killed: list[int] = field(default_factory=list)  # Process ids
 
     def kill(self) -> None:
         """End a worker that runs, without a warning."""
@@ -158,9 +148,6 @@ def decode_there(
     """Decode by workers of this machine.
 
     Args:
-        options: Of asr_inference.
-        folder: For results.
-        workers: How many.
         sabotage: Gets the client and what is watched before it starts.
     """
     job = asr_inference.read_job(options)
@@ -269,19 +256,12 @@ def pretended_job(count: int, folder: Path) -> tuple[JobInput, float]:
 
 @dataclass(frozen=True)
 class Simulated:
-    """What a job of tasks that do nothing took.
+    """What a job of tasks that do nothing took."""
 
-    Attributes:
-        seconds: From the first result on.
-        scheduler_cpu_s: Of the scheduler's processor time.
-        own_cpu_s: Of this process's.
-        scheduler_bytes: Memory of the scheduler: before it, and at each hundredth.
-    """
-
-    seconds: float
-    scheduler_cpu_s: float
-    own_cpu_s: float
-    scheduler_bytes: list[int]
+    seconds: float  # from the first result on
+    scheduler_cpu_s: float  # of the scheduler's processor time
+    own_cpu_s: float  # of this process's
+    scheduler_bytes: list[int]  # Memory of the scheduler: before it, and at each hundredth
 
 
 def simulated_run(job: JobInput, workers: int, folder: Path) -> Simulated:

@@ -50,15 +50,10 @@ VOLATILE = re.compile(
 
 @dataclass(frozen=True)
 class Step:
-    """A command that writes.
+    """A command that writes."""
 
-    Attributes:
-        name: What it is called.
-        command: Its words, in the recipe's folder.
-    """
-
-    name: str
-    command: list[str]
+    name: str  # what it is called
+    command: list[str]  # its words, in the recipe's folder
 
 
 def steps(args: argparse.Namespace) -> list[Step]:

@@ -36,17 +36,11 @@ NAMES = tuple(
 
 @dataclass(frozen=True)
 class Result:
-    """Result of fuzzing a reader.
+    """Result of fuzzing a reader."""
 
-    Attributes:
-        name: Name of the reader.
-        counts: Outcomes of inputs, over all runs.
-        defects: Names of distinct defects.
-    """
-
-    name: str
-    counts: Counts
-    defects: tuple[str, ...] = ()
+    name: str  # name of the reader
+    counts: Counts  # Outcomes of inputs, over all runs
+    defects: tuple[str, ...] = ()  # names of distinct defects
 
 
 def run_reader(name: str, folder: Path, executions: int, seed: int) -> Result:

@@ -39,21 +39,13 @@ HOUR_S, RATE_HZ, MEGABYTE = 3600.0, 16000, 1e6
 
 @dataclass(frozen=True)
 class Step:
-    """What was seen behind a window.
+    """What was seen behind a window."""
 
-    Attributes:
-        done: Share of the audio.
-        seconds: Since the beginning.
-        memory_bytes: In use.
-        resident_bytes: And what the allocator keeps, and libraries.
-        open_files: File descriptors.
-    """
-
-    done: float
-    seconds: float
-    memory_bytes: int
-    resident_bytes: int = 0
-    open_files: int = 0
+    done: float  # share of the audio
+    seconds: float  # Since the beginning
+    memory_bytes: int  # in use
+    resident_bytes: int = 0  # And what the allocator keeps, and libraries
+    open_files: int = 0  # file descriptors
 
 
 class AllocatorState(ctypes.Structure):

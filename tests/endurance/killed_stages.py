@@ -44,17 +44,11 @@ PATIENCE_S = 120.0  # for a stage one of whose processes is gone
 
 @dataclass(frozen=True)
 class Stages:
-    """Stages that are killed.
+    """Stages that are killed."""
 
-    Attributes:
-        name: Of them.
-        command: asr.sh with its options.
-        outputs: Folder of their results, in the recipe.
-    """
-
-    name: str
-    command: list[str]
-    outputs: Callable[[Path], Path]
+    name: str  # of them
+    command: list[str]  # asr.sh with its options
+    outputs: Callable[[Path], Path]  # folder of their results, in the recipe
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -41,20 +41,13 @@ Losses = dict[tuple[int, str], float]
 
 @dataclass
 class Killer:
-    """Kills one of two training processes, whenever two new ones are there.
+    """Kills one of two training processes, whenever two new ones are there."""
 
-    Attributes:
-        experiment: Their folder.
-        run: What started them, through others.
-        epoch_s: Seconds of an epoch.
-        choose: Random numbers.
-        kills: When each process was killed, of ``START``, ``EPOCH``, ``WRITING``.
-    """
-
-    experiment: Path
-    run: subprocess.Popen
-    epoch_s: float
-    choose: random.Random
+    experiment: Path  # their folder
+    run: subprocess.Popen  # what started them, through others
+    epoch_s: float  # seconds of an epoch
+    choose: random.Random  # Random numbers
+    # When each process was killed, of ``START``, ``EPOCH``, ``WRITING``.
     kills: list[str] = field(default_factory=list)
     _known: set[int] = field(default_factory=set)
 

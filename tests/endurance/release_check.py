@@ -50,24 +50,14 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Shell:
-    """Runs commands and keeps what they say.
+    """Runs commands and keeps what they say."""
 
-    Attributes:
-        programs: Folder that commands are looked for in first.
-        folder: To run in.
-        log: File that everything is appended to.
-    """
-
-    programs: Path
-    folder: Path
-    log: Path
+    programs: Path  # folder that commands are looked for in first
+    folder: Path  # To run in
+    log: Path  # file that everything is appended to
 
     def run(self, *command: str | Path, **variables: str) -> str:
         """What a command writes to stdout and stderr.
-
-        Args:
-            command: And its arguments.
-            variables: Of its environment.
 
         Raises:
             Failed: Its exit status is not 0; says its last error.
@@ -98,21 +88,13 @@ class Shell:
 
 @dataclass(frozen=True)
 class Release:
-    """What every Python is given.
+    """What every Python is given."""
 
-    Attributes:
-        wheel: To install.
-        files: The commit's, without the package.
-        whisper: To convert.
-        audio: File of speech.
-        text: Of this speech, as the checkout hears it.
-    """
-
-    wheel: Path
-    files: Path
-    whisper: Path
-    audio: Path
-    text: str
+    wheel: Path  # To install
+    files: Path  # the commit's, without the package
+    whisper: Path  # To convert
+    audio: Path  # file of speech
+    text: str  # of this speech, as the checkout hears it
 
 
 def last_error(output: str) -> str:
@@ -145,9 +127,6 @@ def transcribe(shell: Shell, whisper: Path, audio: Path, **variables: str) -> st
 
     Args:
         shell: Its folder gets all that is written.
-        whisper: To convert.
-        audio: File of speech.
-        variables: Of the environment.
 
     Raises:
         Failed: A command fails.
@@ -163,7 +142,6 @@ def prepare(folder: Path, whisper: Path | None) -> Release:
     """Build, and transcribe with the checkout.
 
     Args:
-        folder: Gets everything.
         whisper: To convert; None: a random one.
 
     Raises:
@@ -226,10 +204,7 @@ def check(release: Release, folder: Path, pair: str, patterns: Sequence[str]) ->
     """How far a Python with a pip goes.
 
     Args:
-        release: To install.
-        folder: Gets the environment.
         pair: ``PYTHON=PIP``.
-        patterns: Tests to run.
     """
     python, _, pip = pair.rpartition("=")
     number = subprocess.check_output([python, "-c", PYTHON_VERSION], text=True).strip()

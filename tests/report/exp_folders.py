@@ -43,7 +43,6 @@ def write_espnet_decoding(
     """Write a decoding as ESPnet's command does; return its folder.
 
     Args:
-        exp_dir, tag, test_set: Where.
         jobs: Seconds by id; None for audio that is too short: a result line without hypothesis.
     """
     folder = exp_dir / tag / test_set

@@ -54,7 +54,6 @@ class Watched:
     """Compares a search's drafts with those of ``ScorerSteps``.
 
     Args:
-        search: Its steps are replaced by this.
         compared: "prefixes" to compare prefixes, "scores" to compare scores.
 
     Attributes:

@@ -21,8 +21,6 @@ class UncachedScorer(BatchScorerInterface):
 
     Args:
         decoder: Its ``forward`` is asked.
-        constraints: Applied one position at a time.
-        prompt_length: P.
     """
 
     def __init__(self, decoder, constraints=None, prompt_length=1):

@@ -14,12 +14,7 @@ Path = tuple[int, ...]  # tokens, prompt included
 
 
 class PathDecoder(TreeDecoder):
-    """A decoder whose ``head_input`` is the path itself: its tokens, -1 behind them.
-
-    Args:
-        decoder: Evaluates the nodes.
-        proposer: Drafts from such input.
-    """
+    """A decoder whose ``head_input`` is the path itself: its tokens, -1 behind them."""
 
     heads_trained = True
 

@@ -15,11 +15,9 @@ def drafted(seed: int, kind: str, **options):
     """Return a trained module and its ``TreeDecoder`` with a draft model.
 
     Args:
-        seed: Seed of both models.
         kind: Draft model. "near": a slightly different Whisper decoder, whose drafts are often
             accepted; "other": another Whisper decoder; "for llama": a Whisper decoder for
             Speech-LLaMA; "of llama": Speech-LLaMA for a Whisper decoder.
-        options: Options of the main module.
     """
     module = tiny_decoder(seed, "llama none" if kind == "for llama" else "none", **options)
     if kind == "near":

@@ -23,11 +23,9 @@ def drafted(
     """The same with a draft model, greedy or in a beam.
 
     Args:
-        speech2text: Greedy search without drafts.
         beam_size: None: greedy.
         rule: Of acceptance; None: the model's own.
         by: Who drafts; None: the model itself.
-        options: Others of the search.
     """
     own = speech2text.search
     constraints, drafting = own.strategy.scoring.constraints, (by or speech2text).search.decoder

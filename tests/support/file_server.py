@@ -9,22 +9,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class FileServer:
-    """What the server has, and how it behaves; tests change it between calls.
+    """What the server has, and how it behaves; tests change it between calls."""
 
-    Attributes:
-        files: Path (with leading slash) to content.
-        versions: Path to ETag; without one the server sends none.
-        cut_after: Most bytes of a body before the connection breaks; None: whole bodies.
-        statuses: Statuses to answer the next requests with, before it serves again.
-        supports_range: Whether it can start in the middle.
-        requests: Path and Range header of each request so far.
-    """
-
-    files: dict[str, bytes] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)  # path (with leading slash) to content
+    # Path to ETag; without one the server sends none.
     versions: dict[str, str] = field(default_factory=dict)
+    # Most bytes of a body before the connection breaks; None: whole bodies.
     cut_after: int | None = None
+    # Statuses to answer the next requests with, before it serves again.
     statuses: list[int] = field(default_factory=list)
-    supports_range: bool = True
+    supports_range: bool = True  # whether it can start in the middle
+    # Path and Range header of each request so far.
     requests: list[tuple[str, str | None]] = field(default_factory=list)
     url: str = ""
 

@@ -13,7 +13,6 @@ class Grown:
     """Trees under way, and which tokens their nodes have: the forward of a path is the oracle.
 
     Args:
-        decoder: The trained module.
         memory: (U, S, D).
         lengths: (U,).
         options: Of ``start``.

@@ -10,7 +10,6 @@ def states_behind(runtime, head_input, memory, lengths, rows=None, vocabulary=No
     It computes as the decoder does, in numbers that can be compared.
 
     Args:
-        runtime: Of a decoder with heads.
         head_input: (R, D).
         memory: (U, S, D).
         lengths: (U,).

@@ -22,11 +22,9 @@ def write_media(
     """Write a file whose suffix says what it is.
 
     Args:
-        path: To write to.
         samples: (samples,) or (samples, 2 or 8) in [-1, 1]; None: there is no sound.
         rate_hz: Of the samples.
         video_s: Of black frames beside them; 0: there is no picture.
-        options: Of the container.
     """
     with av.open(str(path), "w", options=options) as container:
         picture = container.add_stream("mpeg4", rate=10) if video_s else None

@@ -16,11 +16,7 @@ def openai_whisper(
     """A model that writes text, timestamps and ends.
 
     Args:
-        seed: Of its weights.
         end: How much is added to the end symbol's logits.
-        times: And to those of timestamps.
-        layers: Of the decoder.
-        text_context: Positions of the decoder.
     """
     torch.manual_seed(seed)
     dims = ModelDimensions(

@@ -197,13 +197,6 @@ def copying(
 ) -> str | None:
     """Whether an operation makes the host wait for the GPU, or copies to it without.
 
-    Args:
-        function: Of ATen.
-        args: Its arguments.
-        options: Those that have names.
-        mine: Operands on the GPU.
-        others: In main memory.
-
     Raises:
         RuntimeError: It has operands on both and is not one that copies.
     """

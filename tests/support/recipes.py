@@ -22,7 +22,6 @@ def link_recipe(root: Path, recipe: str, without: tuple[str, ...] = ()) -> Path:
     """Make `root/egs/<recipe>` and link the recipe's files and folders into it.
 
     Args:
-        root: Folder to write to.
         recipe: Such as ``mini_synth/asr1``.
         without: Names of files and folders that are not linked; for ``conf``, an empty one is made.
 

@@ -36,11 +36,7 @@ class ScriptedDecoder(PathDecoder):
     """Predicts the token of a text at each position, whatever the preceding tokens are.
 
     Args:
-        decoder: Stores the token tree.
         texts: Token ids by the first token of the prompt.
-        prompt_length: P.
-        vocab_size: V.
-        eos: Predicted after the text.
     """
 
     def __init__(self, decoder, texts, prompt_length, vocab_size, eos):
@@ -109,7 +105,6 @@ class ScriptedCTC:
     Args:
         texts: U lists of tokens.
         memory: (U, S, D), whose first value identifies the utterance.
-        blank: The last class.
         sure: Probability of the best class of each frame, for all utterances or for each (U).
     """
 

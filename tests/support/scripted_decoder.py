@@ -14,13 +14,9 @@ from espnet_medusa.search.statistics import DecodingStatistics
 
 @dataclass(frozen=True)
 class ScriptedDecoder:
-    """Writes ids as texts; `bad...` fails, `deadly...` kills its process, `once...` only once.
+    """Writes ids as texts; `bad...` fails, `deadly...` kills its process, `once...` only once."""
 
-    Attributes:
-        folder: Its file `begun` lists each utterance that was started.
-    """
-
-    folder: str
+    folder: str  # its file `begun` lists each utterance that was started
     sample_rate_hz: int = 16000
 
     def decode(self, job: JobInput) -> Iterator[Outcome]:

@@ -54,7 +54,6 @@ class Forward:
     """Log-probabilities of one utterance by the teacher-forced forward, without cache.
 
     Args:
-        decoder: The trained module.
         memory: (1, S, D) without padding.
         setting: Constraints, applied one position at a time, and the heads' vocabulary.
     """

@@ -99,7 +99,6 @@ def make_task(
 
     Args:
         beam_size: None for greedy search.
-        seed: Random seed of the decoder.
         utterances: Batches of one utterance; encoders take 0.5 s each.
         options: ``error`` of ``ChargedDecoder``, ``rounding``, and fields of ``SearchOptions``.
     """

@@ -15,24 +15,16 @@ IN_MEMORY = "/dev/shm"
 
 @dataclass(frozen=True)
 class Reader:
-    """A fuzzed reader.
+    """A fuzzed reader."""
 
-    Attributes:
-        name: Name of the format, in reports and options.
-        read: Reads a file with these bytes. Raises InputError if it refuses the file and
-            AssertionError if the result differs from the file's contents.
-        seeds: Returns small valid files, one of each kind.
-        words: Byte strings with a meaning in the format.
-        max_bytes: Largest file.
-        room_bytes: Memory allowed in addition to a multiple of the file's size.
-    """
-
-    name: str
+    name: str  # name of the format, in reports and options
+    # Reads a file with these bytes. Raises InputError if it refuses the file and AssertionError if
+    # the result differs from the file's contents.
     read: Callable[[bytes], None]
-    seeds: Callable[[], list[bytes]]
-    words: tuple[bytes, ...] = ()
-    max_bytes: int = 1024
-    room_bytes: int = 64 * MEGABYTE
+    seeds: Callable[[], list[bytes]]  # Returns small valid files, one of each kind
+    words: tuple[bytes, ...] = ()  # Byte strings with a meaning in the format
+    max_bytes: int = 1024  # Largest file
+    room_bytes: int = 64 * MEGABYTE  # Memory allowed in addition to a multiple of the file's size
 
 
 @cache

@@ -24,21 +24,13 @@ def this_machine() -> str:
 
 @dataclass(frozen=True)
 class CheckRow:
-    """The result of a check.
+    """The result of a check."""
 
-    Attributes:
-        check: Name of the row: a few words.
-        found: Figures, in one sentence.
-        right: ``yes``, or what is wrong.
-        command: The command line, relative to ``tests/endurance``.
-        machine: Where it ran.
-    """
-
-    check: str
-    found: str
-    right: str
-    command: str
-    machine: str = field(default_factory=this_machine)
+    check: str  # name of the row: a few words
+    found: str  # Figures, in one sentence
+    right: str  # ``yes``, or what is wrong
+    command: str  # the command line, relative to ``tests/endurance``
+    machine: str = field(default_factory=this_machine)  # where it ran
 
 
 def finish_check(row: CheckRow, table: Path | None) -> int:
