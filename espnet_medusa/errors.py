@@ -2,9 +2,9 @@
 
 
 class InputError(ValueError):
-    """A wrong input: names its place, the value received, what is allowed, and what to do."""
+    """An invalid input; the message has its place, its value, the allowed values and a remedy."""
 
 
 def first_line(error: BaseException | None) -> str:
-    """Return the first line of a library's error message, or the error's class without one."""
+    """Return the first line of a library's error message, or its class if the message is empty."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -1,4 +1,4 @@
-"""Options from YAML files and dictionaries, refusing what they do not know."""
+"""Build options from YAML files and dictionaries, and refuse unknown ones."""
 
 import dataclasses
 import difflib
@@ -37,10 +37,10 @@ def read_yaml(path: Path, remedy: str) -> Any:
     """Read a YAML file.
 
     Args:
-        remedy: What to do, for messages.
+        remedy: What the user can do, for error messages.
 
     Raises:
-        InputError: It cannot be read, or is no YAML.
+        InputError: The file cannot be read, or is not YAML.
     """
     try:
         return load_yaml(path.read_text(encoding="utf-8"))
@@ -50,10 +50,10 @@ def read_yaml(path: Path, remedy: str) -> Any:
 
 
 def read_config(path: Path, remedy: str) -> dict[str, Any]:
-    """Read a YAML file that holds options; arguments as ``read_yaml``'s.
+    """Read options from a YAML file; arguments as for ``read_yaml``.
 
     Raises:
-        InputError: As there, or it holds something else than a mapping.
+        InputError: As for ``read_yaml``, or the file does not contain a mapping.
     """
     config = read_yaml(path, remedy)
     if not isinstance(config, dict):
@@ -64,11 +64,11 @@ def read_config(path: Path, remedy: str) -> dict[str, Any]:
 def build_options(kind: type[Options], values: Mapping[str, Any] | None, where: str) -> Options:
     """Make the dataclass ``kind`` from a mapping.
 
-    numpy's numbers become Python's, and 0 and 1 are false and true where an option is either.
+    Convert numpy's numbers to Python's, and 0 and 1 to booleans for boolean options.
 
     Args:
         kind: A dataclass; its fields are the options, its defaults theirs.
-        values: What the config says; None means nothing.
+        values: Values from the config; None: no options.
         where: The config key, for messages (``decoder_conf``).
 
     Raises:
@@ -89,7 +89,7 @@ def build_options(kind: type[Options], values: Mapping[str, Any] | None, where: 
 
 
 def _as_type(value: Any, expected: Any, where: str) -> Any:
-    # Not above: commands start without numpy, and the hooks that quieten typeguard come first.
+    # Imported here: commands start without numpy, and after the hooks that silence typeguard.
     import numpy as np
     from typeguard import CollectionCheckStrategy, TypeCheckError, check_type
 

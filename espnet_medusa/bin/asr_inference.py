@@ -47,7 +47,7 @@ def get_parser():
         action.help = re.sub(r"%%|%(?!\()", "%%", action.help or "")
     group = add_decode_options(parser)
     add, off = group.add_argument, {"type": str2bool, "default": False}
-    frames = "most frames (10 ms) of a batch, rows times the longest; none: no limit"
+    frames = "maximum padded frames (10 ms) of a batch; none: no limit"
     add("--max_batch_frames", type=int_or_none, help=frames)
     windows = "decode audio longer than the model's window, window after window"
     add("--longform", help=windows, **off)
@@ -65,7 +65,7 @@ def add_decode_options(parser: argparse.ArgumentParser, default: Any = ...):
 
 
 def add_long_form_options(parser: argparse.ArgumentParser, default: Any = ...) -> None:
-    """Add ``LongFormOptions``; None of ``without_timestamps`` is the default of each command."""
+    """Add ``LongFormOptions``; ``without_timestamps`` None: each command's own default."""
     arguments = {
         "clip_timestamps": {"type": parse_clips},
         "without_timestamps": {"type": str2bool, "default": None},
@@ -193,7 +193,7 @@ def load(options: dict) -> Speech2Text:
 
 
 def fingerprint(options: dict) -> dict:
-    """Return what results depend on: options, and the files that they name."""
+    """Return everything that results depend on: options, and the files in them."""
     ignored = {"output_dir", "key_file", "log_level", "num_workers", "config"}
     # Results do not depend on batches, so a job may resume with smaller ones.
     ignored |= {"batch_size", "max_batch_frames"}

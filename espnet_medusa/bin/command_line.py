@@ -1,4 +1,4 @@
-"""What commands share: option types, options from dataclasses, and errors of one line."""
+"""Shared code of the commands: option types, options from dataclasses, one-line errors."""
 
 import argparse
 import sys

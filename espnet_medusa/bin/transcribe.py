@@ -54,8 +54,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--output_dir", type=Path, default=Path("transcripts"), help="folder to write")
     formats = f"all: {' '.join(OPENAI)}; all formats but txt have times"
     add("--output_format", choices=[*FORMATS, ALL], default="txt", help=formats)
-    add("--overwrite", action="store_true", help="decode files with a result, too")
-    together = "files decoded together, with --vad_filter windows; default: 8, or that of --config"
+    add("--overwrite", action="store_true", help="also decode files that have a result")
+    together = "maximum files (--vad_filter: windows) per batch; default: 8, or that of --config"
     add("--batch_size", type=positive, default=none, help=together)
     add("--device", choices=["cpu", "cuda"], help="none: cuda if there is a GPU")
     add("--threads", type=positive, help="CPU threads; none: torch's default")

@@ -35,7 +35,7 @@ ESPNET_KEYS = (
     "ngram_weight", "nbest", "normalize_length", "batch_size", "max_batch_frames", "dtype",
 )  # fmt: skip
 ROUNDED = ("float16", "bfloat16", "int8")
-NOTHING = {  # no drafts, whatever the config has
+NOTHING = {  # options of the baseline, whatever the config has
     "drafter": None, "draft_model": None, "draft_model_file": None, "lookahead": FIXED,
     "draft_depth": 0, "draft_width": None, "draft_budget": None,
 }  # fmt: skip
@@ -54,10 +54,10 @@ def get_parser() -> argparse.ArgumentParser:
     source, add = parser.add_mutually_exclusive_group(required=True), parser.add_argument
     source.add_argument("--data_dir", type=Path, help="held-out data, such as dump/raw/dev")
     source.add_argument("--wav_scp", type=Path, help="held-out utterances")
-    add("--num_utterances", type=positive, default=30, help="evenly spaced utterances to decode")
+    add("--num_utterances", type=positive, default=30, help="number of evenly spaced utterances")
     add("--drafters", nargs="+", choices=KINDS, default=[*KINDS], help="drafters; default: all")
-    add("--draft_models", nargs="+", default=[], metavar="MODEL", help="as for --draft_model")
-    rounding = "most utterances whose text may change by rounding (int8, bfloat16)"
+    add("--draft_models", nargs="+", default=[], metavar="MODEL", help="as --draft_model")
+    rounding = "maximum utterances whose text may change by rounding (int8, bfloat16)"
     add("--most_different", type=int, default=0, help=rounding)
     add("--output", type=Path, required=True, help="decode config to write (.yaml)")
     return parser

@@ -116,7 +116,7 @@ class Workers:
 def version_difference(
     here: Mapping[str, str | None], machines: Mapping[str, Mapping[str, str | None]]
 ) -> str | None:
-    """Describe the first package whose versions differ in one line; None: no difference.
+    """Describe in one line the first package whose versions differ; None: no difference.
 
     Builds of one version, such as torch's for CUDA and for CPUs, count as equal, and so do
     Pythons of one minor version. A version of None is a package that is not installed.

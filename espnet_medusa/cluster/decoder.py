@@ -32,8 +32,8 @@ SAMPLES = "utt2num_samples"
 UNKNOWN_FRAMES = 30 * FRAMES_PER_S  # Whisper's window
 READERS = 16  # threads that read headers, which is I/O
 TASK_FRAMES = 12000  # two minutes of audio take seconds; the overhead of a task is milliseconds
-TASKS_PER_WORKER = 4  # at least, or all workers wait for the one with the last task
-DEADLY_TASKS = 3  # so many before any succeeded: the utterances are not the cause
+TASKS_PER_WORKER = 4  # minimum; with fewer, all workers wait for the last task
+DEADLY_TASKS = 3  # if so many tasks fail before one succeeds, their utterances are not the cause
 
 
 def read_lengths(keys: Iterable[str], entries: Mapping[str, str], wav_scp: Path) -> dict[str, int]:
@@ -106,8 +106,8 @@ class ClusterDecoder:
     workers: Workers
     plugin: str  # name of the workers' plugin that has the model
     rate: Future  # Sample rate of the model, which a worker returns
-    wav_scp: Path  # next to it utt2num_samples may be
-    batch_size: int = 1  # most utterances that a worker decodes together
+    wav_scp: Path  # utt2num_samples may be next to it
+    batch_size: int = 1  # maximum number of utterances that a worker decodes together
     max_batch_frames: int | None = None  # most frames of 10 ms of a batch; None: no limit
 
     @cached_property
@@ -123,7 +123,7 @@ class ClusterDecoder:
         """Yield each utterance's outcome once, in any order.
 
         If a task kills its workers, its utterances are decoded one by one at the end, with no other
-        task running. An utterance that kills its workers then has failed.
+        task running. An utterance that kills its workers again fails.
 
         Raises:
             InputError: A worker cannot decode at all, all workers die, or the connection to the

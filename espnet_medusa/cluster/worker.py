@@ -20,7 +20,7 @@ class WorkerDecoder(WorkerPlugin):
 
     def __init__(self, open_decoder: Callable[[], JobDecoder], folder: str, use_gpu: bool = False):
         self.open_decoder = open_decoder  # opens the model; is pickled for the workers
-        self.folder = folder  # that relative paths start from
+        self.folder = folder  # base of relative paths
         self.use_gpu = use_gpu  # whether the worker takes a GPU, by the number in its name
         self.lock = SerializableLock("espnet_medusa")  # for workers with several threads
 
@@ -63,7 +63,7 @@ class WorkerDecoder(WorkerPlugin):
 def choose_gpu(name: str, gpus: Sequence[str]) -> str:
     """Choose a GPU by the number that the name of a worker ends with, modulo the GPUs.
 
-    Names are such as ``3`` (of a local cluster) or ``SLURMCluster-0-3``; a name without a number,
+    Examples: ``3`` (of a local cluster), ``SLURMCluster-0-3``. A name without a number,
     such as an address, gets the first GPU.
     """
     number = re.search(r"(?<!:)(?<!\d)\d+$", name)

@@ -17,7 +17,7 @@ LANGUAGE_IDS = "lang_ids"
 
 
 def generation_of_text(text: Text, whisper: WhisperConfig) -> dict:
-    """Make it from the vocabulary; with another vocabulary than Whisper's it is short."""
+    """Make the config from the vocabulary; it is shorter without Whisper's tokenizer."""
     fields = {
         "bos_token_id": text.end,
         "pad_token_id": text.end,
@@ -43,7 +43,7 @@ def generation_of_text(text: Text, whisper: WhisperConfig) -> dict:
 
 
 def generation_of_ctranslate2(path: Path, text: Text, whisper: WhisperConfig) -> dict:
-    """Make it from the vocabulary and the ``config.json`` of a CTranslate2 folder.
+    """Make the config from the vocabulary and CTranslate2's ``config.json``.
 
     Raises:
         InputError: A field is invalid.
@@ -56,7 +56,7 @@ def generation_of_ctranslate2(path: Path, text: Text, whisper: WhisperConfig) ->
         theirs: config[ours] for theirs, ours in names.items() if config.get(ours) is not None
     }
     languages = config.get(LANGUAGE_IDS)
-    # English models have the list, too, but without a meaning.
+    # English-only models also have the list, but do not use it.
     if languages and LANGUAGES in fields:
         known = fields[LANGUAGES].items()
         fields[LANGUAGES] = {name: id for name, id in known if id in languages}

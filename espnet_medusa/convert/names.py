@@ -41,6 +41,6 @@ def aiola_name(name: str, first_head: int) -> str | None:
 
 
 def renamed(names: Iterable[str], rename: Rename) -> dict[str, str]:
-    """Return their names to ours, without tensors that they do not have."""
+    """Map a format's names to ours, without tensors that the format lacks."""
     pairs = ((rename(name), name) for name in names)
     return {theirs: ours for theirs, ours in pairs if theirs is not None}

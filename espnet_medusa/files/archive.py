@@ -164,7 +164,7 @@ def _within_size(members: Iterable[Member], archive: Path) -> Iterator[Member]:
     """Yield the members until their total size exceeds the limit.
 
     Raises:
-        UnsafeError: It does.
+        UnsafeError: Their total size exceeds the limit.
     """
     allowed = max(MAX_GROWTH * archive.stat().st_size, ANY_SIZE_BYTES)
     total = 0

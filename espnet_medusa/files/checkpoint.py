@@ -1,8 +1,8 @@
-"""Read untrusted checkpoints: without running their code, in memory that their size justifies.
+"""Read untrusted checkpoints without running their code, in memory limited by their size.
 
 torch itself refuses code (``weights_only``). ``check_torch_file`` also refuses files that would
-make torch allocate unbounded memory. These have compressed records, objects that checkpoints do
-not consist of, or, in the format before PyTorch 1.6, storages larger than the file.
+make torch allocate unbounded memory. These have compressed records, objects that do
+not occur in checkpoints, or, in the format before PyTorch 1.6, storages larger than the file.
 """
 
 import mmap

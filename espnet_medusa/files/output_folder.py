@@ -1,4 +1,4 @@
-"""Output folders that are complete or absent, and not written again without need.
+"""Output folders that are complete or absent, and rewritten only after a change of inputs.
 
 The output is written to a hidden folder next to the final one, which is renamed at the end. The
 stamp of a staged output contains a fingerprint of inputs and options, and the size of each file.

@@ -94,7 +94,7 @@ def _extent(value: Any, depth: int, counts: dict[int, int]) -> int:
     """Count values and characters, with aliases expanded.
 
     Args:
-        depth: Number of values around it.
+        depth: Number of enclosing lists and mappings.
         counts: Counts of lists and mappings by identity.
     """
     if isinstance(value, str | bytes):

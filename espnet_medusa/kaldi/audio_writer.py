@@ -137,7 +137,7 @@ def _start_worker(counter) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this worker when its parent is killed, as pools do not."""
+    """End this worker when its parent is killed; pools do not do that."""
     multiprocessing.parent_process().join()
     os._exit(1)
 
@@ -156,7 +156,7 @@ def _write_part(part: _Part, count: Callable[[int], object]) -> WrittenAudio:
     """Write the utterances of a process; a bad one does not stop the others."""
     result = WrittenAudio()
     (part.staging_dir / part.folder).mkdir(parents=True)
-    # Segments of one recording follow each other: run its command, read its ark, once.
+    # For consecutive segments of a recording, run its command or read its ark only once.
     open_cached = functools.lru_cache(maxsize=1)(open_source)
     open_writer = _ark_writer if part.options.audio_format.endswith(".ark") else _file_writer
     with open_writer(part) as write:

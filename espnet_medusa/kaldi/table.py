@@ -129,7 +129,7 @@ def _check_order(scan: TableScan, name: str) -> None:
         if key.encode("utf-8") < previous.encode("utf-8"):
             message = f"is out of byte order: it follows {previous}"
             scan.warnings.append(DataProblem(name, key, message, f"LC_ALL=C sort, or {FIX_REMEDY}"))
-            return  # One line is enough: sorting mends all of them.
+            return  # One warning is enough: sorting fixes all lines.
 
 
 def read_table(path: str | Path, require_value: bool = True) -> dict[str, str]:

@@ -124,7 +124,7 @@ def pack_speech(
             groups[-1] = groups[-1][0], end
         else:
             groups.append((start, end))
-    # The middles keep chunks from overlapping.
+    # Margins end at the middle between chunks, so chunks do not overlap.
     middles = [(end + start) // 2 for (_, end), (start, _) in zip(groups, groups[1:], strict=False)]
     edges = [clip[0], *middles, clip[1]]
     return [

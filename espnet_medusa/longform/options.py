@@ -72,7 +72,7 @@ class LongFormOptions:
     )
     hallucination_silence_threshold: float | None = option(
         None,
-        "with word_timestamps: leave out a text that looks hallucinated within silences of so "
+        "with word_timestamps: leave out a text that looks hallucinated within silences of this "
         "many seconds",
     )
 

@@ -44,7 +44,7 @@ class Passage:
     window: MovingWindow  # Moves through the passage
     last_frame: int  # the passage ends with the window that reaches this frame of 10 ms
     segments: list[Segment] = field(default_factory=list)  # So far
-    reported: int = 0  # how many of them steps have returned
+    reported: int = 0  # number of segments that steps have returned
 
     def next(self) -> Window | None:
         """Return the next window, or None at the end."""

@@ -66,7 +66,7 @@ def write_segments_dir(
     """Write wav.scp, segments, text, utt2spk, spk2utt and, of word times, ctm.
 
     Each recording is a speaker; ids of segments have start and end in hundredths of a second.
-    ``entries`` has the recordings' values in wav.scp, and may have others.
+    ``entries`` has the wav.scp values of these recordings, and may have more.
     """
     places, texts, speakers = {}, {}, {}
     for name in segments:

@@ -72,7 +72,7 @@ def cheapest_path(costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return rows and columns (L,) of the cheapest path through costs (N, M), corner to corner.
 
     Dynamic time warping: Sakoe and Chiba, "Dynamic programming algorithm optimization for spoken
-    word recognition", 1978. Of equal paths to an element the one from the left is taken.
+    word recognition", 1978. Of paths with equal costs, the one from the left is taken.
     """
     return _follow(_steps(costs))
 

@@ -1,1 +1,1 @@
-"""What the recipe's stages do: jobs, token lists, splitting, merging, scoring."""
+"""Functions of the recipe's stages: jobs, token lists, splitting, merging, scoring."""

@@ -19,7 +19,7 @@ from espnet_medusa.errors import InputError
 
 CHUNK_BYTES = 1 << 18
 TIMEOUT_S = (15, 60)  # for the connection, and for the next byte
-MAX_FAILURES = 4  # in a row without a byte between them
+MAX_FAILURES = 4  # consecutive failures without a received byte
 RETRY_PAUSE_S = 1.0
 DIGEST_LENGTHS = {"md5": 32, "sha1": 40, "sha256": 64}
 TEMPORARY_STATUS = (408, 425, 429)

@@ -25,7 +25,7 @@ def split_keys(
     Args:
         inputs: Kaldi tables: each line begins with an id.
         outputs: For each input, the name of its parts, with `JOB` for the job's number.
-        work_dir: Folder of the jobs' outputs. It is kept if the split is that of the last call,
+        work_dir: Folder of the jobs' outputs. It is kept if the split equals that of the last call,
             so that interrupted jobs resume, and emptied otherwise.
 
     Returns:
@@ -144,7 +144,7 @@ def merge_statistics_files(log_dir: Path, output_dir: Path) -> bool:
     """Join the jobs' statistics.json of the utterances in `output_dir/text`.
 
     Returns:
-        Whether there were any.
+        Whether a job wrote any.
 
     Raises:
         ValueError: A file is malformed, or an utterance of the text is in none.
@@ -157,7 +157,7 @@ def merge_statistics_files(log_dir: Path, output_dir: Path) -> bool:
         return False
     statistics: dict[str, DecodingStatistics] = {}
     for path in files:
-        # An earlier ESPnet run with more jobs leaves folders with higher numbers: the lower wins.
+        # An earlier ESPnet run with more jobs leaves folders with higher numbers: use the lower.
         statistics = read_statistics(path) | statistics
     decoded = read_results(output_dir / "text")
     lost = decoded.keys() - statistics.keys()

@@ -42,7 +42,7 @@ class Failure:
 
 
 class Interrupted(Exception):
-    """SIGTERM stopped the runner; its jobs are ended before."""
+    """SIGTERM stopped the runner; raised after its jobs have ended."""
 
 
 def parse_range(text: str) -> range:
@@ -157,7 +157,7 @@ def run(
 
     Raises:
         ValueError: A command cannot be started.
-        KeyboardInterrupt, Interrupted: Ctrl-C or SIGTERM; the jobs were ended before.
+        KeyboardInterrupt, Interrupted: Ctrl-C or SIGTERM; raised after the jobs have ended.
     """
     waiting, running, failures = list(jobs), {}, []
     with interruptible():

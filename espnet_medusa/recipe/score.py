@@ -23,15 +23,15 @@ class ScoreOptions:
     cleaner: str = option("none", "ESPnet text cleaner of the references, or none")
     hyp_cleaner: str = option("none", "text cleaner of the hypotheses, or none")
     allow_missing: bool = option(False, "count missing hypotheses as deletions")
-    bpemodel: str = option("", "for the token error rate, instead of the experiment's")
+    bpemodel: str = option("", "bpe model for the token error rate; default: the experiment's")
     asr_train_config: str = option("", "experiment's config, which names its tokenizer")
-    non_linguistic_symbols: str = option("none", "file of symbols that do not count, or none")
+    non_linguistic_symbols: str = option("none", "file of symbols that are not scored, or none")
     sclite: str = option("", "path of the real sclite; default: our own")
-    sclite_options: str = option("", "options for either, such as `-s`: case counts")
+    sclite_options: str = option("", "options for either, such as `-s` (case-sensitive)")
 
 
 def tokenizers(options: ScoreOptions) -> dict[str, Tokenize]:
-    """Return the tokenizers of wer, cer, and with a bpe model of ter.
+    """Return the tokenizers of wer, cer, and (if there is a bpe model) ter.
 
     Raises:
         ValueError: The bpe model does not exist.
@@ -61,7 +61,7 @@ def tokenizers(options: ScoreOptions) -> dict[str, Tokenize]:
 
 
 def trained_bpe_model(config: str) -> str:
-    """Return the sentencepiece model of an experiment; empty: it has other tokens.
+    """Return the sentencepiece model of an experiment; empty if it has other tokens.
 
     Raises:
         InputError: Its configuration cannot be read.

@@ -1,6 +1,6 @@
-"""Shape files of ESPnet's collect-stats stage, without labels that the decoder cannot hold.
+"""Shape files of ESPnet's collect-stats stage, without labels that are too long for the decoder.
 
-Only stage 10 has both the tokens and the decoder. Training would end at the first such label.
+Training would fail at the first such label. Only stage 10 reads both tokens and decoder options.
 """
 
 from collections.abc import Callable, Mapping

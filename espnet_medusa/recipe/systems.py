@@ -47,7 +47,7 @@ def plan_systems(
 
     Raises:
         InputError: A configuration or the base's initial weights are missing, a configuration
-            names no best model, or a name stands for 0 heads.
+            names no best model, or a system has 0 heads.
     """
     first = _system(base, base, conf_dir, chosen.base, start=chosen.start)
     exists = (exp_dir / f"asr_{base}" / first.checkpoint).is_file()

@@ -14,7 +14,7 @@ NO_SHARED_STORE = ("env", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
 
 
 def launch_here(python: str, processes: int, max_restarts: int) -> list[str]:
-    """Return the words before a training command on this machine.
+    """Return the torchrun arguments before a training command on this machine.
 
     Args:
         python: Interpreter of the command, whose torch launches it.

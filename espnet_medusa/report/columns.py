@@ -146,7 +146,7 @@ COLUMNS: Mapping[str, Column] = {
 def measure_all(
     decoding: Decoding, plain: Decoding | None, draft_model: str | None
 ) -> dict[str, Any]:
-    """Return what was measured, by column.
+    """Return the measured values by column.
 
     Raises:
         ValueError: A report or checkpoint is unreadable.

@@ -22,7 +22,7 @@ class Decoding:
 
     exp_dir: Path  # Experiment folder
     tag: str  # Inference tag, a folder in ``exp_dir``
-    test_set: str  # name of the test set, a folder in the former
+    test_set: str  # name of the test set, a folder in that of ``tag``
     utterances: dict[str, DecodingStatistics]  # Statistics by id
     texts: dict[str, str]  # Hypotheses by id
 
@@ -115,7 +115,7 @@ def is_configuration(decoding: Decoding, wanted: Path) -> bool:
 
 
 def find_plains(decodings: Sequence[Decoding], wanted: Path | None) -> dict[str, Decoding | None]:
-    """Return the baseline by test set; None where it is missing, or none is wanted.
+    """Return the baseline by test set; None where it is missing or not requested.
 
     Raises:
         ValueError: It is missing for all test sets.
@@ -200,10 +200,10 @@ def timings_by_id(log_dir: Path) -> dict[str, Timing]:
 
 
 def complete_statistics(exp_dir: Path) -> list[Path]:
-    """Write the ``statistics.json`` that ESPnet's own recipe does not: jobs merged, eta added.
+    """Write the ``statistics.json`` that ESPnet's recipe lacks, from its merged jobs, with eta.
 
     Returns:
-        The files that were missing or older than the jobs' or the scores.
+        The written files: those that were missing, or older than the jobs' files or the scores.
 
     Raises:
         ValueError: A file is malformed, or jobs do not belong together.

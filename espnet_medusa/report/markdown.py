@@ -10,8 +10,8 @@ def markdown_table(
 
     Args:
         rows: A cell for each column.
-        text_columns: Columns after the first so many contain numbers, flush right; None: no column
-            does.
+        text_columns: Number of first columns with text; the others contain numbers, flush right;
+            None: all columns contain text.
     """
     numbers = 0 if text_columns is None else len(titles) - text_columns
     rule = "|" + "---|" * (len(titles) - numbers) + "--:|" * numbers

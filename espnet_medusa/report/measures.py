@@ -47,7 +47,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class SameTexts:
-    """Utterances with the baseline's text, and utterances of both."""
+    """Number of utterances with the baseline's text, and of those that both decoded."""
 
     identical: int
     compared: int
@@ -58,7 +58,7 @@ class SameTexts:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Numbers of parameters: all, and of them the heads' and the draft model's."""
+    """Numbers of parameters: the total, and the heads' and draft model's parts of it."""
 
     total: int
     heads: int = 0
@@ -144,7 +144,7 @@ def calls_per_word(statistics: Path) -> Estimate | None:
     if "eta" not in report["set"]:
         return None
     if not all(row["decoder_calls"] for row in report["utterances"].values()):
-        return Estimate(report["set"]["eta"])  # without calls, eta does not contain the words
+        return Estimate(report["set"]["eta"])  # without calls, eta does not give the words
     # The words of both texts are the denominators of eta.
     rows = [row for row in report["utterances"].values() if row["eta"]]
     calls = np.array([2 * row["decoder_calls"] for row in rows])
@@ -154,7 +154,7 @@ def calls_per_word(statistics: Path) -> Estimate | None:
 
 
 def calls_known(decoding: Decoding) -> bool:
-    """Return whether decoder calls were counted: not by ESPnet's own searches."""
+    """Return whether decoder calls were counted; ESPnet's own searches do not count them."""
     counted = [item.decoder_calls or item.tokens for item in decoding.utterances.values()]
     return bool(counted) and all(counted)
 
@@ -166,7 +166,7 @@ def counts(decoding: Decoding, name: str) -> np.ndarray:
 
 
 def set_ratio(decoding: Decoding, above: str, below: str) -> Estimate | None:
-    """Return a field over another one, over the set; None if the first is 0 everywhere."""
+    """Return the ratio of two fields summed over the set; None if the first is 0 everywhere."""
     numerators = counts(decoding, above)
     return ratio_of_sums(numerators, counts(decoding, below)) if numerators.any() else None
 
@@ -227,7 +227,7 @@ def speedup(decoding: Decoding, plain: Decoding | None, name: str) -> Estimate |
 
 
 def model_parameters(decoding: Decoding, draft_model: str | None) -> Parameters | None:
-    """Count in the checkpoint that the inference tag names; None if it is missing.
+    """Count the parameters of the checkpoint in the inference tag; None if it is missing.
 
     Args:
         decoding: A decoding with the model.

@@ -38,7 +38,7 @@ class ComparisonRow:
     Attributes:
         wer: Percent.
         eta: Decoder calls per word.
-        tokens_per_call, decoder_calls: None, as eta, for ESPnet's own searches.
+        tokens_per_call, decoder_calls: None, like eta, for ESPnet's own searches.
         acceptance_per_head: Accepted share of each head's drafts.
         decoder_rtf, rtf: Seconds over audio seconds, search only and all.
         decoder_speedup, speedup: The baseline's seconds over this decoding's, search only and all,

@@ -14,9 +14,9 @@ from espnet_medusa.report.plan import CALLS_AGAINST_WER, CallsAndWer, FigurePlan
 from espnet_medusa.report.rows import SystemRow
 from espnet_medusa.report.style import COLORS, DASHES, MARKERS, STYLE, legend_beside, ranks, save
 
-# Shares of the panel's width: from a point to its label, and around what is drawn.
+# Distances in panel widths: from a point to its label, and around the drawn objects.
 LABEL_DISTANCE, LABEL_MARGIN = 0.01, 0.004
-# Preferred directions of labels: a label above or below is easy to assign.
+# Preferred directions of labels; above or below, the point of a label is clear.
 DIRECTIONS = ["north", "south", "northeast", "southeast", "northwest", "southwest", "east", "west"]
 HALO = withStroke(linewidth=2.0, foreground="white")  # keeps labels legible on lines
 LOG_SPAN = 8.0  # ratio of the largest to the smallest value, for a logarithmic axis

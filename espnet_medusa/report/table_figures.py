@@ -23,8 +23,8 @@ from espnet_medusa.report.style import (
     save,
 )
 
-FEWEST = 3  # utterances of a bin
-BARS_WIDTH = 0.85  # of a test set; the rest is space
+FEWEST = 3  # minimum number of utterances in a bin
+BARS_WIDTH = 0.85  # of all bars of a test set; the rest is space
 BAR_INCHES = 0.5
 
 

@@ -36,7 +36,7 @@ def percent(part: float, whole: float) -> float:
 class Counts:
     """sclite's counts of an utterance, a speaker or a whole set; `+` adds them."""
 
-    correct: int = 0  # words, as the next three
+    correct: int = 0  # words; so are the next three counts
     substitutions: int = 0
     deletions: int = 0
     insertions: int = 0

@@ -97,7 +97,7 @@ def run_array(
 
     Raises:
         InputError: Slurm refuses the job, or an earlier run's job is still in its queue.
-        KeyboardInterrupt, Interrupted: Ctrl-C or SIGTERM; the tasks were cancelled before.
+        KeyboardInterrupt, Interrupted: Ctrl-C or SIGTERM; raised after the tasks are cancelled.
     """
     refuse_active_jobs(array.folder)
     with interruptible():

@@ -1,7 +1,7 @@
 """The commands that recipes call: `python -m espnet_medusa.stages NAME OPTIONS`.
 
 A command is a function of one of the modules here. It adds its options to a parser and returns
-the function that does the work. It imports what it needs, so that the others start without it.
+the function that does the work. It imports its own dependencies, so that other commands start fast.
 """
 
 import argparse

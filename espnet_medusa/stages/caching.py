@@ -1,6 +1,6 @@
-"""Caches of what a frozen model computes from a set, for training of heads, CTC or a decoder.
+"""Cache a frozen model's outputs over a set, for training heads, CTC or a decoder.
 
-An interrupted command resumes. The file failed_utterances lists what could not be computed; the
+An interrupted command resumes. The file failed_utterances lists utterances that failed; the
 exit status is then 3.
 """
 
@@ -19,10 +19,10 @@ SOME_FAILED = 3
 def cache_memory(parser: argparse.ArgumentParser) -> Work:
     """Cache a frozen encoder's output, on which a decoder then trains (`-- OPTIONS`).
 
-    The encoder is that of the training's configuration and initial weights.
+    The encoder is built from the training configuration and its initial weights.
     """
     add = parser.add_argument
-    add("--data_dir", type=Path, required=True, help="wav.scp of stage 4")
+    add("--data_dir", type=Path, required=True, help="folder of stage 4 with wav.scp")
     add("--output_dir", type=Path, required=True, help="folder to write")
     add("--batch_size", type=positive, default=8, help="utterances per batch")
     add("--ngpu", type=int, default=0, help="1: on the GPU")
@@ -65,16 +65,16 @@ def cache_states(parser: argparse.ArgumentParser) -> Work:
     add("--output_dir", type=path, required=True, help="folder to write")
     add("--references", type=str2bool, default=False, help="labels are the set's own text")
     add("--states", type=str2bool, default=True, help="cache states; false: only texts")
-    add("--memory", type=str2bool, default=True, help="cache encoder outputs: block heads")
-    add("--unpadded", type=str2bool, default=False, help="cache them without padded frames: CTC")
-    add("--labelled_dir", type=path, help="data directory to write: the set with these texts")
+    add("--memory", type=str2bool, default=True, help="cache encoder outputs, for block heads")
+    add("--unpadded", type=str2bool, default=False, help="cache them unpadded, for CTC")
+    add("--labelled_dir", type=path, help="data directory to write: the set's audio, these texts")
     add("--config", type=path, help="decode config of the search that writes texts; none: greedy")
-    add("--decoder_precision", help="of that search, such as int8 (CPU)")
-    add("--encoder_precision", default="float32", help="of the encoder whose output is cached")
+    add("--decoder_precision", help="decoder precision in that search, such as int8 (CPU)")
+    add("--encoder_precision", default="float32", help="precision of the encoder")
     add_fields(
         parser,
         FilterOptions(),
-        drop_fraction="share of the written texts to drop: lengths that least fit the audio",
+        drop_fraction="share of the texts to drop because their length fits the audio least",
         max_compression_ratio="zlib ratio above which a written text is dropped as repetitive",
     )
     add("--batch_size", type=positive, default=8, help="utterances per batch")

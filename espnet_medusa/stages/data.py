@@ -21,7 +21,7 @@ def download(parser: argparse.ArgumentParser) -> Work:
     parser.add_argument("--url", required=True, help="http or https")
     parser.add_argument("--path", type=Path, required=True, help="file to write")
     parser.add_argument("--checksum", help="such as md5:<32 digits>; none: not checked")
-    parser.add_argument("--unpack_to", type=Path, help="folder; none: not unpacked")
+    parser.add_argument("--unpack_to", type=Path, help="folder to unpack into; none: do not unpack")
 
     def work(args: argparse.Namespace) -> None:
         download_file(args.url, args.path, args.checksum)
@@ -36,7 +36,7 @@ def combine_data(parser: argparse.ArgumentParser) -> Work:
     from espnet_medusa.kaldi.combine import combine_data_dirs
 
     parser.add_argument("--data_dirs", type=Path, nargs="+", required=True, help="to join")
-    parser.add_argument("--languages", nargs="+", help="of each directory, for utt2lang")
+    parser.add_argument("--languages", nargs="+", help="language of each directory, for utt2lang")
     parser.add_argument("--output_dir", type=Path, required=True, help="directory to write")
 
     def work(args: argparse.Namespace) -> None:

@@ -94,7 +94,7 @@ def run_jobs(parser: argparse.ArgumentParser) -> Work:
     add("--cmd", default="", help=PREFIX_HELP)
     add("--most_at_once", type=positive, help="parallel jobs; default: all with --cmd or "
         "--spread_gpus, else one per core")  # fmt: skip
-    on_failure = "what happens to the other jobs"
+    on_failure = "what to do with the other jobs when one fails"
     add("--on_failure", choices=("stop", "wait"), default="stop", help=on_failure)
     add("--partial_file", help="file name with JOB: a job that fails but lists in this file what "
         "it could not do counts as finished")  # fmt: skip

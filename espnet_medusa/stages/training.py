@@ -1,4 +1,4 @@
-"""Stage 11: ESPnet's training in processes of this machine, of torchrun or in a job of Slurm."""
+"""Stage 11: run ESPnet's training in local processes, by torchrun, or in a Slurm job."""
 
 import argparse
 import shlex
@@ -27,7 +27,7 @@ def systems(parser: argparse.ArgumentParser) -> Work:
 
     add = parser.add_argument
     add("--base", default="base", help="the base model")
-    add("--heads", default="", help="systems with heads, in one argument")
+    add("--heads", default="", help="systems with heads, separated by spaces")
     add("--conf_dir", type=Path, default=Path("conf"), help="folder of train_<kind>.yaml")
     add("--exp_dir", type=Path, default=Path("exp"), help="experiments")
     add("--base_model", default="", help="checkpoint of the base model; default: the best")
@@ -53,14 +53,14 @@ def plot_training(parser: argparse.ArgumentParser) -> Work:
 
 
 def run_training(parser: argparse.ArgumentParser) -> Work:
-    """Run `-- COMMAND`, ESPnet's training: one process, one per GPU, or several of one CPU thread.
+    """Run `-- COMMAND`, ESPnet's training, in one or more processes on CPUs or GPUs.
 
     With --max_restarts 3 torchrun starts the processes. If one fails, torchrun restarts all, at
     most three times; training resumes after the last epoch. With --cmd "slurm.pl --gpu 4
     --num_nodes 2" Slurm runs torchrun, which starts a process for each GPU, or --nj per node.
     """
     add = parser.add_argument
-    add("--log", type=Path, required=True, help="a resumed run appends to it")
+    add("--log", type=Path, required=True, help="log file; resumed runs append to it")
     add("--nj", type=positive, default=1, help="CPU processes that share each batch (--ngpu 0)")
     add("--ngpu", type=whole_number, default=0, help="GPUs of this machine, as in COMMAND")
     restarts = "maximum restarts of all processes after one has failed"

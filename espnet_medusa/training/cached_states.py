@@ -48,7 +48,7 @@ def bytes_needed(
 
 
 def check_space(folder: Path, needed: int) -> None:
-    """Check that the disk has so many free bytes.
+    """Check that the disk has ``needed`` free bytes.
 
     Raises:
         InputError: With both sizes.

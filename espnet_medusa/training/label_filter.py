@@ -1,6 +1,6 @@
 """Choose the texts written by a model that are not used as training labels.
 
-Dropped are empty texts, loops up to the decoder's last position, and texts whose compression ratio
+The filter drops empty texts, loops up to the last position, and texts whose compression ratio
 is above Whisper's threshold (Radford et al., arXiv 2212.04356, section 4.5). Of the others, the
 share whose length fits the audio worst is dropped (Whisper-Medusa, arXiv 2409.15869, drops 5 %).
 

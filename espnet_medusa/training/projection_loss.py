@@ -1,6 +1,6 @@
 """Losses of many heads through one vocabulary projection, whose logits are never all in memory.
 
-The logits of K + 1 heads take K + 1 times the memory of a fine-tuning step's. So the forward pass
+The logits of K + 1 heads take K + 1 times the memory of one head's. So the forward pass
 projects a chunk of labels at a time and computes losses and gradients before it frees the logits.
 The backward pass only multiplies; nothing is projected twice. Related: the fused linear
 cross-entropy of Liger Kernel (Hsu et al., arXiv 2410.10989); here with several heads and a

@@ -94,7 +94,7 @@ def _files(path: Path) -> list[tuple[Path, Path]]:
 
 
 def _make_recordings(folders: dict[Path, Path]) -> list[Recording]:
-    """Name recordings by their paths; a suffix tells apart files of otherwise equal names."""
+    """Name recordings by their paths; files with otherwise equal names keep their suffix."""
     plain = [
         Recording(path, path.relative_to(folder).with_suffix("").as_posix())
         for path, folder in folders.items()

@@ -40,7 +40,7 @@ def transcribe(
         model: An experiment or a Whisper: see ``find_model``.
         model_file: Weights of the experiment; None: the file that conversion or training wrote.
         device: ``cpu`` or ``cuda``; None: cuda if there is a GPU.
-        batch_size: Most files that are decoded together; with ``vad_filter`` most windows.
+        batch_size: Maximum number of files (``vad_filter``: of windows) decoded together.
         timestamps: Whether files within the model's window have segments, too; longer files
             always have segments.
         options: Options of ``Speech2Text``, such as ``language``, ``beam_size``,
@@ -76,10 +76,10 @@ def transcribe(
 def make_decoder(
     speech2text: Speech2Text, batch_size: int, long_form: LongFormOptions, timestamps: bool
 ) -> UtteranceDecoder:
-    """Make a decoder of audio files; the memory of weights that it does not need is released.
+    """Make a decoder of audio files, and free the weights that it does not need.
 
     Raises:
-        InputError: Segments are needed of all files, and the model writes no timestamps.
+        InputError: All files need segments, but the model writes no timestamps.
     """
     speech2text.release_weights(long_form)
     preprocess = build_preprocess(speech2text.asr_train_args)

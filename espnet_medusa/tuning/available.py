@@ -29,7 +29,7 @@ class DraftSetting:
     """A drafter and the shape of its drafts."""
 
     drafter: str  # name of the drafter
-    depth: int  # Draft steps, the most of them with a lookahead; 0: no drafts
+    depth: int  # Draft steps; with a lookahead, their maximum; 0: no drafts
     width: int = 1  # Drafted hypotheses
     # Most nodes of an utterance in a decoder call; None: the decode option's default.
     budget: int | None = None
@@ -51,7 +51,7 @@ class DraftSetting:
 
     @property
     def shape(self) -> str:
-        """All but the drafter, in words."""
+        """The shape of the drafts as text, without the drafter."""
         if self.depth == 0:
             return "-"
         parts = [f"depth {self.depth}", f"width {self.width}"]
@@ -115,7 +115,7 @@ class Available:
 
     @property
     def readers(self) -> dict[str, DecodingModel]:
-        """By the drafter's name."""
+        """The models that compute drafters' inputs, by the drafter's name."""
         return {name: d.reader for name, d in self.drafters.items() if d.reader is not None}
 
     @property
@@ -125,15 +125,15 @@ class Available:
         return min((window for window in windows if window is not None), default=None)
 
     def add_own(self, main: DecodingModel, kind: str) -> None:
-        """Add a drafter without a second model: heads once for each draft vocabulary.
+        """Add a drafter without a second model; add heads once per draft vocabulary.
 
         Raises:
-            InputError: The model lacks heads or CTC, or its heads did not count tokens.
+            InputError: The model lacks heads or CTC, or its heads have no token counts.
         """
         options = main.options
         given = options.draft_vocab_size
         sizes = [given]
-        if kind != CTC:  # steps of CTC cost nothing with any vocabulary
+        if kind != CTC:  # the cost of CTC steps does not depend on the vocabulary
             most = len(main.asr_model.token_list) // 2
             sizes += [size for size in VOCABULARIES if size <= most and size != given]
         shares = _shares(options) if kind == CTC_HEADS else [None]

@@ -8,9 +8,9 @@ from espnet_medusa.tuning.available import Drafter, DraftSetting
 from espnet_medusa.tuning.trial import Task
 
 DEPTH_SHARES = (0.25, 0.375, 0.5, 0.75, 1.0)  # of the number of heads
-DEPTH_SHARES_BEYOND = (1.5, 2.0)  # for heads without a last step
+DEPTH_SHARES_BEYOND = (1.5, 2.0)  # for heads without a limit on draft steps
 MODEL_DEPTHS = (1, 2, 3, 4, 6, 8, 12)  # each step is a call of the draft model
-CTC_DEPTHS = (5, 10, 15, 20, 30, 40, 60)  # steps cost nothing, nodes do
+CTC_DEPTHS = (5, 10, 15, 20, 30, 40, 60)  # a draft step costs nothing, verifying a node does
 CTC_BEAM_DEPTHS = (1, 2, 4, 6, 10, 15, 20)
 BEAM_WIDTH_SHARES = (0.6, 1.0, 2.0)  # of the beam
 GREEDY_WIDTHS = (1, 2, 4)
@@ -73,11 +73,11 @@ def widths(beam_size: int | None, chain_only: bool = False) -> list[int]:
 def with_budgets(setting: DraftSetting, least: int) -> list[DraftSetting]:
     """Return copies of a setting with other budgets that can change its drafts.
 
-    A chain has none, because a chain that is cut is a chain of less depth.
+    A chain has none: a chain that is cut equals a chain of less depth.
 
     Args:
         setting: A fixed depth with the default budget.
-        least: Nodes that the search needs without drafts, at most.
+        least: Maximum number of nodes that the search needs without drafts.
     """
     largest, default = setting.depth * setting.width, setting.budget
     if setting.width == 1:

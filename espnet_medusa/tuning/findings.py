@@ -7,7 +7,7 @@ from espnet_medusa.tuning.available import NO_DRAFTS, DraftSetting
 from espnet_medusa.tuning.stopwatch import CALLS, DRAFTING
 from espnet_medusa.tuning.trial import Task, Trial
 
-MARGIN = 0.02  # of the baseline's search time that drafts must save to be chosen
+MARGIN = 0.02  # share of the baseline's search time that chosen drafts must save
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Tuning:
     def fastest(self, settings: Sequence[DraftSetting], count: int) -> list[DraftSetting]:
         """Return ``count`` settings, fastest first.
 
-        Settings that change the output come last where the rule is exact.
+        With an exact acceptance rule, settings that change the output come last.
         """
 
         def rank(setting: DraftSetting) -> tuple[bool, float]:

@@ -24,8 +24,8 @@ PART_COLORS = {
 }
 MARKERS = {FIXED: "o", ACCEPTANCE: "^", COST: "s"}
 MARKER_NAMES = {FIXED: "fixed depth", ACCEPTANCE: "lookahead acceptance", COST: "lookahead cost"}
-VISIBLE = 0.005  # of the longest bar
-LABEL_CHARACTERS = 30  # of a line
+VISIBLE = 0.005  # minimum part to draw, as a share of the longest bar
+LABEL_CHARACTERS = 30  # maximum per line
 
 
 def plot_tuning(tuning: Tuning, title: str, path: Path) -> None:

@@ -16,11 +16,11 @@ from espnet_medusa.tuning.available import NO_DRAFTS, DraftSetting
 from espnet_medusa.tuning.findings import Tuning
 from espnet_medusa.tuning.stopwatch import CALLS, DRAFTING
 
-DRAFT_KEYS = (  # that the tuning replaces
+DRAFT_KEYS = (  # decode options that the tuning replaces
     "drafter", "draft_model", "draft_model_file", "draft_vocab_size", "ctc_draft_share",
     "lookahead", "draft_depth", "draft_width", "draft_budget",
 )  # fmt: skip
-FIRST_STEPS = 3  # whose acceptance is shown
+FIRST_STEPS = 3  # draft steps with their acceptance in the table
 COLUMNS = (
     "drafter", "setting", "calls", "tokens a call", "nodes a call",
     f"accepted, steps 1 .. {FIRST_STEPS}; all [%]", "ms a call", "drafting [ms]", "all [ms]",
@@ -219,7 +219,7 @@ def _row(tuning: Tuning, setting: DraftSetting) -> list[str]:
 
 
 def _acceptance(tuning: Tuning, setting: DraftSetting) -> str:
-    """Return percent of each of the first steps, and of all."""
+    """Return the percentage of accepted drafts for each of the first steps, and for all."""
     statistics = tuning.trials[setting].statistics
     if not sum(statistics.drafted):
         return "-"

@@ -31,7 +31,7 @@ class Task:
     limits: LengthLimits  # Bounds on output lengths
     nbest: int  # Hypotheses to compare
     clock: Clock  # Measures time
-    # Whether the arithmetic is so coarse that another batch shape changes tokens.
+    # Whether the precision is so low that another batch shape can change tokens.
     rounding: bool = False
     most_different: int = 0  # utterances whose output may differ with the chosen setting
 

@@ -3,7 +3,7 @@
 1. Halving: every drafter has a group of candidates for each lookahead. All candidates decode a few
    held-out batches, and the faster half of each group decodes further ones. The last candidates
    have decoded all batches. The fastest of a group becomes a finalist.
-2. Check: the finalists and the baseline decode all batches in turns. This decides.
+2. Check: the finalists and the baseline decode all batches in turns. Their times decide.
 
 The baseline (no drafts) takes part in every round. Successive halving: Karnin et al., ICML 2013.
 """
@@ -22,7 +22,7 @@ from espnet_medusa.tuning.findings import Tuning
 from espnet_medusa.tuning.trial import TIE, Output, Task, Trial, run_trials
 
 FIRST_BATCHES = 2  # of the first round
-FINALISTS = 2  # of a group, that decode all batches
+FINALISTS = 2  # settings of each group that decode all batches
 CHECK_SECONDS, CHECK_ROUNDS = 60.0, 5  # upper bounds; there is at least one round
 
 
@@ -31,7 +31,7 @@ def tune(task: Task, left_out: Sequence[str] = ()) -> Tuning:
 
     Args:
         task: The search to tune, its drafters and the held-out utterances.
-        left_out: Why other drafters cannot be tried.
+        left_out: Reasons why other drafters cannot be tried.
 
     Raises:
         InputError: A setting changes the output although the rule is exact.

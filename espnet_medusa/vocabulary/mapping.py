@@ -19,8 +19,8 @@ class Coverage:
     """Counts of how the tokens of a vocabulary map to another."""
 
     exact: int  # ordinary tokens with a token of the same bytes
-    multi_token: int  # ordinary tokens that several tokens write
-    unmapped: int  # ordinary tokens that no tokens write
+    multi_token: int  # ordinary tokens that map to several tokens
+    unmapped: int  # ordinary tokens that map to no tokens
     unused: int  # ids without a token
     special: dict[str, str | None]  # names of special tokens to target names; None: unmapped
 
@@ -33,7 +33,7 @@ class VocabularyMap:
     target: Vocabulary
     exact: Tensor = field(repr=False)  # (V,) target token of the same bytes or special name, or -1
     pieces: dict[int, tuple[int, ...]] = field(repr=False)  # other tokens to their parts
-    unmapped: tuple[int, ...] = field(repr=False)  # tokens without either
+    unmapped: tuple[int, ...] = field(repr=False)  # tokens without an equal token or parts
 
     @cached_property
     def first(self) -> Tensor:
@@ -118,7 +118,7 @@ class VocabularyMap:
 
     @cached_property
     def _spell(self):
-        # Words recur: in other hypotheses, and at every token that extends them.
+        # Cached: words recur in other hypotheses, and at every token that extends them.
         return lru_cache(maxsize=65536)(lambda text: tuple(self.target.encode(text)))
 
 
@@ -169,7 +169,7 @@ class Follower:
     word: bytes = b""  # the last word, whole characters
     pending: bytes = b""  # bytes of an incomplete character
     begun: bool = False  # whether the text has begun: the first word may gain or lose its space
-    skip: bytes | None = b""  # expected bytes to omit; None: others came, so nothing follows
+    skip: bytes | None = b""  # expected bytes to omit; None: the text began with others
 
     @property
     def tokens(self) -> tuple[int, ...]:

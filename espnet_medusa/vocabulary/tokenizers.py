@@ -116,7 +116,7 @@ def _open_sentencepiece(model: str | Path) -> Any:
 
 
 def _sentencepiece_speller(processor: Any) -> Callable[[str], list[int | None]]:
-    """Return a tokenizer of text within a text: no word boundary added, spaces unchanged."""
+    """Return a tokenizer for parts of a text: it adds no word boundary and keeps spaces."""
     # A copy: the changed normalizer must not affect other users.
     inside = type(processor)()
     inside.load_from_serialized_proto(processor.serialized_model_proto())
@@ -211,7 +211,7 @@ def _list_speller(
         return [ids.get(character.encode()) for character in text]
 
     def spell_words(text: str) -> list[int | None]:
-        # Text before the first space continues a word, which no token does.
+        # Text before the first space continues a word; no token of whole words can.
         first, *words = text.split(" ")
         numbers = [ids.get(f" {word}".encode()) for word in words if word]
         return [None, *numbers] if first else numbers

@@ -41,12 +41,12 @@ class Vocabulary:
 
     @cached_property
     def ids(self) -> dict[bytes, int]:
-        """Bytes to token; of several equal tokens the last."""
+        """Bytes to token; the last of several tokens with equal bytes."""
         return {text: number for number, text in enumerate(self.contents) if text is not None}
 
     @cached_property
     def special(self) -> dict[str, int]:
-        """Bare names of special tokens to their ids; of several the first."""
+        """Bare names of special tokens to their ids; the first of several equal names."""
         named = [(bare(name), number) for number, name in enumerate(self.names) if name is not None]
         return dict(reversed(named))
 

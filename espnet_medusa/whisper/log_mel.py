@@ -13,7 +13,7 @@ class LogMel(torch.nn.Module):
     """Log-mel features equal to ``transformers.WhisperFeatureExtractor``'s.
 
     Samples after an utterance's end count as zeros, and the maximum over the utterance's frames
-    limits the dynamic range. Therefore a batch equals single utterances.
+    limits the dynamic range. Therefore the features do not depend on the batch.
     """
 
     def __init__(self, num_mel_bins: int = 80):

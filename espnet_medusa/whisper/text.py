@@ -102,7 +102,7 @@ def find_text(
         if not 0 <= symbol < vocab_size:
             raise InputError(f"token id {symbol}: out of the vocabulary of {vocab_size} tokens")
     if copied is not None and not (copied / TOKENIZER_CONFIG).is_file():
-        copied = None  # without the config, copied files have no kind of tokenizer
+        copied = None  # without the config, copied files do not name the tokenizer's class
     return Text(tokens, start, end, tokenizer, copied)
 
 
