@@ -26,9 +26,9 @@ from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import DraftContext, Proposer
 from espnet_medusa.tree.token_tree import upload
 
-EDIT_COST = 3.0  # in nats, per edit, and for every place but the best one
-LATER = 1e-3  # in nats, a bonus per position that breaks ties
-LEAST = 1e-4  # minimum probability of all tokens without a CTC probability
+EDIT_COST = 3.0  # in nats, per edit; the best place gets it as a bonus
+LATER = 1e-3  # in nats, bonus per position, to prefer later places among ties
+LEAST = 1e-4  # minimum total probability of all tokens without a CTC probability
 
 
 def advance_rows(rows: torch.Tensor, different: torch.Tensor) -> torch.Tensor:
@@ -165,7 +165,7 @@ class CTCProposer(Proposer):
     Args:
         ctc: Log-probabilities of the branch, memory (1, S, D) to (1, S', V).
         vocabulary: As in ``Proposer``.
-        retokenization: If the branch has units of its own; its blank is 0 then.
+        retokenization: For a branch with other units than the tokens; its blank is then 0.
     """
 
     max_steps = None
@@ -234,7 +234,7 @@ class CTCProposer(Proposer):
         return self.hypotheses.log_probs(states)
 
     def chain(self, states: CTCStates, depth: int) -> torch.Tensor | None:
-        # With a smaller vocabulary, the best drafts may be others.
+        # With a smaller draft vocabulary, the best drafts may be different tokens.
         return self.hypotheses.chain(states, depth, self.eos) if self.vocabulary is None else None
 
     def keep(self, running: Sequence[Prefix]) -> None:

@@ -28,7 +28,7 @@ class CTCHypothesis(NamedTuple):
     def path(self) -> list[tuple[int, float]]:
         """Return the hypothesis's tokens and log-probabilities, with the end token.
 
-        They stop before a place that the decoder's tokens cannot write.
+        The list stops at the first place without a decoder token.
         """
         best, log_probs = self.tokens[:, 0].tolist(), self.probabilities[:, 0].log().tolist()
         path, place, following = [], 0, self.following.tolist()
@@ -63,7 +63,7 @@ class Retokenization:
         return (contents[token] or b"") if token < len(contents) else b""
 
     def _places(self, word: bytes) -> tuple[tuple[int, int], ...]:
-        """Return for each byte of a word the token that continues there, and its size."""
+        """Return, for each byte position of a word, the token that starts there and its bytes."""
         places: list[tuple[int, int] | None] = [None] * len(word)
         for start in range(len(word)):
             place = start
@@ -95,7 +95,9 @@ def greedy_hypothesis(log_probs: torch.Tensor, blank: int, eos: int) -> CTCHypot
 def retokenized_hypothesis(
     log_probs: torch.Tensor, eos: int, retokenization: Retokenization
 ) -> CTCHypothesis:
-    """The same of a branch over other units, in bytes: tokens go on anywhere in a word.
+    """Return the greedy hypothesis of a branch over other units, as bytes.
+
+    A draft can continue at any byte of a word.
 
     Args:
         log_probs: (S, N + 1) of the branch.
@@ -103,7 +105,7 @@ def retokenized_hypothesis(
     labels, probabilities, ended = _greedy_tokens(log_probs, [0])
     pieces = [retokenization.units[label - 1] for label in labels[:, 0].tolist()]
     text = b"".join(pieces)
-    # The first byte of a unit has its log-probability, the others 0.
+    # The first byte of a unit gets the unit's log-probability, its other bytes get 0.
     log_sums = torch.zeros(len(text) + 1, dtype=torch.double)
     starts = torch.tensor([0, *map(len, pieces)]).cumsum(0)[:-1]
     log_sums[starts + 1] = probabilities[:, 0].double().log().cpu()
@@ -141,7 +143,7 @@ def _greedy_tokens(
 
 
 def _append(rows: torch.Tensor, first: float, others: float) -> torch.Tensor:
-    """Append a row of ``first`` and ``others`` to (L, K)."""
+    """Append a row to (L, K): ``first`` in its first column, ``others`` elsewhere."""
     last = rows.new_full((1, rows.size(1)), others)
     last[0, 0] = first
     return torch.cat([rows, last])

@@ -11,7 +11,7 @@ import torch
 from espnet_medusa.draft.draft_tree import DraftTree
 from espnet_medusa.tree.prefix import Prefix
 
-UNKNOWN = -1e4  # logit of a token that the draft model cannot write; finite, so that sums stay
+UNKNOWN = -1e4  # logit of tokens that the draft model cannot produce; keeps sums finite
 
 
 class Interpreter(ABC):

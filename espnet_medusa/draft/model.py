@@ -24,7 +24,7 @@ class PlaceStates:
     """Places of R prefixes in the draft model's trees."""
 
     places: list[Any]  # R places of the interpreter, evaluated when their logits are needed
-    needed: list[bool]  # R, whether logits are needed: not if the main model evaluated the prefix
+    needed: list[bool]  # R, whether logits are needed; False if the main model evaluated the prefix
 
     def select(self, rows: torch.Tensor) -> PlaceStates:
         rows = rows.tolist()

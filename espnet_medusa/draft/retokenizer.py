@@ -22,16 +22,16 @@ from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.vocabulary.mapping import Follower
 from espnet_medusa.vocabulary.translation import Translation
 
-# Tokenizers merge neighbors: a token is certain with this many tokens after it, if no token
-# contains all of them and continues.
+# A tokenizer may merge neighboring tokens when text is appended. A token is final if this many
+# tokens follow it and no longer token of the vocabulary starts with all of them.
 NEAR = 2
-MOST_TOKENS = 16  # draft tokens written for one token of the main model
+MOST_TOKENS = 16  # maximum number of draft tokens per token of the main model
 ALTERNATIVES = 16  # other continuations of a word
 
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """The place of a main text in the draft model's tree."""
+    """The place of the main model's text in the draft model's tree."""
 
     settled: Prefix  # node of the complete words
     follower: Follower  # the main text after it
@@ -46,7 +46,7 @@ class Prediction:
     """The draft model's next token after a node."""
 
     log_probs: torch.Tensor  # (V',) over its tokens
-    # Required first bytes to the best token that agrees and its log-probability, or None.
+    # By required first bytes: the best matching token and its log-probability, or None.
     best: dict[bytes, tuple[int, float] | None]
 
 
@@ -94,7 +94,7 @@ class Retokenizer(Interpreter):
 
     def _place(self, settled: Prefix, follower: Follower) -> Place:
         base, tokens, draft = settled, follower.tokens, self.to_draft.target
-        # Draft tokens may be unable to write the beginning of a word that they can write whole.
+        # The draft vocabulary may encode a whole word, but not the beginning of it.
         ahead, certain, written = follower.word + follower.pending, 0, draft.write(tokens)
         while written == follower.word and certain < len(tokens) - NEAR and ahead:
             if self.order.has_extensions(ahead):
@@ -111,7 +111,7 @@ class Retokenizer(Interpreter):
     def keep(self, places: Sequence[Place]) -> None:
         self.tree.keep([place.base for place in places])
         for place in places:
-            # No later draft starts before the base.
+            # Later drafts start at the base or after it.
             node = place.base.parent
             while node is not None and self._predictions.pop(node, None) is not None:
                 node = node.parent
@@ -205,9 +205,10 @@ class Retokenizer(Interpreter):
         return torch.tensor(tokens, dtype=torch.long, device=self.tree.device)
 
     def _merge(self, continuations: Sequence[Continuation | None]) -> torch.Tensor:
-        """(R, V): each token that the draft model may write counts for the one it begins with.
+        """Return scores (R, V) of main tokens from the draft model's predictions.
 
-        The best one counts for the one that it has been found to belong to.
+        Each draft token scores its first main token. The best draft token scores the main token
+        that the continuation has determined.
         """
         shape = len(continuations), self.vocab_size
         merged = torch.full(shape, UNKNOWN, device=self.tree.device)

@@ -53,13 +53,13 @@ class SpeechEncoder:
     encode: Callable[[torch.Tensor, torch.Tensor], Encoded]
     # Whisper's encoder, whose features ``encode`` reads; None: ``encode`` reads samples.
     whisper: HFWhisperEncoder | None
-    together: bool = True  # whether a batch gives the same output as single utterances
+    together: bool = True  # whether the output for an utterance is the same in a batch
     packed: bool = False  # whether ``encode`` has its own copy of the weights of ``whisper``
 
     def unpadded(
         self, memory: torch.Tensor, frames: torch.Tensor, lengths: torch.Tensor
     ) -> list[torch.Tensor]:
-        """Remove padding, including the silence that fills Whisper's window.
+        """Remove padding, including that of Whisper's window.
 
         Args:
             memory: (U, S, D) encoder output.
@@ -92,8 +92,8 @@ def model_encoder(model: torch.nn.Module, precision: str | None = None) -> Speec
         return (memory[0] if isinstance(memory, tuple) else memory), frames
 
     if not isinstance(model.encoder, HFWhisperEncoder):
-        # In a batch with longer audio, ESPnet's encoders return other frames and more of them;
-        # ESPnet's search decodes the output of a single utterance.
+        # In a batch with longer audio, ESPnet's encoders return different and additional frames.
+        # ESPnet's search decodes the encoder output of a single utterance.
         return SpeechEncoder(encode, None, together=False)
     alone = all(
         getattr(model, part) is None
@@ -170,7 +170,7 @@ class RecordingFeatures:
     """Features of a long recording."""
 
     frames: int  # length of the recording in frames of 10 ms
-    # (frames + window, num_mel_bins) by kind; a window of silence follows the recording.
+    # (frames + window, num_mel_bins) by kind; a window of padding follows the recording.
     kinds: Mapping[FeatureKind, torch.Tensor]
 
 

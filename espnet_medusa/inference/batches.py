@@ -37,9 +37,9 @@ def make_batches(
     """Group utterances of similar lengths, the longest first.
 
     Args:
-        batch_size: Most utterances of a batch.
-        max_frames: Most frames of a batch, rows times the longest; None: no limit. A longer
-            utterance is a batch alone.
+        batch_size: Maximum number of utterances per batch.
+        max_frames: Maximum number of utterances times frames of the longest one; None: no limit.
+            An utterance with more frames is decoded alone.
 
     Returns:
         Batches of indices, each index once; equal lengths keep their order.
@@ -97,7 +97,7 @@ def decode_together(
     if error is None:
         yield from zip(utterances, decodings, strict=True)
     elif isinstance(error, torch.cuda.OutOfMemoryError):
-        # Prefixes refer to each other in cycles, and to logits.
+        # Prefixes form reference cycles and hold logits.
         gc.collect()
         torch.cuda.empty_cache()
         yield from _halve(decode, utterances)
@@ -122,7 +122,7 @@ def _attempt(
     except torch.cuda.OutOfMemoryError as error:
         # A new error without traceback, which would refer to tensors.
         return [], torch.cuda.OutOfMemoryError(str(error))
-    except Exception as error:  # of any kind: the other utterances are decoded
+    except Exception as error:  # any error: continue with the other utterances
         return [], error
 
 

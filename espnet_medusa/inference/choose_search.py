@@ -25,10 +25,10 @@ def with_search(
     """Add a greedy or beam search over the model's decoder, and the draft model that it uses.
 
     Args:
-        espnet: The search that ESPnet built from them.
+        espnet: The search that ESPnet built for the model and its options.
 
     Returns:
-        The model as it is if ESPnet's own search decodes; the log has the reason.
+        The unchanged model if ESPnet's own search is used; the reason is logged.
 
     Raises:
         InputError: The model does not support the options.
@@ -68,7 +68,7 @@ def with_search(
 
 
 def _unsupported_beam(espnet: torch.nn.Module | None) -> str | None:
-    """Return what our beam search does not support of ESPnet's; None: all is supported."""
+    """Return the part of ESPnet's search that our beam search does not support, or None."""
     if type(espnet) is not BatchBeamSearch:
         return "no beam search" if espnet is None else type(espnet).__name__
     if "decoder" not in espnet.full_scorers:

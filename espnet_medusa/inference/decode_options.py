@@ -95,7 +95,7 @@ def check_precisions(options: DecodeOptions, device: torch.device) -> None:
 
 
 def check_encoder(options: DecodeOptions, encoder: SpeechEncoder) -> None:
-    """Refuse a precision for an encoder that has no choice."""
+    """Reject ``encoder_precision`` for encoders without a choice of precisions."""
     if options.encoder_precision is not None and encoder.whisper is None:
         raise InputError(
             f"encoder_precision: {options.encoder_precision}; allowed with encoder: hf_whisper "

@@ -1,4 +1,4 @@
-"""Search states to ESPnet's n-best results, and the log lines of ESPnet's real-time factor."""
+"""Convert search states to ESPnet's n-best results, and log times for ESPnet's RTF script."""
 
 import logging
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ def log_decoded(samples: int, hypothesis: str, started: float, seconds: float) -
     other, and its lines have the times at which its share begins and ends.
 
     Args:
-        started: Begin of the share, in seconds since the epoch (``time.time``).
+        started: Start of the share, in seconds since the epoch (``time.time``).
     """
     if not logger.isEnabledFor(logging.INFO):
         return

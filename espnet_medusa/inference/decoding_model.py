@@ -40,7 +40,7 @@ class DecodingModel:
     audio: AudioLimits  # the audio that model and draft model accept: sample rate and window
     prompts: WhisperPrompts | None  # Whisper's prompts; None: the model was trained without them
     start: list[int]  # Token ids at the start of each hypothesis if ``prompts`` is None
-    limits: LengthLimits  # Least and greatest length of hypotheses
+    limits: LengthLimits  # Minimum and maximum length of hypotheses
     writer: TextWriter  # Token ids to text
     device: torch.device  # device of the model
     dtype: torch.dtype  # of its weights
@@ -53,7 +53,7 @@ class DecodingModel:
         return self.trained.asr_model
 
     def batch(self, speeches: Sequence[np.ndarray | torch.Tensor]) -> AudioBatch:
-        """Put U times (samples,) into a batch for ``encode`` and ``draft_inputs``."""
+        """Build a batch of U utterances (samples,) for ``encode`` and ``draft_inputs``."""
         return AudioBatch([*map(torch.as_tensor, speeches)], self.device, self.dtype)
 
     def encode(self, audio: AudioBatch) -> Encoded:
@@ -83,14 +83,14 @@ class DecodingModel:
     ) -> list[DraftInput] | None:
         """Return the inputs of the drafter for U utterances; None: those of the search.
 
-        Features and encoder output that ``audio`` has are used again.
+        Cached features and encoder output of ``audio`` are reused.
         """
         draft, with_ctc = self.draft_model, self.options.drafter == CTC_MODEL
         if draft is None and self.encoder.whisper is None:
             return None
         unpadded = None
         if draft is None or with_ctc:
-            # CTC has blanks alone in the silence that fills Whisper's window.
+            # CTC predicts only blanks in the padding of Whisper's window.
             unpadded = self.encoder.unpadded(*self.encode(audio), audio.lengths)
         if draft is None:
             return [*map(DraftInput, unpadded, prompts)]
@@ -101,7 +101,7 @@ class DecodingModel:
         return [replace(row, speech=memory) for row, memory in rows]
 
     def with_draft_model(self, draft_model: DraftModel | None) -> DecodingModel:
-        """Add a draft model; longer audio than the shorter window is refused then."""
+        """Add a draft model; audio must then fit in the windows of both models."""
         if draft_model is None:
             return self
         windows = [self.audio.window_s, draft_model.audio.window_s]
@@ -115,7 +115,7 @@ class DraftModelOnDemand:
 
     def __init__(self, model: DecodingModel):
         self.model = model
-        self.opened: DraftModel | None = None  # None before
+        self.opened: DraftModel | None = None  # None before the first call
 
     def __call__(self) -> Proposer:
         """Return the proposer.

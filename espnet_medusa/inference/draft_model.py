@@ -45,7 +45,7 @@ FALLBACK = "en"  # language of a draft's prompt if the draft model lacks the mai
 class DraftModel:
     """A model that drafts for another one."""
 
-    name: str  # as given
+    name: str  # as the user specified it
     encoder: SpeechEncoder
     decoder: MultiTokenDecoder | ESPnetTransformerDecoder
     tokens: list[str]  # V token names, by id
@@ -90,7 +90,7 @@ class DraftModel:
         ]
 
     def _prompt(self, prompt: Sequence[int], whisper: WhisperTokens | None) -> list[int]:
-        """Return its own prompt for the language and task of the main model's prompt."""
+        """Return the draft prompt with the language and task of the main model's prompt."""
         if self.whisper is None:
             return [self.start]
         if self.whisper == whisper:

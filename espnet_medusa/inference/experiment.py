@@ -31,7 +31,7 @@ from espnet_medusa.whisper.tokens import TRANSCRIBE
 
 logger = logging.getLogger(__name__)
 
-CHECKPOINTS = (  # names of weights that conversion and training write; the first one counts
+CHECKPOINTS = (  # file names of weights; the first one that exists is used
     "model.pth", "valid.acc.ave.pth", "valid.acc_heads.ave.pth", "valid.loss.ave.pth",
     "valid.acc.best.pth", "valid.loss.best.pth",
 )  # fmt: skip
@@ -108,7 +108,7 @@ def open_whisper_model(
     checkpoint, message = attach_heads(read_whisper(whisper_model, TextOptions()), heads, shipped)
     if message is not None:
         logger.info(message)
-    # The preprocessor would open a tokenizer by its path, and changes no audio.
+    # ESPnet's preprocessor would open a tokenizer by its path, and does not change the audio.
     config = training_config(checkpoint, PromptOptions()) | {"use_preprocessor": False}
     args = Namespace(**config | {"bpemodel": checkpoint.name})
     weights, tokenizer = dict(checkpoint.weights), checkpoint.text.tokenizer
@@ -128,7 +128,7 @@ _construction = threading.Lock()
 def espnet_uses(trained: TrainedModel) -> Iterator[None]:
     """Let ESPnet's ``Speech2Text`` use a model in memory: its constructor only takes files.
 
-    Within the context the functions by which its module opens model and tokenizer are replaced.
+    Within the context, the functions of its module that open model and tokenizer are replaced.
     """
     model, args = trained.asr_model, trained.train_args
     task = SimpleNamespace(build_model_from_file=lambda *files: (model, args))

@@ -23,7 +23,7 @@ class JobInput:
 
     keys: list[str]  # utterance ids, in order
     entries: Mapping[str, str]  # utterance id to the value in wav.scp
-    problems: Mapping[str, str]  # utterance id to what is wrong with its line
+    problems: Mapping[str, str]  # utterance id to the error in its line
     # Utterance id to language code, where it differs from the search's.
     languages: Mapping[str, str] = field(default_factory=dict)
 

@@ -112,7 +112,7 @@ class Journal:
         try:
             row = json.loads(line)
         except json.JSONDecodeError:
-            return  # the line that an interruption cut
+            return  # an interruption truncated this line
         row["nbest"] = [NBestEntry(**hypothesis) for hypothesis in row["nbest"]]
         row["statistics"] = DecodingStatistics(**row["statistics"])
         if row["segments"] is not None:

@@ -79,7 +79,7 @@ def fetch_packed_model(model_tag: str) -> Path:
 def open_packed_model(path: Path) -> dict[str, str]:
     """Unpack and check an archive or folder; return its files by ESPnet's option names.
 
-    It is not changed: unpacked files, and configs with absolute paths, are in the cache folder.
+    The model is not changed: unpacked files and rewritten configs are in the cache folder.
 
     Raises:
         InputError: The archive is damaged or unsafe, a file is missing, or a config refers to a
@@ -179,7 +179,7 @@ def map_paths(value: Any, change: Callable[..., str], field: str = "") -> Any:
         return {name: map_paths(part, change, f"{inside}{name}") for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [map_paths(part, change, f"{field}[{place}]") for place, part in enumerate(value)]
-    # Without a slash: a file here may have the name of a class or another value.
+    # Values without a slash are not paths, although a file here may have the same name.
     if not isinstance(value, str) or not ("/" in value or field in PATHS):
         return value
     return change(value, field=field)

@@ -15,7 +15,7 @@ class Progress:
     """Counts utterances, or other units of work.
 
     A log gets at most one line per minute and no bar: ESPnet's scripts read the time at the
-    beginning of a log line. ``done`` is the amount that an earlier run did.
+    beginning of a log line. ``done`` is the amount that an earlier run completed.
     """
 
     def __init__(

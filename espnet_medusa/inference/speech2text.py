@@ -1,4 +1,4 @@
-"""ESPnet's Speech2Text with searches that take several tokens per decoder call."""
+"""ESPnet's Speech2Text with searches that decode several tokens per decoder call."""
 
 import inspect
 import time
@@ -215,7 +215,7 @@ class Speech2Text(ESPnetSpeech2Text):
         speeches: Sequence[np.ndarray | torch.Tensor],
         languages: Sequence[str | None] | None = None,
     ) -> list[Decoding]:
-        """Decode several utterances together; each takes its own number of tokens per call.
+        """Decode several utterances together; each accepts its own number of tokens per call.
 
         Args:
             speeches: U times (samples,) in [-1, 1], at the model's sample rate.
@@ -292,7 +292,7 @@ class Speech2Text(ESPnetSpeech2Text):
 def _with_draft_defaults(
     options: DecodeOptions, trained: TrainedModel, beam_size: int
 ) -> DecodeOptions:
-    """Add the draft options of the model's heads where the options have none."""
+    """Fill in unset draft options with the defaults of the model's heads."""
     decoder = trained.asr_model.decoder
     if not isinstance(decoder, MultiTokenDecoder) or not decoder.num_heads:
         return options
@@ -313,7 +313,7 @@ def _whisper_prompts(
 
 
 def _suppressing(options: DecodeOptions, tokens: WhisperTokens) -> DecodeOptions:
-    """Add the tokens that Whisper suppresses where the options have none."""
+    """Fill in unset options for suppressed tokens with Whisper's lists."""
     ids, first = options.suppress_tokens, options.begin_suppress_tokens
     return replace(
         options,

@@ -37,8 +37,8 @@ class UtteranceDecoder:
 
     speech2text: Speech2Text  # model and search
     reader: UtteranceReader  # Reads the audio
-    batch_size: int = 1  # most utterances that are decoded together, or windows of long audio
-    # Most frames of 10 ms of a batch, rows times the longest; None: no limit.
+    batch_size: int = 1  # maximum number of utterances or windows per batch
+    # Maximum number of utterances times 10 ms frames of the longest; None: no limit.
     max_batch_frames: int | None = None
     # Options for audio longer than the window; None: such audio fails.
     long_form: LongFormOptions | None = None
@@ -92,8 +92,8 @@ class UtteranceDecoder:
         """Read one utterance after the other.
 
         Args:
-            failed: Gets the utterances that cannot be read.
-            too_long: Gets those longer than the model's window; None: these are read, too.
+            failed: Receives the utterances that cannot be read.
+            too_long: Receives those longer than the model's window; None: these are read, too.
         """
         max_duration_s = None if too_long is None else self.reader.limits.window_s
         for key in keys:
@@ -101,7 +101,7 @@ class UtteranceDecoder:
                 utterance = self.reader.read(key, job.entries[key], max_duration_s)
             except TooLongError as error:
                 too_long[key] = error.with_traceback(None)  # a traceback refers to the audio
-            except Exception as error:  # of any kind: the other utterances are decoded
+            except Exception as error:  # any error: continue with the other utterances
                 failed.append(self._outcome(job, key, error))
             else:
                 yield replace(utterance, language=job.languages.get(key))
@@ -134,7 +134,7 @@ class UtteranceDecoder:
     def _join_windows(self, recording: RunningRecording) -> Decoding:
         """Make one hypothesis of a long recording; its tokens are without timestamps.
 
-        Its score is the log-probability of all tokens, timestamps and ends included.
+        Its score is the log-probability of all tokens, including timestamps and end symbols.
         """
         tokens, score = recording.text_tokens, torch.tensor(recording.score)
         hypothesis = Hypothesis(torch.tensor(tokens), score, {DECODER: score})

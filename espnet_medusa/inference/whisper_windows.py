@@ -54,7 +54,7 @@ class WhisperWindows:
             self.encoders.append(model.draft_model.encoder.whisper)
 
     def _constraints(self, max_initial_timestamp: float | None) -> Constraints:
-        """Return the search's constraints with rules of timestamps, renormalized as in OpenAI's."""
+        """Add timestamp rules to the search's constraints, with openai-whisper's normalization."""
         model, tokens = self.model, self.model.prompts.tokens
         constraints = replace(model.search.strategy.scoring.constraints, renormalize=True)
         if not self.timestamps:
@@ -108,7 +108,7 @@ class WhisperWindows:
         languages: Sequence[str | None],
         temperature: float,
     ) -> list[tuple[WindowDecoding, DecodingStatistics]]:
-        """Decode some of the windows, each after the text before it and in its language."""
+        """Decode some of the windows, each with its preceding text and language as prompt."""
         batch = encoded.select(rows) if len(rows) < len(encoded.lengths) else encoded
         starts = [*map(self._prompt, prompts, languages)]
         tokens = self.model.prompts.tokens

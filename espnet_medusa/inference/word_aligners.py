@@ -71,7 +71,7 @@ class CTCAligner:
             for _, tokens in words[:-1]
         ]
         used = [self.blank, *(label for word in labels for label in word)]
-        # A text has few of a vocabulary's labels.
+        # A text contains only a few labels of the vocabulary.
         columns, (blank, *units) = np.unique(used, return_inverse=True)
         spans = align_units(log_probs[:, columns.tolist()].double().cpu().numpy(), units, blank)
         duration_s = frames / self.frames_per_s
@@ -91,7 +91,7 @@ def build_word_aligner(model: DecodingModel, source: str, frames_per_s: float) -
     def labels_of(token: int) -> list[int]:
         if isinstance(network.ctc, UnitCTC):
             return [unit + 1 for unit in network.ctc.units.spell([token])]
-        return [] if token == blank else [token]  # the blank has the label of one token
+        return [] if token == blank else [token]  # the blank and one token have the same label
 
     return CTCAligner(draft_sources(model).ctc, labels_of, blank, frames_per_s)
 

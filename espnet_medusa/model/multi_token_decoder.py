@@ -284,7 +284,7 @@ class MultiTokenDecoder(AbsDecoder):
 
 
 def _copy_last_layer(decoder, state_dict, prefix, *_) -> None:
-    """Replace missing copies of the last layer in a state dict by that layer's weights in it.
+    """Fill in missing copies of the last layer in a state dict from that layer's weights.
 
     The heads' block or layer starts as a copy of the last layer. ESPnet loads ``init_param`` after
     it has built the model, so that the model's copy has random weights. ESPnet also adds the

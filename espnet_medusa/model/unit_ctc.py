@@ -2,7 +2,7 @@
 
 A CTC layer over Whisper's 51,865 tokens would be larger than a decoder layer of Whisper base, and
 most tokens are rare. Whisper's encoder is not trained for CTC either. Therefore a small block
-processes its output first, and CTC predicts byte pairs that tokens consist of.
+processes the encoder output first, and CTC predicts byte pairs that tokens consist of.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.model.masks import inside
 from espnet_medusa.vocabulary.byte_pairs import BytePairUnits
 
-SHORTEST = 16  # frames; ESPnet's subsampling layers refuse fewer
+SHORTEST = 16  # frames; ESPnet's subsampling layers reject fewer
 PADDING = -1  # of labels, ESPnet's ignore_id; unit n has label n + 1, the blank 0
 
 

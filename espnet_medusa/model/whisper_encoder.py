@@ -133,7 +133,7 @@ class HFWhisperEncoder(AbsEncoder):
         )
 
     def frames_of_speech(self, lengths: torch.Tensor) -> torch.Tensor:
-        """Return the output frames (B,) of audio of ``lengths`` (B,) samples, with TAIL_SAMPLES."""
+        """Return the number of output frames (B,) for ``lengths`` plus TAIL_SAMPLES samples."""
         hop_samples = HOP_SAMPLES * self.subsampling
         return (lengths + TAIL_SAMPLES + hop_samples - 1) // hop_samples
 

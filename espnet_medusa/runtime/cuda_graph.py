@@ -124,7 +124,7 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
             storage.memory_mask,
             with_heads,
             state.offsets,
-            # Not the storage's memory: `select` moves its rows.
+            # Not taken from the storage, because `select` moves the storage's rows.
             cross_keys_values=state.cross_keys_values,
             storage=storage,
         )
@@ -231,7 +231,7 @@ def fill_inputs(
 ) -> None:
     """Copy the tokens of new nodes from slot ``first`` to a call's inputs.
 
-    The call may be for more utterances and new nodes. This padding attends to itself.
+    The call may have room for more utterances and new nodes; padding attends only to itself.
     """
     num_utterances, _, width, slots = call.visible.shape
     numbers = np.zeros((2, num_utterances, width), dtype=np.int64)

@@ -26,7 +26,7 @@ from espnet_medusa.runtime.precision import INT8_LAYERS
 from espnet_medusa.tree.token_tree import TokenTree
 from espnet_medusa.tree.tree_decoder import TreeState
 
-LANES = 16  # of the kernels' vectors
+LANES = 16  # elements of the kernels' vectors
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from espnet_medusa.runtime.native.operations import (
 )
 
 Linear = type[NativeLinear] | type[NativeBfloat16Linear]
-RECEPTIVE_FRAMES = 12  # more than the convolutions' receptive field, for each subsampling
+RECEPTIVE_FRAMES = 12  # more than the convolutions' receptive field with any ``subsampling``
 
 
 class NativeEncoder:
@@ -81,8 +81,8 @@ class NativeEncoderLayer:
 class NativeStem:
     """Two convolutions and position embeddings.
 
-    Padding at the end of Whisper's window repeats one feature frame. The row of the convolutions
-    that it results in is computed once and copied; the result is the same bit for bit.
+    The padded feature frames at the end of Whisper's window are equal. Their convolution output is
+    computed once and copied to all of them; the result is bitwise the same.
     """
 
     def __init__(self, whisper: WhisperEncoder, kind: Linear):
@@ -103,7 +103,7 @@ class NativeStem:
         hidden = features[:, : features.size(1) - skipped]
         hidden, lengths = self._convolve(hidden, frames - skipped)
         if copies:
-            # The last row depends on the zeros after the window, the one before only on silence.
+            # The last row depends on zeros after the window; the row before it only on padding.
             silence = hidden[:, -2:-1].expand(-1, copies, -1)
             hidden = torch.cat([hidden[:, :-1], silence, hidden[:, -1:]], dim=1)
         hidden += self.positions[: hidden.size(1)]

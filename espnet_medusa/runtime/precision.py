@@ -21,7 +21,8 @@ class Precision:
     """Precision of a decoder."""
 
     dtype: torch.dtype  # of layers, keys and values
-    # Whether the vocabulary projection uses 8-bit integers. It has most of a small model's weights.
+    # Whether the vocabulary projection uses 8-bit integers. It contains most of the
+    # weights of a small model.
     int8_projection: bool = False
     # Whether layers and heads use the native 8-bit kernels. ``dtype`` is then that of activations,
     # and cross-attention keys and values are bfloat16. Last hidden states of random decoders differ

@@ -1,8 +1,9 @@
 """Acceptance rules for drafted tokens.
 
-Each rule is a pure function of E drafted tokens, judged independently; the search follows the tree.
-Results are (E,) bool. All rules but ``threshold`` verify drafts: their arguments are tokens (E,),
-and the base head's constrained logits (E, V) with forbidden tokens at -inf.
+Each rule is a pure function that accepts or rejects each of E drafted tokens independently. The
+search then follows the accepted tokens in the tree. Results are (E,) bool. All rules but
+``threshold`` verify drafts: their arguments are tokens (E,), and the base head's constrained logits
+(E, V) with forbidden tokens at -inf.
 """
 
 from collections.abc import Callable
@@ -92,8 +93,8 @@ def threshold(draft_log_probs: torch.Tensor, tau: float) -> torch.Tensor:
 def likelihood(logits: torch.Tensor, tokens: torch.Tensor, least: float) -> torch.Tensor:
     """Accept a token if the base head's probability is ``least`` or more.
 
-    Above 0.5 only the best token can reach it; up to 0.5 the rule is not lossless. Forbidden tokens
-    (-inf) are never accepted, even if ``least`` is 0.
+    If ``least`` is above 0.5, only the best token can be accepted; otherwise the rule is not
+    lossless. Forbidden tokens (-inf) are never accepted, even if ``least`` is 0.
 
     Args:
         least: Minimum probability; above 1 no token is accepted.

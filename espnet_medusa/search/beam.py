@@ -32,8 +32,8 @@ from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 NEVER_GAIN = frozenset([DECODER, CTC, "lm", "ngram"])  # log-probabilities: at most 0
 LENGTH_BONUS = "length_bonus"  # 1 for every token
-END_LENGTHS = 3  # end detection: hypotheses of this many lengths in a row
-END_GAP = -10.0  # are all this far below the best score
+END_LENGTHS = 3  # end detection: number of consecutive lengths to compare
+END_GAP = -10.0  # end detection: score difference from the best hypothesis
 
 
 def beam_search(
@@ -51,10 +51,10 @@ def beam_search(
     Args:
         scorers: Other scorers, and all weights.
         constraints: Allowed tokens.
-        proposer: Drafts; None with ``shape.depth`` 0.
+        proposer: The drafter; None if ``shape.depth`` is 0.
         shape: Depth and width of drafts.
         normalize_length: Rank ended hypotheses by score over length.
-        nbest: Requested hypotheses; the search ends when they are final. None: all that end.
+        nbest: Number of requested hypotheses; the search stops when they are final. None: all.
     """
     top = decoder.top_tokens
     strategy = BeamStrategy(scorers, beam_size, constraints, top, normalize_length, nbest)
@@ -83,7 +83,7 @@ class BeamState(SearchState):
 class BeamStrategy(Strategy):
     """Beam search with ESPnet's scorers, end detection and ranking.
 
-    Arguments are those of ``beam_search``, with ``TreeDecoder.top_tokens``.
+    Arguments are those of ``beam_search``, and the decoder's ``top_tokens``.
 
     Attributes:
         gain: Maximum that one more token adds to a score, 0 or more; inf: unknown.
@@ -102,7 +102,7 @@ class BeamStrategy(Strategy):
         scoring = Scoring(weights, constraints.eos, constraints, top_tokens=top_tokens)
         super().__init__(scoring, beam_size)
         self.beam_size = beam_size
-        self.needs_draft_scores = beam_size > 1  # hypotheses compete for a draft of one chain
+        self.needs_draft_scores = beam_size > 1  # several hypotheses compete for one drafted chain
         self.full = {name: scorer for name, scorer in scorers.full.items() if name in weights}
         self.ctc = scorers.ctc if CTC in weights else None
         others = dict(weights)

@@ -47,13 +47,13 @@ class SearchModel:
     eos: int  # end symbol
     device: torch.device  # where it runs
     scorers: Scorers = DECODER_ALONE  # Other scorers of beam search, and all weights
-    sources: DraftSources = NO_SOURCES  # what can draft besides heads
+    sources: DraftSources = NO_SOURCES  # sources of drafts other than heads
 
 
 def draft_shape(
     options: SearchOptions, decoder: TreeDecoder, proposer: Proposer | None, width: int
 ) -> DraftShape:
-    """Return depth and width of drafts; ``width`` is the default, the search's own.
+    """Return depth and width of drafts; ``width`` is the default width of the search.
 
     Raises:
         InputError: More steps than heads, or unverified drafts of untrained heads.

@@ -1,6 +1,6 @@
 """Allowed tokens at each position, and the length penalty: pure functions of scores.
 
-They depend on the number of tokens only, so that all positions of a draft are constrained at once.
+These depend only on the number of tokens, so all positions of a draft are constrained at once.
 Results equal those of transformers' logits processors of the same names. Timestamp rules also need
 the prefixes; see ``timestamps.py``.
 """
@@ -57,7 +57,7 @@ class Constraints:
         return self.blocked.any(dim=0).nonzero()[:, 0]
 
     def restricted(self, vocabulary: torch.Tensor | None) -> Constraints:
-        """Return the constraints for columns (V',) of the vocabulary with ``eos``; None: all."""
+        """Return the constraints for columns (V',), which include ``eos``; None: all columns."""
         if vocabulary is None:
             return self
         blocked, timestamps = self.blocked, self.timestamps
@@ -102,7 +102,7 @@ class Constraints:
         lengths: torch.Tensor,
         min_lengths: torch.Tensor | None = None,
     ) -> Restriction | None:
-        """Return the effect of ``apply`` with end symbol scores (R,); None: no effect."""
+        """Return ``apply`` as a restriction, given end symbol scores (R,); None: no effect."""
         if self.is_empty and min_lengths is None:
             return None
         blocked = rows = columns = None

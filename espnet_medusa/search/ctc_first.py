@@ -93,7 +93,7 @@ class CTCFirstStrategy(GreedyStrategy):
         return bool((frame_entropies(log_probs) < self.entropy_threshold).all())
 
     def rule_of(self, states: Sequence[GreedyState]) -> AcceptanceRule:
-        # All states of a batch start together, and each call writes a token of each.
+        # All states of a batch start together, and each call adds a token to each of them.
         first = self.first_rule is not None and not states[0].steps
         return self.first_rule if first else self.rule
 

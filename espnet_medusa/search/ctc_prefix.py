@@ -32,7 +32,7 @@ class CTCPrefix:
         self.cumulated_blank = self._emitted(blank).cumsum(0)
 
     def score(self, prefixes: Sequence[Prefix], tokens: torch.Tensor) -> torch.Tensor:
-        """Return the log-probabilities (R, M), float64, that tokens (R, M) add.
+        """Return what tokens (R, M) add to their prefixes' log-probabilities, (R, M) float64.
 
         All R prefixes have one length.
         """
@@ -96,7 +96,7 @@ class CTCPrefix:
         return self.prompt_labels + prefix.length
 
     def _first_frame(self, labels: int) -> int:
-        """Return the first frame at which the label after ``labels`` ones can be emitted."""
+        """Return the first frame that can emit a label if ``labels`` labels precede it."""
         return min(max(labels, 1), self.by_token.size(1))
 
     def _enter(self, before: torch.Tensor, emitted: torch.Tensor, labels: int) -> torch.Tensor:

@@ -27,18 +27,18 @@ from espnet_medusa.tree.tree_decoder import TreeDecoder
 logger = logging.getLogger(__name__)
 
 MODEL_DEPTH = 5  # each step is a call of the draft model
-CTC_DEPTH, CTC_BEAM_DEPTH = 40, 15  # steps are free, nodes are not: a beam has several per step
+CTC_DEPTH, CTC_BEAM_DEPTH = 40, 15  # steps cost nothing, nodes do; a beam has several per step
 CTC_BEAM_BUDGET = 60
 LOOKAHEAD_DEPTH = 15  # minimum of a lookahead's maximum depth, unless draft_depth is set
 
 
 @dataclass(frozen=True)
 class DraftSources:
-    """What can draft besides the decoder's heads."""
+    """Sources of drafts other than the decoder's heads."""
 
     # ``(memory (1, S, D)) -> (1, S', V)`` log-probabilities of the model's CTC branch.
     ctc: Callable[[torch.Tensor], torch.Tensor] | None = None
-    blank: int = 0  # its blank
+    blank: int = 0  # blank id of the CTC branch
     model: Callable[[], Proposer] | None = None  # Opens the draft model; None: there is none
     # ``(size, eos) -> (N,)`` most frequent training tokens, ascending, including the end symbol.
     frequent_tokens: Callable[[int, int], torch.Tensor] | None = None
@@ -112,7 +112,7 @@ def _draft_model(options: SearchOptions, sources: DraftSources) -> Proposer:
 
 
 def _allowed(sources: DraftSources, decoder: TreeDecoder) -> str:
-    """Return the end of a message, with the drafters of this model."""
+    """Return the end of an error message, which lists the drafters of this model."""
     names = [HEADS] if decoder.num_heads else []
     names += [CTC] if sources.ctc is not None else []
     return f"allowed here: {', '.join([*names, MODEL])} (with draft_model)"

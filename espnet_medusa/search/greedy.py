@@ -1,7 +1,7 @@
 """Greedy search with an acceptance rule, and sampling.
 
 Greedy search follows the accepted drafts of the evaluated tree, else it takes the best token. With
-the exact rule the text equals that of plain greedy search, whatever was drafted.
+the exact rule the text equals that of greedy search without drafts.
 """
 
 from collections.abc import Callable, Sequence
@@ -220,7 +220,7 @@ class SamplingStrategy(GreedyStrategy):
 
 
 def longest_accepted(prefix: Prefix) -> list[Prefix]:
-    """Return the longest path of accepted drafts after ``prefix``; of equals the most probable."""
+    """Return the longest path of accepted drafts; among equally long ones the likeliest."""
 
     def best(here: Prefix) -> tuple[int, float, list[Prefix]]:
         paths = [(0, 0.0, [])]

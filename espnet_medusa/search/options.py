@@ -227,10 +227,10 @@ def _check_choices(options: SearchOptions) -> None:
 class LengthLimits:
     """ESPnet's length options."""
 
-    # Maximum number of tokens over encoder frames; negative: the number itself; 0: as many as
-    # frames, with end detection.
+    # Maximum number of tokens per encoder frame. Negative: its absolute value is the maximum
+    # number of tokens. 0: as many tokens as frames, with end detection.
     maxlenratio: float = 0.0
-    # Minimum number of tokens over encoder frames; negative: the number itself.
+    # Minimum number of tokens per encoder frame. Negative: its absolute value is the number.
     minlenratio: float = 0.0
 
     def most(self, frames: int) -> int:

@@ -111,8 +111,8 @@ class Scoring:
     weights: Mapping[str, float]  # by scorer, including the decoder
     eos: int  # end symbol
     constraints: Constraints  # Allowed tokens
-    # Whether logits are constrained (greedy search) or log-probabilities (beam search), each as in
-    # transformers.
+    # True: constrain logits (greedy search); False: constrain log-probabilities (beam search).
+    # transformers does the same.
     constrain_logits: bool = False
     # (V',) token ids of the logits' columns, for a draft vocabulary; None: all.
     vocabulary: torch.Tensor | None = None
@@ -157,7 +157,7 @@ class Scoring:
         return rules.apply(scores, rules.states(prefixes, scores.device))
 
     def restrict(self, requests: Sequence[Request], scores: torch.Tensor) -> Restriction | None:
-        """Return the effect of ``constrain`` without timestamp rules; None: no effect."""
+        """Return ``constrain``, without timestamp rules, as a restriction; None: no effect."""
         least = [request.scorers.min_length for request in requests for _ in request.prefixes]
         limited = any(least)
         if self.constraints.is_empty and not limited:
@@ -199,7 +199,7 @@ class Scoring:
                 scores = torch.cat([r.scorers.full_scores(name, r.prefixes) for r in requests])
                 full[name] = scores if self.vocabulary is None else scores[:, self.vocabulary]
         weighted = full[DECODER]
-        if not self.decoder_alone or self.weights[DECODER] != 1:  # saves time over V tokens
+        if not self.decoder_alone or self.weights[DECODER] != 1:  # skip work on V tokens
             weighted = sum(self.weights[name] * full[name] for name in full)
         count = int(PRE_BEAM_RATIO * width) if CTC in self.weights else width
         gains, columns = top_scores(weighted, min(count, weighted.size(1)))
@@ -233,7 +233,7 @@ class Scoring:
     def _append_end(
         self, gains: torch.Tensor, columns: torch.Tensor, weighted: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Move the end symbol to the end, because CTC scores it whatever its rank."""
+        """Make the end symbol the last candidate, because CTC scores it at any rank."""
         eos = self.constraints.eos
         gains = gains.masked_fill(columns == eos, -torch.inf)
         gains = torch.cat([gains, weighted[:, eos, None]], dim=1)

@@ -29,7 +29,7 @@ class DraftPlanner(Protocol):
 
     Attributes:
         strategy: How hypotheses are scored, continued and ended.
-        needs_head_input: Whether it drafts from the decoder's head input.
+        needs_head_input: Whether the planner drafts from the decoder's head input.
     """
 
     strategy: Strategy
@@ -39,17 +39,17 @@ class DraftPlanner(Protocol):
         """Return the planner for one batch of utterances."""
 
     def draft_prompt(self, states: Sequence[SearchState]) -> None:
-        """Set each state's first ``draft``: its prompt and what may follow it."""
+        """Set each state's first ``draft`` to its prompt and drafted continuations."""
 
     def draft(self, states: Sequence[SearchState]) -> None:
-        """Set each state's ``draft``: its unevaluated hypotheses and what may follow them."""
+        """Set each state's ``draft`` to its unevaluated hypotheses and drafted continuations."""
 
 
 class Search:
     """Decoding of several tokens per decoder call, for a batch of utterances.
 
     Args:
-        planner: Drafts. Its strategy determines the kind of search: greedy, beam, sampling, ...
+        planner: Plans drafts. Its strategy determines the search: greedy, beam, sampling, ...
     """
 
     def __init__(self, decoder: TreeDecoder, planner: DraftPlanner):
@@ -76,7 +76,7 @@ class Search:
             memory: (U, S, D) encoder output.
             memory_lengths: (U,) frames.
             prompt: U times (P,) prompt tokens; P may differ.
-            limits: Length limits of all utterances, or U.
+            limits: Length limits, one for all utterances or one per utterance.
             draft_inputs: U, for a draft model or CTC; None: the encoder output and the prompts.
             watched: U prompt tokens whose probabilities are requested, or None.
 
@@ -128,7 +128,7 @@ class Search:
     def _begin(
         self, memory: torch.Tensor, prompt: torch.Tensor, limits: LengthLimits
     ) -> SearchState:
-        """Return the state of one utterance, memory (S, D) and prompt (P,), at its root."""
+        """Return the initial state of one utterance with memory (S, D) and prompt (P,)."""
         positions = self.decoder.max_depth(len(memory)) - len(prompt) + 1
         most = max(min(limits.most(len(memory)), positions), 1)
         return self.strategy.begin(memory, prompt, most, limits)
@@ -156,7 +156,7 @@ def run(
     prompts: Sequence[list[int]],
     draft_inputs: Sequence[DraftInput],
 ) -> None:
-    """Search until all of U utterances, with states at their roots, are done.
+    """Run the search loop on U initial states until all utterances are done.
 
     Memory is (U, S, D), with (U,) lengths; the other sequences have one entry per utterance.
     """

@@ -46,7 +46,7 @@ class EndedHypothesis:
 class Watched:
     """A probability within the prompt, such as that of Whisper's no-speech token."""
 
-    place: int  # the probability is that of the token after this place of the prompt
+    place: int  # position in the prompt; the token after it is watched
     token: int  # the token
     probability: float = math.nan  # Among all tokens, once the prompt is evaluated
 
@@ -110,7 +110,7 @@ class SearchState(ABC):
     max_length: int  # maximum number of tokens without the end symbol
     running: list[Hypothesis] = field(default_factory=list)  # Hypotheses that have not ended
     draft: Draft | None = None  # Nodes of the last or the next decoder call
-    steps: int = 0  # Steps taken: tokens of a hypothesis
+    steps: int = 0  # Steps taken, equal to the tokens of a hypothesis
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)  # Counts
     prompt_length: int = 1  # P
     # A requested probability within the prompt.
@@ -152,7 +152,7 @@ class Strategy(ABC):
     def begin(
         self, memory: torch.Tensor, prompt: torch.Tensor, max_length: int, limits: LengthLimits
     ) -> SearchState:
-        """Return the state of an utterance at its root, with memory (S, D) and prompt (P,)."""
+        """Return the initial state of an utterance with memory (S, D) and prompt (P,)."""
 
     def decide_early(
         self, states: Sequence[SearchState], draft_inputs: Sequence[DraftInput]

@@ -28,7 +28,7 @@ class DecodingStatistics:
     draft_nodes: int = 0  # tokens that the draft model evaluated
     draft_seconds: float = 0.0  # Drafting; a part of ``decoder_seconds``
     decoder_seconds: float = 0.0  # Search without the encoder
-    total_seconds: float = 0.0  # encoder, search and all else
+    total_seconds: float = 0.0  # encoder, search and everything else
     audio_seconds: float = 0.0  # Duration of the audio
     words: int = 0  # Words of the hypothesis
 
@@ -71,7 +71,7 @@ def eta(decoder_calls: int, reference_words: int, hypothesis_words: int) -> floa
 def add_eta(
     path: Path, reference_words: Mapping[str, int], hypothesis_words: Mapping[str, int]
 ) -> None:
-    """Add eta to each utterance and to the set in ``statistics.json``, by numbers of words.
+    """Add eta, computed from word counts, to each utterance and the set in ``statistics.json``.
 
     Raises:
         InputError: The file is malformed.

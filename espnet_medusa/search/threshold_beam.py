@@ -51,7 +51,7 @@ class EndedDraftedHypothesis(EndedHypothesis):
     """An ended hypothesis."""
 
     # As in ``DraftedHypothesis``; without an entry for the end symbol that is appended at the
-    # maximum length, whose score does not count either.
+    # maximum length, whose score is not counted.
     heads: tuple[int, ...]
 
 
@@ -83,7 +83,7 @@ def threshold_beam_search(
 
 
 class ThresholdStrategy(BeamStrategy):
-    """The base head's part: the B best continuations of all running hypotheses."""
+    """The base head's step: keep the B best continuations of all running hypotheses."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class ThresholdStrategy(BeamStrategy):
 
     def advance(self, states: Sequence[BeamState]) -> None:
         for state in states:
-            # All are evaluated or none: only a forced prefix is evaluated further ahead.
+            # Either all hypotheses are evaluated or none. Only a forced prefix is evaluated early.
             while not state.done and state.running[0].prefix.evaluated:
                 self._expand(state)
 
@@ -136,7 +136,7 @@ class ThresholdStrategy(BeamStrategy):
 
 
 class ThresholdPlanner:
-    """The heads' part: extend each survivor while the probability is above the threshold."""
+    """The heads' step: draft after each survivor while the probability exceeds the threshold."""
 
     def __init__(
         self, strategy: ThresholdStrategy, proposer: Proposer | None, threshold: float, depth: int
@@ -149,7 +149,7 @@ class ThresholdPlanner:
 
     @property
     def needs_head_input(self) -> bool:
-        """Whether it drafts from the decoder's head input."""
+        """Whether the planner drafts from the decoder's head input."""
         return self.shape.depth > 0 and self.proposer.needs_head_input
 
     def begin(self, context: DraftContext) -> "ThresholdPlanner":
@@ -161,7 +161,7 @@ class ThresholdPlanner:
         return begun
 
     def draft_prompt(self, states: Sequence[BeamState]) -> None:
-        """Draft the prompt only, because the base head writes the first token."""
+        """Draft the prompt only, because the base head predicts the first token."""
         for state in states:
             state.draft = prompt_draft(state, self.strategy.scoring.constraints.forced_prefix)
 
@@ -179,7 +179,7 @@ class ThresholdPlanner:
                 state.draft.inner |= {*path[:-1]}
 
     def _room(self, state: BeamState, hypothesis: Hypothesis) -> int:
-        """Return how many drafts fit before the last token, which is the base head's."""
+        """Return how many drafts fit before the last token, which the base head predicts."""
         return min(self.shape.depth, state.max_length - hypothesis.prefix.length - 1)
 
     def _chains(self, states: Sequence[BeamState]) -> list[list[tuple[float, float, float]]]:

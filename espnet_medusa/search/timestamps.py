@@ -22,7 +22,7 @@ from espnet_medusa.tree.prefix import Prefix
 
 @dataclass(frozen=True, eq=False)
 class TimestampStates:
-    """What the rules need of R prefixes; each attribute is (R,)."""
+    """States of R prefixes for the timestamp rules; each attribute is (R,)."""
 
     begins: torch.Tensor  # whether the prefix is the prompt
     last: torch.Tensor  # whether the last token is a timestamp

@@ -62,7 +62,7 @@ def top_tokens(
 
     Args:
         logits: (R, V).
-        restriction: For log-probabilities; None allows all tokens.
+        restriction: Allowed tokens, for log-probabilities; None allows all tokens.
     """
     log_probs = logits.float().log_softmax(dim=-1)
     if restriction is not None:

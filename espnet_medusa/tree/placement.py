@@ -72,7 +72,7 @@ class Placement:
         return used_slots
 
     def renumber(self, slots: list[int], width: int) -> None:
-        """Follow ``TreeDecoder.keep``: move these slots to the front."""
+        """Move these slots to the front, as ``TreeDecoder.keep`` does."""
         self.slots = [self.slots[slot] for slot in slots]
         for slot, prefix in enumerate(self.slots):
             if prefix is not None:

@@ -1,4 +1,4 @@
-"""Drafters: what proposes the next tokens of prefixes that the decoder has not evaluated."""
+"""Drafters, which propose next tokens of prefixes that the decoder has not evaluated."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class Proposer(ABC):
 
     Attributes:
         vocabulary: (V',) token ids of the columns of ``logits``; None: all.
-        needs_head_input: Whether ``start`` reads ``Prefix.head_input``. A drafter that does not
-            can draft before the decoder's first call.
+        needs_head_input: Whether ``start`` reads ``Prefix.head_input``. If False, the drafter can
+            draft before the decoder's first call.
     """
 
     vocabulary: torch.Tensor | None = None
@@ -81,7 +81,7 @@ class Proposer(ABC):
 
     @property
     def early(self) -> Proposer | None:
-        """The part that drafts after prompts that the decoder has not evaluated."""
+        """The proposer, or part of it, that can draft after unevaluated prompts; None: none."""
         return None if self.needs_head_input else self
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """The token tree of a search: nodes, parents, attention visibility.
 
 A node is a token with a parent. The path from the root is a hypothesis prefix, and its depth is
-its position. Trees are on the host, because the search decides there and trees are small.
+its position. Trees are on the host, because the search runs there and trees are small.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ class TokenTree:
 
     parents: list[int] = field(default_factory=list)  # Slot of each node's parent, or ``ROOT``
     # Bit sets: bit j of ``visible[i]`` is set if node j is node i or an ancestor of it. A padding
-    # slot sees only itself and no node sees it.
+    # slot attends only to itself, and no node attends to it.
     visible: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:

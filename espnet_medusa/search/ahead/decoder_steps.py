@@ -1,4 +1,4 @@
-"""Steps of a draft if only the decoder scores: all on the device, read back once."""
+"""Draft steps with the decoder's scores only, run on the device and copied to the host once."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class DecoderSteps(Steps):
         gains = gains.float()
         if first and self.normalized:
             sums = scores.float().logsumexp(dim=-1, keepdim=True)
-            gains -= sums.clamp(min=torch.finfo(sums.dtype).min)  # a draft vocabulary may lack all
+            gains -= sums.clamp(min=torch.finfo(sums.dtype).min)  # all may be -inf
         if (weight := self.scoring.weights[DECODER]) != 1:
             gains *= weight
         return known.put_candidates(gains, self.proposer.token_ids(columns))
@@ -221,7 +221,7 @@ class Beams:
         return any(prefix.evaluated for prefix in self.prefixes)
 
     def start(self, proposer: Proposer) -> States:
-        """Return states of U W prefixes; those of evaluated ones are not used."""
+        """Return states of U W prefixes; the states of evaluated prefixes are not used."""
         if self.prefixes[0].parent is None:  # prompts, one each
             return proposer.start(self.prefixes)
         sources = [prefix if prefix.evaluated else prefix.parent for prefix in self.prefixes]
@@ -237,7 +237,7 @@ class Beams:
 class Known:
     """Evaluated prefixes in the beams, and their evaluated descendants.
 
-    After an evaluated prefix a draft uses the decoder's candidates, and the proposer starts anew.
+    After an evaluated prefix, a draft uses the decoder's candidates and a new proposer state.
 
     Attributes:
         nodes: (U W,) index of the evaluated prefix at each place of the beams; -1 for none.
@@ -246,7 +246,7 @@ class Known:
     def __init__(self, beams: Beams, proposer: Proposer, shape: DraftShape):
         self.prefixes = [*dict.fromkeys(p for p in beams.prefixes if p.evaluated)]
         for prefix in self.prefixes:  # the list grows during the loop
-            # If drafts leave out a scorer, only the search's own prefixes have candidates.
+            # If drafts do not use a scorer, only prefixes of the search itself have candidates.
             self.prefixes += [
                 child
                 for child in prefix.children.values()
@@ -264,7 +264,7 @@ class Known:
         self.children = upload(children, device)
 
     def put_states(self, draft_states: States) -> States:
-        """Return the states, replaced by new ones at evaluated prefixes."""
+        """Return the states, with new ones in rows of evaluated prefixes."""
         if not self.prefixes:
             return draft_states
         places = torch.arange(len(self.nodes), device=self.nodes.device)
@@ -274,7 +274,7 @@ class Known:
     def put_candidates(
         self, gains: torch.Tensor, tokens: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return gains and tokens (U W, c), the decoder's after evaluated prefixes."""
+        """Return gains and tokens (U W, c), with the decoder's in rows of evaluated prefixes."""
         if not self.prefixes:
             return gains, tokens
         here, nodes = self.nodes[:, None] >= 0, self.nodes.clamp(min=0)

@@ -50,13 +50,13 @@ class Lookahead(ABC):
 
     @abstractmethod
     def depth(self, state: SearchState) -> int:
-        """Return the steps to draft; ``state.draft`` is the last draft with its acceptance."""
+        """Return how many steps to draft; ``state.draft`` is the last draft and its acceptance."""
 
     def measure(self, call_seconds: float, draft_seconds: float, steps: int, tokens: float) -> None:
         """Record the cost of an iteration.
 
         Args:
-            call_seconds: The decoder call and the search's steps.
+            call_seconds: Duration of the decoder call and of the search's steps.
         """
         return
 
@@ -68,7 +68,7 @@ class Lookahead(ABC):
 class ByAcceptance(Lookahead):
     """Drafts one step more after a mostly accepted draft, one less after a mostly rejected one.
 
-    An utterance starts at the mean depth of earlier ones; the first one at depth ``first``.
+    The first utterance starts at depth ``first``, the next ones at the mean depth so far.
     """
 
     def __init__(self, least: int, most: int, first: int = 5):
@@ -92,10 +92,10 @@ class ByCost(Lookahead):
     """Chooses the depth with the most expected tokens per second, from measured costs.
 
     A call with K drafted steps gives 1 + p_1 + p_1 p_2 + ... tokens. p_k is the acceptance rate of
-    step k after k - 1 accepted ones (Leviathan et al., arXiv 2211.17192, eq. 1, use one p; but
-    errors of CTC appear at the first step). Rates are learned from all utterances; the mean over
-    all steps is the prior of rarely reached ones. If no depth is worth its cost, each utterance
-    drafts one step once, to keep measuring.
+    step k after k - 1 accepted steps. Leviathan et al. (arXiv 2211.17192, eq. 1) use the same p for
+    all steps, but errors of CTC drafts appear at the first step. Rates are learned from all
+    utterances; the mean over all steps is the prior of rarely reached steps. If no depth is worth
+    its cost, each utterance drafts one step once, to keep measuring.
     """
 
     def __init__(self, least: int, most: int):
@@ -166,5 +166,5 @@ class Costs:
 
 
 def step_acceptance(accepted: float, tried: float, expected: float = EXPECTED) -> float:
-    """Estimate a step's acceptance rate after accepted steps, in (0, 1), with a prior."""
+    """Estimate a step's acceptance rate in (0, 1), given that all earlier steps are accepted."""
     return (accepted + expected * TRIALS) / (max(tried, accepted) + TRIALS)

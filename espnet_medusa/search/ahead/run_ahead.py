@@ -1,4 +1,4 @@
-"""Drafting: the search itself, run ahead with a proposer's log-probabilities.
+"""Drafting: run the search ahead of the decoder with a proposer's log-probabilities.
 
 The next decoder call evaluates every prefix that the draft visits. Width 1 results in Medusa's
 chain; larger widths result in candidate trees, or for beam search in a drafted beam.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LastDraft(NamedTuple):
-    """The last draft: when it ended on a clock in seconds, its duration, and its steps."""
+    """The last draft: its end time and duration in seconds, and its number of steps."""
 
     ended: float
     seconds: float
@@ -43,7 +43,7 @@ class RunAhead:
 
     @property
     def needs_head_input(self) -> bool:
-        """Whether it drafts from the decoder's head input."""
+        """Whether the planner drafts from the decoder's head input."""
         return self.steps is not None and self.proposer.needs_head_input
 
     def begin(self, context: DraftContext) -> RunAhead:
@@ -57,7 +57,7 @@ class RunAhead:
         return begun
 
     def draft_prompt(self, states: Sequence[SearchState]) -> None:
-        """Set each state's first ``draft``: its prompt and what may follow it."""
+        """Set each state's first ``draft`` to its prompt and drafted continuations."""
         forced = self.strategy.scoring.constraints.forced_prefix
         early = None if self.steps is None else self.proposer.early
         steps = None
@@ -67,7 +67,7 @@ class RunAhead:
         self._draft(states, [prompt_draft(state, forced) for state in states], steps)
 
     def draft(self, states: Sequence[SearchState]) -> None:
-        """Set each state's ``draft``: its unevaluated hypotheses and what may follow them."""
+        """Set each state's ``draft`` to its unevaluated hypotheses and drafted continuations."""
         self._draft(states, [Draft([]) for _ in states], self.steps)
 
     def _draft(

@@ -1,7 +1,7 @@
 """The steps of a draft: the base class, and steps with scorers other than the decoder.
 
-Such scorers (CTC, a language model) are on the host and need each prefix, so that every step is
-read back. ``decoder_steps`` has the faster steps for the decoder alone.
+Such scorers (CTC, a language model) run on the host and need each prefix. Every step is therefore
+copied to the host. ``decoder_steps`` has faster steps, for searches without other scorers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from espnet_medusa.tree.proposer import Proposer, States
 class Steps(ABC):
     """The steps of a draft.
 
-    ``scoring`` is the strategy's while drafting; ``proposer`` replaces the decoder.
+    ``scoring`` is the strategy's scoring of drafts; ``proposer`` replaces the decoder.
 
     Attributes:
         device: Device of the proposer's states; set for each batch.
@@ -86,7 +86,7 @@ class PrefixStates:
         self.rows: dict[Prefix, int] = {}
 
     def of(self, prefixes: Sequence[Prefix]) -> States:
-        """Return states of prompts, or of children of evaluated prefixes or of the last step's."""
+        """Return states of prompts, or of children of evaluated or previous-step prefixes."""
         if prefixes[0].parent is None:
             self.states = self.proposer.start(prefixes)
             self.rows = {prefix: row for row, prefix in enumerate(prefixes)}
