@@ -23,7 +23,7 @@ from espnet_medusa.report.measures import (
 
 ERROR_RATES = "WER and CER: sclite's."
 SPEEDUP = (
-    "{}: plain decoding's seconds ({}) over this one's, the utterances of both; valid where both "
+    "{}: the baseline's seconds ({}) over this decoding's, for utterances of both; valid if both "
     "ran on the same machine with the same dtype and batch size."
 )
 
@@ -71,7 +71,7 @@ COLUMNS: Mapping[str, Column] = {
     ),
     "calls": Column(
         "decoder calls",
-        "Decoder calls: the sum over the utterances, each as if alone.",
+        "Decoder calls: sum over the utterances, each counted as if decoded alone.",
         lambda item, *_: item.total.decoder_calls,
         needs_calls=True,
     ),
@@ -89,34 +89,34 @@ COLUMNS: Mapping[str, Column] = {
     ),
     "acceptance": Column(
         "acceptance [%]",
-        "Acceptance: drafted steps that stood, of all that were drafted, those behind the first "
-        "refused one included.",
+        "Acceptance: accepted steps over all drafted steps, including those after the first "
+        "rejected one.",
         lambda item, *_: acceptance(item),
         digits=1,
         needs_calls=True,
     ),
     "draft_calls": Column(
         "draft model's calls",
-        "Draft model's calls: the mean over the utterances.",
+        "Draft model's calls: mean per utterance.",
         lambda item, *_: per_utterance(item, "draft_calls"),
         needs_calls=True,
     ),
     "draft_ms": Column(
         "drafting [ms]",
-        "Drafting: milliseconds an utterance, the mean; a part of the latency.",
+        "Drafting: mean milliseconds per utterance; a part of the latency.",
         lambda item, *_: draft_milliseconds(item),
         digits=1,
         needs_calls=True,
     ),
     "latency": Column(
         "latency [ms]",
-        "Latency: milliseconds an utterance, encoder and search, the median and (p90) the 90th "
+        "Latency: milliseconds per utterance of encoder and search: median and (p90) 90th "
         "percentile; utterances decoded together share their time evenly.",
         lambda item, *_: latency(item),
     ),
     "decoder_rtf": Column(
         "decoder RTF",
-        "Decoder RTF: seconds of the search, without the encoder, over those of the audio.",
+        "Decoder RTF: seconds of the search, without the encoder, over seconds of audio.",
         lambda item, *_: set_ratio(item, "decoder_seconds", "audio_seconds"),
         digits=4,
     ),
@@ -132,7 +132,7 @@ COLUMNS: Mapping[str, Column] = {
     ),
     "same_text": Column(
         "same text",
-        "Same text: utterances whose text is that of plain decoding, of those that both decoded.",
+        "Same text: utterances with the baseline's text, of those that both decoded.",
         lambda item, plain, _: same_texts(item, plain),
     ),
     "parameters": Column(

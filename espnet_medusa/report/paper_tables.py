@@ -30,7 +30,7 @@ BESIDE = "Beside the points: {points}. Left and below is better."
 FIGURE_NOTES = {
     SPEEDUP_BY_LENGTH: (
         "Lines: medians of the utterances' speedups; bars: first to third quartile; below the "
-        "axis: tokens of plain decoding's text, and utterances."
+        "axis: tokens of the baseline's text, and number of utterances."
     ),
     "wer_against_eta": "Figures beside the points: {points}. Left and below is better.",
     "wer_against_latency": BESIDE,
@@ -146,7 +146,7 @@ def _table_notes(rows: Sequence[SystemRow], plan: TablePlan) -> list[str]:
                 f"{row.compared} of {row.utterances} utterances that plain decoding has too."
             )
     if any(row.absent.startswith(NOT_FULL) for row in rows):
-        notes.append(f"«{NOT_FULL}»: figures of a part of it, or of a stand-in, are not shown.")
+        notes.append(f"«{NOT_FULL}»: figures of a part or a substitute of it are not shown.")
     return notes
 
 

@@ -27,7 +27,7 @@ COMPARISON_TITLES = (
 )
 COMPARISON_NOTES = (
     "eta: decoder calls per word, 2 calls / (reference words + hypothesis words). "
-    "RTF: seconds / audio seconds. Speedup: plain decoding's seconds over these."
+    "RTF: seconds / audio seconds. Speedup: the baseline's seconds over this decoding's."
 )
 
 

@@ -149,7 +149,7 @@ def model_name(table: TablePlan, decodings: Sequence[Decoding]) -> str:
         # Only the last part of a local path is shown, because the path is private.
         path.read_text(encoding="utf-8").strip().rstrip("/").split("/")[-1]
         if path.is_file()
-        else f"Whisper of a size that no file {RECORD} beside the experiments tells"
+        else f"Whisper of a size that no file {RECORD} next to the experiments gives"
         for path in dict.fromkeys(records)
     ]
     return table.model.replace(WHISPER_MODEL, ", ".join(dict.fromkeys(names)))

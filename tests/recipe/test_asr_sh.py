@@ -93,6 +93,15 @@ def test_all_stages_with_own_data(recipe):
     assert "WER 50.0" in done.stdout, done.stderr
 
 
+def test_stage_1_refuses_a_bad_validation_set(recipe, tmp_path):
+    shutil.copytree(recipe / "own", tmp_path / "own")
+    (tmp_path / "own" / "dev" / "text").write_text("s-u0 one\n")
+    options = [*OPTIONS, "--stop_stage", "1", "--data_dir", f"{tmp_path}/own"]
+    done = run_asr(recipe, *options)
+    assert done.returncode == 1
+    assert "s-u1" in done.stdout
+
+
 def test_stage_1_names_problems_of_test_sets_and_continues(recipe, tmp_path):
     shutil.copytree(recipe / "own", tmp_path / "own")
     (tmp_path / "own" / "test" / "text").write_text("s-u0 one\ns-u2 two\n")

@@ -76,7 +76,10 @@ def test_bad_defaults_are_refused(conf, message):
         ),
         ({"ctc_entropy_threshold": 1, "acceptance": "threshold"}, "allowed with acceptance: exact"),
         ({"search": "beam", "patience": 0.0}, "patience: 0.0; allowed: above 0"),
-        ({"search": "beam", "patience": float("inf")}, "patience: inf; allowed: .*at most 1000"),
+        (
+            {"search": "beam", "patience": float("inf")},
+            "patience: inf; allowed: above 0, at most 1000",
+        ),
         ({"search": "beam", "patience": 0.05}, "patience: 0.05; allowed with beam_size 5: more"),
         ({"search": "beam", "length_penalty": 1.5}, "length_penalty: 1.5; allowed: 0 to 1"),
         ({"patience": 1.0}, "patience: 1.0; allowed with search: beam"),

@@ -241,7 +241,10 @@ def test_bad_audio_is_refused(experiment, tmp_path, capsys, table, message):
         ("--medusa_choices 1 2", "medusa_choices.*remove it"),
         ("--ngpu 2", "ngpu: 2; allowed: at most 1"),
         ("--acceptance any", "acceptance: 'any'.*exact"),
-        ("--ctc_likelihood_threshold 0.1", "threshold: 0.1; allowed while tuning: none"),
+        (
+            "--ctc_likelihood_threshold 0.1",
+            "ctc_likelihood_threshold: 0.1; allowed while tuning: none",
+        ),
         ("--asr_model_file no.pth", "no.pth: no such checkpoint"),
         ("--output tuned.yml", "tuned.yml; allowed.*yaml"),
         ("--search beam --streaming true", "nothing to tune"),
