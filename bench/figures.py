@@ -32,7 +32,7 @@ class Inputs:
     seconds: Mapping[str, float] = field(default_factory=dict)  # length of the audio by id
     cleaner: str = WHISPER_CLEANER  # ESPnet's cleaner of references and texts
     end_symbol: bool = True  # whether the decoder evaluates the end symbol of each text
-    greedy: Sequence[str] = ()  # Searches of a plan with one hypothesis
+    greedy: Sequence[str] = ()  # searches of a plan with one hypothesis
     # Converts tokens to text, for contestants that write tokens.
     to_text: Callable[[list[int]], str] | None = None
 

@@ -24,7 +24,7 @@ class Utterance:
     id: str  # utterance id
     speech: np.ndarray  # (samples,) in [-1, 1]
     seconds: float  # length of the audio
-    text: str  # Reference
+    text: str  # reference
 
 
 @dataclass(frozen=True)

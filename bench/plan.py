@@ -34,7 +34,7 @@ class Drafter:
     experiment: str  # folder with ``config.yaml``
     # Weights; None: those that training or conversion writes there.
     experiment_file: str | None = None
-    options: Options = field(default_factory=dict)  # Decode options
+    options: Options = field(default_factory=dict)  # decode options
     # Files with decode options by search, such as those of ``espnet-medusa-tune``; the drafter then
     # appears only in these searches.
     configs: Mapping[str, str] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Drafter:
     # Window of Whisper's encoder, ``whisper`` or ``audio``; None: as trained.
     window: str | None = None
     curve: str | None = None  # name of its learning curve
-    hours: float | None = None  # Hours of speech that it was trained on
+    hours: float | None = None  # hours of speech that it was trained on
 
     @property
     def config(self) -> Path:
@@ -89,10 +89,10 @@ class Row:
 class Plan:
     """What to measure."""
 
-    title: str  # Title of the report
-    searches: Mapping[str, Options]  # Decode options by name
-    drafters: Mapping[str, Drafter]  # Drafters by name; the first is the baseline of the others
-    options: Options = field(default_factory=dict)  # Decode options of all rows
+    title: str  # title of the report
+    searches: Mapping[str, Options]  # decode options by name
+    drafters: Mapping[str, Drafter]  # drafters by name; the first is the baseline of the others
+    options: Options = field(default_factory=dict)  # decode options of all rows
 
     def rows(
         self, searches: list[str] | None = None, drafters: list[str] | None = None

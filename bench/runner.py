@@ -111,8 +111,8 @@ def _read(line: str) -> dict[str, Any] | None:
 class Session:
     """Running contestants; one that fails is left out from then on."""
 
-    connect: Connect  # Starts the contestant of a way
-    journal: Journal  # Receives the measurements
+    connect: Connect  # starts the contestant of a way
+    journal: Journal  # receives the measurements
     clients: dict[tuple[str, str], Decodes] = field(default_factory=dict)
     failed: set[tuple[str, str]] = field(default_factory=set)
 

@@ -53,12 +53,12 @@ class Segment:
 class Result:
     """The output for one input."""
 
-    text: str = ""  # Best text, for contestants that write text
+    text: str = ""  # best text, for contestants that write text
     # Best tokens without start and end symbol, for contestants that decode memories.
     tokens: list[int] = field(default_factory=list)
     # Tokens and score of each hypothesis.
     nbest: list[tuple[list[int], float]] = field(default_factory=list)
-    segments: list[Segment] = field(default_factory=list)  # Segments of a recording
+    segments: list[Segment] = field(default_factory=list)  # segments of a recording
     # ``DecodingStatistics`` as a dict, for contestants that count.
     counts: dict[str, Any] | None = None
 
@@ -84,8 +84,8 @@ class Timed:
     """Results of a batch with its times."""
 
     results: list[Result]  # one for each input
-    encoder_seconds: float  # Features and encoders; 0 where inputs are memories
-    decoder_seconds: float  # Everything else
+    encoder_seconds: float  # features and encoders; 0 where inputs are memories
+    decoder_seconds: float  # everything else
 
     @property
     def seconds(self) -> float:
@@ -176,10 +176,10 @@ def until_end(tokens: Sequence[int], eos: int) -> list[int]:
 class Entry:
     """A contestant."""
 
-    path: str  # Module and class in this package, imported only in the contestant's process
-    weights: tuple[str, ...]  # Types of weights on a CPU
-    cuda_weights: tuple[str, ...] = ()  # Types on a GPU; empty: it does not run there
-    searches: tuple[str, ...] = (GREEDY, BEAM5)  # Searches that it has
+    path: str  # module and class in this package, imported only in the contestant's process
+    weights: tuple[str, ...]  # types of weights on a CPU
+    cuda_weights: tuple[str, ...] = ()  # types on a GPU; empty: it does not run there
+    searches: tuple[str, ...] = (GREEDY, BEAM5)  # searches that it has
     # Searches that decode several inputs (of long recordings: windows) together.
     batched: tuple[str, ...] = ()
     long: bool = False  # whether it transcribes long recordings

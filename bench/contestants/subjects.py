@@ -80,7 +80,7 @@ class MemorySubject(Subject):
     encoder_conf: dict | None = None
     # Options of the draft model's decoder; None: there is no draft model.
     draft_conf: dict | None = None
-    ctc_blank: int | None = None  # Blank of the CTC branch; None: there is no CTC branch
+    ctc_blank: int | None = None  # blank of the CTC branch; None: there is no CTC branch
 
     kind = MEMORIES
 
@@ -112,10 +112,10 @@ class SpeechSubject(Subject):
 
     config: str  # ``config.yaml`` of our experiment
     weights: str  # its weights
-    language: str  # Language of the prompt
-    draft_model: str | None = None  # Value of the decode option; None: there is no draft model
-    drafters: list[str] = field(default_factory=list)  # Drafters that the experiment has
-    left_out: list[str] = field(default_factory=list)  # Reasons why other drafters are missing
+    language: str  # language of the prompt
+    draft_model: str | None = None  # value of the decode option; None: there is no draft model
+    drafters: list[str] = field(default_factory=list)  # drafters that the experiment has
+    left_out: list[str] = field(default_factory=list)  # reasons why other drafters are missing
     long: bool = False  # whether the inputs are recordings of any length
 
     @property

@@ -26,10 +26,10 @@ class Way:
     contestant: str  # a name in ``base.CONTESTANTS``, or the name of a plan's drafter
     weights: str  # float32, bfloat16, float16 or int8; empty for a plan's drafter
     search: str  # ``GREEDY``, ``BEAM5`` or the name of a plan's search
-    batch_size: int = 1  # Inputs (of long recordings: windows) decoded together
+    batch_size: int = 1  # inputs (of long recordings: windows) decoded together
     drafts: str = BASELINE  # of ours: ``BASELINE``, one of ``DRAFTERS``, or ``REPLAYED``
-    stated_tokens: float = 0.0  # Stated acceptance of ``REPLAYED``; 0: the measured acceptance
-    made_with: str = ""  # Weights and options of a plan's drafter, which the journal compares
+    stated_tokens: float = 0.0  # stated acceptance of ``REPLAYED``; 0: the measured acceptance
+    made_with: str = ""  # weights and options of a plan's drafter, which the journal compares
 
     @property
     def beam_size(self) -> int:

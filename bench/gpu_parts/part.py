@@ -28,8 +28,8 @@ FAILED = 3  # exit status
 class PartResults:
     """The rows of a part."""
 
-    about: dict[str, Any]  # Circumstances; rows of other circumstances are measured again
-    rows: list[dict[str, Any]] = field(default_factory=list)  # Figures
+    about: dict[str, Any]  # circumstances; rows of other circumstances are measured again
+    rows: list[dict[str, Any]] = field(default_factory=list)  # figures
     left_out: dict[str, str] = field(default_factory=dict)  # by row, why it is missing
     # By row, its error in one line; the log has the traceback.
     failed: dict[str, str] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Part:
 
     path: Path  # the file
     results: PartResults  # its content
-    until: float  # Time on ``time.monotonic`` after which no row begins
+    until: float  # time on ``time.monotonic`` after which no row begins
 
     @staticmethod
     def open(path: Path, about: dict[str, Any], seconds: float) -> "Part":

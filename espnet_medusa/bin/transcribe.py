@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from espnet_medusa.bin import asr_inference
-from espnet_medusa.bin.command_line import make_parser, positive, run_main
+from espnet_medusa.bin.command_line import SOME_FAILED, make_parser, positive, run_main
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.whisper_windows import why_not_long_form
 from espnet_medusa.transcription.formats import CTM, FORMATS, OPENAI, UNTIMED
@@ -37,7 +37,6 @@ from espnet_medusa.transcription.transcribe import (
     transcribe_into,
 )
 
-SOME_FAILED = 3
 ALL = "all"
 
 

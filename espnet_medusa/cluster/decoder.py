@@ -105,7 +105,7 @@ class ClusterDecoder:
     client: Client
     workers: Workers
     plugin: str  # name of the workers' plugin that has the model
-    rate: Future  # Sample rate of the model, which a worker returns
+    rate: Future  # sample rate of the model, which a worker returns
     wav_scp: Path  # utt2num_samples may be next to it
     batch_size: int = 1  # maximum number of utterances that a worker decodes together
     max_batch_frames: int | None = None  # most frames of 10 ms of a batch; None: no limit

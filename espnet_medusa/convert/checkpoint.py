@@ -62,7 +62,7 @@ class Architecture:
 class CtcBranch:
     """The CTC branch of an experiment, which other formats do not have."""
 
-    weights: Mapping[str, torch.Tensor]  # Our name to tensor
+    weights: Mapping[str, torch.Tensor]  # our name to tensor
     model_conf: Mapping[str, Any]  # the fields of the experiment's ``model_conf`` that define it
     ctc_conf: Mapping[str, Any]  # options of ESPnet's CTC
 
@@ -75,7 +75,7 @@ class Checkpoint:
     architecture: Architecture  # sizes and heads
     # Our name to tensor, complete, with counts of the heads' training tokens if known.
     weights: Mapping[str, torch.Tensor]
-    text: Text  # Vocabulary and tokenizer
+    text: Text  # vocabulary and tokenizer
     # The source's JSON files by name, for converting back.
     records: Mapping[str, dict] = field(default_factory=dict)
     # Recommended draft options (``decoder_conf.draft_conf``).

@@ -30,7 +30,7 @@ class PackedHeads:
     """A folder of heads whose card was read."""
 
     folder: Path  # as given
-    card: HeadsCard  # Valid, but not yet compared with a Whisper
+    card: HeadsCard  # valid, but not yet compared with a Whisper
 
     def architecture(self, whisper: WhisperConfig) -> Architecture:
         """Return the architecture of a Whisper with these heads.

@@ -23,7 +23,7 @@ class AudioLimits:
     """The audio that a model accepts."""
 
     sample_rate_hz: int
-    window_s: float | None = None  # Longest audio; None without limit
+    window_s: float | None = None  # longest audio; None without limit
     padded: bool = False  # whether the encoder pads all audio to the window
 
     def frames(self, samples: int) -> int:

@@ -27,8 +27,8 @@ class Utterance:
 
     key: str  # utterance id
     speech: np.ndarray  # (samples,) in [-1, 1]
-    frames: int  # Frames of 10 ms, including padding to the encoder's window
-    language: str | None = None  # Language code for Whisper's prompt; None: that of the search
+    frames: int  # frames of 10 ms, including padding to the encoder's window
+    language: str | None = None  # language code for Whisper's prompt; None: that of the search
 
 
 def make_batches(

@@ -23,7 +23,7 @@ class Decoding:
     # N-best list of text, tokens, token ids and hypothesis; empty if none ended.
     results: list[Result]
     statistics: DecodingStatistics  # seconds, decoder calls and drafts
-    language: str | None = None  # Code; None if unknown
+    language: str | None = None  # code; None if unknown
     # Segments with times, of long audio; None: decoded without timestamps.
     segments: tuple[Segment, ...] | None = None
 
@@ -34,7 +34,7 @@ class TextWriter:
 
     converter: Any  # ESPnet's, ids to tokens
     tokenizer: Any  # ESPnet's, tokens to text; None: results have no text
-    hidden_ids: frozenset[int]  # Token ids that results leave out
+    hidden_ids: frozenset[int]  # token ids that results leave out
     nbest: int  # maximum number of results per utterance
 
     def write(self, state: SearchState, prompt: list[int], scorers: list[str]) -> Decoding:

@@ -35,17 +35,17 @@ class DecodingModel:
     """All that decoding needs; ``Speech2Text.model``."""
 
     trained: TrainedModel  # ESPnet's module with its config
-    options: DecodeOptions  # Decode options, with defaults of the model
-    encoder: SpeechEncoder  # Audio to encoder output
+    options: DecodeOptions  # decode options, with defaults of the model
+    encoder: SpeechEncoder  # audio to encoder output
     audio: AudioLimits  # the audio that model and draft model accept: sample rate and window
     prompts: WhisperPrompts | None  # Whisper's prompts; None: the model was trained without them
-    start: list[int]  # Token ids at the start of each hypothesis if ``prompts`` is None
-    limits: LengthLimits  # Minimum and maximum length of hypotheses
-    writer: TextWriter  # Token ids to text
+    start: list[int]  # token ids at the start of each hypothesis if ``prompts`` is None
+    limits: LengthLimits  # minimum and maximum length of hypotheses
+    writer: TextWriter  # token ids to text
     device: torch.device  # device of the model
     dtype: torch.dtype  # of its weights
-    search: Search | None = None  # Greedy or beam search; None: ESPnet's own search decodes
-    draft_model: DraftModel | None = None  # none: the drafter uses no second model
+    search: Search | None = None  # greedy or beam search; None: ESPnet's own search decodes
+    draft_model: DraftModel | None = None  # None: the drafter uses no second model
 
     @property
     def asr_model(self) -> torch.nn.Module:

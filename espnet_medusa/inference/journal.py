@@ -31,10 +31,10 @@ class Decoded:
     """Result of one utterance."""
 
     key: str  # utterance id
-    nbest: list[NBestEntry]  # Hypotheses, the best first
+    nbest: list[NBestEntry]  # hypotheses, the best first
     # Calls, tokens and seconds.
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
-    language: str | None = None  # Language code; None: the model has no languages
+    language: str | None = None  # language code; None: the model has no languages
     # Segments of long audio; None: the utterance was decoded as a whole.
     segments: tuple[Segment, ...] | None = None
 

@@ -107,7 +107,7 @@ def open_packed_model(path: Path) -> dict[str, str]:
 class PackedModel:
     """The files of an unpacked model."""
 
-    name: Path  # Archive or folder, for messages
+    name: Path  # archive or folder, for messages
     folder: Path  # of the files
 
     def files(self) -> dict[str, Path]:

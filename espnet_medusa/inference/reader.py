@@ -28,7 +28,7 @@ def build_preprocess(train_args: argparse.Namespace) -> Preprocess | None:
 class UtteranceReader:
     """Reads entries of wav.scp; the sample rate must be the model's."""
 
-    limits: AudioLimits  # Audio that the model accepts
+    limits: AudioLimits  # audio that the model accepts
     preprocess: Preprocess | None = None  # ESPnet's preprocessing function
     allow_pipes: bool = False  # whether commands in wav.scp may run
 

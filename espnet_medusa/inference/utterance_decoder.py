@@ -36,7 +36,7 @@ class UtteranceDecoder:
     """
 
     speech2text: Speech2Text  # model and search
-    reader: UtteranceReader  # Reads the audio
+    reader: UtteranceReader  # reads the audio
     batch_size: int = 1  # maximum number of utterances or windows per batch
     # Maximum number of utterances times 10 ms frames of the longest; None: no limit.
     max_batch_frames: int | None = None

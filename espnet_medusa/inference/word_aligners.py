@@ -58,7 +58,7 @@ class CTCAligner:
     log_probs: Callable[[torch.Tensor], torch.Tensor]
     # The branch's labels of a token of the decoder; empty if it has none.
     labels_of: Callable[[int], Sequence[int]]
-    blank: int  # Label of its blank
+    blank: int  # label of its blank
     frames_per_s: float  # of the encoder output
 
     @torch.no_grad()

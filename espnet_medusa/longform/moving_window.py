@@ -68,11 +68,11 @@ class MovingWindow:
 
     frames: int  # of the recording, 10 ms each
     window_frames: int  # of the model's window
-    clock: Clock  # Converts timestamps
-    text: TranscriptText  # Converts tokens to text
-    options: LongFormOptions  # Prompts, word times and thresholds
+    clock: Clock  # converts timestamps
+    text: TranscriptText  # converts tokens to text
+    options: LongFormOptions  # prompts, word times and thresholds
     history: History  # tokens for prompts
-    seek: int = field(init=False)  # First frame of the next window
+    seek: int = field(init=False)  # first frame of the next window
     # First and last frames of the clips that are not decoded yet.
     clips: list[tuple[int, int]] = field(init=False)
     last_speech_s: float = 0.0  # end of the last word

@@ -19,9 +19,9 @@ from espnet_medusa.whisper.log_mel import HOP_SAMPLES
 class LongRecording:
     """A recording to decode."""
 
-    key: Any  # Identifies it
+    key: Any  # identifies it
     samples: np.ndarray  # (samples,) in [-1, 1], at the model's rate
-    language: str | None = None  # Code; None: that of the decode options
+    language: str | None = None  # code; None: that of the decode options
     name: str = "audio"  # for messages
 
     @property
@@ -41,9 +41,9 @@ class Passage:
 
     # The recording; None after its last step.
     recording: RunningRecording | None = field(repr=False, compare=False)
-    window: MovingWindow  # Moves through the passage
+    window: MovingWindow  # moves through the passage
     last_frame: int  # the passage ends with the window that reaches this frame of 10 ms
-    segments: list[Segment] = field(default_factory=list)  # So far
+    segments: list[Segment] = field(default_factory=list)  # so far
     reported: int = 0  # number of segments that steps have returned
 
     def next(self) -> Window | None:
@@ -58,13 +58,13 @@ class Passage:
 class RunningRecording:
     """A recording and its results so far."""
 
-    key: Any  # That of the recording
+    key: Any  # that of the recording
     features: Any  # of the whole recording; None if nothing is decoded, and after the last step
     duration_s: float  # of the whole recording
-    language: str | None = None  # Code; None for English-only models
+    language: str | None = None  # code; None for English-only models
     passages: list[Passage] = field(default_factory=list)  # in order
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)  # of all windows
-    score: float = 0.0  # Log-probability of all windows with text, timestamps and ends included
+    score: float = 0.0  # log-probability of all windows with text, timestamps and ends included
     error: Exception | None = None  # the exception that ended it early, or None
 
     def __post_init__(self) -> None:
@@ -134,7 +134,7 @@ class LongFormStep:
     """A step of one recording."""
 
     recording: RunningRecording  # the recording; later steps change it
-    segments: list[Segment]  # New segments
+    segments: list[Segment]  # new segments
     done: bool  # whether this is the last step
 
 

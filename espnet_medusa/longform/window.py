@@ -18,7 +18,7 @@ FRAMES_PER_S = 100
 class Window:
     """A span of a recording that is decoded at once."""
 
-    seek: int  # First frame of 10 ms
+    seek: int  # first frame of 10 ms
     frames: int  # number of frames; zeros pad a window that is shorter than the model's
 
     @property
@@ -31,8 +31,8 @@ class Window:
 class Clock:
     """Converts timestamps."""
 
-    first: int  # Token of 0 s; all later ids are timestamps
-    frames: int  # Frames of 10 ms between two timestamps
+    first: int  # token of 0 s; all later ids are timestamps
+    frames: int  # frames of 10 ms between two timestamps
 
     @property
     def step_s(self) -> float:
@@ -58,7 +58,7 @@ class CutWindow:
     """The segments of a window."""
 
     pieces: tuple[Piece, ...]  # its segments
-    seek: int  # First frame of the next window
+    seek: int  # first frame of the next window
     ends_in_silence: bool  # whether a single timestamp ends the window: no speech follows it
 
 

@@ -60,8 +60,8 @@ class WindowDecoder(Protocol):
 class WindowSteps:
     """Begins passages, and decodes the next window of each."""
 
-    decoder: WindowDecoder  # Decodes windows
-    options: LongFormOptions  # Prompts, fallback and word times
+    decoder: WindowDecoder  # decodes windows
+    options: LongFormOptions  # prompts, fallback and word times
 
     def begin(
         self,

@@ -68,7 +68,7 @@ class FeatureKind(NamedTuple):
     """Properties of the log-mel features that an encoder requires."""
 
     num_mel_bins: int  # 80, or 128 for large-v3
-    window_frames: int  # Largest number of frames
+    window_frames: int  # largest number of frames
     padded: bool  # whether utterances are padded to this number
 
 

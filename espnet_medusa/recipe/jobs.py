@@ -32,7 +32,7 @@ class Failure:
     """A job that failed and was not stopped by us."""
 
     job: Job  # the job
-    status: int | None  # Exit status; negative: the number of a signal; None: it failed without one
+    status: int | None  # exit status; negative: the number of a signal; None: it failed without one
     cause: str = ""  # how it failed without an exit status, such as ``was cancelled``
 
     @property

@@ -23,8 +23,8 @@ _NAME = re.compile(
 class Checkpoints:
     """The checkpoints to use; empty: the one that the training configuration selects."""
 
-    base: str = ""  # Checkpoint of the base model
-    heads: str = ""  # Checkpoint of the systems with heads
+    base: str = ""  # checkpoint of the base model
+    heads: str = ""  # checkpoint of the systems with heads
     # Initial weights of the base model, in ESPnet's ``init_param`` form; empty: random.
     start: str = ""
 
@@ -34,10 +34,10 @@ class System:
     """One model of a recipe."""
 
     name: str  # name; its experiment is `<exp_dir>/asr_<name>`
-    config: Path  # Training configuration
+    config: Path  # training configuration
     checkpoint: str  # file name of the weights that decode
     start: str = ""  # file of the initial weights; empty: random
-    options: str = ""  # More training options
+    options: str = ""  # more training options
 
 
 def plan_systems(

@@ -20,11 +20,11 @@ DEFAULT_RATE = "16k"  # of ESPnet's frontends
 class Decoding:
     """A test set decoded with one configuration."""
 
-    exp_dir: Path  # Experiment folder
-    tag: str  # Inference tag, a folder in ``exp_dir``
+    exp_dir: Path  # experiment folder
+    tag: str  # inference tag, a folder in ``exp_dir``
     test_set: str  # name of the test set, a folder in that of ``tag``
-    utterances: dict[str, DecodingStatistics]  # Statistics by id
-    texts: dict[str, str]  # Hypotheses by id
+    utterances: dict[str, DecodingStatistics]  # statistics by id
+    texts: dict[str, str]  # hypotheses by id
 
     @property
     def folder(self) -> Path:

@@ -37,14 +37,14 @@ class CallsAndWer:
 class FigurePlan:
     """The plot of a table."""
 
-    kind: str  # Key of ``FIGURE_KEYS``
+    kind: str  # key of ``FIGURE_KEYS``
     title: str  # as shown
-    systems: tuple[str, ...] = ()  # Keys of the systems to draw (speedup_by_length)
+    systems: tuple[str, ...] = ()  # keys of the systems to draw (speedup_by_length)
     bin_tokens: int = 10  # tokens per bin (speedup_by_length)
     # Group (one color) to variant (one marker or hatch) to a system's key. In scatter plots a
     # variant is a mapping: label of a point to a key, or to ``CallsAndWer``.
     groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    points: str = ""  # Meaning of the points' labels (scatter plots)
+    points: str = ""  # meaning of the points' labels (scatter plots)
     wer_of: str = ""  # what has the WER, such as ``the greedy CTC hypothesis`` (calls_against_wer)
 
 
@@ -56,7 +56,7 @@ class System:
     # Experiment folder, if needed with parent folders; ``{label}`` is replaced by the test set's
     # label.
     exp: str
-    decoding: str  # Inference tag, with or without its part ``_asr_model_...``
+    decoding: str  # inference tag, with or without its part ``_asr_model_...``
     # Checkpoint of a draft model, counted among the parameters. The path begins at the parent of
     # the experiment folder, such as ``asr_draft/valid.acc.ave.pth``.
     draft_model: str | None = None
@@ -69,12 +69,12 @@ class TablePlan:
     title: str  # as shown
     test_sets: Mapping[str, str]  # folder name of each test set to its label
     systems: Mapping[str, System]  # rows by key
-    plain: str  # Key of the baseline
+    plain: str  # key of the baseline
     columns: tuple[str, ...] = DEFAULT_COLUMNS  # names of ``COLUMNS``
-    corpus: str | None = None  # Key in ``corpora.yaml``; None: a corpus of unknown size
+    corpus: str | None = None  # key in ``corpora.yaml``; None: a corpus of unknown size
     # Size by label, for sets whose size ``corpora.yaml`` lacks.
     utterances: Mapping[str, int] = field(default_factory=dict)
-    published: str | None = None  # Key in ``published.yaml``; None: no published table
+    published: str | None = None  # key in ``published.yaml``; None: no published table
     # Model of the experiments, needed with published figures; ``{whisper_model}`` is replaced by
     # the Whisper that ``whisper.sh`` recorded.
     model: str | None = None

@@ -38,13 +38,13 @@ class Statement:
 class PublishedTable:
     """A table of a paper."""
 
-    source: str  # Authors, paper and number of the table
+    source: str  # authors, paper and number of the table
     model: str  # model of the figures, such as ``Whisper large-v2``
-    data: str = ""  # Test data and machine
+    data: str = ""  # test data and machine
     measures: tuple[str, ...] = ()  # columns of each test set, names of ``CELL_MEASURES``
     # Rows; a key that our table also has is the same system.
     systems: Mapping[str, PublishedSystem] = field(default_factory=dict)
-    statements: tuple[Statement, ...] = ()  # Sentences of the paper
+    statements: tuple[Statement, ...] = ()  # sentences of the paper
 
     @property
     def test_sets(self) -> tuple[str, ...]:

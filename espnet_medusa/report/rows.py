@@ -22,11 +22,11 @@ RECORD = "whisper_model"  # written by whisper.sh into the parent of the experim
 class SystemRow:
     """The measures of a system on a test set."""
 
-    system: str  # Key of the system
-    test_set: str  # Label of the test set
+    system: str  # key of the system
+    test_set: str  # label of the test set
     absent: str = ""  # why there are no measures; empty if there are some
     values: Mapping[str, Any] = field(default_factory=dict)  # by column; absent or None: unknown
-    compared: int = 0  # Utterances in common with the baseline
+    compared: int = 0  # utterances in common with the baseline
     utterances: int = 0  # all utterances
 
 

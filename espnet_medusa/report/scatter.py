@@ -26,9 +26,9 @@ LOG_SPAN = 8.0  # ratio of the largest to the smallest value, for a logarithmic 
 class Axis:
     """The measure on one axis."""
 
-    measure: str  # Name in ``COLUMNS``
+    measure: str  # name in ``COLUMNS``
     label: str  # as shown; fields of the plan in braces
-    value: str = "value"  # Field of the measure
+    value: str = "value"  # field of the measure
     may_be_log: bool = False  # whether a wide range of values makes the axis logarithmic
 
     def of(self, row: SystemRow | None) -> float | None:
@@ -72,7 +72,7 @@ class Point:
 class Panel:
     """A test set."""
 
-    series: Mapping[tuple[str, str], Sequence[Point]]  # Points by group and variant
+    series: Mapping[tuple[str, str], Sequence[Point]]  # points by group and variant
     plain: Point | None  # the baseline, if it was run and scored
 
 

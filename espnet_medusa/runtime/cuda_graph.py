@@ -58,7 +58,7 @@ class CapturedCall:
     numbers: torch.Tensor  # (2, U T) token ids and positions
     places: torch.Tensor  # (T,) slots of the new nodes
     visible: torch.Tensor  # (U, 1, T, N) bool, which nodes each new node attends to
-    outputs: NodeOutputs | None = None  # Written by each replay
+    outputs: NodeOutputs | None = None  # written by each replay
     graph: torch.cuda.CUDAGraph | None = None  # none without CUDA
 
 
@@ -66,7 +66,7 @@ class CapturedCall:
 class Storage:
     """Memory of states of one size; one state uses it at a time."""
 
-    cache: StaticNodeCache  # Self-attention keys and values
+    cache: StaticNodeCache  # self-attention keys and values
     # Per layer, cross-attention keys and values (U, S, 2, heads, size).
     memory_keys_values: list[torch.Tensor]
     memory_mask: torch.Tensor  # (U, 1, 1, S) additive

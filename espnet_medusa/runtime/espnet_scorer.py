@@ -20,7 +20,7 @@ from espnet_medusa.upstream.compat import BatchScorerInterface
 class SharedTree:
     """One utterance's tree, shared by all its hypotheses."""
 
-    decoder: TreeDecoder  # Computes nodes
+    decoder: TreeDecoder  # computes nodes
     state: TreeState  # the utterance's trees and cache
     # Number of compactions; nodes of earlier generations are not cached anymore.
     generation: int = 0

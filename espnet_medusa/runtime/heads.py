@@ -131,7 +131,7 @@ class PackedRecurrentHeads:
 class PackedCrossKeysValues(NamedTuple):
     """Cross-attention keys and values of the decoder's last layer for U utterances."""
 
-    keys_values: Any  # Result of the layer's ``project_memory``
+    keys_values: Any  # result of the layer's ``project_memory``
     mask: torch.Tensor | None  # (U, 1, 1, S) additive, or None
     utterances: int  # U
 

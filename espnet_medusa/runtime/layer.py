@@ -83,13 +83,13 @@ class AttentionWeights(NamedTuple):
 class LayerWeights:
     """Modules of a trained decoder layer, independent of the library that defines it."""
 
-    num_heads: int  # Attention heads of both attentions
+    num_heads: int  # attention heads of both attentions
     self_attention: AttentionWeights  # its modules
     cross_attention: AttentionWeights  # its modules
-    feed_forward_norm: torch.nn.LayerNorm  # Layer normalization of the feed-forward layers
-    inner: torch.nn.Linear  # First feed-forward layer
-    outer: torch.nn.Linear  # Second feed-forward layer
-    activation: str  # Between these layers
+    feed_forward_norm: torch.nn.LayerNorm  # layer normalization of the feed-forward layers
+    inner: torch.nn.Linear  # first feed-forward layer
+    outer: torch.nn.Linear  # second feed-forward layer
+    activation: str  # between these layers
     # Normalize the input of each part (pre-norm); else the residual sum (post-norm).
     norm_first: bool = True
     # An attention's output layer reads the attention's input and result, concatenated.

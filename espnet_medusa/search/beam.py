@@ -65,8 +65,8 @@ def beam_search(
 class BeamState(SearchState):
     """An utterance during beam search."""
 
-    min_length: int = 0  # Hypotheses that end earlier are dropped
-    detect_end: bool = True  # Stop when ended hypotheses no longer improve (ESPnet's maxlenratio 0)
+    min_length: int = 0  # hypotheses that end earlier are dropped
+    detect_end: bool = True  # stop when ended hypotheses no longer improve (ESPnet's maxlenratio 0)
     # Ended hypotheses, in the order in which they ended.
     ended: list[EndedHypothesis] = field(default_factory=list)
     stopped: bool = False  # whether the search has ended before ``max_length``

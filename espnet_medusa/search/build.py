@@ -42,11 +42,11 @@ WEIGHT_OPTIONS = {  # ESPnet's option of each scorer's weight
 class SearchModel:
     """The parts of a model that searches use."""
 
-    decoder: TreeDecoder  # Evaluates nodes; its heads may draft
+    decoder: TreeDecoder  # evaluates nodes; its heads may draft
     vocab_size: int  # V
     eos: int  # end symbol
     device: torch.device  # where it runs
-    scorers: Scorers = DECODER_ALONE  # Other scorers of beam search, and all weights
+    scorers: Scorers = DECODER_ALONE  # other scorers of beam search, and all weights
     sources: DraftSources = NO_SOURCES  # sources of drafts other than heads
 
 

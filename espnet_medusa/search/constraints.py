@@ -31,7 +31,7 @@ class Constraints:
     # Start and factor of the exponential decay length penalty, or None.
     penalty: tuple[int, float] | None = None
     forced_prefix: tuple[int, ...] = ()  # tokens that start every hypothesis
-    timestamps: TimestampRules | None = None  # Timestamp rules, or None
+    timestamps: TimestampRules | None = None  # timestamp rules, or None
     # Whether probabilities are normalized over the allowed tokens, as in openai-whisper, instead of
     # over all tokens.
     renormalize: bool = False

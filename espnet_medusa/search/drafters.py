@@ -39,7 +39,7 @@ class DraftSources:
     # ``(memory (1, S, D)) -> (1, S', V)`` log-probabilities of the model's CTC branch.
     ctc: Callable[[torch.Tensor], torch.Tensor] | None = None
     blank: int = 0  # blank id of the CTC branch
-    model: Callable[[], Proposer] | None = None  # Opens the draft model; None: there is none
+    model: Callable[[], Proposer] | None = None  # opens the draft model; None: there is none
     # ``(size, eos) -> (N,)`` most frequent training tokens, ascending, including the end symbol.
     frequent_tokens: Callable[[int, int], torch.Tensor] | None = None
     # Opens the mapping from CTC's units to the decoder's tokens; None: they are the same.

@@ -49,7 +49,7 @@ class GreedyState(SearchState):
 
     eos: int = -1  # end symbol
     ended: bool = False  # whether the end symbol was decoded; False at the maximum length
-    generator: torch.Generator | None = None  # Sampling: the random numbers of the utterance
+    generator: torch.Generator | None = None  # sampling: the random numbers of the utterance
     ctc_tokens: Sequence[int] = ()  # CTC first: tokens to verify in the first call
 
     @property

@@ -26,7 +26,7 @@ class Ranking:
 
     nbest: int | None = None  # length of the n-best list; None: all hypotheses that end
     gain: float = 0.0  # maximum that one more token adds to a score, 0 or more; inf: unknown
-    normalize_length: bool = False  # Rank by score over length
+    normalize_length: bool = False  # rank by score over length
 
     def best(self, ended: Sequence[EndedHypothesis]) -> list[EndedHypothesis]:
         """Return the n-best list, best first; among equals the one that ended first."""

@@ -110,7 +110,7 @@ class Scoring:
 
     weights: Mapping[str, float]  # by scorer, including the decoder
     eos: int  # end symbol
-    constraints: Constraints  # Allowed tokens
+    constraints: Constraints  # allowed tokens
     # True: constrain logits (greedy search); False: constrain log-probabilities (beam search).
     # transformers does the same.
     constrain_logits: bool = False

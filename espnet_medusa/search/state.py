@@ -36,10 +36,10 @@ class Hypothesis:
 class EndedHypothesis:
     """A finished hypothesis."""
 
-    tokens: list[int]  # After the prompt, including the end symbol
+    tokens: list[int]  # after the prompt, including the end symbol
     score: float  # weighted sum of all scorers
     parts: tuple[float, ...]  # score of each scorer
-    length: int  # Including the prompt, as in length normalization
+    length: int  # including the prompt, as in length normalization
 
 
 @dataclass
@@ -48,23 +48,23 @@ class Watched:
 
     place: int  # position in the prompt; the token after it is watched
     token: int  # the token
-    probability: float = math.nan  # Among all tokens, once the prompt is evaluated
+    probability: float = math.nan  # among all tokens, once the prompt is evaluated
 
 
 @dataclass
 class Draft:
     """The nodes of one utterance that the next decoder call evaluates."""
 
-    beam: list[Hypothesis]  # Last hypotheses of the draft
+    beam: list[Hypothesis]  # last hypotheses of the draft
     # Prefixes to evaluate, ancestors first, and their drafted scores.
     nodes: dict[Prefix, float] = field(default_factory=dict)
     # Drafted hypotheses with an end symbol, which no call evaluates.
     ends: dict[Prefix, float] = field(default_factory=dict)
     # Inner nodes whose next-token distribution is not needed.
     inner: set[Prefix] = field(default_factory=set)
-    depth: int = 0  # Steps drafted
+    depth: int = 0  # steps drafted
     limit: int | None = None  # maximum number of steps; None: that of the planner
-    accepted: int = 0  # Accepted steps
+    accepted: int = 0  # accepted steps
 
     @property
     def queried(self) -> list[Prefix]:
@@ -106,12 +106,12 @@ class SearchState(ABC):
     """An utterance during a search."""
 
     root: Prefix  # the prompt
-    scorers: UtteranceScorers  # Scorers other than the decoder
+    scorers: UtteranceScorers  # scorers other than the decoder
     max_length: int  # maximum number of tokens without the end symbol
-    running: list[Hypothesis] = field(default_factory=list)  # Hypotheses that have not ended
-    draft: Draft | None = None  # Nodes of the last or the next decoder call
-    steps: int = 0  # Steps taken, equal to the tokens of a hypothesis
-    statistics: DecodingStatistics = field(default_factory=DecodingStatistics)  # Counts
+    running: list[Hypothesis] = field(default_factory=list)  # hypotheses that have not ended
+    draft: Draft | None = None  # nodes of the last or the next decoder call
+    steps: int = 0  # steps taken, equal to the tokens of a hypothesis
+    statistics: DecodingStatistics = field(default_factory=DecodingStatistics)  # counts
     prompt_length: int = 1  # P
     # A requested probability within the prompt.
     watched: Watched | None = field(default=None, kw_only=True)

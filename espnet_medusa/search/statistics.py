@@ -24,13 +24,13 @@ class DecodingStatistics:
     # Number of drafts of at least 1, 2, ... steps.
     drafted: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)  # number of accepted tokens at step 1, 2, ..
-    draft_calls: int = 0  # Calls of the draft model; 0 without one
+    draft_calls: int = 0  # calls of the draft model; 0 without one
     draft_nodes: int = 0  # tokens that the draft model evaluated
-    draft_seconds: float = 0.0  # Drafting; a part of ``decoder_seconds``
-    decoder_seconds: float = 0.0  # Search without the encoder
+    draft_seconds: float = 0.0  # drafting; a part of ``decoder_seconds``
+    decoder_seconds: float = 0.0  # search without the encoder
     total_seconds: float = 0.0  # encoder, search and everything else
-    audio_seconds: float = 0.0  # Duration of the audio
-    words: int = 0  # Words of the hypothesis
+    audio_seconds: float = 0.0  # duration of the audio
+    words: int = 0  # words of the hypothesis
 
     def count_drafts(self, drafted: int, accepted: int) -> None:
         """Count a draft with its numbers of drafted and of accepted steps."""

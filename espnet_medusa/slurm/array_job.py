@@ -36,10 +36,10 @@ class Ending:
 class ArrayJob:
     """An array job: one command, run once for each task number."""
 
-    numbers: range  # Task numbers
-    command: tuple[str, ...]  # Words of the command
-    log: str  # Log file of each task
-    launcher: str = ""  # Shell words before the command, such as ``srun ``
+    numbers: range  # task numbers
+    command: tuple[str, ...]  # words of the command
+    log: str  # log file of each task
+    launcher: str = ""  # shell words before the command, such as ``srun ``
     append: bool = False  # whether tasks append to an existing log
     # Text in command and log that a task's number replaces, or None.
     placeholder: str | None = "JOB"

@@ -26,7 +26,7 @@ class Configuration:
     command: tuple[str, ...]  # sbatch and its constant options
     # Name and value (``*``: any) to arguments, in which ``$0`` is the value.
     options: dict[tuple[str, str], str]
-    defaults: dict[str, str]  # Values of options that are not given
+    defaults: dict[str, str]  # values of options that are not given
 
     def arguments(self, name: str, value: str) -> list[str]:
         """Return the arguments of sbatch for one option.
@@ -50,7 +50,7 @@ class Request:
 
     command: tuple[str, ...]  # sbatch and its options
     gpus: int = 0  # GPUs of each node
-    nodes: int = 1  # Nodes of each task
+    nodes: int = 1  # nodes of each task
     most_at_once: int | None = None  # maximum number of parallel tasks; None: all
 
 

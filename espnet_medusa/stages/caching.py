@@ -8,12 +8,10 @@ import argparse
 import logging
 from pathlib import Path
 
-from espnet_medusa.bin.command_line import add_fields, positive, str2bool
+from espnet_medusa.bin.command_line import SOME_FAILED, add_fields, positive, str2bool
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.table import read_table
 from espnet_medusa.stages import Work
-
-SOME_FAILED = 3
 
 
 def cache_memory(parser: argparse.ArgumentParser) -> Work:

@@ -5,11 +5,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from espnet_medusa.bin.command_line import add_fields
+from espnet_medusa.bin.command_line import SOME_FAILED, add_fields
 from espnet_medusa.errors import InputError
 from espnet_medusa.stages import Work
-
-SOME_FAILED = 3
 
 
 def merge_outputs(parser: argparse.ArgumentParser) -> Work:

@@ -44,7 +44,7 @@ class Shards:
     """Folders that contain the cached output of a job's utterances."""
 
     job: JobInput  # ids and audio
-    folder: Path  # Contains the shards and their joined tables
+    folder: Path  # contains the shards and their joined tables
     archives: tuple[str, ...]  # names of the archives: ``<name>.scp`` of each shard
     tables: tuple[str, ...] = ()  # names of the text tables of each shard
 

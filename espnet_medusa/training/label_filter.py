@@ -29,7 +29,7 @@ class WrittenText:
     """The text that a model wrote for an utterance."""
 
     text: str  # with single spaces
-    duration_s: float  # Duration of the audio in seconds, above 0
+    duration_s: float  # duration of the audio in seconds, above 0
     ended: bool = True  # whether the text ended before the decoder's last position
 
 

@@ -54,7 +54,7 @@ class MWERObjective:
     """
 
     pieces: Sequence[str]  # as returned by ``word_pieces``
-    start: int  # First token of the prompt
+    start: int  # first token of the prompt
     end: int  # end token
     beam_size: int  # N
     threshold: float  # minimum probability of a token that a head produces

@@ -40,7 +40,7 @@ class Objective:
 class HeadSums(NamedTuple):
     """Sums over each head's labels, without gradient: (K + 1,) each."""
 
-    cross_entropy: torch.Tensor  # Minus the entropy of smoothed labels, as in ESPnet
+    cross_entropy: torch.Tensor  # minus the entropy of smoothed labels, as in ESPnet
     divergence: torch.Tensor  # KL(teacher || head); zero without a teacher
     correct: torch.Tensor  # number of labels that are the head's best token
 
@@ -172,7 +172,7 @@ class _Projection:
 
     weight: torch.Tensor  # (V, D) in the dtype of matrix products
     gradient: torch.Tensor | None  # (V, D), accumulated, or None
-    exact: torch.dtype  # Dtype of logits
+    exact: torch.dtype  # dtype of logits
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return logits (n, V) of (n, D)."""

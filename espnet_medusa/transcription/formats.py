@@ -19,7 +19,7 @@ class Transcript:
     """Text of one recording."""
 
     recording: Recording  # the audio file
-    text: str | None = None  # Transcribed text; None: the recording failed
+    text: str | None = None  # transcribed text; None: the recording failed
     # Language code, given or detected; None: the model has no languages, or the recording has no
     # speech.
     language: str | None = None

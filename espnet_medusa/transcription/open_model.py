@@ -24,8 +24,8 @@ class ModelFiles:
     """Files of an ESPnet experiment."""
 
     config: Path  # ``config.yaml``
-    weights: Path  # Checkpoint
-    language: str | None = None  # Default of ``language``; None: that of the experiment's training
+    weights: Path  # checkpoint
+    language: str | None = None  # default of ``language``; None: that of the experiment's training
 
 
 def find_model(name: str, model_file: str | None = None) -> ModelFiles:

@@ -25,19 +25,19 @@ class CTCState(NamedTuple):
     nonblank: torch.Tensor  # (T,) paths that end in the prefix's last token at frame t
     total: torch.Tensor  # (T,) paths that end in that token or in blank
     blank: torch.Tensor  # (T,) paths that end in blank
-    score: float  # Log-probability of all label sequences that start with the prefix
+    score: float  # log-probability of all label sequences that start with the prefix
 
 
 @dataclass(eq=False, slots=True)
 class Prefix:
     """The path that ends with ``token``; prefixes of one utterance share their ancestors."""
 
-    token: int  # Last token
+    token: int  # last token
     parent: Prefix | None = None  # the prefix without that token; None for the prompt
     length: int = 0  # tokens after the prompt
     # Prefixes with one more token, by token.
     children: dict[int, Prefix] = field(default_factory=dict)
-    slot: int = UNEVALUATED  # Node of the decoder's token tree, or ``UNEVALUATED``
+    slot: int = UNEVALUATED  # node of the decoder's token tree, or ``UNEVALUATED``
     # (V,) base logits of the next token, until the search has used them.
     logits: torch.Tensor | None = None
     # Head inputs (R, D) of a decoder call and this prefix's row, once evaluated.
@@ -46,10 +46,10 @@ class Prefix:
     best: tuple[int, float] | None = None
     # Greedy search: the log-probability of ``token``, if the draft is accepted.
     accepted: float | None = None
-    candidates: Candidates | None = None  # Beam search: possible next tokens
+    candidates: Candidates | None = None  # beam search: possible next tokens
     # Beam search: (V,) scores of each other scorer, None after use, and its state.
     scorers: dict[str, tuple[torch.Tensor | None, Any]] = field(default_factory=dict)
-    ctc: CTCState | None = None  # Beam search: the state of the CTC scorer
+    ctc: CTCState | None = None  # beam search: the state of the CTC scorer
     root: Prefix = field(init=False, repr=False)  # the prompt, one object per utterance
 
     def __post_init__(self):

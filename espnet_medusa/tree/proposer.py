@@ -54,8 +54,8 @@ class DraftContext:
 class DraftCost(NamedTuple):
     """An utterance's share of the calls of a draft model."""
 
-    calls: int = 0  # Calls with nodes of the utterance
-    nodes: int = 0  # Nodes of the utterance that these calls evaluated
+    calls: int = 0  # calls with nodes of the utterance
+    nodes: int = 0  # nodes of the utterance that these calls evaluated
 
 
 class Proposer(ABC):

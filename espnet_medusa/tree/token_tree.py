@@ -18,7 +18,7 @@ ROOT = -1  # parent of a node that starts a path
 class TokenTree:
     """One utterance's nodes, by slot."""
 
-    parents: list[int] = field(default_factory=list)  # Slot of each node's parent, or ``ROOT``
+    parents: list[int] = field(default_factory=list)  # slot of each node's parent, or ``ROOT``
     # Bit sets: bit j of ``visible[i]`` is set if node j is node i or an ancestor of it. A padding
     # slot attends only to itself, and no node attends to it.
     visible: list[int] = field(default_factory=list)

@@ -33,7 +33,7 @@ class TreeState:
     """Token trees of U utterances and the decoder's caches."""
 
     trees: list[TokenTree]  # U, padded to one length
-    cache: NodeCache  # Self-attention keys and values by node
+    cache: NodeCache  # self-attention keys and values by node
     # Per layer, cross-attention keys and values (U, S, 2, heads, size); empty if the memory is a
     # prefix of the cache.
     memory_keys_values: list[torch.Tensor]
@@ -45,7 +45,7 @@ class TreeState:
     # output; includes finished utterances. None without such heads.
     cross_keys_values: Any = None
     calls: int = 0  # decoder calls so far
-    nodes: int = 0  # Nodes evaluated so far, of all utterances
+    nodes: int = 0  # nodes evaluated so far, of all utterances
 
     @property
     def num_nodes(self) -> int:

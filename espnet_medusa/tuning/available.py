@@ -29,8 +29,8 @@ class DraftSetting:
     """A drafter and the shape of its drafts."""
 
     drafter: str  # name of the drafter
-    depth: int  # Draft steps; with a lookahead, their maximum; 0: no drafts
-    width: int = 1  # Drafted hypotheses
+    depth: int  # draft steps; with a lookahead, their maximum; 0: no drafts
+    width: int = 1  # drafted hypotheses
     # Most nodes of an utterance in a decoder call; None: the decode option's default.
     budget: int | None = None
     lookahead: str = FIXED  # the decode option ``lookahead``

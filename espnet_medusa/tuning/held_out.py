@@ -23,7 +23,7 @@ class DraftReading(NamedTuple):
     """Inputs of a draft model or CTC for a batch."""
 
     inputs: list[DraftInput]  # U
-    seconds: float  # Time of its features and encoder, without the main model's
+    seconds: float  # time of its features and encoder, without the main model's
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class HeldOutBatch:
     memory: torch.Tensor  # (U, S, D) encoder output
     frames: torch.Tensor  # (U,) lengths of it
     prompt: torch.Tensor  # (U, P) prompt tokens
-    audio_seconds: float  # Audio length, summed over the batch
-    encoder_seconds: float  # Time of the encoder
+    audio_seconds: float  # audio length, summed over the batch
+    encoder_seconds: float  # time of the encoder
     # By drafter, of drafters that do not read the main encoder output.
     readings: dict[str, DraftReading] = field(default_factory=dict)
 

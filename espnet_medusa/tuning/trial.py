@@ -24,13 +24,13 @@ Output = list[tuple[tuple[int, ...], float]]  # an utterance's n-best list: toke
 class Task:
     """The search to tune, its drafters and the held-out utterances."""
 
-    search: Search  # Decodes without drafts
+    search: Search  # decodes without drafts
     options: SearchOptions  # the options it was built from
     drafters: Mapping[str, Drafter]  # by name
-    batches: Sequence[HeldOutBatch]  # Held-out utterances
-    limits: LengthLimits  # Bounds on output lengths
-    nbest: int  # Hypotheses to compare
-    clock: Clock  # Measures time
+    batches: Sequence[HeldOutBatch]  # held-out utterances
+    limits: LengthLimits  # bounds on output lengths
+    nbest: int  # hypotheses to compare
+    clock: Clock  # measures time
     # Whether the precision is so low that another batch shape can change tokens.
     rounding: bool = False
     most_different: int = 0  # utterances whose output may differ with the chosen setting
@@ -70,7 +70,7 @@ class Trial:
     """Batches decoded with one setting."""
 
     search: Search  # the search with the setting's drafts
-    batch_seconds: list[float] = field(default_factory=list)  # Search time of each batch
+    batch_seconds: list[float] = field(default_factory=list)  # search time of each batch
     # Of all batches, by part of the search.
     part_seconds: dict[str, float] = field(default_factory=lambda: {CALLS: 0.0, DRAFTING: 0.0})
     batch_calls: int = 0  # decoder calls of all batches

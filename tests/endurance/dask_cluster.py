@@ -63,7 +63,7 @@ class Watched:
     decoder: JobDecoder  # the one that decodes
     # What is done once so many outcomes are there.
     at: dict[int, Callable[[], None]] = field(default_factory=dict)
-    times: list[float] = field(default_factory=list)  # When each came, in seconds
+    times: list[float] = field(default_factory=list)  # when each came, in seconds
 
     @property
     def sample_rate_hz(self) -> int:
@@ -86,7 +86,7 @@ class Saboteur:
     """Kills workers of a local cluster and adds one."""
 
     client: Client  # of the cluster
-    killed: list[int] = field(default_factory=list)  # Process ids
+    killed: list[int] = field(default_factory=list)  # process ids
 
     def kill(self) -> None:
         """End a worker that runs, without a warning."""
@@ -261,7 +261,7 @@ class Simulated:
     seconds: float  # from the first result on
     scheduler_cpu_s: float  # of the scheduler's processor time
     own_cpu_s: float  # of this process's
-    scheduler_bytes: list[int]  # Memory of the scheduler: before it, and at each hundredth
+    scheduler_bytes: list[int]  # memory of the scheduler: before it, and at each hundredth
 
 
 def simulated_run(job: JobInput, workers: int, folder: Path) -> Simulated:

@@ -39,7 +39,7 @@ class Result:
     """Result of fuzzing a reader."""
 
     name: str  # name of the reader
-    counts: Counts  # Outcomes of inputs, over all runs
+    counts: Counts  # outcomes of inputs, over all runs
     defects: tuple[str, ...] = ()  # names of distinct defects
 
 

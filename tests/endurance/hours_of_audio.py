@@ -42,9 +42,9 @@ class Step:
     """What was seen behind a window."""
 
     done: float  # share of the audio
-    seconds: float  # Since the beginning
+    seconds: float  # since the beginning
     memory_bytes: int  # in use
-    resident_bytes: int = 0  # And what the allocator keeps, and libraries
+    resident_bytes: int = 0  # and what the allocator keeps, and libraries
     open_files: int = 0  # file descriptors
 
 

@@ -46,7 +46,7 @@ class Killer:
     experiment: Path  # their folder
     run: subprocess.Popen  # what started them, through others
     epoch_s: float  # seconds of an epoch
-    choose: random.Random  # Random numbers
+    choose: random.Random  # random numbers
     # When each process was killed, of ``START``, ``EPOCH``, ``WRITING``.
     kills: list[str] = field(default_factory=list)
     _known: set[int] = field(default_factory=set)

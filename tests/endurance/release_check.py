@@ -53,7 +53,7 @@ class Shell:
     """Runs commands and keeps what they say."""
 
     programs: Path  # folder that commands are looked for in first
-    folder: Path  # To run in
+    folder: Path  # to run in
     log: Path  # file that everything is appended to
 
     def run(self, *command: str | Path, **variables: str) -> str:
@@ -90,9 +90,9 @@ class Shell:
 class Release:
     """What every Python is given."""
 
-    wheel: Path  # To install
+    wheel: Path  # to install
     files: Path  # the commit's, without the package
-    whisper: Path  # To convert
+    whisper: Path  # to convert
     audio: Path  # file of speech
     text: str  # of this speech, as the checkout hears it
 

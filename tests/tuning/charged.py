@@ -26,7 +26,7 @@ class Offer:
     row: float = 0.01  # seconds per evaluated prefix
     begin: float = 0.0  # seconds per batch
     encoder: float = 0.0  # seconds of the draft model's encoder per batch
-    error: float = 0.0  # Standard deviation of the noise on its logits
+    error: float = 0.0  # standard deviation of the noise on its logits
     kind: str = HEADS  # the decode option ``drafter``; heads need the decoder's first call
 
 

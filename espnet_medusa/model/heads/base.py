@@ -42,7 +42,7 @@ class Trunk:
     vocab_size: int  # V
     # The decoder's last layer; the heads' block starts as its copy.
     last_layer: torch.nn.Module | None = None
-    norm: torch.nn.Module | None = None  # After the last layer
+    norm: torch.nn.Module | None = None  # after the last layer
 
 
 class CrossKeysValues(NamedTuple):

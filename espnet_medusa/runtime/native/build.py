@@ -43,7 +43,7 @@ class Unavailable(Exception):
 class InstructionSet:
     """Instructions that kernels may use."""
 
-    name: str  # Value of the environment variable
+    name: str  # value of the environment variable
     flags: frozenset[str]  # names in ``/proc/cpuinfo``
 
     @property

@@ -23,14 +23,14 @@ LEAST_CALL = 0.1  # minimum share of a call in the seconds of an iteration
 class DraftShape:
     """Size of drafts."""
 
-    depth: int  # Steps to draft ahead; 0: no drafts
-    width: int = 1  # Hypotheses of the drafted beam
+    depth: int  # steps to draft ahead; 0: no drafts
+    width: int = 1  # hypotheses of the drafted beam
     # Maximum number of nodes per utterance in a decoder call; None: no limit.
     budget: int | None = None
     # A fixed tree instead of the drafted beam: number of children of every node of each depth
     # (aiola's ``medusa_choices`` without the root).
     choices: tuple[int, ...] | None = None
-    left_out: frozenset[str] = frozenset()  # Scorers that are not used while drafting
+    left_out: frozenset[str] = frozenset()  # scorers that are not used while drafting
     # Chooses each draft's depth, up to ``depth``; None: always ``depth``.
     lookahead: Lookahead | None = None
 

@@ -21,10 +21,10 @@ class Reader:
     # Reads a file with these bytes. Raises InputError if it refuses the file and AssertionError if
     # the result differs from the file's contents.
     read: Callable[[bytes], None]
-    seeds: Callable[[], list[bytes]]  # Returns small valid files, one of each kind
-    words: tuple[bytes, ...] = ()  # Byte strings with a meaning in the format
-    max_bytes: int = 1024  # Largest file
-    room_bytes: int = 64 * MEGABYTE  # Memory allowed in addition to a multiple of the file's size
+    seeds: Callable[[], list[bytes]]  # returns small valid files, one of each kind
+    words: tuple[bytes, ...] = ()  # byte strings with a meaning in the format
+    max_bytes: int = 1024  # largest file
+    room_bytes: int = 64 * MEGABYTE  # memory allowed in addition to a multiple of the file's size
 
 
 @cache

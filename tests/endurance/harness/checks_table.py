@@ -27,7 +27,7 @@ class CheckRow:
     """The result of a check."""
 
     check: str  # name of the row: a few words
-    found: str  # Figures, in one sentence
+    found: str  # figures, in one sentence
     right: str  # ``yes``, or what is wrong
     command: str  # the command line, relative to ``tests/endurance``
     machine: str = field(default_factory=this_machine)  # where it ran

@@ -23,7 +23,7 @@ class Utterance:
 
     id: str  # `<reader>-<chapter>-<number>`
     audio: Path  # FLAC file
-    text: str  # Transcript as distributed: upper case, no punctuation
+    text: str  # transcript as distributed: upper case, no punctuation
     duration_s: float = 0.0  # of the audio
 
     @property

@@ -19,8 +19,8 @@ class Subset:
     """A subset of the corpus."""
 
     name: str  # name of its folder; its archive is `<name>.tar.gz`
-    checksum: str  # Checksum of the archive, from the publisher's md5sum.txt
-    n_utterances: int  # Published number of utterances
+    checksum: str  # checksum of the archive, from the publisher's md5sum.txt
+    n_utterances: int  # published number of utterances
     resource: int = 12  # number of its resource at openslr; 31 is mini_librispeech
     # Larger subset that contains it, whose manifest has its transcripts; or empty.
     part_of: str = ""

@@ -18,12 +18,12 @@ class Options:
     """Options of the data preparation."""
 
     subsets: tuple[str, ...]  # names of LibriSpeech's subsets
-    librispeech: tuple[Path, ...] = ()  # Folders of existing copies; none: download
+    librispeech: tuple[Path, ...] = ()  # folders of existing copies; none: download
     # Ids of training readers whose utterances become the validation set.
     valid_speakers: tuple[str, ...] = ()
     download_dir: Path = Path("downloads")  # folder of downloads
     librispeech_pc: bool = True  # whether to use restored transcripts where LibriSpeech-PC has them
-    librispeech_pc_dir: Path | None = None  # Existing manifests; None: download
+    librispeech_pc_dir: Path | None = None  # existing manifests; None: download
     # Case of other transcripts; upper case takes many more of Whisper's tokens.
     plain_case: str = "lower"
     max_valid_s: float = 30.0  # maximum duration in the validation set `dev`: Whisper's window
@@ -33,7 +33,7 @@ class Options:
     chapters: tuple[str, ...] = ()
     output_dir: Path = Path("data")  # folder of the data directories
     nj: int = 4  # number of audio files that are read in parallel
-    openslr: str = OPENSLR  # Address of openslr or of a mirror
+    openslr: str = OPENSLR  # address of openslr or of a mirror
 
 
 def get_parser(description: str) -> argparse.ArgumentParser:

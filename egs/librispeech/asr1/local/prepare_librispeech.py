@@ -44,7 +44,7 @@ class DataSet:
     utterances: dict[str, Utterance]  # by id
     # Utterances that were left out, with reasons.
     problems: list[DataProblem] = field(default_factory=list)
-    genders: dict[str, str] = field(default_factory=dict)  # Reader to `f` or `m`
+    genders: dict[str, str] = field(default_factory=dict)  # reader to `f` or `m`
     held_out: dict[str, Utterance] = field(default_factory=dict)  # utterances to validate on, by id
 
 

@@ -65,8 +65,8 @@ class Options:
     setup: str = "supervised"  # one of SETUPS
     voxpopuli: Path | None = None  # an existing copy; None downloads
     download_dir: Path = Path("downloads/voxpopuli")  # where downloads go
-    text: str = "raw"  # Kind of transcripts: raw (punctuation and case) or normalized
-    years: tuple[str, ...] = ("2019", "2020")  # Years of the unlabelled sessions
+    text: str = "raw"  # kind of transcripts: raw (punctuation and case) or normalized
+    years: tuple[str, ...] = ("2019", "2020")  # years of the unlabelled sessions
     # Segments of the unlabelled sessions: official (VoxPopuli's table), silence, or auto: official
     # for the sessions in the table.
     segmentation: str = "silence"
@@ -78,7 +78,7 @@ class Options:
     margin_s: float = DivisionOptions.margin_s
     output_dir: Path = Path("data")  # folder of the data directories
     nj: int = 4  # number of audio files that are read in parallel
-    base_url: str = BASE_URL  # Address of the corpus
+    base_url: str = BASE_URL  # address of the corpus
 
     @property
     def corpus(self) -> Corpus:
@@ -96,9 +96,9 @@ class DataSet:
     segments: dict[str, str] = field(default_factory=dict)
     # The same for all utterances, with unusable audio, too; from 0 to -1 if times are unknown.
     utt2session: dict[str, str] = field(default_factory=dict)
-    text: dict[str, str] = field(default_factory=dict)  # Transcripts; empty for unlabelled audio
-    utt2spk: dict[str, str] = field(default_factory=dict)  # Speakers
-    problems: list[DataProblem] = field(default_factory=list)  # Unusable utterances, with reasons
+    text: dict[str, str] = field(default_factory=dict)  # transcripts; empty for unlabelled audio
+    utt2spk: dict[str, str] = field(default_factory=dict)  # speakers
+    problems: list[DataProblem] = field(default_factory=list)  # unusable utterances, with reasons
     n_long: int = 0  # number of utterances that were left out because they are too long
 
 

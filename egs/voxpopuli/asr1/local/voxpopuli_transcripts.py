@@ -28,13 +28,13 @@ class Transcript:
     """One transcribed utterance."""
 
     id: str  # `<session>-<language>_<date>-<time>_<number>`, the name of get_asr_data's audio
-    session: str  # Such as `20180206-0900-PLENARY-15`
+    session: str  # such as `20180206-0900-PLENARY-15`
     split: str  # train, dev or test
-    text: str  # Transcript
+    text: str  # transcript
     speaker: str  # a number, or `unknown`
     start_s: float  # start in the session
     end_s: float  # end in the session; -1 with start 0 if times are unknown
-    audio: Path | None = None  # Audio file of the utterance; None: it is a segment of the session
+    audio: Path | None = None  # audio file of the utterance; None: it is a segment of the session
 
     @property
     def utterance_id(self) -> str:
@@ -46,7 +46,7 @@ class Transcript:
 class Transcripts:
     """The content of the tables."""
 
-    utterances: dict[str, Transcript] = field(default_factory=dict)  # Usable utterances by id
+    utterances: dict[str, Transcript] = field(default_factory=dict)  # usable utterances by id
     problems: list[DataProblem] = field(default_factory=list)  # one for each unusable line
     n_bad_tests: int = 0  # number of unusable lines that are, or may be, of the test set
     # Sessions of unusable test utterances by id; training must not use them.

@@ -36,8 +36,8 @@ class Piece:
 class Unlabelled:
     """Segments of sessions."""
 
-    audio: dict[str, Path] = field(default_factory=dict)  # Session to its audio file
-    pieces: dict[str, list[Piece]] = field(default_factory=dict)  # Session to its segments
+    audio: dict[str, Path] = field(default_factory=dict)  # session to its audio file
+    pieces: dict[str, list[Piece]] = field(default_factory=dict)  # session to its segments
     # One for each unusable session or segment.
     problems: list[DataProblem] = field(default_factory=list)
 
