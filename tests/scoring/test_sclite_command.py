@@ -1,60 +1,160 @@
-"""The command: arguments, files, exit status."""
+"""The command: reports equal NIST sclite's output byte for byte; arguments, files, exit status."""
 
+import random
+import shlex
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from refusals import command_refused, refused
 
 from espnet_medusa.bin.sclite import main
+from espnet_medusa.scoring.report import Spread, spread
+
+GOLDEN = sorted(path.parent for path in Path(__file__).parent.glob("golden/*/result.txt"))
+REAL_SCLITE = ["sclite"] if shutil.which("sclite") else ["sctk", "sclite"]
+needs_sclite = pytest.mark.skipif(
+    shutil.which(REAL_SCLITE[0]) is None, reason="NIST sclite is not installed (Debian: sctk)"
+)
+
+
+def write_pair(folder: Path, reference: str, hypothesis: str) -> list[str]:
+    """Write both files; return the arguments that name them."""
+    (folder / "ref.trn").write_text(reference, encoding="utf-8", newline="\n")
+    (folder / "hyp.trn").write_text(hypothesis, encoding="utf-8", newline="\n")
+    return file_arguments(folder)
+
+
+def file_arguments(folder: Path) -> list[str]:
+    return ["-r", f"{folder}/ref.trn", "trn", "-h", f"{folder}/hyp.trn", "trn"]
 
 
 @pytest.fixture
 def files(tmp_path):
-    (tmp_path / "ref.trn").write_text("a b c (s-1)\nD (s-2)\n", encoding="utf-8")
-    (tmp_path / "hyp.trn").write_text("a x c (s-1)\nd (s-2)\n", encoding="utf-8")
-    return ["-r", f"{tmp_path}/ref.trn", "trn", "-h", f"{tmp_path}/hyp.trn", "trn", "hyp"]
+    return [*write_pair(tmp_path, "a b c (s-1)\nD (s-2)\n", "a x c (s-1)\nd (s-2)\n"), "hyp"]
 
 
-def run(capsys, *arguments: str) -> str:
-    main(list(arguments))
-    return capsys.readouterr().out
+@pytest.fixture
+def run(capfdbinary):
+    """Run the command and return its standard output."""
+
+    def run(*arguments: str) -> bytes:
+        main([*arguments])
+        return capfdbinary.readouterr().out
+
+    return run
 
 
-def test_default_is_the_summary(files, capsys):
-    printed = run(capsys, *files, "-i", "rm")
-    assert printed.count("Sum/Avg") == 1
-    assert "| Sum/Avg|    2      4 | 75.0   25.0    0.0    0.0   25.0   50.0 |" in printed
-    assert "DUMP" not in printed
+def test_there_are_golden_files():
+    assert len(GOLDEN) >= 13
 
 
-def test_reports_switch(files, capsys):
-    printed = run(capsys, *files, "-i", "rm", "-o", "all", "sum", "-o", "stdout")
-    assert "Sum/Avg" not in printed
-    assert "| Sum  |" in printed
-    assert "DUMP OF SYSTEM ALIGNMENT STRUCTURE" in printed
-    assert run(capsys, *files, "-i", "rm", "-o", "pra", "stdout").startswith("\n\n\t\tDUMP")
+@pytest.mark.parametrize("folder", GOLDEN, ids=lambda folder: folder.name)
+def test_equals_golden_output(folder, run):
+    arguments = shlex.split((folder / "arguments.txt").read_text(encoding="utf-8"))
+    assert run(*file_arguments(folder), *arguments) == (folder / "result.txt").read_bytes()
 
 
-def test_case_counts_on_request(files, capsys):
-    assert "Case_sensitve" in run(capsys, *files, "-i", "rm", "-o", "all", "stdout", "-s")
-    assert "| 50.0   50.0 " in run(capsys, *files, "-i", "rm", "-s")
+def random_pair(rng: random.Random) -> tuple[str, str]:
+    words = ["a", "b", "C", "d", "é", "東京", "it's", "x*", ";", "a;b", "(", "}", "\xa0", "@"]
+    vocabulary = rng.sample(words, 8)
+    longest = rng.choice([2, 10, 40, 400])
+    reference, hypothesis = [], []
+    for speaker in range(rng.choice([1, 2, 5, 60 if longest < 40 else 3])):
+        silent = rng.random() < 0.2
+        for number in range(rng.randint(1, 4)):
+            name = f"(S{speaker}é-{number})\n"
+            words = rng.choices(vocabulary, k=0 if silent else rng.randint(0, longest))
+            spoken = [
+                output
+                for word in words
+                for output in rng.choice([[word]] * 6 + [[], ["a"], [word, rng.choice(vocabulary)]])
+            ]
+            # A blank in front: a line that starts with ; or * looks like a comment to sclite.
+            reference.append(f" {' '.join(words)}\t{name}")
+            hypothesis.append(f" {' '.join(spoken or ['b'] * rng.randint(0, 1))}\t{name}")
+    rng.shuffle(hypothesis)
+    return "".join(reference), "".join(hypothesis)
 
 
-def test_title_and_several_hypotheses(files, capsys):
-    printed = run(capsys, *files[:6], "first", *files[3:6], "second", "-i", "rm")
-    assert printed.count("Sum/Avg") == 2
-    assert printed.index(" first ") < printed.index(" second ")
+@needs_sclite
+@pytest.mark.parametrize("seed", range(16))
+def test_equals_the_real_program_on_random_pairs(seed, tmp_path, run):
+    rng = random.Random(seed)
+    arguments = write_pair(tmp_path, *random_pair(rng))
+    arguments += ["t" * rng.randint(1, 120), "-i", rng.choice(["rm", "spu_id", "swb", "sp"])]
+    arguments += ["-o", "all", "stdout", "-e", "utf-8", "-l", rng.choice(["150", "1000"])]
+    arguments += rng.choice([[], ["-s"], ["-c"], ["-c", "NOASCII"]])
+    expected = subprocess.run([*REAL_SCLITE, *arguments], capture_output=True, check=True).stdout
+    assert run(*arguments) == expected
 
 
-def test_reports_go_to_files(files, tmp_path, capsys):
-    assert run(capsys, *files, "-i", "rm", "-o", "all") == ""
+@needs_sclite
+def test_real_program_on_request(tmp_path, run):
+    files = write_pair(tmp_path, "{a / b} c (s-1)\nd (s-2)\ne f (s-3)", "d (s-2)\nb c (s-1)")
+    real = ["--sclite", " ".join(REAL_SCLITE), "-i", "rm", "-o", "all", "stdout"]
+    with pytest.raises(SystemExit, match="s-3"):
+        run(*files, *real)
+    printed = run(*files, *real, "--allow_missing", "true").decode()
+    assert f"System name:   {tmp_path}/hyp.trn" in printed
+    assert "Scores: (#C #S #D #I) 0 0 2 0\nREF:  E F \nHYP:  * * " in printed
+    assert "REF:  b c \nHYP:  b c " in printed
+    run(*files, "mine", *real[:4], "-o", "rsum", "-n", "mine", "--allow_missing", "true")
+    written = (tmp_path / "mine.raw").read_text(encoding="utf-8")
+    assert "| Sum  |    3      5 |    3      0      2      0      2      1 |" in written
+
+
+def test_words_too_long_for_sclites_row_of_stars(tmp_path, run):
+    """sclite has only 40 stars and then prints other memory; ours prints enough stars."""
+    files = write_pair(tmp_path, f"a {'w' * 130} (s-1)\n", "a (s-1)\n")
+    printed = run(*files, "-i", "rm", "-o", "pra", "stdout").decode()
+    assert f"REF:  a {'W' * 130} \nHYP:  a {'*' * 130} \nEval:   D{' ' * 129} \n" in printed
+
+
+def test_a_word_longer_than_the_line_ends(tmp_path, run):
+    files = write_pair(tmp_path, f"a {'w' * 99} b (s-1)\n", "a b (s-1)\n")
+    assert run(*files, "-i", "rm", "-o", "pra", "stdout", "-l", "20").count(b"REF:") == 3
+
+
+def test_spread():
+    assert spread([]) == Spread(0, 0, 0)
+    assert spread([4]) == Spread(4, 0, 4)
+    assert spread([1, 3, 8, 4]) == Spread(4, pytest.approx((26 / 3) ** 0.5), 3.5)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected", "absent"),
+    [
+        ([], ["| Sum/Avg|    2      4 | 75.0   25.0    0.0    0.0   25.0   50.0 |"], "DUMP"),
+        (["-o", "all", "sum", "-o", "stdout"], ["| Sum  |", "DUMP OF SYSTEM"], "Sum/Avg"),
+        (["-o", "all", "stdout", "-s"], ["Case_sensitve", "| 50.0   50.0 "], "75.0"),
+    ],
+)
+def test_reports_on_request(files, run, options, expected, absent):
+    printed = run(*files, "-i", "rm", *options).decode()
+    assert all(text in printed for text in expected) and absent not in printed
+    assert printed.count("Sum/Avg") <= 1
+
+
+def test_title_and_several_hypotheses(files, run):
+    printed = run(*files[:6], "first", *files[3:6], "second", "-i", "rm")
+    assert printed.count(b"Sum/Avg") == 2
+    assert printed.index(b" first ") < printed.index(b" second ")
+
+
+def test_reports_go_to_files(files, tmp_path, run):
+    assert run(*files, "-i", "rm", "-o", "all") == b""
     (tmp_path / "out").mkdir()
-    run(capsys, *files, "-i", "rm", "-o", "sum", "-O", str(tmp_path / "out"), "-n", "best")
-    for path in ["hyp.trn.sys", "out/best.sys"]:
-        assert "Sum/Avg" in (tmp_path / path).read_text(encoding="utf-8")
-    assert "| Sum  |" in (tmp_path / "hyp.trn.raw").read_text(encoding="utf-8")
-    assert "id: (s-1)" in (tmp_path / "hyp.trn.pra").read_text(encoding="utf-8")
+    run(*files, "-i", "rm", "-o", "sum", "-O", str(tmp_path / "out"), "-n", "best")
+    for name, text in {
+        "hyp.trn.sys": "Sum/Avg",
+        "hyp.trn.raw": "| Sum  |",
+        "hyp.trn.pra": "id: (s-1)",
+        "out/best.sys": "Sum/Avg",
+    }.items():
+        assert text in (tmp_path / name).read_text(encoding="utf-8")
     assert not (tmp_path / "out" / "best.raw").exists()
 
 
@@ -66,6 +166,9 @@ def test_reports_go_to_files(files, tmp_path, capsys):
         (["--sclite", "/no/such/program"], ["/no/such/program"]),
         (["--sclite", f"{sys.executable} -c exit(3)"], ["status 3"]),
         (["-O", "/no/such/folder", "-o", "sum"], ["/no/such/folder"]),
+        (["-r", "/no/such/ref.trn"], ["/no/such/ref.trn"]),
+        (["-r", "ref.stm", "stm"], ["-r: format 'stm' is not supported; use trn"]),
+        (["-h", "hyp.ctm", "ctm"], ["-h: format 'ctm'"]),
     ],
 )
 def test_errors_are_one_line(files, arguments, words):
@@ -89,30 +192,18 @@ def test_unknown_arguments_are_refused(files, arguments, words, capsys):
         main([*files, *arguments])
 
 
-def test_other_formats_are_refused(files):
-    with pytest.raises(SystemExit, match="-r: format 'stm' is not supported; use trn"):
-        main([*files[:2], "stm", *files[3:], "-i", "rm"])
-    with pytest.raises(SystemExit, match="-h: format 'ctm'"):
-        main([*files[:5], "ctm", "-i", "rm"])
-
-
-def test_characters_of_other_scripts_need_their_encoding(files, tmp_path, capsys):
-    (tmp_path / "hyp.trn").write_text("東 (s-1)\nd (s-2)\n", encoding="utf-8")
+def test_characters_of_other_scripts_need_their_encoding(files, tmp_path, run):
+    write_pair(tmp_path, "a b c (s-1)\n", "東 (s-1)\n")
     with pytest.raises(SystemExit, match="-e utf-8"):
         main([*files, "-i", "rm", "-c"])
-    assert "# Chr" in run(capsys, *files, "-i", "rm", "-c", "-e", "utf-8")
+    assert b"# Chr" in run(*files, "-i", "rm", "-c", "-e", "utf-8")
 
 
-def test_exit_status_and_message(files, tmp_path):
-    command = [sys.executable, "-m", "espnet_medusa.bin.sclite", *files, "-i", "rm"]
+def test_exit_status_and_message(files, tmp_path, run):
     (tmp_path / "hyp.trn").write_text("a (s-1)\n", encoding="utf-8")
+    command = [sys.executable, "-m", "espnet_medusa.bin.sclite", *files, "-i", "rm"]
     stopped = subprocess.run(command, capture_output=True, text=True)
     assert (stopped.returncode, stopped.stdout, stopped.stderr.count("\n")) == (1, "", 1)
     assert "s-2" in stopped.stderr
-    accepted = subprocess.run([*command, "--allow_missing", "true"], capture_output=True, text=True)
-    assert accepted.returncode == 0
-    assert "| Sum/Avg|    2      4 | 25.0    0.0   75.0 " in accepted.stdout
-    (tmp_path / "ref.trn").unlink()
-    absent = subprocess.run(command, capture_output=True, text=True)
-    assert (absent.returncode, absent.stderr.count("\n")) == (1, 1)
-    assert "ref.trn" in absent.stderr
+    printed = run(*files, "-i", "rm", "--allow_missing", "true")
+    assert b"| Sum/Avg|    2      4 | 25.0    0.0   75.0 " in printed
