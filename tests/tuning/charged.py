@@ -44,11 +44,7 @@ class Prices:
 
 
 class ChargedProposer(PathProposer):
-    """Return the decoder's logits with noise, at a price.
-
-    Args:
-        logits_after: As for ``PathProposer``.
-    """
+    """Return the decoder's logits with noise, at a price."""
 
     def __init__(self, logits_after, offer: Offer, prices: Prices):
         super().__init__(logits_after)
@@ -72,11 +68,7 @@ class ChargedProposer(PathProposer):
 
 
 class ChargedDecoder(PathDecoder):
-    """A decoder with a price list.
-
-    Args:
-        error: Standard deviation of the noise on calls with several nodes.
-    """
+    """A decoder with a price list; ``error``: deviation of the noise on calls with many nodes."""
 
     num_heads = 4
 

@@ -1,18 +1,109 @@
-"""The tuner finds the fastest drafter and setting at any prices; other tokens are an error."""
+"""The clock, the candidates, and the tuner, which finds the fastest drafter and setting."""
 
+import time
 from dataclasses import replace
 
 import pytest
+import torch
 from charged import Offer, Prices, make_task
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.search.options import CTC, FIXED, LOOKAHEADS, MODEL
+from espnet_medusa.search.options import CTC, CTC_HEADS, FIXED, HEADS, LOOKAHEADS, MODEL
 from espnet_medusa.tuning.available import NO_DRAFTS, DraftSetting
-from espnet_medusa.tuning.candidates import candidates
+from espnet_medusa.tuning.candidates import candidates, depths, widths, with_budgets
 from espnet_medusa.tuning.findings import MARGIN, Tuning
-from espnet_medusa.tuning.stopwatch import DRAFTING
+from espnet_medusa.tuning.stopwatch import CALLS, DRAFTING, Clock
 from espnet_medusa.tuning.trial import Trial, run_trials
 from espnet_medusa.tuning.tuner import round_ends, tune
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_only_one_thread_does_not_count_waiting(monkeypatch, threads):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    clock = Clock(torch.device("cpu"))
+    started = clock.now()
+    time.sleep(0.1)
+    waited = clock.now() - started
+    assert waited < 0.05 if threads == 1 else waited >= 0.1
+    while clock.now() - started < 0.05:
+        sum(range(1000))
+
+
+@pytest.mark.parametrize("beam_size", [None, 3])
+@pytest.mark.parametrize("kind", [HEADS, CTC])
+def test_timing_changes_nothing_and_finds_the_seconds_of_each_part(kind, beam_size):
+    prices = Prices(offers={"draft": Offer(0.01, begin=0.3, kind=kind)})
+    task, setting = make_task(prices, beam_size), DraftSetting("draft", 4, 3)
+    trial = Trial(task.redraft(setting))
+    run_trials(task, {setting: trial}, task.batches, "test")
+    search, spent = task.redraft(setting), prices.spent
+    states = [batch.decode(search, task.limits, "draft")[0] for batch in task.batches]
+    statistics = sum((state.statistics for state in states[1:]), states[0].statistics)
+    assert trial.seconds == pytest.approx(prices.spent - spent)
+    for name in ("decoder_calls", "nodes", "tokens", "drafted", "accepted"):
+        assert getattr(trial.statistics, name) == getattr(statistics, name)
+    assert trial.batch_calls == statistics.decoder_calls
+    evaluated = prices.call * statistics.decoder_calls + prices.node * statistics.nodes
+    assert trial.part_seconds[CALLS] == pytest.approx(evaluated)
+    assert sum(trial.part_seconds.values()) == pytest.approx(trial.seconds)
+    assert trial.part_seconds[DRAFTING] > 2 * 0.3
+    assert trial.outputs["a"] == [(tuple(h.tokens), h.score) for h in states[0].n_best[:1]]
+    assert task.search.planner.shape.depth == 0, "the given search is not changed"
+
+
+@pytest.mark.parametrize(
+    ("kind", "greedy", "num_heads", "max_steps", "expected"),
+    [
+        (HEADS, True, 8, 8, [2, 3, 4, 6, 8]),
+        (HEADS, True, 8, None, [2, 3, 4, 6, 8, 12, 16]),
+        (HEADS, False, 1, 1, [1]),
+        (HEADS, True, 3, 3, [1, 2, 3]),
+        (HEADS, True, 1, None, [1, 2]),
+        (CTC, True, 0, None, [5, 10, 15, 20, 30, 40, 60]),
+        (CTC_HEADS, True, 8, None, [5, 10, 15, 20, 30, 40, 60]),
+        (CTC, False, 0, None, [1, 2, 4, 6, 10, 15, 20]),
+        (MODEL, True, 8, None, [1, 2, 3, 4, 6, 8, 12]),
+    ],
+)
+def test_depths(kind, greedy, num_heads, max_steps, expected):
+    assert depths(kind, greedy, num_heads, max_steps) == expected
+
+
+@pytest.mark.parametrize(
+    ("beam_size", "chain_only", "expected"),
+    [(5, False, [3, 5, 10]), (1, False, [1, 2]), (None, False, [1, 2, 4]), (None, True, [1])],
+)
+def test_widths(beam_size, chain_only, expected):
+    assert widths(beam_size, chain_only) == expected
+
+
+@pytest.mark.parametrize(
+    ("setting", "least", "expected"),
+    [
+        (DraftSetting("heads", 10, 1), 1, []),
+        (DraftSetting("heads", 10, 5), 5, [25]),
+        (DraftSetting("heads", 2, 5), 5, []),
+        (DraftSetting("ctc", 20, 5, 60), 5, [30, 120]),
+        (DraftSetting("ctc", 10, 5, 60), 5, [25]),
+    ],
+    ids=["chain", "half of the largest", "no room", "default exceeded", "default not reached"],
+)
+def test_budgets_bind_and_leave_room_for_drafts(setting, least, expected):
+    assert with_budgets(setting, least) == [replace(setting, budget=b) for b in expected]
+
+
+@pytest.mark.parametrize("beam_size", [None, 3])
+def test_each_lookahead_has_a_group(beam_size):
+    task = make_task(Prices(offers={"draft": Offer(kind=CTC)}), beam_size)
+    drafter = task.drafters["draft"]
+    drafter.proposers[0.3] = drafter.proposers[None]
+    groups, tried = candidates(task, drafter), depths(CTC, beam_size is None, 4, None)
+    for lookahead, group in zip(LOOKAHEADS, groups, strict=True):
+        assert len(group) == len({*group}) and {s.lookahead for s in group} == {lookahead}
+        assert {s.width for s in group} == {*widths(beam_size)}
+        assert {s.share for s in group} == {None, 0.3}
+    depths_tried = [{s.depth for s in group} for group in groups]
+    assert depths_tried == [{*tried}, {tried[-1]}, {tried[-1]}]
 
 
 @pytest.mark.parametrize("beam_size", [None, 3])
@@ -74,12 +165,11 @@ def test_rounds_double_their_batches_and_end_with_all(batches, largest, expected
 def test_half_of_a_group_goes_on_and_finalists_decode_all_utterances():
     task = make_task(Prices(), utterances=8)
     tuning = tune(task)
-    groups = candidates(task, task.drafters["heads"])
-    for group in groups:
+    for group in candidates(task, task.drafters["heads"]):
         counts = sorted(len(tuning.trials[setting].outputs) for setting in group)
         assert 1 <= counts.count(8) <= max(len(group) // 2, 2) < len(group)
-    assert len(tuning.trials[NO_DRAFTS].outputs) == 8
-    assert all(len(tuning.trials[setting].outputs) == 8 for setting in tuning.checked)
+    finalists = [NO_DRAFTS, *tuning.checked]
+    assert all(len(tuning.trials[setting].outputs) == 8 for setting in finalists)
 
 
 def test_budgets_hold():
@@ -96,16 +186,11 @@ def test_an_unverified_rule_is_tuned_in_chains_of_fixed_depth():
     assert {(s.width, s.lookahead) for s in tuning.trials} == {(1, FIXED)}
 
 
-def test_other_tokens_are_an_error_with_names():
-    task = make_task(Prices(), error=9.0)
+def test_other_tokens_are_an_error_with_names_unless_sums_round():
     with pytest.raises(InputError, match=r"^[ab]: with heads, .*depth \d.*without drafts \["):
-        tune(task)
-
-
-def test_rounding_may_change_tokens():
+        tune(make_task(Prices(), error=9.0))
     tuning = tune(make_task(Prices(), error=9.0, rounding=True))
-    assert tuning.different[NO_DRAFTS] == []
-    assert any(keys for keys in tuning.different.values())
+    assert tuning.different[NO_DRAFTS] == [] and any(tuning.different.values())
 
 
 @pytest.mark.parametrize(
@@ -135,12 +220,6 @@ def test_drafts_must_save_more_than_the_margin(saved, drafts):
     tuning.different = {NO_DRAFTS: [], setting: []}
     tuning.checked = {NO_DRAFTS: 3.0, setting: 3.0 * (1 - saved)}
     assert tuning.chosen == (setting if drafts else NO_DRAFTS)
-
-
-def test_without_drafters_the_baseline_is_chosen():
-    tuning = tune(make_task(Prices(offers={})), ["drafter: heads; none"])
-    assert tuning.chosen == NO_DRAFTS and [*tuning.trials] == [NO_DRAFTS]
-    assert not tuning.checked and tuning.left_out == ["drafter: heads; none"]
 
 
 @pytest.mark.parametrize(
