@@ -171,11 +171,7 @@ def choose_long_form(options: dict) -> LongFormOptions | None:
 
 
 def load(options: dict) -> Speech2Text:
-    """Load the model with its search.
-
-    Raises:
-        InputError: An option or the model is not usable.
-    """
+    """Load the model with its search; raise InputError if an option or the model is bad."""
     if options["ngpu"] > 1:
         raise InputError(f"ngpu: {options['ngpu']}; allowed: at most 1")
     if options["max_batch_frames"] is not None:

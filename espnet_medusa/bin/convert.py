@@ -57,11 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def work(args: argparse.Namespace) -> None:
-    """Convert; the target is written as a whole or not at all.
-
-    Raises:
-        InputError: The source or an option is not usable, or the target exists.
-    """
+    """Convert; the target is written as a whole or not at all."""
     # Slow imports: torch and transformers.
     from espnet_medusa.convert.attach_heads import AUTO, attach_heads
     from espnet_medusa.convert.experiment import CONFIG, read_experiment

@@ -25,15 +25,12 @@ def attach_heads(
     Args:
         heads: ``auto``: heads in ``shipped`` that were trained on exactly these weights; ``none``;
             or a folder written by ``stages pack_heads``, for any Whisper of the same sizes.
-        shipped: Folder with one folder of heads per Whisper.
 
     Returns:
-        The checkpoint, and a line that describes the attached heads or the reason for none, or
-        None.
+        The checkpoint, and the attached heads or the reason for none as a line, or None.
 
     Raises:
-        InputError: The Whisper has heads already, or the folder's heads are damaged, do not fit, or
-            change the text.
+        InputError: The Whisper has heads already, or the folder's heads do not fit.
     """
     has_heads = checkpoint.architecture.heads != NO_HEADS
     if heads == NO_HEADS or (heads == AUTO and has_heads):
@@ -86,11 +83,7 @@ def _attach(checkpoint: Checkpoint, packed: PackedHeads) -> tuple[Checkpoint, st
 def check_keeps_text(
     architecture: Architecture, weights: dict[str, torch.Tensor], where: str
 ) -> None:
-    """Check that heads with these weights compute the same base logits as Whisper without heads.
-
-    Raises:
-        InputError: The logits differ.
-    """
+    """Raise InputError if the heads' base logits are not those of Whisper without heads."""
     heads = architecture.build_heads()
     tensors = {name.removeprefix(HEADS): value for name, value in head_tensors(weights).items()}
     heads.load_state_dict(tensors, assign=True)

@@ -102,11 +102,7 @@ class Checkpoint:
 
 
 def check_whisper_fields(fields: Mapping, where: str) -> None:
-    """Check the fields of ``config.json`` that are the same in every Whisper.
-
-    Raises:
-        InputError: A field has another value.
-    """
+    """Raise InputError if a field of ``config.json`` has another value than in every Whisper."""
     usual = {"activation_function": "gelu", "scale_embedding": False, "tie_word_embeddings": True}
     for name, value in usual.items():
         if fields.get(name, value) != value:

@@ -13,11 +13,7 @@ PENALTY = "exponential_decay_length_penalty"
 
 
 def decode_configs(checkpoint: Checkpoint) -> dict[str, dict]:
-    """Return decode options by name: ``plain``; with heads ``exact``, and ``typical`` as in aiola.
-
-    Raises:
-        InputError: The source's generation config has invalid values.
-    """
+    """Return decode options by name: ``plain``; with heads ``exact``, and aiola's ``typical``."""
     generation = checkpoint.records.get(GENERATION, {})
     common = {"search": "greedy", **_constraints(checkpoint, generation)}
     configs = {"plain": common | {"draft_depth": 0}}

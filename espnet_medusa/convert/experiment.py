@@ -67,8 +67,7 @@ def write_experiment(
 ) -> None:
     """Write an experiment that can be decoded and trained further.
 
-    Args:
-        final: Where the folder will be when it is complete; config.yaml names it.
+    Its config.yaml names ``final``, where the folder will be when it is complete.
 
     Raises:
         InputError: The language or task is not the model's.
@@ -96,11 +95,7 @@ def write_yaml(path: Path, fields: Mapping) -> None:
 
 
 def training_config(checkpoint: Checkpoint, prompt: PromptOptions) -> dict:
-    """Return ESPnet's training config: its defaults and the model, without paths.
-
-    Raises:
-        InputError: The language or task is not the model's.
-    """
+    """Return ESPnet's training config without paths; raise InputError for a wrong prompt."""
     from espnet2.tasks.asr import ASRTask  # Slow to import.
 
     config = vars(ASRTask.get_parser().parse_args([]))
@@ -151,10 +146,7 @@ def _alone(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def read_experiment(folder: Path, model_file: Path | None = None) -> Checkpoint:
-    """Read an experiment with ``encoder: hf_whisper`` and ``decoder: whisper_medusa``.
-
-    Args:
-        model_file: Its weights; None: ``model.pth`` there.
+    """Read an experiment; its weights are in ``model_file``, or in ``model.pth``.
 
     Raises:
         InputError: It is another model, or config, weights and tokens do not fit each other.

@@ -43,11 +43,7 @@ def generation_of_text(text: Text, whisper: WhisperConfig) -> dict:
 
 
 def generation_of_ctranslate2(path: Path, text: Text, whisper: WhisperConfig) -> dict:
-    """Make the config from the vocabulary and CTranslate2's ``config.json``.
-
-    Raises:
-        InputError: A field is invalid.
-    """
+    """Make the config also from CTranslate2's ``config.json``, which is checked."""
     config = read_json(path)
     check_ctranslate2(config, whisper, str(path))
     fields = generation_of_text(text, whisper)
@@ -64,11 +60,7 @@ def generation_of_ctranslate2(path: Path, text: Text, whisper: WhisperConfig) ->
 
 
 def check_ctranslate2(config: Mapping, whisper: WhisperConfig, where: str) -> None:
-    """Check lists of token ids and heads in CTranslate2's ``config.json``; all may be missing.
-
-    Raises:
-        InputError: A field is invalid.
-    """
+    """Raise InputError for a list of ids or heads that does not fit; all may be missing."""
     for name in (*ID_LISTS.values(), LANGUAGE_IDS):
         ids = config.get(name)
         if ids is not None and not _below(ids, whisper.vocab_size):

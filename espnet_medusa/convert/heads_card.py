@@ -88,21 +88,13 @@ def sizes_of(config: WhisperConfig) -> dict[str, int]:
 
 
 def read_card(folder: Path) -> HeadsCard:
-    """Read and check the card of a folder, which is untrusted.
-
-    Raises:
-        InputError: The card is missing or a field is invalid.
-    """
+    """Read the untrusted card of a folder; raise InputError if a field is missing or invalid."""
     path = folder / CARD
     return check_card(read_front_matter(path)[0], path)
 
 
 def check_card(content: Mapping[str, Any], path: Path) -> HeadsCard:
-    """Check the fields of the card ``path``; unknown fields are ignored.
-
-    Raises:
-        InputError: A field is missing or invalid.
-    """
+    """Return the known fields of the card ``path``; raise InputError if one is invalid."""
     names = [entry.name for entry in fields(HeadsCard)]
     missing = [name for name in names if name not in content and name != "draft_conf"]
     if missing:
@@ -125,11 +117,7 @@ def check_card(content: Mapping[str, Any], path: Path) -> HeadsCard:
 
 
 def read_front_matter(path: Path) -> tuple[dict[str, Any], str]:
-    """Return a card's fields and the text after them.
-
-    Raises:
-        InputError: The file is missing or too large, or has no fields.
-    """
+    """Return a card's fields and the text after them; raise InputError if it has no fields."""
     try:
         with open(path, "rb") as stream:
             text = stream.read(MAX_CARD + 1).decode()

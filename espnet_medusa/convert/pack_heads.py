@@ -95,11 +95,7 @@ def pack_heads(
 
 
 def check_frozen(trained: Checkpoint, base: Checkpoint) -> None:
-    """Check that an experiment's Whisper is the published one.
-
-    Raises:
-        InputError: A tensor differs.
-    """
+    """Raise InputError if an experiment's Whisper is not the published one."""
     ours, theirs = digests(trained.weights), digests(base.weights)
     different = sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
     if different:
@@ -113,11 +109,7 @@ def check_frozen(trained: Checkpoint, base: Checkpoint) -> None:
 def check_draft_conf(
     decoder: WhisperMedusaDecoder, draft_conf: Mapping[str, Mapping], end: int
 ) -> None:
-    """Check that the heads can draft with the recommended options.
-
-    Raises:
-        InputError: Decoding would refuse the options.
-    """
+    """Raise InputError if the heads cannot draft with the recommended options."""
     runtime = build_runtime(decoder, None)
     sources = DraftSources(frequent_tokens=decoder.draft_vocabulary)
     for search in read_draft_conf(draft_conf):

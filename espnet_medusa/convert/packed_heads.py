@@ -33,11 +33,7 @@ class PackedHeads:
     card: HeadsCard  # valid, but not yet compared with a Whisper
 
     def architecture(self, whisper: WhisperConfig) -> Architecture:
-        """Return the architecture of a Whisper with these heads.
-
-        Raises:
-            InputError: The card describes heads that cannot be built.
-        """
+        """Return a Whisper with these heads; raise InputError if they cannot be built."""
         try:
             architecture = Architecture(whisper, self.card.heads, self.card.head_options)
             architecture.tensors()
@@ -46,11 +42,7 @@ class PackedHeads:
         return architecture
 
     def weights(self, architecture: Architecture) -> dict[str, torch.Tensor]:
-        """Read the heads' tensors in float32, and token counts (V,).
-
-        Raises:
-            InputError: The file is damaged, or contains other tensors.
-        """
+        """Read the heads in float32, and counts (V,); raise InputError if the file is bad."""
         path = self.folder / TENSORS
         expected = head_tensors(architecture.tensors())
         stored = _read(path, expected)
@@ -70,11 +62,7 @@ class PackedHeads:
 
 
 def open_heads(folder: Path) -> PackedHeads:
-    """Read the card of a folder of heads.
-
-    Raises:
-        InputError: A file is missing, or the card is invalid.
-    """
+    """Read the card of a folder of heads; raise InputError if a file is missing or invalid."""
     for name in (CARD, TENSORS):
         if not (folder / name).is_file():
             raise InputError(

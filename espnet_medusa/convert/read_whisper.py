@@ -124,11 +124,7 @@ def _head_options(fields: Mapping, where: str) -> HeadOptions:
 
 
 def check_choices(choices: object, num_heads: int, where: str) -> None:
-    """Check that the heads can fill a candidate tree.
-
-    Raises:
-        InputError: They cannot.
-    """
+    """Raise InputError if the heads cannot fill a candidate tree."""
     if choices is None:
         return
     whole = isinstance(choices, list) and all(

@@ -34,8 +34,7 @@ def write_ctranslate2(checkpoint: Checkpoint, folder: Path, weights_type: str) -
     """Write a folder for ``faster_whisper.WhisperModel``, without heads.
 
     Args:
-        weights_type: ``float32``, ``float16``, ``bfloat16``, ``int8`` or another type of
-            CTranslate2's converters.
+        weights_type: A type of CTranslate2's converters.
 
     Raises:
         InputError: CTranslate2 is not installed, the model does not use Whisper's tokenizer, or its

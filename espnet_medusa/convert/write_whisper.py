@@ -37,11 +37,7 @@ DROP_BASE_HEAD = "give --drop_base_head true, which changes the model's text"
 
 
 def write_hugging_face(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write a folder for ``WhisperForConditionalGeneration.from_pretrained``, without heads.
-
-    Raises:
-        InputError: As ``check_without_heads``.
-    """
+    """Write a ``WhisperForConditionalGeneration``; errors as ``check_without_heads``."""
     check_without_heads(checkpoint)
     config = whisper_fields(checkpoint) | {"architectures": ["WhisperForConditionalGeneration"]}
     generation = generation_fields(checkpoint)
@@ -52,11 +48,7 @@ def write_hugging_face(checkpoint: Checkpoint, folder: Path) -> None:
 
 
 def check_without_heads(checkpoint: Checkpoint) -> None:
-    """Check that the text is the same without heads, and warn that they are not written.
-
-    Raises:
-        InputError: The base head has residual layers, without which texts differ.
-    """
+    """Warn that heads are not written; raise InputError if the text differs without them."""
     if checkpoint.has_base_head:
         raise InputError(
             f"{checkpoint.name}: base_head: true; Whisper has no residual layers before its "
@@ -69,8 +61,7 @@ def check_without_heads(checkpoint: Checkpoint) -> None:
 def write_aiola(checkpoint: Checkpoint, folder: Path, base_model: str | None = None) -> None:
     """Write a folder for aiola's ``WhisperMedusaModel.from_pretrained``.
 
-    Args:
-        base_model: Its ``whisper_model_name``; None: the source's.
+    ``base_model`` is its ``whisper_model_name``; None: the source's.
 
     Raises:
         InputError: It has no heads, or heads that the format does not support.

@@ -34,11 +34,7 @@ class Checksum:
 
     @classmethod
     def parse(cls, text: str) -> "Checksum":
-        """Parse `md5:...`, `sha1:...` or `sha256:...`.
-
-        Raises:
-            InputError: Another algorithm, or a digest of another length.
-        """
+        """Parse `md5:...`, `sha1:...` or `sha256:...`; raise InputError for other text."""
         algorithm, _, digest = text.strip().lower().partition(":")
         if len(digest) != DIGEST_LENGTHS.get(algorithm) or set(digest) - set("0123456789abcdef"):
             allowed = ", ".join(f"{name}:<{n} digits>" for name, n in DIGEST_LENGTHS.items())
@@ -60,21 +56,16 @@ class Checksum:
 
 
 def download(url: str, path: str | Path, checksum: str | None = None) -> Path:
-    """Download a file, unless it exists already.
+    """Download a file, unless it exists already, and return its path.
 
     Args:
         url: http or https address.
-        path: File to write; its folder is made.
         checksum: Such as `md5:...`. An existing file with another checksum is named on stderr and
             downloaded again. Without a checksum an existing file is not checked.
-
-    Returns:
-        `path`.
 
     Raises:
         InputError: A bad option, no such file on the server, a connection that keeps failing
             (the next call resumes), or another checksum (the download is removed).
-        OSError: The file cannot be written.
     """
     expected = None if checksum is None else Checksum.parse(checksum)
     if not url.startswith(("http://", "https://")):

@@ -108,12 +108,7 @@ class Progress:
         raise NotImplementedError
 
     def show(self, where: str = "", last: bool = False) -> None:
-        """Read the new log lines and show the progress.
-
-        Args:
-            where: Where the processes run, such as ``job 7: 1 running``.
-            last: Whether this is the final state.
-        """
+        """Read the new log lines, and show the progress and ``where`` the processes run."""
         self.read()
         self.line.update(", ".join(filter(None, (self.text(), where))), last)
 
@@ -121,9 +116,7 @@ class Progress:
 class JobsProgress(Progress):
     """Counts the utterances that jobs have finished: `best hypo` lines in their logs.
 
-    Args:
-        title: First word of the progress line.
-        total_keys: Utterances of all jobs together; 0 shows only the elapsed time.
+    Without ``total_keys``, all jobs' utterances, it shows only the elapsed time.
     """
 
     def __init__(
@@ -170,12 +163,7 @@ class _JobCount:
 
 
 class TrainingProgress(Progress):
-    """Epoch, step and speed of a training run; prints the results of each epoch.
-
-    Args:
-        log: train.log; lines of earlier runs are ignored.
-        line: Where to show the progress.
-    """
+    """Epoch, step and speed in train.log from now on; prints the results of each epoch."""
 
     def __init__(self, log: Path, line: LiveLine | None = None) -> None:
         super().__init__(line)

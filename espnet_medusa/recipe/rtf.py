@@ -37,11 +37,7 @@ class RealTimeFactor:
 
 
 def parse_rate(text: str) -> float:
-    """Parse a sample rate in Hz; `16k` is 16000.
-
-    Raises:
-        ValueError: Not a rate above 0.
-    """
+    """Parse a sample rate in Hz (`16k` is 16000); raise ValueError if it is not above 0."""
     number, factor = (text[:-1], 1000) if text.lower().endswith("k") else (text, 1)
     try:
         rate = float(number) * factor
@@ -71,13 +67,9 @@ def read_timings(log: Path) -> list[Timing]:
 
 
 def calculate_rtf(logs: Iterable[Path], sample_rate: float) -> RealTimeFactor:
-    """Sum audio and decoding time over the decoded utterances.
+    """Sum audio (``sample_rate`` in Hz) and decoding time over the decoded utterances.
 
     Each utterance of a batch is logged with its share of the batch's time.
-
-    Args:
-        logs: Inference logs, one per job.
-        sample_rate: Sample rate of the audio in Hz.
 
     Raises:
         ValueError: No utterance was decoded.

@@ -14,12 +14,7 @@ NO_SHARED_STORE = ("env", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
 
 
 def launch_here(python: str, processes: int, max_restarts: int) -> list[str]:
-    """Return the torchrun arguments before a training command on this machine.
-
-    Args:
-        python: Interpreter of the command, whose torch launches it.
-        processes: Number of processes that share the training.
-    """
+    """Return the torchrun arguments before a training command of ``python`` on this machine."""
     return [*_torchrun(python, 1, processes, max_restarts), "--standalone", "--no-python"]
 
 
@@ -40,11 +35,7 @@ def launch_under_srun(python: str, nodes: int, processes: int, max_restarts: int
 
 
 def espnet_options(gpus: int) -> list[str]:
-    """Return ESPnet's options of a process started by torchrun; the environment has its rank.
-
-    Args:
-        gpus: GPUs of each node; 0: CPU.
-    """
+    """Return ESPnet's options under torchrun, which gives the rank; 0 ``gpus``: CPU."""
     if gpus:
         return ["--multiprocessing_distributed", "false", "--ngpu", "1"]
     return ["--multiprocessing_distributed", "false", "--dist_backend", "gloo"]

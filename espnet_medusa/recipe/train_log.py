@@ -28,11 +28,7 @@ def parse_results(line: str) -> tuple[int, EpochStats] | None:
 
 
 def read_epochs(path: Path | str) -> dict[int, EpochStats]:
-    """Return the statistics of all epochs of a train.log; a later run of an epoch wins.
-
-    Raises:
-        ValueError: The log is missing or has no finished epoch.
-    """
+    """Return the last statistics of each epoch in a log; raise ValueError if there are none."""
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"{path}: no such file; train first (stage 11)")

@@ -146,11 +146,7 @@ COLUMNS: Mapping[str, Column] = {
 def measure_all(
     decoding: Decoding, plain: Decoding | None, draft_model: str | None
 ) -> dict[str, Any]:
-    """Return the measured values by column.
-
-    Raises:
-        ValueError: A report or checkpoint is unreadable.
-    """
+    """Return the measured values by column; raise ValueError for an unreadable file."""
     counted = calls_known(decoding)
     return {
         name: column.measure(decoding, plain, draft_model)

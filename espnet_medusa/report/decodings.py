@@ -44,22 +44,14 @@ class Decoding:
 
 
 def check_experiments(exp_dirs: Sequence[Path]) -> None:
-    """Refuse missing folders.
-
-    Raises:
-        InputError: Names the first one.
-    """
+    """Raise an InputError that names the first missing folder."""
     for exp_dir in exp_dirs:
         if not exp_dir.is_dir():
             raise InputError(f"{exp_dir}: no such folder; give experiments that were trained")
 
 
 def check_decoded(exp_dirs: Sequence[Path], decodings: Sequence[Decoding]) -> None:
-    """Refuse experiments without a decoding.
-
-    Raises:
-        InputError: Names the first one.
-    """
+    """Raise an InputError that names the first experiment without a decoding."""
     decoded = {decoding.exp_dir for decoding in decodings}
     for exp_dir in exp_dirs:
         if exp_dir not in decoded:
@@ -70,11 +62,7 @@ def check_decoded(exp_dirs: Sequence[Path], decodings: Sequence[Decoding]) -> No
 
 
 def read_experiments(exp_dirs: Sequence[Path]) -> list[Decoding]:
-    """Return all decodings of the experiments, those by our command first.
-
-    Raises:
-        ValueError: A file is malformed.
-    """
+    """Return all decodings, ours first; raise ValueError if a file is malformed."""
     return [
         decoding
         for exp_dir in exp_dirs
@@ -83,11 +71,7 @@ def read_experiments(exp_dirs: Sequence[Path]) -> list[Decoding]:
 
 
 def find_decodings(exp_dirs: Iterable[Path]) -> list[Decoding]:
-    """Return all decoded test sets that have ``statistics.json``.
-
-    Raises:
-        ValueError: A file is malformed.
-    """
+    """Return all sets with ``statistics.json``; raise ValueError if one is malformed."""
     decodings = []
     for exp_dir in exp_dirs:
         for path in decoded_files(exp_dir, "statistics.json"):
@@ -115,11 +99,7 @@ def is_configuration(decoding: Decoding, wanted: Path) -> bool:
 
 
 def find_plains(decodings: Sequence[Decoding], wanted: Path | None) -> dict[str, Decoding | None]:
-    """Return the baseline by test set; None where it is missing or not requested.
-
-    Raises:
-        ValueError: It is missing for all test sets.
-    """
+    """Return the baseline by test set, or None; raise ValueError if all test sets lack it."""
     test_sets = sorted({item.test_set for item in decodings})
     plains: dict[str, Decoding | None] = dict.fromkeys(test_sets)
     if wanted is None or not plains:
@@ -142,12 +122,9 @@ def find_plains(decodings: Sequence[Decoding], wanted: Path | None) -> dict[str,
 
 
 def find_espnet_decodings(exp_dir: Path) -> list[Decoding]:
-    """Return all decoded test sets of an experiment with texts but no ``statistics.json``.
+    """Return all decoded test sets with texts but no ``statistics.json``.
 
     Their statistics are ``total_seconds`` and ``audio_seconds``; 0 where the logs lack them.
-
-    Raises:
-        ValueError: A table or the experiment's configuration is malformed.
     """
     texts = decoded_files(exp_dir, "text")
     texts = [path for path in texts if not (path.parent / "statistics.json").is_file()]
@@ -165,11 +142,7 @@ def find_espnet_decodings(exp_dir: Path) -> list[Decoding]:
 
 
 def sample_rate_hz(exp_dir: Path) -> float | None:
-    """Return the sample rate of the experiment's frontend; None without a configuration.
-
-    Raises:
-        ValueError: The configuration is malformed.
-    """
+    """Return the frontend's rate, or None; raise ValueError if the config is malformed."""
     config = exp_dir / "config.yaml"
     if not config.is_file():
         return None
@@ -183,9 +156,7 @@ def sample_rate_hz(exp_dir: Path) -> float | None:
 def timings_by_id(log_dir: Path) -> dict[str, Timing]:
     """Return samples and seconds (encoder and search) of utterances that have a hypothesis.
 
-    Args:
-        log_dir: Contains ``asr_inference.<job>.log`` and ``output.<job>``. Logs have no ids, so a
-            job counts only if its log has as many utterances as its results.
+    Logs have no ids, so a job counts only if its log has as many utterances as its results.
     """
     timings: dict[str, Timing] = {}
     for folder in job_folders(log_dir) if any(log_dir.glob("output.*")) else []:
@@ -200,10 +171,7 @@ def timings_by_id(log_dir: Path) -> dict[str, Timing]:
 
 
 def complete_statistics(exp_dir: Path) -> list[Path]:
-    """Write the ``statistics.json`` that ESPnet's recipe lacks, from its merged jobs, with eta.
-
-    Returns:
-        The written files: those that were missing, or older than the jobs' files or the scores.
+    """Write ``statistics.json`` with eta from the jobs of ESPnet's recipe; return the new files.
 
     Raises:
         ValueError: A file is malformed, or jobs do not belong together.

@@ -93,14 +93,10 @@ def millions(count: float) -> str:
 
 
 def ratio_of_sums(numerators: np.ndarray, denominators: np.ndarray) -> Estimate | None:
-    """Return the sum of the numerators over the sum of the denominators; None if that is 0.
+    """Return the ratio of the sums of values per utterance, (n,) each; None if the divisor is 0.
 
-    Args:
-        numerators, denominators: One value per utterance, shape (n,).
-
-    Returns:
-        The interval contains percentiles over resampled utterances (Bisani and Ney, ICASSP 2004),
-        with a fixed seed.
+    The interval contains percentiles over resampled utterances (Bisani and Ney, ICASSP 2004), with
+    a fixed seed.
     """
     total = float(np.sum(denominators))
     if not total:
@@ -117,11 +113,7 @@ def ratio_of_sums(numerators: np.ndarray, denominators: np.ndarray) -> Estimate 
 
 
 def error_rate(result: Path) -> Estimate | None:
-    """Return percent of an sclite report, with an interval if the report has alignments.
-
-    Raises:
-        ValueError: The report has no `Sum/Avg` line.
-    """
+    """Return percent of an sclite report; raise ValueError if it has no `Sum/Avg` line."""
     if not result.is_file():
         return None
     summary = parse_sum(result)
@@ -135,11 +127,7 @@ def error_rate(result: Path) -> Estimate | None:
 
 
 def calls_per_word(statistics: Path) -> Estimate | None:
-    """Return eta of a scored set, with its interval; None before scoring.
-
-    Args:
-        statistics: ``statistics.json``, with the eta that scoring added.
-    """
+    """Return eta of a ``statistics.json``, with its interval; None before scoring."""
     report = read_report(statistics)
     if "eta" not in report["set"]:
         return None
@@ -211,12 +199,8 @@ def common_utterances(decoding: Decoding, plain: Decoding | None) -> list[str]:
 def speedup(decoding: Decoding, plain: Decoding | None, name: str) -> Estimate | None:
     """Return the baseline's seconds over this decoding's, over the utterances of both.
 
-    Args:
-        decoding, plain: Of the same test set; None: the baseline was not run.
-        name: Field of ``DecodingStatistics``, such as ``decoder_seconds``.
-
-    Returns:
-        None if an utterance's seconds are not known, or there are no common utterances.
+    None if an utterance's seconds are unknown, or there are no common utterances. ``name`` is a
+    field of ``DecodingStatistics``, such as ``decoder_seconds``.
     """
     both = common_utterances(decoding, plain)
     here = np.array([getattr(decoding.utterances[key], name) for key in both])
@@ -229,12 +213,8 @@ def speedup(decoding: Decoding, plain: Decoding | None, name: str) -> Estimate |
 def model_parameters(decoding: Decoding, draft_model: str | None) -> Parameters | None:
     """Count the parameters of the checkpoint in the inference tag; None if it is missing.
 
-    Args:
-        decoding: A decoding with the model.
-        draft_model: Checkpoint of the draft model, in the parent of the experiment folder.
-
-    Raises:
-        InputError: A checkpoint contains more than weights, or the draft model is missing.
+    The path of ``draft_model`` begins at the parent of the experiment folder. Errors are those of
+    ``count_parameters``.
     """
     _, mark, model = decoding.tag.partition(MODEL_MARK)
     checkpoints = [decoding.exp_dir / f"{model}{end}" for end in (".pth", ".safetensors")]
@@ -246,11 +226,9 @@ def model_parameters(decoding: Decoding, draft_model: str | None) -> Parameters 
 
 
 def count_parameters(path: Path, draft_model: Path | None = None) -> Parameters:
-    """Count floating-point values in a checkpoint without running its code.
+    """Count floating-point values in checkpoints without running their code.
 
-    Args:
-        path: ``.pth`` or ``.safetensors``; weights that share memory count once.
-        draft_model: Checkpoint of the draft model.
+    Weights that share memory count once.
 
     Raises:
         InputError: A checkpoint is missing or contains more than weights.

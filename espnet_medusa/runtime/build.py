@@ -26,7 +26,6 @@ def build_runtime(
     """Return a decoder over token trees with a copy of the module's current weights.
 
     Args:
-        decoder: The result of ``searchable``.
         precision: The decode option ``decoder_precision``; None: the dtype of the weights.
         lasting: Whether enough searches will follow to pay for the capture of CUDA graphs.
 

@@ -39,13 +39,9 @@ class CastEncoder:
 def build_encoder_runtime(
     encoder: HFWhisperEncoder, precision: str | None
 ) -> EncoderRuntime | None:
-    """Return the encoder with a copy of its current weights in another precision.
+    """Return the encoder with a copy of its weights in ``encoder_precision``.
 
-    Args:
-        precision: The decode option ``encoder_precision``; None: the dtype of the weights.
-
-    Returns:
-        None if the module should be used: it has this precision, or int8 is not faster here.
+    None if the module should be used: it has this precision, or int8 is not faster here.
 
     Raises:
         InputError: The device does not support the precision.

@@ -70,14 +70,11 @@ class TreeScorer(BatchScorerInterface):
     def batch_score(
         self, ys: torch.Tensor, states: list[NodeReference], xs: torch.Tensor
     ) -> tuple[torch.Tensor, list[NodeReference]]:
-        """Score the token that follows each hypothesis.
+        """Return log-probabilities (hypotheses, V) of the next token, and new states.
 
         Args:
             ys: (hypotheses, L) prefixes, all of one utterance.
             xs: Encoder output; not used, the states have it.
-
-        Returns:
-            Log-probabilities (hypotheses, V) and new states.
 
         Raises:
             RuntimeError: A hypothesis was dropped in an earlier step.

@@ -86,10 +86,9 @@ Tables = Callable[[torch.Tensor], torch.Tensor]
 def pack_tables(
     heads: Heads, projection: Projection, vocabulary: torch.Tensor | None, precision: Precision
 ) -> Tables:
-    """Return a function from (R, D) to the logits (R, K, V') of all parallel heads.
+    """Return a function from (R, D) to logits (R, K, V') of parallel heads.
 
     Args:
-        heads: Linear, block, latent or projection heads.
         projection: The shared projection to V' tokens.
         vocabulary: (V',) tokens; None: all.
     """
@@ -195,14 +194,9 @@ class PackedAttendingHeads:
 
 
 def by_utterance(utterances: Sequence[int], count: int) -> tuple[list[int] | None, list[int]]:
-    """Return the order that groups rows by utterance, and the number of rows of each utterance.
+    """Return the order that groups rows by utterance, and each utterance's number of rows.
 
-    Args:
-        utterances: The utterance of each row.
-        count: Number of utterances; some may have no row.
-
-    Returns:
-        Row indices, or None if the rows are grouped already; ``count`` sizes.
+    The order is None if the rows are grouped already. There are ``count`` utterances.
     """
     sizes = [0] * count
     for utterance in utterances:

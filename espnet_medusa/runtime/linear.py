@@ -26,13 +26,7 @@ TYPICAL_ROWS = 16  # number of rows for which oneDNN chooses the layout
 
 
 class PlainLinear:
-    """``activation(x W^T + b) [+ residual]`` with torch's kernels.
-
-    Args:
-        weight: (M, D).
-        bias: (M,) or None.
-        activation: A key of ``ACTIVATIONS``, or None.
-    """
+    """``activation(x W^T + b) [+ residual]`` with torch's kernels; weight (M, D), bias (M,)."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None):
         self.weight, self.bias = weight.contiguous(), bias
@@ -72,10 +66,6 @@ class Int8Linear:
     """``x W^T + b`` in 8-bit integers with oneDNN (CPU), half the bytes of bfloat16 weights.
 
     Each output has one scale. All rows of an input share one, computed per call.
-
-    Args:
-        weight: (M, D).
-        bias: (M,) or None.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None):
@@ -103,10 +93,7 @@ def int8_product(
 ) -> torch.Tensor:
     """Multiply unsigned rows (R, D) with prepacked weights (M, D) to float32 (R, M).
 
-    Args:
-        integers: Rows; ``ZERO_POINT`` is zero.
-        scales: (M,) of the weights.
-        bias: (M,) or None.
+    Zero is ``ZERO_POINT`` in the rows; scales and bias of the weights are (M,).
     """
     return torch.ops.onednn.qlinear_pointwise.tensor(
         *(integers, scale, zero_points[0], blocked, scales, zero_points[1], bias),

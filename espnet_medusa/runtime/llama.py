@@ -107,9 +107,6 @@ class PackedLlamaLayer:
     """A LLaMA decoder layer with a packed copy of its weights; low-rank adapters are merged.
 
     Queries, keys and values are one matrix product, as are both inputs of the gated layer.
-
-    Args:
-        layer: transformers' LlamaDecoderLayer, or one of the same structure.
     """
 
     def __init__(self, layer: torch.nn.Module, precision: Precision):

@@ -59,12 +59,9 @@ class NativeMemory:
 
 
 class NativeLayer:
-    """A decoder layer for ``NativeStack``.
+    """A decoder layer for ``NativeStack``, with copies of weights: pre-norm, without ``concat``.
 
     Weights are 8-bit integers, cross-attention keys and values bfloat16, the rest is float32.
-
-    Args:
-        weights: Copied; pre-norm, without ``concat``.
     """
 
     def __init__(self, weights: LayerWeights):
@@ -126,12 +123,7 @@ class NativeStack(LayerStack):
 
 
 def visible_bits(trees: Sequence[TokenTree], first: int) -> torch.Tensor:
-    """Return self-attention masks (U, T, bytes) with one bit per visible slot.
-
-    Args:
-        trees: U of the same length.
-        first: Slot of the first of T new nodes.
-    """
+    """Return masks (U, T, bytes) of the nodes from slot ``first``: one bit per visible slot."""
     num_bytes = -(-len(trees[0]) // LANES) * LANES // 8
     rows = [bits.to_bytes(num_bytes, "little") for tree in trees for bits in tree.visible[first:]]
     visible = torch.frombuffer(bytearray(b"".join(rows)), dtype=torch.uint8)
@@ -141,9 +133,7 @@ def visible_bits(trees: Sequence[TokenTree], first: int) -> torch.Tensor:
 class NativeAttendingHeads:
     """Attending heads in 8 bits, for any precision of the decoder.
 
-    Args:
-        heads: Their weights; copied.
-        projection: (D) to (V'); its dequantized rows are the token embeddings of chains.
+    The dequantized rows of ``projection``, (D) to (V'), are the token embeddings of chains.
     """
 
     def __init__(self, heads: AttendingHeads, projection: NativeLinear):
@@ -206,14 +196,9 @@ def call_by_utterance(
     steps: int,
     *rows: torch.Tensor,
 ) -> torch.Tensor:
-    """Group rows by utterance, call ``kernel(arguments, *rows)`` and restore the order.
+    """Group rows (R, D) by utterance, call ``kernel(arguments, *rows)`` and restore the order.
 
-    Args:
-        kernel: Calls the kernel and returns a result with R rows.
-        cross_keys_values: Result of ``NativeAttendingHeads.prepare``.
-        utterances: The utterance of each of the R rows.
-        steps: Number of tokens that the kernel drafts.
-        rows: (R, D) each.
+    The result of ``kernel``, which drafts ``steps`` tokens, has R rows.
     """
     memory, mask, count = cross_keys_values
     order, sizes = by_utterance(utterances, count)

@@ -36,11 +36,7 @@ INT8_LAYERS = Precision(torch.float32, int8_projection=True, int8_layers=True)
 def resolve_precision(
     name: str | None, device: torch.device, model_dtype: torch.dtype
 ) -> Precision:
-    """Return the precision for the option ``decoder_precision``; None means ``model_dtype``.
-
-    Raises:
-        InputError: The name is unknown, or the device does not support it.
-    """
+    """Return the precision for ``decoder_precision``, or ``model_dtype``; may raise InputError."""
     if name is None:
         return Precision(model_dtype)
     check_precision(name, device, "decoder_precision")
@@ -56,12 +52,9 @@ def resolve_precision(
 
 
 def draft_precision(name: str | None, decoder: Precision, device: torch.device) -> Precision:
-    """Return the heads' precision for the option ``draft_precision``.
+    """Return the heads' precision for the option ``draft_precision``; None: the decoder's.
 
     Without native kernels, ``int8`` applies to the vocabulary projection only.
-
-    Args:
-        name: ``int8``, the name of the decoder's dtype, or None for the decoder's precision.
 
     Raises:
         InputError: The name is unknown, or the device does not support it.

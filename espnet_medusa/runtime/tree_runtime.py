@@ -127,12 +127,7 @@ class TreeRuntime(TreeDecoder):
     def _through_layers(
         self, hidden: torch.Tensor, state: TreeState, nodes: NewNodes, *context: Any
     ) -> NodeOutputs:
-        """Run layers, norm and, with ``state.with_heads``, the heads' block.
-
-        Args:
-            hidden: (R, D) embedded tokens.
-            context: Further arguments of the layers' ``extend``.
-        """
+        """Run layers on (R, D), norm and, with ``state.with_heads``, the heads' block."""
         hidden = self.layers.extend(hidden, nodes, 0, *context)
         hidden = head_input = hidden if self.norm is None else self.norm(hidden)
         if state.with_heads and self.block is not None:

@@ -17,8 +17,7 @@ logger = logging.getLogger(__name__)
 def take_waveforms(args: argparse.Namespace) -> None:
     """Remove frontend and normalization, which ``asr.sh`` always sets: the encoder has its own.
 
-    Args:
-        args: ESPnet's options; changed in place for ``encoder: hf_whisper``, and so in config.yaml.
+    Changes the options of ``encoder: hf_whisper``, and so config.yaml.
 
     Raises:
         InputError: The input is features, or audio of another rate than Whisper's.
@@ -53,11 +52,7 @@ def take_waveforms(args: argparse.Namespace) -> None:
 
 
 def write_out_sizes(args: argparse.Namespace, model: AbsESPnetModel) -> None:
-    """Replace a pretrained model's name by its sizes, so the experiment does not need its folder.
-
-    Args:
-        args: ESPnet's options, which it writes to config.yaml next.
-    """
+    """Replace a pretrained model's name by its sizes: the experiment does not need its folder."""
     for conf, module in (
         (args.encoder_conf, getattr(model, "encoder", None)),
         (args.decoder_conf, getattr(model, "decoder", None)),

@@ -265,11 +265,7 @@ class MedusaASRModel(ESPnetASRModel):
         return inside, [rows[id(weight)] for weight in projections]
 
     def _objectives(self, counts: list[int], batch_size: int) -> list[Objective]:
-        """Return the loss weights of each head, base head first.
-
-        Args:
-            counts: Divisor of each head's summed cross-entropy.
-        """
+        """Return the loss weights of each head, whose cross-entropies are divided by ``counts``."""
         options = self.options
         heads = range(len(counts) - 1)
         weights = [

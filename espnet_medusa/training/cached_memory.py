@@ -25,11 +25,7 @@ SETTINGS = (*(part + end for part in PARTS for end in ("", "_conf")), "init_para
 
 
 class MemoryCache:
-    """Runs a model's frozen encoder over audio and caches its output.
-
-    Args:
-        asr_model: The model with the initial weights of its training.
-        preprocess: ESPnet's preprocessing function of audio, or None.
+    """Runs a model's frozen encoder with its initial weights over audio and caches its output.
 
     Raises:
         InputError: The encoder trains, or its input differs from epoch to epoch.
@@ -60,13 +56,9 @@ class MemoryCache:
         ]
 
     def run(self, job: JobInput, folder: Path, batch_size: int) -> int:
-        """Cache the output of all utterances; finished shards are kept.
+        """Cache the output of all utterances; return the number of failed ones.
 
-        Args:
-            folder: Gets ``memory.scp`` and ``failed_utterances``.
-
-        Returns:
-            Number of failed utterances.
+        Finished shards are kept. ``folder`` gets ``memory.scp`` and ``failed_utterances``.
 
         Raises:
             InputError: All utterances failed.
@@ -83,11 +75,7 @@ class MemoryCache:
 
 
 def check_frozen(asr_model: ESPnetASRModel) -> None:
-    """Check that the encoder's output does not change during training.
-
-    Raises:
-        InputError: A part up to the encoder trains, or SpecAugment masks features in every epoch.
-    """
+    """Raise InputError if the encoder's output changes during training."""
     for name in PARTS:
         part = getattr(asr_model, name)
         if part is not None and trains(part):
@@ -103,11 +91,7 @@ def check_frozen(asr_model: ESPnetASRModel) -> None:
 
 
 def check_same_encoder(train_args: argparse.Namespace, folder: Path) -> None:
-    """Write the encoder's settings into a new folder, or compare them with those in the folder.
-
-    Raises:
-        InputError: The folder contains the output of another encoder.
-    """
+    """Write the encoder's settings; raise InputError if the folder has another encoder's."""
     settings = {name: getattr(train_args, name) for name in SETTINGS}
     path = folder / SETTINGS_FILE
     if not path.is_file():

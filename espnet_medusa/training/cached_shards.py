@@ -86,11 +86,7 @@ class Shards:
         return dict(zip(self.names, tables, strict=True)), failed
 
     def write_joined(self, tables: Mapping[str, Table], left_out: Mapping[str, Table]) -> None:
-        """Write joined tables; no file is written for an empty table.
-
-        Args:
-            tables: By name, as returned by ``joined``.
-            left_out: File name to utterances that are not in the tables, with reasons.
+        """Write the tables of ``joined``, and reasons of ``left_out``, unless they are empty.
 
         Raises:
             InputError: The tables contain no utterance.

@@ -48,11 +48,7 @@ def bytes_needed(
 
 
 def check_space(folder: Path, needed: int) -> None:
-    """Check that the disk has ``needed`` free bytes.
-
-    Raises:
-        InputError: With both sizes.
-    """
+    """Raise InputError if the disk has less than ``needed`` free bytes."""
     free = shutil.disk_usage(folder).free
     logger.info(f"{folder}: will take about {needed / 1e9:.2f} GB; {free / 1e9:.1f} GB are free")
     if needed > free:
@@ -161,11 +157,8 @@ class StateCache:
     def join(self, job: JobInput, folder: Path, durations_s: Mapping[str, float]) -> Counter[str]:
         """Write the joined tables of all shards and the other files that training reads.
 
-        Args:
-            job: As given to ``run``.
-            folder: Gets ``states.scp``, ``memory.scp``, ``unpadded.scp``, ``text``, ``text_int``,
-                shapes, ``token_counts.pth``, ``failed_utterances``, ``dropped_utterances``.
-            durations_s: Utterance to seconds.
+        ``folder`` gets ``states.scp``, ``memory.scp``, ``unpadded.scp``, ``text``, ``text_int``,
+        shapes, ``token_counts.pth``, ``failed_utterances``, ``dropped_utterances``.
 
         Returns:
             Number of failed utterances (``failed_utterances``), and of dropped ones per reason.
@@ -199,12 +192,7 @@ class StateCache:
 
 
 def write_counts(folder: Path, labels: Mapping[str, str], vocab_size: int, eos: int) -> None:
-    """Write shape files of states and labels, and the number of occurrences of each token.
-
-    Args:
-        labels: Utterance to token ids, separated by spaces.
-        eos: End token, counted once per text.
-    """
+    """Write shape files, and the number of occurrences of each token in labels (ids as text)."""
     lengths = {key: len(label.split()) for key, label in labels.items()}
     write_table(folder / "speech_shape", {key: str(n + 1) for key, n in lengths.items()})
     write_table(folder / "text_shape", {key: str(n) for key, n in lengths.items()})

@@ -7,11 +7,7 @@ from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 
 
 def check_cached_memory(memory: torch.Tensor | None, encoder: torch.nn.Module) -> None:
-    """Check cached encoder output (B, S, D) that replaces audio.
-
-    Raises:
-        InputError: It is missing, the encoder trains, or D is not the encoder's output size.
-    """
+    """Raise InputError if encoder output (B, S, D) cannot replace audio in training."""
     if memory is None:
         raise InputError("speech: missing; train on audio, or on the output of stages cache_memory")
     if trains(encoder):
@@ -29,11 +25,7 @@ def check_cached_memory(memory: torch.Tensor | None, encoder: torch.nn.Module) -
 def check_cached_states(
     states: torch.Tensor, text: torch.Tensor, encoder: torch.nn.Module, decoder: MultiTokenDecoder
 ) -> None:
-    """Check cached last hidden states (B, L + 1, D) of a frozen decoder for tokens (B, L).
-
-    Raises:
-        InputError: Encoder or decoder train, or the states belong to other tokens.
-    """
+    """Raise InputError if states (B, L + 1, D) cannot replace audio for tokens (B, L)."""
     network = decoder.get_submodule(decoder.network)
     original = decoder.original_last_layer is not None
     if trains(encoder) or trains(network) or original:
@@ -54,15 +46,7 @@ def check_lengths(
     text_lengths: torch.Tensor,
     utterances: list[str] | None,
 ) -> None:
-    """Check that the decoder has enough positions for each text.
-
-    Args:
-        memory_lengths: (B,) frames.
-        text_lengths: (B,) tokens.
-
-    Raises:
-        InputError: A text is too long.
-    """
+    """Raise InputError if the decoder lacks positions for a text; lengths are (B,)."""
     pairs = zip(memory_lengths.tolist(), text_lengths.tolist(), strict=True)
     for row, (frames, length) in enumerate(pairs):
         longest = decoder.max_depth(frames) - 1  # the start token takes one

@@ -110,13 +110,7 @@ class MWERObjective:
         memory_lengths: torch.Tensor,
         max_length: int,
     ) -> list[list[ScoredHypothesis]]:
-        """Return n-best lists, best first.
-
-        Args:
-            memory: (U, S, D) encoder output.
-            memory_lengths: (U,).
-            max_length: Maximum tokens, limited by the decoder's positions.
-        """
+        """Return n-best lists for encoder output (U, S, D) of lengths (U,), best first."""
         with torch.autocast(memory.device.type, enabled=False):
             runtime = build_runtime(decoder, lasting=False)
             search = threshold_beam_search(
@@ -134,14 +128,10 @@ class MWERObjective:
 
 
 def word_pieces(token_list: Sequence[str], symbols: Collection[str]) -> list[str]:
-    """Return the piece of text of each token.
+    """Return the piece of text of each token; ``symbols`` and ``<|...|>`` are no text.
 
     Without a space symbol in the list, every token is a word. Characters stay as the list writes
     them (bytes as letters), which does not change the number of word errors.
-
-    Args:
-        token_list: V tokens.
-        symbols: Tokens that are not text, besides those of the form ``<|...|>``.
     """
     space = next((sign for sign in SPACES if any(sign in token for token in token_list)), None)
     pieces = (f" {token}" if space is None else token.replace(space, " ") for token in token_list)
@@ -168,7 +158,7 @@ def hypothesis_log_probs(
     n_best: Sequence[Sequence[ScoredHypothesis]],
     start: int,
 ) -> torch.Tensor:
-    """Return log-probabilities of hypotheses under the heads that produced their tokens.
+    """Return log-probabilities (U, N) under the heads that produced tokens; -inf where missing.
 
     The hypotheses of an utterance share its memory in one teacher-forced pass. Head k predicts the
     token at position t from position t - k. Only rows with a produced token are projected.
@@ -179,9 +169,6 @@ def hypothesis_log_probs(
         memory_lengths: (U,).
         n_best: Lists of U utterances; at least one hypothesis in total.
         start: Token before the first one.
-
-    Returns:
-        (U, N), -inf for missing hypotheses.
     """
     device, branches = memory.device, max(map(len, n_best))
     present = torch.tensor([[n < len(row) for n in range(branches)] for row in n_best])
@@ -241,12 +228,7 @@ def mwer_loss(log_probs: torch.Tensor, errors: torch.Tensor) -> torch.Tensor:
 
 
 def expected_errors(log_probs: torch.Tensor, errors: torch.Tensor) -> torch.Tensor:
-    """Return the mean (U,) of errors (U, N) under the renormalized probabilities.
-
-    Args:
-        log_probs: (U, N), at least one per row above -inf.
-        errors: (U, N), finite everywhere.
-    """
+    """Return the mean (U,) of finite errors (U, N) under renormalized ``log_probs`` (U, N)."""
     return (log_probs.softmax(dim=1) * errors).sum(dim=1)
 
 

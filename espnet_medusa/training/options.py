@@ -50,9 +50,7 @@ class TrainingOptions:
 
 
 def check_training_options(options: TrainingOptions) -> None:
-    """Raises:
-    InputError: A value is out of range, or allowed only with another.
-    """
+    """Raise InputError if a value is out of range, or allowed only with another."""
     for name in LOSS_WEIGHTS:
         check_at_least(getattr(options, name), 0.0, f"model_conf.{name}")
     check_at_least(options.mwer_beam, 2, "model_conf.mwer_beam")

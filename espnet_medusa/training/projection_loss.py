@@ -51,14 +51,11 @@ def labels_that_count(labels: torch.Tensor) -> torch.Tensor:
 
 
 def rows_that_count(hidden: torch.Tensor, labels: torch.Tensor, head: int) -> torch.Tensor:
-    """Select the rows for which a head has a label.
+    """Return the rows (n, D) for which a head has a label, the last n of ``labels_that_count``.
 
     Args:
         hidden: (B, L - head or more, D).
         labels: (B, L), ``IGNORE`` where padded.
-
-    Returns:
-        (n, D), for the last n of ``labels_that_count``.
     """
     counted = (labels[:, head:] != IGNORE).T
     return hidden.transpose(0, 1)[: len(counted)][counted]

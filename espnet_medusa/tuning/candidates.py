@@ -40,13 +40,7 @@ def candidates(task: Task, drafter: Drafter) -> list[list[DraftSetting]]:
 
 
 def depths(kind: str, greedy: bool, num_heads: int, max_steps: int | None) -> list[int]:
-    """Return the depths to try, ascending.
-
-    Args:
-        kind: The decode option ``drafter``.
-        greedy: Whether the search is greedy search.
-        max_steps: The drafter's last step; None without limit.
-    """
+    """Return the depths to try, ascending; ``max_steps`` None: a drafter without last step."""
     if MODEL in kind.split("+"):
         return [*MODEL_DEPTHS]
     if kind in (CTC, CTC_HEADS):
@@ -57,12 +51,7 @@ def depths(kind: str, greedy: bool, num_heads: int, max_steps: int | None) -> li
 
 
 def widths(beam_size: int | None, chain_only: bool = False) -> list[int]:
-    """Return the widths to try, ascending.
-
-    Args:
-        beam_size: B of beam search; None for greedy search.
-        chain_only: Whether the acceptance rule allows only chains.
-    """
+    """Return the widths to try, ascending; ``beam_size`` None: greedy search."""
     if chain_only:
         return [1]
     if beam_size is None:
@@ -71,13 +60,9 @@ def widths(beam_size: int | None, chain_only: bool = False) -> list[int]:
 
 
 def with_budgets(setting: DraftSetting, least: int) -> list[DraftSetting]:
-    """Return copies of a setting with other budgets that can change its drafts.
+    """Return copies of a fixed depth with budgets above ``least`` that can change its drafts.
 
     A chain has none: a chain that is cut equals a chain of less depth.
-
-    Args:
-        setting: A fixed depth with the default budget.
-        least: Maximum number of nodes that the search needs without drafts.
     """
     largest, default = setting.depth * setting.width, setting.budget
     if setting.width == 1:

@@ -124,12 +124,7 @@ def draft_config(tuning: Tuning, setting: DraftSetting) -> dict[str, Any]:
 def write_config(
     path: Path, given: Mapping[str, Any], tuning: Tuning, about: Mapping[str, Any]
 ) -> None:
-    """Write the decode config, with the summary as a comment.
-
-    Args:
-        given: The decode config that was tuned; its draft keys are replaced.
-        about: As ``circumstances``.
-    """
+    """Write the decode config ``given`` with the chosen drafts, and the summary as a comment."""
     chosen = draft_config(tuning, tuning.chosen)
     config = {name: value for name, value in given.items() if name not in DRAFT_KEYS} | chosen
     comment = [f"Tuned by: {about['command']}", f"Model: {about['asr_model_file']}"]

@@ -52,11 +52,7 @@ class Task:
         return self.options.acceptance == THRESHOLD
 
     def redraft(self, setting: DraftSetting) -> Search:
-        """Return a copy of the search that drafts as ``setting``.
-
-        Raises:
-            InputError: The model cannot draft like that.
-        """
+        """Return a copy that drafts as ``setting``; raise InputError if it cannot."""
         options, proposer = replace(self.options, **setting.options()), None
         if setting.depth > 0:
             proposer = self.drafters[setting.drafter].proposers[setting.share]
@@ -69,7 +65,7 @@ class Task:
 class Trial:
     """Batches decoded with one setting."""
 
-    search: Search  # the search with the setting's drafts
+    search: Search  # with the setting's drafts
     batch_seconds: list[float] = field(default_factory=list)  # search time of each batch
     # Of all batches, by part of the search.
     part_seconds: dict[str, float] = field(default_factory=lambda: {CALLS: 0.0, DRAFTING: 0.0})
@@ -102,9 +98,7 @@ class Trial:
     def differing(self, baseline: "Trial", tie: float) -> list[str]:
         """Return the utterances whose output is not that of the baseline.
 
-        Args:
-            baseline: Has all utterances of this trial.
-            tie: Hypotheses whose scores differ by less may change places.
+        Hypotheses whose scores differ by less than ``tie`` may change places.
         """
         pairs = {key: (output, baseline.outputs[key]) for key, output in self.outputs.items()}
         return [key for key, (output, other) in pairs.items() if _differs(output, other, tie)]
@@ -125,12 +119,6 @@ def run_trials(
 
     Settings take turns on each batch, each time in another order: when the machine gets busy, it
     slows all of them.
-
-    Args:
-        task: Search and clock of the trials.
-        trials: By setting; each one grows.
-        batches: Batches that no trial has decoded.
-        title: Title of the progress bar.
     """
     settings = [*trials]
     with tqdm(total=len(settings) * len(batches), desc=title, unit="run", mininterval=1.0) as bar:

@@ -27,11 +27,7 @@ CHECK_SECONDS, CHECK_ROUNDS = 60.0, 5  # upper bounds; there is at least one rou
 
 
 def tune(task: Task, left_out: Sequence[str] = ()) -> Tuning:
-    """Find the fastest setting.
-
-    Args:
-        task: The search to tune, its drafters and the held-out utterances.
-        left_out: Reasons why other drafters cannot be tried.
+    """Find the fastest setting; ``left_out`` has the reasons why other drafters are not tried.
 
     Raises:
         InputError: A setting changes the output although the rule is exact.
@@ -66,11 +62,7 @@ def round_ends(batches: int, largest_group: int) -> list[int]:
 
 
 def _compare(tuning: Tuning, settings: Sequence[DraftSetting]) -> None:
-    """Note the utterances whose output differs from the baseline's.
-
-    Raises:
-        InputError: There are some although the rule is exact and nothing rounds.
-    """
+    """Note outputs that are not the baseline's; raise InputError if the exact rule forbids it."""
     task, baseline = tuning.task, tuning.trials[NO_DRAFTS]
     for setting in settings:
         trial = tuning.trials[setting]

@@ -63,11 +63,7 @@ class BinaryFile:
     data: np.ndarray  # (bytes of the file,), memory-mapped
 
     def read(self, name: str) -> np.ndarray:
-        """Return a variable's values in float32, dequantized.
-
-        Raises:
-            InputError: A scale is not a number above 0.
-        """
+        """Return a variable in float32, dequantized; raise InputError for a bad scale."""
         variable = self.variables[name]
         values = self._floats(variable)
         if variable.type in FLOATS or not variable.shape:
@@ -86,11 +82,7 @@ class BinaryFile:
 
 
 def open_binary(path: Path) -> BinaryFile:
-    """Map a ``model.bin`` into memory and check its structure, but not its values.
-
-    Raises:
-        InputError: It cannot be read, has another format, is truncated, or is inconsistent.
-    """
+    """Map a ``model.bin``; raise InputError if its structure is invalid. Values are not checked."""
     try:
         data = np.memmap(path, np.uint8, "r")
     except (OSError, ValueError) as error:

@@ -104,20 +104,12 @@ def _linear(variable: str, shape: tuple[int, int], *tensors: str) -> dict[str, S
 
 
 def read_config(path: Path) -> WhisperConfig:
-    """Return the sizes of a Whisper after checking all names and shapes of its ``model.bin``.
-
-    Raises:
-        InputError: It is damaged, or not a Whisper with the usual computation.
-    """
+    """Return the sizes of a ``model.bin``; raise InputError if it is no complete Whisper."""
     return _open(path)[1]
 
 
 def read_half(path: Path, half: str) -> dict[str, torch.Tensor]:
-    """Return the tensors of ``encoder`` or ``decoder`` by transformers' names, in float32.
-
-    Raises:
-        InputError: As ``read_config``.
-    """
+    """Return ``encoder`` or ``decoder`` by transformers' names; errors as ``read_config``."""
     stored, config = _open(path)
     weights = {}
     for name, variable in layout(config).items():

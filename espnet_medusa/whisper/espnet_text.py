@@ -63,11 +63,7 @@ def build(
 
 
 class WhisperTokenizer:
-    """Convert text to tokens, with the methods of ESPnet's ``OpenAIWhisperTokenizer``.
-
-    Raises:
-        InputError: As ``build``.
-    """
+    """Convert text to tokens, as ESPnet's ``OpenAIWhisperTokenizer``; errors as ``build``."""
 
     def __init__(
         self,
@@ -96,11 +92,7 @@ class WhisperTokenizer:
 
 
 class WhisperTokenIDConverter:
-    """Convert tokens to ids, with the methods of ESPnet's ``OpenAIWhisperTokenIDConverter``.
-
-    Raises:
-        InputError: As ``build``.
-    """
+    """Convert tokens to ids, as ``OpenAIWhisperTokenIDConverter``; errors as ``build``."""
 
     def __init__(
         self,

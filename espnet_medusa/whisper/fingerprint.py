@@ -15,10 +15,7 @@ def digests(weights: Mapping[str, torch.Tensor]) -> dict[str, str]:
     """Return SHA-256 of each learned tensor of encoder and decoder: shape and values in float16.
 
     Whisper was published in float16. Files in float32 with the same values have the same digests;
-    fine-tuned or dequantized weights have others.
-
-    Args:
-        weights: By an experiment's names; other tensors, such as heads, are ignored.
+    fine-tuned or dequantized weights have others. Other tensors, such as heads, are ignored.
     """
     return {
         name: _digest(weights[name])

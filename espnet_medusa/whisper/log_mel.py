@@ -25,16 +25,13 @@ class LogMel(torch.nn.Module):
     def forward(
         self, samples: torch.Tensor, lengths: torch.Tensor, window_frames: int, padded: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute features.
+        """Compute features (B, num_mel_bins, frames), zero after the end, and frames (B,).
 
         Args:
             samples: (B, samples) in [-1, 1], 16 kHz.
             lengths: (B,) samples.
             window_frames: Maximal number of frames; Whisper's 30 s are 3000.
             padded: Pad every utterance with silence to ``window_frames``.
-
-        Returns:
-            Features (B, num_mel_bins, frames), zero after the end, and frames (B,).
         """
         positions = torch.arange(samples.size(1), device=samples.device)
         samples = samples.float().masked_fill(positions >= lengths[:, None], 0.0)
@@ -53,16 +50,13 @@ class LogMel(torch.nn.Module):
         return log_mel.masked_fill(~inside, 0.0), frames
 
     def recording(self, samples: torch.Tensor, silence_frames: int) -> torch.Tensor:
-        """Compute features of audio of any length, as openai-whisper does.
+        """Compute (frames, num_mel_bins) of audio of any length, as openai-whisper does.
 
         The maximum over all of the audio limits the dynamic range of each window.
 
         Args:
             samples: (samples,) in [-1, 1], 16 kHz.
             silence_frames: Frames of silence to append.
-
-        Returns:
-            (frames, num_mel_bins), including the silence.
         """
         frames, margin = len(samples) // HOP_SAMPLES + silence_frames, FFT_SAMPLES // 2
         room = max((silence_frames + 2) * HOP_SAMPLES, FFT_SAMPLES)

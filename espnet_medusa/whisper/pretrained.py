@@ -66,11 +66,7 @@ class PretrainedWhisper:
         return self.files[0].name == BINARY
 
     def build(self, kind: type[torch.nn.Module], config: WhisperConfig, half: str):
-        """Build a half with its weights, in float32.
-
-        Args:
-            kind: transformers' ``WhisperEncoder`` or ``WhisperDecoder``.
-            half: ``ENCODER`` or ``DECODER``.
+        """Build ``ENCODER`` or ``DECODER`` with its weights, in float32.
 
         Raises:
             InputError: A file cannot be read, contains more than weights, or has other tensors.
@@ -96,10 +92,8 @@ class PretrainedWhisper:
 def open_whisper(whisper_model: str) -> PretrainedWhisper:
     """Find a Whisper model and read its config.
 
-    Args:
-        whisper_model: A hub name such as ``openai/whisper-large-v3`` or
-            ``Systran/faster-whisper-base``, a folder in Hugging Face or CTranslate2 format, or an
-            OpenAI ``.pt`` file.
+    ``whisper_model`` is a hub name, a folder in Hugging Face or CTranslate2 format, or an OpenAI
+    ``.pt`` file.
 
     Raises:
         InputError: There is no such model, or it is not Whisper.
@@ -260,11 +254,7 @@ def _from_openai(name: str) -> str:
 
 
 def read_json(path: Path) -> dict:
-    """Read a JSON file with an object.
-
-    Raises:
-        InputError: It cannot be read, or contains something else.
-    """
+    """Read a JSON file; raise InputError if it does not contain an object."""
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -12,11 +12,7 @@ from espnet_medusa.whisper.tokens import DETECT, WhisperTokens
 
 @dataclass(frozen=True)
 class WhisperPrompts:
-    """Prompts of a Whisper model.
-
-    Raises:
-        InputError: The model does not have the language or the task.
-    """
+    """Prompts of a Whisper model; raises InputError for an unknown language or task."""
 
     tokens: WhisperTokens  # its special tokens
     language: str | None  # default: code, ``detect``, or None with English-only models
@@ -64,10 +60,7 @@ class WhisperPrompts:
     def _detect(
         self, decoder: TreeDecoder, memory: torch.Tensor, memory_lengths: torch.Tensor
     ) -> list[str]:
-        """Return the most probable languages after the start token.
-
-        Source: Radford et al., arXiv 2212.04356, section 2.3.
-        """
+        """Return the most probable languages after the start (arXiv 2212.04356, section 2.3)."""
         num_utterances, codes = len(memory), [*self.tokens.languages]
         state = decoder.start(memory, memory_lengths, with_heads=False)
         starts, roots = [[self.tokens.start]] * num_utterances, [[ROOT]] * num_utterances

@@ -46,13 +46,7 @@ def scratch_config(dropout_rate: float, **sizes: int) -> WhisperConfig:
 def config_of_options(
     options: object, names: Mapping[str, str], dropout_rate: float, **sizes: int
 ) -> WhisperConfig:
-    """Build the config of a half from its options, and from further sizes.
-
-    Args:
-        options: Object with the attributes in ``names``.
-        names: ``ENCODER_SIZES`` or ``DECODER_SIZES``.
-        dropout_rate: For hidden states, attention and activations.
-    """
+    """Build the config of a half from its options, by ``names``, and from further sizes."""
     own_sizes = {name: getattr(options, option) for option, name in names.items()}
     return scratch_config(dropout_rate, **own_sizes, **sizes)
 
@@ -85,14 +79,7 @@ def _config_of_half(
 
 
 def check_sizes(fields: Mapping[str, Any], where: str) -> None:
-    """Refuse sizes that no Whisper has.
-
-    Args:
-        fields: Sizes by transformers' names, some may be missing; other fields are ignored.
-
-    Raises:
-        InputError: With the name of the size.
-    """
+    """Raise InputError for sizes that no Whisper has; some may be missing."""
     for name in SIZES:
         limit = MAX_LAYERS if name.endswith("_layers") else MAX_SIZE
         if name in fields and not (type(fields[name]) is int and 1 <= fields[name] <= limit):
@@ -109,11 +96,7 @@ def check_sizes(fields: Mapping[str, Any], where: str) -> None:
 
 
 def config_of_hugging_face(fields: Mapping[str, Any], where: str) -> WhisperConfig:
-    """Build the config from the fields of a ``config.json``.
-
-    Raises:
-        InputError: They do not describe a Whisper.
-    """
+    """Build the config from ``config.json``; raise InputError if it is no Whisper's."""
     check_sizes(fields, where)
     try:
         return WhisperConfig.from_dict({**fields})
@@ -123,12 +106,7 @@ def config_of_hugging_face(fields: Mapping[str, Any], where: str) -> WhisperConf
 
 
 def config_of_openai(dims: Mapping[str, int], where: str) -> WhisperConfig:
-    """Build the config from ``dims`` of an OpenAI ``.pt`` file.
-
-    Raises:
-        KeyError: A size is missing.
-        InputError: A size is not allowed.
-    """
+    """Build the config from OpenAI's ``dims``; raise KeyError or InputError for a bad size."""
     sizes = dict(
         vocab_size=dims["n_vocab"],
         num_mel_bins=dims["n_mels"],

@@ -107,11 +107,7 @@ def find_text(
 
 
 def load_safely(name: str | Path) -> PreTrainedTokenizerBase:
-    """Load a tokenizer without running its code.
-
-    Raises:
-        InputError: There is none, or it requires code of its own.
-    """
+    """Load a tokenizer; raise InputError if there is none, or it requires code of its own."""
     config = Path(name) / TOKENIZER_CONFIG
     if config.is_file() and "auto_map" in read_json(config):
         raise InputError(
@@ -121,22 +117,14 @@ def load_safely(name: str | Path) -> PreTrainedTokenizerBase:
 
 
 def tokenizer_of_type(token_type: str, bpemodel: str | Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of an ESPnet config: Whisper's, or ``bpemodel`` of ``hugging_face``.
-
-    Raises:
-        InputError: There is none, or it requires code of its own.
-    """
+    """Load Whisper's tokenizer, or ``bpemodel`` of ``hugging_face``, by ``load_safely``."""
     if token_type in VOCAB_SIZE_OF_TYPE:
         return make_tokenizer(VOCAB_SIZE_OF_TYPE[token_type])
     return load_safely(bpemodel)
 
 
 def list_tokens(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> tuple[str, ...]:
-    """Return the names of V ids; unused ids get a placeholder.
-
-    Raises:
-        InputError: The tokenizer has more tokens than the model.
-    """
+    """Return V names, with placeholders; raise InputError if the tokenizer has more tokens."""
     names = {number: name for name, number in tokenizer.get_vocab().items()}
     if max(names) >= vocab_size:
         raise InputError(
@@ -191,11 +179,7 @@ VOCAB_SIZES = (
 
 
 def read_text(whisper_model: str) -> Text:
-    """Return vocabulary and tokenizer of a Whisper model: from its folder, or else OpenAI's.
-
-    Raises:
-        InputError: There is no such model, or no tokenizer for its vocabulary.
-    """
+    """Return the text of a Whisper: from its folder, or else OpenAI's; errors as ``find_text``."""
     if whisper_model in VOCAB_SIZES:
         return find_text(VOCAB_SIZES[whisper_model], None, TextOptions(), {})
     whisper = open_whisper(whisper_model)
@@ -205,16 +189,7 @@ def read_text(whisper_model: str) -> Text:
 
 
 def save_whisper_tokens(whisper_model: str, token_type: str, token_list: Path, folder: Path) -> int:
-    """Write a Whisper's token list and the folder of its tokenizer.
-
-    Args:
-        whisper_model: As ``read_text``.
-        token_type: ``whisper_en`` or ``whisper_multilingual``, as the model requires.
-        token_list: File to write, one token per line; line numbers are ids.
-        folder: For ``bpemodel`` of ``token_type: hugging_face``.
-
-    Returns:
-        Number of tokens.
+    """Write a Whisper's token list and its tokenizer's folder; return the number of tokens.
 
     Raises:
         InputError: As ``read_text``, or the model's tokens are not of this type.

@@ -35,14 +35,7 @@ NOT_BEFORE_A_WORD = [" -", " '"]
 
 
 def make_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
-    """Build Whisper's tokenizer from openai-whisper's files.
-
-    Args:
-        vocab_size: 51864 (English only), 51865 (99 languages) or 51866 (100, large-v3).
-
-    Raises:
-        InputError: Another size.
-    """
+    """Build Whisper's tokenizer from openai-whisper's files; raise InputError for another size."""
     if vocab_size not in VOCABULARIES:
         raise InputError(
             f"vocabulary of {vocab_size} tokens: not one of OpenAI's "
@@ -97,12 +90,7 @@ class WhisperTokens:
     def prompt(
         self, language: str | None, task: str = TRANSCRIBE, timestamps: bool = False
     ) -> list[int]:
-        """Return the prompt of a transcript.
-
-        Args:
-            language: Its code; None or ``en`` for English-only models.
-            task: ``transcribe``, or ``translate`` into English.
-            timestamps: Whether the transcript has timestamps.
+        """Return the prompt of a transcript; ``language`` may be None for English-only models.
 
         Raises:
             InputError: The model does not have the language or the task.
@@ -160,11 +148,7 @@ def hugging_face_tokenizer(converter: Any) -> Any:
 
 
 def read_whisper_tokens(tokenizer: PreTrainedTokenizerBase) -> WhisperTokens:
-    """Find Whisper's special tokens in a tokenizer.
-
-    Raises:
-        InputError: A token is missing.
-    """
+    """Return Whisper's special tokens; raise InputError if the tokenizer lacks one."""
     from whisper.tokenizer import LANGUAGES
 
     vocabulary = tokenizer.get_vocab()
@@ -209,11 +193,7 @@ def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
 
 def load_tokenizer(folder: str | Path) -> Any:
-    """Load the tokenizer of a folder or hub name.
-
-    Raises:
-        InputError: It cannot be loaded.
-    """
+    """Load the tokenizer of a folder or hub name; raise InputError if that fails."""
     from transformers import AutoTokenizer
 
     file = Path(folder) / TOKENIZER

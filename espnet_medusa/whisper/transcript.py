@@ -15,12 +15,7 @@ WordTokens = tuple[str, list[int]]
 
 
 class TranscriptText:
-    """Convert transcripts with timestamps between tokens and text.
-
-    Args:
-        tokenizer: Hugging Face tokenizer of a Whisper model.
-        tokens: Its special tokens.
-    """
+    """Convert transcripts with timestamps between tokens and text."""
 
     def __init__(self, tokenizer: Any, tokens: WhisperTokens):
         self.tokenizer, self.tokens = tokenizer, tokens
@@ -43,13 +38,7 @@ class TranscriptText:
 def split_words(
     tokens: Sequence[int], decode: Callable[[Sequence[int]], str], end: int, language: str | None
 ) -> list[WordTokens]:
-    """Group tokens into words, as openai-whisper's tokenizer does.
-
-    Args:
-        tokens: Tokens of a text; each one from ``end`` on is a word.
-        decode: Convert tokens to text.
-        language: Code; None: English.
-    """
+    """Group tokens into words, as openai-whisper does; each token from ``end`` on is a word."""
     characters = split_characters(tokens, decode)
     return characters if language in UNSPACED else _join_at_spaces(characters, end)
 

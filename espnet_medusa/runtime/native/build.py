@@ -69,11 +69,7 @@ BEST_FIRST = (AMX, AVX512_BF16, AVX512_VNNI, AVX_VNNI, AVX2)
 
 
 def usable_sets() -> list[InstructionSet]:
-    """Return the processor's instruction sets, best first; the variable restricts them to one.
-
-    Raises:
-        InputError: The variable has any other value.
-    """
+    """Return the usable sets, best first; raise InputError if ``VARIABLE`` has another value."""
     flags = processor_flags()
     usable = [candidate for candidate in BEST_FIRST if candidate.flags <= flags]
     name = os.environ.get(VARIABLE)
@@ -94,11 +90,7 @@ def processor_flags() -> set[str]:
 
 @cache
 def load_library() -> ctypes.CDLL | None:
-    """Return the loaded kernels, or None and log the reason.
-
-    Raises:
-        InputError: The environment variable names an instruction set that is not available.
-    """
+    """Return the loaded kernels, or None and log the reason; errors as ``usable_sets``."""
     try:
         return open_best(usable_sets())
     except Unavailable as reason:
@@ -107,11 +99,7 @@ def load_library() -> ctypes.CDLL | None:
 
 
 def open_best(sets: Sequence[InstructionSet]) -> ctypes.CDLL:
-    """Return the kernels of the first set that compiler and system support.
-
-    Raises:
-        Unavailable: No set works.
-    """
+    """Return the kernels of the first set that works; raise Unavailable if there is none."""
     if not sets and os.environ.get(VARIABLE) == NONE:
         raise Unavailable(f"{VARIABLE} is {NONE}")
     if not sets:
@@ -130,11 +118,7 @@ def open_best(sets: Sequence[InstructionSet]) -> ctypes.CDLL:
 
 
 def open_library(path: Path) -> ctypes.CDLL:
-    """Load a compiled library.
-
-    Raises:
-        Unavailable: It does not run on this system.
-    """
+    """Load a compiled library; raise Unavailable if it does not run on this system."""
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
@@ -145,11 +129,7 @@ def open_library(path: Path) -> ctypes.CDLL:
 
 
 def library_folder(folder: Path) -> Path:
-    """Create the folder of compiled libraries if it is missing, and return it.
-
-    Raises:
-        Unavailable: It cannot be created, or other users may write to it.
-    """
+    """Create a private folder of libraries; raise Unavailable if that is impossible."""
     try:
         make_private(folder)
     except OSError as error:
@@ -158,12 +138,9 @@ def library_folder(folder: Path) -> Path:
 
 
 def compiled(instructions: InstructionSet, compiler: Sequence[str], folder: Path) -> Path:
-    """Return the library's file; compile it if it is missing.
+    """Return the library's file; compile it if it is missing, or raise Unavailable.
 
     Several processes may compile at the same time: each moves a complete file into place.
-
-    Raises:
-        Unavailable: The compiler fails, or other users may have written the file.
     """
     version = run([*compiler, "--version"])
     sources = sorted([*FOLDER.glob("*.h"), *FOLDER.glob("*.cpp")])
@@ -192,11 +169,7 @@ def compile_library(compiler: Sequence[str], instructions: InstructionSet, libra
 
 
 def find_compiler() -> list[str]:
-    """Return the command in ``CXX``, or the first usual compiler that is installed.
-
-    Raises:
-        Unavailable: There is none.
-    """
+    """Return the command in ``CXX``, or an installed compiler; raise Unavailable without one."""
     command = shlex.split(os.environ.get("CXX", ""))
     if command and shutil.which(command[0]):
         return command
@@ -207,11 +180,7 @@ def find_compiler() -> list[str]:
 
 
 def run(command: list[str]) -> str:
-    """Return the output of a command.
-
-    Raises:
-        Unavailable: It fails.
-    """
+    """Return the output of a command; raise Unavailable if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:

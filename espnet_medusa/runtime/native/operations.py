@@ -18,13 +18,9 @@ COLUMNS, DEPTH_BYTES = 32, 64  # PANEL and STEP_BYTES in panel.h
 class NativeLinear:
     """``activation(x W^T + b) [+ residual]``: an 8-bit integer product, the rest in float32.
 
-    Each output has one scale. Each row has its own, computed per call, so that its result does not
-    depend on other rows. Rounding changes results by about 1 % of their norm.
-
-    Args:
-        weight: (M, D).
-        bias: (M,) or None.
-        activation: A key of ``ACTIVATIONS``.
+    The weight is (M, D), the bias (M,). Each output has one scale. Each row has its own, computed
+    per call, so that its result does not depend on other rows. Rounding changes results by about
+    1 % of their norm.
     """
 
     def __init__(
@@ -67,13 +63,7 @@ class NativeLinear:
 
 
 class NativeBfloat16Linear:
-    """``activation(x W^T + b)`` for ``multiply_rows``: a bfloat16 product, the rest in float32.
-
-    Args:
-        weight: (M, D).
-        bias: (M,) or None.
-        activation: A key of ``ACTIVATIONS``.
-    """
+    """``activation(x W^T + b)`` for ``multiply_rows``: a bfloat16 product, the rest in float32."""
 
     def __init__(
         self, weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None = None
