@@ -31,8 +31,7 @@ def make_ways(
 ) -> list[Way]:
     """Return all ways in the order of tables; reasons for missing ones go to ``left_out``.
 
-    Args:
-        measured: Acceptance to replay, by search.
+    ``measured`` has the acceptance to replay, by search.
 
     Raises:
         InputError: A search or drafter is unknown.

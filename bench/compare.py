@@ -306,11 +306,7 @@ def compare_plan(args: argparse.Namespace, folder: Path) -> None:
 
 
 def read_acceptance(path: Path | None, folder: Path) -> dict[str, list[int]] | None:
-    """Read the tokens of each call with trained heads, by search; None: not measured.
-
-    Raises:
-        InputError: The file has no acceptance.
-    """
+    """Read the tokens of each call with trained heads by search, or None; may raise InputError."""
     for candidate in [path] if path else sorted(folder.glob("*.json")):
         report = json.loads(candidate.read_text(encoding="utf-8"))
         if isinstance(report, dict) and report.get("acceptance"):
@@ -331,11 +327,7 @@ def journal_path(args: argparse.Namespace, output: Path, default: bool) -> Path 
 
 
 def finished(journal: Journal, ways: Sequence[Way], names: Sequence[str]) -> list[str]:
-    """Return the inputs that all measured ways have.
-
-    Raises:
-        InputError: There is none.
-    """
+    """Return the inputs that all measured ways have; raise InputError if there is none."""
     measured = [{name for row in journal.of(way) for name in row.names} for way in ways]
     names = [name for name in names if all(name in done for done in measured if done)]
     if not names or not any(measured):

@@ -31,11 +31,7 @@ class Calls(Protocol):
 
 
 class TreeCalls:
-    """Calls of our runtime.
-
-    Args:
-        memory: (U, S, D) encoder output.
-    """
+    """Calls of our runtime on encoder output (U, S, D)."""
 
     def __init__(self, decoder: TreeDecoder, memory: torch.Tensor):
         self.decoder, self.utterances = decoder, range(len(memory))
@@ -57,11 +53,7 @@ class TreeCalls:
 
 
 class CachedCalls:
-    """Calls of transformers' decoder.
-
-    Args:
-        memory: (U, S, D) encoder output.
-    """
+    """Calls of transformers' decoder on encoder output (U, S, D)."""
 
     def __init__(self, whisper: WhisperDecoder, memory: torch.Tensor):
         self.whisper, self.memory = whisper, memory
@@ -88,13 +80,7 @@ class CachedCalls:
 
 
 class CompiledCalls(CachedCalls):
-    """Compiled calls with a static cache; the context is evaluated before compilation.
-
-    Args:
-        memory: (U, S, D) encoder output.
-        nodes: Number of nodes of a call.
-        mode: Mode of ``torch.compile``.
-    """
+    """Compiled calls of ``nodes`` with a static cache, after the context was evaluated."""
 
     def __init__(
         self, whisper: WhisperDecoder, memory: torch.Tensor, nodes: int, mode: str | None = None

@@ -163,15 +163,7 @@ def _estimate(estimate) -> dict | None:
 def word_errors(
     references: Sequence[str], texts: Sequence[str], cleaner: str = WHISPER_CLEANER
 ) -> list[Counts]:
-    """Count the word errors of each of N texts.
-
-    Args:
-        texts: N texts of a model.
-        cleaner: ESPnet's name of the cleaner of both, or ``none``.
-
-    Raises:
-        ValueError: ESPnet has no such cleaner.
-    """
+    """Count the word errors of N texts; raise ValueError if ESPnet lacks the cleaner."""
     clean = make_cleaner(cleaner)
     pairs = [
         (clean(reference).split(), clean(text).split())

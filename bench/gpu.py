@@ -92,11 +92,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 
 def work(args: argparse.Namespace) -> int:
-    """Measure and write the report; return the exit status.
-
-    Raises:
-        InputError: There is no GPU, or an option is unusable.
-    """
+    """Measure and write the report; return the exit status."""
     check(args)
     folder = (args.results / (args.machine or machine_name(args.device))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -121,11 +117,7 @@ def work(args: argparse.Namespace) -> int:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Check the options, and fill in the defaults of the device.
-
-    Raises:
-        InputError: An option is unusable.
-    """
+    """Fill in the defaults of the device; raise InputError if an option is unusable."""
     if args.device == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda, but torch sees no GPU; allowed here: cpu, --shapes tiny")
     allowed = WEIGHTS[args.device]

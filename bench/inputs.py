@@ -42,11 +42,7 @@ class Listed:
 
 
 def enter_recipe(data_dir: Path) -> None:
-    """Change to the recipe's folder, to which paths in wav.scp and configs are relative.
-
-    Raises:
-        InputError: No parent folder of ``data_dir`` has the files of wav.scp.
-    """
+    """Change to the recipe's folder, to which wav.scp is relative; raise InputError without one."""
     entry = next(iter(read_table(data_dir / "wav.scp").values()))
     for folder in (Path.cwd(), *data_dir.resolve().parents):
         if all((folder / path).exists() for path in source_paths(entry)):
@@ -56,11 +52,7 @@ def enter_recipe(data_dir: Path) -> None:
 
 
 def enter_experiment(exp_dir: Path) -> None:
-    """Change to the folder to which paths in an experiment's config are relative.
-
-    Raises:
-        InputError: There is no config, or no parent folder has its tokenizer.
-    """
+    """Change to the folder to which a config is relative; raise InputError if there is none."""
     exp_dir = exp_dir.resolve()
     tokenizer = read_config(exp_dir / "config.yaml", "give an experiment's folder").get("bpemodel")
     for folder in (Path.cwd(), *exp_dir.parents):
@@ -76,11 +68,7 @@ def read_utterances(data_dir: Path, count: int | None = None) -> list[Utterance]
 
 
 def list_utterances(data_dir: Path, count: int | None = None) -> list[Listed]:
-    """List utterances as ``read_utterances``, without their audio.
-
-    Raises:
-        InputError: An utterance has no reference, or the directory has segments.
-    """
+    """List utterances without their audio; raise InputError if one has no reference."""
     if (data_dir / "segments").is_file():
         raise InputError(
             f"{data_dir}: has segments; cut them with espnet_medusa.stages format_data"
@@ -94,11 +82,7 @@ def list_utterances(data_dir: Path, count: int | None = None) -> list[Listed]:
 
 
 def load_model(exp_dir: Path) -> Speech2Text:
-    """Open the averaged model of an experiment, with its CTC branch.
-
-    Raises:
-        InputError: The experiment has no averaged model.
-    """
+    """Open the averaged model of an experiment with CTC; raise InputError if there is none."""
     paths = [exp_dir / name for name in MODELS if (exp_dir / name).exists()]
     if not paths:
         raise InputError(f"{exp_dir}: none of {', '.join(MODELS)}; train the model first")

@@ -42,11 +42,7 @@ class Measurement:
 
 @dataclass
 class Journal:
-    """The measurements, and the file in which they are kept.
-
-    Raises:
-        InputError: The file was written in other circumstances.
-    """
+    """The measurements and their file; raises InputError if it is of other circumstances."""
 
     path: Path | None = None  # file; None: measurements are only in memory
     # Circumstances; measurements of other circumstances are refused.

@@ -67,15 +67,7 @@ class WholeLogitsModel(MedusaASRModel):
 def shifted(
     logits: torch.Tensor, labels: torch.Tensor, head: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pair head ``head``'s logits with their labels.
-
-    Args:
-        logits: (B, L, V) or (B, L).
-        labels: (B, L).
-
-    Returns:
-        The first L - head positions and the labels from position ``head`` on.
-    """
+    """Return the first L - head positions of logits (B, L, ...), and labels from ``head`` on."""
     length = max(labels.size(1) - head, 0)
     return logits[:, :length], labels[:, labels.size(1) - length :]
 

@@ -22,11 +22,7 @@ class ContestantFailed(Exception):
 
 
 class Client:
-    """One process.
-
-    Raises:
-        ContestantFailed: The process could not start.
-    """
+    """One process; raises ContestantFailed if it cannot start."""
 
     def __init__(self, subject: Path, contestant: str, weights: str, setup: Setup):
         threads = str(setup.threads)

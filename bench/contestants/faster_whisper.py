@@ -22,13 +22,10 @@ END = "<|endoftext|>"
 
 
 def convert(hugging_face: Path, eos: int, weights: str, folder: Path) -> None:
-    """Convert a decoder in Hugging Face format.
+    """Convert a decoder in Hugging Face format to the new ``folder``.
 
     The vocabulary names no special symbol but the end symbol. CTranslate2 then uses it as start
     symbol and as ``<|notimestamps|>``, which turns its timestamp rules off.
-
-    Args:
-        folder: Folder to write, in an existing one.
     """
     from ctranslate2.converters.transformers import WhisperLoader
     from transformers import WhisperForConditionalGeneration

@@ -100,14 +100,10 @@ def _check_draft(model: Speech2Text, draft: Speech2Text) -> None:
 
 @torch.no_grad()
 def random_subject(folder: Path, shape: str, tokens: int, num_inputs: int) -> MemorySubject:
-    """Write random weights of a Whisper's shape, and random memories.
+    """Write random weights of a shape of ``WHISPER_SHAPES``, and random memories.
 
     The last hidden dimension is 1 after the last normalization and contributes only to the end
     symbol, so every contestant writes the same number of tokens.
-
-    Args:
-        shape: A name in ``WHISPER_SHAPES``.
-        tokens: Number of tokens that every contestant writes.
     """
     decoder, eos = random_decoder(shape, **RANDOM_HEADS), VOCAB_SIZE - 1
     decoder.count_tokens(torch.arange(VOCAB_SIZE))  # the draft vocabulary needs counts
@@ -121,11 +117,7 @@ def random_subject(folder: Path, shape: str, tokens: int, num_inputs: int) -> Me
 
 @torch.no_grad()
 def random_decoder(shape: str, **heads) -> WhisperMedusaDecoder:
-    """Build a decoder with the same random weights each time; the last token never wins.
-
-    Args:
-        shape: A name in ``WHISPER_SHAPES``.
-    """
+    """Build a decoder with the same random weights each time; the last token never wins."""
     torch.manual_seed(0)
     layers, hidden_size, attention_heads = WHISPER_SHAPES[shape]
     decoder = WhisperMedusaDecoder(
@@ -204,11 +196,7 @@ def speech_subject(
 
 
 def convert_to_ctranslate2(subject: MemorySubject, weights: str) -> None:
-    """Write the weights that CTranslate2 reads, unless they exist.
-
-    Raises:
-        ImportError: CTranslate2 is not installed.
-    """
+    """Write the weights that CTranslate2 reads, unless they exist; may raise ImportError."""
     from contestants.faster_whisper import convert
 
     if not subject.ctranslate2(weights).exists():

@@ -21,12 +21,7 @@ from espnet_medusa.runtime.process import keep_freed_memory
 
 
 class PlanSubject:
-    """Utterances for the rows of a plan.
-
-    Args:
-        name: Name of the data directory.
-        listed: Utterances, which are read when they are decoded.
-    """
+    """Utterances of the data directory ``name``, which are read when they are decoded."""
 
     def __init__(self, name: str, listed: list[Listed]):
         self.name, self.listed = name, {one.id: one for one in listed}
@@ -54,11 +49,7 @@ class PlanSubject:
 
 
 class PlanClient:
-    """Decodes utterances with all rows of a plan, from the output of shared encoders.
-
-    Raises:
-        InputError: An experiment is unusable, or ESPnet's own search decodes it.
-    """
+    """Decodes utterances with all rows of a plan, from the output of shared encoders."""
 
     def __init__(self, subject: PlanSubject, rows: Mapping[Way, Row]):
         self.subject, shared = subject, SharedWeights()

@@ -101,11 +101,7 @@ class Hooked:
 
 
 class Recorder(Hooked):
-    """Records a baseline search.
-
-    Args:
-        records: Records by input, which this extends.
-    """
+    """Records a baseline search in ``records``, by input."""
 
     def __init__(self, search: Search, records: dict[str, Record]):
         super().__init__(search)

@@ -25,7 +25,6 @@ class SharedWeights:
         """Build a ``Speech2Text`` that can only decode.
 
         Args:
-            config: ``config.yaml`` of the experiment.
             window: Window of Whisper's encoder, ``whisper`` or ``audio``; None: as trained.
             options: ESPnet's options and decode options.
 

@@ -37,11 +37,7 @@ def marked_files(folder: Path) -> list[str]:
 
 
 def run_tests(paths: list[str]) -> dict[str, int]:
-    """Return the number of tests and of skipped tests.
-
-    Raises:
-        TestsFailed: Tests failed; the message names them.
-    """
+    """Return the number of tests and of skipped tests; raise TestsFailed, which names some."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-m", MARK, f"--junitxml={report}"]

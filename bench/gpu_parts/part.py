@@ -58,11 +58,7 @@ class Part:
 
     @staticmethod
     def open(path: Path, about: dict[str, Any], seconds: float) -> "Part":
-        """Continue with the rows of a file if its circumstances are equal, else start anew.
-
-        Args:
-            seconds: Time limit after which no row begins.
-        """
+        """Continue a file of equal circumstances, or start anew; no row begins after ``seconds``."""
         about = json.loads(json.dumps(about, default=str))
         old = PartResults.read(path)
         rows = old.rows if old is not None and old.about == about else []

@@ -96,12 +96,10 @@ def main(cmd: list[str] | None = None) -> None:
 def run(
     parser: argparse.ArgumentParser, inference: Callable[[dict], int], cmd: list[str] | None
 ) -> None:
-    """Parse the command line and decode; a user error becomes one line.
-
-    ``inference`` decodes with the options, and returns how many utterances failed.
+    """Parse the command line and decode; ``inference`` returns how many utterances failed.
 
     Raises:
-        SystemExit: An utterance failed, or nothing can be decoded at all.
+        SystemExit: An utterance failed, or nothing can be decoded at all, with one line.
     """
     args = parser.parse_args(cmd)
     logging.basicConfig(
@@ -123,11 +121,7 @@ def run(
 
 
 def inference(options: dict) -> int:
-    """Decode one job; return the number of utterances without a result.
-
-    Raises:
-        InputError: Nothing can be decoded at all: an option, a table or the model is bad.
-    """
+    """Decode one job; return the number of failed utterances, or raise InputError."""
     job = read_job(options)
     decoder = open_decoder(options)
     return decode_job(decoder, job, Journal(options["output_dir"], fingerprint(options)))

@@ -88,11 +88,7 @@ def split_command(cmd: Sequence[str] | None) -> tuple[list[str], list[str]]:
 
 
 def run_main(name: str, work: Callable[[], int | None]) -> None:
-    """Run a command; a user error becomes one line and exit status 1.
-
-    Raises:
-        SystemExit: The command failed, was interrupted, or returned a status other than 0.
-    """
+    """Run a command, and exit with its status; a user error becomes one line and status 1."""
     try:
         status = work()
     except (ValueError, OSError) as error:
