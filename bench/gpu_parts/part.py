@@ -58,7 +58,7 @@ class Part:
 
     @staticmethod
     def open(path: Path, about: dict[str, Any], seconds: float) -> "Part":
-        """Continue a file of equal circumstances, or start anew; no row begins after ``seconds``."""
+        """Continue a file of equal circumstances or a new one, until ``seconds`` have passed."""
         about = json.loads(json.dumps(about, default=str))
         old = PartResults.read(path)
         rows = old.rows if old is not None and old.about == about else []
