@@ -22,7 +22,7 @@ from contestants.ways import Way
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.options import build_options, check_choice
-from espnet_medusa.report.plan import as_mapping, read_mapping, require
+from espnet_medusa.report.plan import as_mapping, read_fields, read_mapping
 
 Options = Mapping[str, Any]
 
@@ -136,13 +136,9 @@ class Plan:
 
 
 def read_plan(path: Path) -> Plan:
-    """Read a plan.
-
-    Raises:
-        InputError: The file is missing or malformed.
-    """
-    content, where = read_mapping(path), str(path)
-    require(content, ("title", "searches", "drafters"), where)
+    """Read a plan; raise InputError if the file is missing or malformed."""
+    where = str(path)
+    content = read_fields(Plan, read_mapping(path), where)
     searches = {
         name: as_mapping(options, f"{where}: searches: {name}")
         for name, options in as_mapping(content["searches"], f"{where}: searches").items()
@@ -156,8 +152,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def _drafter(content: Any, searches: Mapping[str, Options], where: str) -> Drafter:
-    content = as_mapping(content, where)
-    require(content, ("experiment",), where)
+    content = read_fields(Drafter, content, where)
     for name in ("configs", "searches"):
         for search in content.get(name, []):
             check_choice(search, [*searches], f"{where}: {name}")

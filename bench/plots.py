@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matplotlib import pyplot
 
-from espnet_medusa.report.style import COLORS, MARKERS, STYLE, legend_above, save
+from espnet_medusa.report.style import COLORS, MARKERS, add_legend, save
 
 WEIGHT_COLORS = {"float32": "C0", "bfloat16": "C1", "float16": "C4", "int8": "C2"}
 DASHES = {
@@ -27,25 +27,19 @@ def panels(
 ) -> Iterator[list[pyplot.Axes]]:
     """Open a panel for each title; write the figure with one legend."""
     width, height = size or (PANEL_INCHES, PANEL_INCHES + 0.6)
-    with pyplot.rc_context(STYLE):
-        figure, axes = pyplot.subplots(
-            1, len(titles), figsize=(width * len(titles) + 1.0, height), squeeze=False,
-            layout="constrained", **options,
-        )  # fmt: skip
-        for axis, title in zip(axes[0], titles, strict=True):
-            axis.set_title(title, fontsize="medium")
-        yield [*axes[0]]
-        if legend:
-            legend_above(figure, axes.flat)
-        save(figure, path)
+    figure, axes = pyplot.subplots(
+        1, len(titles), figsize=(width * len(titles) + 1.0, height), squeeze=False, **options,
+    )  # fmt: skip
+    for axis, title in zip(axes[0], titles, strict=True):
+        axis.set_title(title, fontsize="medium")
+    yield [*axes[0]]
+    if legend:
+        add_legend(figure, axes.flat, columns=4)
+    save(figure, path)
 
 
 def plot_bars(searches: Rows, figures: tuple[str, str], unit: str, path: Path) -> None:
-    """Stack encoder and decoder in a bar for each row, with a panel for each search.
-
-    Args:
-        figures: Names of the encoder's and of the decoder's figure in a row.
-    """
+    """Stack encoder and decoder, named in ``figures``, in a bar per row, a panel per search."""
     height = 1.4 + 0.3 * max(map(len, searches.values()))
     with panels([*searches], path, (6.0, height)) as axes:
         for axis, rows in zip(axes, searches.values(), strict=True):

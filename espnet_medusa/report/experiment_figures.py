@@ -10,33 +10,19 @@ from matplotlib import pyplot
 from espnet_medusa.recipe.train_log import EpochStats, read_epochs
 from espnet_medusa.report.decodings import Decoding, find_plains
 from espnet_medusa.report.measures import common_utterances
-from espnet_medusa.report.style import STYLE, legend_above, save
+from espnet_medusa.report.style import add_legend, save
 
-HEAD_COLORS = ("viridis", 0.0, 0.9)  # the part of the color map with contrast to white
+SHADES = 0.0, 0.9  # the part of the color map with contrast to white
 
 
 def plot_experiment(exp_dir: Path, image_dir: Path | None = None) -> list[Path]:
-    """Draw the training curves of an experiment from its train.log, and return the PNGs.
-
-    Args:
-        image_dir: Folder for the PNGs; None: ``images`` in ``exp_dir``.
-
-    Raises:
-        ValueError: The log is missing or contains no finished epoch.
-    """
+    """Draw the curves of train.log into ``image_dir`` or ``images``; errors as ``read_epochs``."""
     epochs, image_dir = read_epochs(exp_dir / "train.log"), image_dir or exp_dir / "images"
     images = [
         plot_training(epochs, exp_dir.name, image_dir / "training.png"),
         plot_heads(epochs, exp_dir.name, image_dir / "training_heads.png"),
     ]
     return [path for path in images if path]
-
-
-def _series(epochs: Mapping[int, EpochStats], part: str, name: str) -> tuple[list, list]:
-    """Return the epochs that report a value, and its values."""
-    points = [(epoch, stats.get(part, {}).get(name)) for epoch, stats in epochs.items()]
-    points = [(epoch, value) for epoch, value in points if value is not None]
-    return [epoch for epoch, _ in points], [value for _, value in points]
 
 
 def head_names(epochs: Mapping[int, EpochStats], prefix: str) -> list[str]:
@@ -46,73 +32,52 @@ def head_names(epochs: Mapping[int, EpochStats], prefix: str) -> list[str]:
     return sorted(heads, key=lambda name: int(name.removeprefix(f"{prefix}_head")))
 
 
-def _epoch_axis(axis: "pyplot.Axes") -> None:
-    axis.set_xlabel("epoch")
-    axis.xaxis.get_major_locator().set_params(integer=True)
-
-
 def plot_training(epochs: Mapping[int, EpochStats], title: str, path: Path) -> Path:
-    """Draw loss and accuracy over the epochs, training and validation.
-
-    Args:
-        epochs: Statistics by epoch and section.
-    """
-    with pyplot.rc_context(STYLE):
-        figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
-        for axis, name, label in zip(
-            axes, ("loss", "acc"), ("loss", "token accuracy"), strict=True
-        ):
-            for part, line in (("train", "o-"), ("valid", "s--")):
-                x, y = _series(epochs, part, name)
-                axis.plot(x, y, line, markersize=3, label=part)
-            axis.set_ylabel(label)
-            _epoch_axis(axis)
-            axis.legend()
-        figure.suptitle(title)
-        return save(figure, path)
+    """Draw loss and accuracy over the epochs, training and validation."""
+    figure, axes = _epoch_axes(title, ("loss", "token accuracy"))
+    for axis, name in zip(axes, ("loss", "acc"), strict=True):
+        for part, line in (("train", "o-"), ("valid", "s--")):
+            axis.plot(*_series(epochs, part, name), line, markersize=3, label=part)
+        axis.legend()
+    return save(figure, path)
 
 
 def plot_heads(epochs: Mapping[int, EpochStats], title: str, path: Path) -> Path | None:
     """Draw validation loss and accuracy of each head; None for a model without heads."""
-    with pyplot.rc_context(STYLE):
-        figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
-        drawn = 0
-        for axis, prefix, label in zip(
-            axes, ("loss", "acc"), ("validation loss", "validation accuracy"), strict=True
-        ):
-            names = head_names(epochs, prefix)
-            colors = _shades(len(names))
-            for name, color in zip(names, colors, strict=True):
-                number = name.removeprefix(f"{prefix}_head")
-                x, y = _series(epochs, "valid", name)
-                axis.plot(x, y, "o-", color=color, markersize=3, label=number)
-            axis.set_ylabel(label)
-            _epoch_axis(axis)
-            drawn += len(names)
-        if not drawn:
-            pyplot.close(figure)
-            return None
-        axes[1].legend(title="head", loc="center left", bbox_to_anchor=(1.0, 0.5))
-        figure.suptitle(title)
-        return save(figure, path)
+    names = {prefix: head_names(epochs, prefix) for prefix in ("loss", "acc")}
+    if not any(names.values()):
+        return None
+    figure, axes = _epoch_axes(title, ("validation loss", "validation accuracy"))
+    for axis, (prefix, heads) in zip(axes, names.items(), strict=True):
+        for name, shade in zip(heads, np.linspace(*SHADES, len(heads)), strict=True):
+            number = name.removeprefix(f"{prefix}_head")
+            color = matplotlib.colormaps["viridis"](shade)
+            points = _series(epochs, "valid", name)
+            axis.plot(*points, "o-", color=color, markersize=3, label=number)
+    axes[1].legend(title="head", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return save(figure, path)
 
 
-def _shades(count: int) -> np.ndarray:
-    name, low, high = HEAD_COLORS
-    return matplotlib.colormaps[name](np.linspace(low, high, max(count, 1)))[:count]
+def _epoch_axes(title: str, labels: Sequence[str]) -> tuple["pyplot.Figure", np.ndarray]:
+    figure, axes = pyplot.subplots(1, len(labels), figsize=(9, 3.5))
+    figure.suptitle(title)
+    for axis, label in zip(axes, labels, strict=True):
+        axis.set(xlabel="epoch", ylabel=label)
+        axis.xaxis.get_major_locator().set_params(integer=True)
+    return figure, axes
+
+
+def _series(epochs: Mapping[int, EpochStats], part: str, name: str) -> tuple[list, list]:
+    """Return the epochs that report a value, and its values."""
+    values = {epoch: stats.get(part, {}).get(name) for epoch, stats in epochs.items()}
+    values = {epoch: value for epoch, value in values.items() if value is not None}
+    return [*values], [*values.values()]
 
 
 def plot_decodings(
     decodings: Sequence[Decoding], plain: Path | None, image_dir: Path
 ) -> list[Path]:
-    """Draw acceptance, tokens per call and speedup of each test set, and return the PNGs.
-
-    Args:
-        plain: The baseline, `EXP_DIR/INFERENCE_TAG`; None: no speedups.
-
-    Raises:
-        ValueError: A baseline is wanted, and no test set has it.
-    """
+    """Draw each test set, with speedups over ``plain``; errors as ``find_plains``."""
     images = []
     for test_set, baseline in find_plains(decodings, plain).items():
         same = [item for item in decodings if item.test_set == test_set]
@@ -132,38 +97,25 @@ def plot_acceptance(decodings: Sequence[Decoding], path: Path) -> Path | None:
         return None
     heads = max(map(len, shares.values()))
     width = 0.8 / len(shares)
-    with pyplot.rc_context(STYLE):
-        figure, axis = pyplot.subplots(
-            figsize=(max(6.0, 0.9 * heads + 2), 3.8), layout="constrained"
-        )
-        for index, (name, values) in enumerate(shares.items()):
-            offset = (index - (len(shares) - 1) / 2) * width
-            places = np.arange(1, len(values) + 1) + offset
-            axis.bar(places, 100 * np.array(values), width, label=name)
-        axis.set_xticks(range(1, heads + 1))
-        axis.set_ylim(0, 100)
-        axis.set_xlabel("head")
-        axis.set_ylabel("accepted drafts [%]")
-        axis.grid(axis="x", visible=False)
-        legend_above(figure, [axis], columns=3)
-        return save(figure, path)
+    figure, axis = pyplot.subplots(figsize=(max(6.0, 0.9 * heads + 2), 3.8))
+    for index, (name, values) in enumerate(shares.items()):
+        offset = (index - (len(shares) - 1) / 2) * width
+        places = np.arange(1, len(values) + 1) + offset
+        axis.bar(places, 100 * np.array(values), width, label=name)
+    axis.set_xticks(range(1, heads + 1))
+    axis.set(ylim=(0, 100), xlabel="head", ylabel="accepted drafts [%]")
+    axis.grid(axis="x", visible=False)
+    add_legend(figure, [axis], columns=3)
+    return save(figure, path)
 
 
 def running_median(
     x: np.ndarray, y: np.ndarray, most_points: int = 8
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return medians of x and y over groups of equal size along x.
-
-    Args:
-        x, y: Values of shape (n,), n >= 1.
-        most_points: Most groups; each has at least 3 values if n does.
-    """
+    """Return medians of x and y, (n,) each, over groups of at least 3 along x if n allows."""
     order = np.argsort(x, kind="stable")
     groups = np.array_split(order, max(1, min(most_points, len(x) // 3)))
-    return (
-        np.array([np.median(x[group]) for group in groups]),
-        np.array([np.median(y[group]) for group in groups]),
-    )
+    return tuple(np.array([np.median(axis[group]) for group in groups]) for axis in (x, y))
 
 
 def plot_speedup(decodings: Sequence[Decoding], plain: Decoding, path: Path) -> Path | None:
@@ -172,37 +124,34 @@ def plot_speedup(decodings: Sequence[Decoding], plain: Decoding, path: Path) -> 
     The speedup is the search's. If the baseline was decoded by ESPnet's command, whose logs lack
     the search's seconds, it includes the encoder.
     """
-    others = [item for item in decodings if item is not plain and item.test_set == plain.test_set]
     searched = plain.total.decoder_seconds > 0
     name = "decoder_seconds" if searched else "total_seconds"
-    with pyplot.rc_context(STYLE):
-        figure, axis = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
-        drawn = 0
-        for item in others:
-            both = [key for key in common_utterances(item, plain) if item.utterances[key].tokens]
-            here, there = (
-                np.array([getattr(way.utterances[key], name) for key in both])
-                for way in (item, plain)
-            )
-            known = (here > 0) & (there > 0)
-            if not known.any():
-                continue
-            drawn += 1
-            tokens = np.array([item.utterances[key].tokens for key in both])[known]
-            speedup = there[known] / here[known]
-            points = axis.scatter(tokens, speedup, s=9, alpha=0.35, linewidths=0)
-            color = points.get_facecolor()[0][:3]
-            axis.plot(*running_median(tokens, speedup), "-", color=color, lw=2, label=item.name)
-        if not drawn:
-            pyplot.close(figure)
-            return None
-        axis.axhline(1.0, color="black", lw=0.8, ls=":")
-        axis.set_ylim(bottom=0)
-        axis.set_xlabel("output tokens of the utterance")
-        axis.set_ylabel(f"{'decoder ' if searched else ''}speedup over {plain.name}")
-        legend_above(figure, [axis], columns=3)
-        axis.set_title("points: utterances, lines: running medians", fontsize="small")
-        return save(figure, path)
+    figure, axis = pyplot.subplots(figsize=(7, 4.2))
+    for item in decodings:
+        if item is plain or item.test_set != plain.test_set:
+            continue
+        both = [key for key in common_utterances(item, plain) if item.utterances[key].tokens]
+        here, there = (
+            np.array([getattr(way.utterances[key], name) for key in both]) for way in (item, plain)
+        )
+        known = (here > 0) & (there > 0)
+        if not known.any():
+            continue
+        tokens = np.array([item.utterances[key].tokens for key in both])[known]
+        speedup = there[known] / here[known]
+        points = axis.scatter(tokens, speedup, s=9, alpha=0.35, linewidths=0)
+        color = points.get_facecolor()[0][:3]
+        axis.plot(*running_median(tokens, speedup), "-", color=color, lw=2, label=item.name)
+    if not axis.lines:
+        pyplot.close(figure)
+        return None
+    axis.axhline(1.0, color="black", lw=0.8, ls=":")
+    axis.set_ylim(bottom=0)
+    axis.set_xlabel("output tokens of the utterance")
+    axis.set_ylabel(f"{'decoder ' if searched else ''}speedup over {plain.name}")
+    add_legend(figure, [axis], columns=3)
+    axis.set_title("points: utterances, lines: running medians", fontsize="small")
+    return save(figure, path)
 
 
 def plot_tokens_per_call(decodings: Sequence[Decoding], path: Path) -> Path | None:
@@ -221,16 +170,14 @@ def plot_tokens_per_call(decodings: Sequence[Decoding], path: Path) -> Path | No
         return None
     top = max(2.0, max(max(rates) for rates in values.values()))
     bins = np.linspace(0, top * 1.02, 31)
-    with pyplot.rc_context(STYLE):
-        figure, axis = pyplot.subplots(figsize=(7, 3.8), layout="constrained")
-        for name, rates in values.items():
-            mean = f"{name} (mean {np.mean(rates):.2f})"
-            axis.hist(rates, bins, histtype="stepfilled", alpha=0.3, lw=0)
-            color = axis.patches[-1].get_facecolor()[:3]
-            axis.hist(rates, bins, histtype="step", lw=1.5, color=color, label=mean)
-        axis.axvline(1.0, color="black", lw=0.8, ls=":", label="without drafts")
-        axis.set_xlabel("tokens per decoder call")
-        axis.set_ylabel("utterances")
-        axis.yaxis.get_major_locator().set_params(integer=True)
-        legend_above(figure, [axis], columns=3)
-        return save(figure, path)
+    figure, axis = pyplot.subplots(figsize=(7, 3.8))
+    for name, rates in values.items():
+        mean = f"{name} (mean {np.mean(rates):.2f})"
+        axis.hist(rates, bins, histtype="stepfilled", alpha=0.3, lw=0)
+        color = axis.patches[-1].get_facecolor()[:3]
+        axis.hist(rates, bins, histtype="step", lw=1.5, color=color, label=mean)
+    axis.axvline(1.0, color="black", lw=0.8, ls=":", label="without drafts")
+    axis.set(xlabel="tokens per decoder call", ylabel="utterances")
+    axis.yaxis.get_major_locator().set_params(integer=True)
+    add_legend(figure, [axis], columns=3)
+    return save(figure, path)

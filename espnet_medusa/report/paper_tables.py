@@ -26,37 +26,26 @@ from espnet_medusa.report.table_figures import draw_figure
 
 INTERVALS = "In square brackets: 95% bootstrap interval over the utterances."
 ABSENT = '"-": not measured, or not published where we could read it.'
-BESIDE = "Beside the points: {points}. Left and below is better."
+SCATTER_NOTE = "Beside the points: {points}. Left and below is better."
 FIGURE_NOTES = {
     SPEEDUP_BY_LENGTH: (
         "Lines: medians of the utterances' speedups; bars: first to third quartile; below the "
         "axis: tokens of the baseline's text, and number of utterances."
     ),
     "wer_against_eta": "Figures beside the points: {points}. Left and below is better.",
-    "wer_against_latency": BESIDE,
-    "wer_against_calls": BESIDE,
     CALLS_AGAINST_WER: "Beside the points: {points}. Below is better; dotted: plain decoding.",
     CALLS_PER_WORD: "Black lines: 95% bootstrap interval over the utterances. Lower is better.",
 }
 NOT_YET = "not yet measured"
 HEADING = re.compile(r"^#+ ", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:|#)([^)\s]+)\)")
-
-
 TITLES = {"latency_s": "latency [s]"} | {name: column.title for name, column in COLUMNS.items()}
 
 
 def write_papers(
     config: Path, published: Path, decodings: Sequence[Decoding], output: Path, image_dir: Path
 ) -> list[Path]:
-    """Write the report of a plan, and its plots.
-
-    Args:
-        config: The plan: which experiment and test set belong to which row.
-        decodings: All decodings of the experiments.
-
-    Returns:
-        The files.
+    """Write the report of the plan ``config``, and its plots; return the files.
 
     Raises:
         InputError, ValueError: The plan, an experiment or a report is not usable.
@@ -67,12 +56,12 @@ def write_papers(
         if table.published is not None:
             check_choice(table.published, list(figures), f"{config}: table {number}")
         rows = measure_rows(table, decodings, corpora)
-        model = model_name(table, decodings) if table.model else ""
+        model = model_name(table, rows) if table.model else ""
         sections.append(table_markdown(table, rows, figures.get(table.published), model))
         if table.figure is not None:
             kind = table.figure.kind.removesuffix("_by_length")
             path = image_dir / f"{output.stem.lower()}_{kind}_{number}.png"
-            image = draw_figure(table, rows, decodings, corpora, path)
+            image = draw_figure(table, rows, path)
             sections.append(figure_markdown(table, image, output))
             images += [image] if image else []
     sections += [included_markdown(included, output) for included in plan.included]
@@ -91,16 +80,13 @@ def table_markdown(
 
     Published figures are next to ours for the same system and test set. If that leaves some out,
     the paper's table follows.
-
-    Args:
-        published: The paper's table, if there is one.
     """
     places = {(row.system, row.test_set, name) for row in rows for name in plan.columns}
     figures = published.figures if published else {}
     shown = {place: value for place, value in figures.items() if place in places}
     titles = ["test set", "system"]
     for name in plan.columns:
-        titles += [TITLES[name]] + (["published"] if shown else [])
+        titles += [TITLES[name], *["published"] * bool(shown)]
     lines = []
     for row in rows:
         cells = {name: COLUMNS[name].cell(row.values.get(name)) for name in plan.columns}
@@ -136,14 +122,15 @@ def _table_notes(rows: Sequence[SystemRow], plan: TablePlan) -> list[str]:
     plain = plan.systems[plan.plain].name
     notes = [f"Speedup over: {plain}."] if speedups else []
     notes += [f"Same text as: {plain}."] if "same_text" in plan.columns else []
-    sizes = {row.test_set: row.utterances for row in rows if row.utterances}
+    sizes = {row.test_set: len(row.decoding.utterances) for row in rows if not row.absent}
     if sizes and plan.corpus is None:
         notes += [f"Utterances: {', '.join(f'{n} ({label})' for label, n in sizes.items())}."]
     for row in rows if speedups else ():
-        if row.compared and row.compared < row.utterances:
+        count = len(row.decoding.utterances) if row.compared else 0
+        if row.compared < count:
             notes.append(
                 f"{row.test_set}, {plan.systems[row.system].name}: speedup over the "
-                f"{row.compared} of {row.utterances} utterances that plain decoding has too."
+                f"{row.compared} of {count} utterances that plain decoding has too."
             )
     if any(row.absent.startswith(NOT_FULL) for row in rows):
         notes.append(f"«{NOT_FULL}»: figures of a part or a substitute of it are not shown.")
@@ -152,21 +139,15 @@ def _table_notes(rows: Sequence[SystemRow], plan: TablePlan) -> list[str]:
 
 def _published_notes(published: PublishedTable, model: str) -> list[str]:
     data = f" ({published.data})" if published.data else ""
-    notes = [
+    return [
         f"Published: {published.source}{data}.",
         f"Models: published {published.model}; ours {model}.",
+        *(f"Also published: {s.text} ({s.source})." for s in published.statements),
     ]
-    return notes + [f"Also published: {s.text} ({s.source})." for s in published.statements]
 
 
 def figure_markdown(plan: TablePlan, image: Path | None, report: Path) -> str:
-    """Return the section of a table's plot, or why there is none.
-
-    Args:
-        plan: The table's plan, with a figure.
-        image: PNG; None: there was nothing to draw.
-        report: Markdown file; the link is relative to its folder.
-    """
+    """Return the section of a table's plot, with a link for ``report``, or why there is none."""
     figure = plan.figure
     heading = f"### {figure.title}"
     if image is None:
@@ -174,7 +155,7 @@ def figure_markdown(plan: TablePlan, image: Path | None, report: Path) -> str:
         nothing = "no utterances to compare" if by_length else "not run, or not scored"
         return f"{heading}\n\n{nothing if plan.corpus is None else NOT_FULL}\n"
     link = Path(os.path.relpath(image, report.parent)).as_posix()
-    note = FIGURE_NOTES[figure.kind].format_map(vars(figure))
+    note = FIGURE_NOTES.get(figure.kind, SCATTER_NOTE).format_map(vars(figure))
     note += "" if plan.published is None else " Only our figures are drawn."
     return f"{heading}\n\n![{figure.title}](<{link}>)\n\n{note}\n"
 
@@ -182,9 +163,7 @@ def figure_markdown(plan: TablePlan, image: Path | None, report: Path) -> str:
 def included_markdown(included: IncludedFile, report: Path) -> str:
     """Return a file as a section: headings one level down, links relative to the report's folder.
 
-    Args:
-        included: Title and file; the section of a missing file is ``NOT_YET``.
-        report: Markdown file of the section.
+    A missing file gives ``NOT_YET``.
     """
     path = Path(included.file)
     if not path.is_file():

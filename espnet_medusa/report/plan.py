@@ -1,26 +1,26 @@
 """Read the plan of a report: its tables with rows, columns and figures."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import build_options, check_at_least, check_choice, read_yaml
 from espnet_medusa.report.columns import COLUMNS
 
 DEFAULT_COLUMNS = ("wer", "cer", "speedup", "parameters")
+Entry = TypeVar("Entry")
 LABEL = "{label}"
 WHISPER_MODEL = "{whisper_model}"
 
 SPEEDUP_BY_LENGTH, CALLS_PER_WORD = "speedup_by_length", "calls_per_word"
 CALLS_AGAINST_WER = "calls_against_wer"
+SCATTER_KEYS = ("title", "groups", "points")
 FIGURE_KEYS = {  # needed in a plan, by kind of figure
     SPEEDUP_BY_LENGTH: ("title", "systems"),
-    "wer_against_eta": ("title", "groups", "points"),
-    "wer_against_latency": ("title", "groups", "points"),
-    "wer_against_calls": ("title", "groups", "points"),
-    CALLS_AGAINST_WER: ("title", "groups", "points", "wer_of"),
+    **dict.fromkeys(("wer_against_eta", "wer_against_latency", "wer_against_calls"), SCATTER_KEYS),
+    CALLS_AGAINST_WER: (*SCATTER_KEYS, "wer_of"),
     CALLS_PER_WORD: ("title", "groups"),
 }
 
@@ -99,33 +99,30 @@ class ReportPlan:
 
 
 def read_plan(path: Path) -> ReportPlan:
-    """Read ``conf/report/*.yaml``.
-
-    Raises:
-        InputError: The file is malformed or names an unknown system, column or figure.
-    """
-    content, where = read_mapping(path), str(path)
-    require(content, ("title", "tables"), where)
+    """Read ``conf/report/*.yaml``; raise InputError if it is malformed or has unknown names."""
+    where = str(path)
+    content = read_fields(ReportPlan, read_mapping(path), where)
     tables = as_list(content["tables"], f"{where}: tables", "tables")
-    tables = tuple(_table(table, f"{where}: table {n}") for n, table in enumerate(tables, 1))
     included = as_list(content.get("included"), f"{where}: included", "title and file")
-    included = tuple(
-        read_entry(IncludedFile, entry, ("title", "file"), f"{where}: included: {number}")
+    content["tables"] = tuple(
+        _table(table, f"{where}: table {n}") for n, table in enumerate(tables, 1)
+    )
+    content["included"] = tuple(
+        read_entry(IncludedFile, entry, f"{where}: included: {number}")
         for number, entry in enumerate(included, 1)
     )
-    return build_options(ReportPlan, {**content, "tables": tables, "included": included}, where)
+    return build_options(ReportPlan, content, where)
 
 
 def _table(content: Any, where: str) -> TablePlan:
-    content = as_mapping(content, where)
-    require(content, ("title", "test_sets", "systems", "plain"), where)
+    content = read_fields(TablePlan, content, where)
     test_sets = as_mapping(content["test_sets"], f"{where}: test_sets")
     systems = as_mapping(content["systems"], f"{where}: systems")
     check_choice(content["plain"], [*systems], f"{where}: plain")
     content |= {
         "test_sets": {name: str(label) for name, label in test_sets.items()},
         "systems": {
-            key: read_entry(System, system, ("name", "exp", "decoding"), f"{where}: systems: {key}")
+            key: read_entry(System, system, f"{where}: systems: {key}")
             for key, system in systems.items()
         },
         "utterances": _sizes(content.get("utterances"), f"{where}: utterances"),
@@ -196,60 +193,47 @@ def _system(content: Any, systems: Sequence[str], where: str) -> str:
 
 
 def _calls_and_wer(content: Any, systems: Sequence[str], where: str) -> CallsAndWer:
-    pair = read_entry(CallsAndWer, content, ("calls", "wer"), where)
+    pair = read_entry(CallsAndWer, content, where)
     for name, key in vars(pair).items():
         check_choice(key, systems, f"{where}: {name}")
     return pair
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """Read a YAML file that contains a mapping.
-
-    Raises:
-        InputError: The file is missing, is not YAML, or does not contain a mapping.
-    """
+    """Read a YAML file; raise InputError if it does not contain a mapping."""
     return as_mapping(read_yaml(path, "mend the file or its path"), str(path))
 
 
 def as_mapping(content: Any, where: str) -> dict[str, Any]:
-    """Return a non-empty mapping with its keys as text.
-
-    Raises:
-        InputError: The content is another type, or empty.
-    """
+    """Return a mapping with its keys as text; raise InputError if it is none, or empty."""
     if not isinstance(content, Mapping) or not content:
         raise InputError(f"{where}: {content!r}; a mapping (key: value) is needed")
     return {str(key): value for key, value in content.items()}
 
 
 def as_list(content: Any, where: str, items: str, empty: bool = True) -> list[Any]:
-    """Return a list; an empty one for None.
-
-    Raises:
-        InputError: The content is another type, or empty although ``empty`` is False.
-    """
+    """Return a list, an empty one for None; raise InputError for another type, or if empty."""
     if not isinstance(content, list | None) or not (content or empty):
         raise InputError(f"{where}: {content!r}; a list of {items} is needed")
     return content or []
 
 
-def require(content: Mapping[str, Any], names: tuple[str, ...], where: str) -> None:
-    """Refuse a mapping without one of these keys.
-
-    Raises:
-        InputError: Names the keys that are missing.
-    """
+def require(content: Mapping[str, Any], names: Sequence[str], where: str) -> None:
+    """Raise an InputError that names the keys that a mapping lacks."""
     missing = [name for name in names if content.get(name) in (None, "", [])]
     if missing:
         raise InputError(f"{where}: {', '.join(missing)} missing; needed: {', '.join(names)}")
 
 
-def read_entry(kind: type, content: Any, names: tuple[str, ...], where: str) -> Any:
-    """Build the dataclass ``kind`` from a mapping that has the keys ``names``.
-
-    Raises:
-        InputError: The mapping lacks a key, or has an unknown key or a value of the wrong type.
-    """
+def read_fields(kind: type, content: Any, where: str) -> dict[str, Any]:
+    """Return a mapping; raise InputError if it lacks a field of ``kind`` without default."""
     content = as_mapping(content, where)
+    # A field without default has the same mark, ``MISSING``, in both.
+    names = [entry.name for entry in fields(kind) if entry.default is entry.default_factory]
     require(content, names, where)
-    return build_options(kind, content, where)
+    return content
+
+
+def read_entry(kind: type[Entry], content: Any, where: str) -> Entry:
+    """Build the dataclass ``kind`` from a mapping; errors as for ``read_fields``."""
+    return build_options(kind, read_fields(kind, content, where), where)

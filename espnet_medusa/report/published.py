@@ -8,7 +8,7 @@ from pathlib import Path
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import build_options, check_choice
 from espnet_medusa.report.columns import COLUMNS
-from espnet_medusa.report.plan import as_list, as_mapping, read_entry, read_mapping, require
+from espnet_medusa.report.plan import as_list, as_mapping, read_entry, read_fields, read_mapping
 
 PUBLISHED = Path(__file__).with_name("published.yaml")
 CORPORA = Path(__file__).with_name("corpora.yaml")
@@ -64,47 +64,38 @@ class PublishedTable:
 
 
 def read_published(path: Path = PUBLISHED) -> dict[str, PublishedTable]:
-    """Read published tables by key.
-
-    Raises:
-        InputError: The file is malformed, a table lacks source or model, or a row does not have
-            one number for each measure.
-    """
+    """Read published tables by key; raise InputError for a missing source, model or number."""
     return {key: _table(content, f"{path}: {key}") for key, content in read_mapping(path).items()}
 
 
 def _table(content: object, where: str) -> PublishedTable:
-    content = as_mapping(content, where)
-    require(content, ("source", "model"), where)
+    content = read_fields(PublishedTable, content, where)
     measures = as_list(content.get("measures"), f"{where}: measures", "names")
     for measure in measures:
         check_choice(measure, CELL_MEASURES, f"{where}: measures")
     systems = content.get("systems")
     systems = {} if systems is None else as_mapping(systems, f"{where}: systems")
     statements = as_list(content.get("statements"), f"{where}: statements", "text and source")
-    parts = {
-        "measures": tuple(measures),
-        "systems": {
-            key: _system(row, measures, f"{where}: systems: {key}") for key, row in systems.items()
-        },
-        "statements": tuple(
-            read_entry(Statement, entry, ("text", "source"), f"{where}: statements {number}")
-            for number, entry in enumerate(statements, 1)
-        ),
+    content["measures"] = tuple(measures)
+    content["systems"] = {
+        key: _system(row, measures, f"{where}: systems: {key}") for key, row in systems.items()
     }
-    return build_options(PublishedTable, {**content, **parts}, where)
+    content["statements"] = tuple(
+        read_entry(Statement, entry, f"{where}: statements {number}")
+        for number, entry in enumerate(statements, 1)
+    )
+    return build_options(PublishedTable, content, where)
 
 
 def _system(content: object, measures: Sequence[str], where: str) -> PublishedSystem:
-    content = as_mapping(content, where)
-    require(content, ("name", "cells"), where)
+    content = read_fields(PublishedSystem, content, where)
     if content.get("parameters") is not None:
         _numbers(content["parameters"], ("parameters",), f"{where}: parameters")
-    cells = {
+    content["cells"] = {
         label: _numbers(numbers, measures, f"{where}: cells: {label}")
         for label, numbers in as_mapping(content["cells"], f"{where}: cells").items()
     }
-    return build_options(PublishedSystem, {**content, "cells": cells}, where)
+    return build_options(PublishedSystem, content, where)
 
 
 def _numbers(content: object, measures: Sequence[str], where: str) -> dict[str, str]:
@@ -120,7 +111,7 @@ def _numbers(content: object, measures: Sequence[str], where: str) -> dict[str, 
 
 @dataclass(frozen=True)
 class SetSize:
-    """Size of a corpus's set; None: not known."""
+    """Size of a corpus's set; None: unknown."""
 
     utterances: int | None = None
     source: str = ""
@@ -130,17 +121,13 @@ Corpora = Mapping[str, Mapping[str, SetSize]]  # by corpus and label of the set
 
 
 def read_corpora(path: Path = CORPORA) -> Corpora:
-    """Read the sizes.
-
-    Raises:
-        InputError: The file is malformed, or a size has no source.
-    """
+    """Read the sizes; raise InputError if the file is malformed or a size has no source."""
     sizes = {}
     for corpus, sets in read_mapping(path).items():
         sizes[corpus] = {}
         for name, entry in as_mapping(sets, f"{path}: {corpus}").items():
             where = f"{path}: {corpus}: {name}"
-            size = build_options(SetSize, as_mapping(entry, where), where)
+            size = read_entry(SetSize, entry, where)
             if size.utterances is not None and not size.source:
                 raise InputError(f"{where}: {size.utterances} without a source; name it")
             sizes[corpus][name] = size

@@ -1,7 +1,7 @@
 """Find the decoding of each row of a table, and measure it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +20,20 @@ RECORD = "whisper_model"  # written by whisper.sh into the parent of the experim
 
 @dataclass(frozen=True)
 class SystemRow:
-    """The measures of a system on a test set."""
+    """A system's measures on a test set."""
 
     system: str  # key of the system
     test_set: str  # label of the test set
     absent: str = ""  # why there are no measures; empty if there are some
     values: Mapping[str, Any] = field(default_factory=dict)  # by column; absent or None: unknown
     compared: int = 0  # utterances in common with the baseline
-    utterances: int = 0  # all utterances
+    decoding: Decoding | None = None  # may be of a part of the test set
 
 
 def find_decoding(
     decodings: Sequence[Decoding], system: System, test_set: str, label: str
 ) -> Decoding | None:
-    """Return the decoding of a row; None if there is none.
-
-    Raises:
-        InputError: Several fit.
-    """
+    """Return the decoding of a row, or None; raise InputError if several fit."""
     exp = system.exp.replace(LABEL, label)
     parts = Path(exp).parts
     fitting = [
@@ -63,11 +59,7 @@ def find_decoding(
 
 
 def full_size(table: TablePlan, label: str, corpora: Corpora) -> int | None:
-    """Return the utterances of the whole test set; None if unknown.
-
-    Raises:
-        InputError: The table's corpus is unknown, or its size contradicts the known one.
-    """
+    """Return the utterances of the whole test set, or None; raise InputError if sizes differ."""
     given = table.utterances.get(label)
     if table.corpus is None:
         return given
@@ -93,11 +85,7 @@ def shortfall(table: TablePlan, decoding: Decoding | None, size: int | None) -> 
 def measure_rows(
     table: TablePlan, decodings: Sequence[Decoding], corpora: Corpora
 ) -> list[SystemRow]:
-    """Return all rows of a table, test set by test set.
-
-    Raises:
-        InputError, ValueError: The plan does not fit, or a report or checkpoint is unreadable.
-    """
+    """Return all rows of a table, by test set; raise InputError if the plan does not fit."""
     rows = []
     for test_set, label in shown_sets(table, decodings).items():
         size = full_size(table, label, corpora)
@@ -106,12 +94,11 @@ def measure_rows(
             plain = None
         for key, system in table.systems.items():
             decoding = find_decoding(decodings, system, test_set, label)
-            if absent := shortfall(table, decoding, size):
-                rows.append(SystemRow(key, label, absent))
-                continue
-            values = measure_all(decoding, plain, system.draft_model)
-            compared = len(common_utterances(decoding, plain))
-            rows.append(SystemRow(key, label, "", values, compared, len(decoding.utterances)))
+            row = SystemRow(key, label, shortfall(table, decoding, size), decoding=decoding)
+            if not row.absent:
+                values = measure_all(decoding, plain, system.draft_model)
+                row = replace(row, values=values, compared=len(common_utterances(decoding, plain)))
+            rows.append(row)
     return rows
 
 
@@ -129,20 +116,12 @@ def shown_sets(table: TablePlan, decodings: Sequence[Decoding]) -> Mapping[str, 
     return decoded if decoded and table.corpus is None else table.test_sets
 
 
-def model_name(table: TablePlan, decodings: Sequence[Decoding]) -> str:
-    """Return the model of our measures in a table; its plan has ``model``.
-
-    Raises:
-        InputError: Several decodings fit a row.
-    """
+def model_name(table: TablePlan, rows: Sequence[SystemRow]) -> str:
+    """Return the model of our measures in a table; its plan has ``model``."""
     if WHISPER_MODEL not in table.model:
         return table.model
-    rows = [
-        find_decoding(decodings, system, test_set, label)
-        for test_set, label in table.test_sets.items()
-        for system in table.systems.values()
-    ]
-    records = [decoding.exp_dir.absolute().parent / RECORD for decoding in rows if decoding]
+    decodings = [row.decoding for row in rows if row.decoding]
+    records = [decoding.exp_dir.absolute().parent / RECORD for decoding in decodings]
     if not records:
         return "not run yet"
     names = [

@@ -12,7 +12,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from espnet_medusa.report.plan import CALLS_AGAINST_WER, CallsAndWer, FigurePlan, TablePlan
 from espnet_medusa.report.rows import SystemRow
-from espnet_medusa.report.style import COLORS, DASHES, MARKERS, STYLE, legend_beside, ranks, save
+from espnet_medusa.report.style import COLORS, DASHES, MARKERS, add_legend, ranks, save
 
 # Distances in panel widths: from a point to its label, and around the drawn objects.
 LABEL_DISTANCE, LABEL_MARGIN = 0.01, 0.004
@@ -115,33 +115,27 @@ def _plain(table: TablePlan, rows: Mapping[str, SystemRow]) -> Point | None:
 
 
 def plot_scatter(plan: FigurePlan, panels: Mapping[str, Panel], path: Path) -> Path | None:
-    """Draw a panel for each test set, and return the PNG; None without panels.
-
-    Args:
-        panels: As ``scatter_panels``.
-    """
+    """Draw ``scatter_panels``, one for each test set, and return the PNG; None without panels."""
     if not panels:
         return None
-    with pyplot.rc_context(STYLE):
-        figure, axes = pyplot.subplots(
-            1, len(panels), figsize=(6.0 * len(panels) + 2, 5.5), layout="constrained",
-            squeeze=False,
-        )  # fmt: skip
-        layout = LAYOUTS[plan.kind]
-        points = [point for panel in panels.values() for point in _all_points(panel)]
-        for axis, (label, panel) in zip(axes[0], panels.items(), strict=True):
-            _draw_panel(axis, plan, panel)
-            axis.set_title(label, fontsize=10)
-            axis.set_xlabel(layout.horizontal.label.format_map(vars(plan)))
-            _scale(axis, "x", layout.horizontal, [p.x for p in points if p.x is not None])
-            _scale(axis, "y", layout.vertical, [p.y for p in points])
-        axes[0][0].set_ylabel(layout.vertical.label.format_map(vars(plan)))
-        legend_beside(figure, axes[0])
-        # Labels are placed after the layout of the axes is final.
-        figure.draw_without_rendering()
-        for axis, panel in zip(axes[0], panels.values(), strict=True):
-            _write_labels(axis, plan, panel)
-        return save(figure, path)
+    figure, axes = pyplot.subplots(
+        1, len(panels), figsize=(6.0 * len(panels) + 2, 5.5), squeeze=False
+    )
+    layout = LAYOUTS[plan.kind]
+    points = [point for panel in panels.values() for point in _all_points(panel)]
+    for axis, (label, panel) in zip(axes[0], panels.items(), strict=True):
+        _draw_panel(axis, plan, panel)
+        axis.set_title(label, fontsize=10)
+        axis.set_xlabel(layout.horizontal.label.format_map(vars(plan)))
+        _scale(axis, "x", layout.horizontal, [p.x for p in points if p.x is not None])
+        _scale(axis, "y", layout.vertical, [p.y for p in points])
+    axes[0][0].set_ylabel(layout.vertical.label.format_map(vars(plan)))
+    add_legend(figure, axes[0])
+    # Labels are placed after the layout of the axes is final.
+    figure.draw_without_rendering()
+    for axis, panel in zip(axes[0], panels.values(), strict=True):
+        _write_labels(axis, plan, panel)
+    return save(figure, path)
 
 
 def _all_points(panel: Panel) -> list[Point]:

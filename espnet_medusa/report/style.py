@@ -9,9 +9,9 @@ from matplotlib import pyplot
 from espnet_medusa.files.atomic import naming
 
 matplotlib.use("Agg")  # No display needed.
-
-STYLE = {
+matplotlib.rcParams |= {
     "figure.dpi": 130,
+    "figure.constrained_layout.use": True,
     "axes.grid": True,
     "grid.alpha": 0.3,
     "axes.spines.top": False,
@@ -34,24 +34,17 @@ def ranks(groups: Mapping[str, Mapping[str, object]]) -> dict[tuple[str, str], t
     }
 
 
-def legend_above(figure: "pyplot.Figure", axes: Iterable["pyplot.Axes"], columns: int = 4) -> None:
-    """Add one legend for all axes above them, with ``columns`` entries per line."""
-    handles = _handles(axes)
-    place = {"loc": "outside upper center", "ncols": min(columns, len(handles))}
-    figure.legend(handles.values(), handles.keys(), **place)
-
-
-def legend_beside(figure: "pyplot.Figure", axes: Iterable["pyplot.Axes"]) -> None:
-    """Add one legend for all axes on the right, one entry per line."""
-    handles = _handles(axes)
-    figure.legend(handles.values(), handles.keys(), loc="outside right center")
-
-
-def _handles(axes: Iterable["pyplot.Axes"]) -> dict[str, object]:
+def add_legend(
+    figure: "pyplot.Figure", axes: Iterable["pyplot.Axes"], columns: int | None = None
+) -> None:
+    """Add one legend for all axes: above them with ``columns`` per line, or else on the right."""
     handles = {}
     for axis in axes:
         handles.update(zip(*axis.get_legend_handles_labels()[::-1], strict=True))
-    return handles
+    place = {"loc": "outside right center"}
+    if columns is not None:
+        place = {"loc": "outside upper center", "ncols": min(columns, len(handles))}
+    figure.legend(handles.values(), handles.keys(), **place)
 
 
 def save(figure: "pyplot.Figure", path: Path) -> Path:

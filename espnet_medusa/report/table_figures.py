@@ -10,38 +10,19 @@ from matplotlib import pyplot
 from espnet_medusa.report.decodings import Decoding
 from espnet_medusa.report.measures import Estimate, common_utterances
 from espnet_medusa.report.plan import CALLS_PER_WORD, SPEEDUP_BY_LENGTH, TablePlan
-from espnet_medusa.report.published import Corpora
-from espnet_medusa.report.rows import SystemRow, find_decoding, full_size, shortfall
+from espnet_medusa.report.rows import SystemRow
 from espnet_medusa.report.scatter import plot_scatter, scatter_panels
-from espnet_medusa.report.style import (
-    COLORS,
-    HATCHES,
-    STYLE,
-    legend_above,
-    legend_beside,
-    ranks,
-    save,
-)
+from espnet_medusa.report.style import COLORS, HATCHES, add_legend, ranks, save
 
 FEWEST = 3  # minimum number of utterances in a bin
 BARS_WIDTH = 0.85  # of all bars of a test set; the rest is space
 BAR_INCHES = 0.5
 
 
-def draw_figure(
-    table: TablePlan,
-    rows: Sequence[SystemRow],
-    decodings: Sequence[Decoding],
-    corpora: Corpora,
-    path: Path,
-) -> Path | None:
-    """Draw the figure of a table that has one, and return the PNG; None if it would be empty.
-
-    Args:
-        decodings: All decodings of the experiments.
-    """
+def draw_figure(table: TablePlan, rows: Sequence[SystemRow], path: Path) -> Path | None:
+    """Draw the figure of a table that has one, and return the PNG; None if it would be empty."""
     if table.figure.kind == SPEEDUP_BY_LENGTH:
-        return plot_speedup_by_length(speedup_panels(table, decodings, corpora), path)
+        return plot_speedup_by_length(speedup_panels(table, rows), path)
     if table.figure.kind == CALLS_PER_WORD:
         return plot_calls_per_word(list(table.test_sets.values()), eta_bars(table, rows), path)
     return plot_scatter(table.figure, scatter_panels(table, rows), path)
@@ -60,12 +41,7 @@ class LengthBin:
 
 
 def bin_speedups(tokens: np.ndarray, speedups: np.ndarray, width: int) -> list[LengthBin]:
-    """Return bins from 0 on, without those of fewer than ``FEWEST`` utterances.
-
-    Args:
-        tokens: Tokens of each utterance, shape (n,).
-        speedups: Speedup of each utterance, shape (n,).
-    """
+    """Return bins of tokens and speedups, (n,) each, with ``FEWEST`` utterances or more."""
     numbers = np.asarray(tokens) // width
     bins = []
     for number in np.unique(numbers):
@@ -91,27 +67,20 @@ def length_bins(decoding: Decoding, plain: Decoding, width: int) -> list[LengthB
 
 
 def speedup_panels(
-    table: TablePlan, decodings: Sequence[Decoding], corpora: Corpora
+    table: TablePlan, rows: Sequence[SystemRow]
 ) -> dict[str, dict[str, list[LengthBin]]]:
     """Return bins by label of the test set and name of the system.
 
     Test sets that were not decoded in full, and systems without bins, are left out.
     """
     panels: dict[str, dict[str, list[LengthBin]]] = {}
-    for test_set, label in table.test_sets.items():
-        size = full_size(table, label, corpora)
-        plain = find_decoding(decodings, table.systems[table.plain], test_set, label)
-        if shortfall(table, plain, size):
-            continue
-        series = {}
+    for label in table.test_sets.values():
+        full = {r.system: r.decoding for r in rows if r.test_set == label and not r.absent}
         for key in table.figure.systems:
-            system = table.systems[key]
-            decoding = find_decoding(decodings, system, test_set, label)
-            if not shortfall(table, decoding, size):
-                series[system.name] = length_bins(decoding, plain, table.figure.bin_tokens)
-        series = {name: bins for name, bins in series.items() if bins}
-        if series:
-            panels[label] = series
+            if key in full and table.plain in full:
+                bins = length_bins(full[key], full[table.plain], table.figure.bin_tokens)
+                if bins:
+                    panels.setdefault(label, {})[table.systems[key].name] = bins
     return panels
 
 
@@ -122,34 +91,28 @@ def plot_speedup_by_length(
     if not panels:
         return None
     names = list(dict.fromkeys(name for series in panels.values() for name in series))
-    colors = dict(zip(names, pyplot.get_cmap("tab10").colors * len(names), strict=False))
-    with pyplot.rc_context(STYLE):
-        figure, axes = pyplot.subplots(
-            1, len(panels), figsize=(6.5 * len(panels), 4.2), layout="constrained",
-            sharey=True, squeeze=False,
-        )  # fmt: skip
-        for axis, (label, series) in zip(axes[0], panels.items(), strict=True):
-            _draw_lengths(axis, series, colors)
-            axis.set_title(label, fontsize=10)
-        axes[0][0].set_ylabel("speedup over plain decoding")
-        axes[0][0].set_ylim(bottom=0)
-        legend_above(figure, axes[0])
-        return save(figure, path)
+    colors = dict(zip(names, COLORS * len(names), strict=False))
+    figure, axes = pyplot.subplots(
+        1, len(panels), figsize=(6.5 * len(panels), 4.2), sharey=True, squeeze=False
+    )
+    for axis, (label, series) in zip(axes[0], panels.items(), strict=True):
+        _draw_lengths(axis, series, colors)
+        axis.set_title(label, fontsize=10)
+    axes[0][0].set_ylabel("speedup over plain decoding")
+    axes[0][0].set_ylim(bottom=0)
+    add_legend(figure, axes[0], columns=4)
+    return save(figure, path)
 
 
 def _draw_lengths(
     axis: "pyplot.Axes", series: Mapping[str, Sequence[LengthBin]], colors: Mapping[str, tuple]
 ) -> None:
-    counts: dict[tuple[int, int], int] = {}
-    for bins in series.values():
-        for entry in bins:
-            place = entry.first, entry.last
-            counts[place] = max(counts.get(place, 0), entry.count)
-    places = {place: number for number, place in enumerate(sorted(counts))}
+    entries = [entry for bins in series.values() for entry in bins]
+    spans = sorted({(entry.first, entry.last) for entry in entries})
     for index, (name, bins) in enumerate(series.items()):
         # Bars of several systems are side by side.
         aside = 0.12 * (index - (len(series) - 1) / 2)
-        x = [places[entry.first, entry.last] + aside for entry in bins]
+        x = [spans.index((entry.first, entry.last)) + aside for entry in bins]
         median = np.array([entry.median for entry in bins])
         below = median - [entry.lower for entry in bins]
         above = np.array([entry.upper for entry in bins]) - median
@@ -158,7 +121,10 @@ def _draw_lengths(
             color=colors[name],
         )  # fmt: skip
     axis.axhline(1.0, color="black", lw=0.8, ls=":")
-    labels = [f"{first}-{last}\nn={counts[first, last]}" for first, last in sorted(counts)]
+    labels = [
+        f"{first}-{last}\nn={max(entry.count for entry in entries if entry.first == first)}"
+        for first, last in spans
+    ]
     axis.set_xticks(range(len(labels)), labels, fontsize=8)
     axis.set_xlabel("tokens of the utterance")
 
@@ -188,29 +154,24 @@ def eta_bars(table: TablePlan, rows: Sequence[SystemRow]) -> list[Bars]:
 
 
 def plot_calls_per_word(test_sets: Sequence[str], bars: Sequence[Bars], path: Path) -> Path | None:
-    """Draw a bar for each test set and system (Speech-LLaMA, Fig. 5); None without bars.
-
-    Args:
-        bars: As ``eta_bars``.
-    """
+    """Draw ``eta_bars`` for each test set (Speech-LLaMA, Fig. 5); None without bars."""
     test_sets = [label for label in test_sets if any(label in entry.values for entry in bars)]
     if not test_sets:
         return None
     width = BARS_WIDTH / len(bars)
     inches = max(6.0, BAR_INCHES * len(bars) * len(test_sets) / BARS_WIDTH + 3)
-    with pyplot.rc_context(STYLE):
-        figure, axis = pyplot.subplots(figsize=(inches, 4.2), layout="constrained")
-        for number, entry in enumerate(bars):
-            places = [place for place, label in enumerate(test_sets) if label in entry.values]
-            aside = width * (number - (len(bars) - 1) / 2)
-            _draw_bars(axis, np.array(places) + aside, [test_sets[n] for n in places], entry, width)
-        axis.set_xticks(range(len(test_sets)), test_sets)
-        axis.set_ylabel("decoder calls per word (eta)")
-        axis.grid(axis="x", visible=False)
-        axis.set_axisbelow(True)
-        axis.margins(y=0.08)
-        legend_beside(figure, [axis])
-        return save(figure, path)
+    figure, axis = pyplot.subplots(figsize=(inches, 4.2))
+    for number, entry in enumerate(bars):
+        places = [place for place, label in enumerate(test_sets) if label in entry.values]
+        aside = width * (number - (len(bars) - 1) / 2)
+        _draw_bars(axis, np.array(places) + aside, [test_sets[n] for n in places], entry, width)
+    axis.set_xticks(range(len(test_sets)), test_sets)
+    axis.set_ylabel("decoder calls per word (eta)")
+    axis.grid(axis="x", visible=False)
+    axis.set_axisbelow(True)
+    axis.margins(y=0.08)
+    add_legend(figure, [axis])
+    return save(figure, path)
 
 
 def _draw_bars(

@@ -8,7 +8,7 @@ from matplotlib import pyplot
 from matplotlib.lines import Line2D
 from matplotlib.ticker import ScalarFormatter
 
-from espnet_medusa.report.style import STYLE, save
+from espnet_medusa.report.style import save
 from espnet_medusa.search.options import ACCEPTANCE, COST, FIXED
 from espnet_medusa.tuning.available import NO_DRAFTS, DraftSetting
 from espnet_medusa.tuning.findings import Tuning
@@ -31,14 +31,11 @@ LABEL_CHARACTERS = 30  # maximum per line
 def plot_tuning(tuning: Tuning, title: str, path: Path) -> None:
     """Draw bars of the best settings, and time against calls of all settings."""
     bars = best_settings(tuning)
-    with pyplot.rc_context(STYLE):
-        figure, (left, right) = pyplot.subplots(
-            1, 2, figsize=(13, 2.6 + 0.62 * len(bars)), layout="constrained"
-        )
-        _draw_parts(left, tuning, sorted(bars, key=tuning.whole, reverse=True))
-        _draw_settings(right, tuning)
-        figure.suptitle(title, fontsize=9)
-        save(figure, path)
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 2.6 + 0.62 * len(bars)))
+    _draw_parts(left, tuning, sorted(bars, key=tuning.whole, reverse=True))
+    _draw_settings(right, tuning)
+    figure.suptitle(title, fontsize=9)
+    save(figure, path)
 
 
 def _draw_parts(axis: "pyplot.Axes", tuning: Tuning, settings: list[DraftSetting]) -> None:
