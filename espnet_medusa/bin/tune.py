@@ -16,14 +16,14 @@ import torch
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.bin.command_line import positive, run_main
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.job import JobInput, read_input
+from espnet_medusa.inference.job import read_input
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.options import read_yaml
 from espnet_medusa.search.options import CTC_THRESHOLDS, FIXED, LengthLimits
 from espnet_medusa.search.threshold_beam import ThresholdStrategy
 from espnet_medusa.tuning import report
-from espnet_medusa.tuning.available import KINDS, MODELS, Available, DraftModelFiles, available
-from espnet_medusa.tuning.held_out import HeldOutBatch, encode, read_utterances
+from espnet_medusa.tuning.available import KINDS, MODELS, DraftModelFiles, available
+from espnet_medusa.tuning.held_out import encode, read_utterances
 from espnet_medusa.tuning.plot import plot_tuning
 from espnet_medusa.tuning.stopwatch import Clock
 from espnet_medusa.tuning.trial import Task
@@ -106,7 +106,11 @@ def work(
     speech2text = load(options)
     there = available(speech2text, args.drafters, draft_models(args, options))
     clock = Clock(torch.device(speech2text.device))
-    batches = read(job, args.num_utterances, options, speech2text, there, clock)
+    reader = asr_inference.make_reader(speech2text, options["allow_pipes"])
+    window_s = there.window_s or reader.limits.window_s
+    utterances = read_utterances(job, args.num_utterances, reader, window_s)
+    sizes = options["batch_size"], options["max_batch_frames"]
+    batches = encode(speech2text, utterances, *sizes, clock, there.readers)
     task = Task(
         speech2text.search,
         speech2text.search_options,
@@ -142,27 +146,8 @@ def draft_models(args: argparse.Namespace, options: dict[str, Any]) -> list[Draf
     return [*dict.fromkeys(given)]
 
 
-def read(
-    job: JobInput,
-    count: int,
-    options: dict[str, Any],
-    speech2text: Speech2Text,
-    there: Available,
-    clock: Clock,
-) -> list[HeldOutBatch]:
-    """Read ``count`` held-out utterances; encode them for the model and all draft models."""
-    reader = asr_inference.make_reader(speech2text, options["allow_pipes"])
-    utterances = read_utterances(job, count, reader, there.window_s or reader.limits.window_s)
-    sizes = options["batch_size"], options["max_batch_frames"]
-    return encode(speech2text, utterances, *sizes, clock, there.readers)
-
-
 def load(options: dict[str, Any]) -> Speech2Text:
-    """Load the model with the search to tune.
-
-    Raises:
-        InputError: An option or the model is not usable, or drafts would change the text.
-    """
+    """Load the model with the search to tune; raise InputError if an option is not usable."""
     for name in CTC_THRESHOLDS:
         if options[name] is not None:
             raise InputError(

@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from espnet_medusa.kaldi.table import read_results, read_table, split_scp, write_table
@@ -53,27 +52,15 @@ def split_keys(
 
 
 def _same_parts(parts: Mapping[Path, Mapping[str, str]], outputs: Sequence[str]) -> bool:
-    patterns = [Path(name.replace("JOB", "[0-9]*")) for name in outputs]
+    patterns = (Path(name.replace("JOB", "[0-9]*")) for name in outputs)
     existing = {path for pattern in patterns for path in pattern.parent.glob(pattern.name)}
     return existing == set(parts) and all(
         read_table(path, require_value=False) == part for path, part in parts.items()
     )
 
 
-@dataclass(frozen=True)
-class MergedOutput:
-    """Ids of a test set with a result, and the reason of each failure by id."""
-
-    decoded: tuple[str, ...]
-    failed: Mapping[str, str]
-
-
 def job_folders(log_dir: Path) -> list[Path]:
-    """Return the folders `output.1`, `output.2`, ... in the order of their numbers.
-
-    Raises:
-        ValueError: There is none.
-    """
+    """Return the folders `output.1`, `output.2`, ...; raise ValueError if there is none."""
     folders = {int(p.suffix[1:]): p for p in log_dir.glob("output.*") if p.suffix[1:].isdigit()}
     if not folders:
         raise ValueError(f"{log_dir}: no output.1; no inference job has run here")
@@ -91,12 +78,11 @@ def _join(files: Sequence[Path]) -> dict[str, str]:
     return joined
 
 
-def merge_results(keys: Path, log_dir: Path, output_dir: Path) -> MergedOutput:
+def merge_results(keys: Path, log_dir: Path, output_dir: Path) -> tuple[int, dict[str, str]]:
     """Join text, token, token_int, score and failed_utterances of all jobs, sorted by id.
 
-    Args:
-        keys: File whose first column has the ids of all utterances of the test set.
-        log_dir: Folder of `output.<job>`.
+    Returns:
+        Number of ids in ``keys`` with a result, and the reason of each failure by id.
 
     Raises:
         ValueError: An id has neither a result nor a reason (its job failed), or has both.
@@ -123,15 +109,11 @@ def merge_results(keys: Path, log_dir: Path, output_dir: Path) -> MergedOutput:
     (output_dir / "failed_utterances").unlink(missing_ok=True)
     if failed:
         write_table(output_dir / "failed_utterances", failed)
-    return MergedOutput(tuple(sorted(texts)), failed)
+    return len(texts), failed
 
 
 def merge_segments(log_dir: Path, output_dir: Path) -> None:
-    """Join the jobs' `segments` directories of long utterances, if there are any.
-
-    Raises:
-        ValueError: A table is malformed, or an id is in two of them.
-    """
+    """Join the jobs' `segments` of long utterances; raise ValueError for an id in two of them."""
     folders = [folder / SEGMENTS for folder in job_folders(log_dir)]
     tables = {name: _join([folder / name for folder in folders]) for name in TABLES}
     words = [folder / CTM for folder in folders if (folder / CTM).is_file()]
@@ -141,10 +123,7 @@ def merge_segments(log_dir: Path, output_dir: Path) -> None:
 
 
 def merge_statistics_files(log_dir: Path, output_dir: Path) -> bool:
-    """Join the jobs' statistics.json of the utterances in `output_dir/text`.
-
-    Returns:
-        Whether a job wrote any.
+    """Join the statistics of the utterances in `output_dir/text`; return whether there are any.
 
     Raises:
         ValueError: A file is malformed, or an utterance of the text is in none.

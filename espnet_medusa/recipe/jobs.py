@@ -31,7 +31,7 @@ class Job:
 class Failure:
     """A job that failed and was not stopped by us."""
 
-    job: Job  # the job
+    job: Job
     status: int | None  # exit status; negative: the number of a signal; None: it failed without one
     cause: str = ""  # how it failed without an exit status, such as ``was cancelled``
 
@@ -46,11 +46,7 @@ class Interrupted(Exception):
 
 
 def parse_range(text: str) -> range:
-    """Parse `JOB=1:4` into the numbers of the jobs.
-
-    Raises:
-        ValueError: The text has another form, or the range is empty.
-    """
+    """Parse `JOB=1:4` into the numbers of the jobs; raise ValueError for other text."""
     name, _, numbers = text.partition("=")
     first, _, last = numbers.partition(":")
     if name != "JOB" or not first.isdecimal() or not (last or first).isdecimal():
@@ -70,11 +66,7 @@ def tail(path: Path, lines: int = 20, shorten: Callable[[str], str] = str) -> st
 
 
 def visible_gpus(environment: Mapping[str, str]) -> list[str]:
-    """Return the names of the GPUs that this process may use, for CUDA_VISIBLE_DEVICES.
-
-    Raises:
-        ValueError: No GPU is visible.
-    """
+    """Return this process's GPUs for CUDA_VISIBLE_DEVICES; raise ValueError if there is none."""
     listed = environment.get(GPUS)
     if listed is None:
         import torch  # slow to import
@@ -123,14 +115,14 @@ def stop(processes: Sequence[subprocess.Popen], patience_s: float = 5.0) -> None
         process.wait()
 
 
-def _on_terminate(number: int, frame: object) -> None:
-    raise Interrupted(f"stopped by signal {number}")
-
-
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Make SIGTERM raise `Interrupted` inside the block, as Ctrl-C raises KeyboardInterrupt."""
-    previous = signal.signal(signal.SIGTERM, _on_terminate)
+
+    def stop_here(number: int, frame: object) -> None:
+        raise Interrupted(f"stopped by signal {number}")
+
+    previous = signal.signal(signal.SIGTERM, stop_here)
     try:
         yield
     finally:
@@ -144,16 +136,12 @@ def run(
     watch: Callable[[], None] = lambda: None,
     poll_s: float = 0.2,
 ) -> list[Failure]:
-    """Run jobs and wait for them.
+    """Run jobs in this order, and return those that failed.
 
     Args:
-        jobs: Jobs in the order of their start.
         most_at_once: Maximum number of parallel processes.
         stop_on_failure: End the other jobs as soon as one fails.
         watch: Called after each poll of the processes; shows progress.
-
-    Returns:
-        The failed jobs.
 
     Raises:
         ValueError: A command cannot be started.

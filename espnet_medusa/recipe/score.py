@@ -34,8 +34,7 @@ def tokenizers(options: ScoreOptions) -> dict[str, Tokenize]:
     """Return the tokenizers of wer, cer, and (if there is a bpe model) ter.
 
     Raises:
-        ValueError: The bpe model does not exist.
-        InputError: The experiment's configuration cannot be read.
+        ValueError: The bpe model does not exist, or the configuration cannot be read.
     """
     from espnet2.text.char_tokenizer import CharTokenizer  # slow to import
     from espnet2.text.sentencepiece_tokenizer import SentencepiecesTokenizer
@@ -43,10 +42,7 @@ def tokenizers(options: ScoreOptions) -> dict[str, Tokenize]:
 
     symbols = options.non_linguistic_symbols
     symbols = None if symbols in ("none", "") else Path(symbols)
-    removal = {
-        "non_linguistic_symbols": symbols,
-        "remove_non_linguistic_symbols": symbols is not None,
-    }
+    removal = dict(non_linguistic_symbols=symbols, remove_non_linguistic_symbols=bool(symbols))
     chosen = {
         "wer": WordTokenizer(**removal).text2tokens,
         "cer": CharTokenizer(**removal).text2tokens,
@@ -61,11 +57,7 @@ def tokenizers(options: ScoreOptions) -> dict[str, Tokenize]:
 
 
 def trained_bpe_model(config: str) -> str:
-    """Return the sentencepiece model of an experiment; empty if it has other tokens.
-
-    Raises:
-        InputError: Its configuration cannot be read.
-    """
+    """Return the sentencepiece model of an experiment; empty if it has other tokens."""
     if not config:
         return ""
     values = read_config(Path(config), "scoring needs the config of the decoded experiment")
@@ -75,11 +67,7 @@ def trained_bpe_model(config: str) -> str:
 def join_by_id(
     references: dict[str, str], hypotheses: dict[str, str], allow_missing: bool, names: str
 ) -> dict[str, str]:
-    """Return a hypothesis for each reference id, empty where missing.
-
-    Raises:
-        ValueError: Hypotheses are missing and that is not allowed, or have unknown ids.
-    """
+    """Return a text per reference id, empty if missing; raise ValueError if ids do not match."""
     unknown = hypotheses.keys() - references.keys()
     if unknown:
         raise ValueError(f"{names}: no reference for {list_some(sorted(unknown))}")
@@ -93,28 +81,15 @@ def join_by_id(
 
 
 def sclite_command(options: ScoreOptions, ref: Path, hyp: Path) -> list[str]:
-    program = [options.sclite] if options.sclite else [sys.executable, "-m"]
-    program += [] if options.sclite else ["espnet_medusa.bin.sclite"]
+    ours = [sys.executable, "-m", "espnet_medusa.bin.sclite"]
     files = ["-r", str(ref), "trn", "-h", str(hyp), "trn"]
-    return [
-        *program,
-        *shlex.split(options.sclite_options),
-        *files,
-        "-i",
-        "rm",
-        "-o",
-        "all",
-        "stdout",
-    ]
+    reports = ["-i", "rm", "-o", "all", "stdout"]
+    program = [options.sclite] if options.sclite else ours
+    return [*program, *shlex.split(options.sclite_options), *files, *reports]
 
 
 def write_report(options: ScoreOptions, folder: Path) -> None:
-    """Run sclite on `folder/{ref,hyp}.trn` into `folder/result.txt`.
-
-    Raises:
-        ValueError: sclite is missing or fails.
-        OSError: The report cannot be written.
-    """
+    """Run sclite on `folder/{ref,hyp}.trn` into `result.txt`; raise ValueError if it fails."""
     command = sclite_command(options, folder / "ref.trn", folder / "hyp.trn")
     report = folder / "result.txt"
     staging = report.with_name(f".{report.name}.partial")
@@ -135,23 +110,16 @@ def write_report(options: ScoreOptions, folder: Path) -> None:
 def score(data_dir: Path, output_dir: Path, options: ScoreOptions) -> list[Path]:
     """Score `output_dir/text` against `data_dir/text`, and add eta to its statistics.json, if any.
 
-    Args:
-        data_dir: Folder of text and utt2spk.
-        output_dir: Folder of the merged hypotheses; gets score_{wer,cer,ter}.
-
     Returns:
-        The result.txt files.
+        The files `output_dir/score_{wer,cer,ter}/result.txt`.
 
     Raises:
         ValueError: Ids do not match, or sclite fails.
     """
     references = read_table(data_dir / "text", require_value=False)
-    hypotheses = join_by_id(
-        references,
-        read_results(output_dir / "text"),
-        options.allow_missing,
-        f"{data_dir / 'text'}, {output_dir / 'text'}",
-    )
+    names = f"{data_dir / 'text'}, {output_dir / 'text'}"
+    hypotheses = read_results(output_dir / "text")
+    hypotheses = join_by_id(references, hypotheses, options.allow_missing, names)
     speakers = read_table(data_dir / "utt2spk")
     unnamed = references.keys() - speakers.keys()
     if unnamed:
@@ -188,9 +156,6 @@ def words_by_utterance(trn: Path, ids: Container[str]) -> dict[str, int]:
 
 def add_scored_eta(folder: Path) -> None:
     """Add eta to the statistics of a scored test set: decoder calls over scored words.
-
-    Args:
-        folder: Folder of text, statistics.json and score_wer/{ref,hyp}.trn.
 
     Raises:
         ValueError: Texts and scores have different utterances.

@@ -17,9 +17,7 @@ EXAMPLES_SHOWN = 5
 def write_shapes(data_dir: Path, folder: Path, count_labels: Callable[[str, str], int]) -> None:
     """Write `speech_shape` and `text_shape` as ESPnet does, from the directory of stage 4.
 
-    Args:
-        data_dir: Folder of text and utt2num_samples.
-        count_labels: Utterance id and transcript to the number of its labels.
+    ``count_labels`` returns the number of labels of an utterance's id and transcript.
 
     Raises:
         ValueError: A table is missing or damaged.
@@ -56,9 +54,6 @@ def longest_text(decoder: str | None, decoder_conf: Mapping | None) -> int | Non
     """Return the maximum number of tokens of a label, by the decoder of a training config.
 
     The start symbol takes one of the decoder's positions. None for decoders that are not ours.
-
-    Raises:
-        InputError: A bad option, or a missing pretrained model.
     """
     if decoder != "whisper_medusa":
         return None
@@ -75,15 +70,13 @@ def longest_text(decoder: str | None, decoder_conf: Mapping | None) -> int | Non
 def drop_long_texts(folder: Path, longest: int | None, text_name: str = "text") -> list[str]:
     """Remove utterances with too long labels from a set's shape files: ESPnet trains on these.
 
-    Prints the first of them. The file ``long_texts`` lists all with their numbers of tokens.
+    Prints the first of them, and returns all ids. The file ``long_texts`` lists all with their
+    numbers of tokens.
 
     Args:
         folder: Folder of the shape files of the training or the validation set.
         longest: Maximum number of tokens; None: no maximum.
         text_name: Name of the text in the data, whose shape file has the lengths.
-
-    Returns:
-        Ids of the removed utterances.
 
     Raises:
         ValueError: All are too long.
@@ -92,7 +85,10 @@ def drop_long_texts(folder: Path, longest: int | None, text_name: str = "text") 
     list_file.unlink(missing_ok=True)
     if longest is None:
         return []
-    tables = {path: _read_shapes(path) for path in sorted(folder.glob("*_shape"))}
+    tables = {
+        path: dict(line.split(" ", 1) for line in path.read_text("utf-8").split("\n") if line)
+        for path in sorted(folder.glob("*_shape"))
+    }
     shapes = tables[folder / f"{text_name}_shape"]
     lengths = {key: int(shape.split(",")[0]) for key, shape in shapes.items()}
     long = {key: length for key, length in lengths.items() if length > longest}
@@ -113,11 +109,6 @@ def drop_long_texts(folder: Path, longest: int | None, text_name: str = "text") 
         f"({shown}{more}); cut them into shorter ones; all of them: {list_file}"
     )
     return [*long]
-
-
-def _read_shapes(path: Path) -> dict[str, str]:
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return dict(line.split(" ", 1) for line in lines if line)
 
 
 def _write(path: Path, table: Mapping[str, object]) -> None:

@@ -20,16 +20,6 @@ _NAME = re.compile(
 
 
 @dataclass(frozen=True)
-class Checkpoints:
-    """The checkpoints to use; empty: the one that the training configuration selects."""
-
-    base: str = ""  # checkpoint of the base model
-    heads: str = ""  # checkpoint of the systems with heads
-    # Initial weights of the base model, in ESPnet's ``init_param`` form; empty: random.
-    start: str = ""
-
-
-@dataclass(frozen=True)
 class System:
     """One model of a recipe."""
 
@@ -41,23 +31,33 @@ class System:
 
 
 def plan_systems(
-    base: str, heads: list[str], conf_dir: Path, exp_dir: Path, chosen: Checkpoints
+    base: str,
+    heads: list[str],
+    conf_dir: Path,
+    exp_dir: Path,
+    base_model: str = "",
+    heads_model: str = "",
+    base_start: str = "",
 ) -> list[System]:
     """Return the base and the systems with heads, in the order of their training.
+
+    Args:
+        base_model, heads_model: Checkpoints; empty: those that the configurations select.
+        base_start: Initial weights of the base, in ESPnet's ``init_param`` form; empty: random.
 
     Raises:
         InputError: A configuration or the base's initial weights are missing, a configuration
             names no best model, or a system has 0 heads.
     """
-    first = _system(base, base, conf_dir, chosen.base, start=chosen.start)
+    first = _system(base, base, conf_dir, base_model, start=base_start)
     exists = (exp_dir / f"asr_{base}" / first.checkpoint).is_file()
-    file = chosen.start.partition(":")[0]
+    file = base_start.partition(":")[0]
     if file and not exists and not Path(file).is_file():
         raise InputError(
-            f"--base_start {chosen.start}: no such file; train that model first (its recipe up to "
+            f"--base_start {base_start}: no such file; train that model first (its recipe up to "
             "stage 11), or leave the option empty and let the base train longer"
         )
-    return [first] + [_with_heads(name, first, conf_dir, exp_dir, chosen.heads) for name in heads]
+    return [first] + [_with_heads(name, first, conf_dir, exp_dir, heads_model) for name in heads]
 
 
 def _with_heads(name: str, base: System, conf_dir: Path, exp_dir: Path, chosen: str) -> System:
@@ -88,11 +88,7 @@ def _system(name: str, kind: str, conf_dir: Path, chosen: str, **more: str) -> S
 
 
 def best_checkpoint(config: Path) -> str:
-    """Return the name of ESPnet's average over the best epochs by a config's first criterion.
-
-    Raises:
-        InputError: The configuration has no criterion.
-    """
+    """Return the average of the config's first criterion; raise InputError if it has none."""
     criteria = read_config(config, "give a training configuration").get("best_model_criterion")
     if not criteria:
         raise InputError(f"{config}: no best_model_criterion; name the checkpoint to decode with")

@@ -34,11 +34,7 @@ class TokenOptions:
 
 
 def make_cleaner(name: str) -> Callable[[str], str]:
-    """Build ESPnet's text cleaner of this name, or for none the identity.
-
-    Raises:
-        ValueError: ESPnet does not have the cleaner, or its package is not installed.
-    """
+    """Return ESPnet's cleaner, the identity for none; raise ValueError if it is unavailable."""
     if name in ("none", ""):
         return str
     from espnet2.text.cleaner import TextCleaner  # slow to import
@@ -53,11 +49,7 @@ def make_cleaner(name: str) -> Callable[[str], str]:
 
 
 def read_sentences(texts: Iterable[Path], cleaner: str) -> list[str]:
-    """Return the cleaned, non-empty sentences of Kaldi text files.
-
-    Raises:
-        ValueError: A file is missing or malformed, or there is no sentence.
-    """
+    """Return cleaned sentences of Kaldi text files; raise ValueError if there are none."""
     clean, texts = make_cleaner(cleaner), list(texts)
     sentences = [
         clean(text) for path in texts for text in read_table(path, require_value=False).values()
@@ -69,11 +61,7 @@ def read_sentences(texts: Iterable[Path], cleaner: str) -> list[str]:
 
 
 def train_bpe(sentences: list[str], options: TokenOptions, folder: Path) -> list[str]:
-    """Train `folder/bpe.model` with sentencepiece and return its pieces.
-
-    Raises:
-        ValueError: sentencepiece fails, for example because the text is too small for nbpe.
-    """
+    """Train `folder/bpe.model` and return its pieces; raise ValueError if sentencepiece fails."""
     import sentencepiece
 
     write_atomically(folder / "train.txt", "\n".join(sentences) + "\n")
@@ -93,11 +81,8 @@ def train_bpe(sentences: list[str], options: TokenOptions, folder: Path) -> list
         raise ValueError(f"--nbpe {options.nbpe} on {folder / 'train.txt'}: {reason}") from error
     model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "bpe.model"))
     pieces = range(model.get_piece_size())
-    return [
-        model.id_to_piece(piece)
-        for piece in pieces
-        if not model.is_control(piece) and not model.is_unknown(piece)
-    ]
+    pieces = [piece for piece in pieces if not (model.is_control(piece) or model.is_unknown(piece))]
+    return model.id_to_piece(pieces)
 
 
 def count_tokens(sentences: list[str], options: TokenOptions) -> list[str]:
@@ -110,11 +95,7 @@ def count_tokens(sentences: list[str], options: TokenOptions) -> list[str]:
 
 
 def hugging_face_tokens(options: TokenOptions) -> list[str]:
-    """Return all tokens of a Hugging Face tokenizer, special ones included, by id.
-
-    Raises:
-        ValueError: No tokenizer is named, or it cannot be loaded.
-    """
+    """Return all tokens of a Hugging Face tokenizer by id; raise ValueError without one."""
     from transformers import AutoTokenizer
 
     name = options.hugging_face_model
@@ -131,14 +112,7 @@ def hugging_face_tokens(options: TokenOptions) -> list[str]:
 
 
 def make_token_list(texts: Iterable[Path], token_list: Path, options: TokenOptions) -> int:
-    """Write a token list, one token per line, and for bpe its sentencepiece model.
-
-    Args:
-        texts: Kaldi text files to train on.
-        token_list: File to write; the model goes into its folder.
-
-    Returns:
-        Number of tokens.
+    """Write a token list, and for bpe its sentencepiece model next to it; return the list's length.
 
     Raises:
         ValueError: Unknown token type, or the text does not allow the list.

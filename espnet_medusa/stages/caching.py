@@ -37,12 +37,9 @@ def _cache_memory(args: argparse.Namespace) -> int:
     options = MedusaASRTask.get_parser().parse_args(args.command)
     job = read_input([(str(args.data_dir / "wav.scp"), "speech", sound_type(args.data_dir))], None)
     check_same_encoder(options, args.output_dir)
-    keeper = MemoryCache(
-        MedusaASRTask.build_initial_model(options),
-        options,
-        "cuda" if args.ngpu else "cpu",
-        MedusaASRTask.build_preprocess_fn(options, False),
-    )
+    model = MedusaASRTask.build_initial_model(options)
+    preprocess = MedusaASRTask.build_preprocess_fn(options, False)
+    keeper = MemoryCache(model, options, "cuda" if args.ngpu else "cpu", preprocess)
     failed = keeper.run(job, args.output_dir, args.batch_size)
     print(f"{args.output_dir}: memory of {len(job.keys) - failed} of {len(job.keys)} utterances")
     return SOME_FAILED if failed else 0
@@ -86,7 +83,9 @@ def cache_states(parser: argparse.ArgumentParser) -> Work:
 
 
 def _cache_states(args: argparse.Namespace) -> int:
+    from espnet_medusa.files.output_folder import fingerprint, staged_output
     from espnet_medusa.inference.reader import build_preprocess
+    from espnet_medusa.kaldi.dump_dir import read_dump_dir
     from espnet_medusa.training import cached_states as cached
     from espnet_medusa.training.cached_shards import EVERY, FAILED
     from espnet_medusa.training.label_filter import FilterOptions
@@ -120,7 +119,9 @@ def _cache_states(args: argparse.Namespace) -> int:
     for reason, count in sorted(left_out.items()):
         print(f"  {reason}: {count}")
     if args.labelled_dir is not None:
-        _write_labelled(args.data_dir, args.output_dir / "text", args.labelled_dir)
+        text = args.output_dir / "text"
+        with staged_output(args.labelled_dir, fingerprint([text], [], {})) as staging:
+            read_dump_dir(args.data_dir).with_text(read_table(text)).write(staging)
     return SOME_FAILED if left_out[FAILED] else 0
 
 
@@ -164,16 +165,6 @@ def _references(data_dir: Path, preprocess) -> dict[str, tuple[list[int], str]]:
     return {
         key: (preprocess(key, {"text": text})["text"].tolist(), text) for key, text in texts.items()
     }
-
-
-def _write_labelled(data_dir: Path, text: Path, labelled_dir: Path) -> None:
-    """Write a copy of a ``dump/raw`` directory that has the texts of a table, and only those."""
-    from espnet_medusa.files.output_folder import fingerprint, staged_output
-    from espnet_medusa.kaldi.dump_dir import read_dump_dir
-
-    texts = read_table(text)
-    with staged_output(labelled_dir, fingerprint([text], [], {})) as staging:
-        read_dump_dir(data_dir).with_text(texts).write(staging)
 
 
 def _log_progress() -> None:

@@ -55,25 +55,14 @@ def validate_data_dir(parser: argparse.ArgumentParser) -> Work:
     from espnet_medusa.kaldi.fix import BACKUP, fix_data_dir
 
     defaults = data_dir.ValidationOptions()
-    parser.add_argument("data_dir", help="directory with wav.scp, text, utt2spk, spk2utt")
-    parser.add_argument(
-        "--fix",
-        type=str2bool,
-        default=False,
-        help="keep the utterances that are in all tables, sort, make utt2spk and spk2utt",
-    )
-    add_fields(
-        parser,
-        defaults,
-        require_text="whether every utterance needs a transcript",
-        allow_pipes="whether wav.scp may contain commands",
-    )
-    parser.add_argument(
-        "--speaker_order",
-        type=str2bool,
-        default=defaults.check_speaker_order,
-        help="whether utterances sorted by speaker must be sorted by id, as Kaldi requires",
-    )
+    add = parser.add_argument
+    add("data_dir", help="directory with wav.scp, text, utt2spk, spk2utt")
+    repair = "keep the utterances that are in all tables, sort, make utt2spk and spk2utt"
+    add("--fix", type=str2bool, default=False, help=repair)
+    text = "whether every utterance needs a transcript"
+    add_fields(parser, defaults, require_text=text, allow_pipes="whether wav.scp may have commands")
+    order = "whether utterances sorted by speaker must be sorted by id, as Kaldi requires"
+    add("--speaker_order", type=str2bool, default=defaults.check_speaker_order, help=order)
 
     def work(args: argparse.Namespace) -> int:
         if args.fix:
@@ -88,9 +77,7 @@ def validate_data_dir(parser: argparse.ArgumentParser) -> Work:
                 file=sys.stderr,
             )
         options = data_dir.ValidationOptions(
-            require_text=args.require_text,
-            allow_pipes=args.allow_pipes,
-            check_speaker_order=args.speaker_order,
+            args.require_text, args.allow_pipes, args.speaker_order
         )
         problems = data_dir.validate_data_dir(args.data_dir, options=options)
         for problem in problems:
@@ -139,21 +126,15 @@ def format_data(parser: argparse.ArgumentParser) -> Work:
     add("--fs", type=humanfriendly_parse_size_or_none, default=audio.fs, help="rate in Hz or 16k")
     add("--audio_format", choices=AUDIO_FORMATS, default=audio.audio_format)
     add_fields(parser, audio, nj="processes", allow_pipes="whether commands in wav.scp may run")
-    add(
-        "--on_bad",
-        choices=ON_BAD,
-        default=options.on_bad,
-        help="stop: write nothing if an utterance is bad (training sets); "
-        f"skip: write the others, list the bad ones in {BAD_UTTERANCES} (test sets)",
+    on_bad = (
+        "stop: write nothing if an utterance is bad (training sets); "
+        f"skip: write the others, list the bad ones in {BAD_UTTERANCES} (test sets)"
     )
+    add("--on_bad", choices=ON_BAD, default=options.on_bad, help=on_bad)
     add("--max_duration", type=float_or_none, default=audio.max_duration_s, help="s; none: any")
     add("--min_duration", type=float, default=audio.min_duration_s, help="s; one frame")
-    add_fields(
-        parser,
-        options,
-        require_text="whether every utterance needs a transcript",
-        allow_empty_text="whether a transcript may be empty",
-    )
+    text, empty = "whether every utterance needs a transcript", "whether a transcript may be empty"
+    add_fields(parser, options, require_text=text, allow_empty_text=empty)
 
     def work(args: argparse.Namespace) -> None:
         with problems_to_stdout(f"{args.data_dir}: nothing was written to {args.output_dir}"):
@@ -184,13 +165,11 @@ def filter_data(parser: argparse.ArgumentParser) -> Work:
 
     from espnet_medusa.kaldi.dump_dir import DROPPED_UTTERANCES, FilterOptions, filter_data_dir
 
-    options = FilterOptions()
-    parser.add_argument("--input_dir", required=True, help="directory that format_data wrote")
-    parser.add_argument("--output_dir", required=True, help="written completely or not at all")
+    add, options = parser.add_argument, FilterOptions()
+    add("--input_dir", required=True, help="directory that format_data wrote")
+    add("--output_dir", required=True, help="written completely or not at all")
     add_fields(parser, options, min_wav_duration="seconds", max_wav_duration="seconds")
-    parser.add_argument(
-        "--fs", type=humanfriendly_parse_size_or_none, default=options.fs, help="rate in Hz or 16k"
-    )
+    add("--fs", type=humanfriendly_parse_size_or_none, default=options.fs, help="rate in Hz or 16k")
     add_fields(parser, options, drop_empty_text="whether to drop utterances without words")
 
     def work(args: argparse.Namespace) -> None:

@@ -130,13 +130,11 @@ def _make_jobs(args: argparse.Namespace) -> list[Job]:
     if len(numbers) > 1 and "JOB" not in args.log:
         raise ValueError(f"{args.log}: the name of the log must contain JOB")
     gpus = jobs.visible_gpus(os.environ) if args.spread_gpus and not args.cmd else []
+    prefix = shlex.split(args.cmd)
     return [
         Job(
             name=f"job {number}",
-            command=(
-                *shlex.split(args.cmd),
-                *(word.replace("JOB", str(number)) for word in args.command),
-            ),
+            command=(*prefix, *(word.replace("JOB", str(number)) for word in args.command)),
             log=Path(args.log.replace("JOB", str(number))),
             environment={jobs.GPUS: gpus[index % len(gpus)]} if gpus else {},
         )
@@ -174,8 +172,5 @@ def _report(failures: Sequence[Failure], args: argparse.Namespace, count: int) -
     for failure in failures[MAX_SHOWN_LOGS:]:
         print(f"{failure.job.name} {failure.ending}: {failure.job.log}", file=sys.stderr)
     finished = "; finished work is kept" if args.on_failure == "wait" else ""
-    print(
-        f"{args.title}: {len(failures)} of {count} jobs failed; correct what their logs name "
-        f"and run the stage again{finished}",
-        file=sys.stderr,
-    )
+    remedy = f"correct what their logs name and run the stage again{finished}"
+    print(f"{args.title}: {len(failures)} of {count} jobs failed; {remedy}", file=sys.stderr)

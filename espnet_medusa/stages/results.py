@@ -22,14 +22,13 @@ def merge_outputs(parser: argparse.ArgumentParser) -> Work:
     parser.add_argument("--output_dir", type=Path, required=True)
 
     def work(args: argparse.Namespace) -> int:
-        merged = job_files.merge_results(args.keys, args.log_dir, args.output_dir)
+        decoded, failed = job_files.merge_results(args.keys, args.log_dir, args.output_dir)
         job_files.merge_statistics_files(args.log_dir, args.output_dir)
         job_files.merge_segments(args.log_dir, args.output_dir)
-        total = len(merged.decoded) + len(merged.failed)
-        print(f"{args.output_dir}: {len(merged.decoded)} of {total} utterances decoded")
-        for utterance, reason in sorted(merged.failed.items()):
+        print(f"{args.output_dir}: {decoded} of {decoded + len(failed)} utterances decoded")
+        for utterance, reason in sorted(failed.items()):
             print(f"  not decoded: {utterance}: {reason}", file=sys.stderr)
-        return SOME_FAILED if merged.failed else 0
+        return SOME_FAILED if failed else 0
 
     return work
 
@@ -84,10 +83,8 @@ def pack_model(parser: argparse.ArgumentParser) -> Work:
     def work(args: argparse.Namespace) -> None:
         from espnet_medusa.inference.packed_model import pack_model  # slow to import
 
-        names = ("asr_train_config", "asr_model_file", "lm_train_config", "lm_file")
-        files = {name: getattr(args, name) for name in names}
-        files = {name: file for name, file in files.items() if file is not None}
-        pack_model(files, args.option, args.outpath)
+        files = {name: file for name, file in vars(args).items() if file is not None}
+        pack_model(files, files.pop("option"), files.pop("outpath"))
 
     return work
 

@@ -5,7 +5,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 
 from espnet_medusa.bin.command_line import positive, whole_number
@@ -23,7 +23,7 @@ def systems(parser: argparse.ArgumentParser) -> Work:
 
     One system per line, separated by tabs. Initial weights and training options may be empty.
     """
-    from espnet_medusa.recipe.systems import Checkpoints, plan_systems
+    from espnet_medusa.recipe.systems import plan_systems
 
     add = parser.add_argument
     add("--base", default="base", help="the base model")
@@ -35,11 +35,9 @@ def systems(parser: argparse.ArgumentParser) -> Work:
     add("--base_start", default="", help="initial weights of the base model")
 
     def work(args: argparse.Namespace) -> None:
-        chosen = Checkpoints(args.base_model, args.heads_model, args.base_start)
-        heads = args.heads.split()
-        for system in plan_systems(args.base, heads, args.conf_dir, args.exp_dir, chosen):
-            fields = (system.name, system.config, system.checkpoint, system.start, system.options)
-            print(*fields, sep="\t")
+        values = {**vars(args), "heads": args.heads.split()}
+        for system in plan_systems(**values):
+            print(*astuple(system), sep="\t")
 
     return work
 
@@ -78,11 +76,8 @@ def _run_training(args: argparse.Namespace) -> int:
     for failure in failures:
         print(describe(failure, torchrun.without_report), file=sys.stderr)
     if failures:
-        print(
-            "training: correct what the log names and run the stage again; finished epochs are "
-            "kept",
-            file=sys.stderr,
-        )
+        remedy = "correct what the log names and run the stage again; finished epochs are kept"
+        print(f"training: {remedy}", file=sys.stderr)
     return 1 if failures else 0
 
 

@@ -125,13 +125,8 @@ class Available:
         return min((window for window in windows if window is not None), default=None)
 
     def add_own(self, main: DecodingModel, kind: str) -> None:
-        """Add a drafter without a second model; add heads once per draft vocabulary.
-
-        Raises:
-            InputError: The model lacks heads or CTC, or its heads have no token counts.
-        """
-        options = main.options
-        given = options.draft_vocab_size
+        """Add CTC or heads, once per draft vocabulary; raise InputError if they are unusable."""
+        options, given = main.options, main.options.draft_vocab_size
         sizes = [given]
         if kind != CTC:  # the cost of CTC steps does not depend on the vocabulary
             most = len(main.asr_model.token_list) // 2
@@ -148,11 +143,7 @@ class Available:
     def add_model(
         self, main: DecodingModel, kinds: Sequence[str], name: str, files: DraftModelFiles
     ) -> None:
-        """Open a draft model, and add it alone and mixed with CTC.
-
-        Raises:
-            InputError: The draft model cannot be used.
-        """
+        """Add a draft model, alone and mixed with CTC; raise InputError if it is unusable."""
         options = replace(main.options, draft_vocab_size=None)
         reading = replace(
             options, drafter=CTC_MODEL, draft_model=files.name, draft_model_file=files.weights
@@ -178,15 +169,7 @@ class Available:
 def available(
     speech2text: Speech2Text, kinds: Sequence[str], draft_models: Sequence[DraftModelFiles]
 ) -> Available:
-    """Return the drafters that a model can use.
-
-    Args:
-        speech2text: The model; its search does not draft.
-        kinds: Values of the decode option ``drafter`` to consider.
-
-    Raises:
-        InputError: A draft model cannot be used.
-    """
+    """Return the drafters of ``kinds`` for a model without drafts; may raise InputError."""
     drafters = Available()
     for kind in [kind for kind in OWN if kind in kinds]:
         try:

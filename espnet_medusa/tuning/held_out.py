@@ -60,11 +60,7 @@ def choose_keys(keys: Sequence[str], count: int) -> list[str]:
 def read_utterances(
     job: JobInput, count: int, reader: UtteranceReader, max_duration_s: float | None
 ) -> list[Utterance]:
-    """Read ``count`` utterances as a decoding job does.
-
-    Raises:
-        InputError: There is no utterance, or one cannot be read.
-    """
+    """Read ``count`` utterances as a job does; raise InputError if one is unreadable."""
     if not job.keys:
         raise InputError("no utterances to tune on; give a wav.scp that lists some")
     utterances = []
@@ -87,17 +83,10 @@ def encode(
     clock: Clock,
     readers: Mapping[str, DecodingModel],
 ) -> list[HeldOutBatch]:
-    """Encode in the batches of a decoding job.
-
-    Args:
-        max_batch_frames: Bound on their padded length.
-        readers: As ``Available.readers``.
-    """
-    lengths = [utterance.frames for utterance in utterances]
-    batches = []
-    for indices in tqdm(
-        make_batches(lengths, batch_size, max_batch_frames), desc="encoding", unit="batch"
-    ):
+    """Encode in the batches of a decoding job; ``readers`` as ``Available.readers``."""
+    lengths, batches = [utterance.frames for utterance in utterances], []
+    groups = make_batches(lengths, batch_size, max_batch_frames)
+    for indices in tqdm(groups, desc="encoding", unit="batch"):
         members = [utterances[index] for index in indices]
         if not batches:  # warm-up
             _encode(speech2text, members, clock, readers)
