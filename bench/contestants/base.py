@@ -31,22 +31,15 @@ class Setup:
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment of a recording.
+    """A segment of a recording."""
 
-    Attributes:
-        start_s, end_s: Times in the recording.
-        text: Text as the program wrote it.
-        average_log_probability: Mean over the tokens of its window.
-        words: Each word with start and end in s, if word times were computed.
-        temperature: Temperature at which its window was decoded.
-    """
-
-    start_s: float
+    start_s: float  # in the recording, like ``end_s``
     end_s: float
-    text: str
-    average_log_probability: float
+    text: str  # as the program wrote it
+    average_log_probability: float  # mean over the tokens of its window
+    # Each word with start and end in s, if word times were computed.
     words: list[tuple[str, float, float]] = field(default_factory=list)
-    temperature: float = 0.0
+    temperature: float = 0.0  # at which its window was decoded
 
 
 @dataclass(frozen=True)

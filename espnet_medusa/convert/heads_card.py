@@ -48,30 +48,18 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class HeadsCard:
-    """A card's fields.
+    """A card's fields."""
 
-    Attributes:
-        base_model: Hub name of the Whisper.
-        license: License of the heads, in the hub's form (``mit``).
-        training_data: Corpus to its license.
-        commands: Commands that trained and measured the heads.
-        whisper: ``SIZES`` of the Whisper.
-        fingerprint: ``whisper.fingerprint`` of its weights.
-        heads, heads_conf: As in ``decoder_conf``.
-        acceptance: Measured acceptance.
-        draft_conf: Recommended draft options by search.
-    """
-
-    base_model: str
-    license: str
-    training_data: dict[str, str]
-    commands: list[str]
-    whisper: dict[str, int]
-    fingerprint: str
-    heads: str
+    base_model: str  # hub name of the Whisper
+    license: str  # of the heads, in the hub's form (``mit``)
+    training_data: dict[str, str]  # corpus to its license
+    commands: list[str]  # that trained and measured the heads
+    whisper: dict[str, int]  # ``SIZES`` of the Whisper
+    fingerprint: str  # ``whisper.fingerprint`` of its weights
+    heads: str  # as in ``decoder_conf``, like ``heads_conf``
     heads_conf: dict[str, Any]
-    acceptance: Acceptance
-    draft_conf: dict[str, dict] = field(default_factory=dict)
+    acceptance: Acceptance  # as measured
+    draft_conf: dict[str, dict] = field(default_factory=dict)  # recommended options by search
 
     @property
     def head_options(self) -> HeadOptions:

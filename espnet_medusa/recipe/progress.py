@@ -66,16 +66,12 @@ class LiveLine:
 
 
 class LogFollower:
-    """Reads the complete lines that were added to a log since the last call.
-
-    Attributes:
-        restarted: Whether the log had become shorter, because a new run overwrote it.
-    """
+    """Reads the complete lines that were added to a log since the last call."""
 
     def __init__(self, path: Path | str, from_end: bool = False) -> None:
         self.path = Path(path)
         self._offset = self.path.stat().st_size if from_end and self.path.exists() else 0
-        self.restarted = False
+        self.restarted = False  # whether the log had become shorter: a new run overwrote it
 
     def new_lines(self) -> list[str]:
         """Return complete lines written since the last call; none if there is no file."""

@@ -47,16 +47,8 @@ class Column:
 
 
 COLUMNS: Mapping[str, Column] = {
-    "wer": Column(
-        "WER [%]",
-        ERROR_RATES,
-        lambda item, *_: error_rate(item.folder / "score_wer" / "result.txt"),
-    ),
-    "cer": Column(
-        "CER [%]",
-        ERROR_RATES,
-        lambda item, *_: error_rate(item.folder / "score_cer" / "result.txt"),
-    ),
+    "wer": Column("WER [%]", ERROR_RATES, lambda item, *_: error_rate(item.result("wer"))),
+    "cer": Column("CER [%]", ERROR_RATES, lambda item, *_: error_rate(item.result("cer"))),
     "eta": Column(
         "eta",
         "Eta: decoder calls per word, 2 calls / (reference words + hypothesis words).",

@@ -31,6 +31,10 @@ class Decoding:
         """Folder of the results."""
         return self.exp_dir / self.tag / self.test_set
 
+    def result(self, rate: str) -> Path:
+        """Return the path of sclite's report of an error rate, ``wer`` or ``cer``."""
+        return self.folder / f"score_{rate}" / "result.txt"
+
     @property
     def name(self) -> str:
         """Short name: experiment and decoding configuration."""

@@ -140,7 +140,7 @@ def compare(decoding: Decoding, plain: Decoding | None) -> dict[str, Any]:
     """
     total, counted = decoding.total, calls_known(decoding)
     summary, same = total.summary(), same_texts(decoding, plain)
-    result = decoding.folder / "score_wer" / "result.txt"
+    result = decoding.result("wer")
     eta = calls_per_word(decoding.folder / "statistics.json") if counted else None
     decoder_speedup = speedup(decoding, plain, "decoder_seconds")
     total_speedup = speedup(decoding, plain, "total_seconds")

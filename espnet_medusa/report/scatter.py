@@ -163,8 +163,7 @@ def _draw_panel(axis: "pyplot.Axes", plan: FigurePlan, panel: Panel) -> None:
                 marker=MARKERS[shape % len(MARKERS)], ls=dashes[shape % len(dashes)],
                 label=f"{group}, {variant}",
             )  # fmt: skip
-    plain = panel.plain
-    if plain:
+    if plain := panel.plain:
         level = {"label": plain.label} if plain.x is None else {}
         axis.axhline(plain.y, color="0.4", lw=0.8, ls=(0, (1, 4)), **level)
         if plain.x is not None:

@@ -165,10 +165,9 @@ def plot_calls_per_word(test_sets: Sequence[str], bars: Sequence[Bars], path: Pa
         places = [place for place, label in enumerate(test_sets) if label in entry.values]
         aside = width * (number - (len(bars) - 1) / 2)
         _draw_bars(axis, np.array(places) + aside, [test_sets[n] for n in places], entry, width)
+    axis.set(ylabel="decoder calls per word (eta)", axisbelow=True)
     axis.set_xticks(range(len(test_sets)), test_sets)
-    axis.set_ylabel("decoder calls per word (eta)")
     axis.grid(axis="x", visible=False)
-    axis.set_axisbelow(True)
     axis.margins(y=0.08)
     add_legend(figure, [axis])
     return save(figure, path)
@@ -180,13 +179,10 @@ def _draw_bars(
     estimates = [entry.values[label] for label in labels]
     heights = [estimate.value for estimate in estimates]
     errors = np.array([_reach(estimate) for estimate in estimates]).T
-    axis.bar(
-        places, heights, width, color=entry.color, hatch=entry.hatch, edgecolor="white",
-        linewidth=0.5, label=entry.name,
-    )  # fmt: skip
-    axis.errorbar(
-        places, heights, yerr=errors, fmt="none", ecolor="black", elinewidth=0.9, capsize=2,
-    )  # fmt: skip
+    style = {"color": entry.color, "hatch": entry.hatch, "edgecolor": "white", "linewidth": 0.5}
+    axis.bar(places, heights, width, label=entry.name, **style)
+    style = {"fmt": "none", "ecolor": "black", "elinewidth": 0.9, "capsize": 2}
+    axis.errorbar(places, heights, yerr=errors, **style)
     for place, value, above in zip(places, heights, errors[1], strict=True):
         axis.annotate(
             f"{value:.2f}", (place, value + above), (0, 3), textcoords="offset points",

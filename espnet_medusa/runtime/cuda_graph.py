@@ -32,15 +32,10 @@ IDLE_BYTES = 2 << 30  # limit for unused storages: batches of other sizes need t
 
 
 class StaticNodeCache(NodeCache):
-    """A cache that takes the slots to write and read from a tensor at a fixed address.
+    """A cache that takes the slots to write and read from a tensor at a fixed address."""
 
-    Attributes:
-        places: (T,) slots of the new nodes.
-        attended: Number of slots that are read, including the new ones.
-    """
-
-    places: torch.Tensor
-    attended: int
+    places: torch.Tensor  # (T,) slots of the new nodes
+    attended: int  # number of slots that are read, including the new ones
 
     def write(self, layer: int, keys_values: torch.Tensor) -> torch.Tensor:
         slots = self.slots[layer]

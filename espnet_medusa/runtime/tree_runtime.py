@@ -46,16 +46,12 @@ class TreeRuntime(TreeDecoder):
         precision: Of layers and vocabulary projection.
         table: (V, D) token embeddings.
         bias: (V,) of the vocabulary projection, or None.
-
-    Attributes:
-        layers: Packed decoder layers; set by subclasses, like ``norm`` and ``block``.
-        norm: After the last layer, (R, D) to (R, D), or None.
-        block: The heads' block, or None.
     """
 
-    layers: LayerStack
-    norm: Callable[[torch.Tensor], torch.Tensor] | None
-    block: LayerStack | None = None
+    # Set by subclasses.
+    layers: LayerStack  # packed decoder layers
+    norm: Callable[[torch.Tensor], torch.Tensor] | None  # after the last layer, (R, D) to (R, D)
+    block: LayerStack | None = None  # of the heads
 
     def __init__(
         self,

@@ -33,15 +33,11 @@ SPARE_TOKENS = 10  # by which hypotheses may be longer than the batch's longest 
 
 
 class ScoredHypothesis(Protocol):
-    """A hypothesis of the search.
+    """A hypothesis of the search."""
 
-    Attributes:
-        tokens: Tokens after the prompt, end token included.
-        heads: The head that produced each token, 0 for the base head. An end token appended at
-            maximum length has no head, because it is not in the score.
-    """
-
-    tokens: Sequence[int]
+    tokens: Sequence[int]  # after the prompt, end token included
+    # The head that produced each token, 0 for the base head. An end token appended at maximum
+    # length has no head, because it is not in the score.
     heads: Sequence[int]
 
 
