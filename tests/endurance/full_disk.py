@@ -3,11 +3,11 @@
 python tests/endurance/full_disk.py --whisper openai/whisper-tiny.en --data_dir data/test_clean \\
     --table tests/endurance/checks.md
 
-A recipe lies on a small disk in memory (tmpfs; without root in a user namespace, by unshare).
-Before each step the disk is given room for a part of what the step writes. Wanted are an exit
-status other than 0, one line that names a file and says that the disk is full or too small, and no
-traceback. Then there is room, and the same command has to end with what it leaves undisturbed.
-Exit status 1: a step does otherwise.
+The recipe is on a small disk in memory (tmpfs; without root in a user namespace, by unshare).
+Before each step the disk gets room for a part of what the step writes. The step must end with an
+exit status other than 0, a line that names a file and states that the disk is full or too small,
+and no traceback. With enough room the same command must then succeed, with the files of an
+undisturbed run. Exit status 1: a step does otherwise; its output is printed.
 """
 
 import argparse
@@ -19,81 +19,67 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-import harness  # noqa: F401  makes tests/support importable
-from harness.checks_table import CheckRow, finish_check
-from harness.recipe_run import make_recipe, run, run_to_end
+import harness
+from harness import run
 from tiny_transformer import TRAINING
 
-from espnet_medusa.bin.command_line import make_main
 from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.table import read_table, write_table
+from espnet_medusa.kaldi.table import read_table
 
-MINI_SYNTH = Path(__file__).resolve().parents[2] / "egs" / "mini_synth" / "asr1"
 ROOMY, PAGE = 4 << 30, 4096
 FULL = "No space left on device"
-TOO_SMALL = "GB are free; name a folder on another disk"  # said before anything is written
-# Its last digits follow from where arrays lie in memory.
+TOO_SMALL = "GB are free; name a folder on another disk"  # before anything is written
+# Its last digits depend on where arrays are in memory.
 NUMBER = re.compile(rb"-?\d+\.\d{6,}")
 NAMES_A_FILE = re.compile(r"[\w.~-]*/[\w./~-]+|\w+\.\w+")
 DECODING = "beam_size: 2\nctc_weight: 0.3\nmaxlenratio: -4\n"
 SETS = {"train": 40, "dev": 6, "test": 6}
-# They hold seconds, dates or names drawn anew.
+# Files with seconds, dates or random names.
 VOLATILE = re.compile(
     r"\.log$|\.stamp\.json$|statistics\.json$|decoding\.json$|RESULTS\.md$|journal\.jsonl$|"
     r"\.zip$|checkpoint\.pth$|images/|tensorboard"
 )
+STAGES = {
+    "stage 3, format": (3, 4),
+    "stage 5, tokens": (5, 5),
+    "stage 10, statistics": (10, 10),
+    "stage 11, training": (11, 11),
+    "stage 12, decoding": (12, 12),
+    "stage 13, scoring": (13, 13),
+    "stage 14, packing": (14, 14),
+}
 
 
-@dataclass(frozen=True)
-class Step:
-    """A command that writes."""
-
-    name: str  # what it is called
-    command: list[str]  # its words, in the recipe's folder
-
-
-def steps(args: argparse.Namespace) -> list[Step]:
-    """Return the steps in the order in which they depend on each other."""
+def steps(whisper: str) -> dict[str, list[str]]:
+    """Return commands that write, by name, in the order in which they depend on each other."""
     asr = ["./asr.sh", "--data_dir", "own", "--train_set", "train", "--valid_set", "dev"]
     asr += ["--test_sets", "test", "--ngpu", "0", "--nj", "1", "--inference_nj", "1"]
     asr += ["--token_type", "char", "--asr_config", "conf/train.yaml", "--asr_exp", "exp/asr"]
     asr += ["--inference_config", "conf/decode.yaml", "--asr_stats_dir", "exp/stats"]
     asr += ["--max_wav_duration", "30", "--skip_packing", "false"]
-    stages = {
-        "stage 3, format": (3, 4),
-        "stage 5, tokens": (5, 5),
-        "stage 10, statistics": (10, 10),
-        "stage 11, training": (11, 11),
-        "stage 12, decoding": (12, 12),
-        "stage 13, scoring": (13, 13),
-        "stage 14, packing": (14, 14),
-    }
-    found = [Step("stage 1, mini_synth", ["python3", str(MINI_SYNTH / "local/make_corpus.py"),
-        "--output_dir", "spoken", "--minutes", "0.5", "--dev_utterances", "2",
-        "--test_utterances", "2"])]  # fmt: skip
-    found += [
-        Step(name, [*asr, "--stage", str(first), "--stop_stage", str(last)])
-        for name, (first, last) in stages.items()
-    ]
-    whisper = "exp/whisper"
-    python = ["python3", "-m"]
-    found += [
-        Step("convert", [*python, "espnet_medusa.bin.convert", str(args.whisper), whisper]),
-        Step("cache_states", [*python, "espnet_medusa.stages", "cache_states", "--exp_dir", whisper,
-            "--data_dir", "dump/raw/test", "--output_dir", "states"]),
-        Step("transcribe", [*python, "espnet_medusa.bin.transcribe", "audio", "--model", whisper,
-            "--output_format", "all"]),
-    ]  # fmt: skip
-    return found
+    corpus = ["python3", str(harness.MINI_SYNTH / "local/make_corpus.py"), "--output_dir", "spoken"]
+    corpus += ["--minutes", "0.5", "--dev_utterances", "2", "--test_utterances", "2"]
+    module = ["python3", "-m"]
+    return {
+        "stage 1, mini_synth": corpus,
+        **{
+            name: [*asr, "--stage", str(first), "--stop_stage", str(last)]
+            for name, (first, last) in STAGES.items()
+        },
+        "convert": [*module, "espnet_medusa.bin.convert", whisper, "exp/whisper"],
+        "cache_states": [*module, "espnet_medusa.stages", "cache_states", "--exp_dir",
+            "exp/whisper", "--data_dir", "dump/raw/test", "--output_dir", "states"],
+        "transcribe": [*module, "espnet_medusa.bin.transcribe", "audio", "--model", "exp/whisper",
+            "--output_format", "all"],
+    }  # fmt: skip
 
 
 @contextmanager
 def small_disk() -> Iterator[Path]:
-    """A folder in memory, roomy at first.
+    """Yield a folder in memory, roomy at first.
 
     Raises:
         InputError: This machine refuses it.
@@ -116,30 +102,23 @@ def resize(disk: Path, size: int) -> None:
 
 
 def used(disk: Path) -> int:
-    """Bytes."""
+    """Return the used bytes."""
     facts = os.statvfs(disk)
     return (facts.f_blocks - facts.f_bfree) * facts.f_frsize
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Files whose bytes say nothing of time, by path; of the others the path alone."""
+    """Return files by path, volatile ones without bytes, numbers of JSON with four digits."""
     return {
-        name: b"" if VOLATILE.search(name) else rounded(path)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and "logdir" not in (name := str(path.relative_to(folder)))
+        name: NUMBER.sub(lambda number: b"%.4f" % float(number[0]), content)
+        if name.endswith(".json")
+        else content
+        for name, content in harness.contents(folder, VOLATILE).items()
     }
 
 
-def rounded(path: Path) -> bytes:
-    """What a file holds; numbers of JSON to four digits."""
-    held = path.read_bytes()
-    if path.suffix != ".json":
-        return held
-    return NUMBER.sub(lambda number: b"%.4f" % float(number[0]), held)
-
-
 def restore(kept: Path, recipe: Path) -> None:
-    """The recipe as it was kept."""
+    """Replace the recipe by its copy."""
     shutil.rmtree(recipe, ignore_errors=True)
     shutil.copytree(kept, recipe, symlinks=True)
 
@@ -147,63 +126,58 @@ def restore(kept: Path, recipe: Path) -> None:
 def problems_of_message(done: subprocess.CompletedProcess[str]) -> list[str]:
     """Return problems of the output of a command on a full disk."""
     shown = (done.stdout + done.stderr).splitlines()
-    told = [line for line in shown if FULL in line]
-    found = [] if done.returncode else ["status 0"]
-    named = any(NAMES_A_FILE.search(line.replace(FULL, "")) for line in told)
+    problems = [] if done.returncode else ["status 0"]
+    named = any(NAMES_A_FILE.search(line.replace(FULL, "")) for line in shown if FULL in line)
     if not named and not any(TOO_SMALL in line for line in shown):
-        found.append("no line names a file and says that the disk is full")
+        problems.append("no line names a file and says that the disk is full")
     if any(line.startswith("Traceback") for line in shown):
-        found.append("a traceback")
-    return found
+        problems.append("a traceback")
+    return problems
 
 
-def try_step(step: Step, disk: Path, kept: Path, parts: Sequence[float], log: Path) -> list[str]:
-    """Problems of a step; the recipe is left as it makes it undisturbed.
+def try_step(
+    name: str, command: list[str], disk: Path, kept: Path, parts: Sequence[float]
+) -> list[str]:
+    """Return the problems of a step; leave the recipe as an undisturbed step does.
 
     Raises:
-        InputError: Undisturbed it fails.
+        InputError: The undisturbed step fails.
     """
     recipe = disk / "recipe"
     before = used(disk)
-    run_to_end(step.name, step.command, recipe)
+    harness.run_to_end(name, command, recipe)
     expected, grown = contents(recipe), used(disk) - before
     problems = []
     for part in parts:
         resize(disk, ROOMY)
         restore(kept, recipe)
         resize(disk, used(disk) + int(part * grown) // PAGE * PAGE)
-        done = run(step.command, recipe)
+        done = run(command, recipe)
         resize(disk, ROOMY)
-        found = problems_of_message(done)
-        again = run(step.command, recipe)
+        new = problems_of_message(done)
+        again = run(command, recipe)
         if again.returncode:
-            found.append(f"then status {again.returncode}")
+            new.append(f"then status {again.returncode}")
         else:
-            made = contents(recipe)
-            other = {name for name in made.keys() | expected.keys()
-                     if made.get(name) != expected.get(name)}  # fmt: skip
-            found += [f"{name} differs" for name in sorted(other)]
-        with log.open("a", encoding="utf-8") as stream:
-            for title, one in (("full", done), ("again", again)):
-                stream.write(f"=== {step.name}, {part:g}, {title}: status {one.returncode}\n")
-                stream.write(one.stdout + "--- stderr\n" + one.stderr)
-        problems += [f"{step.name} at {part:g}: {problem}" for problem in found]
-    print(*problems, sep="\n", end="\n" if problems else "", flush=True)
-    print(f"{step.name}: {grown // PAGE} pages, {len(problems)} problems", flush=True)
-    if problems:  # the steps behind it need what it makes
+            different = harness.differing(contents(recipe), expected)
+            new += [f"{file} differs" for file in different]
+        if new:
+            print(done.stdout, done.stderr, again.stdout, again.stderr, sep="\n---\n")
+        problems += [f"{name} at {part:g}: {problem}" for problem in new]
+    print(f"{name}: {grown // PAGE} pages; problems: {problems}", flush=True)
+    if problems:  # the next steps need the files of this step
         restore(kept, recipe)
-        run(step.command, recipe)
+        run(command, recipe)
     return problems
 
 
 def fill_recipe(recipe: Path, data_dir: Path) -> None:
-    """Data of a Kaldi directory, configurations, files to transcribe."""
-    tables = {name: read_table(data_dir / name) for name in ("wav.scp", "text", "utt2spk")}
+    """Write data of a Kaldi directory, configurations, and files to transcribe."""
+    tables = {name: read_table(data_dir / name) for name in harness.TABLES}
     keys = iter(sorted(tables["wav.scp"]))
     for name, count in SETS.items():
         chosen = [*islice(keys, count)]
-        for table, entries in tables.items():
-            write_table(recipe / "own" / name / table, {key: entries[key] for key in chosen})
+        harness.write_tables(recipe / "own" / name, tables, chosen)
     (recipe / "audio").mkdir()
     for key in chosen[:3]:
         path = Path(tables["wav.scp"][key])
@@ -214,48 +188,31 @@ def fill_recipe(recipe: Path, data_dir: Path) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The script's options."""
+    """Add the options."""
     parser.add_argument("--whisper", required=True, help="hub name, folder or .pt file")
     parser.add_argument("--data_dir", type=Path, required=True, help="a Kaldi directory of files")
     parser.add_argument("--parts", type=float, nargs="+", default=[0.3, 0.8], help="of its room")
-    parser.add_argument("--steps", default="", help="only those whose name holds this")
-    parser.add_argument("--log", type=Path, default=Path("full_disk.log"), help="what was said")
-    parser.add_argument("--table", type=Path, help="gets a row (.md)")
 
 
-def check(args: argparse.Namespace) -> tuple[str, bool]:
-    """Return the result in one sentence, and whether it is right."""
-    tried, problems = [], []
-    args.log.unlink(missing_ok=True)
-    with small_disk() as disk, tempfile.TemporaryDirectory() as name:
-        fill_recipe(make_recipe(disk / "recipe"), args.data_dir)
-        for step in steps(args):
-            kept = Path(name) / "kept"
-            restore(disk / "recipe", kept)
-            if args.steps not in step.name:
-                run(step.command, disk / "recipe")
-                continue
-            tried.append(step.name)
-            problems += try_step(step, disk, kept, args.parts, args.log)
-    runs = len(tried) * len(args.parts)
-    found = f"{runs} full disks in {len(tried)} steps ({'; '.join(tried)}): "
-    return found + ("; ".join(problems) or "each said so, and went on when there was room"), (
-        not problems
-    )
-
-
-def work(args: argparse.Namespace) -> int:
-    """Fill disks and compare; the exit status."""
-    if os.geteuid():  # mounting is for root, or for the root of a namespace
+def check(args: argparse.Namespace, folder: Path) -> tuple[str, str]:
+    """Fill disks and compare; return figures and what is wrong."""
+    if os.geteuid():  # only root can mount, here or in a namespace
         alone = ["unshare", "--user", "--map-root-user", "--mount", sys.executable]
-        os.execvp(alone[0], [*alone, *sys.argv])
-    found, right = check(args)
-    command = f"full_disk.py --parts {' '.join(f'{part:g}' for part in args.parts)}"
-    row = CheckRow("full disk", found, "yes" if right else "no", command)
-    return finish_check(row, args.table)
+        raise SystemExit(subprocess.call([*alone, *sys.argv]))
+    problems = []
+    commands = steps(args.whisper)
+    with small_disk() as disk:
+        fill_recipe(harness.make_recipe(disk / "recipe"), args.data_dir)
+        for name, command in commands.items():
+            restore(disk / "recipe", folder / "kept")
+            problems += try_step(name, command, disk, folder / "kept", args.parts)
+    runs = len(commands) * len(args.parts)
+    figures = f"{runs} full disks in {len(commands)} steps ({'; '.join(commands)}): "
+    right = "each printed an error with a file's name; the next run completed"
+    return figures + ("; ".join(problems) or right), "no" if problems else ""
 
 
-main = make_main("full_disk", __doc__, add_options, work)
+main = harness.make_check("full disk", __file__, __doc__, add_options, check)
 
 
 if __name__ == "__main__":

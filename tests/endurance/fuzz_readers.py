@@ -2,12 +2,12 @@
 
 python tests/endurance/fuzz_readers.py --folder fuzzed --report tests/endurance/fuzz.md
 
-Needs atheris, which looks for inputs that run code that none before did (pip install atheris). A
-reader is a file of tests/endurance/fuzz: seeds, and what a right result is. The folder keeps inputs
-that ran new code, the smallest of each defect with its traceback, and counts: another run goes on
-from there. With --keep those inputs go to the tests; every run begins with them. A defect is
-anything but an InputError of one line or a right result, more than a second of processor time, or
-memory that the file's size does not justify. Exit status 1: there was one.
+Requires atheris, which searches for inputs that run new code (pip install atheris). A reader is a
+function of tests/endurance/fuzz with seeds; it checks the result. The folder keeps inputs that ran
+new code, the smallest of each defect with its traceback, and counts; the next run continues from
+them. --keep copies the inputs into the repository; every run begins with them. A reader must refuse
+an input by an InputError of one line or read it correctly. It may take a second of processor time
+and memory that the file's size justifies. Anything else is a defect. Exit status 1: a defect.
 """
 
 import argparse
@@ -15,128 +15,106 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from fuzz.folder import CORPUS, COUNTS, DEFECTS, ENDS, LOG, Counts, keep_inputs, read_counts
-from fuzz.reader import IN_MEMORY
+import harness  # noqa: F401  makes tests/support importable
+from fuzz.counts import CORPUS, COUNTS, DEFECTS, ENDS, read_counts
+from fuzz.reader import COMMITTED, IN_MEMORY, zipped
+from fuzz.readers import READERS
 
 from espnet_medusa.bin.command_line import make_main, positive
 from espnet_medusa.errors import InputError
 from espnet_medusa.report.markdown import markdown_table
 
 HERE = Path(__file__).resolve().parent
-SUPPORT = HERE.parent / "support"
+LOG = "log"
 MOST_ENDS = 3  # of a reader's process, before it is given up
-NAMES = tuple(
-    sorted(path.stem for path in (HERE / "fuzz").glob("*.py") if "READER = " in path.read_text())
-)
+NAMES = sorted(READERS)
+QUIET = {
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONWARNINGS": "ignore",
+    "TQDM_DISABLE": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+}
 
 
-@dataclass(frozen=True)
-class Result:
-    """Result of fuzzing a reader."""
-
-    name: str  # name of the reader
-    counts: Counts  # outcomes of inputs, over all runs
-    defects: tuple[str, ...] = ()  # names of distinct defects
-
-
-def run_reader(name: str, folder: Path, executions: int, seed: int) -> Result:
+def run_reader(name: str, folder: Path, executions: int) -> None:
     """Fuzz a reader until it has read this many inputs in all runs.
 
     Raises:
-        InputError: There is no atheris.
+        InputError: atheris is missing.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    paths = [HERE, HERE.parent / "support", *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | QUIET | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
     ended = 0
-    while (left := executions - read_counts(folder / COUNTS).executions) > 0:
-        command = [sys.executable, "-m", "fuzz.engine", name, str(folder), str(left), str(seed)]
+    while (left := executions - read_counts(folder)[0]) > 0:
+        command = [sys.executable, "-m", "fuzz.engine", name, str(folder), str(left)]
         with (
-            tempfile.TemporaryDirectory(dir=scratch_parent()) as scratch,
+            tempfile.TemporaryDirectory(dir=IN_MEMORY) as scratch,
             (folder / LOG).open("ab") as log,
         ):
-            environment = engine_environment(scratch)
+            environment["TMPDIR"] = scratch
             done = subprocess.run(command, env=environment, stdout=log, stderr=log, check=False)
         ended += done.returncode != 0
-        went_on = executions - read_counts(folder / COUNTS).executions < left
-        if ended > MOST_ENDS or not went_on:
+        if ended > MOST_ENDS or executions - read_counts(folder)[0] == left:
             break
     if not (folder / COUNTS).is_file():
         last = (folder / LOG).read_text(errors="replace").strip().splitlines()[-1:]
         raise InputError(f"{name}: {' '.join(last)}; see {folder / LOG}, pip install atheris")
-    return read_result(name, folder)
 
 
-def scratch_parent() -> str | None:
-    """Return a folder in memory, if there is one."""
-    return IN_MEMORY if os.path.isdir(IN_MEMORY) else None
+def read_defects(folder: Path) -> list[str]:
+    """Return the names of a reader's distinct defects."""
+    ends = [f"ended: {path.name}" for path in sorted((folder / ENDS).glob("*"))]
+    return [*(path.stem for path in sorted((folder / DEFECTS).glob("*.bin"))), *ends]
 
 
-def engine_environment(scratch: str) -> dict[str, str]:
-    """Return the environment of a fuzzing process."""
-    paths = [str(HERE), str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return os.environ | {
-        "PYTHONPATH": os.pathsep.join(paths),
-        "TMPDIR": scratch,
-        "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONWARNINGS": "ignore",
-        "TQDM_DISABLE": "1",
-        "TRANSFORMERS_VERBOSITY": "error",
-    }
-
-
-def read_result(name: str, folder: Path) -> Result:
-    """From what a reader's process kept."""
-    defects = [path.stem for path in sorted((folder / DEFECTS).glob("*.bin"))]
-    defects += [f"ended: {path.name}" for path in sorted((folder / ENDS).glob("*"))]
-    return Result(name, read_counts(folder / COUNTS), tuple(defects))
-
-
-def report(results: Iterable[Result]) -> str:
-    """The page."""
-    rows, defects = [], []
-    for result in results:
-        counts = result.counts
-        figures = [counts.executions, counts.refused, counts.read, len(result.defects)]
-        rows.append([result.name, *(f"{figure:,}" for figure in figures)])
-        defects += [f"- {result.name}: {defect}" for defect in result.defects]
+def report(folders: Sequence[Path]) -> str:
+    """Return the page about the readers in these folders."""
     header = ["reader", "executions", "inputs refused", "read right", "defects"]
-    table = markdown_table(header, rows, text_columns=1)
-    found = "\n".join(["", "Defects:", "", *defects, ""]) if defects else ""
+    rows, lines = [], []
+    for folder in folders:
+        defects = read_defects(folder)
+        figures = (*read_counts(folder), len(defects))
+        rows.append([folder.name, *(f"{figure:,}" for figure in figures)])
+        lines += [f"- {folder.name}: {defect}" for defect in defects]
+    listed = "\n".join(["", "Defects:", "", *lines, ""]) if lines else ""
     return (
         "# Readers and hostile input\n\nWritten by `tests/endurance/fuzz_readers.py`. atheris "
-        "generates inputs from a few small files. A reader must refuse each in one line or read "
-        f"it correctly; any other outcome is a defect.\n\n{table}{found}"
+        "generates inputs from a few small files. A reader must refuse each in one line or read it "
+        "correctly; any other outcome is a defect.\n\n"
+        f"{markdown_table(header, rows, text_columns=1)}{listed}"
     )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The script's options."""
+    """Add the options."""
     parser.add_argument("--readers", nargs="+", choices=NAMES, default=NAMES, metavar="NAME")
     parser.add_argument("--executions", type=positive, default=1_000_000, help="of each reader")
-    parser.add_argument("--seed", type=positive, default=1)
     parser.add_argument("--folder", type=Path, required=True, help="kept between runs")
-    parser.add_argument("--report", type=Path, help="table to write (.md)")
-    parser.add_argument("--keep", action="store_true", help="inputs, in fuzz/corpus")
+    parser.add_argument("--report", type=Path, help="page to write (.md)")
+    parser.add_argument("--keep", action="store_true", help="copy inputs into fuzz/corpus")
 
 
 def work(args: argparse.Namespace) -> int:
-    """Fuzz and write; the exit status."""
+    """Fuzz and write the page; return the exit status."""
     for name in args.readers:
-        result = run_reader(name, args.folder / name, args.executions, args.seed)
-        print(f"{name}: {result.counts}; {', '.join(result.defects) or 'no defects'}", flush=True)
+        folder = args.folder / name
+        run_reader(name, folder, args.executions)
+        print(f"{name}: {', '.join(read_defects(folder)) or 'no defects'}", flush=True)
         if args.keep:
-            keep_inputs(name, args.folder / name / CORPUS)
-    done = [name for name in NAMES if (args.folder / name / COUNTS).is_file()]
-    results = [read_result(name, args.folder / name) for name in done]
-    text = report(results)
+            inputs = {file.name: file.read_bytes() for file in sorted((folder / CORPUS).iterdir())}
+            (COMMITTED / f"{name}.zip").write_bytes(zipped(inputs, zipfile.ZIP_DEFLATED))
+    folders = [args.folder / name for name in NAMES if (args.folder / name / COUNTS).is_file()]
+    text = report(folders)
     print(text)
     if args.report is not None:
         args.report.write_text(text, encoding="utf-8")
-    return int(any(result.defects for result in results))
+    return int(any(map(read_defects, folders)))
 
 
 main = make_main("fuzz_readers", __doc__, add_options, work)

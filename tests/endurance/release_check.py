@@ -1,14 +1,14 @@
-"""A release: built, checked, installed where nothing is, run, and tested.
+"""Build a release, check it, install it in empty environments, run and test it.
 
 python tests/endurance/release_check.py --folder /var/tmp/release \\
     --pythons python3.10=23 python3.13=26 --whisper whisper-tiny.en --tests tests/search tests/bin
 
-The last commit becomes an sdist and the wheel of it; ``twine check`` reads both. Each Python gets
-an environment, the newest pip of the version behind its =, and the wheel, as users install it. In
-an empty folder every command then says its help, the Whisper becomes an experiment, and the
-experiment transcribes speech, in int8, as the checkout does. The tests named run on the wheel: from
-the commit's files without its espnet_medusa. Each pair writes its row of the table. An environment
-takes 6 GB and goes away behind its check; --folder keeps the wheel and what all commands said. Exit
+Builds an sdist of the last commit and the sdist's wheel; ``twine check`` reads both. Each Python
+gets an environment, the newest pip of the version after its =, and the wheel, as users install it.
+In an empty folder every command then prints its help, the Whisper is converted to an experiment,
+and the experiment transcribes speech, in int8, as the checkout does. The given tests run on the
+wheel, from the commit's files without its espnet_medusa. Each pair writes its row of the table. An
+environment takes 6 GB and is removed after its check; --folder keeps the wheel and all output. Exit
 status 1: something was wrong.
 """
 
@@ -25,42 +25,40 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import harness  # noqa: F401  makes tests/support importable
 import soundfile
-from harness.checks_table import CheckRow, finish_check
+from harness import ROOT, CheckRow, finish_check
 from spoken import RATE_HZ, say
 from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa.bin.command_line import make_main
 from espnet_medusa.errors import InputError
 
-ROOT = Path(__file__).resolve().parents[2]
 TABLE = Path(__file__).with_name("checks.md")
 PYTHONS = ("python3.10=23", "python3.11=24", "python3.12=25", "python3.13=26")
 SENTENCE = "the birds are singing in the old garden behind the house"
-OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")  # which would lead back to the checkout
+OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")  # they would select the checkout
 PYTHON_VERSION = "import platform; print(platform.python_version())"
 VERSIONS = """from importlib.metadata import version
 print(", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "espnet")))"""
 
 
 class Failed(Exception):
-    """What is wrong with a release."""
+    """A release is wrong."""
 
 
 @dataclass(frozen=True)
 class Shell:
-    """Runs commands and keeps what they say."""
+    """Runs commands and keeps their output."""
 
-    programs: Path  # folder that commands are looked for in first
+    programs: Path  # first folder of PATH
     folder: Path  # to run in
     log: Path  # file that everything is appended to
 
     def run(self, *command: str | Path, **variables: str) -> str:
-        """What a command writes to stdout and stderr.
+        """Run a command and return its output.
 
         Raises:
-            Failed: Its exit status is not 0; says its last error.
+            Failed: Its exit status is not 0; with its last error.
         """
         words = [str(word) for word in command]
         kept = {name: value for name, value in os.environ.items() if name not in OURS}
@@ -77,7 +75,7 @@ class Shell:
 
     @contextmanager
     def in_empty_folder(self) -> Iterator["Shell"]:
-        """The same in a folder with nothing in it, which goes away."""
+        """Yield a shell in a new folder, which is removed at the end."""
         folder = self.folder / "empty"
         folder.mkdir()
         try:
@@ -88,23 +86,23 @@ class Shell:
 
 @dataclass(frozen=True)
 class Release:
-    """What every Python is given."""
+    """The inputs of each Python's check."""
 
     wheel: Path  # to install
     files: Path  # the commit's, without the package
     whisper: Path  # to convert
     audio: Path  # file of speech
-    text: str  # of this speech, as the checkout hears it
+    text: str  # of this speech, by the checkout
 
 
 def last_error(output: str) -> str:
-    """The last line of an output that speaks of an error, else its last."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()] or ["said nothing"]
+    """Return the last line of an output that contains "error", else its last."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()] or ["no output"]
     return next((line for line in reversed(lines) if re.search("error", line, re.I)), lines[-1])
 
 
 def build(folder: Path) -> tuple[Path, Path]:
-    """The wheel of the last commit, and the commit's files without the package.
+    """Return the wheel of the last commit, and the commit's files without the package.
 
     Raises:
         Failed: It cannot be built, or twine refuses it.
@@ -123,14 +121,7 @@ def build(folder: Path) -> tuple[Path, Path]:
 
 
 def transcribe(shell: Shell, whisper: Path, audio: Path, **variables: str) -> str:
-    """What a Whisper hears as an experiment in int8, its kernels compiled anew.
-
-    Args:
-        shell: Its folder gets all that is written.
-
-    Raises:
-        Failed: A command fails.
-    """
+    """Convert a Whisper and transcribe in int8, with newly compiled kernels."""
     variables |= {"XDG_CACHE_HOME": str(shell.folder / "cache"), "HF_HUB_OFFLINE": "1"}
     shell.run("espnet-medusa-convert", whisper, "exp", "--language", "en", **variables)
     options = ("--model", "exp", "--decoder_precision", "int8", "--output_dir", "out")
@@ -139,14 +130,7 @@ def transcribe(shell: Shell, whisper: Path, audio: Path, **variables: str) -> st
 
 
 def prepare(folder: Path, whisper: Path | None) -> Release:
-    """Build, and transcribe with the checkout.
-
-    Args:
-        whisper: To convert; None: a random one.
-
-    Raises:
-        Failed: It cannot be built, or the checkout itself fails.
-    """
+    """Build, and transcribe with the checkout; without a Whisper with a random one."""
     wheel, files = build(folder)
     audio = folder / "speech.wav"
     soundfile.write(audio, say(SENTENCE), RATE_HZ)
@@ -158,11 +142,7 @@ def prepare(folder: Path, whisper: Path | None) -> Release:
 
 
 def install(shell: Shell, python: str, pip: str, wheel: Path) -> str:
-    """An environment with the newest pip of a version, and the wheel; what it got.
-
-    Raises:
-        Failed: pip refuses.
-    """
+    """Install the wheel by the newest pip of a version; return versions and minutes."""
     began = time.monotonic()
     shell.run(python, "-m", "venv", shell.programs.parent)
     shell.run("python", "-m", "pip", "install", f"pip=={pip}.*")
@@ -172,10 +152,10 @@ def install(shell: Shell, python: str, pip: str, wheel: Path) -> str:
 
 
 def use(shell: Shell, release: Release) -> str:
-    """Run what the wheel installed, in an empty folder; what there was to see.
+    """Run the installed commands in an empty folder.
 
     Raises:
-        Failed: A command fails, or the text is another than the checkout's.
+        Failed: A command fails, or the text differs from the checkout's.
     """
     with shell.in_empty_folder() as outside:
         outside.run("python", "-c", "import espnet_medusa")
@@ -189,23 +169,15 @@ def use(shell: Shell, release: Release) -> str:
 
 
 def run_tests(shell: Shell, release: Release, patterns: Sequence[str]) -> str:
-    """Run tests on the wheel; pytest's last line.
-
-    Raises:
-        Failed: A test fails.
-    """
+    """Run tests on the wheel and return pytest's last line."""
     shell.run("pip", "install", f"{release.wheel}[demo,test]")
-    beside = replace(shell, folder=release.files)
-    pytest = ("python", "-m", "pytest", "-p", "no:cacheprovider", *patterns)
-    return beside.run(*pytest, OMP_NUM_THREADS="1").splitlines()[-1]
+    command = ("python", "-m", "pytest", "-p", "no:cacheprovider", *patterns)
+    output = replace(shell, folder=release.files).run(*command, OMP_NUM_THREADS="1")
+    return output.splitlines()[-1]
 
 
 def check(release: Release, folder: Path, pair: str, patterns: Sequence[str]) -> CheckRow:
-    """How far a Python with a pip goes.
-
-    Args:
-        pair: ``PYTHON=PIP``.
-    """
+    """Check a pair ``PYTHON=PIP``."""
     python, _, pip = pair.rpartition("=")
     number = subprocess.check_output([python, "-c", PYTHON_VERSION], text=True).strip()
     name = f"release: Python {number}, pip {pip}"
@@ -226,19 +198,15 @@ def check(release: Release, folder: Path, pair: str, patterns: Sequence[str]) ->
 
 
 def check_pythons(pairs: Sequence[str]) -> None:
-    """Whether each is a Python that is here, and a pip.
-
-    Raises:
-        InputError: One is not.
-    """
+    """Raise InputError if a pair is no ``PYTHON=PIP`` with an installed Python."""
     for pair in pairs:
         python, _, pip = pair.rpartition("=")
         if not pip.isdecimal() or not shutil.which(python):
-            raise InputError(f"--pythons {pair}: PYTHON=PIP is needed, of a Python that is here")
+            raise InputError(f"--pythons {pair}: PYTHON=PIP is needed, with an installed Python")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The script's options."""
+    """Add the options."""
     parser.add_argument("--pythons", nargs="+", default=PYTHONS, help="PYTHON=PIP")
     parser.add_argument("--whisper", type=Path, help="to convert; default: a random one")
     parser.add_argument("--tests", nargs="+", default=[], help="files and folders of tests")
@@ -247,21 +215,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def work(args: argparse.Namespace) -> int:
-    """Check them one after the other; the exit status."""
+    """Check all Pythons; return the exit status."""
     check_pythons(args.pythons)
     folder = args.folder.absolute()
     folder.mkdir(parents=True)
-    wrong = 0
     try:
         release = prepare(folder, args.whisper)
     except Failed as failure:
         print(f"{failure}; see {folder / 'build.log'}")
         return 1
+    statuses = []
     for pair in args.pythons:
         row = check(release, folder, pair, args.tests)
         print(row.check)
-        wrong += finish_check(row, args.table)
-    return int(wrong > 0)
+        statuses.append(finish_check(row, args.table))
+    return max(statuses)
 
 
 main = make_main("release_check", __doc__, add_options, work)

@@ -1,62 +1,54 @@
-"""Steps of a shell on a small disk: one that says so and goes on, and those that do not."""
+"""Steps of a shell on a small disk: right ones, ones that keep halves, ones without an error."""
 
 from subprocess import CompletedProcess
 
 import pytest
-from full_disk import PAGE, Step, contents, problems_of_message, small_disk, try_step
+from full_disk import FULL, PAGE, TOO_SMALL, contents, problems_of_message, small_disk, try_step
 
 from espnet_medusa.errors import InputError
 
 WRITE = f"head -c {6 * PAGE} /dev/zero"
-FULL = "No space left on device; exit 1"
-RIGHT = f"{WRITE} > .part && mv .part whole || {{ rm .part; echo ./whole: {FULL}; }}"
-TAKES_HALVES = f"[ -e whole ] || {WRITE} > whole || {{ echo ./whole: {FULL}; }}"
-SAYS_NOTHING = f"{WRITE} > whole 2> /dev/null || true"
-
-
-@pytest.fixture
-def disk():
-    try:
-        with small_disk() as folder:
-            yield folder
-    except InputError as error:
-        pytest.skip(str(error))
+FAIL = f"echo ./whole: {FULL}; exit 1"
+UNNAMED = "no line names a file and says that the disk is full"
 
 
 @pytest.mark.parametrize(
     ("script", "problems"),
     [
-        (RIGHT, []),
-        (TAKES_HALVES, ["whole differs"]),
-        (SAYS_NOTHING, ["status 0", "no line names a file and says that the disk is full"]),
+        (f"{WRITE} > .part && mv .part whole || {{ rm .part; {FAIL}; }}", []),
+        (f"[ -e whole ] || {WRITE} > whole || {{ {FAIL}; }}", ["whole differs"]),
+        (f"{WRITE} > whole 2> /dev/null || true", ["status 0", UNNAMED]),
+    ],
+    ids=["right", "takes halves", "no error"],
+)
+def test_a_step_on_a_full_disk(tmp_path, script, problems):
+    (tmp_path / "kept").mkdir()
+    try:
+        with small_disk() as disk:
+            (disk / "recipe").mkdir()
+            result = try_step("step", ["sh", "-c", script], disk, tmp_path / "kept", [0.5])
+            size = (disk / "recipe" / "whole").stat().st_size
+    except InputError as error:
+        pytest.skip(str(error))
+    assert result == [f"step at 0.5: {problem}" for problem in problems]
+    assert size == 6 * PAGE, "the next step needs the file"
+
+
+@pytest.mark.parametrize(
+    ("output", "problems"),
+    [
+        (f"error: [Errno 28] {FULL}: 'exp/model.pth'\n", []),
+        (f"error: states: about 0.01 GB are needed, 0.00 {TOO_SMALL}\n", []),
+        ("Traceback (most recent call last):\nwrite failed\n", [UNNAMED, "a traceback"]),
     ],
 )
-def test_a_step_on_a_full_disk(disk, tmp_path, script, problems):
-    (disk / "recipe").mkdir()
-    (tmp_path / "kept").mkdir()
-    step = Step("step", ["sh", "-c", script])
-    found = try_step(step, disk, tmp_path / "kept", [0.5], tmp_path / "log")
-    assert found == [f"step at 0.5: {problem}" for problem in problems]
-    assert (disk / "recipe" / "whole").stat().st_size == 6 * PAGE, "the next step finds it"
+def test_an_error_names_a_file(output, problems):
+    assert problems_of_message(CompletedProcess([], 1, "", output)) == problems
 
 
-def test_what_a_command_says():
-    said = "error: [Errno 28] No space left on device: 'exp/model.pth'\n"
-    assert problems_of_message(CompletedProcess([], 1, "", said)) == []
-    said = (
-        "error: states: about 0.01 GB are needed, 0.00 GB are free; name a folder on another disk\n"
-    )
-    assert problems_of_message(CompletedProcess([], 1, "", said)) == []
-    nameless = CompletedProcess([], 1, "Traceback (most recent call last):\n", "write failed\n")
-    assert problems_of_message(nameless) == [
-        "no line names a file and says that the disk is full",
-        "a traceback",
-    ]
-
-
-def test_last_digits_of_numbers_do_not_count(tmp_path):
-    found = []
+def test_last_digits_of_numbers_are_not_compared(tmp_path):
+    versions = []
     for number in ("-0.9106418689092001", "-0.9106417496999105", "-0.92"):
         (tmp_path / "a.json").write_text(f'{{"tokens": [8402], "avg_logprob": {number}}}')
-        found.append(contents(tmp_path))
-    assert found[0] == found[1] != found[2]
+        versions.append(contents(tmp_path))
+    assert versions[0] == versions[1] != versions[2]

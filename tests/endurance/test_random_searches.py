@@ -1,24 +1,25 @@
-"""A few random searches, and that one which errs is seen."""
+"""A few random searches, and a wrong search that must be reported."""
 
 import random
 
 import pytest
 import random_searches
 from draft_models import nearly
-from harness.checks_table import read_rows
+from harness import read_rows
 from random_searches import DIFFERS, beam_case, greedy_case, main
 from tiny import tiny_decoder
 
 
-def test_a_few_cases_leave_a_row(tmp_path):
+def test_a_few_cases_write_a_row(tmp_path):
     table = tmp_path / "checks.md"
     main(["--cases", "6", "--table", str(table)])
     (row,) = read_rows(table)
     assert row.right == "yes" and ": 0 mismatches" in row.found
+    assert row.command == "random_searches.py --cases 6 --seed 0"
 
 
 @pytest.mark.parametrize("case", [greedy_case, beam_case])
-def test_a_search_over_another_decoder_is_seen(monkeypatch, case):
+def test_a_search_over_another_decoder_is_a_mismatch(monkeypatch, case):
     def two_decoders(rng, seed):
         module = tiny_decoder(seed, "linear", 4)
         return module, nearly(module, seed, noise=0.5), 4

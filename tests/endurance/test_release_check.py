@@ -1,4 +1,4 @@
-"""A release's check: whose environment commands see, what is said of one that fails."""
+"""Environments of a release's check, and the rows of failures."""
 
 from pathlib import Path
 
@@ -24,21 +24,22 @@ def test_commands_do_not_see_the_checkout(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/checkout")
     shell = Shell(tmp_path / "bin", tmp_path, tmp_path / "log")
     with shell.in_empty_folder() as outside:
-        said = outside.run(
-            "sh", "-c", 'echo "$PYTHONPATH $HOW ${PATH%%:*} $PWD"; touch file', HOW="so"
-        )
-    assert said.split() == ["so", str(tmp_path / "bin"), str(tmp_path / "empty")]
+        script = 'echo "$PYTHONPATH $HOW ${PATH%%:*} $PWD"; touch file'
+        output = outside.run("sh", "-c", script, HOW="so")
+    assert output.split() == ["so", str(tmp_path / "bin"), str(tmp_path / "empty")]
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
-    assert said in (tmp_path / "log").read_text()
+    assert output in (tmp_path / "log").read_text()
 
 
-def test_a_failure_says_the_last_error():
-    assert last_error("ERROR: a\nerror: b\n\nhint\n") == "error: b"
-    assert last_error("one\ntwo\n") == "two"
-    assert last_error("") == "said nothing"
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [("ERROR: a\nerror: b\n\nhint\n", "error: b"), ("a\nb\n", "b"), ("", "no output")],
+)
+def test_the_last_error_is_reported(output, line):
+    assert last_error(output) == line
 
 
-def test_a_python_that_gets_no_environment_has_a_row(tmp_path, python):
+def test_a_python_without_venv_has_a_row(tmp_path, python):
     release = Release(*[Path("none")] * 4, "text")
     row = check(release, tmp_path, f"{python}=23", ["tests/a b"])
     assert row.check == "release: Python 3.99.0, pip 23" and row.found == ""
@@ -46,7 +47,7 @@ def test_a_python_that_gets_no_environment_has_a_row(tmp_path, python):
     assert row.command == "release_check.py --tests 'tests/a b'"
 
 
-def test_another_text_than_the_checkouts_is_wrong(tmp_path, monkeypatch):
+def test_a_text_that_differs_from_the_checkouts_is_wrong(tmp_path, monkeypatch):
     monkeypatch.setattr(release_check, "transcribe", lambda *_: "wrong")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").symlink_to("/bin/true")

@@ -1,6 +1,6 @@
 """Fuzz one reader with atheris, guided by code coverage, in this process.
 
-python -m fuzz.engine READER FOLDER EXECUTIONS SEED
+python -m fuzz.engine READER FOLDER EXECUTIONS
 """
 
 import hashlib
@@ -13,51 +13,39 @@ import torch._weights_only_unpickler as unpickler
 import transformers  # noqa: F401  imported first, so that it is not instrumented
 
 with atheris.instrument_imports(include=["espnet_medusa"]):
-    from fuzz.folder import (
-        CORPUS,
-        COUNTS,
-        DEFECTS,
-        ENDS,
-        WORDS,
-        CachedCounts,
-        read_regression_inputs,
-    )
-    from fuzz.judge import DefectError, Outcome, judge
-    from fuzz.reader import Reader
+    from fuzz.counts import CORPUS, DEFECTS, ENDS, EXECUTIONS, OUTCOMES, mapped_counts
+    from fuzz.judge import DefectError, judge
+    from fuzz.reader import Reader, committed_inputs
     from fuzz.readers import READERS
 
 unpickler.Unpickler.load = atheris.instrument_func(unpickler.Unpickler.load)
 TIMEOUT_S = 20  # C code cannot be interrupted, so the process ends
+WORDS = "words"
 
 
-def prepare(reader: Reader, folder: Path) -> None:
+def prepare(name: str, reader: Reader, folder: Path) -> None:
     """Write seeds, committed inputs and words."""
-    for name in (CORPUS, DEFECTS, ENDS):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    for seed in (*reader.seeds(), *read_regression_inputs(reader.name)):
+    for part in (CORPUS, DEFECTS, ENDS):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    for seed in (*reader.seeds(), *committed_inputs(name)):
         (folder / CORPUS / hashlib.sha1(seed).hexdigest()).write_bytes(seed)
     escaped = ("".join(f"\\x{byte:02x}" for byte in word) for word in reader.words)
     (folder / WORDS).write_text("".join(f'"{word}"\n' for word in escaped))
 
 
-def fuzz(reader: Reader, folder: Path, executions: int, seed: int) -> None:
+def fuzz(reader: Reader, folder: Path, executions: int) -> None:
     """Run this many inputs, then end the process."""
-    kept = CachedCounts(folder / COUNTS)
+    counts = mapped_counts(folder)
 
     def test_one_input(data: bytes) -> None:
-        counts = kept.counts
-        counts.executions += 1
+        counts[EXECUTIONS] += 1
         try:
-            outcome = judge(reader, data)
-            counts.refused += outcome is Outcome.REFUSED
-            counts.read += outcome is Outcome.READ
+            counts[OUTCOMES[judge(reader, data)]] += 1
         except DefectError as error:
-            counts.defects += 1
             keep_defect(folder / DEFECTS, data, error)
-        kept.keep()
 
     options = {
-        "runs": executions, "max_len": reader.max_bytes, "seed": seed,
+        "runs": executions, "max_len": reader.max_bytes, "seed": 1,
         "timeout": TIMEOUT_S, "rss_limit_mb": 0, "artifact_prefix": f"{folder / ENDS}/",
         "dict": folder / WORDS, "verbosity": 0,
     }  # fmt: skip
@@ -77,5 +65,5 @@ def keep_defect(folder: Path, data: bytes, error: DefectError) -> None:
 
 if __name__ == "__main__":
     chosen, place = READERS[sys.argv[1]], Path(sys.argv[2])
-    prepare(chosen, place)
-    fuzz(chosen, place, int(sys.argv[3]), int(sys.argv[4]))
+    prepare(sys.argv[1], chosen, place)
+    fuzz(chosen, place, int(sys.argv[3]))

@@ -6,27 +6,18 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import Enum
-from functools import cache
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.table import DataError
 from fuzz.reader import Reader
 
+REFUSED, READ = "refused", "read"  # the allowed outcomes
 SECONDS = 1.0  # of processor time
 GROWTH = 100  # allowed memory, in multiples of the file's size
 LONGEST_LINE = 4000  # characters of a refusal
-PACKAGE = "espnet_medusa"
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 NO_MEMORY = ("allocate memory", "out of memory", "bad_alloc", "MemoryError")
-
-
-class Outcome(Enum):
-    """The two allowed outcomes."""
-
-    REFUSED = "refused"
-    READ = "read"
+_STATM = os.open("/proc/self/statm", os.O_RDONLY)
 
 
 class DefectError(Exception):
@@ -37,12 +28,14 @@ class DefectError(Exception):
     """
 
     def __init__(self, kind: str, error: BaseException | None = None):
-        self.place = kind if error is None else f"{kind} {_innermost(error)}"
-        shown = "" if error is None else f": {type(error).__name__}: {error}"
+        self.place, shown = kind, ""
+        if error is not None:
+            self.place += f" {_innermost(error)}"
+            shown = f": {type(error).__name__}: {error}"
         super().__init__(self.place + shown)
 
 
-def judge(reader: Reader, data: bytes) -> Outcome:
+def judge(reader: Reader, data: bytes) -> str:
     """Read a file and return the outcome.
 
     Raises:
@@ -52,14 +45,13 @@ def judge(reader: Reader, data: bytes) -> Outcome:
     try:
         with address_space(reader.room_bytes + GROWTH * len(data)):
             reader.read(data)
-        outcome = Outcome.READ
+        outcome = READ
     except InputError as error:
         _check_refusal(error)
-        outcome = Outcome.REFUSED
+        outcome = REFUSED
     except Exception as error:
         raise DefectError(type(error).__name__, error) from error
-    seconds = time.process_time() - started
-    if seconds > SECONDS:
+    if time.process_time() - started > SECONDS:
         raise DefectError(f"takes more than {SECONDS:g} s")
     return outcome
 
@@ -69,7 +61,7 @@ def _check_refusal(error: InputError) -> None:
     if not isinstance(error, DataError) and len(lines) > 1:
         raise DefectError("refusal of several lines", error) from error
     if not all(0 < len(line.strip()) <= LONGEST_LINE for line in lines):
-        raise DefectError("refusal that nobody reads", error) from error
+        raise DefectError("refusal that is empty or too long", error) from error
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, MemoryError) or any(word in str(cause) for word in NO_MEMORY):
@@ -81,24 +73,16 @@ def _check_refusal(error: InputError) -> None:
 def address_space(more_bytes: int) -> Iterator[None]:
     """Limit the growth of this process's address space."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (_mapped_bytes() + more_bytes, hard))
+    mapped_bytes = int(os.pread(_STATM, 64, 0).split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped_bytes + more_bytes, hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
 
 
-def _mapped_bytes() -> int:
-    return int(os.pread(_statm(), 64, 0).split()[0]) * PAGE_BYTES
-
-
-@cache
-def _statm() -> int:
-    return os.open("/proc/self/statm", os.O_RDONLY)
-
-
 def _innermost(error: BaseException) -> str:
     """Return file and line of the last frame in the package, or of the last frame."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if PACKAGE in frame.filename] or frames
+    own = [frame for frame in frames if "espnet_medusa" in frame.filename] or frames
     return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""

@@ -1,37 +1,51 @@
-"""A fuzzed reader as a function of bytes, and the folder for the files that it reads."""
+"""Fuzzed readers as functions of bytes, the files that they read, and their committed inputs."""
 
 import atexit
+import io
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 MEGABYTE = 1 << 20
-IN_MEMORY = "/dev/shm"
+IN_MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
+COMMITTED = Path(__file__).with_name("corpus")
 
 
 @dataclass(frozen=True)
 class Reader:
     """A fuzzed reader."""
 
-    name: str  # name of the format, in reports and options
     # Reads a file with these bytes. Raises InputError if it refuses the file and AssertionError if
     # the result differs from the file's contents.
     read: Callable[[bytes], None]
     seeds: Callable[[], list[bytes]]  # returns small valid files, one of each kind
-    words: tuple[bytes, ...] = ()  # byte strings with a meaning in the format
+    words: Sequence[bytes] = ()  # byte strings with a meaning in the format
     max_bytes: int = 1024  # largest file
     room_bytes: int = 64 * MEGABYTE  # memory allowed in addition to a multiple of the file's size
+
+
+READERS: dict[str, Reader] = {}
+
+
+def fuzzed(**fields) -> Callable[[Callable[[bytes], None]], Callable[[bytes], None]]:
+    """Add a function to the fuzzed readers under its name, with these fields of ``Reader``."""
+
+    def add(read: Callable[[bytes], None]) -> Callable[[bytes], None]:
+        READERS[read.__name__] = Reader(read, **fields)
+        return read
+
+    return add
 
 
 @cache
 def scratch_folder() -> Path:
     """Return the scratch folder of this process, in memory where possible."""
-    parent = os.environ.get("TMPDIR") or (IN_MEMORY if os.path.isdir(IN_MEMORY) else None)
-    folder = tempfile.mkdtemp(prefix="fuzz.", dir=parent)
+    folder = tempfile.mkdtemp(prefix="fuzz.", dir=os.environ.get("TMPDIR") or IN_MEMORY)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
 
@@ -42,3 +56,24 @@ def write_scratch(name: str, data: bytes) -> Path:
     with open(path, "wb") as stream:
         stream.write(data)
     return path
+
+
+def zipped(files: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
+    """Return a zip archive; equal files make equal archives."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(zipfile.ZipInfo(name), content, method)
+    return stream.getvalue()
+
+
+def unzipped(stream: Path | io.BytesIO) -> dict[str, bytes]:
+    """Return the files of a zip archive."""
+    with zipfile.ZipFile(stream) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def committed_inputs(name: str) -> list[bytes]:
+    """Return the committed inputs of a reader."""
+    path = COMMITTED / f"{name}.zip"
+    return [*unzipped(path).values()] if path.is_file() else []

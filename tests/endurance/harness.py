@@ -1,0 +1,188 @@
+"""Shared code of the full-size checks: their table and recipes of asr.sh."""
+
+import argparse
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+
+import torch
+
+from espnet_medusa.bin.command_line import AddOptions, make_main
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.experiment import find_weights
+from espnet_medusa.kaldi.table import write_table
+from espnet_medusa.report.markdown import markdown_table
+from espnet_medusa.tuning.report import machine_name
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests" / "support"))  # for modules imported after this one
+
+MINI_SYNTH = ROOT / "egs" / "mini_synth" / "asr1"
+TEMPLATE = ROOT / "egs" / "TEMPLATE" / "asr1"
+SCRIPTS = ("asr.sh", "path.sh", "cmd.sh")
+TEST_SET, EXPERIMENT = "test", "exp/asr"
+RESULTS = f"{EXPERIMENT}/decoded/{TEST_SET}"  # folder in the recipe that decoding writes to
+TABLES = ("wav.scp", "text", "utt2spk")
+
+TITLES = ("check", "found", "right", "command", "machine")
+HEADING = "# Full-size checks\n\nEach command of `tests/endurance` writes its own row.\n\n"
+
+
+def this_machine() -> str:
+    """Return the processor, the number of cores and the Python version."""
+    processor = machine_name(torch.device("cpu"))
+    return f"{processor}, {os.cpu_count()} cores, Python {platform.python_version()}"
+
+
+@dataclass(frozen=True)
+class CheckRow:
+    """The result of a check."""
+
+    check: str  # name of the row: a few words
+    found: str  # figures, in one sentence
+    right: str  # ``yes``, or what is wrong
+    command: str  # the command line, relative to ``tests/endurance``
+    machine: str = field(default_factory=this_machine)  # where it ran
+
+
+def finish_check(row: CheckRow, table: Path | None) -> int:
+    """Print the result, write its row if there is a table, and return the exit status."""
+    print(f"{row.found}\nright: {row.right}")
+    if table is not None:
+        write_row(table, row)
+    return int(row.right != "yes")
+
+
+def write_row(path: Path, row: CheckRow) -> None:
+    """Replace the row of the same name; rows are sorted by name.
+
+    Raises:
+        InputError: The file contains another table.
+    """
+    rows = {old.check: old for old in read_rows(path)} | {row.check: row}
+    cells = [astuple(rows[name]) for name in sorted(rows)]
+    path.write_text(HEADING + markdown_table(TITLES, cells), encoding="utf-8")
+
+
+def read_rows(path: Path) -> Sequence[CheckRow]:
+    """Return the rows of a table; none if the file does not exist.
+
+    Raises:
+        InputError: The file contains another table.
+    """
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8").removeprefix(HEADING).splitlines()
+    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines]
+    if len(rows) < 2 or tuple(rows[0]) != TITLES or any(len(row) != len(TITLES) for row in rows):
+        raise InputError(f"{path}: not a table of checks; give another --table")
+    return [CheckRow(*(cell.replace("\\|", "|") for cell in row)) for row in rows[2:]]
+
+
+def make_check(
+    title: str,
+    file: str,
+    description: str,
+    add_options: AddOptions,
+    check: Callable[[argparse.Namespace, Path], tuple[str, str]],
+) -> Callable[[Sequence[str] | None], None]:
+    """Make the ``main`` of a check, which writes its row with the values of all numeric options.
+
+    Args:
+        title: Name of the row.
+        file: ``__file__`` of the script.
+        check: Gets the options and a temporary folder. Returns figures and what is wrong.
+    """
+    script = Path(file)
+
+    def add_all_options(parser: argparse.ArgumentParser) -> None:
+        add_options(parser)
+        parser.add_argument("--table", type=Path, help="table that gets a row (.md)")
+
+    def work(args: argparse.Namespace) -> int:
+        with tempfile.TemporaryDirectory() as folder:
+            found, wrong = check(args, Path(folder).resolve())
+        words = [script.name]
+        for name, value in vars(args).items():
+            values = value if isinstance(value, list) else [value]
+            if all(isinstance(number, int | float) for number in values):
+                words += [f"--{name}", *(f"{number:g}" for number in values)]
+        return finish_check(CheckRow(title, found, wrong or "yes", " ".join(words)), args.table)
+
+    return make_main(script.stem, description, add_all_options, work)
+
+
+def make_recipe(folder: Path, model: Path | None = None) -> Path:
+    """Create a recipe folder with links to asr.sh and to an experiment's config and weights."""
+    folder.mkdir(parents=True)
+    for name in SCRIPTS:
+        (folder / name).symlink_to(TEMPLATE / name)
+    if model is not None:
+        experiment = folder / EXPERIMENT
+        experiment.mkdir(parents=True)
+        (experiment / "config.yaml").symlink_to(model.resolve() / "config.yaml")
+        (experiment / "model.pth").symlink_to(Path(find_weights(model, "model")).resolve())
+    return folder
+
+
+def write_tables(folder: Path, tables: dict[str, dict[str, str]], keys: Iterable[str]) -> None:
+    """Write the entries of these ids to the tables of a data directory."""
+    keys = [*keys]
+    for name, entries in tables.items():
+        write_table(folder / name, {key: entries[key] for key in keys})
+
+
+def decoding_command(stages: Iterable[int], *options: str) -> list[str]:
+    """Return the command that formats, decodes and scores the test set."""
+    first, *_, last = [*stages] * 2
+    return [
+        *("./asr.sh", "--data_dir", "data", "--test_sets", TEST_SET, "--skip_train", "true"),
+        *("--asr_exp", EXPERIMENT, "--inference_asr_model", "model.pth", "--ngpu", "0"),
+        *("--inference_tag", "decoded", "--stage", str(first), "--stop_stage", str(last)),
+        *options,
+    ]
+
+
+def environment() -> dict[str, str]:
+    """Return variables with which ``python3`` of a recipe is this Python."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, "PATH": path}
+
+
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder and return its output and exit status."""
+    return subprocess.run(
+        command, cwd=folder, env=environment(), capture_output=True, text=True, errors="replace",
+        check=False,
+    )  # fmt: skip
+
+
+def run_to_end(name: str, command: list[str], folder: Path) -> None:
+    """Run a command that must succeed.
+
+    Raises:
+        InputError: It failed.
+    """
+    done = run(command, folder)
+    if done.returncode:
+        raise InputError(f"{name}: {(done.stderr.strip().splitlines() or [''])[-1]}")
+
+
+def contents(folder: Path, volatile: re.Pattern[str]) -> dict[str, bytes]:
+    """Return files outside of log folders by path; without bytes where the path matches."""
+    return {
+        name: b"" if volatile.search(name) else path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "logdir" not in (name := str(path.relative_to(folder)))
+    }
+
+
+def differing(one: dict, other: dict) -> list[str]:
+    """Return the keys whose values differ or that only one has."""
+    return sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
