@@ -112,11 +112,8 @@ def find_plains(decodings: Sequence[Decoding], wanted: Path | None) -> dict[str,
         same = [item for item in decodings if item.test_set == test_set]
         exact = [item for item in same if is_configuration(item, wanted)]
         # Options of the command line are part of the tag.
-        longer = [
-            item
-            for item in same
-            if item.exp_dir == wanted.parent and item.tag.startswith(f"{wanted.name}_")
-        ]
+        others = (item for item in same if item.exp_dir == wanted.parent)
+        longer = [item for item in others if item.tag.startswith(f"{wanted.name}_")]
         if exact or len(longer) == 1:
             plains[test_set] = (exact or longer)[0]
     if not any(plains.values()):

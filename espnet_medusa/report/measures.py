@@ -217,12 +217,12 @@ def model_parameters(decoding: Decoding, draft_model: str | None) -> Parameters 
     ``count_parameters``.
     """
     _, mark, model = decoding.tag.partition(MODEL_MARK)
-    checkpoints = [decoding.exp_dir / f"{model}{end}" for end in (".pth", ".safetensors")]
-    checkpoints = [path for path in checkpoints if mark and path.is_file()]
-    if not checkpoints:
+    files = (decoding.exp_dir / f"{model}{end}" for end in (".pth", ".safetensors"))
+    checkpoint = next((path for path in files if mark and path.is_file()), None)
+    if checkpoint is None:
         return None
     draft = decoding.exp_dir.parent / draft_model if draft_model else None
-    return count_parameters(checkpoints[0], draft)
+    return count_parameters(checkpoint, draft)
 
 
 def count_parameters(path: Path, draft_model: Path | None = None) -> Parameters:

@@ -36,13 +36,9 @@ def find_decoding(
     """Return the decoding of a row, or None; raise InputError if several fit."""
     exp = system.exp.replace(LABEL, label)
     parts = Path(exp).parts
-    fitting = [
-        item
-        for item in decodings
-        if item.exp_dir.parts[-len(parts) :] == parts
-        and item.test_set == test_set
-        and is_configuration(item, item.exp_dir / system.decoding)
-    ]
+    of_set = (item for item in decodings if item.test_set == test_set)
+    of_system = (item for item in of_set if item.exp_dir.parts[-len(parts) :] == parts)
+    fitting = [d for d in of_system if is_configuration(d, d.exp_dir / system.decoding)]
     folders = list(dict.fromkeys(str(item.exp_dir) for item in fitting))
     if len(folders) > 1:
         raise InputError(

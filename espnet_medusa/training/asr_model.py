@@ -19,7 +19,7 @@ from espnet_medusa.training.inputs import (
     trains,
 )
 from espnet_medusa.training.mwer import MWERObjective, word_pieces
-from espnet_medusa.training.options import TrainingOptions, check_training_options
+from espnet_medusa.training.options import TrainingOptions
 from espnet_medusa.training.projection_loss import (
     HeadSums,
     Objective,
@@ -43,7 +43,7 @@ class MedusaASRModel(ESPnetASRModel):
             start and end tokens are Whisper's if the token list has them.
 
     Raises:
-        InputError: A key is unknown, or the decoder is not a ``MultiTokenDecoder``.
+        InputError: A key or value is not allowed, or the decoder is no ``MultiTokenDecoder``.
     """
 
     def __init__(self, **model_conf):
@@ -58,7 +58,6 @@ class MedusaASRModel(ESPnetASRModel):
                 f"decoder: {type(self.decoder).__name__}; model: medusa needs decoder: "
                 "whisper_medusa or speech_llama, and model_conf.ctc_weight below 1"
             )
-        check_training_options(options)
         self.options = options
         self.draft_tokens: torch.Tensor | None = None
         if options.kl_weight > 0 and any(

@@ -6,14 +6,6 @@ from typing import Any
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_above, check_at_least, check_choice
 
-LOSS_WEIGHTS = (
-    "base_loss_weight",
-    "head_loss_weight",
-    "head_loss_decay",
-    "kl_weight",
-    "state_weight",
-    "mwer_weight",
-)
 FROZEN_PARTS = ("nothing", "all_but_last_layer", "all")
 
 
@@ -48,15 +40,14 @@ class TrainingOptions:
     ctc_block: str | None = None
     ctc_block_conf: dict[str, Any] | None = field(default_factory=dict)
 
-
-def check_training_options(options: TrainingOptions) -> None:
-    """Raise InputError if a value is out of range, or allowed only with another."""
-    for name in LOSS_WEIGHTS:
-        check_at_least(getattr(options, name), 0.0, f"model_conf.{name}")
-    check_at_least(options.mwer_beam, 2, "model_conf.mwer_beam")
-    check_above(options.mwer_threshold, 0, "model_conf.mwer_threshold", at_most=1)
-    check_choice(options.freeze_whisper, FROZEN_PARTS, "model_conf.freeze_whisper")
-    if options.draft_vocab_size is not None:
-        check_at_least(options.draft_vocab_size, 1, "model_conf.draft_vocab_size")
-    if options.ctc_block is not None and options.ctc_units is None:
-        raise InputError("model_conf.ctc_block: allowed with ctc_units")
+    def __post_init__(self):
+        for name, value in vars(self).items():
+            if name.endswith(("_weight", "_decay")):
+                check_at_least(value, 0.0, f"model_conf.{name}")
+        check_at_least(self.mwer_beam, 2, "model_conf.mwer_beam")
+        check_above(self.mwer_threshold, 0, "model_conf.mwer_threshold", at_most=1)
+        check_choice(self.freeze_whisper, FROZEN_PARTS, "model_conf.freeze_whisper")
+        if self.draft_vocab_size is not None:
+            check_at_least(self.draft_vocab_size, 1, "model_conf.draft_vocab_size")
+        if self.ctc_block is not None and self.ctc_units is None:
+            raise InputError("model_conf.ctc_block: allowed with ctc_units")
