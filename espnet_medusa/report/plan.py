@@ -212,7 +212,7 @@ def as_mapping(content: Any, where: str) -> dict[str, Any]:
 
 
 def as_list(content: Any, where: str, items: str, empty: bool = True) -> list[Any]:
-    """Return a list, an empty one for None; raise InputError for another type, or if empty."""
+    """Return a list, [] for None; raise InputError for another type, or if it must not be empty."""
     if not isinstance(content, list | None) or not (content or empty):
         raise InputError(f"{where}: {content!r}; a list of {items} is needed")
     return content or []
