@@ -111,15 +111,21 @@ def prepare(folder: Path, minutes: float) -> None:
 
 
 @contextmanager
-def training(folder: Path, args: argparse.Namespace, *options: str) -> Iterator[subprocess.Popen]:
-    """Run asr.sh on this corpus in two processes; end it with the block."""
+def training(
+    folder: Path, args: argparse.Namespace, tag: str, *options: str
+) -> Iterator[subprocess.Popen]:
+    """Train on this corpus with asr.sh, in two processes; wait for its end after the block.
+
+    Raises:
+        InputError: asr.sh failed.
+    """
     configuration = f"--max_epoch {args.epochs} --accum_grad {args.accum_grad} --batch_size 8"
     configuration += " --scheduler_conf max_steps=200 --log_interval 5"
     command = [
         "./asr.sh", "--data_dir", folder / "data", "--train_set", "train", "--valid_set", "dev",
         "--skip_eval", "true", "--dumpdir", folder / "dump", "--expdir", folder / "exp",
         "--asr_stats_dir", folder / "stats", "--feats_normalize", "", "--token_type", "char",
-        "--max_wav_duration", "30", "--ngpu", "0", "--nj", "2", "--train_nj", "2",
+        "--max_wav_duration", "30", "--ngpu", "0", "--nj", "2", "--train_nj", "2", "--asr_tag", tag,
         "--asr_config", "conf/train_base.yaml", "--asr_args", configuration, *options,
     ]  # fmt: skip
     run = subprocess.Popen(
@@ -130,18 +136,11 @@ def training(folder: Path, args: argparse.Namespace, *options: str) -> Iterator[
     )
     try:
         yield run
+        if run.wait():
+            log = tail(folder / "exp" / f"asr_{tag}" / "train.log")
+            raise InputError(f"asr.sh ended with status {run.returncode}:\n{log}")
     finally:
         stop([run])
-
-
-def finish(run: subprocess.Popen, log: Path) -> None:
-    """Wait for asr.sh.
-
-    Raises:
-        InputError: It failed.
-    """
-    if run.wait():
-        raise InputError(f"asr.sh ended with status {run.returncode}:\n{tail(log)}")
 
 
 def read_checkpoint(experiment: Path) -> dict:
@@ -163,21 +162,14 @@ def epoch_seconds(experiment: Path) -> float:
     return max(stats["train"]["time"].total_seconds() for stats in epochs)
 
 
-def differing(one: Path, other: Path) -> tuple[list[str], int]:
-    """Return the files and tensors that differ, and how many tensors were compared."""
-    names = {path.name for folder in (one, other) for path in folder.glob("*.pth")} - {CHECKPOINT}
-    different, compared = [], 0
-    for name in sorted(names):
-        if not ((one / name).is_file() and (other / name).is_file()):
-            different.append(name)
-            continue
-        first, second = (torch.load(folder / name, weights_only=True) for folder in (one, other))
-        compared += len(first)
-        if first.keys() != second.keys():
-            different.append(name)
-            continue
-        different += [f"{name}:{key}" for key in first if not torch.equal(first[key], second[key])]
-    return different, compared
+def read_tensors(experiment: Path) -> dict[str, bytes]:
+    """Return the bytes of all tensors of saved models by file and name."""
+    paths = [path for path in experiment.glob("*.pth") if path.name != CHECKPOINT]
+    return {
+        f"{path.name}:{name}": value.numpy().tobytes()
+        for path in paths
+        for name, value in torch.load(path, weights_only=True).items()
+    }
 
 
 def leaves_gradients(experiment: Path) -> bool:
@@ -214,24 +206,23 @@ def check(args: argparse.Namespace, folder: Path) -> tuple[str, str]:
     """
     prepare(folder, args.minutes)
     alone, killed = (folder / "exp" / f"asr_{name}" for name in ("alone", "killed"))
-    with training(folder, args, "--stop_stage", "11", "--asr_tag", "alone") as run:
-        finish(run, alone / "train.log")
+    with training(folder, args, "alone", "--stop_stage", "11"):
+        pass
     if not leaves_gradients(alone):
         raise InputError(f"--accum_grad {args.accum_grad} divides an epoch's batches; give another")
-    again = ("--stage", "11", "--asr_tag", "killed", "--max_restarts", str(args.kills))
-    with training(folder, args, *again) as run:
+    again = ("--stage", "11", "--max_restarts", str(args.kills))
+    with training(folder, args, "killed", *again) as run:
         killer = Killer(killed, run, epoch_seconds(alone), random.Random(args.seed))
         while len(killer.kills) < args.kills and killer.kill():
             print(f"killed {len(killer.kills)}: {killer.kills[-1]}", flush=True)
-        finish(run, killed / "train.log")
     expected, losses = read_losses(alone), read_losses(killed)
-    wrong = [f"loss {name}" for name, loss in expected.items() if losses.get(name) != loss]
-    files, compared = differing(alone, killed)
-    wrong += files
+    tensors = read_tensors(alone)
+    wrong = [f"loss {name}" for name in harness.differing(expected, losses)]
+    wrong += harness.differing(tensors, read_tensors(killed))
     if len(killer.kills) < args.kills:
         wrong.append(f"training ended before kill {len(killer.kills) + 1}; give more --epochs")
     figures = describe(killer.kills, losses, (killed / "train.log").read_text(encoding="utf-8"))
-    figures += f"; {len(expected)} losses and {compared} tensors compared bit by bit"
+    figures += f"; {len(expected)} losses and {len(tensors)} tensors compared bit by bit"
     return figures, f"{len(wrong)} differ: {', '.join(wrong[:3])}" if wrong else ""
 
 

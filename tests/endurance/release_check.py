@@ -19,9 +19,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -72,16 +72,6 @@ class Shell:
         if done.returncode != 0:
             raise Failed(f"{' '.join(words[:2])}: {last_error(done.stdout)}")
         return done.stdout.strip()
-
-    @contextmanager
-    def in_empty_folder(self) -> Iterator["Shell"]:
-        """Yield a shell in a new folder, which is removed at the end."""
-        folder = self.folder / "empty"
-        folder.mkdir()
-        try:
-            yield replace(self, folder=folder)
-        finally:
-            shutil.rmtree(folder)
 
 
 @dataclass(frozen=True)
@@ -136,7 +126,8 @@ def prepare(folder: Path, whisper: Path | None) -> Release:
     soundfile.write(audio, say(SENTENCE), RATE_HZ)
     whisper = whisper.resolve() if whisper else save_tiny_whisper(folder / "whisper")
     ours = Shell(Path(sys.executable).parent, folder, folder / "build.log")
-    with ours.in_empty_folder() as shell:
+    with tempfile.TemporaryDirectory(dir=folder) as empty:
+        shell = replace(ours, folder=Path(empty))
         text = transcribe(shell, whisper, audio, PYTHONPATH=str(ROOT))
     return Release(wheel, files, whisper, audio, text)
 
@@ -157,7 +148,8 @@ def use(shell: Shell, release: Release) -> str:
     Raises:
         Failed: A command fails, or the text differs from the checkout's.
     """
-    with shell.in_empty_folder() as outside:
+    with tempfile.TemporaryDirectory(dir=shell.folder) as empty:
+        outside = replace(shell, folder=Path(empty))
         outside.run("python", "-c", "import espnet_medusa")
         commands = sorted(path.name for path in shell.programs.glob("espnet-medusa-*"))
         for command in commands:

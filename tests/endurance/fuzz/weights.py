@@ -4,7 +4,6 @@ import io
 import json
 import pickletools
 import struct
-from functools import cache
 
 import numpy as np
 import torch
@@ -153,11 +152,10 @@ def openai_whisper_pt(data: bytes) -> None:
         assert not name.startswith("decoder.") and value.dtype == torch.float32
 
 
-@cache
-def tiny() -> WhisperForConditionalGeneration:
-    """Return a tiny Whisper."""
+def ctranslate2_models() -> list[bytes]:
+    """Return a tiny Whisper in floats, and in integers with scales."""
     torch.manual_seed(0)
-    return WhisperForConditionalGeneration(
+    whisper = WhisperForConditionalGeneration(
         WhisperConfig(
             vocab_size=6, d_model=4, num_mel_bins=2, encoder_layers=1, decoder_layers=1,
             encoder_attention_heads=1, decoder_attention_heads=1, encoder_ffn_dim=2,
@@ -165,13 +163,12 @@ def tiny() -> WhisperForConditionalGeneration:
             bos_token_id=0, eos_token_id=0, decoder_start_token_id=1,
         )
     )  # fmt: skip
+    kinds = ("float32", "float16", "int8", "int16")
+    return [pack(variables_of(whisper, kind)) for kind in kinds]
 
 
 @fuzzed(
-    # Floats, and integers with scales.
-    seeds=lambda: [
-        pack(variables_of(tiny(), kind)) for kind in ["float32", "float16", "int8", "int16"]
-    ],
+    seeds=ctranslate2_models,
     words=(b"WhisperSpec\0", b"_scale\0", b"encoder/num_heads\0", EMBEDDINGS, b"\0\0\xc0\x7f"),
     max_bytes=6144,
 )
