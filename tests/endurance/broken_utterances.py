@@ -81,11 +81,6 @@ class Utterances:
     broken: dict[str, str]  # id to how it is broken
     lines: dict[str, Line]  # the broken lines
 
-    @property
-    def files(self) -> dict[str, str]:
-        """Return paths of broken audio files by id."""
-        return {key: self.lines[key][0] for key, kind in self.broken.items() if kind in BROKEN}
-
 
 def break_some(data_dir: Path, count: int, broken: int, folder: Path) -> Utterances:
     """Return utterances that fit the window, some of them broken, each way in turn.
@@ -179,8 +174,9 @@ def check(args: argparse.Namespace, folder: Path) -> tuple[str, str]:
     some = break_some(args.data_dir, args.utterances, args.broken, folder / "broken")
     alone, expected, unexpected = decode_by_recipe(args, folder / "alone", some, {})
     together = decode_by_recipe(args, folder / "together", some, some.lines)
-    files = decode_by_transcribe(args, folder / "files", some.good | some.files)
-    broken_files = {key: some.broken[key] for key in some.files}
+    broken_files = {key: kind for key, kind in some.broken.items() if kind in BROKEN}
+    paths = some.good | {key: some.lines[key][0] for key in broken_files}
+    files = decode_by_transcribe(args, folder / "files", paths)
     right = alone == 0 and not unexpected and expected.keys() == some.good.keys()
     sentences = []
     for decoded, broken in ((together, some.broken), (files, broken_files)):

@@ -20,8 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import harness  # noqa: F401  makes tests/support importable
-from fuzz.counts import CORPUS, COUNTS, DEFECTS, ENDS, read_counts
-from fuzz.reader import COMMITTED, IN_MEMORY, zipped
+from fuzz.reader import COMMITTED, CORPUS, COUNTS, DEFECTS, ENDS, IN_MEMORY, read_counts, zipped
 from fuzz.readers import READERS
 
 from espnet_medusa.bin.command_line import make_main, positive

@@ -121,8 +121,9 @@ def check(args: argparse.Namespace, folder: Path) -> tuple[str, str]:
         runs = disturbed(kind, recipes[1], kills, seconds, rng)
         names = sorted({name for run in runs for name in harness.differing(run, expected)})
         wrong += names
+        compared = sum(not TIMED.search(name) for name in expected)
         sentences.append(
-            f"{kind.name}: {kills} kills, {len(runs)} runs completed, {len(expected)} files: "
+            f"{kind.name}: {kills} kills, {len(runs)} runs completed, {compared} files: "
             f"{', '.join(names) or 'none'} differ"
         )
     return f"{args.utterances} utterances; {'; '.join(sentences)}", "no" if wrong else ""

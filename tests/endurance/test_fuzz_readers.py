@@ -5,9 +5,8 @@ import time
 import fuzz_readers
 import pytest
 from fuzz import judge as judge_module
-from fuzz.counts import DEFECTS, mapped_counts, read_counts
 from fuzz.judge import READ, DefectError, judge
-from fuzz.reader import MEGABYTE, Reader, committed_inputs
+from fuzz.reader import DEFECTS, MEGABYTE, Reader, committed_inputs, mapped_counts, read_counts
 from fuzz.readers import READERS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -101,8 +100,8 @@ def test_memory_that_the_file_justifies_is_no_defect():
 def test_report_has_stored_counts_and_defects(tmp_path):
     folder = tmp_path / "trn"
     (folder / DEFECTS).mkdir(parents=True)
-    mapped_counts(folder)[:] = 999_997, 600_000, 399_999
-    mapped_counts(folder)[0] += 3
+    mapped_counts(folder)[0] = 999_997, 600_000, 399_999
+    mapped_counts(folder)["executions"] += 3
     (folder / DEFECTS / "KeyError_trn.py_12.bin").write_bytes(b"x")
     text = fuzz_readers.report([folder])
     assert "|trn|1,000,000|600,000|399,999|1|" in text and "- trn: KeyError_trn.py_12" in text

@@ -13,9 +13,8 @@ import torch._weights_only_unpickler as unpickler
 import transformers  # noqa: F401  imported first, so that it is not instrumented
 
 with atheris.instrument_imports(include=["espnet_medusa"]):
-    from fuzz.counts import CORPUS, DEFECTS, ENDS, EXECUTIONS, OUTCOMES, mapped_counts
     from fuzz.judge import DefectError, judge
-    from fuzz.reader import Reader, committed_inputs
+    from fuzz.reader import CORPUS, DEFECTS, ENDS, Reader, committed_inputs, mapped_counts
     from fuzz.readers import READERS
 
 unpickler.Unpickler.load = atheris.instrument_func(unpickler.Unpickler.load)
@@ -38,9 +37,9 @@ def fuzz(reader: Reader, folder: Path, executions: int) -> None:
     counts = mapped_counts(folder)
 
     def test_one_input(data: bytes) -> None:
-        counts[EXECUTIONS] += 1
+        counts["executions"] += 1
         try:
-            counts[OUTCOMES[judge(reader, data)]] += 1
+            counts[judge(reader, data)] += 1
         except DefectError as error:
             keep_defect(folder / DEFECTS, data, error)
 

@@ -1,4 +1,4 @@
-"""Fuzzed readers as functions of bytes, the files that they read, and their committed inputs."""
+"""Fuzzed readers as functions of bytes, the files that they read, and their stored results."""
 
 import atexit
 import io
@@ -11,9 +11,16 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 MEGABYTE = 1 << 20
 IN_MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 COMMITTED = Path(__file__).with_name("corpus")
+CORPUS = "corpus"  # inputs that reached new code
+DEFECTS = "defects"  # the smallest input of each defect, and its traceback
+ENDS = "ends"  # inputs that ended the process
+COUNTS = "counts"
+COUNTED = np.dtype([(name, np.int64) for name in ("executions", "refused", "read")])
 
 
 @dataclass(frozen=True)
@@ -77,3 +84,15 @@ def committed_inputs(name: str) -> list[bytes]:
     """Return the committed inputs of a reader."""
     path = COMMITTED / f"{name}.zip"
     return [*unzipped(path).values()] if path.is_file() else []
+
+
+def read_counts(folder: Path) -> tuple[int, ...]:
+    """Return the numbers of all, refused and read inputs; zeros before the first run."""
+    path = folder / COUNTS
+    return tuple(np.fromfile(path, np.int64).tolist()) if path.is_file() else (0, 0, 0)
+
+
+def mapped_counts(folder: Path) -> np.ndarray:
+    """Return the counts in a memory-mapped file, which survive a killed process."""
+    np.array(read_counts(folder)).tofile(folder / COUNTS)
+    return np.memmap(folder / COUNTS, COUNTED, "r+")
