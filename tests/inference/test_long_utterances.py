@@ -9,6 +9,7 @@ from drafted_whisper import with_options
 from experiment import read_lines
 from job_log import log_to
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
+from segments import assert_same
 
 from espnet_medusa import stages
 from espnet_medusa.bin import asr_inference
@@ -95,11 +96,6 @@ def make_decoder(speech2text, long_form=OPTIONS, **limits):
     return UtteranceDecoder(speech2text, reader, long_form=long_form, **limits)
 
 
-def places_of(segments):
-    """Fields of segments without probabilities, which batches round differently."""
-    return [(one.seek, one.start_s, one.end_s, one.tokens, one.temperature) for one in segments]
-
-
 def transcribed(speech2text, samples, key, options=OPTIONS):
     """Segments that ``Speech2Text.transcribe`` returns for one utterance."""
     language = "de" if key == "f" else None
@@ -144,7 +140,7 @@ def test_long_utterances_are_transcribed(whole, samples, speech2text):
     decoded = Journal(out, made_with(OPTIONS)).decoded
     for key in LONG:
         segments = transcribed(speech2text, samples, key)
-        assert places_of(decoded[key].segments) == places_of(segments)
+        assert_same(decoded[key].segments, segments)
         text = "".join(segment.text for segment in segments)
         assert tables["text"][key] == " ".join(text.split()) != ""
         ids = [t for segment in segments for t in segment.tokens if t < speech2text.asr_model.eos]

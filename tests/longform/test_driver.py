@@ -3,12 +3,13 @@
 import gc
 import random
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from segments import as_openai_has_them, decode_all
 from whisper import timing
 from whisper.decoding import DecodingResult
 from whisper.timing import WordTiming
@@ -68,17 +69,8 @@ def find_alignment(model, tokenizer, text_tokens, mel, num_frames, **options):
     return [WordTiming(text, [token], *numbers) for token, (text, *numbers) in rows]
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The arguments of a call of a decoder."""
-
-    frames: int
-    prompt: list[int]
-    temperature: float
-
-
 class OpenAIModel:
-    """An openai-whisper model whose ``decode`` is random."""
+    """An openai-whisper model whose ``decode`` is random; ``asked`` has its arguments."""
 
     is_multilingual, num_languages, device = True, 99, torch.device("cpu")
     dims = SimpleNamespace(n_mels=80, n_audio_ctx=1500, n_text_ctx=CONTEXT)
@@ -90,7 +82,7 @@ class OpenAIModel:
         frames = int((mel != 0).any(0).sum())
         # As ``DecodingTask`` cuts it.
         prompt = [*options.prompt][-(CONTEXT // 2 - 1) :]
-        self.asked.append(Asked(frames, prompt, options.temperature))
+        self.asked.append((frames, prompt, options.temperature))
         one = made_up(self.rng)
         return DecodingResult(
             audio_features=None, language="en", tokens=[*one.tokens], text=one.text,
@@ -126,7 +118,7 @@ class Decoder:
         found = []
         for row, prompt in zip(rows, prompts, strict=True):
             features, window = encoded[row]
-            self.asked[features.seed].append(Asked(window.frames, [*prompt], temperature))
+            self.asked[features.seed].append((window.frames, [*prompt], temperature))
             one = replace(made_up(features.rng), temperature=temperature)
             found.append((one, DecodingStatistics(decoder_calls=1)))
         return found
@@ -151,13 +143,6 @@ def random_options(rng: random.Random, seconds: float) -> dict:
     }
 
 
-def by_openai(model, samples, options, temperatures):
-    options = {**options, "clip_timestamps": options["clip_timestamps"] or "0"}
-    return transcribe(
-        model, samples, language="en", fp16=False, temperature=tuple(temperatures), **options
-    )
-
-
 def noise(seconds: float, seed: int) -> np.ndarray:
     samples = np.random.default_rng(seed).uniform(0.1, 0.5, int(16000 * seconds))
     return samples.astype(np.float32)
@@ -171,18 +156,6 @@ def numbered(seconds: float, seeds) -> list[LongRecording]:
     return recordings
 
 
-def as_openai_has_it(segment) -> dict:
-    names = {"avg_logprob": segment.average_log_probability, "seek": segment.seek}
-    names |= {"start": segment.start_s, "end": segment.end_s, "text": segment.text}
-    names |= {"tokens": [*segment.tokens], "temperature": segment.temperature}
-    names["compression_ratio"] = segment.compression_ratio
-    names["words"] = [
-        {"word": each.text, "start": each.start_s, "end": each.end_s,
-         "probability": each.probability} for each in segment.words
-    ]  # fmt: skip
-    return names | {"no_speech_prob": segment.no_speech_probability}
-
-
 @pytest.mark.parametrize("seed", range(60))
 def test_windows_move_as_in_openai_whisper(seed, monkeypatch):
     monkeypatch.setattr(timing, "find_alignment", find_alignment)
@@ -194,51 +167,30 @@ def test_windows_move_as_in_openai_whisper(seed, monkeypatch):
         **options | {"clip_timestamps": tuple(options["clip_timestamps"])},
         temperature_increment_on_fallback=step,
     )
-    decoder = Decoder()
-    recordings, expected = [], {}
+    theirs = options | {"clip_timestamps": options["clip_timestamps"] or "0"}
+    theirs |= {"temperature": tuple(ours.temperatures)}
+    decoder, recordings, expected = Decoder(), [], {}
     for row, length in enumerate(seconds):
         samples = noise(length, row)
         model = OpenAIModel(1000 * seed + row)
-        result = by_openai(model, samples, options, ours.temperatures)
+        result = transcribe(model, samples, language="en", fp16=False, **theirs)
         expected[row] = result, model.asked
         samples[0] = 1000 * seed + row
         recordings.append(LongRecording(row, samples))
-    done = {}
-    for step in LongForm(decoder, ours, batch_size=rng.choice([1, 2, 3]))(recordings):
-        if step.done:
-            done[step.recording.key] = step.recording
+    done = decode_all(LongForm(decoder, ours, batch_size=rng.choice([1, 2, 3])), recordings)
     assert [*sorted(done)] == [*expected]
     for row, (result, asked) in expected.items():
         found = done[row]
         assert found.error is None
         assert decoder.asked[1000 * seed + row] == asked
         assert found.statistics.decoder_calls == len(asked)
-        theirs = [{k: v for k, v in one.items() if k != "id"} for one in result["segments"]]
-        for one in theirs:
-            one.setdefault("words", [])
-        assert [as_openai_has_it(segment) for segment in found.segments] == theirs
+        segments = [{"words": []} | segment for segment in result["segments"]]
+        assert as_openai_has_them(found.segments) == segments
         assert found.text == result["text"]
 
 
 class Failing(Decoder):
-    """Fails for a batch with a recording of seed 1."""
-
-    def decode(self, encoded, rows, *others):
-        if any(features.seed == 1 for features, _ in encoded):
-            raise RuntimeError("no memory left")
-        return super().decode(encoded, rows, *others)
-
-
-def test_an_exception_only_ends_its_own_recording():
-    run = LongForm(Failing(), LongFormOptions(no_speech_threshold=None), batch_size=3)
-    steps = run(numbered(40, range(3)))
-    ended = {step.recording.key: step.recording for step in steps if step.done}
-    assert str(ended[1].error) == "no memory left"
-    assert all(ended[key].error is None and ended[key].segments for key in (0, 2))
-
-
-class Unready(Decoder):
-    """Fails for the features of one recording and the language of another."""
+    """Fails for the features, the language or the batch of some recordings."""
 
     def features(self, samples):
         if int(samples[0]) == 1:
@@ -250,18 +202,22 @@ class Unready(Decoder):
             raise InputError("language: xx; allowed: en")
         return super().choose_languages(windows, languages)
 
+    def decode(self, encoded, rows, *others):
+        if any(features.seed == 4 for features, _ in encoded):
+            raise RuntimeError("no memory left")
+        return super().decode(encoded, rows, *others)
+
 
 @pytest.mark.parametrize("batch_size", [1, 2, 4])
-def test_an_exception_before_the_first_window_only_ends_its_own_recording(batch_size):
-    recordings = numbered(20, range(5))
-    run = LongForm(Unready(), LongFormOptions(no_speech_threshold=None), batch_size)
-    steps = [step for step in run(recordings) if step.done]
-    ended = {step.recording.key: step.recording for step in steps}
-    assert len(steps) == len(ended) == 5
-    assert str(ended[1].error) == "no room for features"
-    assert str(ended[3].error) == "language: xx; allowed: en"
-    assert all(ended[key].error is None and ended[key].segments for key in (0, 2, 4))
-    assert [*LongForm(Unready(), LongFormOptions())(recordings[1:2])][0].done
+def test_an_exception_only_ends_its_own_recording(batch_size):
+    recordings = numbered(40, range(6))
+    run = LongForm(Failing(), LongFormOptions(no_speech_threshold=None), batch_size)
+    ended = decode_all(run, recordings)
+    assert {key: str(one.error) for key, one in ended.items() if one.error} == {
+        1: "no room for features", 3: "language: xx; allowed: en", 4: "no memory left"
+    }  # fmt: skip
+    assert len(ended) == 6 and all(one.segments for one in ended.values() if one.error is None)
+    assert [*LongForm(Failing(), LongFormOptions())(recordings[1:2])][0].done
 
 
 def test_finished_recordings_are_freed_without_garbage_collection():
@@ -280,6 +236,9 @@ def test_finished_recordings_are_freed_without_garbage_collection():
         gc.enable()
 
 
+BY_CTC = {"word_timestamps": True, "word_times": "ctc"}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -290,6 +249,11 @@ def test_finished_recordings_are_freed_without_garbage_collection():
         ({"clip_timestamps": (-1.0,)}, "clip_timestamps: -1.0; allowed"),
         ({"hallucination_silence_threshold": 2.0}, "allowed with word_timestamps: true"),
         ({"max_initial_timestamp": -1.0}, "max_initial_timestamp: -1.0 is too small"),
+        ({"vad_parameters": {"treshold": 0.4}}, "unknown option 'treshold' .did you mean"),
+        ({"vad_parameters": {"threshold": 0.4}}, "vad_para.*; allowed with vad_filter: true"),
+        (BY_CTC | {"word_times": "cct"}, "'cct' is not known .*: attention, ctc"),
+        ({"word_times": "ctc"}, "word_times: ctc; allowed with word_timestamps: true"),
+        (BY_CTC | {"hallucination_silence_threshold": 2.0}, "2.0; allowed with word_times: atten"),
     ],
 )
 def test_bad_options_are_refused(options, message):

@@ -4,6 +4,7 @@ import io
 import random
 
 import pytest
+from segments import as_openai_has_them
 from whisper.utils import WriteJSON, WriteSRT, WriteTSV, WriteTXT, WriteVTT
 
 from espnet_medusa.kaldi.data_dir import validate_data_dir
@@ -36,23 +37,11 @@ def random_transcript(rng: random.Random, tmp_path, with_words: bool) -> Transcr
     return Transcript(recording, text, "en", segments=tuple(segments))
 
 
-def as_openais_result(transcript: Transcript, with_words: bool) -> dict:
-    segments = []
-    for number, one in enumerate(transcript.segments):
-        fields = {
-            "id": number, "seek": one.seek, "start": one.start_s, "end": one.end_s,
-            "text": one.text, "tokens": [*one.tokens], "temperature": one.temperature,
-            "avg_logprob": one.average_log_probability,
-            "compression_ratio": one.compression_ratio,
-            "no_speech_prob": one.no_speech_probability,
-        }  # fmt: skip
-        if with_words or not one.tokens:
-            fields["words"] = [
-                {"word": word.text, "start": word.start_s, "end": word.end_s,
-                 "probability": word.probability}
-                for word in one.words
-            ]  # fmt: skip
-        segments.append(fields)
+def as_openais_result(transcript: Transcript) -> dict:
+    segments = as_openai_has_them(transcript.segments)
+    for segment in segments:
+        if segment["tokens"] and not transcript.has_words:
+            del segment["words"]
     return {"text": transcript.text, "segments": segments, "language": "en"}
 
 
@@ -60,15 +49,13 @@ def as_openais_result(transcript: Transcript, with_words: bool) -> dict:
 @pytest.mark.parametrize("seed", range(12))
 def test_files_are_identical_to_openai_whispers(tmp_path, seed, with_words):
     transcript = random_transcript(random.Random(seed), tmp_path, with_words)
-    result = as_openais_result(transcript, transcript.has_words)
     for name, writer in WRITERS.items():
+        result = as_openais_result(transcript)
         if name in ("srt", "vtt") and not transcript.has_words:
             # With words of an empty first segment, openai-whisper expects words of all segments.
             for segment in result["segments"]:
                 segment.pop("words", None)
         stream = io.StringIO()
-        if name == "json":
-            result = as_openais_result(transcript, transcript.has_words)
         writer("").write_result(result, stream)
         assert FORMATS[name](transcript) == stream.getvalue(), name
 

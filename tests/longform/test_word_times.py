@@ -1,17 +1,21 @@
-"""Forced alignment with a CTC branch against all paths, and the words of aligned units."""
+"""Word times by CTC against all paths; by attention, and words, against openai-whisper's."""
 
 import itertools
+import random
 
 import numpy as np
 import pytest
+import torch
+from whisper import timing
+from whisper.tokenizer import get_tokenizer
 
 from espnet_medusa.longform.ctc_word_times import UnitSpans, align_units, time_words_by_units
 from espnet_medusa.longform.moving_window import History, MovingWindow
 from espnet_medusa.longform.options import WORD_TIMES, LongFormOptions
 from espnet_medusa.longform.window import Clock, Window, WindowDecoding
-from espnet_medusa.longform.word_times import TimedWord
+from espnet_medusa.longform.word_times import MEDIAN_WIDTH, TimedWord, cheapest_path, sharpen
 from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens
-from espnet_medusa.whisper.transcript import TranscriptText
+from espnet_medusa.whisper.transcript import TranscriptText, split_words
 
 BLANK = 2
 
@@ -64,18 +68,6 @@ def test_units_are_aligned_by_the_best_of_all_paths():
     assert 50 < with_path < 80 and repeated > 5
 
 
-def test_single_frames_are_found():
-    probabilities = np.full((500, 6), 1e-4)
-    probabilities[:, BLANK] = 1.0
-    frames = [3, 90, 91, 93, 400, 499]
-    units = [0, 5, 1, 1, 4, 0]
-    probabilities[frames, units] = 5.0
-    probabilities /= probabilities.sum(axis=1, keepdims=True)
-    spans = align_units(np.log(probabilities), units, BLANK)
-    assert [*spans.starts] == frames and [*spans.ends] == [frame + 1 for frame in frames]
-    assert spans.probabilities == pytest.approx(probabilities[frames, units])
-
-
 def test_an_impossible_unit_gets_frames_of_blanks():
     probabilities = np.zeros((6, 4))
     probabilities[[0, 1, 2, 3, 4, 5], [0, 0, BLANK, BLANK, 1, 1]] = 1.0
@@ -94,12 +86,6 @@ def test_units_share_too_few_frames(frames, units):
     assert spans.starts == pytest.approx(edges[:-1]) and spans.ends == pytest.approx(edges[1:])
     first = [int(edge + 1e-9) for edge in edges[:-1]]
     assert spans.probabilities == pytest.approx(probabilities[first, units])
-
-
-@pytest.mark.parametrize("frames", [1, 5])
-def test_a_text_without_units(frames):
-    spans = align_units(np.log(np.full((frames, 3), 1 / 3)), [], BLANK)
-    assert [len(part) for part in spans] == [0, 0, 0]
 
 
 def timed(sizes, spans, frames_per_s=10, duration_s=4.0):
@@ -170,3 +156,49 @@ def test_only_attention_shortens_long_words(source):
     places = [(word.start_s, word.end_s) for word in found.words]
     assert (places == [*times[:2], *times[3:]]) == (source == "ctc")
     assert (found.start_s, found.end_s) == (places[0][0], places[-1][1])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_cheapest_path_equals_openais(seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    shape = rng.integers(1, 9), rng.integers(1, 25)
+    costs = rng.standard_normal(shape)
+    if seed % 2:  # with ties
+        costs = np.round(costs)
+    # Without its compiler, which takes longer than the rest.
+    monkeypatch.setattr(timing, "backtrace", timing.backtrace.py_func)
+    expected = timing.dtw_cpu.py_func(costs)
+    assert np.array_equal(np.stack(cheapest_path(costs)), expected)
+
+
+@pytest.mark.parametrize("frames", [1, 2, 3, 4, 9, 40])
+def test_sharpening_equals_openais(frames):
+    generator = torch.Generator().manual_seed(frames)
+    weights = torch.randn(3, 5, frames, generator=generator).softmax(-1)
+    deviation, mean = torch.std_mean(weights, dim=-2, keepdim=True, unbiased=False)
+    expected = timing.median_filter((weights - mean) / deviation, MEDIAN_WIDTH).nan_to_num()
+    assert torch.allclose(sharpen(weights), expected, atol=1e-6)
+
+
+TEXTS = [
+    " So it's over, isn't it? Yes.",
+    " ¿Qué pasó? «Nada», dijo (él).",
+    "那是一个问题。对吗？",
+    " naïve café 🙂 end",
+    "ภาษาไทย",
+    " a -- b ' c",
+]
+
+
+@pytest.mark.parametrize("language", ["en", "es", "zh", "th"])
+@pytest.mark.parametrize("text", TEXTS)
+def test_splitting_into_words_equals_openais(text, language):
+    openai = get_tokenizer(True, language=language, task="transcribe")
+    tokens, rng = openai.encode(text), random.Random(f"{text} {language}")
+    # Cut within characters, too.
+    for cut in (0, rng.randrange(len(tokens))):
+        some = [*tokens[cut:], openai.eot]
+        words = split_words(some, TEXT.decode, TEXT.tokens.end, language)
+        assert ([text for text, _ in words], [ids for _, ids in words]) == (
+            openai.split_to_word_tokens(some)
+        )
