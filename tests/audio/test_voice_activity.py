@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from spoken import chords, lay_out, say
+from tones import chords, lay_out, say
 
 from espnet_medusa.audio.voice_activity import SpeechDetector, VadParameters
 from espnet_medusa.errors import InputError

@@ -12,7 +12,7 @@ from contestants.plan_client import PlanClient
 from contestants.ways import Way
 from experiment import ENCODER, NO_CTC, make_experiment, write_noise
 from figures import Inputs, agree, make_rows
-from heads_recipe import make_recipe
+from heads_folders import make_recipe
 from inputs import list_utterances, read_utterances
 from plan import read_plan
 from runner import Journal, Measurement
@@ -39,7 +39,7 @@ DRAFTERS = {
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory):
-    folder = make_recipe(tmp_path_factory.mktemp("recipe"), num_utterances=4)
+    folder = make_recipe(tmp_path_factory.mktemp("recipe"))
     make_experiment(folder / "exp" / "other", seed=5)
     (folder / "tuned.yaml").write_text("draft_depth: 2\nlookahead: cost\n")
     return folder

@@ -1,8 +1,7 @@
 """Memory and calls of a training step: K = 10 heads against fine-tuning, V = 51865."""
 
 import pytest
-from tiny import tiny_decoder
-from tiny_model import batch, model_of
+from tiny import batch, model_of, tiny_decoder
 from training_memory import (
     HEADS,
     Allocation,

@@ -6,9 +6,9 @@ import logging
 import pytest
 import torch
 from aiola_files import AiolaModel
-from ctc_whisper import ctc_whisper
 from experiment import make_experiment
 from heads_folders import pack, with_heads
+from openai_whisper import ctc_whisper
 from safetensors.torch import load_file
 from test_convert_aiola import load, logits_of, refused, run
 from transformers import WhisperConfig, WhisperForConditionalGeneration

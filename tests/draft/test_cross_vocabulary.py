@@ -41,7 +41,7 @@ def search_with_same_texts(translation, texts, depth):
     drafter = scripted_decoder(tokens[1], len(draft), draft.end)
     proposer = DraftModelProposer(drafter, main.end, translation)
     states = scripted_search(tokens[0], proposer, DraftShape(depth), len(main), main.end)
-    return states, drafter.decoder.calls
+    return states, drafter.calls
 
 
 PAIRS = [

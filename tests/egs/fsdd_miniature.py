@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
-from archives import make_tar
+from downloads import make_tar
 
 RATE_HZ = 8000
 SPEAKERS = ("jackson", "nicolas", "theo")

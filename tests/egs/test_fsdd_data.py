@@ -7,7 +7,7 @@ import make_digit_strings
 import numpy as np
 import pytest
 import soundfile
-from archives import link, make_tar, tree
+from downloads import link, make_tar, tree
 from fsdd_clips import SAMPLE_RATE_HZ, Clip, read_clips
 from fsdd_miniature import make_fsdd
 from make_digit_strings import DIGIT_WORDS, join_clips, split_clips

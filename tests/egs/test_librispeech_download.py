@@ -4,7 +4,7 @@ import hashlib
 
 import librispeech_files
 import prepare_librispeech
-from file_server import serve
+from downloads import serve
 from librispeech_miniature import archive, make_librispeech, make_librispeech_pc
 from librispeech_preparation import errors, publish, run
 

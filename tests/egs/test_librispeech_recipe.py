@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from file_server import serve
+from downloads import serve
 from librispeech_miniature import make_librispeech, make_librispeech_pc
 from recipes import link_recipe, run
 from tiny_whisper import save_tiny_whisper

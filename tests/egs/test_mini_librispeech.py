@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import soundfile
-from file_server import serve
+from downloads import serve
 from librispeech_miniature import RATE_HZ, make_librispeech, make_librispeech_pc, murmur
 from librispeech_preparation import errors, publish, run
 

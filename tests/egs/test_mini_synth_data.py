@@ -9,7 +9,7 @@ import kaldiio
 import numpy as np
 import pytest
 import soundfile
-from archives import tree
+from downloads import tree
 from espnet2.fileio.sound_scp import SoundScpReader
 
 pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")

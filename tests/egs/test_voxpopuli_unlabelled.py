@@ -7,7 +7,7 @@ import numpy as np
 import prepare_voxpopuli
 import pytest
 import voxpopuli_miniature as miniature
-from file_server import serve
+from downloads import serve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from voxpopuli_miniature import build_voxpopuli

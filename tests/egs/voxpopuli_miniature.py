@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
-from archives import make_tar
+from downloads import make_tar
 
 RATE_HZ = 16000
 NOISE_LEVEL = 1e-3

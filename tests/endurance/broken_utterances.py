@@ -19,8 +19,8 @@ from pathlib import Path
 import harness
 import numpy as np
 import soundfile
-from broken_files import BROKEN, write_broken
 from harness import TABLES, TEST_SET, run
+from media_files import BROKEN, write_broken
 
 from espnet_medusa.audio.reader import probe_audio, read_audio
 from espnet_medusa.bin.command_line import SOME_FAILED, positive

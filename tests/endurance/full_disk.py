@@ -24,7 +24,7 @@ from pathlib import Path
 
 import harness
 from harness import run
-from tiny_transformer import TRAINING
+from recipes import TRAINING
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.table import read_table

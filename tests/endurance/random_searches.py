@@ -20,8 +20,15 @@ import harness
 import torch
 from beam_oracle import FallingCTC, UncachedScorer, WideBeamSearch, espnet_search, random_weights
 from draft_models import DRAFT_MODELS, drafted
-from search_cases import beam_shape, greedy_shape, random_nbest
-from searches import assert_plain, compare, decode, our_search
+from searches import (
+    assert_plain,
+    beam_shape,
+    compare,
+    decode,
+    greedy_shape,
+    our_search,
+    random_nbest,
+)
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.bin.command_line import positive

@@ -27,8 +27,8 @@ from pathlib import Path
 
 import soundfile
 from harness import ROOT, CheckRow, finish_check
-from spoken import RATE_HZ, say
 from tiny_whisper import save_tiny_whisper
+from tones import RATE_HZ, say
 
 from espnet_medusa.bin.command_line import make_main
 from espnet_medusa.errors import InputError

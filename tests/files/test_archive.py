@@ -9,7 +9,7 @@ import tracemalloc
 import zipfile
 
 import pytest
-from archives import link, make_tar, tree
+from downloads import link, make_tar, tree
 from refusals import refused
 
 from espnet_medusa.errors import InputError

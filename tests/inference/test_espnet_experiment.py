@@ -6,8 +6,8 @@ import pytest
 from espnet2.bin import asr_inference as stock_asr_inference
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 from espnet2.tasks.lm import LMTask
-from experiment import Experiment, read_lines, speeches, write_corpus
-from stock_experiment import files, nbest, stock_experiment, train
+from experiment import read_lines, speeches, write_corpus
+from stock_experiment import files, make_untrained, nbest, stock_experiment
 
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.errors import InputError
@@ -20,7 +20,6 @@ def folders(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stock")
     lm_sizes = {"pos_enc": "sinusoidal", "embed_unit": 8, "att_unit": 8, "head": 2, "unit": 8}
     lm = {"lm": "transformer", "lm_conf": lm_sizes | {"layer": 1}, "token_type": "char"}
-    train(LMTask, folder / "lm", lm)
     intermediate = {"interctc_layer_idx": [1], "interctc_use_conditioning": True}
     sizes = {"output_size": 32, "attention_heads": 2, "linear_units": 48, "num_blocks": 2}
     return {
@@ -32,7 +31,7 @@ def folders(tmp_path_factory):
             model_conf={"ctc_weight": 0.3, "interctc_weight": 0.5},
             decoder_conf={"num_blocks": 1, "normalize_before": False, "concat_after": True},
         ),
-        "lm": Experiment(folder / "lm"),
+        "lm": make_untrained(LMTask, folder / "lm", lm),
     }
 
 

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from espnet_rtf import espnet_seconds
 from experiment import make_experiment, read_lines, write_corpus
-from job_log import FORMATTER
+from job_log import FORMATTER, espnet_seconds
 
 from espnet_medusa.inference.audio_batch import AudioLimits
 from espnet_medusa.inference.decoding import Decoding

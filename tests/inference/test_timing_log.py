@@ -4,8 +4,7 @@ import logging
 from datetime import datetime
 
 import pytest
-from espnet_rtf import espnet_seconds
-from job_log import log_to
+from job_log import espnet_seconds, log_to
 
 from espnet_medusa.inference.decoding import log_decoded
 from espnet_medusa.recipe.rtf import calculate_rtf

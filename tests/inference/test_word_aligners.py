@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from ctc_whisper import ctc_whisper
 from drafted_whisper import with_model
 from espnet2.asr.ctc import CTC
-from openai_whisper import noise_and_silence
+from openai_whisper import ctc_whisper, noise_and_silence
 from stock_experiment import files
 
 from espnet_medusa.bin import asr_inference, transcribe

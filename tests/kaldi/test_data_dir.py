@@ -2,7 +2,7 @@ import subprocess
 import sys
 
 import pytest
-from archives import tree
+from downloads import tree
 from refusals import command_refused
 from tones import edit
 

@@ -4,9 +4,8 @@ import copy
 
 import pytest
 import torch
-from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
-from tiny_model import batch, model_of
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig
+from tiny import HIDDEN_SIZE, VOCAB_SIZE, batch, model_of, random_memory, tiny_decoder
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
@@ -34,6 +33,7 @@ def save_language_model(folder, vocab_size=VOCAB_SIZE, config=LlamaConfig, **cha
 def test_speech_is_a_prefix_without_padding():
     """Equal to transformers' model on one utterance's embeddings, without a mask."""
     decoder = tiny_decoder(0, "llama none")
+    assert decoder.llama.config.pad_token_id is None
     memory, lengths = random_memory(0, [9, 4, 1])
     tokens = torch.randint(0, VOCAB_SIZE, (3, 6))
     hidden = decoder.hidden_states(memory, lengths, tokens).hidden
@@ -111,8 +111,7 @@ def trained_names(decoder):
 
 def test_only_adapter_and_heads_of_a_frozen_model_are_trained():
     decoder = tiny_decoder(0, "llama latent", freeze_llama=True)
-    changed = trained_names(decoder)
-    assert {name.split(".")[0] for name in changed} == {"adapter", "heads"}
+    assert {name.split(".")[0] for name in trained_names(decoder)} == {"adapter", "heads"}
 
 
 @torch.no_grad()
@@ -140,11 +139,10 @@ def test_dropout_of_embeddings_in_training():
     decoder = tiny_decoder(0, "llama none", dropout_rate=0.5)
     memory, lengths = random_memory(0, [7])
     tokens = torch.zeros(1, 3, dtype=torch.long)
-    once, again = (decoder(memory, lengths, tokens, None)[0] for _ in range(2))
-    assert torch.equal(once, again)
-    decoder.train()
-    once, again = (decoder(memory, lengths, tokens, None)[0] for _ in range(2))
-    assert not torch.equal(once, again)
+    for training in (False, True):
+        decoder.train(training)
+        once, again = (decoder(memory, lengths, tokens, None)[0] for _ in range(2))
+        assert torch.equal(once, again) != training
 
 
 @torch.no_grad()
@@ -152,19 +150,15 @@ def test_int8_is_near_float32():
     decoder = tiny_decoder(0, "llama latent", llama_conf={"hidden_size": 64, "head_dim": 16})
     for parameter in decoder.parameters():
         parameter.mul_(0.5)
-    memory, lengths = random_memory(0, [9, 4])
     result = []
     for name in ("float32", "int8"):
         runtime = build_runtime(decoder, name)
-        state = runtime.start(memory, lengths)
+        state, proposer = runtime.start(*random_memory(0, [9, 4])), runtime.proposer()
         outputs = runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
-        proposer = runtime.proposer()
-        drafted = proposer.advance(
-            proposer.start_from(outputs.head_input), torch.tensor([5, 1, 6, 7])
-        )
-        result.append(torch.cat([runtime.logits(outputs.hidden), proposer.logits(drafted)]).float())
-    error = (result[1] - result[0]).norm() / result[0].norm()
-    assert 0 < error < 0.1
+        states = proposer.start_from(outputs.head_input)
+        drafted = proposer.logits(proposer.advance(states, torch.tensor([5, 1, 6, 7])))
+        result.append(torch.cat([runtime.logits(outputs.hidden), drafted]).float())
+    assert 0 < (result[1] - result[0]).norm() / result[0].norm() < 0.1
 
 
 def test_texts_longer_than_the_positions_are_refused():
@@ -200,10 +194,3 @@ def test_texts_longer_than_the_positions_are_refused():
 def test_invalid_options_are_refused(options, message):
     with pytest.raises(InputError, match=message):
         SpeechLlamaDecoder(VOCAB_SIZE, HIDDEN_SIZE, **options)
-
-
-def test_the_vocabulary_is_the_token_lists():
-    decoder = tiny_decoder(0, "llama none")
-    assert decoder.projection.shape == (VOCAB_SIZE, 24) and EOS < VOCAB_SIZE
-    assert isinstance(decoder.llama, LlamaForCausalLM)
-    assert decoder.llama.config.pad_token_id is None

@@ -1,4 +1,4 @@
-"""Whisper's decoder against transformers', branches and options."""
+"""Whisper's decoder against transformers'; initial values, unrolling and options of heads."""
 
 import pytest
 import torch
@@ -6,7 +6,9 @@ from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
 from tiny_whisper import save_tiny_whisper
 from transformers import WhisperForConditionalGeneration
 
+from espnet_medusa.model.heads import HEAD_TYPES, HeadOptions, Trunk, build_heads
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.runtime.build import build_runtime
 
 CLOSE = {"rtol": 0.0, "atol": 1e-5}
 
@@ -42,21 +44,6 @@ def test_hugging_face_folder_is_loaded(whole, tmp_path):
         WhisperMedusaDecoder(60, HIDDEN_SIZE, whisper_model=str(tmp_path / "nothing"))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"heads": "hydra"}, "allowed: none, linear, block, recurrent"),
-        ({"heads": "blok"}, "did you mean 'block'"),
-        ({"num_block": 2}, "unknown option 'num_block'.*did you mean 'num_blocks'"),
-        ({"heads": "linear", "heads_conf": {"heads": 3}}, "heads_conf: unknown option 'heads'"),
-        ({"heads": "linear", "heads_conf": {"num_heads": -1}}, "-1 is too small"),
-    ],
-)
-def test_invalid_options_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        WhisperMedusaDecoder(VOCAB_SIZE, HIDDEN_SIZE, attention_heads=4, **options)
-
-
 @pytest.mark.parametrize("heads", ["none", "block", "llama none", "llama block"])
 @torch.no_grad()
 def test_branches_do_not_attend_to_each_other(heads):
@@ -68,3 +55,123 @@ def test_branches_do_not_attend_to_each_other(heads):
         alone = decoder.hidden_states(memory, lengths, tokens[:, branch])
         for result, expected in zip(together[:3], alone[:3], strict=True):
             torch.testing.assert_close(result[:, 5 * branch :][:, :5], expected, **CLOSE)
+
+
+def decoder_of(heads: str, **heads_conf) -> WhisperMedusaDecoder:
+    """A decoder with the initial weights of its constructor."""
+    torch.manual_seed(0)
+    return WhisperMedusaDecoder(
+        VOCAB_SIZE, HIDDEN_SIZE, num_blocks=2, attention_heads=4, linear_units=48,
+        max_target_positions=64, heads=heads, heads_conf=heads_conf,
+    ).eval()  # fmt: skip
+
+
+def keys_values_for(decoder, frames):
+    """Random cross-attention keys and values, for heads that require them."""
+    if not decoder.heads.uses_cross_attention:
+        return None
+    return decoder.project_memory(*random_memory(0, frames))
+
+
+LAYERED = ("linear", "block", "recurrent")
+KINDS = [(heads, layers) for heads in HEAD_TYPES for layers in (1, 2)[: 1 + (heads in LAYERED)]]
+
+
+@pytest.mark.parametrize(("heads", "num_layers"), KINDS)
+def test_heads_start_untrained(heads, num_layers):
+    decoder = decoder_of(heads, num_heads=3, num_layers=num_layers)
+    assert not build_runtime(decoder).heads_trained
+    labels = torch.randint(0, VOCAB_SIZE, (2, 5))
+    head_input = torch.randn(2, 5, HIDDEN_SIZE)
+    seen = head_input, labels, keys_values_for(decoder, [6, 4])
+    for step, logits in enumerate(decoder.unroll_heads(*seen), start=1):
+        expected = decoder.project(head_input)[:, : 5 - step]
+        if heads == "projection":
+            expected = torch.zeros_like(expected)
+        if heads != "attending":  # whose cross-attention changes their input from the start
+            torch.testing.assert_close(logits, expected, **CLOSE)  # the heads' input, unchanged
+    optimizer = torch.optim.SGD(decoder.heads.parameters(), lr=0.1)
+    torch.cat([*decoder.unroll_heads(*seen)], dim=1).log_softmax(-1)[..., 0].sum().backward()
+    optimizer.step()
+    assert build_runtime(decoder).heads_trained
+
+
+def test_a_trained_base_head_does_not_count_as_trained_heads():
+    decoder = decoder_of("linear", num_heads=2, base_head=True)
+    torch.nn.init.ones_(decoder.heads.base.layers[0].weight)
+    assert not build_runtime(decoder).heads_trained
+    assert not build_runtime(decoder_of("none")).heads_trained
+
+
+def test_number_of_parameters_equals_the_papers():
+    """(K - 1) D V of projection heads, K D^2 of latent heads, K = 4 with the base head."""
+    sizes = {
+        heads: sum(weight.numel() for weight in decoder_of(heads, num_heads=3).parameters())
+        for heads in ("none", "projection", "latent")
+    }
+    assert sizes["projection"] - sizes["none"] == 3 * HIDDEN_SIZE * VOCAB_SIZE
+    assert sizes["latent"] - sizes["none"] == 4 * HIDDEN_SIZE**2
+
+
+@pytest.mark.parametrize("heads", HEAD_TYPES)
+def test_more_heads_than_tokens(heads):
+    decoder = decoder_of(heads, num_heads=4)
+    states, labels = torch.randn(1, 2, HIDDEN_SIZE), torch.zeros(1, 2).long()
+    unrolled = decoder.unroll_heads(states, labels, keys_values_for(decoder, [3]))
+    assert [part.size(1) for part in unrolled] == [1, 0, 0, 0]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("own_block", [True, False])
+def test_recurrent_heads_by_hand(own_block):
+    """Step by step from one position, against all positions at once."""
+    decoder = decoder_of("recurrent", num_heads=3, own_block=own_block)
+    for parameter in decoder.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    memory, lengths = random_memory(0, [5])
+    tokens, labels = torch.randint(0, VOCAB_SIZE, (2, 1, 7))
+    outputs = decoder.hidden_states(memory, lengths, tokens)
+    assert torch.equal(outputs.hidden, outputs.head_input) != own_block
+    unrolled = [*decoder.unroll_heads(outputs.head_input, labels)]
+    heads, embeddings = decoder.heads, decoder.whisper.embed_tokens.weight
+    for position in range(4):
+        state = outputs.head_input[0, position]
+        for step in range(3):
+            state = heads.advance(state, embeddings[labels[0, position + step]])
+            torch.testing.assert_close(
+                unrolled[step][0, position], embeddings @ heads(state), **CLOSE
+            )
+
+
+@pytest.mark.parametrize("heads", HEAD_TYPES)
+def test_zero_heads_of_each_type(heads):
+    assert build_heads(heads, Trunk(HIDDEN_SIZE, VOCAB_SIZE), HeadOptions(num_heads=0)) is None
+
+
+@pytest.mark.parametrize(
+    ("heads", "heads_conf", "message"),
+    [
+        ("linear", {"own_block": True}, "heads_conf.own_block: True; allowed with"),
+        ("block", {"own_block": False}, "heads_conf.own_block: False; allowed with"),
+        ("recurrent", {"own_block": "no"}, "heads_conf: own_block: 'no'; allowed: true, false"),
+        ("latent", {"own_block": True}, "projection and latent: num_heads"),
+        ("projection", {"num_layers": 2}, "projection and latent: num_heads"),
+        ("latent", {"base_head": True}, "projection and latent: num_heads"),
+        ("attending", {"dropout": 1.0}, "heads_conf.dropout: 1.0; allowed: from 0 to below 1"),
+        ("linear", {"dropout": 0.1}, "heads_conf.dropout: 0.1; allowed with heads: attending"),
+        ("recurrent", {"dropout": 0.1}, "heads_conf.dropout: 0.1; allowed with heads: attending"),
+        ("recurrent", {"num_layers": 0}, "heads_conf.num_layers: 0 is too small"),
+        ("recurrent", {"num_heads": -1}, "heads_conf.num_heads: -1 is too small"),
+        ("recurrent", {"layers": 2}, "heads_conf: unknown option 'layers'.*num_layers"),
+        ("recurent", {}, "did you mean 'recurrent'"),
+        ("hydra", {}, "allowed: none, linear, block, recurrent"),
+    ],
+)
+def test_invalid_head_options_are_refused(heads, heads_conf, message):
+    with pytest.raises(ValueError, match=message):
+        decoder_of(heads, **heads_conf)
+
+
+def test_unknown_options_are_refused():
+    with pytest.raises(ValueError, match="unknown option 'num_block'.*did you mean 'num_blocks'"):
+        WhisperMedusaDecoder(VOCAB_SIZE, HIDDEN_SIZE, attention_heads=4, num_block=2)

@@ -90,14 +90,6 @@ def test_audio_without_padding_equals_transformers_layers(tmp_path, seed):
         torch.testing.assert_close(result[row, : len(expected)], expected, rtol=0, atol=1e-4)
 
 
-@torch.no_grad()
-def test_audio_of_the_windows_length_needs_no_padding():
-    samples, length = noise(0, 32000)[None], torch.tensor([32000])
-    padded, alone = (tiny_encoder(0, window=window)(samples, length)[0] for window in WINDOWS)
-    assert padded.size(1) == 100
-    assert torch.equal(padded, alone)
-
-
 def test_gradients_of_a_batch_are_those_of_single_utterances():
     encoder = tiny_encoder(0, window="audio").train()
     lengths = [HOP_SAMPLES, 4321, 16000]
@@ -124,12 +116,6 @@ def test_default_window(tmp_path):
     save_tiny_whisper(tmp_path)
     assert tiny_encoder(0).window == "audio"
     assert HFWhisperEncoder(whisper_model=str(tmp_path)).window == "whisper"
-
-
-def test_one_feature_frame_results_in_one_output_frame():
-    with torch.no_grad():
-        memory, lengths, _ = tiny_encoder(0)(noise(0, 160)[None], torch.tensor([160]))
-    assert memory.shape[:2] == (1, 1) and lengths.tolist() == [1]
 
 
 def test_too_long_or_short_audio_is_refused():

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 import warm_python
-from recipes import link_template, write_script
-from tiny_transformer import TRAINING
-from tone_sets import write_set
+from recipes import TRAINING, link_template, write_script, write_set
 
 from espnet_medusa.kaldi.table import read_table
 

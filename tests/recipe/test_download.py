@@ -5,8 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
-from archives import make_tar, one_line, tree
-from file_server import serve
+from downloads import make_tar, one_line, serve, tree
 
 from espnet_medusa import stages
 from espnet_medusa.errors import InputError

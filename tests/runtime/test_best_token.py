@@ -6,16 +6,12 @@ import numpy as np
 import pytest
 import torch
 from kernel_kinds import KINDS, running, with_kernels
-from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
+from searches import build_search
+from tiny import EOS, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.native.operations import native_best_tokens, native_top_tokens
-from espnet_medusa.search.ahead.lookahead import DraftShape
-from espnet_medusa.search.beam import beam_search
-from espnet_medusa.search.build import SearchModel, build_greedy
-from espnet_medusa.search.constraints import build_constraints
 from espnet_medusa.search.options import LengthLimits, SearchOptions
-from espnet_medusa.search.scores import DECODER_ALONE
 from espnet_medusa.tree.best_tokens import Restriction, best_tokens, top_tokens
 
 
@@ -58,21 +54,17 @@ def random_rows(values, random):
 @pytest.mark.parametrize("values", KINDS_OF_NUMBERS.values(), ids=KINDS_OF_NUMBERS)
 def test_best_tokens_are_those_of_numpy(find, values):
     for seed in range(60):
-        check_best_tokens(find, values, seed)
-
-
-def check_best_tokens(find, values, seed):
-    logits, restriction = random_rows(values, np.random.default_rng(seed))
-    scores, exact = logits.numpy().copy(), logits.numpy().astype(np.float64)
-    for row in range(len(scores)):
-        if restriction is not None and restriction.blocked is not None:
-            scores[row, restriction.blocked[restriction.rows[row]]] = -np.inf
-        if restriction is not None and restriction.eos_scores is not None:
-            scores[row, restriction.eos] = restriction.eos_scores[row]
-    result = find(logits, restriction)
-    assert result.tokens.tolist() == [int(row.argmax()) for row in scores]
-    sums = [np.nan if np.isnan(row).any() else np.logaddexp.reduce(row) for row in exact]
-    np.testing.assert_allclose(result.normalizers.numpy(), sums, rtol=1e-6, atol=1e-6)
+        logits, restriction = random_rows(values, np.random.default_rng(seed))
+        scores, exact = logits.numpy().copy(), logits.numpy().astype(np.float64)
+        for row in range(len(scores)):
+            if restriction is not None and restriction.blocked is not None:
+                scores[row, restriction.blocked[restriction.rows[row]]] = -np.inf
+            if restriction is not None and restriction.eos_scores is not None:
+                scores[row, restriction.eos] = restriction.eos_scores[row]
+        result = find(logits, restriction)
+        assert result.tokens.tolist() == [int(row.argmax()) for row in scores]
+        sums = [np.nan if np.isnan(row).any() else np.logaddexp.reduce(row) for row in exact]
+        np.testing.assert_allclose(result.normalizers.numpy(), sums, rtol=1e-6, atol=1e-6)
 
 
 @with_kernels
@@ -90,33 +82,6 @@ def test_best_tokens_of_a_large_vocabulary(kind, threads):
             assert torch.equal(result.tokens, scores.argmax(-1))
             sums = logits.double().logsumexp(-1)
             torch.testing.assert_close(result.normalizers.double(), sums, rtol=1e-6, atol=0)
-
-
-@with_kernels
-@pytest.mark.parametrize("acceptance", ["exact", "typical"])
-@pytest.mark.parametrize(
-    "constraints",
-    [
-        {"suppress_tokens": [0, 2, 7], "begin_suppress_tokens": [1, EOS]},
-        {"exponential_decay_length_penalty": [3, 1.5], "suppress_tokens": [5]},
-        {"forced_prefix": [8, 2]},
-    ],
-    ids=str,
-)
-def test_greedy_search_is_the_same_with_kernels_and_torch(kind, acceptance, constraints):
-    runtime = build_runtime(tiny_decoder(1, "recurrent"), "int8")
-    memory, lengths = random_memory(0, [20, 9, 4])
-    prompt, texts, scores = torch.full((3, 1), EOS), [], []
-    limits = [LengthLimits(-30, minlenratio) for minlenratio in (0.0, 0.5, 0.0)]
-    options = SearchOptions(search="greedy", acceptance=acceptance, **constraints)
-    for function in (runtime.best_tokens, best_tokens):
-        search = build_greedy(options, SearchModel(runtime, VOCAB_SIZE, EOS, torch.device("cpu")))
-        search.strategy.best_tokens = function
-        states = search(memory, lengths, prompt, limits)
-        texts.append([state.tokens for state in states])
-        scores.append([state.hypothesis.score for state in states])
-    assert texts[0] == texts[1]
-    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
 
 
 @with_kernels
@@ -144,23 +109,33 @@ def test_top_tokens_of_ties_infinity_and_nan(kind):
     assert tokens[1, 0] == 4 and log_probs[2].isnan().all()
 
 
+SUPPRESSED = {"suppress_tokens": [0, 2, 7], "begin_suppress_tokens": [1, EOS]}
+
+
 @with_kernels
 @pytest.mark.parametrize(
-    "constraints", [{}, {"suppress_tokens": [0, 2, 7], "begin_suppress_tokens": [1, EOS]}], ids=str
+    ("search", "options"),
+    [
+        ("greedy", SUPPRESSED),
+        ("greedy", {"exponential_decay_length_penalty": [3, 1.5], "suppress_tokens": [5]}),
+        ("greedy", {"forced_prefix": [8, 2]}),
+        ("greedy", SUPPRESSED | {"acceptance": "typical"}),
+        ("beam", SUPPRESSED),
+        ("beam", {}),
+    ],
+    ids=str,
 )
-def test_beam_search_is_the_same_with_kernels_and_torch(kind, constraints):
-    runtime = build_runtime(tiny_decoder(1, "recurrent"), "int8")
+def test_searches_are_the_same_with_kernels_and_torch(kind, search, options):
+    runtime, results = build_runtime(tiny_decoder(1, "recurrent"), "int8"), []
     memory, lengths = random_memory(0, [20, 9, 4])
-    prompt, result = torch.full((3, 1), EOS), []
-    limits = build_constraints(SearchOptions(**constraints), VOCAB_SIZE, EOS)
-    drafts = runtime.proposer(), DraftShape(3, 4)
-    for function in (runtime.top_tokens, top_tokens):
-        runtime.top_tokens = function
-        search = beam_search(runtime, DECODER_ALONE, 4, limits, *drafts)
-        states = search(memory, lengths, prompt, LengthLimits(-12))
+    limits = [LengthLimits(-15, minlenratio) for minlenratio in (0.0, 0.5, 0.0)]
+    for functions in ((runtime.best_tokens, runtime.top_tokens), (best_tokens, top_tokens)):
+        runtime.best_tokens, runtime.top_tokens = functions
+        decode = build_search(runtime, SearchOptions(search=search, **options), beam_size=4)
+        states = decode(memory, lengths, torch.full((3, 1), EOS), limits)
         assert all(sum(state.statistics.drafted) for state in states)
-        result.append([[(ended.tokens, ended.score) for ended in state.ended] for state in states])
-    for by_kernels, by_torch in zip(*result, strict=True):
-        assert [tokens for tokens, _ in by_kernels] == [tokens for tokens, _ in by_torch]
-        scores = [[score for _, score in n_best] for n_best in (by_kernels, by_torch)]
-        assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+        results.append([best for state in states for best in state.n_best])
+    by_kernels, by_torch = results
+    assert [best.tokens for best in by_kernels] == [best.tokens for best in by_torch]
+    scores = [best.score for best in by_torch]
+    assert [best.score for best in by_kernels] == pytest.approx(scores, abs=1e-4)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from pretended_cuda import pretended_cuda
-from runtime_searches import build_search, run_search
+from searches import build_search, run_search
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 
 from espnet_medusa.runtime import cuda_graph
@@ -21,8 +21,6 @@ from espnet_medusa.tree.token_tree import ROOT, chain_parents
 
 LENGTHS = [20, 9, 1]
 NO_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-
-
 DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.cuda, NO_CUDA])]
 
 
@@ -31,14 +29,13 @@ def search_twice(runtime, options: SearchOptions, device: str):
     search = build_search(runtime, options, device=device)
     memory, lengths = (part.to(device) for part in random_memory(1, LENGTHS))
 
-    def results(state):
-        ended = (
-            [ended.tokens for ended in state.ended] if options.search == "beam" else state.tokens
-        )
-        return ended, state.statistics.decoder_calls, state.statistics.nodes
-
     first, second = (
-        [results(state) for state in run_search(search, memory, lengths, 30)] for _ in range(2)
+        [
+            ([best.tokens for best in state.n_best], statistics.decoder_calls, statistics.nodes)
+            for state in run_search(search, memory, lengths, 30)
+            for statistics in [state.statistics]
+        ]
+        for _ in range(2)
     )
     assert first == second
     return first
@@ -106,22 +103,22 @@ def test_idle_storages_are_freed_above_a_limit(monkeypatch):
     runtime = CudaGraphWhisperRuntime(tiny_decoder(1, "none"), Precision(torch.float32))
 
     def start(utterances):
-        return runtime.start(
-            torch.randn(utterances, 6, HIDDEN_SIZE), torch.tensor([6] * utterances)
-        )
+        memory = torch.randn(utterances, 6, HIDDEN_SIZE)
+        return runtime.start(memory, torch.tensor([6] * utterances))
+
+    def sizes():
+        return [key[0] for key in runtime.storages]
 
     for utterances in (1, 2, 1, 3):
         start(utterances)
-    assert [key[0] for key in runtime.storages] == [2, 1, 3], "least recently used first"
-    storages = [*runtime.storages.values()]
-    limit = sum(storage.num_bytes for storage in storages[1:])
+    assert sizes() == [2, 1, 3], "least recently used first"
+    limit = sum(storage.num_bytes for storage in [*runtime.storages.values()][1:])
     monkeypatch.setattr(cuda_graph, "IDLE_BYTES", limit)
     lasting = start(4)
-    assert [key[0] for key in runtime.storages] == [1, 3, 4]
+    assert sizes() == [1, 3, 4]
     monkeypatch.setattr(cuda_graph, "IDLE_BYTES", 0)
     start(5)
-    assert [key[0] for key in runtime.storages] == [4, 5], "storages in use are not freed"
-    assert not lasting.storage.idle
+    assert sizes() == [4, 5] and not lasting.storage.idle, "storages in use are not freed"
 
 
 def test_buckets_are_large_enough():
@@ -141,4 +138,4 @@ def test_half_precision_on_cuda_is_close_to_plain_greedy(precision):
     decoder.cpu()
     memory, _ = random_memory(1, LENGTHS)
     expected, _, _ = plain_greedy(decoder, memory[:1], [EOS], 30)
-    assert result[0][0][:3] == expected[:3]
+    assert result[0][0][0][:3] == expected[:3]

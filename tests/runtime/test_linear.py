@@ -7,7 +7,6 @@ from espnet_medusa.runtime.linear import (
     ACTIVATIONS,
     FEW_WEIGHTS,
     BlockedLinear,
-    Norm,
     PlainLinear,
     has_blocked_layout,
     pack_linear,
@@ -103,26 +102,3 @@ def test_bfloat16_is_blocked_if_the_processor_supports_it(monkeypatch, supported
         pytest.skip("this processor has no instructions for bfloat16")
     monkeypatch.setattr(f"{pack_linear.__module__}.has_bfloat16_instructions", lambda: supported)
     assert type(pack_linear(torch.ones(8, 8), None, Precision(torch.bfloat16))) is kind
-
-
-@pytest.mark.parametrize("size", [8, 4096])
-@torch.no_grad()
-def test_packed_weights_are_copies(size):
-    weight, bias = torch.ones(64, size), torch.ones(64)
-    packed = pack_linear(weight, bias, Precision(torch.float32))
-    weight.mul_(3.0)
-    bias.mul_(3.0)
-    result = packed(torch.ones(2, size))
-    assert torch.equal(result, torch.full((2, 64), size + 1.0))
-
-
-@torch.no_grad()
-def test_norm_equals_the_modules():
-    module = torch.nn.LayerNorm(24, eps=1e-3)
-    torch.nn.init.normal_(module.weight)
-    torch.nn.init.normal_(module.bias)
-    hidden = torch.randn(7, 24)
-    assert torch.equal(Norm(module, torch.float32)(hidden), module(hidden))
-    result = Norm(module, torch.bfloat16)(hidden.bfloat16())
-    assert result.dtype == torch.bfloat16
-    torch.testing.assert_close(result.float(), module(hidden), rtol=0.02, atol=0.05)

@@ -5,9 +5,10 @@ import random
 import numpy as np
 import pytest
 import torch
-from kernel_kinds import KINDS, running, some_threads, with_kernels
-from runtime_searches import build_search, run_search
-from tiny import VOCAB_SIZE, random_memory, tiny_decoder, tiny_encoder
+from grown_trees import Grown, random_nodes, some_subtrees
+from kernel_kinds import KINDS, rounded, running, some_threads, with_kernels
+from searches import build_search, run_search
+from tiny import random_memory, tiny_decoder, tiny_encoder
 
 from espnet_medusa.model.masks import padding_mask
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
@@ -26,15 +27,8 @@ from espnet_medusa.tree.token_tree import ROOT
 SIZES = [(384, 1536), (512, 51), (160, 640), (640, 160), (40, 33), (1, 7), (65, 129)]  # D, M
 ROWS = [1, 2, 11, 16, 17, 32, 40]
 FLAGS = {instructions.name: instructions.flags for instructions in BEST_FIRST}
-INT8_MAX = 127
 
 pytestmark = with_kernels
-
-
-def rounded(rows: torch.Tensor) -> torch.Tensor:
-    """Rows rounded to 8-bit integers with one scale each, in float64."""
-    largest = rows.abs().amax(dim=1, keepdim=True).clamp(min=1e-20)
-    return (rows * (INT8_MAX / largest)).round().double() * (largest.double() / INT8_MAX)
 
 
 @pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
@@ -181,20 +175,6 @@ def test_packed_keys_and_values_equal_the_product(
         assert not unpacked[:, :, frames:].any() and not unpacked[..., head_size:].any()
 
 
-@torch.no_grad()
-def test_padding_and_other_utterances_change_nothing(kind):
-    decoder = tiny_decoder(0)
-    memory, lengths = random_memory(0, [40, 9])
-    runtime = build_runtime(decoder, "int8")
-    hidden = []
-    for used, frames in ((memory, lengths), (memory[1:, :9], lengths[1:])):
-        state = runtime.start(used, frames)
-        for tokens, parents in (([1, 2, 3], [ROOT, 0, 0]), ([5], [2])):
-            outputs = runtime.extend(state, [tokens] * len(used), [parents] * len(used))
-            hidden.append(outputs.hidden[-len(tokens) :])
-    assert torch.equal(hidden[0], hidden[2]) and torch.equal(hidden[1], hidden[3])
-
-
 @pytest.mark.parametrize("heads", ["linear", "block", "recurrent", "attending"])
 @torch.no_grad()
 def test_decoder_is_near_the_trained_one(kind, heads):
@@ -258,57 +238,22 @@ def test_all_instruction_sets_compute_the_same(seed):
         assert all(torch.equal(*pair) for pair in pairs), name
 
 
-def grow(rng, paths):
-    """Add random nodes to ``paths`` (by slot, None: no node); return tokens and parents."""
-    tokens, parents = [], []
-    for _ in range(rng.randint(1, 9)):
-        parent = rng.choice([slot for slot, path in enumerate(paths) if path] or [ROOT])
-        tokens.append(rng.randrange(VOCAB_SIZE))
-        paths.append([*(paths[parent] if parent != ROOT else []), tokens[-1]])
-        parents.append(parent)
-    return tokens, parents
-
-
-def slots_to_keep(rng, paths):
-    """Slots of two random nodes and their ancestors."""
-    tips = rng.choices([path for path in paths if path], k=2)
-    ancestors = [tip[:length] for tip in tips for length in range(1, len(tip) + 1)]
-    return [slot for slot, path in enumerate(paths) if path in ancestors]
-
-
-def fill(paths):
-    width = max(map(len, paths))
-    for row in paths:
-        row += [None] * (width - len(row))
-
-
 @pytest.mark.parametrize("seed", range(4))
 @torch.no_grad()
 def test_outputs_of_a_node_depend_on_its_path_only(kind, seed):
     """Bit for bit, for any other nodes, batch and slots."""
     rng = random.Random(seed)
-    memory, lengths = random_memory(seed, [20, 9, 1])
-    runtime = build_runtime(tiny_decoder(seed, "block"), "int8")
-    state, paths = runtime.start(memory, lengths), [[], [], []]
+    grown = Grown(tiny_decoder(seed, "block"), *random_memory(seed, [40, 9, 1]), "int8")
     for _ in range(5):
-        first = len(paths[0])
-        tokens, parents = zip(*(grow(rng, row) for row in paths), strict=True)
-        outputs = runtime.extend(state, tokens, parents)
-        rows = iter(zip(outputs.hidden, outputs.head_input, strict=True))
-        for utterance, of_utterance in enumerate(paths):
-            length = lengths[utterance : utterance + 1]
-            for path in of_utterance[first:]:
-                alone = runtime.start(memory[utterance : utterance + 1, : int(length)], length)
-                for place, token in enumerate(path):
-                    expected = runtime.extend(alone, [[token]], [[place - 1]])
-                hidden, head_input = next(rows)
-                assert torch.equal(hidden, expected.hidden[0])
-                assert torch.equal(head_input, expected.head_input[0])
-        fill(paths)
-        slots = [slots_to_keep(rng, row) for row in paths]
-        runtime.keep(state, slots)
-        paths = [[row[slot] for slot in chosen] for row, chosen in zip(paths, slots, strict=True)]
-        fill(paths)
+        sizes = [rng.randint(1, 9) for _ in range(3)]
+        outputs, places = grown.extend(*random_nodes(rng, grown, sizes))
+        for packed, (row, slot) in enumerate(places):
+            alone = grown.runtime.start(*grown.utterance(row))
+            for place, token in enumerate(grown.path(row, slot)):
+                expected = grown.runtime.extend(alone, [[token]], [[place - 1]])
+            assert torch.equal(outputs.hidden[packed], expected.hidden[0])
+            assert torch.equal(outputs.head_input[packed], expected.head_input[0])
+        grown.keep(some_subtrees(rng, grown))
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])

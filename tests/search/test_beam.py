@@ -13,10 +13,9 @@ from beam_oracle import (
     make_weights,
     random_weights,
 )
-from clairvoyant import PathDecoder, PathProposer, foresight
 from draft_models import DRAFT_MODELS, drafted
-from search_cases import beam_shape, random_nbest
-from searches import compare, our_search
+from scripted import PathDecoder, PathProposer, foresight
+from searches import beam_shape, compare, our_search, random_nbest
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder, utterances
 
 from espnet_medusa.runtime.build import build_runtime

@@ -5,11 +5,10 @@ import random
 
 import pytest
 import torch
-from clairvoyant import PathDecoder, PathProposer
 from draft_models import DRAFT_MODELS, drafted
-from head_states import states_behind
-from search_cases import greedy_shape
-from searches import EXACT, PROMPT, assert_plain, decode
+from grown_trees import states_behind
+from scripted import PathDecoder, PathProposer
+from searches import EXACT, PROMPT, assert_plain, decode, greedy_shape
 from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder, utterances
 
 from espnet_medusa.runtime.build import build_runtime

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from clairvoyant import drafting
 from openai_rules import TIMED_VOCAB_SIZE, openai_filter, timed_constraints
+from scripted import drafting
 from searches import PROMPT
 from tiny import EOS, bounds, random_memory, tiny_decoder, utterances
 from whisper.decoding import BeamSearchDecoder, MaximumLikelihoodRanker

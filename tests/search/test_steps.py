@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_scorers, make_weights
-from clairvoyant import PathDecoder, PathProposer, foresight
-from head_states import states_behind
+from grown_trees import states_behind
+from scripted import PathDecoder, PathProposer, foresight
 from tiny import (
     EOS,
     HIDDEN_SIZE,

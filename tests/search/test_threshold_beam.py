@@ -7,7 +7,7 @@ from operator import le
 import pytest
 import torch
 from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_weights
-from clairvoyant import PathDecoder, PathProposer
+from scripted import PathDecoder, PathProposer
 from threshold_oracle import (
     PROMPT,
     Forward,

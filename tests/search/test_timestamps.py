@@ -6,8 +6,8 @@ import random
 import pytest
 import torch
 from beam_oracle import UncachedScorer
-from clairvoyant import PathDecoder, PathProposer, drafting, foresight
 from openai_rules import FIRST_TIME, TIMED_VOCAB_SIZE, openai_filter, timed_constraints
+from scripted import PathDecoder, PathProposer, drafting, foresight
 from searches import EXACT, PROMPT, compare
 from tiny import EOS, bounds, random_memory, tiny_decoder, utterances
 

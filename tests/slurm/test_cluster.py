@@ -12,10 +12,8 @@ import psutil
 import pytest
 import torch
 from experiment import make_experiment, write_noise
-from recipes import ROOT, link_template
-from tiny_transformer import TRAINING
+from recipes import ROOT, TRAINING, link_template, write_set
 from tiny_whisper import save_tiny_whisper
-from tone_sets import write_set
 from waiting import HANG_S, wait_for
 
 from espnet_medusa.recipe.train_log import read_epochs

@@ -1,4 +1,4 @@
-"""ESPnet's BatchBeamSearch over a decoder without cache: what beam search has to equal."""
+"""ESPnet's BatchBeamSearch over a decoder without cache: the oracle of beam search."""
 
 import pytest
 import torch
@@ -17,11 +17,7 @@ SAME_SCORE = 1e-5  # a few steps of float32 between sums of logarithms
 
 
 class UncachedScorer(BatchScorerInterface):
-    """The whole prefix through the teacher-forced forward at every step.
-
-    Args:
-        decoder: Its ``forward`` is asked.
-    """
+    """Scores the whole prefix with the decoder's teacher-forced ``forward`` at every step."""
 
     def __init__(self, decoder, constraints=None, prompt_length=1):
         self.decoder, self.constraints, self.prompt_length = decoder, constraints, prompt_length
@@ -37,12 +33,11 @@ class UncachedScorer(BatchScorerInterface):
         return scores, [None] * len(ys)
 
     def score(self, y, state, x):
-        scores, _ = self.batch_score(y[None], [state], x[None])
-        return scores[0], None
+        return self.batch_score(y[None], [state], x[None])[0][0], None
 
 
 class Bigrams(BatchScorerInterface):
-    """An n-gram scorer as ESPnet's: scores one hypothesis at a time, the state is its own."""
+    """A random n-gram model which, like ESPnet's, scores one hypothesis at a time."""
 
     def __init__(self, seed):
         generator = torch.Generator().manual_seed(seed)
@@ -57,7 +52,7 @@ class Bigrams(BatchScorerInterface):
 
 
 def make_scorers(seed):
-    """Scorers beside the decoder, with random weights: LM, bigrams, length bonus; and CTC."""
+    """Return random scorers (LM, bigrams, length bonus) and a random CTC."""
     torch.manual_seed(seed)
     ctc = CTC(VOCAB_SIZE, HIDDEN_SIZE).eval()
     sizes = {"embed_unit": 8, "att_unit": 8, "head": 2, "unit": 8, "layer": 1}
@@ -66,14 +61,12 @@ def make_scorers(seed):
 
 
 def make_weights(ctc=0.0, lm=0.0, ngram=0.0, length_bonus=0.0):
-    """Weights as ESPnet's Speech2Text makes them."""
-    return {
-        "decoder": 1 - ctc, "ctc": ctc, "lm": lm, "ngram": ngram, "length_bonus": length_bonus,
-    }  # fmt: skip
+    """Return the weights that ESPnet's Speech2Text computes from its options."""
+    rest = {"lm": lm, "ngram": ngram, "length_bonus": length_bonus}
+    return {"decoder": 1 - ctc, "ctc": ctc} | rest
 
 
 def random_weights(rng):
-    """Some scorers or none beside the decoder."""
     return make_weights(
         ctc=rng.choice([0.0, 0.3]),
         lm=rng.choice([0.0, 0.4]),
@@ -83,20 +76,20 @@ def random_weights(rng):
 
 
 class WideBeamSearch(BatchBeamSearch):
-    """ESPnet's, which fails where a beam is wider than the first step's choice, that is V."""
+    """ESPnet's, which fails if the beam is wider than the vocabulary."""
 
     def batch_beam(self, weighted_scores, ids):
-        asked, self.beam_size = self.beam_size, min(self.beam_size, weighted_scores.numel())
-        found = super().batch_beam(weighted_scores, ids)
-        self.beam_size = asked
-        return found
+        beam_size, self.beam_size = self.beam_size, min(self.beam_size, weighted_scores.numel())
+        best = super().batch_beam(weighted_scores, ids)
+        self.beam_size = beam_size
+        return best
 
 
 class FallingCTC(CTCPrefixScorer):
-    """ESPnet's, held to what probabilities of longer and longer prefixes do.
+    """ESPnet's, with scores that do not increase as the prefix grows.
 
-    The blank as a token scores -1e10, ESPnet's log 0, but its state is computed as a label's: the
-    token behind it gains 1e10.
+    The blank as a token scores -1e10, ESPnet's log 0, but its state is computed like a label's: the
+    token after it gains 1e10.
     """
 
     def batch_score_partial(self, y, ids, state, x):
@@ -107,7 +100,7 @@ class FallingCTC(CTCPrefixScorer):
 def espnet_search(
     scorer, seed, weights, beam_size, kind=BatchBeamSearch, ctc_kind=CTCPrefixScorer, **options
 ):
-    """ESPnet's beam search with ``scorer`` as its decoder."""
+    """Build ESPnet's beam search with ``scorer`` as its decoder."""
     scorers, ctc = make_scorers(seed)
     scorers |= {"decoder": scorer, "ctc": ctc_kind(ctc=ctc, eos=EOS)}
     return kind(
@@ -115,12 +108,9 @@ def espnet_search(
     )
 
 
-def assert_same_nbest(found, expected):
-    """Tokens, order and scores of two n-best lists: (tokens, score) each.
-
-    Order among scores that float32 does not tell apart means nothing.
-    """
-    assert len({tuple(tokens) for tokens, _ in found}) == len(found) == len(expected)
-    for (tokens, ours), (_, theirs) in zip(found, expected, strict=True):
+def assert_same_nbest(result, expected):
+    """Compare n-best lists of (tokens, score); equal scores may come in any order."""
+    assert len({tuple(tokens) for tokens, _ in result}) == len(result) == len(expected)
+    for (tokens, ours), (_, theirs) in zip(result, expected, strict=True):
         assert tokens in [other for other, score in expected if abs(score - theirs) <= SAME_SCORE]
         assert ours == pytest.approx(theirs, abs=1e-4)

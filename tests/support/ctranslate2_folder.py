@@ -22,69 +22,59 @@ CONFIG = {
 }  # fmt: skip
 
 
+LAYER = {  # CTranslate2's names of transformers' modules; several are stacked
+    "self_attention/layer_norm": ["self_attn_layer_norm"],
+    "self_attention/linear_0": ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
+    "self_attention/linear_1": ["self_attn.out_proj"],
+    "attention/layer_norm": ["encoder_attn_layer_norm"],
+    "attention/linear_0": ["encoder_attn.q_proj"],
+    "attention/linear_1": ["encoder_attn.k_proj", "encoder_attn.v_proj"],
+    "attention/linear_2": ["encoder_attn.out_proj"],
+    "ffn/layer_norm": ["final_layer_norm"],
+    "ffn/linear_0": ["fc1"],
+    "ffn/linear_1": ["fc2"],
+}
+FLAGS = {
+    "activation": 3, "alibi": 0, "alibi_use_positive_positions": 0, "scale_alibi": 0,
+    "scale_embeddings": 0, "start_from_zero_embedding": 0, "pre_norm": 1,
+}  # fmt: skip
+
+
 def variables_of(
     whisper: WhisperForConditionalGeneration, kind: str = "float32"
 ) -> dict[str, torch.Tensor]:
-    """By CTranslate2's names, sorted; kind: a float, ``int8`` or ``int16``."""
-    config, model = whisper.config, whisper.model
-    found = {
-        "decoder/activation": torch.tensor(3, dtype=torch.int8),
-        "decoder/alignment_heads": torch.tensor(1, dtype=torch.int16),
-        "decoder/alignment_layer": torch.tensor(-1, dtype=torch.int16),
-        "encoder/num_heads": torch.tensor(config.encoder_attention_heads, dtype=torch.int16),
-        "decoder/num_heads": torch.tensor(config.decoder_attention_heads, dtype=torch.int16),
-    }
-    zero, one = torch.tensor(0, dtype=torch.int8), torch.tensor(1, dtype=torch.int8)
-    for flag in ("alibi", "alibi_use_positive_positions", "scale_alibi", "scale_embeddings"):
-        found[f"decoder/{flag}"] = zero
-    found |= {"decoder/start_from_zero_embedding": zero, "decoder/pre_norm": one}
-    values = {"decoder/embeddings/weight": model.decoder.embed_tokens.weight}
-    for number, conv in enumerate((model.encoder.conv1, model.encoder.conv2), start=1):
-        values |= {f"encoder/conv{number}/weight": conv.weight}
-        values |= {f"encoder/conv{number}/bias": conv.bias}
-    for side, half in (("encoder", model.encoder), ("decoder", model.decoder)):
+    """Return variables by CTranslate2's names, sorted; kind: a float, ``int8`` or ``int16``."""
+    encoder, decoder = whisper.model.encoder, whisper.model.decoder
+    numbers = {
+        "decoder/alignment_heads": 1, "decoder/alignment_layer": -1,
+        "encoder/num_heads": whisper.config.encoder_attention_heads,
+        "decoder/num_heads": whisper.config.decoder_attention_heads,
+    }  # fmt: skip
+    variables = {f"decoder/{name}": torch.tensor(flag).char() for name, flag in FLAGS.items()}
+    variables |= {name: torch.tensor(number).short() for name, number in numbers.items()}
+    values = {"decoder/embeddings/weight": decoder.embed_tokens.weight}
+    values |= weights("encoder/conv1", encoder.conv1) | weights("encoder/conv2", encoder.conv2)
+    for side, half in (("encoder", encoder), ("decoder", decoder)):
         values[f"{side}/position_encodings/encodings"] = half.embed_positions.weight
-        values |= norm(f"{side}/layer_norm", half.layer_norm)
+        values |= weights(f"{side}/layer_norm", half.layer_norm)
         for number, layer in enumerate(half.layers):
-            values |= layer_values(f"{side}/layer_{number}", layer)
+            for name, parts in LAYER.items():
+                if side == "decoder" or not name.startswith("attention/"):
+                    modules = map(layer.get_submodule, parts)
+                    values |= weights(f"{side}/layer_{number}/{name}", *modules)
     for name, value in values.items():
-        found |= stored(name, value.detach(), kind)
-    return dict(sorted(found.items()))
+        variables |= stored(name, value.detach(), kind)
+    return dict(sorted(variables.items()))
 
 
-def layer_values(place: str, layer: torch.nn.Module) -> dict[str, torch.Tensor]:
-    heard = layer.self_attn
-    values = {
-        **norm(f"{place}/self_attention/layer_norm", layer.self_attn_layer_norm),
-        **linear(f"{place}/self_attention/linear_0", heard.q_proj, heard.k_proj, heard.v_proj),
-        **linear(f"{place}/self_attention/linear_1", heard.out_proj),
-        **norm(f"{place}/ffn/layer_norm", layer.final_layer_norm),
-        **linear(f"{place}/ffn/linear_0", layer.fc1),
-        **linear(f"{place}/ffn/linear_1", layer.fc2),
-    }
-    if hasattr(layer, "encoder_attn"):
-        seen = layer.encoder_attn
-        values |= {
-            **norm(f"{place}/attention/layer_norm", layer.encoder_attn_layer_norm),
-            **linear(f"{place}/attention/linear_0", seen.q_proj),
-            **linear(f"{place}/attention/linear_1", seen.k_proj, seen.v_proj),
-            **linear(f"{place}/attention/linear_2", seen.out_proj),
-        }
-    return values
-
-
-def norm(name: str, layer: torch.nn.LayerNorm) -> dict[str, torch.Tensor]:
-    return {f"{name}/gamma": layer.weight, f"{name}/beta": layer.bias}
-
-
-def linear(name: str, *layers: torch.nn.Linear) -> dict[str, torch.Tensor]:
-    biases = [
-        torch.zeros(layer.out_features) if layer.bias is None else layer.bias for layer in layers
-    ]
-    return {
-        f"{name}/weight": torch.cat([layer.weight for layer in layers]),
-        f"{name}/bias": torch.cat(biases),
-    }
+def weights(name: str, *modules: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return the weights and biases of one module, or of several linear layers, stacked."""
+    if isinstance(modules[0], torch.nn.LayerNorm):
+        return {f"{name}/gamma": modules[0].weight, f"{name}/beta": modules[0].bias}
+    zeros = torch.zeros(len(modules[0].weight))
+    biases = [zeros if module.bias is None else module.bias for module in modules]
+    weight = torch.cat([module.weight for module in modules])
+    return {f"{name}/weight": weight, f"{name}/bias": torch.cat(biases)}
 
 
 def stored(name: str, value: torch.Tensor, kind: str) -> dict[str, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""A Speech2Text for which a model drafts, without being opened once more."""
+"""Copies of a Speech2Text with a draft model or other options, which share its weights."""
 
 import copy
 from dataclasses import replace
@@ -20,12 +20,12 @@ def drafted(
     by: Speech2Text | None = None,
     **options: Any,
 ) -> Speech2Text:
-    """The same with a draft model, greedy or in a beam.
+    """Return a copy with a draft model.
 
     Args:
-        beam_size: None: greedy.
-        rule: Of acceptance; None: the model's own.
-        by: Who drafts; None: the model itself.
+        beam_size: None: greedy search.
+        rule: Acceptance rule; None: the model's own.
+        by: Draft model; None: the model itself.
     """
     own = speech2text.search
     constraints, drafting = own.strategy.scoring.constraints, (by or speech2text).search.decoder

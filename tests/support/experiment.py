@@ -47,62 +47,62 @@ NO_CTC = {"ctc_weight": 0.0, "extract_feats_in_collect_stats": False}
 
 def training_config(**changes) -> dict:
     """Config of a tiny Medusa model; ``changes`` replace top-level keys."""
-    config = {
-        "encoder": "hf_whisper",
-        "encoder_conf": dict(ENCODER),
-        "decoder": "whisper_medusa",
+    return {
+        "encoder": "hf_whisper", "encoder_conf": dict(ENCODER), "decoder": "whisper_medusa",
         "decoder_conf": DECODER | {"heads": "block", "heads_conf": {"num_heads": 3}},
         "model": "medusa",
-        "model_conf": {
-            "ctc_weight": 0.3, "report_cer": False, "report_wer": False,
-            "extract_feats_in_collect_stats": False,
-        },
+        "model_conf": NO_CTC | {"ctc_weight": 0.3, "report_cer": False, "report_wer": False},
         "input_size": 1, "frontend": None, "normalize": None, "token_type": "char",
-    }  # fmt: skip
-    return config | changes
+    } | changes  # fmt: skip
+
+
+def dry_run(task, folder: Path, config: dict, *options, tokens=TOKENS) -> dict:
+    """Write an experiment folder with ESPnet's task, without training; return its config."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tokens.txt").write_text("\n".join(tokens) + "\n")
+    (folder / "train.yaml").write_text(yaml.safe_dump(config))
+    command = ["--config", folder / "train.yaml", "--token_list", folder / "tokens.txt"]
+    command += ["--output_dir", folder, "--dry_run", "true", *options]
+    task.main(cmd=list(map(str, command)))
+    return read_config(folder / "config.yaml", "")
 
 
 def make_experiment(
     folder: Path, seed: int = 0, tokens=TOKENS, keep_weights: bool = False, **changes
 ) -> Experiment:
     """Write config and weights: random ones, or those that the model is made with."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "tokens.txt").write_text("\n".join(tokens) + "\n")
-    (folder / "train.yaml").write_text(yaml.safe_dump(training_config(**changes)))
     torch.manual_seed(seed)
-    command = ["--config", folder / "train.yaml", "--token_list", folder / "tokens.txt"]
-    command += ["--output_dir", folder, "--dry_run", "true", "--seed", seed]
-    MedusaASRTask.main(cmd=list(map(str, command)))
-    experiment = Experiment(folder)
-    config = read_config(experiment.config, "")
-    if keep_weights:  # what was written names no pretrained model any more
+    config = training_config(**changes)
+    config = dry_run(MedusaASRTask, folder, config, "--seed", seed, tokens=tokens)
+    if keep_weights:  # the written config does not name the pretrained models
         config |= changes
     model = MedusaASRTask.build_model(Namespace(**copy.deepcopy(config)))
     if not keep_weights:
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter, std=0.25)
-    torch.save(model.state_dict(), experiment.model)
-    return experiment
+    torch.save(model.state_dict(), folder / "model.pth")
+    return Experiment(folder)
 
 
 def write_noise(path: Path, seconds: float, seed: int = 0, rate_hz: int = 16000) -> None:
-    """Write an audio file of noise."""
     samples = 0.1 * np.random.default_rng(seed).standard_normal(int(seconds * rate_hz))
     soundfile.write(path, samples, rate_hz)
+
+
+def write_lines(path: Path, table: dict) -> None:
+    path.write_text("".join(f"{key} {value}\n" for key, value in table.items()))
 
 
 def write_corpus(folder: Path, seconds: dict[str, float]) -> None:
     """Write ``wav.scp`` and a file of noise for each utterance."""
     for seed, (key, duration_s) in enumerate(seconds.items()):
         write_noise(folder / f"{key}.wav", duration_s, seed=seed)
-    lines = [f"{key} {folder / key}.wav\n" for key in seconds]
-    (folder / "wav.scp").write_text("".join(lines))
+    write_lines(folder / "wav.scp", {key: folder / f"{key}.wav" for key in seconds})
 
 
 def read_lines(path: Path) -> dict[str, str]:
-    """Id to the rest of its line."""
-    rows = (line.split(" ", 1) for line in path.read_text().splitlines())
-    return {row[0]: row[1] if len(row) > 1 else "" for row in rows}
+    rows = (line.partition(" ") for line in path.read_text().splitlines())
+    return {key: rest for key, _, rest in rows}
 
 
 def speeches(count: int = 3, step: int = 3700) -> list[np.ndarray]:

@@ -1,31 +1,33 @@
-"""Trees that grow at random, each node held against the trained module's forward of its path."""
+"""Random trees, whose nodes are compared with the trained module's forward of their paths."""
 
 import torch
 from tiny import VOCAB_SIZE
 
 from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.tree.prefix import Prefix
+from espnet_medusa.tree.proposer import DraftContext
 from espnet_medusa.tree.token_tree import ROOT
 
 CLOSE = {"rtol": 0.0, "atol": 1e-5}
 
 
 class Grown:
-    """Trees under way, and which tokens their nodes have: the forward of a path is the oracle.
+    """Growing trees with the tokens of their nodes: the forward of a path is the oracle.
 
     Args:
         memory: (U, S, D).
         lengths: (U,).
-        options: Of ``start``.
+        precision: The runtime's.
     """
 
-    def __init__(self, decoder, memory, lengths, **options):
-        self.decoder, self.runtime = decoder, build_runtime(decoder)
+    def __init__(self, decoder, memory, lengths, precision=None):
+        self.decoder, self.runtime = decoder, build_runtime(decoder, precision)
         self.memory, self.lengths = memory, lengths
-        self.state = self.runtime.start(memory, lengths, **options)
+        self.state = self.runtime.start(memory, lengths)
         self.tokens = [[] for _ in lengths]  # by slot
 
     def extend(self, tokens, parents):
-        """``extend``, and where each packed row belongs: (utterance, slot)."""
+        """Extend the trees; return the outputs and (utterance, slot) of each packed row."""
         first = self.state.num_nodes
         outputs = self.runtime.extend(self.state, tokens, parents)
         places = [(row, first + new) for row, some in enumerate(tokens) for new in range(len(some))]
@@ -34,7 +36,7 @@ class Grown:
         return outputs, places
 
     def extend_and_check(self, tokens, parents):
-        """``extend``; each row must be what the trained module says of its path."""
+        """Extend the trees and compare each row with the trained module."""
         outputs, places = self.extend(tokens, parents)
         assert len(outputs.hidden) == len(outputs.head_input) == len(places)
         for place, hidden, head_input in zip(
@@ -47,15 +49,21 @@ class Grown:
             torch.testing.assert_close(self.runtime.logits(hidden[None])[0], expected, **CLOSE)
 
     def expected(self, row, slot):
-        """The trained module's hidden states of a node's path, without padding or batch."""
-        path = [self.tokens[row][node] for node in self.state.trees[row].path(slot)]
+        """Return the trained module's hidden states of a node's path, without padding or batch."""
+        tokens = torch.tensor([self.path(row, slot)])
+        return self.decoder.hidden_states(*self.utterance(row), tokens)
+
+    def path(self, row, slot):
+        """Return the tokens from the root to a node."""
+        return [self.tokens[row][node] for node in self.state.trees[row].path(slot)]
+
+    def utterance(self, row):
+        """Return memory (1, S, D) and length (1,) of an utterance, without padding."""
         frames = self.lengths[row : row + 1]
-        return self.decoder.hidden_states(
-            self.memory[row : row + 1, : int(frames)], frames, torch.tensor([path])
-        )
+        return self.memory[row : row + 1, : int(frames)], frames
 
     def alive(self, row):
-        """Slots that are no padding."""
+        """Return the slots that have a node."""
         return [slot for slot, token in enumerate(self.tokens[row]) if token is not None]
 
     def keep(self, slots):
@@ -71,22 +79,21 @@ class Grown:
         self.memory, self.lengths = self.memory[rows], self.lengths[rows]
 
 
-def random_nodes(rng, grown, sizes, roots=False):
-    """Tokens and parents of new nodes, anywhere in the trees."""
-    tokens, parents = [], []
+def random_nodes(rng, grown, sizes):
+    """Return tokens and parents of new nodes, anywhere in the trees."""
+    tokens, parents, first = [], [], grown.state.num_nodes
     for row, size in enumerate(sizes):
-        old, first = grown.alive(row), grown.state.num_nodes
-        chosen = []
-        for new in range(size):
-            options = [*old, *range(first, first + new)]
-            chosen.append(rng.choice([*options, ROOT] if roots or not options else options))
+        nodes, chosen = grown.alive(row) or [ROOT], []
+        for slot in range(first, first + size):
+            chosen.append(rng.choice(nodes))
+            nodes.append(slot)
         parents.append(chosen)
         tokens.append([rng.randrange(VOCAB_SIZE) for _ in range(size)])
     return tokens, parents
 
 
 def some_subtrees(rng, grown):
-    """Some paths of each row: what searches keep."""
+    """Return the slots of one or two random paths of each utterance, as searches keep them."""
     kept = []
     for row, tree in enumerate(grown.state.trees):
         alive = grown.alive(row)
@@ -96,10 +103,7 @@ def some_subtrees(rng, grown):
 
 
 def grow_raggedly(rng, grown):
-    """Four utterances with their own numbers of new nodes, each checked; they keep some, and leave.
-
-    One is left at the end.
-    """
+    """Check different numbers of new nodes for four utterances, of which three leave."""
     for sizes in ([1, 7, 3, 1], [7, 1, 1, 4], [2, 2, 2, 2]):
         grown.extend_and_check(*random_nodes(rng, grown, sizes))
         grown.keep(some_subtrees(rng, grown))
@@ -108,3 +112,26 @@ def grow_raggedly(rng, grown):
     grown.keep(some_subtrees(rng, grown))
     grown.select([1])
     grown.extend_and_check(*random_nodes(rng, grown, [5]))
+
+
+def states_behind(runtime, head_input, memory, lengths, rows=None, vocabulary=None):
+    """Return the proposer of a batch, and its states after (R, D) hidden states, without a search.
+
+    The proposer has the decoder's dtype, so that its numbers can be compared.
+
+    Args:
+        head_input: (R, D).
+        memory: (U, S, D).
+        lengths: (U,).
+        rows: Utterances of the R states; None: all are the first's.
+        vocabulary: (V',) tokens that may be drafted; None: all.
+    """
+    roots = [Prefix(0) for _ in memory]
+    cross = runtime.start(memory, lengths).cross_keys_values
+    context = DraftContext(roots, memory.device, cross_keys_values=cross)
+    proposer = runtime.proposer(vocabulary, str(runtime.dtype).removeprefix("torch."))
+    prefixes = [roots[row].child(place) for place, row in enumerate(rows or [0] * len(head_input))]
+    for place, prefix in enumerate(prefixes):
+        prefix.head_input = head_input, place
+    begun = proposer.begin(context)
+    return begun, begun.start(prefixes)

@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
+from experiment import make_experiment, training_config, write_lines, write_noise
 from transformers import WhisperConfig
 from transformers.models.whisper.modeling_whisper import WhisperDecoder, WhisperEncoder
 
@@ -31,7 +32,7 @@ SAID = {
 
 
 def tiny_base(seed: int = 0, hidden_size: int = 16) -> Checkpoint:
-    """A random Whisper in float16's values."""
+    """Build a random Whisper whose weights are exact in float16."""
     config = WhisperConfig(
         vocab_size=VOCAB_SIZE, num_mel_bins=80, d_model=hidden_size, encoder_layers=1,
         decoder_layers=2, encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=24,
@@ -48,7 +49,7 @@ def tiny_base(seed: int = 0, hidden_size: int = 16) -> Checkpoint:
 
 
 def with_heads(base: Checkpoint, kind: str, seed: int = 1, **options) -> Checkpoint:
-    """The same with heads that have left their start, except for the base head's own weights."""
+    """Add heads whose weights, except for the base head's, differ from their initial values."""
     options = HeadOptions(num_heads=NUM_HEADS, **options)
     architecture = replace(base.architecture, heads=kind, head_options=options)
     config = decoder_config(architecture.whisper, 0.0)
@@ -57,16 +58,14 @@ def with_heads(base: Checkpoint, kind: str, seed: int = 1, **options) -> Checkpo
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in heads.named_parameters():
         if not name.startswith("base."):
-            noise = torch.randn(parameter.shape, generator=generator)
-            parameter.data.add_(0.3 * noise)
+            parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator)
     own = {HEADS + name: value.detach() for name, value in heads.state_dict().items()}
-    counts = torch.arange(config.vocab_size) % 50  # two tokens that were never seen, or more
-    weights = {**base.weights, **own, COUNTS: counts}
-    return replace(base, name="trained", architecture=architecture, weights=weights)
+    own[COUNTS] = torch.arange(config.vocab_size) % 50  # at least two tokens have no count
+    return replace(base, name="trained", architecture=architecture, weights=base.weights | own)
 
 
 def write_sources(folder: Path, **changes) -> tuple[Path, Path]:
-    """A card as its author writes it, and the statistics of a decoding."""
+    """Write a card as its author does, and the statistics of a decoding."""
     folder.mkdir(parents=True, exist_ok=True)
     write_card(folder, {**SAID, **changes}, "# Heads\n")
     decoded = DecodingStatistics(decoder_calls=10, tokens=24, drafted=[8, 8, 4], accepted=[6, 4, 1])
@@ -75,8 +74,32 @@ def write_sources(folder: Path, **changes) -> tuple[Path, Path]:
 
 
 def pack(folder: Path, trained: Checkpoint, base: Checkpoint, **changes) -> Path:
-    """A folder of heads; changes are of the card."""
+    """Write a folder of heads; ``changes`` replace fields of the card."""
     folder.mkdir(parents=True)
     with TemporaryDirectory() as sources:
         pack_heads(trained, base, *write_sources(Path(sources), **changes), folder)
+    return folder
+
+
+def make_recipe(folder: Path) -> Path:
+    sizes = training_config()["decoder_conf"]
+    conf = {"decoder_conf": sizes | {"heads": "recurrent"}}
+    heads = make_experiment(folder / "exp" / "asr_recurrent", **conf)
+    base = make_experiment(
+        folder / "exp" / "asr_base", decoder_conf=sizes | {"heads": "none", "heads_conf": {}}
+    )
+    weights = torch.load(heads.model)
+    torch.save(weights, heads.folder / "valid.acc_heads.ave.pth")
+    of_heads = ("decoder.heads.", "decoder.token_counts")
+    frozen = {name: weight for name, weight in weights.items() if not name.startswith(of_heads)}
+    for name in ("valid.acc.ave.pth", base.model.name):
+        torch.save(frozen, base.folder / name)
+    data_dir = folder / "data"
+    data_dir.mkdir()
+    audio, texts = {}, {}
+    for index, key in enumerate("abcd"):
+        audio[key], texts[key] = f"data/{index}.wav", "ef" if index % 2 else "ab cd"
+        write_noise(folder / audio[key], 0.8 + 0.4 * (index % 3), index)
+    write_lines(data_dir / "wav.scp", audio)
+    write_lines(data_dir / "text", texts)
     return folder

@@ -2,6 +2,7 @@
 
 import os
 from contextlib import contextmanager
+from unittest import mock
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import torch
 from espnet_medusa.runtime.native import build, library
 from espnet_medusa.runtime.native.build import AVX512_VNNI, VARIABLE, usable_sets
 
+INT8_MAX = 127
 NAMES = [instructions.name for instructions in usable_sets()]
 # Instruction set and compiler options; -DHALVES tests AVX_VNNI's code in AVX-512's encoding.
 KINDS = [(name, "") for name in NAMES]
@@ -26,19 +28,14 @@ def forget():
 def running(kind: tuple[str, str]):
     """Use the kernels of a kind inside the context."""
     name, options = kind
-    changed = {"CXX": " ".join(build.find_compiler()) + options, VARIABLE: name}
-    before = {key: os.environ.get(key) for key in changed}
-    os.environ.update(changed)
-    forget()
-    try:
-        assert library.kernels() is not None
-        yield
-    finally:
-        for key, value in before.items():
-            os.environ.pop(key)
-            if value is not None:
-                os.environ[key] = value
+    compiler = " ".join(build.find_compiler()) + options
+    with mock.patch.dict(os.environ, {"CXX": compiler, VARIABLE: name}):
         forget()
+        try:
+            assert library.kernels() is not None
+            yield
+        finally:
+            forget()
 
 
 @pytest.fixture(params=KINDS, ids="".join)
@@ -55,3 +52,9 @@ def some_threads(count: int):
     torch.set_num_threads(count)
     yield
     torch.set_num_threads(before)
+
+
+def rounded(rows: torch.Tensor) -> torch.Tensor:
+    """Return rows rounded to 8-bit integers with one scale each, in float64."""
+    largest = rows.abs().amax(dim=1, keepdim=True).clamp(min=1e-20)
+    return (rows * (INT8_MAX / largest)).round().double() * (largest.double() / INT8_MAX)

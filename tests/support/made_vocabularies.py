@@ -14,10 +14,10 @@ MODELS = {
     "large": {"vocab_size": 300, "model_type": "bpe"},
     "unigram": {"vocab_size": 150, "model_type": "unigram"},
     "fallback": {
-        **{"vocab_size": 400, "model_type": "bpe", "byte_fallback": True},
+        "vocab_size": 400, "model_type": "bpe", "byte_fallback": True,
         "normalization_rule_name": "identity",
     },
-}
+}  # fmt: skip
 LISTS = ("char", "word", "bpe")
 open_bundled = cache(open_vocabulary)
 
@@ -36,7 +36,7 @@ def make_sentences(count, seed, words=WORDS):
 
 
 def train_sentencepiece(folder, name):
-    """The path of a model of MODELS."""
+    """Train a model of MODELS; return its path."""
     text = folder / "train.txt"
     text.write_text("\n".join(make_sentences(1000, seed=0)), encoding="utf-8")
     sentencepiece.SentencePieceTrainer.train(
@@ -46,7 +46,7 @@ def train_sentencepiece(folder, name):
 
 
 def make_list(folder, kind):
-    """The path of an ESPnet token list."""
+    """Write an ESPnet token list; return its path."""
     lines = (f"u{n} {text}\n" for n, text in enumerate(make_sentences(1000, seed=0)))
     (folder / "text").write_text("".join(lines), encoding="utf-8")
     tokens = folder / kind / "tokens.txt"

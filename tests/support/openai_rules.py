@@ -12,13 +12,12 @@ FIRST_TIME, TIMED_VOCAB_SIZE = EOS + 3, EOS + 16  # two special tokens, 13 times
 
 
 def timed_constraints(latest_first: int | None) -> Constraints:
-    """Of the rules alone."""
     rules = build_timestamp_rules(FIRST_TIME, EOS, TIMED_VOCAB_SIZE, latest_first)
     return Constraints(EOS, timestamps=rules, renormalize=True)
 
 
 def openai_filter(logits, tokens, prompt_length: int, latest_first: int | None):
-    """(R, V) logits behind prefixes (R, L), prompts included, with what must not come at -inf."""
+    """Set impossible tokens to -inf in logits (R, V) after prefixes (R, L), prompts included."""
     tokenizer = SimpleNamespace(timestamp_begin=FIRST_TIME, eot=EOS, no_timestamps=None)
     logits = logits.clone()
     ApplyTimestampRules(tokenizer, prompt_length, latest_first).apply(logits, tokens)

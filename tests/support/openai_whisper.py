@@ -1,11 +1,22 @@
-"""Random Whispers of openai-whisper's own, as small as its long-form transcription allows."""
+"""Random Whispers in OpenAI's format, as small as long-form transcription allows."""
 
+import copy
+from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import torch
+import yaml
+from experiment import Experiment
 from whisper.model import ModelDimensions, Whisper
+
+from espnet_medusa.convert.experiment import PromptOptions, write_experiment
+from espnet_medusa.convert.read_whisper import read_whisper
+from espnet_medusa.files.yaml_text import DUMPER
+from espnet_medusa.options import read_config
+from espnet_medusa.task import MedusaASRTask
+from espnet_medusa.whisper.text import TextOptions
 
 VOCAB_SIZE, END, FIRST_TIME = 51865, 50257, 50364
 
@@ -13,10 +24,11 @@ VOCAB_SIZE, END, FIRST_TIME = 51865, 50257, 50364
 def openai_whisper(
     seed: int, end: float = 0.0, times: float = 0.0, layers: int = 2, text_context: int = 48
 ) -> Whisper:
-    """A model that writes text, timestamps and ends.
+    """Build a model that predicts text, timestamps and the end.
 
     Args:
-        end: How much is added to the end symbol's logits.
+        end: Added to the end symbol's logits.
+        times: Added to the timestamps' logits.
     """
     torch.manual_seed(seed)
     dims = ModelDimensions(
@@ -29,21 +41,37 @@ def openai_whisper(
         if not name.endswith("ln.weight"):
             torch.nn.init.normal_(parameter, std=0.3)
     table, bias = model.decoder.token_embedding.weight.data, model.decoder.ln.bias.data
-    bias /= bias.norm()  # what is added to an embedding along it is added to the logit
+    bias /= bias.norm()  # so that a multiple of it in an embedding adds to the logit
     table[END] += end * bias
     table[FIRST_TIME:] += times * bias
     return model.eval()
 
 
 def save_openai_whisper(model: Whisper, path: Path) -> Path:
-    """A ``.pt`` file as OpenAI's."""
     torch.save({"dims": asdict(model.dims), "model_state_dict": model.state_dict()}, path)
     return path
 
 
 def noise_and_silence(seconds: float, seed: int) -> np.ndarray:
-    """(samples,) at 16 kHz whose windows differ."""
+    """Return (samples,) at 16 kHz whose windows differ."""
     rng = np.random.default_rng(seed)
     samples = rng.standard_normal(int(16000 * seconds))
     loudness = np.repeat(rng.uniform(0, 0.3, int(seconds) + 1), 16000)[: len(samples)]
     return (samples * loudness).astype(np.float32)
+
+
+def ctc_whisper(folder: Path, seed: int = 1, **model_conf) -> Experiment:
+    """Convert a Whisper that ends, and give it the branch of ``model_conf``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = save_openai_whisper(openai_whisper(seed, end=4.0), folder / "whisper.pt")
+    checkpoint = read_whisper(str(weights), TextOptions())
+    write_experiment(checkpoint, folder, folder, PromptOptions("en"))
+    config = read_config(folder / "config.yaml", "")
+    config["model_conf"] |= {"ctc_weight": 0.3, **model_conf}
+    (folder / "config.yaml").write_text(yaml.dump(config, Dumper=DUMPER))
+    model = MedusaASRTask.build_model(Namespace(**copy.deepcopy(config)))
+    for parameter in model.ctc.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    whisper = torch.load(folder / "model.pth", weights_only=True)
+    torch.save(model.state_dict() | whisper, folder / "model.pth")
+    return Experiment(folder)

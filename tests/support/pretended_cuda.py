@@ -1,8 +1,8 @@
-"""A pretended GPU: tensors that say they are on CUDA and live in main memory.
+"""A mock GPU: its tensors are in main memory, and their ``device`` is CUDA.
 
-All operations on them pass through here, so what a GPU refuses is refused: operands on both
-devices, and, while a graph is captured, whatever waits for the GPU. A graph repeats its operations
-on the memory that it was captured with. Where the host waits is counted.
+It refuses what a GPU refuses: operands on both devices, and, while a graph is captured, operations
+that wait for the GPU. A graph repeats its operations on the memory that it was captured with. The
+mock counts where the host waits.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, ValuesView
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,10 +19,11 @@ from typing import Any
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 PACKAGE = "/espnet_medusa/"
 aten = torch.ops.aten
-# The size of what they give, or a number for the host, depends on values.
+# Their result is a number for the host, or its size depends on values.
 WAITING = {
     aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default,
     aten.bincount.default, aten.equal.default, aten._unique2.default, aten.unique_dim.default,
@@ -32,11 +33,10 @@ INDEXING = {
     aten.index.Tensor, aten.index_put.default, aten.index_put_.default,
     aten._index_put_impl_.default,
 }  # fmt: skip
-WAITS, UPLOADS = "waits", "uploads"
 
 
 class PretendedTensor(torch.Tensor):
-    """Says it is on the GPU.
+    """A tensor on the mock GPU.
 
     Attributes:
         held: The same in main memory.
@@ -59,19 +59,19 @@ class PretendedTensor(torch.Tensor):
         return f"PretendedTensor({self.held})"
 
     def tolist(self) -> list:
-        return self.cpu().tolist()  # which torch refuses for others' kinds of tensors
+        return self.cpu().tolist()  # torch's method refuses subclasses
 
     @classmethod
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
-        raise RuntimeError(f"{function}: the pretended GPU is gone")
+        raise RuntimeError(f"{function}: the mock GPU is gone")
 
 
 class Graph:
-    """A pretended ``torch.cuda.CUDAGraph``.
+    """A mock ``torch.cuda.CUDAGraph``.
 
     Attributes:
-        operations: Each with arguments and results, in real memory.
-        made: What they made anew.
+        operations: Functions with their arguments and results, in main memory.
+        made: New tensors among the results.
     """
 
     def __init__(self):
@@ -79,37 +79,33 @@ class Graph:
         self.made: list[torch.Tensor] = []
 
     def pool(self) -> tuple[int, int]:
-        """Where its memory comes from."""
         return (0, 1)
 
+    def record(self, function: Any, args: tuple, kwargs: dict, results: Any) -> None:
+        self.operations.append((function, args, kwargs, results))
+        places = {one.untyped_storage().data_ptr() for one in tensors_of((args, kwargs))}
+        made = tensors_of(results)
+        self.made += [one for one in made if one.untyped_storage().data_ptr() not in places]
+
     def replay(self) -> None:
-        """Do it all again, on the same memory."""
         for function, args, kwargs, results in self.operations:
             again = function(*args, **kwargs)
             for old, new in zip(tensors_of(results), tensors_of(again), strict=True):
                 if old is not new:
                     old.copy_(new)
 
-    def forget_values(self) -> None:
-        """Capturing computes nothing."""
-        for tensor in self.made:
-            if tensor.is_floating_point():
-                tensor.fill_(torch.nan)
-
 
 class PretendedCuda(TorchDispatchMode):
-    """While it is entered, ``device="cuda"`` is this GPU.
+    """Inside this context, ``device="cuda"`` is the mock GPU.
 
     Attributes:
         waits: How often the host waited for the GPU, by file and function of the package.
-        uploads: Copies to the GPU that were only asked for.
-        graphs: Those that were captured.
+        graphs: The captured graphs.
     """
 
     def __init__(self):
         super().__init__()
         self.waits: Counter[str] = Counter()
-        self.uploads = 0
         self.graphs: list[Graph] = []
         self._capturing: Graph | None = None
 
@@ -119,109 +115,78 @@ class PretendedCuda(TorchDispatchMode):
             pinned = args[0].clone()
             pinned.is_pinned_here = True
             return pinned
-        tensors = tensors_of((args, kwargs.values()))
+        tensors = tensors_of((args, kwargs))
         mine = [one for one in tensors if isinstance(one, PretendedTensor)]
         others = [one for one in tensors if not isinstance(one, PretendedTensor)]
         target = kwargs.get("device")
         target = None if target is None else torch.device(target).type
         if not mine and target != "cuda":
             return function(*args, **kwargs)
-        self._note(function, copying(function, args, kwargs, mine, others))
-        args, kwargs = replaced((args, kwargs), lambda one: getattr(one, "held", one))
+        if waits(function, args, kwargs, bool(mine), others):
+            if self._capturing is not None:
+                raise RuntimeError(f"{function}: not permitted when stream is capturing")
+            self.waits[caller()] += 1
+        args, kwargs = tree_map_only(PretendedTensor, lambda one: one.held, (args, kwargs))
         if target is not None:
-            kwargs = kwargs | {"device": torch.device("cpu")}
+            kwargs["device"] = torch.device("cpu")
         results = function(*args, **kwargs)
         if self._capturing is not None:
-            self._record(function, args, kwargs, results)
+            self._capturing.record(function, args, kwargs, results)
         if target == "cpu":
             return results
         known = {id(one.held): one for one in mine} | {id(one): one for one in others}
-        return replaced(
-            results, lambda one: known[id(one)] if id(one) in known else PretendedTensor(one)
+        return tree_map_only(
+            torch.Tensor,
+            lambda one: known[id(one)] if id(one) in known else PretendedTensor(one),
+            results,
         )
-
-    def _note(self, function: Any, how: str | None) -> None:
-        if how == WAITS:
-            if self._capturing is not None:
-                raise RuntimeError(f"{function}: not permitted when stream is capturing")
-            self.waits[asked_by()] += 1
-        self.uploads += how == UPLOADS
-
-    def _record(self, function: Any, args: tuple, kwargs: dict, results: Any) -> None:
-        graph = self._capturing
-        graph.operations.append((function, args, kwargs, results))
-        given = tensors_of((args, kwargs.values()))
-        places = {one.untyped_storage().data_ptr() for one in given}
-        made = [
-            one for one in tensors_of(results) if one.untyped_storage().data_ptr() not in places
-        ]
-        graph.made += made
 
     @contextmanager
     def capture(self, graph: Graph, **_) -> Iterator[None]:
-        """As ``torch.cuda.graph``."""
+        """Replace ``torch.cuda.graph``."""
         self.graphs.append(graph)
         self._capturing = graph
         try:
             yield
         finally:
             self._capturing = None
-        graph.forget_values()
+        for tensor in graph.made:  # capturing computes nothing
+            if tensor.is_floating_point():
+                tensor.fill_(torch.nan)
 
 
 def tensors_of(values: Any) -> list[torch.Tensor]:
-    """All tensors in nested sequences."""
-    if isinstance(values, torch.Tensor):
-        return [values]
-    nested = isinstance(values, list | tuple | ValuesView)
-    return [one for value in values for one in tensors_of(value)] if nested else []
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
-def replaced(values: Any, by: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """The same nested sequences and tables with other tensors."""
-    if isinstance(values, torch.Tensor):
-        return by(values)
-    if isinstance(values, dict):
-        return {name: replaced(value, by) for name, value in values.items()}
-    if isinstance(values, list | tuple):
-        return type(values)([replaced(value, by) for value in values])
-    return values
+def waits(function: Any, args: tuple, options: dict, mine: bool, others: list) -> bool:
+    """Return whether the host waits for the GPU.
 
-
-def copying(
-    function: Any,
-    args: tuple,
-    options: dict,
-    mine: Sequence[torch.Tensor],
-    others: Sequence[torch.Tensor],
-) -> str | None:
-    """Whether an operation makes the host wait for the GPU, or copies to it without.
+    Args:
+        mine: Whether there are operands on the GPU.
+        others: Operands in main memory.
 
     Raises:
-        RuntimeError: It has operands on both and is not one that copies.
+        RuntimeError: There are operands on both devices, and the operation does not copy.
     """
     if function is aten._to_copy.default:
         if mine:
-            away = options.get("device") is not None
-            return WAITS if away and torch.device(options["device"]).type == "cpu" else None
-        alone = options.get("non_blocking") and hasattr(args[0], "is_pinned_here")
-        return UPLOADS if alone else WAITS
+            return torch.device(options.get("device") or "cuda").type == "cpu"
+        return not (options.get("non_blocking") and hasattr(args[0], "is_pinned_here"))
     if function is aten.copy_.default and others:
-        alone = len(args) > 2 and args[2] and hasattr(args[1], "is_pinned_here")
-        return UPLOADS if alone else WAITS
+        return not (len(args) > 2 and args[2] and hasattr(args[1], "is_pinned_here"))
     if function in WAITING:
-        return WAITS
+        return True
     if function in INDEXING:
         chosen = [one for one in args[1] if one is not None]
-        masks = any(one.dtype in (torch.bool, torch.uint8) for one in chosen)
-        return WAITS if masks or others else None
+        return bool(others) or any(one.dtype in (torch.bool, torch.uint8) for one in chosen)
     if any(one.dim() for one in others):
         raise RuntimeError(f"{function}: operands on cuda:0 and cpu")
-    return None
+    return False
 
 
-def asked_by() -> str:
-    """File and function of the package that runs."""
+def caller() -> str:
+    """Return file and function of the package that runs."""
     frame = sys._getframe()
     while frame is not None and PACKAGE not in frame.f_code.co_filename:
         frame = frame.f_back
@@ -232,7 +197,7 @@ def asked_by() -> str:
 
 @contextmanager
 def pretended_cuda() -> Iterator[PretendedCuda]:
-    """With this GPU; ``torch.cuda.is_available`` says as before what there really is."""
+    """Use the mock GPU; ``torch.cuda.is_available`` does not change."""
     gpu, stream = PretendedCuda(), SimpleNamespace(wait_stream=lambda other: None)
     with pytest.MonkeyPatch.context() as patch:
         for name, own in {
@@ -245,10 +210,10 @@ def pretended_cuda() -> Iterator[PretendedCuda]:
             "graph": gpu.capture,
         }.items():
             patch.setattr(torch.cuda, name, own)
-        # A module's weights are replaced: in those there are, our kind of tensor has no room.
+        # A module's weights cannot become PretendedTensor in place.
         overwrite = "get_overwrite_module_params_on_conversion"
         patch.setattr(torch.__future__, overwrite, lambda: True)
-        # Else torch.tensor(..., device=...) would make its copy behind our back.
+        # Otherwise the copy of torch.tensor(..., device=...) would not pass through the mode.
         torch._C._set_only_lift_cpu_tensors(True)
         try:
             with device_guard(), gpu:
@@ -259,7 +224,7 @@ def pretended_cuda() -> Iterator[PretendedCuda]:
 
 @contextmanager
 def device_guard() -> Iterator[None]:
-    """Indexing switches to its operands' device; a build for CPUs knows how to for these alone."""
+    """Let indexing switch to CUDA with the CPU's guard if torch is built without CUDA."""
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
     guards = (ctypes.c_void_p * 2).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
     cpu, cuda = guards

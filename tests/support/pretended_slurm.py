@@ -1,7 +1,7 @@
-"""sbatch, squeue and scancel of a Slurm that starts every task at once, on this machine.
+"""Mock sbatch, squeue and scancel, which start every task at once, on this machine.
 
-They keep a task's state in a file `<job>.<task>`, of one line `STATE|reason`, and its process in
-`<job>.<task>.pid`. What these files say, squeue says.
+They keep a task's state in a file `<job>.<task>`, of one line `STATE|reason`, and its process id
+in `<job>.<task>.pid`. squeue prints these states.
 """
 
 import os
@@ -14,49 +14,44 @@ from pathlib import Path
 
 import pytest
 
-PROGRAMS = ("sbatch", "squeue", "scancel")
-
 
 class PretendedSlurm:
-    """The programs, first in PATH, and the states they keep."""
+    """Puts the programs first in PATH; the methods read and write the tasks' states."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.states = folder / "states"
+        self.states, programs = folder / "states", folder / "bin"
         self.states.mkdir(parents=True)
-        self.programs = folder / "bin"
-        self.programs.mkdir()
-        for name in PROGRAMS:
-            path = self.programs / name
+        programs.mkdir()
+        for name in ("sbatch", "squeue", "scancel"):
+            path = programs / name
             path.write_text(f'#!/bin/sh\nexec {sys.executable} {__file__} {name} "$@"\n')
             path.chmod(0o755)
         monkeypatch.setenv("PRETENDED_SLURM", str(self.states))
-        monkeypatch.setenv("PATH", os.pathsep.join([str(self.programs), os.environ["PATH"]]))
+        monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
 
     def set_state(self, job: int, task: int, state: str) -> None:
-        """What squeue says of a task from now on."""
         write_state(self.states / f"{job}.{task}", state)
 
     def forget(self) -> None:
-        """Slurm knows nothing of any job."""
+        """Remove all jobs."""
         for path in state_files(self.states, "*"):
             path.unlink()
 
     def close_down(self) -> None:
-        """Slurm's controller answers no more."""
+        """Let squeue fail from now on."""
         (self.states / "down").touch()
 
     def submitted(self) -> list[str]:
-        """Options of the last job."""
+        """Return the options of the last job."""
         return (self.states / "submitted").read_text().split("\n")
 
 
 def state_files(states: Path, job: str) -> list[Path]:
-    """Those of a job's tasks."""
     return [path for path in states.glob(f"{job}.*") if re.fullmatch(r"\d+\.\d+", path.name)]
 
 
 def write_state(path: Path, state: str) -> None:
-    """At once: squeue reads meanwhile."""
+    """Write atomically: squeue may read meanwhile."""
     staging = path.with_name(f"{path.name}.{os.getpid()}.partial")
     staging.write_text(state)
     staging.replace(path)

@@ -4,6 +4,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import soundfile
 import warm_python
 import yaml
 from waiting import HANG_S
@@ -19,14 +21,11 @@ printf '\\036' >> calls
 
 
 def link_recipe(root: Path, recipe: str, without: tuple[str, ...] = ()) -> Path:
-    """Make `root/egs/<recipe>` and link the recipe's files and folders into it.
+    """Make `root/egs/<recipe>`, link the recipe's files and folders into it, and return it.
 
     Args:
         recipe: Such as ``mini_synth/asr1``.
         without: Names of files and folders that are not linked; for ``conf``, an empty one is made.
-
-    Returns:
-        The new folder.
     """
     folder = root / "egs" / recipe
     folder.mkdir(parents=True)
@@ -40,7 +39,7 @@ def link_recipe(root: Path, recipe: str, without: tuple[str, ...] = ()) -> Path:
 
 
 def link_template(folder: Path, *more: str) -> Path:
-    """Link asr.sh, and what it needs, into a folder, which is made; return the folder."""
+    """Make a folder, link asr.sh and what it needs into it, and return it."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("asr.sh", "path.sh", "cmd.sh", *more):
         (folder / name).symlink_to(TEMPLATE / name)
@@ -48,7 +47,6 @@ def link_template(folder: Path, *more: str) -> Path:
 
 
 def write_script(path: Path, text: str) -> None:
-    """Write an executable file."""
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
     path.chmod(0o755)
@@ -63,7 +61,6 @@ def copy_config(source: Path, target: Path, **changes: Any) -> None:
 
 
 def run(folder: Path, script: str, *options: object) -> subprocess.CompletedProcess:
-    """Run a script of a recipe."""
     return subprocess.run(
         [script, *map(str, options)], cwd=folder, text=True, capture_output=True, timeout=HANG_S,
         env=warm_python.environment(),
@@ -72,9 +69,8 @@ def run(folder: Path, script: str, *options: object) -> subprocess.CompletedProc
 
 def record_asr(folder: Path) -> None:
     """Replace a recipe's asr.sh by a script that only records its options."""
-    script = folder / "asr.sh"
-    script.unlink(missing_ok=True)
-    write_script(script, FAKE_ASR)
+    (folder / "asr.sh").unlink(missing_ok=True)
+    write_script(folder / "asr.sh", FAKE_ASR)
 
 
 def recorded(folder: Path) -> list[dict[str, str]]:
@@ -83,3 +79,48 @@ def recorded(folder: Path) -> list[dict[str, str]]:
     (folder / "calls").unlink()
     words = [call.split("\037")[:-1] for call in calls]
     return [dict(zip(w[::2], w[1::2], strict=True)) for w in words]
+
+
+RATE = 16000
+WORDS = ["one", "two", "three", "four", "five", "six"]
+
+
+def write_set(folder: Path, count: int, broken: int = 0) -> None:
+    """Write a Kaldi directory of short tones, one speaker; the last files are no audio."""
+    folder.mkdir(parents=True)
+    generator = np.random.default_rng(0)
+    tables, ids = dict.fromkeys(("wav.scp", "text", "utt2spk"), ""), []
+    for index in range(count):
+        ids.append(f"s-u{index}")
+        path = folder / f"{ids[-1]}.wav"
+        samples = np.sin(np.arange(int(RATE * (0.5 + 0.1 * index))) * (0.1 + 0.05 * index))
+        samples = 0.3 * samples + 0.01 * generator.standard_normal(len(samples))
+        soundfile.write(path, samples, RATE)
+        if index >= count - broken:
+            path.write_bytes(b"no audio")
+        tables["wav.scp"] += f"{ids[-1]} {path}\n"
+        tables["text"] += f"{ids[-1]} {WORDS[index]} {WORDS[-1 - index]}\n"
+        tables["utt2spk"] += f"{ids[-1]} s\n"
+    for name, lines in (tables | {"spk2utt": f"s {' '.join(ids)}\n"}).items():
+        (folder / name).write_text(lines)
+
+
+TRAINING = """
+encoder: transformer
+encoder_conf: {output_size: 8, attention_heads: 1, linear_units: 8, num_blocks: 1}
+decoder: transformer
+decoder_conf: {attention_heads: 1, linear_units: 8, num_blocks: 1}
+model_conf: {ctc_weight: 0.3}
+frontend_conf: {n_fft: 512, hop_length: 160}
+optim_conf: {lr: 0.001}
+max_epoch: 1
+batch_type: sorted
+batch_size: 2
+num_workers: 0
+num_att_plot: 0
+use_tensorboard: false
+use_matplotlib: false
+best_model_criterion: [[valid, acc, max]]
+keep_nbest_models: 1
+log_interval: 1
+"""

@@ -1,9 +1,11 @@
 """Decoders and CTC branches whose output is given as a script."""
 
 import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 
 import torch
-from clairvoyant import PathDecoder
 from tiny import bounds, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
@@ -11,12 +13,115 @@ from espnet_medusa.search.acceptance import AcceptanceRule, exact
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.proposer import DraftContext, DraftInput
-from espnet_medusa.tree.tree_decoder import NodeOutputs
+from espnet_medusa.tree.proposer import DraftContext, DraftInput, HeadsProposer, Proposer
+from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeDecoder
+
+Path = tuple[int, ...]  # tokens, prompt included
+
+
+class PathDecoder:
+    """A ``TreeDecoder`` whose ``head_input`` is the path itself: its tokens, then -1."""
+
+    heads_trained = True
+
+    def __init__(self, decoder: TreeDecoder, proposer: Proposer | None = None):
+        self.decoder, self.paths = decoder, proposer
+
+    def __getattr__(self, name):
+        return getattr(self.decoder, name)
+
+    def proposer(self, vocabulary=None, precision=None, verified=False):
+        return self.paths
+
+    def start(self, memory, memory_lengths, with_heads=True):
+        state = self.decoder.start(memory, memory_lengths, with_heads)
+        state.tokens = [[] for _ in state.trees]  # by slot
+        return state
+
+    def extend(self, state, tokens, parents):
+        first = state.num_nodes
+        outputs = self.decoder.extend(state, tokens, parents)
+        paths = []
+        for tree, known, new in zip(state.trees, state.tokens, tokens, strict=True):
+            known += new
+            slots = range(first, len(known))
+            paths += [[known[node] for node in tree.path(slot)] for slot in slots]
+            known += [None] * (state.num_nodes - len(known))
+        padded = [path + [-1] * (self.decoder.max_depth(0) - len(path)) for path in paths]
+        return NodeOutputs(outputs.hidden, torch.tensor(padded))
+
+    def keep(self, state, slots):
+        self.decoder.keep(state, slots)
+        state.tokens = [
+            [known[slot] for slot in kept] + [None] * (state.num_nodes - len(kept))
+            for known, kept in zip(state.tokens, slots, strict=True)
+        ]
+
+    def select(self, state, utterances):
+        self.decoder.select(state, utterances)
+        state.tokens = [state.tokens[row] for row in utterances]
+
+
+@dataclass(frozen=True)
+class PathStates:
+    """R paths."""
+
+    paths: list[Path]
+
+    def select(self, rows):
+        return PathStates([self.paths[row] for row in rows.tolist()])
+
+    def join(self, others):
+        return PathStates(self.paths + others.paths)
+
+
+class PathProposer(HeadsProposer):
+    """Drafts after paths what a function says.
+
+    Args:
+        say: Logits (V',) for the token after a path.
+        vocabulary: As ``Proposer``'s.
+    """
+
+    max_steps = None
+
+    def __init__(self, say: Callable[[Path], torch.Tensor], vocabulary: torch.Tensor | None = None):
+        self.say, self.vocabulary = say, vocabulary
+
+    def start_from(self, head_input):
+        return PathStates([tuple(t for t in row if t >= 0) for row in head_input.tolist()])
+
+    def advance(self, states, tokens):
+        pairs = zip(states.paths, tokens.tolist(), strict=True)
+        return PathStates([(*path, token) for path, token in pairs])
+
+    def logits(self, states):
+        return torch.stack([self.say(path) for path in states.paths])
+
+
+def foresight(decoder, memory: torch.Tensor) -> Callable[[Path], torch.Tensor]:
+    """Return the trained module's own logits after each path, for one memory (1, S, D)."""
+    frames = torch.tensor([memory.size(1)])
+
+    @cache
+    def say(path: Path) -> torch.Tensor:
+        return decoder(memory, frames, torch.tensor([path]), torch.tensor([len(path)]))[0][0, -1]
+
+    return say
+
+
+def drafting(decoder, memory, seed):
+    """Return the decoder with its heads, or with a proposer that is nearly always right."""
+    runtime = build_runtime(decoder)
+    if len(memory) > 1 or seed % 2:
+        return runtime
+    say, rng = foresight(decoder, memory), random.Random(seed)
+    return PathDecoder(
+        runtime, PathProposer(lambda path: say(path).roll(int(rng.random() < 0.1), dims=0))
+    )
 
 
 def draft_inputs(memory, lengths, prompt=()):
-    """Return drafter inputs with the same prompt for each utterance."""
     return [DraftInput(row[:size], [*prompt]) for row, size in zip(memory, lengths, strict=True)]
 
 
@@ -42,9 +147,10 @@ class ScriptedDecoder(PathDecoder):
     def __init__(self, decoder, texts, prompt_length, vocab_size, eos):
         super().__init__(decoder)
         self.texts, self.prompt_length = texts, prompt_length
-        self.vocab_size, self.eos = vocab_size, eos
+        self.vocab_size, self.eos, self.calls = vocab_size, eos, 0
 
     def extend(self, state, tokens, parents):
+        self.calls += 1
         paths = super().extend(state, tokens, parents).head_input
         return NodeOutputs(paths, paths)
 
@@ -58,25 +164,10 @@ class ScriptedDecoder(PathDecoder):
         return 36.0 * torch.nn.functional.one_hot(torch.tensor(tokens), self.vocab_size)
 
 
-class TokenIgnoringDecoder:
-    """Replaces all tokens by token 0 and counts the calls, so that any vocabulary fits."""
-
-    def __init__(self, decoder):
-        self.decoder, self.calls = decoder, 0
-
-    def __getattr__(self, name):
-        return getattr(self.decoder, name)
-
-    def extend(self, state, tokens, parents):
-        self.calls += 1
-        return self.decoder.extend(state, [[0 for _ in row] for row in tokens], parents)
-
-
 def scripted_decoder(texts, vocab_size, eos):
     """Build a decoder that predicts ``texts[row]`` after the prompt ``[row, 1]``."""
-    module = tiny_decoder(0, "none", vocab_size=2, max_target_positions=256)
-    decoder = TokenIgnoringDecoder(build_runtime(module))
-    return ScriptedDecoder(decoder, dict(enumerate(texts)), 2, vocab_size, eos)
+    module = tiny_decoder(0, "none", vocab_size=vocab_size, max_target_positions=256)
+    return ScriptedDecoder(build_runtime(module), dict(enumerate(texts)), 2, vocab_size, eos)
 
 
 def scripted_memory(count):
@@ -95,7 +186,6 @@ def scripted_search(texts, proposer, shape, vocab_size, eos):
 
 
 def scripted_calls(*arguments):
-    """Return the decoder calls of each utterance of ``scripted_search``."""
     return [state.statistics.decoder_calls for state in scripted_search(*arguments)]
 
 

@@ -1,4 +1,6 @@
-"""Our searches with tiny decoders, and comparisons with their oracles."""
+"""Our searches with tiny decoders, comparisons with their oracles, and random options."""
+
+import random
 
 import pytest
 import torch
@@ -9,15 +11,21 @@ from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
 from espnet_medusa.search.ahead.lookahead import DraftShape
 from espnet_medusa.search.beam import beam_search
+from espnet_medusa.search.build import SearchModel, build_beam, build_greedy
 from espnet_medusa.search.constraints import build_constraints
+from espnet_medusa.search.drafters import NO_SOURCES
 from espnet_medusa.search.greedy import greedy_search
-from espnet_medusa.search.options import SearchOptions
+from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.search.scores import Scorers
 
 PROMPT = [3, 1]
-
-
 EXACT = AcceptanceRule(exact)
+IMPOSSIBLE = -1e8
+
+
+def runtime_of(decoder):
+    """Return the ``TreeDecoder`` of a trained module; a ``TreeDecoder`` is its own."""
+    return build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
 
 
 def decode(
@@ -31,7 +39,7 @@ def decode(
         inputs: U ``DraftInput``; None: those of the decoder.
         constraints: Fields of ``SearchOptions``.
     """
-    decoder = build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
+    decoder = runtime_of(decoder)
     limits = build_constraints(SearchOptions(**constraints), VOCAB_SIZE, EOS)
     shape = shape or DraftShape(depth=decoder.num_heads)
     search = greedy_search(decoder, rule, limits, proposer or decoder.proposer(), shape)
@@ -50,15 +58,11 @@ def assert_plain(decoder, memory, lengths, states, max_lengths, min_lengths=None
         assert states[row].hypothesis.score == pytest.approx(score, abs=1e-4)
 
 
-IMPOSSIBLE = -1e8
-
-
 def our_search(
     decoder, seed, weights, beam_size, shape, constraints=None, proposer=None, **options
 ):
     """Build beam search for a trained module or a ``TreeDecoder``; arguments as ``decode``'s."""
-    decoder = build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
-    scorers, ctc = make_scorers(seed)
+    decoder, (scorers, ctc) = runtime_of(decoder), make_scorers(seed)
     constraints = constraints or build_constraints(SearchOptions(), VOCAB_SIZE, EOS)
     return beam_search(
         decoder, Scorers(weights, scorers, ctc.log_softmax), beam_size, constraints,
@@ -69,19 +73,54 @@ def our_search(
 def compare(search, memory, lengths, oracle, limits, prompt=(EOS,), inputs=None):
     """Check that a batch has the oracle's best hypotheses; return its search states."""
     states = search(memory, lengths, torch.tensor([[*prompt]] * len(lengths)), limits, inputs)
+    ratios = {"maxlenratio": limits.maxlenratio, "minlenratio": limits.minlenratio}
     for row, state in enumerate(states):
         with torch.no_grad():
-            expected = oracle(
-                memory[row, : lengths[row]],
-                maxlenratio=limits.maxlenratio,
-                minlenratio=limits.minlenratio,
-            )
+            expected = oracle(memory[row, : lengths[row]], **ratios)
         expected = [(hyp.yseq.tolist(), float(hyp.score)) for hyp in expected]
-        expected = expected[: search.strategy.ranking.nbest]
         result = [([*prompt, *ended.tokens], ended.score) for ended in state.ended]
         # Impossible hypotheses fill beams that lack candidates, in any order.
-        assert_same_nbest(
-            [(tokens, score) for tokens, score in result if score > IMPOSSIBLE],
-            [(tokens, score) for tokens, score in expected if score > IMPOSSIBLE],
-        )
+        assert_same_nbest(*(
+            [(tokens, score) for tokens, score in n_best if score > IMPOSSIBLE]
+            for n_best in (result, expected[: search.strategy.ranking.nbest])
+        ))  # fmt: skip
     return states
+
+
+def build_search(runtime, options: SearchOptions, beam_size=3, sources=NO_SOURCES, device="cpu"):
+    """Build greedy or beam search by ``options.search``, without CTC and language model."""
+    model = SearchModel(runtime, VOCAB_SIZE, EOS, torch.device(device), sources=sources)
+    if options.search == "greedy":
+        return build_greedy(options, model)
+    return build_beam(options, model, beam_size)
+
+
+def run_search(search, memory, lengths, max_length):
+    """Return the search states of the utterances, after a prompt of one token."""
+    prompt = torch.full((len(lengths), 1), EOS, device=memory.device)
+    return search(memory, lengths, prompt, LengthLimits(-max_length))
+
+
+def greedy_shape(rng: random.Random, num_heads: int) -> DraftShape:
+    """Return a random chain, dynamic tree or fixed tree."""
+    depth = rng.randint(0, num_heads)
+    if depth and rng.random() < 0.3:
+        depth = min(depth, 3)
+        return DraftShape(depth, choices=tuple(rng.randint(1, 3) for _ in range(depth)))
+    return DraftShape(depth, rng.choice([1, 1, 2, 4, 20]), rng.choice([None, None, 1, 3, 9]))
+
+
+def beam_shape(rng: random.Random, decoder, beam_size: int) -> DraftShape:
+    """Return a random shape, from no drafts to twice the beam's width."""
+    proposer = runtime_of(decoder).proposer()
+    most = 0 if proposer is None else proposer.max_steps or 7
+    return DraftShape(
+        rng.randint(0, most),
+        rng.choice([1, beam_size, 2 * beam_size]),
+        rng.choice([None, None, 1, 6, 20]),
+        left_out=frozenset(rng.choice([[], ["lm"]])),
+    )
+
+
+def random_nbest(rng: random.Random, beam_size: int) -> int | None:
+    return rng.choice([None, rng.randint(1, beam_size), beam_size + 3])

@@ -1,15 +1,14 @@
-"""An experiment of stock ESPnet, which knows nothing of us."""
+"""An experiment of stock ESPnet, without this plugin."""
 
 from argparse import Namespace
 
 import torch
-import yaml
 from espnet2.tasks.asr import ASRTask
-from experiment import TOKENS, Experiment
+from experiment import Experiment, dry_run
 
 
 def stock_experiment(folder, encoder="conformer", **changes) -> Experiment:
-    """What ``espnet2.bin.asr_train`` leaves, with random weights."""
+    """Write what ``espnet2.bin.asr_train`` does, with random weights."""
     sizes = {"attention_heads": 2, "linear_units": 48, "num_blocks": 2}
     config = {
         "encoder": encoder,
@@ -19,24 +18,18 @@ def stock_experiment(folder, encoder="conformer", **changes) -> Experiment:
         "normalize": "utterance_mvn",
         "model_conf": {"ctc_weight": 0.3, "report_cer": False, "report_wer": False},
     } | changes  # fmt: skip
-    train(ASRTask, folder, config)
-    return Experiment(folder)
+    return make_untrained(ASRTask, folder, config)
 
 
-def train(task, folder, config) -> None:
-    """The folder as ESPnet's own task makes it, no training in between."""
-    folder.mkdir(parents=True)
-    (folder / "tokens.txt").write_text("\n".join(TOKENS) + "\n")
-    (folder / "train.yaml").write_text(yaml.safe_dump(config))
-    command = ["--config", folder / "train.yaml", "--token_list", folder / "tokens.txt"]
-    task.main(cmd=[*map(str, command), "--output_dir", str(folder), "--dry_run", "true"])
+def make_untrained(task, folder, config) -> Experiment:
+    config = dry_run(task, folder, config)
     torch.manual_seed(0)
-    written = yaml.safe_load((folder / "config.yaml").read_text())
-    model = task.build_model(Namespace(**written))
+    model = task.build_model(Namespace(**config))
     for name, parameter in model.named_parameters():
         if not name.startswith("encoder"):
             torch.nn.init.normal_(parameter, std=0.3)
     torch.save(model.state_dict(), folder / "model.pth")
+    return Experiment(folder)
 
 
 def files(experiment):
@@ -44,7 +37,7 @@ def files(experiment):
 
 
 def nbest(results):
-    """ESPnet's results as plain values, without those of intermediate CTC."""
+    """Return ESPnet's results as plain values, without those of intermediate CTC."""
     results = results[0] if isinstance(results, tuple) else results
     rows = [(text, tokens, ids, hyp.yseq.tolist()) for text, tokens, ids, hyp in results]
     return rows, [float(hypothesis.score) for *_, hypothesis in results]

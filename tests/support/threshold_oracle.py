@@ -1,13 +1,13 @@
-"""Threshold beam search as it is defined, over plain token lists; what the search has to equal."""
+"""The oracle of threshold beam search: its definition, over lists of tokens."""
 
 import math
 from dataclasses import dataclass
 
 import pytest
 import torch
+from searches import runtime_of
 from tiny import EOS, VOCAB_SIZE
 
-from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.constraints import build_constraints
 from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.search.search import Search
@@ -22,7 +22,7 @@ def constraints_of(**options):
 
 @dataclass(frozen=True)
 class Setting:
-    """How to search."""
+    """Search options."""
 
     beam_size: int = 3
     threshold: float = 0.3
@@ -31,10 +31,10 @@ class Setting:
     constraints: object = constraints_of()
     normalize_length: bool = False
     nbest: int | None = None
-    vocabulary: torch.Tensor | None = None  # that heads draft from; None: all
+    vocabulary: torch.Tensor | None = None  # of the heads' drafts; None: all
 
     def search(self, decoder) -> Search:
-        decoder = build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
+        decoder = runtime_of(decoder)
         return threshold_beam_search(
             decoder, self.constraints, decoder.proposer(self.vocabulary), self.threshold,
             self.beam_size, self.depth, self.normalize_length, self.nbest,
@@ -42,7 +42,7 @@ class Setting:
 
 
 def find(decoder, memory, lengths, setting, prompt=PROMPT):
-    """N-best lists of (tokens, heads, score), and the states."""
+    """Return n-best lists of (tokens, heads, score), and the search states."""
     states = setting.search(decoder)(
         memory, lengths, torch.tensor([[*prompt]] * len(lengths)), setting.limits
     )
@@ -63,19 +63,17 @@ class Forward:
         self.lengths, self.setting = torch.tensor([memory.size(1)]), setting
 
     def base(self, tokens) -> torch.Tensor:
-        """(V,) of the token behind ``tokens``."""
+        """Return (V,) for the token after ``tokens``."""
         outputs = self._run(tokens)
         return self._constrained(self.decoder.logits(outputs.hidden[0, -1]), len(tokens))
 
     def head(self, tokens, drafted) -> torch.Tensor:
-        """(V,) of head k, which sees ``tokens`` and k tokens that came behind them."""
+        """Return (V,) of head k, whose input is ``tokens`` and the k tokens after them."""
         sequence, head = (*tokens, *drafted), len(drafted)
         outputs = self._run(sequence)
         labels = torch.tensor([[*self.prompt[1:], *sequence, 0]])
-        logits = [
-            *self.decoder.unroll_heads(outputs.head_input, labels, outputs.cross_keys_values)
-        ][head - 1]
-        logits = logits[0, -1]
+        unrolled = self.decoder.unroll_heads(outputs.head_input, labels, outputs.cross_keys_values)
+        logits = [*unrolled][head - 1][0, -1]
         if self.setting.vocabulary is not None:
             outside = torch.ones(len(logits), dtype=torch.bool)
             outside[self.setting.vocabulary] = False
@@ -94,11 +92,7 @@ class Forward:
 
 @torch.no_grad()
 def by_definition(decoder, memory, setting, max_length, min_length=0, prompt=PROMPT):
-    """The search as it is defined; the oracle.
-
-    Returns:
-        N-best list of (tokens, heads, score), and the number of iterations.
-    """
+    """Return the n-best list of (tokens, heads, score), and the number of iterations."""
     forward = Forward(decoder, memory, setting, prompt)
     width = setting.beam_size
     may_rise = setting.constraints.can_raise
@@ -124,14 +118,13 @@ def by_definition(decoder, memory, setting, max_length, min_length=0, prompt=PRO
             if len(tokens) > known:
                 tokens, heads, score = prolonged(forward, setting, max_length, tokens, heads, score)
             last = len(tokens) == max_length
-            found = running
-            if tokens[-1] == EOS or last:
-                found = ended
-                if len(tokens) <= min_length:
-                    continue
-                tokens += (EOS,) * last
-            if tokens not in found or score > found[tokens][1]:
-                found[tokens] = heads, score
+            ends = tokens[-1] == EOS or last
+            if ends and len(tokens) <= min_length:
+                continue
+            tokens += (EOS,) * last
+            group = ended if ends else running
+            if tokens not in group or score > group[tokens][1]:
+                group[tokens] = heads, score
         ranks = sorted((rank(score, tokens) for tokens, (_, score) in ended.items()), reverse=True)
         best = max((score for _, score in running.values()), default=-math.inf)
         longest = range(max_length + 1)
@@ -142,7 +135,7 @@ def by_definition(decoder, memory, setting, max_length, min_length=0, prompt=PRO
 
 
 def prolonged(forward, setting, max_length, tokens, heads, score):
-    """A survivor with what the heads of the node that it came from are sure of."""
+    """Append the tokens whose probabilities by the heads of the origin reach the threshold."""
     origin, drafted = tokens[:-1], tokens[-1:]
     while (
         len(drafted) <= setting.depth

@@ -1,14 +1,17 @@
 """Tiny random models for tests: seeded, lively enough that drafts are sometimes right."""
 
 import torch
+from espnet2.asr.ctc import CTC
 
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.runtime.espnet_scorer import ScoringLlamaDecoder, ScoringWhisperDecoder
 from espnet_medusa.search.options import LengthLimits
+from espnet_medusa.training.asr_model import MedusaASRModel
 
 VOCAB_SIZE = 11
 HIDDEN_SIZE = 32
 EOS = VOCAB_SIZE - 1
+SIZES = {"num_blocks": 2, "attention_heads": 4, "linear_units": 48}
 LLAMA = "llama "  # Speech-LLaMA's heads: "llama latent"
 
 
@@ -19,19 +22,14 @@ def tiny_decoder(seed: int, heads: str = "linear", num_heads: int = 4, **options
     options["heads_conf"] = {"num_heads": num_heads, **options.get("heads_conf", {})}
     if heads.startswith(LLAMA):
         sizes = {
-            "hidden_size": 24,
-            "intermediate_size": 48,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "max_position_embeddings": 96,
-        }
+            "hidden_size": 24, "intermediate_size": 48, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 96,
+        }  # fmt: skip
         options["llama_conf"] = sizes | options.get("llama_conf", {})
         options["heads"] = heads.removeprefix(LLAMA)
         decoder = ScoringLlamaDecoder(vocab_size, HIDDEN_SIZE, **options)
     else:
-        sizes = {"num_blocks": 2, "attention_heads": 4, "linear_units": 48}
-        options = {"max_target_positions": 64, "heads": heads} | sizes | options
+        options = {"max_target_positions": 64, "heads": heads} | SIZES | options
         decoder = ScoringWhisperDecoder(vocab_size, HIDDEN_SIZE, **options)
     for parameter in decoder.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
@@ -39,24 +37,15 @@ def tiny_decoder(seed: int, heads: str = "linear", num_heads: int = 4, **options
 
 
 def tiny_encoder(seed: int, **options) -> HFWhisperEncoder:
-    """A small encoder with random weights."""
     torch.manual_seed(seed)
-    sizes = {
-        "num_mel_bins": 80,
-        "output_size": HIDDEN_SIZE,
-        "num_blocks": 2,
-        "attention_heads": 4,
-        "linear_units": 48,
-        "max_source_positions": 100,
-    }
-    return HFWhisperEncoder(input_size=1, **{**sizes, **options}).eval()
+    sizes = {"output_size": HIDDEN_SIZE, "num_mel_bins": 80, "max_source_positions": 100}
+    return HFWhisperEncoder(input_size=1, **SIZES | sizes | options).eval()
 
 
 def bounds(most: list[int], least: list[int] | None = None) -> list[LengthLimits]:
-    """Limits of U utterances in tokens."""
-    return [
-        LengthLimits(-high, -low) for high, low in zip(most, least or [0] * len(most), strict=True)
-    ]
+    """Return the limits of each utterance, in tokens."""
+    pairs = zip(most, least or [0] * len(most), strict=True)
+    return [LengthLimits(-high, -low) for high, low in pairs]
 
 
 def random_memory(seed: int, lengths: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -95,3 +84,26 @@ def plain_greedy(decoder, memory, prompt, max_length, eos=EOS, min_length=0):
                 return tokens, score, True
             tokens.append(token)
     return tokens, score, False
+
+
+TOKENS = ["<blank>", "<unk>", *"abcdefgh", "<sos/eos>"]
+
+
+def model_of(decoder, tokens=TOKENS, **conf) -> MedusaASRModel:
+    torch.manual_seed(0)
+    return MedusaASRModel(
+        vocab_size=len(tokens), token_list=tokens, frontend=None, specaug=None, normalize=None,
+        preencoder=None, encoder=tiny_encoder(0), postencoder=None, decoder=decoder,
+        ctc=CTC(len(tokens), HIDDEN_SIZE), joint_network=None,
+        **{"report_cer": False, "report_wer": False} | conf,
+    )  # fmt: skip
+
+
+def batch():
+    generator = torch.Generator().manual_seed(1)
+    return {
+        "speech": 0.1 * torch.randn(3, 16000, generator=generator),
+        "speech_lengths": torch.tensor([16000, 12000, 8000]),
+        "text": torch.tensor([[2, 3, 4, 5, 6, 7], [3, 3, 5, 9, -1, -1], [8, 2, -1, -1, -1, -1]]),
+        "text_lengths": torch.tensor([6, 4, 2]),
+    }

@@ -9,37 +9,20 @@ END_OF_TEXT = {51864: 50256, 51865: 50257, 51866: 50257}
 
 
 def save_tiny_whisper(
-    folder: Path,
-    vocab_size: int = 51865,
-    num_mel_bins: int = 80,
-    encoder_layers: int = 1,
-    decoder_layers: int = 2,
-    hidden_size: int = 32,
-    seed: int = 0,
-    widening: int = 2,
-    max_target_positions: int = 448,
-) -> Path:
-    """Write config, weights and generation config, as OpenAI's have them, without a tokenizer."""
+    folder: Path, vocab_size: int = 51865, num_mel_bins: int = 80, hidden_size: int = 32,
+    seed: int = 0, widening: int = 2, **sizes: int,
+) -> Path:  # fmt: skip
+    """Write config, weights and generation config like OpenAI's, without a tokenizer."""
     torch.manual_seed(seed)
     end = END_OF_TEXT.get(vocab_size, 0)
+    sizes = {"encoder_layers": 1, "decoder_layers": 2} | sizes
     config = WhisperConfig(
-        vocab_size=vocab_size,
-        num_mel_bins=num_mel_bins,
-        d_model=hidden_size,
-        encoder_layers=encoder_layers,
-        decoder_layers=decoder_layers,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        encoder_ffn_dim=widening * hidden_size,
-        decoder_ffn_dim=widening * hidden_size,
-        max_target_positions=max_target_positions,
-        pad_token_id=end,
-        bos_token_id=end,
-        eos_token_id=end,
-        decoder_start_token_id=end + 1,
-        suppress_tokens=None,
-        begin_suppress_tokens=None,
-    )
+        vocab_size=vocab_size, num_mel_bins=num_mel_bins, d_model=hidden_size,
+        encoder_attention_heads=2, encoder_ffn_dim=widening * hidden_size,
+        decoder_attention_heads=2, decoder_ffn_dim=widening * hidden_size,
+        pad_token_id=end, bos_token_id=end, eos_token_id=end, decoder_start_token_id=end + 1,
+        suppress_tokens=None, begin_suppress_tokens=None, **sizes,
+    )  # fmt: skip
     whisper = WhisperForConditionalGeneration(config)
     for parameter in whisper.parameters():
         torch.nn.init.normal_(parameter, std=0.25)

@@ -1,15 +1,13 @@
-"""Waiting for what happens, however busy the machine is."""
+"""Waiting for processes on busy machines."""
 
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-# What takes longer hangs: on two idle cores the slowest test takes a minute.
-HANG_S = 1800
+HANG_S = 1800  # on two idle cores the slowest test takes a minute
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    """Return once it is true."""
     started = time.monotonic()
     while not condition():
         assert time.monotonic() - started < HANG_S, "waited in vain"
@@ -17,9 +15,8 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return state != "Z"

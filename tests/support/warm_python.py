@@ -1,8 +1,8 @@
-"""Recipes start dozens of processes that each import ESPnet, for 7 s: here they are forked.
+"""A server that forks the Python processes of recipes, which would import ESPnet for 7 s each.
 
-Their `python3` asks a server that has imported ESPnet once to run `-m espnet_medusa...` and
-`-m espnet2...` in a child of its own, with the caller's arguments, environment, folder and
-streams. Whatever else it is asked, it hands to the real Python.
+Its `python3` lets a process that has imported ESPnet run `-m espnet_medusa...` and `-m espnet2...`
+in a forked child with the caller's arguments, environment, folder and streams. It runs the real
+Python for all other arguments.
 """
 
 import array

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import yaml
-from experiment import write_noise
+from experiment import write_corpus, write_lines, write_noise
 from tiny_whisper import save_tiny_whisper
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
@@ -35,21 +35,13 @@ def make_corpus(folder: Path) -> Path:
     tokens = save_tokenizer_of_bytes(folder / "tokenizer")
     (folder / "tokens.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
     save_tiny_whisper(folder / "whisper", vocab_size=len(tokens))
+    write_corpus(folder, {f"u{index}": 0.3 + 0.01 * index for index in range(16)})
     rng = np.random.default_rng(0)
-    tables = {name: {} for name in ("wav.scp", "text", "even_text")}
-    for index in range(16):
-        write_noise(folder / f"{index}.wav", 0.3 + 0.01 * index, seed=index)
-        words = list(rng.choice(list("abcdefghijklm"), 12))
-        tables["wav.scp"][f"u{index}"] = folder / f"{index}.wav"
-        tables["text"][f"u{index}"] = " ".join(words[: 1 + index % 6])
-        tables["even_text"][f"u{index}"] = " ".join(words[:2])
-    for name, table in tables.items():
-        write_lines(folder / name, table)
+    words = [list(rng.choice(list("abcdefghijklm"), 12)) for _ in range(16)]
+    for name, counts in {"text": [1, 2, 3, 4, 5, 6] * 3, "even_text": [2] * 16}.items():
+        texts = (" ".join(row[:count]) for row, count in zip(words, counts, strict=False))
+        write_lines(folder / name, {f"u{index}": text for index, text in enumerate(texts)})
     return folder
-
-
-def write_lines(path: Path, table: dict) -> None:
-    path.write_text("".join(f"{key} {value}\n" for key, value in table.items()))
 
 
 def write_good_and_bad(folder: Path) -> Path:

@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from head_states import states_behind
+from grown_trees import states_behind
 from rapidfuzz.distance import Levenshtein
-from tiny import EOS, tiny_decoder
-from tiny_model import batch, model_of
+from tiny import EOS, batch, model_of, tiny_decoder
 from tokenizers.pre_tokenizers import ByteLevel
 from whole_logits import head_cross_entropy, head_divergence
 

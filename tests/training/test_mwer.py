@@ -8,8 +8,7 @@ import jiwer
 import pytest
 import test_training
 import torch
-from tiny import EOS, LLAMA, VOCAB_SIZE, random_memory, tiny_decoder
-from tiny_model import TOKENS, batch, model_of
+from tiny import EOS, LLAMA, TOKENS, VOCAB_SIZE, batch, model_of, random_memory, tiny_decoder
 
 from espnet_medusa.training.mwer import (
     MWERObjective,

@@ -4,8 +4,7 @@ from itertools import product
 
 import pytest
 import torch
-from tiny import LLAMA, tiny_decoder
-from tiny_model import batch, model_of
+from tiny import LLAMA, batch, model_of, tiny_decoder
 from whole_logits import WholeLogitsModel
 
 from espnet_medusa.training import projection_loss

@@ -6,10 +6,9 @@ import json
 import numpy as np
 import pytest
 import soundfile
-from broken_files import BROKEN, write_broken
 from experiment import read_lines
-from media_files import write_media
-from spoken import chords, lay_out, say
+from media_files import BROKEN, write_broken, write_media
+from tones import chords, lay_out, say
 
 from espnet_medusa.audio import reader
 from espnet_medusa.search.statistics import read_statistics

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 import torch
-from clairvoyant import PathDecoder, PathProposer, PathStates, foresight
+from scripted import PathDecoder, PathProposer, PathStates, foresight
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime

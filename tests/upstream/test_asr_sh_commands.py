@@ -16,9 +16,9 @@ import pytest
 import torch
 import warm_python
 from asr_sh_commands import Command
-from espnet_rtf import espnet_seconds
+from job_log import espnet_seconds
+from recipes import write_set
 from tiny_whisper import save_tiny_whisper
-from tone_sets import write_set
 
 from espnet_medusa.bin import report
 from espnet_medusa.files.yaml_text import load_yaml
