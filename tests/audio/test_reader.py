@@ -1,6 +1,5 @@
 import io
 import struct
-import subprocess
 import tracemalloc
 
 import kaldiio
@@ -21,34 +20,6 @@ def encode(format_name: str, subtype: str | None = None, samples: np.ndarray = N
     stream = io.BytesIO()
     soundfile.write(stream, samples, 16000, format=format_name, subtype=subtype)
     return stream.getvalue()
-
-
-@pytest.mark.parametrize(
-    "format_name, subtype",
-    [("WAV", "PCM_16"), ("WAV", "FLOAT"), ("FLAC", None), ("NIST", "PCM_16"), ("AIFF", "PCM_24")],
-)
-def test_lossless_formats_are_the_mean_of_their_channels(tmp_path, format_name, subtype):
-    path = tmp_path / "a.bin"
-    path.write_bytes(encode(format_name, subtype))
-    samples, rate_hz = read_audio(str(path))
-    assert rate_hz == 16000 and samples.dtype == np.float32
-    np.testing.assert_allclose(samples, NOISE.mean(axis=1), atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    "format_name, subtype",
-    [("MP3", None), ("OGG", "VORBIS"), ("OGG", "OPUS"), ("WAV", "IMA_ADPCM"), ("WAV", "GSM610")],
-)
-def test_lossy_formats_keep_length_and_pitch(tmp_path, format_name, subtype):
-    path = tmp_path / "a.bin"
-    path.write_bytes(encode(format_name, subtype, tone(440, 1.0)))
-    samples, rate_hz = read_audio(str(path))
-    in_blocks = subtype in ("IMA_ADPCM", "GSM610")
-    assert len(samples) == 16000 or (in_blocks and 0 <= len(samples) - 16000 < 512)
-    assert abs(peak_frequency_hz(samples, rate_hz) - 440) < 2
-    part, _ = read_audio(str(path), start_s=0.25, end_s=0.75)
-    if in_blocks:  # decoders of the other codecs restart after a seek
-        np.testing.assert_array_equal(part, samples[4000:12000])
 
 
 @pytest.mark.parametrize("n_cut", [100, 3000])
@@ -94,32 +65,28 @@ def test_other_files_are_explained(tmp_path, content, message, read, suffix):
     assert "0x" not in str(caught.value), "no address of a Python object"
 
 
-def half_of_an_mp3() -> bytes:
-    data = encode("MP3", None, tone(440, 2.0))
+def half(data: bytes) -> bytes:
     return data[: len(data) // 2]
 
 
-def compressed_sphere() -> bytes:
-    coding = b"sample_coding -s26 pcm,embedded-shorten-v2.00"
-    return encode("NIST", "PCM_16").replace(b"sample_coding -s3 pcm", coding)
-
-
-def damaged_flac() -> bytes:
-    data = bytearray(encode("FLAC"))
-    data[len(data) // 2 : len(data) // 2 + 200] = np.random.default_rng(2).bytes(200)
-    return bytes(data)
+def overwritten(data: bytes) -> bytes:
+    return half(data) + np.random.default_rng(2).bytes(200) + data[len(data) // 2 + 200 :]
 
 
 @pytest.mark.parametrize(
-    "make, message",
+    "content, message",
     [
-        (half_of_an_mp3, r"truncated \(\d+ of 32000 samples\)"),
-        (compressed_sphere, "sph2pipe"),
-        (damaged_flac, "corrupt"),
+        (half(encode("MP3", None, tone(440, 2.0))), r"truncated \(\d+ of 32000 samples\)"),
+        (overwritten(encode("FLAC")), "corrupt"),
+        (
+            encode("NIST", "PCM_16").replace(b"-s3 pcm", b"-s26 pcm,embedded-shorten-v2.00"),
+            "sph2pipe",
+        ),
     ],
+    ids=["MP3", "FLAC", "compressed"],
 )
-def test_damaged_and_compressed_files_are_refused(tmp_path, make, message):
-    (tmp_path / "a.bin").write_bytes(make())
+def test_damaged_and_compressed_files_are_refused(tmp_path, content, message):
+    (tmp_path / "a.bin").write_bytes(content)
     with pytest.raises(AudioError, match=message):
         read_audio(str(tmp_path / "a.bin"))
 
@@ -140,9 +107,8 @@ def test_streamed_wav_header_is_not_truncation(tmp_path, size):
     data = bytearray(encode("WAV", "PCM_16"))
     place = data.find(b"data") + 4
     data[place : place + 4] = data[4:8] = struct.pack("<I", size)
-    path = tmp_path / "a.wav"
-    path.write_bytes(data)
-    assert len(read_audio(str(path))[0]) == len(NOISE)
+    (tmp_path / "a.wav").write_bytes(data)
+    assert len(read_audio(str(tmp_path / "a.wav"))[0]) == len(NOISE)
 
 
 def flac_of_unknown_length() -> bytes:
@@ -162,7 +128,7 @@ def test_flac_without_length_in_its_header(tmp_path, monkeypatch, block_frames):
     np.testing.assert_allclose(samples, NOISE.mean(axis=1), atol=1e-4)
     with pytest.raises(AudioError, match="lasts longer than the 0.4 s"):
         read_audio(str(path), max_duration_s=0.4)
-    path.write_bytes(data[: len(data) // 2])
+    path.write_bytes(half(data))
     with pytest.raises(AudioError, match="corrupt or truncated"):
         read_audio(str(path))
 
@@ -170,27 +136,17 @@ def test_flac_without_length_in_its_header(tmp_path, monkeypatch, block_frames):
 def test_arks_of_kaldiio_and_kaldi(tmp_path):
     mono = NOISE[:, 0]
     integers = (mono * 32768).astype(np.int16)
-    plain = str(tmp_path / "plain.ark")
-    kaldiio.save_ark(
-        plain, {"a": (16000, integers), "b": (16000, integers[:100])}, scp=f"{plain}.scp"
-    )
-    for format_name in ("flac", "wav"):
-        ark = str(tmp_path / f"{format_name}.ark")
-        kaldiio.save_ark(
-            ark,
-            {"a": (mono, 16000), "b": (mono[:100], 16000)},
-            scp=f"{ark}.scp",
-            write_function="soundfile",
-            write_kwargs={"format": format_name},
-        )
+    for kind in ("plain", "flac", "wav"):
+        ark, how, first = str(tmp_path / f"{kind}.ark"), {}, (16000, integers)
+        if kind != "plain":
+            how = {"write_function": "soundfile", "write_kwargs": {"format": kind}}
+            first = (mono, 16000)
+        part = tuple(one if isinstance(one, int) else one[:100] for one in first)
+        kaldiio.save_ark(ark, {"a": first, "b": part}, scp=f"{ark}.scp", **how)
         entries = read_table(f"{ark}.scp")
-        np.testing.assert_allclose(read_audio(entries["a"])[0], mono, atol=1e-4)
-        assert len(read_audio(entries["b"])[0]) == 100
-    entries = read_table(f"{plain}.scp")
-    samples, rate_hz = read_audio(entries["a"])
-    assert rate_hz == 16000
-    np.testing.assert_allclose(samples, integers / 32768, atol=1e-6)
-    assert len(read_audio(entries["b"])[0]) == 100
+        samples, rate_hz = read_audio(entries["a"])
+        assert rate_hz == 16000 and len(read_audio(entries["b"])[0]) == 100
+        np.testing.assert_allclose(samples, integers / 32768, atol=1e-4 if how else 1e-6)
 
 
 def test_arks_of_features_cut_arks_and_wrong_offsets_are_refused(tmp_path):
@@ -248,19 +204,11 @@ def test_pipes_need_permission_and_must_succeed(tmp_path):
         read_audio(f"touch {tmp_path}/ran; cat {path} |")
     assert not (tmp_path / "ran").exists()
     assert len(read_audio(f"cat {path} |", allow_pipes=True)[0]) == len(NOISE)
-    with pytest.raises(AudioError, match="status"):
-        read_audio(f"cat {path}; exit 3 |", allow_pipes=True)
+    for failing in (f"cat {path}; exit 3 |", f"(cat {path}; false) | cat |"):
+        with pytest.raises(AudioError, match="status"):
+            read_audio(failing, allow_pipes=True)
     with pytest.raises(AudioError, match="wrote nothing"):
         read_audio("true |", allow_pipes=True)
-
-
-def test_failure_before_a_filter_is_detected(tmp_path):
-    if subprocess.run(["bash", "-c", "true"], check=False).returncode:
-        pytest.skip("no bash")
-    path = tmp_path / "a.wav"
-    path.write_bytes(encode("WAV", "PCM_16"))
-    with pytest.raises(AudioError, match="status"):
-        read_audio(f"(cat {path}; false) | cat |", allow_pipes=True)
 
 
 def test_segments_are_cut_to_the_sample(tmp_path):
@@ -312,9 +260,7 @@ def test_check_audio_refuses_with_a_remedy(samples, options, message):
     with pytest.raises(AudioError, match=message) as caught:
         check_audio(samples, 16000, **options)
     assert caught.value.remedy and str(caught.value).endswith(f"; {caught.value.remedy}")
-
-
-def test_check_audio_takes_silence_and_a_full_window():
+    # Silence and a full window are allowed.
     check_audio(np.zeros(480000, np.float32), 16000, 16000, max_duration_s=30.0, min_samples=160)
 
 
@@ -326,14 +272,11 @@ def test_resampling_keeps_pitch_and_level(from_hz, to_hz):
     assert abs(np.abs(samples[1000:-1000]).max() - 0.5) < 0.01
 
 
-def test_resampling_removes_frequencies_above_half_the_rate():
+def test_resampling_high_frequencies_and_short_audio():
     samples = resample(tone(15000, 1.0, 48000), 48000, 16000)
     assert np.abs(samples[1000:-1000]).max() < 1e-3
-
-
-def test_resampling_short_audio_does_not_fail():
-    assert len(resample(np.zeros(1, np.float32), 8000, 16000)) == 2
-    assert len(resample(np.zeros(0, np.float32), 8000, 16000)) == 0
+    for count in (0, 1):
+        assert len(resample(np.zeros(count, np.float32), 8000, 16000)) == 2 * count
 
 
 def chunk(name: bytes, content: bytes) -> bytes:
@@ -361,7 +304,10 @@ def after_a_tag(mp3: bytes) -> bytes:
         ("WAV", "PCM_U8", 11025, 1, bytes),
         ("WAV", "ALAW", 8000, 1, among_other_chunks),
         ("WAV", "IMA_ADPCM", 16000, 1, bytes),
+        ("WAV", "GSM610", 8000, 1, bytes),
         ("WAV", "DOUBLE", 48000, 2, bytes),
+        ("WAV", "FLOAT", 16000, 2, bytes),
+        ("AIFF", "PCM_24", 16000, 2, bytes),
         ("WAVEX", "PCM_24", 48000, 2, among_other_chunks),
         ("W64", "PCM_16", 16000, 2, bytes),
         ("RF64", "PCM_16", 16000, 1, bytes),
@@ -378,14 +324,20 @@ def after_a_tag(mp3: bytes) -> bytes:
 )
 def test_odd_rates_codecs_and_containers(tmp_path, format_name, subtype, rate_hz, channels, wrap):
     """Formats in real wav.scp files."""
-    sound = np.repeat(tone(440, 1.5, rate_hz)[:, None], channels, axis=1)
+    mono = tone(440, 1.5, rate_hz)
+    sound = mono[:, None] * ([1.0] if channels == 1 else [1.5, 0.5])
     stream = io.BytesIO()
     soundfile.write(stream, sound, rate_hz, format=format_name, subtype=subtype)
     path = tmp_path / "a.bin"
     path.write_bytes(wrap(stream.getvalue()))
     samples, found_hz = read_audio(str(path))
     check_audio(samples, found_hz, rate_hz, max_duration_s=30)
-    assert abs(len(samples) / found_hz - 1.5) < 0.05
+    assert samples.dtype == np.float32 and abs(len(samples) / found_hz - 1.5) < 0.05
     assert abs(peak_frequency_hz(samples, found_hz) - 440) < 2
+    if subtype in ("PCM_16", "PCM_24", "FLOAT", "DOUBLE"):
+        np.testing.assert_allclose(samples, mono, atol=1e-4)
+    if format_name not in ("MP3", "OGG"):  # whose decoders restart after a seek
+        part, _ = read_audio(str(path), start_s=0.5, end_s=1.0)
+        np.testing.assert_array_equal(part, samples[rate_hz // 2 : rate_hz])
     middle = samples[rate_hz // 4 : -rate_hz // 4]
     assert abs(np.abs(middle).max() - 0.5) < 0.05

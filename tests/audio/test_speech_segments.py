@@ -22,37 +22,28 @@ def levels_of(*sounds: tuple[float, float], duration_s: float = 60.0) -> np.ndar
     return levels
 
 
-def test_short_pauses_stay_and_long_ones_separate():
-    levels = levels_of((1, 3), (3.2, 5), (6, 9), (14, 17))
-    assert segment_levels(levels) == [(0.86, 9.14), (13.86, 17.14)]
+QUIETEST = levels_of((0, 55))
+QUIETEST[round(22 / FRAME_S)] = -30.0  # Too short to be a pause.
+QUIETEST[round(10 / FRAME_S)] = -35.0  # Quieter, but the first part would be too short.
+LONG = levels_of((0, 20), (20.5, 35), (36, 55))
 
 
-def test_no_segment_is_longer_than_allowed_and_cuts_are_in_pauses():
-    levels = levels_of((0, 20), (20.5, 35), (36, 55))
-    assert segment_levels(levels) == [(0.0, 20.14), (20.36, 35.14), (35.86, 55.14)]
-    options = SegmentOptions(max_segment_s=60)
-    assert segment_levels(levels, options) == [(0.0, 55.14)]
-
-
-def test_sound_without_a_pause_is_cut_where_it_is_quietest():
-    levels = levels_of((0, 55))
-    levels[round(22 / FRAME_S)] = -30.0  # Too short to be a pause.
-    levels[round(10 / FRAME_S)] = -35.0  # Quieter, but the first part would be too short.
-    segments = segment_levels(levels)
-    assert segments[0] == (0.0, 22.02) and segments[1][0] == 22.02
-    assert all(end - start <= 30 for start, end in segments)
-    assert segments[-1][1] == pytest.approx(55.14)
-
-
-def test_clicks_and_silence_are_left_out():
-    levels = levels_of((5, 5.04), (20, 30))
-    assert segment_levels(levels) == [(19.86, 30.14)]
-    assert segment_levels(np.zeros(0)) == []
-
-
-def test_audio_of_one_level_is_taken_as_sound():
-    assert segment_levels(np.full(500, -40.0)) == [(0.0, 10.0)]
-    assert segment_levels(np.full(500, -90.0)) == []
+@pytest.mark.parametrize(
+    ("levels", "longest_s", "segments"),
+    [
+        (levels_of((1, 3), (3.2, 5), (6, 9), (14, 17)), 30, [(0.86, 9.14), (13.86, 17.14)]),
+        (LONG, 30, [(0.0, 20.14), (20.36, 35.14), (35.86, 55.14)]),
+        (LONG, 60, [(0.0, 55.14)]),
+        (QUIETEST, 30, [(0.0, 22.02), (22.02, 37.04), (37.04, 55.14)]),
+        (levels_of((5, 5.04), (20, 30)), 30, [(19.86, 30.14)]),
+        (np.zeros(0), 30, []),
+        (np.full(500, -40.0), 30, [(0.0, 10.0)]),
+        (np.full(500, -90.0), 30, []),
+    ],
+    ids=["pauses", "long", "longer allowed", "no pause", "click", "empty", "hum", "silence"],
+)
+def test_segments_of_levels(levels, longest_s, segments):
+    assert segment_levels(levels, SegmentOptions(max_segment_s=longest_s)) == segments
 
 
 @settings(max_examples=60, deadline=None)
@@ -93,13 +84,10 @@ def test_levels_are_those_of_the_samples(tmp_path):
     np.testing.assert_array_equal(read_levels(path, start_s=20, end_s=30), levels[1000:1500])
 
 
-def test_unreadable_audio_is_named(tmp_path):
+def test_unreadable_audio_and_options_that_clash_are_refused(tmp_path):
     path = tmp_path / "a.ogg"
     path.write_bytes(b"OggS and nothing that makes sense" * 20)
     with pytest.raises(AudioError, match="a.ogg: cannot be read to its end"):
         read_levels(path)
-
-
-def test_options_that_clash_are_refused():
     with pytest.raises(InputError, match="max_segment_s must be above min_segment_s"):
         SegmentOptions(max_segment_s=0.3)

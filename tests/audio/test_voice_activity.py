@@ -20,18 +20,14 @@ def talk():
     return lay_out([say(text) for text in texts], [2.0, 3.0, 1.5, 2.0])
 
 
-def test_speech_is_detected(talk):
+def test_speech_is_detected_and_the_number_of_threads_is_unchanged(talk):
     samples, places = talk
-    for given in (samples, torch.from_numpy(samples), samples.astype(np.float64)):
-        found = SpeechDetector(VadParameters(min_silence_duration_ms=1000), 30.0)(given)
-        assert np.array(found) == pytest.approx(np.array(places), abs=NEAR_S)
-
-
-def test_number_of_threads_is_unchanged(talk):
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        SpeechDetector(VadParameters(), 30.0)(talk[0])
+        for given in (samples, torch.from_numpy(samples), samples.astype(np.float64)):
+            found = SpeechDetector(VadParameters(min_silence_duration_ms=1000), 30.0)(given)
+            assert np.array(found) == pytest.approx(np.array(places), abs=NEAR_S)
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
