@@ -1,4 +1,4 @@
-"""Data files and version of the wheel, and the modules at the package's root."""
+"""Data files and version of the wheel, the package's root, registration in ESPnet's tables."""
 
 import re
 from distutils.core import run_setup
@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 import setuptools  # noqa: F401  (its distutils)
+from espnet2.tasks.asr import decoder_choices, encoder_choices, model_choices
 
 import espnet_medusa
+from espnet_medusa import plugin
+from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
+from espnet_medusa.runtime.espnet_scorer import ScoringWhisperDecoder
+from espnet_medusa.training.asr_model import MedusaASRModel
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = "espnet_medusa/pretrained_heads"
@@ -41,9 +46,11 @@ def test_heads_and_sources_are_in_the_wheel(tmp_path, data_files):
 
 @of_the_checkout
 def test_all_data_files_are_in_the_wheel(data_files):
-    files = [path for path in (ROOT / "espnet_medusa").rglob("*") if path.is_file()]
-    files = [path for path in files if path.suffix != ".py" and path.parent.name != "__pycache__"]
-    data = {str(path.relative_to(ROOT)) for path in files}
+    data = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "espnet_medusa").rglob("*")
+        if path.is_file() and path.suffix != ".py" and path.parent.name != "__pycache__"
+    }
     assert data == data_files(ROOT)
     assert any(name.endswith(".cpp") for name in data)
 
@@ -62,3 +69,17 @@ def test_the_version_is_defined_once(monkeypatch):
     assert version == espnet_medusa.__version__
     listed = re.findall(r"^## ([\d.]+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert listed[0] == version, "the newest of CHANGELOG.md"
+
+
+def test_register_fills_the_tables_and_may_be_repeated():
+    plugin.register()
+    plugin.register()
+    assert encoder_choices.get_class("hf_whisper") is HFWhisperEncoder
+    assert decoder_choices.get_class("whisper_medusa") is ScoringWhisperDecoder
+    assert model_choices.get_class("medusa") is MedusaASRModel
+
+
+def test_a_used_name_is_refused(monkeypatch):
+    monkeypatch.setitem(encoder_choices.classes, "hf_whisper", int)
+    with pytest.raises(RuntimeError, match="hf_whisper.*already"):
+        plugin.register()

@@ -1,12 +1,19 @@
-"""LibriSpeech and LibriSpeech-PC in miniature: their layout and file formats, other content."""
+"""LibriSpeech and LibriSpeech-PC in miniature, and their data preparation.
 
+The layout and the file formats are those of the corpora.
+"""
+
+import hashlib
 import json
 import random
 import tarfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import librispeech_files
 import numpy as np
+import prepare_librispeech
 import soundfile
 
 SUBSETS = (
@@ -125,3 +132,35 @@ def archive(path: Path, folder: Path, *members: str) -> Path:
         for member in members:
             tar.add(folder / member, arcname=member)
     return path
+
+
+def run(folder: Path, *options) -> int:
+    """Prepare into `folder/data`; returns the exit status."""
+    try:
+        prepare_librispeech.main(["--output_dir", str(folder / "data"), *map(str, options)])
+    except SystemExit as exit_:
+        return exit_.code
+    return 0
+
+
+def errors(capsys) -> list[str]:
+    """Lines on stderr that are errors."""
+    return [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
+
+
+def publish(corpus: Path, monkeypatch, *names: str) -> dict[str, bytes]:
+    """Pack subsets as openslr does, and let the preparation know these archives' checksums.
+
+    Returns:
+        Path at openslr to content.
+    """
+    packed, known = {}, {}
+    for name in names:
+        subset = librispeech_files.SUBSETS[name]
+        path = corpus.parent / f"{name}.tar.gz"
+        members = (f"LibriSpeech/{name}", "LibriSpeech/SPEAKERS.TXT")
+        content = archive(path, corpus.parent, *members).read_bytes()
+        packed[f"/{subset.resource}/{name}.tar.gz"] = content
+        known[name] = replace(subset, checksum=f"md5:{hashlib.md5(content).hexdigest()}")
+    monkeypatch.setattr(prepare_librispeech, "SUBSETS", librispeech_files.SUBSETS | known)
+    return packed

@@ -11,18 +11,16 @@ from librispeech_corpus import measure_audio, read_genders, read_manifest
 from librispeech_miniature import (
     RATE_HZ,
     SUBSETS,
+    errors,
     make_librispeech,
     make_librispeech_pc,
     murmur,
     restore,
+    run,
 )
-from librispeech_preparation import RECIPE, errors, run
-from recipes import run as run_shell
 
 from espnet_medusa.audio.reader import AudioError
-from espnet_medusa.kaldi.audio_writer import AudioOptions
 from espnet_medusa.kaldi.data_dir import validate_data_dir
-from espnet_medusa.kaldi.format import FormatOptions, format_data_dir
 from espnet_medusa.kaldi.table import read_table
 
 # One chapter of test-clean in the miniature.
@@ -50,10 +48,6 @@ def prepare_small(corpus: Path, *options) -> int:
     return run(corpus.parent, *plain, *options)
 
 
-def table(folder: Path, name: str) -> dict[str, str]:
-    return read_table(folder / name)
-
-
 def chapter_of(corpus: Path) -> Path:
     return corpus / "test-clean" / READER / CHAPTER
 
@@ -74,15 +68,15 @@ def test_all_subsets_become_kaldi_directories(whole, tmp_path, capsys):
     for subset in SUBSETS:
         folder = data / subset.replace("-", "_")
         assert validate_data_dir(folder) == []
-        paths = table(folder, "wav.scp")
+        paths = read_table(folder / "wav.scp")
         assert {Path(path) for path in paths.values()} == set((corpus / subset).rglob("*.flac"))
         assert all(Path(path).stem == key for key, path in paths.items())
-        assert set(table(folder, "utt2lang").values()) == {"en"}
-        for key, speaker in table(folder, "utt2spk").items():
+        assert set(read_table(folder / "utt2lang").values()) == {"en"}
+        for key, speaker in read_table(folder / "utt2spk").items():
             assert speaker == key.rpartition("-")[0]
             reader = int(key.split("-")[0])
-            assert table(folder, "spk2gender")[speaker] == "fm"[reader % 2]
-            assert table(folder, "utt2gender")[key] == "fm"[reader % 2]
+            assert read_table(folder / "spk2gender")[speaker] == "fm"[reader % 2]
+            assert read_table(folder / "utt2gender")[key] == "fm"[reader % 2]
         assert f"{folder.name}: 6 utterances" in captured.err
         assert "2 not in LibriSpeech-PC" in captured.err
     for combined, parts in {
@@ -92,8 +86,8 @@ def test_all_subsets_become_kaldi_directories(whole, tmp_path, capsys):
     }.items():
         assert validate_data_dir(data / combined) == []
         for name in ("wav.scp", "text", "utt2spk", "utt2lang", "spk2gender"):
-            joined = {k: v for part in parts for k, v in table(data / part, name).items()}
-            assert table(data / combined, name) == joined
+            joined = {k: v for part in parts for k, v in read_table(data / part / name).items()}
+            assert read_table(data / combined / name) == joined
 
 
 @pytest.mark.parametrize("case", ["lower", "upper"])
@@ -101,7 +95,7 @@ def test_restored_text_with_the_plain_one_as_fallback(whole, tmp_path, case):
     corpus, manifests = whole
     options = ["--librispeech", corpus, "--subsets", "test-other", "--plain_case", case]
     assert run(tmp_path, *options, "--librispeech_pc_dir", manifests) == 0
-    texts = table(tmp_path / "data" / "test_other", "text")
+    texts = read_table(tmp_path / "data" / "test_other" / "text")
     restored, _ = read_manifest(manifests / "test-other.json")
     assert len(restored) == 4 and len(texts) == 6
     for path in (corpus / "test-other").rglob("*.trans.txt"):
@@ -110,25 +104,12 @@ def test_restored_text_with_the_plain_one_as_fallback(whole, tmp_path, case):
             written = plain.lower() if case == "lower" else plain
             assert texts[key] == (restore(plain) if key in restored else written)
     assert run(tmp_path, *options, "--librispeech_pc", "false") == 0
-    again = table(tmp_path / "data" / "test_other", "text")
+    again = read_table(tmp_path / "data" / "test_other" / "text")
     assert {text.upper() for text in again.values()} == {
         line.split(" ", 1)[1]
         for path in (corpus / "test-other").rglob("*.trans.txt")
         for line in path.read_text().splitlines()
     }
-
-
-@pytest.mark.parametrize(
-    ("part", "train"),
-    [("100", {"train_clean_100"}), ("460", {"train_clean_100", "train_clean_360", "train_460"})],
-)
-def test_part_chooses_the_training_sets(whole, tmp_path, part, train):
-    corpus, _ = whole
-    options = ["--librispeech", corpus.parent, "--librispeech_pc", "false"]
-    assert run(tmp_path, *options, "--part", part) == 0
-    made = {path.name for path in (tmp_path / "data").iterdir()}
-    assert {name for name in made if name.startswith("train")} == train
-    assert made - train == {"dev", "dev_clean", "dev_other", "test_clean", "test_other"}
 
 
 def cut_short(content: bytes) -> bytes:
@@ -173,32 +154,25 @@ def test_planted_error_is_one_line_and_the_rest_is_prepared(small, capsys, name,
     assert re.search(f"{path.name}: " + message.replace("{}", KEYS[1]), line), line
     folder = small.parent / "data" / "test_clean"
     assert validate_data_dir(folder) == []
-    assert len(table(folder, "text")) == 5 and KEYS[1] not in table(folder, "text")
-    assert list(table(folder, "bad_utterances")) == [KEYS[1]]
-    assert len(table(small.parent / "data" / "dev_clean", "text")) == 6
+    assert len(read_table(folder / "text")) == 5 and KEYS[1] not in read_table(folder / "text")
+    assert list(read_table(folder / "bad_utterances")) == [KEYS[1]]
+    assert len(read_table(small.parent / "data" / "dev_clean" / "text")) == 6
     assert "1 left out" in captured.err
     assert f"test-clean: not complete, see {folder}" in captured.err
 
 
-def test_mended_corpus_is_complete_again(small, capsys):
-    path = chapter_of(small) / f"{KEYS[1]}.flac"
-    good = path.read_bytes()
-    path.write_bytes(cut_short(good))
-    assert prepare_small(small) == 3
-    path.write_bytes(good)
-    assert prepare_small(small) == 0
-    folder = small.parent / "data" / "test_clean"
-    assert len(table(folder, "text")) == 6 and not (folder / "bad_utterances").exists()
-
-
-def test_error_outside_test_sets_counts_too(small, capsys):
-    (broken,) = (small / "dev-clean").rglob("61-1061-0001.flac")
-    broken.write_bytes(cut_short(broken.read_bytes()))
+def test_errors_outside_test_sets_count_too_until_the_corpus_is_mended(small, capsys):
+    (broken,) = small.rglob("61-1061-0001.flac")
+    good = broken.read_bytes()
+    broken.write_bytes(cut_short(good))
     assert prepare_small(small) == 3
     assert len(capsys.readouterr().out.splitlines()) == 1
     folder = small.parent / "data" / "dev_clean"
-    assert list(table(folder, "bad_utterances")) == ["61-1061-0001"]
-    assert len(table(folder, "text")) == 5
+    assert list(read_table(folder / "bad_utterances")) == ["61-1061-0001"]
+    assert len(read_table(folder / "text")) == 5
+    broken.write_bytes(good)
+    assert prepare_small(small) == 0
+    assert len(read_table(folder / "text")) == 6 and not (folder / "bad_utterances").exists()
 
 
 @pytest.mark.parametrize("content", [None, ""])
@@ -211,7 +185,7 @@ def test_chapter_without_transcripts_is_one_line(small, capsys, content):
     (line,) = capsys.readouterr().out.splitlines()
     assert f"{READER}-{CHAPTER}.trans.txt: {READER}-{CHAPTER}: " in line
     assert "3 FLAC files have no transcript" in line
-    assert len(table(small.parent / "data" / "test_clean", "text")) == 3
+    assert len(read_table(small.parent / "data" / "test_clean" / "text")) == 3
 
 
 def test_every_truncation_is_found_without_decoding_all(tmp_path):
@@ -236,15 +210,8 @@ def test_long_utterances_are_left_out_of_validation_only(tmp_path, capsys):
     soundfile.write(long, murmur(1.2, 0), RATE_HZ)
     assert prepare_small(corpus, "--max_valid_s", "1") == 0
     assert "dev: 5 utterances, 0.00 h, 1 above 1 s left out" in capsys.readouterr().err
-    assert "61-1061-0001" in table(tmp_path / "data" / "dev_clean", "text")
-    assert "61-1061-0001" not in table(tmp_path / "data" / "dev", "text")
-
-
-def test_prepared_set_can_be_formatted(small):
-    assert prepare_small(small) == 0
-    options = FormatOptions(audio=AudioOptions(audio_format="flac", nj=1))
-    report = format_data_dir(small.parent / "data" / "test_clean", small.parent / "dump", options)
-    assert report.n_written == 6 and report.bad == []
+    clean, valid = (read_table(tmp_path / "data" / name / "text") for name in ("dev_clean", "dev"))
+    assert clean.keys() - valid.keys() == {"61-1061-0001"}
 
 
 def test_genders_need_speakers_txt(small, capsys):
@@ -256,7 +223,7 @@ def test_genders_need_speakers_txt(small, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines and all("SPEAKERS.TXT: line 8: is not 'reader | F or M" in line for line in lines)
     folder = small.parent / "data" / "test_clean"
-    assert table(folder, "spk2gender") == {"101-1101": "m"}
+    assert read_table(folder / "spk2gender") == {"101-1101": "m"}
     speakers.unlink()
     assert prepare_small(small) == 0
     assert not (folder / "spk2gender").exists() and not (folder / "utt2gender").exists()
@@ -282,51 +249,37 @@ def test_bad_lines_of_a_manifest_are_named(tmp_path):
     assert all(str(path) in str(problem) and "\n" not in str(problem) for problem in problems)
 
 
-def test_manifest_of_something_else_is_refused(small, tmp_path, capsys):
-    manifests = tmp_path / "pc"
-    manifests.mkdir()
-    entry = {"audio_filepath": "x/9/9/9-9-0000.flac", "text": "No."}
+def name_other_utterances(corpus: Path) -> None:
+    entry = json.dumps({"audio_filepath": "x/9/9/9-9-0000.flac", "text": "No."})
     for name in ("dev-clean", "test-clean"):
-        (manifests / f"{name}.json").write_text(json.dumps(entry))
-    options = ["--librispeech_pc", "true", "--librispeech_pc_dir", manifests]
-    assert prepare_small(small, *options) == 1
-    (line,) = errors(capsys)
-    assert "dev-clean.json: names none of the 6 utterances" in line
+        (corpus.parent / f"{name}.json").write_text(entry)
+
+
+def remove_chapters(corpus: Path) -> None:
+    for path in (corpus / "test-clean").iterdir():
+        path.rename(corpus.parent / f"moved-{path.name}")
+
+
+PC = ["--librispeech_pc", "true", "--librispeech_pc_dir"]
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("damage", "options", "message"),
     [
-        (["--subsets", "train-clean-100"], "has neither train-clean-100 nor LibriSpeech/train-"),
-        (["--librispeech_pc", "true", "--librispeech_pc_dir", "nowhere"], "nowhere: has no dev-"),
+        (None, ["--subsets", "train-clean-100"], "neither train-clean-100 nor LibriSpeech/train-"),
+        (None, [*PC, "nowhere"], "nowhere: has no dev-"),
+        (name_other_utterances, [*PC, "{}"], "dev-clean.json: names none of the 6 utterances"),
+        (remove_chapters, [], "test-clean: has no <reader>/<chapter> folders"),
+        (
+            lambda corpus: shutil.copytree(corpus / "dev-clean", corpus / "dev-other"),
+            [],
+            "dev: 61-1061-0000 is in two subsets",
+        ),
     ],
 )
-def test_missing_files_are_one_line(small, capsys, options, message):
-    assert prepare_small(small, *options) == 1
+def test_unusable_corpora_are_one_line(small, capsys, damage, options, message):
+    if damage:
+        damage(small)
+    assert prepare_small(small, *(option.format(small.parent) for option in options)) == 1
     (line,) = errors(capsys)
-    assert message in line and not (small.parent / "data").exists()
-
-
-def test_empty_subset_is_refused(small, capsys):
-    for path in (small / "test-clean").iterdir():
-        path.rename(small.parent / f"moved-{path.name}")
-    assert prepare_small(small) == 1
-    (line,) = errors(capsys)
-    assert "test-clean: has no <reader>/<chapter> folders" in line
-
-
-def test_same_utterance_in_two_parts_is_refused(tmp_path, capsys):
-    corpus = make_librispeech(tmp_path, ("dev-clean", "dev-other"), 1, 2, (0.2, 0.3))
-    shutil.copytree(corpus / "dev-clean" / "61", corpus / "dev-other" / "61")
-    assert prepare_small(corpus) == 1
-    (line,) = errors(capsys)
-    assert "dev: 61-1061-0000 is in two subsets" in line
-
-
-def test_data_sh(whole, tmp_path):
-    corpus, manifests = whole
-    options = ["--librispeech", corpus, "--part", "100", "--librispeech_pc_dir", manifests]
-    options += ["--output_dir", tmp_path / "data"]
-    done = run_shell(tmp_path, RECIPE / "local" / "data.sh", *options)
-    assert done.returncode == 0, done.stderr
-    assert validate_data_dir(tmp_path / "data" / "train_clean_100") == []
+    assert message in line and (damage or not (small.parent / "data").exists())

@@ -6,8 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import voxpopuli_miniature as miniature
-from voxpopuli_miniature import build_voxpopuli, plan_voxpopuli
-from voxpopuli_preparation import TEST_SESSION, damage_audio, key_of, problems, rewrite, run, tables
+from voxpopuli_miniature import (
+    TEST_SESSION,
+    build_voxpopuli,
+    damage_audio,
+    key_of,
+    plan_voxpopuli,
+    problems,
+    run,
+    tables,
+)
 from voxpopuli_transcripts import parse_vad, read_rows
 
 from espnet_medusa.audio.reader import read_audio
@@ -24,6 +32,10 @@ def build() -> list[miniature.MiniatureUtterance]:
     """Build the corpus; return its utterances."""
     build_voxpopuli(Path("vox"))
     return plan_voxpopuli("de")
+
+
+def rewrite(utterances) -> None:
+    miniature.write_annotation(Path("vox"), "de", utterances)
 
 
 def pitch_hz(samples: np.ndarray) -> float:
@@ -59,7 +71,12 @@ def test_sessions_become_segments_with_the_right_audio(capsys):
             )
 
 
-def test_utterances_of_get_asr_data_are_used(capsys):
+def test_utterances_of_get_asr_data_replace_segments_in_the_servers_layout(capsys):
+    build()
+    Path("vox/annotations/asr").mkdir(parents=True)
+    os.rename("vox/transcribed_data/de/asr_de.tsv.gz", "vox/annotations/asr/asr_de.tsv.gz")
+    assert run() == 0
+    assert len(tables("train_de")["segments"]) == 16
     build_voxpopuli(Path("vox"), prepared=True)
     assert run() == 0
     assert problems(capsys) == []
@@ -82,19 +99,10 @@ def test_without_annotation_an_utterance_is_known_by_its_session():
     build_voxpopuli(Path("vox"), prepared=True)
     Path("vox/transcribed_data/de/asr_de.tsv.gz").unlink()
     # Before 2022 the scripts wrote six columns.
-    miniature.write_prepared(
-        Path("vox"), "de", plan_voxpopuli("de"), miniature.PREPARED_COLUMNS[:6]
-    )
+    columns = miniature.PREPARED_COLUMNS[:6]
+    miniature.write_prepared(Path("vox"), "de", plan_voxpopuli("de"), columns)
     assert run() == 0
     assert set(tables("test_de")["utt2session"].values()) == {f"{TEST_SESSION} 0.000 -1.000"}
-
-
-def test_annotation_may_be_in_the_servers_layout():
-    build()
-    Path("vox/annotations/asr").mkdir(parents=True)
-    os.rename("vox/transcribed_data/de/asr_de.tsv.gz", "vox/annotations/asr/asr_de.tsv.gz")
-    assert run() == 0
-    assert len(tables("train_de")["text"]) == 16
 
 
 @pytest.mark.parametrize("text", ["raw", "normalized"])
@@ -126,7 +134,7 @@ def test_quotes_are_read_as_written_or_undone():
     read = [result["text"][key_of(utterance)] for utterance in utterances[:5]]
     assert result["text"][key_of(utterances[6])] == "a b c"
     assert read == [texts[0], 'Er sagte "nein" dazu', *texts[2:]]
-    assert result["utt2spk"][f"unknown-{utterances[5].id('de')}"] == "unknown"
+    assert result["utt2spk"][f"unknown-{utterances[5].id}"] == "unknown"
     assert validate_data_dir("data/train_de") == []
 
 
@@ -139,31 +147,24 @@ def test_bad_lines_are_named_and_the_rest_is_prepared(capsys):
         ({"vad": "[]"}, "has impossible times: []"),
         ({"vad": "[(1.0, 1.0)]"}, "lasts 0 s"),
         ({"vad": "[(8.0, 99.0)]"}, "ends at 99 s but its session at"),
+        # This line may be of the test set.
+        ({"original_text": "a|b"}, "line 8: has 13 columns, not 12"),
     ]
     for utterance, (change, _) in zip(utterances, changes, strict=False):
         utterance.columns |= change
-    twice, invalid = utterances[6], plan_voxpopuli("de")[8]
+    twice, invalid = utterances[7], plan_voxpopuli("de")[9]
     invalid.columns["split"] = "invalid"
-    rewrite([*utterances[:8], twice, invalid, *utterances[9:]])
+    rewrite([*utterances[:9], twice, invalid, *utterances[10:]])
     assert run() == 3
     lines = problems(capsys)
     assert len(lines) == len(changes) + 1
     for utterance, (_, message) in zip(utterances, changes, strict=False):
         line = next(line for line in lines if message in line)
-        assert utterance.id("de") in line
-    assert sum(f"{twice.id('de')}: occurs again in line 10" in line for line in lines) == 1
-    remaining = {key_of(u) for u in utterances[6:16]} - {key_of(utterances[8])}
+        assert utterance.id in line or "columns" in message
+    assert sum(f"{twice.id}: occurs again in line 11" in line for line in lines) == 1
+    remaining = {key_of(u) for u in utterances[7:16]} - {key_of(utterances[9])}
     assert set(tables("train_de")["text"]) == remaining
     assert len(tables("dev_de")["text"]) == len(tables("test_de")["text"]) == 4
-
-
-def test_line_that_may_be_of_the_test_set_makes_it_incomplete(capsys):
-    utterances = build()
-    utterances[2].columns["original_text"] = "a|b"
-    rewrite(utterances)
-    assert run() == 3
-    assert "line 4: has 13 columns, not 12" in problems(capsys)[0]
-    assert len(tables("train_de")["text"]) == 15
 
 
 def test_unusable_test_utterances_are_in_utt2session(capsys):
@@ -177,7 +178,7 @@ def test_unusable_test_utterances_are_in_utt2session(capsys):
     assert run() == 3
     assert len(problems(capsys)) == 1 + 4
     result = tables("test_de")
-    assert set(result["bad_utterances"]) == {utterances[-1].id("de"), *map(key_of, added)}
+    assert set(result["bad_utterances"]) == {utterances[-1].id, *map(key_of, added)}
     assert len(result["text"]) == 3
     places = {key: parse_segment(value) for key, value in result["utt2session"].items()}
     assert len(places) == 3 + 4 + 1
@@ -185,7 +186,7 @@ def test_unusable_test_utterances_are_in_utt2session(capsys):
         place = places[key_of(utterance)]
         assert (place.recording, place.start_s) == (session, utterance.start_s)
     # Its times may be what is wrong in its line: all of the session is of the test set.
-    assert places[utterances[-1].id("de")] == Segment(TEST_SESSION, 0, -1)
+    assert places[utterances[-1].id] == Segment(TEST_SESSION, 0, -1)
     assert validate_data_dir("data/test_de") == []
 
 
@@ -205,8 +206,8 @@ def test_bad_audio_is_named_and_the_rest_is_prepared(prepared, how, message, cap
     path = Path(f"vox/raw_audios/original/2019/{TEST_SESSION}_original.ogg")
     other = path.with_name("20190111-0900-PLENARY-1_original.ogg")
     if prepared:
-        path = Path(f"vox/transcribed_data/de/2019/{utterance.id('de')}.ogg")
-        other = path.with_name(f"{plan_voxpopuli('de')[0].id('de')}.ogg")
+        path = Path(f"vox/transcribed_data/de/2019/{utterance.id}.ogg")
+        other = path.with_name(f"{plan_voxpopuli('de')[0].id}.ogg")
     damage_audio(other, how)
     assert run() == 3  # A training utterance.
     damage_audio(path, how)
@@ -231,15 +232,6 @@ def test_long_utterances_stay_in_the_test_set_only(capsys):
     assert captured.out == "" and "train_de: 12 utterances" in captured.err
     assert "4 above 1.6 s left out" in captured.err
     assert [len(tables(f"{name}_de")["text"]) for name in ("train", "dev", "test")] == [12, 3, 4]
-
-
-def test_second_run_leaves_nothing_of_the_first():
-    build()
-    assert run() == 0
-    build_voxpopuli(Path("vox"), prepared=True)
-    assert run() == 0
-    assert "segments" not in tables("train_de")
-    assert validate_data_dir("data/train_de") == []
 
 
 @pytest.mark.parametrize(

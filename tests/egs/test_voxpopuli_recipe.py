@@ -36,7 +36,7 @@ def build_damaged_corpus(root: Path) -> str:
     utterances = miniature.plan_voxpopuli("cs")
     utterances[-1].columns |= {"original_text": "", "normed_text": ""}
     miniature.write_annotation(root, "cs", utterances + broken)
-    return utterances[-1].id("cs")
+    return utterances[-1].id
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ import voxpopuli_miniature as miniature
 from downloads import serve
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from voxpopuli_miniature import build_voxpopuli
-from voxpopuli_preparation import TEST_SESSION, damage_audio, problems, run, tables
+from voxpopuli_miniature import TEST_SESSION, build_voxpopuli, damage_audio, problems, run, tables
 from voxpopuli_sessions import (
     HELD_OUT_ID,
     HELD_OUT_TIME,
@@ -79,27 +78,6 @@ def test_unlabelled_sessions_have_official_segments_or_are_cut_at_silences(in_fo
             )
 
 
-def test_unlabelled_audio_is_divided_without_the_test_set(in_folder, capsys):
-    build_voxpopuli(Path("vox"), unlabelled_sessions=3)
-    assert run_unlabelled("--valid_fraction", "0.2") == 0
-    every = tables("unlabelled_de")["segments"]
-    train, dev = (tables(f"{name}_de_unlabelled") for name in ("train", "dev"))
-    dropped = train["dropped_utterances"]
-    assert dropped.keys() == {key for key in every if key.startswith(TEST_SESSION)}
-    assert train["segments"] | dev["segments"] == {
-        key: value for key, value in every.items() if key not in dropped
-    }
-    sessions = [by_session(part["segments"]).keys() for part in (train, dev)]
-    assert sessions[0] and sessions[1] and not sessions[0] & sessions[1]
-    options = ValidationOptions(require_text=False)
-    for name in ("train", "dev"):
-        assert validate_data_dir(f"data/{name}_de_unlabelled", options=options) == []
-    assert run_unlabelled("--margin_s", "-1") == 1
-    assert "margin_s -1.0: must be 0 or more" in capsys.readouterr().err
-    assert run_unlabelled("--valid_fraction", "0.99") == 1
-    assert "3 sessions cannot be divided" in capsys.readouterr().err
-
-
 def test_segments_at_silences_only(in_folder):
     build_voxpopuli(Path("vox"), unlabelled_sessions=1)
     assert run_unlabelled("--segmentation", "silence", "--max_segment_s", "3") == 0
@@ -143,7 +121,10 @@ def test_bad_unlabelled_segments_and_sessions_are_named(in_folder, capsys):
         ("20120305-0900-PLENARY-9_de", "0", "1", "2"),
     ]
     miniature.write_segment_table(Path("vox"), rows)
-    damage_audio(Path(f"vox/raw_audios/de/2019/{bad}_de.ogg"), "truncated")
+    sessions = Path("vox/raw_audios/de/2019")
+    damage_audio(sessions / f"{bad}_de.ogg", "truncated")
+    silent = sessions / "20190301-0900-PLENARY-7_de.ogg"
+    miniature.write_ogg(silent, np.zeros(5 * miniature.RATE_HZ))
     assert run_unlabelled() == 3
     lines = problems(capsys)
     for message in (
@@ -152,9 +133,10 @@ def test_bad_unlabelled_segments_and_sessions_are_named(in_folder, capsys):
         f"{good}_de_3: ends at 77.0 s but the session at",
         "20190305-0900-PLENARY-9: its audio is missing (1 segments)",
         f"{bad}: is truncated",
+        f"{silent}: 20190301-0900-PLENARY-7: holds no sound;",
     ):
         assert sum(message in line for line in lines) == 1
-    assert len(lines) == 5
+    assert len(lines) == 6
     sessions = by_session(tables("unlabelled_de")["segments"])
     assert sessions[good] == [(1, 2)] and len(sessions) == 4 and bad not in sessions
     assert validate_unlabelled() == []
@@ -168,14 +150,6 @@ def test_years_choose_unlabelled_sessions(in_folder):
     )
     assert run_unlabelled("--years", "2010") == 0
     assert list(tables("unlabelled_de")["wav.scp"]) == [session]
-
-
-def test_silent_session_is_named(in_folder, capsys):
-    build_voxpopuli(Path("vox"), unlabelled_sessions=1)
-    path = Path("vox/raw_audios/de/2019/20190301-0900-PLENARY-7_de.ogg")
-    miniature.write_ogg(path, np.zeros(5 * miniature.RATE_HZ))
-    assert run_unlabelled() == 3
-    assert problems(capsys)[0].startswith(f"{path}: 20190301-0900-PLENARY-7: holds no sound;")
 
 
 def test_missing_corpus_is_downloaded_once(in_folder):
@@ -211,6 +185,7 @@ def test_test_set_is_held_out_by_id_and_by_time():
         "after": Segment("s", 30, 40),
         "elsewhere": Segment("t", 22, 23),
         "same_id": Segment("t", 50, 60),
+        "similar_session": Segment("s-a", 22, 23),
         "whole": Segment("u", 5000, 5010),
     }
     held_out = {
@@ -218,38 +193,25 @@ def test_test_set_is_held_out_by_id_and_by_time():
         "same_id": Segment("elsewhere", 0, 1),
         "test2": Segment("u", 0, -1),
     }
-    assert find_held_out(places, held_out) == {
-        "overlaps": f"{HELD_OUT_TIME}: test1",
-        "inside": f"{HELD_OUT_TIME}: test1",
-        "around": f"{HELD_OUT_TIME}: test1",
-        "same_id": HELD_OUT_ID,
-        "whole": f"{HELD_OUT_TIME}: test2",
-    }
+    by_time = dict.fromkeys(("overlaps", "inside", "around"), f"{HELD_OUT_TIME}: test1")
+    others = {"same_id": HELD_OUT_ID, "whole": f"{HELD_OUT_TIME}: test2"}
+    assert find_held_out(places, held_out) == by_time | others
 
 
-def test_similar_sessions_are_not_held_out():
-    session = "20190201-0900-PLENARY-15"
+def test_the_margin_is_before_and_after_a_test_utterance():
     places = {
-        # Names that begin alike, the same time in another session, the same day.
-        f"{session}_cs_1": Segment("20190201-0900-PLENARY-1", 20, 30),
-        f"{session}-a_cs_1": Segment(f"{session}-a", 20, 30),
-        "20190201-1500-PLENARY-15_cs_1": Segment("20190201-1500-PLENARY-15", 20, 30),
-        # The next words of the same speaker.
-        f"{session}_cs_2": Segment(session, 32.001, 40),
-        # These are of it: other names and other cuts of the same time.
-        f"{session}_cs_3": Segment(session, 31.999, 40),
-        f"{session}_cs_0000000-0002000": Segment(session, 0, 18.001),
-        f"{session}_cs_4": Segment(session, 24, 24.5),
+        "before": Segment("s", 10, 18),
+        "touches_before": Segment("s", 10, 18.001),
+        "inside": Segment("s", 24, 24.5),
+        "touches_after": Segment("s", 31.999, 40),
+        "after": Segment("s", 32.001, 40),
     }
-    held_out = {f"112233-{session}-cs_20190201-16:10:06_5": Segment(session, 20, 30)}
-    result = divide(places, held_out, DivisionOptions(valid_fraction=0, margin_s=2.0))
-    assert result.dropped == dict.fromkeys(
-        list(places)[4:], f"{HELD_OUT_TIME}: {list(held_out)[0]}"
-    )
-    assert result.train == sort_ids(list(places)[:4])
-    # Without a margin what touches is enough.
-    result = divide(places, held_out, DivisionOptions(valid_fraction=0, margin_s=0.0))
-    assert list(result.dropped) == [f"{session}_cs_4"]
+    held_out = {"test": Segment("s", 20, 30)}
+    for margin_s, dropped in {2.0: list(places)[1:4], 0.0: ["inside"]}.items():
+        options = DivisionOptions(valid_fraction=0, margin_s=margin_s)
+        result = divide(places, held_out, options)
+        assert result.dropped == dict.fromkeys(dropped, f"{HELD_OUT_TIME}: test")
+        assert result.train == sort_ids(places.keys() - {*dropped})
 
 
 @settings(max_examples=60, deadline=None)

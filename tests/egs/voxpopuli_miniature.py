@@ -1,20 +1,24 @@
-"""A miniature of VoxPopuli in the corpus's exact layout: sessions of about ten seconds.
+"""A miniature of VoxPopuli in the corpus's layout, sessions of about ten seconds; its preparation.
 
 Each utterance has its own pitch, by which tests recognize segments.
 """
 
 import gzip
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import prepare_voxpopuli
 import soundfile
 from downloads import make_tar
+
+from espnet_medusa.kaldi.table import read_table
 
 RATE_HZ = 16000
 NOISE_LEVEL = 1e-3
 GAP_S = 0.9
+TEST_SESSION = "20190201-0900-PLENARY-15"
 ANNOTATION_COLUMNS = (
     *("session_id", "id_", "original_text", "speaker_id", "start_time", "end_time"),
     *("normed_text", "split", "gender", "is_gold_transcript", "accent", "vad"),
@@ -31,35 +35,26 @@ class MiniatureUtterance:
     """One utterance, with the columns that the corpus has for it."""
 
     session: str
-    number: int
     start_s: float
     end_s: float
     pitch_hz: float
-    columns: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, str]
 
-    def id(self, language: str) -> str:
+    @property
+    def id(self) -> str:
         """Return the utterance's name in VoxPopuli."""
-        return f"{self.session}-{self.id_(language)}"
-
-    def id_(self, language: str) -> str:
-        """Return the value of column id_."""
-        return f"{language}_{self.session[:8]}-09:10:11_{self.number}"
-
-
-def buzz(pitch_hz: float, duration_s: float) -> np.ndarray:
-    """A tone with two overtones: float (N,)."""
-    time_s = np.arange(round(duration_s * RATE_HZ)) / RATE_HZ
-    return sum(0.2 / n * np.sin(2 * np.pi * n * pitch_hz * time_s) for n in (1, 2, 3))
+        return f"{self.session}-{self.columns['id_']}"
 
 
 def session_audio(
     sounds: Iterable[tuple[float, float, float]], duration_s: float, seed: int = 0
 ) -> np.ndarray:
-    """Sounds `(start_s, end_s, pitch_hz)` in faint noise: float (N,)."""
+    """Sounds `(start_s, end_s, pitch_hz)` with two overtones in faint noise: float (N,)."""
     generator = np.random.default_rng(seed)
     samples = NOISE_LEVEL * generator.standard_normal(round(duration_s * RATE_HZ))
     for start_s, end_s, pitch_hz in sounds:
-        sound = buzz(pitch_hz, end_s - start_s)
+        time_s = np.arange(round((end_s - start_s) * RATE_HZ)) / RATE_HZ
+        sound = sum(0.2 / n * np.sin(2 * np.pi * n * pitch_hz * time_s) for n in (1, 2, 3))
         start = round(start_s * RATE_HZ)
         samples[start : start + len(sound)] += sound
     return samples
@@ -81,9 +76,9 @@ def plan_session(
     for number in range(count):
         end_s = start_s + 1.0 + 0.25 * (number % 5)
         words = [WORDS[(number + i) % len(WORDS)] for i in range(2 + number % 4)]
-        pause_s = (start_s + 0.4, start_s + 0.5)
         columns = {
             "session_id": session,
+            "id_": f"{language}_{session[:8]}-09:10:11_{number}",
             "original_text": f"{' '.join(words).capitalize()}, {number + 1}.",
             "speaker_id": str(1000 + int(session[4:8]) + number % 2),
             "start_time": f"{start_s:.2f}",
@@ -93,13 +88,10 @@ def plan_session(
             "gender": "female",
             "is_gold_transcript": "True",
             "accent": "None",
-            "vad": str([(start_s, pause_s[0]), (pause_s[1], round(end_s, 3))]),
+            "vad": str([(start_s, start_s + 0.4), (start_s + 0.5, round(end_s, 3))]),
         }
-        utterance = MiniatureUtterance(
-            session, number, start_s, round(end_s, 3), first_pitch_hz + 40 * number, columns
-        )
-        columns["id_"] = utterance.id_(language)
-        utterances.append(utterance)
+        pitch_hz = first_pitch_hz + 40 * number
+        utterances.append(MiniatureUtterance(session, start_s, round(end_s, 3), pitch_hz, columns))
         start_s = end_s + GAP_S
     return utterances
 
@@ -142,13 +134,13 @@ def write_prepared(
     folder = root / "transcribed_data" / language
     for u in utterances:
         samples = session_audio([(0, u.end_s - u.start_s, u.pitch_hz)], u.end_s - u.start_s)
-        write_ogg(folder / u.session[:4] / f"{u.id(language)}.ogg", samples)
+        write_ogg(folder / u.session[:4] / f"{u.id}.ogg", samples)
     for split in ("train", "dev", "test"):
         rows = []
         for u in utterances:
             known = {
                 **u.columns,
-                "id": u.id(language),
+                "id": u.id,
                 "raw_text": u.columns["original_text"],
                 "normalized_text": u.columns["normed_text"],
             }
@@ -166,7 +158,7 @@ def write_segment_table(root: Path, rows: Iterable[tuple[str, str, str, str]]) -
 def plan_voxpopuli(language: str, per_session: int = 4) -> list[MiniatureUtterance]:
     """Four training sessions, one for dev, one for test."""
     plan = [("train", f"2019011{n}-0900-PLENARY-{n}") for n in range(1, 5)]
-    plan += [("dev", "20190121-0900-PLENARY-5"), ("test", "20190201-0900-PLENARY-15")]
+    plan += [("dev", "20190121-0900-PLENARY-5"), ("test", TEST_SESSION)]
     return [
         utterance
         for index, (split, session) in enumerate(plan)
@@ -228,3 +220,36 @@ def archive_year(root: Path, channel: str, year: str, archive: Path) -> Path:
     paths = sorted((root / "raw_audios" / channel / year).glob("*.ogg"))
     members = {f"{channel}/{year}/{path.name}": path.read_bytes() for path in paths}
     return make_tar(archive, members, "w")
+
+
+def run(*options: str, lang: str = "de") -> int:
+    """Prepare `vox` of the current folder; return the exit status."""
+    try:
+        prepare_voxpopuli.main(["--lang", lang, "--voxpopuli", "vox", "--nj", "2", *options])
+    except SystemExit as stop:
+        return stop.code
+    return 0
+
+
+def tables(name: str) -> dict[str, dict[str, str]]:
+    return {path.name: read_table(path) for path in Path("data", name).iterdir() if path.is_file()}
+
+
+def problems(capsys) -> list[str]:
+    return capsys.readouterr().out.splitlines()
+
+
+def key_of(utterance: MiniatureUtterance) -> str:
+    return f"{utterance.columns['speaker_id']}-{utterance.id}"
+
+
+def damage_audio(path: Path, how: str) -> None:
+    data = path.read_bytes()
+    if how == "missing":
+        path.unlink()
+    elif how == "truncated":
+        path.write_bytes(data[: len(data) * 2 // 3])
+    elif how == "empty":
+        path.write_bytes(b"")
+    else:
+        path.write_bytes(b"OggS is missing" * 20)

@@ -3,11 +3,13 @@
 import json
 
 import pytest
+from refusals import command_refused
+from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa import stages
 from espnet_medusa.kaldi.table import write_table
 from espnet_medusa.recipe.rtf import calculate_rtf
-from espnet_medusa.recipe.shapes import add_vocabulary_size
+from espnet_medusa.recipe.shapes import drop_long_texts, longest_text
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
 
 
@@ -47,12 +49,9 @@ def test_split_gives_all_inputs_the_same_number_of_jobs(tmp_path, capsys):
 
 def test_split_refuses_an_empty_list(tmp_path, capsys):
     (tmp_path / "wav.scp").write_text("")
-    with pytest.raises(SystemExit) as error:
-        stages.main(
-            ["split_keys", "--nj", "2", "--keys", f"{tmp_path}/wav.scp", "--output", "x.JOB"]
-        )
-    assert error.value.code == 1
-    assert "is empty" in capsys.readouterr().err
+    command = ["split_keys", "--nj", "2", "--keys", f"{tmp_path}/wav.scp", "--output", "x.JOB"]
+    with command_refused(capsys, "is empty"):
+        stages.main(command)
 
 
 def test_merged_files_are_sorted_by_byte_and_keep_empty_texts(tmp_path):
@@ -64,19 +63,23 @@ def test_merged_files_are_sorted_by_byte_and_keep_empty_texts(tmp_path):
     assert (tmp_path / "out" / "score").read_text("utf-8").startswith("B score:w\n")
 
 
-def test_more_than_nine_jobs_and_their_statistics(tmp_path):
+def test_more_than_nine_jobs_and_their_statistics_after_a_failed_run(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "failed_utterances").write_text("old\n")
     for job in range(1, 12):
         write_job(tmp_path / "log", job, {f"u{job}": "t"})
         statistics = {f"u{job}": DecodingStatistics(decoder_calls=job, tokens=2 * job)}
         write_statistics(tmp_path / "log" / f"output.{job}" / "statistics.json", statistics)
     merge(tmp_path, [f"u{job}" for job in range(1, 12)])
     report = json.loads((tmp_path / "out" / "statistics.json").read_text())
-    assert report["set"]["decoder_calls"] == 66
-    assert len(report["utterances"]) == 11
+    assert report["set"]["decoder_calls"] == 66 and len(report["utterances"]) == 11
+    assert not (tmp_path / "out" / "failed_utterances").exists()
 
 
 def test_failed_utterances_are_named_and_give_status_3(tmp_path, capsys):
     write_job(tmp_path / "log", 1, {"a": "x"}, {"c": "too long", "b": "not a number"})
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "statistics.json").write_text("old\n")
     with pytest.raises(SystemExit) as error:
         merge(tmp_path, ["a", "b", "c"])
     assert error.value.code == 3
@@ -85,16 +88,7 @@ def test_failed_utterances_are_named_and_give_status_3(tmp_path, capsys):
     assert shown.err.index("b: not a number") < shown.err.index("c: too long")
     assert (tmp_path / "out" / "failed_utterances").read_text() == "b not a number\nc too long\n"
     assert (tmp_path / "out" / "text").read_text() == "a text:x\n"
-
-
-def test_old_failures_do_not_outlive_a_good_run(tmp_path):
-    write_job(tmp_path / "log", 1, {"a": "x"})
-    (tmp_path / "out").mkdir()
-    old = [tmp_path / "out" / name for name in ("failed_utterances", "statistics.json")]
-    for path in old:
-        path.write_text("old\n")
-    merge(tmp_path, ["a"])
-    assert not any(path.exists() for path in old)
+    assert not (tmp_path / "out" / "statistics.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -107,9 +101,8 @@ def test_old_failures_do_not_outlive_a_good_run(tmp_path):
 def test_lost_and_repeated_utterances_are_named(tmp_path, capsys, second, ids, message):
     write_job(tmp_path / "log", 1, {"a": "x"})
     write_job(tmp_path / "log", 2, second)
-    with pytest.raises(SystemExit) as error:
+    with command_refused(capsys, message):
         merge(tmp_path, ids)
-    assert error.value.code == 1 and message in capsys.readouterr().err
 
 
 def test_segments_of_jobs_are_joined_and_words_stay_in_order(tmp_path):
@@ -167,14 +160,6 @@ def test_rtf_of_nothing_is_an_error(tmp_path):
         calculate_rtf([tmp_path / "x.log"], 16000)
 
 
-def test_text_shapes_get_the_vocabulary_size(tmp_path):
-    (tmp_path / "text_shape").write_text("a 3\nb 12\n")
-    (tmp_path / "tokens.txt").write_text("<blank>\nx\n<sos/eos>\n")
-    result = add_vocabulary_size(tmp_path / "text_shape", tmp_path / "tokens.txt", "char")
-    assert result.name == "text_shape.char"
-    assert result.read_text() == "a 3,3\nb 12,3\n"
-
-
 def test_the_same_split_keeps_the_jobs_outputs_and_another_removes_them(tmp_path):
     write_table(tmp_path / "wav.scp", {f"u{i}": f"{i}.wav" for i in range(5)})
     logs = tmp_path / "logdir"
@@ -187,12 +172,47 @@ def test_the_same_split_keeps_the_jobs_outputs_and_another_removes_them(tmp_path
     (logs / "output.1").mkdir()
     split(3)
     assert (logs / "output.1").is_dir()
-    split(2)
-    assert sorted(path.name for path in logs.iterdir()) == ["keys.1.scp", "keys.2.scp"]
-    (logs / "output.1").mkdir()
+    for more in ([], ["--resume", "false"]):
+        split(2, *more)
+        assert sorted(path.name for path in logs.iterdir()) == ["keys.1.scp", "keys.2.scp"]
+        (logs / "output.1").mkdir()
     write_table(tmp_path / "wav.scp", {f"v{i}": f"{i}.wav" for i in range(5)})
     split(2)
     assert not (logs / "output.1").exists()
-    (logs / "output.1").mkdir()
-    split(2, "--resume", "false")
-    assert not (logs / "output.1").exists()
+
+
+# Texts longer than the decoder's positions
+
+
+def shapes(folder, **lengths: str):
+    for name in ("text_shape", "speech_shape"):
+        lines = [f"{key} {shape if name[0] == 't' else 9}\n" for key, shape in lengths.items()]
+        (folder / name).write_text("".join(lines))
+    return folder
+
+
+def test_the_limit_is_the_decoders(tmp_path):
+    whisper = {"whisper_model": str(save_tiny_whisper(tmp_path / "whisper", vocab_size=300))}
+    assert longest_text("whisper_medusa", whisper) == 447
+    assert longest_text("whisper_medusa", {"max_target_positions": 40, "heads": "block"}) == 39
+    assert longest_text("transformer", {"num_blocks": 6}) is longest_text(None, None) is None
+    with pytest.raises(ValueError, match="decoder_conf: unknown option 'max_target_position'"):
+        longest_text("whisper_medusa", {"max_target_position": 40})
+
+
+def test_long_texts_leave_all_shape_files_and_another_limit_restores_them(tmp_path, capsys):
+    lengths = {"a": "3", "b": "7", "c": "5,80", "d": "6"}
+    assert drop_long_texts(shapes(tmp_path, **lengths), 5) == ["b", "d"]
+    assert (tmp_path / "text_shape").read_text() == "a 3\nc 5,80\n"
+    assert (tmp_path / "speech_shape").read_text() == "a 9\nc 9\n"
+    assert (tmp_path / "long_texts").read_text() == "b 7\nd 6\n"
+    assert "left out 2" in capsys.readouterr().out
+    for longest in (None, 7):
+        assert drop_long_texts(shapes(tmp_path, **lengths), longest) == []
+        assert len((tmp_path / "text_shape").read_text().splitlines()) == 4
+        assert not (tmp_path / "long_texts").exists()
+
+
+def test_a_set_of_nothing_but_long_texts_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="every text is longer than the decoder's 2 tokens; cut"):
+        drop_long_texts(shapes(tmp_path, a="3", b="7"), 2)

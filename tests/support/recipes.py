@@ -60,11 +60,16 @@ def copy_config(source: Path, target: Path, **changes: Any) -> None:
     (target / source.name).write_text(yaml.safe_dump(config))
 
 
-def run(folder: Path, script: str, *options: object) -> subprocess.CompletedProcess:
-    return subprocess.run(
+def run(
+    folder: Path, script: str, *options: object, status: int | None = None
+) -> subprocess.CompletedProcess:
+    """Run a script of a recipe; with ``status``, check its exit status."""
+    done = subprocess.run(
         [script, *map(str, options)], cwd=folder, text=True, capture_output=True, timeout=HANG_S,
         env=warm_python.environment(),
     )  # fmt: skip
+    assert status in (None, done.returncode), done.stdout[-3000:] + done.stderr[-3000:]
+    return done
 
 
 def record_asr(folder: Path) -> None:

@@ -1,15 +1,29 @@
-"""mini_librispeech, speakers held out to validate on, chosen test sets, several folders."""
+"""LibriSpeech's subsets: downloads, mini_librispeech, speakers held out, test sets, chapters."""
 
+import hashlib
 from pathlib import Path
 
+import join_chapters
+import librispeech_files
+import numpy as np
+import prepare_librispeech
 import pytest
 import soundfile
 from downloads import serve
-from librispeech_miniature import RATE_HZ, make_librispeech, make_librispeech_pc, murmur
-from librispeech_preparation import errors, publish, run
+from librispeech_miniature import (
+    RATE_HZ,
+    archive,
+    errors,
+    make_librispeech,
+    make_librispeech_pc,
+    murmur,
+    publish,
+    run,
+)
 
 from espnet_medusa.kaldi.data_dir import validate_data_dir
-from espnet_medusa.kaldi.table import read_table
+from espnet_medusa.kaldi.table import read_table, write_table
+from espnet_medusa.recipe import download
 
 PLAIN = ("--librispeech_pc", "false")
 MINI = ("--part", "5", *PLAIN)
@@ -85,11 +99,14 @@ def test_speakers_leave_the_training_set_and_validate(train, tmp_path, capsys):
     assert "dev: 5 utterances, 0.00 h, 1 above 1 s left out" in log
 
 
-def test_librispeech_may_be_folders_of_subsets(train, tmp_path):
-    folders = [train / "train-clean-5", train / "test-clean"]
-    options = ["--librispeech", *folders, "--test_sets", "test_clean", "--valid_speakers", "1"]
-    assert run(tmp_path, *MINI, *options) == 0
-    assert len(table(tmp_path, "train_clean_5")) == 6 and len(table(tmp_path, "test_clean")) == 9
+def test_problems_of_a_held_out_speaker_are_named(train, tmp_path, capsys):
+    (broken,) = train.rglob("1-1001-0001.flac")
+    broken.write_bytes(b"")
+    options = [*MINI, "--librispeech", train, "--test_sets", "test_clean"]
+    assert run(tmp_path, *options, "--valid_speakers", "1") == 3
+    assert "1-1001-0001: is an empty file" in capsys.readouterr().out
+    assert list(table(tmp_path, "train_clean_5", "bad_utterances")) == ["1-1001-0001"]
+    assert len(table(tmp_path, "dev")) == 2
 
 
 def test_speakers_of_any_subset_of_a_part(tmp_path):
@@ -97,6 +114,7 @@ def test_speakers_of_any_subset_of_a_part(tmp_path):
     corpus = make_librispeech(tmp_path, subsets, 2, 2, (0.2, 0.4))
     options = ["--part", "460", *PLAIN, "--librispeech", corpus, "--test_sets"]
     assert run(tmp_path, *options, "--valid_speakers", "2", "21") == 0
+    assert made(tmp_path) == {"train_clean_100", "train_clean_360", "train_460", "dev"}
     assert readers(table(tmp_path, "train_clean_100")) == {"1"}
     assert readers(table(tmp_path, "train_460")) == {"1", "22"}
     assert readers(table(tmp_path, "dev")) == {"2", "21"}
@@ -129,16 +147,6 @@ def test_chapters_of_a_test_set(train, tmp_path, sets, capsys):
     assert "test_clean_chapters: 3 chapters of test_clean" in capsys.readouterr().err
 
 
-def test_problems_of_a_held_out_speaker_are_named(train, tmp_path, capsys):
-    (broken,) = train.rglob("1-1001-0001.flac")
-    broken.write_bytes(b"")
-    options = [*MINI, "--librispeech", train, "--test_sets", "test_clean"]
-    assert run(tmp_path, *options, "--valid_speakers", "1") == 3
-    assert "1-1001-0001: is an empty file" in capsys.readouterr().out
-    assert list(table(tmp_path, "train_clean_5", "bad_utterances")) == ["1-1001-0001"]
-    assert len(table(tmp_path, "dev")) == 2
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -160,18 +168,13 @@ def test_errors_are_one_line(train, tmp_path, capsys, options, message):
     assert not (tmp_path / "data" / "dev").exists()
 
 
-def test_unknown_test_set_is_refused(train, tmp_path, capsys):
-    assert run(tmp_path, *MINI, "--librispeech", train, "--test_sets", "test_cleam") == 2
-    (line,) = errors(capsys)
-    assert "--test_sets: invalid choice: 'test_cleam' (choose from" in line and "test_other" in line
-
-
 def test_subsets_in_several_folders(tmp_path, capsys):
     train = make_librispeech(tmp_path, ("train-clean-5",), 2, 2, (0.2, 0.4))
     # A folder by the archive's name, as one that it was unpacked into.
     test = make_librispeech(tmp_path / "test-clean", ("test-clean",), 2, 2, (0.2, 0.4))
     options = [*MINI, "--valid_speakers", "1", "--test_sets", "test_clean", "--librispeech"]
-    for folders in ([train, test], [tmp_path, test.parent], [test.parent, tmp_path]):
+    subsets = [train / "train-clean-5", test / "test-clean"]
+    for folders in ([train, test], [tmp_path, test.parent], [test.parent, tmp_path], subsets):
         assert run(tmp_path, *options, *folders) == 0
         assert readers(table(tmp_path, "train_clean_5")) == {"2"}
         assert readers(table(tmp_path, "test_clean")) == {"101", "102"}
@@ -180,3 +183,114 @@ def test_subsets_in_several_folders(tmp_path, capsys):
     assert run(tmp_path, *options, train, tmp_path / "nowhere") == 3
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith(f"test-clean: {train}, {tmp_path / 'nowhere'}: has neither test-clean")
+
+
+def test_missing_corpus_is_downloaded_checked_and_unpacked(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(download, "RETRY_PAUSE_S", 0.0)
+    source = tmp_path / "source"
+    subsets = ("dev-clean", "dev-other")
+    corpus = make_librispeech(source, subsets, 1, 2, (0.2, 0.3))
+    pc = make_librispeech_pc(source / "pc", corpus)
+    packed = publish(corpus, monkeypatch, *subsets)
+    manifests = archive(source / "m.tar.gz", pc, *(f"{name}.json" for name in subsets))
+    checksum = f"sha256:{hashlib.sha256(manifests.read_bytes()).hexdigest()}"
+    monkeypatch.setattr(
+        prepare_librispeech,
+        "fetch_manifest",
+        lambda *args: librispeech_files.fetch_manifest(*args, checksum=checksum),
+    )
+    downloads = tmp_path / "downloads"
+    with serve() as server:
+        server.files = packed | {"/145/manifests.tar.gz": manifests.read_bytes()}
+        options = ["--download_dir", downloads, "--openslr", server.url, "--subsets", *subsets]
+        server.files["/12/dev-other.tar.gz"] = b"?" + packed["/12/dev-other.tar.gz"]
+        assert run(tmp_path, *options) == 1
+        (line,) = errors(capsys)
+        assert "dev-other.tar.gz: is damaged" in line and "expected" in line
+        assert (downloads / "LibriSpeech" / "dev-clean").is_dir()
+        server.files["/12/dev-other.tar.gz"] = packed["/12/dev-other.tar.gz"]
+        server.requests.clear()
+        assert run(tmp_path, *options) == 0
+        wanted = ["/12/dev-other.tar.gz", "/145/manifests.tar.gz"]
+        assert [path for path, _ in server.requests] == wanted, "dev-clean exists"
+        for path in downloads.glob("*.tar.gz"):
+            path.unlink()
+        server.requests.clear()
+        assert run(tmp_path, *options) == 0
+        assert server.requests == [], "archives are not needed once they are unpacked"
+    assert validate_data_dir(tmp_path / "data" / "dev") == []
+    assert len(read_table(tmp_path / "data" / "dev" / "text")) == 4
+
+
+def test_damaged_test_set_is_one_line_and_the_rest_is_prepared(tmp_path, capsys):
+    corpus = make_librispeech(tmp_path / "downloads", ("dev-clean", "test-clean"), 1, 2, (0.2, 0.3))
+    with serve() as server:
+        server.files["/12/test-other.tar.gz"] = b"something else"
+        options = ["--download_dir", corpus.parent, "--openslr", server.url]
+        options += ["--librispeech_pc", "false", "--subsets"]
+        assert run(tmp_path, *options, "test-other", "dev-clean", "test-clean") == 3
+        (line,) = capsys.readouterr().out.splitlines()
+        assert line.startswith("test-other: ") and "test-other.tar.gz: is damaged" in line
+        made = {path.name for path in (tmp_path / "data").iterdir()}
+        assert made == {"dev_clean", "test_clean"}
+        # Without a training set it ends, after the others were fetched.
+        server.files["/12/train-clean-100.tar.gz"] = b"something else"
+        server.requests.clear()
+        assert run(tmp_path, *options, "train-clean-100", "test-other") == 1
+        wanted = ["/12/train-clean-100.tar.gz", "/12/test-other.tar.gz"]
+        assert [path for path, _ in server.requests] == wanted
+        (line,) = errors(capsys)
+        assert "train-clean-100.tar.gz: is damaged" in line and "test-other.tar.gz: is" in line
+
+
+@pytest.fixture
+def unsorted(tmp_path):
+    """Write chapters of three and one utterances, unsorted; return the folder and all samples."""
+    rng, samples, folder = np.random.default_rng(0), {}, tmp_path / "data"
+    for key in ("7-20-0002", "7-20-0000", "7-31-0005", "7-20-0001"):
+        samples[key] = rng.integers(-3000, 3000, rng.integers(300, 900)).astype(np.int16)
+        soundfile.write(tmp_path / f"{key}.flac", samples[key], 16000)
+    write_table(folder / "wav.scp", {key: str(tmp_path / f"{key}.flac") for key in samples})
+    write_table(folder / "text", {key: f"WORDS OF {key}" for key in samples})
+    write_table(folder / "utt2lang", {key: f"language-{key[2]}" for key in samples})
+    return folder, samples
+
+
+def join(data_dir, output) -> int:
+    """Return the exit status."""
+    try:
+        join_chapters.main(["--data_dir", str(data_dir), "--output_dir", str(output)])
+    except SystemExit as stop:
+        return stop.code
+    return 0
+
+
+def test_a_chapter_is_its_utterances_in_order(unsorted, tmp_path, capsys):
+    folder, samples = unsorted
+    assert join(folder, tmp_path / "chapters") == 0
+    assert "2 chapters" in capsys.readouterr().out
+    assert validate_data_dir(tmp_path / "chapters") == []
+    audio = read_table(tmp_path / "chapters" / "wav.scp")
+    for chapter, numbers in {"7-20": (0, 1, 2), "7-31": (5,)}.items():
+        keys = [f"{chapter}-{number:04d}" for number in numbers]
+        joined, rate_hz = soundfile.read(audio[chapter], dtype="int16")
+        assert rate_hz == 16000
+        assert np.array_equal(joined, np.concatenate([samples[key] for key in keys]))
+        text = read_table(tmp_path / "chapters" / "text")[chapter]
+        assert text == " ".join(f"WORDS OF {key}" for key in keys)
+    languages = read_table(tmp_path / "chapters" / "utt2lang")
+    assert languages == {"7-20": "language-2", "7-31": "language-3"}
+
+
+def test_utterances_that_cannot_be_joined_are_named(unsorted, tmp_path, capsys):
+    folder, samples = unsorted
+    soundfile.write(tmp_path / "7-20-0001.flac", samples["7-20-0001"], 8000)
+    assert join(folder, tmp_path / "chapters") == 1
+    assert "7-20-0001.flac: 8000 Hz; allowed: 16000 Hz" in capsys.readouterr().err
+    write_table(folder / "text", {"7-20-0000": "WORDS"})
+    assert join(folder, tmp_path / "chapters") == 1
+    assert "text: 7-20-0001: missing" in capsys.readouterr().err
+    write_table(folder / "wav.scp", {"talk": "talk.wav"})
+    write_table(folder / "text", {"talk": "WORDS"})
+    assert join(folder, tmp_path / "chapters") == 1
+    assert "talk; allowed: ids READER-CHAPTER-NUMBER" in capsys.readouterr().err

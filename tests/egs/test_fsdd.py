@@ -9,18 +9,14 @@ import pytest
 import soundfile
 from downloads import link, make_tar, tree
 from fsdd_clips import SAMPLE_RATE_HZ, Clip, read_clips
-from fsdd_miniature import make_fsdd
 from make_digit_strings import DIGIT_WORDS, join_clips, split_clips
-from recipes import ROOT
-from recipes import run as run_shell
 
 from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.kaldi.table import read_table
 
-RECIPE = ROOT / "egs" / "fsdd" / "asr1"
-
-SPEAKERS = ("ann", "bob")
+SPEAKERS = ("ann", "theo")
 INDICES = (0, 4, 5, 9, 10, 11)
+INDICES_OF_SET = {"test": (0, 4), "dev": (5, 9), "train": (10, 11)}
 
 
 def clip_level(speaker: str, digit: int, index: int) -> float:
@@ -49,7 +45,7 @@ def toy_dir(tmp_path):
     folder = tmp_path / "fsdd"
     (folder / "recordings").mkdir(parents=True)
     make_tar(folder / "ann.tar.gz", speaker_files("ann"))
-    for name, content in speaker_files("bob").items():
+    for name, content in speaker_files("theo").items():
         (folder / "recordings" / name).write_bytes(content)
     return folder
 
@@ -68,7 +64,7 @@ def test_clips_come_from_files_and_archives_alike(toy_dir):
     for clip in clips:
         level = clip_level(clip.speaker, clip.digit, clip.index)
         np.testing.assert_allclose(clip.samples, level, atol=1e-4)
-    assert {c.speaker for c in read_clips(toy_dir, ("bob",))} == {"bob"}
+    assert {c.speaker for c in read_clips(toy_dir, ("theo",))} == {"theo"}
 
 
 def test_a_file_has_priority_over_an_archive(toy_dir):
@@ -76,20 +72,14 @@ def test_a_file_has_priority_over_an_archive(toy_dir):
     assert read_clips(toy_dir)[0].samples[0] == pytest.approx(0.99, abs=1e-3)
 
 
-def test_archives_write_nothing(toy_dir, tmp_path, monkeypatch):
-    monkeypatch.chdir(toy_dir)
-    outside = {"../0_eve_0.wav": wav_bytes(0.5), "/0_eve_1.wav": wav_bytes(0.5)}
-    make_tar(toy_dir / "eve.tar.gz", outside)
+def test_archives_write_nothing_and_their_links_are_not_followed(toy_dir, tmp_path):
+    members = {"../0_eve_0.wav": wav_bytes(0.5), "/0_eve_1.wav": wav_bytes(0.5)}
+    target = str(toy_dir / "recordings" / "0_theo_0.wav")
+    make_tar(toy_dir / "eve.tar.gz", members | {"0_eve_2.wav": link("0_eve_2.wav", target)})
     before = sorted(tmp_path.rglob("*"))
-    assert len(read_clips(toy_dir, ("eve",))) == 2
+    assert [clip.index for clip in read_clips(toy_dir, ("eve",))] == [0, 1]
     assert sorted(tmp_path.rglob("*")) == before
     assert not Path("/0_eve_1.wav").exists()
-
-
-def test_links_of_an_archive_are_not_followed(toy_dir):
-    target = str(toy_dir / "recordings" / "0_bob_0.wav")
-    make_tar(toy_dir / "eve.tar.gz", {"0_eve_0.wav": link("0_eve_0.wav", target)})
-    assert {c.speaker for c in read_clips(toy_dir)} == set(SPEAKERS)
 
 
 @pytest.mark.parametrize(
@@ -110,16 +100,13 @@ def test_broken_file_is_refused_by_name(toy_dir, name, content, message):
     assert "\n" not in str(error.value)
 
 
-def test_huge_member_of_an_archive_is_refused(toy_dir):
-    make_tar(toy_dir / "eve.tar.gz", {"0_eve_0.wav": bytes(1_000_001)})
-    with pytest.raises(ValueError, match="eve.tar.gz: 0_eve_0.wav: 1000001 bytes"):
-        read_clips(toy_dir)
-
-
-def test_cut_off_archive_is_refused_by_name(toy_dir):
+def test_broken_archive_is_refused_by_name(toy_dir):
     archive = toy_dir / "ann.tar.gz"
     archive.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
     with pytest.raises(ValueError, match="ann.tar.gz: not a whole gzipped tar archive"):
+        read_clips(toy_dir)
+    make_tar(archive, {"0_ann_0.wav": bytes(1_000_001)})
+    with pytest.raises(ValueError, match="ann.tar.gz: 0_ann_0.wav: 1000001 bytes"):
         read_clips(toy_dir)
 
 
@@ -133,19 +120,10 @@ def test_missing_folder_clips_or_speakers_are_named(toy_dir, tmp_path):
         read_clips(toy_dir, ("ann", "eve"))
 
 
-def test_no_recording_is_in_two_sets(toy_dir):
-    tables = split_clips(read_clips(toy_dir))
-    indices = {
-        name: {c.index for digits in table.values() for clips in digits.values() for c in clips}
-        for name, table in tables.items()
-    }
-    assert indices == {"test": {0, 4}, "dev": {5, 9}, "train": {10, 11}}
-
-
 def test_missing_digit_is_named(toy_dir):
     for index in (5, 9):
-        (toy_dir / "recordings" / f"7_bob_{index}.wav").unlink()
-    with pytest.raises(ValueError, match=r"speaker bob: no clips of \[7\] for the dev set"):
+        (toy_dir / "recordings" / f"7_theo_{index}.wav").unlink()
+    with pytest.raises(ValueError, match=r"speaker theo: no clips of \[7\] for the dev set"):
         split_clips(read_clips(toy_dir))
 
 
@@ -160,10 +138,9 @@ def test_joined_clips_keep_their_places():
 
 
 def test_strings_are_made_of_the_right_clips(toy_dir, tmp_path, monkeypatch):
-    run(tmp_path, monkeypatch, toy_dir, "--stereo_speaker", "bob")
+    run(tmp_path, monkeypatch, toy_dir)
     ids: set[str] = set()
-    indices_of_set = {"test": (0, 4), "dev": (5, 9), "train": (10, 11)}
-    for name, indices in indices_of_set.items():
+    for name, indices in INDICES_OF_SET.items():
         directory = tmp_path / "data" / name
         assert validate_data_dir(directory) == []
         texts, paths = read_table(directory / "text"), read_table(directory / "wav.scp")
@@ -175,7 +152,7 @@ def test_strings_are_made_of_the_right_clips(toy_dir, tmp_path, monkeypatch):
             assert rate == SAMPLE_RATE_HZ
             total_s += len(samples) / rate
             speaker = key.split("-")[0]
-            if speaker == "bob":
+            if speaker == "theo":
                 assert paths[key].endswith(".flac")
                 np.testing.assert_allclose(samples[:, 1], 0.5 * samples[:, 0], atol=1e-4)
                 samples = samples[:, 0]
@@ -229,21 +206,3 @@ def test_bad_option_ends_with_one_line(toy_dir, tmp_path, monkeypatch, capsys, o
     assert exit_.value.code != 0
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1 and message in lines[0]
-
-
-def test_archives_through_data_sh(tmp_path):
-    folders = ["--output_dir", tmp_path / "data", "--audio_dir", tmp_path / "audio"]
-    sizes = ["--minutes", "1", "--dev_utterances", "9", "--test_utterances", "9"]
-    options = ["--fsdd_dir", make_fsdd(tmp_path / "fsdd"), *folders, *sizes]
-    done = run_shell(tmp_path, RECIPE / "local" / "data.sh", *options)
-    assert done.returncode == 0, done.stderr
-    paths: dict[str, str] = {}
-    for name in ("train", "dev", "test"):
-        assert validate_data_dir(tmp_path / "data" / name) == []
-        paths |= read_table(tmp_path / "data" / name / "wav.scp")
-    assert {key.split("-")[0] for key in paths} == {"jackson", "nicolas", "theo"}
-    for key, path in paths.items():
-        info = soundfile.info(path)
-        assert (info.samplerate, info.channels) == (8000, 2 if key.startswith("theo") else 1)
-        assert 0.8 < info.duration < 9
-        assert np.abs(soundfile.read(path)[0]).max() > 0.005

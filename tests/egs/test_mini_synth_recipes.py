@@ -1,0 +1,255 @@
+"""The mini recipes: the demo, drafters and Speech-LLaMA; configs, options of asr.sh, tables."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from corpus_plan import CorpusOptions
+from recipes import ROOT, copy_config, link_recipe, record_asr, recorded, run
+
+from espnet_medusa.bin import asr_inference
+from espnet_medusa.inference.decode_options import DecodeOptions
+from espnet_medusa.kaldi.table import read_table
+from espnet_medusa.report.plan import read_plan
+from espnet_medusa.search.options import check_options
+
+DEMO = ROOT / "egs" / "mini_synth" / "demo"
+FULL = ROOT / "egs" / "mini_synth" / "asr1"
+SYSTEM = "llama_latent_3"
+ENCODER = {"output_size": 16, "num_blocks": 1, "attention_heads": 2, "linear_units": 16}
+LLAMA = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+         "intermediate_size": 16}  # fmt: skip
+
+
+def config(folder: Path, name: str) -> dict:
+    return yaml.safe_load((folder / "conf" / f"{name}.yaml").read_text())
+
+
+def run_recorded(folder: Path, script: str, *options: str, status: int | None = 0):
+    """Run a recipe with the fake asr.sh; return stdout and the options of each call."""
+    record_asr(folder)
+    return run(folder, script, *options, status=status).stdout, recorded(folder)
+
+
+# The demo
+
+
+def test_demo_trains_a_base_and_heads_on_a_smaller_corpus(tmp_path):
+    folder = link_recipe(tmp_path, "mini_synth/demo")
+    printed, (base, *heads) = run_recorded(folder, "./run.sh", status=None)  # no report
+    assert re.search(r"about \d+ minutes", printed), "the expected time is printed"
+    names = [call["--asr_tag"] for call in heads]
+    assert base["--asr_tag"] == "base" and names[-1] == "recurrent" and len(names) == 2
+    for call in (base, *heads):
+        assert (DEMO / call["--asr_config"]).is_file()
+        for decoding in call["--inference_configs"].split():
+            assert (DEMO / decoding).is_file()
+        assert call["--train_nj"] == "2"
+    parser = pytest.importorskip("make_corpus").get_parser()
+    corpus = vars(parser.parse_args(base["--local_data_opts"].split()))
+    full = CorpusOptions()
+    assert corpus["minutes"] < full.minutes
+    for same in ("test_utterances", "dev_utterances", "test_unseen_fraction", "seed"):
+        assert corpus[same] == getattr(full, same), "the test set is the same"
+
+
+@pytest.mark.parametrize("system", ["linear", "block", "recurrent"])
+def test_heads_of_the_demo_fit_its_base(system):
+    base, heads = config(DEMO, "train_base"), config(DEMO, f"train_{system}")
+    assert heads["decoder_conf"].pop("heads") == system
+    assert heads["decoder_conf"].pop("heads_conf") == {"num_heads": 8}
+    for part in ("encoder_conf", "decoder_conf"):
+        without_dropout = {k: v for k, v in base[part].items() if k != "dropout_rate"}
+        assert heads[part] == without_dropout
+
+
+@pytest.mark.parametrize("system", ["base", "linear", "block", "recurrent"])
+def test_demo_is_the_full_recipe_with_other_sizes(system):
+    demo, full = (config(folder, f"train_{system}") for folder in (DEMO, FULL))
+    sizes = ("encoder_conf", "decoder_conf", "optim_conf", "scheduler_conf", "model_conf")
+    for name in (*sizes, "batch_size", "max_epoch"):
+        ours, theirs = demo.pop(name), full.pop(name)
+        assert not isinstance(ours, dict) or ours.keys() == theirs.keys()
+    assert demo == full
+
+
+# Drafters
+
+
+def decodings(calls: list[dict[str, str]]) -> list[tuple[str, str]]:
+    """Experiment and inference tag, as asr.sh names them, of all calls that decode."""
+    result = []
+    for call in calls:
+        arguments = call.get("--inference_args", "").replace("--", "_").replace(" ", "")
+        model = call.get("--inference_asr_model", "").removesuffix(".pth")
+        assert "\n" not in call.get("--inference_configs", ""), "asr.sh reads one line"
+        for path in call.get("--inference_configs", "").split():
+            assert (FULL / path).is_file(), path
+            tag = f"{Path(path).stem}{arguments}_asr_model_{model}"
+            result.append((f"asr_{call['--asr_tag']}", tag))
+    return result
+
+
+@pytest.fixture
+def drafters(tmp_path):
+    return link_recipe(tmp_path, "mini_synth/asr1")
+
+
+def test_every_row_of_the_report_is_decoded_once(drafters):
+    _, first = run_recorded(drafters, "./run_drafters.sh", "--stop_stage", "6")
+    # The fake asr.sh writes no lists, so that the stage fails after its last decoding.
+    assert run(drafters, "./run_drafters.sh", "--stage", "7", "--stop_stage", "7").returncode != 0
+    result = decodings(first + recorded(drafters))
+    assert len(result) == len(set(result))
+    for table in read_plan(ROOT / "conf" / "report" / "mini_synth_drafters.yaml").tables:
+        for key, system in table.systems.items():
+            tags = [tag for exp, tag in result if exp == system.exp]
+            fitting = [tag for tag in tags if tag.split("_asr_model_")[0] == system.decoding]
+            assert system.decoding in tags or len(fitting) == 1, (table.title, key)
+
+
+def test_models_start_from_the_base(drafters):
+    _, made = run_recorded(drafters, "./run_drafters.sh", "--stop_stage", "3")
+    trained = {call["--asr_tag"]: call for call in made if "--asr_tag" in call}
+    assert [*trained] == ["draft", "draft_version", "ctc", "base_ctc", "conformer"]
+    base = "exp/asr_base/valid.acc.ave.pth"
+    assert trained["draft"]["--pretrained_model"] == base
+    assert trained["base_ctc"]["--pretrained_model"] == base
+    assert trained["ctc"]["--pretrained_model"] == f"{base}:encoder:encoder {base}:decoder:decoder"
+    assert "--pretrained_model" not in trained["draft_version"]
+    assert {call["--nbpe"] for call in made[1:4]} == {"180"}
+    assert trained["conformer"]["--train_module"] == "espnet2.bin.asr_train"
+    for name, call in trained.items():
+        assert call["--asr_config"] == f"conf/train_{name}.yaml"
+
+
+@pytest.mark.parametrize("path", sorted(FULL.glob("conf/decode_*.yaml")), ids=lambda p: p.stem)
+def test_decode_configs_have_known_options(path):
+    given = config(FULL, path.stem)
+    names = {entry.name for entry in dataclasses.fields(DecodeOptions)}
+    options = {name: value for name, value in given.items() if name in names}
+    parser = asr_inference.get_parser()
+    assert given.keys() <= names | {action.dest for action in parser._actions}
+    check_options(DecodeOptions(**options), given.get("beam_size", 20))
+
+
+def test_hybrid_searches_differ_only_in_drafts_and_precision():
+    other = {"drafter", "draft_depth", "decoder_precision", "lookahead"}
+    for way in ("plain", "ctc_draft", "ctc_draft_cost", "plain_int8"):
+        options = config(FULL, f"decode_hybrid_{way}").items()
+        assert {key: value for key, value in options if key not in other} == config(
+            FULL, "decode_hybrid"
+        )
+
+
+# Speech-LLaMA
+
+
+@pytest.fixture
+def llama(tmp_path):
+    """Return the recipe with small models."""
+    folder = link_recipe(tmp_path, "mini_synth/asr1", without=("conf",))
+    (tmp_path / "conf").symlink_to(ROOT / "conf")
+    for way in ("plain", "beam4_threshold"):
+        # The models are almost untrained: a minimum length makes them write something.
+        source = ROOT / "conf" / "decode" / f"{way}.yaml"
+        copy_config(source, folder / "conf" / "decode", minlenratio=-3.0, maxlenratio=-8.0)
+    small = {"encoder_conf": ENCODER, "decoder_conf": {"llama_conf": LLAMA}, "max_epoch": 1}
+    for path in FULL.glob("conf/train_llama*.yaml"):
+        copy_config(path, folder / "conf", **small)
+    return folder
+
+
+def test_speech_llama_of_two_languages_writes_tables(llama):
+    pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
+    data = "--minutes 0.4 --dev_utterances 2 --test_utterances 2 --nj 1"
+    second = "--second_language de --second_minutes 0.3 --second_dev_utterances 2"
+    run(
+        llama, "./run_speech_llama.sh", "--base_start", "",
+        "--local_data_opts", f"{data} {second}", "--nbpe", "60", "--heads", SYSTEM,
+        "--decodings", "beam4_threshold", "--test_sets", "test_de", "--eval_valid_set", "false",
+        "--nj", "1", "--train_nj", "1", "--inference_nj", "1",
+        status=0,
+    )  # fmt: skip
+    for name in ("train_en_de", "dev_en_de"):
+        languages = read_table(llama / "dump" / "raw" / name / "utt2lang")
+        assert set(languages.values()) == {"en", "de"}
+        assert all(key.startswith(language) for key, language in languages.items())
+    exp = llama / "exp" / f"asr_{SYSTEM}"
+    trained = yaml.safe_load((exp / "config.yaml").read_text())
+    assert trained["decoder_conf"]["heads_conf"]["num_heads"] == 2
+    assert trained["init_param"] == ["exp/asr_llama/valid.acc.ave.pth"]
+    (decoded,) = exp.glob("beam4_threshold_*/test_de/text")
+    assert len(read_table(decoded, require_value=False)) == 2
+    tables = llama / "exp" / "speech_llama"
+    assert f"{SYSTEM} beam4_threshold" in (tables / "RESULTS.md").read_text()
+    assert (tables / "REPORT.md").stat().st_size > 100
+    assert not (llama / "exp" / "RESULTS.md").exists(), "this is the file of the Whisper recipe"
+
+
+@pytest.fixture
+def calls(llama):
+    """Return a function that runs the recipe, and returns the options of each asr.sh call."""
+    encoder = llama / "exp" / "asr_base" / "valid.acc.ave.pth"
+    encoder.parent.mkdir(parents=True)
+    encoder.touch()
+    return lambda *options: run_recorded(llama, "./run_speech_llama.sh", *options)[1]
+
+
+def test_each_system_is_trained_from_its_start(calls):
+    done = {call["--asr_tag"]: call for call in calls("--stop_stage", "12", "--asr_args", "--x 1")}
+    ways = ("projection", "latent")
+    expected = ["llama", *(f"llama_{way}_{tokens}" for way in ways for tokens in range(2, 7))]
+    expected += [
+        f"llama_latent_4_{stage}{seed}"
+        for stage in ("ce", "mwer")
+        for seed in ("", "_seed2", "_seed3")
+    ]
+    assert list(done) == expected
+    base = done["llama"]
+    assert base["--stage"] == "1" and base["--pretrained_model"].endswith(":encoder:encoder")
+    assert base["--inference_configs"] == "conf/decode/plain.yaml"
+    for name, call in done.items():
+        assert call["--train_set"] == "train_en_de" and call["--test_sets"] == "test test_de"
+        assert call["--asr_args"].endswith("--x 1") and call["--stop_stage"] == "12"
+        if name == "llama":
+            continue
+        assert call["--stage"] == "11"
+        assert call["--inference_configs"].split() == [
+            f"conf/decode/{way}.yaml" for way in ("exact", "top_m", "threshold", "beam4_threshold")
+        ]
+    assert done["llama_projection_6"]["--pretrained_model"] == "exp/asr_llama/valid.acc.ave.pth"
+    for seed in ("", "_seed2"):
+        stage = done[f"llama_latent_4_mwer{seed}"]
+        assert stage["--asr_config"] == "conf/train_llama_latent_mwer.yaml"
+        assert stage["--pretrained_model"] == "exp/asr_llama_latent_4/valid.loss.ave.pth"
+        assert stage["--inference_asr_model"] == "valid.wer_best.ave.pth"
+        assert ("--seed 2 " in stage["--asr_args"]) == bool(seed)
+
+
+def test_stages_before_training_run_once(calls):
+    (call,) = calls("--stage", "3", "--stop_stage", "10", "--heads", "llama_latent_2")
+    assert (call["--asr_tag"], call["--stage"]) == ("llama", "3")
+    stages = [call["--stage"] for call in calls("--stage", "12", "--stop_stage", "12")]
+    assert set(stages) == {"12"} and len(stages) == 17
+
+
+def test_stages_differ_only_in_mwer():
+    mwer, ce = (config(FULL, f"train_llama_latent_{stage}") for stage in ("mwer", "ce"))
+    options = mwer["model_conf"]
+    assert options.pop("mwer_weight") > 0
+    mwer["model_conf"] = {name: options[name] for name in options if "mwer" not in name}
+    assert mwer.pop("best_model_criterion") != ce.pop("best_model_criterion")
+    assert mwer == ce
+
+
+def test_heads_differ_only_in_their_kind():
+    kinds = ("projection", "latent")
+    configs = [config(FULL, f"train_llama_{kind}") for kind in kinds]
+    assert tuple(entry["decoder_conf"].pop("heads") for entry in configs) == kinds
+    assert configs[0] == configs[1]
+    base = config(FULL, "train_llama")
+    decoder = {k: v for k, v in configs[0]["decoder_conf"].items() if k != "heads_conf"}
+    assert (base["encoder_conf"], base["decoder_conf"]) == (configs[0]["encoder_conf"], decoder)
