@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 import soundfile
+from decoded_segments import assert_same
 from drafted_whisper import with_options
 from experiment import read_lines
 from job_log import log_to
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
-from segments import assert_same
 
 from espnet_medusa import stages
 from espnet_medusa.bin import asr_inference

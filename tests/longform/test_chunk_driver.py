@@ -3,9 +3,9 @@
 import random
 
 import pytest
+from decoded_segments import assert_same, decode_all
 from drafted_whisper import drafted
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
-from segments import assert_same, decode_all
 
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.whisper_windows import WhisperWindows

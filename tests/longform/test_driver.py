@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from segments import as_openai_has_them, decode_all
+from decoded_segments import as_openai_has_them, decode_all
 from whisper import timing
 from whisper.decoding import DecodingResult
 from whisper.timing import WordTiming

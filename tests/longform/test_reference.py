@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 import torch
+from decoded_segments import as_openai_has_them, assert_same, decode_all
 from drafted_whisper import drafted, with_model, with_options
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
-from segments import as_openai_has_them, assert_same, decode_all
 from whisper import timing
 from whisper.decoding import MaximumLikelihoodRanker
 from whisper.transcribe import transcribe

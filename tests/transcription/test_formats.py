@@ -4,7 +4,7 @@ import io
 import random
 
 import pytest
-from segments import as_openai_has_them
+from decoded_segments import as_openai_has_them
 from whisper.utils import WriteJSON, WriteSRT, WriteTSV, WriteTXT, WriteVTT
 
 from espnet_medusa.kaldi.data_dir import validate_data_dir
