@@ -1,11 +1,10 @@
 """Random models in aiola's file format, and what they compute, on transformers' modules alone."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 from transformers.models.whisper.modeling_whisper import WhisperDecoderLayer
 
@@ -18,92 +17,78 @@ SIZES = {
     "max_target_positions": 24, "eos_token_id": EOS, "pad_token_id": EOS, "bos_token_id": EOS,
     "decoder_start_token_id": START, "begin_suppress_tokens": None,
 }  # fmt: skip
+TIED = "whisper_model.proj_out.weight"
 
 
-@dataclass(frozen=True)
-class AiolaModel:
-    """A random model in the form of aiola's training code."""
+class AiolaModel(torch.nn.Module):
+    """A model with the module names of aiola's training code."""
 
-    whisper: WhisperForConditionalGeneration
-    heads: list[list[torch.nn.Linear]]  # the base head first where it is one of them
-    block: WhisperDecoderLayer | None
-    original: WhisperDecoderLayer | None
+    def __init__(self, config: WhisperConfig, kind: str, num_heads: int, num_layers: int):
+        super().__init__()
+        config._attn_implementation = "eager"
+        linear, size = kind == "base_head", config.d_model
+        self.whisper_model = WhisperForConditionalGeneration(config)
+        self.medusa_heads = torch.nn.ModuleList(
+            torch.nn.ModuleList(
+                torch.nn.ModuleDict({"linear": torch.nn.Linear(size, size)})
+                for _ in range(num_layers)
+            )
+            for _ in range(num_heads + linear)  # the base head first where it is one of them
+        )
+        self.medusa_block = None if linear else WhisperDecoderLayer(config)
+        self.whisper_layer = None
+        self.eval()
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """By the names of aiola's ``save_pretrained``."""
-        modules = {"whisper_model.": self.whisper}
-        modules |= {
-            f"medusa_heads.{head}.{layer}.linear.": linear
-            for head, layers in enumerate(self.heads)
-            for layer, linear in enumerate(layers)
-        }
-        modules |= {"medusa_block.": self.block, "whisper_layer.": self.original}
-        tensors = {
-            prefix + name: value.clone()
-            for prefix, module in modules.items()
-            if module is not None
-            for name, value in module.state_dict().items()
-        }
-        del tensors["whisper_model.proj_out.weight"]
-        return tensors
+        return {name: value.clone() for name, value in self.state_dict().items() if name != TIED}
 
     def config(self) -> dict:
         """``config.json`` as aiola writes it."""
-        num_heads = len(self.heads) - (self.block is None)
-        return self.whisper.config.to_dict() | {
+        num_heads = len(self.medusa_heads) - (self.medusa_block is None)
+        return self.whisper_model.config.to_dict() | {
             "architectures": ["WhisperMedusaModel"],
             "medusa_choices": [1, 3, 2, *[1] * num_heads][: num_heads + 1],
-            "medusa_heads_type": "base_head" if self.block is None else "medusa_block",
+            "medusa_heads_type": "base_head" if self.medusa_block is None else "medusa_block",
             "medusa_hidden_size": SIZES["d_model"],
             "medusa_kl_loss": False,
             "medusa_kl_weight": 0,
             "medusa_loss_on_original": False,
             "medusa_num_heads": num_heads,
-            "medusa_num_layers": len(self.heads[0]),
-            "output_whisper_original": self.original is not None,
+            "medusa_num_layers": len(self.medusa_heads[0]),
+            "output_whisper_original": self.whisper_layer is not None,
             "whisper_model_name": "openai/whisper-large-v2",
         }
 
     @torch.no_grad()
     def logits(self, features: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
         """(K + 1, 1, L, V), the base head first."""
-        output = self.whisper.model(features, decoder_input_ids=tokens)
-        hidden, rows = output.last_hidden_state, []
-        head_input = hidden
-        if self.block is not None:
-            rows.append(hidden)
+        output = self.whisper_model.model(features, decoder_input_ids=tokens)
+        head_input, rows = output.last_hidden_state, []
+        if self.medusa_block is not None:
+            rows.append(head_input)
             length = tokens.size(1)
             causal = torch.full((length, length), -torch.inf).triu(1)[None, None]
             memory = output.encoder_last_hidden_state
-            head_input = self.block(
-                hidden, attention_mask=causal, encoder_hidden_states=memory, use_cache=False
+            head_input = self.medusa_block(
+                head_input, attention_mask=causal, encoder_hidden_states=memory, use_cache=False
             )
-        for layers in self.heads:
+        for layers in self.medusa_heads:
             row = head_input
-            for linear in layers:
-                row = row + torch.nn.functional.silu(linear(row))
+            for layer in layers:
+                row = row + torch.nn.functional.silu(layer["linear"](row))
             rows.append(row)
-        return torch.stack([self.whisper.proj_out(row) for row in rows])
+        return torch.stack([self.whisper_model.proj_out(row) for row in rows])
 
 
-def make_aiola(kind="linear", num_heads=3, num_layers=1, original=False, seed=0, **sizes):
-    """A random model; ``sizes`` are fields of WhisperConfig."""
-    torch.manual_seed(seed)
-    config = WhisperConfig(**{**SIZES, **sizes})
-    config._attn_implementation = "eager"
-    whisper = WhisperForConditionalGeneration(config).eval()
-    linear, size = kind == "linear", config.d_model
-    heads = [
-        [torch.nn.Linear(size, size) for _ in range(num_layers)]
-        for _ in range(num_heads + linear)
-    ]  # fmt: skip
-    block = None if linear else WhisperDecoderLayer(config).eval()
-    layer = WhisperDecoderLayer(config) if original else None
-    model = AiolaModel(whisper, heads, block, layer)
-    modules = [whisper, block, layer, *(linear for layers in heads for linear in layers)]
-    for module in filter(None, modules):
-        for parameter in module.parameters():
-            torch.nn.init.normal_(parameter, std=0.25)
+def make_aiola(kind="base_head", num_heads=3, num_layers=1, original=False) -> AiolaModel:
+    """A random model."""
+    torch.manual_seed(0)
+    config = WhisperConfig(**SIZES)
+    model = AiolaModel(config, kind, num_heads, num_layers)
+    model.whisper_layer = WhisperDecoderLayer(config) if original else None
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.25)
     return model
 
 
@@ -118,10 +103,21 @@ def save_aiola(folder: Path, model: AiolaModel, tensors=None, generation=None, *
         "suppress_tokens": [3, 5], "begin_suppress_tokens": [7],
     }  # fmt: skip
     (folder / "generation_config.json").write_text(json.dumps(generation))
-    if tensors is None:
-        tensors = model.tensors()
+    tensors = tensors or model.tensors()
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
+
+
+def read_aiola(folder: Path) -> AiolaModel:
+    """Read a folder as aiola's code does."""
+    config = json.loads((folder / "config.json").read_text())
+    names = WhisperConfig().to_dict().keys() & config
+    sizes = WhisperConfig(**{name: config[name] for name in names})
+    heads = (config[f"medusa_{name}"] for name in ("heads_type", "num_heads", "num_layers"))
+    model = AiolaModel(sizes, *heads)
+    loaded = model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+    assert loaded.missing_keys == [TIED] and not loaded.unexpected_keys
+    return model
 
 
 def save_tokens(path: Path, vocab_size: int = VOCAB_SIZE) -> Path:

@@ -5,14 +5,14 @@ import logging
 
 import pytest
 import torch
-from aiola_files import AiolaModel
+from aiola_files import read_aiola
 from experiment import make_experiment
 from heads_folders import pack, with_heads
 from openai_whisper import ctc_whisper
 from safetensors.torch import load_file
 from test_convert_aiola import load, logits_of, refused, run
-from transformers import WhisperConfig, WhisperForConditionalGeneration
-from transformers.models.whisper.modeling_whisper import WhisperDecoderLayer
+from test_convert_hugging_face import logits_of_experiment
+from transformers import WhisperForConditionalGeneration
 
 from espnet_medusa import Speech2Text
 from espnet_medusa.convert.experiment import read_experiment
@@ -29,36 +29,6 @@ def experiment_with(tmp_path, heads, **options):
 
 def features():
     return torch.randn(1, 80, 200, generator=torch.Generator().manual_seed(1))
-
-
-def read_aiola(folder) -> AiolaModel:
-    """Read a folder as aiola's code does."""
-    tensors = load_file(folder / "model.safetensors")
-    config = json.loads((folder / "config.json").read_text())
-    names = WhisperConfig().to_dict().keys() & config
-    whisper_config = WhisperConfig(**{name: config[name] for name in names})
-    whisper_config._attn_implementation = "eager"
-
-    def part(prefix):
-        named = {name: value for name, value in tensors.items() if name.startswith(prefix)}
-        return {name.removeprefix(prefix): value for name, value in named.items()}
-
-    whisper = WhisperForConditionalGeneration(whisper_config).eval()
-    loaded = whisper.load_state_dict(part("whisper_model."), strict=False)
-    assert loaded.missing_keys == ["proj_out.weight"] and not loaded.unexpected_keys
-    whisper.tie_weights()
-    block = None
-    if config["medusa_heads_type"] == "medusa_block":
-        block = WhisperDecoderLayer(whisper_config).eval()
-        block.load_state_dict(part("medusa_block."))
-    heads = []
-    for head in range(config["medusa_num_heads"] + (block is None)):
-        heads.append([])
-        for layer in range(config["medusa_num_layers"]):
-            linear = torch.nn.Linear(config["d_model"], config["d_model"])
-            linear.load_state_dict(part(f"medusa_heads.{head}.{layer}.linear."))
-            heads[-1].append(linear)
-    return AiolaModel(whisper, heads, block, None)
 
 
 @pytest.mark.parametrize(
@@ -87,12 +57,10 @@ def test_plain_whisper_computes_the_base(tmp_path, caplog):
         tmp_path / "out", output_loading_info=True
     )
     assert not info["missing_keys"] and not info["unexpected_keys"]
-    model = load(experiment)[0]
+    expected = logits_of_experiment(experiment, features(), PREFIX)
     with torch.no_grad():
-        memory = model.encoder.whisper(features()).last_hidden_state
-        hidden = model.decoder.hidden_states(memory, torch.tensor([100]), PREFIX).hidden
         found = whisper.eval()(features(), decoder_input_ids=PREFIX).logits
-        torch.testing.assert_close(found, model.decoder.logits(hidden), rtol=0, atol=1e-5)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
 def test_a_ctc_branch_is_kept_with_heads_and_drafts_with_them(tmp_path):

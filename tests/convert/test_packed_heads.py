@@ -2,7 +2,7 @@
 
 import pickle
 import shutil
-import struct
+import sys
 from dataclasses import asdict, replace
 
 import pytest
@@ -19,40 +19,7 @@ from espnet_medusa.convert.pack_heads import pack_heads
 from espnet_medusa.convert.packed_heads import head_tensors
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import HEAD_TYPES
-from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.whisper.fingerprint import fingerprint
-from espnet_medusa.whisper.sizes import decoder_sizes
-
-
-def decoder_of(checkpoint):
-    """The checkpoint's decoder in float32."""
-    architecture = checkpoint.architecture
-    whisper = architecture.whisper
-    decoder = WhisperMedusaDecoder(
-        whisper.vocab_size,
-        whisper.d_model,
-        **decoder_sizes(whisper),
-        heads=architecture.heads,
-        heads_conf=asdict(architecture.head_options),
-    )
-    weights = checkpoint.weights.items()
-    own = {name.removeprefix("decoder."): value for name, value in weights if "decoder." in name}
-    decoder.load_state_dict({name: value for name, value in own.items() if "encoder." not in name})
-    return decoder.eval()
-
-
-@torch.no_grad()
-def logits_of(checkpoint):
-    """Return logits (L, V) of the base head and of each head."""
-    generator = torch.Generator().manual_seed(3)
-    memory = torch.randn(1, 30, checkpoint.architecture.whisper.d_model, generator=generator)
-    tokens = torch.randint(VOCAB_SIZE, (1, 12), generator=generator)
-    decoder = decoder_of(checkpoint)
-    states = decoder.hidden_states(memory, torch.tensor([30]), tokens)
-    return [
-        decoder.logits(states.hidden),
-        *decoder.unroll_heads(states.head_input, tokens, states.cross_keys_values),
-    ]
 
 
 @pytest.mark.parametrize("kind", HEAD_TYPES)
@@ -67,14 +34,10 @@ def test_attached_heads_equal_the_packed_ones(tmp_path, kind):
         "(2 utterances; accepted per head: 75 50 25 %)"
     )
     assert attached.architecture == trained.architecture
-    assert attached.weights.keys() == trained.weights.keys()
     heads = {name: value.half().float() for name, value in head_tensors(trained.weights).items()}
-    expected = logits_of(replace(trained, weights={**trained.weights, **heads}))
-    found = logits_of(attached)
-    assert len(found) == NUM_HEADS + 1
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, expected, strict=True))
-    assert torch.equal(found[0], logits_of(base)[0]) and not torch.equal(found[0], found[1])
-    assert torch.equal(attached.weights[COUNTS], trained.weights[COUNTS])
+    expected = {**trained.weights, **heads}
+    assert attached.weights.keys() == expected.keys() > base.weights.keys()
+    assert all(torch.equal(attached.weights[name], value) for name, value in expected.items())
     assert attached.draft_conf == SAID["draft_conf"]
     stored = load_file(folder / "heads.safetensors")
     assert all(stored[name].dtype == torch.float16 for name in heads)
@@ -131,49 +94,37 @@ def changed(checkpoint, name, change):
     return replace(checkpoint, weights=weights)
 
 
-def linear(base, **options):
-    return with_heads(base, "linear", **options)
+def linear(name=COUNTS, change=lambda value: value, **options):
+    """Return a function that adds linear heads to a base and changes a tensor."""
+    return lambda base: changed(with_heads(base, "linear", **options), name, change)
 
 
-HEAD = "decoder.heads.heads.0.layers.0.weight"
+HEAD, BASE_HEAD = "decoder.heads.heads.0.layers.0.weight", "decoder.heads.base.layers.0.weight"
+BIAS = "decoder.whisper.layers.1.fc2.bias"
 UNFIT = {
     "no heads": (lambda base: base, {}, "heads: none; give an experiment with trained"),
     "fine-tuned": (
-        lambda base: changed(linear(base), "decoder.whisper.layers.1.fc2.bias", lambda b: b + 1),
-        {},
-        "1 of .* tensors are not those of base, such as decoder.whisper.layers.1.fc2.bias",
+        linear(BIAS, lambda value: value + 1), {},
+        f"1 of .* tensors are not those of base, such as {BIAS}",
     ),
-    "beyond float16": (
-        lambda base: changed(linear(base), HEAD, lambda value: value * 1e6),
-        {},
-        "not finite",
-    ),
+    "beyond float16": (linear(HEAD, lambda value: value * 1e6), {}, "not finite"),
     "text moves": (
-        lambda base: changed(
-            linear(base, base_head=True),
-            "decoder.heads.base.layers.0.weight",
-            lambda value: value + 0.1,
-        ),
-        {},
+        linear(BASE_HEAD, lambda value: value + 0.1, base_head=True), {},
         "which change Whisper's text",
     ),
     "too deep": (
-        linear,
-        {"draft_conf": {"greedy": {"draft_depth": 4}}},
+        linear(), {"draft_conf": {"greedy": {"draft_depth": 4}}},
         "draft_depth: 4; allowed: at most 3",
     ),
-    "no licence": (linear, {"license": ""}, "license: ''"),
+    "no licence": (linear(), {"license": ""}, "license: ''"),
     "no counts": (
-        lambda base: changed(linear(base), COUNTS, torch.zeros_like),
-        {},
-        "draft_vocab_size: 20; this model holds no counts",
+        linear(COUNTS, torch.zeros_like), {}, "draft_vocab_size: 20; this model holds no counts",
     ),
     "option": (
-        linear,
-        {"draft_conf": {"greedy": {"lookahead": "cost"}}},
+        linear(), {"draft_conf": {"greedy": {"lookahead": "cost"}}},
         "draft_conf.greedy: unknown option 'lookahead'",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", UNFIT)
@@ -210,6 +161,10 @@ def edit_tensors(change):
     return edit
 
 
+def put_tensor(name, value):
+    return edit_tensors(lambda all: all.update({name: value}))
+
+
 def edit_card(**changes):
     def edit(folder):
         said, body = read_front_matter(folder / "README.md")
@@ -223,11 +178,6 @@ def put(name, content):
     return lambda folder: (folder / name).write_bytes(content)
 
 
-def cut_tensors(folder):
-    path = folder / "heads.safetensors"
-    path.write_bytes(path.read_bytes()[:-9])
-
-
 def front(text):
     return put("README.md", f"---\n{text}\n---\n".encode())
 
@@ -237,26 +187,19 @@ DAMAGES = {
     "no card": (lambda folder: (folder / "README.md").unlink(), "README.md is missing"),
     "no tensors": (lambda folder: (folder / "heads.safetensors").unlink(), "tensors is missing"),
     "garbage": (put("heads.safetensors", b"\x07garbage" * 9), "no safetensors"),
-    "empty": (put("heads.safetensors", b""), "no safetensors"),
-    "huge header": (put("heads.safetensors", struct.pack("<Q", 1 << 40) + b"{"), "no safetensors"),
-    "cut": (cut_tensors, "no safetensors"),
+    "code in tensors": (
+        put("heads.safetensors", pickle.dumps(Calls(sys.exit))), "no safetensors",
+    ),
     "wrong shape": (
-        edit_tensors(lambda all: all.update({HEAD: torch.zeros(16, 8)})),
-        rf"{HEAD} is \(16, 8\); allowed: \(16, 16\)",
+        put_tensor(HEAD, torch.zeros(16, 8)), rf"{HEAD} is \(16, 8\); allowed: \(16, 16\)",
     ),
     "missing": (edit_tensors(lambda all: all.pop(HEAD)), f"{HEAD} is missing"),
-    "foreign": (
-        edit_tensors(lambda all: all.update({"decoder.whisper.layer_norm.bias": torch.ones(16)})),
-        "decoder.whisper.layer_norm.bias does not belong",
-    ),
+    "foreign": (put_tensor(BIAS, torch.ones(16)), f"{BIAS} does not belong"),
     "integers": (
-        edit_tensors(lambda all: all.update({HEAD: torch.ones(16, 16, dtype=torch.long)})),
+        put_tensor(HEAD, torch.ones(16, 16, dtype=torch.long)),
         f"{HEAD}: I64; allowed: F16, BF16, F32",
     ),
-    "not a number": (
-        edit_tensors(lambda all: all.update({HEAD: torch.full((16, 16), torch.nan)})),
-        "not finite",
-    ),
+    "not a number": (put_tensor(HEAD, torch.full((16, 16), torch.nan)), "not finite"),
     "token beyond": (edit_tensors(lambda all: all[IDS][-1:].fill_(VOCAB_SIZE)), "allowed: 0 to 59"),
     "negative token": (edit_tensors(lambda all: all[IDS][:1].fill_(-1)), "allowed: 0 to 59"),
     "twice": (edit_tensors(lambda all: all[IDS][:1].fill_(2)), "no ascending ids"),
@@ -300,8 +243,8 @@ def good(tmp_path_factory):
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_folder(tmp_path, good, damage):
-    (good_folder, base), (edit, message) = good, DAMAGES[damage]
-    folder = shutil.copytree(good_folder, tmp_path / "heads")
+    base, (edit, message) = good[1], DAMAGES[damage]
+    folder = shutil.copytree(good[0], tmp_path / "heads")
     attach_heads(base, str(folder))
     edit(folder)
     with pytest.raises(InputError, match=message) as refusal:
@@ -310,20 +253,11 @@ def test_damaged_folder(tmp_path, good, damage):
     assert "\n" not in said and len(said) < 500 and said.startswith(str(folder))
 
 
-def test_nothing_is_unpickled(tmp_path, good):
-    mark, folder = tmp_path / "mark", shutil.copytree(good[0], tmp_path / "heads")
-    (folder / "heads.safetensors").write_bytes(pickle.dumps(Calls(open, str(mark), "w")))
-    with pytest.raises(InputError, match="no safetensors"):
-        attach_heads(good[1], str(folder))
-    assert not mark.exists()
-
-
 def test_untrusted_heads_cannot_change_the_text(tmp_path, good):
     """They were packed without these checks."""
     folder, base = tmp_path / "heads", good[1]
     pack(folder, with_heads(base, "linear", base_head=True), base)
-    name = "decoder.heads.base.layers.0.weight"
-    edit_tensors(lambda all: all.update({name: torch.full((16, 16), 0.1)}))(folder)
+    put_tensor(BASE_HEAD, torch.full((16, 16), 0.1))(folder)
     with pytest.raises(InputError, match="base head has residual layers"):
         attach_heads(base, str(folder))
 

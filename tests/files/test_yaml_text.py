@@ -20,7 +20,13 @@ text: |
 """
 
 
-@pytest.mark.parametrize("text", ["", "a", "[]", "a: b", DOCUMENT])
+def nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "[]", "a: b", DOCUMENT, nested(MAX_DEPTH - 1), nested(MAX_DEPTH)]
+)
 def test_usual_documents_are_read_as_by_pyyaml(text):
     assert load_yaml(text) == yaml.safe_load(text)
 
@@ -31,15 +37,6 @@ def test_a_long_token_list_is_read_quickly():
     started = time.process_time()
     assert load_yaml(text) == {"token_list": tokens}
     assert time.process_time() - started < 5
-
-
-def nested(depth: int) -> str:
-    return "[" * depth + "]" * depth
-
-
-@pytest.mark.parametrize("depth", [MAX_DEPTH - 1, MAX_DEPTH])
-def test_nested_values(depth):
-    assert load_yaml(nested(depth)) == yaml.safe_load(nested(depth))
 
 
 HUNDRED = ", ".join(["*a"] * 100)

@@ -53,8 +53,9 @@ def write_good_and_bad(folder: Path) -> Path:
     return folder
 
 
-def command_of(corpus, output, system, text="text", **changes) -> list[str]:
+def command_of(corpus, output, system, text="text", data=None, **changes) -> list[str]:
     """asr_train's options: the YAML, the tiny Whisper and data in the place of the real ones."""
+    data = data or [f"{corpus}/wav.scp,speech,sound", f"{corpus}/{text},text,text"]
     config = yaml.safe_load((CONFIGS / f"whisper_{system}.yaml").read_text(encoding="utf-8"))
     for half in ("encoder_conf", "decoder_conf"):
         config[half]["whisper_model"] = str(corpus / "whisper")
@@ -66,27 +67,30 @@ def command_of(corpus, output, system, text="text", **changes) -> list[str]:
     output.with_suffix(".yaml").write_text(yaml.safe_dump(config))
     options = ["--config", output.with_suffix(".yaml"), "--output_dir", output, "--ngpu", "0"]
     options += ["--token_list", corpus / "tokens.txt", "--bpemodel", corpus / "tokenizer"]
-    for part in ("train", "valid"):
-        options += [f"--{part}_data_path_and_name_and_type", f"{corpus}/wav.scp,speech,sound"]
-        options += [f"--{part}_data_path_and_name_and_type", f"{corpus}/{text},text,text"]
-    return list(map(str, options))
+    return [*map(str, options), *for_both_sets("data_path_and_name_and_type", *data)]
+
+
+def for_both_sets(option: str, *values: str | Path) -> list[str]:
+    """The same values for training and validation."""
+    return [
+        word for part in ("train", "valid") for value in values
+        for word in (f"--{part}_{option}", str(value))
+    ]  # fmt: skip
 
 
 def shapes(*files: Path) -> list[str]:
-    """The same shape files for training and validation."""
-    return [
-        word for part in ("train", "valid") for path in files
-        for word in (f"--{part}_shape_file", str(path))
-    ]  # fmt: skip
+    return for_both_sets("shape_file", *files)
 
 
 def train(corpus, output, system, *options, **changes) -> Path:
     """Train on all utterances, shortest audio first; returns ``output``."""
+    return run_training(output, *command_of(corpus, output, system, **changes), *options)
+
+
+def run_training(output: Path, *command: str) -> Path:
     keys = output.parent / "speech_shape"
-    command = command_of(corpus, output, system, **changes)
-    lines = (corpus / "wav.scp").read_text().splitlines()
-    write_lines(keys, {line.split()[0]: 4800 + index for index, line in enumerate(lines)})
-    asr_train.main([*command, *shapes(keys), *options])
+    write_lines(keys, {f"u{index}": 4800 + index for index in range(16)})
+    asr_train.main([*command, *shapes(keys)])
     return output
 
 

@@ -31,9 +31,8 @@ def test_ignored_options_are_logged_once(caplog):
     with caplog.at_level(logging.INFO):
         take_waveforms(args)
         take_waveforms(args)
-    said = [record.message for record in caplog.records]
-    assert said == ["hf_whisper takes the waveform; ignored: frontend: default, "
-                    "normalize: global_mvn"]  # fmt: skip
+    line = "hf_whisper takes the waveform; ignored: frontend: default, normalize: global_mvn"
+    assert caplog.messages == [line]
     assert (args.input_size, args.frontend, args.normalize) == (1, None, None)
     assert (args.frontend_conf, args.normalize_conf) == ({}, {})
 
@@ -64,9 +63,11 @@ def test_sample_rates_are_parsed_like_espnets(fs):
     take_waveforms(arguments(frontend_conf={"fs": fs}))
 
 
-def dry_run(folder, config: dict, tokens=TOKENS, *options: str) -> dict:
+def dry_run(folder, encoder_conf, decoder_conf, tokens=TOKENS, *options: str) -> dict:
     """config.yaml as ESPnet's own training command writes it."""
     folder.mkdir()
+    config = {"encoder": "hf_whisper", "encoder_conf": encoder_conf, "decoder": "whisper_medusa",
+              "decoder_conf": decoder_conf, "model": "medusa"}  # fmt: skip
     (folder / "tokens.txt").write_text("".join(f"{token}\n" for token in tokens))
     (folder / "train.yaml").write_text(yaml.safe_dump(config))
     command = ["--config", str(folder / "train.yaml"), "--token_list", str(folder / "tokens.txt")]
@@ -77,14 +78,10 @@ def dry_run(folder, config: dict, tokens=TOKENS, *options: str) -> dict:
 
 def test_espnets_own_training_writes_a_self_contained_experiment(tmp_path):
     whisper = save_tiny_whisper(tmp_path / "whisper", len(TOKENS))
-    five_lines = {
-        "encoder": "hf_whisper", "encoder_conf": {"whisper_model": str(whisper)},
-        "decoder": "whisper_medusa",
-        "decoder_conf": {"whisper_model": str(whisper), "heads": "block",
-                         "heads_conf": {"num_heads": 2}},
-        "model": "medusa",
-    }  # fmt: skip
-    config = dry_run(tmp_path / "run", five_lines)
+    conf = {"whisper_model": str(whisper)}
+    config = dry_run(
+        tmp_path / "run", conf, conf | {"heads": "block", "heads_conf": {"num_heads": 2}}
+    )
     assert str(whisper) not in str(config)
     for path in whisper.iterdir():
         path.unlink()
@@ -97,25 +94,23 @@ def test_espnets_own_training_writes_a_self_contained_experiment(tmp_path):
 
 
 def test_start_and_end_are_whispers_if_the_token_list_has_them(tmp_path):
-    conf = {"encoder": "hf_whisper", "encoder_conf": dict(ENCODER), "decoder": "whisper_medusa",
-            "decoder_conf": dict(DECODER), "model": "medusa"}  # fmt: skip
+    def build(name, *arguments):
+        return ASRTask.build_model(
+            Namespace(**dry_run(tmp_path / name, dict(ENCODER), dict(DECODER), *arguments))
+        )
+
     tokens = ["a", "<|endoftext|>", "<|startoftranscript|>", "b"]
-    model = ASRTask.build_model(Namespace(**dry_run(tmp_path / "whisper", conf, tokens)))
+    model = build("whisper", tokens)
     assert (model.sos, model.eos) == (2, 1)
-    named = ["--model_conf", "sym_sos=a", "--model_conf", "sym_eos=b"]
-    model = ASRTask.build_model(Namespace(**dry_run(tmp_path / "named", conf, tokens, *named)))
+    model = build("named", tokens, "--model_conf", "sym_sos=a", "--model_conf", "sym_eos=b")
     assert (model.sos, model.eos) == (0, 3)
-    model = ASRTask.build_model(Namespace(**dry_run(tmp_path / "own", conf)))
+    model = build("own", TOKENS, "--model_conf", "ctc_weight=0.3")
     assert model.sos == model.eos == TOKENS.index("<sos/eos>")
-    asked = ["--model_conf", "ctc_weight=0.3"]
-    model = ASRTask.build_model(Namespace(**dry_run(tmp_path / "ctc", conf, TOKENS, *asked)))
     assert model.ctc is not None and model.ctc_weight == 0.3
 
 
 def test_another_vocabulary_is_refused_with_the_option(tmp_path):
     whisper = save_tiny_whisper(tmp_path / "whisper", 51866)
-    model = {"whisper_model": str(whisper)}
-    config = {"encoder": "hf_whisper", "encoder_conf": model, "decoder": "whisper_medusa",
-              "decoder_conf": dict(model), "model": "medusa"}  # fmt: skip
+    conf = {"whisper_model": str(whisper)}
     with pytest.raises(InputError, match="14 tokens.*51866.*hugging_face_model_name_or_path"):
-        dry_run(tmp_path / "run", config)
+        dry_run(tmp_path / "run", conf, dict(conf))

@@ -9,10 +9,16 @@ import torch
 import yaml
 from experiment import read_lines
 from refusals import command_refused
-from whisper_training import losses, make_corpus, shapes, weights, write_good_and_bad, write_lines
+from whisper_training import (
+    for_both_sets,
+    losses,
+    make_corpus,
+    run_training,
+    weights,
+    write_good_and_bad,
+)
 
 from espnet_medusa import stages
-from espnet_medusa.bin import asr_train
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.task import MedusaASRTask
@@ -50,15 +56,10 @@ def command_of(corpus, output: Path, kind: str = "", **changes) -> list[str]:
     return list(map(str, options))
 
 
-def train(corpus, output: Path, data: tuple[Path, str, str] | None, command: list[str]) -> Path:
+def train(corpus, output: Path, data: str | None, command: list[str]) -> Path:
     """Train and validate on all utterances, the shortest first."""
-    keys = output.parent / "speech_shape"
-    write_lines(keys, {f"u{index}": 4800 + index for index in range(16)})
-    for part in ("train", "valid"):
-        for file, name, kind in filter(None, (data, (corpus / "text", "text", "text"))):
-            command += [f"--{part}_data_path_and_name_and_type", f"{file},{name},{kind}"]
-    asr_train.main([*command, *shapes(keys)])
-    return output
+    data = filter(None, (data, f"{corpus}/text,text,text"))
+    return run_training(output, *command, *for_both_sets("data_path_and_name_and_type", *data))
 
 
 def keep(corpus, folder: Path, command: list[str], data_dir: Path | None = None) -> Path:
@@ -82,8 +83,8 @@ def kept(corpus, tmp_path_factory):
 def test_losses_are_those_of_audio(corpus, kept, tmp_path, kind, model_conf):
     exps = []
     for name, data in (
-        ("audio", (corpus / "wav.scp", "speech", "sound")),
-        ("memory", (kept / "memory.scp", "memory", "numpy_ark")),
+        ("audio", f"{corpus}/wav.scp,speech,sound"),
+        ("memory", f"{kept}/memory.scp,memory,numpy_ark"),
     ):
         output = tmp_path / name / "exp"
         command = command_of(corpus, output, kind, model_conf=model_conf)
@@ -100,7 +101,7 @@ def test_losses_are_those_of_audio(corpus, kept, tmp_path, kind, model_conf):
 
 def test_memory_is_the_prefix_that_decoding_reads(corpus, kept, tmp_path):
     exp = train(
-        corpus, tmp_path / "exp", (kept / "memory.scp", "memory", "numpy_ark"),
+        corpus, tmp_path / "exp", f"{kept}/memory.scp,memory,numpy_ark",
         command_of(corpus, tmp_path / "exp", "_latent", max_epoch=1),
     )  # fmt: skip
     speech2text = Speech2Text(
@@ -153,7 +154,7 @@ def test_input_that_changes_in_every_epoch_is_refused(corpus, tmp_path, changes,
     ],
 )  # fmt: skip
 def test_mismatched_memory_is_refused(corpus, kept, tmp_path, changes, with_memory, message):
-    data = (kept / "memory.scp", "memory", "numpy_ark") if with_memory else None
+    data = f"{kept}/memory.scp,memory,numpy_ark" if with_memory else None
     with pytest.raises(SystemExit, match=message):
         train(corpus, tmp_path / "exp", data, command_of(corpus, tmp_path / "exp", **changes))
 

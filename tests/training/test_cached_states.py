@@ -12,19 +12,10 @@ import torch
 import yaml
 from experiment import read_lines
 from refusals import command_refused
-from whisper_training import (
-    command_of,
-    losses,
-    make_corpus,
-    shapes,
-    train,
-    weights,
-    write_good_and_bad,
-    write_lines,
-)
+from whisper_training import losses, make_corpus, train, weights, write_good_and_bad, write_lines
 
 from espnet_medusa import stages
-from espnet_medusa.bin import asr_train, convert
+from espnet_medusa.bin import convert
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.training import cached_shards, cached_states
@@ -88,21 +79,10 @@ def of_own_texts(corpus, tmp_path_factory):
 
 def train_on_states(corpus, states, output, system, *options, memory=True, **changes) -> Path:
     """Train like ``train``, on states instead of audio."""
-    command = command_of(corpus, output, system, **changes)
-    places = [place for place, word in enumerate(command) if "path_and_name_and_type" in word]
-    assert len(places) == 4
-    for place in reversed(places):
-        del command[place : place + 2]
-    names = [("states.scp", "speech", "numpy_ark"), ("text_int", "text", "text_int")]
-    names += [("memory.scp", "memory", "numpy_ark")] if memory else []
-    for part in ("train", "valid"):
-        for file, name, kind in names:
-            option = f"--{part}_data_path_and_name_and_type"
-            command += [option, f"{states / file},{name},{kind}"]
-    keys = output.parent / "speech_shape"
-    write_lines(keys, {f"u{index}": 4800 + index for index in range(16)})
-    asr_train.main([*command, *shapes(keys), *options])
-    return output
+    data = ["states.scp,speech,numpy_ark", "text_int,text,text_int"]
+    data += ["memory.scp,memory,numpy_ark"] if memory else []
+    changes["data"] = [states / file for file in data]
+    return train(corpus, output, system, *options, **changes)
 
 
 @pytest.mark.parametrize(
@@ -246,6 +226,7 @@ def test_bad_options_are_one_line_errors(corpus, tmp_path, capsys):
         (["--states", "false", "--references", "true"], "--states false"),
         (["--job", "3", "--jobs", "2"], "--job 3: allowed with --jobs 2: 1 to 2"),
         (["--drop_fraction", "1"], "drop_fraction 1.0: must be 0 or more and below 1"),
+        (["--drop_fraction", "-0.1"], "drop_fraction -0.1: must be 0 or more and below 1"),
         (["--max_compression_ratio", "1"], "max_compression_ratio 1.0: must be above 1"),
     ):
         with command_refused(capsys, message):

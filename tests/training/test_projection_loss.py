@@ -11,20 +11,20 @@ from espnet_medusa.training import projection_loss
 from espnet_medusa.training.asr_model import MedusaASRModel
 from espnet_medusa.training.projection_loss import Objective, projected_loss
 
-SMOOTHED = {"ctc_weight": 0.3, "lsm_weight": 0.1}
-WEIGHTED = {
-    "ctc_weight": 0.0, "length_normalized_loss": True, "lsm_weight": 0.1,
-    "base_loss_weight": 2.0, "head_loss_weight": 0.7, "head_loss_decay": 0.5,
-}  # fmt: skip
-LINEAR = {"ctc_weight": 0.0, "length_normalized_loss": True, "kl_weight": 0.01}
-BLOCK = {"ctc_weight": 0.0, "length_normalized_loss": True, "base_loss_weight": 0.0}
-DISTILLED = {"ctc_weight": 0.0, "kl_weight": 1.0, "base_loss_weight": 0.0, "head_loss_weight": 0.0}
+NORMALIZED = {"ctc_weight": 0.0, "length_normalized_loss": True}
 LOSSES = {
-    "smoothed": SMOOTHED, "weighted": WEIGHTED, "linear": LINEAR, "block": BLOCK,
-    "distilled": DISTILLED,
+    "smoothed": {"ctc_weight": 0.3, "lsm_weight": 0.1},
+    "weighted": NORMALIZED | {
+        "lsm_weight": 0.1, "base_loss_weight": 2.0, "head_loss_weight": 0.7, "head_loss_decay": 0.5,
+    },
+    "linear": NORMALIZED | {"kl_weight": 0.01},
+    "block": NORMALIZED | {"base_loss_weight": 0.0},
+    "distilled": {
+        "ctc_weight": 0.0, "kl_weight": 1.0, "base_loss_weight": 0.0, "head_loss_weight": 0.0,
+    },
 }  # fmt: skip
 HEADS = {
-    "none": 0, "linear": 3, "block": 9, "recurrent": 3, "latent": 3, "projection": 3,
+    "none": 0, "linear": 9, "block": 9, "recurrent": 9, "latent": 3, "projection": 3,
     "llama latent": 3, "llama projection": 3,
 }  # fmt: skip
 TRAINED = {  # by model_conf.freeze_whisper

@@ -1,12 +1,14 @@
-"""Files are written completely or not at all, and errors name the file."""
+"""Atomic writes, errors that name the file, and a cache folder that only its user can change."""
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
-from espnet_medusa.files import atomic
+from espnet_medusa.files import atomic, cache_folder
 from espnet_medusa.files.atomic import is_full, naming, write_atomically
+from espnet_medusa.files.cache_folder import check_private, make_private
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
@@ -67,3 +69,49 @@ def test_other_errors_on_a_full_disk_name_the_file(tmp_path, monkeypatch):
 def test_errors_with_a_file_name_are_unchanged():
     with pytest.raises(FileNotFoundError, match="/nowhere/at/all"), naming("other"):
         os.stat("/nowhere/at/all")
+
+
+# The cache folder
+
+
+def test_the_folder_belongs_to_the_user(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder.cache_folder() == tmp_path / "espnet_medusa"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_folder.cache_folder() == Path.home() / ".cache" / "espnet_medusa"
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o077])
+def test_new_folders_are_private_for_any_umask(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        for _ in range(2):
+            make_private(tmp_path / "one" / "other")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "one" / "other").stat().st_mode & 0o777 == 0o700
+
+
+def test_others_may_read_but_not_write(tmp_path):
+    for mode in (0o700, 0o755, 0o500):
+        tmp_path.chmod(mode)
+        check_private(tmp_path)
+    for mode in (0o770, 0o702, 0o1777):
+        tmp_path.chmod(mode)
+        with pytest.raises(PermissionError, match="others may write to it; run `chmod go-w"):
+            make_private(tmp_path)
+
+
+def test_folders_of_another_user_are_refused(monkeypatch, tmp_path):
+    user = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    with pytest.raises(PermissionError, match=f"belongs to user {user - 1}, not {user}, or name"):
+        check_private(tmp_path)
+
+
+def test_links_are_resolved(tmp_path):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "link").symlink_to(tmp_path / "open")
+    with pytest.raises(PermissionError, match="link: others may write"):
+        make_private(tmp_path / "link")
