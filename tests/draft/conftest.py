@@ -4,17 +4,12 @@ from functools import lru_cache
 
 import pytest
 from kernel_kinds import kind
-from made_vocabularies import LISTS, MODELS, make_list, open_bundled, train_sentencepiece
+from made_vocabularies import make_vocabularies
 from tiny import EOS, VOCAB_SIZE
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from espnet_medusa.vocabulary.tokenizers import (
-    BUNDLED,
-    hugging_face_vocabulary,
-    open_vocabulary,
-    token_list_vocabulary,
-)
+from espnet_medusa.vocabulary.tokenizers import hugging_face_vocabulary, token_list_vocabulary
 from espnet_medusa.vocabulary.translation import Translation
 
 __all__ = ["kind"]
@@ -40,10 +35,7 @@ def byte_level(symbols, merges, end="<|endoftext|>"):
 @pytest.fixture(scope="package")
 def vocabularies(tmp_path_factory):
     """Vocabularies by name; "coarse" and "characters" have VOCAB_SIZE tokens and end in EOS."""
-    folder = tmp_path_factory.mktemp("vocabularies")
-    result = {name: open_bundled(name) for name in BUNDLED}
-    result |= {name: open_vocabulary(train_sentencepiece(folder, name)) for name in MODELS}
-    result |= {kind: open_vocabulary(make_list(folder, kind)) for kind in LISTS}
+    result = make_vocabularies(tmp_path_factory.mktemp("vocabularies"))
     result["coarse"] = byte_level(SYMBOLS, COARSE)
     result["fine"] = byte_level(SYMBOLS, FINE)
     result["few"] = byte_level(["b", "a", "Ġ"], [])

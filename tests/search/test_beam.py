@@ -5,24 +5,24 @@ from operator import le
 
 import pytest
 import torch
-from beam_oracle import (
-    FallingCTC,
-    UncachedScorer,
-    assert_same_nbest,
-    espnet_search,
-    make_weights,
-    random_weights,
-)
-from draft_models import DRAFT_MODELS, drafted
+from beam_oracle import FallingCTC, UncachedScorer, espnet_search, make_weights, random_weights
+from draft_models import DRAFT_MODELS
 from scripted import PathDecoder, PathProposer, foresight
-from searches import beam_shape, compare, our_search, random_nbest
-from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder, utterances
+from searches import (
+    assert_same_alone,
+    beam_shape,
+    compare,
+    constraints_of,
+    drafted_by,
+    our_search,
+    random_nbest,
+)
+from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.lookahead import DraftShape
 from espnet_medusa.search.beam import EndedHypothesis, end_detected
-from espnet_medusa.search.constraints import build_constraints
-from espnet_medusa.search.options import LengthLimits, SearchOptions
+from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.upstream.compat import BatchBeamSearch
 
 try:  # ESPnet 202611
@@ -38,38 +38,21 @@ BLANK = 0
 DRAFTING = ["linear", "block", "recurrent", "attending", "llama projection", "llama latent"]
 
 
-@pytest.mark.parametrize("seed", range(96))
-def test_nbest_equals_batch_beam_search(seed):
-    rng = random.Random(seed)
-    decoder = tiny_decoder(seed, HEADS[seed % len(HEADS)], rng.choice([1, 4, 6]))
-    beam_size = rng.randint(1, 8)
-    weights = random_weights(rng)
+CASES = [(HEADS[seed % len(HEADS)], seed) for seed in range(96)]
+CASES += [(kind, seed) for kind in DRAFT_MODELS for seed in range(12)]
+
+
+@pytest.mark.parametrize(("drafter", "seed"), CASES)
+def test_nbest_equals_batch_beam_search(drafter, seed):
+    rng = random.Random(f"{seed} {drafter}")
+    decoder, runtime = drafted_by(seed, drafter, rng.choice([1, 4, 6]))
+    beam_size, weights = rng.randint(1, 8), random_weights(rng)
     limits = LengthLimits(rng.choice([0.0, 0.5, 0.9, -1, -6]), rng.choice([0.0, 0.2, -2]))
-    frames = [rng.randint(7, 20) for _ in range(rng.randint(1, 6))]
-    memory, lengths = random_memory(seed, frames)
+    memory, lengths = random_memory(seed, [rng.randint(7, 20) for _ in range(rng.randint(1, 6))])
     normalize = {"normalize_length": rng.random() < 0.3}
-    shape = beam_shape(rng, decoder, beam_size)
-    nbest = random_nbest(rng, beam_size)
-    search = our_search(decoder, seed, weights, beam_size, shape, nbest=nbest, **normalize)
+    shape, nbest = beam_shape(rng, runtime, beam_size), random_nbest(rng, beam_size)
+    search = our_search(runtime, seed, weights, beam_size, shape, nbest=nbest, **normalize)
     oracle = espnet_search(UncachedScorer(decoder), seed, weights, beam_size, **normalize)
-    compare(search, memory, lengths, oracle, limits)
-
-
-@pytest.mark.parametrize("kind", DRAFT_MODELS)
-@pytest.mark.parametrize("seed", range(12))
-def test_nbest_with_a_draft_model(seed, kind):
-    rng = random.Random(f"{seed} {kind}")
-    decoder, runtime = drafted(seed, kind)
-    beam_size = rng.randint(1, 6)
-    weights = make_weights(
-        ctc=rng.choice([0.0, 0.3]), lm=rng.choice([0.0, 0.4]), length_bonus=rng.choice([0.0, 0.3])
-    )
-    limits = LengthLimits(rng.choice([0.0, 0.9, -6]), rng.choice([0.0, 0.2, -2]))
-    memory, lengths = random_memory(seed, [rng.randint(7, 16) for _ in range(rng.randint(1, 5))])
-    shape = beam_shape(rng, runtime, beam_size)
-    nbest = random_nbest(rng, beam_size)
-    search = our_search(runtime, seed, weights, beam_size, shape, nbest=nbest)
-    oracle = espnet_search(UncachedScorer(decoder), seed, weights, beam_size)
     compare(search, memory, lengths, oracle, limits)
 
 
@@ -104,12 +87,10 @@ def test_constraints_equal_one_token_at_a_time(seed, options):
     memory, lengths = random_memory(seed, [12, 9, 14])
     weights = make_weights(ctc=rng.choice([0.0, 0.3]), length_bonus=0.1)
     beam_size = rng.randint(1, 4)
-    constraints = build_constraints(SearchOptions(**options), VOCAB_SIZE, EOS)
-    shape = beam_shape(rng, decoder, beam_size)
-    nbest = random_nbest(rng, beam_size)
+    constraints = constraints_of(**options)
+    shape, nbest = beam_shape(rng, decoder, beam_size), random_nbest(rng, beam_size)
     search = our_search(decoder, seed, weights, beam_size, shape, constraints, nbest=nbest)
-    scorer = UncachedScorer(decoder, constraints)
-    oracle = espnet_search(scorer, seed, weights, beam_size)
+    oracle = espnet_search(UncachedScorer(decoder, constraints), seed, weights, beam_size)
     compare(search, memory, lengths, oracle, LengthLimits(-7))
 
 
@@ -122,13 +103,10 @@ def test_a_prompt_of_several_tokens(maxlenratio, ctc):
     memory, lengths = random_memory(4, [10, 12])
     weights, prompt = make_weights(ctc=ctc), [3, 1, 2]
     search = our_search(decoder, 4, weights, 3, DraftShape(4, 3))
-    oracle = espnet_search(
-        UncachedScorer(decoder, prompt_length=3), 4, weights, 3, hyp_primer=prompt
-    )
-    limits = LengthLimits(maxlenratio)
-    if ctc and maxlenratio == 0.0:
-        # With the prompt more labels than frames: ESPnet's CTC scorer fails there.
-        limits = LengthLimits(0.7)
+    scorer = UncachedScorer(decoder, prompt_length=3)
+    oracle = espnet_search(scorer, 4, weights, 3, hyp_primer=prompt)
+    # With the prompt more labels than frames: ESPnet's CTC scorer fails there.
+    limits = LengthLimits(0.7 if ctc and maxlenratio == 0.0 else maxlenratio)
     compare(search, memory, lengths, oracle, limits, prompt)
 
 
@@ -149,11 +127,9 @@ def test_positions_run_out_before_the_frames():
     search = our_search(decoder, 5, weights, 3, DraftShape(8, 6))
     oracle = espnet_search(UncachedScorer(decoder), 5, weights, 3)
     states = compare(search, memory, lengths, oracle, LengthLimits(-12))
-    longest = max(len(ended.tokens) for state in states for ended in state.ended)
+    states += search(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits())
     # The length bonus prevents early ends: one token per position, and the end symbol.
-    assert longest == 12 + 1
-    for state in search(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits()):
-        assert all(len(ended.tokens) <= 13 for ended in state.ended)
+    assert max(len(ended.tokens) for state in states for ended in state.ended) == 12 + 1
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -161,13 +137,9 @@ def test_batch_equals_singles(seed):
     decoder = tiny_decoder(seed, "recurrent", 4)
     memory, lengths = random_memory(seed, [14, 9, 17, 8])
     search = our_search(decoder, seed, make_weights(ctc=0.3), 4, DraftShape(5, 4))
-    together = search(memory, lengths, torch.tensor([[EOS]] * 4))
-    for row, (state, single) in enumerate(zip(together, utterances(memory, lengths), strict=True)):
-        [alone] = search(single, lengths[[row]], torch.tensor([[EOS]]))
-        nbest, expected = ([(e.tokens, e.score) for e in s.ended] for s in (state, alone))
-        assert_same_nbest(nbest, expected)
-        assert state.statistics.decoder_calls == alone.statistics.decoder_calls
-        assert state.statistics.nodes == alone.statistics.nodes
+    assert_same_alone(
+        lambda rows, *audio: search(*audio, torch.tensor([[EOS]] * len(rows))), memory, lengths
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -200,7 +172,6 @@ def test_drafts_with_the_decoders_probabilities_are_all_accepted():
     """Each call after the first accepts all drafted steps and adds one step."""
     decoder = tiny_decoder(2, "none")
     memory, lengths = random_memory(2, [16])
-
     drafting = PathDecoder(build_runtime(decoder), PathProposer(foresight(decoder, memory)))
     search = our_search(drafting, 2, make_weights(ctc=0.3), 5, DraftShape(6, 5))
     oracle = espnet_search(UncachedScorer(decoder), 2, make_weights(ctc=0.3), 5)
@@ -220,9 +191,7 @@ def test_cross_attention_is_stored_once_and_unused_nodes_are_dropped():
     decoder.start = watched
     search = our_search(decoder, 1, make_weights(), 6, DraftShape(3, 6))
     search(memory, lengths, torch.tensor([[EOS]] * 2))
-    assert states[0].memory_keys_values[0].size(0) <= 2, (
-        "keys of the memory exist once per utterance"
-    )
+    assert states[0].memory_keys_values[0].size(0) <= 2, "not one per hypothesis"
     # 6 hypotheses of at most 40 tokens, and the last drafts.
     assert states[0].cache.capacity <= 2 * 6 * 40
 

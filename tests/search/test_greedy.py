@@ -1,20 +1,26 @@
 """Greedy text with exact drafts equals plain greedy text, for every draft shape."""
 
-import functools
 import random
 
 import pytest
 import torch
-from draft_models import DRAFT_MODELS, drafted
+from draft_models import DRAFT_MODELS
 from grown_trees import states_behind
 from scripted import PathDecoder, PathProposer
-from searches import EXACT, PROMPT, assert_plain, decode, greedy_shape
+from searches import (
+    PROMPT,
+    assert_plain,
+    assert_same_alone,
+    constraints_of,
+    decode,
+    drafted_by,
+    greedy_shape,
+)
 from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder, utterances
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, build_rule
 from espnet_medusa.search.ahead.lookahead import DraftShape
-from espnet_medusa.search.constraints import build_constraints
 from espnet_medusa.search.options import SearchOptions
 
 HEADS = [
@@ -23,42 +29,21 @@ HEADS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("drafter", [*HEADS, *DRAFT_MODELS])
 @pytest.mark.parametrize("seed", range(12))
-def test_exact_equals_plain_greedy(seed, heads):
-    rng = random.Random(f"{seed} {heads}")
+def test_exact_equals_plain_greedy(seed, drafter):
+    rng = random.Random(f"{seed} {drafter}")
     num_heads = rng.choice([0, 1, 4, 10])
     # Only these have a residual layer for the base head.
-    residual = heads in ("linear", "block")
+    residual = drafter in ("linear", "block")
     base_head = {"heads_conf": {"base_head": True}} if seed % 2 and residual else {}
-    decoder = tiny_decoder(seed, heads, num_heads, **base_head)
-    lengths = [rng.randint(1, 12) for _ in range(rng.randint(1, 6))]
-    memory, lengths = random_memory(seed, lengths)
-    max_lengths = [rng.choice([1, 2, 3, 7, 25, 60]) for _ in lengths]
-    shape = greedy_shape(rng, num_heads)
-    states = decode(decoder, memory, lengths, max_lengths, shape=shape)
-    assert_plain(decoder, memory, lengths, states, max_lengths)
-
-
-@pytest.mark.parametrize("kind", DRAFT_MODELS)
-@pytest.mark.parametrize("seed", range(10))
-def test_exact_equals_plain_greedy_with_a_draft_model(seed, kind):
-    rng = random.Random(f"{seed} {kind}")
-    decoder, runtime = drafted(seed, kind)
+    decoder, runtime = drafted_by(seed, drafter, num_heads, **base_head)
     memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(rng.randint(1, 6))])
-    max_lengths = [rng.choice([1, 2, 3, 7, 25, 60]) for _ in lengths]
-    states = decode(runtime, memory, lengths, max_lengths, shape=greedy_shape(rng, 8))
-    assert_plain(decoder, memory, lengths, states, max_lengths)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_minimum_length_inside_a_draft(seed):
-    decoder = tiny_decoder(seed, "linear", 4)
-    memory, lengths = random_memory(seed, [6, 3, 9])
-    max_lengths, min_lengths = [20, 30, 12], [5, 11, 12]
-    states = decode(decoder, memory, lengths, max_lengths, min_lengths=min_lengths)
-    assert_plain(decoder, memory, lengths, states, max_lengths, min_lengths)
-    assert all(len(states[row].tokens) >= least for row, least in enumerate(min_lengths))
+    most = [rng.choice([1, 2, 3, 7, 25, 60]) for _ in lengths]
+    least = [rng.randint(0, limit) if rng.random() < 0.3 else 0 for limit in most]
+    shape = greedy_shape(rng, 8 if drafter in DRAFT_MODELS else num_heads)
+    states = decode(runtime, memory, lengths, most, min_lengths=least, shape=shape)
+    assert_plain(decoder, memory, lengths, states, most, least)
 
 
 def known_future(future: list[int]) -> PathProposer:
@@ -66,27 +51,15 @@ def known_future(future: list[int]) -> PathProposer:
     return PathProposer(lambda path: 9.0 * torch.eye(VOCAB_SIZE)[future[len(path) - len(PROMPT)]])
 
 
-@functools.cache
-def ending_seed(max_length: int) -> int:
-    """A seed whose greedy text ends before the maximum length."""
-    for seed in range(200):
-        decoder = tiny_decoder(seed, "none")
-        memory, _ = random_memory(seed, [5])
-        tokens, _, ended = plain_greedy(decoder, memory, PROMPT, max_length)
-        if ended and 4 <= len(tokens) <= max_length - 3:
-            return seed
-    raise AssertionError("no such seed")
-
-
 @pytest.mark.parametrize("depth", [1, 4, 10])
 def test_end_symbol_inside_a_draft(depth):
-    seed = ending_seed(30)
-    memory, lengths = random_memory(seed, [5])
-    decoder = tiny_decoder(seed, "none")
+    memory, lengths = random_memory(95, [5])
+    decoder = tiny_decoder(95, "none")
     tokens, _, ended = plain_greedy(decoder, memory, PROMPT, 30)
+    assert ended and 4 <= len(tokens) <= 27
     decoder = PathDecoder(build_runtime(decoder), known_future([*tokens, EOS, *([0] * 20)]))
     state = decode(decoder, memory, lengths, [30], shape=DraftShape(depth))[0]
-    assert ended and state.ended and state.tokens == tokens
+    assert state.ended and state.tokens == tokens
     # The first call has no drafts; each later call writes its drafts and one more token.
     assert state.statistics.decoder_calls == 1 + -(-len(tokens) // (depth + 1))
     # Drafts after the end symbol are not accepted.
@@ -105,38 +78,27 @@ def test_maximum_length_inside_a_draft(max_length):
     assert len(states[0].tokens) <= max_length
 
 
-ROOM = 16 - len(PROMPT) + 1  # tokens with 16 positions
-REJECT_ALL = AcceptanceRule(lambda logits, tokens: tokens < 0)
+def test_fewer_positions_than_the_maximum_length():
+    decoder = tiny_decoder(5, "linear", 10, max_target_positions=16)
+    memory, lengths = random_memory(5, [6, 6])
+    states = decode(decoder, memory, lengths, [100] * 2)
+    assert_plain(decoder, memory, lengths, states, [16 - len(PROMPT) + 1] * 2)
 
 
-@pytest.mark.parametrize(
-    ("decoder", "frames", "most", "expected", "rule"),
-    [
-        ((5, "linear", 10, {"max_target_positions": 16}), [6, 6], 100, ROOM, EXACT),
-        ((7, "block", 4, {}), [1], 20, 20, EXACT),
-        ((3, "linear", 4, {}), [6, 4], 30, 30, REJECT_ALL),
-    ],
-    ids=["fewer positions than the maximum length", "one frame", "all drafts rejected"],
-)
-def test_edge_cases_equal_plain_greedy(decoder, frames, most, expected, rule):
-    *arguments, options = decoder
-    decoder, count = tiny_decoder(*arguments, **options), len(frames)
-    memory, lengths = random_memory(arguments[0], frames)
-    states = decode(decoder, memory, lengths, [most] * count, rule=rule)
-    assert_plain(decoder, memory, lengths, states, [expected] * count)
+def test_rejected_drafts_do_not_change_the_text():
+    decoder = tiny_decoder(3, "linear", 4)
+    memory, lengths = random_memory(3, [6, 4])
+    rule = AcceptanceRule(lambda logits, tokens: tokens < 0)
+    states = decode(decoder, memory, lengths, [30] * 2, rule=rule)
+    assert_plain(decoder, memory, lengths, states, [30] * 2)
 
 
 def test_batch_equals_singles():
-    decoder = tiny_decoder(11, "block", 4)
-    memory, lengths = random_memory(11, [9, 2, 5, 7])
-    max_lengths = [40, 10, 25, 3]
-    batch = decode(decoder, memory, lengths, max_lengths)
-    for row, (together, single) in enumerate(zip(batch, utterances(memory, lengths), strict=True)):
-        [alone] = decode(decoder, single, lengths[[row]], [max_lengths[row]])
-        assert alone.tokens == together.tokens
-        assert alone.hypothesis.score == pytest.approx(together.hypothesis.score, abs=1e-4)
-        assert alone.statistics.decoder_calls == together.statistics.decoder_calls
-        assert alone.statistics.accepted == together.statistics.accepted
+    decoder, most = tiny_decoder(11, "block", 4), [40, 10, 25, 3]
+    assert_same_alone(
+        lambda rows, *audio: decode(decoder, *audio, [most[row] for row in rows]),
+        *random_memory(11, [9, 2, 5, 7]),
+    )
 
 
 def one_token_at_a_time(decoder, memory, max_length, num_heads, rule, constraints=None):
@@ -215,7 +177,7 @@ def test_constraints_equal_one_token_at_a_time(seed, acceptance, options):
     decoder = tiny_decoder(seed, HEADS[seed % 3], 4)
     memory, lengths = random_memory(seed, [6, 3])
     rule = build_rule(SearchOptions(acceptance=acceptance, typical_epsilon=0.2, typical_alpha=0.6))
-    constraints = build_constraints(SearchOptions(**options), VOCAB_SIZE, EOS)
+    constraints = constraints_of(**options)
     states = decode(decoder, memory, lengths, [30, 5], rule=rule, **options)
     for row, most in enumerate([30, 5]):
         alone = utterances(memory, lengths)[row]
@@ -252,17 +214,13 @@ def test_threshold_writes_confident_drafts_unverified():
     assert_plain(decoder, memory, lengths, plain, [31])
 
 
-def test_statistics():
-    decoder = tiny_decoder(0, "linear", 4)
+def test_statistics_without_drafts():
     memory, lengths = random_memory(0, [6])
-    state = decode(decoder, memory, lengths, [30])[0]
+    decoder = tiny_decoder(0, "linear", 4)
+    [state] = decode(decoder, memory, lengths, [30], shape=DraftShape(0))
     counts = state.statistics
-    assert counts.tokens == len(state.tokens) + state.ended
-    assert counts.tokens == counts.decoder_calls + sum(counts.accepted)
-    plain = decode(decoder, memory, lengths, [30], shape=DraftShape(0))[0].statistics
-    assert plain.decoder_calls == plain.tokens
-    assert plain.nodes == plain.tokens + len(PROMPT) - 1
-    assert plain.drafted == []
+    assert (counts.decoder_calls, counts.drafted) == (counts.tokens, [])
+    assert counts.nodes == counts.tokens + len(PROMPT) - 1
 
 
 def test_a_node_budget_keeps_the_best_drafts():

@@ -7,11 +7,11 @@ import random
 import numpy as np
 import pytest
 import torch
-from beam_oracle import make_scorers, make_weights
+from beam_oracle import make_weights
 from draft_models import drafted, drafted_by
-from tiny import EOS, bounds, plain_greedy, random_memory, tiny_decoder, utterances
+from searches import assert_plain, decode, our_search
+from tiny import EOS, random_memory, tiny_decoder
 
-from espnet_medusa.search.acceptance import AcceptanceRule, exact
 from espnet_medusa.search.ahead.lookahead import (
     EXPECTED,
     FORGETTING,
@@ -21,15 +21,11 @@ from espnet_medusa.search.ahead.lookahead import (
     DraftShape,
     step_acceptance,
 )
-from espnet_medusa.search.beam import beam_search
-from espnet_medusa.search.constraints import Constraints
-from espnet_medusa.search.greedy import GreedyState, greedy_search
+from espnet_medusa.search.greedy import GreedyState
 from espnet_medusa.search.options import LengthLimits
-from espnet_medusa.search.scores import Scorers, UtteranceScorers
+from espnet_medusa.search.scores import UtteranceScorers
 from espnet_medusa.search.state import Draft
 from espnet_medusa.tree.prefix import Prefix
-
-PROMPT = [3, 1]
 
 
 def after(limit, depth, accepted):
@@ -178,14 +174,10 @@ def test_lookahead_does_not_change_greedy_text(number, kind):
     module, decoder = drafted(number, kind)
     memory, lengths = random_memory(number, [8, 3, 11, 6])
     shape = DraftShape(lookahead.most, rng.choice([1, 3]), lookahead=lookahead)
-    rule, most = AcceptanceRule(exact), [40, 25, 7, 50]
-    search = greedy_search(decoder, rule, Constraints(EOS), decoder.proposer(), shape)
-    states = search(memory, lengths, torch.tensor([PROMPT] * 4), bounds(most, [30, 0, 0, 40]))
-    rows = zip(states, utterances(memory, lengths), most, [30, 0, 0, 40], strict=True)
-    for state, alone, longest, least in rows:
-        tokens, _, _ = plain_greedy(module, alone, PROMPT, longest, min_length=least)
-        assert state.tokens == tokens
-        assert len(state.statistics.drafted) <= lookahead.most
+    most, least = [40, 25, 7, 50], [30, 0, 0, 40]
+    states = decode(decoder, memory, lengths, most, min_lengths=least, shape=shape)
+    assert_plain(module, memory, lengths, states, most, least)
+    assert all(len(state.statistics.drafted) <= lookahead.most for state in states)
 
 
 @pytest.mark.parametrize("ctc", [0.0, 0.3])
@@ -193,14 +185,9 @@ def test_lookahead_does_not_change_greedy_text(number, kind):
 def test_lookahead_does_not_change_the_nbest_list(number, ctc):
     _, decoder = drafted(number, "near")
     memory, lengths = random_memory(number, [14, 9])
-    scorers, branch = make_scorers(number)
-    nbest = []
-    for lookahead in (None, lookaheads()[number]):
-        depth = 0 if lookahead is None else lookahead.most
-        search = beam_search(
-            decoder, Scorers(make_weights(ctc=ctc), scorers, branch.log_softmax), 4,
-            Constraints(EOS), decoder.proposer(), DraftShape(depth, 4, lookahead=lookahead),
-        )  # fmt: skip
+    nbest, lookahead = [], lookaheads()[number]
+    for shape in (DraftShape(0), DraftShape(lookahead.most, 4, lookahead=lookahead)):
+        search = our_search(decoder, number, make_weights(ctc=ctc), 4, shape)
         states = search(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits(-12))
         nbest.append([[ended.tokens for ended in state.ended] for state in states])
     assert nbest[0] == nbest[1]
@@ -211,19 +198,15 @@ def test_depth_grows_with_accepted_drafts_per_utterance():
     memory, lengths = random_memory(3, [12, 9])
 
     def drafted_steps(draft, rows):
-        decoder = drafted_by(module, draft)
-        shape = DraftShape(9, lookahead=ByAcceptance(1, 9, 2))
-        search = greedy_search(
-            decoder, AcceptanceRule(exact), Constraints(EOS), decoder.proposer(), shape
-        )
-        prompts, limits = torch.tensor([PROMPT] * len(rows)), [45] * len(rows)
-        states = search(memory[rows], lengths[rows], prompts, bounds(limits, limits))
+        shape, most = DraftShape(9, lookahead=ByAcceptance(1, 9, 2)), [45] * len(rows)
+        audio = memory[rows], lengths[rows]
+        states = decode(drafted_by(module, draft), *audio, most, min_lengths=most, shape=shape)
         return [state.statistics.drafted for state in states]
 
     grown = drafted_steps(module, [0])[0]
     assert len(grown) > 5, "2, 3, 4, ... steps"
     assert all(shallow > deep for shallow, deep in itertools.pairwise(grown[2:])), grown
-    timid = drafted_steps(tiny_decoder(99, "none"), [0])[0]
-    assert len(timid) == 2 and timid[1] < timid[0], "down to a step and no further"
-    together = drafted_steps(tiny_decoder(99, "none"), [0, 1])
-    assert together == [drafted_steps(tiny_decoder(99, "none"), [row])[0] for row in (0, 1)]
+    other = tiny_decoder(99, "none")
+    alone = [drafted_steps(other, [row])[0] for row in (0, 1)]
+    assert len(alone[0]) == 2 and alone[0][1] < alone[0][0], "down to a step and no further"
+    assert drafted_steps(other, [0, 1]) == alone

@@ -4,19 +4,14 @@ import random
 
 import pytest
 import torch
-from searches import EXACT
+from beam_oracle import make_weights
+from searches import assert_same_alone, constraints_of, our_greedy, our_search
 from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder, utterances
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.lookahead import DraftShape
-from espnet_medusa.search.beam import beam_search
-from espnet_medusa.search.constraints import Constraints, build_constraints
-from espnet_medusa.search.greedy import greedy_search, sampling_search
-from espnet_medusa.search.options import SearchOptions
-from espnet_medusa.search.scores import DECODER_ALONE
+from espnet_medusa.search.greedy import sampling_search
 from espnet_medusa.search.state import Watched
-
-NOTHING = Constraints(EOS)
 
 
 def random_prompts(rng: random.Random, count: int) -> list[torch.Tensor]:
@@ -37,8 +32,7 @@ def test_a_batch_of_several_prompts_is_each_alone(seed, heads):
     decoder = tiny_decoder(seed, heads)
     memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(4)])
     prompts = random_prompts(rng, 4)
-    runtime, shape = build_runtime(decoder), DraftShape(rng.choice([0, 3]))
-    search = greedy_search(runtime, EXACT, NOTHING, runtime.proposer(), shape)
+    search = our_greedy(decoder, DraftShape(rng.choice([0, 3])))
     watched = [Watched(rng.randrange(len(p)), rng.randrange(VOCAB_SIZE)) for p in prompts]
     states = search(memory, lengths, prompts, bounds([20] * 4), watched=watched)
     rows = zip(states, prompts, utterances(memory, lengths), watched, strict=True)
@@ -55,14 +49,13 @@ def test_a_beam_of_several_prompts_is_each_alone(seed):
     rng = random.Random(seed)
     decoder = tiny_decoder(seed, "recurrent")
     memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(3)])
-    prompts, runtime = random_prompts(rng, 3), build_runtime(decoder)
-    shape = DraftShape(2, 3)
-    search = beam_search(runtime, DECODER_ALONE, 3, NOTHING, runtime.proposer(), shape)
-    states = search(memory, lengths, prompts, bounds([12] * 3))
-    for row, state in enumerate(states):
-        alone = utterances(memory, lengths)[row], lengths[[row]], [prompts[row]]
-        (expected,) = search(*alone, bounds([12]))
-        assert [ended.tokens for ended in state.ended] == [e.tokens for e in expected.ended]
+    prompts = random_prompts(rng, 3)
+    search = our_search(decoder, seed, make_weights(), 3, DraftShape(2, 3))
+
+    def search_rows(rows, memory, lengths):
+        return search(memory, lengths, [prompts[row] for row in rows], bounds([12] * len(rows)))
+
+    assert_same_alone(search_rows, memory, lengths)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -71,7 +64,7 @@ def test_samples_and_scores_do_not_depend_on_the_batch(seed):
     decoder = tiny_decoder(seed)
     memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(3)])
     prompts, banned = random_prompts(rng, 3), rng.randrange(EOS)
-    constraints = build_constraints(SearchOptions(suppress_tokens=[banned]), VOCAB_SIZE, EOS)
+    constraints = constraints_of(suppress_tokens=[banned])
     search = sampling_search(build_runtime(decoder), constraints, 1.3, seed)
     states = search(memory, lengths, prompts, bounds([9] * 3))
     for row, state in enumerate(states):
@@ -93,15 +86,14 @@ def test_samples_follow_their_probabilities(temperature):
     runtime, draws = build_runtime(decoder), 600
     counts = torch.zeros(VOCAB_SIZE)
     for seed in range(draws):
-        search = sampling_search(runtime, NOTHING, temperature, seed)
+        search = sampling_search(runtime, constraints_of(), temperature, seed)
         (state,) = search(memory, lengths, torch.tensor([[3, 1]]), bounds([1]))
         counts[state.hypothesis.prefix.token] += 1
     expected = draws * (logits_after(decoder, memory, [3, 1])[-1] / temperature).softmax(-1)
     # Pearson's statistic with rare classes merged: 99.9 % of fair samples are below the bound.
     rare = expected < 5
-    groups = [
-        (counts[~rare], expected[~rare]),
-        (counts[rare].sum()[None], expected[rare].sum()[None]),
-    ]
-    statistic = sum(((c - e) ** 2 / e.clamp(min=1.0)).sum() for c, e in groups)
+    counts, expected = (
+        torch.cat([values[~rare], values[rare].sum()[None]]) for values in (counts, expected)
+    )
+    statistic = ((counts - expected) ** 2 / expected.clamp(min=1.0)).sum()
     assert statistic < 29.6  # of 10 degrees of freedom

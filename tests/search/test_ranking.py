@@ -1,5 +1,6 @@
 """The search ends when the n-best list is final: the same list as ESPnet's, fewer calls."""
 
+import functools
 import math
 import random
 
@@ -33,8 +34,16 @@ def test_fewer_calls_never_more(kind):
     decoder = tiny_decoder(12, "recurrent", 4)
     memory, lengths = random_memory(12, [13, 9])
     total = dict.fromkeys((None, 6, 4, 2, 1), 0)
+    espnet = espnet_search(UncachedScorer(decoder), 12, weights, beam_size)
+
+    @functools.cache
+    def searched(frames, **limits):
+        return espnet(memory[lengths == frames, :frames][0], **limits)
+
+    def oracle(memory, **limits):
+        return searched(len(memory), **limits)
+
     for limits in (LengthLimits(0.0), LengthLimits(0.9)):
-        oracle = once(espnet_search(UncachedScorer(decoder), 12, weights, beam_size))
         for depth in (0, 4):
             before, shape = [math.inf] * 2, DraftShape(depth, beam_size)
             for nbest in total:
@@ -47,18 +56,6 @@ def test_fewer_calls_never_more(kind):
     assert total[1] < total[4] < total[None]
 
 
-def once(oracle):
-    """The oracle with cached answers, by utterance length."""
-    answers = {}
-
-    def answer(memory, **limits):
-        if len(memory) not in answers:
-            answers[len(memory)] = oracle(memory, **limits)
-        return answers[len(memory)]
-
-    return answer
-
-
 def running(*scores, length=2):
     return [
         Hypothesis(Prefix(token, Prefix(0), length), score) for token, score in enumerate(scores)
@@ -69,23 +66,25 @@ def ended(*scores, length=5):
     return [EndedHypothesis([], score, (), length) for score in scores]
 
 
-def hopeful(ranking, hypotheses, finished, max_length=10):
-    return [hyp.score for hyp in ranking.hopeful(hypotheses, finished, max_length, prompt_length=1)]
-
-
-def test_hopeful_hypotheses():
+@pytest.mark.parametrize(
+    ("ranking", "max_length", "hopeful"),
+    [
+        (Ranking(None), 10, [-1.0, -2.0, -3.0]),
+        (Ranking(4), 10, [-1.0, -2.0, -3.0]),
+        (Ranking(3), 10, [-1.0, -2.0]),
+        (Ranking(2), 10, [-1.0]),
+        (Ranking(1), 10, []),
+        (Ranking(1, 0.1), 10, [-1.0]),  # eight more tokens add at most 0.8
+        (Ranking(1, math.inf), 10, [-1.0, -2.0, -3.0]),
+        # The best ended rank is -0.125; -1.0 over ten tokens and the end would be -0.091.
+        (Ranking(1, 0.0, True), 10, [-1.0]),
+        (Ranking(1, 0.0, True), 4, []),
+    ],
+)
+def test_hopeful_hypotheses(ranking, max_length, hopeful):
     going, finished = running(-1.0, -2.0, -3.0), ended(-2.5, -0.5, -1.5)
-    assert hopeful(Ranking(None), going, finished) == [-1.0, -2.0, -3.0]
-    assert hopeful(Ranking(4), going, finished) == [-1.0, -2.0, -3.0]
-    assert hopeful(Ranking(3), going, finished) == [-1.0, -2.0]
-    assert hopeful(Ranking(2), going, finished) == [-1.0]
-    assert hopeful(Ranking(1), going, finished) == []
-    # Eight more tokens add at most 0.8.
-    assert hopeful(Ranking(1, 0.1), going, finished) == [-1.0]
-    assert hopeful(Ranking(1, math.inf), going, finished) == [-1.0, -2.0, -3.0]
-    # The best ended rank is -0.125; -1.0 over ten tokens and the end would be -0.091.
-    assert hopeful(Ranking(1, 0.0, True), going, finished) == [-1.0]
-    assert hopeful(Ranking(1, 0.0, True), going, finished, max_length=4) == []
+    remaining = ranking.hopeful(going, finished, max_length, prompt_length=1)
+    assert [hypothesis.score for hypothesis in remaining] == hopeful
 
 
 @pytest.mark.parametrize("normalize", [False, True])
@@ -98,10 +97,8 @@ def test_hopeless_hypotheses_cannot_get_into_the_list(seed, normalize):
         ranking = Ranking(rng.randint(1, 4), gain, normalize)
         # No token adds more than the gain.
         sofar = [gain * length - rng.uniform(0, 6) for _ in range(4)]
-        finished = [
-            *(EndedHypothesis([], gain * n - rng.uniform(0, 4), (), n + 1)
-              for n in (rng.randint(1, 6) for _ in range(rng.randint(0, 6)))),
-        ]  # fmt: skip
+        sizes = [rng.randint(1, 6) for _ in range(rng.randint(0, 6))]
+        finished = [EndedHypothesis([], gain * n - rng.uniform(0, 4), (), n + 1) for n in sizes]
         going = running(*sofar, length=length)
         remaining = ranking.hopeful(going, finished, most, 1)
         hopeless += len(going) - len(remaining)

@@ -5,49 +5,26 @@ from dataclasses import replace
 
 import pytest
 import torch
-from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_scorers, make_weights
+from beam_oracle import UncachedScorer, espnet_search, make_weights
 from grown_trees import states_behind
 from scripted import PathDecoder, PathProposer, foresight
-from tiny import (
-    EOS,
-    HIDDEN_SIZE,
-    VOCAB_SIZE,
-    bounds,
-    plain_greedy,
-    random_memory,
-    tiny_decoder,
-    utterances,
-)
+from searches import PROMPT, assert_plain, compare, constraints_of, decode, our_greedy, our_search
+from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import build_rule
 from espnet_medusa.search.ahead.decoder_steps import DecoderSteps
 from espnet_medusa.search.ahead.lookahead import DraftShape
 from espnet_medusa.search.ahead.steps import ScorerSteps
-from espnet_medusa.search.beam import beam_search
-from espnet_medusa.search.constraints import build_constraints
-from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.search.options import LengthLimits, SearchOptions
-from espnet_medusa.search.scores import Scorers
 
 HEADS = ["linear", "block", "recurrent", "attending"]
 VOCABULARY = [7, 2, EOS, 5, 4]  # in no order: columns are not ranks of ids
-PROMPT = [3, 1]
+PROMPTS = torch.tensor([PROMPT] * 3)
 
 
-def build_greedy(decoder, proposer, shape, acceptance="exact", **constraints):
-    constraints = build_constraints(SearchOptions(**constraints), VOCAB_SIZE, EOS)
-    rule = build_rule(SearchOptions(acceptance=acceptance))
-    return greedy_search(decoder, rule, constraints, proposer, shape)
-
-
-def build_beam(decoder, proposer, shape, beam_size, seed=0, weights=None, **constraints):
-    constraints = build_constraints(SearchOptions(**constraints), VOCAB_SIZE, EOS)
-    scorers, ctc = make_scorers(seed)
-    weights = weights or make_weights()
-    return beam_search(
-        decoder, Scorers(weights, scorers, ctc.log_softmax), beam_size, constraints, proposer, shape
-    )
+def rule_of(acceptance):
+    return build_rule(SearchOptions(acceptance=acceptance))
 
 
 class Watched:
@@ -127,10 +104,10 @@ def test_device_and_host_draft_the_same_trees(heads, width):
         runtime = build_runtime(tiny_decoder(seed, heads))
         memory, lengths = random_memory(seed, [8, 3, 11])
         proposer = runtime.proposer(vocabulary_of(rng, 2), "float32")
-        search = build_greedy(runtime, proposer, DraftShape(4, width), "top_m")
+        search = our_greedy(runtime, DraftShape(4, width), rule_of("top_m"), proposer=proposer)
         assert type(search.planner.steps) is DecoderSteps
         every.append(Watched(search))
-        search(memory, lengths, torch.tensor([PROMPT] * 3), bounds([30, 12, 3]))
+        search(memory, lengths, PROMPTS, bounds([30, 12, 3]))
     assert_drafted_alike(every)
     assert not any(known for watched in every for known in watched.known)
 
@@ -143,12 +120,12 @@ def test_device_and_host_draft_the_same_chains(heads, constraints, acceptance):
     # A verified chain has no scores; host steps constrain log-probabilities instead of logits.
     comparable = acceptance == "threshold" and not constraints
     least, every = [0, 0 if comparable else 4, 0], []
+    options = rule_of(acceptance), constraints_of(**constraints)
     for seed in range(4):
-        runtime = build_runtime(tiny_decoder(seed, heads))
         memory, lengths = random_memory(seed, [8, 3, 11])
-        search = build_greedy(runtime, runtime.proposer(), DraftShape(4), acceptance, **constraints)
+        search = our_greedy(tiny_decoder(seed, heads), DraftShape(4), *options)
         every.append(Watched(search, ["prefixes", *(["scores"] if comparable else [])]))
-        search(memory, lengths, torch.tensor([PROMPT] * 3), bounds([30, 12, 5], least))
+        search(memory, lengths, PROMPTS, bounds([30, 12, 5], least))
     assert_drafted_alike(every)
 
 
@@ -175,7 +152,9 @@ def test_device_and_host_draft_the_same_beams(heads, constraints):
         small = not constraints and shape.width < VOCAB_SIZE
         tokens = vocabulary_of(rng, max(shape.width, 2)) if small else None
         proposer = runtime.proposer(tokens, "float32")
-        search = build_beam(runtime, proposer, shape, beam_size, **constraints)
+        search = our_search(
+            runtime, 0, make_weights(), beam_size, shape, constraints_of(**constraints), proposer
+        )
         assert type(search.planner.steps) is DecoderSteps
         lone = beam_size == shape.width == 1
         every.append(Watched(search, ["prefixes"] if lone else ["prefixes", "scores"]))
@@ -212,14 +191,11 @@ def test_heads_over_a_draft_vocabulary_are_columns_of_the_whole(heads):
 @torch.no_grad()
 def test_greedy_text_is_exact_with_a_draft_vocabulary(seed, heads, shape):
     decoder = tiny_decoder(seed, heads)
-    memory, lengths = random_memory(seed, [8, 3, 11])
-    runtime = build_runtime(decoder)
-    search = build_greedy(runtime, runtime.proposer(torch.tensor(VOCABULARY)), shape)
+    audio, most, least = random_memory(seed, [8, 3, 11]), [30] * 3, [0, 6, 0]
+    proposer = build_runtime(decoder).proposer(torch.tensor(VOCABULARY))
+    search = our_greedy(decoder, shape, proposer=proposer)
     watched = Watched(search, [])
-    states = search(memory, lengths, torch.tensor([PROMPT] * 3), bounds([30] * 3, [0, 6, 0]))
-    for row, (alone, state) in enumerate(zip(utterances(memory, lengths), states, strict=True)):
-        expected, _, _ = plain_greedy(decoder, alone, PROMPT, 30, min_length=6 * (row == 1))
-        assert state.tokens == expected
+    assert_plain(decoder, *audio, search(*audio, PROMPTS, bounds(most, least)), most, least)
     assert_drafted_from(VOCABULARY, watched)
 
 
@@ -231,19 +207,12 @@ def test_greedy_text_is_exact_with_a_draft_vocabulary(seed, heads, shape):
 @torch.no_grad()
 def test_nbest_is_exact_with_a_draft_vocabulary(seed, heads, weights):
     decoder, weights = tiny_decoder(seed, heads), make_weights(**weights)
-    memory, lengths = random_memory(seed, [14, 9])
-    runtime = build_runtime(decoder)
-    proposer = runtime.proposer(torch.tensor(VOCABULARY))
-    search = build_beam(runtime, proposer, DraftShape(4, 2 + seed), 4, seed, weights)
+    proposer = build_runtime(decoder).proposer(torch.tensor(VOCABULARY))
+    shape = DraftShape(4, 2 + seed)
+    search = our_search(decoder, seed, weights, 4, shape, proposer=proposer)
     watched = Watched(search, [])
-    states = search(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits(-9))
     oracle = espnet_search(UncachedScorer(decoder), seed, weights, 4)
-    for row, state in enumerate(states):
-        expected = oracle(memory[row, : lengths[row]], maxlenratio=-9)
-        assert_same_nbest(
-            [([EOS, *ended.tokens], ended.score) for ended in state.ended],
-            [(hypothesis.yseq.tolist(), float(hypothesis.score)) for hypothesis in expected],
-        )
+    compare(search, *random_memory(seed, [14, 9]), oracle, LengthLimits(-9))
     assert_drafted_from(VOCABULARY, watched)
 
 
@@ -256,10 +225,10 @@ def test_a_draft_vocabulary_in_another_order_drafts_the_same(heads, weights, con
     runtime = build_runtime(tiny_decoder(1, heads))
     memory, lengths = random_memory(1, [14, 9, 12])
     order = torch.randperm(VOCAB_SIZE, generator=torch.Generator().manual_seed(3))
-    drafted = []
-    for vocabulary in (None, order):
-        proposer, weighted = runtime.proposer(vocabulary, "float32"), make_weights(**weights)
-        search = build_beam(runtime, proposer, DraftShape(4, 4), 4, 1, weighted, **constraints)
+    constraints, drafted = constraints_of(**constraints), []
+    for proposer in (runtime.proposer(vocabulary, "float32") for vocabulary in (None, order)):
+        shape, weighted = DraftShape(4, 4), make_weights(**weights)
+        search = our_search(runtime, 1, weighted, 4, shape, constraints, proposer)
         watched = Watched(search, [])
         search(memory, lengths, torch.tensor([[EOS]] * 3), LengthLimits(-9))
         drafted.append([tuple(prefix.tokens()) for prefix, _ in watched.drafted])
@@ -279,8 +248,7 @@ def test_a_draft_vocabulary_with_all_tokens_of_the_text_saves_as_many_calls():
     calls = []
     for proposer in (PathProposer(logits_after), restricted):
         drafting = PathDecoder(build_runtime(decoder), proposer)
-        search = build_greedy(drafting, proposer, DraftShape(5))
-        [state] = search(memory, lengths, torch.tensor([PROMPT]), bounds([24]))
+        [state] = decode(drafting, memory, lengths, [24], shape=DraftShape(5))
         assert state.tokens == text
         calls.append(state.statistics.decoder_calls)
     assert calls[0] == calls[1] == 1 + -(-(state.steps - 1) // 6)

@@ -6,28 +6,20 @@ from operator import le
 
 import pytest
 import torch
-from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_weights
+from beam_oracle import UncachedScorer, espnet_search, make_weights
 from scripted import PathDecoder, PathProposer
-from threshold_oracle import (
-    PROMPT,
-    Forward,
-    Setting,
-    assert_same,
-    by_definition,
-    constraints_of,
-    find,
-)
-from tiny import EOS, VOCAB_SIZE, bounds, random_memory, tiny_decoder, utterances
+from searches import PROMPT, assert_same_alone, compare, constraints_of, decode
+from threshold_oracle import Forward, Setting, assert_same, by_definition, find
+from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder, utterances
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import build_rule
 from espnet_medusa.search.ahead.lookahead import DraftShape
-from espnet_medusa.search.beam import BeamStrategy, beam_search
+from espnet_medusa.search.beam import BeamStrategy
 from espnet_medusa.search.build import SearchModel, build_beam
-from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.search.options import LengthLimits, SearchOptions, check_options
-from espnet_medusa.search.scores import DECODER_ALONE, Scorers
+from espnet_medusa.search.scores import Scorers
 from espnet_medusa.search.threshold_beam import ThresholdStrategy
 from espnet_medusa.upstream.compat import LengthBonus
 
@@ -35,14 +27,12 @@ HEADS = ["linear", "block", "recurrent", "attending", "latent", "llama projectio
 NOTHING_REACHES = 1.0
 
 
-def compare(decoder, memory, lengths, setting, prompt=PROMPT):
+def compare_with_definition(decoder, memory, lengths, setting):
     """Search a batch and compare n-best lists and calls with the definition."""
-    lists, states = find(decoder, memory, lengths, setting, prompt)
+    lists, states = find(decoder, memory, lengths, setting)
     for alone, nbest, state in zip(utterances(memory, lengths), lists, states, strict=True):
-        most, least = (
-            bound(alone.size(1)) for bound in (setting.limits.most, setting.limits.least)
-        )
-        expected, calls = by_definition(decoder, alone, setting, most, least, prompt)
+        most, least = setting.limits.most(alone.size(1)), setting.limits.least(alone.size(1))
+        expected, calls = by_definition(decoder, alone, setting, most, least)
         assert_same(nbest, expected)
         assert state.statistics.decoder_calls == calls
     return lists, states
@@ -74,7 +64,7 @@ def test_nbest_equals_the_definition(seed, heads):
         normalize_length=rng.random() < 0.2,
         nbest=rng.choice([None, 1, 2, 7]),
     )
-    compare(decoder, memory, lengths, setting)
+    compare_with_definition(decoder, memory, lengths, setting)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -82,7 +72,7 @@ def test_minimum_lengths_fall_if_no_hypothesis_is_long_enough(seed):
     decoder = tiny_decoder(seed, HEADS[seed % len(HEADS)], 4)
     memory, lengths = random_memory(seed, [8, 5])
     setting = Setting(3, 0.25, limits=LengthLimits(-8, -4))
-    lists, _ = compare(decoder, memory, lengths, setting)
+    lists, _ = compare_with_definition(decoder, memory, lengths, setting)
     assert all(len(tokens) > 4 for nbest in lists for tokens, _, _ in nbest)
     impossible = replace(setting, limits=LengthLimits(0.5, 0.9))
     # As in ESPnet, minlenratio falls by 0.1 until something is long enough.
@@ -91,10 +81,10 @@ def test_minimum_lengths_fall_if_no_hypothesis_is_long_enough(seed):
         frames = alone.size(1)
         for tenths in range(9, 0, -1):
             least = int((0.9 - 0.1 * (9 - tenths)) * frames)
-            expected, _ = by_definition(decoder, alone, setting, int(0.5 * frames), least, PROMPT)
+            expected, _ = by_definition(decoder, alone, setting, int(0.5 * frames), least)
             if expected:
                 break
-        assert nbest
+        assert expected
         assert_same(nbest, expected)
 
 
@@ -106,7 +96,7 @@ def test_a_draft_vocabulary(heads):
     accepted = 0
     for seed in range(3):
         decoder = tiny_decoder(seed, heads, 4)
-        _, states = compare(decoder, *random_memory(seed, [8, 5]), setting)
+        _, states = compare_with_definition(decoder, *random_memory(seed, [8, 5]), setting)
         accepted += sum(sum(state.statistics.accepted) for state in states)
     assert accepted > 0
 
@@ -118,26 +108,13 @@ def test_a_draft_vocabulary(heads):
 @pytest.mark.parametrize("seed", range(4))
 def test_without_accepted_drafts_the_nbest_list_is_espnets(seed, heads):
     decoder = tiny_decoder(seed, heads, 4)
-    memory, lengths = random_memory(seed, [9, 6, 12])
-    beam_size, limits = 1 + seed, LengthLimits(random.Random(seed).choice([-1, -7, 0.8]))
+    limits = LengthLimits(random.Random(seed).choice([-1, -7, 0.8]))
     depth = build_runtime(decoder).num_heads
-    setting = Setting(beam_size, NOTHING_REACHES, depth, limits)
-    lists, states = find(decoder, memory, lengths, setting, (EOS,))
-    plain = beam_search(
-        build_runtime(decoder), DECODER_ALONE, beam_size, setting.constraints
-    )(memory, lengths, torch.tensor([[EOS]] * 3), limits)  # fmt: skip
-    espnet = espnet_search(UncachedScorer(decoder), seed, make_weights(), beam_size)
-    ratios = {"maxlenratio": limits.maxlenratio, "minlenratio": limits.minlenratio}
-    for row, nbest in enumerate(lists):
-        nbest = [([*tokens], score) for tokens, _, score in nbest]
-        beam = [(ended.tokens, ended.score) for ended in plain[row].ended]
-        assert_same_nbest(nbest, beam[:beam_size])
-        with torch.no_grad():
-            oracle = espnet(memory[row, : lengths[row]], **ratios)
-        oracle = [(hyp.yseq.tolist()[1:], float(hyp.score)) for hyp in oracle]
-        assert_same_nbest(nbest, oracle[:beam_size])
-        assert not any(any(heads) for _, heads, _ in lists[row])
-        assert sum(states[row].statistics.accepted) == 0
+    search = Setting(1 + seed, NOTHING_REACHES, depth, limits).search(decoder)
+    oracle = espnet_search(UncachedScorer(decoder), seed, make_weights(), 1 + seed)
+    for state in compare(search, *random_memory(seed, [9, 6, 12]), oracle, limits):
+        assert not any(any(ended.heads) for ended in state.ended)
+        assert sum(state.statistics.accepted) == 0
 
 
 @pytest.mark.parametrize("heads", HEADS)
@@ -154,36 +131,28 @@ def test_a_beam_of_one_is_greedy_search(seed, heads):
         1, threshold, 4, LengthLimits(-max_length), constraints=constraints_of(**options)
     )
     lists, states = find(decoder, memory, lengths, setting)
-    runtime = build_runtime(decoder)
     rule = build_rule(SearchOptions(acceptance="threshold", threshold=threshold))
-    greedy = greedy_search(
-        runtime, rule, setting.constraints, runtime.proposer(), DraftShape(setting.depth)
-    )
-    prompt = torch.tensor([[*PROMPT]] * 3)
-    for nbest, state, plain in zip(
-        lists, states, greedy(memory, lengths, prompt, bounds([max_length] * 3)), strict=True
-    ):
+    shape, most = DraftShape(setting.depth), [max_length] * 3
+    greedy = decode(decoder, memory, lengths, most, rule, shape=shape, **options)
+    for nbest, state, plain in zip(lists, states, greedy, strict=True):
         [(tokens, heads_used, score)] = nbest
         assert [*tokens[: len(heads_used)]] == plain.tokens + [EOS] * plain.ended
         if not options:
             assert score == pytest.approx(plain.hypothesis.score, abs=1e-4)
-        assert state.statistics.decoder_calls == plain.statistics.decoder_calls
-        assert state.statistics.nodes == plain.statistics.nodes
-        assert sum(state.statistics.accepted) == sum(plain.statistics.accepted)
+        counts, expected = (
+            (counts.decoder_calls, counts.nodes, sum(counts.accepted))
+            for counts in (state.statistics, plain.statistics)
+        )
+        assert counts == expected
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_batch_equals_singles(seed):
     decoder = tiny_decoder(seed, HEADS[seed % len(HEADS)], 4)
-    memory, lengths = random_memory(seed, [14, 1, 9, 8])
     setting = Setting(3, 0.2, limits=LengthLimits())
-    lists, states = find(decoder, memory, lengths, setting)
-    for row, (together, state) in enumerate(zip(lists, states, strict=True)):
-        memory_alone = utterances(memory, lengths)[row]
-        [alone], [single] = find(decoder, memory_alone, lengths[row : row + 1], setting)
-        assert_same(together, alone)
-        for name in ("decoder_calls", "nodes", "drafted", "accepted", "tokens"):
-            assert getattr(state.statistics, name) == getattr(single.statistics, name)
+    assert_same_alone(
+        lambda rows, *audio: find(decoder, *audio, setting)[1], *random_memory(seed, [14, 1, 9, 8])
+    )
 
 
 # Edges.
@@ -228,25 +197,14 @@ def test_maximum_length_inside_a_draft(max_length):
     for tokens, heads, _ in full:
         assert len(tokens) == max_length + 1 and tokens[-1] == EOS  # appended, as in ESPnet
         # The base head writes every fifth token and the last one.
-        expected = [place % 5 for place in range(max_length)]
-        expected[-1] = 0
-        assert [*heads] == expected
+        assert [*heads] == [*(place % 5 for place in range(max_length - 1)), 0]
     assert state.statistics.decoder_calls == -(-(max_length - 1) // 5) + 1
 
 
 def test_an_empty_hypothesis():
-    decoder = tiny_decoder(0, "linear", 4)
-    memory, lengths = random_memory(0, [3])
-    setting = Setting(VOCAB_SIZE, 0.3, limits=LengthLimits(-3))
-    [nbest], _ = compare(decoder, memory, lengths, setting)
+    decoder, setting = tiny_decoder(0, "linear", 4), Setting(VOCAB_SIZE, 0.3, 4, LengthLimits(-3))
+    [nbest], _ = compare_with_definition(decoder, *random_memory(0, [3]), setting)
     assert (EOS,) in [tokens for tokens, _, _ in nbest]
-
-
-@pytest.mark.parametrize("heads", HEADS)
-def test_one_frame_and_as_many_tokens_as_frames(heads):
-    decoder = tiny_decoder(3, heads, 4)
-    memory, lengths = random_memory(3, [1])
-    compare(decoder, memory, lengths, Setting(4, 0.2, limits=LengthLimits(0.0)))
 
 
 def test_positions_run_out_before_the_maximum_length():
@@ -290,16 +248,13 @@ def test_statistics_count_the_drafts_of_all_hypotheses():
 # Decode options.
 
 
-def model_of(decoder, scorers):
-    return SearchModel(build_runtime(decoder), VOCAB_SIZE, EOS, torch.device("cpu"), scorers)
-
-
-def build(decoder, beam_size=4, scorers=(), weights=(), **options):
+def build(decoder, beam_size=4, weights=(), **options):
     options = SearchOptions(**{"acceptance": "threshold", **options})
     check_options(options, beam_size)
-    scorers = dict.fromkeys(scorers, LengthBonus(VOCAB_SIZE))
-    weights = {"decoder": 1.0, **dict(weights)}
-    return build_beam(options, model_of(decoder, Scorers(weights, scorers)), beam_size)
+    scorers = dict.fromkeys({*weights} - {"ctc"}, LengthBonus(VOCAB_SIZE))
+    scorers = Scorers({"decoder": 1.0, **dict(weights)}, scorers, torch.nn.Identity())
+    parts = build_runtime(decoder), VOCAB_SIZE, EOS, torch.device("cpu"), scorers
+    return build_beam(options, SearchModel(*parts), beam_size)
 
 
 def test_options_reach_the_search():
@@ -310,14 +265,13 @@ def test_options_reach_the_search():
     assert type(search.strategy) is ThresholdStrategy
     setting = Setting(2, 0.2, 2, constraints=constraints_of(suppress_tokens=[1]))
     [expected], _ = find(decoder, memory, lengths, setting)
-    state = search(memory, lengths, torch.tensor([[*PROMPT]]), setting.limits)[0]
+    state = search(memory, lengths, torch.tensor([PROMPT]), setting.limits)[0]
     assert_same([(tuple(e.tokens), e.heads, e.score) for e in state.ended], expected)
     assert len(state.statistics.drafted) == 2
     assert type(build(decoder, acceptance="exact").strategy) is BeamStrategy
     assert build(decoder, draft_depth=0).planner.shape.depth == 0
     assert build(tiny_decoder(0, "none")).planner.shape.depth == 0
-    scored = build(decoder, scorers=["length_bonus"], weights={"length_bonus": 0.0})
-    assert type(scored.strategy) is ThresholdStrategy  # weight 0
+    assert type(build(decoder, weights={"length_bonus": 0.0}).strategy) is ThresholdStrategy
 
 
 @pytest.mark.parametrize(
@@ -328,8 +282,9 @@ def test_options_reach_the_search():
         ({"draft_budget": 9}, "draft_budget: 9; allowed with search: beam.*threshold: none"),
         ({"draft_depth": 5}, "draft_depth: 5; allowed: at most 4"),
         ({"medusa_choices": [1, 2]}, "medusa_choices: allowed with search: greedy"),
-        ({"scorers": ["lm"], "weights": {"lm": 0.4}}, "lm_weight: 0.4; allowed: 0 "),
-        ({"scorers": ["length_bonus"], "weights": {"length_bonus": 0.1}}, "penalty: 0.1; allowed"),
+        ({"weights": {"lm": 0.4}}, "lm_weight: 0.4; allowed: 0 "),
+        ({"weights": {"length_bonus": 0.1}}, "penalty: 0.1; allowed"),
+        ({"weights": {"ctc": 0.3}}, "ctc_weight: 0.3; allowed: 0 with .* threshold, as"),
     ],
 )
 def test_unsupported_options_are_refused(options, message):
@@ -337,12 +292,8 @@ def test_unsupported_options_are_refused(options, message):
         build(tiny_decoder(0, "linear", 4), **options)
 
 
-def test_ctc_and_untrained_heads_are_refused():
+def test_untrained_heads_are_refused():
     decoder = tiny_decoder(0, "linear", 4)
-    options = SearchOptions(acceptance="threshold")
-    with pytest.raises(InputError, match="ctc_weight: 0.3; allowed: 0 with .* threshold, as"):
-        scorers = Scorers({"decoder": 0.7, "ctc": 0.3}, ctc=torch.nn.Identity())
-        build_beam(options, model_of(decoder, scorers), 4)
     for parameter in decoder.heads.parameters():
         torch.nn.init.zeros_(parameter)
     with pytest.raises(InputError, match="acceptance: threshold; this model's heads were never"):

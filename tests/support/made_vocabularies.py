@@ -6,7 +6,7 @@ from functools import cache
 import sentencepiece
 
 from espnet_medusa.recipe.tokens import TokenOptions, make_token_list
-from espnet_medusa.vocabulary.tokenizers import open_vocabulary
+from espnet_medusa.vocabulary.tokenizers import BUNDLED, open_vocabulary
 
 SYLLABLES = ["ba", "ko", "lü", "mi", "né", "ra", "sto", "ß", "ty", "ve", "xi", "zum"]
 MODELS = {
@@ -52,3 +52,10 @@ def make_list(folder, kind):
     tokens = folder / kind / "tokens.txt"
     make_token_list([folder / "text"], tokens, TokenOptions(token_type=kind, nbpe=100))
     return tokens
+
+
+def make_vocabularies(folder):
+    """Vocabularies of every kind by name; the folder gets the trained models."""
+    result = {name: open_bundled(name) for name in BUNDLED}
+    result |= {name: open_vocabulary(train_sentencepiece(folder, name)) for name in MODELS}
+    return result | {kind: open_vocabulary(make_list(folder, kind)) for kind in LISTS}

@@ -5,7 +5,8 @@ import random
 import pytest
 import torch
 from beam_oracle import assert_same_nbest, make_scorers
-from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, utterances
+from draft_models import DRAFT_MODELS, drafted
+from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, tiny_decoder, utterances
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
@@ -28,21 +29,34 @@ def runtime_of(decoder):
     return build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
 
 
+def constraints_of(**options):
+    """Build the constraints of these fields of ``SearchOptions``."""
+    return build_constraints(SearchOptions(**options), VOCAB_SIZE, EOS)
+
+
+def our_greedy(decoder, shape=None, rule=EXACT, constraints=None, proposer=None):
+    """Build greedy search for a trained module or a ``TreeDecoder``.
+
+    Args:
+        shape: None: as deep as the decoder has heads.
+        proposer: None: the decoder's.
+    """
+    decoder, constraints = runtime_of(decoder), constraints or constraints_of()
+    shape = shape or DraftShape(depth=decoder.num_heads)
+    return greedy_search(decoder, rule, constraints, proposer or decoder.proposer(), shape)
+
+
 def decode(
     decoder, memory, lengths, max_lengths, rule=EXACT, min_lengths=None, shape=None,
     proposer=None, inputs=None, prompt=PROMPT, **constraints,
 ):  # fmt: skip
-    """Decode greedily with a trained module or a ``TreeDecoder``.
+    """Decode with ``our_greedy``.
 
     Args:
-        proposer: None: the decoder's.
         inputs: U ``DraftInput``; None: those of the decoder.
         constraints: Fields of ``SearchOptions``.
     """
-    decoder = runtime_of(decoder)
-    limits = build_constraints(SearchOptions(**constraints), VOCAB_SIZE, EOS)
-    shape = shape or DraftShape(depth=decoder.num_heads)
-    search = greedy_search(decoder, rule, limits, proposer or decoder.proposer(), shape)
+    search = our_greedy(decoder, shape, rule, constraints_of(**constraints), proposer)
     prompts = torch.tensor([prompt] * len(lengths))
     return search(memory, lengths, prompts, bounds(max_lengths, min_lengths), inputs)
 
@@ -56,14 +70,34 @@ def assert_plain(decoder, memory, lengths, states, max_lengths, min_lengths=None
         )
         assert (states[row].tokens, states[row].ended) == (tokens, ended)
         assert states[row].hypothesis.score == pytest.approx(score, abs=1e-4)
+        counts = states[row].statistics
+        assert counts.tokens == len(tokens) + ended == counts.decoder_calls + sum(counts.accepted)
+
+
+COUNTS = ("decoder_calls", "nodes", "tokens", "drafted", "accepted", "draft_calls", "draft_nodes")
+
+
+def assert_same_alone(search, memory, lengths):
+    """Compare hypotheses and counts of a batch with those of each utterance alone.
+
+    Args:
+        search: A function from row numbers, their memory and lengths to search states.
+    """
+    together = search([*range(len(lengths))], memory, lengths)
+    for row, (state, single) in enumerate(zip(together, utterances(memory, lengths), strict=True)):
+        [alone] = search([row], single, lengths[[row]])
+        nbest, expected = ([(e.tokens, e.score) for e in s.n_best] for s in (state, alone))
+        assert_same_nbest(nbest, expected)
+        for name in COUNTS:
+            assert getattr(state.statistics, name) == getattr(alone.statistics, name), name
 
 
 def our_search(
     decoder, seed, weights, beam_size, shape, constraints=None, proposer=None, **options
 ):
-    """Build beam search for a trained module or a ``TreeDecoder``; arguments as ``decode``'s."""
+    """Build beam search; arguments as ``our_greedy``'s."""
     decoder, (scorers, ctc) = runtime_of(decoder), make_scorers(seed)
-    constraints = constraints or build_constraints(SearchOptions(), VOCAB_SIZE, EOS)
+    constraints = constraints or constraints_of()
     return beam_search(
         decoder, Scorers(weights, scorers, ctc.log_softmax), beam_size, constraints,
         proposer or decoder.proposer(), shape, **options,
@@ -99,6 +133,14 @@ def run_search(search, memory, lengths, max_length):
     """Return the search states of the utterances, after a prompt of one token."""
     prompt = torch.full((len(lengths), 1), EOS, device=memory.device)
     return search(memory, lengths, prompt, LengthLimits(-max_length))
+
+
+def drafted_by(seed: int, drafter: str, num_heads: int = 4, **options):
+    """Return a trained module and its ``TreeDecoder`` with heads or with a draft model."""
+    if drafter in DRAFT_MODELS:
+        return drafted(seed, drafter)
+    module = tiny_decoder(seed, drafter, num_heads, **options)
+    return module, build_runtime(module)
 
 
 def greedy_shape(rng: random.Random, num_heads: int) -> DraftShape:

@@ -5,19 +5,12 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from searches import runtime_of
-from tiny import EOS, VOCAB_SIZE
+from searches import PROMPT, constraints_of, runtime_of
+from tiny import EOS
 
-from espnet_medusa.search.constraints import build_constraints
-from espnet_medusa.search.options import LengthLimits, SearchOptions
+from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.search import Search
 from espnet_medusa.search.threshold_beam import threshold_beam_search
-
-PROMPT = (3, 1)
-
-
-def constraints_of(**options):
-    return build_constraints(SearchOptions(**options), VOCAB_SIZE, EOS)
 
 
 @dataclass(frozen=True)

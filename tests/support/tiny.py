@@ -60,11 +60,12 @@ def utterances(memory: torch.Tensor, lengths: torch.Tensor) -> list[torch.Tensor
     return [row[None, :size] for row, size in zip(memory, lengths, strict=True)]
 
 
-def plain_greedy(decoder, memory, prompt, max_length, eos=EOS, min_length=0):
+def plain_greedy(decoder, memory, prompt, max_length, eos=EOS, min_length=0, rules=None):
     """Greedy search with a teacher-forced forward pass of the whole prefix per token.
 
     Args:
         memory: (1, S, D) without padding.
+        rules: A function from logits (1, V) and prefix (1, L) to logits (1, V).
 
     Returns:
         Tokens, the sum of log-probabilities, and whether the end symbol was reached.
@@ -74,7 +75,8 @@ def plain_greedy(decoder, memory, prompt, max_length, eos=EOS, min_length=0):
     with torch.no_grad():
         while len(tokens) < max_length:
             prefix = torch.tensor([[*prompt, *tokens]])
-            logits = decoder(memory, lengths, prefix, torch.tensor([prefix.size(1)]))[0][0, -1]
+            logits = decoder(memory, lengths, prefix, torch.tensor([prefix.size(1)]))[0][:, -1]
+            [logits] = logits if rules is None else rules(logits, prefix)
             log_probs = torch.log_softmax(logits, dim=-1)
             if len(tokens) < min_length:
                 logits[eos] = -torch.inf

@@ -1,4 +1,4 @@
-"""ESPnet's import messages are silenced, and nothing else."""
+"""ESPnet's import messages are silenced; replacements in its modules behave like the originals."""
 
 import os
 import subprocess
@@ -6,7 +6,13 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 
 import pytest
+import yaml
+from espnet2.tasks import abs_task
+from espnet2.utils.config_argparse import ArgumentParser
+from espnet2.utils.yaml_no_alias_safe_dump import yaml_no_alias_safe_dump
 
+import espnet_medusa  # noqa: F401  changes it
+from espnet_medusa.errors import InputError
 from espnet_medusa.upstream.quiet import NamesOnDemand, OnDemand, WithoutFlashAttention
 
 NOISE = ("nltk", "Flash Attention", "autocast", "Warning")
@@ -26,8 +32,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
 def test_commands_print_only_their_own_output(command):
     done = run("-m", f"espnet_medusa.bin.{command}", "--help")
     assert done.stdout.startswith("usage: ")
-    for noise in NOISE:
-        assert noise not in done.stdout + done.stderr
+    assert not [noise for noise in NOISE if noise in done.stdout + done.stderr]
 
 
 CODE = """
@@ -60,27 +65,18 @@ def load(path, loader):
     return module
 
 
-def test_a_module_on_demand_runs_when_an_attribute_is_read(tmp_path, capsys):
+@pytest.mark.parametrize("loader", [OnDemand, NamesOnDemand])
+def test_a_module_on_demand_runs_when_it_is_used(tmp_path, capsys, loader):
     path = tmp_path / "later.py"
-    path.write_text("print('runs')\nvalue = 3\n")
-    module = load(path, OnDemand)
-    assert not hasattr(module, "__wrapped__") and capsys.readouterr().out == ""
-    assert (module.value, module.value) == (3, 3)
-    assert capsys.readouterr().out == "runs\n"
-    with pytest.raises(AttributeError):
-        _ = module.other
-
-
-def test_names_on_demand_behave_like_the_real_objects(tmp_path, capsys):
-    path = tmp_path / "names.py"
     path.write_text(
         "print('runs')\nclass Voice:\n    kind = 'tenor'\n    def __init__(self, n): self.n = n\n"
     )
-    module = load(path, NamesOnDemand)
+    module = load(path, loader)
+    assert not hasattr(module, "__wrapped__") and capsys.readouterr().out == ""
     voice = module.Voice
-    assert capsys.readouterr().out == "" and not hasattr(module, "__wrapped__")
+    assert capsys.readouterr().out == ("runs\n" if loader is OnDemand else "")
     assert not isinstance(3, voice)
-    assert capsys.readouterr().out == "runs\n"
+    assert capsys.readouterr().out == ("" if loader is OnDemand else "runs\n")
     assert voice.kind == "tenor" and voice(2).n == voice(n=2).n == 2
     assert isinstance(voice(1), voice) and isinstance(voice(1), module.Voice)
     assert type(voice(1)) is module.Voice and capsys.readouterr().out == ""
@@ -114,3 +110,51 @@ def test_other_lines_of_the_module_are_printed(tmp_path, capsys):
         load(path, WithoutFlashAttention)
         printed = capsys.readouterr()
         assert getattr(printed, stream[3:]) == f"{other}\n"
+
+
+DOCUMENT = """
+token_list: ["!", "<|endoftext|>", "\\u00e9", 'null', '~', "#", yes]
+model_conf: {ctc_weight: 0.3, lsm_weight: 1.0e-1, length_normalized_loss: false}
+frontend: null
+optim_conf: &same {lr: 1e-3}
+again: *same
+"""
+BOMB = "[" * 100_000
+
+
+def test_tasks_read_yaml_as_before(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(DOCUMENT)
+    with path.open(encoding="utf-8") as file:
+        config = abs_task.yaml.safe_load(file)
+    assert config == yaml.safe_load(DOCUMENT)
+    assert abs_task.yaml.safe_dump is yaml.safe_dump and yaml.safe_load.__module__ == "yaml"
+    path.write_text(BOMB)
+    with path.open(encoding="utf-8") as file, pytest.raises(InputError, match="100 deep"):
+        abs_task.yaml.safe_load(file)
+
+
+def test_tasks_write_yaml_as_before(tmp_path):
+    config = yaml.safe_load(DOCUMENT)
+    config |= {"long": "a word " * 40, "shift": "\u3042\n b: ", "at": None}
+    options = {"indent": 4, "sort_keys": False}
+    with (tmp_path / "config.yaml").open("w", encoding="utf-8") as file:
+        abs_task.yaml_no_alias_safe_dump(config, file, **options)
+    written = (tmp_path / "config.yaml").read_text(encoding="utf-8")
+    assert yaml.safe_load(written) == config and "&" not in written
+    assert abs_task.yaml_no_alias_safe_dump is not yaml_no_alias_safe_dump
+    assert written == yaml_no_alias_safe_dump(config, **options)
+
+
+@pytest.mark.parametrize("text", [BOMB, "a: [", "a: !!bool x", "\u00e9"])
+def test_commands_refuse_a_config_that_is_not_yaml(tmp_path, text):
+    path = tmp_path / "decode.yaml"
+    path.write_text(text, encoding="latin-1")
+    parser = ArgumentParser()
+    parser.add_argument("--a")
+    with pytest.raises(SystemExit) as end:
+        parser.parse_args(["--config", str(path)])
+    assert str(end.value).startswith(f"error: {path}: cannot be read (")
+    assert "\n" not in str(end.value)
+    path.write_text("a: {b: 1}")
+    assert parser.parse_args(["--config", str(path)]).a == {"b": 1}

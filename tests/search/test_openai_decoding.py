@@ -1,21 +1,24 @@
-"""Timestamp rules against openai-whisper's, and drafted searches with these rules."""
+"""Timestamp rules and patient beam search against openai-whisper's, with and without drafts."""
 
+import functools
 import math
 import random
+from types import SimpleNamespace
 
 import pytest
 import torch
 from beam_oracle import UncachedScorer
 from openai_rules import FIRST_TIME, TIMED_VOCAB_SIZE, openai_filter, timed_constraints
-from scripted import PathDecoder, PathProposer, drafting, foresight
-from searches import EXACT, PROMPT, compare
-from tiny import EOS, bounds, random_memory, tiny_decoder, utterances
+from scripted import PathDecoder, PathProposer, drafting, foresight, path_from
+from searches import PROMPT, compare, our_greedy
+from tiny import EOS, bounds, plain_greedy, random_memory, tiny_decoder, utterances
+from whisper.decoding import BeamSearchDecoder, MaximumLikelihoodRanker
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.lookahead import DraftShape
 from espnet_medusa.search.beam import beam_search
-from espnet_medusa.search.greedy import greedy_search
-from espnet_medusa.search.options import LengthLimits
+from espnet_medusa.search.options import LengthLimits, SearchOptions
+from espnet_medusa.search.patient_beam import patient_beam_search
 from espnet_medusa.search.scores import DECODER, DECODER_ALONE
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.upstream.compat import BatchBeamSearch
@@ -23,11 +26,7 @@ from espnet_medusa.upstream.compat import BatchBeamSearch
 LATEST = [None, 0, 4]
 
 
-def prefix_of(tokens) -> Prefix:
-    prefix = Prefix(FIRST_TIME + 2)  # prompts may contain any token
-    for token in tokens:
-        prefix = prefix.child(token)
-    return prefix
+ROOT = Prefix(FIRST_TIME + 2)  # prompts may contain any token
 
 
 def random_text(rng: random.Random, latest_first: int | None) -> list[int]:
@@ -57,7 +56,7 @@ def test_all_positions_at_once_are_openais_one_by_one(seed, latest_first):
     scores = 2 * torch.randn(len(texts), TIMED_VOCAB_SIZE, generator=generator)
     scores[:, FIRST_TIME:] += torch.randn(len(texts), 1, generator=generator)
     scores[::3, 2] = -math.inf
-    states = rules.states([*map(prefix_of, texts)], scores.device)
+    states = rules.states([path_from(ROOT, text) for text in texts], scores.device)
     before = scores.clone()
     filtered = rules.apply(scores, states)
     assert torch.equal(scores, before)
@@ -66,8 +65,9 @@ def test_all_positions_at_once_are_openais_one_by_one(seed, latest_first):
         assert torch.equal(filtered[row], expected[0])
     # Device steps update states by tokens only.
     tokens = torch.tensor([rng.randrange(TIMED_VOCAB_SIZE) for _ in texts])
-    longer = [*zip(texts, tokens.tolist(), strict=True)]
-    expected = rules.states([prefix_of([*text, token]) for text, token in longer], scores.device)
+    longer = zip(texts, tokens.tolist(), strict=True)
+    prefixes = [path_from(ROOT, [*text, token]) for text, token in longer]
+    expected = rules.states(prefixes, scores.device)
     advanced = rules.advance(states, tokens)
     for name in ("begins", "last", "paired", "latest"):
         assert torch.equal(getattr(advanced, name), getattr(expected, name))
@@ -83,26 +83,11 @@ def test_rules_for_a_draft_vocabulary(seed):
     scores = torch.randn(12, len(vocabulary), generator=torch.Generator().manual_seed(seed))
     full = torch.full((12, TIMED_VOCAB_SIZE), -math.inf)
     full[:, vocabulary] = scores
-    filtered = rules.apply(scores, rules.states([*map(prefix_of, texts)], scores.device))
+    prefixes = [path_from(ROOT, text) for text in texts]
+    filtered = rules.apply(scores, rules.states(prefixes, scores.device))
     for row, text in enumerate(texts):
         expected = openai_filter(full[row : row + 1], torch.tensor([[1, *text]]), 1, 4)
         assert torch.equal(filtered[row], expected[0, vocabulary])
-
-
-def filtered_greedy(decoder, memory, max_length, latest_first):
-    """openai-whisper's greedy decoding, with a forward pass of the whole prefix per token."""
-    tokens, score, lengths = [], 0.0, torch.tensor([memory.size(1)])
-    while len(tokens) < max_length:
-        prefix = torch.tensor([[*PROMPT, *tokens]])
-        with torch.no_grad():
-            logits = decoder(memory, lengths, prefix, torch.tensor([prefix.size(1)]))[0][:, -1]
-        logits = openai_filter(logits, prefix, len(PROMPT), latest_first)[0]
-        token = int(logits.argmax())
-        score += float(logits.log_softmax(-1)[token])
-        if token == EOS:
-            break
-        tokens.append(token)
-    return tokens, score
 
 
 @pytest.mark.parametrize("heads", ["linear", "recurrent", "attending"])
@@ -110,18 +95,18 @@ def filtered_greedy(decoder, memory, max_length, latest_first):
 def test_drafts_leave_greedy_text_with_timestamps(seed, heads):
     rng = random.Random(f"{seed} {heads}")
     decoder = tiny_decoder(seed, heads, vocab_size=TIMED_VOCAB_SIZE)
-    lengths = [rng.randint(1, 12) for _ in range(rng.choice([1, 1, 4]))]
-    memory, lengths = random_memory(seed, lengths)
+    frames = [rng.randint(1, 12) for _ in range(rng.choice([1, 1, 4]))]
+    memory, lengths = random_memory(seed, frames)
     latest_first, most = rng.choice(LATEST), rng.choice([1, 6, 40])
     tree = drafting(decoder, memory, seed)
     shape = DraftShape(rng.randint(0, 4), rng.choice([1, 1, 3]), rng.choice([None, 5]))
-    parts = EXACT, timed_constraints(latest_first), tree.proposer(), shape
-    search = greedy_search(tree, *parts)
+    search = our_greedy(tree, shape, constraints=timed_constraints(latest_first))
     prompt = torch.tensor([PROMPT] * len(lengths))
     with torch.no_grad():
         states = search(memory, lengths, prompt, bounds([most] * len(lengths)))
+    rules = functools.partial(openai_filter, prompt_length=len(PROMPT), latest_first=latest_first)
     for alone, state in zip(utterances(memory, lengths), states, strict=True):
-        tokens, score = filtered_greedy(decoder, alone, most, latest_first)
+        tokens, score, _ = plain_greedy(decoder, alone, PROMPT, most, rules=rules)
         assert state.tokens == tokens
         assert state.hypothesis.score == pytest.approx(score, abs=1e-4)
 
@@ -130,9 +115,8 @@ def test_drafts_leave_greedy_text_with_timestamps(seed, heads):
 def test_drafts_follow_the_rules(seed):
     decoder = tiny_decoder(seed, vocab_size=TIMED_VOCAB_SIZE)
     memory, lengths = random_memory(seed, [8])
-    proposer = PathProposer(foresight(decoder, memory))
-    tree = PathDecoder(build_runtime(decoder), proposer)
-    search = greedy_search(tree, EXACT, timed_constraints(3), proposer, DraftShape(5))
+    tree = PathDecoder(build_runtime(decoder), PathProposer(foresight(decoder, memory)))
+    search = our_greedy(tree, DraftShape(5), constraints=timed_constraints(3))
     with torch.no_grad():
         (state,) = search(memory, lengths, torch.tensor([PROMPT]), bounds([30]))
     assert state.steps > 3
@@ -172,3 +156,51 @@ def test_drafts_leave_beams_with_timestamps(seed):
     limits = LengthLimits(-rng.choice([4, 12]))
     with torch.no_grad():
         compare(search, memory, lengths, oracle, limits, PROMPT)
+
+
+def openai_beam(decoder, memory, beam_size, most, options, latest_first):
+    """``DecodingTask``'s loop: tokens and score of its result."""
+    inference = SimpleNamespace(rearrange_kv_cache=lambda rows: None)
+    beam = BeamSearchDecoder(beam_size, EOS, inference, options.patience)
+    tokens = torch.tensor([PROMPT] * beam_size)
+    memory, sums = memory.expand(beam_size, -1, -1), torch.zeros(beam_size)
+    lengths = torch.full((beam_size,), memory.size(1))
+    for _ in range(most):
+        sizes = torch.full((beam_size,), tokens.size(1))
+        with torch.no_grad():
+            logits = decoder(memory, lengths, tokens, sizes)[0][:, -1]
+        logits = openai_filter(logits, tokens, len(PROMPT), latest_first)
+        tokens, completed = beam.update(tokens, logits, sums)
+        if completed:
+            break
+    [ended], scores = beam.finalize(tokens[None], sums[None])
+    texts = [row[len(PROMPT) : (row == EOS).nonzero()[0, 0]] for row in ended]
+    (best,) = MaximumLikelihoodRanker(options.length_penalty).rank([texts], scores)
+    return texts[best].tolist(), scores[0][best]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_the_best_hypothesis_equals_openai_whispers(seed):
+    rng = random.Random(seed)
+    decoder = tiny_decoder(seed, rng.choice(["linear", "recurrent"]), vocab_size=TIMED_VOCAB_SIZE)
+    if rng.random() < 0.5:  # ends soon
+        decoder.projection.data[EOS] *= 3
+    memory, lengths = random_memory(seed, [rng.randint(3, 12) for _ in range(rng.choice([1, 3]))])
+    beam_size, latest_first = rng.choice([1, 2, 5]), rng.choice([None, 4])
+    options = SearchOptions(
+        patience=rng.choice([None, 0.5, 1.0, 2.0]), length_penalty=rng.choice([None, 0.0, 0.6])
+    )
+    if options.patience == 0.5 and beam_size == 1:
+        options = SearchOptions()
+    most, tree = rng.choice([1, 5, 16]), drafting(decoder, memory, seed)
+    shape = DraftShape(rng.choice([0, 2, 4]), rng.choice([beam_size, beam_size + 3]))
+    parts = timed_constraints(latest_first), tree.proposer(), shape, options
+    search = patient_beam_search(tree, beam_size, *parts)
+    prompt = torch.tensor([PROMPT] * len(lengths))
+    with torch.no_grad():
+        states = search(memory, lengths, prompt, bounds([most] * len(lengths)))
+    for alone, state in zip(utterances(memory, lengths), states, strict=True):
+        tokens, score = openai_beam(decoder, alone, beam_size, most, options, latest_first)
+        assert state.n_best[0].tokens == [*tokens, EOS]
+        assert state.n_best[0].score == pytest.approx(score, abs=1e-4)
+        assert state.statistics.decoder_calls <= most
