@@ -81,10 +81,7 @@ def test_many_misfits_do_not_move_the_median():
 
 @pytest.mark.parametrize(
     ("count", "fraction", "n_dropped"),
-    [
-        *((0, 0.05, 0), (1, 0.05, 0), (19, 0.05, 0), (20, 0.05, 1), (39, 0.05, 1), (100, 0.05, 5)),
-        *((140, 0.05, 7), (30, 0.0, 0), (29, 0.1, 2), (100, 0.57, 57)),
-    ],
+    [(140, 0.05, 7), (30, 0.0, 0), (29, 0.1, 2), (100, 0.57, 57)],
 )
 def test_share_is_rounded_down_to_utterances(count, fraction, n_dropped):
     assert len(dropped_texts(natural(count), FilterOptions(fraction))) == n_dropped
