@@ -1,4 +1,4 @@
-"""Searches with a draft model of another vocabulary: exact, with every possible draft accepted."""
+"""Draft models of another vocabulary: exact searches, accepted drafts, and retokenized logits."""
 
 import random
 
@@ -6,19 +6,23 @@ import pytest
 import torch
 from beam_oracle import UncachedScorer, espnet_search, make_scorers, make_weights
 from made_vocabularies import make_sentences
-from scripted import draft_inputs, scripted_decoder, scripted_search
-from searches import EXACT, PROMPT, assert_plain, compare, decode, our_search
-from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
+from scripted import draft_inputs, path_from, scripted_decoder, scripted_search
+from searches import PROMPT, assert_plain, assert_same_alone, compare, decode, our_search
+from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.draft.ctc import CTCProposer
+from espnet_medusa.draft.interpreter import UNKNOWN, OneToOne
 from espnet_medusa.draft.mixed import MixedProposer
 from espnet_medusa.draft.model import DraftModelProposer
+from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.lookahead import DraftShape
 from espnet_medusa.search.constraints import Constraints
-from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.threshold_beam import threshold_beam_search
+from espnet_medusa.tree.prefix import Prefix
+from espnet_medusa.tree.proposer import DraftContext
+from espnet_medusa.vocabulary.translation import PrefixIndex, Translation
 
 
 def best_calls(tokens, depth):
@@ -28,19 +32,18 @@ def best_calls(tokens, depth):
 
 def search_with_same_texts(translation, texts, depth):
     """Decode texts that both models predict; return the states and the draft model's calls."""
-    vocabularies = translation.to_draft.source, translation.to_draft.target
-    tokens = [
+    main, draft = translation.to_draft.source, translation.to_draft.target
+    tokens, draft_tokens = (
         [
             vocabulary.encode(f" {text}" if vocabulary.leading_space in (None, True) else text)
             for text in texts
         ]
-        for vocabulary in vocabularies
-    ]
-    assert None not in sum(tokens[0] + tokens[1], [])
-    main, draft = vocabularies
-    drafter = scripted_decoder(tokens[1], len(draft), draft.end)
+        for vocabulary in (main, draft)
+    )
+    assert None not in sum(tokens + draft_tokens, [])
+    drafter = scripted_decoder(draft_tokens, len(draft), draft.end)
     proposer = DraftModelProposer(drafter, main.end, translation)
-    states = scripted_search(tokens[0], proposer, DraftShape(depth), len(main), main.end)
+    states = scripted_search(tokens, proposer, DraftShape(depth), len(main), main.end)
     return states, drafter.calls
 
 
@@ -58,35 +61,24 @@ PAIRS = [
 ]
 
 
+WORDS = random.Random(0).choices(["bako", "ko", "ba", "kobako", "mako", "okak", "bam"], k=54)
+CASES = [(pair, make_sentences(3, seed=3), 0) for pair in PAIRS]
+CASES += [(("coarse", "fine"), [" ".join(WORDS[at : at + 9]) for at in range(0, 54, 9)], 0)]
+# No space marks the end of the last word.
+UNSPACED = ["今天天气很好我们一起去公园散步吧然后回家吃饭", "私は昨日東京で友達と映画を見ました"]
+CASES += [(("whisper_en", "whisper_large_v3"), UNSPACED, 1)]
+
+
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize(("pair", "texts", "more_calls"), CASES, ids=lambda case: str(case)[:40])
 def test_all_drafts_of_a_model_that_predicts_the_same_text_are_accepted(
-    translations, pair, reverse
+    translations, pair, texts, more_calls, reverse
 ):
     translation = translations(*(pair[::-1] if reverse else pair))
-    sentences = make_sentences(3, seed=3)
-    for depth in (1, 6):
-        for state in search_with_same_texts(translation, sentences, depth)[0]:
-            assert state.statistics.decoder_calls == best_calls(state.tokens, depth)
-
-
-@pytest.mark.parametrize("pair", [("coarse", "fine"), ("fine", "coarse")])
-def test_coarse_and_fine_merges(translations, pair):
-    rng = random.Random(0)
-    words = ["bako", "ko", "ba", "kobako", "mako", "okak", "bam"]
-    sentences = [" ".join(rng.choices(words, k=9)) for _ in range(6)]
-    for state in search_with_same_texts(translations(*pair), sentences, 5)[0]:
-        assert state.statistics.decoder_calls == best_calls(state.tokens, 5)
-
-
-@pytest.mark.parametrize(
-    "pair", [("whisper_en", "whisper_large_v3"), ("whisper_large_v3", "whisper_en")]
-)
-def test_text_without_spaces(translations, pair):
-    """No space marks the end of the last word."""
-    texts = ["今天天气很好我们一起去公园散步吧然后回家吃饭", "私は昨日東京で友達と映画を見ました"]
-    for state in search_with_same_texts(translations(*pair), texts, 5)[0]:
-        assert state.statistics.decoder_calls <= best_calls(state.tokens, 5) + 1
+    for depth in (1, 5):
+        for state in search_with_same_texts(translation, texts, depth)[0]:
+            least = best_calls(state.tokens, depth)
+            assert least <= state.statistics.decoder_calls <= least + more_calls
 
 
 @pytest.mark.parametrize(
@@ -96,19 +88,16 @@ def test_draft_model_calls(translations, main, calls_for_word_ends):
     """A draft token costs one call; other tokens need further calls to detect word ends."""
     translation = translations(main, "whisper_multilingual")
     [state], calls = search_with_same_texts(translation, make_sentences(1, seed=5), 4)
-    counts = state.statistics
-    least = sum(counts.drafted)
-    if not calls_for_word_ends:
-        assert calls == least
-    assert calls <= least + calls_for_word_ends * counts.decoder_calls
+    most = sum(state.statistics.drafted) + calls_for_word_ends * state.statistics.decoder_calls
+    assert calls <= most and (calls_for_word_ends or calls == most)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("seed", range(3))
-def test_shuffled_token_ids(translations, vocabularies, seed):
+def test_shuffled_token_ids(translations, seed):
     """A draft model equal to the main model except for its token ids has all drafts accepted."""
-    main, draft = vocabularies["characters"], vocabularies["shuffled characters"]
     translation = translations("characters", "shuffled characters")
+    main, draft = translation.to_draft.source, translation.to_draft.target
     assert translation.to_draft.same_text
     module = tiny_decoder(seed, "none")
     twin = tiny_decoder(seed, "none", vocab_size=len(draft))
@@ -134,38 +123,6 @@ def test_shuffled_token_ids(translations, vocabularies, seed):
         assert state.statistics.decoder_calls == -(-(len(state.tokens) + state.ended) // 5)
 
 
-@torch.no_grad()
-def test_large_v3_with_a_draft_model_of_the_earlier_whispers(vocabularies, translations):
-    """The models have equal weights, but large-v3 has one more special token."""
-    v3, v2 = vocabularies["whisper_large_v3"], vocabularies["whisper_multilingual"]
-    main = tiny_decoder(2, "none", vocab_size=len(v3), num_blocks=1)
-    draft = tiny_decoder(2, "none", vocab_size=len(v2), num_blocks=1)
-    ids = {name: number for number, name in enumerate(v3.names) if name}
-    rows = [number if name is None else ids[name] for number, name in enumerate(v2.names)]
-    weights = {
-        name: value[rows] if len(value) == len(v3) else value
-        for name, value in main.state_dict().items()
-    }
-    draft.load_state_dict(weights)
-    translation = translations("whisper_large_v3", "whisper_multilingual")
-    proposer = DraftModelProposer(build_runtime(draft), v3.end, translation)
-    memory, lengths = random_memory(2, [7, 4])
-    prompt, draft_prompt = (
-        [vocabulary.start, vocabulary.special["de"], vocabulary.special["transcribe"]]
-        for vocabulary in (v3, v2)
-    )
-    constraints, shape = Constraints(v3.end), DraftShape(4)
-    search = greedy_search(build_runtime(main), EXACT, constraints, proposer, shape)
-    inputs = draft_inputs(memory, lengths, draft_prompt)
-    limits = bounds([20, 20], [20, 20])
-    for row, state in enumerate(
-        search(memory, lengths, torch.tensor([prompt] * 2), limits, inputs)
-    ):
-        alone = memory[row : row + 1, : lengths[row]]
-        assert state.tokens == plain_greedy(main, alone, prompt, 20, v3.end, 20)[0]
-        assert state.statistics.decoder_calls == -(-len(state.tokens) // 5)
-
-
 DRAFTS = ["fine", "few", "characters", "shuffled characters", "coarse"]
 DRAFTS += ["small", "unigram", "char", "word"]
 MAINS = ["coarse", "characters"]
@@ -185,22 +142,13 @@ def random_case(seed, main, translation):
 @pytest.mark.parametrize("draft", DRAFTS)
 @pytest.mark.parametrize("seed", range(2))
 @torch.no_grad()
-def test_greedy_text_is_exact(translations, main, draft, seed):
+def test_greedy_text_and_nbest_are_exact(translations, main, draft, seed):
     case = random_case(seed, main, translations(main, draft))
     rng, module, proposer, memory, lengths, inputs = case
     most = [rng.choice([1, 7, 25]) for _ in lengths]
     shape = DraftShape(rng.choice([1, 3, 6]), rng.choice([1, 2, 3]), rng.choice([None, 6]))
     states = decode(module, memory, lengths, most, shape=shape, proposer=proposer, inputs=inputs)
     assert_plain(module, memory, lengths, states, most)
-
-
-@pytest.mark.parametrize("main", MAINS)
-@pytest.mark.parametrize("draft", DRAFTS)
-@pytest.mark.parametrize("seed", range(2))
-@torch.no_grad()
-def test_nbest_is_exact(translations, main, draft, seed):
-    case = random_case(seed, main, translations(main, draft))
-    rng, module, proposer, memory, lengths, inputs = case
     beam_size = rng.randint(1, 5)
     weights = make_weights(ctc=rng.choice([0.0, 0.3]), lm=rng.choice([0.0, 0.4]))
     shape = DraftShape(rng.choice([1, 4]), rng.choice([1, beam_size]), rng.choice([None, 12]))
@@ -217,17 +165,13 @@ def test_a_batch_equals_single_utterances(translations, draft):
     most, runtime = [20, 10, 15, 3], build_runtime(module)
     inputs = draft_inputs(memory, lengths, [1, 2])
 
-    def states_of(rows):
+    def search(rows, memory, lengths):
         return decode(
-            runtime, memory[rows, : lengths[rows].max()], lengths[rows], most[rows],
-            shape=DraftShape(4, 2), proposer=proposer, inputs=inputs[rows],
+            runtime, memory, lengths, [most[row] for row in rows], shape=DraftShape(4, 2),
+            proposer=proposer, inputs=[inputs[row] for row in rows],
         )  # fmt: skip
 
-    for row, state in enumerate(states_of(slice(None))):
-        [alone] = states_of(slice(row, row + 1))
-        assert alone.tokens == state.tokens
-        assert alone.statistics.decoder_calls == state.statistics.decoder_calls
-        assert alone.statistics.draft_nodes == state.statistics.draft_nodes
+    assert_same_alone(search, memory, lengths)
 
 
 @torch.no_grad()
@@ -250,12 +194,142 @@ def test_threshold_beam_and_mixture_with_ctc(translations):
 def test_a_draft_model_with_few_positions_or_tokens(translations, draft):
     """The search continues without drafts of what the draft model cannot write."""
     translation = translations("coarse", draft)
-    size = len(translation.to_draft.target)
-    module = tiny_decoder(6, "none")
-    short = tiny_decoder(7, "none", vocab_size=size, max_target_positions=9)
-    proposer = DraftModelProposer(build_runtime(short), EOS, translation)
-    memory, lengths = random_memory(6, [6, 4])
+    module, audio = tiny_decoder(6, "none"), random_memory(6, [6, 4])
+    sizes = {"vocab_size": len(translation.to_draft.target), "max_target_positions": 9}
+    proposer = DraftModelProposer(build_runtime(tiny_decoder(7, "none", **sizes)), EOS, translation)
     options = {"min_lengths": [40, 0], "shape": DraftShape(5), "proposer": proposer}
-    states = decode(module, memory, lengths, [40, 3], **options)
-    assert_plain(module, memory, lengths, states, [40, 3], [40, 0])
-    assert len(states[0].tokens) == 40
+    assert_plain(module, *audio, decode(module, *audio, [40, 3], **options), [40, 3], [40, 0])
+
+
+def begin(decoder, eos, translation, prompt):
+    """Return a draft model proposer begun for one utterance, and its root."""
+    memory, lengths = random_memory(0, [4])
+    root = Prefix(0)
+    context = DraftContext([root], memory.device, draft_inputs(memory, lengths, prompt))
+    return DraftModelProposer(decoder, eos, translation).begin(context), root
+
+
+def logits_after(proposer, root, tokens):
+    """Return the proposer's logits (V,) after tokens of the main model."""
+    states = proposer.start([root])
+    for token in tokens:
+        states = proposer.advance(states, torch.tensor([token]))
+    return proposer.logits(states)[0]
+
+
+class TableDecoder:
+    """A draft model whose next-token probabilities are given by text; elsewhere it ends."""
+
+    def __init__(self, table, vocabulary):
+        self.table, self.vocabulary = table, vocabulary
+        self.inner = scripted_decoder([[]], len(vocabulary), vocabulary.end)
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def logits(self, hidden):
+        rows = torch.full((len(hidden), len(self.vocabulary)), 1e-9)
+        for row, path in zip(rows, hidden.tolist(), strict=True):
+            tokens = [token for token in path if token >= 0][1:]
+            next_tokens = self.table.get(self.vocabulary.write(tokens).decode(), {})
+            for token, probability in next_tokens.items():
+                row[self.vocabulary.ids[token.encode()] if token else EOS + 2] = probability
+        return rows.log()
+
+
+@pytest.fixture
+def begin_table(vocabularies, translations):
+    """A function that begins a proposer of a ``TableDecoder``; the main vocabulary is "coarse"."""
+    return lambda table: begin(
+        TableDecoder(table, vocabularies["fine"]), EOS, translations("coarse", "fine"), [0]
+    )
+
+
+def test_an_unfinished_word_is_retokenized(begin_table, vocabularies):
+    """After ` ba` the draft continues ` bako`, which agrees with it, instead of ` b`, `a`."""
+    ids = vocabularies["coarse"].ids
+    proposer, root = begin_table(
+        {"": {" bako": 0.3, " b": 0.2, "m": 0.5}, " b": {"a": 0.9, "m": 0.1}, " ba": {"m": 1.0}}
+    )
+    logits = logits_after(proposer, root, [ids[b" ba"]])
+    # ` bako` is known to continue ` ba`, so that ` ba` is not evaluated to detect a word end.
+    assert int(logits.argmax()) == ids[b"ko"]
+    assert float(logits.max().exp()) == pytest.approx(0.3, abs=0.01)
+    assert logits[ids[b" ba"]] == logits[ids[b"m"]] == UNKNOWN
+    probabilities = logits_after(proposer, root, []).exp()
+    # The first main token of ` bako` is ` ba`; ` b` is no main token, its first one is the space.
+    for token, probability in {b"m": 0.5, b" ba": 0.3, b" ": 0.2}.items():
+        assert float(probabilities[ids[token]]) == pytest.approx(probability, abs=0.01)
+    logits = logits_after(proposer, root, [ids[b" ba"], ids[b"m"]])
+    assert logits.shape == (VOCAB_SIZE,) and logits.isfinite().all()
+
+
+def test_several_draft_tokens_make_one_main_token(begin_table, vocabularies):
+    """` `, `k`, `o` become ` ko` with the probability of the first token."""
+    table = {"": {" ": 0.7, " b": 0.3}, " ": {"k": 1.0}, " k": {"o": 1.0}, " ko": {" ": 1.0}}
+    logits = logits_after(*begin_table(table | {" ko ": {"m": 1.0}}), [])
+    assert int(logits.argmax()) == vocabularies["coarse"].ids[b" ko"]
+    assert float(logits.max().exp()) == pytest.approx(0.7, abs=0.01)
+
+
+@torch.no_grad()
+def test_equal_texts_with_other_special_token_ids(translations, vocabularies):
+    """Each logit of the draft model moves to the main model's id of the same token."""
+    v3, v2 = vocabularies["whisper_large_v3"], vocabularies["whisper_multilingual"]
+    translation = translations("whisper_large_v3", "whisper_multilingual")
+    module = tiny_decoder(1, "none", vocab_size=len(v2), num_blocks=1)
+    proposer, root = begin(build_runtime(module), v3.end, translation, [v2.start])
+    assert isinstance(proposer._interpreter, OneToOne)
+    tokens = [*v3.encode(" hello there"), v3.special["0.50"], v3.special["yue"]]
+    logits = logits_after(proposer, root, tokens)
+    draft_tokens = [v2.start, *v2.encode(" hello there"), v2.special["0.50"]]
+    memory, lengths = random_memory(0, [4])
+    sizes = torch.tensor([len(draft_tokens)])
+    draft_logits = module(memory, lengths, torch.tensor([draft_tokens]), sizes)[0][0, -1]
+    assert logits.shape == (51866,)
+    torch.testing.assert_close(logits[:50257], draft_logits[:50257], rtol=1e-4, atol=1e-4)
+    ids = {name: number for number, name in enumerate(v2.names) if name}
+    for number, name in enumerate(v3.names):
+        if name is not None:
+            expected = draft_logits[ids[name]] if name in ids else torch.tensor(UNKNOWN)
+            torch.testing.assert_close(logits[number], expected, rtol=1e-4, atol=1e-4)
+    assert logits[v3.special["yue"]] == UNKNOWN
+
+
+@torch.no_grad()
+def test_finished_words_take_no_memory(translations):
+    """Predictions for finished words are dropped; the tree has the text and the last drafts."""
+    translation = translations("whisper_en", "whisper_multilingual")
+    main, draft = translation.to_draft.source, translation.to_draft.target
+    [sentence] = make_sentences(1, seed=7)
+    text = f" {sentence} {sentence} {sentence}"
+    tokens, draft_tokens = main.encode(text), draft.encode(text)
+    drafter = scripted_decoder([draft_tokens], len(draft), draft.end)
+    proposer, tip = begin(drafter, main.end, translation, [0, 1])
+    sizes = []
+    for token in tokens:
+        tip = path_from(tip, [token])
+        states = proposer.advance(proposer.start([tip.parent]), torch.tensor([token]))
+        assert int(proposer.logits(states)[0].argmax()) in (*tokens, main.end)
+        proposer.keep([tip])
+        ancestors = proposer._places[tip].base.ancestors()
+        assert sum(node in proposer._interpreter._predictions for node in ancestors) <= 1
+        sizes.append(proposer.tree.state.num_nodes)
+    assert max(sizes) <= 2 + len(draft_tokens) + 1
+
+
+@pytest.mark.parametrize("text", [b" b", b" ba", b"\xff", "ü".encode(), b" bako", b"zz"])
+def test_prefix_index(vocabularies, text):
+    ids = vocabularies["fallback"].ids
+    index = PrefixIndex(vocabularies["fallback"])
+    longer = {n for token, n in ids.items() if token.startswith(text) and token != text}
+    beginnings = {n for token, n in ids.items() if token and text.startswith(token)}
+    assert set(index.extensions(text)) == longer
+    assert set(index.compatible(text)) == longer | beginnings
+    assert len(index.compatible(text)) == len(longer | beginnings)
+
+
+def test_a_tokenizer_of_another_model_is_refused(vocabularies):
+    main, draft = vocabularies["coarse"], vocabularies["fine"]
+    with pytest.raises(InputError, match=f"3 output tokens, its tokenizer {len(main)}"):
+        Translation.between(main, draft, size=3)

@@ -1,5 +1,6 @@
-"""CTC over other units drafts Whisper's tokens: retokenized, then aligned byte by byte."""
+"""Hypotheses of CTC; over other units they draft Whisper's tokens, aligned byte by byte."""
 
+import math
 import random
 
 import pytest
@@ -10,7 +11,13 @@ from scripted import ScriptedCTC, ctc_context, path_from, scripted_calls, script
 from tiny import random_memory
 
 from espnet_medusa.draft.ctc import CTCProposer
-from espnet_medusa.draft.ctc_hypothesis import NONE, Retokenization, retokenized_hypothesis
+from espnet_medusa.draft.ctc_hypothesis import (
+    NONE,
+    Retokenization,
+    frame_entropies,
+    greedy_hypothesis,
+    retokenized_hypothesis,
+)
 from espnet_medusa.search.ahead.lookahead import DraftShape
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.vocabulary.byte_pairs import BytePairUnits
@@ -65,7 +72,7 @@ def places_from(hypothesis, place):
 
 
 def tokens_from(hypothesis, place):
-    return [int(hypothesis.tokens[at, 0]) for at in places_from(hypothesis, place)]
+    return hypothesis.tokens[places_from(hypothesis, place), 0].tolist()
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -167,13 +174,11 @@ def test_text_is_exact_whatever_the_hypothesis(units, vocabulary, shape, limited
     rng = random.Random(len(units))
     texts, hypotheses = TEXTS[:2] * 3, []
     for text in texts:
-        characters = [*text]
         for _ in range(rng.randint(0, 12)):
-            place = rng.randrange(len(characters))
-            characters[place : place + rng.randint(0, 2)] = rng.sample(
-                "abcdefghijklmnopqrstuvwxyz ',.ü", rng.randint(0, 2)
-            )
-        hypotheses.append("".join(characters))
+            place = rng.randrange(len(text))
+            more = "".join(rng.sample("abcdefghijklmnopqrstuvwxyz ',.ü", rng.randint(0, 2)))
+            text = text[:place] + more + text[place + rng.randint(0, 2) :]
+        hypotheses.append(text)
     limit = None
     if limited:
         tokens = {token for text in TEXTS[:2] for token in vocabulary.encode(text)}
@@ -181,3 +186,52 @@ def test_text_is_exact_whatever_the_hypothesis(units, vocabulary, shape, limited
     calls = calls_for(units, vocabulary, texts, hypotheses, shape, limit)
     most = sum(len(vocabulary.encode(text)) + 1 for text in texts)
     assert sum(calls) < most * (1 if limited else 0.8)
+
+
+def frames(*rows):
+    return torch.tensor(rows).log()
+
+
+def test_greedy_hypothesis_merges_frames_and_drops_blanks():
+    hypothesis = greedy_hypothesis(
+        frames(
+            [0.7, 0.1, 0.1, 0.1],
+            [0.2, 0.6, 0.1, 0.1],
+            [0.1, 0.8, 0.0, 0.1],
+            [0.6, 0.4, 0.0, 0.0],
+            [0.1, 0.5, 0.4, 0.0],
+            [0.1, 0.2, 0.1, 0.6],
+            [0.0, 0.1, 0.9, 0.0],
+            [0.8, 0.1, 0.1, 0.0],
+            [0.6, 0.2, 0.1, 0.1],
+        ),
+        blank=0,
+        eos=3,
+    )
+    assert hypothesis.tokens[:, 0].tolist() == [1, 1, 2, 3], (
+        "a blank separates equal tokens, 3 is the end token"
+    )
+    assert hypothesis.probabilities[:, 0].tolist() == pytest.approx([0.7, 0.5, 0.9, 0.7])
+    assert hypothesis.tokens[1, 1] == 2 and hypothesis.probabilities[1, 1] == pytest.approx(0.4)
+    assert hypothesis.tokens[3, 1:].tolist() == [-1, -1]
+    assert (hypothesis.probabilities.sum(-1) <= 1).all()
+
+
+def test_an_empty_hypothesis_has_the_end_token_only():
+    hypothesis = greedy_hypothesis(frames([0.9, 0.1], [0.7, 0.3]), 0, 1)
+    assert hypothesis.tokens[:, 0].tolist() == [1]
+    assert hypothesis.probabilities[0, 0] == pytest.approx(0.8)
+
+
+def test_entropies_of_random_frames_in_any_precision():
+    generator = torch.Generator().manual_seed(0)
+    log_probs = torch.randn(9, 40, generator=generator).mul(4).log_softmax(-1)
+    log_probs[0, :], log_probs[0, 7], log_probs[1, :] = -math.inf, 0.0, -math.log(40)
+    expected = [
+        -sum(p * math.log(p) for p in row if p) for row in log_probs.double().exp().tolist()
+    ]
+    assert frame_entropies(log_probs[:0]).shape == (0,)
+    assert frame_entropies(log_probs).tolist() == pytest.approx(expected, rel=1e-5)
+    rounded = frame_entropies(log_probs.bfloat16())
+    assert rounded.dtype == torch.float32
+    assert rounded.tolist() == pytest.approx(expected, rel=0.05)
