@@ -81,16 +81,14 @@ def test_rows_decode_as_from_samples(command, recipe, tmp_path):
         written = {
             line["names"][0]: line["timed"]["results"][0]
             for line in lines
-            if (line["way"]["contestant"], line["way"]["search"])
-            == (row["contestant"], row["search"])
+            if all(line["way"][name] == row[name] for name in ("contestant", "search"))
         }
         calls = 0
         for utterance in read_utterances(recipe / "data"):
             results = alone(utterance.speech)
             assert results and written[utterance.id]["text"] == results[0][0]
-            assert [ids for ids, _ in written[utterance.id]["nbest"]] == [
-                [*ids] for _, _, ids, _ in results
-            ]
+            n_best = [ids for ids, _ in written[utterance.id]["nbest"]]
+            assert n_best == [[*ids] for _, _, ids, _ in results]
             calls += alone.statistics.decoder_calls
         if row["contestant"] != "tuned":  # its draft length depends on the clock
             assert row["calls"] == calls
@@ -143,10 +141,8 @@ def test_texts_without_times_and_in_batches(command, tmp_path):
     text = (tmp_path / "out" / "results.md").read_text()
     assert " ms" not in text.split("\n- ")[0] and "P;" not in text and "speed" not in text[:400]
     alone, together = ([row for row in rows if row["batch_size"] == size] for size in (1, 3))
-    names = ("contestant", "wer", "same")
-    assert [[row[name] for name in names] for row in together] == [
-        [row[name] for name in names] for row in alone
-    ]
+    for pair in zip(alone, together, strict=True):
+        assert len({(row["contestant"], str(row["wer"]), row["same"]) for row in pair}) == 1
     assert "heads, 3 together" in text
 
 
@@ -169,11 +165,11 @@ def test_a_window_of_the_audio_alone(command, recipe, tmp_path):
         encoder = ENCODER | {"window": window}
         make_experiment(recipe / "exp" / window, encoder_conf=encoder, model_conf=NO_CTC)
     drafters = {
-        "padded": {"experiment": "exp/whisper", "options": {"draft_depth": 0}},
-        "cut": {"experiment": "exp/whisper", "window": "audio", "options": {"draft_depth": 0}},
-        "trained": {"experiment": "exp/audio", "options": {"draft_depth": 0}},
+        "padded": {"experiment": "exp/whisper"},
+        "cut": {"experiment": "exp/whisper", "window": "audio"},
+        "trained": {"experiment": "exp/audio"},
     }
-    options = SHARED | {"maxlenratio": -12}
+    options = SHARED | {"maxlenratio": -12, "draft_depth": 0}
     command("--searches", "greedy", drafters=drafters, options=options)
     nbest = {}
     for line in journal_lines(tmp_path):
@@ -184,16 +180,14 @@ def test_a_window_of_the_audio_alone(command, recipe, tmp_path):
 
 def test_a_grid_of_ctc_thresholds(command):
     """CTC first: an infinite entropy needs no calls; a likelihood of 0 needs one."""
+    grid = {
+        "ctc_likelihood_threshold": [None, 0.0, 1.5],
+        "ctc_entropy_threshold": [None, 0.5, float("inf")],
+    }
+    model = {"experiment": "exp/asr_recurrent"}
     drafters = {
-        "no drafts": {"experiment": "exp/asr_recurrent", "options": {"draft_depth": 0}},
-        "CTC first": {
-            "experiment": "exp/asr_recurrent",
-            "options": {"drafter": "ctc"},
-            "grid": {
-                "ctc_likelihood_threshold": [None, 0.0, 1.5],
-                "ctc_entropy_threshold": [None, 0.5, float("inf")],
-            },
-        },
+        "no drafts": model | {"options": {"draft_depth": 0}},
+        "CTC first": model | {"options": {"drafter": "ctc"}, "grid": grid},
     }
     options = SHARED | {"maxlenratio": -60}
     rows = command("--searches", "greedy", drafters=drafters, options=options)
@@ -246,17 +240,14 @@ def nbest(*hypotheses):
 @pytest.mark.parametrize(
     ("hypotheses", "greedy", "same"),
     [
-        ([("x", -1.0), ("y", -2.0)], False, True),
         ([("x", -1.0002), ("y", -2.0)], False, True),
         ([("x", -1.01), ("y", -2.0)], False, False),
         ([("y", -2.0), ("x", -1.0)], False, True),  # the order does not count
         ([("y", -1.0), ("x", -2.0)], False, False),
         ([("x", -1.0)], False, False),
-        ([("x", -1.0), ("z", -2.0)], False, False),
         ([("x", -9.0)], True, True),
         ([("z", -1.0)], True, False),
         ([], True, False),
-        ([], False, False),
     ],
 )
 def test_equal_outputs(hypotheses, greedy, same):

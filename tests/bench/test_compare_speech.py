@@ -1,7 +1,6 @@
 """Programs on speech and on long recordings: figures by hand, journal, processes, formats."""
 
 import json
-import time
 from dataclasses import replace
 
 import compare
@@ -19,7 +18,6 @@ from contestants.base import (
     Result,
     Segment,
     Setup,
-    Stopwatch,
     Timed,
 )
 from contestants.client import Client
@@ -57,42 +55,35 @@ def journal_of(results):
     return journal
 
 
+def ways_in(journal):
+    return list(dict.fromkeys(row.way for row in journal.rows))
+
+
 def report_of(journal, inputs, title, **more):
-    ways = list(dict.fromkeys(row.way for row in journal.rows))
-    return {
-        "kind": inputs.kind, "title": title, "details": "2 inputs", "timed": True,
-        "machine": MACHINE, "left_out": {"x": "gone"}, "rows": make_rows(journal, ways, inputs),
-        **more,
-    }  # fmt: skip
+    rows = make_rows(journal, ways_in(journal), inputs)
+    about = {"kind": inputs.kind, "title": title, "details": "2 inputs", "machine": MACHINE}
+    return about | {"timed": True, "left_out": {"x": "gone"}, "rows": rows, **more}
 
 
 def test_rows_of_speech_by_hand(tmp_path):
+    faster, other = Way(FASTER_WHISPER, INT8, GREEDY), Way("transformers", FLOAT32, BEAM5)
     plain, drafted = Way(OURS, INT8, GREEDY), Way(OURS, INT8, GREEDY, drafts=HEADS)
-    journal = journal_of(
-        {
-            Way(FASTER_WHISPER, INT8, GREEDY): {
-                "a": (Result("a b"), 3.0, 1.0), "b": (Result("C"), 6.0, 2.0)
-            },
-            plain: {"a": (Result("A b."), 1.5, 0.5, 4, 4), "b": (Result("D"), 3.0, 1.0, 2, 2)},
-            drafted: {"a": (Result("a b"), 0.8, 0.2, 1, 4), "b": (Result("D"), 1.6, 0.4, 1, 2)},
-            Way("transformers", FLOAT32, BEAM5): {
-                "a": (Result(""), 1.0, 1.0), "b": (Result("d"), 1.0, 1.0)
-            },
-        }
-    )  # fmt: skip
+    journal = journal_of({
+        faster: {"a": (Result("a b"), 3.0, 1.0), "b": (Result("C"), 6.0, 2.0)},
+        plain: {"a": (Result("A b."), 1.5, 0.5, 4, 4), "b": (Result("D"), 3.0, 1.0, 2, 2)},
+        drafted: {"a": (Result("a b"), 0.8, 0.2, 1, 4), "b": (Result("D"), 1.6, 0.4, 1, 2)},
+        other: {"a": (Result(""), 1.0, 1.0), "b": (Result("d"), 1.0, 1.0)},
+    })  # fmt: skip
     inputs = Inputs(SPEECH, ["a", "b"], {"a": "a b", "b": "d"}, {"a": 4.0, "b": 4.0})
     report = report_of(journal, inputs, "Whisper base, samples to text")
-    first, ours, heads, other = report["rows"]
-    assert [row["label"] for row in report["rows"]] == [
-        "faster-whisper, int8", "ours, int8", "ours, int8, drafts by heads",
-        "transformers, float32",
-    ]  # fmt: skip
+    first, ours, heads, _ = report["rows"]
+    labels = "faster-whisper, int8", "ours, int8", "ours, int8, drafts by heads"
+    assert [row["label"] for row in report["rows"]] == [*labels, "transformers, float32"]
     assert (first["encoder_ms"], first["decoder_ms"], first["ms"]) == (4500, 1500, 6000)
     speeds = [row.get("speed") for row in report["rows"]]
     assert speeds == [{"value": 1.0}, {"value": 2.0}, {"value": 4.0}, None]
-    assert first["wer"]["value"] == pytest.approx(100 / 3)
-    assert other["wer"]["value"] == pytest.approx(200 / 3)
-    assert ours["wer"]["value"] == 0  # case and stops do not count
+    wer = [row["wer"]["value"] for row in report["rows"]]
+    assert wer == pytest.approx([100 / 3, 0, 0, 200 / 3])  # case and stops do not count
     assert (heads["same"], heads["calls"], heads["tokens_per_call"]["value"]) == ("1/2", 2, 3.0)
     assert "same" not in ours and "calls" not in first
     write_report(report, tmp_path / "real_whisper_base.md")
@@ -101,8 +92,7 @@ def test_rows_of_speech_by_hand(tmp_path):
     assert "|faster-whisper, int8|4500|1500|6000|1.00|||33.3||" in text
     assert "## beam 5\n" in text and "Left out: x: gone." in text
     assert json.loads((tmp_path / "real_whisper_base.json").read_text()) == report
-    image = matplotlib.image.imread(tmp_path / "real_whisper_base.png")
-    assert min(image.shape[:2]) > 150
+    assert min(matplotlib.image.imread(tmp_path / "real_whisper_base.png").shape[:2]) > 150
 
 
 def segments(*parts):
@@ -111,30 +101,20 @@ def segments(*parts):
 
 def test_rows_of_recordings_by_hand(tmp_path):
     moved, drawn = replace(A, words=[(" Red.", 0.52, 1.04)]), replace(A, temperature=0.4)
-    journal = journal_of(
-        {
-            Way(OPENAI_WHISPER, FLOAT32, GREEDY): {
-                "r": (segments(A, B), 1.0, 1.0), "q": (segments(A), 1.0, 1.0)
-            },
-            Way(FASTER_WHISPER, INT8, GREEDY): {
-                "r": (segments(A), 4.0, 2.0), "q": (segments(A), 4.0, 2.0)
-            },
-            Way(FASTER_WHISPER, INT8, GREEDY, 8): {
-                "r": (segments(A, B), 1.0, 1.0), "q": (segments(A), 1.0, 1.0)
-            },
-            Way(OURS, FLOAT32, GREEDY): {
-                "r": (segments(moved, B), 1.0, 1.0, 6, 6), "q": (segments(A), 1.0, 1.0, 2, 3)
-            },
-            Way(OURS, FLOAT32, GREEDY, drafts=HEADS): {
-                "r": (segments(A, replace(B, end_s=4.52)), 1.0, 1.0, 2, 6),
-                "q": (segments(drawn), 1.0, 1.0, 1, 3),
-            },
-        }
-    )  # fmt: skip
-    ways = list(dict.fromkeys(row.way for row in journal.rows))
+    faster, ours = Way(FASTER_WHISPER, INT8, GREEDY), Way(OURS, FLOAT32, GREEDY)
+    both, late, first = segments(A, B), segments(A, replace(B, end_s=4.52)), segments(A)
+    journal = journal_of({
+        Way(OPENAI_WHISPER, FLOAT32, GREEDY): {"r": (both, 1.0, 1.0), "q": (first, 1.0, 1.0)},
+        faster: {"r": (first, 4.0, 2.0), "q": (first, 4.0, 2.0)},
+        replace(faster, batch_size=8): {"r": (both, 1.0, 1.0), "q": (first, 1.0, 1.0)},
+        ours: {"r": (segments(moved, B), 1.0, 1.0, 6, 6), "q": (first, 1.0, 1.0, 2, 3)},
+        replace(ours, drafts=HEADS): {
+            "r": (late, 1.0, 1.0, 2, 6), "q": (segments(drawn), 1.0, 1.0, 1, 3)
+        },
+    })  # fmt: skip
     references = {"r": "red blue", "q": "red"}
     inputs = Inputs(RECORDINGS, ["r", "q"], references, {"r": 1800.0, "q": 1800.0})
-    listed = differences(journal, ways, inputs)
+    listed = differences(journal, ways_in(journal), inputs)
     report = report_of(journal, inputs, "Whisper base, long recordings", differences=listed)
     openai, faster, batched, ours, drafted = report["rows"]
     assert [row["seconds_per_hour"] for row in report["rows"]] == [4, 12, 4, 4, 4]
@@ -201,25 +181,28 @@ class Recorder:
         pass
 
 
+def record(ways, rounds):
+    """Measure in a session for each of ``rounds``' options; return the (way, input) decoded."""
+    client = Recorder()
+    with Session(lambda _: client, Journal()) as session:
+        for options in rounds:
+            measure(session, ways, [(1, ["r"]), (1, ["q"])], **options)
+    return client.decoded
+
+
 def test_turns_are_random_within_an_input():
     ways = [Way(OURS, weights, GREEDY) for weights in "abcdef"]
-    client, turns = Recorder(), [(1, ["r"]), (1, ["q"])]
-    with Session(lambda _: client, Journal()) as session:
-        measure(session, ways, turns)
-    assert {way for way, _ in client.decoded[:6]} == {*ways}  # warm-up
-    measured = client.decoded[6:]
-    assert [name for _, name in measured] == [*"rrrrrrqqqqqq"]
-    first, second = ([way for way, key in measured if key == name] for name in "rq")
+    decoded = record(ways, [{}])
+    assert {way for way, _ in decoded[:6]} == {*ways}  # warm-up
+    assert [name for _, name in decoded[6:]] == [*"rrrrrrqqqqqq"]
+    first, second = ([way for way, key in decoded[6:] if key == name] for name in "rq")
     assert {*first} == {*second} == {*ways} and first != second
 
 
 def test_slow_ways_skip_later_rounds_and_measurements_are_not_repeated():
-    way, client = Way(OURS, FLOAT32, GREEDY), Recorder()
-    with Session(lambda _: client, Journal()) as session:
-        measure(session, [way], [(1, ["r"]), (1, ["q"])], rounds=3, way_seconds=3.5)
-        assert client.decoded == [(way, name) for name in "rrqrq"]
-        measure(session, [way], [(1, ["r"]), (1, ["q"])], rounds=2)
-        assert len(client.decoded) == 5
+    way = Way(OURS, FLOAT32, GREEDY)
+    decoded = record([way], [{"rounds": 3, "way_seconds": 3.5}, {"rounds": 2}])
+    assert decoded == [(way, name) for name in "rrqrq"]
 
 
 @pytest.fixture(scope="module")
@@ -229,9 +212,7 @@ def utterances(tmp_path_factory):
     experiment = make_experiment(folder / "exp", **training_config())
     speech = np.random.default_rng(0).standard_normal((2, 16000)) / 10
     files = str(experiment.config), str(experiment.model)
-    subject = SpeechSubject(
-        folder, "tiny", ["one", "two"], *files, "en", None, [HEADS, CTC]
-    )  # fmt: skip
+    subject = SpeechSubject(folder, "tiny", ["one", "two"], *files, "en", None, [HEADS, CTC])
     subject.save({"one": speech[0], "two": speech[1, :12000]})
     return subject
 
@@ -255,14 +236,8 @@ def ways_of(subject, *options):
 def test_ways_of_speech(utterances):
     options = "--contestants", FASTER_WHISPER, OURS, "--weights", INT8
     ways = [(way.contestant, way.search, way.drafts) for way in ways_of(utterances, *options)]
-    assert ways == [
-        one
-        for search in (GREEDY, BEAM5)
-        for one in (
-            (FASTER_WHISPER, search, BASELINE), (OURS, search, BASELINE),
-            (OURS, search, HEADS), (OURS, search, CTC),
-        )
-    ]  # fmt: skip
+    each = (FASTER_WHISPER, BASELINE), (OURS, BASELINE), (OURS, HEADS), (OURS, CTC)
+    assert ways == [(name, search, drafts) for search in (GREEDY, BEAM5) for name, drafts in each]
     everything = ways_of(utterances, "--searches", "greedy", "--drafters")
     assert len(everything) == sum(len(entry.weights) for entry in CONTESTANTS[SPEECH].values())
 
@@ -270,13 +245,11 @@ def test_ways_of_speech(utterances):
 def test_ways_of_recordings(recording):
     ways = ways_of(recording, "--searches", "greedy", "--weights", "int8")
     assert [*CONTESTANTS[RECORDINGS]] == [OPENAI_WHISPER, FASTER_WHISPER, OURS]
-    assert {(way.contestant, way.batch_size, way.drafts) for way in ways} == {
-        (OPENAI_WHISPER, 1, BASELINE),
-        *((FASTER_WHISPER, size, BASELINE) for size in (1, 8)),
-        *((OURS, size, drafts) for size in (1, 8) for drafts in (BASELINE, HEADS)),
+    assert {(way.contestant, way.weights, way.batch_size, way.drafts) for way in ways} == {
+        (OPENAI_WHISPER, FLOAT32, 1, BASELINE),
+        *((FASTER_WHISPER, INT8, size, BASELINE) for size in (1, 8)),
+        *((OURS, INT8, size, drafts) for size in (1, 8) for drafts in (BASELINE, HEADS)),
     }
-    assert {way.weights for way in ways if way.contestant != OPENAI_WHISPER} == {INT8}
-    assert [way.weights for way in ways if way.contestant == OPENAI_WHISPER] == [FLOAT32]
 
 
 def run(subject, ways, **options):
@@ -286,6 +259,11 @@ def run(subject, ways, **options):
     return journal
 
 
+def speech2text_of(subject, **options):
+    shared = {"draft_depth": 0, "ctc_weight": 0.0, "lm_weight": 0.0}
+    return Speech2Text(subject.config, subject.weights, **shared, **options)
+
+
 def test_processes_write_the_texts_of_speech2text(utterances):
     options = "--contestants", FASTER_WHISPER, OURS, "--weights", FLOAT32
     ways = ways_of(utterances, *options)
@@ -293,17 +271,11 @@ def test_processes_write_the_texts_of_speech2text(utterances):
     assert [*journal.left_out] == [f"{FASTER_WHISPER}, {FLOAT32}"]  # it cannot load
     searches = {GREEDY: {"search": "greedy"}, BEAM5: {"beam_size": 5, "patience": 1.0}}
     for search, options in searches.items():
-        alone = Speech2Text(
-            utterances.config, utterances.weights, draft_depth=0, ctc_weight=0.0, lm_weight=0.0,
-            **options,
-        )  # fmt: skip
+        alone = speech2text_of(utterances, **options)
         for name in utterances.inputs:
             expected = alone(utterances.read_input(name))[0][0]
-            timed = {
-                row.way.drafts: row.timed
-                for row in journal.rows
-                if row.way.search == search and row.names == (name,)
-            }
+            rows = [row for row in journal.rows if row.names == (name,)]
+            timed = {row.way.drafts: row.timed for row in rows if row.way.search == search}
             assert {*timed} == {BASELINE, HEADS, CTC}
             results = {drafts: one.results[0] for drafts, one in timed.items()}
             assert {result.text for result in results.values()} == {expected}
@@ -315,16 +287,10 @@ def test_processes_write_the_texts_of_speech2text(utterances):
 
 
 def test_processes_write_the_segments_of_transcribe(recording):
-    (way,) = ways_of(
-        recording,
-        *("--searches", "greedy", "--weights", FLOAT32, "--batch_sizes", "1", "--drafters"),
-        *("--contestants", OURS),
-    )
+    options = "--searches", "greedy", "--weights", FLOAT32, "--contestants", OURS, "--drafters"
+    (way,) = ways_of(recording, "--batch_sizes", "1", *options)
     (row,) = run(recording, [way], fallback=True).rows
-    alone = Speech2Text(
-        recording.config, recording.weights, search="greedy", draft_depth=0, ctc_weight=0.0,
-        lm_weight=0.0,
-    )  # fmt: skip
+    alone = speech2text_of(recording, search="greedy")
     expected, (result,) = alone.transcribe(recording.read_input("one")), row.timed.results
     names = ("start_s", "end_s", "text", "temperature")
     expected, written = (
@@ -351,18 +317,3 @@ def test_weights_under_openais_names(tmp_path, utterances):
         expected = expected @ original.decoder.embed_tokens.weight.T
         logits = transcriber.model(features, tokens)
     assert torch.allclose(logits, expected, atol=1e-4)
-
-
-def test_a_stopwatch_counts_functions_that_fail():
-    stopwatch = Stopwatch()
-
-    def work(seconds):
-        time.sleep(seconds)
-        if seconds > 0.01:
-            raise ValueError
-
-    timed = stopwatch.timed(work)
-    timed(0.005)
-    with pytest.raises(ValueError):
-        timed(0.02)
-    assert stopwatch.seconds >= 0.025

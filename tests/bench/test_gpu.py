@@ -6,18 +6,18 @@ from pathlib import Path
 import gpu
 import machine
 import matplotlib.image
-import numpy as np
 import pytest
-import soundfile
 import torch
 from contestants import make_subjects
 from decoder_calls import CONTEXT_TOKENS, CachedCalls, CompiledCalls, TreeCalls, call_seconds
+from experiment import write_corpus
 from gpu_parts import audio_to_text, shape_calls
 from gpu_parts.cuda_tests import marked_files, read_report
 from gpu_parts.part import FAILED, NO_MEMORY, NO_TIME, Part, PartResults
 from gpu_parts.report import write_report
 from gpu_parts.shape_calls import COMPILED, CONTESTANTS
 from heads_folders import pack, with_heads
+from refusals import command_refused
 from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa.bin import convert
@@ -28,12 +28,13 @@ from espnet_medusa.whisper.text import TextOptions
 MACHINE = {"processor": "P", "cores": 2, "device": "G", "threads": 2, "versions": {"torch": "2"}}
 
 
-@pytest.fixture(scope="module")
-def decoder():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(make_subjects.WHISPER_SHAPES, "tiny", (2, 32, 2))
-        patch.setattr(make_subjects, "VOCAB_SIZE", 96)
-        return make_subjects.random_decoder("tiny", heads="none").requires_grad_(False)
+@pytest.fixture
+def decoder(monkeypatch):
+    """A decoder of the shape ``tiny``, which is smaller than usual."""
+    monkeypatch.setitem(make_subjects.WHISPER_SHAPES, "tiny", (2, 32, 2))
+    monkeypatch.setattr(make_subjects, "VOCAB_SIZE", 96)
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    return make_subjects.random_decoder("tiny", heads="none").requires_grad_(False)
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +44,7 @@ def whisper(tmp_path_factory):
     folder = save_tiny_whisper(path / "tiny", hidden_size=16, max_target_positions=100)
     base = read_whisper(str(folder), TextOptions())
     pack(path / "heads", with_heads(base, "recurrent"), base)
-    arguments = folder, path / "exp", "--heads", path / "heads", "--language", "en"
-    convert.main([*map(str, arguments)])
+    convert.main([str(folder), f"{path}/exp", "--heads", f"{path}/heads", "--language", "en"])
     return path / "exp"
 
 
@@ -52,20 +52,9 @@ def whisper(tmp_path_factory):
 def speech(tmp_path_factory):
     """A data directory."""
     folder = tmp_path_factory.mktemp("speech")
-    lines = {"wav.scp": [], "text": []}
-    for number in range(2):
-        noise = 0.1 * np.random.default_rng(number).standard_normal(8000 + 1600 * number)
-        soundfile.write(folder / f"{number}.wav", noise, 16000)
-        lines["wav.scp"].append(f"{number} {folder / str(number)}.wav")
-        lines["text"].append(f"{number} some words")
-    for name, rows in lines.items():
-        (folder / name).write_text("\n".join(rows) + "\n")
+    write_corpus(folder, {"0": 0.5, "1": 0.6})
+    (folder / "text").write_text("0 some words\n1 some words\n")
     return folder
-
-
-@pytest.fixture()
-def part(tmp_path):
-    return Part.open(tmp_path / "one.json", {"of": "all"}, 60.0)
 
 
 def fail(error):
@@ -75,7 +64,8 @@ def fail(error):
     return work
 
 
-def test_rows_are_written_at_once_and_not_repeated(part, tmp_path):
+def test_rows_are_written_at_once_and_not_repeated(tmp_path):
+    part = Part.open(tmp_path / "one.json", {"of": "all"}, 60.0)
     part.measure({"a": 1}, lambda: {"ms": 1.0})
     part.measure({"a": 2}, fail(ValueError("no\nmore")))
     part.measure({"a": 3}, fail(torch.OutOfMemoryError("CUDA out of memory")))
@@ -89,13 +79,9 @@ def test_rows_are_written_at_once_and_not_repeated(part, tmp_path):
     again.measure({"a": 2}, lambda: {"ms": 2.0})
     assert again.status == 0 and again.results.left_out == {}
     assert PartResults.read(part.path).rows == [{"a": 1, "ms": 1.0}, {"a": 2, "ms": 2.0}]
-    assert Part.open(part.path, {"of": "others"}, 60.0).results.rows == []
-
-
-def test_no_row_begins_after_the_time_limit(tmp_path):
-    part = Part.open(tmp_path / "one.json", {}, 0.0)
-    part.measure({"a": 1}, fail(AssertionError("begun")))
-    assert part.status == 0 and PartResults.read(part.path).left_out == {"1": NO_TIME}
+    late = Part.open(part.path, {"of": "others"}, 0.0)
+    late.measure({"a": 1}, fail(AssertionError("begun after the time limit")))
+    assert late.status == 0 and late.results.rows == [] and late.results.left_out == {"1": NO_TIME}
 
 
 def test_calls_of_both_programs_return_equal_logits(decoder):
@@ -115,8 +101,7 @@ def test_calls_of_both_programs_return_equal_logits(decoder):
     runtime = build_runtime(decoder, "float32")
     runtime.logits = record("ours", runtime.logits)
     calls = {"ours": TreeCalls(runtime, memory)}
-    with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "compile", lambda function, **_: function)
+    with torch.no_grad():
         calls["eager"] = CachedCalls(decoder.whisper, memory)
         calls["static"] = CompiledCalls(decoder.whisper, memory, 3)
     for name in ("eager", "static"):
@@ -126,8 +111,8 @@ def test_calls_of_both_programs_return_equal_logits(decoder):
     assert CONTEXT_TOKENS > 3
     first = logits_of["ours"][0]
     assert first.shape == (2 * 3, 96)
-    for name, rows in logits_of.items():
-        assert len(rows) == 2 + 5, name
+    assert {name: len(rows) for name, rows in logits_of.items()} == dict.fromkeys(calls, 2 + 5)
+    for rows in logits_of.values():
         for row in rows:
             torch.testing.assert_close(row, first, rtol=1e-4, atol=1e-3)
 
@@ -149,10 +134,7 @@ def test_marked_files_contain_the_mark():
 
 
 def test_calls_of_a_shape_on_a_cpu(tmp_path, monkeypatch, decoder):
-    monkeypatch.setitem(make_subjects.WHISPER_SHAPES, "tiny", (2, 32, 2))
-    monkeypatch.setattr(make_subjects, "VOCAB_SIZE", 96)
     monkeypatch.setattr(shape_calls, "MEMORY_FRAMES", 20)
-    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     output = tmp_path / "gpu_calls_tiny.json"
     command = ["--output", output, "--device", "cpu", "--threads", 1, "--shape", "tiny"]
     command += ["--weights", "float32", "bfloat16", "--nodes", 1, 3, "--batch_sizes", 1, 2]
@@ -225,9 +207,8 @@ def test_parts_that_fail_or_exceed_their_time(tmp_path, monkeypatch, capsys):
     (tmp_path / "gpu_parts" / "shape_calls.py").write_text("raise SystemExit('at once')")
     with pytest.raises(SystemExit):
         gpu.main([*map(str, command), "--parts", "calls"])
-    assert reports[-1]["calls_tiny"] == PartResults({}, failed={
-        "calls_tiny": "at once; see gpu_calls_tiny.log"
-    })  # fmt: skip
+    failed = {"calls_tiny": "at once; see gpu_calls_tiny.log"}
+    assert reports[-1]["calls_tiny"] == PartResults({}, failed=failed)
     assert PartResults.read(tmp_path / "here" / "gpu_calls_tiny.json") == calls
 
 
@@ -242,9 +223,8 @@ def test_parts_that_fail_or_exceed_their_time(tmp_path, monkeypatch, capsys):
 )
 def test_unusable_options_are_refused(command, message, capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SystemExit) as end:
+    with command_refused(capsys, message):
         gpu.main(command)
-    assert end.value.code == 1 and message in capsys.readouterr().err
 
 
 def test_parts_and_their_shares_of_the_time():
@@ -270,11 +250,8 @@ def test_report(tmp_path):
         "calls": 9.0, "tokens_per_call": 2.5, "same_text": "1/2",
     }  # fmt: skip
     texts = PartResults({}, [row, row | {"batch_size": 8, "ms": 2.0}], {}, {"ours, x": "no (Y)"})
-    parts = {
-        "tests": PartResults({}, [{"tests": 9, "skipped": 1}]),
-        "calls_base": calls,
-        "texts_base": texts,
-    }
+    tests = PartResults({}, [{"tests": 9, "skipped": 1}])
+    parts = {"tests": tests, "calls_base": calls, "texts_base": texts}
     write_report(parts, MACHINE | {"gpu": {"driver": "550", "clock": "1980 MHz"}}, tmp_path)
     text = (tmp_path / "gpu.md").read_text()
     assert text.startswith("# G\n") and "|driver|550|" in text and "|torch|2|" in text

@@ -1,6 +1,7 @@
-"""Memory and calls of a training step: K = 10 heads against fine-tuning, V = 51865."""
+"""Memory and calls of a training step (K = 10 heads, V = 51865); calls of Speech-LLaMA heads."""
 
 import pytest
+import speech_llama_heads
 from tiny import batch, model_of, tiny_decoder
 from training_memory import (
     HEADS,
@@ -80,6 +81,16 @@ def test_frozen_layers_run_once_without_gradients(heads, part):
     assert [name for name, graph in graphs.items() if graph] == [
         "1" if part == "all_but_last_layer" else "block"
     ]
-    trained = decoder.layers[-1] if part == "all_but_last_layer" else decoder.heads.block
-    expected = {*trained.parameters(), *decoder.heads.parameters()}
-    assert {value for value in model.parameters() if value.grad is not None} == expected
+
+
+def test_calls_of_each_head_type(tmp_path):
+    speech_llama_heads.main(
+        ["--shapes", "mini", "--tokens", "2", "3", "--precisions", "float32", "--rounds", "1",
+         "--threads", "1", "--output_dir", str(tmp_path)]
+    )  # fmt: skip
+    (table,) = tmp_path.glob("*/speech_llama_heads.md")
+    rows = [line.split("|")[1:-1] for line in table.read_text().splitlines()[4:]]
+    assert [row[:3] for row in rows] == [["mini", "float32", "2"], ["mini", "float32", "3"]]
+    for *_, one, projection, latent, ratio in rows:
+        assert float(one) > 0
+        assert float(ratio) == pytest.approx(float(latent) / float(projection), rel=0.1)

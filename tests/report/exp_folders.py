@@ -1,8 +1,23 @@
 """Small experiment folders with known statistics and scores."""
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from espnet_medusa.search.statistics import DecodingStatistics, add_eta, write_statistics
+
+
+def statistics(calls: int, tokens: int, seconds: float, **counts: object) -> DecodingStatistics:
+    """Return those of an utterance of 10 s; the search takes half of the seconds."""
+    return DecodingStatistics(
+        decoder_calls=calls,
+        tokens=tokens,
+        total_seconds=seconds,
+        decoder_seconds=seconds / 2,
+        audio_seconds=10.0,
+        **counts,
+    )
 
 
 def write_decoding(
@@ -14,24 +29,14 @@ def write_decoding(
     calls: int | None = None,
     **counts: object,
 ) -> Path:
-    """Write a decoding with total seconds per utterance of 10 s; return its folder.
+    """Write a decoding with seconds by utterance; return its folder.
 
-    The search takes half of the seconds; without drafts there are as many calls as tokens.
-    ``counts`` are further statistics, equal for all utterances.
+    Without drafts there are as many calls as tokens. All utterances have the other ``counts``.
     """
     folder = exp_dir / tag / test_set
     folder.mkdir(parents=True)
-    utterances = {
-        key: DecodingStatistics(
-            decoder_calls=tokens if calls is None else calls,
-            tokens=tokens,
-            total_seconds=value,
-            decoder_seconds=value / 2,
-            audio_seconds=10.0,
-            **counts,
-        )
-        for key, value in seconds.items()
-    }
+    calls = tokens if calls is None else calls
+    utterances = {key: statistics(calls, tokens, value, **counts) for key, value in seconds.items()}
     write_statistics(folder / "statistics.json", utterances)
     (folder / "text").write_text("".join(f"{key} words\n" for key in seconds))
     return folder
@@ -83,3 +88,13 @@ def write_eta(folder: Path, reference_words: dict[str, int], hypothesis_words: i
     """Add word counts to the statistics, as scoring does."""
     words = dict.fromkeys(reference_words, hypothesis_words)
     add_eta(folder / "statistics.json", reference_words, words)
+
+
+def error_of(capsys, command: Callable[[], object]) -> str:
+    """Return the line that the report command prints when it fails."""
+    with pytest.raises(SystemExit) as stop:
+        command()
+    assert stop.value.code == 1
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and message.startswith("report: error: ")
+    return message

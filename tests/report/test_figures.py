@@ -31,6 +31,25 @@ def drawn(monkeypatch):
         close(figure)
 
 
+def plot(plan, panels, tmp_path, drawn):
+    """Draw the panels; return the figure's axes."""
+    path = plot_scatter(plan.figure, panels, tmp_path / "images" / "plot.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    return drawn[0].axes
+
+
+def label_boxes(axis):
+    """Return the extents of the labels, which must not overlap."""
+    boxes = [text.get_window_extent() for text in axis.texts]
+    assert sum(first.overlaps(second) for first in boxes for second in boxes) == len(boxes)
+    return boxes
+
+
+def legend_names(figure):
+    (legend,) = figure.legends
+    return [text.get_text() for text in legend.get_texts()]
+
+
 def table(**changes):
     """Two groups with two systems each; K is 2 and 3 in one of them."""
     keys = ("base", "wide2", "wide3", "slim2", "slim_quick")
@@ -88,20 +107,16 @@ def test_plot_shows_labels_bins_and_values(tmp_path, drawn):
     assert left.get_ylabel() == "speedup over plain decoding"
     assert left.get_xlabel() == right.get_xlabel() == "tokens of the utterance"
     assert [label.get_text() for label in left.get_xticklabels()] == ["0-9\nn=3", "10-19\nn=4"]
-    line, lower, upper = left.containers[0].lines[0], *left.containers[0].lines[1]
-    assert list(line.get_ydata()) == [2.0, 3.0]
-    assert list(lower.get_ydata()) == [1.5, 2.0] and list(upper.get_ydata()) == [2.5, 3.5]
-    (legend,) = drawn[0].legends
-    assert [text.get_text() for text in legend.get_texts()] == ["Linear", "Block"]
+    lines = left.containers[0].lines[0], *left.containers[0].lines[1]
+    assert [list(line.get_ydata()) for line in lines] == [[2.0, 3.0], [1.5, 2.0], [2.5, 3.5]]
+    assert legend_names(drawn[0]) == ["Linear", "Block"]
     assert right.containers[0].lines[0].get_xdata()[0] == pytest.approx(1 - 0.06)
 
 
 def test_no_panels_no_plot(tmp_path):
     path = tmp_path / "plot.png"
-    assert plot_speedup_by_length({}, path) is None
-    assert plot_scatter(table().figure, {}, path) is None
-    assert plot_calls_per_word(["English"], [], path) is None
-    assert not (tmp_path / "plot.png").exists()
+    assert plot_speedup_by_length({}, path) is plot_scatter(table().figure, {}, path) is None
+    assert plot_calls_per_word(["English"], [], path) is None and not path.exists()
 
 
 def test_wer_against_eta_of_systems_that_were_run_and_scored():
@@ -119,11 +134,7 @@ def test_wer_against_eta_of_systems_that_were_run_and_scored():
 
 
 def test_plot_of_wer_against_eta(tmp_path, drawn):
-    plan = table()
-    path = tmp_path / "images" / "plot.png"
-    plot_scatter(plan.figure, scatter_panels(plan, ROWS), path)
-    assert path.read_bytes().startswith(b"\x89PNG")
-    english, german = drawn[0].axes
+    english, german = plot(table(), scatter_panels(table(), ROWS), tmp_path, drawn)
     assert (english.get_title(), german.get_title()) == ("English", "German")
     assert english.get_xlabel() == german.get_xlabel() == "decoder calls per word (eta)"
     assert english.get_ylabel() == "WER [%]"
@@ -132,9 +143,7 @@ def test_plot_of_wer_against_eta(tmp_path, drawn):
     assert star.get_xydata().tolist() == [[2.0, 5.0]] and star.get_marker() == "*"
     assert list(level.get_ydata()) == [5.0, 5.0]
     assert [text.get_text() for text in english.texts] == ["2", "3", "2"]
-    (legend,) = drawn[0].legends
-    names = [text.get_text() for text in legend.get_texts()]
-    assert names == ["wide, top-1", "slim, quick", "Base"]
+    assert legend_names(drawn[0]) == ["wide, top-1", "slim, quick", "Base"]
     # A series looks the same in each panel, and its labels have its color.
     (alone,) = split_lines(german)[0]
     assert (alone.get_color(), alone.get_marker()) == (quick.get_color(), quick.get_marker())
@@ -151,22 +160,19 @@ def split_lines(axis):
 POINTS = {"heads": {"exact": {"2": "wide2", "3": "wide3"}, "typical": {"2": "slim2"}}}
 
 
-def latency_rows(*medians):
-    return [
-        measured(system, "English", wer=Estimate(5.0 + n), latency=Latency(value, 2 * value))
-        for n, (system, value) in enumerate(zip(("base", "wide2", "wide3"), medians, strict=True))
-    ]
-
-
 @pytest.mark.parametrize(("slowest", "scale"), [(81.0, "log"), (79.0, "linear")])
 def test_plot_of_wer_against_latency(tmp_path, drawn, slowest, scale):
     plan = table(figure=FigurePlan("wer_against_latency", "F", groups=POINTS, points="K"))
-    rows = [*latency_rows(slowest, 20.0, 10.0), measured("slim2", "English", wer=Estimate(4.0))]
+    medians = {"base": slowest, "wide2": 20.0, "wide3": 10.0}
+    rows = [
+        measured(system, "English", wer=Estimate(5.0 + n), latency=Latency(value, 2 * value))
+        for n, (system, value) in enumerate(medians.items())
+    ]
+    rows.append(measured("slim2", "English", wer=Estimate(4.0)))
     panels = scatter_panels(plan, rows)
     points = [Point("2", 20.0, 6.0), Point("3", 10.0, 7.0)]
     assert panels == {"English": Panel({("heads", "exact"): points}, Point("Base", slowest, 5.0))}
-    plot_scatter(plan.figure, panels, tmp_path / "plot.png")
-    (axis,) = drawn[0].axes
+    (axis,) = plot(plan, panels, tmp_path, drawn)
     assert (axis.get_xlabel(), axis.get_ylabel()) == ("ms an utterance (median)", "WER [%]")
     # Of 10 to 81 ms more than a factor of 8, of 10 to 79 ms not.
     assert (axis.get_xscale(), axis.get_yscale()) == (scale, "linear")
@@ -175,9 +181,8 @@ def test_plot_of_wer_against_latency(tmp_path, drawn, slowest, scale):
     assert star.get_xydata().tolist() == [[slowest, 5.0]]
     if scale == "log":
         low, high = axis.get_xlim()
-        shown = [text.get_text() for text in axis.get_xticklabels()]
-        places = axis.get_xticks()
-        shown = [name for name, place in zip(shown, places, strict=True) if low <= place <= high]
+        ticks = zip(axis.get_xticklabels(), axis.get_xticks(), strict=True)
+        shown = [label.get_text() for label, place in ticks if low <= place <= high]
         assert shown == ["10", "20", "50"]
 
 
@@ -189,9 +194,7 @@ def test_plot_of_wer_against_calls(tmp_path, drawn, fewest, scale):
         measured(system, "English", wer=Estimate(5.0 + n), calls_per_utterance=Estimate(count))
         for n, (system, count) in enumerate(calls.items())
     ]
-    panels = scatter_panels(plan, rows)
-    plot_scatter(plan.figure, panels, tmp_path / "plot.png")
-    (axis,) = drawn[0].axes
+    (axis,) = plot(plan, scatter_panels(plan, rows), tmp_path, drawn)
     assert (axis.get_xlabel(), axis.get_ylabel()) == ("decoder calls an utterance", "WER [%]")
     assert axis.get_xscale() == scale, "none has no logarithm"
     line, _, star = split_lines(axis)[0]
@@ -216,30 +219,25 @@ def test_plot_of_calls_against_the_wer_of_drafts(tmp_path, drawn):
     ]
     panels = scatter_panels(plan, rows)
     points = [Point("1", 26.0, 9.0), Point("9", 8.0, 4.0)]
-    plain = Point("Base", None, 28.0)
-    assert panels == {"English": Panel({("CTC", "greedy"): points}, plain)}
-    plot_scatter(plan.figure, panels, tmp_path / "plot.png")
-    (axis,) = drawn[0].axes
-    assert axis.get_xlabel() == "WER of the greedy CTC hypothesis [%]"
-    assert axis.get_ylabel() == "decoder calls an utterance"
+    expected = Panel({("CTC", "greedy"): points}, Point("Base", None, 28.0))
+    assert panels == {"English": expected}
+    (axis,) = plot(plan, panels, tmp_path, drawn)
+    labels = "WER of the greedy CTC hypothesis [%]", "decoder calls an utterance"
+    assert (axis.get_xlabel(), axis.get_ylabel()) == labels
     line, level = split_lines(axis)[0]
     assert line.get_xydata().tolist() == [[26.0, 9.0], [8.0, 4.0]] and line.get_linestyle() == "-"
     assert list(level.get_ydata()) == [28.0, 28.0]
-    (legend,) = drawn[0].legends
-    assert [text.get_text() for text in legend.get_texts()] == ["CTC, greedy", "Base"]
+    assert legend_names(drawn[0]) == ["CTC, greedy", "Base"]
 
 
 def test_long_labels_of_points_side_by_side(tmp_path, drawn):
     # Exact drafts: one WER, similar latencies.
     places = [*np.linspace(18.0, 25.0, 8), 40.0]
     points = [Point(f"the drafter no. {n}", x, 5.0) for n, x in enumerate(places)]
-    figure = FigurePlan("wer_against_latency", "F", groups={"all": {"exact": {}}})
+    plan = table(figure=FigurePlan("wer_against_latency", "F", groups={"all": {"exact": {}}}))
     panels = {"English": Panel({("all", "exact"): points}, Point("Base", 32.0, 5.0))}
-    plot_scatter(figure, panels, tmp_path / "plot.png")
-    (axis,) = drawn[0].axes
-    boxes = [text.get_window_extent() for text in axis.texts]
-    assert sum(first.overlaps(second) for first in boxes for second in boxes) == len(boxes)
-    inside = axis.get_window_extent()
+    (axis,) = plot(plan, panels, tmp_path, drawn)
+    boxes, inside = label_boxes(axis), axis.get_window_extent()
     assert all(inside.containsx(box.x0) and inside.containsx(box.x1) for box in boxes)
     assert all(inside.containsy(box.y0) and inside.containsy(box.y1) for box in boxes)
     # A line connects each label with its point.
@@ -254,20 +252,16 @@ def test_labels_of_crowded_points_do_not_cover_each_other_or_points(tmp_path, dr
         ("slim", "quick"): [Point("3", *place) for place in places[15:]],
     }
     panels = {"English": Panel(series, Point("Base", 1.0, 6.0))}
-    plot_scatter(table().figure, panels, tmp_path / "plot.png")
-    (axis,) = drawn[0].axes
-    boxes = [text.get_window_extent() for text in axis.texts]
-    overlaps = [(a, b) for a, b in zip(*np.triu_indices(30, 1), strict=True)
-                if boxes[a].overlaps(boxes[b])]  # fmt: skip
-    assert not overlaps
+    (axis,) = plot(table(), panels, tmp_path, drawn)
+    boxes = label_boxes(axis)
+    assert len(boxes) == 30
     assert not any(box.count_contains(axis.transData.transform(places)) for box in boxes)
 
 
 def test_bars_of_eta():
     groups = {"wide": {"top-1": "wide2"}, "slim": {"top-1": "slim2", "quick": "slim_quick"}}
-    plain, wide, quick = eta_bars(
-        table(figure=FigurePlan("calls_per_word", "F", groups=groups)), ROWS
-    )
+    plan = table(figure=FigurePlan("calls_per_word", "F", groups=groups))
+    plain, wide, quick = eta_bars(plan, ROWS)
     assert [entry.name for entry in (plain, wide, quick)] == ["Base", "wide, top-1", "slim, quick"]
     assert plain.values == {"English": Estimate(2.0, 1.9, 2.2)}
     assert wide.values["German"] == Estimate(1.0) and wide.values["English"].high == 1.4
@@ -287,11 +281,9 @@ def test_plot_of_calls_per_word(tmp_path, drawn):
     assert heights == [2.0, 1.2, 0.8, 1.0, 0.7]
     # Each system has the same place in each test set: German lacks the first one.
     assert [round(place) for place in sorted(shown)] == [0, 0, 0, 1, 1]
-    grey = shown[min(shown)].get_facecolor()
-    assert colors.to_hex(grey) == colors.to_hex("0.55")
+    assert colors.same_color(shown[min(shown)].get_facecolor(), "0.55")
     assert [text.get_text() for text in axis.texts] == ["2.00", "1.20", "1.00", "0.80", "0.70"]
-    boxes = [text.get_window_extent() for text in axis.texts]
-    assert sum(first.overlaps(second) for first in boxes for second in boxes) == len(boxes)
+    label_boxes(axis)
     reach = axis.containers[1].lines[2][0].get_segments()[0]
     assert reach[:, 1] == pytest.approx([1.9, 2.2])
 

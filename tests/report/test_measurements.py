@@ -1,4 +1,8 @@
-"""Ratios, intervals and parameter counts, by hand-made values."""
+"""Ratios, intervals and parameter counts, by hand-made values; error rates; the environment."""
+
+import shutil
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,24 +18,24 @@ from espnet_medusa.report.measures import (
     Latency,
     Parameters,
     SameTexts,
-    acceptance,
     calls_known,
     calls_per_word,
     count_parameters,
     draft_milliseconds,
     error_rate,
-    estimate_cell,
     latency,
     millions,
-    per_utterance,
     ratio_of_sums,
     same_texts,
-    set_ratio,
     speedup,
 )
 from espnet_medusa.report.plan import System, TablePlan
 from espnet_medusa.report.published import read_corpora
+from espnet_medusa.report.results import comparison_markdown, results_markdown
 from espnet_medusa.report.rows import measure_rows
+from espnet_medusa.scoring.box_table import parse_sum
+
+GOLDEN = Path(__file__).parents[1] / "scoring" / "golden"  # printed by NIST sclite
 
 
 def test_ratio_and_its_interval():
@@ -39,19 +43,19 @@ def test_ratio_and_its_interval():
     below = np.ones(400)
     above = random.normal(3.0, 0.5, 400)
     estimate = ratio_of_sums(above, below)
-    assert estimate.value == pytest.approx(above.mean())
     # The interval of a mean: 1.96 standard errors on either side.
-    error = above.std() / 20
-    assert estimate.low == pytest.approx(above.mean() - 1.96 * error, abs=0.2 * error)
-    assert estimate.high == pytest.approx(above.mean() + 1.96 * error, abs=0.2 * error)
+    mean, error = above.mean(), above.std() / 20
+    expected = [mean, mean - 1.96 * error, mean + 1.96 * error]
+    measured = [estimate.value, estimate.low, estimate.high]
+    assert measured == pytest.approx(expected, abs=0.2 * error)
+    assert measured[0] == pytest.approx(mean)
     assert estimate == ratio_of_sums(above, below)
 
 
 def test_ratio_weighs_utterances_by_length():
     assert ratio_of_sums(np.array([1, 9]), np.array([10, 10])) == Estimate(0.5)
     assert ratio_of_sums(np.array([1.0]), np.array([0.0])) is None
-    equal = ratio_of_sums(np.full(10, 6.0), np.full(10, 3.0))
-    assert equal == Estimate(2.0, 2.0, 2.0)
+    assert ratio_of_sums(np.full(10, 6.0), np.full(10, 3.0)) == Estimate(2.0, 2.0, 2.0)
 
 
 def test_error_rate_with_and_without_alignments(tmp_path):
@@ -64,9 +68,6 @@ def test_error_rate_with_and_without_alignments(tmp_path):
     path.write_text("| Sum/Avg | 2 8 | 75.0 12.5 12.5 0.0 25.4 50.0 |\n")
     assert error_rate(path) == Estimate(25.4)
     assert error_rate(tmp_path / "nonesuch") is None
-    path.write_text("empty\n")
-    with pytest.raises(ValueError, match="no `Sum/Avg` line"):
-        error_rate(path)
 
 
 def test_tied_embeddings_count_once_in_an_average(tmp_path):
@@ -76,16 +77,6 @@ def test_tied_embeddings_count_once_in_an_average(tmp_path):
     for other, expected in ((rows.clone(), 21), (rows + 1, 42)):
         torch.save(dict(zip(names, (rows, other), strict=True)), path)
         assert count_parameters(path).total == expected
-
-
-def test_calls_per_word_once_scored(tmp_path):
-    keys = [f"u{number}" for number in range(12)]
-    folder = write_decoding(tmp_path, "tag", "test", dict.fromkeys(keys, 1.0), calls=4)
-    assert calls_per_word(folder / "statistics.json") is None
-    # 12 utterances of 4 calls; 8 words in the references, and 7 in the hypotheses.
-    write_eta(folder, dict.fromkeys(keys, 8), 7)
-    estimate = calls_per_word(folder / "statistics.json")
-    assert [estimate.value, estimate.low, estimate.high] == pytest.approx([8 / 15] * 3)
 
 
 def test_calls_per_word_counts_words_of_the_set_and_of_empty_texts(tmp_path):
@@ -107,59 +98,10 @@ def test_calls_per_word_has_the_interval_of_a_ratio_over_utterances(tmp_path):
     assert estimate.low < estimate.value < estimate.high
 
 
-def test_ratios_of_a_set(tmp_path):
-    write_decoding(tmp_path, "plain", "test", {"a": 3.0, "b": 9.0})
-    write_decoding(tmp_path, "quick", "test", {"a": 1.0, "c": 5.0}, tokens=12, calls=4)
-    plain, quick = find_decodings([tmp_path])
-    assert set_ratio(quick, "tokens", "decoder_calls") == Estimate(3.0)
-    # Half of the seconds are the search's: 3 of 20 s.
-    assert set_ratio(quick, "decoder_seconds", "audio_seconds") == Estimate(0.15)
-    assert set_ratio(quick, "decoder_seconds", "words") is None
-    assert speedup(quick, plain, "decoder_seconds") == Estimate(3.0)
-    assert speedup(plain, plain, "decoder_seconds") == Estimate(1.0)
-    assert speedup(quick, None, "decoder_seconds") is None
-
-
-def test_drafts_of_a_set(tmp_path):
-    write_decoding(tmp_path, "plain", "test", {"a": 3.0, "b": 9.0})
-    # Two calls drafted seven steps; four were accepted. Each call evaluated five nodes.
-    counts = dict(nodes=20, drafted=[2, 2, 2, 1], accepted=[2, 1, 1, 0])
-    more = dict(draft_calls=6, draft_nodes=9, draft_seconds=0.25)
-    write_decoding(tmp_path, "quick", "test", {"a": 1.0, "b": 5.0}, calls=4, **counts, **more)
-    plain, quick = find_decodings([tmp_path])
-    assert per_utterance(quick, "decoder_calls") == Estimate(4.0)
-    assert set_ratio(quick, "nodes", "decoder_calls") == Estimate(5.0)
-    assert acceptance(quick).value == pytest.approx(100 * 4 / 7)
-    assert per_utterance(quick, "draft_calls") == Estimate(6.0)
-    assert draft_milliseconds(quick) == Estimate(250.0)
-    assert acceptance(plain) is draft_milliseconds(plain) is None
-    assert per_utterance(plain, "draft_calls") is None
-
-
 def test_drafting_seconds_without_drafts_do_not_count(tmp_path):
     write_decoding(tmp_path, "plain", "test", {"a": 3.0}, draft_seconds=0.1)
     (plain,) = find_decodings([tmp_path])
     assert draft_milliseconds(plain) is None
-
-
-def test_latency_is_the_median_and_the_ninetieth_percentile(tmp_path):
-    seconds = {f"u{number:02d}": 0.001 * number for number in range(1, 12)}
-    write_decoding(tmp_path, "plain", "test", seconds)
-    (plain,) = find_decodings([tmp_path])
-    measured = latency(plain)
-    assert (measured.median, measured.p90) == pytest.approx((6.0, 10.0))
-    plain.utterances["u01"].total_seconds = 0.0
-    assert latency(plain) is None
-
-
-def test_same_texts(tmp_path):
-    write_decoding(tmp_path, "plain", "test", {"a": 3.0, "b": 9.0, "c": 1.0})
-    folder = write_decoding(tmp_path, "quick", "test", {"a": 1.0, "b": 5.0, "d": 1.0})
-    (folder / "text").write_text("a words\nb other\nd words\n")
-    plain, quick = find_decodings([tmp_path])
-    assert same_texts(quick, plain) == SameTexts(1, 2)
-    assert same_texts(plain, plain) == SameTexts(3, 3)
-    assert same_texts(quick, None) is None
 
 
 def test_calls_are_known_if_each_utterance_has_calls_or_tokens(tmp_path):
@@ -182,6 +124,7 @@ def test_no_calls(tmp_path):
     (row,) = measure_rows(plan, find_decodings([folder.parents[1]]), read_corpora())
     assert (row.values["calls"], row.values["calls_per_utterance"]) == (0, Estimate(0.0))
     assert all(row.values[name] is None for name in ("tokens_per_call", "nodes_per_call", "eta"))
+    assert list(row.values) == list(COLUMNS)
     write_eta(folder, {"a": 4}, 4)
     assert calls_per_word(folder / "statistics.json") == Estimate(0.0)
 
@@ -193,9 +136,8 @@ def test_decodings_by_espnets_command(tmp_path):
     (ours,) = find_decodings([tmp_path])
     dev, espnet = find_espnet_decodings(tmp_path)
     assert (espnet.tag, espnet.test_set, dev.test_set) == ("espnet", "test", "org/dev")
-    assert {key: item.total_seconds for key, item in espnet.utterances.items()} == {
-        "a": 3.0, "b": 4.0, "c": 0.5,
-    }  # fmt: skip
+    seconds = {key: item.total_seconds for key, item in espnet.utterances.items()}
+    assert seconds == {"a": 3.0, "b": 4.0, "c": 0.5}
     assert latency(espnet) == Latency(3000.0, pytest.approx(3800.0))
     assert not calls_known(espnet) and same_texts(ours, espnet) == SameTexts(3, 3)
     # 7.5 s against 6 s; its search alone is not known.
@@ -222,25 +164,23 @@ def test_seconds_missing_from_logs(tmp_path):
     assert read_seconds(logs) == {"c": 3.0}
 
 
-def test_each_column_of_a_measured_row(tmp_path):
+@pytest.mark.parametrize(
+    ("column", "value", "expected"),
+    [
+        ("wer", Estimate(4.049, 3.3, 5.0), "4.05 [3.30, 5.00]"),
+        ("calls", 12345, "12345"),
+        ("calls", 0, "0"),
+        ("decoder_rtf", Estimate(0.01234, 0.012, 0.0131), "0.0123 [0.0120, 0.0131]"),
+        ("latency", Latency(21.04, 134.6), "21.0 (p90 135)"),
+        ("acceptance", Estimate(87.66, 80.0, 90.04), "87.7 [80.0, 90.0]"),
+    ],
+)
+def test_cells(column, value, expected):
+    assert COLUMNS[column].cell(value) == expected
+
+
+def test_absent_and_large_values():
     assert {column.cell(None) for column in COLUMNS.values()} == {"-"}
-    plan = TablePlan("T", {"test": "test"}, {"x": System("X", "asr_x", "plain")}, "x")
-    folder = write_decoding(tmp_path / "asr_x", "plain", "test", {"a": 1.0}, tokens=5, calls=2)
-    (row,) = measure_rows(plan, find_decodings([folder.parents[1]]), read_corpora())
-    assert list(row.values) == list(COLUMNS)
-    assert COLUMNS["calls"].cell(0) == "0" and COLUMNS["calls"].cell(12345) == "12345"
-    assert (
-        COLUMNS["decoder_rtf"].cell(Estimate(0.01234, 0.012, 0.0131)) == "0.0123 [0.0120, 0.0131]"
-    )
-
-
-def test_cells():
-    assert estimate_cell(None) == "-"
-    assert estimate_cell(Estimate(1.0)) == "1.00"
-    assert estimate_cell(Estimate(4.049, 3.3, 5.0)) == "4.05 [3.30, 5.00]"
-    assert COLUMNS["latency"].cell(Latency(21.04, 134.6)) == "21.0 (p90 135)"
-    assert COLUMNS["same_text"].cell(SameTexts(119, 120)) == "119/120"
-    assert COLUMNS["acceptance"].cell(Estimate(87.66, 80.0, 90.04)) == "87.7 [80.0, 90.0]"
     assert [millions(count) for count in (3.4e6, 39.2e6, 1.54331e9)] == ["3.40", "39.2", "1543"]
 
 
@@ -270,3 +210,42 @@ def test_bad_checkpoints_are_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"no weights, only some bytes")
     with pytest.raises(InputError, match=name):
         count_parameters(tmp_path / name)
+
+
+@pytest.mark.parametrize("text", ["", "| Sum/Avg | broken |\n"])
+def test_reports_without_the_line_are_named(tmp_path, text):
+    (tmp_path / "result.txt").write_text(text)
+    with pytest.raises(ValueError, match=r"result\.txt: no `Sum/Avg`"):
+        parse_sum(tmp_path / "result.txt")
+
+
+def test_sclites_reports_are_read():
+    row = parse_sum(GOLDEN / "four_speakers" / "result.txt")
+    assert (row.sentences, row.words, row.err, row.sentence_err) == ("32", "443", "32.7", "81.3")
+    assert parse_sum(GOLDEN / "perfect" / "result.txt").correct == "100.0"
+
+
+def test_environment_has_espnets_lines(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    text = results_markdown([], [comparison_markdown([])])
+    assert "## Decoding" not in text
+    for name in ("date", "python version", "espnet version", "pytorch version", "Git hash"):
+        assert f"\n- {name}: `" in text
+    assert "not in a git repository" in text
+
+
+def test_git_hash_of_the_repository(tmp_path, monkeypatch):
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+
+    def git(*words):
+        identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+        command = ["git", *identity, "-C", tmp_path, *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init")
+    git("commit", "--allow-empty", "-m", "x")
+    monkeypatch.chdir(tmp_path)
+    text = results_markdown([])
+    assert f"- Git hash: `{git('rev-parse', 'HEAD')}`\n  - Commit date: `" in text

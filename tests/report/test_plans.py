@@ -1,8 +1,9 @@
-"""Report plans and corpus sizes: reading and refusals."""
+"""Report plans, corpus sizes and published figures: reading, refusals, the papers' cells."""
 
 from pathlib import Path
 
 import pytest
+import yaml
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.report.plan import DEFAULT_COLUMNS, CallsAndWer, FigurePlan, read_plan
@@ -23,10 +24,15 @@ def test_plans_of_the_recipes_fit_the_figures_and_sizes(path):
             assert set(table.test_sets.values()) <= set(corpora[table.corpus])
 
 
-def test_plan_as_read(tmp_path):
+def read_table(tmp_path, more):
     path = tmp_path / "plan.yaml"
-    path.write_text(f"title: R\ntables: [{TABLE[:-1]}, figure: {{title: F, systems: [x]}}}}]\n")
+    path.write_text(f"title: R\ntables: [{TABLE[:-1]}, {more}}}]\n")
     (table,) = read_plan(path).tables
+    return table
+
+
+def test_plan_as_read(tmp_path):
+    table = read_table(tmp_path, "figure: {title: F, systems: [x]}")
     assert table.systems["x"].exp == "asr_x" and table.corpus is None
     assert table.figure == FigurePlan("speedup_by_length", "F", ("x",))
     assert table.columns == DEFAULT_COLUMNS
@@ -35,37 +41,23 @@ def test_plan_as_read(tmp_path):
 @pytest.mark.parametrize(
     ("figure", "expected"),
     [
-        *(
-            (
-                f"kind: {kind}, title: F, points: K, groups: {{g: {{v: {{2: x}}}}}}",
-                FigurePlan(kind, "F", groups={"g": {"v": {"2": "x"}}}, points="K"),
-            )
-            for kind in ("wer_against_eta", "wer_against_latency", "wer_against_calls")
+        (
+            "kind: wer_against_eta, title: F, points: K, groups: {g: {v: {2: x}}}",
+            dict(groups={"g": {"v": {"2": "x"}}}, points="K"),
         ),
         (
             "kind: calls_against_wer, title: F, points: K, wer_of: CTC, "
             "groups: {g: {v: {2: {calls: x, wer: x}}}}",
-            FigurePlan(
-                "calls_against_wer",
-                "F",
-                groups={"g": {"v": {"2": CallsAndWer("x", "x")}}},
-                points="K",
-                wer_of="CTC",
-            ),
+            dict(groups={"g": {"v": {"2": CallsAndWer("x", "x")}}}, points="K", wer_of="CTC"),
         ),
-        (
-            "kind: calls_per_word, title: F, groups: {g: {v: x}}",
-            FigurePlan("calls_per_word", "F", groups={"g": {"v": "x"}}),
-        ),
+        ("kind: calls_per_word, title: F, groups: {g: {v: x}}", dict(groups={"g": {"v": "x"}})),
     ],
+    ids=["wer_against_eta", "calls_against_wer", "calls_per_word"],
 )
-def test_columns_and_figures_as_read(tmp_path, figure, expected):
-    path = tmp_path / "plan.yaml"
-    more = f"columns: [eta, wer], figure: {{{figure}}}"
-    path.write_text(f"title: R\ntables: [{TABLE[:-1]}, {more}}}]\n")
-    (table,) = read_plan(path).tables
+def test_columns_and_figures_as_read(tmp_path, request, figure, expected):
+    table = read_table(tmp_path, f"columns: [eta, wer], figure: {{{figure}}}")
     assert table.columns == ("eta", "wer")
-    assert table.figure == expected
+    assert table.figure == FigurePlan(request.node.callspec.id, "F", **expected)
 
 
 def test_plan_of_the_speech_llama_recipe_has_the_papers_grid():
@@ -93,7 +85,6 @@ def test_plan_of_the_speech_llama_recipe_has_the_papers_grid():
     ("text", "expected"),
     [
         ("", "a mapping"),
-        ("- a", "a mapping"),
         ("a: [", "cannot be read .*; mend the file"),
         ("tables: []", "title, tables missing"),
         ("title: R\ntables: {a: b}", "a list of tables is needed"),
@@ -112,7 +103,6 @@ def test_plan_of_the_speech_llama_recipe_has_the_papers_grid():
                 ("published: p", "table 1: model: None"),
                 ("published: p, model: 2", "model: 2"),
                 ("columns: [weer]", "did you mean 'wer'"),
-                ("columns: wer", "a list of wer, cer"),
                 ("columns: []", "a list of wer, cer"),
                 ("figure: {kind: pie}", "'pie' is not known"),
             )
@@ -126,11 +116,7 @@ def test_plan_of_the_speech_llama_recipe_has_the_papers_grid():
                 ("kind: calls_per_word, groups: {g: {v: x}}, points: K", "option: 'points'"),
                 ("kind: wer_against_eta, groups: {g: {v: {2: x}}}", "points missing"),
                 ("kind: wer_against_eta, points: K, groups: {g: {v: x}}", "v: 'x'; a mapping"),
-                ("kind: wer_against_latency, groups: {g: {v: {2: x}}}", "points missing"),
-                (
-                    "kind: wer_against_latency, points: K, groups: {g: {v: {2: y}}}",
-                    "groups: g: v: 2: 'y' is not known",
-                ),
+                ("kind: wer_against_eta, points: K, groups: {g: {v: {2: y}}}", "v: 2: 'y' is not"),
                 ("kind: calls_against_wer, points: K, groups: {g: {v: {2: x}}}", "wer_of missing"),
             )
         ),
@@ -166,19 +152,154 @@ def test_bad_plans_are_refused(tmp_path, text, expected):
     assert str(error.value).startswith(str(path)) and "\n" not in str(error.value)
 
 
-def test_a_missing_plan_is_refused(tmp_path):
+def test_missing_plans_and_sizes_without_a_source_are_refused(tmp_path):
     with pytest.raises(InputError, match="No such file"):
         read_plan(tmp_path / "nonesuch.yaml")
-
-
-def test_a_size_needs_a_source(tmp_path):
     path = tmp_path / "corpora.yaml"
     path.write_text("libri: {test: {utterances: 7}}")
     with pytest.raises(InputError, match="libri: test: 7 without a source"):
         read_corpora(path)
 
 
-def test_figures_and_sizes_of_the_package_are_usable():
-    assert all(read_published().values())
-    assert read_corpora()["librispeech"]["test-other"].utterances == 2939
-    assert read_corpora()["voxpopuli"]["de"].utterances is None
+WHISPER_MEDUSA, SPEECH_LLAMA = "arXiv 2409.15869, ", "arXiv 2409.08148, "
+
+# Typed from the papers, not from published.yaml: table, system, test set, cells.
+PRINTED = """
+whisper_medusa_voxpopuli | vanilla | en | wer 8.40, cer 5.03
+whisper_medusa_voxpopuli | finetuned | es | wer 9.96, cer 6.43
+whisper_medusa_voxpopuli | linear | de | wer 16.90, cer 11.03, speedup 1.31
+whisper_medusa_voxpopuli | block | fr | wer 11.87, cer 7.07, speedup 1.30
+whisper_medusa_librispeech | vanilla | test-other | wer 6.19, cer 2.96
+whisper_medusa_librispeech | finetuned | test-clean | wer 2.23, cer 0.74
+whisper_medusa_librispeech | assistant | test-clean | wer 4.00, cer 1.86, speedup 1.57
+whisper_medusa_librispeech | linear | test-clean | wer 4.11, cer 2.00, speedup 1.49
+whisper_medusa_librispeech | block | test-other | wer 6.16, cer 2.94, speedup 1.29
+whisper_medusa_self_supervised | vanilla | nl | wer 13.24, cer 8.13
+whisper_medusa_self_supervised | linear | fi | wer 17.41, cer 6.68, speedup 1.60
+whisper_medusa_self_supervised | block | cs | wer 13.84, cer 6.66, speedup 1.68
+whisper_medusa_heads | heads5 | test-clean | wer 3.64, cer 1.38, speedup 1.42
+whisper_medusa_heads | heads20 | test-other | wer 10.87, cer 7.45, speedup 1.21
+speech_llama | baseline | test-other | wer 6.9, eta 1.26, decoder_rtf 0.79
+speech_llama | projection_top_m | test-other | wer 6.4, eta 0.45, decoder_rtf 0.85
+speech_llama | latent_threshold | test-clean | wer 3.7, eta 0.38, decoder_rtf 0.47
+speech_llama_mwer | baseline | cv en | wer 12.1
+speech_llama_mwer | baseline_mwer | vp de | wer 9.0
+speech_llama_mwer | latent | mls it | wer 8.2
+speech_llama_mwer | latent_mwer | cv fr | wer 9.7
+speech_llama_mwer | latent_mwer | mls es | wer 3.6
+draft_models | large_v2_tiny | samples | latency_s 4.19, wer 2.4, speedup 1.92
+draft_models | large_v3_tiny | samples | latency_s 8.80, wer 9.09, speedup 1.24
+draft_models_beams | beam3 | samples | wer 14.02, cer 3.34, latency_s 23.27
+draft_models_beam5 | base | samples | wer 2.4, latency_s 1.77
+"""
+SOURCES = {
+    "whisper_medusa_voxpopuli": (WHISPER_MEDUSA + "Table I", "Whisper large-v2", 40),
+    "whisper_medusa_librispeech": (WHISPER_MEDUSA + "Table II", "Whisper large-v2", 26 + 10),
+    "whisper_medusa_self_supervised": (WHISPER_MEDUSA + "Table III", "Whisper large-v2", 24),
+    "whisper_medusa_heads": (WHISPER_MEDUSA + "Table IV", "Whisper large-v2", 24),
+    "speech_llama": (SPEECH_LLAMA + "Table I", "Speech-LLaMA", 42 + 12),
+    "speech_llama_mwer": (SPEECH_LLAMA + "Table II", "Speech-LLaMA", 60),
+    "draft_models": ("Speculative Decoding, 2025", "Whisper large-v2", 18),
+    "draft_models_beams": ("Speculative Decoding, 2025", "Whisper large-v3", 15),
+    "draft_models_beam5": ("Speculative Decoding, 2025", "Whisper", 6),
+    "ctc_drafts": ("arXiv 2603.11243", "IBM", 0),
+}
+
+
+@pytest.mark.parametrize("line", PRINTED.strip().splitlines())
+def test_cells_of_the_papers(line):
+    key, system, test_set, cells = line.split(" | ")
+    expected = dict(cell.split() for cell in cells.split(", "))
+    assert read_published()[key].systems[system].cells[test_set] == expected
+
+
+def test_each_table_has_its_number_its_model_and_all_its_cells():
+    """Counts are cells plus each system's parameters, per test set."""
+    tables = read_published()
+    assert tables.keys() == SOURCES.keys()
+    for key, (source, model, cells) in SOURCES.items():
+        assert tables[key].source.endswith(source) and tables[key].model.startswith(model)
+        assert len(tables[key].figures) == cells, key
+
+
+def test_parameters_of_the_papers():
+    tables = read_published()
+    whisper = tables["whisper_medusa_librispeech"].systems
+    expected = {"vanilla": "1550", "finetuned": "1550", "assistant": "1669"}
+    expected |= {"linear": "1568", "block": "1592"}
+    assert {key: row.parameters for key, row in whisper.items()} == expected
+    expected = {"baseline": None, "projection": "306", "latent": "234"}
+    for key, row in tables["speech_llama"].systems.items():
+        assert row.parameters == expected[key.split("_")[0]]
+
+
+def test_each_published_table_belongs_to_a_plan():
+    """All cells are next to ours, or none is and the paper's table follows."""
+    plans = [table for path in CONFIGS.glob("*.yaml") for table in read_plan(path).tables]
+    for key, published in read_published().items():
+        tables = [table for table in plans if table.published == key]
+        assert tables, key
+        for table in tables:
+            shown = [
+                system in table.systems and label in table.test_sets.values()
+                for system, label, _ in published.figures
+            ]
+            assert all(shown) or not any(shown)
+            if any(shown):
+                assert {measure for _, _, measure in published.figures} <= set(table.columns)
+
+
+PAPER_SYSTEM = {"name": "X", "cells": {"t": "8.40 -"}}
+PAPER = {
+    "source": "A paper, Table I",
+    "model": "Whisper large-v2",
+    "measures": ["wer", "latency_s"],
+    "systems": {"x": PAPER_SYSTEM},
+}
+
+
+def write(tmp_path, content):
+    path = tmp_path / "published.yaml"
+    path.write_text(yaml.safe_dump({"t": content}))
+    return path
+
+
+def test_numbers_stay_as_printed(tmp_path):
+    content = PAPER | {"systems": {"x": PAPER_SYSTEM | {"parameters": "10"}}}
+    table = read_published(write(tmp_path, content))["t"]
+    assert table.figures == {("x", "t", "wer"): "8.40", ("x", "t", "parameters"): "10"}
+    assert table.test_sets == ("t",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"source": ""}, "source missing"),
+        ({"model": None}, "model missing"),
+        ({"page": 3}, "unknown option 'page'"),
+        ({"measures": ["wer", "ser"]}, "measures: 'ser' is not known"),
+        ({"measures": ["parameters"]}, "measures: 'parameters' is not known"),
+        ({"measures": "wer"}, "measures: 'wer'; a list"),
+        ({"statements": {"text": "t"}}, "statements: .*; a list"),
+        ({"statements": [{"text": "t"}]}, "statements 1: source missing"),
+        ({"systems": ["x"]}, "systems: .*; a mapping"),
+        *(
+            ({"systems": {"x": PAPER_SYSTEM | changes}}, f"systems: x: {expected}")
+            for changes, expected in (
+                ({"name": None}, "name missing"),
+                ({"cells": None}, "cells missing"),
+                ({"cells": {"t": "1"}}, "cells: t: '1'; .* wer latency_s"),
+                ({"cells": {"t": "1 2 3"}}, "cells: t: '1 2 3'"),
+                ({"cells": {"t": "1 low"}}, "cells: t: '1 low'"),
+                ({"cells": {"t": 8.4}}, "cells: t: 8.4; needed in quotes"),
+                ({"parameters": 1550}, "parameters: 1550; needed in quotes"),
+                ({"source": "s"}, "unknown option 'source'"),
+            )
+        ),
+    ],
+)
+def test_bad_published_figures_are_refused(tmp_path, changes, expected):
+    path = write(tmp_path, PAPER | changes)
+    with pytest.raises(InputError, match=f"^{path}: t: {expected}") as error:
+        read_published(path)
+    assert "\n" not in str(error.value)

@@ -1,7 +1,5 @@
 """Figures of an experiment: files and plotted values."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from matplotlib import image, pyplot
@@ -44,9 +42,7 @@ def drafted(tmp_path):
 def figures(monkeypatch):
     """The figures that were saved, still open."""
     saved = []
-    monkeypatch.setattr(
-        experiment_figures, "save", lambda figure, path: saved.append(figure) or path
-    )
+    monkeypatch.setattr(experiment_figures, "save", lambda figure, _: saved.append(figure))
     yield saved
     pyplot.close("all")
 
@@ -71,9 +67,9 @@ def test_training_curves_show_training_and_validation(figures, tmp_path):
 
 def test_heads_are_in_numeric_order(figures, tmp_path):
     experiment_figures.plot_heads(EPOCHS, "x", tmp_path / "x.png")
-    loss = figures[0].axes[0]
-    assert [line.get_label() for line in loss.lines] == ["1", "2", "10"]
-    assert list(loss.lines[2].get_ydata()) == [0.1, 0.2]
+    lines = figures[0].axes[0].lines
+    assert [line.get_label() for line in lines] == ["1", "2", "10"]
+    assert list(lines[2].get_ydata()) == [0.1, 0.2]
 
 
 def test_a_model_without_heads_has_no_figure_of_heads(tmp_path):
@@ -91,11 +87,8 @@ def test_acceptance_bars_are_percent_of_the_drafts(figures, tmp_path, plain, dra
 
 def test_speedup_of_the_decoder(figures, tmp_path, plain, drafted):
     experiment_figures.plot_speedup([plain, drafted], plain, tmp_path / "x.png")
-    axis = figures[0].axes[0]
-    points = axis.collections[0].get_offsets()
-    assert points.shape == (9, 2)
-    np.testing.assert_allclose(points[:, 1], 2.0)
-    np.testing.assert_array_equal(points[:, 0], range(10, 19))
+    points = figures[0].axes[0].collections[0].get_offsets()
+    np.testing.assert_allclose(points, [[10 + index, 2.0] for index in range(9)])
 
 
 def test_nothing_to_draw_draws_nothing(tmp_path, plain):
@@ -106,10 +99,7 @@ def test_nothing_to_draw_draws_nothing(tmp_path, plain):
 
 def test_histogram_counts_all_utterances(figures, tmp_path, drafted):
     experiment_figures.plot_tokens_per_call([drafted], tmp_path / "x.png")
-    axis = figures[0].axes[0]
-    outline = axis.patches[-1].get_xy()
-    assert max(outline[:, 1]) >= 1
-    filled = axis.patches[0].get_xy()
+    filled = figures[0].axes[0].patches[0].get_xy()
     area = 0.5 * abs(
         np.dot(filled[:, 0], np.roll(filled[:, 1], 1))
         - np.dot(filled[:, 1], np.roll(filled[:, 0], 1))
@@ -140,20 +130,6 @@ def test_speedup_over_a_decoding_without_search_times(figures, tmp_path, drafted
     # 2.4 s against 0.8 s each.
     np.testing.assert_allclose(points, [[10 + index, 3.0] for index in range(2, 9)])
     assert experiment_figures.plot_speedup([theirs, drafted], drafted, tmp_path / "x.png") is None
-
-
-def test_figures_of_each_test_set_have_its_name(tmp_path, plain, drafted):
-    dev = replace(drafted, test_set="org/dev")
-    names = {"acceptance_org_dev.png", "tokens_per_call_org_dev.png", "acceptance_test.png"}
-    names |= {"tokens_per_call_test.png", "speedup_test.png"}
-    images = experiment_figures.plot_decodings(
-        [plain, drafted, dev], tmp_path / "asr_base" / "plain", tmp_path / "images"
-    )
-    assert {path.name for path in images} == names
-    for path in images:
-        pixels = image.imread(path)
-        assert min(pixels.shape[:2]) > 300 and pixels[..., :3].std() > 0.05
-    assert experiment_figures.plot_decodings([plain], None, tmp_path) == []
 
 
 def test_curves_go_to_the_experiments_images(tmp_path, capsys):

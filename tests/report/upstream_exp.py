@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from exp_folders import write_score
+from exp_folders import statistics, write_score
 
 from espnet_medusa.inference.journal import Decoded, Failed, Journal, NBestEntry
 from espnet_medusa.search.statistics import DecodingStatistics
@@ -17,18 +17,6 @@ REFERENCES = {
     "s2-d": "one two three four",
 }
 OLD = 1_700_000_000  # seconds since the epoch: what an earlier run wrote
-
-
-def statistics(calls: int, tokens: int, seconds: float, **counts: object) -> DecodingStatistics:
-    """Of an utterance of 10 s; half of the seconds are the search's."""
-    return DecodingStatistics(
-        decoder_calls=calls,
-        tokens=tokens,
-        total_seconds=seconds,
-        decoder_seconds=seconds / 2,
-        audio_seconds=10.0,
-        **counts,
-    )
 
 
 def run_job(

@@ -204,8 +204,8 @@ def test_other_tokens_are_an_error_with_names_unless_sums_round():
     ],
 )
 def test_settings_that_change_the_text_are_not_chosen(acceptance, most_different, same, chosen):
-    task = replace(make_task(Prices(), rounding=True), most_different=most_different)
-    tuning = Tuning(replace(task, options=replace(task.options, acceptance=acceptance)))
+    task = make_task(Prices(), rounding=True, acceptance=acceptance)
+    tuning = Tuning(replace(task, most_different=most_different))
     faster, slower = DraftSetting("faster", 4), DraftSetting("slower", 4)
     tuning.checked = {NO_DRAFTS: 3.0, faster: 1.0, slower: 2.0}
     tuning.different = {s: [] if s.drafter in same else ["a"] for s in (faster, slower)}
