@@ -11,18 +11,11 @@ from espnet_medusa.search.statistics import DecodingStatistics
 
 
 def make_decoding(tmp_path, experiment, tag, heads, calls=4):
+    seconds = {"decoder_seconds": 0.1 * calls, "total_seconds": 0.2 * calls, "audio_seconds": 1.0}
     utterances = {
         f"u{index}": DecodingStatistics(
-            calls,
-            calls,
-            10 + index,
-            [4] * heads,
-            [2] * heads,
-            decoder_seconds=0.1 * calls,
-            total_seconds=0.2 * calls,
-            audio_seconds=1.0,
-            words=3,
-        )  # fmt: skip
+            calls, calls, 10 + index, [4] * heads, [2] * heads, words=3, **seconds
+        )
         for index in range(9)
     }
     return Decoding(tmp_path / f"asr_{experiment}", f"{tag}_asr_model_x", "test", utterances, {})
@@ -42,7 +35,9 @@ def drafted(tmp_path):
 def figures(monkeypatch):
     """The figures that were saved, still open."""
     saved = []
-    monkeypatch.setattr(experiment_figures, "save", lambda figure, _: saved.append(figure))
+    monkeypatch.setattr(
+        experiment_figures, "save", lambda figure, path: saved.append(figure) or path
+    )
     yield saved
     pyplot.close("all")
 
