@@ -1,22 +1,26 @@
 """The inference command: ESPnet's outputs, bad utterances, resuming, refusals."""
 
+import argparse
 import json
 import os
 import pickle
-import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-import soundfile
 import torch
 from experiment import WINDOW_S, make_experiment, read_lines, write_corpus, write_noise
+from job_log import espnet_seconds, log_to
+from media_files import BROKEN, write_broken
+from refusals import Calls, command_refused
 from waiting import wait_for
 
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.recipe.rtf import calculate_rtf
+from espnet_medusa.search.statistics import read_statistics
 
 
 @pytest.fixture(scope="module")
@@ -43,46 +47,31 @@ def write_good(folder, count: int) -> list[str]:
     return (folder / "wav.scp").read_text().splitlines()
 
 
-def write_broken(folder) -> list[str]:
-    """Return twelve lines of wav.scp, broken in different ways."""
-    lines = []
-
-    def line(name: str, entry=None):
-        lines.append(f"bad-{name} {folder / (name + '.wav') if entry is None else entry}")
-        return folder / f"{name}.wav"
-
-    line("corrupt").write_bytes(b"RIFF" + bytes(range(200)))
-    line("empty").write_bytes(b"")
-    soundfile.write(line("zerolength"), np.zeros(0), 16000)
-    nan = np.full(8000, np.nan, dtype=np.float32)
-    soundfile.write(line("nan"), nan, 16000, subtype="FLOAT")
-    write_noise(line("onesample"), 1 / 16000)
-    write_noise(line("toolong"), WINDOW_S + 1)
-    soundfile.write(line("hour"), np.zeros(3600 * 100), 100)
-    write_noise(line("wrongrate"), 1.0, rate_hz=8000)
-    line("missing")
-    whole = folder / "whole.wav"
-    write_noise(whole, 1.0)
-    line("truncated").write_bytes(whole.read_bytes()[:9000])
-    line("pipe", entry=f"cat {whole} |")
-    line("text").write_text("this is no audio at all\n" * 20)
-    return lines
+def write_bad(folder) -> list[str]:
+    """Return lines of wav.scp, broken in different ways."""
+    entries = {kind: write_broken(folder, kind) for kind in BROKEN}
+    for name, seconds, rate_hz in (
+        ("one_sample", 1 / 16000, 16000), ("long", WINDOW_S + 1, 16000), ("rate", 1.0, 8000),
+        ("hour", 3600, 100),
+    ):  # fmt: skip
+        entries[name] = folder / f"{name}.wav"
+        write_noise(entries[name], seconds, rate_hz=rate_hz)
+    entries |= {"missing": folder / "missing.wav", "pipe": f"cat {entries['rate']} |"}
+    return [f"bad-{name} {entry}" for name, entry in entries.items()]
 
 
-def test_60_lines_have_48_results_and_12_failures(experiment, tmp_path):
-    lines = write_good(tmp_path, 48) + write_broken(tmp_path)
-    assert len(lines) == 60
-    with pytest.raises(SystemExit, match="12 utterances failed"):
+def test_good_lines_have_results_and_bad_lines_reasons(experiment, tmp_path):
+    bad = write_bad(tmp_path)
+    lines, output = write_good(tmp_path, 48) + bad, tmp_path / "output"
+    with pytest.raises(SystemExit, match=f"{len(bad)} utterances failed"):
         asr_inference.main(job(experiment, tmp_path, sorted(lines)))
-    output = tmp_path / "output"
     for name in ("text", "token", "token_int", "score"):
         assert len(read_lines(output / "1best_recog" / name)) == 48
     failed = read_lines(output / "failed_utterances")
-    assert sorted(failed) == sorted(line.split()[0] for line in lines if line.startswith("bad"))
-    for key, reason in failed.items():
-        assert key in reason
-    assert "2.00" in failed["bad-toolong"] or "2 s" in failed["bad-toolong"]
-    assert "8000" in failed["bad-wrongrate"] and "16000" in failed["bad-wrongrate"]
+    assert sorted(failed) == sorted(line.split()[0] for line in bad)
+    assert all(key in reason for key, reason in failed.items())
+    assert "2.00" in failed["bad-long"] or "2 s" in failed["bad-long"]
+    assert "8000" in failed["bad-rate"] and "16000" in failed["bad-rate"]
     assert "allow_pipes" in failed["bad-pipe"]
     statistics = json.loads((output / "statistics.json").read_text())
     assert statistics["set"]["num_utterances"] == len(statistics["utterances"]) == 48
@@ -107,42 +96,66 @@ def test_bad_lines_of_wav_scp_and_keys_are_named(experiment, tmp_path):
     assert list(read_lines(output / "failed_utterances")) == ["nobody"]
 
 
-def test_pipes_run_only_when_allowed(experiment, tmp_path):
-    write_noise(tmp_path / "a.wav", 0.5)
-    lines = [f"a cat {tmp_path / 'a.wav'} |"]
-    asr_inference.main(job(experiment, tmp_path, lines, "--allow_pipes", "true"))
-    assert list(read_lines(tmp_path / "output" / "1best_recog" / "score")) == ["a"]
+@pytest.fixture
+def rows(monkeypatch):
+    """Numbers of utterances of all calls of ``decode``."""
+    seen, decode = [], Speech2Text.decode
+
+    def counted(self, speeches, languages=None):
+        seen.append(len(speeches))
+        return decode(self, speeches, languages)
+
+    monkeypatch.setattr(Speech2Text, "decode", counted)
+    return seen
 
 
-def test_log_lines_and_scores_are_espnets(experiment, tmp_path, caplog):
-    with caplog.at_level("INFO"):
-        asr_inference.main(job(experiment, tmp_path, write_good(tmp_path, 2)))
-    messages = [record.getMessage() for record in caplog.records]
-    assert sum(message.startswith("speech length: ") for message in messages) == 2
-    assert sum(message.startswith("best hypo: ") for message in messages) == 2
-    for score in read_lines(tmp_path / "output" / "1best_recog" / "score").values():
-        assert score.startswith("tensor(")
+def without_seconds(folder) -> dict:
+    """Return the statistics of utterances; seconds differ from run to run."""
+    seconds = dict.fromkeys(("draft_seconds", "decoder_seconds", "total_seconds"), 0.0)
+    rows = read_statistics(folder / "statistics.json")
+    return {key: replace(row, **seconds) for key, row in rows.items()}
 
 
-def test_interrupted_job_resumes_and_other_options_start_anew(experiment, tmp_path, caplog):
-    command = job(experiment, tmp_path, write_good(tmp_path, 6))
-    asr_inference.main(command)
-    output = tmp_path / "output"
-    whole = {path.name: path.read_text() for path in (output / "1best_recog").iterdir()}
-    journal = output / "journal.jsonl"
-    lines = journal.read_text().splitlines(keepends=True)
-    # As if killed inside the fourth result.
-    journal.write_text("".join(lines[:4]) + lines[4][: len(lines[4]) // 2])
-    shutil.rmtree(output / "1best_recog")
-    with caplog.at_level("INFO"):
-        asr_inference.main(command)
-    assert "resumed: 3 of 6 utterances were decoded before" in caplog.text
-    assert {path.name: path.read_text() for path in (output / "1best_recog").iterdir()} == whole
-    caplog.clear()
-    with caplog.at_level("INFO"):
-        asr_inference.main([*command, "--acceptance", "typical"])
-    assert "resumed" not in caplog.text
-    assert len(read_lines(output / "1best_recog" / "text")) == 6
+def test_batches_write_what_single_utterances_write(experiment, tmp_path, rows, caplog):
+    command = job(experiment, tmp_path, write_good(tmp_path, 7))
+    log = tmp_path / "asr_inference.1.log"
+    for name, options in {
+        "output": [],
+        "batch": ["--batch_size", "4"],
+        "frames": ["--batch_size", "7", "--max_batch_frames", "75"],
+    }.items():
+        rows.append(name)
+        log.write_text("")
+        with log_to(log):
+            asr_inference.main([*command, "--output_dir", str(tmp_path / name), *options])
+    assert rows == ["output", *[1] * 7, "batch", 4, 3, "frames", 2, 2, 3]
+    for name in ("text", "token", "token_int"):
+        single = read_lines(tmp_path / "output" / "1best_recog" / name)
+        assert [*single] == [f"spk-{number:03d}" for number in range(7)]
+        for folder in ("batch", "frames"):
+            assert read_lines(tmp_path / folder / "1best_recog" / name) == single
+            assert without_seconds(tmp_path / folder) == without_seconds(tmp_path / "output")
+    times = calculate_rtf([log], 16000)
+    statistics = read_statistics(tmp_path / "frames" / "statistics.json").values()
+    assert times.audio_s == pytest.approx(sum(row.audio_seconds for row in statistics))
+    seconds = sum(row.total_seconds for row in statistics)
+    assert times.decoding_s == pytest.approx(seconds, abs=0.002 * 7)
+    expected = times.utterances, times.audio_s * 16000, times.decoding_s
+    assert espnet_seconds(log) == pytest.approx(expected) and times.utterances == 7
+    # Results do not depend on the batch size, so a job resumes with another one.
+    for options, resumed in ([], True), (["--acceptance", "typical"], False):
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            asr_inference.main([*command, "--output_dir", str(tmp_path / "batch"), *options])
+        assert ("resumed: 7 of 7" in caplog.text) == ("resumed" in caplog.text) == resumed
+        assert len(read_lines(tmp_path / "batch" / "1best_recog" / "text")) == 7
+
+
+def test_help_accepts_percent_signs_of_espnet(monkeypatch):
+    theirs = argparse.ArgumentParser()
+    theirs.add_argument("--margin", type=int, default=3, help="%(default)s: 3.19% CER, 100%% (all)")
+    monkeypatch.setattr(asr_inference, "get_espnet_parser", lambda: theirs)
+    assert "3: 3.19% CER, 100% (all)" in asr_inference.get_parser().format_help()
 
 
 def test_a_killed_job_has_recorded_its_results(experiment, tmp_path):
@@ -174,7 +187,6 @@ def test_a_killed_job_has_recorded_its_results(experiment, tmp_path):
     ("change", "message"),
     [
         (["--search", "greedi"], "search: 'greedi'.*did you mean 'greedy'"),
-        (["--acceptance", "any"], "acceptance: 'any'.*exact, typical"),
         (["--draft_depth", "4"], "draft_depth: 4; allowed: at most 3"),
         (["--draft_depth", "-1"], "draft_depth: -1 is too small; allowed: 0 or more"),
         (["--draft_width", "0"], "draft_width: 0 is too small; allowed: 1 or more"),
@@ -183,9 +195,6 @@ def test_a_killed_job_has_recorded_its_results(experiment, tmp_path):
         (["--medusa_choices", "2", "2"], r"medusa_choices: \[2, 2\]; allowed: 1 for the root"),
         (["--search", "beam", "--medusa_choices", "1", "2"], "medusa_choices: allowed with search"),
         (["--beam_size", "0"], "beam_size: 0 is too small; allowed: 1 or more"),
-        (["--typical_alpha", "-0.3"], "typical_alpha: -0.3.*above 0"),
-        (["--top_m", "0"], "top_m: 0 is too small"),
-        (["--threshold", "1.5"], "threshold: 1.5"),
         (["--search", "beam", "--acceptance", "typical"], "acceptance: typical; allowed with sea"),
         (["--suppress_tokens", "99"], "suppress_tokens: 99; allowed: a list of token ids, 0 to 13"),
         (["--exponential_decay_length_penalty", "1"], "exponential_decay_length_penalty"),
@@ -202,11 +211,13 @@ def test_bad_options_stop_before_audio_is_read(experiment, tmp_path, change, mes
     assert not (tmp_path / "output" / "failed_utterances").exists()
 
 
-def test_unverified_drafts_of_untrained_heads_are_refused(tmp_path):
+def test_other_bad_options(experiment, tmp_path, capsys):
     untrained = make_experiment(tmp_path / "exp", keep_weights=True)
-    command = [*job(untrained, tmp_path), "--acceptance", "threshold"]
     with pytest.raises(SystemExit, match="acceptance: threshold.*never trained.*allowed: exact"):
-        asr_inference.main(command)
+        asr_inference.main([*job(untrained, tmp_path), "--acceptance", "threshold"])
+    (tmp_path / "decode.yaml").write_text("search: greedy\nacceptanse: exact\n")
+    with command_refused(capsys, "acceptanse", status=2):
+        asr_inference.main([*job(experiment, tmp_path), "--config", f"{tmp_path}/decode.yaml"])
 
 
 DECODE_CONFIGS = Path(__file__).resolve().parents[2] / "conf" / "decode"
@@ -248,26 +259,13 @@ def test_each_decode_config_decodes(recurrent, experiment, tmp_path, config):
         assert ours == theirs
 
 
-def test_unknown_key_in_a_decode_config_is_refused(experiment, tmp_path, capsys):
-    config = tmp_path / "decode.yaml"
-    config.write_text("search: greedy\nacceptanse: exact\n")
-    with pytest.raises(SystemExit):
-        asr_inference.main([*job(experiment, tmp_path), "--config", str(config)])
-    assert "acceptanse" in capsys.readouterr().err
-
-
-class Exploit:
-    def __reduce__(self):
-        return os.system, ("echo ran > exploited",)
-
-
 @pytest.mark.parametrize("kind", ["code", "garbage", "shape", "vocabulary", "incomplete"])
 def test_bad_checkpoints_are_one_line_and_run_no_code(experiment, tmp_path, kind, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "bad.pth"
     weights = torch.load(experiment.model, weights_only=True)
     if kind == "code":
-        torch.save({"weight": Exploit()}, path)
+        torch.save({"weight": Calls(os.system, "echo ran > exploited")}, path)
     elif kind == "garbage":
         path.write_bytes(pickle.dumps("nothing")[:-3])
     elif kind == "shape":
@@ -304,20 +302,3 @@ def test_stock_espnet_with_the_plugin_writes_the_same(experiment, tmp_path):
             # Both are written as ESPnet writes them: tensor(-12.3456).
             assert ours[key].startswith("tensor(") and ours[key].endswith(")")
             assert float(ours[key][7:-1]) == pytest.approx(float(score[7:-1]), abs=1e-3)
-
-
-def test_speech2text_has_espnets_signature_and_result(experiment):
-    settings = {"asr_train_config": str(experiment.config), "asr_model_file": str(experiment.model)}
-    speech = 0.1 * np.random.default_rng(0).standard_normal(8000).astype(np.float32)
-    texts = []
-    for draft_depth in (0, None):
-        speech2text = Speech2Text(
-            *settings.values(), search="greedy", draft_depth=draft_depth, maxlenratio=-12
-        )
-        [(text, token, token_int, hypothesis)] = speech2text(speech)
-        assert hypothesis.yseq.tolist()[0] == hypothesis.yseq.tolist()[-1] == 13
-        assert len(token) == len(token_int)
-        texts.append(text)
-    assert texts[0] == texts[1]
-    nbest = Speech2Text(**settings, beam_size=3, ctc_weight=0.3, nbest=2, maxlenratio=-8)(speech)
-    assert len(nbest) == 2 and nbest[0][3].score >= nbest[1][3].score

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from experiment import DECODER, ENCODER, NO_CTC, TOKENS, make_experiment, speeches
-from stock_experiment import files, nbest, stock_experiment
-from tiny_whisper import save_tiny_whisper
+from stock_experiment import assert_decodings, files, nbest, stock_experiment
+from tiny_whisper import save_tiny_whisper, whisper_experiment
 
 from espnet_medusa.draft.ctc import CTCProposer
 from espnet_medusa.draft.mixed import MixedProposer
@@ -64,15 +64,16 @@ SEARCHES = {
     "beam": {"beam_size": 3, "ctc_weight": 0.0, "nbest": 3, "maxlenratio": -10},
     "beam with CTC": {"beam_size": 4, "ctc_weight": 0.4, "nbest": 2, "maxlenratio": -10},
 }
+MODEL = {"drafter": "model", "draft": "draft"}
 DRAFTERS = [
     ("main", {"drafter": "heads"}, HeadsProposer),
     ("main", {"drafter": "ctc"}, CTCProposer),
     ("main", {"drafter": "ctc+heads"}, MixedProposer),
     ("main", {"drafter": "ctc+heads", "ctc_draft_share": 0.9, "draft_width": 5}, MixedProposer),
-    ("main", {"drafter": "model", "draft": "draft"}, DraftModelProposer),
+    ("main", MODEL, DraftModelProposer),
     ("main", {"drafter": "model", "draft": "stock", "lookahead": "cost"}, DraftModelProposer),
     ("main", {"drafter": "model", "draft": "main", "lookahead": "acceptance"}, DraftModelProposer),
-    ("main", {"drafter": "ctc+model", "draft": "draft"}, MixedProposer),
+    ("main", MODEL | {"drafter": "ctc+model"}, MixedProposer),
     ("main", {"drafter": "ctc+model", "draft": "other tokens"}, MixedProposer),
     ("stock", {"drafter": "ctc"}, CTCProposer),
     ("stock", {"drafter": "ctc", "lookahead": "acceptance"}, CTCProposer),
@@ -105,10 +106,8 @@ def test_every_drafter_keeps_the_text(models, plain, main, options, kind, search
     given, expected = speeches(), plain[main, search]
     alone = [Decoding(speech2text(speech), speech2text.statistics) for speech in given]
     for found in (alone, speech2text.decode(given)):
-        for decoding, (rows, scores) in zip(found, expected, strict=True):
-            found_rows, found_scores = nbest(decoding.results)
-            assert found_rows == rows
-            assert found_scores == pytest.approx(scores, abs=1e-3)
+        assert_decodings(found, expected)
+        for decoding in found:
             summary = decoding.statistics.summary()
             assert sum(summary["drafted"]) > 0
             assert (summary["draft_calls"] > 0) == ("draft" in options)
@@ -126,35 +125,19 @@ def test_drafts_of_the_model_itself_are_all_accepted(models, main):
         assert counts.draft_calls > 0
 
 
-def test_ways_to_name_an_experiment_as_draft_model(models):
-    draft = models["draft"]
-    for options in (
-        {"draft_model": str(draft.folder)},
-        {"draft_model": str(draft.config)},
-        {"draft_model": str(draft.config), "draft_model_file": str(draft.model)},
-    ):
-        speech2text = Speech2Text(
-            **files(models["main"]), search="greedy", drafter="model", **options
-        )
-        assert speech2text.draft_model.tokens == TOKENS
-
-
 @pytest.mark.parametrize(
     ("options", "depth", "budget", "lookahead"),
     [
         ({"search": "greedy"}, 3, None, None),
         ({"search": "greedy", "drafter": "ctc"}, 40, None, None),
         ({"search": "greedy", "drafter": "ctc+heads"}, 40, None, None),
-        ({"search": "greedy", "drafter": "model", "draft": "draft"}, 5, None, None),
-        ({"search": "greedy", "drafter": "ctc+model", "draft": "draft"}, 5, None, None),
+        (MODEL | {"search": "greedy"}, 5, None, None),
+        (MODEL | {"search": "greedy", "drafter": "ctc+model"}, 5, None, None),
         ({"drafter": "ctc"}, 15, 60, None),
         ({"drafter": "ctc", "draft_budget": 100, "draft_depth": 4}, 4, 100, None),
-        ({"drafter": "model", "draft": "draft"}, 5, None, None),
-        ({"drafter": "model", "draft": "draft", "lookahead": "cost"}, 15, None, ByCost),
-        (
-            {"drafter": "model", "draft": "draft", "lookahead": "acceptance", "draft_depth": 7},
-            7, None, ByAcceptance,
-        ),
+        (MODEL, 5, None, None),
+        (MODEL | {"lookahead": "cost"}, 15, None, ByCost),
+        (MODEL | {"lookahead": "acceptance", "draft_depth": 7}, 7, None, ByAcceptance),
         ({"search": "greedy", "lookahead": "acceptance"}, 3, None, ByAcceptance),
         ({"search": "greedy", "lookahead": "cost", "draft_depth": 0}, 0, None, None),
     ],
@@ -175,17 +158,23 @@ def test_heads_are_the_default_drafter(models, caplog):
     assert heads.draft_model is None, "a model that does not draft is not read"
     assert "draft_model is not used: drafter: heads" in caplog.text
     assert load(models, "stock", search="greedy").search.planner.proposer is None
+    by_config = {"drafter": "model", "draft_model": str(models["draft"].config)}
+    assert load(models, search="greedy", **by_config).draft_model.tokens == TOKENS
     plain = load(models, "stock", draft="draft", search="greedy", draft_depth=0)
     assert plain.draft_model is None and plain.search.planner.proposer is None
 
 
 @pytest.mark.parametrize("search", ["greedy", "beam"])
-@pytest.mark.parametrize("options", [{"drafter": "ctc"}, {"drafter": "model", "draft": "draft"}])
+@pytest.mark.parametrize("options", [{"drafter": "ctc"}, MODEL])
 def test_unverified_drafts_of_ctc_and_draft_models(models, search, options):
     settings = {"acceptance": "threshold", "threshold": 0.5, "ctc_weight": 0.0, "beam_size": 2}
     speech2text = load(models, search=search, maxlenratio=-12, **settings, **options)
     for decoding in speech2text.decode(speeches()):
         assert decoding.results and sum(decoding.statistics.drafted) > 0
+
+
+NOWHERE = {"drafter": "model", "draft_model": "./nowhere"}
+COST = {"lookahead": "cost"}
 
 
 @pytest.mark.parametrize(
@@ -202,38 +191,18 @@ def test_unverified_drafts_of_ctc_and_draft_models(models, search, options):
         ("no ctc", {"drafter": "ctc+model", "draft": "draft"}, "ctc.model; this model has no CTC"),
         ("main", {"drafter": "ctc+model"}, r"drafter: ctc\+model needs draft_model"),
         ("main", {"drafter": "model"}, "drafter: model needs draft_model: an experiment folder"),
-        (
-            "main",
-            {"drafter": "model", "draft": "draft", "draft_vocab_size": 5},
-            "draft_vocab_size: 5; a draft model has its own tokens",
-        ),
+        ("main", MODEL | {"draft_vocab_size": 5}, "size: 5; a draft model has its own tokens"),
         ("main", {"drafter": "model", "draft": "8 kHz"}, "expects 8000 Hz; allowed: .*16000 Hz"),
         ("main", {"drafter": "model", "draft": "rnn"}, "decoder: RNNDecoder; allowed: decod"),
-        (
-            "main",
-            {"drafter": "model", "draft": "draft", "draft_model_file": "nowhere.pth"},
-            "nowhere.pth: no such checkpoint",
-        ),
+        ("main", MODEL | {"draft_model_file": "nowhere.pth"}, "nowhere.pth: no such checkpoint"),
         ("main", {"drafter": "model", "draft_model": "nowhere.yaml"}, "nowhere.yaml: no such file"),
-        (
-            "main",
-            {"drafter": "model", "draft_model": "./nowhere"},
-            "draft_model: .*'./nowhere' has no config.json.*experiment of ESPnet is allowed, too",
-        ),
-        (
-            "main",
-            {"drafter": "model", "draft_model": "./nowhere", "draft_model_file": "a.pth"},
-            "draft_model_file: a.pth; allowed where draft_model is an experiment",
-        ),
-        (
-            "main",
-            {"lookahead": "cost", "acceptance": "threshold"},
-            "lookahead: cost; allowed with acceptance: threshold: fixed",
-        ),
+        ("main", NOWHERE, "'./nowhere' has no config.json.*experiment of ESPnet is allowed, too"),
+        ("main", NOWHERE | {"draft_model_file": "a.pth"}, "a.pth; allowed where .*experiment"),
+        ("main", COST | {"acceptance": "threshold"}, "lookahead: cost; .* threshold: fixed"),
         ("stock", {"drafter": "ctc", "ctc_weight": 1.0}, "drafter: ctc; allowed where ESP"),
         ("stock", {"drafter": "ctc", "streaming": True}, "drafter: ctc; allowed where ESP"),
         ("stock", {"draft": "draft", "time_sync": True}, "draft_model: .*allowed where ESP"),
-        ("stock", {"lookahead": "cost", "ctc_weight": 1.0}, "lookahead: cost; allowed where ESP"),
+        ("stock", COST | {"ctc_weight": 1.0}, "lookahead: cost; allowed where ESP"),
     ],
     ids=str,
 )
@@ -243,19 +212,20 @@ def test_unsupported_drafters_are_refused(models, main, options, message):
     assert "\n" not in str(refused.value)
 
 
-def test_an_experiment_without_weights_is_refused(models, tmp_path):
-    (tmp_path / "config.yaml").write_text(models["draft"].config.read_text())
-    (tmp_path / "12epoch.pth").write_bytes(b"")
-    with pytest.raises(InputError, match="give draft_model_file; .pth files there: 12epoch.pth"):
-        open_draft_model(str(tmp_path), None, "cpu", torch.float32)
-    with pytest.raises(InputError, match="12epoch.pth: not a checkpoint with weights only"):
-        weights = str(tmp_path / "12epoch.pth")
-        open_draft_model(str(tmp_path), weights, "cpu", torch.float32)
-    with pytest.raises(InputError, match="does not fit the model"):
-        open_draft_model(str(tmp_path), str(models["main"].model), "cpu", torch.float32)
-    (tmp_path / "config.yaml").write_text("[1, 2")
-    with pytest.raises(InputError, match="config.yaml: cannot be read"):
-        open_draft_model(str(tmp_path), str(models["draft"].model), "cpu", torch.float32)
+def test_experiments_without_good_weights_or_config_are_refused(models, tmp_path):
+    config, empty = tmp_path / "config.yaml", tmp_path / "12epoch.pth"
+    config.write_text(models["draft"].config.read_text())
+    empty.write_bytes(b"")
+
+    def refuse(weights, message):
+        with pytest.raises(InputError, match=message):
+            open_draft_model(str(tmp_path), weights and str(weights), "cpu", torch.float32)
+
+    refuse(None, "give draft_model_file; .pth files there: 12epoch.pth")
+    refuse(empty, "12epoch.pth: not a checkpoint with weights only")
+    refuse(models["main"].model, "does not fit the model")
+    config.write_text("[1, 2")
+    refuse(models["draft"].model, "config.yaml: cannot be read")
 
 
 @pytest.mark.parametrize(
@@ -285,7 +255,7 @@ def test_a_shared_encoder_runs_once(models, tmp_path, changed, monkeypatch):
     if changed:
         weights["encoder.whisper.conv1.bias"][0] += 1
     torch.save(weights, copy)
-    draft = {"draft_model": str(models["main"].folder), "draft_model_file": str(copy)}
+    draft = {"draft_model": str(models["main"].config), "draft_model_file": str(copy)}
     speech2text = Speech2Text(
         **files(models["main"]), **draft, drafter="model", search="greedy", draft_depth=2
     )
@@ -323,6 +293,11 @@ def test_the_shorter_window_limits_the_audio(models, tmp_path, shape):
     assert Speech2Text(**files(models["main"]), **options).window_s == min(positions, 100) / 50
 
 
+def open_tiny_whisper(folder, vocab_size: int):
+    weights = save_tiny_whisper(folder, vocab_size)
+    return open_draft_model(str(weights), None, "cpu", torch.float32)
+
+
 def whisper_prompts(draft, vocab_size: int, *prompts) -> list[list[int]]:
     """Prompts of the draft model for those of a main model with this vocabulary."""
     tokens = read_whisper_tokens(make_tokenizer(vocab_size))
@@ -332,18 +307,14 @@ def whisper_prompts(draft, vocab_size: int, *prompts) -> list[list[int]]:
 
 
 def test_a_whisper_drafts_with_the_prompts_of_its_own_vocabulary(tmp_path):
-    draft = open_draft_model(
-        str(save_tiny_whisper(tmp_path / "v2", 51865)), None, "cpu", torch.float32
-    )
+    draft = open_tiny_whisper(tmp_path / "v2", 51865)
     own = read_whisper_tokens(make_tokenizer(51865))
     said = [("de", "transcribe"), ("fr", "translate"), ("yue", "transcribe")]
     expected = [own.prompt(*one) for one in [*said[:2], ("en", "transcribe")]]
     assert whisper_prompts(draft, 51866, *said) == expected
     assert whisper_prompts(draft, 51864, (None,)) == [own.prompt("en")]
     assert draft.tokens == [*make_tokenizer(51865).convert_ids_to_tokens(range(51865))]
-    english = open_draft_model(
-        str(save_tiny_whisper(tmp_path / "en", 51864)), None, "cpu", torch.float32
-    )
+    english = open_tiny_whisper(tmp_path / "en", 51864)
     own = read_whisper_tokens(make_tokenizer(51864))
     assert whisper_prompts(english, 51865, ("de", "translate")) == [own.prompt("en")]
 
@@ -354,31 +325,16 @@ def test_a_whisper_drafts_with_the_prompts_of_its_own_vocabulary(tmp_path):
     ids=["v2", "v3 with v2", "v2 with .en"],
 )
 def test_a_whisper_drafts_for_a_whisper(tmp_path, vocab_size, num_mel_bins, of_draft):
-    """From a folder in Hugging Face format, with the language that the main model detects."""
-    tokenizer = make_tokenizer(vocab_size)
-    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    """With the language that the main model detects."""
     sizes = {"hidden_size": 16, "seed": 3}
     folder = save_tiny_whisper(tmp_path / "whisper", vocab_size, num_mel_bins=num_mel_bins, **sizes)
     small = save_tiny_whisper(tmp_path / "small", of_draft, decoder_layers=1, **sizes)
-    main = make_experiment(
-        tmp_path / "exp",
-        tokens=tokenizer.convert_ids_to_tokens(range(vocab_size)),
-        encoder_conf={"whisper_model": str(folder), "window": "audio"},
-        decoder_conf={"whisper_model": str(folder)},
-        model_conf=NO_CTC | {"sym_sos": "<|startoftranscript|>", "sym_eos": "<|endoftext|>"},
-        token_type="hugging_face",
-        bpemodel=str(tmp_path / "tokenizer"),
-        preprocessor="whisper",
-        preprocessor_conf={"language": "de"},
-        keep_weights=True,
-    )
+    main = whisper_experiment(tmp_path, folder, vocab_size, window="audio")
     options = files(main) | {"search": "greedy", "maxlenratio": -10, "language": "detect"}
     plain = [nbest(one.results) for one in Speech2Text(**options, draft_depth=0).decode(speeches())]
     speech2text = Speech2Text(**options, draft_model=str(small))
     found = speech2text.decode(speeches())
-    assert [nbest(one.results) for one in found] == [
-        (rows, pytest.approx(scores, abs=1e-3)) for rows, scores in plain
-    ]
+    assert_decodings(found, plain)
     assert all(one.statistics.draft_calls for one in found)
     audio = speech2text.model.batch(speeches())
     prompt = speech2text.model.make_prompts(*speech2text.model.encode(audio), [None] * 3)

@@ -1,10 +1,11 @@
-"""A pretrained Whisper in Speech2Text and the commands, with heads of a folder and without."""
+"""A pretrained Whisper in Speech2Text and the commands; how weights are loaded."""
 
 import json
 
 import numpy as np
 import pytest
 import torch
+from experiment import write_corpus
 from heads_folders import pack, with_heads, write_sources
 from safetensors.torch import load_file
 from tiny_whisper import save_tiny_whisper
@@ -14,7 +15,7 @@ from espnet_medusa.bin import asr_inference, convert
 from espnet_medusa.convert.experiment import read_experiment
 from espnet_medusa.convert.read_whisper import read_whisper
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.experiment import open_whisper_model
+from espnet_medusa.inference.experiment import NoInitialization, open_whisper_model, put_weights
 from espnet_medusa.options import read_config
 from espnet_medusa.whisper.pretrained import is_whisper
 from espnet_medusa.whisper.text import TextOptions
@@ -25,13 +26,6 @@ DRAFT_CONF = {"greedy": {"draft_depth": 2, "draft_vocab_size": 30}, "beam": {"dr
 
 def noise(seed=0):
     return 0.1 * np.random.default_rng(seed).standard_normal(20000).astype(np.float32)
-
-
-def refused(capsys, *arguments):
-    """The error message of a refused conversion."""
-    with pytest.raises(SystemExit):
-        convert.main([*map(str, arguments)])
-    return capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +78,14 @@ def test_convert_decode_and_pack_heads(case, tmp_path, capsys):
     assert (config["heads"], config["draft_conf"]) == ("recurrent", DRAFT_CONF)
     trained = read_experiment(experiment)
     assert trained.draft_conf == DRAFT_CONF and "decoder.token_counts" in trained.weights
-    refuses = refused(capsys, experiment, tmp_path / "twice", "--heads", folder)
-    assert "has recurrent heads of its own" in refuses
-    refuses = refused(capsys, whisper, tmp_path / "no", "--heads", folder, "--to", "hugging_face")
-    assert "--heads" in refuses and "only with --to experiment" in refuses
-    refuses = refused(capsys, whisper, tmp_path / "no", "--heads", tmp_path / "nowhere")
-    assert "nowhere: no heads: README.md is missing" in refuses
+    for source, heads, message in (
+        (experiment, [folder], "has recurrent heads of its own"),
+        (whisper, [folder, "--to", "hugging_face"], "only with --to experiment"),
+        (whisper, [tmp_path / "nowhere"], "nowhere: no heads: README.md is missing"),
+    ):
+        with pytest.raises(SystemExit):
+            convert.main([*map(str, (source, tmp_path / "no", "--heads", *heads))])
+        assert message in capsys.readouterr().err.splitlines()[-1]
     given = ["--exp_dir", experiment, "--model_file", "model.pth", "--whisper_model", whisper]
     card, statistics = write_sources(tmp_path / "sources", draft_conf=DRAFT_CONF)
     given += ["--card", card, "--statistics", statistics, "--output_dir", tmp_path / "h"]
@@ -105,10 +101,7 @@ def test_convert_decode_and_pack_heads(case, tmp_path, capsys):
 
 
 def test_decoding_by_model_tag(case, tmp_path):
-    import soundfile
-
-    soundfile.write(tmp_path / "a.wav", noise(), 16000)
-    (tmp_path / "wav.scp").write_text(f"a {tmp_path / 'a.wav'}\n")
+    write_corpus(tmp_path, {"a": 1.0})
     words = ["--model_tag", case[0], "--search", "greedy", "--maxlenratio", -12]
     words += ["--data_path_and_name_and_type", f"{tmp_path / 'wav.scp'},speech,sound"]
     asr_inference.main([*map(str, words), "--output_dir", str(tmp_path / "out")])
@@ -132,3 +125,58 @@ def test_what_is_a_whisper(case, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises(InputError, match="model_type is not whisper"):
         Speech2Text.from_pretrained(str(tmp_path))
+
+
+def network() -> torch.nn.Module:
+    """Layers with random and with computed weights, shared weights, a non-persistent buffer."""
+    model = torch.nn.Sequential(
+        torch.nn.Embedding(30, 4, padding_idx=0),
+        torch.nn.TransformerEncoderLayer(4, 2, 8),
+        torch.nn.Conv1d(4, 4, 3),
+        torch.nn.LSTM(4, 4),
+        torch.nn.Linear(4, 30, bias=False),
+    )
+    for name, parameter in model.named_parameters():
+        if "norm" in name:
+            torch.nn.init.xavier_uniform_(parameter[None])
+    model[4].weight = model[0].weight
+    model.register_buffer("angles", torch.arange(4).sin(), persistent=False)
+    return model
+
+
+def test_no_initialization_draws_no_random_numbers():
+    torch.manual_seed(0)
+    before = torch.random.get_rng_state()
+    with NoInitialization():
+        model = network()
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert torch.equal(model.angles, torch.arange(4).sin())
+    network()
+    assert not torch.equal(torch.random.get_rng_state(), before), "elsewhere all is as it was"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_weights_are_not_copied(dtype):
+    torch.manual_seed(1)
+    expected = network()
+    weights = expected.state_dict()
+    with NoInitialization():
+        model = network().to(dtype)
+    model[0].weight.requires_grad_(False)
+    put_weights(weights, model, "model.pth")
+    found = model.state_dict()
+    assert found.keys() == weights.keys()
+    for name, weight in weights.items():
+        assert torch.equal(found[name], weight.to(dtype)), name
+        assert (found[name].data_ptr() == weight.data_ptr()) == (dtype == torch.float32)
+    assert not model[0].weight.requires_grad and model[2].weight.requires_grad
+
+
+def test_weights_of_another_model_are_refused():
+    weights = network().state_dict()
+    weights["2.bias"] = torch.zeros(5)
+    with pytest.raises(InputError, match=r"model.pth: .*2.bias is \(5,\), the model's \(4,\)"):
+        put_weights(weights, network(), "model.pth")
+    del weights["2.bias"]
+    with pytest.raises(InputError, match="2.bias is missing"):
+        put_weights(weights, network(), "model.pth")

@@ -1,22 +1,25 @@
 """Jobs in batches: each utterance has a result or a reason, in order, whatever fails."""
 
 import json
-from dataclasses import dataclass, field
+import logging
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from experiment import make_experiment, read_lines, write_corpus
-from job_log import FORMATTER, espnet_seconds
+from job_log import espnet_seconds, log_to
 
+from espnet_medusa.inference import progress
 from espnet_medusa.inference.audio_batch import AudioLimits
-from espnet_medusa.inference.decoding import Decoding
+from espnet_medusa.inference.decoding import Decoding, log_decoded
 from espnet_medusa.inference.job import decode_job, read_input
-from espnet_medusa.inference.journal import Journal
+from espnet_medusa.inference.journal import JOURNAL, Decoded, Journal, NBestEntry
 from espnet_medusa.inference.reader import UtteranceReader
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
+from espnet_medusa.longform.segment import Segment, Word
 from espnet_medusa.search.statistics import DecodingStatistics, read_statistics
 
 RATE_HZ = 16000
@@ -24,9 +27,8 @@ RATE_HZ = 16000
 
 @dataclass
 class FakeSpeech2Text:
-    """Returns the number of samples as text; raises on demand."""
+    """Returns the number of samples as text; raises for one of them."""
 
-    most_rows: int = 100
     bad_samples: int | None = None
     whisper: None = None
     tried: list[list[int]] = field(default_factory=list)
@@ -35,8 +37,6 @@ class FakeSpeech2Text:
         assert len(languages) == len(speeches)
         sizes = [len(speech) for speech in speeches]
         self.tried.append(sizes)
-        if len(sizes) > self.most_rows:
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
         if self.bad_samples in sizes:
             raise ValueError("this one is cursed")
         return [self._decoding(size) for size in sizes]
@@ -69,18 +69,15 @@ def texts(folder):
 
 
 def test_batches_have_similar_lengths_and_outputs_the_order_of_the_keys(corpus, tmp_path):
-    fake = FakeSpeech2Text()
-    failed, _ = run(tmp_path, fake, batch_size=4)
-    assert failed == 0
     descending = sorted(corpus.values(), reverse=True)
-    assert fake.tried == [descending[:4], descending[4:8], descending[8:]]
-    assert [*texts(tmp_path).items()] == [(key, f"t{size}") for key, size in corpus.items()]
-
-
-def test_batch_size_1_decodes_in_the_order_of_the_keys(corpus, tmp_path):
-    fake = FakeSpeech2Text()
-    run(tmp_path, fake)
-    assert fake.tried == [[size] for size in corpus.values()]
+    for batch_size, tried in (
+        (4, [descending[:4], descending[4:8], descending[8:]]),
+        (1, [[size] for size in corpus.values()]),
+    ):
+        fake = FakeSpeech2Text()
+        assert run(tmp_path, fake, made_with={"size": batch_size}, batch_size=batch_size)[0] == 0
+        assert fake.tried == tried
+        assert [*texts(tmp_path).items()] == [(key, f"t{size}") for key, size in corpus.items()]
 
 
 def test_max_batch_frames_counts_padding(corpus, tmp_path):
@@ -93,14 +90,6 @@ def test_max_batch_frames_counts_padding(corpus, tmp_path):
     run(tmp_path, padded, made_with={"again": 1}, padded=True, **limits)
     assert [len(sizes) for sizes in padded.tried] == [3, 3, 3]
     assert sum(padded.tried, []) == sorted(corpus.values(), reverse=True)
-
-
-def test_utterances_that_exceed_gpu_memory_together_have_results(corpus, tmp_path, caplog):
-    fake = FakeSpeech2Text(most_rows=3)
-    failed, _ = run(tmp_path, fake, batch_size=9)
-    assert failed == 0
-    assert texts(tmp_path) == {key: f"t{size}" for key, size in corpus.items()}
-    assert "lower max_batch_frames or batch_size" in caplog.text
 
 
 def test_only_the_bad_utterance_of_a_batch_fails(corpus, tmp_path):
@@ -147,7 +136,7 @@ def test_results_are_recorded_batch_by_batch_and_the_job_resumes(corpus, tmp_pat
 
 
 def test_the_log_of_a_resumed_job_has_the_times_of_all_utterances(
-    corpus, tmp_path, tmp_path_factory, caplog
+    corpus, tmp_path, tmp_path_factory
 ):
     experiment = make_experiment(tmp_path_factory.mktemp("experiment"))
     speech2text = Speech2Text(experiment.config, experiment.model, maxlenratio=-12, search="greedy")
@@ -156,11 +145,9 @@ def test_the_log_of_a_resumed_job_has_the_times_of_all_utterances(
     lines = journal.path.read_text().splitlines(keepends=True)
     for done in (4, 9):  # utterances before the interruption
         journal.path.write_text("".join(lines[: 1 + done]))
-        caplog.clear()
-        with caplog.at_level("INFO"):
+        log = tmp_path / f"asr_inference.{done}.log"
+        with log_to(log):
             run(tmp_path, speech2text)
-        log = tmp_path / "asr_inference.1.log"
-        log.write_text("".join(f"{FORMATTER.format(record)}\n" for record in caplog.records))
         utterances, samples, seconds = espnet_seconds(log)
         assert (utterances, samples) == (9, sum(corpus.values()))
         rows = read_statistics(tmp_path / "output" / "statistics.json").values()
@@ -188,28 +175,75 @@ def test_preprocessing_and_statistics_are_per_utterance(corpus, tmp_path):
     assert report["set"]["decoder_calls"] == sum(corpus.values()) - 9 * 1600
 
 
-@pytest.mark.parametrize("options", [{"search": "greedy"}, {"beam_size": 3, "ctc_weight": 0.3}])
-def test_a_batch_of_a_real_model_has_the_results_of_single_utterances(
-    corpus, tmp_path, tmp_path_factory, options
+def test_log_lines_have_the_time_of_the_share(tmp_path):
+    began = datetime(2026, 11, 21, 1, 0, 59).timestamp() + 0.25
+    with log_to(tmp_path / "log", log_decoded.__module__) as logger:
+        log_decoded(8000, "a b", began, 1.5)
+        logger.setLevel(logging.WARNING)
+        log_decoded(8000, "not logged", began, 1.5)
+    lines = [line.split(" (") for line in (tmp_path / "log").read_text().splitlines()]
+    assert [time for time, _ in lines] == ["2026-11-21 01:00:59,250", "2026-11-21 01:01:00,750"]
+    ends = "INFO: speech length: 8000", "INFO: best hypo: a b"
+    assert all(line.endswith(end) for (_, line), end in zip(lines, ends, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("total", "unit", "done", "steps", "lines"),
+    [
+        (300, "utterances", 20, [(1, 1)] * 280,
+         [f"{80 + 60 * number} of 300 utterances, 0{3 - number}:40 left" for number in range(4)]),
+        (3, "utterances", 0, [(0, 1)] * 3, []),
+        (9.5, "minutes", 0, [(60, 0.0), (60, 1.25)], ["1.2 of 9.5 minutes, 13:12 left"]),
+    ],
+    ids=["utterances", "short", "minutes"],
+)  # fmt: skip
+def test_a_log_gets_one_line_per_minute_and_no_bar(
+    monkeypatch, caplog, capsys, total, unit, done, steps, lines
 ):
-    experiment = make_experiment(tmp_path_factory.mktemp("experiment"))
-    outputs = []
-    for batch_size in (1, 4):
-        speech2text = Speech2Text(
-            experiment.config, experiment.model, maxlenratio=-12, batch_size=batch_size, **options
-        )
-        failed, journal = run(
-            tmp_path, speech2text, made_with={"rows": batch_size}, batch_size=batch_size
-        )
-        assert failed == 0
-        outputs.append([*journal.decoded.values()])
-    single, batch = ({entry.key: entry for entry in decoded} for decoded in outputs)
-    for key in corpus:
-        here, there = single[key].nbest[0], batch[key].nbest[0]
-        assert (here.text, here.token_int) == (there.text, there.token_int)
-        scores = [float(entry.score[len("tensor(") : -1]) for entry in (here, there)]
-        assert np.allclose(*scores, atol=1e-3)
-        for name in ("decoder_calls", "nodes", "tokens", "drafted", "accepted", "audio_seconds"):
-            here, there = (getattr(entry[key].statistics, name) for entry in (single, batch))
-            assert here == there, name
-        assert batch[key].statistics.tokens > 0 and batch[key].statistics.decoder_seconds > 0
+    """Each step takes some seconds and finishes some of the work."""
+    now_s = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now_s[0])
+    with caplog.at_level(logging.INFO), progress.Progress(total, done, unit=unit) as shown:
+        for seconds, count in steps:
+            now_s[0] += seconds
+            shown.update(count)
+    assert [record.message for record in caplog.records] == [f"decoding: {one}" for one in lines]
+    assert capsys.readouterr() == ("", "")
+
+
+PLAIN = Decoded("a", [NBestEntry("über", ["ü", "ber"], [3, 4], "tensor(-1.5)")])
+STATISTICS = DecodingStatistics(3, 9, 5, drafted=[3, 2], accepted=[2, 0], total_seconds=0.1)
+LONG = Decoded(
+    "b",
+    [NBestEntry(None, [], [], "tensor(0.)"), NBestEntry("x", ["x"], [1], "tensor(-2.)")],
+    STATISTICS,
+    "de",
+    (
+        Segment(0, 0.5, 2.25, " x", (7, 1, 8), 0.2, -0.25, 1.5, 0.0, (Word(" x", 0.5, 1.0, 0.75),)),
+        Segment(3000, 30.0, 31.0, "", (), 0.0, -1.0, 0.5, 0.9),
+    ),
+)
+
+
+def test_recorded_results_are_read_back(tmp_path):
+    journal = Journal(tmp_path, {"beam_size": 1})
+    for decoded in (PLAIN, LONG):
+        journal.add(decoded)
+    lines = (tmp_path / JOURNAL).read_text(encoding="utf-8").splitlines()
+    expected = json.loads(json.dumps([asdict(decoded) for decoded in (PLAIN, LONG)]))
+    assert [json.loads(line) for line in lines[1:]] == expected and "über" in lines[1]
+    assert Journal(tmp_path, {"beam_size": 1}).decoded == {"a": PLAIN, "b": LONG}
+    assert Journal(tmp_path, {"beam_size": 2}).decoded == {}
+
+
+@pytest.mark.parametrize("cut", [1, 2, 20])
+def test_a_line_that_an_interruption_cut_is_ignored(tmp_path, cut):
+    journal = Journal(tmp_path, {})
+    odd = replace(PLAIN, key="odd", nbest=[replace(PLAIN.nbest[0], text="a\u2028b\x85c")])
+    last = replace(PLAIN, key="\u00fc")
+    for decoded in (odd, last):
+        journal.add(decoded)
+    data = (tmp_path / JOURNAL).read_bytes()
+    end = data.rindex("\u00fc".encode()) + 1 if cut == 1 else len(data) - cut
+    (tmp_path / JOURNAL).write_bytes(data[:end])
+    assert Journal(tmp_path, {}).decoded == {"odd": odd}

@@ -43,18 +43,13 @@ FEW = ["heads", "heads, tree", "beam, heads"]
 def experiments(tmp_path_factory):
     """Experiments by type of heads."""
     made = {}
-
-    def make(heads):
-        if heads not in made:
-            conf = training_config()["decoder_conf"] | {"heads": heads}
-            folder = tmp_path_factory.mktemp(heads)
-            made[heads] = one = make_experiment(folder, decoder_conf=conf)
-            weights = torch.load(one.model)
-            weights["decoder.token_counts"] = torch.arange(len(TOKENS))
-            torch.save(weights, one.model)
-        return made[heads]
-
-    return make
+    for heads in (ALL, "block", "recurrent"):
+        conf = training_config()["decoder_conf"] | {"heads": heads}
+        made[heads] = one = make_experiment(tmp_path_factory.mktemp(heads), decoder_conf=conf)
+        weights = torch.load(one.model)
+        weights["decoder.token_counts"] = torch.arange(len(TOKENS))
+        torch.save(weights, one.model)
+    return made
 
 
 def decode(experiment, device, options):
@@ -70,7 +65,7 @@ def decode(experiment, device, options):
     [(ALL, way) for way in WAYS] + [(one, way) for one in ("block", "recurrent") for way in FEW],
 )
 def test_texts_are_those_of_a_cpu(experiments, heads, way):
-    experiment = experiments(heads)
+    experiment = experiments[heads]
     expected = decode(experiment, "cpu", WAYS[way])
     with pretended_cuda() as gpu:
         assert decode(experiment, "cuda:0", WAYS[way]) == expected
@@ -78,7 +73,7 @@ def test_texts_are_those_of_a_cpu(experiments, heads, way):
 
 
 def test_texts_with_a_draft_model(experiments):
-    model, draft = experiments("attending"), experiments("recurrent")
+    model, draft = experiments["attending"], experiments["recurrent"]
     options = GREEDY | {"draft_model": str(draft.config), "draft_model_file": str(draft.model)}
     expected = decode(model, "cpu", options)
     with pretended_cuda():
@@ -88,7 +83,7 @@ def test_texts_with_a_draft_model(experiments):
 @pytest.mark.parametrize("heads", ["block", "recurrent", "attending"])
 def test_the_host_waits_once_per_call_and_once_per_draft(experiments, heads):
     """For results; all other transfers are asynchronous."""
-    experiment = experiments(heads)
+    experiment = experiments[heads]
     options = {"ctc_weight": 0.0, "lm_weight": 0.0} | GREEDY
     with pretended_cuda() as gpu:
         model = Speech2Text(experiment.config, experiment.model, device="cuda:0", **options)

@@ -11,6 +11,7 @@ import torch
 from drafted_whisper import with_model
 from espnet2.asr.ctc import CTC
 from openai_whisper import ctc_whisper, noise_and_silence
+from segments import assert_same, decode_all
 from stock_experiment import files
 
 from espnet_medusa.bin import asr_inference, transcribe
@@ -20,6 +21,7 @@ from espnet_medusa.inference.whisper_windows import WhisperWindows
 from espnet_medusa.longform import driver
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongRecording
+from espnet_medusa.longform.segment import ctm_lines
 from espnet_medusa.longform.window import Window
 from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.vocabulary.byte_pairs import BytePairUnits
@@ -185,16 +187,10 @@ def test_batches_have_the_words_of_single_recordings(models, vad_filter, monkeyp
     options = {"vad_filter": vad_filter, **BY_CTC}
     alone = [[*models["block"].transcribe(one, batch_size=1, **options)] for one in samples]
     run = models["block"].long_form(LongFormOptions(**options), 4)
-    together = {0: [], 1: []}
-    for step in run(LongRecording(key, one) for key, one in enumerate(samples)):
-        assert step.recording.error is None
-        together[step.recording.key] += step.segments
+    together = decode_all(run, [LongRecording(*numbered) for numbered in enumerate(samples)])
     for key, segments in enumerate(alone):
-        found, expected = (
-            [(word.text, word.start_s, word.end_s) for segment in one for word in segment.words]
-            for one in (together[key], segments)
-        )
-        assert found == expected != []
+        assert_same(together[key].segments, segments)
+        assert together[key].error is None and any(one.words for one in segments)
 
 
 @pytest.fixture
@@ -204,23 +200,13 @@ def talk(tmp_path):
     return tmp_path
 
 
-def words_of(speech2text, talk):
+def segments_of(speech2text, talk):
     samples, _ = soundfile.read(talk / "talk.wav", dtype="float32")
-    segments = speech2text.transcribe(samples, **BY_CTC)
-    return [word for segment in segments for word in segment.words]
+    return [*speech2text.transcribe(samples, **BY_CTC)]
 
 
 OPTIONS = ["--word_timestamps", "true", "--word_times", "ctc", "--no_speech_threshold", "none",
            "--temperature_increment_on_fallback", "none"]  # fmt: skip
-
-
-def as_ctm(words) -> list[str]:
-    return [
-        f"talk 1 {word.start_s:.2f} {word.end_s - word.start_s:.2f} {word.text.strip()} "
-        f"{word.probability:.2f}"
-        for word in words
-        if word.text.strip()
-    ]
 
 
 @pytest.fixture
@@ -242,14 +228,15 @@ def commands(experiment, models, talk, monkeypatch):
 
 
 def test_commands_write_word_times(models, talk, commands):
-    words = words_of(models["block"], talk)
+    segments = segments_of(models["block"], talk)
+    words = [word for one in segments for word in one.words]
     commands("block", "--output_format", "json", "--output_dir", str(talk / "json"))
     rows = json.loads((talk / "json" / "talk.json").read_text())["segments"]
     found = [(row["word"], row["start"], row["end"]) for one in rows for row in one["words"]]
     assert found == [(word.text, word.start_s, word.end_s) for word in words] != []
     commands("block")
     for name in ("json", "job"):
-        assert (talk / name / "segments" / "ctm").read_text().splitlines() == as_ctm(words)
+        assert (talk / name / "segments" / "ctm").read_text() == ctm_lines("talk", segments)
 
 
 def test_a_model_without_ctc_is_refused_before_decoding(
@@ -266,19 +253,3 @@ def test_a_model_without_ctc_is_refused_before_decoding(
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line.startswith("transcribe: error: word_times: ctc; this model has no CTC branch")
     assert not (talk / "out").exists() and not (talk / "job").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"word_times": "cct", "word_timestamps": True}, "'cct' is not known .*: attention, ctc"),
-        ({"word_times": "ctc"}, "word_times: ctc; allowed with word_timestamps: true"),
-        (
-            BY_CTC | {"hallucination_silence_threshold": 2.0},
-            "hallucination_silence_threshold: 2.0; allowed with word_times: attention",
-        ),
-    ],
-)
-def test_bad_options_are_refused(options, message):
-    with pytest.raises(InputError, match=message):
-        LongFormOptions(**options)

@@ -42,6 +42,11 @@ ENCODER = {
 DECODER = {
     "num_blocks": 1, "attention_heads": 2, "linear_units": 48, "max_target_positions": 40,
 }  # fmt: skip
+LLAMA = {
+    "llama_conf": {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+                   "intermediate_size": 48},
+    "heads": "latent", "heads_conf": {"num_heads": 4},
+}  # fmt: skip
 NO_CTC = {"ctc_weight": 0.0, "extract_feats_in_collect_stats": False}
 
 

@@ -1,6 +1,6 @@
 """Errors of functions and of commands, by the parts of the message that matter."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -14,6 +14,15 @@ class Calls:
 
     def __reduce__(self):
         return self.call
+
+
+def exit_status(main: Callable, *words: object) -> int:
+    """Run a command; return its exit status."""
+    try:
+        main([*map(str, words)])
+    except SystemExit as stop:
+        return stop.code
+    return 0
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 
+import pytest
 import torch
 from espnet2.tasks.asr import ASRTask
 from experiment import Experiment, dry_run
@@ -41,3 +42,15 @@ def nbest(results):
     results = results[0] if isinstance(results, tuple) else results
     rows = [(text, tokens, ids, hyp.yseq.tolist()) for text, tokens, ids, hyp in results]
     return rows, [float(hypothesis.score) for *_, hypothesis in results]
+
+
+def assert_nbest(results, expected) -> None:
+    """Compare results with what ``nbest`` returned; scores differ by rounding."""
+    rows, scores = nbest(results)
+    assert (rows, scores) == (expected[0], pytest.approx(expected[1], abs=1e-3))
+
+
+def assert_decodings(decodings, expected) -> None:
+    """Compare the n-best lists of several utterances."""
+    for decoding, known in zip(decodings, expected, strict=True):
+        assert_nbest(decoding.results, known)

@@ -3,7 +3,10 @@
 from pathlib import Path
 
 import torch
+from experiment import Experiment, make_experiment
 from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration
+
+from espnet_medusa.whisper.tokens import END, START, make_tokenizer
 
 END_OF_TEXT = {51864: 50256, 51865: 50257, 51866: 50257}
 
@@ -29,3 +32,28 @@ def save_tiny_whisper(
     whisper.generation_config = GenerationConfig.from_model_config(config)
     whisper.save_pretrained(folder)
     return Path(folder)
+
+
+def whisper_experiment(
+    folder: Path,
+    weights: Path,
+    vocab_size: int = 51865,
+    window: str = "whisper",
+    ctc_weight: float = 0.0,
+    **decoder_conf,
+) -> Experiment:
+    """Make an experiment of a Whisper in Hugging Face format, with prompts in German."""
+    tokenizer = make_tokenizer(vocab_size)
+    tokenizer.save_pretrained(folder / "tokenizer")
+    pretrained = {"whisper_model": str(weights)}
+    return make_experiment(
+        folder / "exp", tokens=tokenizer.convert_ids_to_tokens(range(vocab_size)),
+        keep_weights=True, encoder_conf=pretrained | {"window": window},
+        decoder_conf=pretrained | decoder_conf,
+        model_conf={
+            "ctc_weight": ctc_weight, "report_cer": False, "report_wer": False,
+            "extract_feats_in_collect_stats": False, "sym_sos": START, "sym_eos": END,
+        },
+        token_type="hugging_face", bpemodel=str(folder / "tokenizer"),
+        preprocessor="whisper", preprocessor_conf={"language": "de"},
+    )  # fmt: skip

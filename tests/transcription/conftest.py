@@ -2,6 +2,7 @@
 
 import pytest
 from openai_whisper import openai_whisper, save_openai_whisper
+from refusals import exit_status
 
 from espnet_medusa.bin import transcribe
 from espnet_medusa.inference.speech2text import Speech2Text
@@ -31,11 +32,7 @@ def transcribe_folder(whisper, speech2text, tmp_path, monkeypatch):
     monkeypatch.setattr(transcribe.asr_inference, "load", lambda options: speech2text)
 
     def run(folder, *words):
-        command = [str(folder), "--model", str(whisper), "--output_dir", str(tmp_path / "out")]
-        try:
-            transcribe.main([*command, "--language", "en", *ONE_ATTEMPT, *words])
-        except SystemExit as stop:
-            return stop.code
-        return 0
+        command = [folder, "--model", whisper, "--output_dir", tmp_path / "out"]
+        return exit_status(transcribe.main, *command, "--language", "en", *ONE_ATTEMPT, *words)
 
     return run

@@ -3,23 +3,24 @@
 import json
 import re
 import reprlib
+import shutil
+from dataclasses import fields
 
 import numpy as np
 import pytest
 import torch
-from experiment import make_experiment
+from openai_whisper import openai_whisper, save_openai_whisper
 from refusals import Calls, refused
-from tiny_whisper import save_tiny_whisper
+from tiny_whisper import save_tiny_whisper, whisper_experiment
 from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 from whisper.model import ModelDimensions
-from whisper.model import Whisper as OpenAIWhisper
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.whisper.pretrained import DECODER, ENCODER, open_whisper
-from espnet_medusa.whisper.tokens import END, START, make_tokenizer, read_whisper_tokens
+from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens
 
 KINDS = {
     "english": {"vocab_size": 51864},
@@ -54,8 +55,8 @@ def features_of(speech: np.ndarray, num_mel_bins: int = 80) -> torch.Tensor:
     return extractor(speech, sampling_rate=16000, return_tensors="pt").input_features
 
 
-def assert_logits_equal(folder, whisper: WhisperForConditionalGeneration) -> None:
-    """Compare our modules of a folder with transformers' model."""
+def test_logits_equal_transformers(case):
+    folder, whisper = case
     config = whisper.config
     tokens = torch.randint(config.vocab_size, (1, 12))
     with torch.no_grad():
@@ -65,28 +66,12 @@ def assert_logits_equal(folder, whisper: WhisperForConditionalGeneration) -> Non
     torch.testing.assert_close(ours, expected, rtol=0, atol=1e-4)
 
 
-def test_logits_equal_transformers(case):
-    assert_logits_equal(*case)
-
-
-def openai_file(path):
-    """A small random model as OpenAI saves its own."""
-    dims = ModelDimensions(
-        n_mels=80, n_audio_ctx=1500, n_audio_state=64, n_audio_head=1, n_audio_layer=2,
-        n_vocab=51865, n_text_ctx=448, n_text_state=64, n_text_head=1, n_text_layer=2,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    model = OpenAIWhisper(dims).eval()
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.15)
+def test_logits_of_an_openai_file_equal_openais(tmp_path):
+    """With the values of float16, as OpenAI saves its own models."""
+    model = openai_whisper(0, text_context=448)
     state = {name: value.half() for name, value in model.state_dict().items()}
     model.load_state_dict(state)
-    torch.save({"dims": dims.__dict__, "model_state_dict": state}, path)
-    return model
-
-
-def test_logits_of_an_openai_file_equal_openais(tmp_path):
-    model = openai_file(tmp_path / "small.pt")
+    save_openai_whisper(model, tmp_path / "small.pt")
     tokens = torch.randint(51865, (1, 9))
     with torch.no_grad():
         expected = model.decoder(tokens, model.encoder(features_of(noise(2))))
@@ -94,20 +79,14 @@ def test_logits_of_an_openai_file_equal_openais(tmp_path):
     torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_shards_and_pickled_weights_are_the_same(case, tmp_path):
+def test_shards_have_the_same_weights(case, tmp_path):
     folder, whisper = case
-    single = open_whisper(str(folder))
-    whisper.save_pretrained(tmp_path / "shards", max_shard_size="1MB")
-    assert len(open_whisper(str(tmp_path / "shards")).files) > 1
-    (tmp_path / "pickled").mkdir()
-    (tmp_path / "pickled" / "config.json").write_bytes((folder / "config.json").read_bytes())
-    torch.save(whisper.state_dict(), tmp_path / "pickled" / "pytorch_model.bin")
-    for name in ("shards", "pickled"):
-        other = open_whisper(str(tmp_path / name))
-        for half in (ENCODER, DECODER):
-            weights, others = single.weights(half), other.weights(half)
-            assert weights.keys() == others.keys() and weights
-            assert all(torch.equal(weights[key], others[key]) for key in weights)
+    whisper.save_pretrained(tmp_path, max_shard_size="1MB")
+    shards, whole = open_whisper(str(tmp_path)), open_whisper(str(folder))
+    assert len(shards.files) > 1
+    for half in (ENCODER, DECODER):
+        weights, expected = dict(shards.weights(half)), dict(whole.weights(half))
+        torch.testing.assert_close(weights, expected, rtol=0, atol=0)
 
 
 def test_bad_sources_are_one_line(tmp_path, capsys):
@@ -164,10 +143,9 @@ def test_impossible_sizes_are_refused(tmp_path, name, value, message):
     "dims", [{"n_text_layer": 10**9}, {"n_vocab": "x"}, {"n_audio_state": []}, {"n_mels": True}]
 )
 def test_impossible_dims_are_refused(tmp_path, dims):
-    names = ("mels", "audio_ctx", "audio_state", "audio_head", "audio_layer")
-    names += ("vocab", "text_ctx", "text_state", "text_head", "text_layer")
+    names = [field.name for field in fields(ModelDimensions)]
     state = {"decoder.ln.weight": torch.ones(4)}
-    checkpoint = {"dims": {f"n_{name}": 4 for name in names}, "model_state_dict": state}
+    checkpoint = {"dims": dict.fromkeys(names, 4), "model_state_dict": state}
     torch.save(checkpoint, tmp_path / "a.pt")
     assert open_whisper(str(tmp_path / "a.pt")).config.d_model == 4
     torch.save(checkpoint | {"dims": checkpoint["dims"] | dims}, tmp_path / "a.pt")
@@ -201,23 +179,10 @@ def experiment(tmp_path_factory):
     """An ESPnet experiment of a random multilingual Whisper, whose folder is then removed."""
     path = tmp_path_factory.mktemp("multilingual")
     folder = save_tiny_whisper(path / "whisper", seed=5)
-    tokenizer = make_tokenizer(51865)
-    tokenizer.save_pretrained(path / "tokenizer")
     whisper = WhisperForConditionalGeneration.from_pretrained(folder).eval()
-    tokens = tokenizer.convert_ids_to_tokens(range(51865))
-    made = make_experiment(
-        path / "exp", tokens=tokens, keep_weights=True,
-        encoder_conf={"whisper_model": str(folder)},
-        decoder_conf={"whisper_model": str(folder), "heads": "linear",
-                      "heads_conf": {"num_heads": 3}},
-        model_conf={"ctc_weight": 0.0, "sym_sos": START, "sym_eos": END,
-                    "extract_feats_in_collect_stats": False},
-        token_type="hugging_face", bpemodel=str(path / "tokenizer"),
-        preprocessor="whisper", preprocessor_conf={"language": "de"},
-    )  # fmt: skip
-    for file in folder.iterdir():
-        file.unlink()
-    return made, whisper, read_whisper_tokens(tokenizer)
+    made = whisper_experiment(path, folder, heads="linear", heads_conf={"num_heads": 3})
+    shutil.rmtree(folder)
+    return made, whisper, read_whisper_tokens(make_tokenizer(51865))
 
 
 def load(experiment, **options) -> Speech2Text:

@@ -1,0 +1,107 @@
+"""The encoder's window and precision: batches, searches, drafts, encoder output, refusals."""
+
+import numpy as np
+import pytest
+import torch
+from experiment import ENCODER, NO_CTC, make_experiment, speeches
+from stock_experiment import assert_decodings, files, nbest, stock_experiment
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.speech2text import Speech2Text
+
+LENGTH = {"maxlenratio": -12, "minlenratio": -4}
+GREEDY = {"search": "greedy"} | LENGTH
+BEAM = {"beam_size": 3, "nbest": 3} | LENGTH
+INT8 = {"decoder_precision": "int8"}
+# The shortest has one frame, the longest fills the window.
+LENGTHS = 160, 32000, 5000, 17171, 800
+SPEECHES = [
+    0.1 * np.random.default_rng(length).standard_normal(length).astype(np.float32)
+    for length in LENGTHS
+]
+
+
+@pytest.fixture(scope="module")
+def experiments(tmp_path_factory):
+    """The same weights, by window."""
+    folder = tmp_path_factory.mktemp("windows")
+    return {
+        window: make_experiment(
+            folder / window, seed=5, encoder_conf=ENCODER | {"window": window}, model_conf=NO_CTC
+        )
+        for window in ("audio", "whisper")
+    }
+
+
+def load(experiment, **options) -> Speech2Text:
+    return Speech2Text(**files(experiment), **GREEDY | options)
+
+
+def encoded(speech2text: Speech2Text):
+    """Encoder output and its numbers of frames."""
+    return speech2text.model.encode(speech2text.model.batch(SPEECHES))
+
+
+@pytest.mark.parametrize("options", [GREEDY, BEAM, GREEDY | INT8], ids=["greedy", "beam", "int8"])
+def test_batches_and_drafts_keep_the_texts(experiments, options):
+    plain, drafted = (
+        Speech2Text(**files(experiments["audio"]), **options, draft_depth=depth) for depth in (0, 3)
+    )
+    alone = [nbest(plain(speech)) for speech in SPEECHES]
+    assert len({str(rows) for rows, _ in alone}) > 1
+    for speech2text in (plain, drafted):
+        assert_decodings(speech2text.decode(SPEECHES), alone)
+    assert_decodings([drafted.decode([speech])[0] for speech in SPEECHES], alone)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_encoder_output_is_as_long_as_the_audio(experiments, precision):
+    (alone, frames), (padded, all_frames) = (
+        encoded(load(experiments[window], encoder_precision=precision))
+        for window in ("audio", "whisper")
+    )
+    assert frames.tolist() == [1, 100, 16, 54, 3]
+    assert all_frames.tolist() == [100] * 5
+    assert torch.equal(alone[1], padded[1]), "it fills the window"
+    assert not torch.allclose(alone[0, :1], padded[0, :1], atol=1e-3)
+
+
+@pytest.mark.parametrize(("window", "other"), [("audio", "whisper"), ("whisper", "audio")])
+def test_a_draft_model_may_have_another_window(experiments, window, other):
+    draft = {"draft_model": str(experiments[other].folder), "drafter": "model", "draft_depth": 3}
+    plain = load(experiments[window], draft_depth=0).decode(SPEECHES)
+    found = load(experiments[window], **draft).decode(SPEECHES)
+    assert_decodings(found, [nbest(one.results) for one in plain])
+
+
+def test_encoder_precision_defaults_to_decoder_precision(experiments):
+    exact, separate, follows, given = (
+        encoded(load(experiments["audio"], **options))[0]
+        for options in ({}, INT8 | {"encoder_precision": "float32"}, INT8,
+                        {"encoder_precision": "int8"})
+    )  # fmt: skip
+    assert separate.equal(exact) and follows.equal(given)
+    assert 0 < (given - exact).norm() < 0.05 * exact.norm()
+
+
+def test_releasing_weights_keeps_texts(experiments):
+    experiment = experiments["audio"]
+    speech2text = load(experiment, **INT8, draft_model=str(experiment.folder))
+    before = [nbest(decoding.results) for decoding in speech2text.decode(SPEECHES)]
+    speech2text.release_weights()
+    assert_decodings(speech2text.decode(SPEECHES), before)
+    if speech2text.encoder.packed:
+        weights = speech2text.asr_model.encoder.whisper.parameters()
+        assert not any(weight.numel() for weight in weights)
+
+
+def test_unsupported_precisions_are_refused(experiments, tmp_path):
+    with pytest.raises(InputError, match="decoder_precision: 'int4' is not known"):
+        load(experiments["audio"], decoder_precision="int4")
+    with pytest.raises(InputError, match="encoder_precision: float16; allowed on a CPU: float32"):
+        load(experiments["audio"], encoder_precision="float16")
+    stock = stock_experiment(tmp_path / "conformer")
+    with pytest.raises(InputError, match="encoder_precision: int8; allowed with encoder: hf_whi"):
+        load(stock, encoder_precision="int8")
+    load(stock, decoder_precision="int8")(speeches(1)[0])
