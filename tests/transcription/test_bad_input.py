@@ -1,6 +1,5 @@
 """Folders with broken files, which fail with a reason, and good files, which have a text."""
 
-import functools
 import json
 
 import numpy as np
@@ -38,12 +37,6 @@ def files(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def run(transcribe_folder, files):
-    """Function that transcribes the files and returns the exit status."""
-    return functools.partial(transcribe_folder, files)
-
-
 FILTER = [
     "--vad_filter", "true", "--vad_parameters", "speech_pad_ms=100",
     "--vad_parameters", "threshold=0.6", "--output_format", "all",
@@ -51,8 +44,10 @@ FILTER = [
 
 
 @pytest.mark.parametrize("options", [FILTER, []], ids=["filter", "no filter"])
-def test_broken_files_fail_and_good_files_have_texts(run, files, tmp_path, capsys, caplog, options):
-    assert run(*options) == 3
+def test_broken_files_fail_and_good_files_have_texts(
+    transcribe_folder, files, tmp_path, capsys, caplog, options
+):
+    assert transcribe_folder(files, *options) == 3
     stderr, out = capsys.readouterr().err, tmp_path / "out"
     texts, failed = read_lines(out / "text"), read_lines(out / "failed_utterances")
     assert (texts.keys(), failed.keys()) == ({*QUIET, *SPOKEN}, BROKEN.keys())
@@ -77,13 +72,13 @@ def test_broken_files_fail_and_good_files_have_texts(run, files, tmp_path, capsy
             assert bool(segments) == (name in SPOKEN) and times == sorted(times)
 
 
-def test_a_header_is_read_once(run, files, tmp_path, monkeypatch):
+def test_a_header_is_read_once(transcribe_folder, files, monkeypatch):
     probed, opened = [], []
     probe, open_source = reader.probe_audio, reader.open_source
     monkeypatch.setattr(
         reader, "open_source", lambda path, *more: opened.append(path) or open_source(path, *more)
     )
     monkeypatch.setattr(recordings, "probe_audio", lambda path: probed.append(path) or probe(path))
-    assert run() == 3
+    assert transcribe_folder(files) == 3
     assert sorted(probed) == sorted(map(str, files.iterdir()))
     assert max(map(opened.count, probed)) == 2, "once for the header, once for the samples"
