@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from decoded_segments import assert_same, decode_all
 from drafted_whisper import with_model
 from espnet2.asr.ctc import CTC
 from openai_whisper import ctc_whisper, noise_and_silence
-from segments import assert_same, decode_all
 from stock_experiment import files
 
 from espnet_medusa.bin import asr_inference, transcribe
