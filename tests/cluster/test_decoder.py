@@ -51,6 +51,12 @@ def scripted(client, folder):
         yield decoder
 
 
+def decode(client, folder, job, name: str = "out") -> int:
+    """Decode into a folder of this name; return the number of failed utterances."""
+    with scripted(client, folder) as decoder:
+        return decode_job(decoder, job, Journal(folder / name, {}))
+
+
 def results(folder) -> dict[str, bytes]:
     """Contents of the result files and of the list of failures."""
     files = [path for path in folder.rglob("*") if path.name in (*RESULTS, "failed_utterances")]
@@ -63,11 +69,13 @@ def recorded(folder) -> list[str]:
     return [json.loads(line)["key"] for line in lines]
 
 
-def decode_alone(folder, job):
-    """Results of the oracle: one process, one utterance after the other."""
-    (folder / "alone").mkdir()
-    decode_job(ScriptedDecoder(str(folder / "alone")), job, Journal(folder / "one", {}))
-    return results(folder / "one")
+def decode_alone(folder, job, *harmless: str) -> None:
+    """Write `folder/one`, the oracle: one process, one utterance after the other."""
+    alone = folder / "alone"
+    alone.mkdir()
+    for key in harmless:
+        (alone / key).touch()
+    decode_job(ScriptedDecoder(str(alone)), job, Journal(folder / "one", {}))
 
 
 def test_tasks_whose_worker_dies_run_again_and_count_once(client, tmp_path, caplog):
@@ -76,20 +84,16 @@ def test_tasks_whose_worker_dies_run_again_and_count_once(client, tmp_path, capl
     keys += ["bad-b", "once-b"]
     fields = {"languages": {"u1": "de", "once-b": "fr"}}
     job = make_job(tmp_path, keys, **fields, problems={"unlisted": "wav.scp: unlisted: missing"})
-    with scripted(client, tmp_path) as decoder, caplog.at_level("INFO"):
-        assert decode_job(decoder, job, Journal(tmp_path / "many", {})) == 3
-        begun = Counter(ScriptedDecoder(str(tmp_path)).begun())
+    with caplog.at_level("INFO"):
+        assert decode(client, tmp_path, job, "many") == 3
+    begun = Counter(ScriptedDecoder(str(tmp_path)).begun())
     assert begun["once-a"] == begun["once-b"] == 2
     assert sorted(recorded(tmp_path / "many")) == sorted(
         key for key in keys if not key.startswith(("bad", "unlisted"))
     )
     assert len(re.findall("failed: ", caplog.text)) == 3
-    (tmp_path / "alone").mkdir()
-    for key in ("once-a", "once-b"):
-        (tmp_path / "alone" / key).touch()
-    oracle = ScriptedDecoder(str(tmp_path / "alone"))
     readable = JobInput([key for key in keys if key != "unlisted"], job.entries, {}, job.languages)
-    decode_job(oracle, readable, Journal(tmp_path / "one", {}))
+    decode_alone(tmp_path, readable, "once-a", "once-b")
     expected = results(tmp_path / "one")
     expected["failed_utterances"] = (
         b"bad-a bad-a.wav: bad-a: cursed\nunlisted wav.scp: unlisted: missing\n"
@@ -102,8 +106,7 @@ def test_only_the_utterance_that_kills_every_worker_fails(client, tmp_path):
     # At first all short ones are in one task.
     frames = dict.fromkeys(("a", "b", "deadly", "c", "d"), 10) | {"long": 12000}
     job = make_job(tmp_path, frames, frames)
-    with scripted(client, tmp_path) as decoder:
-        assert decode_job(decoder, job, Journal(tmp_path / "out", {})) == 1
+    assert decode(client, tmp_path, job) == 1
     failed = read_lines(tmp_path / "out" / "failed_utterances")
     assert [*failed] == ["deadly"]
     assert failed["deadly"].startswith("deadly.wav: deadly: 2 workers died one after the other")
@@ -113,11 +116,8 @@ def test_only_the_utterance_that_kills_every_worker_fails(client, tmp_path):
 def test_the_job_stops_when_all_tasks_kill_their_workers(client, tmp_path, monkeypatch):
     monkeypatch.setattr(decoder_module, "DEADLY_TASKS", 2)
     job = make_job(tmp_path, ["deadly-a", "deadly-b"])
-    with (
-        scripted(client, tmp_path) as decoder,
-        pytest.raises(InputError, match="2 workers died .* for 2 tasks of all"),
-    ):
-        decode_job(decoder, job, Journal(tmp_path / "out", {}))
+    with pytest.raises(InputError, match="2 workers died .* for 2 tasks of all"):
+        decode(client, tmp_path, job)
 
 
 def test_recorded_utterances_are_not_decoded_again(client, tmp_path):
@@ -131,11 +131,11 @@ def test_recorded_utterances_are_not_decoded_again(client, tmp_path):
         done = {*journal.decoded}
     assert len(done) == 5
     (tmp_path / "begun").unlink()
-    with scripted(client, tmp_path) as decoder:
-        assert decode_job(decoder, job, Journal(tmp_path / "many", {})) == 0
+    assert decode(client, tmp_path, job, "many") == 0
     assert not done.intersection(ScriptedDecoder(str(tmp_path)).begun())
     assert sorted(recorded(tmp_path / "many")) == job.keys
-    assert results(tmp_path / "many") == decode_alone(tmp_path, job)
+    decode_alone(tmp_path, job)
+    assert results(tmp_path / "many") == results(tmp_path / "one")
 
 
 def test_an_error_of_opening_the_model_is_one_line(client, tmp_path):
@@ -162,8 +162,7 @@ def test_the_scheduler_has_a_limited_number_of_tasks(client, tmp_path, monkeypat
         return future
 
     monkeypatch.setattr(client, "submit", counted)
-    with scripted(client, tmp_path) as decoder:
-        decode_job(decoder, job, Journal(tmp_path / "out", {}))
+    assert decode(client, tmp_path, job) == 0
     assert len(most) == 1 + 20 and max(most) <= 1 + 2 * decoder_module.TASKS_AHEAD
 
 
@@ -204,6 +203,12 @@ def corpus(tmp_path_factory):
     return folder, [*command, "--data_path_and_name_and_type", "wav.scp,speech,sound"]
 
 
+@pytest.fixture
+def command(corpus, monkeypatch):
+    monkeypatch.chdir(corpus[0])
+    return corpus[1]
+
+
 def run(main, command) -> str:
     """Message of a command that fails."""
     with pytest.raises(SystemExit) as stopped:
@@ -211,11 +216,18 @@ def run(main, command) -> str:
     return str(stopped.value.code)
 
 
-def test_the_command_writes_what_asr_inference_writes(
-    client, corpus, tmp_path, monkeypatch, caplog
+def test_the_command_writes_what_asr_inference_writes_though_workers_are_killed(
+    client, command, tmp_path, monkeypatch, caplog
 ):
-    folder, command = corpus
-    monkeypatch.chdir(folder)
+    add = Journal.add
+
+    def add_and_kill(journal, decoded):
+        add(journal, decoded)
+        if journal.folder.name == "many" and len(journal.decoded) in (2, 5):
+            pids = client.run(os.getpid, on_error="ignore")
+            os.kill(next(iter(pids.values())), signal.SIGKILL)
+
+    monkeypatch.setattr(Journal, "add", add_and_kill)
     one, many = tmp_path / "one", tmp_path / "many"
     there = ["--scheduler", client.scheduler.address, "--output_dir"]
     assert "1 utterances failed" in run(asr_inference.main, [*command, "--output_dir", one])
@@ -223,6 +235,7 @@ def test_the_command_writes_what_asr_inference_writes(
         assert "1 utterances failed" in run(dask_inference.main, [*command, *there, many])
     assert results(one) == results(many) and len(results(one)) == 5
     assert sum("best hypo: " in record.message for record in caplog.records) == 9
+    assert len(recorded(many)) == 9
     # One command resumes from the journal of the other.
     lines = (one / "journal.jsonl").read_text().splitlines(keepends=True)
     (one / "journal.jsonl").write_text("".join(lines[:6]))
@@ -232,28 +245,7 @@ def test_the_command_writes_what_asr_inference_writes(
     assert "resumed: 5 of 10" in caplog.text and results(one) == results(many)
 
 
-def test_a_killed_worker_of_the_command_is_replaced(client, corpus, tmp_path, monkeypatch):
-    folder, command = corpus
-    monkeypatch.chdir(folder)
-    run(asr_inference.main, [*command, "--output_dir", tmp_path / "one"])
-    add = Journal.add
-
-    def add_and_kill(journal, decoded):
-        add(journal, decoded)
-        if len(journal.decoded) in (2, 5):
-            pids = client.run(os.getpid, on_error="ignore")
-            os.kill(next(iter(pids.values())), signal.SIGKILL)
-
-    monkeypatch.setattr(Journal, "add", add_and_kill)
-    there = ["--scheduler", client.scheduler.address, "--output_dir", tmp_path / "many"]
-    assert "1 utterances failed" in run(dask_inference.main, [*command, *there])
-    assert results(tmp_path / "one") == results(tmp_path / "many")
-    assert len(recorded(tmp_path / "many")) == 9
-
-
-def test_a_missing_scheduler_is_one_line(corpus, tmp_path, monkeypatch):
-    folder, command = corpus
-    monkeypatch.chdir(folder)
+def test_a_missing_scheduler_is_one_line(command, tmp_path):
     for address in ("tcp://127.0.0.1:9", "nonesuch://host:1"):
         there = ["--scheduler", address, "--output_dir", tmp_path]
         with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):

@@ -1,35 +1,44 @@
-"""Workers: package versions, the choice of a GPU, and errors."""
+"""Workers: package versions, the choice of a GPU, and errors; the tasks that they get."""
 
 from types import SimpleNamespace
 
 import pytest
+from experiment import write_noise
+from hypothesis import given
+from hypothesis import strategies as st
 from scripted_decoder import refuse
 
 from espnet_medusa.cluster import connection
 from espnet_medusa.cluster import worker as worker_module
 from espnet_medusa.cluster.connection import COMPARED, Workers, version_difference
+from espnet_medusa.cluster.decoder import (
+    TASK_FRAMES,
+    TASKS_PER_WORKER,
+    UNKNOWN_FRAMES,
+    plan_tasks,
+    read_lengths,
+)
 from espnet_medusa.cluster.worker import WorkerDecoder, choose_gpu
 from espnet_medusa.errors import InputError
+from espnet_medusa.inference.batches import make_batches
 
 HERE = dict.fromkeys(COMPARED, "1.2.3") | {"python": "3.11.7.final.0", "torch": "2.13.0+cpu"}
 
 
-@pytest.mark.parametrize("changes", [{}, {"python": "3.11.2.final.0"}, {"torch": "2.13.0+cu128"}])
-def test_builds_of_one_version_are_equal(changes):
-    assert version_difference(HERE, {"a": HERE, "b": HERE | changes}) is None
-
-
 @pytest.mark.parametrize(
-    ("package", "version", "message"),
+    ("changes", "message"),
     [
-        ("torch", "2.12.1+cpu", "b has torch 2.12.1, this machine has 2.13.0"),
-        ("python", "3.12.7.final.0", "b has python 3.12, this machine has 3.11"),
-        ("espnet_medusa", None, "b has espnet_medusa not installed, this machine has 1.2.3"),
+        ({}, None),
+        ({"python": "3.11.2.final.0"}, None),
+        ({"torch": "2.13.0+cu128"}, None),
+        ({"torch": "2.12.1+cpu"}, "b has torch 2.12.1, this machine has 2.13.0"),
+        ({"python": "3.12.7.final.0"}, "b has python 3.12, this machine has 3.11"),
+        ({"espnet_medusa": None}, "b has espnet_medusa not installed, this machine has 1.2.3"),
     ],
 )
-def test_a_different_version_is_one_line(package, version, message):
-    line = version_difference(HERE, {"a": HERE, "b": HERE | {package: version}})
-    assert line.startswith(message) and "\n" not in line
+def test_a_different_version_is_one_line_but_another_build_is_equal(changes, message):
+    line = version_difference(HERE, {"a": HERE, "b": HERE | changes})
+    assert line is message is None or line.startswith(message) and "\n" not in line
 
 
 def test_workers_that_join_are_compared_once(monkeypatch):
@@ -85,3 +94,43 @@ def test_a_missing_folder_is_named(monkeypatch, tmp_path):
     missing = tmp_path / "missing"
     with pytest.raises(InputError, match=rf"^worker tcp://a:1: {missing}: missing; workers"):
         WorkerDecoder(refuse, str(missing)).sample_rate_hz()
+
+
+@given(
+    lengths=st.lists(st.integers(0, 40000), max_size=60),
+    batch_size=st.integers(1, 9),
+    max_batch_frames=st.none() | st.integers(1, 30000),
+    workers=st.integers(1, 40),
+)
+def test_tasks_are_runs_of_one_process_batches(lengths, batch_size, max_batch_frames, workers):
+    by_key = {f"u{number}": length for number, length in enumerate(lengths)}
+    tasks = plan_tasks(by_key, batch_size, max_batch_frames, workers)
+    frames = [max(length, 1) for length in lengths]
+    batches = make_batches(frames, batch_size, max_batch_frames)
+    assert [key for task in tasks for key in task] == [f"u{i}" for batch in batches for i in batch]
+    padded = {f"u{batch[0]}": len(batch) * frames[batch[0]] for batch in batches}
+    most = min(TASK_FRAMES, -(-sum(padded.values()) // (TASKS_PER_WORKER * workers)))
+    for task in tasks:
+        assert task[0] in padded, "a task must begin with a batch"
+        sizes_of_task = [padded[key] for key in task if key in padded]
+        assert sum(sizes_of_task) <= most or len(sizes_of_task) == 1
+    for task, following in zip(tasks, tasks[1:], strict=False):
+        size = sum(padded.get(key, 0) for key in task)
+        assert size + padded[following[0]] > most, "the batch would have fit"
+
+
+def test_lengths_come_from_the_table_or_the_header(tmp_path):
+    write_noise(tmp_path / "half.wav", 0.5)
+    write_noise(tmp_path / "other_rate.flac", 2.0, rate_hz=44100)
+    (tmp_path / "broken.wav").write_bytes(b"RIFF and no more")
+    ran = tmp_path / "ran"
+    entries = {key: str(tmp_path / f"{key}.wav") for key in ("half", "broken", "missing")}
+    entries |= dict.fromkeys(("listed", "malformed"), entries["half"])
+    entries["other_rate"] = str(tmp_path / "other_rate.flac")
+    entries["command"] = f"touch {ran}; cat {entries['half']} |"
+    (tmp_path / "utt2num_samples").write_text("listed 320000\nmalformed many\nanother 1\n")
+    unknown = dict.fromkeys(("broken", "missing", "command"), UNKNOWN_FRAMES)
+    known = {"half": 50, "other_rate": 200, "listed": 2000, "malformed": 50}
+    assert read_lengths(entries, entries, tmp_path / "wav.scp") == known | unknown
+    assert read_lengths([], entries, tmp_path / "wav.scp") == {}
+    assert not ran.exists(), "the command must run once, on the worker"

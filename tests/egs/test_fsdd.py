@@ -1,15 +1,19 @@
-"""The digit recipe's data: clips, their split, joined strings."""
+"""The digit recipe: clips, their split, joined strings, and results of small models."""
 
 import io
+import json
 from pathlib import Path
 
 import make_digit_strings
 import numpy as np
 import pytest
 import soundfile
+import yaml
 from downloads import link, make_tar, tree
 from fsdd_clips import SAMPLE_RATE_HZ, Clip, read_clips
 from make_digit_strings import DIGIT_WORDS, join_clips, split_clips
+from recipes import ROOT, copy_config, link_recipe
+from recipes import run as run_recipe
 
 from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.kaldi.table import read_table
@@ -206,3 +210,37 @@ def test_bad_option_ends_with_one_line(toy_dir, tmp_path, monkeypatch, capsys, o
     assert exit_.value.code != 0
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1 and message in lines[0]
+
+
+TINY = {"num_blocks": 1, "attention_heads": 2, "linear_units": 48}
+
+
+def test_recipe_from_clips_to_results(toy_dir, tmp_path):
+    recipe = link_recipe(tmp_path, "fsdd/asr1", without=("conf",))
+    (recipe / "conf" / "decode").rmdir()
+    (recipe / "conf" / "decode").symlink_to(ROOT / "conf" / "decode")
+    for name in ("train_base", "train_block"):
+        copy_config(
+            ROOT / "egs" / "fsdd" / "asr1" / "conf" / f"{name}.yaml", recipe / "conf",
+            encoder_conf={"output_size": 32, **TINY}, decoder_conf=TINY, max_epoch=1,
+        )  # fmt: skip
+    # The model is almost untrained: a minimum length makes it write something.
+    run_recipe(
+        recipe, "./run.sh", "--heads", "block_3heads", "--decodings", "exact",
+        "--local_data_opts", f"--fsdd_dir {toy_dir} --minutes 1 --dev_utterances 6 "
+        "--test_utterances 8", "--report", ROOT / "conf" / "report" / "mini_synth.yaml",
+        "--nj", "1", "--train_nj", "1", "--inference_nj", "1",
+        "--inference_args", "--minlenratio -6 --maxlenratio -20",
+        status=0,
+    )  # fmt: skip
+    results = (recipe / "exp" / "RESULTS.md").read_text()
+    assert "block_3heads exact" in results and "8/8" in results, "all texts are the baseline's"
+    assert json.loads((recipe / "exp" / "decoding.json").read_text())
+    trained = yaml.safe_load((recipe / "exp" / "asr_block_3heads" / "config.yaml").read_text())
+    assert trained["decoder_conf"]["heads_conf"]["num_heads"] == 3
+    report = (recipe / "exp" / "REPORT.md").read_text()
+    assert "|test|5 heads|not run|" in report, "another model was trained"
+    texts = [path.read_text() for path in sorted(recipe.glob("exp/asr_*/*/test/text"))]
+    assert len(texts) == 2 and texts[0] == texts[1] and texts[0].count("\n") == 8
+    for image in ("acceptance_test", "speedup_test", "tokens_per_call_test"):
+        assert (recipe / "exp" / "images" / f"{image}.png").stat().st_size > 1000

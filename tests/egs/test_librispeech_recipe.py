@@ -1,12 +1,14 @@
-"""The LibriSpeech recipe end to end on a miniature, with a random Whisper of its vocabulary."""
+"""The LibriSpeech recipes end to end on a miniature, with a random Whisper of its vocabulary."""
 
 import subprocess
 from pathlib import Path
 
+import kaldiio
 import pytest
+import yaml
 from downloads import serve
 from librispeech_miniature import make_librispeech, make_librispeech_pc
-from recipes import link_recipe, run
+from recipes import ROOT, copy_config, link_recipe, run
 from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa.kaldi.table import read_table
@@ -37,11 +39,11 @@ def damage(corpus: Path) -> tuple[str, str]:
     return truncated, unwritten
 
 
-def run_whisper(recipe: Path, *options: object) -> subprocess.CompletedProcess:
+def run_whisper(recipe: Path, *options: object, status: int = 0) -> subprocess.CompletedProcess:
     return run(
         recipe, "./run.sh", *options, "--ngpu", "0", "--nj", "1", "--inference_nj", "1",
         "--decodings", "plain assistant", "--heads_decodings", "exact", "--num_heads", "2",
-        "--inference_dtype", "float32", "--asr_args", TRAINING,
+        "--inference_dtype", "float32", "--asr_args", TRAINING, status=status,
     )  # fmt: skip
 
 
@@ -60,8 +62,8 @@ def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path):
 
     with serve() as server:
         server.files["/12/test-other.tar.gz"] = b"not what was published"
-        done = run_whisper(recipe, *options, "--openslr", server.url, "--systems", "vanilla block")
-    assert done.returncode == 3, done.stdout[-3000:] + done.stderr[-3000:]
+        more = ["--openslr", server.url, "--systems", "vanilla block"]
+        done = run_whisper(recipe, *options, *more, status=3)
     # Each of the three is one line, and what there is of the corpus goes all the way.
     assert len(lines_about(done, "test-other.tar.gz: is damaged")) == 1
     assert len(lines_about(done, f"{truncated}.flac: {truncated}: is", "truncated")) == 1
@@ -92,15 +94,14 @@ def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path):
     # The others use the existing data.
     before = (recipe / "dump/raw/test_clean/.stamp.json").stat().st_mtime_ns
     later = ["--stage", "11", "--stop_stage", "11", "--systems", "linear finetune finetune_audio"]
-    done = run_whisper(recipe, *options, *later)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    run_whisper(recipe, *options, *later)
     assert (recipe / "dump/raw/test_clean/.stamp.json").stat().st_mtime_ns == before
     for system in ("linear", "finetune", "finetune_audio"):
         assert (exp / f"asr_{system}" / "valid.loss.best.pth").is_file()
         assert "total_count=4, [valid]" in (exp / f"asr_{system}" / "train.log").read_text()
     # Another Whisper does not go on with these.
-    done = run_whisper(recipe, "--whisper_model", "openai/whisper-tiny", "--stage", "16")
-    assert done.returncode == 2 and "give another --expdir" in done.stderr
+    done = run_whisper(recipe, "--whisper_model", "openai/whisper-tiny", "--stage", "16", status=2)
+    assert "give another --expdir" in done.stderr
 
 
 def test_mini_librispeech_in_two_folders(recipe, tmp_path):
@@ -109,8 +110,7 @@ def test_mini_librispeech_in_two_folders(recipe, tmp_path):
     options = ["--part", "5", "--librispeech", f"{train} {test}", "--librispeech_pc", "false"]
     options += ["--valid_speakers", "1 3", "--test_sets", "test_clean test_clean_chapters"]
     options += ["--stop_stage", "4"]
-    done = run_whisper(recipe, *options, "--whisper_model", "openai/whisper-tiny")
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    run_whisper(recipe, *options, "--whisper_model", "openai/whisper-tiny")
     texts = {path.parent.name: read_table(path) for path in recipe.glob("dump/raw/*/text")}
     assert {name: len(text) for name, text in texts.items()} == {
         "train_clean_5": 2,
@@ -124,5 +124,65 @@ def test_mini_librispeech_in_two_folders(recipe, tmp_path):
     english = save_tiny_whisper(tmp_path / "english", vocab_size=51864)
     options += ["--systems", "linear", "--stage", "5", "--stop_stage", "5"]
     done = run_whisper(recipe, *options, "--whisper_model", english, "--expdir", "exp_english")
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "51864 tokens" in done.stdout
+
+
+# The Speech-LLaMA with a frozen Whisper
+
+LLAMA = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+         "intermediate_size": 16}  # fmt: skip
+
+
+@pytest.fixture
+def llama_recipe(tmp_path):
+    """Return the recipe with small decoders that end early."""
+    folder = link_recipe(tmp_path, "librispeech/asr1", without=("conf", "results"))
+    (folder / "conf" / "report").symlink_to(ROOT / "conf" / "report")
+    for way in ("plain", "exact"):
+        source = ROOT / "conf" / "decode" / f"{way}.yaml"
+        copy_config(source, folder / "conf" / "decode", minlenratio=-3.0, maxlenratio=-8.0)
+    for path in (ROOT / "egs/librispeech/asr1/conf").glob("train_speech_llama_whisper*.yaml"):
+        copy_config(path, folder / "conf", decoder_conf={"llama_conf": LLAMA}, max_epoch=1)
+    return folder
+
+
+def run_llama(recipe: Path, *options: object, status: int = 0) -> subprocess.CompletedProcess:
+    given = ["--part", "5", "--test_sets", "test_clean", "--ngpu", "0", "--nj", "1"]
+    given += ["--inference_nj", "1"]
+    return run(recipe, "./run_speech_llama.sh", *given, *options, status=status)
+
+
+def test_speech_llama_writes_the_tables(llama_recipe, tmp_path, monkeypatch):
+    corpus = make_librispeech(tmp_path, ("train-clean-5", "test-clean"), 3, 3, (0.4, 0.8))
+    whisper = save_tiny_whisper(tmp_path / "whisper")
+    options = ["--whisper_model", whisper, "--librispeech", corpus, "--valid_speakers", "2"]
+    options += ["--test_utterances", "4", "--nbpe", "24"]
+    options += ["--heads", "speech_llama_whisper_latent_2", "--decodings", "exact"]
+    run_llama(llama_recipe, *options)
+    monkeypatch.chdir(llama_recipe)  # paths in scp files begin there
+    for name in ("train_clean_5", "dev"):
+        memory = kaldiio.load_scp(f"dump/memory/{name}/memory.scp")
+        samples = read_table(f"dump/raw/{name}/utt2num_samples")
+        assert {key: len(memory[key]) for key in samples} == {
+            key: -(-(int(number) // 160) // 2) for key, number in samples.items()
+        }, "no padded frames"
+    exp = llama_recipe / "exp"
+    texts = [
+        read_table(path, require_value=False)
+        for path in exp.glob("asr_speech_llama_whisper*/*/test_clean_part/text")
+    ]
+    assert len(texts) == 2 and len(texts[0]) == 4 and texts[0].keys() == texts[1].keys()
+    trained = yaml.safe_load((exp / "asr_speech_llama_whisper_latent_2/config.yaml").read_text())
+    assert [name for _, name, _ in trained["train_data_path_and_name_and_type"]] == [
+        "memory",
+        "text",
+    ], "no audio in the epochs"
+    assert trained["init_param"] == ["exp/asr_speech_llama_whisper/valid.acc.ave.pth"]
+    report = (exp / "speech_llama" / "REPORT.md").read_text()
+    assert "|part of test-clean|baseline|" in report and "|part of test-clean|latent 2" in report
+    assert "|all of test-clean|" not in report and "- Utterances: 4 (part of test-clean)." in report
+    assert "a small Speech-LLaMA behind whisper's frozen encoder" in report
+
+    options = ["--whisper_model", "openai/whisper-tiny", "--stage", "11"]
+    done = run_llama(llama_recipe, *options, status=2)
+    assert "give another --expdir" in done.stderr

@@ -1,11 +1,9 @@
 """Running jobs: logs, failures, what is stopped and what is not."""
 
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from refusals import command_refused
 from waiting import HANG_S, is_alive, wait_for
 
 from espnet_medusa import stages
@@ -57,10 +55,8 @@ def test_a_failure_stops_the_others_with_their_children(tmp_path):
 
 
 def test_other_jobs_finish_after_a_failure_with_wait(tmp_path):
-    jobs = [
-        shell_job(tmp_path, "bad", "exit 3"),
-        shell_job(tmp_path, "good", f"sleep 0.5; touch {tmp_path}/done"),
-    ]
+    scripts = {"bad": "exit 3", "good": f"sleep 0.5; touch {tmp_path}/done"}
+    jobs = [shell_job(tmp_path, *job) for job in scripts.items()]
     failures = run(jobs, most_at_once=1, stop_on_failure=False)
     assert [failure.job.name for failure in failures] == ["bad"]
     assert (tmp_path / "done").exists()
@@ -81,38 +77,13 @@ def test_a_job_with_a_partial_file_has_not_failed(tmp_path):
         run_script(tmp_path, script, *options, jobs=2)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupting_the_runner_ends_its_jobs(tmp_path, number):
-    pid_file = tmp_path / "pid"
-    script = f"echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; exec sleep {HANG_S}"
-    runner = subprocess.Popen(
-        [sys.executable, "-m", "espnet_medusa.stages", "run_jobs", "JOB=1:1"]
-        + [f"{tmp_path}/x.JOB.log", "--", "bash", "-c", script],
-        stderr=subprocess.DEVNULL,
-        # A shell's background jobs ignore Ctrl-C, and so would this one.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    try:
-        wait_for(pid_file.exists)
-        pid = int(pid_file.read_text())
-        assert is_alive(pid)
-        runner.send_signal(number)
-        assert runner.wait(timeout=HANG_S) != 0
-        wait_for(lambda: not is_alive(pid))
-    finally:
-        runner.kill()
-
-
-def test_prefix_comes_before_the_command(tmp_path):
-    run_script(tmp_path, "echo runs on $WHERE", "--cmd", "env WHERE=cluster")
-    assert "runs on cluster" in log_of(tmp_path, 1)
-
-
-def test_jobs_take_the_visible_gpus_in_turn(tmp_path, monkeypatch):
+def test_jobs_take_the_visible_gpus_in_turn_and_have_prefix_and_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    run_script(tmp_path, "echo gpu=$CUDA_VISIBLE_DEVICES", "--spread_gpus", "true", jobs=3)
-    gpus = [log_of(tmp_path, job).split("gpu=")[-1].strip() for job in (1, 2, 3)]
-    assert gpus == ["3", "5", "3"]
+    monkeypatch.setenv("WHERE", "here")
+    options = ["--spread_gpus", "true", "--cmd", "env PREFIX=first"]
+    run_script(tmp_path, "echo seen: $CUDA_VISIBLE_DEVICES $WHERE $PREFIX", *options, jobs=3)
+    seen = [log_of(tmp_path, job).split("seen: ")[-1].strip() for job in (1, 2, 3)]
+    assert seen == ["3 here first", "5 here first", "3 here first"]
 
 
 def test_no_visible_gpu_is_an_error_with_a_remedy():
@@ -127,9 +98,8 @@ def test_bad_ranges_are_refused(text):
 
 
 def test_missing_program_is_named(tmp_path, capsys):
-    with pytest.raises(SystemExit):
+    with command_refused(capsys, "cannot start no_such_program"):
         stages.main(["run_jobs", "JOB=1:1", f"{tmp_path}/x.log", "--", "no_such_program"])
-    assert "cannot start no_such_program" in capsys.readouterr().err
 
 
 def test_training_processes_meet_in_a_new_file_with_ranks_from_0(tmp_path):
@@ -184,9 +154,3 @@ def test_one_failing_training_process_ends_the_other(tmp_path, capfd):
         stages.main([*command, script, "bash"])
     assert not (tmp_path / "not_stopped").exists()
     assert "training process 1 failed with status 4" in capfd.readouterr().err
-
-
-def test_environment_of_the_runner_reaches_the_jobs(tmp_path, monkeypatch):
-    monkeypatch.setenv("RECIPE_TEST_VALUE", "here")
-    run([shell_job(tmp_path, "x", "echo $RECIPE_TEST_VALUE")], 1, True)
-    assert "here" in (tmp_path / "x.log").read_text()

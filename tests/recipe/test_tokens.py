@@ -1,12 +1,19 @@
-"""Token lists of stage 5."""
+"""Token lists of stage 5, and shapes of training with Whisper's tokens."""
 
 import pytest
 import sentencepiece
+from refusals import command_refused
+from tiny_whisper import save_tiny_whisper
 from tokenizers import Tokenizer, models
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from espnet_medusa import stages
+from espnet_medusa.inference.reader import build_preprocess
+from espnet_medusa.kaldi.dump_dir import DumpTables
+from espnet_medusa.kaldi.table import read_table, write_table
 from espnet_medusa.recipe.tokens import make_cleaner
+from espnet_medusa.task import MedusaASRTask
+from espnet_medusa.whisper.tokens import read_whisper_tokens
 
 TEXT = "a one two three\nb two three four\nc three four five\nd\n"
 
@@ -23,34 +30,20 @@ def make(text, *options):
     return token_list.read_text("utf-8").split("\n")[:-1]
 
 
-def test_bpe_has_espnets_order_and_the_given_number_of_tokens(text):
-    tokens = make(text, "--token_type", "bpe", "--nbpe", "18")
-    assert len(tokens) == len(set(tokens)) == 18
+def test_bpe_has_espnets_order_and_does_not_split_symbols(text, tmp_path):
+    (tmp_path / "symbols").write_text("<noise>\n")
+    options = ["--nbpe", "19", "--non_linguistic_symbols", str(tmp_path / "symbols")]
+    tokens = make(text, "--token_type", "bpe", *options)
+    assert len(tokens) == len(set(tokens)) == 19 and "<noise>" in tokens
     assert tokens[:2] == ["<blank>", "<unk>"] and tokens[-1] == "<sos/eos>"
     assert not {"<s>", "</s>"} & set(tokens)
     model = sentencepiece.SentencePieceProcessor(model_file=str(text.parent / "list" / "bpe.model"))
     assert set(model.encode("two three", out_type=str)) <= set(tokens)
 
 
-def test_bpe_symbols_are_not_split(text, tmp_path):
-    (tmp_path / "symbols").write_text("<noise>\n")
-    options = ["--nbpe", "19", "--non_linguistic_symbols", str(tmp_path / "symbols")]
-    assert "<noise>" in make(text, "--token_type", "bpe", *options)
-
-
-def test_too_many_bpe_tokens_are_refused_with_the_maximum(text, capsys):
-    with pytest.raises(SystemExit):
-        make(text, "--token_type", "bpe", "--nbpe", "5000")
-    shown = capsys.readouterr().err.splitlines()[-1]
-    assert "--nbpe 5000" in shown and "<= " in shown and "train.txt" in shown
-
-
-def test_words_are_sorted_by_frequency(text):
+def test_words_are_sorted_by_frequency_and_characters_have_a_blank(text):
     expected = ["<blank>", "<unk>", "three", "four", "two", "five", "one", "<sos/eos>"]
     assert make(text, "--token_type", "word") == expected
-
-
-def test_characters_write_blanks_as_espnet_does(text):
     tokens = make(text, "--token_type", "char")
     assert set(tokens) == {"<blank>", "<unk>", "<space>", "<sos/eos>", *"onetwhrfuiv"}
     assert tokens[2] == "e"
@@ -62,36 +55,133 @@ def test_the_cleaner_changes_the_tokens(text):
     assert "THREE" in tokens and "three" not in tokens
 
 
-def test_hugging_face_tokens_are_ordered_by_id(tmp_path):
+def test_hugging_face_tokens_are_ordered_by_id(text, tmp_path):
     vocabulary = {"b": 0, "a": 1, "<unk>": 3}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(tmp_path / "model")
-    (tmp_path / "text").write_text(TEXT)
     options = ["--token_type", "hugging_face", "--hugging_face_model", str(tmp_path / "model")]
-    assert make(tmp_path / "text", *options) == ["b", "a", "<unused2>", "<unk>"]
+    assert make(text, *options) == ["b", "a", "<unused2>", "<unk>"]
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "messages"),
     [
-        (["--token_type", "whisper_en"], "--token_list FILE"),
-        (["--token_type", "hugging_face"], "--hugging_face_model_name_or_path"),
-        (["--token_type", "word", "--cleaner", "nonesuch"], "--cleaner nonesuch"),
+        (["--token_type", "bpe", "--nbpe", "5000"], ["--nbpe 5000", "<= ", "train.txt"]),
+        (["--token_type", "whisper_en"], ["--token_list FILE"]),
+        (["--token_type", "hugging_face"], ["--hugging_face_model_name_or_path"]),
+        (["--token_type", "word", "--cleaner", "nonesuch"], ["--cleaner nonesuch"]),
+        (["--token_type", "char", "--text", "{}/empty"], ["no text to make tokens from"]),
     ],
 )
-def test_user_errors_name_the_option(text, capsys, options, message):
-    with pytest.raises(SystemExit) as error:
-        make(text, *options)
-    assert error.value.code == 1
-    assert message in capsys.readouterr().err
-
-
-def test_no_text_is_an_error(tmp_path, capsys):
-    (tmp_path / "text").write_text("a\nb\n")
-    with pytest.raises(SystemExit):
-        make(tmp_path / "text", "--token_type", "char")
-    assert "no text to make tokens from" in capsys.readouterr().err
+def test_user_errors_name_the_option(text, tmp_path, capsys, options, messages):
+    (tmp_path / "empty").write_text("a\nb\n")
+    with command_refused(capsys, *messages):
+        make(text, *(option.format(tmp_path) for option in options))
 
 
 def test_no_cleaner_keeps_the_text():
     assert make_cleaner("none")("A b!") == "A b!"
+
+
+# Whisper
+
+TRAINING = """
+encoder: hf_whisper
+decoder: whisper_medusa
+decoder_conf: {num_blocks: 1, max_target_positions: 12}
+preprocessor: whisper
+preprocessor_conf: {language: en}
+"""
+
+
+def make_whisper(folder, model, token_type) -> list[str]:
+    options = ["--whisper_model", str(model), "--token_type", token_type]
+    options += ["--token_list", str(folder / "tokens.txt"), "--tokenizer", str(folder / "own")]
+    stages.main(["whisper_tokens", *options])
+    return (folder / "tokens.txt").read_text("utf-8").split("\n")[:-1]
+
+
+@pytest.mark.parametrize(
+    ("model", "token_type", "count", "languages"),
+    [
+        ("openai/whisper-tiny.en", "whisper_en", 51864, 0),
+        ("openai/whisper-large-v2", "whisper_multilingual", 51865, 99),
+        ("openai/whisper-large-v3-turbo", "whisper_multilingual", 51866, 100),
+    ],
+)
+def test_openais_names_need_no_network(tmp_path, model, token_type, count, languages):
+    tokens = make_whisper(tmp_path, model, token_type)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "own")
+    assert len(tokens) == count
+    assert len(read_whisper_tokens(tokenizer).languages) == languages
+    for text in (" Hello, world.", " Ça va?", "<|startoftranscript|>"):
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        assert [tokens[number] for number in ids] == tokenizer.tokenize(text)
+
+
+def test_a_local_model_uses_the_tokenizer_of_its_folder(tmp_path):
+    model = save_tiny_whisper(tmp_path / "model", vocab_size=51866, num_mel_bins=128)
+    assert len(make_whisper(tmp_path, model, "whisper_multilingual")) == 51866
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "own")
+    tokenizer.add_tokens(["<mine>"])
+    tokenizer.save_pretrained(tmp_path / "larger")
+    larger = save_tiny_whisper(tmp_path / "larger", vocab_size=51865)
+    with pytest.raises(SystemExit):  # more tokens than the model has
+        make_whisper(tmp_path, larger, "whisper_multilingual")
+
+
+@pytest.mark.parametrize(
+    ("model", "token_type", "message"),
+    [
+        ("openai/whisper-base", "whisper_en", "needs whisper_multilingual"),
+        ("openai/whisper-base.en", "whisper_multilingual", "needs whisper_en"),
+        ("./nowhere", "whisper_en", "'./nowhere' has no config.json"),
+    ],
+)
+def test_unusable_whisper_models_are_refused(tmp_path, capsys, model, token_type, message):
+    with pytest.raises(SystemExit, match="1"):
+        make_whisper(tmp_path, model, token_type)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+def test_shapes_are_samples_and_labels(tmp_path, capsys):
+    make_whisper(tmp_path, "openai/whisper-tiny", "whisper_multilingual")
+    (tmp_path / "train.yaml").write_text(TRAINING)
+    texts = {"a": "one", "b": "one two", "c": " ".join(["seven"] * 30)}
+    lengths = {key: 16000 + number for number, key in enumerate(texts)}
+    for name in ("train", "dev"):
+        audio, speakers = dict.fromkeys(texts, "x.wav"), dict.fromkeys(texts, "s")
+        tables = DumpTables(audio, speakers, texts, lengths)
+        (tmp_path / name).mkdir()
+        tables.write(tmp_path / name)
+    write_table(tmp_path / "utt2lang", {"b": "fr"})
+    stats = tmp_path / "stats"
+    stages.main(["collect_shapes",
+         "--train_dir", str(tmp_path / "train"), "--valid_dir", str(tmp_path / "dev"),
+         "--output_dir", str(stats), "--", "--config", str(tmp_path / "train.yaml"),
+         "--token_type", "hugging_face", "--bpemodel", str(tmp_path / "own"),
+         "--token_list", str(tmp_path / "tokens.txt"),
+         "--preprocessor_conf", f"utt2lang={tmp_path / 'utt2lang'}"]
+    )  # fmt: skip
+    # Language, task, no timestamps, then the words, each of which is a token; the third is longer
+    # than the decoder.
+    for part in ("train", "valid"):
+        assert read_table(stats / part / "speech_shape") == {"a": "16000", "b": "16001"}
+        shapes = read_table(stats / part / "text_shape.hugging_face")
+        assert shapes == {"a": "4,51865", "b": "5,51865"}
+        assert read_table(stats / part / "long_texts") == {"c": "33"}
+    assert capsys.readouterr().out.count("longer than the decoder's 11 tokens") == 2
+
+
+def test_decoding_needs_no_languages_of_the_training_set(tmp_path):
+    make_whisper(tmp_path, "openai/whisper-tiny", "whisper_multilingual")
+    (tmp_path / "train.yaml").write_text(TRAINING)
+    args = MedusaASRTask.get_parser().parse_args(
+        ["--config", str(tmp_path / "train.yaml"), "--token_type", "hugging_face",
+         "--bpemodel", str(tmp_path / "own"), "--token_list", str(tmp_path / "tokens.txt"),
+         "--preprocessor_conf", "utt2lang=gone"]
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="gone: cannot be read"):
+        MedusaASRTask.build_preprocess_fn(args, False)
+    assert build_preprocess(args)("a", {"text": "one"})["text"].size == 4

@@ -69,11 +69,6 @@ def test_a_restarted_task_has_not_ended(tmp_path):
     assert "No such file" in run_task(job, tmp_path, 1)[1]
 
 
-def test_the_log_begins_with_the_command(tmp_path):
-    job = ArrayJob(range(1, 2), ("echo", "of JOB"), f"{tmp_path}/x.JOB.log")
-    assert run_task(job, tmp_path, 1)[1].startswith("# echo of 1\n# started at ")
-
-
 def test_sbatch_options_have_numbers_log_and_limit(tmp_path, monkeypatch):
     folder = tmp_path / "JOBS 5%"
     folder.mkdir()

@@ -180,14 +180,6 @@ def run_jobs(folder: Path, jobs: int, script: str) -> subprocess.Popen:
     return subprocess.Popen([*words, script], cwd=folder, stderr=subprocess.PIPE, text=True)
 
 
-def test_a_failed_task_is_named_and_the_others_finish(tmp_path):
-    stage = run_jobs(tmp_path, 3, "echo of JOB; [ JOB != 2 ] || exit 7; sleep 1; touch done.JOB")
-    _, message = stage.communicate(timeout=HANG_S)
-    assert stage.returncode == 1
-    assert "of 2\njob 2 failed with status 7: logdir/x.2.log\n" in message
-    assert (tmp_path / "done.1").exists() and (tmp_path / "done.3").exists()
-
-
 def test_tasks_of_a_failed_node_restart_on_another(tmp_path):
     script = "echo $SLURMD_NODENAME >> nodes.JOB; while [ ! -e go ]; do sleep 0.1; done"
     stage = run_jobs(tmp_path, 2, script)
@@ -202,17 +194,6 @@ def test_tasks_of_a_failed_node_restart_on_another(tmp_path):
     assert (tmp_path / "nodes.1").read_text().split()[1] != node
     assert f"Slurm restarted job {', '.join(map(str, again))}\n" in message
     assert "start 2" in (tmp_path / "logdir" / "x.1.log").read_text().splitlines()[1]
-
-
-def test_a_second_run_during_the_first_is_refused(tmp_path):
-    first = run_jobs(tmp_path, 2, "touch started.JOB; while [ ! -e go ]; do sleep 0.1; done")
-    wait_for(lambda: (tmp_path / "started.1").exists())
-    second = run_jobs(tmp_path, 2, "true")
-    _, message = second.communicate(timeout=HANG_S)
-    assert second.returncode == 1
-    assert re.search(r"job \d+ of an earlier run is still in Slurm's queue, with 2 tasks", message)
-    (tmp_path / "go").touch()
-    assert first.wait(timeout=HANG_S) == 0
 
 
 @pytest.fixture(scope="module")
@@ -265,17 +246,6 @@ def test_statistics_and_training_by_torchrun_equal_those_of_this_machine(
     assert_same_weights(folder, "here", tag)
     epochs = [read_epochs(folder / "exp" / f"asr_{run}" / "train.log") for run in ("here", tag)]
     assert [*epochs[0]] == [*epochs[1]] == [1, 2]
-
-
-def test_training_resumes_after_the_last_epoch(trained_here):
-    folder = trained_here
-    shutil.copytree(folder / "exp" / "asr_here", folder / "exp" / "asr_longer")
-    shutil.copytree(folder / "exp" / "stats_here", folder / "exp" / "stats_longer")
-    options = ["--stage", "11", "--cmd_backend", "slurm", "--train_nj", "2"]
-    train(folder, "longer", *options, "--asr_args", "--max_epoch 3")
-    log = (folder / "exp" / "asr_longer" / "train.log").read_text()
-    assert [*read_epochs(folder / "exp" / "asr_longer" / "train.log")] == [1, 2, 3]
-    assert log.count("1epoch results") == 1
 
 
 def test_processes_of_all_nodes_restart_after_one_is_killed(trained_here):

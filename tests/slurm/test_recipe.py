@@ -17,6 +17,7 @@ default gpu=0
 option gpu=0 -p cpu
 option gpu=* -p gpu --gres=gpu:$0
 """
+RESTARTS = ("--max_restarts", "3")
 
 
 @pytest.fixture
@@ -60,16 +61,11 @@ def test_statistics_are_an_array_job(slurm):
     assert "failed with status 1: exp/stats/logdir/stats." in message
 
 
-def test_training_restarts_after_a_failure(slurm):
-    run_stage(slurm, 11, "--ngpu", "0", "--train_nj", "2", "--max_restarts", "3")
-    assert "--nproc_per_node=2 --max_restarts=3 " in Path("exp/tiny/q/train.sh").read_text()
-
-
 @pytest.mark.parametrize(
     ("options", "resources"),
     [
         (["--ngpu", "0"], ["-p", "cpu"]),
-        (["--ngpu", "0", "--train_nj", "2"], ["--cpus-per-task", "2", "-p", "cpu"]),
+        (["--ngpu", "0", "--train_nj", "2", *RESTARTS], ["--cpus-per-task", "2", "-p", "cpu"]),
         (["--ngpu", "4"], ["-p", "gpu", "--gres=gpu:4"]),
         (["--ngpu", "1", "--num_nodes", "3"], ["-p", "gpu", "--gres=gpu:1", "--nodes", "3"]),
     ],
@@ -78,6 +74,8 @@ def test_training_requests_its_resources(slurm, options, resources):
     message, requests = run_stage(slurm, 11, *options)
     assert sorted(requests[-1 - len(resources) : -1]) == sorted(resources)
     assert f"--output={Path.cwd()}/exp/tiny/train.log" in requests
+    if RESTARTS[0] in options:
+        assert "--nproc_per_node=2 --max_restarts=3 " in Path("exp/tiny/q/train.sh").read_text()
     assert ": exp/tiny/train.log" in message and "finished epochs are kept" in message
 
 

@@ -1,4 +1,4 @@
-"""Array jobs on a fake Slurm: waiting, reports, cancellation and refusals."""
+"""Array jobs on a fake Slurm: queue, waiting, reports, cancellation and refusals."""
 
 import os
 import re
@@ -17,6 +17,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.slurm import run
 from espnet_medusa.slurm.array_job import ArrayJob
 from espnet_medusa.slurm.configuration import Request
+from espnet_medusa.slurm.queue import TaskState, parse_states, submit, summarize
 from espnet_medusa.slurm.run import run_array
 
 REQUEST = Request(("sbatch",))
@@ -171,21 +172,25 @@ def test_the_job_file_is_named_without_squeue(earlier_job, monkeypatch):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupting_the_runner_cancels_its_tasks(slurm, number):
+@pytest.mark.parametrize("prefix", ["", "slurm.pl"])
+def test_interrupting_the_runner_ends_its_jobs(slurm, number, prefix):
     script = f"echo $$ > pid.JOB.new; mv pid.JOB.new pid.JOB; exec sleep {HANG_S}"
     runner = subprocess.Popen(
-        [sys.executable, "-m", "espnet_medusa.stages", "run_jobs", "--cmd", "slurm.pl", "JOB=1:2"]
+        [sys.executable, "-m", "espnet_medusa.stages", "run_jobs", "--cmd", prefix, "JOB=1:2"]
         + ["x.JOB.log", "--", "bash", "-c", script],
         stderr=subprocess.DEVNULL,
+        # A shell's background jobs ignore Ctrl-C, and so would this one.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     try:
         wait_for(lambda: Path("pid.1").exists() and Path("pid.2").exists())
         pids = [int(Path(f"pid.{task}").read_text()) for task in (1, 2)]
+        assert all(map(is_alive, pids))
         runner.send_signal(number)
         assert runner.wait(timeout=HANG_S) != 0
         wait_for(lambda: not any(map(is_alive, pids)))
-        assert slurm.states.joinpath("1.1").read_text() == "CANCELLED|None"
+        if prefix:
+            assert slurm.states.joinpath("1.1").read_text() == "CANCELLED|None"
     finally:
         runner.kill()
 
@@ -235,37 +240,30 @@ def test_one_training_process_appends_to_the_log(slurm):
 
 
 @pytest.mark.parametrize(
-    ("prefix", "nj", "launched", "expected"),
+    ("prefix", "options", "launched", "expected"),
     [
-        ("", 2, "--nodes=1", "--nproc_per_node=2 .*--dist_backend gloo"),
-        ("--num_nodes 3", 1, "--nodes=3", "--nnodes=3 --nproc_per_node=1 .*--dist_backend gloo"),
-        ("--gpu 4", 1, "--nodes=1", "--nproc_per_node=4 .*--ngpu 1"),
-        ("--gpu 1 --num_nodes 2", 1, "--nodes=2", "--nnodes=2 --nproc_per_node=1 .*--ngpu 1"),
+        ("", ["--nj", "2"], "--nodes=1", "--nproc_per_node=2 .*--dist_backend gloo"),
+        ("", ["--max_restarts", "2"], "--nodes=1", "--nproc_per_node=1 --max_restarts=2 .*gloo"),
+        ("--num_nodes 3", [], "--nodes=3", "--nnodes=3 --nproc_per_node=1 .*--dist_backend gloo"),
+        ("--gpu 4", [], "--nodes=1", "--nproc_per_node=4 .*--ngpu 1"),
+        ("--gpu 1 --num_nodes 2", [], "--nodes=2", "--nnodes=2 --nproc_per_node=1 .*--ngpu 1"),
     ],
 )
-def test_torchrun_starts_several_training_processes(
-    slurm, monkeypatch, tmp_path, prefix, nj, launched, expected
+def test_torchrun_starts_training_processes(
+    slurm, monkeypatch, tmp_path, prefix, options, launched, expected
 ):
     write_script(tmp_path / "programs" / "srun", '#!/bin/sh\necho "srun $@"\n')
     monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}{os.pathsep}{os.environ['PATH']}")
-    options = ["--log", "train.log", "--nj", str(nj), "--cmd", f"slurm.pl {prefix}"]
-    stages.main(["run_training", *options, "--", "my-python", "-m", "train", "--lr", "1"])
+    command = ["--log", "train.log", *options, "--cmd", f"slurm.pl {prefix}"]
+    stages.main(["run_training", *command, "--", "my-python", "-m", "train", "--lr", "1"])
     line = Path("train.log").read_text().splitlines()[-1]
     assert line.startswith(f"srun {launched} --ntasks-per-node=1 ")
+    assert " env TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 my-python " in line
     assert re.search(f" my-python -m torch.distributed.run .*{expected}$", line)
     assert "--no-python my-python -m train --lr 1 --multiprocessing_distributed false " in line
     assert "--cpus-per-task=1 " in line
-    cores = ["--cpus-per-task", str(nj)] if nj > 1 else []
+    cores = ["--cpus-per-task", "2"] if "--nj" in options else []
     assert [word for word in slurm.submitted() if word in cores] == cores
-
-
-def test_torchrun_starts_one_training_process_that_may_restart(slurm):
-    options = ["--log", "train.log", "--max_restarts", "2", "--cmd", "slurm.pl"]
-    with pytest.raises(SystemExit):  # there is no srun
-        stages.main(["run_training", *options, "--", "my-python", "-m", "train"])
-    script = Path("q/train.sh").read_text()
-    assert "--nproc_per_node=1 --max_restarts=2 " in script
-    assert " env TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 my-python -m torch" in script
 
 
 def test_run_command_returns_output_and_status(slurm, capfd):
@@ -276,3 +274,32 @@ def test_run_command_returns_output_and_status(slurm, capfd):
         with pytest.raises(SystemExit) as end:
             stages.main(["run_command", *options, "echo some are left out; exit 3"])
         assert end.value.code == 3 and "some are left out\n" in capfd.readouterr().out
+
+
+# The queue
+
+ANSWER = """\
+1|COMPLETED|None
+2|RUNNING|None
+3|RUNNING|None
+4|PENDING|Resources
+10|PENDING|ReqNodeNotAvail, UnavailableNodes:node[1-2]
+11|CANCELLED|None
+"""
+
+
+def test_states_are_parsed_by_task_number_and_active_ones_counted():
+    states = parse_states(ANSWER)
+    assert [*states] == [1, 2, 3, 4, 10, 11]
+    reason = "ReqNodeNotAvail, UnavailableNodes:node[1-2]"
+    assert states[10] == TaskState("PENDING", reason)
+    assert [number for number, state in states.items() if state.has_ended] == [1, 11]
+    assert summarize(states) == f"2 running, 2 pending ({reason}, Resources)"
+    assert parse_states("CLUSTER: other\n") == {}
+    assert summarize({1: TaskState("COMPLETED")}) == ""
+
+
+def test_a_machine_without_slurm_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match="sbatch: not in PATH; --cmd_backend slurm"):
+        submit(["sbatch", "x.sh"])
