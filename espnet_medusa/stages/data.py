@@ -77,7 +77,7 @@ def validate_data_dir(parser: argparse.ArgumentParser) -> Work:
                 file=sys.stderr,
             )
         options = data_dir.ValidationOptions(
-            args.require_text, args.allow_pipes, args.speaker_order
+            args.require_text, args.allow_pipes, check_speaker_order=args.speaker_order
         )
         problems = data_dir.validate_data_dir(args.data_dir, options=options)
         for problem in problems:
