@@ -295,7 +295,7 @@ def test_acceptance_is_required_in_a_named_file(tmp_path):
     ],
 )
 def test_unusable_options_are_refused(command, message, capsys):
-    with command_refused(capsys, message, status=2):
+    with command_refused(capsys, message):
         compare.main(command)
 
 

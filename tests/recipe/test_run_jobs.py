@@ -77,13 +77,17 @@ def test_a_job_with_a_partial_file_has_not_failed(tmp_path):
         run_script(tmp_path, script, *options, jobs=2)
 
 
-def test_jobs_take_the_visible_gpus_in_turn_and_have_prefix_and_environment(tmp_path, monkeypatch):
+def test_jobs_take_the_visible_gpus_in_turn(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     monkeypatch.setenv("WHERE", "here")
-    options = ["--spread_gpus", "true", "--cmd", "env PREFIX=first"]
-    run_script(tmp_path, "echo seen: $CUDA_VISIBLE_DEVICES $WHERE $PREFIX", *options, jobs=3)
+    run_script(tmp_path, "echo seen: $CUDA_VISIBLE_DEVICES $WHERE", "--spread_gpus", "true", jobs=3)
     seen = [log_of(tmp_path, job).split("seen: ")[-1].strip() for job in (1, 2, 3)]
-    assert seen == ["3 here first", "5 here first", "3 here first"]
+    assert seen == ["3 here", "5 here", "3 here"]
+
+
+def test_prefix_comes_before_the_command(tmp_path):
+    run_script(tmp_path, "echo runs on $WHERE", "--cmd", "env WHERE=cluster")
+    assert "runs on cluster" in log_of(tmp_path, 1)
 
 
 def test_no_visible_gpu_is_an_error_with_a_remedy():

@@ -258,7 +258,8 @@ def test_torchrun_starts_training_processes(
     stages.main(["run_training", *command, "--", "my-python", "-m", "train", "--lr", "1"])
     line = Path("train.log").read_text().splitlines()[-1]
     assert line.startswith(f"srun {launched} --ntasks-per-node=1 ")
-    assert " env TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 my-python " in line
+    own_store = " env TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 my-python "
+    assert (own_store in line) == ("--max_restarts" in options)
     assert re.search(f" my-python -m torch.distributed.run .*{expected}$", line)
     assert "--no-python my-python -m train --lr 1 --multiprocessing_distributed false " in line
     assert "--cpus-per-task=1 " in line

@@ -19,15 +19,15 @@ class PretendedSlurm:
     """Puts the programs first in PATH; the methods read and write the tasks' states."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.states, programs = folder / "states", folder / "bin"
+        self.states, self.programs = folder / "states", folder / "bin"
         self.states.mkdir(parents=True)
-        programs.mkdir()
+        self.programs.mkdir()
         for name in ("sbatch", "squeue", "scancel"):
-            path = programs / name
+            path = self.programs / name
             path.write_text(f'#!/bin/sh\nexec {sys.executable} {__file__} {name} "$@"\n')
             path.chmod(0o755)
         monkeypatch.setenv("PRETENDED_SLURM", str(self.states))
-        monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+        monkeypatch.setenv("PATH", str(self.programs), prepend=os.pathsep)
 
     def set_state(self, job: int, task: int, state: str) -> None:
         write_state(self.states / f"{job}.{task}", state)
