@@ -5,6 +5,7 @@ https://github.com/snakers4/silero-vad (MIT license). Its input is 16 kHz in ste
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from functools import cache
@@ -18,6 +19,8 @@ from espnet_medusa.options import check_above, check_at_least
 
 RATE_HZ = 16000
 CHUNK_S = 1.0, 30.0
+STEP_S = 0.032  # duration of a frame
+SILENT = 0.2  # below it there is no speech: a bench of noises stays below, soft words do not
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,30 @@ def _load() -> tuple[Any, Callable[..., list[dict[str, int]]]]:
 
     torch.set_num_threads(num_threads)
     return silero_vad.load_silero_vad(sequence=True), silero_vad.get_speech_timestamps_sequence
+
+
+@dataclass(frozen=True)
+class SpeechActivity:
+    """Probability of speech in each frame of a recording."""
+
+    probabilities: np.ndarray  # (frames of 32 ms,)
+
+    @classmethod
+    def of(cls, samples: np.ndarray | torch.Tensor) -> SpeechActivity:
+        """Compute the probabilities of (samples,) in [-1, 1] at 16 kHz."""
+        network, _ = _load()
+        return cls(network.audio_forward(samples, RATE_HZ))
+
+    def has_speech(self, start_s: float, end_s: float) -> bool:
+        """Return whether a span may contain speech."""
+        first, last = math.floor(start_s / STEP_S), math.ceil(end_s / STEP_S)
+        return bool((self.probabilities[first:last] > SILENT).any())
+
+    @property
+    def longest_pause_s(self) -> float:
+        """Longest time between two frames with speech."""
+        places = np.flatnonzero(self.probabilities >= VadParameters.threshold)
+        return float(np.diff(places, prepend=places[:1]).max(initial=1) - 1) * STEP_S
 
 
 class SpeechDetector:

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -51,6 +51,10 @@ def get_parser():
     add("--max_batch_frames", type=int_or_none, help=frames)
     windows = "decode audio longer than the model's window, window after window"
     add("--longform", help=windows, **off)
+    fallback = (
+        "decode an utterance again if its text repeats itself or is improbable; without n-best"
+    )
+    add("--fallback", help=fallback, **off)
     add("--utt2lang", type=str_or_none, help="Kaldi file with the languages of utterances")
     add("--allow_pipes", help="run the commands in wav.scp", **off)
     add_long_form_options(parser)
@@ -65,7 +69,7 @@ def add_decode_options(parser: argparse.ArgumentParser, default: Any = ...):
 
 
 def add_long_form_options(parser: argparse.ArgumentParser, default: Any = ...) -> None:
-    """Add ``LongFormOptions``; ``without_timestamps`` None: each command's own default."""
+    """Add ``LongFormOptions``; ``without_timestamps`` is unset by default."""
     arguments = {
         "clip_timestamps": {"type": parse_clips},
         "without_timestamps": {"type": str2bool, "default": None},
@@ -82,7 +86,6 @@ def parse_clips(value: str) -> tuple[float, ...]:
 def read_long_form_options(options: Mapping[str, Any]) -> LongFormOptions:
     """Build the options of long audio from those of a command line or a config."""
     values = {name: options[name] for name in LONG_FORM}
-    values["without_timestamps"] = bool(values["without_timestamps"])
     clips = values["clip_timestamps"] or ()  # a config may have a single number
     values["clip_timestamps"] = (clips,) if isinstance(clips, int | float) else tuple(clips)
     return build_options(LongFormOptions, values, "long audio")
@@ -144,7 +147,7 @@ def open_decoder(options: dict) -> UtteranceDecoder:
     speech2text.release_weights(long_form)
     reader = make_reader(speech2text, options["allow_pipes"])
     limits = options["batch_size"], options["max_batch_frames"]
-    return UtteranceDecoder(speech2text, reader, *limits, long_form)
+    return UtteranceDecoder(speech2text, reader, *limits, long_form, options["fallback"])
 
 
 def make_reader(speech2text: Speech2Text, allow_pipes: bool) -> UtteranceReader:
@@ -156,6 +159,12 @@ def make_reader(speech2text: Speech2Text, allow_pipes: bool) -> UtteranceReader:
 def choose_long_form(options: dict) -> LongFormOptions | None:
     """Build the options for audio longer than the window; None: such audio is not decoded."""
     long_form = read_long_form_options(options)
+    if options["fallback"]:
+        if options["nbest"] > 1:
+            raise InputError(f"nbest: {options['nbest']}; allowed with fallback: true: 1")
+        return long_form
+    if long_form.without_timestamps is None:
+        long_form = replace(long_form, without_timestamps=False)
     if options["longform"]:
         return long_form
     for name, value in LONG_FORM.items():
@@ -187,7 +196,7 @@ def fingerprint(options: dict) -> dict:
     ignored = {"output_dir", "key_file", "log_level", "num_workers", "config"}
     # Results do not depend on batches, so a job may resume with smaller ones.
     ignored |= {"batch_size", "max_batch_frames"}
-    if not options["longform"]:
+    if not (options["longform"] or options["fallback"]):
         ignored |= {"longform", *LONG_FORM}
     used = {name: value for name, value in options.items() if name not in ignored}
     files = [value for value in used.values() if isinstance(value, str) and os.path.isfile(value)]

@@ -12,11 +12,11 @@ the exit status is 3. The same command resumes after an interruption.
 """
 
 import argparse
-import dataclasses
 import logging
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,13 @@ from espnet_medusa.bin import asr_inference
 from espnet_medusa.bin.command_line import SOME_FAILED, make_parser, positive, run_main
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.whisper_windows import why_not_long_form
+from espnet_medusa.transcription.defaults import describe, with_defaults
 from espnet_medusa.transcription.formats import CTM, FORMATS, OPENAI, UNTIMED
 from espnet_medusa.transcription.open_model import find_model
 from espnet_medusa.transcription.recordings import find_recordings
 from espnet_medusa.transcription.transcribe import (
     OutputFolder,
     choose_device,
-    choose_search,
     make_decoder,
     transcribe_into,
 )
@@ -59,7 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--device", choices=["cpu", "cuda"], help="none: cuda if there is a GPU")
     add("--threads", type=positive, help="CPU threads; none: torch's default")
     add("--config", help="decode config: YAML of these options and of ESPnet's")
-    help_text = "above 1: beam search; default: greedy search"
+    help_text = "1: greedy search; default: 5"
     add("--beam_size", type=positive, default=none, help=help_text)
     asr_inference.add_decode_options(parser, default=none)
     asr_inference.add_long_form_options(parser, default=none)
@@ -80,11 +80,13 @@ def work(args: argparse.Namespace) -> int:
     speech2text = asr_inference.load(options)
     reason = why_not_long_form(speech2text.model)
     formats, timestamps = choose_formats(args.output_format, options, reason)
-    decoder = make_decoder(speech2text, options["batch_size"], long_form, timestamps)
+    if timestamps and long_form.without_timestamps is None:
+        long_form = replace(long_form, without_timestamps=False)
+    decoder = make_decoder(speech2text, options["batch_size"], long_form)
     loaded = time.perf_counter()
     # After all checks: opening the folder discards the results of other options.
     made_with = asr_inference.fingerprint(options)
-    made_with |= {"long_form": dataclasses.asdict(long_form), "timestamps": timestamps}
+    made_with |= {"long_form": asdict(long_form)}
     folder = OutputFolder(args.output_dir, formats, made_with, args.overwrite)
     transcripts = transcribe_into(folder, decoder, recordings)
     folder.write_tables(transcripts)
@@ -104,7 +106,7 @@ def work(args: argparse.Namespace) -> int:
 def choose_formats(
     output_format: str, options: Mapping[str, Any], reason: str | None
 ) -> tuple[list[str], bool]:
-    """Choose the formats to write, and whether audio within the window has times, too.
+    """Choose the formats to write, and whether they need times of all audio.
 
     Args:
         reason: Why the model writes no timestamps; None: it does.
@@ -112,7 +114,7 @@ def choose_formats(
     Raises:
         InputError: A format needs times that the model does not write.
     """
-    formats, without = [output_format], options["without_timestamps"]
+    formats = [output_format]
     if output_format == ALL:
         formats = [*(OPENAI if reason is None else UNTIMED)]
     need_times = options["word_timestamps"] or not {*formats} <= {*UNTIMED}
@@ -122,9 +124,7 @@ def choose_formats(
         raise InputError(
             f"output_format: {output_format}; {reason}; allowed here: {', '.join(UNTIMED)}"
         )
-    if reason is not None or without:
-        return formats, need_times
-    return formats, formats != ["txt"] or without is False
+    return formats, need_times or (reason is None and formats != ["txt"])
 
 
 def decode_options(args: argparse.Namespace) -> dict:
@@ -137,11 +137,12 @@ def decode_options(args: argparse.Namespace) -> dict:
     options = vars(asr_inference.get_parser().parse_args(command))
     names = [*asr_inference.DECODE_OPTIONS, *asr_inference.LONG_FORM, "beam_size", "batch_size"]
     given = {name: value for name, value in vars(args).items() if name in names}
+    device = choose_device(args.device)
     if args.config is None:
-        given = {"batch_size": 8} | choose_search(given)
+        given = with_defaults(given, device)
     options |= given
     options["language"] = options["language"] or files.language
-    device = choose_device(args.device)
+    print(f"{describe(Path(args.model).name, options, device)}; --help for more", file=sys.stderr)
     return options | {
         "asr_train_config": str(files.config),
         "asr_model_file": str(files.weights),

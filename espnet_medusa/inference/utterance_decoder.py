@@ -32,7 +32,7 @@ class UtteranceDecoder:
     """Decodes in batches; audio longer than the model's window comes last, window after window.
 
     Raises:
-        InputError: ``all_in_windows`` with a model that writes no timestamps.
+        InputError: ``all_in_windows`` with a model or search that does not decode windows.
     """
 
     speech2text: Speech2Text  # model and search
@@ -42,7 +42,8 @@ class UtteranceDecoder:
     max_batch_frames: int | None = None
     # Options for audio longer than the window; None: such audio fails.
     long_form: LongFormOptions | None = None
-    all_in_windows: bool = False  # whether shorter audio is decoded as long audio, too
+    # Whether shorter audio is decoded as long audio, too: with fallback, without n-best.
+    all_in_windows: bool = False
     # Called with the seconds of audio that were decoded since the last call.
     on_decoded: Callable[[float], None] = lambda seconds: None
 
@@ -143,8 +144,12 @@ class UtteranceDecoder:
             [(recording.text, pieces, tokens, hypothesis)],
             recording.statistics,
             recording.language,
-            tuple(recording.segments),
+            tuple(recording.segments) if self._with_segments(recording) else None,
         )
+
+    def _with_segments(self, recording: RunningRecording) -> bool:
+        """Return whether segments were wanted, or times were needed to decode."""
+        return recording.timestamps or self.long_form.without_timestamps is not None
 
     def _outcome(self, job: JobInput, key: str, decoding: Decoding | Exception) -> Outcome:
         if isinstance(decoding, Exception):

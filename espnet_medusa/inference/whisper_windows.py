@@ -13,7 +13,15 @@ from espnet_medusa.inference.audio_batch import RecordingFeatures, WindowBatch, 
 from espnet_medusa.inference.decoding_model import DecodingModel
 from espnet_medusa.inference.word_aligners import build_word_aligner, check_word_times
 from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.longform.window import FRAMES_PER_S, Clock, Window, WindowDecoding
+from espnet_medusa.longform.repetition import ends_in_loop
+from espnet_medusa.longform.window import (
+    FRAMES_PER_S,
+    Clock,
+    Window,
+    WindowDecoding,
+    compression_ratio,
+)
+from espnet_medusa.longform.window_steps import Attempt
 from espnet_medusa.longform.word_times import TimedWord
 from espnet_medusa.search.beam import BeamStrategy
 from espnet_medusa.search.constraints import Constraints
@@ -38,26 +46,30 @@ class WhisperWindows:
 
     def __init__(self, model: DecodingModel, options: LongFormOptions):
         check_long_form(model, options)
-        self.model, self.timestamps = model, not options.without_timestamps
-        self.best_of = options.best_of
+        self.model = model
+        self.best_of, self.most_compressed = options.best_of, options.compression_ratio_threshold
         encoder, tokens = model.encoder.whisper, model.prompts.tokens
         self.window_frames = encoder.window_samples // HOP_SAMPLES
         self.clock = Clock(tokens.first_time, encoder.subsampling)
         self.text = TranscriptText(hugging_face_tokenizer(model.writer.converter), tokens)
         context = model.search.decoder.max_depth(0)
         self.most_tokens, self.prompt_tokens = context // 2, context // 2 - 1
-        self.constraints = self._constraints(options.max_initial_timestamp)
+        # Without and with timestamps.
+        self.constraints = [
+            self._constraints(timestamps, options.max_initial_timestamp)
+            for timestamps in (False, True)
+        ]
         frames_per_s = FRAMES_PER_S / self.clock.frames
         self.align_words = build_word_aligner(model, options.word_times, frames_per_s)
         self.encoders = [encoder]
         if model.draft_model is not None:
             self.encoders.append(model.draft_model.encoder.whisper)
 
-    def _constraints(self, max_initial_timestamp: float | None) -> Constraints:
+    def _constraints(self, timestamps: bool, max_initial_timestamp: float | None) -> Constraints:
         """Add timestamp rules to the search's constraints, with openai-whisper's normalization."""
         model, tokens = self.model, self.model.prompts.tokens
         constraints = replace(model.search.strategy.scoring.constraints, renormalize=True)
-        if not self.timestamps:
+        if not timestamps:
             return constraints
         latest = None
         if max_initial_timestamp:  # 0 is no limit, as in openai-whisper
@@ -106,27 +118,41 @@ class WhisperWindows:
         rows: Sequence[int],
         prompts: Sequence[Sequence[int]],
         languages: Sequence[str | None],
-        temperature: float,
+        attempt: Attempt,
     ) -> list[tuple[WindowDecoding, DecodingStatistics]]:
         """Decode some of the windows, each with its preceding text and language as prompt."""
+        give_up = self.repeats_itself if attempt.stop_repetitions else None
+        limits = LengthLimits(-self.most_tokens, give_up=give_up)
         batch = encoded.select(rows) if len(rows) < len(encoded.lengths) else encoded
-        starts = [*map(self._prompt, prompts, languages)]
+        starts = [
+            self._prompt(before, language, attempt.timestamps)
+            for before, language in zip(prompts, languages, strict=True)
+        ]
         tokens = self.model.prompts.tokens
         watched = [Watched(start.index(tokens.start), tokens.no_speech) for start in starts]
         memory, frames = batch.encode(self.model.encoder)
         samples = []
-        for search in self._searches(temperature):
+        for search in self._searches(attempt):
             drafted = search.planner.proposer is not None
             states = search(
                 memory,
                 frames,
                 [torch.tensor(start, device=memory.device) for start in starts],
-                LengthLimits(-self.most_tokens),
+                limits,
                 self.model.draft_inputs(batch, starts) if drafted else None,
                 watched,
             )
             samples.append(states)
-        return [self._likeliest(states, temperature) for states in zip(*samples, strict=True)]
+        return [
+            self._likeliest(states, attempt.temperature) for states in zip(*samples, strict=True)
+        ]
+
+    def repeats_itself(self, tokens: Sequence[int]) -> bool:
+        """Return whether a text that is not finished will be too repetitive at its end."""
+        text, most = self.text.words_alone(tokens), self.most_compressed
+        if most is None or not ends_in_loop(text):
+            return False
+        return compression_ratio(self.text.decode(text)) > most
 
     def align(
         self,
@@ -144,20 +170,20 @@ class WhisperWindows:
         memory, sizes = encoded.encode(self.model.encoder)
         return self.align_words(memory[row : row + 1, : int(sizes[row])], frames, words, language)
 
-    def _prompt(self, before: Sequence[int], language: str | None) -> list[int]:
+    def _prompt(self, before: Sequence[int], language: str | None, timestamps: bool) -> list[int]:
         prompts = self.model.prompts
-        start = prompts.tokens.prompt(language, prompts.task, self.timestamps)
+        start = prompts.tokens.prompt(language, prompts.task, timestamps)
         return [prompts.tokens.previous, *before, *start] if before else start
 
-    def _searches(self, temperature: float) -> list[Search]:
-        """Return the model's search with timestamps; above temperature 0: searches that sample."""
-        search = self.model.search
-        if temperature > 0:
+    def _searches(self, attempt: Attempt) -> list[Search]:
+        """Return the model's search; above temperature 0: searches that sample."""
+        search, constraints = self.model.search, self.constraints[attempt.timestamps]
+        if attempt.temperature > 0:
             return [
-                sampling_search(search.decoder, self.constraints, temperature, seed)
+                sampling_search(search.decoder, constraints, attempt.temperature, seed)
                 for seed in range(self.best_of)
             ]
-        parts = self.constraints, search.planner.proposer, search.planner.shape
+        parts = constraints, search.planner.proposer, search.planner.shape
         if isinstance(search.strategy, BeamStrategy):
             beam_size, options = search.strategy.beam_size, self.model.options
             return [patient_beam_search(search.decoder, beam_size, *parts, options)]

@@ -69,6 +69,7 @@ class LongForm:
     def _features(self, recording: LongRecording) -> RunningRecording:
         running = RunningRecording.of(recording)
         try:
+            self.windows.listen(running, recording)
             running.features = self.decoder.features(recording.samples)
             self.windows.begin(running, recording.frames, self.options.clip_timestamps)
         except Exception as error:  # such as out of memory for the features of hours
@@ -191,6 +192,7 @@ class ChunkedLongForm:
     def _add(
         self, running: RunningRecording, recording: LongRecording, chunks: Sequence[SpeechChunk]
     ) -> None:
+        self.windows.listen(running, recording)
         running.features = self.decoder.features(recording.samples)
         speech_end_s = 0.0
         for chunk in chunks:

@@ -101,6 +101,10 @@ class MovingWindow:
                 self.seek = self.clips[0][0]
         return None
 
+    def skip(self, window: Window) -> None:
+        """Move past a window without segments."""
+        self.seek = window.seek + window.frames
+
     def take(
         self, window: Window, decoding: WindowDecoding, align: Align | None = None
     ) -> list[Segment]:
@@ -111,7 +115,7 @@ class MovingWindow:
             align: Computes word times; None: segments have no words.
         """
         if is_silence(decoding, self.options):
-            self.seek = window.seek + window.frames
+            self.skip(window)
             return []
         cut = cut_window(decoding.tokens, window, self.clock)
         self.seek = cut.seek

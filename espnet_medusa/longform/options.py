@@ -13,6 +13,7 @@ from espnet_medusa.options import build_options, check_above, check_at_least, ch
 
 HOTTEST = 1.0  # temperature of the last attempt
 ATTENTION, CTC = WORD_TIMES = "attention", "ctc"
+LAST, BEST = FAILED_ATTEMPTS = "last", "best"
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,24 @@ class LongFormOptions:
     no_speech_threshold: float | None = option(
         0.6, "a text below logprob_threshold with a higher no-speech probability is left out"
     )
+    failed_attempts: str = option(
+        LAST,
+        "text of a window whose attempts all fail: last (openai-whisper), or best, the most "
+        "probable one that does not repeat itself (faster-whisper)",
+    )
+    stop_repetitions: bool = option(
+        True, "stop an attempt as soon as its text repeats itself, if another attempt follows"
+    )
     clip_timestamps: Sequence[float] = option(
         (), "start,end,start,... in seconds: decode only these clips; default: all"
     )
-    without_timestamps: bool = option(
+    without_timestamps: bool | None = option(
         False,
-        "decode each window as one segment; default of transcribe: true for short audio to txt",
+        "decode each window as one segment; none: only recordings that fit in the window and have "
+        "no long pause",
+    )
+    skip_silence: bool = option(
+        False, "leave out windows in which voice activity detection finds no speech"
     )
     max_initial_timestamp: float | None = option(
         1.0, "latest start of a window's first segment, in seconds"
@@ -87,6 +100,7 @@ class LongFormOptions:
         self._check_voice_activity()
         check_at_least(self.temperature, 0, "temperature")
         check_at_least(self.best_of, 1, "best_of")
+        check_choice(self.failed_attempts, FAILED_ATTEMPTS, "failed_attempts")
         if self.temperature_increment_on_fallback is not None:
             check_above(
                 self.temperature_increment_on_fallback, 0, "temperature_increment_on_fallback"
@@ -129,6 +143,11 @@ class LongFormOptions:
             raise InputError(f"vad_parameters: {values}; allowed with vad_filter: true")
 
     @property
+    def needs_speech_activity(self) -> bool:
+        """Whether an option depends on where there is speech."""
+        return self.skip_silence or self.without_timestamps is None
+
+    @property
     def temperatures(self) -> list[float]:
         """Temperatures of all attempts."""
         step = self.temperature_increment_on_fallback
@@ -145,6 +164,6 @@ class LongFormOptions:
     @property
     def needs_windows(self) -> bool:
         """Whether short audio also needs the moving window."""
-        prompt = self.initial_prompt is not None
+        prompt, timed = self.initial_prompt is not None, self.without_timestamps is False
         sampled, words = self.temperature > 0, self.word_timestamps
-        return any((prompt, sampled, self.clip_timestamps, words, self.vad_filter))
+        return any((prompt, timed, sampled, self.clip_timestamps, words, self.vad_filter))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from espnet_medusa.audio.voice_activity import SpeechActivity
 from espnet_medusa.longform.moving_window import MovingWindow
 from espnet_medusa.longform.segment import Segment
 from espnet_medusa.longform.window import FRAMES_PER_S, Window
@@ -62,6 +63,8 @@ class RunningRecording:
     features: Any  # of the whole recording; None if nothing is decoded, and after the last step
     duration_s: float  # of the whole recording
     language: str | None = None  # code; None for English-only models
+    timestamps: bool = True  # whether windows are decoded with timestamps
+    speech: SpeechActivity | None = None  # where there is speech; None: no option needs it
     passages: list[Passage] = field(default_factory=list)  # in order
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)  # of all windows
     score: float = 0.0  # log-probability of all windows with text, timestamps and ends included

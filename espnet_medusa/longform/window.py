@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.longform.options import LAST, LongFormOptions
 
 FRAMES_PER_S = 100
 
@@ -117,17 +117,36 @@ class WindowDecoding:
     @property
     def compression_ratio(self) -> float:
         """zlib's; repetitive texts have a high one."""
-        text = self.text.strip().encode("utf-8")
-        return len(text) / len(zlib.compress(text))
+        return compression_ratio(self.text)
+
+
+def compression_ratio(text: str) -> float:
+    """Return the compression ratio of a text by zlib, without spaces at its ends."""
+    encoded = text.strip().encode("utf-8")
+    return len(encoded) / len(zlib.compress(encoded))
 
 
 def has_failed(decoding: WindowDecoding, options: LongFormOptions) -> bool:
     """Return whether the text is repetitive, or improbable without being silence."""
-    ratio, least = options.compression_ratio_threshold, options.logprob_threshold
+    least = options.logprob_threshold
     improbable = least is not None and decoding.average_log_probability < least
     if improbable and _is_probably_silence(decoding, options):
         return False
-    return improbable or (ratio is not None and decoding.compression_ratio > ratio)
+    return improbable or repeats_itself(decoding, options)
+
+
+def choose_attempt(attempts: Sequence[WindowDecoding], options: LongFormOptions) -> WindowDecoding:
+    """Return the result of a window: the last attempt, or the best one if all have failed."""
+    if options.failed_attempts == LAST or not has_failed(attempts[-1], options):
+        return attempts[-1]
+    others = [attempt for attempt in attempts if not repeats_itself(attempt, options)]
+    return max(others or attempts, key=lambda attempt: attempt.average_log_probability)
+
+
+def repeats_itself(decoding: WindowDecoding, options: LongFormOptions) -> bool:
+    """Return whether the text's compression ratio is too high."""
+    most = options.compression_ratio_threshold
+    return most is not None and decoding.compression_ratio > most
 
 
 def is_silence(decoding: WindowDecoding, options: LongFormOptions) -> bool:

@@ -10,15 +10,33 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from espnet_medusa.audio.voice_activity import SpeechActivity
 from espnet_medusa.longform.moving_window import Align, History, MovingWindow
 from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.longform.recording import Passage, RunningRecording
-from espnet_medusa.longform.window import Clock, Window, WindowDecoding, has_failed
+from espnet_medusa.longform.recording import LongRecording, Passage, RunningRecording
+from espnet_medusa.longform.window import (
+    FRAMES_PER_S,
+    Clock,
+    Window,
+    WindowDecoding,
+    choose_attempt,
+    has_failed,
+)
 from espnet_medusa.longform.word_times import TimedWord
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.whisper.transcript import TranscriptText
 
 Decoded = tuple[WindowDecoding, Align | None]
+LONG_PAUSE_S = 2.0  # without timestamps, Whisper may end at such a pause
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """How windows are decoded."""
+
+    temperature: float = 0.0  # above 0: sampling
+    timestamps: bool = True  # whether segments get times
+    stop_repetitions: bool = False  # whether a text that repeats itself may end early
 
 
 class WindowDecoder(Protocol):
@@ -46,7 +64,7 @@ class WindowDecoder(Protocol):
         rows: Sequence[int],
         prompts: Sequence[Sequence[int]],
         languages: Sequence[str | None],
-        temperature: float,
+        attempt: Attempt,
     ) -> list[tuple[WindowDecoding, DecodingStatistics]]:
         """Decode some rows of ``encoded``, each after the text before it and in its language."""
 
@@ -62,6 +80,16 @@ class WindowSteps:
 
     decoder: WindowDecoder  # decodes windows
     options: LongFormOptions  # prompts, fallback and word times
+
+    def listen(self, running: RunningRecording, recording: LongRecording) -> None:
+        """Find the speech, if an option needs it, and choose whether segments get times."""
+        options = self.options
+        if options.needs_speech_activity:
+            running.speech = SpeechActivity.of(recording.samples)
+        running.timestamps = not options.without_timestamps
+        if options.without_timestamps is None:
+            fits = recording.frames <= self.decoder.window_frames
+            running.timestamps = not fits or running.speech.longest_pause_s > LONG_PAUSE_S
 
     def begin(
         self,
@@ -94,7 +122,11 @@ class WindowSteps:
             return
         started = time.perf_counter()
         pairs = [(passage, passage.next()) for passage in passages]
-        pairs = [(passage, window) for passage, window in pairs if window is not None]
+        pairs = [
+            (passage, window)
+            for passage, window in pairs
+            if window is not None and not self._skips(passage, window)
+        ]
         for (passage, window), decoded in zip(pairs, self._decode(pairs), strict=True):
             try:
                 if isinstance(decoded, Exception):
@@ -107,6 +139,15 @@ class WindowSteps:
                 passage.recording.error = error
         share_seconds([passage.recording for passage in passages], started)
 
+    def _skips(self, passage: Passage, window: Window) -> bool:
+        """Move past a window without speech, if the options say so."""
+        speech = passage.recording.speech
+        end_s = window.start_s + window.frames / FRAMES_PER_S
+        skips = self.options.skip_silence and not speech.has_speech(window.start_s, end_s)
+        if skips:
+            passage.window.skip(window)
+        return skips
+
     def _decode(self, pairs: Sequence[tuple[Passage, Window]]) -> list[Decoded | Exception]:
         """Decode windows as a batch; one by one if that fails."""
         try:
@@ -117,27 +158,49 @@ class WindowSteps:
         return [self._decode([pair])[0] for pair in pairs]
 
     def _decode_together(self, pairs: Sequence[tuple[Passage, Window]]) -> list[Decoded]:
-        """Return for each window its first attempt that has not failed, or its last."""
+        """Return for each window the result of ``choose_attempt``."""
         if not pairs:
             return []
         passages = [passage for passage, _ in pairs]
         encoded = self.decoder.encode(
             [(passage.recording.features, window) for passage, window in pairs]
         )
-        decodings: list[WindowDecoding | None] = [None] * len(pairs)
-        rows = [*range(len(pairs))]
+        attempts: list[list[WindowDecoding]] = [[] for _ in pairs]
+        rows, *_, last = [*range(len(pairs))], *self.options.temperatures
         for temperature in self.options.temperatures:
-            prompts = [passages[row].window.history.prompt() for row in rows]
-            languages = [passages[row].recording.language for row in rows]
-            attempts = self.decoder.decode(encoded, rows, prompts, languages, temperature)
-            for row, (decoding, statistics) in zip(rows, attempts, strict=True):
-                decodings[row] = decoding
+            # The text of the last attempt may be used, even if it repeats itself.
+            stop = self.options.stop_repetitions and temperature != last
+            results = self._attempt(encoded, passages, rows, temperature, stop)
+            for row, (decoding, statistics) in zip(rows, results, strict=True):
+                attempts[row].append(decoding)
                 passages[row].recording.statistics += statistics
-            rows = [row for row in rows if has_failed(decodings[row], self.options)]
+            rows = [row for row in rows if has_failed(attempts[row][-1], self.options)]
             if not rows:
                 break
+        decodings = [choose_attempt(one, self.options) for one in attempts]
         aligners = [self._aligner(encoded, row, *pair) for row, pair in enumerate(pairs)]
         return [*zip(decodings, aligners, strict=True)]
+
+    def _attempt(
+        self,
+        encoded: Any,
+        passages: Sequence[Passage],
+        rows: Sequence[int],
+        temperature: float,
+        stop_repetitions: bool,
+    ) -> list[tuple[WindowDecoding, DecodingStatistics]]:
+        """Decode rows; those with timestamps and those without are separate batches."""
+        results: dict[int, tuple[WindowDecoding, DecodingStatistics]] = {}
+        for timestamps in (True, False):
+            batch = [row for row in rows if passages[row].recording.timestamps == timestamps]
+            if not batch:
+                continue
+            prompts = [passages[row].window.history.prompt() for row in batch]
+            languages = [passages[row].recording.language for row in batch]
+            how = Attempt(temperature, timestamps, stop_repetitions)
+            decoded = self.decoder.decode(encoded, batch, prompts, languages, how)
+            results |= zip(batch, decoded, strict=True)
+        return [results[row] for row in rows]
 
     def _aligner(self, encoded: Any, row: int, passage: Passage, window: Window) -> Align | None:
         if not self.options.word_timestamps:

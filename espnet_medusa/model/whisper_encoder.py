@@ -219,7 +219,8 @@ class HFWhisperEncoder(AbsEncoder):
         if longest > self.window_samples:
             raise InputError(
                 f"audio of {longest / SAMPLE_RATE_HZ:.2f} s is longer than the model's window of "
-                f"{self.window_samples / SAMPLE_RATE_HZ:.2f} s; cut it into segments"
+                f"{self.window_samples / SAMPLE_RATE_HZ:.2f} s; cut it into segments, or call "
+                "Speech2Text.transcribe, which decodes audio of any length"
             )
         if shortest < HOP_SAMPLES:
             raise InputError(

@@ -79,6 +79,8 @@ class GreedyState(SearchState):
         self.running = [Hypothesis(prefix, score, (score,))]
         self.ended = prefix.token == self.eos
         self.steps += 1
+        if not self.ended and self.gives_up(prefix):
+            self.max_length = prefix.length
 
 
 class GreedyStrategy(Strategy):
@@ -154,7 +156,8 @@ class GreedyStrategy(Strategy):
         for state in states:
             while not state.done and state.hypothesis.prefix.evaluated:
                 for prefix in longest_accepted(state.hypothesis.prefix):
-                    state.write(prefix, prefix.accepted)
+                    if not state.done:
+                        state.write(prefix, prefix.accepted)
                 if not state.done:
                     token, log_prob = state.hypothesis.prefix.best
                     state.write(state.hypothesis.prefix.child(token), log_prob)

@@ -1,6 +1,6 @@
 """Decode options of the searches: values, defaults, help texts and checks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
@@ -225,13 +225,15 @@ def _check_choices(options: SearchOptions) -> None:
 
 @dataclass(frozen=True)
 class LengthLimits:
-    """ESPnet's length options."""
+    """ESPnet's length options, and a rule that ends hopeless searches."""
 
     # Maximum number of tokens per encoder frame. Negative: its absolute value is the maximum
     # number of tokens. 0: as many tokens as frames, with end detection.
     maxlenratio: float = 0.0
     # Minimum number of tokens per encoder frame. Negative: its absolute value is the number.
     minlenratio: float = 0.0
+    # Called with the tokens of the best hypothesis from time to time; True ends the search.
+    give_up: Callable[[list[int]], bool] | None = None
 
     def most(self, frames: int) -> int:
         """Return the maximum number of tokens."""

@@ -84,6 +84,16 @@ class PatientStrategy(BeamStrategy):
         ended = [h for h in beam if h.prefix.token == eos and h.prefix.length > state.min_length]
         state.ended += [self.end(state, hypothesis) for hypothesis in ended[:room]]
         state.stopped = len(state.ended) >= self.max_ended
+        if state.running and not state.stopped:
+            state.stopped = self._gives_up(state)
+
+    def _gives_up(self, state: BeamState) -> bool:
+        """Return whether the search ends because its best hypothesis, not ended, is hopeless."""
+        best = max(state.running, key=lambda hypothesis: hypothesis.score)
+        if not state.gives_up(best.prefix):
+            return False
+        rank = self._rank(self.end(state, best, append_eos=True))
+        return all(self._rank(ended) < rank for ended in state.ended)
 
     def drop_hopeless(self, state: BeamState, beam: Sequence[Hypothesis]) -> Sequence[Hypothesis]:
         return beam

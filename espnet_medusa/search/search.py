@@ -131,7 +131,9 @@ class Search:
         """Return the initial state of one utterance with memory (S, D) and prompt (P,)."""
         positions = self.decoder.max_depth(len(memory)) - len(prompt) + 1
         most = max(min(limits.most(len(memory)), positions), 1)
-        return self.strategy.begin(memory, prompt, most, limits)
+        state = self.strategy.begin(memory, prompt, most, limits)
+        state.give_up = limits.give_up
+        return state
 
 
 def _select(rows: Sequence[int], *parts: Sequence) -> list[list]:

@@ -7,7 +7,7 @@ import heapq
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
@@ -20,6 +20,8 @@ from espnet_medusa.tree.prefix import Candidates, Prefix
 
 if TYPE_CHECKING:
     from espnet_medusa.tree.proposer import DraftInput
+
+GIVE_UP_STEPS = 16  # steps between two calls of ``give_up``
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,8 @@ class SearchState(ABC):
     prompt_length: int = 1  # P
     # A requested probability within the prompt.
     watched: Watched | None = field(default=None, kw_only=True)
+    # That of ``LengthLimits``.
+    give_up: Callable[[list[int]], bool] | None = field(default=None, kw_only=True)
 
     @property
     @abstractmethod
@@ -125,6 +129,11 @@ class SearchState(ABC):
     @abstractmethod
     def done(self) -> bool:
         """Whether the search is over."""
+
+    def gives_up(self, prefix: Prefix) -> bool:
+        """Return whether the search ends without an end symbol, given its best prefix."""
+        due = self.give_up is not None and self.steps % GIVE_UP_STEPS == 0
+        return due and self.give_up(prefix.tokens())
 
 
 class Strategy(ABC):

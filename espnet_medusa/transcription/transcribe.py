@@ -15,6 +15,7 @@ from espnet_medusa.inference.progress import Progress
 from espnet_medusa.inference.reader import build_preprocess
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
+from espnet_medusa.inference.whisper_windows import why_not_long_form
 from espnet_medusa.kaldi.table import write_table
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.options import build_options
@@ -54,7 +55,8 @@ def transcribe(
     """
     recordings = find_recordings([audio] if isinstance(audio, str | Path) else audio)
     names = [field.name for field in fields(LongFormOptions)]
-    given = {name: options.pop(name) for name in names if name in options}
+    given = {"without_timestamps": False if timestamps else None}
+    given |= {name: options.pop(name) for name in names if name in options}
     long_form = build_options(LongFormOptions, given, "transcribe")
     files = find_model(model, model_file)
     speech2text = Speech2Text(
@@ -64,7 +66,7 @@ def transcribe(
         batch_size=batch_size,
         **{"language": files.language} | choose_search(options),
     )
-    decoder = make_decoder(speech2text, batch_size, long_form, timestamps)
+    decoder = make_decoder(speech2text, batch_size, long_form)
     by_key = _by_file_key(recordings)
     return (
         Transcript.of(recording, outcome)
@@ -74,18 +76,20 @@ def transcribe(
 
 
 def make_decoder(
-    speech2text: Speech2Text, batch_size: int, long_form: LongFormOptions, timestamps: bool
+    speech2text: Speech2Text, batch_size: int, long_form: LongFormOptions
 ) -> UtteranceDecoder:
     """Make a decoder of audio files, and free the weights that it does not need.
 
     Raises:
-        InputError: All files need segments, but the model writes no timestamps.
+        InputError: The options need windows, which the model or its search does not decode.
     """
     speech2text.release_weights(long_form)
     preprocess = build_preprocess(speech2text.asr_train_args)
     reader = AudioFileReader(speech2text.model.audio, preprocess)
-    windows = {"long_form": long_form, "all_in_windows": timestamps or long_form.needs_windows}
-    return UtteranceDecoder(speech2text, reader, batch_size, **windows)
+    in_windows = long_form.needs_windows or why_not_long_form(speech2text.model) is None
+    return UtteranceDecoder(
+        speech2text, reader, batch_size, long_form=long_form, all_in_windows=in_windows
+    )
 
 
 class OutputFolder:
