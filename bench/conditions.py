@@ -5,7 +5,7 @@
 Each condition becomes OUT/CONDITION with ``wav.scp``, ``text`` and its audio. --test_clean and
 --train_clean are folders of LibriSpeech, --accented is a Kaldi data directory (speechocean762's
 ``train``, with its ``WAVE`` next to it), --digits has the files of the Free Spoken Digit Dataset.
-The same corpora and --seed make the same samples. Conditions ``no_speech_*`` have empty references.
+The same corpora and --seed make the same samples. The reference of ``no_speech_*`` is [silence].
 """
 
 import argparse
@@ -32,6 +32,7 @@ PAUSES_S = (5, 20)
 ROOM_TONE_DB = -66  # RMS of pauses, relative to full scale
 NO_SPEECH_DB = (-50, -35, -20)
 NO_SPEECH_S = 4.0, 12.0
+SILENCE = "[silence]"  # reference without words: tables have no empty values
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 Samples = np.ndarray
@@ -275,7 +276,7 @@ def make_conditions(args: argparse.Namespace) -> None:
         data = DataDir(args.output / f"no_speech_{name}")
         for index in range(args.num_silent):
             level_db = NO_SPEECH_DB[index % len(NO_SPEECH_DB)]
-            data.add(f"{name}_{-level_db}db_{index}", no_speech(sound, level_db, rng), "")
+            data.add(f"{name}_{-level_db}db_{index}", no_speech(sound, level_db, rng), SILENCE)
         data.write()
 
 

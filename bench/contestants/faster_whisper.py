@@ -16,7 +16,7 @@ from contestants.base import (
     Transcriber,
     pad_memories,
 )
-from contestants.ways import Way
+from contestants.ways import DEFAULTS_VAD, Way
 
 END = "<|endoftext|>"
 
@@ -93,12 +93,12 @@ class FasterWhisper(Transcriber):
         return Timed([Result(" ".join(segment.text for segment in segments))], *seconds)
 
     def transcribe_long(self, way: Way, samples: np.ndarray) -> Timed:
-        """Transcribe with the program's defaults, except for the temperatures."""
+        """Transcribe with the program's defaults, except for the temperatures of most ways."""
         from faster_whisper import BatchedInferencePipeline
 
-        options = {"word_timestamps": self.setup.words}
+        options = {"word_timestamps": self.setup.words, "vad_filter": way.search == DEFAULTS_VAD}
         program = self.model
-        if not self.setup.fallback:
+        if not (self.setup.fallback or way.by_default):
             options["temperature"] = 0.0
         if way.batch_size > 1:
             program = BatchedInferencePipeline(self.model)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -27,6 +27,8 @@ from contestants.ways import BASELINE, CTC, CTC_HEADS, HEADS, MODEL, REPLAYED, W
 from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.files.checkpoint import load_weights
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.longform.recording import LongRecording
 from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.build import build_runtime
@@ -37,8 +39,10 @@ from espnet_medusa.search.drafters import DraftSources
 from espnet_medusa.search.greedy import GreedyState
 from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.search.search import Search
+from espnet_medusa.transcription.defaults import with_defaults
 
 DRAFT_VOCAB_SIZE = 4096  # with random weights; the trained model's vocabulary is smaller
+LONG_FORM = [field.name for field in fields(LongFormOptions)]
 BEAM_DEPTH = 2  # of heads; by default they do not draft in beams
 
 
@@ -219,6 +223,9 @@ class Ours(Transcriber):
 
     def options(self, way: Way) -> dict[str, object]:
         """Return the decode options; beams end as openai-whisper's do."""
+        if way.by_default:
+            chosen = with_defaults({}, "cpu") | {"language": self.subject.language}
+            return {name: value for name, value in chosen.items() if name not in LONG_FORM}
         beam = {"beam_size": way.beam_size, "patience": 1.0}
         search = {"search": "greedy"} if way.beam_size == 1 else beam
         drafts = {"draft_depth": 0} if way.drafts == BASELINE else {"drafter": way.drafts}
@@ -240,6 +247,8 @@ class Ours(Transcriber):
     def transcribe_long(self, way: Way, samples: np.ndarray) -> Timed:
         """Transcribe with openai-whisper's defaults, in batches with faster-whisper's."""
         model = self.model(way)
+        if way.by_default:
+            return self._transcribe_by_default(model, samples)
         batched = {"vad_filter": True, "without_timestamps": True, "batch_size": way.batch_size}
         started = time.perf_counter()
         segments = [
@@ -257,6 +266,19 @@ class Ours(Transcriber):
         ]  # fmt: skip
         seconds = time.perf_counter() - started
         return self._timed(Result.of_segments(segments, vars(model.statistics)), seconds)
+
+    def _transcribe_by_default(self, model: Speech2Text, samples: np.ndarray) -> Timed:
+        """Transcribe as ``espnet-medusa-transcribe`` without options."""
+        chosen = with_defaults({}, "cpu")
+        options = {name: value for name, value in chosen.items() if name in LONG_FORM}
+        started = time.perf_counter()
+        run = model.long_form(LongFormOptions(without_timestamps=None, **options))
+        *_, step = run([LongRecording(None, samples)])
+        if step.recording.error is not None:
+            raise step.recording.error
+        seconds = time.perf_counter() - started
+        counts = vars(step.recording.statistics)
+        return self._timed(Result(" ".join(step.recording.text.split()), counts=counts), seconds)
 
     def _timed(self, result: Result, seconds: float) -> Timed:
         decoder = result.counts["decoder_seconds"]

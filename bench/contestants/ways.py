@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 FLOAT32, BFLOAT16, FLOAT16, INT8 = "float32", "bfloat16", "float16", "int8"
 GREEDY, BEAM5 = "greedy", "beam 5"
-BEAM_SIZES = {GREEDY: 1, BEAM5: 5}
+# What a program does without options, and with its voice activity detection.
+DEFAULTS, DEFAULTS_VAD = "defaults", "defaults, --vad_filter"
+BEAM_SIZES = {GREEDY: 1, BEAM5: 5, DEFAULTS: 5, DEFAULTS_VAD: 5}
 OURS = "ours"
 # Values of the decode option ``drafter``.
 HEADS, CTC, CTC_HEADS, MODEL = "heads", "ctc", "ctc+heads", "model"
@@ -35,6 +37,11 @@ class Way:
     def beam_size(self) -> int:
         """Number of hypotheses; 1: greedy."""
         return BEAM_SIZES[self.search]
+
+    @property
+    def by_default(self) -> bool:
+        """Whether the program runs with its own defaults."""
+        return self.search in (DEFAULTS, DEFAULTS_VAD)
 
     @property
     def process(self) -> tuple[str, str]:

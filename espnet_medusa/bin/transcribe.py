@@ -84,6 +84,7 @@ def work(args: argparse.Namespace) -> int:
         long_form = replace(long_form, without_timestamps=False)
     decoder = make_decoder(speech2text, options["batch_size"], long_form)
     loaded = time.perf_counter()
+    print(f"{describe(Path(args.model).name, options)}; --help for more", file=sys.stderr)
     # After all checks: opening the folder discards the results of other options.
     made_with = asr_inference.fingerprint(options)
     made_with |= {"long_form": asdict(long_form)}
@@ -114,7 +115,7 @@ def choose_formats(
     Raises:
         InputError: A format needs times that the model does not write.
     """
-    formats = [output_format]
+    formats, without = [output_format], options["without_timestamps"]
     if output_format == ALL:
         formats = [*(OPENAI if reason is None else UNTIMED)]
     need_times = options["word_timestamps"] or not {*formats} <= {*UNTIMED}
@@ -124,7 +125,9 @@ def choose_formats(
         raise InputError(
             f"output_format: {output_format}; {reason}; allowed here: {', '.join(UNTIMED)}"
         )
-    return formats, need_times or (reason is None and formats != ["txt"])
+    if reason is not None or without:
+        return formats, need_times
+    return formats, formats != ["txt"] or without is False
 
 
 def decode_options(args: argparse.Namespace) -> dict:
@@ -142,7 +145,6 @@ def decode_options(args: argparse.Namespace) -> dict:
         given = with_defaults(given, device)
     options |= given
     options["language"] = options["language"] or files.language
-    print(f"{describe(Path(args.model).name, options, device)}; --help for more", file=sys.stderr)
     return options | {
         "asr_train_config": str(files.config),
         "asr_model_file": str(files.weights),

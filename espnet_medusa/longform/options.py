@@ -13,7 +13,7 @@ from espnet_medusa.options import build_options, check_above, check_at_least, ch
 
 HOTTEST = 1.0  # temperature of the last attempt
 ATTENTION, CTC = WORD_TIMES = "attention", "ctc"
-LAST, BEST = FAILED_ATTEMPTS = "last", "best"
+ANY_FAILURE, REPETITION = FALLBACK_ON = "any_failure", "repetition"
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class LongFormOptions:
     no_speech_threshold: float | None = option(
         0.6, "a text below logprob_threshold with a higher no-speech probability is left out"
     )
-    failed_attempts: str = option(
-        LAST,
-        "text of a window whose attempts all fail: last (openai-whisper), or best, the most "
-        "probable one that does not repeat itself (faster-whisper)",
+    fallback_on: str = option(
+        ANY_FAILURE,
+        "which texts are decoded again at a higher temperature: any_failure (repetitive or "
+        "improbable ones, as openai-whisper) or repetition (those that repeat themselves)",
     )
     stop_repetitions: bool = option(
         True, "stop an attempt as soon as its text repeats itself, if another attempt follows"
@@ -100,7 +100,7 @@ class LongFormOptions:
         self._check_voice_activity()
         check_at_least(self.temperature, 0, "temperature")
         check_at_least(self.best_of, 1, "best_of")
-        check_choice(self.failed_attempts, FAILED_ATTEMPTS, "failed_attempts")
+        check_choice(self.fallback_on, FALLBACK_ON, "fallback_on")
         if self.temperature_increment_on_fallback is not None:
             check_above(
                 self.temperature_increment_on_fallback, 0, "temperature_increment_on_fallback"

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from espnet_medusa.longform.options import LAST, LongFormOptions
+from espnet_medusa.longform.options import REPETITION, LongFormOptions
 
 FRAMES_PER_S = 100
 
@@ -127,7 +127,9 @@ def compression_ratio(text: str) -> float:
 
 
 def has_failed(decoding: WindowDecoding, options: LongFormOptions) -> bool:
-    """Return whether the text is repetitive, or improbable without being silence."""
+    """Return whether the text is decoded again: repetitive, or improbable without being silence."""
+    if options.fallback_on == REPETITION:
+        return repeats_itself(decoding, options)
     least = options.logprob_threshold
     improbable = least is not None and decoding.average_log_probability < least
     if improbable and _is_probably_silence(decoding, options):
@@ -136,11 +138,10 @@ def has_failed(decoding: WindowDecoding, options: LongFormOptions) -> bool:
 
 
 def choose_attempt(attempts: Sequence[WindowDecoding], options: LongFormOptions) -> WindowDecoding:
-    """Return the result of a window: the last attempt, or the best one if all have failed."""
-    if options.failed_attempts == LAST or not has_failed(attempts[-1], options):
-        return attempts[-1]
-    others = [attempt for attempt in attempts if not repeats_itself(attempt, options)]
-    return max(others or attempts, key=lambda attempt: attempt.average_log_probability)
+    """Return the result of a window: the last attempt, or the least repetitive one."""
+    if options.fallback_on == REPETITION and has_failed(attempts[-1], options):
+        return min(attempts, key=lambda attempt: attempt.compression_ratio)
+    return attempts[-1]
 
 
 def repeats_itself(decoding: WindowDecoding, options: LongFormOptions) -> bool:

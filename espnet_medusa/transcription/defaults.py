@@ -5,13 +5,13 @@ from typing import Any
 
 import torch
 
-from espnet_medusa.longform.options import BEST
+from espnet_medusa.longform.options import REPETITION
 from espnet_medusa.runtime.native.library import kernels
 from espnet_medusa.runtime.precision import INT8
 
 BEAM_SIZE = 5
 # Differences from openai-whisper's options.
-FALLBACK = {"failed_attempts": BEST, "best_of": 5, "skip_silence": True}
+FALLBACK = {"fallback_on": REPETITION, "best_of": 5, "skip_silence": True}
 
 
 def with_defaults(options: Mapping[str, Any], device: str) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def with_defaults(options: Mapping[str, Any], device: str) -> dict[str, Any]:
     return chosen | dict(options)
 
 
-def describe(model: str, options: Mapping[str, Any], device: str) -> str:
+def describe(model: str, options: Mapping[str, Any]) -> str:
     """Return model, precision, search and device in one line."""
     greedy = options["search"] == "greedy" or options["beam_size"] == 1
     return ", ".join(
@@ -37,6 +37,6 @@ def describe(model: str, options: Mapping[str, Any], device: str) -> str:
             model,
             options["decoder_precision"] or "float32",
             "greedy" if greedy else f"beam {options['beam_size']}",
-            "GPU" if device == "cuda" else f"{torch.get_num_threads()} threads",
+            "GPU" if options["ngpu"] else f"{torch.get_num_threads()} threads",
         ]
     )

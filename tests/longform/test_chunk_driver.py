@@ -105,7 +105,7 @@ def test_the_rest_of_a_chunk_is_decoded_if_it_has_enough_speech(
     monkeypatch.setattr(driver, "SpeechDetector", lambda *given: lambda samples: [(0, 10)])
     seen, prompts = [], []
 
-    def scripted(self, encoded, rows, before, languages, temperature):
+    def scripted(self, encoded, rows, before, languages, attempt):
         seen.append(encoded.lengths.tolist())
         prompts.append([*before[0]])
         first = self.clock.first

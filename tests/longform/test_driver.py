@@ -114,12 +114,12 @@ class Decoder:
     def align(self, encoded, row, frames, language, tokens):
         return [TimedWord(text, 1, *numbers) for text, *numbers in made_up_words(tokens, frames)]
 
-    def decode(self, encoded, rows, prompts, languages, temperature):
+    def decode(self, encoded, rows, prompts, languages, attempt):
         found = []
         for row, prompt in zip(rows, prompts, strict=True):
             features, window = encoded[row]
-            self.asked[features.seed].append((window.frames, [*prompt], temperature))
-            one = replace(made_up(features.rng), temperature=temperature)
+            self.asked[features.seed].append((window.frames, [*prompt], attempt.temperature))
+            one = replace(made_up(features.rng), temperature=attempt.temperature)
             found.append((one, DecodingStatistics(decoder_calls=1)))
         return found
 
