@@ -26,7 +26,7 @@ from espnet_medusa.longform.word_times import TimedWord
 from espnet_medusa.search.beam import BeamStrategy
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import greedy_search, sampling_search
-from espnet_medusa.search.options import THRESHOLD, LengthLimits
+from espnet_medusa.search.options import THRESHOLD
 from espnet_medusa.search.patient_beam import patient_beam_search
 from espnet_medusa.search.search import Search
 from espnet_medusa.search.state import SearchState, Watched
@@ -122,7 +122,8 @@ class WhisperWindows:
     ) -> list[tuple[WindowDecoding, DecodingStatistics]]:
         """Decode some of the windows, each with its preceding text and language as prompt."""
         give_up = self.repeats_itself if attempt.stop_repetitions else None
-        limits = LengthLimits(-self.most_tokens, give_up=give_up)
+        most = self.model.limits.maxlenratio or -self.most_tokens
+        limits = replace(self.model.limits, maxlenratio=most, give_up=give_up)
         batch = encoded.select(rows) if len(rows) < len(encoded.lengths) else encoded
         starts = [
             self._prompt(before, language, attempt.timestamps)

@@ -13,6 +13,7 @@ from openai_whisper import noise_and_silence, openai_whisper, save_openai_whispe
 
 from espnet_medusa import stages
 from espnet_medusa.bin import asr_inference
+from espnet_medusa.errors import InputError
 from espnet_medusa.inference.job import decode_job, read_input
 from espnet_medusa.inference.journal import Journal
 from espnet_medusa.inference.reader import UtteranceReader
@@ -274,3 +275,26 @@ def test_a_config_has_options_of_long_audio(tmp_path, caplog):
     assert "condition_on_previous_text: not used; it needs longform" in caplog.text
     assert "logprob_threshold" not in caplog.text
     assert asr_inference.fingerprint(unused) == asr_inference.fingerprint(parse())
+
+
+def test_fallback_decodes_short_utterances_again(corpus, speech2text, samples):
+    options = replace(OPTIONS, without_timestamps=None)
+    decoder = make_decoder(speech2text, options, batch_size=2, all_in_windows=True)
+    job = read_input([(str(corpus / "wav.scp"), "speech", "sound")], None)
+    outcomes = {outcome.key: outcome for outcome in decoder.decode(job)}
+    assert [*outcomes] != [*SECONDS] and {*outcomes} == {*SECONDS}
+    for key in SHORT:
+        segments = transcribed(speech2text, samples, key, replace(options, without_timestamps=True))
+        assert outcomes[key].nbest[0].text == "".join(one.text for one in segments)
+        assert outcomes[key].segments is None, "no times were asked for"
+    assert {one.temperature for one in segments} != {0.0}
+    for key in LONG[:2]:
+        assert_same([*outcomes[key].segments], transcribed(speech2text, samples, key))
+
+
+def test_options_of_fallback():
+    given = parse("--fallback", "true")
+    assert asr_inference.choose_long_form(given) == LongFormOptions(without_timestamps=None)
+    assert asr_inference.fingerprint(given) != asr_inference.fingerprint(parse())
+    with pytest.raises(InputError, match="nbest: 3; allowed with fallback: true: 1"):
+        asr_inference.choose_long_form(parse("--fallback", "true", "--nbest", "3"))

@@ -206,7 +206,7 @@ def segments_of(speech2text, talk):
 
 
 OPTIONS = ["--word_timestamps", "true", "--word_times", "ctc", "--no_speech_threshold", "none",
-           "--temperature_increment_on_fallback", "none"]  # fmt: skip
+           "--temperature_increment_on_fallback", "none", "--skip_silence", "false"]  # fmt: skip
 
 
 @pytest.fixture

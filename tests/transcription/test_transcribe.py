@@ -180,7 +180,8 @@ def test_a_whisper_is_converted_once_and_detects_the_language(tmp_path, monkeypa
     (tmp_path / "short.yaml").write_text("search: greedy\nmaxlenratio: -4\n")
     command = [str(tmp_path / "talk.wav"), "--config", str(tmp_path / "short.yaml")]
     command += ["--output_dir", str(tmp_path / "out"), "--output_format", "json"]
-    command += ["--without_timestamps", "true"]
+    command += ["--without_timestamps", "true", "--temperature_increment_on_fallback", "none"]
+    command += ["--no_speech_threshold", "none"]
 
     transcribe.main([*command, "--model", str(whisper)])
     detected = json.loads((tmp_path / "out" / "talk.json").read_text())
@@ -192,7 +193,7 @@ def test_a_whisper_is_converted_once_and_detects_the_language(tmp_path, monkeypa
     text, _, _, hypothesis = speech2text(samples)[0]
     codes = {token: code for code, token in speech2text.whisper.tokens.languages.items()}
     assert detected["language"] == codes[hypothesis.yseq.tolist()[1]]
-    assert detected["text"] == " ".join(text.split())
+    assert detected["text"].split() == text.split()
     # Beam search without a CTC branch; nothing is converted again.
     other = "de" if detected["language"] != "de" else "fr"
     options = {"beam_size": 2, "maxlenratio": -4, "device": "cpu", "language": other}

@@ -1,0 +1,161 @@
+"""Which windows are decoded, again or not at all: failures, loops, silence and pauses."""
+
+import numpy as np
+import pytest
+from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
+
+from espnet_medusa.audio import voice_activity
+from espnet_medusa.audio.voice_activity import SpeechActivity
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.inference.whisper_windows import WhisperWindows
+from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.longform.recording import LongRecording
+from espnet_medusa.longform.window import WindowDecoding, choose_attempt, has_failed
+from espnet_medusa.transcription import defaults
+
+LOOP = "no, " * 80
+ANY, LOOPS = LongFormOptions(), LongFormOptions(fallback_on="repetition")
+FRAMES_PER_S = 1 / 0.032
+
+
+def attempt(text: str, average: float, no_speech: float = 0.0) -> WindowDecoding:
+    return WindowDecoding((1,), text, 0.0, average, no_speech)
+
+
+@pytest.mark.parametrize(
+    ("text", "average", "no_speech", "fails", "fails_on_repetition"),
+    [
+        ("a text", -0.5, 0.0, False, False),
+        ("a text", -1.5, 0.0, True, False),
+        ("a text", -1.5, 0.9, False, False),
+        (LOOP, -0.1, 0.0, True, True),
+        (LOOP, -1.5, 0.9, False, True),
+    ],
+)
+def test_failures(text, average, no_speech, fails, fails_on_repetition):
+    decoding = attempt(text, average, no_speech)
+    assert has_failed(decoding, ANY) == fails
+    assert has_failed(decoding, LOOPS) == fails_on_repetition
+
+
+def test_the_least_repetitive_attempt_is_used_if_all_repeat_themselves():
+    loops = [attempt("no, " * count, -0.1) for count in (60, 20, 90)]
+    assert choose_attempt(loops, ANY) is loops[-1]
+    assert choose_attempt(loops, LOOPS) is loops[1]
+    good = attempt("a text", -3.0)
+    assert choose_attempt([*loops, good], LOOPS) is good
+
+
+def activity(*spans_s: tuple[float, float], seconds: float = 60.0) -> SpeechActivity:
+    """Make certain speech in some spans."""
+    probabilities = np.full(round(seconds * FRAMES_PER_S), 0.01, np.float32)
+    for start_s, end_s in spans_s:
+        probabilities[round(start_s * FRAMES_PER_S) : round(end_s * FRAMES_PER_S)] = 0.9
+    return SpeechActivity(probabilities)
+
+
+def test_speech_activity():
+    speech = activity((1, 3), (6, 7), (9, 40))
+    assert speech.longest_pause_s == pytest.approx(3, abs=0.1)
+    assert activity().longest_pause_s == activity((2, 3)).longest_pause_s == 0
+    spans = [(0.5, 1.2), (3.2, 5.5), (6.5, 6.6), (41, 60), (41, 90)]
+    assert [speech.has_speech(*span) for span in spans] == [True, False, True, False, False]
+    assert not SpeechActivity(np.zeros(0, np.float32)).has_speech(0, 1)
+
+
+@pytest.mark.parametrize("level", [0.0, 1e-4, 0.05])
+def test_noise_is_no_speech(level):
+    samples = level * np.random.default_rng(0).standard_normal(48000).astype(np.float32)
+    assert not SpeechActivity.of(samples).has_speech(0, 3)
+
+
+@pytest.fixture(scope="module")
+def speech2text(tmp_path_factory):
+    """A random model with timestamps, text and usually an end symbol."""
+    path = tmp_path_factory.mktemp("whisper") / "whisper.pt"
+    save_openai_whisper(openai_whisper(1, end=4.0, text_context=32), path)
+    return Speech2Text.from_pretrained(str(path), search="greedy", language="en")
+
+
+@pytest.fixture
+def decoded(speech2text, monkeypatch):
+    """Function that decodes with made-up speech; returns the recording and all attempts."""
+    attempts, decode = [], WhisperWindows.decode
+
+    def recorded(self, encoded, rows, prompts, languages, how):
+        attempts.append(how)
+        return decode(self, encoded, rows, prompts, languages, how)
+
+    def run(seconds, speech, **options):
+        monkeypatch.setattr(voice_activity.SpeechActivity, "of", lambda samples: speech)
+        monkeypatch.setattr(WhisperWindows, "decode", recorded)
+        options = {"no_speech_threshold": None, "logprob_threshold": None} | options
+        run_all = speech2text.long_form(LongFormOptions(**options))
+        recording = LongRecording("one", noise_and_silence(seconds, 1))
+        return [*run_all([recording])][-1].recording, attempts
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("seconds", "spans", "timestamps"),
+    [
+        (8, [(0, 8)], False),
+        (8, [(1, 3), (4.5, 7)], False),
+        (8, [(1, 3), (5.5, 7)], True),
+        (8, [(6, 7)], False),
+        (31, [(0, 31)], True),
+    ],
+)
+def test_short_audio_without_long_pauses_needs_no_timestamps(decoded, seconds, spans, timestamps):
+    recording, attempts = decoded(seconds, activity(*spans), without_timestamps=None)
+    assert recording.error is None and recording.timestamps == timestamps
+    assert {one.timestamps for one in attempts} == {timestamps}
+
+
+def test_windows_without_speech_are_skipped(decoded):
+    speech = activity((31, 59), seconds=90)
+    everything, attempts = decoded(85, speech)
+    windows = len(attempts)
+    recording, attempts = decoded(85, speech, skip_silence=True)
+    assert recording.error is None and recording.done_s == everything.done_s == 85
+    assert 0 < len(attempts) - windows < windows
+    assert all(30 <= segment.seek / 100 < 60 for segment in recording.segments)
+    silent, attempts = decoded(8, activity(), skip_silence=True)
+    assert silent.error is None and silent.text == "" and silent.segments == []
+
+
+def test_only_an_attempt_with_another_after_it_is_stopped(decoded):
+    _, attempts = decoded(8, None, compression_ratio_threshold=0.01)
+    assert [one.temperature for one in attempts[:6]] == LongFormOptions().temperatures
+    assert [one.stop_repetitions for one in attempts[:6]] == [True] * 5 + [False]
+    attempts.clear()
+    decoded(8, None, compression_ratio_threshold=0.01, stop_repetitions=False)
+    assert not any(one.stop_repetitions for one in attempts)
+
+
+def test_an_unfinished_text_that_repeats_itself(speech2text):
+    windows = WhisperWindows(speech2text.model, LongFormOptions())
+    phrase = windows.text.encode(" I do not know what to say.")
+    first = windows.clock.first
+    looped = [token for _ in range(8) for token in (first + 5, *phrase, first + 50)]
+    assert windows.repeats_itself(looped), "times in it do not matter"
+    assert not windows.repeats_itself(looped[: 3 * len(phrase)])
+    other = [token for number in range(60) for token in windows.text.encode(f" {number * 77}")]
+    assert not windows.repeats_itself(other)
+    assert not WhisperWindows(
+        speech2text.model, LongFormOptions(compression_ratio_threshold=None)
+    ).repeats_itself(looped)
+
+
+def test_defaults_of_the_command():
+    chosen = defaults.with_defaults({}, "cpu")
+    assert chosen["search"] == "beam" and chosen["skip_silence"] and chosen["batch_size"] == 8
+    assert defaults.with_defaults({"beam_size": 1}, "cpu")["search"] == "greedy"
+    given = {"decoder_precision": "float32", "beam_size": 3, "skip_silence": False}
+    assert defaults.with_defaults(given, "cpu") == chosen | given
+    assert "decoder_precision" not in defaults.with_defaults({}, "cuda")
+    line = defaults.describe("base", chosen | {"ngpu": 0, "decoder_precision": "int8"})
+    assert line.startswith("base, int8, beam 5, ") and line.endswith(" threads")
+    greedy = {"ngpu": 1, "decoder_precision": None, "search": "greedy"}
+    assert defaults.describe("base", chosen | greedy) == "base, float32, greedy, GPU"
