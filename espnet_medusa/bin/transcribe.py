@@ -7,8 +7,9 @@ AUDIO is files, folders (with all folders below) and patterns. Any sample rate, 
 format that libsndfile or FFmpeg reads is allowed. The text of each file is printed and written to
 --output_dir, and to the table `text` there. Audio longer than the model's window is decoded window
 after window, as openai-whisper does, or by chunks of speech (--vad_filter), and has times. Shorter
-audio has times if --output_format needs them. A text that repeats itself is decoded again. Files that cannot be read are listed at the end, and
-the exit status is 3. The same command resumes after an interruption.
+audio has times if --output_format needs them. A text that repeats itself is decoded again. Files
+that cannot be read are listed at the end, and the exit status is 3. The same command resumes after
+an interruption.
 """
 
 import argparse
