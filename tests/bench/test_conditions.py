@@ -1,0 +1,125 @@
+"""Speech in hard conditions, and the table of programs at their defaults."""
+
+import argparse
+
+import compare_conditions
+import conditions
+import numpy as np
+import pytest
+import soundfile
+from compare_conditions import MINE, THEIRS, THEIRS_VAD, quiet_row, read_conditions, speech_row
+from contestants.base import Result
+from inputs import Utterance
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.kaldi.table import read_table
+
+RATE_HZ = 16000
+LEVELS = (0, 5, 10, 20)
+
+
+def speech(seed: int, seconds: float = 1.0) -> np.ndarray:
+    return 0.1 * np.random.default_rng(seed).standard_normal(round(seconds * RATE_HZ))
+
+
+@pytest.fixture
+def made(tmp_path):
+    """Options of the command, and its output for small corpora."""
+    for name in ("test_clean", "train_clean"):
+        folder = tmp_path / name / "1" / "2"
+        folder.mkdir(parents=True)
+        lines = [f"1-2-{number:04d} WORDS OF {number}\n" for number in range(8)]
+        (folder / "1-2.trans.txt").write_text("".join(lines))
+        for number in range(8):
+            soundfile.write(folder / f"1-2-{number:04d}.flac", speech(number), RATE_HZ)
+    accented = tmp_path / "train"
+    accented.mkdir()
+    for number in range(6):
+        soundfile.write(tmp_path / f"{number}.wav", speech(number), RATE_HZ)
+    (accented / "text").write_text("".join(f"u{number} SPOKEN\n" for number in range(6)))
+    (accented / "wav.scp").write_text("".join(f"u{n} {n}.wav\n" for n in range(6)))
+    (tmp_path / "digits").mkdir()
+    for number in range(4):
+        soundfile.write(tmp_path / "digits" / f"{number}_a_0.wav", speech(number), 8000)
+    args = argparse.Namespace(
+        output=tmp_path / "made", test_clean=tmp_path / "test_clean",
+        train_clean=tmp_path / "train_clean", accented=accented, digits=tmp_path / "digits",
+        num_utterances=2, num_silent=3, seed=0,
+    )  # fmt: skip
+    conditions.make_conditions(args)
+    return args
+
+
+def test_every_condition_is_a_data_directory(made):
+    names = {path.name for path in made.output.iterdir()}
+    assert names == {
+        "clean", "accented", "digits", "telephone", "far", "pause_5s", "pause_20s",
+        *(f"{noise}_{snr_db}db" for noise in ("babble", "pink") for snr_db in LEVELS),
+        *(f"no_speech_{sound}" for sound in conditions.SOUNDS),
+    }  # fmt: skip
+    counts = {"clean": 6, "accented": 4, "pause_5s": 1, "pause_20s": 1}
+    for name in names:
+        entries, texts = (read_table(made.output / name / file) for file in ("wav.scp", "text"))
+        expected = counts.get(name, 3 if name.startswith("no_speech_") else 2)
+        assert entries.keys() == texts.keys() and len(entries) == expected
+        for entry in entries.values():
+            info = soundfile.info(entry)
+            assert info.samplerate == (8000 if name in ("telephone", "digits") else RATE_HZ)
+            seconds = {"pause_5s": 7, "pause_20s": 22}.get(name, 1)
+            if not name.startswith("no_speech_") and name != "digits":
+                assert info.duration == pytest.approx(seconds, abs=0.01)
+    assert {soundfile.info(p).subtype for p in (made.output / "telephone").glob("*.wav")} == {
+        "ULAW"
+    }
+    written = {path: path.read_bytes() for path in made.output.rglob("*.*")}
+    conditions.make_conditions(made)
+    assert {path: path.read_bytes() for path in written} == written
+
+
+@pytest.mark.parametrize("snr_db", LEVELS)
+def test_noise_has_the_signal_to_noise_ratio(snr_db):
+    rng, clean = np.random.default_rng(0), speech(1)
+    for noise in (conditions.pink_noise(RATE_HZ, rng), conditions.white_noise(RATE_HZ, rng)):
+        difference = conditions.add_noise(clean, noise, snr_db) - clean
+        ratio = 20 * np.log10(conditions.rms(clean) / conditions.rms(difference))
+        assert ratio == pytest.approx(snr_db, abs=1e-6)
+    assert np.abs(conditions.add_noise(8 * clean, noise, snr_db)).max() <= 1
+
+
+def test_too_small_corpora_are_refused(made):
+    made.num_utterances = 3
+    with pytest.raises(InputError, match="8 utterances; at least 9 are needed"):
+        conditions.make_conditions(made)
+
+
+def test_clips_have_16_khz_and_their_condition(made):
+    clips = read_conditions(made.output, ["telephone", "no_speech_hum"], 1)
+    assert {name: len(group) for name, group in clips.items()} == {
+        "no_speech_hum": 1, "telephone": 1
+    }  # fmt: skip
+    (clip,) = clips["telephone"]
+    assert clip.id.startswith("telephone__1-2-") and clip.seconds == pytest.approx(1, abs=0.01)
+    with pytest.raises(InputError, match="no condition rain"):
+        read_conditions(made.output, ["rain"], None)
+
+
+def test_rows_of_the_table():
+    clips = [Utterance(f"clean__{n}", np.zeros(1), 30.0, "the cat sat") for n in range(2)]
+    loop = "no, " * 100
+    texts = {
+        THEIRS: ["The cat sat.", loop], THEIRS_VAD: ["", "you"], MINE: ["The cat sat.", "The dog."]
+    }  # fmt: skip
+    results = {
+        way: {clip.id: Result(text) for clip, text in zip(clips, texts[way], strict=True)}
+        for way in texts
+    }
+    seconds = {THEIRS: {c.id: 1.0 for c in clips}, MINE: {c.id: 0.25 for c in clips}}
+    cells = speech_row("clean", clips, results, seconds)
+    titles = [*compare_conditions.TITLES]
+    assert len(cells) == len(titles) and cells[:2] == ["clean", "2"]
+    wer = [float(cell.split()[0]) for cell in cells[2:4]]
+    assert wer[0] == pytest.approx(100 * 100 / 6, rel=0.01) and wer[1] == pytest.approx(100 * 2 / 6)
+    assert cells[4:6] == ["97", "0"] and cells[6:8] == ["1", "0"]
+    assert cells[8:10] == ["1000", "250"] and float(cells[10].split()[0]) == 4
+    cells = quiet_row("no_speech_hum", clips, results, seconds)
+    assert cells == ["hum", "2", "103.0", "1.0", "5.0", "1000", "250"]
