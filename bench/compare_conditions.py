@@ -9,7 +9,6 @@ Every measurement is written to a journal at once: the same command continues an
 """
 
 import argparse
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -139,16 +138,18 @@ def work(args: argparse.Namespace) -> None:
         seconds[row.way][row.names[0]] = row.timed.seconds
     spoken = {name: group for name, group in conditions.items() if not name.startswith(NO_SPEECH)}
     silent = {name: group for name, group in conditions.items() if name not in spoken}
-    rows = [speech_row(name, group, results, seconds) for name, group in spoken.items()]
+    tables = [
+        (TITLES, [speech_row(name, group, results, seconds) for name, group in spoken.items()]),
+        (
+            NO_SPEECH_TITLES,
+            [quiet_row(name, group, results, seconds) for name, group in silent.items()],
+        ),
+    ]
     parts = [
         f"# {exp_dir.name}: programs at their defaults, {machine['processor']}, "
         f"{args.threads} threads\n"
     ]
-    if rows:
-        parts.append(markdown_table([*TITLES], rows))
-    if silent:
-        rows = [quiet_row(name, group, results, seconds) for name, group in silent.items()]
-        parts.append(markdown_table([*NO_SPEECH_TITLES], rows))
+    parts += [markdown_table([*titles], rows) for titles, rows in tables if rows]
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     parts.append(
         "- The first column of each pair is faster-whisper (int8, beam 5, fallback); ours is "
@@ -159,12 +160,11 @@ def work(args: argparse.Namespace) -> None:
     )
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text("\n".join(parts), encoding="utf-8")
-    output.with_suffix(".json").write_text(json.dumps({"machine": machine, "rows": rows}) + "\n")
     print(output)
 
 
-def main() -> None:
-    """Run the command line."""
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Run the command line ``cmd`` (default: this process's)."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--conditions", type=Path, required=True, help="output of bench/conditions.py")
@@ -175,7 +175,7 @@ def main() -> None:
     add("--machine", help="name of the results' folder; default: the processor")
     add("--results", type=Path, default=RESULTS, help="folder of the machines' folders")
     add("--output", type=Path, help="report; default: in the results' folder")
-    args = parser.parse_args()
+    args = parser.parse_args(cmd)
     run_main("compare_conditions", lambda: work(args))
 
 

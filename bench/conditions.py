@@ -280,8 +280,8 @@ def make_conditions(args: argparse.Namespace) -> None:
         data.write()
 
 
-def main() -> None:
-    """Run the command line."""
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Run the command line ``cmd`` (default: this process's)."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("output", type=Path, help="folder of the data directories")
     for name in ("test_clean", "train_clean", "accented", "digits"):
@@ -290,7 +290,7 @@ def main() -> None:
     parser.add_argument("--num_utterances", type=positive, default=100, help=few)
     parser.add_argument("--num_silent", type=positive, default=60, help="of each no_speech_*")
     parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+    args = parser.parse_args(cmd)
     run_main("conditions", lambda: make_conditions(args))
 
 

@@ -118,7 +118,7 @@ def test_rows_of_the_table():
     titles = [*compare_conditions.TITLES]
     assert len(cells) == len(titles) and cells[:2] == ["clean", "2"]
     wer = [float(cell.split()[0]) for cell in cells[2:4]]
-    assert wer[0] == pytest.approx(100 * 100 / 6, rel=0.01) and wer[1] == pytest.approx(100 * 2 / 6)
+    assert wer == pytest.approx([100 * 100 / 6, 100 * 2 / 6], abs=0.01)
     assert cells[4:6] == ["97", "0"] and cells[6:8] == ["1", "0"]
     assert cells[8:10] == ["1000", "250"] and float(cells[10].split()[0]) == 4
     cells = quiet_row("no_speech_hum", clips, results, seconds)
