@@ -20,7 +20,7 @@ from espnet_medusa.options import check_above, check_at_least
 RATE_HZ = 16000
 CHUNK_S = 1.0, 30.0
 STEP_S = 0.032  # duration of a frame
-SILENT = 0.2  # below it there is no speech: a bench of noises stays below, soft words do not
+SILENT = 0.2  # frames of noise have lower probabilities; soft or distorted words have higher ones
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class SpeechActivity:
     def of(cls, samples: np.ndarray | torch.Tensor) -> SpeechActivity:
         """Compute the probabilities of (samples,) in [-1, 1] at 16 kHz."""
         network, _ = _load()
-        return cls(network.audio_forward(samples, RATE_HZ))
+        return cls(network.audio_forward(torch.as_tensor(samples).float().cpu().numpy(), RATE_HZ))
 
     def has_speech(self, start_s: float, end_s: float) -> bool:
         """Return whether a span may contain speech."""

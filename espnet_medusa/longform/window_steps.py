@@ -88,8 +88,8 @@ class WindowSteps:
             running.speech = SpeechActivity.of(recording.samples)
         running.timestamps = not options.without_timestamps
         if options.without_timestamps is None:
-            fits = recording.frames <= self.decoder.window_frames
-            running.timestamps = not fits or running.speech.longest_pause_s > LONG_PAUSE_S
+            short = recording.frames <= self.decoder.window_frames and not options.vad_filter
+            running.timestamps = not short or running.speech.longest_pause_s > LONG_PAUSE_S
 
     def begin(
         self,
@@ -166,10 +166,10 @@ class WindowSteps:
             [(passage.recording.features, window) for passage, window in pairs]
         )
         attempts: list[list[WindowDecoding]] = [[] for _ in pairs]
-        rows, *_, last = [*range(len(pairs))], *self.options.temperatures
-        for temperature in self.options.temperatures:
+        rows, temperatures = [*range(len(pairs))], self.options.temperatures
+        for temperature in temperatures:
             # The text of the last attempt may be used, even if it repeats itself.
-            stop = self.options.stop_repetitions and temperature != last
+            stop = self.options.stop_repetitions and temperature != temperatures[-1]
             results = self._attempt(encoded, passages, rows, temperature, stop)
             for row, (decoding, statistics) in zip(rows, results, strict=True):
                 attempts[row].append(decoding)
