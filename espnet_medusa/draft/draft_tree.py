@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from espnet_medusa.tree.placement import Placement, compact
 from espnet_medusa.tree.prefix import Prefix
@@ -27,8 +28,11 @@ class DraftTree:
     def __init__(self, decoder: TreeDecoder, draft_inputs: Sequence[DraftInput]):
         memories = [utterance.memory for utterance in draft_inputs]
         frames = [*map(len, memories)]
-        padded = torch.nn.utils.rnn.pad_sequence(memories, batch_first=True)
+        padded = pad_sequence(memories, batch_first=True)
         lengths = torch.tensor(frames, device=padded.device)
+        merged = [utterance.frames for utterance in draft_inputs]
+        if all(sizes is not None for sizes in merged):
+            lengths = pad_sequence(merged, batch_first=True)
         self.decoder, self.device = decoder, padded.device
         self.state = decoder.start(padded, lengths, with_heads=False)
         self.roots = [Prefix(utterance.prompt[-1]) for utterance in draft_inputs]

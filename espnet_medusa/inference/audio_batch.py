@@ -10,11 +10,17 @@ from dataclasses import dataclass
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from espnet_medusa.errors import InputError
 from espnet_medusa.longform.window import FRAMES_PER_S, Window
+from espnet_medusa.model.merged_padding import FULL, MERGED, PADDINGS
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.model.whisper_encoder import WHISPER_WINDOW, FeatureKind, HFWhisperEncoder
+from espnet_medusa.options import check_choice
 from espnet_medusa.runtime.encoder import build_encoder_runtime
+from espnet_medusa.runtime.native_encoder import NativeEncoder
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ
 
+# Encoder output (U, S, D) and its lengths (U,), or the frames of its merged rows (U, S).
 Encoded = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -50,9 +56,10 @@ class SpeechEncoder:
     """An encoder with all network parts before the decoder."""
 
     # ``(inputs (U, N, ...), lengths (U,))`` to encoder output (U, S, D) and lengths (U,).
-    encode: Callable[[torch.Tensor, torch.Tensor], Encoded]
+    encode: Callable[..., Encoded]
     # Whisper's encoder, whose features ``encode`` reads; None: ``encode`` reads samples.
     whisper: HFWhisperEncoder | None
+    merged: bool = False  # whether ``encode`` reads (U,) rows that are not merged, too
     together: bool = True  # whether the output for an utterance is the same in a batch
     packed: bool = False  # whether ``encode`` has its own copy of the weights of ``whisper``
 
@@ -76,14 +83,17 @@ class SpeechEncoder:
             self.whisper.release()
 
 
-def model_encoder(model: torch.nn.Module, precision: str | None = None) -> SpeechEncoder:
+def model_encoder(
+    model: torch.nn.Module, precision: str | None = None, padding: str | None = None
+) -> SpeechEncoder:
     """Build the runtime of an ESPnet model up to its decoder.
 
-    ``precision``, as the decode option ``encoder_precision``, is only used by a Whisper encoder
-    without frontend, normalization, pre-encoder, post-encoder and cropping.
+    ``precision`` and ``padding``, as the decode options ``encoder_precision`` and
+    ``encoder_padding``, are only used by a Whisper encoder without frontend, normalization,
+    pre-encoder, post-encoder and cropping; merged padding also needs Whisper's decoder.
 
     Raises:
-        InputError: The device does not support the precision.
+        InputError: The device does not support the precision, or the model not the padding.
     """
 
     def encode(inputs: torch.Tensor, lengths: torch.Tensor) -> Encoded:
@@ -91,6 +101,13 @@ def model_encoder(model: torch.nn.Module, precision: str | None = None) -> Speec
         # A tuple also holds the outputs of intermediate CTC.
         return (memory[0] if isinstance(memory, tuple) else memory), frames
 
+    if padding is not None:
+        check_choice(padding, PADDINGS, "encoder_padding")
+    if padding == MERGED and not can_merge_padding(model):
+        raise InputError(
+            f"encoder_padding: {MERGED}; allowed with encoder: hf_whisper (window: whisper) and "
+            f"decoder: whisper_medusa; use encoder_padding: {FULL}"
+        )
     if not isinstance(model.encoder, HFWhisperEncoder):
         # In a batch with longer audio, ESPnet's encoders return different and additional frames.
         # ESPnet's search decodes the encoder output of a single utterance.
@@ -103,9 +120,20 @@ def model_encoder(model: torch.nn.Module, precision: str | None = None) -> Speec
     if not alone or model.encoder.crop_to_audio:
         return SpeechEncoder(encode, None)
     whisper, runtime = model.encoder, build_encoder_runtime(model.encoder, precision)
+    native = isinstance(runtime, NativeEncoder) and can_merge_padding(model)
+    if padding == MERGED or (padding is None and native):
+        encode, packed = (runtime or whisper).encode_merged, runtime is not None
+        return SpeechEncoder(encode, whisper, merged=True, packed=packed)
     if runtime is not None:
         return SpeechEncoder(runtime, whisper, packed=True)
     return SpeechEncoder(lambda inputs, lengths: whisper(inputs, lengths)[:2], whisper)
+
+
+def can_merge_padding(model: torch.nn.Module) -> bool:
+    """Return whether a model's decoder can read merged padding of Whisper's window."""
+    return isinstance(model.decoder, WhisperMedusaDecoder) and (
+        getattr(model.encoder, "window", None) == WHISPER_WINDOW and not model.encoder.crop_to_audio
+    )
 
 
 def encode_alike(first: SpeechEncoder, second: SpeechEncoder) -> bool:
@@ -140,7 +168,7 @@ class AudioBatch:
     @torch.no_grad()
     def _encode(self, encoder: SpeechEncoder) -> Encoded:
         if encoder.together:
-            return encoder.encode(*self._inputs(encoder.whisper))
+            return encoder.encode(*self._inputs(encoder))
         rows = []
         for row, length in enumerate(self.lengths.tolist()):
             utterance = slice(row, row + 1)
@@ -155,14 +183,16 @@ class AudioBatch:
         branch._features, branch._encoded = dict(self._features), dict(self._encoded)
         return branch
 
-    def _inputs(self, whisper: HFWhisperEncoder | None) -> Encoded:
+    def _inputs(self, encoder: SpeechEncoder) -> tuple[torch.Tensor, ...]:
+        whisper = encoder.whisper
         if whisper is None:
             return self.samples, self.lengths
         whisper.check_lengths(self.lengths)
         kind = whisper.feature_kind
         if kind not in self._features:
             self._features[kind] = whisper.features(self.samples, self.lengths)
-        return self._features[kind]
+        speech = [whisper.frames_of_speech(self.lengths)] if encoder.merged else []
+        return *self._features[kind], *speech
 
 
 @dataclass(frozen=True)

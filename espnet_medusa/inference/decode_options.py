@@ -30,6 +30,11 @@ class DecodeOptions(SearchOptions):
     encoder_precision: str | None = option(
         None, "precision of Whisper's encoder, as decoder_precision; none: decoder_precision"
     )
+    encoder_padding: str | None = option(
+        None,
+        "rows of Whisper's encoder for padding up to 30 s: full, or merged (one for several "
+        "frames); none: merged if the encoder computes in int8 or bfloat16 on a CPU",
+    )
     language: str | None = option(
         None, "language code for Whisper's prompt, or detect; none: that of training"
     )

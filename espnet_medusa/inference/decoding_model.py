@@ -126,7 +126,7 @@ class DraftModelOnDemand:
         main, options = self.model, self.model.options
         draft = open_draft_model(
             *(str(options.draft_model), options.draft_model_file),
-            *(main.device, main.dtype, options.draft_encoding),
+            *(main.device, main.dtype, options.draft_encoding, options.encoder_padding),
         )
         if draft.audio.sample_rate_hz != main.audio.sample_rate_hz:
             raise InputError(

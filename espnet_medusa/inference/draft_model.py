@@ -30,6 +30,7 @@ from espnet_medusa.model.espnet_transformer import (
     unknown_part,
 )
 from espnet_medusa.model.heads import NO_HEADS
+from espnet_medusa.model.merged_padding import row_counts
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.proposer import DraftInput
@@ -84,9 +85,14 @@ class DraftModel:
         ``prompts`` (U) and ``whisper``, Whisper's special tokens, are those of the main model.
         """
         memory, frames = audio.encode(self.encoder)
+        sizes, merged = row_counts(frames).tolist(), frames.dim() == 2
         return [
-            DraftInput(rows[:length], self._prompt(prompt, whisper))
-            for rows, length, prompt in zip(memory, frames.tolist(), prompts, strict=True)
+            DraftInput(
+                memory[row, :size],
+                self._prompt(prompt, whisper),
+                frames[row, :size] if merged else None,
+            )
+            for row, (size, prompt) in enumerate(zip(sizes, prompts, strict=True))
         ]
 
     def _prompt(self, prompt: Sequence[int], whisper: WhisperTokens | None) -> list[int]:
@@ -118,6 +124,7 @@ def open_draft_model(
     device: str,
     dtype: torch.dtype,
     encoder_precision: str | None = None,
+    encoder_padding: str | None = None,
 ) -> DraftModel:
     """Open an experiment or a Whisper; arguments as the decode options of a draft model.
 
@@ -137,7 +144,7 @@ def open_draft_model(
         tokenizer = trained.tokenizer or tokenizer_of_type(args.token_type, args.bpemodel)
         whisper = read_whisper_tokens(tokenizer)
     return DraftModel(
-        name, model_encoder(model, encoder_precision), decoder,
+        name, model_encoder(model, encoder_precision, encoder_padding), decoder,
         [*model.token_list], model.sos, model.eos, trained.vocabulary,
         whisper, audio_limits(model.encoder, args),
     )  # fmt: skip

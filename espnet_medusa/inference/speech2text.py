@@ -103,7 +103,7 @@ class Speech2Text(ESPnetSpeech2Text):
             decode_options = _suppressing(decode_options, prompts.tokens)
         device = torch.device(self.device)
         check_precisions(decode_options, device)
-        encoder = model_encoder(network, decode_options.encoding)
+        encoder = model_encoder(network, decode_options.encoding, decode_options.encoder_padding)
         check_encoder(decode_options, encoder)
         # Whisper's vocabulary has no blank: its id 0 is an ordinary token.
         hidden = {network.blank_id} if network.token_list[network.blank_id] == "<blank>" else set()

@@ -23,6 +23,7 @@ from espnet_medusa.longform.window import (
 )
 from espnet_medusa.longform.window_steps import Attempt
 from espnet_medusa.longform.word_times import TimedWord
+from espnet_medusa.model.merged_padding import row_counts
 from espnet_medusa.search.beam import BeamStrategy
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import greedy_search, sampling_search
@@ -169,7 +170,10 @@ class WhisperWindows:
             return []
         words = split_words([*tokens, end], self.text.decode, end, language)
         memory, sizes = encoded.encode(self.model.encoder)
-        return self.align_words(memory[row : row + 1, : int(sizes[row])], frames, words, language)
+        one = slice(row, row + 1)
+        rows = int(row_counts(sizes)[row])
+        sizes = sizes[one, :rows] if sizes.dim() == 2 else sizes[one]
+        return self.align_words((memory[one, :rows], sizes), frames, words, language)
 
     def _prompt(self, before: Sequence[int], language: str | None, timestamps: bool) -> list[int]:
         prompts = self.model.prompts

@@ -11,6 +11,7 @@ from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.masks import padding_mask
+from espnet_medusa.model.merged_padding import merge_padding, row_counts
 from espnet_medusa.options import build_options, check_choice
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ, LogMel
 from espnet_medusa.whisper.pretrained import ENCODER, open_whisper
@@ -144,10 +145,10 @@ class HFWhisperEncoder(AbsEncoder):
 
         Args:
             memory: (B, S, D) encoder output.
-            frames: (B,) its lengths.
+            frames: (B,) its lengths, or (B, S) the frames of merged rows.
             lengths: (B,) samples of the audio.
         """
-        frames = torch.minimum(self.frames_of_speech(lengths), frames)
+        frames = torch.minimum(self.frames_of_speech(lengths), row_counts(frames))
         return [row[:count] for row, count in zip(memory, frames.tolist(), strict=True)]
 
     def features(
@@ -191,19 +192,34 @@ class HFWhisperEncoder(AbsEncoder):
             audio_frames = ilens // HOP_SAMPLES
         if self.specaug is not None and self.training:
             features, _ = self.specaug(features, frames)
-        features = features.transpose(1, 2)
-        hidden, lengths = self._stem(features.to(self.whisper.conv1.weight.dtype), frames)
-        mask = padding_mask(hidden, lengths)
-        if mask is not None:
-            mask = mask.expand(-1, 1, hidden.size(1), -1)
-        for layer in self.whisper.layers:
-            hidden = layer(hidden, mask)
+        hidden, lengths = self._stem(features, frames)
+        hidden = self._run_layers(hidden, lengths)
         if self.crop_to_audio:
             lengths = audio_frames
             for convolution in self._convolutions:
                 lengths = _output_frames(convolution, lengths)
             hidden = hidden[:, : lengths.max()]
         return self.whisper.layer_norm(hidden), lengths, None
+
+    def encode_merged(
+        self, features: torch.Tensor, frames: torch.Tensor, speech: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Encode features (B, T, bins) of (B,) frames with merged padding.
+
+        The first ``speech`` (B,) rows are not merged. Returns the results of ``merge_padding``
+        after all layers; lengths (B,) if nothing is padding.
+        """
+        hidden, lengths = self._stem(features, frames)
+        hidden, lengths = merge_padding(hidden, speech) or (hidden, lengths)
+        return self.whisper.layer_norm(self._run_layers(hidden, lengths)), lengths
+
+    def _run_layers(self, hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        mask = padding_mask(hidden, lengths)
+        if mask is not None:
+            mask = mask.expand(-1, 1, hidden.size(1), -1)
+        for layer in self.whisper.layers:
+            hidden = layer(hidden, mask)
+        return hidden
 
     def release(self) -> None:
         """Free the memory of all weights; runtimes have their own copies, features need none."""
@@ -231,7 +247,8 @@ class HFWhisperEncoder(AbsEncoder):
         self, features: torch.Tensor, frames: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Apply both convolutions, with zeros in padding after each, and add positions."""
-        hidden, lengths = features, frames
+        hidden = features.transpose(1, 2).to(self.whisper.conv1.weight.dtype)
+        lengths = frames
         for convolution in self._convolutions:
             hidden = torch.nn.functional.gelu(convolution(hidden))
             lengths = _output_frames(convolution, lengths)

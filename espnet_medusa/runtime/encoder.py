@@ -1,7 +1,7 @@
 """Runtime of Whisper's encoder in other precisions than the module's."""
 
 import copy
-from collections.abc import Callable
+from typing import Protocol
 
 import torch
 
@@ -17,9 +17,21 @@ from espnet_medusa.runtime.precision import (
     log_bfloat16_support,
 )
 
-# From features (B, T, bins) of (B,) frames to encoder output (B, S, D) of (B,) frames.
-EncoderRuntime = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 OPTION = "encoder_precision"
+
+
+class EncoderRuntime(Protocol):
+    """Whisper's encoder after the features."""
+
+    def __call__(
+        self, features: torch.Tensor, frames: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Encode features (B, T, bins) of (B,) frames: (B, S, D) and its (B,) frames."""
+
+    def encode_merged(
+        self, features: torch.Tensor, frames: torch.Tensor, speech: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Encode with merged padding, as ``HFWhisperEncoder.encode_merged``."""
 
 
 class CastEncoder:
@@ -33,6 +45,13 @@ class CastEncoder:
         self, features: torch.Tensor, frames: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         memory, lengths, _ = self.encoder(features, frames)
+        return memory.to(self.output_dtype), lengths
+
+    def encode_merged(
+        self, features: torch.Tensor, frames: torch.Tensor, speech: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Call ``HFWhisperEncoder.encode_merged``."""
+        memory, lengths = self.encoder.encode_merged(features, frames, speech)
         return memory.to(self.output_dtype), lengths
 
 

@@ -7,9 +7,16 @@ from ctypes import addressof, c_int64
 import torch
 from transformers.models.whisper.modeling_whisper import WhisperEncoder, WhisperEncoderLayer
 
+from espnet_medusa.model.masks import padding_mask
+from espnet_medusa.model.merged_padding import merge_padding, row_counts
 from espnet_medusa.runtime.layer import join
 from espnet_medusa.runtime.linear import GELU
-from espnet_medusa.runtime.native.library import EncoderLayerArguments, FramesArguments, kernels
+from espnet_medusa.runtime.native.library import (
+    EncoderLayerArguments,
+    FramesArguments,
+    address,
+    kernels,
+)
 from espnet_medusa.runtime.native.operations import (
     NativeBfloat16Linear,
     NativeLinear,
@@ -45,17 +52,27 @@ class NativeEncoder:
         self._run_layers(hidden, lengths)
         return hidden, lengths
 
+    def encode_merged(
+        self, features: torch.Tensor, frames: torch.Tensor, speech: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Encode with merged padding, as ``HFWhisperEncoder.encode_merged``."""
+        hidden, lengths = self.stem(features, frames)
+        hidden, lengths = merge_padding(hidden, speech) or (hidden, lengths)
+        self._run_layers(hidden, lengths)
+        return hidden, lengths
+
     def _run_layers(self, hidden: torch.Tensor, lengths: torch.Tensor) -> None:
         """Apply layers and norm to (B, S, D) in place."""
-        num_utterances, num_frames, width = hidden.shape
+        num_utterances, num_rows, width = hidden.shape
         head_size = width // self.num_heads
-        lengths = (c_int64 * num_utterances)(*lengths.tolist())
+        mask = padding_mask(hidden, lengths) if lengths.dim() == 2 else None
+        lengths = (c_int64 * num_utterances)(*row_counts(lengths).tolist())
         call = FramesArguments(
-            *(num_utterances, num_frames, self.num_heads, head_size, addressof(lengths)),
-            torch.get_num_threads(),
+            *(num_utterances, num_rows, self.num_heads, head_size, addressof(lengths)),
+            *(address(mask), torch.get_num_threads()),
         )
-        num_bytes = kernels().memory_bytes(num_frames, head_size)
-        joined = torch.empty(num_utterances * num_frames, 3 * width)
+        num_bytes = kernels().memory_bytes(num_rows, head_size)
+        joined = torch.empty(num_utterances * num_rows, 3 * width)
         packed = torch.empty(num_utterances, self.num_heads, num_bytes, dtype=torch.uint8)
         kernels().encode_layers(
             *(self.arguments, len(self.layers), self.norm.arguments, call),

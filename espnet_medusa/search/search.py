@@ -13,6 +13,7 @@ from typing import Protocol
 
 import torch
 
+from espnet_medusa.model.merged_padding import frame_counts, row_counts
 from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.state import SearchState, Strategy, Watched
 from espnet_medusa.tree.placement import Placement, compact
@@ -74,7 +75,7 @@ class Search:
 
         Args:
             memory: (U, S, D) encoder output.
-            memory_lengths: (U,) frames.
+            memory_lengths: (U,) frames, or (U, S) the frames of merged rows.
             prompt: U times (P,) prompt tokens; P may differ.
             limits: Length limits, one for all utterances or one per utterance.
             draft_inputs: U, for a draft model or CTC; None: the encoder output and the prompts.
@@ -85,13 +86,13 @@ class Search:
         """
         if isinstance(limits, LengthLimits):
             limits = [limits] * len(memory)
-        frames, prompts = memory_lengths.tolist(), [row.tolist() for row in prompt]
+        sizes, prompts = row_counts(memory_lengths).tolist(), [row.tolist() for row in prompt]
         if draft_inputs is None:
-            parts = zip(memory, frames, prompts, strict=True)
+            parts = zip(memory, sizes, prompts, strict=True)
             draft_inputs = [DraftInput(row[:size], tokens) for row, size, tokens in parts]
         states = [
-            self._begin(memory[row, :size], prompt[row], limits[row])
-            for row, size in enumerate(frames)
+            self._begin(memory[row, : sizes[row]], frames, prompt[row], limits[row])
+            for row, frames in enumerate(frame_counts(memory_lengths).tolist())
         ]
         for state, token in zip(states, watched or [], strict=bool(watched)):
             state.watched = token
@@ -126,11 +127,15 @@ class Search:
         return states
 
     def _begin(
-        self, memory: torch.Tensor, prompt: torch.Tensor, limits: LengthLimits
+        self, memory: torch.Tensor, frames: int, prompt: torch.Tensor, limits: LengthLimits
     ) -> SearchState:
-        """Return the initial state of one utterance with memory (S, D) and prompt (P,)."""
+        """Return the initial state of one utterance with memory (S, D) and prompt (P,).
+
+        ``frames`` are S, or more if rows are merged.
+        """
         positions = self.decoder.max_depth(len(memory)) - len(prompt) + 1
-        most = max(min(limits.most(len(memory)), positions), 1)
+        most = max(min(limits.most(frames), positions), 1)
+        limits = replace(limits, minlenratio=-limits.least(frames))  # in tokens
         state = self.strategy.begin(memory, prompt, most, limits)
         state.give_up = limits.give_up
         return state

@@ -137,7 +137,7 @@ def _load_decoding(args: argparse.Namespace):
         "--data_path_and_name_and_type", audio,
         "--asr_train_config", args.exp_dir / "config.yaml",
         "--asr_model_file", args.exp_dir / args.model_file,
-        "--encoder_precision", args.encoder_precision,
+        "--encoder_precision", args.encoder_precision, "--encoder_padding", "full",
     ]  # fmt: skip
     words += ["--config", args.config] if args.config else ["--search", "greedy"]
     if args.decoder_precision is not None:

@@ -31,6 +31,7 @@ class DraftInput:
 
     memory: torch.Tensor  # (S, D) output of the draft model's encoder
     prompt: list[int]  # P prompt tokens
+    frames: torch.Tensor | None = None  # (S,) that each row of ``memory`` stands for; None: one
     # (S', D') output of the main model's encoder, for CTC; None: ``memory``.
     speech: torch.Tensor | None = None
     ctc_hypothesis: Any = None  # the CTC branch's hypothesis, if it has been computed already

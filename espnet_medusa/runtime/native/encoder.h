@@ -17,6 +17,7 @@ struct EncoderLayer {
 struct Frames {
     int64_t utterances, frames, heads, head_size;
     const int64_t* lengths;  // (utterances) frames without padding
+    const float* mask;       // (utterances, frames), added to attention logits; or null
     int64_t threads;
 
     long rows() const { return utterances * frames; }
@@ -170,7 +171,8 @@ inline void attend_all_frames(const Frames& frames, const char* packed, float* j
                 float* queries = place + row * 3 * width;
                 const Queries panel(queries, std::min<long>(PANEL, end - row), 3 * width, size,
                                     Memory::padded(length), scratch);
-                attend_frames(panel, of_head, length, count, queries);
+                const float* mask = frames.mask ? frames.mask + utterance * count : nullptr;
+                attend_frames(panel, of_head, length, count, mask, queries);
             }
         }
 }

@@ -139,7 +139,8 @@ void normalize_rows(const Norm* norm, const float* from, int64_t count, int64_t 
 void project_memory(
     const Linear* linear, const float* memory, int64_t utterances, int64_t frames, int64_t heads,
     char* packed, int64_t threads) {
-    const Frames all{utterances, frames, heads, linear->outputs / (2 * heads), nullptr, threads};
+    const Frames all{utterances, frames, heads, linear->outputs / (2 * heads), nullptr, nullptr,
+                     threads};
 #pragma omp parallel num_threads(threads)
     project_frames(*linear, all, memory, packed);
 }

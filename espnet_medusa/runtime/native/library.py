@@ -56,7 +56,7 @@ class FramesArguments(ctypes.Structure):
 
     _fields_ = (
         *members(c_int64, "utterances frames heads head_size"),
-        *(("lengths", c_void_p), ("threads", c_int64)),
+        *(("lengths", c_void_p), ("mask", c_void_p), ("threads", c_int64)),
     )
 
 

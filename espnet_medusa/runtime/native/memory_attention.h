@@ -11,7 +11,8 @@
 struct Memory {
     const char* packed;  // (U, heads, bytes_per_head)
     int64_t frames;
-    const float* mask;   // (U, frames) additive mask of padding at the end; or null
+    const float* mask;   // (U, frames), added to logits: log of the frames that a row stands for,
+                         // the smallest number for padding at the end; or null
 
     static long columns(long head_size) { return round_up(head_size, PANEL); }
     static long padded(long frames) { return round_up(frames, PANEL); }
@@ -67,8 +68,14 @@ inline Rows round_queries(const Queries& queries) {
 // Turns one query's scores into weights that are not normalized, 0 after the frames. Returns their
 // sum; prefetches `next`.
 inline float round_weights(
-    const Queries& queries, int row, long frames, const char* next, long next_bytes) {
-    const float* scores = queries.scores + row * PANEL;
+    const Queries& queries, int row, long frames, const float* mask, const char* next,
+    long next_bytes) {
+    float* scores = queries.scores + row * PANEL;
+    if (mask != nullptr)
+        for (long at = 0; at < frames; at += LANES) {
+            float* place = scores + at / PANEL * PANEL * PANEL + at % PANEL;
+            store(place, 0, LANES, load(place) + load(mask, at, frames) * constant(LOG2_E));
+        }
     Bfloat16::Row* weights = queries.weights + row * queries.weight_stride;
     auto each = [&](auto visit) {
         for (long panel = 0; panel < frames; panel += PANEL)
@@ -91,7 +98,8 @@ inline float round_weights(
 
 // Attention of one head's queries to the first `frames` of `all_frames`: (count, stride).
 inline void attend_frames(
-    const Queries& queries, const char* packed, long frames, long all_frames, float* to) {
+    const Queries& queries, const char* packed, long frames, long all_frames, const float* mask,
+    float* to) {
     const long frame_bytes = Memory::columns(queries.size) * sizeof(uint16_t);
     const long key_steps = Memory::columns(queries.size) / PANEL;
     const long steps = Memory::padded(frames) / PANEL;
@@ -106,7 +114,8 @@ inline void attend_frames(
     float scales[PANEL];
     const long share = all_steps * PANEL * frame_bytes / queries.count;
     for (int row = 0; row < queries.count; ++row) {
-        const float total = round_weights(queries, row, frames, values + row * share, share);
+        const float total = round_weights(
+            queries, row, frames, mask, values + row * share, share);
         scales[row] = total > 0 ? 1 / total : 0.0f;
     }
     const Rows weights{
@@ -133,11 +142,12 @@ inline void attend_memory(
         for (long head = 0; head < nodes.heads; ++head) {
             const char* packed = memory.packed + (utterance * nodes.heads + head) * bytes;
             const long frames = memory.frames_of(utterance), end = nodes.first_row[utterance + 1];
+            const float* mask = memory.mask ? memory.mask + utterance * memory.frames : nullptr;
             for (long row = nodes.first_row[utterance]; row < end; row += PANEL) {
                 const long place = row * width + head * size;
                 const Queries panel(queries + place, std::min<long>(PANEL, end - row), width, size,
                                     Memory::padded(frames), scratch);
-                attend_frames(panel, packed, frames, memory.frames, to + place);
+                attend_frames(panel, packed, frames, memory.frames, mask, to + place);
             }
         }
     }

@@ -1,0 +1,62 @@
+"""Merged padding: one row of Whisper's encoder stands for several frames of the padding.
+
+Whisper pads audio to 30 s. Rows of the padding differ by their position embeddings alone, so one
+row with their mean can replace them, if attention adds the log of their number to its logit
+(proportional attention: Bolya et al., Token Merging, arXiv 2210.09461). Softmax then counts it
+that many times.
+
+Encoder output (U, S, D) comes with the frames that each row stands for (U, S), 0 after an
+utterance's last row, wherever unmerged output comes with its lengths (U,).
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+FULL, MERGED = PADDINGS = "full", "merged"  # rows for the padding
+# Frames per merged row, and how many frames are merged so; the last size holds for all others.
+GROUPS = ((4, 192), (16, None))
+
+
+def row_counts(lengths: torch.Tensor) -> torch.Tensor:
+    """Return the rows (U,) of utterances from their lengths (U,) or the frames of rows (U, S)."""
+    return lengths if lengths.dim() == 1 else (lengths > 0).sum(dim=1)
+
+
+def frame_counts(lengths: torch.Tensor) -> torch.Tensor:
+    """Return the frames (U,) that the rows of utterances stand for."""
+    return lengths if lengths.dim() == 1 else lengths.sum(dim=1)
+
+
+def group_sizes(frames: int, groups: Sequence[tuple[int, int | None]] = GROUPS) -> list[int]:
+    """Return the number of frames that each merged row stands for, of ``frames`` of padding."""
+    sizes = []
+    for size, most in groups:
+        merged = frames if most is None else min(most, frames)
+        sizes += [size] * (merged // size)
+        if most is None or frames <= most:
+            return sizes + [merged % size] * (merged % size > 0)
+        frames -= merged
+    raise ValueError("the last group must have no limit")
+
+
+def merge_padding(
+    hidden: torch.Tensor, speech: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Merge the rows after the first ``speech`` (U,) rows of (U, S, D).
+
+    Returns:
+        Rows (U, S', D) and the frames that each stands for (U, S'); None if all rows are kept.
+    """
+    frames = hidden.size(1)
+    kept = speech.clamp(max=frames).tolist()
+    if min(kept) == frames:
+        return None
+    rows, sizes = [], []
+    for row, count in zip(hidden, kept, strict=True):
+        groups = group_sizes(frames - count)
+        merged = [part.mean(dim=0, keepdim=True) for part in row[count:].split(groups)]
+        rows.append(torch.cat([row[:count], *merged]))
+        sizes.append(torch.tensor([1] * count + groups, device=hidden.device))
+    pad = torch.nn.utils.rnn.pad_sequence
+    return pad(rows, batch_first=True), pad(sizes, batch_first=True)
