@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import torch
 
 FULL, MERGED = PADDINGS = "full", "merged"  # rows for the padding
-# Frames per merged row, and how many frames are merged so; the last size holds for all others.
-GROUPS = ((4, 192), (16, None))
+# Frames of a merged row, and how many rows have them; the last size holds for all others.
+GROUPS = ((4, 48), (16, None))
 
 
 def row_counts(lengths: torch.Tensor) -> torch.Tensor:
@@ -32,12 +32,10 @@ def group_sizes(frames: int, groups: Sequence[tuple[int, int | None]] = GROUPS) 
     """Return the number of frames that each merged row stands for, of ``frames`` of padding."""
     sizes = []
     for size, most in groups:
-        merged = frames if most is None else min(most, frames)
-        sizes += [size] * (merged // size)
-        if most is None or frames <= most:
-            return sizes + [merged % size] * (merged % size > 0)
-        frames -= merged
-    raise ValueError("the last group must have no limit")
+        rows = frames // size if most is None else min(frames // size, most)
+        sizes += [size] * rows
+        frames -= size * rows
+    return sizes + [frames] * (frames > 0)
 
 
 def merge_padding(

@@ -8,6 +8,8 @@ from stock_experiment import assert_decodings, files, nbest, stock_experiment
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.model.merged_padding import frame_counts
+from espnet_medusa.runtime.native.library import kernels
 
 LENGTH = {"maxlenratio": -12, "minlenratio": -4}
 GREEDY = {"search": "greedy"} | LENGTH
@@ -62,7 +64,7 @@ def test_encoder_output_is_as_long_as_the_audio(experiments, precision):
         for window in ("audio", "whisper")
     )
     assert frames.tolist() == [1, 100, 16, 54, 3]
-    assert all_frames.tolist() == [100] * 5
+    assert frame_counts(all_frames).tolist() == [100] * 5
     assert torch.equal(alone[1], padded[1]), "it fills the window"
     assert not torch.allclose(alone[0, :1], padded[0, :1], atol=1e-3)
 
@@ -105,3 +107,66 @@ def test_unsupported_precisions_are_refused(experiments, tmp_path):
     with pytest.raises(InputError, match="encoder_precision: int8; allowed with encoder: hf_whi"):
         load(stock, encoder_precision="int8")
     load(stock, decoder_precision="int8")(speeches(1)[0])
+
+
+MERGED = {"encoder_padding": "merged"}
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("search", [GREEDY, BEAM], ids=["greedy", "beam"])
+def test_merged_padding_keeps_batches_and_drafts_exact(experiments, search, precision):
+    options = search | MERGED | {"decoder_precision": precision}
+    experiment = experiments["whisper"]
+    plain = Speech2Text(**files(experiment), **options, draft_depth=0)
+    memory, frames = encoded(plain)
+    assert frames.sum(dim=1).tolist() == [100] * 5 and memory.size(1) == 100
+    assert (frames > 0).sum(dim=1).tolist() == [45, 100, 56, 85, 46]
+    alone = [nbest(plain(speech)) for speech in SPEECHES]
+    assert_decodings(plain.decode(SPEECHES), alone)
+    draft = {"draft_model": str(experiment.folder), "drafter": "model", "draft_depth": 3}
+    drafted = Speech2Text(**files(experiment), **options, **draft)
+    drafted_rows = drafted.decode(SPEECHES)
+    assert_decodings(drafted_rows, alone)
+    calls = [sum(one.statistics.decoder_calls for one in drafted_rows)]
+    calls.append(sum(one.statistics.decoder_calls for one in plain.decode(SPEECHES)))
+    assert calls[0] < calls[1], "the draft model reads the same merged rows"
+
+
+def test_limits_count_frames_not_rows(experiments):
+    limits = {"search": "greedy", "maxlenratio": 0.2, "minlenratio": 0.2}
+    full, merged = (
+        Speech2Text(**files(experiments["whisper"]), **limits, encoder_padding=padding)
+        for padding in ("full", "merged")
+    )
+    for speech in SPEECHES:
+        assert len(merged(speech)[0][3].yseq) == len(full(speech)[0][3].yseq) >= 20
+
+
+@pytest.mark.parametrize(
+    ("options", "merged"),
+    [
+        ({}, False),
+        ({"decoder_precision": "int8"}, True),
+        ({"decoder_precision": "int8", "encoder_precision": "float32"}, False),
+        ({"decoder_precision": "int8", "encoder_padding": "full"}, False),
+        (MERGED, True),
+    ],
+    ids=str,
+)
+def test_int8_merges_padding_by_default(experiments, options, merged):
+    if kernels() is None:
+        pytest.skip("our kernels are not available")
+    speech2text = load(experiments["whisper"], **options)
+    assert speech2text.encoder.merged == merged
+    assert encoded(speech2text)[1].dim() == (2 if merged else 1)
+    speech2text.release_weights()
+    speech2text(SPEECHES[0])
+
+
+def test_merged_padding_is_refused_without_padding(experiments, tmp_path):
+    with pytest.raises(InputError, match="encoder_padding: merged; allowed with encoder: hf_whisp"):
+        load(experiments["audio"], **MERGED)
+    with pytest.raises(InputError, match="encoder_padding: 'half'"):
+        load(experiments["whisper"], encoder_padding="half")
+    with pytest.raises(InputError, match="encoder_padding: merged"):
+        load(stock_experiment(tmp_path / "conformer"), **MERGED)

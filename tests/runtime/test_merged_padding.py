@@ -1,0 +1,117 @@
+"""Merged padding: exact where the merged rows are equal, in all that reads encoder output."""
+
+import pytest
+import torch
+from kernel_kinds import with_kernels
+from searches import runtime_of
+from tiny import tiny_decoder, tiny_encoder
+
+from espnet_medusa.model.merged_padding import (
+    GROUPS,
+    frame_counts,
+    group_sizes,
+    merge_padding,
+    row_counts,
+)
+from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.runtime.native.operations import NativeBfloat16Linear, NativeLinear
+from espnet_medusa.runtime.native_encoder import NativeEncoder
+
+SPEECH = torch.tensor([1, 37, 100, 60, 99])
+FRAMES, WIDTH = 100, 32
+
+
+def with_equal_padding(seed: int) -> torch.Tensor:
+    """Return (U, FRAMES, WIDTH) whose rows after the speech of an utterance are equal."""
+    generator = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(len(SPEECH), FRAMES, WIDTH, generator=generator)
+    for row, count in enumerate(SPEECH.tolist()):
+        hidden[row, count:] = torch.randn(WIDTH, generator=generator)
+    return hidden
+
+
+def expand(merged: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+    """Repeat merged rows for all their frames: (U, S', D) to (U, FRAMES, D)."""
+    rows = zip(merged, sizes, strict=True)
+    return torch.stack([row[: len(count)].repeat_interleave(count, dim=0) for row, count in rows])
+
+
+@pytest.mark.parametrize("frames", [0, 1, 3, 4, 191, 192, 193, 207, 208, 1475])
+def test_groups_cover_the_padding_and_grow(frames):
+    sizes = group_sizes(frames, GROUPS)
+    assert sum(sizes) == frames
+    assert sizes[:-1] == sorted(sizes[:-1]) and set(sizes[:-1]) <= {4, 16}
+    assert group_sizes(frames, ((7, None),)) == [7] * (frames // 7) + [frames % 7] * (
+        frames % 7 > 0
+    )
+
+
+@pytest.mark.parametrize("groups", [GROUPS, ((3, 2), (8, None))])
+def test_rows_are_means_of_the_frames_that_they_stand_for(groups, monkeypatch):
+    monkeypatch.setattr(group_sizes, "__defaults__", (groups,))
+    hidden = torch.randn(len(SPEECH), FRAMES, WIDTH)
+    merged, sizes = merge_padding(hidden, SPEECH)
+    assert frame_counts(sizes).tolist() == [FRAMES] * len(SPEECH)
+    assert row_counts(sizes).max() == merged.size(1) == FRAMES, "the third fills the window"
+    for row, count in enumerate(SPEECH.tolist()):
+        expected, place = [*hidden[row, :count]], count
+        for size in group_sizes(FRAMES - count, groups):
+            expected.append(hidden[row, place : place + size].mean(dim=0))
+            place += size
+        assert len(expected) == row_counts(sizes)[row]
+        torch.testing.assert_close(merged[row, : len(expected)], torch.stack(expected))
+        assert not merged[row, len(expected) :].any()
+
+
+def test_nothing_is_merged_without_padding():
+    hidden = torch.randn(2, FRAMES, WIDTH)
+    assert merge_padding(hidden, torch.tensor([FRAMES, FRAMES + 25])) is None
+
+
+@torch.no_grad()
+def test_merged_rows_count_as_often_as_their_frames_in_the_encoder():
+    encoder, hidden = tiny_encoder(0, max_source_positions=FRAMES), with_equal_padding(0)
+    merged, sizes = merge_padding(hidden, SPEECH)
+    expected = encoder._run_layers(hidden, torch.full_like(SPEECH, FRAMES))
+    result = encoder._run_layers(merged, sizes)
+    torch.testing.assert_close(expand(result, sizes), expected, rtol=0.0, atol=1e-5)
+    unweighted = encoder._run_layers(merged, row_counts(sizes))
+    assert not torch.allclose(expand(unweighted, sizes), expected, atol=1e-3)
+
+
+@with_kernels
+@pytest.mark.parametrize("product", [NativeLinear, NativeBfloat16Linear])
+@torch.no_grad()
+def test_merged_rows_count_as_often_as_their_frames_in_the_kernels(kind, product):
+    encoder, hidden = tiny_encoder(0, max_source_positions=FRAMES), with_equal_padding(0)
+    runtime = NativeEncoder(encoder.whisper, product)
+    merged, sizes = merge_padding(hidden, SPEECH)
+    alone = [part.clone() for part in merged]
+    runtime._run_layers(hidden, torch.full_like(SPEECH, FRAMES))
+    runtime._run_layers(merged, sizes)
+    error = expand(merged, sizes) - hidden
+    assert error.norm() < 0.005 * hidden.norm(), "weights of attention are rounded to bfloat16"
+    for row, (part, count) in enumerate(zip(alone, row_counts(sizes).tolist(), strict=True)):
+        part = part[None, :count].contiguous()
+        runtime._run_layers(part, sizes[row : row + 1, :count])
+        assert torch.equal(part[0], merged[row, :count]), "alone as in the batch"
+
+
+@pytest.mark.parametrize("heads", [None, "attending"])
+@pytest.mark.parametrize("precision", [None, "int8"])
+@torch.no_grad()
+def test_merged_rows_count_as_often_as_their_frames_in_the_decoder(heads, precision):
+    decoder = tiny_decoder(0) if heads is None else tiny_decoder(0, heads=heads)
+    runtime = runtime_of(decoder) if precision is None else build_runtime(decoder, precision)
+    memory = with_equal_padding(1)
+    merged, sizes = merge_padding(memory, SPEECH)
+    lengths = torch.full_like(SPEECH, FRAMES)
+    rows = [[1 + row, 2, 3] for row in range(len(SPEECH))]
+    parents = [[-1, 0, 1]] * len(SPEECH)
+    full, weighted, unweighted = (
+        runtime.logits(runtime.extend(runtime.start(*encoded), rows, parents).hidden)
+        for encoded in ((memory, lengths), (merged, sizes), (merged, row_counts(sizes)))
+    )
+    most = 1e-4 if precision is None else 0.01 * full.abs().max()
+    torch.testing.assert_close(weighted, full, rtol=0.0, atol=float(most))
+    assert (unweighted - full).abs().max() > 3 * (weighted - full).abs().max()
