@@ -2,27 +2,32 @@
 
     python bench/compare_conditions.py --conditions DIR --whisper EXP
 
-Programs take turns on each clip. The table has a row for each condition: word error rates with
-bootstrap intervals, inserted words, looped texts, and milliseconds per clip. Conditions
-``no_speech_*`` have only inserted words; there faster-whisper also runs with its --vad_filter.
-Every measurement is written to a journal at once: the same command continues an interrupted run.
+Programs take turns on each clip. The report (.md and .json) has a row for each condition: word
+error rates with bootstrap intervals, inserted words, looped texts, and milliseconds per clip.
+Conditions ``no_speech_*`` have words per minute instead of errors; there faster-whisper also runs
+with its --vad_filter. Every measurement is written to a journal at once: the same command continues
+an interrupted run.
 """
 
 import argparse
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
+from statistics import mean
+from typing import Any
 
 import numpy as np
 from compare import RESULTS
-from contestants.base import FASTER_WHISPER, Result, Setup
+from contestants.base import CONDITIONS, FASTER_WHISPER, Setup, Timed
 from contestants.client import Client
 from contestants.make_subjects import speech_subject
 from contestants.ways import DEFAULTS, DEFAULTS_VAD, INT8, OURS, Way
 from figures import word_errors
 from inputs import Listed, Utterance, enter_experiment, list_utterances
 from machine import describe_machine, machine_name
+from report import write_report
 from runner import Journal, Session, measure
 
 from espnet_medusa.audio.reader import read_audio, resample
@@ -30,20 +35,13 @@ from espnet_medusa.bin.command_line import positive, run_main
 from espnet_medusa.errors import InputError
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.window import compression_ratio
-from espnet_medusa.report.markdown import markdown_table
-from espnet_medusa.report.measures import estimate_cell, ratio_of_sums
+from espnet_medusa.report.measures import ratio_of_sums
 
 MILLI, RATE_HZ = 1000.0, 16000
 NO_SPEECH = "no_speech_"
 THEIRS, THEIRS_VAD = (Way(FASTER_WHISPER, INT8, search) for search in (DEFAULTS, DEFAULTS_VAD))
 MINE = Way(OURS, INT8, DEFAULTS)
-TITLES = (
-    "condition", "clips", "WER [%]", "ours", "inserted words", "ours", "looped texts", "ours",
-    "ms per clip", "ours", "speedup",
-)  # fmt: skip
-NO_SPEECH_TITLES = (
-    "no speech", "files", "words per minute", "with --vad_filter", "ours", "ms per file", "ours",
-)  # fmt: skip
+PROGRAMS = {"faster_whisper": THEIRS, "faster_whisper_vad": THEIRS_VAD, "ours": MINE}
 
 
 def read_conditions(folder: Path, names: Sequence[str] | None, count: int | None) -> dict:
@@ -52,15 +50,15 @@ def read_conditions(folder: Path, names: Sequence[str] | None, count: int | None
     Raises:
         InputError: There is no such condition.
     """
-    found = [path.parent for path in sorted(folder.glob("*/wav.scp"))]
-    missing = {*(names or ())} - {path.name for path in found}
-    if missing or not found:
+    folders = [path.parent for path in sorted(folder.glob("*/wav.scp"))]
+    missing = {*(names or ())} - {path.name for path in folders}
+    if missing or not folders:
         raise InputError(
             f"{folder}: no condition {', '.join(missing)}; make them with bench/conditions.py"
         )
     return {
         path.name: [read_clip(path.name, listed) for listed in list_utterances(path, count)]
-        for path in found
+        for path in folders
         if names is None or path.name in names
     }
 
@@ -72,35 +70,47 @@ def read_clip(condition: str, listed: Listed) -> Utterance:
     return Utterance(f"{condition}__{listed.id}", speech, len(speech) / RATE_HZ, listed.text)
 
 
-def speech_row(name: str, clips: Sequence[Utterance], results: Mapping, seconds: Mapping) -> list:
-    """Return the cells of a condition with speech, for both programs."""
-    cells = [name, str(len(clips))]
-    rates, inserted, looped = [], [], []
-    for way in (THEIRS, MINE):
-        texts = [results[way][clip.id].text for clip in clips]
-        errors = word_errors([clip.text for clip in clips], texts)
-        rate = ratio_of_sums(
-            np.array([100 * one.errors for one in errors]), np.array([one.words for one in errors])
+def condition_row(
+    name: str, clips: Sequence[Utterance], timed: Mapping[Way, Mapping[str, Timed]]
+) -> dict[str, Any]:
+    """Return the figures of a condition; the names of figures begin with the program."""
+    quiet = name.startswith(NO_SPEECH)
+    row = {
+        "group": "no speech" if quiet else "speech",
+        "condition": name.removeprefix(NO_SPEECH),
+        "clips": len(clips),
+    }
+    for program, way in PROGRAMS.items():
+        if quiet or way != THEIRS_VAD:
+            figures = program_figures(clips, [timed[way][clip.id] for clip in clips], quiet)
+            row |= {f"{program}_{figure}": value for figure, value in figures.items()}
+    if not quiet:
+        theirs, ours = (
+            np.array([timed[way][clip.id].seconds for clip in clips]) for way in (THEIRS, MINE)
         )
-        rates.append(estimate_cell(rate))
-        inserted.append(str(sum(one.insertions for one in errors)))
-        looped.append(str(sum(map(is_looped, texts))))
-    cells += rates + inserted + looped
-    theirs, mine = (np.array([seconds[way][clip.id] for clip in clips]) for way in (THEIRS, MINE))
-    cells += [f"{MILLI * one.mean():.0f}" for one in (theirs, mine)]
-    return [*cells, estimate_cell(ratio_of_sums(theirs, mine))]
+        row["speedup"] = asdict(ratio_of_sums(theirs, ours))
+    return row
 
 
-def quiet_row(name: str, clips: Sequence[Utterance], results: Mapping, seconds: Mapping) -> list:
-    """Return the cells of a condition without speech."""
-    minutes = sum(clip.seconds for clip in clips) / 60
-    cells = [name.removeprefix(NO_SPEECH), str(len(clips))]
-    for way in (THEIRS, THEIRS_VAD, MINE):
-        words = sum(len(results[way][clip.id].text.split()) for clip in clips)
-        cells.append(f"{words / minutes:.1f}")
-    for way in (THEIRS, MINE):
-        cells.append(f"{MILLI * np.mean([seconds[way][clip.id] for clip in clips]):.0f}")
-    return cells
+def program_figures(
+    clips: Sequence[Utterance], timed: Sequence[Timed], quiet: bool
+) -> dict[str, Any]:
+    """Return the figures of a program on the clips of a condition with or without speech."""
+    texts = [one.results[0].text for one in timed]
+    figures = {"ms": MILLI * mean(one.seconds for one in timed)}
+    if quiet:
+        minutes = sum(clip.seconds for clip in clips) / 60
+        words = sum(len(text.split()) for text in texts)
+        return figures | {"words_per_minute": words / minutes}
+    errors = word_errors([clip.text for clip in clips], texts)
+    rate = ratio_of_sums(
+        np.array([100 * one.errors for one in errors]), np.array([one.words for one in errors])
+    )
+    return figures | {
+        "wer": rate and asdict(rate),
+        "inserted": sum(one.insertions for one in errors),
+        "looped": sum(map(is_looped, texts)),
+    }
 
 
 def is_looped(text: str) -> bool:
@@ -124,42 +134,30 @@ def work(args: argparse.Namespace) -> None:
     enter_experiment(exp_dir)
     clips = [clip for group in conditions.values() for clip in group]
     with tempfile.TemporaryDirectory() as path:
-        subject = speech_subject(Path(path), exp_dir.name, exp_dir, None, clips, long=True)
-        with Session(lambda way: Client(subject.folder, *way.process, setup), journal) as session:
-            measure(session, [THEIRS, MINE], subject.turns([1]))
+
+        @cache
+        def subject_folder() -> Path:  # only written if a measurement is missing
+            subject = speech_subject(Path(path), exp_dir.name, exp_dir, None, clips, long=True)
+            return subject.folder
+
+        with Session(lambda way: Client(subject_folder(), *way.process, setup), journal) as session:
+            measure(session, [THEIRS, MINE], [(1, [clip.id]) for clip in clips])
             quiet = [clip.id for clip in clips if clip.id.startswith(NO_SPEECH)]
             measure(session, [THEIRS_VAD], [(1, [name]) for name in quiet])
     if journal.left_out:
         raise InputError("; ".join(f"{who}: {why}" for who, why in journal.left_out.items()))
-    results: dict[Way, dict[str, Result]] = {way: {} for way in (THEIRS, THEIRS_VAD, MINE)}
-    seconds: dict[Way, dict[str, float]] = {way: {} for way in results}
-    for row in journal.rows:
-        results[row.way][row.names[0]] = row.timed.results[0]
-        seconds[row.way][row.names[0]] = row.timed.seconds
-    spoken = {name: group for name, group in conditions.items() if not name.startswith(NO_SPEECH)}
-    silent = {name: group for name, group in conditions.items() if name not in spoken}
-    tables = [
-        (TITLES, [speech_row(name, group, results, seconds) for name, group in spoken.items()]),
-        (
-            NO_SPEECH_TITLES,
-            [quiet_row(name, group, results, seconds) for name, group in silent.items()],
-        ),
-    ]
-    parts = [
-        f"# {exp_dir.name}: programs at their defaults, {machine['processor']}, "
-        f"{args.threads} threads\n"
-    ]
-    parts += [markdown_table([*titles], rows) for titles, rows in tables if rows]
-    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
-    parts.append(
-        "- The first column of each pair is faster-whisper (int8, beam 5, fallback); ours is "
-        "`espnet-medusa-transcribe` without options.\n"
-        "- In square brackets: 95% bootstrap interval over clips. WER after Whisper's English "
-        "normalizer. Looped: compression ratio above 2.4.\n"
-        f"- {versions}.\n"
-    )
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text("\n".join(parts), encoding="utf-8")
+    timed = {way: {row.names[0]: row.timed for row in journal.of(way)} for way in PROGRAMS.values()}
+    rows = [condition_row(name, group, timed) for name, group in conditions.items()]
+    report = {
+        "kind": CONDITIONS,
+        "title": f"{exp_dir.name}: programs at their defaults",
+        "details": machine["processor"],
+        "timed": True,
+        "machine": machine,
+        "left_out": {},
+        "rows": rows,
+    }
+    write_report(report, output)
     print(output)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from contestants.base import MEMORIES, PLAN, RECORDINGS, SPEECH
+from contestants.base import CONDITIONS, MEMORIES, PLAN, RECORDINGS, SPEECH
 from plots import plot_bars, plot_calls, plot_curves, plot_saved_calls
 
 from espnet_medusa.report.markdown import markdown_table
@@ -153,6 +153,22 @@ COLUMNS = {
         "same text": ("same", _as_is),
         "same n-best": ("same_nbest", _as_is),
     },
+    CONDITIONS: {
+        "condition": ("condition", _as_is),
+        "clips": ("clips", _as_is),
+        "WER [%]": ("faster_whisper_wer", _interval),
+        "WER [%], ours": ("ours_wer", _interval),
+        "inserted words": ("faster_whisper_inserted", _as_is),
+        "inserted words, ours": ("ours_inserted", _as_is),
+        "looped texts": ("faster_whisper_looped", _as_is),
+        "looped texts, ours": ("ours_looped", _as_is),
+        "words per minute": ("faster_whisper_words_per_minute", _short),
+        "words per minute with --vad_filter": ("faster_whisper_vad_words_per_minute", _short),
+        "words per minute, ours": ("ours_words_per_minute", _short),
+        "ms per clip": ("faster_whisper_ms", _whole),
+        "ms per clip, ours": ("ours_ms", _whole),
+        "speedup": ("speedup", _interval),
+    },
 }  # fmt: skip
 ALWAYS = {MEMORIES: ("tokens, nodes a call", "same tokens", "MB"), SPEECH: (*COLUMNS[SPEECH],)}
 UNTIMED = {"encoder_ms", "decoder_ms", "ms", "seconds", "decoder_seconds", "draft_ms", "speed",
@@ -207,6 +223,12 @@ NOTES = {
   own encoder and the CTC projection. *Times no drafts' speed*: decoder seconds of the first row
   over these, all utterances. Rows with equal encoders share one run of it.
 """,
+    CONDITIONS: """\
+- *Ours* is `espnet-medusa-transcribe` without options. The other columns are faster-whisper's
+  (int8, beam 5, fallback).
+- In square brackets: 95% bootstrap interval over clips. WER after Whisper's English normalizer.
+  Looped: compression ratio above 2.4.
+""",
 }  # fmt: skip
 
 
@@ -243,7 +265,7 @@ def plot(report: Report, path: Path) -> bool:
         else:
             plot_saved_calls(searches, path)
         return True
-    if not report["timed"]:
+    if report["kind"] == CONDITIONS or not report["timed"]:
         return False
     if report["kind"] == SPEECH:
         figures, unit = ("encoder_ms", "decoder_ms"), "ms an utterance (medians)"
@@ -283,11 +305,13 @@ def _left_out(report: Report) -> list[str]:
 
 
 def by_search(report: Report) -> dict[str, list[dict]]:
-    """Return the rows of each search, of memories of each search and batch size."""
+    """Return the rows of each table: of a group of conditions, of a search, or of memories of a
+    search and batch size.
+    """
     groups: dict[str, list[dict]] = {}
     for row in report["rows"]:
         batch = f", batch {row['batch_size']}" if report["kind"] == MEMORIES else ""
-        groups.setdefault(row["search"] + batch, []).append(row)
+        groups.setdefault(row.get("group") or row["search"] + batch, []).append(row)
     return groups
 
 

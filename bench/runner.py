@@ -65,7 +65,8 @@ class Journal:
         first, *lines = text.splitlines() or [""]
         if _read(first) != self.about:
             raise InputError(
-                f"{self.path}: of other circumstances; remove it, or give another --journal"
+                f"{self.path}: of other circumstances; remove it, or give another --journal or "
+                "--output"
             )
         for row in filter(None, map(_read, lines)):
             timed = Timed.read(row["timed"])

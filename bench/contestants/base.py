@@ -12,6 +12,7 @@ import numpy as np
 from contestants.ways import BEAM5, BFLOAT16, FLOAT16, FLOAT32, GREEDY, INT8, OURS, Way
 
 MEMORIES, SPEECH, RECORDINGS, PLAN = "memories", "speech", "recordings", "plan"  # subject kinds
+CONDITIONS = "conditions"  # programs at their defaults on speech in conditions
 FASTER_WHISPER, OPENAI_WHISPER = "faster-whisper", "openai-whisper"
 
 

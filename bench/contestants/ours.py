@@ -42,8 +42,14 @@ from espnet_medusa.search.search import Search
 from espnet_medusa.transcription.defaults import with_defaults
 
 DRAFT_VOCAB_SIZE = 4096  # with random weights; the trained model's vocabulary is smaller
-LONG_FORM = [field.name for field in fields(LongFormOptions)]
 BEAM_DEPTH = 2  # of heads; by default they do not draft in beams
+
+
+def default_options(long_form: bool) -> dict[str, object]:
+    """Return the options of ``espnet-medusa-transcribe``: of long audio, or all others."""
+    names = {field.name for field in fields(LongFormOptions)}
+    chosen = with_defaults({}, "cpu")
+    return {name: value for name, value in chosen.items() if (name in names) == long_form}
 
 
 def load_decoder(subject: MemorySubject, with_heads: bool = True) -> WhisperMedusaDecoder:
@@ -224,8 +230,7 @@ class Ours(Transcriber):
     def options(self, way: Way) -> dict[str, object]:
         """Return the decode options; beams end as openai-whisper's do."""
         if way.by_default:
-            chosen = with_defaults({}, "cpu") | {"language": self.subject.language}
-            return {name: value for name, value in chosen.items() if name not in LONG_FORM}
+            return default_options(long_form=False) | {"language": self.subject.language}
         beam = {"beam_size": way.beam_size, "patience": 1.0}
         search = {"search": "greedy"} if way.beam_size == 1 else beam
         drafts = {"draft_depth": 0} if way.drafts == BASELINE else {"drafter": way.drafts}
@@ -269,8 +274,7 @@ class Ours(Transcriber):
 
     def _transcribe_by_default(self, model: Speech2Text, samples: np.ndarray) -> Timed:
         """Transcribe as ``espnet-medusa-transcribe`` without options."""
-        chosen = with_defaults({}, "cpu")
-        options = {name: value for name, value in chosen.items() if name in LONG_FORM}
+        options = default_options(long_form=True)
         started = time.perf_counter()
         run = model.long_form(LongFormOptions(without_timestamps=None, **options))
         *_, step = run([LongRecording(None, samples)])

@@ -61,12 +61,12 @@ class VadParameters:
 
 @cache
 def _load() -> tuple[Any, Callable[..., list[dict[str, int]]]]:
-    """Return the network, and the function that finds speech with it."""
+    """Return the network, and the function that finds speech from its probabilities."""
     num_threads = torch.get_num_threads()
     import silero_vad  # slow; sets torch to one thread
 
     torch.set_num_threads(num_threads)
-    return silero_vad.load_silero_vad(sequence=True), silero_vad.get_speech_timestamps_sequence
+    return silero_vad.load_silero_vad(sequence=True), silero_vad.get_speech_timestamps_from_probs
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,14 @@ class SpeechActivity:
     """Probability of speech in each frame of a recording."""
 
     probabilities: np.ndarray  # (frames of 32 ms,)
+    num_samples: int  # length of the recording
 
     @classmethod
     def of(cls, samples: np.ndarray | torch.Tensor) -> SpeechActivity:
         """Compute the probabilities of (samples,) in [-1, 1] at 16 kHz."""
         network, _ = _load()
-        return cls(network.audio_forward(torch.as_tensor(samples).float().cpu().numpy(), RATE_HZ))
+        samples = torch.as_tensor(samples).float().cpu().numpy()
+        return cls(network.audio_forward(samples, RATE_HZ), len(samples))
 
     def has_speech(self, start_s: float, end_s: float) -> bool:
         """Return whether a span may contain speech."""
@@ -94,18 +96,20 @@ class SpeechActivity:
 
 
 class SpeechDetector:
-    """Find speech in audio.
+    """Find spans of speech.
 
     Args:
         longest_s: Longer speech is cut, at its longest pause if it has one.
     """
 
     def __init__(self, parameters: VadParameters, longest_s: float):
-        self.network, self.find = _load()
+        _, self.find = _load()
         # The caller pads speech.
         self.options = asdict(parameters) | {"max_speech_duration_s": longest_s, "speech_pad_ms": 0}
 
-    def __call__(self, samples: np.ndarray | torch.Tensor) -> list[tuple[float, float]]:
-        """Return start and end of speech in s, in order, in (samples,) in [-1, 1] at 16 kHz."""
-        chunks = self.find(samples, self.network, **self.options)
+    def __call__(self, speech: SpeechActivity) -> list[tuple[float, float]]:
+        """Return start and end of speech in s, in order."""
+        chunks = self.find(
+            speech.probabilities, audio_length_samples=speech.num_samples, **self.options
+        )
         return [(chunk["start"] / RATE_HZ, chunk["end"] / RATE_HZ) for chunk in chunks]

@@ -51,7 +51,10 @@ def get_parser():
     add("--max_batch_frames", type=int_or_none, help=frames)
     windows = "decode audio longer than the model's window, window after window"
     add("--longform", help=windows, **off)
-    fallback = "decode utterances again whose text repeats itself or is improbable; nbest is 1"
+    fallback = (
+        "decode an utterance again, at a higher temperature, if its text repeats itself or is "
+        "improbable; requires nbest 1"
+    )
     add("--fallback", help=fallback, **off)
     add("--utt2lang", type=str_or_none, help="Kaldi file with the languages of utterances")
     add("--allow_pipes", help="run the commands in wav.scp", **off)

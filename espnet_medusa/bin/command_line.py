@@ -31,6 +31,18 @@ def whole_number(value: str, least: int = 0) -> int:
     return int(value)
 
 
+def naming_allowed(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Make the type of an option from a function whose ValueError names the allowed values."""
+
+    def parse_option(value: str) -> Any:
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parse_option
+
+
 def positive(value: str) -> int:
     """Parse an integer of at least 1."""
     return whole_number(value, 1)
@@ -67,10 +79,12 @@ def _parsing(annotation: Any) -> dict[str, Any]:
     if get_origin(kind) is Sequence:
         return {"type": get_args(kind)[0], "nargs": "*"}
     parse = str2bool if kind is bool else kind
-    return {"type": _or_none(parse) if NoneType in members else parse}
+    return {"type": or_none(parse) if NoneType in members else parse}
 
 
-def _or_none(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+def or_none(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Make the type of an option that also accepts none."""
+
     def parse_or_none(value: str) -> Any:
         return None if value.strip().lower() in NONE else parse(value)
 

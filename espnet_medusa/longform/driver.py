@@ -179,7 +179,8 @@ class ChunkedLongForm:
         """Add a passage for each chunk, and choose the language."""
         started, running = time.perf_counter(), RunningRecording.of(recording)
         try:
-            chunks = self._chunks(recording)
+            self.windows.listen(running, recording)
+            chunks = self._chunks(recording, self.find_speech(running.speech))
             if chunks:
                 self._add(running, recording, chunks)
             else:
@@ -192,7 +193,6 @@ class ChunkedLongForm:
     def _add(
         self, running: RunningRecording, recording: LongRecording, chunks: Sequence[SpeechChunk]
     ) -> None:
-        self.windows.listen(running, recording)
         running.features = self.decoder.features(recording.samples)
         speech_end_s = 0.0
         for chunk in chunks:
@@ -203,11 +203,13 @@ class ChunkedLongForm:
         first = running.features, running.passages[0].window.next()
         (running.language,) = self.decoder.choose_languages([first], [running.language])
 
-    def _chunks(self, recording: LongRecording) -> list[SpeechChunk]:
-        """Find and pack the speech within ``clip_timestamps``."""
+    def _chunks(
+        self, recording: LongRecording, spans_s: Sequence[tuple[float, float]]
+    ) -> list[SpeechChunk]:
+        """Pack the spans of speech within ``clip_timestamps``."""
         speech = [
             (math.floor(start_s * FRAMES_PER_S), math.ceil(end_s * FRAMES_PER_S))
-            for start_s, end_s in self.find_speech(recording.samples)
+            for start_s, end_s in spans_s
         ]
         frames = recording.frames
         return [

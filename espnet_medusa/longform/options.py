@@ -145,7 +145,7 @@ class LongFormOptions:
     @property
     def needs_speech_activity(self) -> bool:
         """Whether an option depends on where there is speech."""
-        return self.skip_silence or self.without_timestamps is None
+        return self.skip_silence or self.vad_filter or self.without_timestamps is None
 
     @property
     def temperatures(self) -> list[float]:

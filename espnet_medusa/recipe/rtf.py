@@ -36,14 +36,14 @@ class RealTimeFactor:
         )
 
 
-def parse_rate(text: str) -> float:
+def parse_rate(text: str) -> int:
     """Parse a sample rate in Hz (`16k` is 16000); raise ValueError if it is not above 0."""
     number, factor = (text[:-1], 1000) if text.lower().endswith("k") else (text, 1)
     try:
-        rate = float(number) * factor
-    except ValueError:
-        rate = 0.0
-    if not rate > 0:
+        rate = round(float(number) * factor)
+    except (ValueError, OverflowError):  # also of nan and inf
+        rate = 0
+    if rate <= 0:
         raise ValueError(f"{text}: allowed: a sample rate such as 16k or 16000")
     return rate
 

@@ -4,7 +4,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from espnet_medusa.bin.command_line import add_fields, problems_to_stdout, str2bool
+from espnet_medusa.bin.command_line import (
+    add_fields,
+    naming_allowed,
+    or_none,
+    problems_to_stdout,
+    str2bool,
+)
 from espnet_medusa.stages import Work
 
 EXAMPLES_SHOWN = 5
@@ -94,16 +100,16 @@ def perturb_speed(parser: argparse.ArgumentParser) -> Work:
 
     parser.add_argument("--data_dir", required=True, help="wav.scp, text, utt2spk, segments")
     parser.add_argument("--output_dir", required=True, help="written completely or not at all")
-    parser.add_argument("--factors", default="0.9 1.0 1.1", help="speeds; 1.1 is faster")
+    factors = naming_allowed(perturb.parse_factors)
+    parser.add_argument("--factors", type=factors, default="0.9 1.0 1.1", help="1.1 is faster")
     add_fields(
         parser, AudioOptions(), nj="processes", allow_pipes="whether commands in wav.scp may run"
     )
 
     def work(args: argparse.Namespace) -> None:
         with problems_to_stdout(f"{args.data_dir}: nothing was written to {args.output_dir}"):
-            factors = perturb.parse_factors(args.factors)
             n_utterances = perturb.perturb_speed(
-                args.data_dir, args.output_dir, factors, args.nj, args.allow_pipes
+                args.data_dir, args.output_dir, args.factors, args.nj, args.allow_pipes
             )
         print(f"{args.output_dir}: {n_utterances} utterances", file=sys.stderr)
 
@@ -115,15 +121,17 @@ def format_data(parser: argparse.ArgumentParser) -> Work:
 
     Prints one line for each bad utterance on stdout. The exit status is 1 if nothing was written.
     """
-    from espnet2.utils.types import float_or_none, humanfriendly_parse_size_or_none
+    from espnet2.utils.types import float_or_none
 
     from espnet_medusa.kaldi.audio_writer import AUDIO_FORMATS, AudioOptions
     from espnet_medusa.kaldi.format import BAD_UTTERANCES, ON_BAD, FormatOptions, format_data_dir
+    from espnet_medusa.recipe.rtf import parse_rate
 
+    rate = or_none(naming_allowed(parse_rate))
     add, audio, options = parser.add_argument, AudioOptions(), FormatOptions()
     add("--data_dir", required=True, help="wav.scp, text, utt2spk, segments")
     add("--output_dir", required=True, help="written completely or not at all")
-    add("--fs", type=humanfriendly_parse_size_or_none, default=audio.fs, help="rate in Hz or 16k")
+    add("--fs", type=rate, default=audio.fs, help="rate in Hz or 16k; none: each file's own")
     add("--audio_format", choices=AUDIO_FORMATS, default=audio.audio_format)
     add_fields(parser, audio, nj="processes", allow_pipes="whether commands in wav.scp may run")
     on_bad = (
@@ -161,15 +169,15 @@ def format_data(parser: argparse.ArgumentParser) -> Work:
 
 def filter_data(parser: argparse.ArgumentParser) -> Work:
     """Stage 4: drop training utterances that are too long, too short or have no text."""
-    from espnet2.utils.types import humanfriendly_parse_size_or_none
-
     from espnet_medusa.kaldi.dump_dir import DROPPED_UTTERANCES, FilterOptions, filter_data_dir
+    from espnet_medusa.recipe.rtf import parse_rate
 
     add, options = parser.add_argument, FilterOptions()
     add("--input_dir", required=True, help="directory that format_data wrote")
     add("--output_dir", required=True, help="written completely or not at all")
     add_fields(parser, options, min_wav_duration="seconds", max_wav_duration="seconds")
-    add("--fs", type=humanfriendly_parse_size_or_none, default=options.fs, help="rate in Hz or 16k")
+    rate = naming_allowed(parse_rate)
+    add("--fs", type=rate, default=options.fs, help="rate in Hz or 16k")
     add_fields(parser, options, drop_empty_text="whether to drop utterances without words")
 
     def work(args: argparse.Namespace) -> None:

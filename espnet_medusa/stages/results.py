@@ -5,7 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from espnet_medusa.bin.command_line import SOME_FAILED, add_fields
+from espnet_medusa.bin.command_line import SOME_FAILED, add_fields, naming_allowed
 from espnet_medusa.errors import InputError
 from espnet_medusa.stages import Work
 
@@ -39,11 +39,12 @@ def calculate_rtf(parser: argparse.ArgumentParser) -> Work:
 
     parser.add_argument("--log_dir", type=Path, required=True)
     parser.add_argument("--log_name", default="asr_inference", help="logs are LOG_NAME.*.log")
-    parser.add_argument("--fs", default="16k", help="sample rate in Hz or 16k")
+    rate = naming_allowed(rtf.parse_rate)
+    parser.add_argument("--fs", type=rate, default="16k", help="sample rate in Hz or 16k")
 
     def work(args: argparse.Namespace) -> None:
         logs = sorted(args.log_dir.glob(f"{args.log_name}.*.log"))
-        print(rtf.calculate_rtf(logs, rtf.parse_rate(args.fs)).report())
+        print(rtf.calculate_rtf(logs, args.fs).report())
 
     return work
 

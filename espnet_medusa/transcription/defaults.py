@@ -1,4 +1,7 @@
-"""Defaults of ``espnet-medusa-transcribe``, chosen by measurement (``bench/conditions.py``)."""
+"""Defaults of ``espnet-medusa-transcribe``, and of the search from Python.
+
+Beam 5 in int8 had a lower WER than greedy search in float32 on accented clips.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,17 +19,19 @@ FALLBACK = {"fallback_on": REPETITION, "best_of": 5, "skip_silence": True}
 
 def with_defaults(options: Mapping[str, Any], device: str) -> dict[str, Any]:
     """Add the command's defaults: beam search, 8-bit integers if the kernels run, and fallback."""
-    beam_size = options.get("beam_size", BEAM_SIZE)
-    chosen = {
-        "batch_size": 8,
-        "search": "beam" if beam_size > 1 else "greedy",
-        "beam_size": BEAM_SIZE,
-        "ctc_weight": 0.0,
-        **FALLBACK,
-    }
+    chosen = {"batch_size": 8, "beam_size": BEAM_SIZE, **FALLBACK}
     if device == "cpu" and kernels() is not None:
         chosen["decoder_precision"] = INT8
-    return chosen | dict(options)
+    return choose_search(chosen | dict(options))
+
+
+def choose_search(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Add defaults to search options: greedy search, beam size 5, and the decoder's scores alone.
+
+    With a beam size above 1 the default is beam search.
+    """
+    by_size = "beam" if options.get("beam_size", 1) > 1 else "greedy"
+    return {"search": by_size, "beam_size": BEAM_SIZE, "ctc_weight": 0.0} | dict(options)
 
 
 def describe(model: str, options: Mapping[str, Any]) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -19,6 +18,7 @@ from espnet_medusa.inference.whisper_windows import why_not_long_form
 from espnet_medusa.kaldi.table import write_table
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.options import build_options
+from espnet_medusa.transcription.defaults import choose_search
 from espnet_medusa.transcription.formats import FORMATS, Transcript
 from espnet_medusa.transcription.open_model import find_model
 from espnet_medusa.transcription.recordings import AudioFileReader, Recording, find_recordings
@@ -169,15 +169,6 @@ def _by_file_key(recordings: Iterable[Recording]) -> dict[str, list[Recording]]:
 def _make_job(by_key: Mapping[str, Sequence[Recording]]) -> JobInput:
     entries = {key: str(recordings[0].path) for key, recordings in by_key.items()}
     return JobInput([*entries], entries, {})
-
-
-def choose_search(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Add defaults to search options: greedy search, beam size 5, and the decoder's scores alone.
-
-    With a beam size above 1 the default is beam search.
-    """
-    by_size = "beam" if options.get("beam_size", 1) > 1 else "greedy"
-    return {"search": by_size, "beam_size": 5, "ctc_weight": 0.0} | dict(options)
 
 
 def choose_device(device: str | None) -> str:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from tones import chords, lay_out, say
 
-from espnet_medusa.audio.voice_activity import SpeechDetector, VadParameters
+from espnet_medusa.audio.voice_activity import SpeechActivity, SpeechDetector, VadParameters
 from espnet_medusa.errors import InputError
 
 pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
@@ -26,7 +26,8 @@ def test_speech_is_detected_and_the_number_of_threads_is_unchanged(talk):
     torch.set_num_threads(3)
     try:
         for given in (samples, torch.from_numpy(samples), samples.astype(np.float64)):
-            found = SpeechDetector(VadParameters(min_silence_duration_ms=1000), 30.0)(given)
+            find = SpeechDetector(VadParameters(min_silence_duration_ms=1000), 30.0)
+            found = find(SpeechActivity.of(given))
             assert np.array(found) == pytest.approx(np.array(places), abs=NEAR_S)
         assert torch.get_num_threads() == 3
     finally:
@@ -35,9 +36,10 @@ def test_speech_is_detected_and_the_number_of_threads_is_unchanged(talk):
 
 def test_each_parameter_has_an_effect(talk):
     samples, places = talk
+    speech = SpeechActivity.of(samples)
 
     def detect(longest_s=30.0, **parameters):
-        return SpeechDetector(VadParameters(**parameters), longest_s)(samples)
+        return SpeechDetector(VadParameters(**parameters), longest_s)(speech)
 
     for silence_ms, count in ((10_000, 1), (2000, 2), (1000, 3)):
         assert len(detect(min_silence_duration_ms=silence_ms)) == count, "pauses of 3 s and 1.5 s"
@@ -59,7 +61,7 @@ def test_silence_noise_and_chords_are_no_speech():
         np.zeros(10, np.float32),
         np.zeros(0, np.float32),
     ):
-        assert find(samples) == []
+        assert find(SpeechActivity.of(samples)) == []
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,19 @@
 """Speech in hard conditions, and the table of programs at their defaults."""
 
 import argparse
+import json
+from dataclasses import asdict
 
 import compare_conditions
 import conditions
 import numpy as np
 import pytest
 import soundfile
-from compare_conditions import MINE, THEIRS, THEIRS_VAD, quiet_row, read_conditions, speech_row
-from contestants.base import Result
+from compare_conditions import MINE, THEIRS, THEIRS_VAD, condition_row, read_conditions
+from contestants.base import Result, Timed
+from contestants.ways import GREEDY, INT8, OURS, Way
 from inputs import Utterance
+from runner import Measurement
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.table import read_table
@@ -109,17 +113,62 @@ def test_rows_of_the_table():
     texts = {
         THEIRS: ["The cat sat.", loop], THEIRS_VAD: ["", "you"], MINE: ["The cat sat.", "The dog."]
     }  # fmt: skip
-    results = {
-        way: {clip.id: Result(text) for clip, text in zip(clips, texts[way], strict=True)}
+    seconds = {THEIRS: 1.0, THEIRS_VAD: 0.5, MINE: 0.25}
+    timed = {
+        way: {
+            clip.id: Timed([Result(text)], 0.0, seconds[way])
+            for clip, text in zip(clips, texts[way], strict=True)
+        }
         for way in texts
     }
-    seconds = {THEIRS: {c.id: 1.0 for c in clips}, MINE: {c.id: 0.25 for c in clips}}
-    cells = speech_row("clean", clips, results, seconds)
-    titles = [*compare_conditions.TITLES]
-    assert len(cells) == len(titles) and cells[:2] == ["clean", "2"]
-    wer = [float(cell.split()[0]) for cell in cells[2:4]]
+    row = condition_row("clean", clips, timed)
+    assert (row["group"], row["condition"], row["clips"]) == ("speech", "clean", 2)
+    wer = [row[f"{program}_wer"]["value"] for program in ("faster_whisper", "ours")]
     assert wer == pytest.approx([100 * 100 / 6, 100 * 2 / 6], abs=0.01)
-    assert cells[4:6] == ["97", "0"] and cells[6:8] == ["1", "0"]
-    assert cells[8:10] == ["1000", "250"] and float(cells[10].split()[0]) == 4
-    cells = quiet_row("no_speech_hum", clips, results, seconds)
-    assert cells == ["hum", "2", "103.0", "1.0", "5.0", "1000", "250"]
+    assert (row["faster_whisper_inserted"], row["ours_inserted"]) == (97, 0)
+    assert (row["faster_whisper_looped"], row["ours_looped"]) == (1, 0)
+    assert (row["faster_whisper_ms"], row["ours_ms"]) == (1000, 250)
+    assert row["speedup"]["value"] == 4 and "faster_whisper_vad_ms" not in row
+    row = condition_row("no_speech_hum", clips, timed)
+    assert (row["group"], row["condition"]) == ("no speech", "hum")
+    names = "faster_whisper", "faster_whisper_vad", "ours"
+    assert [row[f"{name}_words_per_minute"] for name in names] == [103, 1, 5]
+    assert "ours_wer" not in row and "speedup" not in row
+
+
+class Program:
+    """A program that writes the same words for every clip."""
+
+    def __init__(self, *given):
+        pass
+
+    def decode(self, way, names):
+        return Timed([Result("words of one")], 0.5, 0.5)
+
+    def end(self):
+        pass
+
+
+def test_a_complete_journal_needs_no_program(made, tmp_path, monkeypatch):
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "config.yaml").write_text("token_type: whisper_en\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(compare_conditions, "Client", Program)
+    written = argparse.Namespace(folder=tmp_path)
+    monkeypatch.setattr(compare_conditions, "speech_subject", lambda *given, **more: written)
+    names = ["clean", "no_speech_hum"]
+    command = ["--conditions", str(made.output), "--whisper", str(tmp_path / "base")]
+    command += ["--names", *names, "--output", str(tmp_path / "report.md")]
+    compare_conditions.main(command)
+    page = (tmp_path / "report.md").read_text()
+    assert "## speech\n" in page and "## no speech\n" in page and "|clean|6|" in page
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert [row["condition"] for row in report["rows"]] == ["clean", "hum"]
+
+    monkeypatch.delattr(compare_conditions, "speech_subject")
+    other = Measurement(Way(OURS, INT8, GREEDY), ("x",), 0, Timed([Result("")], 0.0, 1.0))
+    with (tmp_path / "report.jsonl").open("a") as stream:
+        stream.write(json.dumps(asdict(other)) + "\n")
+    compare_conditions.main(command)
+    assert (tmp_path / "report.md").read_text() == page
+    assert json.loads((tmp_path / "report.json").read_text()) == report

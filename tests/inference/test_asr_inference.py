@@ -14,11 +14,11 @@ import torch
 from experiment import WINDOW_S, make_experiment, read_lines, write_corpus, write_noise
 from job_log import espnet_seconds, log_to
 from media_files import BROKEN, write_broken
+from recorded_calls import record_decode
 from refusals import Calls, command_refused
 from waiting import wait_for
 
 from espnet_medusa.bin import asr_inference
-from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.recipe.rtf import calculate_rtf
 from espnet_medusa.search.statistics import read_statistics
 
@@ -99,14 +99,7 @@ def test_bad_lines_of_wav_scp_and_keys_are_named(experiment, tmp_path):
 @pytest.fixture
 def rows(monkeypatch):
     """Numbers of utterances of all calls of ``decode``."""
-    seen, decode = [], Speech2Text.decode
-
-    def counted(self, speeches, languages=None):
-        seen.append(len(speeches))
-        return decode(self, speeches, languages)
-
-    monkeypatch.setattr(Speech2Text, "decode", counted)
-    return seen
+    return record_decode(monkeypatch, len)
 
 
 def without_seconds(folder) -> dict:

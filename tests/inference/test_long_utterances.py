@@ -10,6 +10,7 @@ from drafted_whisper import with_options
 from experiment import read_lines
 from job_log import log_to
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
+from recorded_calls import record_decode
 
 from espnet_medusa import stages
 from espnet_medusa.bin import asr_inference
@@ -106,14 +107,7 @@ def transcribed(speech2text, samples, key, options=OPTIONS):
 @pytest.fixture
 def batches(monkeypatch):
     """Numbers of samples of the utterances of each call of ``decode``."""
-    seen, decode = [], Speech2Text.decode
-
-    def counted(self, speeches, languages=None):
-        seen.append([len(speech) for speech in speeches])
-        return decode(self, speeches, languages)
-
-    monkeypatch.setattr(Speech2Text, "decode", counted)
-    return seen
+    return record_decode(monkeypatch, lambda speeches: [*map(len, speeches)])
 
 
 def test_short_utterances_are_decoded_as_without_the_option(corpus, speech2text, batches):

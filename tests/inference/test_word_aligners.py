@@ -179,9 +179,9 @@ def test_words_by_ctc_do_not_run_the_decoder(experiment):
 
 @pytest.mark.parametrize("vad_filter", [False, True])
 def test_batches_have_the_words_of_single_recordings(models, vad_filter, monkeypatch):
-    speech = [(0.5, 6.0), (7.0, 31.0), (33.0, 36.0)]
-    monkeypatch.setattr(driver, "SpeechDetector", lambda *given: lambda samples: [
-        one for one in speech if one[1] < len(samples) / 16000
+    spans = [(0.5, 6.0), (7.0, 31.0), (33.0, 36.0)]
+    monkeypatch.setattr(driver, "SpeechDetector", lambda *given: lambda speech: [
+        one for one in spans if one[1] < speech.num_samples / 16000
     ])  # fmt: skip
     samples = [noise_and_silence(seconds, seconds) for seconds in (7, 37)]
     options = {"vad_filter": vad_filter, **BY_CTC}

@@ -7,6 +7,7 @@ from decoded_segments import assert_same, decode_all
 from drafted_whisper import drafted
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 
+from espnet_medusa.audio.voice_activity import SpeechActivity
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.whisper_windows import WhisperWindows
 from espnet_medusa.longform import driver
@@ -29,9 +30,9 @@ def speech2text(tmp_path_factory):
     return Speech2Text.from_pretrained(str(path), search="greedy", language="en")
 
 
-def speech_of(samples) -> list[tuple[float, float]]:
+def speech_of(num_samples: int) -> list[tuple[float, float]]:
     """Random speech times in s, different for each recording."""
-    rng, seconds = random.Random(len(samples)), len(samples) / 16000
+    rng, seconds = random.Random(num_samples), num_samples / 16000
     edges = sorted(round(rng.uniform(0, seconds), 2) for _ in range(2 * rng.randint(2, 8)))
     return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end]
 
@@ -39,7 +40,9 @@ def speech_of(samples) -> list[tuple[float, float]]:
 @pytest.fixture
 def made_up_speech(monkeypatch):
     """Replace the detector."""
-    monkeypatch.setattr(driver, "SpeechDetector", lambda *given: speech_of)
+    monkeypatch.setattr(
+        driver, "SpeechDetector", lambda *given: lambda speech: speech_of(speech.num_samples)
+    )
 
 
 def alone(speech2text, samples, options) -> list:
@@ -47,7 +50,7 @@ def alone(speech2text, samples, options) -> list:
     own = vars(options) | {"vad_filter": False, "vad_parameters": {}}
     pad = round(options.vad_parameters.speech_pad_ms / 10)
     most_s = options.vad_parameters.max_speech_duration_s or 30
-    speech = [(round(start * 100), round(end * 100)) for start, end in speech_of(samples)]
+    speech = [(round(start * 100), round(end * 100)) for start, end in speech_of(len(samples))]
     found = []
     for chunk in pack_speech(speech, (0, len(samples) // 160), round(most_s * 100), pad):
         clip = chunk.start / 100, chunk.end / 100
@@ -102,7 +105,7 @@ def test_the_rest_of_a_chunk_is_decoded_if_it_has_enough_speech(
     speech2text, monkeypatch, pair_s, windows
 ):
     """The text ends with two timestamps: speech after them is not decoded yet."""
-    monkeypatch.setattr(driver, "SpeechDetector", lambda *given: lambda samples: [(0, 10)])
+    monkeypatch.setattr(driver, "SpeechDetector", lambda *given: lambda speech: [(0, 10)])
     seen, prompts = [], []
 
     def scripted(self, encoded, rows, before, languages, attempt):
@@ -139,7 +142,7 @@ def test_words_are_within_their_chunks(speech2text, made_up_speech):
     segments = [*speech2text.transcribe(samples, **vars(options))]
     first = alone(speech2text, samples, options)[0]
     assert_same([segments[0]], [first])  # before it nobody spoke
-    speech = [(round(start * 100), round(end * 100)) for start, end in speech_of(samples)]
+    speech = [(round(start * 100), round(end * 100)) for start, end in speech_of(len(samples))]
     chunks = pack_speech(speech, (0, 4100), 3000, 40)
     words = [(segment.seek, word) for segment in segments for word in segment.words]
     assert len(chunks) > 1 < len(words)
@@ -157,7 +160,7 @@ def test_speech_outside_clips_is_left_out(speech2text, made_up_speech):
 
 
 def test_a_recording_without_speech_has_no_text(speech2text, monkeypatch, caplog):
-    monkeypatch.setattr(driver, "SpeechDetector", lambda *given: lambda samples: [])
+    monkeypatch.setattr(driver, "SpeechDetector", lambda *given: lambda speech: [])
     options = LongFormOptions(vad_filter=True)
     quiet = LongRecording("key", noise_and_silence(5, 1), "en", "talk.wav")
     (step,) = speech2text.long_form(options)([quiet])
@@ -166,6 +169,16 @@ def test_a_recording_without_speech_has_no_text(speech2text, monkeypatch, caplog
     assert step.recording.statistics.audio_seconds == 5
     assert [one.message for one in caplog.records] == ["talk.wav: no speech in 5.0 s"]
     assert [*speech2text.transcribe(quiet.samples, vad_filter=True)] == []
+
+
+def test_the_detectors_network_runs_once(speech2text, monkeypatch):
+    computed, compute = [], SpeechActivity.of
+    monkeypatch.setattr(
+        SpeechActivity, "of", lambda samples: computed.append(samples) or compute(samples)
+    )
+    options = LongFormOptions(**CHUNKS, skip_silence=True, without_timestamps=None)
+    decode_all(speech2text.long_form(options), [LongRecording(0, noise_and_silence(5, 1))])
+    assert len(computed) == 1
 
 
 def test_an_exception_only_ends_its_own_recording(speech2text, made_up_speech, monkeypatch):
@@ -179,7 +192,7 @@ def test_an_exception_only_ends_its_own_recording(speech2text, made_up_speech, m
     monkeypatch.setattr(WhisperWindows, "decode", failing)
     monkeypatch.setattr(
         driver, "SpeechDetector",
-        lambda *given: lambda samples: [(0.0, 3.0)] if len(samples) == 48000 else [(0.0, 2.0)],
+        lambda *given: lambda speech: [(0.0, 3.0 if speech.num_samples == 48000 else 2.0)],
     )  # fmt: skip
     options = LongFormOptions(**CHUNKS, vad_parameters={"speech_pad_ms": 0})
     recordings = [LongRecording(key, noise_and_silence(3 + (key != 1), key)) for key in range(3)]

@@ -51,7 +51,7 @@ def activity(*spans_s: tuple[float, float], seconds: float = 60.0) -> SpeechActi
     probabilities = np.full(round(seconds * FRAMES_PER_S), 0.01, np.float32)
     for start_s, end_s in spans_s:
         probabilities[round(start_s * FRAMES_PER_S) : round(end_s * FRAMES_PER_S)] = 0.9
-    return SpeechActivity(probabilities)
+    return SpeechActivity(probabilities, round(seconds * 16000))
 
 
 def test_speech_activity():
@@ -60,7 +60,7 @@ def test_speech_activity():
     assert activity().longest_pause_s == activity((2, 3)).longest_pause_s == 0
     spans = [(0.5, 1.2), (3.2, 5.5), (6.5, 6.6), (41, 60), (41, 90)]
     assert [speech.has_speech(*span) for span in spans] == [True, False, True, False, False]
-    assert not SpeechActivity(np.zeros(0, np.float32)).has_speech(0, 1)
+    assert not SpeechActivity(np.zeros(0, np.float32), 0).has_speech(0, 1)
 
 
 @pytest.mark.parametrize("level", [0.0, 1e-4, 0.05])

@@ -160,6 +160,21 @@ def test_rtf_of_nothing_is_an_error(tmp_path):
         calculate_rtf([tmp_path / "x.log"], 16000)
 
 
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("calculate_rtf --log_dir x --fs bad", "--fs: bad: allowed: a sample rate such as 16k"),
+        ("calculate_rtf --log_dir x --fs inf", "--fs: inf: allowed"),
+        ("format_data --data_dir x --output_dir y --fs bad", "--fs: bad: allowed"),
+        ("filter_data --input_dir x --output_dir y --fs none", "--fs: none: allowed"),
+        ("perturb_speed --data_dir x --output_dir y --factors 9", "--factors: factor 9 is out of"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_any_work(capsys, command, message):
+    with command_refused(capsys, message, "allowed: ", status=2):
+        stages.main(command.split())
+
+
 def test_the_same_split_keeps_the_jobs_outputs_and_another_removes_them(tmp_path):
     write_table(tmp_path / "wav.scp", {f"u{i}": f"{i}.wav" for i in range(5)})
     logs = tmp_path / "logdir"

@@ -10,6 +10,7 @@ import soundfile
 import soxr
 import yaml
 from experiment import WINDOW_S, make_experiment, read_lines, write_noise
+from recorded_calls import record_decode
 from refusals import exit_status
 from tiny_whisper import save_tiny_whisper
 
@@ -17,8 +18,8 @@ import espnet_medusa
 from espnet_medusa.bin import asr_inference, transcribe
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.statistics import read_statistics
+from espnet_medusa.transcription.defaults import choose_search
 from espnet_medusa.transcription.open_model import ModelFiles, find_model
-from espnet_medusa.transcription.transcribe import choose_search
 
 
 @pytest.fixture(scope="module")
@@ -64,14 +65,7 @@ def run(model, *words) -> int:
 @pytest.fixture
 def rows(monkeypatch):
     """Numbers of recordings of all calls of ``decode``."""
-    seen, decode = [], Speech2Text.decode
-
-    def counted(self, speeches, languages=None):
-        seen.append(len(speeches))
-        return decode(self, speeches, languages)
-
-    monkeypatch.setattr(Speech2Text, "decode", counted)
-    return seen
+    return record_decode(monkeypatch, len)
 
 
 def decoded(model, talks, tmp_path) -> dict[str, str]:
