@@ -41,9 +41,8 @@ def test_groups_cover_the_padding_and_grow(frames):
     sizes = group_sizes(frames, GROUPS)
     assert sum(sizes) == frames
     assert sizes[:-1] == sorted(sizes[:-1]) and set(sizes[:-1]) <= {4, 16}
-    assert group_sizes(frames, ((7, None),)) == [7] * (frames // 7) + [frames % 7] * (
-        frames % 7 > 0
-    )
+    sevens, rest = divmod(frames, 7)
+    assert group_sizes(frames, ((7, None),)) == [7] * sevens + [rest] * (rest > 0)
 
 
 @pytest.mark.parametrize("groups", [GROUPS, ((3, 2), (8, None))])
