@@ -144,7 +144,8 @@ def llama_recipe(tmp_path):
         source = ROOT / "conf" / "decode" / f"{way}.yaml"
         copy_config(source, folder / "conf" / "decode", minlenratio=-3.0, maxlenratio=-8.0)
     for path in (ROOT / "egs/librispeech/asr1/conf").glob("train_speech_llama_whisper*.yaml"):
-        copy_config(path, folder / "conf", decoder_conf={"llama_conf": LLAMA}, max_epoch=1)
+        small = {"decoder_conf": {"llama_conf": LLAMA}, "max_epoch": 1, "use_matplotlib": False}
+        copy_config(path, folder / "conf", **small)
     return folder
 
 
