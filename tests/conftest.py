@@ -26,3 +26,18 @@ def pytest_collection_finish() -> None:
 def aiola_golden() -> Path:
     """Facts measured with aiola-lab/whisper-medusa."""
     return ROOT / "tests" / "golden" / "aiola"
+
+
+@pytest.fixture
+def rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Numbers of utterances of all calls of ``Speech2Text.decode``."""
+    from espnet_medusa.inference.speech2text import Speech2Text
+
+    seen, decode = [], Speech2Text.decode
+
+    def counted(self, speeches, languages=None):
+        seen.append(len(speeches))
+        return decode(self, speeches, languages)
+
+    monkeypatch.setattr(Speech2Text, "decode", counted)
+    return seen

@@ -50,8 +50,8 @@ def train(corpus, output, config, *options):
 def config_of(heads="block", **changes):
     config = training_config(
         max_epoch=1, batch_type="sorted", batch_size=4, num_workers=0, use_tensorboard=False,
-        use_matplotlib=False, num_att_plot=0, optim="adam", optim_conf={"lr": 0.01}, keep_nbest_models=1,
-        best_model_criterion=[["valid", "acc", "max"]], log_interval=1,
+        use_matplotlib=False, num_att_plot=0, optim="adam", optim_conf={"lr": 0.01},
+        keep_nbest_models=1, best_model_criterion=[["valid", "acc", "max"]], log_interval=1,
     )  # fmt: skip
     config["decoder_conf"]["heads"] = heads
     config["model_conf"] |= changes.pop("model_conf", {})

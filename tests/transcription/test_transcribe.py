@@ -61,19 +61,6 @@ def run(model, *words) -> int:
     return exit_status(transcribe.main, *words, *options)
 
 
-@pytest.fixture
-def rows(monkeypatch):
-    """Numbers of recordings of all calls of ``decode``."""
-    seen, decode = [], Speech2Text.decode
-
-    def counted(self, speeches, languages=None):
-        seen.append(len(speeches))
-        return decode(self, speeches, languages)
-
-    monkeypatch.setattr(Speech2Text, "decode", counted)
-    return seen
-
-
 def decoded(model, talks, tmp_path) -> dict[str, str]:
     """Texts of the inference command for audio that soxr resampled."""
     lines = []
