@@ -26,3 +26,11 @@ def pytest_collection_finish() -> None:
 def aiola_golden() -> Path:
     """Facts measured with aiola-lab/whisper-medusa."""
     return ROOT / "tests" / "golden" / "aiola"
+
+
+@pytest.fixture
+def rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Numbers of utterances of all calls of ``Speech2Text.decode``."""
+    from recorded_calls import record_decode
+
+    return record_decode(monkeypatch, len)

@@ -223,6 +223,7 @@ def test_recipe_from_clips_to_results(toy_dir, tmp_path):
         copy_config(
             ROOT / "egs" / "fsdd" / "asr1" / "conf" / f"{name}.yaml", recipe / "conf",
             encoder_conf={"output_size": 32, **TINY}, decoder_conf=TINY, max_epoch=1,
+            use_matplotlib=False,
         )  # fmt: skip
     # The model is almost untrained: a minimum length makes it write something.
     run_recipe(

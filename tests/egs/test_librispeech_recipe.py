@@ -8,7 +8,7 @@ import pytest
 import yaml
 from downloads import serve
 from librispeech_miniature import make_librispeech, make_librispeech_pc
-from recipes import ROOT, copy_config, link_recipe, run
+from recipes import ROOT, copy_config, link_recipe, link_short_recipe, run
 from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa.kaldi.table import read_table
@@ -25,7 +25,9 @@ ASSISTED = "assistant_asr_model_model"
 
 @pytest.fixture
 def recipe(tmp_path):
-    return link_recipe(tmp_path, "librispeech/asr1")
+    """Return the recipe with searches of bounded length: a random Whisper never ends."""
+    ways = ("plain", "exact", "draft_model")
+    return link_short_recipe(tmp_path, "librispeech/asr1", ways, maxlenratio=-24)
 
 
 def damage(corpus: Path) -> tuple[str, str]:
@@ -142,7 +144,8 @@ def llama_recipe(tmp_path):
         source = ROOT / "conf" / "decode" / f"{way}.yaml"
         copy_config(source, folder / "conf" / "decode", minlenratio=-3.0, maxlenratio=-8.0)
     for path in (ROOT / "egs/librispeech/asr1/conf").glob("train_speech_llama_whisper*.yaml"):
-        copy_config(path, folder / "conf", decoder_conf={"llama_conf": LLAMA}, max_epoch=1)
+        small = {"decoder_conf": {"llama_conf": LLAMA}, "max_epoch": 1, "use_matplotlib": False}
+        copy_config(path, folder / "conf", **small)
     return folder
 
 

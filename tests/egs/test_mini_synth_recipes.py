@@ -156,7 +156,8 @@ def llama(tmp_path):
         # The models are almost untrained: a minimum length makes them write something.
         source = ROOT / "conf" / "decode" / f"{way}.yaml"
         copy_config(source, folder / "conf" / "decode", minlenratio=-3.0, maxlenratio=-8.0)
-    small = {"encoder_conf": ENCODER, "decoder_conf": {"llama_conf": LLAMA}, "max_epoch": 1}
+    small = {"encoder_conf": ENCODER, "decoder_conf": {"llama_conf": LLAMA}}
+    small |= {"max_epoch": 1, "use_matplotlib": False}
     for path in FULL.glob("conf/train_llama*.yaml"):
         copy_config(path, folder / "conf", **small)
     return folder

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import voxpopuli_miniature as miniature
-from recipes import ROOT, copy_config, link_recipe, run
+from recipes import link_short_recipe, run
 from tiny_whisper import save_tiny_whisper
 from voxpopuli_miniature import TEST_SESSION, damage_audio
 from voxpopuli_sessions import HELD_OUT_TIME
@@ -14,7 +14,6 @@ from espnet_medusa.kaldi.data_dir import parse_segment
 from espnet_medusa.kaldi.table import read_results, read_table
 from espnet_medusa.training.label_filter import MISFIT
 
-SOURCE = ROOT / "egs" / "voxpopuli" / "asr1"
 BROKEN_TEST_SESSION = "20190202-0900-PLENARY-16"
 BROKEN_SESSION = "20190302-0900-PLENARY-1"
 # A random model ends at once or never: texts are of 4 to 12 tokens.
@@ -38,13 +37,8 @@ def build_damaged_corpus(root: Path) -> str:
 @pytest.fixture
 def recipe(tmp_path):
     """Return the recipe with searches of bounded length, and a small Whisper."""
-    folder = link_recipe(tmp_path, "voxpopuli/asr1", without=("conf",))
-    for source in (SOURCE / "conf").iterdir():
-        if source.name != "decode":
-            (folder / "conf" / source.name).symlink_to(source.resolve())
-    for way in ("beam5_plain", "exact"):
-        source = SOURCE / "conf" / "decode" / f"{way}.yaml"
-        copy_config(source, folder / "conf" / "decode", **LENGTHS)
+    ways = ("beam5_plain", "exact")
+    folder = link_short_recipe(tmp_path, "voxpopuli/asr1", ways, **LENGTHS)
     save_tiny_whisper(folder / "tiny")
     return folder
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 import torch
+import warm_python
 from experiment import WINDOW_S, make_experiment, read_lines, write_corpus, write_noise
 from job_log import espnet_seconds, log_to
 from media_files import BROKEN, write_broken
-from recorded_calls import record_decode
 from refusals import Calls, command_refused
 from waiting import wait_for
 
@@ -94,12 +94,6 @@ def test_bad_lines_of_wav_scp_and_keys_are_named(experiment, tmp_path):
     with pytest.raises(SystemExit, match="1 utterances failed"):
         asr_inference.main([*command, "--key_file", str(keys)])
     assert list(read_lines(output / "failed_utterances")) == ["nobody"]
-
-
-@pytest.fixture
-def rows(monkeypatch):
-    """Numbers of utterances of all calls of ``decode``."""
-    return record_decode(monkeypatch, len)
 
 
 def without_seconds(folder) -> dict:
@@ -281,7 +275,8 @@ def test_stock_espnet_with_the_plugin_writes_the_same(experiment, tmp_path):
     job(experiment, tmp_path, write_good(tmp_path, 3))
     options = [*experiment.options(), *data(tmp_path), "--beam_size", "3", "--ctc_weight", "0.3"]
     options += ["--maxlenratio", "-8", "--nbest", "2"]
-    stock = [sys.executable, "-m", "espnet_medusa.bin.python", "-m", "espnet2.bin.asr_inference"]
+    python = [warm_python.executable(), "-m", "espnet_medusa.bin.python"]
+    stock = [*python, "-m", "espnet2.bin.asr_inference"]
     subprocess.run([*stock, *options, "--output_dir", tmp_path / "stock"], check=True)
     asr_inference.main([*options, "--output_dir", str(tmp_path / "ours")])
     for rank in ("1best_recog", "2best_recog"):

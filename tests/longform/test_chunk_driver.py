@@ -5,10 +5,9 @@ import random
 import pytest
 from decoded_segments import assert_same, decode_all
 from drafted_whisper import drafted
-from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
+from openai_whisper import noise_and_silence
 
 from espnet_medusa.audio.voice_activity import SpeechActivity
-from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.whisper_windows import WhisperWindows
 from espnet_medusa.longform import driver
 from espnet_medusa.longform.driver import SpeechChunk, pack_speech
@@ -20,14 +19,6 @@ from espnet_medusa.search.statistics import DecodingStatistics
 CHUNKS = {
     "vad_filter": True, "no_speech_threshold": None, "temperature_increment_on_fallback": None
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def speech2text(tmp_path_factory):
-    """A random model with timestamps, text and usually an end symbol."""
-    path = tmp_path_factory.mktemp("whisper") / "whisper.pt"
-    save_openai_whisper(openai_whisper(1, end=4.0, text_context=32), path)
-    return Speech2Text.from_pretrained(str(path), search="greedy", language="en")
 
 
 def speech_of(num_samples: int) -> list[tuple[float, float]]:

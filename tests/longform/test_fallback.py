@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
+from openai_whisper import noise_and_silence
 
 from espnet_medusa.audio import voice_activity
 from espnet_medusa.audio.voice_activity import SpeechActivity
-from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.whisper_windows import WhisperWindows
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongRecording
@@ -67,14 +66,6 @@ def test_speech_activity():
 def test_noise_is_no_speech(level):
     samples = level * np.random.default_rng(0).standard_normal(48000).astype(np.float32)
     assert not SpeechActivity.of(samples).has_speech(0, 3)
-
-
-@pytest.fixture(scope="module")
-def speech2text(tmp_path_factory):
-    """A random model with timestamps, text and usually an end symbol."""
-    path = tmp_path_factory.mktemp("whisper") / "whisper.pt"
-    save_openai_whisper(openai_whisper(1, end=4.0, text_context=32), path)
-    return Speech2Text.from_pretrained(str(path), search="greedy", language="en")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import warm_python
 from refusals import command_refused
 
 from espnet_medusa import stages
@@ -13,7 +14,8 @@ from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
 
 
 @pytest.fixture
-def folders(tmp_path):
+def folders(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.executable", warm_python.executable())  # of our sclite
     data, output = tmp_path / "data", tmp_path / "out"
     for folder in (data, output):
         folder.mkdir()

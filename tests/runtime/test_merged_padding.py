@@ -6,13 +6,7 @@ from kernel_kinds import with_kernels
 from searches import runtime_of
 from tiny import tiny_decoder, tiny_encoder
 
-from espnet_medusa.model.merged_padding import (
-    GROUPS,
-    frame_counts,
-    group_sizes,
-    merge_padding,
-    row_counts,
-)
+from espnet_medusa.model.merged_padding import frame_counts, group_sizes, merge_padding, row_counts
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.native.operations import NativeBfloat16Linear, NativeLinear
 from espnet_medusa.runtime.native_encoder import NativeEncoder
@@ -36,25 +30,24 @@ def expand(merged: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
     return torch.stack([row[: len(count)].repeat_interleave(count, dim=0) for row, count in rows])
 
 
-@pytest.mark.parametrize("frames", [0, 1, 3, 4, 191, 192, 193, 207, 208, 1475])
-def test_groups_cover_the_padding_and_grow(frames):
-    sizes = group_sizes(frames, GROUPS)
-    assert sum(sizes) == frames
-    assert sizes[:-1] == sorted(sizes[:-1]) and set(sizes[:-1]) <= {4, 16}
-    sevens, rest = divmod(frames, 7)
-    assert group_sizes(frames, ((7, None),)) == [7] * sevens + [rest] * (rest > 0)
+@pytest.mark.parametrize("frames", [0, 1, 15, 16, 17, 23, 24, 25, 26, 1475])
+def test_groups_cover_the_padding_but_its_end(frames):
+    sizes = group_sizes(frames)
+    assert sum(sizes) == frames and all(size > 0 for size in sizes)
+    assert sizes[-16:] == [1] * min(frames, 16)
+    assert set(sizes[:-17]) <= {8} and (len(sizes) < 17 or sizes[-17] <= 8)
 
 
-@pytest.mark.parametrize("groups", [GROUPS, ((3, 2), (8, None))])
+@pytest.mark.parametrize("groups", [(8, 16), (3, 0), (1, 5)])
 def test_rows_are_means_of_the_frames_that_they_stand_for(groups, monkeypatch):
-    monkeypatch.setattr(group_sizes, "__defaults__", (groups,))
+    monkeypatch.setattr(group_sizes, "__defaults__", groups)
     hidden = torch.randn(len(SPEECH), FRAMES, WIDTH)
     merged, sizes = merge_padding(hidden, SPEECH)
     assert frame_counts(sizes).tolist() == [FRAMES] * len(SPEECH)
     assert row_counts(sizes).max() == merged.size(1) == FRAMES, "the third fills the window"
     for row, count in enumerate(SPEECH.tolist()):
         expected, place = [*hidden[row, :count]], count
-        for size in group_sizes(FRAMES - count, groups):
+        for size in group_sizes(FRAMES - count, *groups):
             expected.append(hidden[row, place : place + size].mean(dim=0))
             place += size
         assert len(expected) == row_counts(sizes)[row]

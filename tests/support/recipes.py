@@ -38,6 +38,18 @@ def link_recipe(root: Path, recipe: str, without: tuple[str, ...] = ()) -> Path:
     return folder
 
 
+def link_short_recipe(root: Path, recipe: str, ways: tuple[str, ...], **lengths: float) -> Path:
+    """Link a recipe of which `conf/decode` has only these ways, with bounds of the length."""
+    folder = link_recipe(root, recipe, without=("conf",))
+    conf = ROOT / "egs" / recipe / "conf"
+    for source in conf.iterdir():
+        if source.name != "decode":
+            (folder / "conf" / source.name).symlink_to(source.resolve())
+    for way in ways:
+        copy_config(conf / "decode" / f"{way}.yaml", folder / "conf" / "decode", **lengths)
+    return folder
+
+
 def link_template(folder: Path, *more: str) -> Path:
     """Make a folder, link asr.sh and what it needs into it, and return it."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 
 Its `python3` lets a process that has imported ESPnet run `-m espnet_medusa...` and `-m espnet2...`
 in a forked child with the caller's arguments, environment, folder and streams. It runs the real
-Python for all other arguments.
+Python for all other arguments. Child processes of a forked child use the same `python3`.
 """
 
 import array
@@ -44,28 +44,38 @@ def environment() -> dict[str, str]:
     """Environment of a recipe; the first call of a process starts its server."""
     folder = Path(tempfile.mkdtemp(prefix="warm_python"))
     atexit.register(shutil.rmtree, folder)
-    address = folder / "socket"
+    address, client = folder / "socket", folder / "python3"
+    client.write_text(CLIENT.format(python=sys.executable, address=address))
+    client.chmod(0o755)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(address))
         listening.listen(64)
         number = listening.fileno()
         subprocess.Popen(
-            [sys.executable, __file__, str(number)],
+            [sys.executable, __file__, str(number), str(client)],
             pass_fds=[number],
             stdin=subprocess.PIPE,  # closed when this process ends, and the server ends, too
             start_new_session=True,
         )
-    client = folder / "python3"
-    client.write_text(CLIENT.format(python=sys.executable, address=address))
-    client.chmod(0o755)
     places = [folder, Path(sys.executable).parent, os.environ["PATH"]]
     return {**os.environ, "PATH": os.pathsep.join(map(str, places))}
 
 
-def serve(listening: socket.socket) -> None:
-    """Fork a child for every request."""
-    import espnet_medusa.task  # noqa: F401
+def executable() -> str:
+    """Path of the server's `python3`."""
+    return environment()["PATH"].split(os.pathsep)[0] + "/python3"
 
+
+def serve(listening: socket.socket, client: str) -> None:
+    """Fork a child for every request."""
+    import matplotlib.pyplot  # noqa: F401
+
+    import espnet_medusa.inference.utterance_decoder  # noqa: F401
+    import espnet_medusa.task  # noqa: F401
+    from espnet_medusa.scoring.alignment import align
+
+    align(["a"], ["b"])  # loads the compiled function
+    sys.executable = client
     gc.freeze()  # no child looks for garbage there, nor writes to its pages
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children leave nothing behind
     threading.Thread(target=end_with, args=[sys.stdin.fileno()], daemon=True).start()
@@ -120,4 +130,4 @@ def answer(connection: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])

@@ -50,8 +50,8 @@ def train(corpus, output, config, *options):
 def config_of(heads="block", **changes):
     config = training_config(
         max_epoch=1, batch_type="sorted", batch_size=4, num_workers=0, use_tensorboard=False,
-        num_att_plot=0, optim="adam", optim_conf={"lr": 0.01}, keep_nbest_models=1,
-        best_model_criterion=[["valid", "acc", "max"]], log_interval=1,
+        use_matplotlib=False, num_att_plot=0, optim="adam", optim_conf={"lr": 0.01},
+        keep_nbest_models=1, best_model_criterion=[["valid", "acc", "max"]], log_interval=1,
     )  # fmt: skip
     config["decoder_conf"]["heads"] = heads
     config["model_conf"] |= changes.pop("model_conf", {})
@@ -66,7 +66,10 @@ def base(corpus, tmp_path_factory):
     return train(corpus, output, config_of("none")), output / "1epoch.pth"
 
 
-@pytest.mark.parametrize("heads", ["block", "recurrent", "attending"])
+HEADS = pytest.mark.parametrize("heads", ["block", "recurrent", "attending"])
+
+
+@HEADS
 def test_block_starts_as_a_copy_of_the_loaded_last_layer(corpus, base, tmp_path, heads):
     base_weights, base_path = base
     config = config_of(heads, optim_conf={"lr": 0.0}, max_epoch=1)
@@ -79,7 +82,7 @@ def test_block_starts_as_a_copy_of_the_loaded_last_layer(corpus, base, tmp_path,
             assert shared or torch.equal(weights[copy], value), copy
 
 
-@pytest.mark.parametrize("heads", ["block", "recurrent", "attending"])
+@HEADS
 def test_a_trained_block_is_loaded_as_it_is(corpus, tmp_path, heads):
     trained = train(corpus, tmp_path / "first", config_of(heads))
     again = config_of(heads, optim_conf={"lr": 0.0})

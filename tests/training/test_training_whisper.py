@@ -3,12 +3,12 @@
 import os
 import re
 import shutil
-import sys
 from argparse import Namespace
 from pathlib import Path
 
 import pytest
 import torch
+import warm_python
 from espnet2.tasks.abs_task import optim_classes
 from espnet2.tasks.asr import ASRTask
 from espnet2.train.trainer import Trainer
@@ -134,9 +134,8 @@ def test_two_processes_take_the_step_of_one(corpus, tmp_path):
     command = command_of(corpus, tmp_path / "both", "linear", **changes)
     command += shapes(tmp_path / "speech_shape")
     log = ["--log", str(tmp_path / "both" / "train.log"), "--nj", "2", "--"]
-    stages.main(
-        ["run_training", *log, sys.executable, "-m", "espnet_medusa.bin.asr_train", *command]
-    )
+    python = warm_python.executable()
+    stages.main(["run_training", *log, python, "-m", "espnet_medusa.bin.asr_train", *command])
     expected, found = (weights(path / "1epoch.pth") for path in (alone, tmp_path / "both"))
     counts = "decoder.token_counts"
     assert found.pop(counts).sum() == expected.pop(counts).sum() / 2, "rank 0's share"

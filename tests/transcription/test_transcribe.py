@@ -10,7 +10,6 @@ import soundfile
 import soxr
 import yaml
 from experiment import WINDOW_S, make_experiment, read_lines, write_noise
-from recorded_calls import record_decode
 from refusals import exit_status
 from tiny_whisper import save_tiny_whisper
 
@@ -60,12 +59,6 @@ def run(model, *words) -> int:
     """Run the command; return the exit status."""
     options = ["--model", model.folder, "--config", model.folder / "greedy.yaml"]
     return exit_status(transcribe.main, *words, *options)
-
-
-@pytest.fixture
-def rows(monkeypatch):
-    """Numbers of recordings of all calls of ``decode``."""
-    return record_decode(monkeypatch, len)
 
 
 def decoded(model, talks, tmp_path) -> dict[str, str]:
