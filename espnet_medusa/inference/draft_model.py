@@ -30,9 +30,9 @@ from espnet_medusa.model.espnet_transformer import (
     unknown_part,
 )
 from espnet_medusa.model.heads import NO_HEADS
-from espnet_medusa.model.merged_padding import row_counts
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.tree.encoder_rows import row_counts
 from espnet_medusa.tree.proposer import DraftInput
 from espnet_medusa.vocabulary.translation import Translation
 from espnet_medusa.vocabulary.vocabulary import Vocabulary

@@ -23,7 +23,6 @@ from espnet_medusa.longform.window import (
 )
 from espnet_medusa.longform.window_steps import Attempt
 from espnet_medusa.longform.word_times import TimedWord
-from espnet_medusa.model.merged_padding import row_counts
 from espnet_medusa.search.beam import BeamStrategy
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import greedy_search, sampling_search
@@ -33,6 +32,7 @@ from espnet_medusa.search.search import Search
 from espnet_medusa.search.state import SearchState, Watched
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.search.timestamps import build_timestamp_rules
+from espnet_medusa.tree.encoder_rows import row_counts
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES
 from espnet_medusa.whisper.tokens import DETECT, hugging_face_tokenizer
 from espnet_medusa.whisper.transcript import TranscriptText, split_words

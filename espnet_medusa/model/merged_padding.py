@@ -4,9 +4,6 @@ Whisper pads audio to 30 s. Rows of the padding differ by their position embeddi
 row with their mean can replace them, if attention adds the log of their number to its logit
 (proportional attention: Bolya et al., Token Merging, arXiv 2210.09461). Softmax then counts it
 that many times.
-
-Encoder output (U, S, D) comes with the frames that each row stands for (U, S), 0 after an
-utterance's last row, wherever unmerged output comes with its lengths (U,).
 """
 
 import torch
@@ -15,16 +12,6 @@ FULL, MERGED = PADDINGS = "full", "merged"  # rows for the padding
 # Frames of a merged row, and frames at the window's end that are not merged. Of 260 utterances
 # of test-clean (base, int8), 240 keep their text; 235 if the last frames are merged, too.
 GROUP, LAST = 8, 16
-
-
-def row_counts(lengths: torch.Tensor) -> torch.Tensor:
-    """Return the rows (U,) of utterances from their lengths (U,) or the frames of rows (U, S)."""
-    return lengths if lengths.dim() == 1 else (lengths > 0).sum(dim=1)
-
-
-def frame_counts(lengths: torch.Tensor) -> torch.Tensor:
-    """Return the frames (U,) that the rows of utterances stand for."""
-    return lengths if lengths.dim() == 1 else lengths.sum(dim=1)
 
 
 def group_sizes(frames: int, group: int = GROUP, last: int = LAST) -> list[int]:

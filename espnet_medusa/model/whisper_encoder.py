@@ -11,8 +11,9 @@ from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.masks import padding_mask
-from espnet_medusa.model.merged_padding import merge_padding, row_counts
+from espnet_medusa.model.merged_padding import merge_padding
 from espnet_medusa.options import build_options, check_choice
+from espnet_medusa.tree.encoder_rows import row_counts
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ, LogMel
 from espnet_medusa.whisper.pretrained import ENCODER, open_whisper
 from espnet_medusa.whisper.sizes import (

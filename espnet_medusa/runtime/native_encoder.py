@@ -8,7 +8,7 @@ import torch
 from transformers.models.whisper.modeling_whisper import WhisperEncoder, WhisperEncoderLayer
 
 from espnet_medusa.model.masks import padding_mask
-from espnet_medusa.model.merged_padding import merge_padding, row_counts
+from espnet_medusa.model.merged_padding import merge_padding
 from espnet_medusa.runtime.layer import join
 from espnet_medusa.runtime.linear import GELU
 from espnet_medusa.runtime.native.library import (
@@ -23,6 +23,7 @@ from espnet_medusa.runtime.native.operations import (
     NativeNorm,
     multiply_rows,
 )
+from espnet_medusa.tree.encoder_rows import row_counts
 
 Linear = type[NativeLinear] | type[NativeBfloat16Linear]
 RECEPTIVE_FRAMES = 12  # more than the convolutions' receptive field with any ``subsampling``

@@ -13,9 +13,9 @@ from typing import Protocol
 
 import torch
 
-from espnet_medusa.model.merged_padding import frame_counts, row_counts
 from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.state import SearchState, Strategy, Watched
+from espnet_medusa.tree.encoder_rows import frame_counts, row_counts
 from espnet_medusa.tree.placement import Placement, compact
 from espnet_medusa.tree.proposer import DraftContext, DraftInput
 from espnet_medusa.tree.token_tree import upload

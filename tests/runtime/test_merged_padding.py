@@ -6,10 +6,11 @@ from kernel_kinds import with_kernels
 from searches import runtime_of
 from tiny import tiny_decoder, tiny_encoder
 
-from espnet_medusa.model.merged_padding import frame_counts, group_sizes, merge_padding, row_counts
+from espnet_medusa.model.merged_padding import group_sizes, merge_padding
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.native.operations import NativeBfloat16Linear, NativeLinear
 from espnet_medusa.runtime.native_encoder import NativeEncoder
+from espnet_medusa.tree.encoder_rows import frame_counts, row_counts
 
 SPEECH = torch.tensor([1, 37, 100, 60, 99])
 FRAMES, WIDTH = 100, 32
