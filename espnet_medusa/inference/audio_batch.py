@@ -105,23 +105,18 @@ def model_encoder(
         check_choice(padding, PADDINGS, "encoder_padding")
     if padding == MERGED and not can_merge_padding(model):
         raise InputError(
-            f"encoder_padding: {MERGED}; allowed with encoder: hf_whisper (window: whisper) and "
-            f"decoder: whisper_medusa; use encoder_padding: {FULL}"
+            f"encoder_padding: {MERGED}; allowed with encoder: hf_whisper (window: whisper) alone "
+            f"and decoder: whisper_medusa; use encoder_padding: {FULL}"
         )
     if not isinstance(model.encoder, HFWhisperEncoder):
         # In a batch with longer audio, ESPnet's encoders return different and additional frames.
         # ESPnet's search decodes the encoder output of a single utterance.
         return SpeechEncoder(encode, None, together=False)
-    alone = all(
-        getattr(model, part) is None
-        for part in ("frontend", "normalize", "preencoder", "postencoder")
-    )
-    # Cropping needs the length of the audio, which features do not have.
-    if not alone or model.encoder.crop_to_audio:
+    if not is_plain_whisper(model):
         return SpeechEncoder(encode, None)
     whisper, runtime = model.encoder, build_encoder_runtime(model.encoder, precision)
-    native = isinstance(runtime, NativeEncoder) and can_merge_padding(model)
-    if padding == MERGED or (padding is None and native):
+    native = isinstance(runtime, NativeEncoder)
+    if padding == MERGED or (padding is None and native and can_merge_padding(model)):
         encode, packed = (runtime or whisper).encode_merged, runtime is not None
         return SpeechEncoder(encode, whisper, merged=True, packed=packed)
     if runtime is not None:
@@ -129,10 +124,23 @@ def model_encoder(
     return SpeechEncoder(lambda inputs, lengths: whisper(inputs, lengths)[:2], whisper)
 
 
+def is_plain_whisper(model: torch.nn.Module) -> bool:
+    """Return whether a Whisper encoder computes all encoder output from features alone."""
+    others = "frontend", "normalize", "preencoder", "postencoder"
+    return (
+        isinstance(model.encoder, HFWhisperEncoder)
+        and all(getattr(model, part) is None for part in others)
+        # Cropping needs the length of the audio, which features do not have.
+        and not model.encoder.crop_to_audio
+    )
+
+
 def can_merge_padding(model: torch.nn.Module) -> bool:
-    """Return whether a model's decoder can read merged padding of Whisper's window."""
-    return isinstance(model.decoder, WhisperMedusaDecoder) and (
-        getattr(model.encoder, "window", None) == WHISPER_WINDOW and not model.encoder.crop_to_audio
+    """Return whether a model has Whisper's window, and a decoder that reads merged rows."""
+    return (
+        is_plain_whisper(model)
+        and model.encoder.window == WHISPER_WINDOW
+        and isinstance(model.decoder, WhisperMedusaDecoder)
     )
 
 
@@ -191,8 +199,12 @@ class AudioBatch:
         kind = whisper.feature_kind
         if kind not in self._features:
             self._features[kind] = whisper.features(self.samples, self.lengths)
-        speech = [whisper.frames_of_speech(self.lengths)] if encoder.merged else []
-        return *self._features[kind], *speech
+        kept = [self._rows_kept(whisper)] if encoder.merged else []
+        return *self._features[kind], *kept
+
+    def _rows_kept(self, whisper: HFWhisperEncoder) -> torch.Tensor:
+        """Return the number of rows (U,) before merged padding."""
+        return whisper.frames_of_speech(self.lengths)
 
 
 @dataclass(frozen=True)
@@ -237,6 +249,11 @@ class WindowBatch(AudioBatch):
                 part = recording.kinds[kind][window.seek : window.seek + window.frames]
                 features[row, : len(part)] = part
             self._features[kind] = features, padded
+
+    def _rows_kept(self, whisper: HFWhisperEncoder) -> torch.Tensor:
+        # Merged zeros, unlike merged silence, end texts early: WER 10.5 % on 36 clean clips.
+        window = whisper.window_samples
+        return whisper.frames_of_speech(torch.full_like(self.lengths, window))
 
     def select(self, rows: Sequence[int]) -> WindowBatch:
         """Return some of the windows with their cached features and encoder output."""

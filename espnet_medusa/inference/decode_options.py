@@ -72,6 +72,7 @@ def check_espnet_decodes(
         "lookahead": (options.lookahead, FIXED),
         "batch_size": (batch_size, 1),
         "encoder_precision": (options.encoder_precision, None),
+        "encoder_padding": (options.encoder_padding, None),
     }
     for name, (value, allowed) in given.items():
         if value != allowed:
