@@ -55,11 +55,12 @@ def audio_limits(encoder: torch.nn.Module, train_args: Namespace) -> AudioLimits
 class SpeechEncoder:
     """An encoder with all network parts before the decoder."""
 
-    # ``(inputs (U, N, ...), lengths (U,))`` to encoder output (U, S, D) and lengths (U,).
+    # ``(inputs (U, N, ...), lengths (U,))`` to ``Encoded``.
     encode: Callable[..., Encoded]
     # Whisper's encoder, whose features ``encode`` reads; None: ``encode`` reads samples.
     whisper: HFWhisperEncoder | None
-    merged: bool = False  # whether ``encode`` reads (U,) rows that are not merged, too
+    # Whether it merges padding; ``encode`` then also takes the number of rows (U,) before it.
+    merged: bool = False
     together: bool = True  # whether the output for an utterance is the same in a batch
     packed: bool = False  # whether ``encode`` has its own copy of the weights of ``whisper``
 
