@@ -117,11 +117,11 @@ def model_encoder(
         return SpeechEncoder(encode, None)
     whisper, runtime = model.encoder, build_encoder_runtime(model.encoder, precision)
     native = isinstance(runtime, NativeEncoder)
-    if padding == MERGED or (padding is None and native and can_merge_padding(model)):
-        encode, packed = (runtime or whisper).encode_merged, runtime is not None
-        return SpeechEncoder(encode, whisper, merged=True, packed=packed)
+    merged = padding == MERGED or (padding is None and native and can_merge_padding(model))
     if runtime is not None:
-        return SpeechEncoder(runtime, whisper, packed=True)
+        return SpeechEncoder(runtime, whisper, merged=merged, packed=True)
+    if merged:
+        return SpeechEncoder(whisper.encode, whisper, merged=True)
     return SpeechEncoder(lambda inputs, lengths: whisper(inputs, lengths)[:2], whisper)
 
 

@@ -193,25 +193,28 @@ class HFWhisperEncoder(AbsEncoder):
             audio_frames = ilens // HOP_SAMPLES
         if self.specaug is not None and self.training:
             features, _ = self.specaug(features, frames)
-        hidden, lengths = self._stem(features, frames)
-        hidden = self._run_layers(hidden, lengths)
+        memory, lengths = self.encode(features, frames)
         if self.crop_to_audio:
             lengths = audio_frames
             for convolution in self._convolutions:
                 lengths = _output_frames(convolution, lengths)
-            hidden = hidden[:, : lengths.max()]
-        return self.whisper.layer_norm(hidden), lengths, None
+            memory = memory[:, : lengths.max()]
+        return memory, lengths, None
 
-    def encode_merged(
-        self, features: torch.Tensor, frames: torch.Tensor, speech: torch.Tensor
+    def encode(
+        self, features: torch.Tensor, frames: torch.Tensor, kept: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Encode features (B, T, bins) of (B,) frames with merged padding.
+        """Encode features (B, T, bins) of (B,) frames.
 
-        The first ``speech`` (B,) rows are not merged. Returns the results of ``merge_padding``
-        after all layers; lengths (B,) if nothing is padding.
+        Args:
+            kept: (B,) rows before merged padding; None: no rows are merged.
+
+        Returns:
+            Encoder output (B, S, D) and its (B,) frames, or the frames (B, S) of merged rows.
         """
         hidden, lengths = self._stem(features, frames)
-        hidden, lengths = merge_padding(hidden, speech) or (hidden, lengths)
+        if kept is not None:
+            hidden, lengths = merge_padding(hidden, kept) or (hidden, lengths)
         return self.whisper.layer_norm(self._run_layers(hidden, lengths)), lengths
 
     def _run_layers(self, hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """Runtime of Whisper's encoder in other precisions than the module's."""
 
 import copy
-from typing import Protocol
+from collections.abc import Callable
 
 import torch
 
@@ -17,21 +17,9 @@ from espnet_medusa.runtime.precision import (
     log_bfloat16_support,
 )
 
+# Parameters and results are those of ``HFWhisperEncoder.encode``.
+EncoderRuntime = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 OPTION = "encoder_precision"
-
-
-class EncoderRuntime(Protocol):
-    """Whisper's encoder after the features."""
-
-    def __call__(
-        self, features: torch.Tensor, frames: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Encode features (B, T, bins) of (B,) frames: (B, S, D) and its (B,) frames."""
-
-    def encode_merged(
-        self, features: torch.Tensor, frames: torch.Tensor, speech: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Encode with merged padding, as ``HFWhisperEncoder.encode_merged``."""
 
 
 class CastEncoder:
@@ -42,16 +30,9 @@ class CastEncoder:
         self.encoder = copy.deepcopy(encoder).to(dtype).eval()
 
     def __call__(
-        self, features: torch.Tensor, frames: torch.Tensor
+        self, features: torch.Tensor, frames: torch.Tensor, kept: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        memory, lengths, _ = self.encoder(features, frames)
-        return memory.to(self.output_dtype), lengths
-
-    def encode_merged(
-        self, features: torch.Tensor, frames: torch.Tensor, speech: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Call ``HFWhisperEncoder.encode_merged``."""
-        memory, lengths = self.encoder.encode_merged(features, frames, speech)
+        memory, lengths = self.encoder.encode(features, frames, kept)
         return memory.to(self.output_dtype), lengths
 
 

@@ -46,19 +46,12 @@ class NativeEncoder:
         self.num_heads = whisper.config.encoder_attention_heads
 
     def __call__(
-        self, features: torch.Tensor, frames: torch.Tensor
+        self, features: torch.Tensor, frames: torch.Tensor, kept: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Encode features (B, T, bins) of (B,) frames: (B, S, D) and its (B,) frames."""
+        """Compute ``HFWhisperEncoder.encode``."""
         hidden, lengths = self.stem(features, frames)
-        self._run_layers(hidden, lengths)
-        return hidden, lengths
-
-    def encode_merged(
-        self, features: torch.Tensor, frames: torch.Tensor, speech: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Encode with merged padding, as ``HFWhisperEncoder.encode_merged``."""
-        hidden, lengths = self.stem(features, frames)
-        hidden, lengths = merge_padding(hidden, speech) or (hidden, lengths)
+        if kept is not None:
+            hidden, lengths = merge_padding(hidden, kept) or (hidden, lengths)
         self._run_layers(hidden, lengths)
         return hidden, lengths
 
