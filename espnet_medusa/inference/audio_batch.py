@@ -200,12 +200,8 @@ class AudioBatch:
         kind = whisper.feature_kind
         if kind not in self._features:
             self._features[kind] = whisper.features(self.samples, self.lengths)
-        kept = [self._rows_kept(whisper)] if encoder.merged else []
+        kept = [whisper.frames_of_speech(self.lengths)] if encoder.merged else []
         return *self._features[kind], *kept
-
-    def _rows_kept(self, whisper: HFWhisperEncoder) -> torch.Tensor:
-        """Return the number of rows (U,) before merged padding."""
-        return whisper.frames_of_speech(self.lengths)
 
 
 @dataclass(frozen=True)
@@ -250,11 +246,6 @@ class WindowBatch(AudioBatch):
                 part = recording.kinds[kind][window.seek : window.seek + window.frames]
                 features[row, : len(part)] = part
             self._features[kind] = features, padded
-
-    def _rows_kept(self, whisper: HFWhisperEncoder) -> torch.Tensor:
-        # Merged zeros, unlike merged silence, end texts early: WER 10.5 % on 36 clean clips.
-        window = whisper.window_samples
-        return whisper.frames_of_speech(torch.full_like(self.lengths, window))
 
     def select(self, rows: Sequence[int]) -> WindowBatch:
         """Return some of the windows with their cached features and encoder output."""

@@ -32,6 +32,7 @@ from espnet_medusa.search.search import Search
 from espnet_medusa.search.state import SearchState, Watched
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.search.timestamps import build_timestamp_rules
+from espnet_medusa.tree.encoder_rows import row_counts
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES
 from espnet_medusa.whisper.tokens import DETECT, hugging_face_tokenizer
 from espnet_medusa.whisper.transcript import TranscriptText, split_words
@@ -169,7 +170,10 @@ class WhisperWindows:
             return []
         words = split_words([*tokens, end], self.text.decode, end, language)
         memory, sizes = encoded.encode(self.model.encoder)
-        return self.align_words(memory[row : row + 1, : int(sizes[row])], frames, words, language)
+        one = slice(row, row + 1)
+        rows = int(row_counts(sizes)[row])
+        sizes = sizes[one, :rows] if sizes.dim() == 2 else sizes[one]
+        return self.align_words((memory[one, :rows], sizes), frames, words, language)
 
     def _prompt(self, before: Sequence[int], language: str | None, timestamps: bool) -> list[int]:
         prompts = self.model.prompts

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.inference.audio_batch import Encoded
 from espnet_medusa.inference.decoding_model import DecodingModel, draft_sources
 from espnet_medusa.longform.ctc_word_times import align_units, time_words_by_units
 from espnet_medusa.longform.options import ATTENTION, CTC, LongFormOptions
@@ -19,12 +20,12 @@ from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.whisper.prompts import WhisperPrompts
 from espnet_medusa.whisper.transcript import WordTokens
 
-# ``(memory, frames, words, language) -> words with times``:
-#   memory: (1, S', D) encoder output.
+# ``(encoded, frames, words, language) -> words with times``:
+#   encoded: (1, S', D) encoder output, and its length or the frames of its rows.
 #   frames: S, above 0, frames of the window's audio.
 #   words: Those of the text, and one for the end symbol.
 #   language: Code; None for English-only models.
-WordAligner = Callable[[torch.Tensor, int, Sequence[WordTokens], str | None], list[TimedWord]]
+WordAligner = Callable[[Encoded, int, Sequence[WordTokens], str | None], list[TimedWord]]
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,12 @@ class AttentionAligner:
     frames_per_s: float  # of the encoder output
 
     def __call__(
-        self, memory: torch.Tensor, frames: int, words: Sequence[WordTokens], language: str | None
+        self, encoded: Encoded, frames: int, words: Sequence[WordTokens], language: str | None
     ) -> list[TimedWord]:
         tokens, end = self.prompts.tokens, self.prompts.tokens.end
         prompt = tokens.prompt(language, self.prompts.task)
         text = [token for _, word in words for token in word]
-        alignment = align_tokens(self.decoder, memory, [*prompt, *text], frames)
+        alignment = align_tokens(self.decoder, encoded, [*prompt, *text], frames)
         rows = slice(len(prompt) - 1, -1)
         logits = alignment.logits[rows, :end].float()[: len(text) - 1]
         chosen = torch.tensor(text[:-1], device=logits.device)[:, None]
@@ -63,9 +64,9 @@ class CTCAligner:
 
     @torch.no_grad()
     def __call__(
-        self, memory: torch.Tensor, frames: int, words: Sequence[WordTokens], language: str | None
+        self, encoded: Encoded, frames: int, words: Sequence[WordTokens], language: str | None
     ) -> list[TimedWord]:
-        log_probs = self.log_probs(memory[:, :frames])[0]
+        log_probs = self.log_probs(encoded[0][:, :frames])[0]
         labels = [
             [label for token in tokens for label in self.labels_of(token)]
             for _, tokens in words[:-1]

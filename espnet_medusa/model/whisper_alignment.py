@@ -29,12 +29,15 @@ def alignment_heads(decoder: WhisperMedusaDecoder) -> list[Head]:
 
 @torch.no_grad()
 def align_tokens(
-    decoder: WhisperMedusaDecoder, memory: torch.Tensor, tokens: Sequence[int], frames: int
+    decoder: WhisperMedusaDecoder,
+    encoded: tuple[torch.Tensor, torch.Tensor],
+    tokens: Sequence[int],
+    frames: int,
 ) -> TokenAlignment:
     """Compute the attention of the alignment heads to the first S frames.
 
     Args:
-        memory: (1, S', D) encoder output.
+        encoded: (1, S', D) encoder output, and its length (1,) or the frames of its rows (1, S').
         tokens: T, including prompt and end symbol.
     """
     heads, projected = alignment_heads(decoder), {}
@@ -45,10 +48,9 @@ def align_tokens(
         for layer in {layer for layer, _ in heads}
         for part in ("q", "k")
     ]
-    lengths = torch.tensor([memory.size(1)], device=memory.device)
-    ids = torch.tensor([[*tokens]], device=memory.device)
+    ids = torch.tensor([[*tokens]], device=encoded[0].device)
     try:
-        hidden = decoder.hidden_states(memory, lengths, ids).hidden[0]
+        hidden = decoder.hidden_states(*encoded, ids).hidden[0]
     finally:
         for hook in hooks:
             hook.remove()

@@ -1,7 +1,4 @@
-"""Merged padding is exact if the encoder has no positions: all rows of the padding are then equal.
-
-Windows of recordings are not merged.
-"""
+"""Merged padding is exact for a Whisper without positions, whose rows of padding are all equal."""
 
 import pytest
 import torch
@@ -17,13 +14,10 @@ SPEECHES = [noise_and_silence(seconds, row) for row, seconds in enumerate(SECOND
 
 
 @pytest.fixture(scope="module")
-def whispers(tmp_path_factory) -> dict[str, str]:
-    """The same weights with and without positions in the encoder."""
-    folder, model = tmp_path_factory.mktemp("whisper"), openai_whisper(1, end=4.0, text_context=32)
-    with_positions = save_openai_whisper(model, folder / "with.pt")
+def weights(tmp_path_factory) -> str:
+    model = openai_whisper(1, end=4.0, text_context=32)
     model.encoder.positional_embedding.zero_()
-    without = save_openai_whisper(model, folder / "without.pt")
-    return {"with": str(with_positions), "without": str(without)}
+    return str(save_openai_whisper(model, tmp_path_factory.mktemp("whisper") / "whisper.pt"))
 
 
 def both_paddings(weights: str, **options) -> list[Speech2Text]:
@@ -34,8 +28,8 @@ def both_paddings(weights: str, **options) -> list[Speech2Text]:
 
 
 @torch.no_grad()
-def test_the_rows_of_the_padding_are_equal(whispers):
-    full, merged = both_paddings(whispers["without"], search="greedy")
+def test_the_rows_of_the_padding_are_equal(weights):
+    full, merged = both_paddings(weights, search="greedy")
     (rows, lengths), (fewer, frames) = (
         one.model.encode(one.model.batch(SPEECHES[:3])) for one in (full, merged)
     )
@@ -61,9 +55,9 @@ def test_the_rows_of_the_padding_are_equal(whispers):
     ],
     ids=str,
 )
-def test_windows_keep_all_rows(whispers, search, options):
+def test_segments_words_and_languages_are_the_same(weights, search, options):
     runs = []
-    for speech2text in both_paddings(whispers["with"], **{"language": "en"} | search):
+    for speech2text in both_paddings(weights, **{"language": "en"} | search):
         recordings = [LongRecording(row, speech) for row, speech in enumerate(SPEECHES)]
         runs.append(decode_all(speech2text.long_form(LongFormOptions(**options), 3), recordings))
     assert any(recording.segments for recording in runs[0].values())
