@@ -26,14 +26,13 @@ from espnet_medusa.report.table_figures import draw_figure
 
 INTERVALS = "In square brackets: 95% bootstrap interval over the utterances."
 ABSENT = '"-": not measured, or not published where we could read it.'
-SCATTER_NOTE = "Beside the points: {points}. Left and below is better."
+SCATTER_NOTE = "Labels of points: {points}. Lower left is better."
 FIGURE_NOTES = {
     SPEEDUP_BY_LENGTH: (
-        "Lines: medians of the utterances' speedups; bars: first to third quartile; below the "
-        "axis: tokens of the baseline's text, and number of utterances."
+        "Lines: median speedup of the utterances; bars: first to third quartile. Below the axis: "
+        "tokens of the baseline's text, and number of utterances."
     ),
-    "wer_against_eta": "Figures beside the points: {points}. Left and below is better.",
-    CALLS_AGAINST_WER: "Beside the points: {points}. Below is better; dotted: plain decoding.",
+    CALLS_AGAINST_WER: "Labels of points: {points}. Lower is better. Dotted: the baseline.",
     CALLS_PER_WORD: "Black lines: 95% bootstrap interval over the utterances. Lower is better.",
 }
 NOT_YET = "not yet measured"
@@ -45,10 +44,9 @@ TITLES = {"latency_s": "latency [s]"} | {name: column.title for name, column in 
 def write_papers(
     config: Path, published: Path, decodings: Sequence[Decoding], output: Path, image_dir: Path
 ) -> list[Path]:
-    """Write the report of the plan ``config``, and its plots; return the files.
+    """Write tables and plots by the plan ``config``, and return the files.
 
-    Raises:
-        InputError, ValueError: The plan, an experiment or a report is not usable.
+    Raises InputError or ValueError if the plan, an experiment or a report is not usable.
     """
     plan, figures, corpora = read_plan(config), read_published(published), read_corpora()
     sections, images = [], []
@@ -78,8 +76,8 @@ def table_markdown(
 ) -> str:
     """Return one table with its notes.
 
-    Published figures are next to ours for the same system and test set. If that leaves some out,
-    the paper's table follows.
+    A column ``published`` has the figures for the same system and test set. The paper's table
+    follows if it has figures for others.
     """
     places = {(row.system, row.test_set, name) for row in rows for name in plan.columns}
     figures = published.figures if published else {}
@@ -130,10 +128,12 @@ def _table_notes(rows: Sequence[SystemRow], plan: TablePlan) -> list[str]:
         if row.compared < count:
             notes.append(
                 f"{row.test_set}, {plan.systems[row.system].name}: speedup over the "
-                f"{row.compared} of {count} utterances that plain decoding has too."
+                f"{row.compared} of {count} utterances that the baseline also decoded."
             )
     if any(row.absent.startswith(NOT_FULL) for row in rows):
-        notes.append(f"«{NOT_FULL}»: figures of a part or a substitute of it are not shown.")
+        notes.append(
+            f"«{NOT_FULL}»: figures for a part of it, or for another corpus, are not shown."
+        )
     return notes
 
 
@@ -147,9 +147,8 @@ def _published_notes(published: PublishedTable, model: str) -> list[str]:
 
 
 def figure_markdown(plan: TablePlan, image: Path | None, report: Path) -> str:
-    """Return the section of a table's plot, with a link for ``report``, or why there is none."""
-    figure = plan.figure
-    heading = f"### {figure.title}"
+    """Return the section of a table's plot, or the reason for none; ``report`` links to it."""
+    figure, heading = plan.figure, f"### {plan.figure.title}"
     if image is None:
         by_length = figure.kind == SPEEDUP_BY_LENGTH
         nothing = "no utterances to compare" if by_length else "not run, or not scored"
@@ -161,9 +160,9 @@ def figure_markdown(plan: TablePlan, image: Path | None, report: Path) -> str:
 
 
 def included_markdown(included: IncludedFile, report: Path) -> str:
-    """Return a file as a section: headings one level down, links relative to the report's folder.
+    """Return a file as a section, ``NOT_YET`` if it is missing.
 
-    A missing file gives ``NOT_YET``.
+    Headings move one level down, and links become relative to the report's folder.
     """
     path = Path(included.file)
     if not path.is_file():
