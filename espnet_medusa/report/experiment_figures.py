@@ -15,12 +15,9 @@ from espnet_medusa.report.style import add_legend, save
 SHADES = 0.0, 0.9  # the part of the color map with contrast to white
 
 
-def plot_experiment(exp_dir: Path, image_dir: Path | None = None) -> list[Path]:
-    """Draw the curves of train.log; raise ValueError if it has none.
-
-    ``image_dir`` is ``images`` in the experiment by default.
-    """
-    epochs, image_dir = read_epochs(exp_dir / "train.log"), image_dir or exp_dir / "images"
+def plot_experiment(exp_dir: Path) -> list[Path]:
+    """Draw the curves of train.log into ``images``; raise ValueError if it has no epochs."""
+    epochs, image_dir = read_epochs(exp_dir / "train.log"), exp_dir / "images"
     images = [
         plot_training(epochs, exp_dir.name, image_dir / "training.png"),
         plot_heads(epochs, exp_dir.name, image_dir / "training_heads.png"),
@@ -72,8 +69,8 @@ def _epoch_axes(title: str, labels: Sequence[str]) -> tuple["pyplot.Figure", np.
 
 def _series(epochs: Mapping[int, EpochStats], part: str, name: str) -> tuple[list, list]:
     """Return the epochs that report a value, and its values."""
-    values = {epoch: stats.get(part, {}).get(name) for epoch, stats in epochs.items()}
-    values = {epoch: value for epoch, value in values.items() if value is not None}
+    sections = {epoch: stats.get(part, {}) for epoch, stats in epochs.items()}
+    values = {epoch: section[name] for epoch, section in sections.items() if name in section}
     return [*values], [*values.values()]
 
 

@@ -55,8 +55,7 @@ class System:
     """A row of a table."""
 
     name: str  # as shown
-    # Last parts of the experiment's path; ``{label}`` is replaced by the test set's label.
-    exp: str
+    exp: str  # last parts of the experiment's path; ``{label}`` is the test set's label
     decoding: str  # inference tag, with or without its part ``_asr_model_...``
     # Checkpoint of a draft model, counted among the parameters: a path relative to the parent of
     # the experiment folder, such as ``asr_draft/valid.acc.ave.pth``.
@@ -73,8 +72,9 @@ class TablePlan:
     plain: str  # key of the baseline
     columns: tuple[str, ...] = DEFAULT_COLUMNS  # names of ``COLUMNS``
     corpus: str | None = None  # key in ``corpora.yaml``; None: a corpus of unknown size
-    # Number of utterances by label, for test sets that ``corpora.yaml`` lacks.
-    utterances: Mapping[str, int] = field(default_factory=dict)
+    utterances: Mapping[str, int] = field(
+        default_factory=dict
+    )  # by label, if corpora.yaml lacks it
     published: str | None = None  # key in ``published.yaml``; None: no published table
     # Model of the experiments, needed with published figures; ``{whisper_model}`` is replaced by
     # the Whisper that ``whisper.sh`` recorded.
@@ -131,10 +131,8 @@ def _table(content: Any, where: str) -> TablePlan:
     }
     model = content.get("model")
     if content.get("published") is not None and not model or not isinstance(model, str | None):
-        raise InputError(
-            f"{where}: model: {model!r}; with published figures, name the model of the "
-            f"experiments or write {WHISPER_MODEL}"
-        )
+        needed = f"with published figures, name the model of the experiments or {WHISPER_MODEL}"
+        raise InputError(f"{where}: model: {model!r}; {needed}")
     if content.get("figure") is not None:
         content["figure"] = _figure(content["figure"], [*systems], f"{where}: figure")
     return build_options(TablePlan, content, where)

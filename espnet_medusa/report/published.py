@@ -21,8 +21,7 @@ class PublishedSystem:
     """A row of a paper's table."""
 
     name: str  # as in the paper
-    # Numbers as printed, by label of the test set and measure.
-    cells: Mapping[str, Mapping[str, str]]
+    cells: Mapping[str, Mapping[str, str]]  # as printed, by label of the test set and measure
     parameters: str | None = None  # in millions, as printed; None: not printed
 
 

@@ -61,13 +61,12 @@ def write_results(
 ) -> list[Path]:
     """Write the tables as Markdown and JSON, draw the plots, and return the files.
 
+    Raises ValueError if a report is malformed, or no test set has the baseline.
+
     Args:
         plain: The baseline, `EXP_DIR/INFERENCE_TAG`; None: no comparison.
         output: RESULTS.md to write; decoding.json goes into the same folder.
         image_dir: Folder for plots of decoding; plots of training go to the experiments' folders.
-
-    Raises:
-        ValueError: A report is malformed, or no test set has the baseline.
     """
     baselines = find_baselines(decodings, plain)
     ordered = sorted(decodings, key=lambda item: item.test_set)
