@@ -20,7 +20,7 @@ from espnet_medusa.errors import InputError
 
 CHUNK_BYTES = 1 << 18
 TAR_BLOCK_BYTES = 512
-# The unpacked size must be at most this multiple of the archive's size, or this many bytes.
+# Limit of the unpacked size: a multiple of the archive's size, or these bytes if they are more.
 MAX_GROWTH, ANY_SIZE_BYTES = 100, 1 << 30
 XZ_MEMORY_BYTES = 1 << 28
 ZIP = b"PK"

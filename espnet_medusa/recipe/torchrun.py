@@ -6,7 +6,7 @@ https://docs.pytorch.org/docs/stable/elastic/run.html
 import re
 import shlex
 
-STARTED = "# started at "  # in the log's first lines of each run
+STARTED = "# started at "  # in the log, at the start of each run
 FAILED = re.compile(r"^E\d.* torch/distributed/elastic/.*\] failed \(exitcode: ", re.MULTILINE)
 # Otherwise restarted processes read the addresses of the failed ones from the shared store and wait
 # for them: https://github.com/pytorch/pytorch/issues/135712

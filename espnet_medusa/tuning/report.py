@@ -22,15 +22,16 @@ DRAFT_KEYS = (  # decode options that the tuning replaces
 )  # fmt: skip
 FIRST_STEPS = 3  # draft steps with their acceptance in the table
 COLUMNS = (
-    "drafter", "setting", "calls", "tokens per call", "nodes per call",
-    f"accepted, steps 1 .. {FIRST_STEPS}; all [%]", "ms per call", "drafting [ms]", "all [ms]",
+    "drafter", "setting", "calls", "tokens a call", "nodes a call",
+    f"accepted, steps 1 .. {FIRST_STEPS}; all [%]", "ms a call", "drafting [ms]", "all [ms]",
     "speedup", "differ",
 )  # fmt: skip
 NOTES = (
-    "Calls (of the decoder), drafting and all: per utterance; ms per call: per batch. Drafting "
+    "Calls (of the decoder), drafting and all: per utterance; ms a call: per batch. Drafting "
     "includes a draft model's encoder and CTC's projection; all includes the encoder.",
     "Accepted: percentage of the drafted steps.",
-    "All and speedup are from the check, in which settings take turns. Parts are from the trials.",
+    "All and speedup: measured in the check, in which settings take turns. Calls and drafting: the "
+    "trials' shares of that time.",
     "Differ: utterances whose output is not the baseline's.",
 )
 LOOKAHEAD_NOTE = (
@@ -87,8 +88,8 @@ def summary(tuning: Tuning, about: Mapping[str, Any]) -> list[str]:
     for setting in sorted(settings, key=tuning.total_seconds):
         time_ms = milliseconds(tuning, tuning.total_seconds(setting))
         lines.append(
-            f"{setting}: {time_ms:.1f} ms per utterance, speedup {tuning.speedup(setting):.2f}x over "
-            f"the baseline; {tuning.calls(setting):.1f} decoder calls"
+            f"{setting}: {time_ms:.1f} ms per utterance, speedup {tuning.speedup(setting):.2f}x "
+            f"over the baseline; {tuning.calls(setting):.1f} decoder calls"
         )
         if tuning.different[setting]:
             count = len(tuning.different[setting])
