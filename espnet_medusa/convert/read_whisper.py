@@ -99,7 +99,7 @@ def _read_aiola(
 
 
 def aiola_names(architecture: Architecture) -> Callable[[str], str | None]:
-    """Return the function from our names to aiola's, whose type ``base_head`` has it as head 0."""
+    """Return the function from our names to aiola's; in type ``base_head``, head 0 is the base."""
     first_head = 1 if architecture.heads == HEAD_TYPES[BASE_HEAD] else 0
     return lambda name: aiola_name(name, first_head)
 

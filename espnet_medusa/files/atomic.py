@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-STREAM_FOLDERS = tuple(
-    map(Path, ("/dev", "/dev/fd", "/proc/self/fd"))
-)  # contain /dev/stdout and similar names
+STREAM_FOLDERS = tuple(map(Path, ("/dev", "/dev/fd", "/proc/self/fd")))  # have /dev/stdout etc.
 FULL_BYTES = 1 << 16  # a disk with less free space counts as full
 
 

@@ -29,9 +29,8 @@ def combine_data_dirs(
         ValueError: `output_dir` contains other files.
     """
     if languages is not None and len(languages) != len(sources):
-        raise InputError(
-            f"{len(languages)} languages for {len(sources)} directories: give one each"
-        )
+        counts = f"{len(languages)} languages for {len(sources)} data directories"
+        raise InputError(f"{counts}: give one for each")
     parts = [_read(source) for source in sources]
     for part, language in zip(parts, languages or (), strict=False):
         part["utt2lang"] = dict.fromkeys(part["utt2spk"], language)

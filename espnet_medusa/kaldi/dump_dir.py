@@ -25,9 +25,7 @@ class DumpTables:
     text: Mapping[str, str]  # transcripts; empty if there are none
     utt2num_samples: Mapping[str, int]  # lengths; empty in a `data` directory
     audio_format: str = ""  # such as "flac.ark"; empty in a `data` directory
-    extra_tables: Mapping[str, Mapping[str, str]] = field(
-        default_factory=dict
-    )  # `EXTRA_TABLES` by name
+    extra_tables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by name
 
     def select(self, ids: set[str]) -> "DumpTables":
         """Keep some utterances."""

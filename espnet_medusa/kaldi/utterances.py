@@ -38,9 +38,7 @@ class UtteranceSet:
     utt2spk: dict[str, str]  # id to speaker
     problems: list[DataProblem]  # one for each utterance (or line) that cannot be used
     tables: list[Path]  # the files that were read
-    extra_tables: dict[
-        str, dict[str, str]
-    ]  # existing `EXTRA_TABLES` by name; ids may be missing in them
+    extra_tables: dict[str, dict[str, str]]  # existing `EXTRA_TABLES` by name; may lack ids
 
     @property
     def audio_files(self) -> list[Path]:
@@ -70,10 +68,8 @@ def collect_utterances(
         name: scan_table(folder / name, require_value=name != "text" or not allow_empty_text)
         for name in names
     }
-    extra_tables = {
-        name: scan_table(folder / name) for name in EXTRA_TABLES if (folder / name).exists()
-    }
-    all_scans = scans | extra_tables
+    extra = {name: scan_table(folder / name) for name in EXTRA_TABLES if (folder / name).exists()}
+    all_scans = scans | extra
     whole = [problem for scan in all_scans.values() for problem in scan.problems if not problem.id]
     if whole:
         raise DataError(whole)
@@ -99,7 +95,7 @@ def collect_utterances(
         tables=[folder / name for name in all_scans],
         extra_tables={
             name: {key: scan.entries[key] for key in good if key in scan.entries}
-            for name, scan in extra_tables.items()
+            for name, scan in extra.items()
         },
     )
 

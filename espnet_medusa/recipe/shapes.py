@@ -86,9 +86,8 @@ def drop_long_texts(folder: Path, longest: int | None, text_name: str = "text") 
     if not long:
         return []
     if len(long) == len(lengths):
-        raise ValueError(
-            f"{folder}: every text is longer than the decoder's {longest} tokens; cut them"
-        )
+        message = f"every text is longer than the decoder's {longest} tokens; cut the utterances"
+        raise ValueError(f"{folder}: {message}")
     for path, shapes in tables.items():
         _write(path, {key: shape for key, shape in shapes.items() if key not in long})
     _write(list_file, long)

@@ -131,9 +131,7 @@ def _table_notes(rows: Sequence[SystemRow], plan: TablePlan) -> list[str]:
                 f"{row.compared} of {count} utterances that the baseline also decoded."
             )
     if any(row.absent.startswith(NOT_FULL) for row in rows):
-        notes.append(
-            f"«{NOT_FULL}»: figures for a part of it, or for another corpus, are not shown."
-        )
+        notes.append(f"«{NOT_FULL}»: figures for a part of it or another corpus are not shown.")
     return notes
 
 

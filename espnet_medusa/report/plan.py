@@ -45,9 +45,7 @@ class FigurePlan:
     # maps the label of each point to a system's key, or to ``CallsAndWer``.
     groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     points: str = ""  # meaning of the points' labels (scatter plots)
-    wer_of: str = (
-        ""  # text with this WER, such as ``the greedy CTC hypothesis`` (calls_against_wer)
-    )
+    wer_of: str = ""  # text with the WER: ``the greedy CTC hypothesis`` (calls_against_wer)
 
 
 @dataclass(frozen=True)
@@ -72,9 +70,7 @@ class TablePlan:
     plain: str  # key of the baseline
     columns: tuple[str, ...] = DEFAULT_COLUMNS  # names of ``COLUMNS``
     corpus: str | None = None  # key in ``corpora.yaml``; None: a corpus of unknown size
-    utterances: Mapping[str, int] = field(
-        default_factory=dict
-    )  # by label, if corpora.yaml lacks it
+    utterances: Mapping[str, int] = field(default_factory=dict)  # by label; not in corpora.yaml
     published: str | None = None  # key in ``published.yaml``; None: no published table
     # Model of the experiments, needed with published figures; ``{whisper_model}`` is replaced by
     # the Whisper that ``whisper.sh`` recorded.
@@ -167,23 +163,21 @@ def _figure(content: Any, systems: Sequence[str], where: str) -> FigurePlan:
         content["systems"] = tuple(_system(key, systems, f"{where}: systems") for key in keys)
     else:
         depth = 3 if "points" in content else 2
-        read_leaf = _calls_and_wer if kind == CALLS_AGAINST_WER else _system
-        content["groups"] = _nested(
-            content["groups"], depth, f"{where}: groups", systems, read_leaf
-        )
+        read = _calls_and_wer if kind == CALLS_AGAINST_WER else _system
+        content["groups"] = _nested(content["groups"], depth, f"{where}: groups", systems, read)
     figure = build_options(FigurePlan, content, where)
     check_at_least(figure.bin_tokens, 1, f"{where}: bin_tokens")
     return figure
 
 
 def _nested(
-    content: Any, depth: int, where: str, systems: Sequence[str], read_leaf: Callable[..., Any]
+    content: Any, depth: int, where: str, systems: Sequence[str], read: Callable[..., Any]
 ) -> Any:
-    """Read mappings of mappings, ``depth`` deep; ``read_leaf`` reads the innermost values."""
+    """Read mappings of mappings, ``depth`` deep; ``read`` reads the innermost values."""
     if not depth:
-        return read_leaf(content, systems, where)
+        return read(content, systems, where)
     return {
-        key: _nested(value, depth - 1, f"{where}: {key}", systems, read_leaf)
+        key: _nested(value, depth - 1, f"{where}: {key}", systems, read)
         for key, value in as_mapping(content, where).items()
     }
 

@@ -93,9 +93,8 @@ def measure_rows(
             row = SystemRow(key, label, shortfall(table, decoding, size), decoding=decoding)
             if not row.absent:
                 values = measure_all(decoding, baseline, system.draft_model)
-                row = replace(
-                    row, values=values, compared=len(common_utterances(decoding, baseline))
-                )
+                both = common_utterances(decoding, baseline)
+                row = replace(row, values=values, compared=len(both))
             rows.append(row)
     return rows
 

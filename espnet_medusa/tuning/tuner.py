@@ -27,9 +27,9 @@ CHECK_SECONDS, CHECK_ROUNDS = 60.0, 5  # upper bounds; there is at least one rou
 
 
 def tune(task: Task, left_out: Sequence[str] = ()) -> Tuning:
-    """Find the fastest setting; raise InputError if one changes the output in spite of exactness.
+    """Find the fastest setting; ``left_out`` as in ``Available``.
 
-    ``left_out`` is that of ``Available``.
+    Raises InputError if a setting changes the output although the acceptance rule is exact.
     """
     tuning = Tuning(task, [*left_out])
     groups = [group for d in task.drafters.values() for group in candidates(task, d)]
