@@ -1,4 +1,4 @@
-"""A Dask cluster: the connection, its workers and their package versions, and calls of workers.
+"""Connect to a Dask cluster, call its workers, and compare their package versions.
 
 The scheduler imports this module to read tasks, so it must not import torch.
 """
@@ -22,18 +22,15 @@ LOCAL = {"distributed.worker.multiprocessing-method": "forkserver"}
 IMPORTED = ["espnet_medusa.cluster.worker", "espnet_medusa.bin.asr_inference"]
 PACKAGES = ("espnet_medusa", "espnet", "torch", "transformers", "numpy")  # that change results
 COMPARED = ("python", "dask", "distributed", *PACKAGES)
-LOOK_EVERY_S = 2.0
+COUNT_EVERY_S = 2.0  # interval of queries for the number of workers
 
 
 @contextmanager
 def connect(scheduler: str | None, workers: int) -> Iterator[Client]:
     """Connect to the scheduler at an address, or start a cluster on this machine.
 
-    Args:
-        workers: Processes of that cluster, one thread each; a process that dies is replaced.
-
-    Raises:
-        InputError: The scheduler cannot be reached.
+    ``workers`` is the number of processes of that cluster; a process that dies is replaced. Raises
+    InputError if the scheduler cannot be reached.
     """
     # Without a log line for each connection; a lost worker still logs one.
     logging.getLogger("distributed").setLevel(logging.WARNING)
@@ -66,19 +63,22 @@ def call_plugin(name: str, method: str, *arguments: Any) -> Any:
 
 
 class Workers:
-    """The workers of a cluster; the package versions of new workers are checked."""
+    """The workers of a cluster."""
 
     def __init__(self, client: Client):
         self.client = client
         self.scheduler = client.scheduler.address
         self.known: frozenset[str] = frozenset()
-        self.looked = -LOOK_EVERY_S
+        self.counted = -COUNT_EVERY_S
 
     def count(self) -> int:
-        """Return the number of workers, at most ``LOOK_EVERY_S`` old; errors as check_versions."""
+        """Return the number of workers, counted in the last ``COUNT_EVERY_S`` seconds.
+
+        Raises InputError as ``check_versions``, which checks new workers.
+        """
         now = time.monotonic()
-        if not self.known or now - self.looked >= LOOK_EVERY_S:
-            self.looked = now
+        if not self.known or now - self.counted >= COUNT_EVERY_S:
+            self.counted = now
             present = frozenset(self._query("nthreads"))
             if not present:
                 logger.warning("the cluster has no workers; waiting for some")
@@ -88,11 +88,7 @@ class Workers:
         return len(self.known)
 
     def check_versions(self) -> None:
-        """Compare the packages of all workers and of the scheduler with this process.
-
-        Raises:
-            InputError: Versions differ, or the connection to the scheduler is lost.
-        """
+        """Raise InputError if package versions differ from this process's, or contact is lost."""
         reply = self._query("get_versions", packages=[*PACKAGES])
         machines = {f"worker {address}": about for address, about in reply["workers"].items()}
         machines["the scheduler"] = reply["scheduler"]

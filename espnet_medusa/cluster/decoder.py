@@ -40,10 +40,8 @@ def read_lengths(keys: Iterable[str], entries: Mapping[str, str], wav_scp: Path)
     """Read the approximate number of 10 ms frames of each utterance.
 
     The source is ``utt2num_samples`` next to wav.scp, which recipes write (at 16 kHz), or else
-    the header of the file. Commands and unreadable files count as one Whisper window.
-
-    Args:
-        entries: Utterance id to the value in wav.scp.
+    the header of the file. Commands and unreadable files count as one Whisper window. ``entries``
+    are the values of wav.scp.
     """
     table = wav_scp.parent / SAMPLES
     samples = scan_table(table).entries if table.is_file() else {}
@@ -72,12 +70,9 @@ def plan_tasks(
 ) -> list[list[str]]:
     """Divide utterances into tasks of similar lengths, the longest first.
 
-    A task consists of consecutive batches, the same that one process would make of all utterances.
-    It has at most ``TASK_FRAMES`` padded frames, or is one batch. Tasks are smaller if there would
-    be fewer than ``TASKS_PER_WORKER`` per worker.
-
-    Args:
-        lengths: Utterance id to frames of 10 ms.
+    A task consists of consecutive batches; without a cluster, the batches would be the same. It
+    has at most ``TASK_FRAMES`` padded frames, or is one batch. Tasks are smaller if there would
+    be fewer than ``TASKS_PER_WORKER`` per worker. ``lengths`` are 10 ms frames by utterance id.
     """
     keys, frames = [*lengths], [max(length, 1) for length in lengths.values()]
     batches = make_batches(frames, batch_size, max_batch_frames)
@@ -123,11 +118,8 @@ class ClusterDecoder:
         """Yield each utterance's outcome once, in any order.
 
         If a task kills its workers, its utterances are decoded one by one at the end, with no other
-        task running. An utterance that kills its workers again fails.
-
-        Raises:
-            InputError: A worker cannot decode at all, all workers die, or the connection to the
-                scheduler is lost.
+        task running. An utterance that kills its workers again fails. Raises InputError if a worker
+        cannot decode at all, all workers die, or the connection to the scheduler is lost.
         """
         yield from (Failed(key, job.problems[key]) for key in job.keys if key in job.problems)
         keys = [key for key in job.keys if key not in job.problems]
@@ -142,7 +134,7 @@ class ClusterDecoder:
                 deadly.append(task)
                 logger.warning(f"{_describe_deaths(result)}: task of {task[0]}, {len(task)} ids")
                 if len(deadly) == DEADLY_TASKS and not any_done:
-                    raise InputError(f"{_describe_deaths(result)}, for {DEADLY_TASKS} tasks of all")
+                    raise InputError(f"{_describe_deaths(result)}, in each of {DEADLY_TASKS} tasks")
             else:
                 any_done = True
                 yield from self._logged(result)
@@ -162,9 +154,9 @@ class ClusterDecoder:
     def _run(
         self, job: JobInput, tasks: Sequence[list[str]], alone: bool = False
     ) -> Iterator[tuple[list[str], list[Outcome] | KilledWorker]]:
-        """Yield each task with its outcomes, or the error of its workers' deaths.
+        """Yield each task with its outcomes, or the error that it killed its workers.
 
-        ``alone``: one task after the other.
+        ``alone``: run one task after the other.
         """
         waiting = deque(tasks)
         running = as_completed(with_results=True, raise_errors=False)
@@ -186,10 +178,9 @@ class ClusterDecoder:
             yield submitted.pop(future.key), result
 
     def _as_killed_worker(self, error: Exception) -> KilledWorker:
-        """Return the error if the task killed its workers.
+        """Return the error if the task killed its workers; raise InputError for other errors.
 
-        Raises:
-            InputError: For any other error, which every task would have.
+        Any other error would also occur in all other tasks.
         """
         if isinstance(error, KilledWorker):
             return error
@@ -220,14 +211,10 @@ def cluster_decoder(
 ) -> Iterator[ClusterDecoder]:
     """Prepare the workers of a cluster to decode a job.
 
-    Args:
-        open_decoder: As for ``WorkerDecoder``.
-        options: Other fields of ``ClusterDecoder``: ``wav_scp`` and limits of batches.
-
-    Raises:
-        InputError: A worker has other versions of packages, or no GPU.
+    ``open_decoder`` is that of ``WorkerDecoder``, ``options`` are other fields of
+    ``ClusterDecoder``. Raises InputError if a worker has other package versions, or no GPU.
     """
-    # The same name as the plugin of an earlier process that was killed, which it replaces.
+    # The name depends only on the model: the plugin of a killed process is replaced.
     plugin = f"espnet_medusa-{tokenize(open_decoder)}"
     workers = Workers(client)
     workers.count()

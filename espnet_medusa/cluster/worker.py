@@ -37,11 +37,7 @@ class WorkerDecoder(WorkerPlugin):
         return self.open_decoder()
 
     def decode(self, entries: dict[str, str], languages: dict[str, str]) -> list[Outcome]:
-        """Decode a task; ``entries`` and ``languages`` as in ``JobInput``.
-
-        Raises:
-            InputError: The worker cannot open the model, or lacks the folder.
-        """
+        """Decode a task of a ``JobInput``; raise InputError without the model or the folder."""
         with self.lock:
             return [*self._opened().decode(JobInput([*entries], entries, {}, languages))]
 

@@ -14,7 +14,7 @@ from espnet_medusa.model.heads import NO_HEADS
 from espnet_medusa.whisper.fingerprint import fingerprint
 
 AUTO = "auto"
-SHIPPED = Path(__file__).parents[1] / "pretrained_heads"  # one folder per Whisper
+SHIPPED = Path(__file__).parents[1] / "pretrained_heads"  # in this package, a folder per Whisper
 
 
 def attach_heads(
@@ -22,15 +22,12 @@ def attach_heads(
 ) -> tuple[Checkpoint, str | None]:
     """Attach heads to a Whisper; its text does not change.
 
+    Return the checkpoint, and a message that describes the heads or why there are none, or None.
+    Raise InputError if the Whisper has heads already, or the folder's heads do not fit.
+
     Args:
         heads: ``auto``: heads in ``shipped`` that were trained on exactly these weights; ``none``;
             or a folder written by ``stages pack_heads``, for any Whisper of the same sizes.
-
-    Returns:
-        The checkpoint, and the attached heads or the reason for none as a line, or None.
-
-    Raises:
-        InputError: The Whisper has heads already, or the folder's heads do not fit.
     """
     has_heads = checkpoint.architecture.heads != NO_HEADS
     if heads == NO_HEADS or (heads == AUTO and has_heads):
@@ -94,5 +91,5 @@ def check_keeps_text(
     if not torch.equal(heads.base(hidden), hidden):
         raise InputError(
             f"{where}: their base head has residual layers, which change Whisper's text; "
-            "allowed: heads without (heads_conf.base_head: false)"
+            "allowed: heads_conf.base_head: false"
         )

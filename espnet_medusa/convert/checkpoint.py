@@ -73,13 +73,10 @@ class Checkpoint:
 
     name: str  # the source, for messages
     architecture: Architecture  # sizes and heads
-    # Our name to tensor, complete, with counts of the heads' training tokens if known.
-    weights: Mapping[str, torch.Tensor]
+    weights: Mapping[str, torch.Tensor]  # by our names, with token counts of the heads if known
     text: Text  # vocabulary and tokenizer
-    # The source's JSON files by name, for converting back.
-    records: Mapping[str, dict] = field(default_factory=dict)
-    # Recommended draft options (``decoder_conf.draft_conf``).
-    draft_conf: Mapping[str, dict] = field(default_factory=dict)
+    records: Mapping[str, dict] = field(default_factory=dict)  # JSON files of the source, by name
+    draft_conf: Mapping[str, dict] = field(default_factory=dict)  # recommended draft options
     ctc: CtcBranch | None = None  # CTC branch, or None
 
     def without_base_head(self) -> "Checkpoint":

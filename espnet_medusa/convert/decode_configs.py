@@ -46,7 +46,7 @@ def _constraints(checkpoint: Checkpoint, generation: Mapping) -> dict:
     if penalty is not None:
         constraints[PENALTY] = [*penalty]
     switch = generation.get("no_timestamps_token_id")
-    # With Whisper's own vocabulary, the prompt contains it.
+    # The prompt of Whisper's tokenizer already contains this token.
     if checkpoint.text.whisper is None and type(switch) is int:
         constraints["forced_prefix"] = [switch]
     return constraints

@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 CONFIG, MODEL, TOKENS = "config.yaml", "model.pth", "tokens.txt"
 TOKENIZER, SOURCE, DECODE = "tokenizer", "source", "conf"
 KINDS = {"encoder": "hf_whisper", "decoder": "whisper_medusa"}
-CTC = "ctc."  # of ESPnet's model, but of no other format
+CTC = "ctc."  # tensors of the CTC branch, which no other format has
 CTC_CONF = ("ctc_weight", "ctc_units", "ctc_block", "ctc_block_conf", "sym_blank")
 CTC_WEIGHT = 0.5  # ESPnet's default
 
@@ -67,10 +67,8 @@ def write_experiment(
 ) -> None:
     """Write an experiment that can be decoded and trained further.
 
-    Its config.yaml names ``final``, where the folder will be when it is complete.
-
-    Raises:
-        InputError: The language or task is not the model's.
+    ``final`` is the path to which ``folder`` is renamed later. Raises InputError if the model does
+    not have the language or task.
     """
     config = training_config(checkpoint, prompt)
     config |= {"bpemodel": str(final / TOKENIZER), "output_dir": str(final)}
@@ -148,8 +146,7 @@ def _alone(tensor: torch.Tensor) -> torch.Tensor:
 def read_experiment(folder: Path, model_file: Path | None = None) -> Checkpoint:
     """Read an experiment; its weights are in ``model_file``, or in ``model.pth``.
 
-    Raises:
-        InputError: It is another model, or config, weights and tokens do not fit each other.
+    Raises InputError for models other than ours, or if config, weights and tokens do not fit.
     """
     config = _read_config(folder / CONFIG)
     model_file = model_file or folder / MODEL
@@ -188,10 +185,8 @@ def _read_config(path: Path) -> dict:
     config = read_config(path, "give the folder of an experiment, as training left it")
     for part, kind in KINDS.items():
         if config.get(part) != kind:
-            raise InputError(
-                f"{path}: {part}: {config.get(part)}; allowed: {kind}; other models cannot be "
-                "converted"
-            )
+            remedy = f"allowed: {kind}; other models cannot be converted"
+            raise InputError(f"{path}: {part}: {config.get(part)}; {remedy}")
     tokens = config.get("token_list")
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         raise InputError(f"{path}: token_list holds no tokens; give the one that training wrote")

@@ -17,7 +17,7 @@ LANGUAGE_IDS = "lang_ids"
 
 
 def generation_of_text(text: Text, whisper: WhisperConfig) -> dict:
-    """Make the config from the vocabulary; it is shorter without Whisper's tokenizer."""
+    """Make the config from the vocabulary; with Whisper's tokenizer, it has more fields."""
     fields = {
         "bos_token_id": text.end,
         "pad_token_id": text.end,
@@ -60,7 +60,7 @@ def generation_of_ctranslate2(path: Path, text: Text, whisper: WhisperConfig) ->
 
 
 def check_ctranslate2(config: Mapping, whisper: WhisperConfig, where: str) -> None:
-    """Raise InputError for a list of ids or heads that does not fit; all may be missing."""
+    """Raise InputError for lists of ids or heads that do not fit; missing lists are allowed."""
     for name in (*ID_LISTS.values(), LANGUAGE_IDS):
         ids = config.get(name)
         if ids is not None and not _below(ids, whisper.vocab_size):

@@ -26,7 +26,7 @@ MAX_CARD = 64 * 1024  # bytes
 MAX_SIZE = 100_000
 MAX_LAYERS = 1000  # of all heads together
 SIZES = ("d_model", "vocab_size", "encoder_layers", "decoder_layers")
-DO = "write the folder with python -m espnet_medusa.stages pack_heads, or download it again"
+REMEDY = "write the folder with python -m espnet_medusa.stages pack_heads, or download it again"
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def check_card(content: Mapping[str, Any], path: Path) -> HeadsCard:
     names = [entry.name for entry in fields(HeadsCard)]
     missing = [name for name in names if name not in content and name != "draft_conf"]
     if missing:
-        raise InputError(f"{path}: lacks {', '.join(missing)}; {DO}")
+        raise InputError(f"{path}: lacks {', '.join(missing)}; {REMEDY}")
     values = {name: content[name] for name in names if content.get(name) is not None}
     values["acceptance"] = _acceptance(content["acceptance"], path)
     texts = ("base_model", "license", "fingerprint", "heads")
@@ -110,16 +110,16 @@ def read_front_matter(path: Path) -> tuple[dict[str, Any], str]:
         with open(path, "rb") as stream:
             text = stream.read(MAX_CARD + 1).decode()
         if len(text) > MAX_CARD:
-            raise InputError(f"{path}: allowed: at most {MAX_CARD} bytes; {DO}")
+            raise InputError(f"{path}: allowed: at most {MAX_CARD} bytes; {REMEDY}")
         opening, front, body = (*text.split(FENCE, 2), "", "")[:3]
         if opening or not front:
-            raise InputError(f"{path}: no fields between two lines of ---; {DO}")
+            raise InputError(f"{path}: no fields between two lines of ---; {REMEDY}")
         content = load_yaml(front)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{path}: cannot be read ({reason}); {DO}") from error
+        raise InputError(f"{path}: cannot be read ({reason}); {REMEDY}") from error
     if not isinstance(content, dict):
-        raise InputError(f"{path}: no fields between two lines of ---; {DO}")
+        raise InputError(f"{path}: no fields between two lines of ---; {REMEDY}")
     return content, body
 
 
@@ -135,7 +135,7 @@ def _acceptance(content: object, path: Path) -> Acceptance:
         raise _invalid(where, content)
     missing = [entry.name for entry in fields(Acceptance) if entry.name not in content]
     if missing:
-        raise InputError(f"{where}: lacks {', '.join(missing)}; {DO}")
+        raise InputError(f"{where}: lacks {', '.join(missing)}; {REMEDY}")
     acceptance = build_options(Acceptance, content, where)
     if not _is_text(acceptance.data):
         raise _invalid(where, content)
@@ -158,7 +158,7 @@ def _check_heads(kind: str, conf: Mapping[str, Any], path: Path) -> None:
 
 
 def _invalid(where: str, value: object) -> InputError:
-    return InputError(f"{where}: {reprlib.repr(value)}: invalid in a card; {DO}")
+    return InputError(f"{where}: {reprlib.repr(value)}: invalid in a card; {REMEDY}")
 
 
 def _is_text(value: object) -> bool:

@@ -23,7 +23,7 @@ def hugging_face_name(name: str) -> str | None:
 def aiola_name(name: str, first_head: int) -> str | None:
     """Return the name in aiola's ``WhisperMedusaModel``, or None if it has no such tensor.
 
-    ``first_head`` is the number of our first head there: 1 after a base head, else 0.
+    ``first_head`` is aiola's number of our first head: 1 if its head 0 is the base head, else 0.
     """
     whisper = hugging_face_name(name)
     if whisper is not None:

@@ -1,7 +1,7 @@
 """Write the heads of a trained experiment into a folder that can be published."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +34,10 @@ POSITIONS, FRAMES = 100, 200  # maximum length of the sequence on which drafts a
 BEAM_SIZE = 5  # for checking the draft options of beam search
 
 
-@dataclass(frozen=True)
-class Packed:
-    """Size and precision of a written folder."""
-
-    num_bytes: int  # size of the folder
-    agreement: float  # share of drafts that are the same in float16
-
-
 def pack_heads(
     trained: Checkpoint, base: Checkpoint, card: Path, statistics: Path, folder: Path
-) -> Packed:
-    """Write a folder of heads and read it back.
+) -> tuple[int, float]:
+    """Write a folder of heads; return its bytes, and the share of drafts that float16 keeps.
 
     Args:
         base: The Whisper that they were trained on, as published.
@@ -60,9 +52,7 @@ def pack_heads(
     architecture = trained.architecture
     content, body = read_front_matter(card)
     if architecture.heads == NO_HEADS:
-        raise InputError(
-            f"{trained.name}: heads: {NO_HEADS}; give an experiment with trained heads"
-        )
+        raise InputError(f"{trained.name}: heads: {NO_HEADS}; give an experiment with heads")
     check_frozen(trained, base)
     check_keeps_text(architecture, head_tensors(trained.weights), trained.name)
     content |= {
@@ -91,7 +81,7 @@ def pack_heads(
             f"{trained.name}: its heads take {num_bytes / 1e6:.1f} MB; allowed: at most "
             f"{MAX_BYTES / 1e6:.0f} MB; train smaller ones"
         )
-    return Packed(num_bytes, agreement)
+    return num_bytes, agreement
 
 
 def check_frozen(trained: Checkpoint, base: Checkpoint) -> None:
@@ -122,10 +112,7 @@ def check_draft_conf(
 
 @torch.no_grad()
 def share_of_same_drafts(left: WhisperMedusaDecoder, right: WhisperMedusaDecoder) -> float:
-    """Return the share of equal drafts over random tokens and memory.
-
-    The decoders differ only in their heads' weights.
-    """
+    """Return the share of equal drafts of two decoders' heads over random tokens and memory."""
     generator = torch.Generator().manual_seed(0)
     vocab_size, size = left.projection.shape
     memory = torch.randn(1, FRAMES, size, generator=generator)

@@ -51,7 +51,7 @@ class PackedHeads:
         ascending = bool((ids.diff() > 0).all())
         if ids.shape != times.shape or not ascending or bool((times < 1).any()):
             raise InputError(
-                f"{path}: {IDS}, {TIMES}: no ascending ids and counts; download it again"
+                f"{path}: {IDS}, {TIMES}: allowed: ascending ids, counts above 0; download it again"
             )
         if len(ids) and not 0 <= int(ids[0]) <= int(ids[-1]) < size:
             raise InputError(f"{path}: {IDS}: {int(ids[-1])}; allowed: 0 to {size - 1}")
@@ -83,7 +83,7 @@ def save_heads(folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
     ids = counts.nonzero().flatten()
     heads = {name: value.half().contiguous() for name, value in head_tensors(weights).items()}
     stored = save(heads | {IDS: ids.int(), TIMES: counts[ids].contiguous()})
-    (folder / TENSORS).write_bytes(stored)  # save_file would make it readable by its owner only
+    (folder / TENSORS).write_bytes(stored)  # save_file lets only the owner read it
 
 
 def _read(path: Path, expected: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

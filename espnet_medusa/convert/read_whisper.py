@@ -34,14 +34,11 @@ CHOICES, BASE_MODEL = "medusa_choices", "whisper_model_name"
 
 
 def read_whisper(source: str, text: TextOptions, base_model: str | None = None) -> Checkpoint:
-    """Read a Whisper, with or without aiola's heads.
+    """Read a Whisper, with or without aiola's heads; raise InputError if its files do not fit.
 
     Args:
         source: Hub name, folder in Hugging Face or CTranslate2 format, or OpenAI ``.pt`` file.
-        base_model: Whisper that gives sizes which aiola's ``config.json`` lacks.
-
-    Raises:
-        InputError: It is not a Whisper, or config, tensors and tokenizer do not fit each other.
+        base_model: Whisper with the sizes that aiola's ``config.json`` lacks.
     """
     whisper = open_whisper(source)
     if whisper.files[0].suffix == ".pt":
@@ -89,7 +86,7 @@ def _read_aiola(
     _drop_tied(stored, whisper.name)
     fields = records[CONFIG]
     options = _head_options(fields, f"{whisper.name}: {CONFIG}")
-    # Decided by the tensors, not the config: the copy is only used in training.
+    # By the tensors, not the config: the copy is only used in training, and may be missing.
     original = any(name.startswith("whisper_layer.") for name in stored)
     kind = HEAD_TYPES[fields.get(TYPE, BASE_HEAD)]
     architecture = Architecture(config, kind, options, original)
@@ -102,7 +99,7 @@ def _read_aiola(
 
 
 def aiola_names(architecture: Architecture) -> Callable[[str], str | None]:
-    """Return the function from our names to aiola's; in ``base_head``, head 0 is the base head."""
+    """Return the function from our names to aiola's; in type ``base_head``, head 0 is the base."""
     first_head = 1 if architecture.heads == HEAD_TYPES[BASE_HEAD] else 0
     return lambda name: aiola_name(name, first_head)
 
@@ -145,13 +142,13 @@ def _aiola_sizes(fields: Mapping, base_model: str | None, source: str) -> Whispe
     name = base_model or fields.get(BASE_MODEL)
     if name and not base_model and not is_local(source) and is_local(str(name)):
         raise InputError(
-            f"{source}: {CONFIG}: {BASE_MODEL}: {reprlib.repr(name)}; allowed of a model from a "
-            "hub: a hub name; give --whisper_model to read a folder of your own"
+            f"{source}: {CONFIG}: {BASE_MODEL}: {reprlib.repr(name)}; a model from a hub "
+            "may only name another on the hub; give --whisper_model to read a local folder"
         )
     if not isinstance(name, str):
         raise InputError(
             f"{source}: {CONFIG}: {', '.join(missing)} missing, and no {BASE_MODEL}; give "
-            "--whisper_model, the Whisper that it is based on"
+            "the base model with --whisper_model"
         )
     base = _sizes_of(name, source)
     sizes = {name: fields.get(name, getattr(base, name)) for name in SIZES}
@@ -173,7 +170,7 @@ def _sizes_of(name: str, source: str) -> WhisperConfig:
 
 
 def _drop_tied(stored: dict[str, torch.Tensor], source: str) -> None:
-    """Remove the projection, which is the embedding, from the stored tensors."""
+    """Remove the vocabulary projection, after a check that it equals the tied embedding."""
     projection = stored.pop("whisper_model.proj_out.weight", None)
     embedding = stored.get("whisper_model.model.decoder.embed_tokens.weight")
     if projection is None or embedding is None:

@@ -33,12 +33,8 @@ from espnet_medusa.whisper.tokens import TOKENIZER
 def write_ctranslate2(checkpoint: Checkpoint, folder: Path, weights_type: str) -> None:
     """Write a folder for ``faster_whisper.WhisperModel``, without heads.
 
-    Args:
-        weights_type: A type of CTranslate2's converters.
-
-    Raises:
-        InputError: CTranslate2 is not installed, the model does not use Whisper's tokenizer, or its
-            base head has residual layers.
+    ``weights_type`` is ``quantization`` of CTranslate2's converters. Raises InputError if
+    CTranslate2 is not installed, or the model has a base head or not Whisper's tokenizer.
     """
     check_without_heads(checkpoint)
     if checkpoint.text.whisper is None:
@@ -50,9 +46,8 @@ def write_ctranslate2(checkpoint: Checkpoint, folder: Path, weights_type: str) -
     try:
         from ctranslate2 import specs
     except ImportError as error:
-        raise InputError(
-            f"--to ctranslate2: {error}; pip install 'espnet_medusa[ctranslate2]'"
-        ) from error
+        remedy = "pip install 'espnet_medusa[ctranslate2]'"
+        raise InputError(f"--to ctranslate2: {error}; {remedy}") from error
     spec = specs.WhisperSpec(
         whisper.encoder_layers,
         whisper.encoder_attention_heads,

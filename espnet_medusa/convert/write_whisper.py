@@ -61,10 +61,8 @@ def check_without_heads(checkpoint: Checkpoint) -> None:
 def write_aiola(checkpoint: Checkpoint, folder: Path, base_model: str | None = None) -> None:
     """Write a folder for aiola's ``WhisperMedusaModel.from_pretrained``.
 
-    ``base_model`` is its ``whisper_model_name``; None: the source's.
-
-    Raises:
-        InputError: It has no heads, or heads that the format does not support.
+    ``base_model`` is the value of ``whisper_model_name``; None: as in the source. Raises InputError
+    if the model has no heads, or the format does not support them.
     """
     architecture = checkpoint.architecture
     ours_to_theirs = {ours: theirs for theirs, ours in HEAD_TYPES.items()}

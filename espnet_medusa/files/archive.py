@@ -20,7 +20,7 @@ from espnet_medusa.errors import InputError
 
 CHUNK_BYTES = 1 << 18
 TAR_BLOCK_BYTES = 512
-# Limits of the unpacked size: a multiple of the archive's size, or this size if it is larger.
+# Limit of the unpacked size: a multiple of the archive's size, or these bytes if they are more.
 MAX_GROWTH, ANY_SIZE_BYTES = 100, 1 << 30
 XZ_MEMORY_BYTES = 1 << 28
 ZIP = b"PK"
@@ -57,18 +57,14 @@ class UnsafeError(Exception):
 
 
 def unpack(archive: str | Path, folder: str | Path) -> Path:
-    """Unpack a tar archive (plain, gz, bz2, xz) or a zip archive into a folder.
+    """Unpack a tar archive (plain, gz, bz2, xz) or a zip archive into a folder, and return it.
 
     Unpacks into a hidden folder inside `folder`, then moves each file and each new folder into
     place at once. Replaces files of the same name and merges folders of the same name.
 
-    Returns:
-        `folder`.
-
     Raises:
         InputError: The file is no archive, is damaged or truncated, refers to files outside
-            `folder` or to devices, or grows too much. Nothing is unpacked then.
-        OSError: The archive cannot be read, or the files cannot be written.
+            `folder` or to devices, or is too large unpacked. Nothing is unpacked then.
     """
     archive, folder = Path(archive), Path(folder)
     staging = folder / f".{archive.name}.unpacking"
@@ -154,24 +150,20 @@ def _extract_zip(archive: Path, folder: Path) -> None:
             if name.is_absolute() or ".." in name.parts or "\\" in member.filename:
                 raise UnsafeError(f"{member.filename!r} is outside")
             if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise UnsafeError(f"{member.filename!r} is no file")
+                raise UnsafeError(f"{member.filename!r} is a link or a device")
         for member in _within_size(members, archive):
             packed.extract(member, folder)
             progress.update(member.compress_size)
 
 
 def _within_size(members: Iterable[Member], archive: Path) -> Iterator[Member]:
-    """Yield the members until their total size exceeds the limit.
-
-    Raises:
-        UnsafeError: Their total size exceeds the limit.
-    """
+    """Yield the members; raise UnsafeError when their total size exceeds the limit."""
     allowed = max(MAX_GROWTH * archive.stat().st_size, ANY_SIZE_BYTES)
     total = 0
     for member in members:
         total += member.size if isinstance(member, tarfile.TarInfo) else member.file_size
         if total > allowed:
-            raise UnsafeError(f"it grows to more than {allowed} bytes")
+            raise UnsafeError(f"it contains more than {allowed} bytes")
         yield member
 
 

@@ -1,4 +1,4 @@
-"""Atomic writes, and errors of a full disk that name the file."""
+"""Atomic writes, and the file's name in errors of a full disk."""
 
 import errno
 import os
@@ -8,18 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-STREAM_FOLDERS = tuple(map(Path, ("/dev", "/dev/fd", "/proc/self/fd")))  # of /dev/stdout etc.
+STREAM_FOLDERS = tuple(map(Path, ("/dev", "/dev/fd", "/proc/self/fd")))  # have /dev/stdout etc.
 FULL_BYTES = 1 << 16  # a disk with less free space counts as full
 
 
 def write_atomically(path: str | Path, text: str) -> None:
-    """Write UTF-8 text to a temporary file next to `path`, then rename it.
+    """Write UTF-8 text to a temporary file next to `path`, then rename it; errors name `path`.
 
     Pipes and /dev/stdout are written directly, as renaming would replace them. Any other link is
     replaced: its target may belong to another user.
-
-    Raises:
-        OSError: With the name of the file.
     """
     path = Path(path)
     with naming(path):
@@ -43,12 +40,10 @@ def write_atomically(path: str | Path, text: str) -> None:
 
 @contextmanager
 def naming(path: str | Path) -> Iterator[None]:
-    """Add the name of a file or folder to errors of the block that lack one.
+    """Turn errors of the block into an OSError with the path, if they lack a file name.
 
-    On a full disk, Python's error has no file name, and those of torch and libsndfile no reason.
-
-    Raises:
-        OSError: The disk is full, or another error of the system.
+    On a full disk, Python's error has no file name, and errors of torch and libsndfile have no
+    reason. Errors without an error number are changed only if the disk is full.
     """
     try:
         yield

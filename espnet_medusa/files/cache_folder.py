@@ -12,23 +12,13 @@ def cache_folder() -> Path:
 
 
 def make_private(folder: Path) -> None:
-    """Create the folder if it does not exist, accessible only by the user.
-
-    Raises:
-        PermissionError: As ``check_private``.
-        OSError: It cannot be created.
-    """
+    """Create the folder, accessible only by the user, or check an existing one."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_private(folder)
 
 
 def check_private(path: Path) -> None:
-    """Check that only the user can write to a file or folder that code is run from.
-
-    Raises:
-        PermissionError: It belongs to another user, or others may write to it.
-        OSError: It does not exist.
-    """
+    """Raise PermissionError if other users may write to a file or folder with code to run."""
     status, user = path.stat(), os.geteuid()
     if status.st_uid != user:
         reason = f"belongs to user {status.st_uid}, not {user}"

@@ -26,7 +26,7 @@ ALLOWED_NAMES = re.compile(
     r"|torch ([A-Z][A-Za-z0-9]*(?<!Typed)(?<!Untyped)Storage|Size|device|[a-z]+[0-9]+)"
 )
 ZIP, PICKLE = b"PK\x03\x04", ".pkl"
-ANY_SIZE = 1 << 20  # limit of numbers in old files, if the file is smaller
+ANY_SIZE = 1 << 20  # limit of numbers in old files, or the file's size if it is larger
 OLD_MAGIC = 0x1950A86A20F9469CFC6C
 OLD_PICKLES = 5  # magic, version, machine, content, keys of the storages
 MAX_REUSE = 3  # limit of the tensors' total size, as a multiple of the file's size
@@ -35,11 +35,9 @@ Operations = Iterable[tuple[pickletools.OpcodeInfo, Any, int | None]]
 
 
 def check_torch_file(path: Path) -> None:
-    """Refuse files that are no checkpoint or would allocate more than they contain.
+    """Raise InputError for files that are no checkpoint or would allocate more than they contain.
 
-    Raises:
-        InputError: With the offending part of the file.
-        ValueError, OSError, zipfile.BadZipFile: It is damaged, or cannot be read.
+    Raises ValueError, OSError or zipfile.BadZipFile for damaged files.
     """
     with path.open("rb") as stream:
         is_zip = stream.read(len(ZIP)) == ZIP  # torch's own test
@@ -74,33 +72,31 @@ def _check_numbers(operations: Operations, limit: int) -> None:
             raise InputError(f"it declares {number} values; allowed: {limit}")
 
 
-def load_weights(path: Path, device: str = "cpu") -> dict[str, torch.Tensor]:
+def load_weights(path: Path) -> dict[str, torch.Tensor]:
     """Read a state dict: ``.pth`` with ``weights_only``, or ``.safetensors``.
 
-    Raises:
-        InputError: The file is missing, is no checkpoint, or contains more than weights.
+    Raises InputError if the file is missing, is no checkpoint, or contains more than weights.
     """
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such checkpoint; train the model first, or correct the path")
     if path.suffix == ".safetensors":
-        with open_safetensors(path, device) as stored:
+        with open_safetensors(path) as stored:
             return {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-    weights = load_pickled(path, device)
+    weights = load_pickled(path)
     if isinstance(weights, Mapping) and isinstance(weights.get("model"), Mapping):
         weights = weights["model"]  # ESPnet's checkpoint.pth
     return check_state_dict(weights, path)
 
 
-def load_pickled(path: Path, device: str = "cpu", mmap: bool = False) -> Any:
+def load_pickled(path: Path, mmap: bool = False) -> Any:
     """Read a ``torch.save`` file of plain values and tensors, or map it into memory.
 
-    Raises:
-        InputError: It is damaged, compressed, or would run code.
+    Raises InputError if the file is damaged, compressed, or would run code.
     """
     try:
         check_torch_file(path)
-        return torch.load(path, map_location=device, weights_only=True, mmap=mmap)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except Exception as error:  # torch raises many kinds of errors for a damaged file
         raise InputError(
             f"{path}: not a checkpoint with weights only ({first_line(error)}); fetch it again, "
@@ -109,17 +105,14 @@ def load_pickled(path: Path, device: str = "cpu", mmap: bool = False) -> Any:
 
 
 def check_state_dict(weights: Any, path: Path) -> dict[str, torch.Tensor]:
-    """Refuse anything but a state dict, and tensors that expand a few values to any size.
+    """Return a state dict; raise InputError for other content, or tensors larger than the file.
 
-    Raises:
-        InputError: With the name of the file at ``path``.
+    With strides of 0, tensors expand a few stored values to any size.
     """
     if not isinstance(weights, Mapping) or not all(
         isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in weights.items()
     ):
-        raise InputError(
-            f"{path}: contains no state dict (names to tensors); save the model's state_dict()"
-        )
+        raise InputError(f"{path}: contains no state dict; save the model's state_dict()")
     size, num_bytes = path.stat().st_size, sum(value.nbytes for value in weights.values())
     if num_bytes > MAX_REUSE * size:
         raise InputError(f"{path}: {num_bytes} bytes of tensors in {size}; fetch it again")
@@ -127,14 +120,13 @@ def check_state_dict(weights: Any, path: Path) -> dict[str, torch.Tensor]:
 
 
 @contextmanager
-def open_safetensors(path: Path, device: str = "cpu") -> Iterator[Any]:
+def open_safetensors(path: Path) -> Iterator[Any]:
     """Open a ``.safetensors`` file as ``safe_open`` does, which reads tensors on demand.
 
-    Raises:
-        InputError: It is damaged, also when the block reads a tensor.
+    Raises InputError for a damaged file, also when the block reads a tensor.
     """
     try:
-        with safe_open(path, framework="pt", device=device) as stored:
+        with safe_open(path, framework="pt") as stored:
             yield stored
     except InputError:
         raise
@@ -148,11 +140,7 @@ def check_shapes(
     path: Path | str,
     complete: bool = False,
 ) -> None:
-    """Refuse weights that do not fit a model, or with ``complete`` lack one of its tensors.
-
-    Raises:
-        InputError: With the first differences.
-    """
+    """Raise InputError for weights that do not fit a model, or with ``complete`` lack a tensor."""
     problems = [
         f"{name} is {tuple(value.shape)}, the model's {tuple(expected[name].shape)}"
         for name, value in weights.items()

@@ -22,7 +22,8 @@ def fingerprint(tables: Iterable[Path], audio: Iterable[Path], options: Mapping)
     """Return a hexadecimal digest of everything that an output depends on.
 
     Args:
-        audio: Large files, by size, mode and modification time; they may be missing.
+        tables: Files that are read; ``options`` are JSON values.
+        audio: Large files, of which only size, mode and modification time count; may be missing.
     """
     digest = hashlib.sha256(json.dumps(dict(options), sort_keys=True).encode("utf-8"))
     for path in tables:
@@ -50,9 +51,7 @@ def staged_output(output_dir: str | Path, made_from: str) -> Iterator[Path]:
     """Yield a folder to write to; it becomes `output_dir` if the block ends without error.
 
     It replaces an earlier output of this function, and its stamp has the fingerprint `made_from`.
-
-    Raises:
-        ValueError: `output_dir` has files that this function did not write.
+    Raises ValueError if `output_dir` has files that this function did not write.
     """
     output_dir = Path(output_dir)
     if output_dir.exists() and _read_stamp(output_dir) is None and any(output_dir.iterdir()):

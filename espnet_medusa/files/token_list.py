@@ -9,11 +9,7 @@ from espnet_medusa.files.atomic import write_atomically
 
 
 def read_token_list(path: Path) -> list[str]:
-    """Read a token list.
-
-    Raises:
-        InputError: It cannot be read, or is not UTF-8.
-    """
+    """Read a token list; raise InputError if it cannot be read or is not UTF-8."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -53,14 +53,10 @@ _Loader.add_constructor(FLOAT, _bounded(_Fastest.construct_yaml_float))
 
 
 def load_yaml(text: str) -> Any:
-    """Read a YAML document.
+    """Return the plain values of a YAML document, or raise yaml.YAMLError.
 
-    Returns:
-        Plain values, nested at most ``MAX_DEPTH`` deep; with aliases expanded, their size is
-        limited by the length of the text.
-
-    Raises:
-        yaml.YAMLError: It is no YAML, or exceeds a limit.
+    They are nested at most ``MAX_DEPTH`` deep. With aliases expanded, their size is limited by the
+    length of the text.
     """
     try:
         if _deepest(text) > MAX_DEPTH_IN_C:
@@ -91,11 +87,9 @@ def _check_depth(text: str) -> None:
 
 
 def _extent(value: Any, depth: int, counts: dict[int, int]) -> int:
-    """Count values and characters, with aliases expanded.
+    """Count values and characters, with aliases expanded, at a ``depth`` of nesting.
 
-    Args:
-        depth: Number of enclosing lists and mappings.
-        counts: Counts of lists and mappings by identity.
+    ``counts`` caches the results of lists and mappings by identity.
     """
     if isinstance(value, str | bytes):
         return 1 + len(value)

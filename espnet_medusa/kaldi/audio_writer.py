@@ -40,9 +40,6 @@ class AudioOptions:
     min_duration_s: float = 0.01  # shorter audio is refused; 10 ms is one frame shift
 
     def __post_init__(self):
-        if self.audio_format not in AUDIO_FORMATS:
-            allowed = ", ".join(AUDIO_FORMATS)
-            raise ValueError(f"audio_format {self.audio_format} is unknown; allowed: {allowed}")
         if self.nj < 1:
             raise ValueError(f"nj must be at least 1, not {self.nj}")
         if self.fs is not None and self.fs < 1000:
@@ -89,8 +86,8 @@ def write_utterances(
 ) -> WrittenAudio:
     """Read, check, resample and write utterances in `data/format.<job>` of `staging_dir`.
 
-    The entries refer to `final_dir`, the later place of `staging_dir`. `title` is the name of the
-    progress bar on stderr.
+    The entries of wav.scp refer to `final_dir`, to which `staging_dir` is renamed later. `title` is
+    the name of the progress bar on stderr.
     """
     result = WrittenAudio()
     if not utterances:

@@ -7,35 +7,30 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.files.output_folder import fingerprint, is_up_to_date, staged_output
 from espnet_medusa.kaldi.data_dir import make_spk2utt
 from espnet_medusa.kaldi.table import DataError, DataProblem, read_table, sort_ids, write_table
-from espnet_medusa.kaldi.utterances import NOTES
+from espnet_medusa.kaldi.utterances import EXTRA_TABLES
 
 REQUIRED = ("wav.scp", "text", "utt2spk")
-OPTIONAL = ("segments", *NOTES)
+OPTIONAL = ("segments", *EXTRA_TABLES)
 
 
 def combine_data_dirs(
     sources: Sequence[Path], output_dir: Path, languages: Sequence[str] | None = None
 ) -> int:
-    """Write a data directory with the utterances of several.
+    """Write a data directory with the utterances of several, and return their number.
 
     Args:
         sources: Data directories, all with segments or all without.
-        output_dir: Written completely or not at all; not again if nothing has changed.
+        output_dir: Written completely or not at all, and only if an input has changed.
         languages: Language of each source, written to utt2lang; None: the sources' utt2lang.
 
-    Returns:
-        Number of utterances.
-
     Raises:
-        InputError: The number of languages differs from the number of sources, or only some
-            sources have segments.
+        InputError: There is not one language for each source, or only some have segments.
         DataError: A table is missing or damaged, or an id is in two sources.
         ValueError: `output_dir` contains other files.
     """
     if languages is not None and len(languages) != len(sources):
-        raise InputError(
-            f"{len(languages)} languages for {len(sources)} data directories: give one for each"
-        )
+        counts = f"{len(languages)} languages for {len(sources)} data directories"
+        raise InputError(f"{counts}: give one for each")
     parts = [_read(source) for source in sources]
     for part, language in zip(parts, languages or (), strict=False):
         part["utt2lang"] = dict.fromkeys(part["utt2spk"], language)

@@ -1,8 +1,8 @@
 """CSV files with the columns of aiola's tools, and Kaldi data directories made from them.
 
-``audio`` (a path, relative to the CSV file), ``sentence``; optionally ``language``,
-``regulation-start`` and ``regulation-factor``; other columns are allowed. A bad row does not
-affect the others.
+Required: ``audio`` (a path, relative to the CSV file) and ``sentence``. Optional: ``language``, and
+``regulation-start`` and ``regulation-factor``, the length penalty of an utterance. Other columns
+are allowed.
 """
 
 import csv
@@ -22,7 +22,7 @@ from espnet_medusa.kaldi.table import DataError, DataProblem, write_table
 AUDIO, SENTENCE, LANGUAGE = "audio", "sentence", "language"
 START, FACTOR = "regulation-start", "regulation-factor"
 REQUIRED = (AUDIO, SENTENCE)
-REGULATION = "utt2regulation"
+REGULATION = "utt2regulation"  # table of start and factor of the length penalty
 TABLES = ("wav.scp", "text", "utt2spk")
 STEM_CHARACTERS = 40
 
@@ -48,8 +48,7 @@ class CsvTable:
 def read_csv(path: Path) -> CsvTable:
     """Read a CSV file: UTF-8, with or without a byte order mark, quotes as in RFC 4180.
 
-    Raises:
-        InputError: The file is missing or empty, or its header lacks or repeats a column.
+    Raises InputError if the file is missing or empty, or its header lacks or repeats a column.
     """
     try:
         with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
@@ -132,7 +131,7 @@ def _row(
 
 
 class _BadValueError(InputError):
-    """A value that cannot be used; its arguments are message and remedy."""
+    """A value that cannot be used: ``_BadValueError(message, remedy)``."""
 
     def __str__(self) -> str:
         return "; ".join(self.args)
@@ -154,16 +153,13 @@ class CsvImport:
 def csv_to_data_dir(path: Path, output_dir: Path, language: str | None = None) -> CsvImport:
     """Write wav.scp, text, utt2spk, spk2utt, and utt2lang and utt2regulation if rows have them.
 
-    Every row becomes its own speaker. Bad rows are left out and reported.
+    Every row becomes its own speaker. Bad rows are left out and reported. Raises InputError for an
+    unusable header, and DataError, without an output, if no row is usable.
 
     Args:
         path: The CSV file; its audio paths are relative to its folder.
         output_dir: Written completely; replaces an earlier output of this function.
         language: Code or name for rows without one; None: they are not in utt2lang.
-
-    Raises:
-        InputError: The header is not usable.
-        DataError: No row is usable; nothing is written then.
     """
     table = read_csv(path)
     result = CsvImport({name: {} for name in TABLES}, [])
@@ -238,16 +234,11 @@ def _language_codes() -> dict[str, str]:
 
 
 def whisper_language(value: str) -> str:
-    """Return Whisper's code of a language, given its code or English name.
-
-    Raises:
-        InputError: Whisper does not have the language.
-    """
+    """Return Whisper's code of a language, given its code or English name, or raise InputError."""
     code = _language_codes().get(value.strip().lower())
     if code is None:
-        raise _BadValueError(
-            f"{LANGUAGE}: {value!r} is not one of Whisper's", "give a code such as en, or a name"
-        )
+        message = f"{LANGUAGE}: {value!r} is not one of Whisper's"
+        raise _BadValueError(message, "give a code such as en, or a name")
     return code
 
 

@@ -29,12 +29,8 @@ class CsvResults:
 
     def error_rates(self) -> dict[str, float]:
         """Return WER and CER of the scored rows together; nothing without scored rows."""
-        if not self.references:
-            return {}
-        return {
-            "WER": jiwer.wer(self.references, self.hypotheses),
-            "CER": jiwer.cer(self.references, self.hypotheses),
-        }
+        rates = {"WER": jiwer.wer, "CER": jiwer.cer} if self.references else {}
+        return {name: rate(self.references, self.hypotheses) for name, rate in rates.items()}
 
 
 def write_csv_results(
@@ -43,28 +39,26 @@ def write_csv_results(
     """Write every row of a CSV file with its decoded text.
 
     Rates are errors over the reference's length, 0.25 for 25%. A row without a hypothesis has no
-    rates; the column ``error`` has the reason.
+    rates; the column ``error`` has the reason. Raises InputError if a file is not usable, or the
+    results belong to another CSV file.
 
     Args:
         path: The CSV file that the data directory was made from.
         result_dir: Contains the merged ``text``, and ``failed_utterances`` if there are some.
         output: The CSV file to write.
         clean: Applied to reference and hypothesis before they are compared.
-
-    Raises:
-        InputError: A file is not usable, or the results belong to another CSV file.
     """
     table = read_csv(path)
     existing = [name for name in ADDED if name in table.columns]
     if existing:
-        raise InputError(f"{path}: has a column {existing[0]} already, which is added; rename it")
+        raise InputError(f"{path}: has a column {existing[0]} already; rename it, as one is added")
     if not (result_dir / "text").is_file():
         raise InputError(f"{result_dir / 'text'}: no such file; decode first, or correct the path")
     texts, failed = read_results(result_dir / "text"), read_results(result_dir / FAILED)
     unknown = (texts.keys() | failed.keys()) - {row.id for row in table.rows}
     if unknown:
         raise InputError(
-            f"{result_dir / 'text'}: ids that are not of {path}: {list_some(sorted(unknown))}; "
+            f"{result_dir / 'text'}: ids that {path} does not have: {list_some(sorted(unknown))}; "
             "give the CSV file that the data directory was made from, unchanged"
         )
     results = CsvResults(len(table.rows), {}, [], [])

@@ -11,7 +11,7 @@ from espnet_medusa.audio.source import is_pipe, source_paths
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.table import FIX_REMEDY, DataProblem, TableScan, scan_table, sort_ids
 
-# Symbols of Kaldi, ESPnet and Whisper: as words they would end or confuse decoding.
+# Symbols of Kaldi, ESPnet and Whisper: in a transcript, they would be decoded as symbols.
 RESERVED_WORDS = frozenset(
     ["<s>", "</s>", "#0", "<blank>", "<sos/eos>", "<|startoftranscript|>", "<|endoftext|>"]
 )
@@ -23,9 +23,7 @@ class ValidationOptions:
 
     require_text: bool = True  # every utterance needs a transcript
     allow_pipes: bool = False  # wav.scp may contain commands
-    check_audio_files: bool = True  # the files named in wav.scp must exist
-    check_speakers: bool = True  # utt2spk and spk2utt must exist and agree
-    check_speaker_order: bool = True  # sorting by speaker keeps the order, as Kaldi requires
+    check_speaker_order: bool = True  # ids sorted by speaker must be in order, as for Kaldi
 
 
 @dataclass(frozen=True)
@@ -38,12 +36,7 @@ class Segment:
 
 
 def parse_segment(value: str, recordings: Container[str] | None = None) -> Segment:
-    """Parse `<recording> <start> <end>`.
-
-    Raises:
-        InputError: The number of fields or the times are wrong, or ``recordings`` does not
-            contain the recording.
-    """
+    """Parse `<recording> <start> <end>`; raise InputError for other text and other recordings."""
     fields = value.split()
     if len(fields) != 3:
         raise InputError(f"has {len(fields) + 1} fields, not 4 (utterance recording start end)")
@@ -116,8 +109,7 @@ class _Validation:
             for key, transcript in text.items():
                 if reserved := find_reserved_words(transcript):
                     self.add("text", key, f"has reserved symbols: {reserved}", "remove them")
-        if self.options.check_speakers:
-            self.check_speakers()
+        self.check_speakers()
         if self.exists("utt2dur"):
             self.check_durations()
 
@@ -128,7 +120,7 @@ class _Validation:
                     self.add("wav.scp", key, f"is a command: {entry}", "give --allow_pipes true")
             elif entry.startswith("~"):
                 self.add("wav.scp", key, f"'~' is not expanded: {entry}", "write the whole path")
-            elif self.options.check_audio_files:
+            else:
                 for path in source_paths(entry):
                     if not path.is_file() or not os.access(path, os.R_OK):
                         remedy = "correct the path (relative to the working directory)"

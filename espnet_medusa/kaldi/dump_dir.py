@@ -10,7 +10,7 @@ from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.files.output_folder import fingerprint, staged_output
 from espnet_medusa.kaldi.data_dir import make_spk2utt
 from espnet_medusa.kaldi.table import DataError, DataProblem, read_table, sort_ids, write_table
-from espnet_medusa.kaldi.utterances import NOTES
+from espnet_medusa.kaldi.utterances import EXTRA_TABLES
 
 FEATS_TYPE = "raw"
 DROPPED_UTTERANCES = "dropped_utterances"
@@ -18,14 +18,14 @@ DROPPED_UTTERANCES = "dropped_utterances"
 
 @dataclass(frozen=True)
 class DumpTables:
-    """Tables keyed by utterance; an utterance may be missing in `notes`."""
+    """Tables keyed by utterance; an utterance may be missing in `extra_tables`."""
 
-    wav_scp: Mapping[str, str]  # audio files, or places in arks
+    wav_scp: Mapping[str, str]  # audio files, or offsets in arks
     utt2spk: Mapping[str, str]  # speakers
     text: Mapping[str, str]  # transcripts; empty if there are none
     utt2num_samples: Mapping[str, int]  # lengths; empty in a `data` directory
     audio_format: str = ""  # such as "flac.ark"; empty in a `data` directory
-    notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # `NOTES` by name
+    extra_tables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by name
 
     def select(self, ids: set[str]) -> "DumpTables":
         """Keep some utterances."""
@@ -39,7 +39,7 @@ class DumpTables:
             utt2spk=keep(self.utt2spk),
             text=keep(self.text),
             utt2num_samples=keep(self.utt2num_samples),
-            notes={name: keep(table) for name, table in self.notes.items()},
+            extra_tables={name: keep(table) for name, table in self.extra_tables.items()},
         )
 
     def with_text(self, text: Mapping[str, str]) -> "DumpTables":
@@ -52,7 +52,7 @@ class DumpTables:
         write_table(folder / "wav.scp", self.wav_scp)
         write_table(folder / "utt2spk", self.utt2spk)
         write_table(folder / "spk2utt", make_spk2utt(self.utt2spk))
-        optional = {"text": self.text, "utt2num_samples": lengths, **self.notes}
+        optional = {"text": self.text, "utt2num_samples": lengths, **self.extra_tables}
         for name, table in optional.items():
             if table:
                 write_table(folder / name, table)
@@ -62,21 +62,17 @@ class DumpTables:
 
 
 def read_dump_dir(folder: str | Path) -> DumpTables:
-    """Read the tables that `DumpTables.write` wrote.
-
-    Raises:
-        DataError: A table is missing or damaged, or the tables' ids differ.
-    """
+    """Read `DumpTables`; raise DataError if a table is missing or damaged, or the ids differ."""
     folder = Path(folder)
     problems: list[DataProblem] = []
     tables: dict[str, dict[str, str]] = {}
-    optional = [name for name in ("text", *NOTES) if (folder / name).exists()]
+    optional = [name for name in ("text", *EXTRA_TABLES) if (folder / name).exists()]
     for name in ("wav.scp", "utt2num_samples", "utt2spk", *optional):
         try:
             tables[name] = read_table(folder / name, require_value=name != "text")
         except DataError as error:
             problems += error.problems
-    notes = {name: tables.pop(name) for name in NOTES if name in tables}
+    extra_tables = {name: tables.pop(name) for name in EXTRA_TABLES if name in tables}
     if not problems:
         problems = [
             DataProblem(str(folder / name), key, "is missing", "format the data again")
@@ -97,7 +93,7 @@ def read_dump_dir(folder: str | Path) -> DumpTables:
         text=tables.get("text", {}),
         utt2num_samples={key: int(value) for key, value in tables["utt2num_samples"].items()},
         audio_format=_audio_format(folder),
-        notes=notes,
+        extra_tables=extra_tables,
     )
 
 
@@ -113,7 +109,7 @@ def sound_type(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class FilterOptions:
-    """Selection of utterances: longer than the minimum, shorter than the maximum, as ESPnet."""
+    """Selection of utterances; their duration must be between, not at, the limits, as in ESPnet."""
 
     min_wav_duration: float = 0.1  # in seconds
     max_wav_duration: float = 20.0  # in seconds
@@ -131,15 +127,10 @@ class FilterOptions:
 def filter_data_dir(
     input_dir: str | Path, output_dir: str | Path, options: FilterOptions
 ) -> tuple[int, dict[str, str]]:
-    """Copy the tables of a `dump/raw` directory without some utterances.
+    """Copy the tables of a `dump/raw` directory, not the audio, without some utterances.
 
-    The audio is not copied. The output is written completely or not at all.
-
-    Returns:
-        Number of utterances kept, and id to reason for the others, as in `dropped_utterances`.
-
-    Raises:
-        ValueError: A table is damaged, no utterance is left, or `output_dir` has other files.
+    Return the number of utterances kept, and the reasons for the others by id. Raise ValueError if
+    a table is damaged, no utterance is left, or `output_dir` has other files.
     """
     tables = read_dump_dir(input_dir)
     dropped = _find_dropped(tables, options)

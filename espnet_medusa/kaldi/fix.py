@@ -9,8 +9,8 @@ from espnet_medusa.kaldi.data_dir import make_spk2utt, parse_segment
 from espnet_medusa.kaldi.table import DataError, DataProblem, TableScan, scan_table, write_table
 
 MAIN_TABLES = ("wav.scp", "segments", "text", "utt2spk")
-# Optional tables keyed by utterance: an utterance may be missing in them.
-FOLLOWING_TABLES = ("utt2dur", "utt2num_frames", "utt2num_samples", "utt2lang", "utt2uniq")
+# Keyed by utterance; an utterance may be missing in them.
+OPTIONAL_TABLES = ("utt2dur", "utt2num_frames", "utt2num_samples", "utt2lang", "utt2uniq")
 BACKUP = ".backup"
 
 
@@ -30,10 +30,7 @@ def fix_data_dir(path: str | Path) -> FixReport:
     """Keep the utterances that are in all tables, sort every table, regenerate spk2utt.
 
     Copies the old tables to `.backup` in the directory first. Without utt2spk, each utterance
-    becomes its own speaker.
-
-    Raises:
-        DataError: No utterance would be left; nothing is changed then.
+    becomes its own speaker. Raises DataError, without a change, if no utterance would be left.
     """
     folder = Path(path)
     scans = {name: scan_table(folder / name) for name in MAIN_TABLES if (folder / name).exists()}
@@ -53,7 +50,7 @@ def fix_data_dir(path: str | Path) -> FixReport:
         message = f"no utterance is in all of {sizes}"
         raise DataError([DataProblem(str(folder), "", message, "compare the ids of the tables")])
     (folder / BACKUP).mkdir(exist_ok=True)
-    for name in (*MAIN_TABLES, "spk2utt", *FOLLOWING_TABLES):
+    for name in (*MAIN_TABLES, "spk2utt", *OPTIONAL_TABLES):
         if (folder / name).exists():
             shutil.copy2(folder / name, folder / BACKUP / name)
     _write(folder, tables, complete, report)
@@ -107,7 +104,7 @@ def _write(folder: Path, tables: dict, complete: set[str], report: FixReport) ->
             report.drop(folder / "wav.scp", key, "no segment uses this recording")
     if not (folder / "spk2utt").exists():
         report.generated.append("spk2utt")
-    for name in FOLLOWING_TABLES:
+    for name in OPTIONAL_TABLES:
         if (folder / name).exists():
             tables[name] = scan_table(folder / name).entries
     for name, table in tables.items():

@@ -1,4 +1,4 @@
-"""ESPnet's stage 3: from a Kaldi data directory to `dump/raw`, one rate, one channel."""
+"""ESPnet's stage 3: convert a Kaldi data directory to `dump/raw` with one rate and one channel."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -24,13 +24,9 @@ class FormatOptions:
     """
 
     audio: AudioOptions = field(default_factory=AudioOptions)
-    on_bad: str = "stop"
+    on_bad: str = "stop"  # one of `ON_BAD`
     require_text: bool = True  # whether an utterance needs a line in text
     allow_empty_text: bool = False  # whether that line may have no words
-
-    def __post_init__(self):
-        if self.on_bad not in ON_BAD:
-            raise ValueError(f"on_bad {self.on_bad} is unknown; allowed: {', '.join(ON_BAD)}")
 
 
 @dataclass
@@ -45,15 +41,15 @@ class FormatReport:
 def format_data_dir(
     data_dir: str | Path, output_dir: str | Path, options: FormatOptions
 ) -> FormatReport:
-    """Write wav.scp, text, utt2spk, spk2utt, utt2num_samples, `NOTES` and the audio.
+    """Write wav.scp, text, utt2spk, spk2utt, utt2num_samples, `EXTRA_TABLES` and the audio.
 
     Args:
         data_dir: Kaldi data directory; segments are cut out, text and utt2spk are optional.
-        output_dir: Written completely or not at all; not again if nothing has changed.
+        output_dir: Written completely or not at all, and only if an input has changed.
 
     Raises:
-        DataError: A table is unusable; or an utterance is bad and `on_bad` is "stop"; or all
-            utterances are bad. It lists every problem.
+        DataError: A table is unusable, or all utterances are bad, or with `on_bad: stop` one is.
+            It lists every problem.
         ValueError: `output_dir` contains other files.
         OSError: The output cannot be written.
     """
@@ -83,7 +79,7 @@ def format_data_dir(
             text=data.text,
             utt2num_samples=written.n_samples,
             audio_format=options.audio.audio_format,
-            notes=data.notes,
+            extra_tables=data.extra_tables,
         )
         tables.select(set(written.entries)).write(staging)
         if problems:

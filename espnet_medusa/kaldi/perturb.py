@@ -17,11 +17,7 @@ MIN_FACTOR, MAX_FACTOR = 0.5, 2.0
 
 
 def parse_factors(text: str) -> list[float]:
-    """Parse factors such as "0.9 1.0 1.1".
-
-    Raises:
-        ValueError: A factor is not a number, out of range or given twice.
-    """
+    """Parse distinct factors such as "0.9 1.0 1.1"; raise ValueError for other text."""
     try:
         factors = [float(word) for word in text.split()]
     except ValueError:
@@ -30,9 +26,7 @@ def parse_factors(text: str) -> list[float]:
         raise ValueError(f'factors must differ, such as "0.9 1.0 1.1", not {text!r}')
     for factor in factors:
         if not MIN_FACTOR <= factor <= MAX_FACTOR:
-            raise ValueError(
-                f"factor {factor:g} is out of range; allowed: {MIN_FACTOR} to {MAX_FACTOR}"
-            )
+            raise ValueError(f"factor {factor:g}: allowed: {MIN_FACTOR} to {MAX_FACTOR}")
     return factors
 
 
@@ -47,28 +41,23 @@ def perturb_speed(
     factors: Sequence[float],
     nj: int = 1,
     allow_pipes: bool = False,
-    allow_empty_text: bool = True,
 ) -> int:
-    """Write a data directory with a copy of every utterance for each factor.
+    """Write a data directory with a copy of every utterance for each factor; return their number.
 
-    Each file keeps its sample rate. wav.scp refers to files of speed 1 without a copy. Segments
+    Each file keeps its sample rate. With factor 1, wav.scp refers to the original files. Segments
     are cut out, so the output has no segments.
 
     Args:
         data_dir: Kaldi data directory with transcripts.
-        output_dir: Written completely or not at all; not again if nothing has changed.
+        output_dir: Written completely or not at all, and only if an input has changed.
         factors: Speeds; 1.1 is faster and shorter.
         allow_pipes: Whether commands in wav.scp may run.
-        allow_empty_text: Whether a transcript may be empty (ESPnet's stage 4 drops it later).
-
-    Returns:
-        Number of utterances in the output.
 
     Raises:
         DataError: An utterance is bad; it lists all of them, each once.
         ValueError: `output_dir` contains other files.
     """
-    data = collect_utterances(data_dir, allow_empty_text=allow_empty_text)
+    data = collect_utterances(data_dir, allow_empty_text=True)  # stage 4 drops these utterances
     copies = {
         perturbed_id(utterance.id, factor): (factor, utterance)
         for factor in factors
@@ -114,8 +103,8 @@ def _tables(
             for key, (factor, utterance) in copies.items()
         },
         utt2num_samples={},
-        notes={
+        extra_tables={
             name: {key: table[source] for key, source in sources.items() if source in table}
-            for name, table in data.notes.items()
+            for name, table in data.extra_tables.items()
         },
     )

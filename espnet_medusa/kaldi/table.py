@@ -33,11 +33,7 @@ class DataProblem:
 
 
 class DataError(InputError):
-    """All problems of a table or a data directory.
-
-    Attributes:
-        problems: The problems; `str()` of the error has one line for each.
-    """
+    """All ``problems`` of a table or a data directory; `str()` has one line for each."""
 
     def __init__(self, problems: Iterable[DataProblem]):
         self.problems = list(problems)
@@ -48,7 +44,7 @@ class DataError(InputError):
 class TableScan:
     """The content of a table and its defects.
 
-    `problems` would lose or invent an entry: `read_table` refuses them. `warnings` are harmless
+    `read_table` refuses tables with `problems`, such as repeated ids. `warnings` are harmless
     violations of Kaldi's rules: order, line ends, blank lines.
     """
 
@@ -64,7 +60,7 @@ def sort_ids(ids: Iterable[str]) -> list[str]:
 
 
 def scan_table(path: str | Path, require_value: bool = True) -> TableScan:
-    """Read a table and list all of its defects, with ``require_value`` also ids without a value."""
+    """Read a table and list its defects; with ``require_value`` also ids without a value."""
     scan = TableScan()
     name = str(path)
     try:
@@ -133,12 +129,7 @@ def _check_order(scan: TableScan, name: str) -> None:
 
 
 def read_table(path: str | Path, require_value: bool = True) -> dict[str, str]:
-    """Read a table: id to value, in file order.
-
-    Raises:
-        DataError: The file is missing or empty, has lines that are not UTF-8, repeated ids, or
-            with ``require_value`` ids without a value. The message has one line for each.
-    """
+    """Read a table: id to value, in file order; raise DataError with all problems of the file."""
     scan = scan_table(path, require_value)
     if scan.problems:
         raise DataError(scan.problems)
@@ -155,8 +146,7 @@ def read_results(path: Path) -> dict[str, str]:
 def write_table(path: str | Path, entries: Mapping[str, str]) -> None:
     """Write a table sorted by byte order, atomically; its folder is created.
 
-    Raises:
-        ValueError: An id is empty or has white space, or a value has a line break.
+    Raises ValueError if an id is empty or has white space, or a value has a line break.
     """
     lines = []
     for key in sort_ids(entries):
@@ -172,11 +162,8 @@ def write_table(path: str | Path, entries: Mapping[str, str]) -> None:
 def split_scp(keys: Sequence[Item], nj: int) -> list[Sequence[Item]]:
     """Split a list for `nj` jobs, as Kaldi's split_scp.pl does.
 
-    Returns:
-        min(nj, number of keys) parts in order; their lengths differ by at most one.
-
-    Raises:
-        ValueError: `nj` is below 1, or there are no keys.
+    The parts are in order, and their lengths differ by at most one. Raises ValueError without jobs
+    or keys.
     """
     if nj < 1 or not keys:
         raise ValueError(f"cannot split {len(keys)} lines for {nj} jobs; give at least 1 of each")

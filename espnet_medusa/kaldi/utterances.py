@@ -9,8 +9,8 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.data_dir import find_reserved_words, parse_segment
 from espnet_medusa.kaldi.table import DataError, DataProblem, TableScan, scan_table, sort_ids
 
-# Optional tables: the language; start and factor of the length penalty.
-NOTES = ("utt2lang", "utt2regulation")
+# Optional tables of decoding: the language; start and factor of the length penalty.
+EXTRA_TABLES = ("utt2lang", "utt2regulation")
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class UtteranceSet:
     utt2spk: dict[str, str]  # id to speaker
     problems: list[DataProblem]  # one for each utterance (or line) that cannot be used
     tables: list[Path]  # the files that were read
-    notes: dict[str, dict[str, str]]  # existing `NOTES` by name; ids may be missing in them
+    extra_tables: dict[str, dict[str, str]]  # existing `EXTRA_TABLES` by name; may lack ids
 
     @property
     def audio_files(self) -> list[Path]:
@@ -51,13 +51,12 @@ def collect_utterances(
 ) -> UtteranceSet:
     """Join the tables of a data directory by id; every id is an utterance or a problem.
 
+    Raises DataError if a whole table is missing, empty or unreadable.
+
     Args:
-        data_dir: Directory with wav.scp, optionally segments, text, utt2spk and `NOTES`.
+        data_dir: Directory with wav.scp, optionally segments, text, utt2spk and `EXTRA_TABLES`.
         require_text: Whether an utterance needs a line in text.
         allow_empty_text: Whether that line may have no words.
-
-    Raises:
-        DataError: A whole table is missing, empty or unreadable.
     """
     folder = Path(data_dir)
     names = ["wav.scp"] + [
@@ -69,8 +68,8 @@ def collect_utterances(
         name: scan_table(folder / name, require_value=name != "text" or not allow_empty_text)
         for name in names
     }
-    notes = {name: scan_table(folder / name) for name in NOTES if (folder / name).exists()}
-    all_scans = scans | notes
+    extra = {name: scan_table(folder / name) for name in EXTRA_TABLES if (folder / name).exists()}
+    all_scans = scans | extra
     whole = [problem for scan in all_scans.values() for problem in scan.problems if not problem.id]
     if whole:
         raise DataError(whole)
@@ -94,9 +93,9 @@ def collect_utterances(
         utt2spk={key: utt2spk[key] for key in good},
         problems=[by_id[key] for key in sort_ids(by_id)],
         tables=[folder / name for name in all_scans],
-        notes={
+        extra_tables={
             name: {key: scan.entries[key] for key in good if key in scan.entries}
-            for name, scan in notes.items()
+            for name, scan in extra.items()
         },
     )
 

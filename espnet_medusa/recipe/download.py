@@ -8,7 +8,6 @@ import hashlib
 import os
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import requests
@@ -25,34 +24,29 @@ DIGEST_LENGTHS = {"md5": 32, "sha1": 40, "sha256": 64}
 TEMPORARY_STATUS = (408, 425, 429)
 
 
-@dataclass(frozen=True)
-class Checksum:
-    """A checksum `algorithm:digest`, in lower-case hexadecimal digits."""
+def _parse_checksum(text: str) -> tuple[str, str]:
+    """Return algorithm and lower-case digest of `md5:...`, `sha1:...` or `sha256:...`."""
+    algorithm, _, digest = text.strip().lower().partition(":")
+    if len(digest) != DIGEST_LENGTHS.get(algorithm) or set(digest) - set("0123456789abcdef"):
+        allowed = ", ".join(f"{name}:<{n} digits>" for name, n in DIGEST_LENGTHS.items())
+        raise InputError(f"checksum {text!r}: allowed: {allowed}, hexadecimal")
+    return algorithm, digest
 
-    algorithm: str
-    digest: str
 
-    @classmethod
-    def parse(cls, text: str) -> "Checksum":
-        """Parse `md5:...`, `sha1:...` or `sha256:...`; raise InputError for other text."""
-        algorithm, _, digest = text.strip().lower().partition(":")
-        if len(digest) != DIGEST_LENGTHS.get(algorithm) or set(digest) - set("0123456789abcdef"):
-            allowed = ", ".join(f"{name}:<{n} digits>" for name, n in DIGEST_LENGTHS.items())
-            raise InputError(f"checksum {text!r}: allowed: {allowed}, hexadecimal")
-        return cls(algorithm, digest)
-
-    def mismatch(self, content: Path, path: Path) -> str | None:
-        """Return a message about `path` if `content` has another checksum, else None."""
-        with content.open("rb") as stream:
-            digest = hashlib.new(self.algorithm)
-            while chunk := stream.read(CHUNK_BYTES):
-                digest.update(chunk)
-        if digest.hexdigest() == self.digest:
-            return None
-        return (
-            f"{path}: is damaged ({content.stat().st_size} bytes): {self.algorithm} is"
-            f" {digest.hexdigest()}, expected {self.digest}"
-        )
+def _find_damage(content: Path, path: Path, expected: tuple[str, str] | None) -> str | None:
+    """Return a message about `path` if `content` has another checksum than expected, else None."""
+    if expected is None:
+        return None
+    digest = hashlib.new(expected[0])
+    with content.open("rb") as stream:
+        while chunk := stream.read(CHUNK_BYTES):
+            digest.update(chunk)
+    if digest.hexdigest() == expected[1]:
+        return None
+    return (
+        f"{path}: is damaged ({content.stat().st_size} bytes): {expected[0]} is"
+        f" {digest.hexdigest()}, expected {expected[1]}"
+    )
 
 
 def download(url: str, path: str | Path, checksum: str | None = None) -> Path:
@@ -67,12 +61,12 @@ def download(url: str, path: str | Path, checksum: str | None = None) -> Path:
         InputError: A bad option, no such file on the server, a connection that keeps failing
             (the next call resumes), or another checksum (the download is removed).
     """
-    expected = None if checksum is None else Checksum.parse(checksum)
+    expected = None if checksum is None else _parse_checksum(checksum)
     if not url.startswith(("http://", "https://")):
         raise InputError(f"{url}: allowed: an address that starts with http:// or https://")
     path = Path(path)
     if path.exists():
-        damage = None if expected is None else expected.mismatch(path, path)
+        damage = _find_damage(path, path, expected)
         if damage is None:
             return path
         print(f"{damage}; downloading it again", file=sys.stderr)
@@ -81,7 +75,7 @@ def download(url: str, path: str | Path, checksum: str | None = None) -> Path:
     partial = Path(f"{path}.partial")
     _fetch(url, path, partial)
     _version_file(partial).unlink(missing_ok=True)
-    damage = None if expected is None else expected.mismatch(partial, path)
+    damage = _find_damage(partial, path, expected)
     if damage is not None:
         partial.unlink()
         raise InputError(

@@ -19,19 +19,13 @@ def split_keys(
     work_dir: Path | str | None = None,
     resume: bool = True,
 ) -> int:
-    """Split each input over the same number of jobs, into runs of consecutive lines.
+    """Split each input into runs of consecutive lines, and return their number, at most `jobs`.
 
     Args:
         inputs: Kaldi tables: each line begins with an id.
         outputs: For each input, the name of its parts, with `JOB` for the job's number.
-        work_dir: Folder of the jobs' outputs. It is kept if the split equals that of the last call,
-            so that interrupted jobs resume, and emptied otherwise.
-
-    Returns:
-        Number of jobs: `jobs`, or fewer when an input has fewer utterances.
-
-    Raises:
-        ValueError: An input is missing, empty or malformed, or a name lacks `JOB`.
+        work_dir: Folder of the jobs' outputs. If the split differs from that of the last call, the
+            folder is removed. Otherwise interrupted jobs resume.
     """
     tables = []
     for path, pattern in zip(inputs, outputs, strict=True):
@@ -73,7 +67,7 @@ def _join(files: Sequence[Path]) -> dict[str, str]:
         values = read_results(path)
         twice = joined.keys() & values.keys()
         if twice:
-            raise ValueError(f"{path}: ids of another job: {list_some(sorted(twice))}")
+            raise ValueError(f"{path}: another job has the same ids: {list_some(sorted(twice))}")
         joined.update(values)
     return joined
 
@@ -81,11 +75,8 @@ def _join(files: Sequence[Path]) -> dict[str, str]:
 def merge_results(keys: Path, log_dir: Path, output_dir: Path) -> tuple[int, dict[str, str]]:
     """Join text, token, token_int, score and failed_utterances of all jobs, sorted by id.
 
-    Returns:
-        Number of ids in ``keys`` with a result, and the reason of each failure by id.
-
-    Raises:
-        ValueError: An id has neither a result nor a reason (its job failed), or has both.
+    Return the number of decoded ids, and the reason of each failure by id. Raise ValueError if an
+    id of ``keys`` has neither a result nor a reason (its job failed), or both.
     """
     folders = job_folders(log_dir)
     failed = _join([folder / "failed_utterances" for folder in folders])
@@ -100,8 +91,7 @@ def merge_results(keys: Path, log_dir: Path, output_dir: Path) -> tuple[int, dic
     if lost:
         raise ValueError(
             f"{len(lost)} utterances of {keys} have neither a result nor a reason: "
-            f"{list_some(sorted(lost))}; a job failed, see "
-            f"{log_dir}/*.log and decode again (stage 12)"
+            f"{list_some(sorted(lost))}; see {log_dir}/*.log and decode again (stage 12)"
         )
     both = texts.keys() & failed.keys()
     if both:
@@ -125,8 +115,7 @@ def merge_segments(log_dir: Path, output_dir: Path) -> None:
 def merge_statistics_files(log_dir: Path, output_dir: Path) -> bool:
     """Join the statistics of the utterances in `output_dir/text`; return whether there are any.
 
-    Raises:
-        ValueError: A file is malformed, or an utterance of the text is in none.
+    Raises ValueError if a file is malformed or an utterance has no statistics.
     """
     target = output_dir / "statistics.json"
     files = [folder / "statistics.json" for folder in job_folders(log_dir)]
@@ -136,7 +125,7 @@ def merge_statistics_files(log_dir: Path, output_dir: Path) -> bool:
         return False
     statistics: dict[str, DecodingStatistics] = {}
     for path in files:
-        # An earlier ESPnet run with more jobs leaves folders with higher numbers: use the lower.
+        # A job with a higher number may be from an earlier run of ESPnet: lower numbers win.
         statistics = read_statistics(path) | statistics
     decoded = read_results(output_dir / "text")
     lost = decoded.keys() - statistics.keys()

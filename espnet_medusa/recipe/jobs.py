@@ -13,6 +13,7 @@ from pathlib import Path
 from espnet_medusa.files.atomic import is_full
 
 GPUS = "CUDA_VISIBLE_DEVICES"
+LOG_LINES = 20  # of a failed job, shown to the user
 SHELL_SIGNAL = 128  # a shell's exit status after signal n is 128 + n
 
 
@@ -24,7 +25,7 @@ class Job:
     command: tuple[str, ...]
     log: Path
     environment: Mapping[str, str] = field(default_factory=dict)
-    append: bool = False
+    append: bool = False  # whether it appends to an existing log
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,11 @@ class Failure:
 
     job: Job
     status: int | None  # exit status; negative: the number of a signal; None: it failed without one
-    cause: str = ""  # how it failed without an exit status, such as ``was cancelled``
+    cause: str = ""  # reason without an exit status, such as ``was cancelled``
 
     @property
     def ending(self) -> str:
-        """How it failed, for a message after its name."""
+        """The reason in a form that follows the job's name."""
         return self.cause or f"failed with status {self.status}"
 
 
@@ -55,14 +56,6 @@ def parse_range(text: str) -> range:
     if not jobs:
         raise ValueError(f"{text}: names no job; the first number must not exceed the last")
     return jobs
-
-
-def tail(path: Path, lines: int = 20, shorten: Callable[[str], str] = str) -> str:
-    """Return the last lines of the shortened log; an empty string if there is none."""
-    if not path.exists():
-        return ""
-    text = shorten(path.read_text(encoding="utf-8", errors="replace"))
-    return "\n".join(text.rstrip("\n").split("\n")[-lines:])
 
 
 def visible_gpus(environment: Mapping[str, str]) -> list[str]:
@@ -169,9 +162,13 @@ def run(
 
 
 def describe(failure: Failure, shorten: Callable[[str], str] = str) -> str:
-    """Return the end of a failed job's shortened log, how the job failed, and the log's path."""
+    """Return the last lines of a failed job's log, how it failed, and the log's path.
+
+    ``shorten`` removes uninformative text from the log.
+    """
     log = failure.job.log
     ended = f"{failure.job.name} {failure.ending}: {log}"
     if is_full(log):  # then the log itself lacks the message
         return f"{ended}: {os.strerror(errno.ENOSPC)}"
-    return f"{tail(log, shorten=shorten)}\n{ended}"
+    text = shorten(log.read_text(encoding="utf-8", errors="replace")) if log.exists() else ""
+    return "\n".join([*text.rstrip("\n").split("\n")[-LOG_LINES:], ended])

@@ -29,11 +29,9 @@ def clock(seconds: float) -> str:
 
 
 class LiveLine:
-    """A progress line, rewritten in place on a terminal and repeated rarely in a file.
+    """A progress line, on standard error by default.
 
-    Args:
-        stream: Where to write; standard error by default.
-        file_interval_s: Seconds between lines when the stream is not a terminal.
+    It is rewritten in place on a terminal, and repeated after ``file_interval_s`` in a file.
     """
 
     def __init__(self, stream: TextIO | None = None, file_interval_s: float = 30.0) -> None:
@@ -71,7 +69,7 @@ class LogFollower:
     def __init__(self, path: Path | str, from_end: bool = False) -> None:
         self.path = Path(path)
         self._offset = self.path.stat().st_size if from_end and self.path.exists() else 0
-        self.restarted = False  # whether the log had become shorter: a new run overwrote it
+        self.restarted = False  # whether a new run has overwritten the log: it is shorter
 
     def new_lines(self) -> list[str]:
         """Return complete lines written since the last call; none if there is no file."""
@@ -89,22 +87,14 @@ class LogFollower:
 
 
 class Progress:
-    """A progress line of jobs or of training."""
+    """A progress line; subclasses ``read`` the new log lines, and return the line as ``text``."""
 
     def __init__(self, line: LiveLine | None = None) -> None:
         self.line = LiveLine() if line is None else line
         self.started = time.monotonic()
 
-    def read(self) -> None:
-        """Read the new log lines."""
-        raise NotImplementedError
-
-    def text(self) -> str:
-        """Return the current progress line."""
-        raise NotImplementedError
-
     def show(self, where: str = "", last: bool = False) -> None:
-        """Read the new log lines, and show the progress and ``where`` the processes run."""
+        """Read the new log lines, and show the progress; ``where``: state of jobs on a cluster."""
         self.read()
         self.line.update(", ".join(filter(None, (self.text(), where))), last)
 
@@ -159,7 +149,7 @@ class _JobCount:
 
 
 class TrainingProgress(Progress):
-    """Epoch, step and speed in train.log from now on; prints the results of each epoch."""
+    """Shows epoch, step and speed of a running training, and prints the results of each epoch."""
 
     def __init__(self, log: Path, line: LiveLine | None = None) -> None:
         super().__init__(line)
@@ -175,7 +165,7 @@ class TrainingProgress(Progress):
                 self.line.print(results)
 
     def feed(self, line: str) -> str | None:
-        """Take a line of the log; return its text if it has the results of an epoch."""
+        """Update the progress from a line of the log; return an epoch's results if it has them."""
         if match := EPOCH_STARTED.search(line):
             self._epoch, self._epochs, self._batch = int(match[1]), int(match[2]), 0
             self._first = self._first or (self._epoch, time.monotonic())
@@ -184,7 +174,7 @@ class TrainingProgress(Progress):
         elif match := STEPS.search(line):
             self._batch, self._values = int(match[3]), parse_values(match[4])
         elif match := RESULTS.search(line):
-            # With num_iters_per_epoch an epoch does not have as many batches as the sampler.
+            # With num_iters_per_epoch, the sampler's number of batches is not the epoch's.
             trained = parse_results(line)[1].get("train", {}).get("total_count", 0)
             self._batch = self._batches = round(trained / int(match[2])) or self._batches
             return match[1]

@@ -41,7 +41,7 @@ def parse_rate(text: str) -> int:
     number, factor = (text[:-1], 1000) if text.lower().endswith("k") else (text, 1)
     try:
         rate = round(float(number) * factor)
-    except (ValueError, OverflowError):  # also of nan and inf
+    except (ValueError, OverflowError):  # OverflowError: inf
         rate = 0
     if rate <= 0:
         raise ValueError(f"{text}: allowed: a sample rate such as 16k or 16000")
@@ -67,12 +67,9 @@ def read_timings(log: Path) -> list[Timing]:
 
 
 def calculate_rtf(logs: Iterable[Path], sample_rate: float) -> RealTimeFactor:
-    """Sum audio (``sample_rate`` in Hz) and decoding time over the decoded utterances.
+    """Sum audio (``sample_rate`` in Hz) and decoding time; raise ValueError without utterances.
 
     Each utterance of a batch is logged with its share of the batch's time.
-
-    Raises:
-        ValueError: No utterance was decoded.
     """
     timings = [timing for log in logs for timing in read_timings(log)]
     decoded = [timing for timing in timings if timing.seconds is not None]

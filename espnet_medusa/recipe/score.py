@@ -24,18 +24,14 @@ class ScoreOptions:
     hyp_cleaner: str = option("none", "text cleaner of the hypotheses, or none")
     allow_missing: bool = option(False, "count missing hypotheses as deletions")
     bpemodel: str = option("", "bpe model for the token error rate; default: the experiment's")
-    asr_train_config: str = option("", "experiment's config, which names its tokenizer")
+    asr_train_config: str = option("", "config of the experiment, for its bpe model")
     non_linguistic_symbols: str = option("none", "file of symbols that are not scored, or none")
-    sclite: str = option("", "path of the real sclite; default: our own")
-    sclite_options: str = option("", "options for either, such as `-s` (case-sensitive)")
+    sclite: str = option("", "path of NIST's sclite; default: our own")
+    sclite_options: str = option("", "options of sclite, such as `-s` (case-sensitive)")
 
 
 def tokenizers(options: ScoreOptions) -> dict[str, Tokenize]:
-    """Return the tokenizers of wer, cer, and (if there is a bpe model) ter.
-
-    Raises:
-        ValueError: The bpe model does not exist, or the configuration cannot be read.
-    """
+    """Return tokenizers of wer, cer, and with a bpe model also ter; ValueError if it is missing."""
     from espnet2.text.char_tokenizer import CharTokenizer  # slow to import
     from espnet2.text.sentencepiece_tokenizer import SentencepiecesTokenizer
     from espnet2.text.word_tokenizer import WordTokenizer
@@ -110,11 +106,8 @@ def write_report(options: ScoreOptions, folder: Path) -> None:
 def score(data_dir: Path, output_dir: Path, options: ScoreOptions) -> list[Path]:
     """Score `output_dir/text` against `data_dir/text`, and add eta to its statistics.json, if any.
 
-    Returns:
-        The files `output_dir/score_{wer,cer,ter}/result.txt`.
-
-    Raises:
-        ValueError: Ids do not match, or sclite fails.
+    Return the reports `output_dir/score_{wer,cer,ter}/result.txt`. Raise ValueError if ids do not
+    match or sclite fails.
     """
     references = read_table(data_dir / "text", require_value=False)
     names = f"{data_dir / 'text'}, {output_dir / 'text'}"
@@ -155,11 +148,7 @@ def words_by_utterance(trn: Path, ids: Container[str]) -> dict[str, int]:
 
 
 def add_scored_eta(folder: Path) -> None:
-    """Add eta to the statistics of a scored test set: decoder calls over scored words.
-
-    Raises:
-        ValueError: Texts and scores have different utterances.
-    """
+    """Add eta (calls per word) to the statistics of a scored test set; ValueError if ids differ."""
     decoded = read_results(folder / "text")
     reference, hypothesis = (folder / "score_wer" / name for name in ("ref.trn", "hyp.trn"))
     words = [words_by_utterance(path, decoded) for path in (reference, hypothesis)]

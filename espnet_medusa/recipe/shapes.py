@@ -1,6 +1,6 @@
 """Shape files of ESPnet's collect-stats stage, without labels that are too long for the decoder.
 
-Training would fail at the first such label. Only stage 10 reads both tokens and decoder options.
+Training would fail at the first such label.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,9 +18,6 @@ def write_shapes(data_dir: Path, folder: Path, count_labels: Callable[[str, str]
     """Write `speech_shape` and `text_shape` as ESPnet does, from the directory of stage 4.
 
     ``count_labels`` returns the number of labels of an utterance's id and transcript.
-
-    Raises:
-        ValueError: A table is missing or damaged.
     """
     tables = read_dump_dir(data_dir)
     if not tables.text:
@@ -36,9 +33,6 @@ def add_vocabulary_size(shape_file: Path, token_list: Path, token_type: str) -> 
     """Write `text_shape.<token_type>`: each text length, followed by the vocabulary size.
 
     ESPnet's numel batches multiply length by vocabulary size.
-
-    Raises:
-        ValueError: The shape file or the token list is missing.
     """
     for path in (shape_file, token_list):
         if not path.is_file():
@@ -68,18 +62,15 @@ def longest_text(decoder: str | None, decoder_conf: Mapping | None) -> int | Non
 
 
 def drop_long_texts(folder: Path, longest: int | None, text_name: str = "text") -> list[str]:
-    """Remove utterances with too long labels from a set's shape files: ESPnet trains on these.
+    """Remove utterances with too long labels from shape files, which define ESPnet's training set.
 
-    Prints the first of them, and returns all ids. The file ``long_texts`` lists all with their
-    numbers of tokens.
+    Print the first ids, and return all. The file ``long_texts`` lists them with their numbers of
+    tokens. Raise ValueError if all labels are too long.
 
     Args:
-        folder: Folder of the shape files of the training or the validation set.
+        folder: Shape files of the training or the validation set.
         longest: Maximum number of tokens; None: no maximum.
-        text_name: Name of the text in the data, whose shape file has the lengths.
-
-    Raises:
-        ValueError: All are too long.
+        text_name: ``<text_name>_shape`` is the shape file of the labels.
     """
     list_file = folder / LONG_TEXTS
     list_file.unlink(missing_ok=True)
@@ -95,10 +86,8 @@ def drop_long_texts(folder: Path, longest: int | None, text_name: str = "text") 
     if not long:
         return []
     if len(long) == len(lengths):
-        raise ValueError(
-            f"{folder}: every text is longer than the decoder's {longest} tokens; cut the "
-            "utterances into shorter ones"
-        )
+        message = f"every text is longer than the decoder's {longest} tokens; cut the utterances"
+        raise ValueError(f"{folder}: {message}")
     for path, shapes in tables.items():
         _write(path, {key: shape for key, shape in shapes.items() if key not in long})
     _write(list_file, long)

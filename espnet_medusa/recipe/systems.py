@@ -41,13 +41,12 @@ def plan_systems(
 ) -> list[System]:
     """Return the base and the systems with heads, in the order of their training.
 
+    Raises InputError if a file is missing, a configuration selects no checkpoint, or a system has
+    0 heads.
+
     Args:
         base_model, heads_model: Checkpoints; empty: those that the configurations select.
         base_start: Initial weights of the base, in ESPnet's ``init_param`` form; empty: random.
-
-    Raises:
-        InputError: A configuration or the base's initial weights are missing, a configuration
-            names no best model, or a system has 0 heads.
     """
     first = _system(base, base, conf_dir, base_model, start=base_start)
     exists = (exp_dir / f"asr_{base}" / first.checkpoint).is_file()
@@ -95,8 +94,6 @@ def best_checkpoint(config: Path) -> str:
     try:
         part, statistic, _ = criteria[0]
     except (TypeError, ValueError, LookupError) as error:
-        raise InputError(
-            f"{config}: best_model_criterion: {reprlib.repr(criteria)}; allowed: lists such as "
-            "[valid, acc, max]"
-        ) from error
+        allowed = f"{reprlib.repr(criteria)}; allowed: lists such as [valid, acc, max]"
+        raise InputError(f"{config}: best_model_criterion: {allowed}") from error
     return f"{part}.{statistic}.ave.pth"

@@ -114,8 +114,7 @@ def hugging_face_tokens(options: TokenOptions) -> list[str]:
 def make_token_list(texts: Iterable[Path], token_list: Path, options: TokenOptions) -> int:
     """Write a token list, and for bpe its sentencepiece model next to it; return the list's length.
 
-    Raises:
-        ValueError: Unknown token type, or the text does not allow the list.
+    Raises ValueError for an unknown token type, or if there is not enough text.
     """
     if options.token_type not in TOKEN_TYPES:
         allowed = ", ".join(TOKEN_TYPES)

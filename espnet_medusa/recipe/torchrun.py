@@ -6,7 +6,7 @@ https://docs.pytorch.org/docs/stable/elastic/run.html
 import re
 import shlex
 
-STARTED = "# started at "  # the log has it once per run
+STARTED = "# started at "  # in the log, at the start of each run
 FAILED = re.compile(r"^E\d.* torch/distributed/elastic/.*\] failed \(exitcode: ", re.MULTILINE)
 # Otherwise restarted processes read the addresses of the failed ones from the shared store and wait
 # for them: https://github.com/pytorch/pytorch/issues/135712
@@ -19,7 +19,7 @@ def launch_here(python: str, processes: int, max_restarts: int) -> list[str]:
 
 
 def launch_under_srun(python: str, nodes: int, processes: int, max_restarts: int) -> str:
-    """Return the shell words before a training command in a Slurm job: a launcher on each node.
+    """Return the shell words before a training command in a Slurm job: srun, then torchrun.
 
     Arguments as of ``launch_here``; `processes` is the number on each node.
     """
@@ -35,7 +35,7 @@ def launch_under_srun(python: str, nodes: int, processes: int, max_restarts: int
 
 
 def espnet_options(gpus: int) -> list[str]:
-    """Return ESPnet's options under torchrun, which gives the rank; 0 ``gpus``: CPU."""
+    """Return ESPnet's options under torchrun, which sets the rank; ``gpus`` 0: on CPUs."""
     if gpus:
         return ["--multiprocessing_distributed", "false", "--ngpu", "1"]
     return ["--multiprocessing_distributed", "false", "--dist_backend", "gloo"]

@@ -14,7 +14,7 @@ EpochStats = dict[str, dict[str, float]]
 
 
 def parse_values(text: str) -> dict[str, float]:
-    """Return the numbers of a `name=value, name=value` list, without times and other values."""
+    """Return the plain numbers of a `name=value, name=value` list, by name."""
     return {name: float(value) for name, value in _VALUE.findall(text)}
 
 

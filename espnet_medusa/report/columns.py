@@ -34,10 +34,9 @@ class Column:
 
     title: str
     note: str  # for the end of the report
-    # Measures a decoding, given the baseline and the system's draft model; None: not measured.
+    # Arguments: the decoding, the baseline, and the draft model of the plan; None: not measured.
     measure: Callable[[Decoding, Decoding | None, str | None], Any]
     digits: int = 2  # after the decimal point
-    needs_calls: bool = False  # whether the measure needs counted decoder calls
 
     def cell(self, value: Any) -> str:
         """Return a measured value as printed."""
@@ -46,38 +45,31 @@ class Column:
         return "-" if value is None else str(value)
 
 
-COLUMNS: Mapping[str, Column] = {
-    "wer": Column("WER [%]", ERROR_RATES, lambda item, *_: error_rate(item.result("wer"))),
-    "cer": Column("CER [%]", ERROR_RATES, lambda item, *_: error_rate(item.result("cer"))),
+CALL_COLUMNS: Mapping[str, Column] = {  # need counted decoder calls
     "eta": Column(
         "eta",
         "Eta: decoder calls per word, 2 calls / (reference words + hypothesis words).",
         lambda item, *_: calls_per_word(item.folder / "statistics.json"),
-        needs_calls=True,
     ),
     "tokens_per_call": Column(
         "tokens per call",
         "Tokens per call: tokens of the hypotheses over decoder calls.",
         lambda item, *_: set_ratio(item, "tokens", "decoder_calls"),
-        needs_calls=True,
     ),
     "calls": Column(
         "decoder calls",
         "Decoder calls: sum over the utterances, each counted as if decoded alone.",
         lambda item, *_: item.total.decoder_calls,
-        needs_calls=True,
     ),
     "calls_per_utterance": Column(
         "calls per utterance",
         "Calls per utterance: decoder calls, the mean over the utterances.",
         lambda item, *_: per_utterance(item, "decoder_calls") or Estimate(0.0),
-        needs_calls=True,
     ),
     "nodes_per_call": Column(
         "nodes per call",
         "Nodes per call: tokens that a decoder call evaluates, drafts included.",
         lambda item, *_: set_ratio(item, "nodes", "decoder_calls"),
-        needs_calls=True,
     ),
     "acceptance": Column(
         "acceptance [%]",
@@ -85,21 +77,23 @@ COLUMNS: Mapping[str, Column] = {
         "rejected one.",
         lambda item, *_: acceptance(item),
         digits=1,
-        needs_calls=True,
     ),
     "draft_calls": Column(
         "draft model's calls",
         "Draft model's calls: mean per utterance.",
         lambda item, *_: per_utterance(item, "draft_calls"),
-        needs_calls=True,
     ),
     "draft_ms": Column(
         "drafting [ms]",
         "Drafting: mean milliseconds per utterance; a part of the latency.",
         lambda item, *_: draft_milliseconds(item),
         digits=1,
-        needs_calls=True,
     ),
+}
+COLUMNS: Mapping[str, Column] = {
+    "wer": Column("WER [%]", ERROR_RATES, lambda item, *_: error_rate(item.result("wer"))),
+    "cer": Column("CER [%]", ERROR_RATES, lambda item, *_: error_rate(item.result("cer"))),
+    **CALL_COLUMNS,
     "latency": Column(
         "latency [ms]",
         "Latency: milliseconds per utterance of encoder and search: median and (p90) 90th "
@@ -115,17 +109,17 @@ COLUMNS: Mapping[str, Column] = {
     "decoder_speedup": Column(
         "decoder speedup",
         SPEEDUP.format("Decoder speedup", "search"),
-        lambda item, plain, _: speedup(item, plain, "decoder_seconds"),
+        lambda item, baseline, _: speedup(item, baseline, "decoder_seconds"),
     ),
     "speedup": Column(
         "speedup",
         SPEEDUP.format("Speedup", "encoder and search"),
-        lambda item, plain, _: speedup(item, plain, "total_seconds"),
+        lambda item, baseline, _: speedup(item, baseline, "total_seconds"),
     ),
     "same_text": Column(
         "same text",
         "Same text: utterances with the baseline's text, of those that both decoded.",
-        lambda item, plain, _: same_texts(item, plain),
+        lambda item, baseline, _: same_texts(item, baseline),
     ),
     "parameters": Column(
         "parameters [M]",
@@ -136,12 +130,12 @@ COLUMNS: Mapping[str, Column] = {
 
 
 def measure_all(
-    decoding: Decoding, plain: Decoding | None, draft_model: str | None
+    decoding: Decoding, baseline: Decoding | None, draft_model: str | None
 ) -> dict[str, Any]:
     """Return the measured values by column; raise ValueError for an unreadable file."""
     counted = calls_known(decoding)
     return {
-        name: column.measure(decoding, plain, draft_model)
+        name: column.measure(decoding, baseline, draft_model)
         for name, column in COLUMNS.items()
-        if counted or not column.needs_calls
+        if counted or name not in CALL_COLUMNS
     }

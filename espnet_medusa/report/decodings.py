@@ -12,7 +12,7 @@ from espnet_medusa.recipe.rtf import Timing, parse_rate, read_timings
 from espnet_medusa.recipe.score import add_scored_eta
 from espnet_medusa.search.statistics import DecodingStatistics, read_report, read_statistics
 
-MODEL_MARK = "_asr_model_"
+MODEL_MARK = "_asr_model_"  # in an inference tag, before the name of the checkpoint
 DEFAULT_RATE = "16k"  # of ESPnet's frontends
 
 
@@ -22,7 +22,7 @@ class Decoding:
 
     exp_dir: Path  # experiment folder
     tag: str  # inference tag, a folder in ``exp_dir``
-    test_set: str  # name of the test set, a folder in that of ``tag``
+    test_set: str  # name of the test set, a folder in ``exp_dir / tag``
     utterances: dict[str, DecodingStatistics]  # statistics by id
     texts: dict[str, str]  # hypotheses by id
 
@@ -60,8 +60,8 @@ def check_decoded(exp_dirs: Sequence[Path], decodings: Sequence[Decoding]) -> No
     for exp_dir in exp_dirs:
         if exp_dir not in decoded:
             raise InputError(
-                f"{exp_dir}: no decoded set: there is no {exp_dir}/TAG/SET/text; decode (stage "
-                "12), or give the experiment's folder"
+                f"{exp_dir}: no decoded set, such as {exp_dir}/TAG/SET/text; decode (stage 12), or "
+                "give the experiment's folder"
             )
 
 
@@ -102,30 +102,29 @@ def is_configuration(decoding: Decoding, wanted: Path) -> bool:
     return decoding.exp_dir == wanted.parent and wanted.name in (tag, tag.split(MODEL_MARK)[0])
 
 
-def find_plains(decodings: Sequence[Decoding], wanted: Path | None) -> dict[str, Decoding | None]:
-    """Return the baseline by test set, or None; raise ValueError if all test sets lack it."""
-    test_sets = sorted({item.test_set for item in decodings})
-    plains: dict[str, Decoding | None] = dict.fromkeys(test_sets)
-    if wanted is None or not plains:
-        return plains
-    for test_set in test_sets:
+def find_baselines(
+    decodings: Sequence[Decoding], wanted: Path | None
+) -> dict[str, Decoding | None]:
+    """Return the decoding ``wanted`` of each test set, or None; ValueError if all sets lack it."""
+    baselines: dict[str, Decoding | None] = {}
+    for test_set in sorted({item.test_set for item in decodings}):
         same = [item for item in decodings if item.test_set == test_set]
-        exact = [item for item in same if is_configuration(item, wanted)]
+        exact = [item for item in same if wanted and is_configuration(item, wanted)]
         # Options of the command line are part of the tag.
-        others = (item for item in same if item.exp_dir == wanted.parent)
+        others = (item for item in same if wanted and item.exp_dir == wanted.parent)
         longer = [item for item in others if item.tag.startswith(f"{wanted.name}_")]
-        if exact or len(longer) == 1:
-            plains[test_set] = (exact or longer)[0]
-    if not any(plains.values()):
+        found = exact or (longer if len(longer) == 1 else [])
+        baselines[test_set] = found[0] if found else None
+    if wanted and baselines and not any(baselines.values()):
         known = ", ".join(f"{item.exp_dir / item.tag}" for item in same)
         raise ValueError(f"--plain {wanted}: no such decoding of {test_set}; there is {known}")
-    return plains
+    return baselines
 
 
 def find_espnet_decodings(exp_dir: Path) -> list[Decoding]:
     """Return all decoded test sets with texts but no ``statistics.json``.
 
-    Their statistics are ``total_seconds`` and ``audio_seconds``; 0 where the logs lack them.
+    Their statistics are ``total_seconds`` and ``audio_seconds``, from the logs; 0 if unknown.
     """
     texts = decoded_files(exp_dir, "text")
     texts = [path for path in texts if not (path.parent / "statistics.json").is_file()]
@@ -155,9 +154,9 @@ def sample_rate_hz(exp_dir: Path) -> float | None:
 
 
 def timings_by_id(log_dir: Path) -> dict[str, Timing]:
-    """Return samples and seconds (encoder and search) of utterances that have a hypothesis.
+    """Return samples and seconds (encoder and search) of decoded utterances.
 
-    Logs have no ids, so a job counts only if its log has as many utterances as its results.
+    Logs have no ids. A job is skipped if the numbers of utterances in its log and results differ.
     """
     timings: dict[str, Timing] = {}
     for folder in job_folders(log_dir) if any(log_dir.glob("output.*")) else []:
@@ -172,10 +171,9 @@ def timings_by_id(log_dir: Path) -> dict[str, Timing]:
 
 
 def complete_statistics(exp_dir: Path) -> list[Path]:
-    """Write ``statistics.json`` with eta from the jobs of ESPnet's recipe; return the new files.
+    """Merge the statistics of ESPnet's jobs, and add eta; return the files that were written.
 
-    Raises:
-        ValueError: A file is malformed, or jobs do not belong together.
+    Raises ValueError if a file is malformed or jobs do not belong together.
     """
     folders = [path.parent for path in decoded_files(exp_dir, "text")]
     return [folder / "statistics.json" for folder in folders if _complete(folder)]

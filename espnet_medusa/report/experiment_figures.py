@@ -8,16 +8,16 @@ import numpy as np
 from matplotlib import pyplot
 
 from espnet_medusa.recipe.train_log import EpochStats, read_epochs
-from espnet_medusa.report.decodings import Decoding, find_plains
+from espnet_medusa.report.decodings import Decoding, find_baselines
 from espnet_medusa.report.measures import common_utterances
 from espnet_medusa.report.style import add_legend, save
 
 SHADES = 0.0, 0.9  # the part of the color map with contrast to white
 
 
-def plot_experiment(exp_dir: Path, image_dir: Path | None = None) -> list[Path]:
-    """Draw the curves of train.log into ``image_dir`` or ``images``; errors as ``read_epochs``."""
-    epochs, image_dir = read_epochs(exp_dir / "train.log"), image_dir or exp_dir / "images"
+def plot_experiment(exp_dir: Path) -> list[Path]:
+    """Draw the curves of train.log into ``images``; raise ValueError if it has no epochs."""
+    epochs, image_dir = read_epochs(exp_dir / "train.log"), exp_dir / "images"
     images = [
         plot_training(epochs, exp_dir.name, image_dir / "training.png"),
         plot_heads(epochs, exp_dir.name, image_dir / "training_heads.png"),
@@ -69,17 +69,17 @@ def _epoch_axes(title: str, labels: Sequence[str]) -> tuple["pyplot.Figure", np.
 
 def _series(epochs: Mapping[int, EpochStats], part: str, name: str) -> tuple[list, list]:
     """Return the epochs that report a value, and its values."""
-    values = {epoch: stats.get(part, {}).get(name) for epoch, stats in epochs.items()}
-    values = {epoch: value for epoch, value in values.items() if value is not None}
+    sections = {epoch: stats.get(part, {}) for epoch, stats in epochs.items()}
+    values = {epoch: section[name] for epoch, section in sections.items() if name in section}
     return [*values], [*values.values()]
 
 
 def plot_decodings(
     decodings: Sequence[Decoding], plain: Path | None, image_dir: Path
 ) -> list[Path]:
-    """Draw each test set, with speedups over ``plain``; errors as ``find_plains``."""
+    """Draw each test set, with speedups over the baseline ``plain``, if it is given."""
     images = []
-    for test_set, baseline in find_plains(decodings, plain).items():
+    for test_set, baseline in find_baselines(decodings, plain).items():
         same = [item for item in decodings if item.test_set == test_set]
         name = f"{test_set.replace('/', '_')}.png"  # org/<set>
         images.append(plot_acceptance(same, image_dir / f"acceptance_{name}"))
@@ -112,33 +112,37 @@ def plot_acceptance(decodings: Sequence[Decoding], path: Path) -> Path | None:
 def running_median(
     x: np.ndarray, y: np.ndarray, most_points: int = 8
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return medians of x and y, (n,) each, over groups of at least 3 along x if n allows."""
+    """Return medians of x and y, (n,) each, over groups of neighbors along x.
+
+    A group has at least 3 points, unless there are fewer.
+    """
     order = np.argsort(x, kind="stable")
     groups = np.array_split(order, max(1, min(most_points, len(x) // 3)))
     return tuple(np.array([np.median(axis[group]) for group in groups]) for axis in (x, y))
 
 
-def plot_speedup(decodings: Sequence[Decoding], plain: Decoding, path: Path) -> Path | None:
+def plot_speedup(decodings: Sequence[Decoding], baseline: Decoding, path: Path) -> Path | None:
     """Draw speedup against output tokens, a point per utterance; None without common utterances.
 
-    The speedup is the search's. If the baseline was decoded by ESPnet's command, whose logs lack
-    the search's seconds, it includes the encoder.
+    The speedup is that of the search. It includes the encoder if ESPnet's command decoded the
+    baseline, because its logs do not have the search's seconds.
     """
-    searched = plain.total.decoder_seconds > 0
+    searched = baseline.total.decoder_seconds > 0
     name = "decoder_seconds" if searched else "total_seconds"
     figure, axis = pyplot.subplots(figsize=(7, 4.2))
     for item in decodings:
-        if item is plain or item.test_set != plain.test_set:
+        if item is baseline or item.test_set != baseline.test_set:
             continue
-        both = [key for key in common_utterances(item, plain) if item.utterances[key].tokens]
-        here, there = (
-            np.array([getattr(way.utterances[key], name) for key in both]) for way in (item, plain)
+        both = [key for key in common_utterances(item, baseline) if item.utterances[key].tokens]
+        seconds, expected = (
+            np.array([getattr(decoding.utterances[key], name) for key in both])
+            for decoding in (item, baseline)
         )
-        known = (here > 0) & (there > 0)
+        known = (seconds > 0) & (expected > 0)
         if not known.any():
             continue
         tokens = np.array([item.utterances[key].tokens for key in both])[known]
-        speedup = there[known] / here[known]
+        speedup = expected[known] / seconds[known]
         points = axis.scatter(tokens, speedup, s=9, alpha=0.35, linewidths=0)
         color = points.get_facecolor()[0][:3]
         axis.plot(*running_median(tokens, speedup), "-", color=color, lw=2, label=item.name)
@@ -148,7 +152,7 @@ def plot_speedup(decodings: Sequence[Decoding], plain: Decoding, path: Path) -> 
     axis.axhline(1.0, color="black", lw=0.8, ls=":")
     axis.set_ylim(bottom=0)
     axis.set_xlabel("output tokens of the utterance")
-    axis.set_ylabel(f"{'decoder ' if searched else ''}speedup over {plain.name}")
+    axis.set_ylabel(f"{'decoder ' if searched else ''}speedup over {baseline.name}")
     add_legend(figure, [axis], columns=3)
     axis.set_title("points: utterances, lines: running medians", fontsize="small")
     return save(figure, path)

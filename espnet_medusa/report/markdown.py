@@ -8,10 +8,7 @@ def markdown_table(
 ) -> str:
     """Return a table that ends with a newline; bars in cells are escaped.
 
-    Args:
-        rows: A cell for each column.
-        text_columns: Number of first columns with text; the others contain numbers, flush right;
-            None: all columns contain text.
+    The first ``text_columns`` contain text, the others numbers, flush right; None: all are text.
     """
     numbers = 0 if text_columns is None else len(titles) - text_columns
     rule = "|" + "---|" * (len(titles) - numbers) + "--:|" * numbers

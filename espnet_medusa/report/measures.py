@@ -1,6 +1,5 @@
 """Measure one decoding of a test set: error rates, calls, seconds, parameters."""
 
-import math
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,21 +7,19 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from espnet_medusa.errors import InputError
-from espnet_medusa.files.checkpoint import load_weights, open_safetensors
+from espnet_medusa.files.checkpoint import load_weights
 from espnet_medusa.report.decodings import MODEL_MARK, Decoding
 from espnet_medusa.scoring.box_table import parse_sum
 from espnet_medusa.search.statistics import read_report
 
 MS = 1000.0  # milliseconds per second
 RESAMPLES, INTERVAL = 1000, (2.5, 97.5)  # of the bootstrap; percentiles
-FEWEST = 10  # utterances for an interval
+FEWEST = 10  # minimum number of utterances for an interval
 _SCORES = re.compile(r"^Scores: \(#C #S #D #I\) (\d+) (\d+) (\d+) (\d+)\s*$", re.MULTILINE)
 HEADS = "decoder.heads."
 TEACHER = "decoder.original_last_layer."  # used in training only
-# One tensor where embeddings are tied; ESPnet's checkpoint averages store it twice.
+# Tied embeddings are one tensor; ESPnet's averaged checkpoints contain it twice.
 TIED = ("decoder.llama.lm_head.weight", "decoder.llama.model.embed_tokens.weight")
-FLOATING = {"F64", "F32", "F16", "BF16", "F8_E5M2", "F8_E4M3"}
 
 
 @dataclass(frozen=True)
@@ -47,10 +44,10 @@ class Latency:
 
 @dataclass(frozen=True)
 class SameTexts:
-    """Number of utterances with the baseline's text, and of those that both decoded."""
+    """Comparison of texts with the baseline's."""
 
-    identical: int
-    compared: int
+    identical: int  # utterances with the same text
+    compared: int  # utterances that both decoded
 
     def __str__(self) -> str:
         return f"{self.identical}/{self.compared}"
@@ -70,10 +67,8 @@ class Parameters:
         return millions(self.total) + (f" ({added})" if added else "")
 
 
-def estimate_cell(estimate: Estimate | None, digits: int = 2) -> str:
+def estimate_cell(estimate: Estimate, digits: int = 2) -> str:
     """Return a value with its interval, as ``4.05 [3.31, 4.83]``."""
-    if estimate is None:
-        return "-"
     value = f"{estimate.value:.{digits}f}"
     if estimate.low is None:
         return value
@@ -93,10 +88,10 @@ def millions(count: float) -> str:
 
 
 def ratio_of_sums(numerators: np.ndarray, denominators: np.ndarray) -> Estimate | None:
-    """Return the ratio of the sums of values per utterance, (n,) each; None if the divisor is 0.
+    """Return the ratio of two sums over the utterances, (n,) each; None if the divisor is 0.
 
-    The interval contains percentiles over resampled utterances (Bisani and Ney, ICASSP 2004), with
-    a fixed seed.
+    The interval is the percentile bootstrap over utterances (Bisani and Ney, ICASSP 2004) with a
+    fixed seed.
     """
     total = float(np.sum(denominators))
     if not total:
@@ -106,8 +101,8 @@ def ratio_of_sums(numerators: np.ndarray, denominators: np.ndarray) -> Estimate 
     if count < FEWEST:
         return Estimate(value)
     random = np.random.default_rng(0)
-    times = random.multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
-    above, below = times @ np.asarray(numerators, float), times @ np.asarray(denominators, float)
+    draws = random.multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+    above, below = draws @ np.asarray(numerators, float), draws @ np.asarray(denominators, float)
     low, high = np.percentile(above[below > 0] / below[below > 0], INTERVAL)
     return Estimate(value, float(low), float(high))
 
@@ -132,8 +127,8 @@ def calls_per_word(statistics: Path) -> Estimate | None:
     if "eta" not in report["set"]:
         return None
     if not all(row["decoder_calls"] for row in report["utterances"].values()):
-        return Estimate(report["set"]["eta"])  # without calls, eta does not give the words
-    # The words of both texts are the denominators of eta.
+        return Estimate(report["set"]["eta"])  # eta is 0, whatever the words
+    # Eta is 2 calls / words, so each utterance's words follow from its calls.
     rows = [row for row in report["utterances"].values() if row["eta"]]
     calls = np.array([2 * row["decoder_calls"] for row in rows])
     words = calls / np.array([row["eta"] for row in rows])
@@ -153,10 +148,10 @@ def counts(decoding: Decoding, name: str) -> np.ndarray:
     return np.array([sum(value) if isinstance(value, list) else value for value in values])
 
 
-def set_ratio(decoding: Decoding, above: str, below: str) -> Estimate | None:
+def set_ratio(decoding: Decoding, numerator: str, denominator: str) -> Estimate | None:
     """Return the ratio of two fields summed over the set; None if the first is 0 everywhere."""
-    numerators = counts(decoding, above)
-    return ratio_of_sums(numerators, counts(decoding, below)) if numerators.any() else None
+    values = counts(decoding, numerator)
+    return ratio_of_sums(values, counts(decoding, denominator)) if values.any() else None
 
 
 def per_utterance(decoding: Decoding, name: str, scale: float = 1.0) -> Estimate | None:
@@ -184,36 +179,36 @@ def latency(decoding: Decoding) -> Latency | None:
     return Latency(*map(float, np.percentile(MS * seconds, (50, 90))))
 
 
-def same_texts(decoding: Decoding, plain: Decoding | None) -> SameTexts | None:
-    """Compare texts with the baseline's; None if both have no utterance in common."""
-    both = decoding.texts.keys() & plain.texts.keys() if plain else ()
-    same = sum(decoding.texts[key] == plain.texts[key] for key in both)
+def same_texts(decoding: Decoding, baseline: Decoding | None) -> SameTexts | None:
+    """Compare texts with the baseline's; None without common utterances."""
+    both = decoding.texts.keys() & baseline.texts.keys() if baseline else ()
+    same = sum(decoding.texts[key] == baseline.texts[key] for key in both)
     return SameTexts(same, len(both)) if both else None
 
 
-def common_utterances(decoding: Decoding, plain: Decoding | None) -> list[str]:
+def common_utterances(decoding: Decoding, baseline: Decoding | None) -> list[str]:
     """Return the ids that both decoded, sorted."""
-    return sorted(decoding.utterances.keys() & plain.utterances.keys()) if plain else []
+    return sorted(decoding.utterances.keys() & baseline.utterances.keys()) if baseline else []
 
 
-def speedup(decoding: Decoding, plain: Decoding | None, name: str) -> Estimate | None:
-    """Return the baseline's seconds over this decoding's, over the utterances of both.
+def speedup(decoding: Decoding, baseline: Decoding | None, name: str) -> Estimate | None:
+    """Return the baseline's seconds over this decoding's, for their common utterances.
 
-    None if an utterance's seconds are unknown, or there are no common utterances. ``name`` is a
-    field of ``DecodingStatistics``, such as ``decoder_seconds``.
+    ``name`` is a field of ``DecodingStatistics``, such as ``decoder_seconds``. None: there are no
+    common utterances, or the seconds of one are unknown.
     """
-    both = common_utterances(decoding, plain)
-    here = np.array([getattr(decoding.utterances[key], name) for key in both])
-    there = np.array([getattr(plain.utterances[key], name) for key in both])
-    if not both or not here.all() or not there.all():
+    both = common_utterances(decoding, baseline)
+    seconds = np.array([getattr(decoding.utterances[key], name) for key in both])
+    expected = np.array([getattr(baseline.utterances[key], name) for key in both])
+    if not both or not seconds.all() or not expected.all():
         return None
-    return Estimate(1.0) if decoding is plain else ratio_of_sums(there, here)
+    return Estimate(1.0) if decoding is baseline else ratio_of_sums(expected, seconds)
 
 
 def model_parameters(decoding: Decoding, draft_model: str | None) -> Parameters | None:
-    """Count the parameters of the checkpoint in the inference tag; None if it is missing.
+    """Count the parameters of the checkpoint that the inference tag names; None if it is missing.
 
-    The path of ``draft_model`` begins at the parent of the experiment folder. Errors are those of
+    ``draft_model`` is a path relative to the parent of the experiment folder. Errors are those of
     ``count_parameters``.
     """
     _, mark, model = decoding.tag.partition(MODEL_MARK)
@@ -226,12 +221,9 @@ def model_parameters(decoding: Decoding, draft_model: str | None) -> Parameters 
 
 
 def count_parameters(path: Path, draft_model: Path | None = None) -> Parameters:
-    """Count floating-point values in checkpoints without running their code.
+    """Count floating-point values in untrusted checkpoints; shared memory counts once.
 
-    Weights that share memory count once.
-
-    Raises:
-        InputError: A checkpoint is missing or contains more than weights.
+    Raises InputError if a checkpoint is missing or contains more than weights.
     """
     sizes = _sizes(path)
     draft = sum(_sizes(draft_model).values()) if draft_model else 0
@@ -241,27 +233,13 @@ def count_parameters(path: Path, draft_model: Path | None = None) -> Parameters:
 
 
 def _sizes(path: Path) -> dict[str, int]:
-    """Return the number of values by name, of floating-point tensors."""
-    if path.suffix == ".safetensors":
-        return _safetensors_sizes(path)
+    """Return the number of values of each floating-point tensor, by name."""
     sizes, seen, weights = {}, set(), load_weights(path)
     if all(name in weights for name in TIED) and torch.equal(*(weights[name] for name in TIED)):
         del weights[TIED[0]]
     for name, tensor in weights.items():
-        place = (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape)
+        place = (tensor.data_ptr(), tensor.shape)
         if tensor.is_floating_point() and place not in seen:
             seen.add(place)
             sizes[name] = tensor.numel()
-    return sizes
-
-
-def _safetensors_sizes(path: Path) -> dict[str, int]:
-    if not path.is_file():
-        raise InputError(f"{path}: no such checkpoint; train the model first, or mend the path")
-    sizes = {}
-    with open_safetensors(path) as file:
-        for name in file.keys():  # noqa: SIM118 (no dictionary)
-            entry = file.get_slice(name)
-            if entry.get_dtype() in FLOATING:
-                sizes[name] = math.prod(entry.get_shape())
     return sizes

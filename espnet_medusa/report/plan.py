@@ -27,10 +27,10 @@ FIGURE_KEYS = {  # needed in a plan, by kind of figure
 
 @dataclass(frozen=True)
 class CallsAndWer:
-    """Keys of the system whose decoder calls a point shows, and of the one whose WER it shows."""
+    """The two systems of a point."""
 
-    calls: str
-    wer: str
+    calls: str  # key of the system with the decoder calls
+    wer: str  # key of the system with the WER
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class FigurePlan:
     title: str  # as shown
     systems: tuple[str, ...] = ()  # keys of the systems to draw (speedup_by_length)
     bin_tokens: int = 10  # tokens per bin (speedup_by_length)
-    # Group (one color) to variant (one marker or hatch) to a system's key. In scatter plots a
-    # variant is a mapping: label of a point to a key, or to ``CallsAndWer``.
+    # Systems by group (its color) and variant (its marker or hatch). In scatter plots, a variant
+    # maps the label of each point to a system's key, or to ``CallsAndWer``.
     groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     points: str = ""  # meaning of the points' labels (scatter plots)
-    wer_of: str = ""  # what has the WER, such as ``the greedy CTC hypothesis`` (calls_against_wer)
+    wer_of: str = ""  # text with the WER: ``the greedy CTC hypothesis`` (calls_against_wer)
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,9 @@ class System:
     """A row of a table."""
 
     name: str  # as shown
-    # Experiment folder, if needed with parent folders; ``{label}`` is replaced by the test set's
-    # label.
-    exp: str
+    exp: str  # last parts of the experiment's path; ``{label}`` is the test set's label
     decoding: str  # inference tag, with or without its part ``_asr_model_...``
-    # Checkpoint of a draft model, counted among the parameters. The path begins at the parent of
+    # Checkpoint of a draft model, counted among the parameters: a path relative to the parent of
     # the experiment folder, such as ``asr_draft/valid.acc.ave.pth``.
     draft_model: str | None = None
 
@@ -72,8 +70,7 @@ class TablePlan:
     plain: str  # key of the baseline
     columns: tuple[str, ...] = DEFAULT_COLUMNS  # names of ``COLUMNS``
     corpus: str | None = None  # key in ``corpora.yaml``; None: a corpus of unknown size
-    # Size by label, for sets whose size ``corpora.yaml`` lacks.
-    utterances: Mapping[str, int] = field(default_factory=dict)
+    utterances: Mapping[str, int] = field(default_factory=dict)  # by label; not in corpora.yaml
     published: str | None = None  # key in ``published.yaml``; None: no published table
     # Model of the experiments, needed with published figures; ``{whisper_model}`` is replaced by
     # the Whisper that ``whisper.sh`` recorded.
@@ -83,7 +80,7 @@ class TablePlan:
 
 @dataclass(frozen=True)
 class IncludedFile:
-    """A section from a Markdown file, which may be missing; its path begins at the work folder."""
+    """A section from a Markdown file, which may be missing; relative to the working directory."""
 
     title: str
     file: str
@@ -130,10 +127,8 @@ def _table(content: Any, where: str) -> TablePlan:
     }
     model = content.get("model")
     if content.get("published") is not None and not model or not isinstance(model, str | None):
-        raise InputError(
-            f"{where}: model: {model!r}; with published figures, name the model of the "
-            f"experiments or write {WHISPER_MODEL}"
-        )
+        needed = f"with published figures, name the model of the experiments or {WHISPER_MODEL}"
+        raise InputError(f"{where}: model: {model!r}; {needed}")
     if content.get("figure") is not None:
         content["figure"] = _figure(content["figure"], [*systems], f"{where}: figure")
     return build_options(TablePlan, content, where)
@@ -168,21 +163,21 @@ def _figure(content: Any, systems: Sequence[str], where: str) -> FigurePlan:
         content["systems"] = tuple(_system(key, systems, f"{where}: systems") for key in keys)
     else:
         depth = 3 if "points" in content else 2
-        read_end = _calls_and_wer if kind == CALLS_AGAINST_WER else _system
-        content["groups"] = _nested(content["groups"], depth, f"{where}: groups", systems, read_end)
+        read = _calls_and_wer if kind == CALLS_AGAINST_WER else _system
+        content["groups"] = _nested(content["groups"], depth, f"{where}: groups", systems, read)
     figure = build_options(FigurePlan, content, where)
     check_at_least(figure.bin_tokens, 1, f"{where}: bin_tokens")
     return figure
 
 
 def _nested(
-    content: Any, depth: int, where: str, systems: Sequence[str], read_end: Callable[..., Any]
+    content: Any, depth: int, where: str, systems: Sequence[str], read: Callable[..., Any]
 ) -> Any:
-    """Read mappings of mappings, ``depth`` deep; ``read_end`` reads the innermost values."""
+    """Read mappings of mappings, ``depth`` deep; ``read`` reads the innermost values."""
     if not depth:
-        return read_end(content, systems, where)
+        return read(content, systems, where)
     return {
-        key: _nested(value, depth - 1, f"{where}: {key}", systems, read_end)
+        key: _nested(value, depth - 1, f"{where}: {key}", systems, read)
         for key, value in as_mapping(content, where).items()
     }
 
@@ -201,18 +196,18 @@ def _calls_and_wer(content: Any, systems: Sequence[str], where: str) -> CallsAnd
 
 def read_mapping(path: Path) -> dict[str, Any]:
     """Read a YAML file; raise InputError if it does not contain a mapping."""
-    return as_mapping(read_yaml(path, "mend the file or its path"), str(path))
+    return as_mapping(read_yaml(path, "correct the file or its path"), str(path))
 
 
 def as_mapping(content: Any, where: str) -> dict[str, Any]:
-    """Return a mapping with its keys as text; raise InputError if it is none, or empty."""
+    """Return a mapping with text keys; raise InputError for an empty one or another type."""
     if not isinstance(content, Mapping) or not content:
         raise InputError(f"{where}: {content!r}; a mapping (key: value) is needed")
     return {str(key): value for key, value in content.items()}
 
 
 def as_list(content: Any, where: str, items: str, empty: bool = True) -> list[Any]:
-    """Return a list, [] for None; raise InputError for another type, or if it must not be empty."""
+    """Return a list, [] for None; raise InputError for another type, or if not ``empty`` for []."""
     if not isinstance(content, list | None) or not (content or empty):
         raise InputError(f"{where}: {content!r}; a list of {items} is needed")
     return content or []
@@ -228,7 +223,7 @@ def require(content: Mapping[str, Any], names: Sequence[str], where: str) -> Non
 def read_fields(kind: type, content: Any, where: str) -> dict[str, Any]:
     """Return a mapping; raise InputError if it lacks a field of ``kind`` without default."""
     content = as_mapping(content, where)
-    # A field without default has the same mark, ``MISSING``, in both.
+    # Without a default, both are ``dataclasses.MISSING``.
     names = [entry.name for entry in fields(kind) if entry.default is entry.default_factory]
     require(content, names, where)
     return content

@@ -21,14 +21,13 @@ class PublishedSystem:
     """A row of a paper's table."""
 
     name: str  # as in the paper
-    # Numbers as printed, by label of the test set and measure.
-    cells: Mapping[str, Mapping[str, str]]
+    cells: Mapping[str, Mapping[str, str]]  # as printed, by label of the test set and measure
     parameters: str | None = None  # in millions, as printed; None: not printed
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A published sentence about the figures of a table that are not printed."""
+    """A sentence of a paper, in place of figures that its tables lack."""
 
     text: str
     source: str
@@ -42,7 +41,7 @@ class PublishedTable:
     model: str  # model of the figures, such as ``Whisper large-v2``
     data: str = ""  # test data and machine
     measures: tuple[str, ...] = ()  # columns of each test set, names of ``CELL_MEASURES``
-    # Rows; a key that our table also has is the same system.
+    # Rows by key; a row with the same key in our table is the same system.
     systems: Mapping[str, PublishedSystem] = field(default_factory=dict)
     statements: tuple[Statement, ...] = ()  # sentences of the paper
 
@@ -103,8 +102,8 @@ def _numbers(content: object, measures: Sequence[str], where: str) -> dict[str, 
     values = content.split() if isinstance(content, str) else []
     if len(values) != len(measures) or not all(map(PRINTED.fullmatch, values)):
         raise InputError(
-            f"{where}: {content!r}; needed in quotes: {' '.join(measures)}, as printed, with - for "
-            "a number that is not printed"
+            f"{where}: {content!r}; needed in quotes: {' '.join(measures)}, as in the paper, - for "
+            "a missing number"
         )
     return {name: value for name, value in zip(measures, values, strict=True) if value != "-"}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.recipe.train_log import has_epochs
-from espnet_medusa.report.decodings import Decoding, find_plains
+from espnet_medusa.report.decodings import Decoding, decoded_files, find_baselines
 from espnet_medusa.report.experiment_figures import plot_decodings, plot_experiment
 from espnet_medusa.report.markdown import markdown_table
 from espnet_medusa.report.measures import calls_known, calls_per_word, same_texts, speedup
@@ -21,7 +21,7 @@ from espnet_medusa.scoring.box_table import parse_sum
 
 RATES = ("wer", "cer", "ter")
 TITLES = ("dataset", "Snt", "Wrd", "Corr", "Sub", "Del", "Ins", "Err", "S.Err")
-# Title and format of the comparison's columns, by the names of ``compare``.
+# Title and format of each column, by key of ``compare``'s result.
 COMPARISON = {
     "test_set": ("dataset", "{}"),
     "configuration": ("configuration", "{}"),
@@ -61,15 +61,16 @@ def write_results(
 ) -> list[Path]:
     """Write the tables as Markdown and JSON, draw the plots, and return the files.
 
+    Raises ValueError if a report is malformed, or no test set has the baseline.
+
     Args:
-        plain: The baseline, `EXP_DIR/INFERENCE_TAG`; None: compare with nothing.
+        plain: The baseline, `EXP_DIR/INFERENCE_TAG`; None: no comparison.
         output: RESULTS.md to write; decoding.json goes into the same folder.
         image_dir: Folder for plots of decoding; plots of training go to the experiments' folders.
-
-    Raises:
-        ValueError: A report is malformed, or no test set has the baseline.
     """
-    rows = compare_all(decodings, plain)
+    baselines = find_baselines(decodings, plain)
+    ordered = sorted(decodings, key=lambda item: item.test_set)
+    rows = [compare(item, baselines[item.test_set]) for item in ordered]
     write_atomically(output, results_markdown(exp_dirs, [comparison_markdown(rows)]))
     rows_output = output.with_name("decoding.json")
     write_atomically(rows_output, json.dumps(rows, indent=1) + "\n")
@@ -111,39 +112,30 @@ def git_lines(folder: Path) -> list[str]:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return ["- Git hash: `not in a git repository`"]
-    commit, date = done.stdout.splitlines()[-2:]  # after a signature
+    commit, date = done.stdout.splitlines()[-2:]  # may follow lines about a signature
     return [f"- Git hash: `{commit}`", f"  - Commit date: `{date}`"]
 
 
 def rate_table(exp_dir: Path, rate: str) -> str:
     """Return an experiment's table of one error rate, as ESPnet's; empty without scores."""
-    folders = ("*/*", "*/org/*")  # the latter: --eval_valid_set
-    results = sorted(p for f in folders for p in exp_dir.glob(f"{f}/score_{rate}/result.txt"))
     rows = []
-    for result in results:
+    for result in decoded_files(exp_dir, f"score_{rate}/result.txt"):
         dataset = result.parents[1].relative_to(exp_dir).as_posix()
         rows.append([dataset, *astuple(parse_sum(result))])
     return f"### {rate.upper()}\n\n{markdown_table(TITLES, rows)}\n" if rows else ""
 
 
-def compare_all(decodings: Sequence[Decoding], plain: Path | None) -> list[dict[str, Any]]:
-    """Return ``compare`` of each decoding, by test set; errors as of ``find_plains``."""
-    plains = find_plains(decodings, plain)
-    ordered = sorted(decodings, key=lambda item: item.test_set)
-    return [compare(item, plains[item.test_set]) for item in ordered]
-
-
-def compare(decoding: Decoding, plain: Decoding | None) -> dict[str, Any]:
+def compare(decoding: Decoding, baseline: Decoding | None) -> dict[str, Any]:
     """Compare a decoding with the baseline of the same test set; None: not measured.
 
     ESPnet's own searches have no calls. Error rates are in percent, acceptances are shares.
     """
     total, counted = decoding.total, calls_known(decoding)
-    summary, same = total.summary(), same_texts(decoding, plain)
+    summary, same = total.summary(), same_texts(decoding, baseline)
     result = decoding.result("wer")
     eta = calls_per_word(decoding.folder / "statistics.json") if counted else None
-    decoder_speedup = speedup(decoding, plain, "decoder_seconds")
-    total_speedup = speedup(decoding, plain, "total_seconds")
+    decoder_speedup = speedup(decoding, baseline, "decoder_seconds")
+    total_speedup = speedup(decoding, baseline, "total_seconds")
     return {
         "configuration": decoding.name,
         "test_set": decoding.test_set,

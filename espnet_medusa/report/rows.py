@@ -24,10 +24,10 @@ class SystemRow:
 
     system: str  # key of the system
     test_set: str  # label of the test set
-    absent: str = ""  # why there are no measures; empty if there are some
-    values: Mapping[str, Any] = field(default_factory=dict)  # by column; absent or None: unknown
+    absent: str = ""  # why there are no measures; empty if it was measured
+    values: Mapping[str, Any] = field(default_factory=dict)  # by column; missing or None: unknown
     compared: int = 0  # utterances in common with the baseline
-    decoding: Decoding | None = None  # may be of a part of the test set
+    decoding: Decoding | None = None  # may lack utterances of the test set
 
 
 def find_decoding(
@@ -42,8 +42,8 @@ def find_decoding(
     folders = list(dict.fromkeys(str(item.exp_dir) for item in fitting))
     if len(folders) > 1:
         raise InputError(
-            f"{folders[1]}: is '{exp}', as is {folders[0]}; give one of them, or write the parent "
-            "folder, too, in the report's config"
+            f"{exp}: matches {folders[0]} and {folders[1]}; give only one of them, or add the "
+            "parent folder in the report's config"
         )
     if len(fitting) > 1:
         tags = ", ".join(item.tag for item in fitting)
@@ -85,15 +85,16 @@ def measure_rows(
     rows = []
     for test_set, label in shown_sets(table, decodings).items():
         size = full_size(table, label, corpora)
-        plain = find_decoding(decodings, table.systems[table.plain], test_set, label)
-        if shortfall(table, plain, size):
-            plain = None
+        baseline = find_decoding(decodings, table.systems[table.plain], test_set, label)
+        if shortfall(table, baseline, size):
+            baseline = None
         for key, system in table.systems.items():
             decoding = find_decoding(decodings, system, test_set, label)
             row = SystemRow(key, label, shortfall(table, decoding, size), decoding=decoding)
             if not row.absent:
-                values = measure_all(decoding, plain, system.draft_model)
-                row = replace(row, values=values, compared=len(common_utterances(decoding, plain)))
+                values = measure_all(decoding, baseline, system.draft_model)
+                both = common_utterances(decoding, baseline)
+                row = replace(row, values=values, compared=len(both))
             rows.append(row)
     return rows
 
@@ -101,7 +102,7 @@ def measure_rows(
 def shown_sets(table: TablePlan, decodings: Sequence[Decoding]) -> Mapping[str, str]:
     """Return folder name to label of the test sets that have rows.
 
-    Without a corpus, test sets that no system decoded are left out if others were decoded.
+    If the plan names no corpus, test sets without a decoding are left out, unless all lack one.
     """
     decoded = {
         test_set: label
@@ -124,7 +125,7 @@ def model_name(table: TablePlan, rows: Sequence[SystemRow]) -> str:
         # Only the last part of a local path is shown, because the path is private.
         path.read_text(encoding="utf-8").strip().rstrip("/").split("/")[-1]
         if path.is_file()
-        else f"Whisper of a size that no file {RECORD} next to the experiments gives"
+        else f"Whisper of unknown size (no file {RECORD} next to the experiments)"
         for path in dict.fromkeys(records)
     ]
     return table.model.replace(WHISPER_MODEL, ", ".join(dict.fromkeys(names)))

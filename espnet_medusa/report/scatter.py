@@ -14,9 +14,9 @@ from espnet_medusa.report.plan import CALLS_AGAINST_WER, CallsAndWer, FigurePlan
 from espnet_medusa.report.rows import SystemRow
 from espnet_medusa.report.style import COLORS, DASHES, MARKERS, add_legend, ranks, save
 
-# Distances in panel widths: from a point to its label, and around the drawn objects.
+# Distance from a point to its label, and margin around drawn objects, in panel widths.
 LABEL_DISTANCE, LABEL_MARGIN = 0.01, 0.004
-# Preferred directions of labels; above or below, the point of a label is clear.
+# Directions of labels, the preferred ones first: a label above or below is clearly its point's.
 DIRECTIONS = ["north", "south", "northeast", "southeast", "northwest", "southwest", "east", "west"]
 HALO = withStroke(linewidth=2.0, foreground="white")  # keeps labels legible on lines
 LOG_SPAN = 8.0  # ratio of the largest to the smallest value, for a logarithmic axis
@@ -73,7 +73,7 @@ class Panel:
     """A test set."""
 
     series: Mapping[tuple[str, str], Sequence[Point]]  # points by group and variant
-    plain: Point | None  # the baseline, if it was run and scored
+    plain: Point | None  # the baseline; None: not decoded or not scored
 
 
 def scatter_panels(table: TablePlan, rows: Sequence[SystemRow]) -> dict[str, Panel]:

@@ -37,7 +37,7 @@ def ranks(groups: Mapping[str, Mapping[str, object]]) -> dict[tuple[str, str], t
 def add_legend(
     figure: "pyplot.Figure", axes: Iterable["pyplot.Axes"], columns: int | None = None
 ) -> None:
-    """Add one legend for all axes: above them with ``columns`` per line, or else on the right."""
+    """Add one legend for all axes: on the right, or above them in ``columns``."""
     handles = {}
     for axis in axes:
         handles.update(zip(*axis.get_legend_handles_labels()[::-1], strict=True))

@@ -30,7 +30,7 @@ def draw_figure(table: TablePlan, rows: Sequence[SystemRow], path: Path) -> Path
 
 @dataclass(frozen=True)
 class LengthBin:
-    """Utterances with ``first`` to ``last`` tokens: their count, and quartiles of the speedup."""
+    """Count and speedup quartiles of the utterances with ``first`` to ``last`` tokens."""
 
     first: int
     last: int

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numba import njit
 
-NULL_WORD = "@"  # sclite's symbol for no word: it costs nearly nothing and is not scored
+NULL_WORD = "@"  # sclite's symbol for no word: it costs 0.001 and is not counted
 NULL = 0  # its number
 
 SUBSTITUTION_COST = np.float32(4.0)
@@ -26,9 +26,8 @@ _DIAGONAL, _DELETE, _INSERT = 0, 1, 2
 def align(reference: Sequence[str], hypothesis: Sequence[str]) -> str:
     """Align token sequences, already in the form to compare, as sclite does.
 
-    Returns:
-        One letter per aligned position: C correct, S substitution, D deletion (reference token
-        only), I insertion (hypothesis token only). Null words have no letter.
+    Return a letter per aligned position: C correct, S substitution, D deletion (reference token
+    only), I insertion (hypothesis token only). Null words have no letter.
     """
     numbers = {NULL_WORD: NULL}
     reference_ids, hypothesis_ids = (

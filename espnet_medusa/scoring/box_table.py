@@ -1,4 +1,4 @@
-"""sclite's summary table, with a title across nine columns: drawing it, reading its Sum/Avg line.
+"""Draw sclite's summary table, a box of nine columns below a title, and read its Sum/Avg line.
 
 Widths count UTF-8 bytes, as sclite's do. Source: NIST SCTK 2.4.10, rpg.c, checked against the
 program's output.
@@ -38,9 +38,7 @@ def center(text: str, width: int) -> str:
 def box_table(title: str, rows: Sequence[TableRow]) -> str:
     """Draw the table, centered on an 80 column page if it fits.
 
-    Args:
-        title: First line; "//" in it, or in a cell, starts a new line (sclite's rule).
-        rows: Rows with equal numbers of cells.
+    All rows have the same number of cells. "//" in title or cells starts a new line, as in sclite.
     """
     text_widths = [
         max(byte_width(part) for row in rows for part in _parts(row.cells[column]))
@@ -122,11 +120,7 @@ class SumLine:
 
 
 def parse_sum(result: Path) -> SumLine:
-    """Read the `Sum/Avg` line of an sclite report.
-
-    Raises:
-        InputError: The file is missing or has no such line with eight numbers.
-    """
+    """Read the `Sum/Avg` line of an sclite report; raise InputError if it has none."""
     if not result.is_file():
         raise InputError(f"{result}: no such file; score first (stage 13)")
     for line in result.read_text(encoding="utf-8", errors="replace").split("\n"):

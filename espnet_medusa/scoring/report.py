@@ -7,8 +7,8 @@ import math
 import operator
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
+from typing import NamedTuple
 
 from espnet_medusa.scoring.alignment import CORRECT, DELETION, INSERTION
 from espnet_medusa.scoring.box_table import PAGE_WIDTH, TableRow, box_table, byte_width, center
@@ -29,8 +29,7 @@ _COUNT_COLUMNS = ("correct", "substitutions", "deletions", "insertions", "errors
 _ASCII_UPPER = str.maketrans({chr(code): chr(code - 32) for code in range(ord("a"), ord("z") + 1)})
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(NamedTuple):
     """Mean, standard deviation (n - 1) and median of the speakers' values."""
 
     mean: float
@@ -39,7 +38,7 @@ class Spread:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Summarize values; without values everything is 0."""
+    """Return mean, deviation and median; all are 0 without values."""
     if not values:
         return Spread(0.0, 0.0, 0.0)
     # Added one by one, as in sclite: sum() compensates rounding, and the last digit may differ.
@@ -52,19 +51,15 @@ def spread(values: Sequence[float]) -> Spread:
 def summary_report(score: Score, raw: bool = False) -> str:
     """Draw the table by speaker: percentages (sclite's `sum`), or with ``raw`` counts (`rsum`)."""
     speakers = score.speakers
-    rows = [_header(score)]
-    rows += [_speaker_row(name, counts, raw) for name, counts in speakers.items()]
-    rows.append(_total_row(score.total, raw))
+    unit = "# Chr" if score.characters else "# Wrd"
+    names = (" SPKR", " # Snt", unit, "Corr", " Sub", " Del", " Ins", " Err", "S.Err")
+    rows = [TableRow(names, rule="-")]
+    rows += [_counts_row(f" {name} ", counts, raw, "-") for name, counts in speakers.items()]
+    rows.append(_counts_row(" Sum" if raw else " Sum/Avg", score.total, raw, "="))
     rows += _spread_rows(list(speakers.values()), raw)
     report = f"\n\n\n{center(_TITLE, PAGE_WIDTH)}\n\n{box_table(score.title, rows)}"
     without_words = any(counts.words == 0 for counts in speakers.values())
     return report + (_FOOTNOTE if without_words and not raw else "")
-
-
-def _header(score: Score) -> TableRow:
-    unit = "# Chr" if score.characters else "# Wrd"
-    names = (" SPKR", " # Snt", unit, "Corr", " Sub", " Del", " Ins", " Err", "S.Err")
-    return TableRow(names, rule="-")
 
 
 def _rounded(value: float, decimals: int) -> float:
@@ -81,29 +76,17 @@ def _whole(value: float, mark: str = " ") -> str:
     return f"{_rounded(value, 0):5.0f}{mark}"
 
 
-def _speaker_row(name: str, counts: Counts, raw: bool) -> TableRow:
+def _counts_row(label: str, counts: Counts, raw: bool, rule: str) -> TableRow:
+    """Format the row of a speaker, or with rule "=" of the sum."""
     values = [getattr(counts, column) for column in _COUNT_COLUMNS]
     if raw:
         cells = [_whole(value) for value in [*values, counts.sentence_errors]]
-    else:
-        # Without reference words, sclite prints the counts and a star.
-        cells = [
-            _decimal(percent(value, counts.words)) if counts.words else _whole(value, "*")
-            for value in values
-        ]
-        cells.append(_decimal(counts.sentence_error_percent))
-    return TableRow((f" {name} ", f"{counts.sentences:5d}", f"{counts.words:5d}", *cells), rule="-")
-
-
-def _total_row(total: Counts, raw: bool) -> TableRow:
-    values = [getattr(total, column) for column in _COUNT_COLUMNS]
-    if raw:
-        label, cells = " Sum", [_whole(value) for value in [*values, total.sentence_errors]]
-    else:
-        label = " Sum/Avg"
-        cells = [_decimal(percent(value, total.words)) for value in values]
-        cells.append(_decimal(total.sentence_error_percent))
-    return TableRow((label, f"{total.sentences:5d}", f"{total.words:5d}", *cells), rule="=")
+    elif counts.words or rule == "=":
+        cells = [_decimal(percent(value, counts.words)) for value in values]
+    else:  # sclite prints a speaker's counts and a star
+        cells = [_whole(value, "*") for value in values]
+    cells += [] if raw else [_decimal(counts.sentence_error_percent)]
+    return TableRow((label, f"{counts.sentences:5d}", f"{counts.words:5d}", *cells), rule=rule)
 
 
 def _spread_rows(speakers: list[Counts], raw: bool) -> list[TableRow]:
@@ -136,7 +119,7 @@ def _spread_rows(speakers: list[Counts], raw: bool) -> list[TableRow]:
 
 
 def _without(values: list[float], positions: list[int]) -> list[float]:
-    """Remove the speakers without reference words, with sclite's mistake.
+    """Remove the speakers without reference words, with sclite's error.
 
     sclite removes them one by one without adjusting the later positions, so after the first one it
     removes a neighbor instead.

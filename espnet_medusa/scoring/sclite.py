@@ -1,7 +1,7 @@
 """Score trn files by sclite's rules: words, speakers, joining by id, counts.
 
-sclite's rules for words: without case sensitivity A-Z are folded (no other letters); a word ends at
-its first `;`; backslashes and one final `*` are dropped; `@` means no word. Source: NIST SCTK
+sclite's rules for words: without case sensitivity, A-Z (no other letters) become a-z. A word ends
+at its first `;`. Backslashes and one final `*` are dropped. `@` means no word. Source: NIST SCTK
 2.4.10 (align.c, word.c), checked against the program's output.
 """
 
@@ -147,16 +147,15 @@ def score_trn(
     """Align the utterances of a hypothesis file with those of a reference file.
 
     Args:
-        id_type: The speaker's part of an id: rm, spu_id, swb (up to the first `-`, else `_`),
-            wsj (three characters) or sp (all).
+        id_type: Which part of an id is the speaker: rm, spu_id and swb: up to the first `-`, or
+            else `_`; wsj: three characters; sp: all.
         allow_missing: Count utterances without hypothesis as deletions instead of refusing them.
-        characters: None: score words; "all": characters; "noascii": characters and runs of
-            ASCII.
+        characters: Units, None: words; "all": characters; "noascii": characters, runs of ASCII.
         title: Name in the reports; by default the hypothesis file.
 
     Raises:
-        ValueError: A line cannot be read, an id is repeated, missing or unknown to the
-            reference, or the reference is empty; the message names file and ids, and the remedy.
+        ValueError: A line cannot be read, an id is repeated, missing or unknown to the reference,
+            or the reference is empty.
     """
     if characters is not None and characters not in CHARACTER_MODES:
         raise ValueError(f"characters: '{characters}' is not known; use one of {CHARACTER_MODES}")
@@ -189,10 +188,8 @@ def read_joined(
 ) -> list[JoinedLine]:
     """Read both files and join them by id, in the order of the hypothesis file.
 
-    Ids are compared without case, as in sclite, unless two ids differ by case only.
-
-    Raises:
-        ValueError: See `score_trn`.
+    Ids are compared without case, as in sclite, unless two ids differ by case only. Errors are
+    those of `score_trn`.
     """
     references, hypotheses = read_trn(reference), read_trn(hypothesis)
     if not references:
@@ -208,7 +205,7 @@ def read_joined(
     if unknown:
         raise ValueError(
             f"{hypothesis}: ids without a reference in {reference}: {list_some(unknown)}; "
-            f"add the references or remove these lines"
+            "add the references or remove these lines"
         )
     missing = [line for name, line in by_key.items() if name not in hypothesis_keys]
     if missing and not allow_missing:
@@ -227,11 +224,7 @@ def _unique_folded(lines: Sequence[TrnLine]) -> bool:
 def compared_words(
     line: TrnLine, path: str | Path, case_sensitive: bool, characters: str | None
 ) -> list[str]:
-    """Return the words of a line in the form that sclite compares.
-
-    Raises:
-        ValueError: The line has `{`, sclite's markup for alternatives.
-    """
+    """Return the words of a line as sclite compares them; ValueError for `{` (alternatives)."""
     words = []
     for token in line.tokens:
         if "{" in token:
@@ -272,11 +265,7 @@ def _split_characters(word: str, mode: str) -> list[str]:
 
 
 def speaker_of(utterance_id: str, id_type: str) -> str:
-    """Return the speaker of an utterance id.
-
-    Raises:
-        ValueError: The id type is unknown, or the id lacks the `-` or `_` that it needs.
-    """
+    """Return the speaker of an utterance id; raise ValueError for another type or form of ids."""
     if id_type == "sp":
         return f"({utterance_id})"
     if id_type == "wsj":

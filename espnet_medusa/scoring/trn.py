@@ -32,9 +32,7 @@ def split_tokens(text: str) -> list[str]:
 def read_trn(path: str | Path) -> list[TrnLine]:
     """Read a trn file without its comments (`;;`, `**`) and blank lines.
 
-    Raises:
-        InputError: A line is not UTF-8 or has no id at its end, or an id occurs twice; the
-            message names the file, the line number or the ids, and a remedy.
+    Raises InputError if a line is not UTF-8 or has no id at its end, or an id occurs twice.
     """
     lines: list[TrnLine] = []
     line_numbers: dict[str, int] = {}
@@ -84,16 +82,12 @@ def write_trn(
 ) -> None:
     """Write lines of the form `tokens<TAB>(speaker-utterance)`, in the mapping's order.
 
-    Raises:
-        ValueError: An utterance has no speaker, an id has white space or parentheses, or a token
-            has white space.
+    Raises ValueError if an utterance has no speaker, or an id or a token has invalid characters.
     """
     without_speaker = [utterance for utterance in utterances if utterance not in utt2spk]
     if without_speaker:
-        raise ValueError(
-            f"{path}: utterances without a speaker: {list_some(without_speaker)}; "
-            f"add them to utt2spk"
-        )
+        names = list_some(without_speaker)
+        raise ValueError(f"{path}: utterances without a speaker: {names}; add them to utt2spk")
     lines = []
     for utterance, tokens in utterances.items():
         tokens = [tokens] if isinstance(tokens, str) else list(tokens)
@@ -102,10 +96,8 @@ def write_trn(
             raise ValueError(f"{path}: id '{label}' has white space or parentheses; rename it")
         for token in tokens:
             if not token or set(token) & set(ASCII_SPACE + "\0"):
-                raise ValueError(
-                    f"{path}: {utterance}: token {token!r} is empty or has white space; "
-                    f"split the text into tokens first"
-                )
+                message = f"token {token!r} is empty or has white space; split the text first"
+                raise ValueError(f"{path}: {utterance}: {message}")
         text = " ".join(tokens)
         # A blank in front of a text that starts like a comment.
         blank = " " if text.startswith(COMMENT_PREFIXES) else ""

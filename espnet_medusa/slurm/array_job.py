@@ -26,7 +26,7 @@ exit ${{status}}
 
 @dataclass(frozen=True)
 class Ending:
-    """The exit status of a task, and the number of its restarts by Slurm; the task writes both."""
+    """Exit status of a task, and how often Slurm restarted it, as in the task's ending file."""
 
     status: int
     restarts: int
@@ -41,7 +41,7 @@ class ArrayJob:
     log: str  # log file of each task
     launcher: str = ""  # shell words before the command, such as ``srun ``
     append: bool = False  # whether tasks append to an existing log
-    # Text in command and log that a task's number replaces, or None.
+    # Text in command and log that is replaced by the task's number; None: there is none.
     placeholder: str | None = "JOB"
 
     @property
@@ -91,13 +91,9 @@ class ArrayJob:
         )
 
     def sbatch_options(self, most_at_once: int | None) -> list[str]:
-        """Return the job's options of sbatch.
+        """Return the job's options of sbatch; raise InputError if Slurm refuses the log's name.
 
-        Args:
-            most_at_once: Maximum number of parallel tasks; None: all.
-
-        Raises:
-            InputError: Slurm does not accept the log's name.
+        ``most_at_once`` is the maximum number of parallel tasks; None: all.
         """
         # Only the log's own name is split: the current folder's name may contain JOB.
         log = Path(
@@ -110,7 +106,7 @@ class ArrayJob:
             f"--job-name={self.name}",
             f"--array={self.numbers.start}-{self.numbers.stop - 1}{throttle}",
             f"--output={log}",
-            # A restarted task logs its earlier work itself.
+            # Without append, a restarted task overwrites its log.
             f"--open-mode={'append' if self.append else 'truncate'}",
             "--requeue",
         ]

@@ -9,8 +9,8 @@ from espnet_medusa.errors import InputError
 
 PROGRAM = "slurm.pl"
 PREFIX_HELP = (
-    "words before the command, such as `qrsh -cwd`; or slurm.pl with options, such as `slurm.pl "
-    "--mem 4G`: runs as a Slurm job, by conf/slurm.conf"
+    "words before the command, such as `qrsh -cwd`; `slurm.pl --mem 4G` runs it as a Slurm job, "
+    "with the options of conf/slurm.conf"
 )
 CONFIG = Path("conf/slurm.conf")
 DEFAULT = Path(__file__).with_name("slurm.conf")
@@ -29,11 +29,7 @@ class Configuration:
     defaults: dict[str, str]  # values of options that are not given
 
     def arguments(self, name: str, value: str) -> list[str]:
-        """Return the arguments of sbatch for one option.
-
-        Raises:
-            InputError: The file does not have the option.
-        """
+        """Return the arguments of sbatch for one option; raise InputError if there is none."""
         arguments = self.options.get((name, value), self.options.get((name, ANY)))
         if arguments is None:
             known = ", ".join(f"{known}={value}" for known, value in self.options)
@@ -55,11 +51,7 @@ class Request:
 
 
 def parse_configuration(text: str, source: str) -> Configuration:
-    """Parse a conf/slurm.conf: lines of `SYNTAX`; ``#`` begins a comment.
-
-    Raises:
-        InputError: A line has another form.
-    """
+    """Parse a conf/slurm.conf: lines of `SYNTAX`, ``#`` begins a comment; or raise InputError."""
     command: tuple[str, ...] = ("sbatch",)
     options, defaults = {}, {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -80,10 +72,9 @@ def parse_configuration(text: str, source: str) -> Configuration:
 
 
 def read_configuration(path: Path | None) -> Configuration:
-    """Read a configuration; None: conf/slurm.conf if it exists, else `DEFAULT`.
+    """Read a configuration, by default conf/slurm.conf if it exists, else `DEFAULT`.
 
-    Raises:
-        InputError: The file is missing or malformed.
+    Raises InputError if the file is missing or malformed.
     """
     if path is None:
         path = CONFIG if CONFIG.is_file() else DEFAULT
@@ -99,14 +90,10 @@ def is_slurm(prefix: str) -> bool:
 
 
 def parse_request(prefix: str, threads: int = 1) -> Request:
-    """Parse a prefix such as `slurm.pl --mem 4G --gpu 1`.
+    """Parse a prefix such as `slurm.pl --mem 4G --gpu 1`, in which the last of equal options wins.
 
-    Args:
-        prefix: slurm.pl and its options; the last of equal options wins.
-        threads: Cores of each task, unless --num_threads is given.
-
-    Raises:
-        InputError: An option is incomplete, not in the configuration, or not a number.
+    ``threads`` is the default of --num_threads. Raises InputError if an option is incomplete, not
+    in the configuration, or not a number.
     """
     given = {} if threads == 1 else {"num_threads": str(threads)}
     given |= _parse_options(shlex.split(prefix)[1:])

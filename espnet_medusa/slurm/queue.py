@@ -56,11 +56,7 @@ def summarize(states: Mapping[int, TaskState]) -> str:
 
 
 def call(*command: str, timeout_s: float | None = TIMEOUT_S) -> subprocess.CompletedProcess[str]:
-    """Run one of Slurm's programs.
-
-    Raises:
-        InputError: The program is not in PATH.
-    """
+    """Run one of Slurm's programs; raise InputError if it is not in PATH."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
     except FileNotFoundError:
@@ -74,11 +70,7 @@ def call(*command: str, timeout_s: float | None = TIMEOUT_S) -> subprocess.Compl
 def submit(command: Sequence[str]) -> str:
     """Submit a job and return its id, followed by `;cluster` if Slurm names a cluster.
 
-    Args:
-        command: sbatch, its options and the script.
-
-    Raises:
-        InputError: Slurm refuses the job.
+    ``command`` is sbatch, its options and the script. Raises InputError if Slurm refuses the job.
     """
     # No timeout: a slow controller may already have accepted the job.
     done = call(command[0], "--parsable", *command[1:], timeout_s=None)

@@ -16,7 +16,7 @@ from espnet_medusa.slurm.configuration import Request
 SHORTEST_POLL_S, LONGEST_POLL_S = 0.5, 10.0
 SHOW_S = 1.0  # interval of progress updates
 CANCELLING_S = 60.0  # Slurm kills a cancelled task after KillWait, 30 s
-# State of a task that is no longer in Slurm's queue: its ending file decides.
+# State of a task that is no longer in Slurm's queue: its ending file has the exit status.
 FORGOTTEN = queue.TaskState("COMPLETED")
 
 
@@ -24,10 +24,9 @@ FORGOTTEN = queue.TaskState("COMPLETED")
 class Submitted:
     """A submitted array job."""
 
-    array: ArrayJob  # the job
-    job_id: str  # Slurm's id of it
-    # Final states of the tasks that have ended.
-    ended: dict[int, queue.TaskState] = field(default_factory=dict)
+    array: ArrayJob
+    job_id: str  # Slurm's id
+    ended: dict[int, queue.TaskState] = field(default_factory=dict)  # final states
     # States of all tasks in Slurm's queue; None: Slurm does not answer.
     states: dict[int, queue.TaskState] | None = field(default_factory=dict)
 
@@ -37,7 +36,7 @@ class Submitted:
         return len(self.ended) == len(self.array.numbers)
 
     def poll(self) -> None:
-        """Update the states; if Slurm does not answer, the tasks' ending files decide."""
+        """Update the states, from the tasks' ending files if Slurm does not answer."""
         self.states = queue.task_states(self.job_id)
         for number in self.array.numbers:
             if self.states is None:
@@ -86,14 +85,11 @@ def run_array(
     stop_on_failure: bool,
     show: Callable[[str], None] = lambda summary: None,
 ) -> tuple[list[Failure], list[int]]:
-    """Run an array job in the current folder and wait for it.
+    """Run an array job in the current folder; return failed tasks, and numbers of restarted ones.
 
     Args:
         stop_on_failure: Cancel the other tasks as soon as one fails.
         show: Shows progress; takes the job's id with the numbers of pending and running tasks.
-
-    Returns:
-        The failed tasks, and the numbers of the tasks that Slurm restarted.
 
     Raises:
         InputError: Slurm refuses the job, or an earlier run's job is still in its queue.
@@ -113,11 +109,7 @@ def run_array(
 
 
 def refuse_active_jobs(folder: Path) -> None:
-    """Check that no job of an earlier run still writes to a folder of logs.
-
-    Raises:
-        InputError: Slurm's queue has such a job, or does not answer.
-    """
+    """Raise InputError if a job of an earlier run may still write to a folder of logs."""
     for record in sorted(folder.glob("q/*.job")):
         job_id = record.read_text(encoding="utf-8").strip()
         earlier = f"{record}: job {job_id} of an earlier run"

@@ -20,7 +20,7 @@ def cache_memory(parser: argparse.ArgumentParser) -> Work:
     The encoder is built from the training configuration and its initial weights.
     """
     add = parser.add_argument
-    add("--data_dir", type=Path, required=True, help="folder of stage 4 with wav.scp")
+    add("--data_dir", type=Path, required=True, help="data directory of stage 4, with wav.scp")
     add("--output_dir", type=Path, required=True, help="folder to write")
     add("--batch_size", type=positive, default=8, help="utterances per batch")
     add("--ngpu", type=int, default=0, help="1: on the GPU")
@@ -39,8 +39,8 @@ def _cache_memory(args: argparse.Namespace) -> int:
     check_same_encoder(options, args.output_dir)
     model = MedusaASRTask.build_initial_model(options)
     preprocess = MedusaASRTask.build_preprocess_fn(options, False)
-    keeper = MemoryCache(model, options, "cuda" if args.ngpu else "cpu", preprocess)
-    failed = keeper.run(job, args.output_dir, args.batch_size)
+    cache = MemoryCache(model, options, "cuda" if args.ngpu else "cpu", preprocess)
+    failed = cache.run(job, args.output_dir, args.batch_size)
     print(f"{args.output_dir}: memory of {len(job.keys) - failed} of {len(job.keys)} utterances")
     return SOME_FAILED if failed else 0
 
@@ -48,28 +48,28 @@ def _cache_memory(args: argparse.Namespace) -> int:
 def cache_states(parser: argparse.ArgumentParser) -> Work:
     """Decode a set with a Whisper once, and cache the texts and states that training needs.
 
-    Labels are the texts that the model writes, or with --references true the set's own. Texts
-    that are probably wrong are left out (dropped_utterances).
+    Labels are the decoded texts, or with --references true those of the set. Texts that are
+    probably wrong are left out and listed in dropped_utterances.
     """
     from espnet_medusa.training.label_filter import FilterOptions
 
     add, path = parser.add_argument, Path
     add("--exp_dir", type=path, required=True, help="experiment of the Whisper: config.yaml")
     add("--model_file", default="model.pth", help="its weights, in that folder")
-    add("--data_dir", type=path, required=True, help="wav.scp, utt2num_samples; utt2lang; text")
+    add("--data_dir", type=path, required=True, help="wav.scp, utt2num_samples [utt2lang, text]")
     add("--output_dir", type=path, required=True, help="folder to write")
-    add("--references", type=str2bool, default=False, help="labels are the set's own text")
+    add("--references", type=str2bool, default=False, help="labels are the texts in --data_dir")
     add("--states", type=str2bool, default=True, help="cache states; false: only texts")
     add("--memory", type=str2bool, default=True, help="cache encoder outputs, for block heads")
-    add("--unpadded", type=str2bool, default=False, help="cache them unpadded, for CTC")
-    add("--labelled_dir", type=path, help="data directory to write: the set's audio, these texts")
-    add("--config", type=path, help="decode config of the search that writes texts; none: greedy")
-    add("--decoder_precision", help="decoder precision in that search, such as int8 (CPU)")
+    add("--unpadded", type=str2bool, default=False, help="cache unpadded encoder outputs, for CTC")
+    add("--labelled_dir", type=path, help="data directory to write, with the cached texts")
+    add("--config", type=path, help="decode config of the search; none: greedy")
+    add("--decoder_precision", help="decoder precision in the search, such as int8 (CPU)")
     add("--encoder_precision", default="float32", help="precision of the encoder")
     add_fields(
         parser,
         FilterOptions(),
-        drop_fraction="share of the texts to drop because their length fits the audio least",
+        drop_fraction="share of the texts to drop: those whose length fits the audio worst",
         max_compression_ratio="zlib ratio above which a written text is dropped as repetitive",
     )
     add("--batch_size", type=positive, default=8, help="utterances per batch")
@@ -91,7 +91,7 @@ def _cache_states(args: argparse.Namespace) -> int:
     from espnet_medusa.training.label_filter import FilterOptions
 
     if not args.states and args.references:
-        raise InputError("--states false: allowed with --references false; nothing would be made")
+        raise InputError("--states false: requires --references false; otherwise nothing is cached")
     if args.job is not None and args.job > args.jobs:
         raise InputError(f"--job {args.job}: allowed with --jobs {args.jobs}: 1 to {args.jobs}")
     _log_progress()
@@ -107,12 +107,12 @@ def _cache_states(args: argparse.Namespace) -> int:
         needed = cached.bytes_needed(speech2text, [*durations_s.values()], archives)
         cached.check_space(args.output_dir, needed)
     unfit = FilterOptions(args.drop_fraction, args.max_compression_ratio)
-    keeper = cached.StateCache(speech2text, archives, references, preprocess, unfit)
+    cache = cached.StateCache(speech2text, archives, references, preprocess, unfit)
     share = EVERY if args.job is None else slice(args.job - 1, None, args.jobs)
-    keeper.run(job, args.output_dir, args.batch_size, share)
+    cache.run(job, args.output_dir, args.batch_size, share)
     if args.job is not None:
         return 0
-    left_out = keeper.join(job, args.output_dir, durations_s)
+    left_out = cache.join(job, args.output_dir, durations_s)
     what = "states" if args.states else "texts"
     count = len(job.keys) - left_out.total()
     print(f"{args.output_dir}: {what} of {count} of {len(job.keys)} utterances")
@@ -126,7 +126,7 @@ def _cache_states(args: argparse.Namespace) -> int:
 
 
 def _load_decoding(args: argparse.Namespace):
-    """Return the utterances, and the search that writes texts, by asr_inference's options."""
+    """Return the utterances and the model with its search, as asr_inference loads them."""
     from espnet_medusa.bin import asr_inference
     from espnet_medusa.inference.job import read_input
     from espnet_medusa.kaldi.dump_dir import sound_type
@@ -150,7 +150,7 @@ def _load_decoding(args: argparse.Namespace):
 
 
 def _durations(data_dir: Path, keys: list[str], rate_hz: int) -> dict[str, float]:
-    """Durations in seconds of all of utt2num_samples, which must have every key."""
+    """Return the durations in utt2num_samples in seconds; raise InputError if a key is missing."""
     samples = read_table(data_dir / "utt2num_samples")
     durations_s = {key: int(number) / rate_hz for key, number in samples.items()}
     missing = next((key for key in keys if key not in durations_s), None)
@@ -160,7 +160,7 @@ def _durations(data_dir: Path, keys: list[str], rate_hz: int) -> dict[str, float
 
 
 def _references(data_dir: Path, preprocess) -> dict[str, tuple[list[int], str]]:
-    """Token ids and text of each utterance of the set."""
+    """Return token ids and text of each utterance of the set."""
     texts = read_table(data_dir / "text")
     return {
         key: (preprocess(key, {"text": text})["text"].tolist(), text) for key, text in texts.items()

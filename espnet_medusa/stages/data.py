@@ -139,21 +139,17 @@ def format_data(parser: argparse.ArgumentParser) -> Work:
         f"skip: write the others, list the bad ones in {BAD_UTTERANCES} (test sets)"
     )
     add("--on_bad", choices=ON_BAD, default=options.on_bad, help=on_bad)
-    add("--max_duration", type=float_or_none, default=audio.max_duration_s, help="s; none: any")
-    add("--min_duration", type=float, default=audio.min_duration_s, help="s; one frame")
+    add("--max_duration", type=float_or_none, default=audio.max_duration_s, help="in s, or none")
+    add("--min_duration", type=float, default=audio.min_duration_s, help="in s")
     text, empty = "whether every utterance needs a transcript", "whether a transcript may be empty"
     add_fields(parser, options, require_text=text, allow_empty_text=empty)
 
     def work(args: argparse.Namespace) -> None:
         with problems_to_stdout(f"{args.data_dir}: nothing was written to {args.output_dir}"):
             audio = AudioOptions(
-                fs=args.fs,
-                audio_format=args.audio_format,
-                nj=args.nj,
-                allow_pipes=args.allow_pipes,
-                max_duration_s=args.max_duration,
-                min_duration_s=args.min_duration,
-            )
+                args.fs, args.audio_format, args.nj, args.allow_pipes,
+                args.max_duration, args.min_duration,
+            )  # fmt: skip
             options = FormatOptions(audio, args.on_bad, args.require_text, args.allow_empty_text)
             report = format_data_dir(args.data_dir, args.output_dir, options)
         for problem in report.bad:

@@ -17,7 +17,7 @@ def merge_outputs(parser: argparse.ArgumentParser) -> Work:
     """
     from espnet_medusa.recipe import job_files
 
-    parser.add_argument("--keys", type=Path, required=True, help="file with all ids, first column")
+    parser.add_argument("--keys", type=Path, required=True, help="file with all ids in column 1")
     parser.add_argument("--log_dir", type=Path, required=True, help="folder of output.<job>")
     parser.add_argument("--output_dir", type=Path, required=True)
 
@@ -117,9 +117,9 @@ def pack_heads(parser: argparse.ArgumentParser) -> Work:
         trained = read_experiment(args.exp_dir, args.exp_dir / args.model_file)
         base = read_whisper(args.whisper_model, TextOptions())
         with new_folder(args.output_dir) as folder:
-            packed = pack_heads(trained, base, args.card, args.statistics, folder)
+            num_bytes, agreement = pack_heads(trained, base, args.card, args.statistics, folder)
         print(
-            f"{args.output_dir}: {packed.num_bytes / 1e6:.2f} MB; {100 * packed.agreement:.2f} % "
+            f"{args.output_dir}: {num_bytes / 1e6:.2f} MB; {100 * agreement:.2f} % "
             "of drafts from random states equal the experiment's"
         )
 

@@ -31,7 +31,7 @@ def make_tokens(parser: argparse.ArgumentParser) -> Work:
 
 
 def whisper_tokens(parser: argparse.ArgumentParser) -> Work:
-    """Write the token list and the tokenizer of a Whisper; OpenAI's are read from a package."""
+    """Write the token list and the tokenizer of a Whisper."""
     from espnet_medusa.whisper.text import save_whisper_tokens
     from espnet_medusa.whisper.token_types import WHISPER_TYPES
 
@@ -100,7 +100,7 @@ def aggregate_stats(parser: argparse.ArgumentParser) -> Work:
     add("--token_list", type=Path, required=True)
     add("--token_type", required=True)
     add("--text_name", default="text", help="name of the text in the data")
-    add("--sum_stats", type=str2bool, default=True, help="sum features' statistics (global_mvn)")
+    add("--sum_stats", type=str2bool, default=True, help="also sum the statistics of global_mvn")
 
     def work(args: argparse.Namespace) -> None:
         folders = [args.job_dir.replace("JOB", str(job)) for job in range(1, args.jobs + 1)]

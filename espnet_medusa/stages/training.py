@@ -60,7 +60,7 @@ def run_training(parser: argparse.ArgumentParser) -> Work:
     add = parser.add_argument
     add("--log", type=Path, required=True, help="log file; resumed runs append to it")
     add("--nj", type=positive, default=1, help="CPU processes that share each batch (--ngpu 0)")
-    add("--ngpu", type=whole_number, default=0, help="GPUs of this machine, as in COMMAND")
+    add("--ngpu", type=whole_number, default=0, help="GPUs of this machine; the same as in COMMAND")
     restarts = "maximum restarts of all processes after one has failed"
     add("--max_restarts", type=whole_number, default=0, help=restarts)
     add("--cmd", default="", help=PREFIX_HELP)
@@ -100,14 +100,14 @@ def _make_array(args: argparse.Namespace, request: Request) -> ArrayJob:
 
 
 def _train_here(args: argparse.Namespace, progress: TrainingProgress) -> list[Failure]:
-    # The processes rendezvous through a file that must be new: with an old one they wait for ever.
-    # It is next to the log, which all hosts of a cluster see.
-    with tempfile.TemporaryDirectory(prefix=".meeting", dir=args.log.parent) as folder:
+    # The processes rendezvous through a new file: with an old one, they would hang. It is next to
+    # the log, which all hosts of a cluster see.
+    with tempfile.TemporaryDirectory(prefix=".rendezvous", dir=args.log.parent) as folder:
         jobs = _make_jobs(args, Path(folder) / "processes")
         return run(jobs, len(jobs), stop_on_failure=True, watch=progress.show)
 
 
-def _make_jobs(args: argparse.Namespace, meeting_file: Path) -> list[Job]:
+def _make_jobs(args: argparse.Namespace, rendezvous_file: Path) -> list[Job]:
     """Build one job for each process, or torchrun's; rank 0 writes --log."""
     # Two processes of one thread are faster than one process of two threads.
     environment = {"OMP_NUM_THREADS": "1"} if args.nj > 1 else {}
@@ -122,7 +122,7 @@ def _make_jobs(args: argparse.Namespace, meeting_file: Path) -> list[Job]:
     return [
         Job(
             name=f"training process {rank}",
-            command=(*command, *_rank_options(rank, args.nj, meeting_file)),
+            command=(*command, *_rank_options(rank, args.nj, rendezvous_file)),
             log=args.log if rank == 0 else args.log.with_suffix(f".rank{rank}.log"),
             environment=environment,
             append=rank == 0,
@@ -131,15 +131,15 @@ def _make_jobs(args: argparse.Namespace, meeting_file: Path) -> list[Job]:
     ]
 
 
-def _rank_options(rank: int, processes: int, meeting_file: Path) -> list[str]:
+def _rank_options(rank: int, processes: int, rendezvous_file: Path) -> list[str]:
     """Return ESPnet's options for one of several CPU processes that average their gradients."""
     return [
         *("--multiprocessing_distributed", "false", "--dist_backend", "gloo"),
         *("--dist_world_size", str(processes), "--dist_rank", str(rank)),
-        *("--dist_init_method", meeting_file.absolute().as_uri()),
+        *("--dist_init_method", rendezvous_file.absolute().as_uri()),
     ]
 
 
 def _python_of(command: Sequence[str]) -> str:
-    """Return the interpreter of a command, whose torch launches it."""
+    """Return the Python interpreter of a command; torchrun must be run by the same one."""
     return command[0] if "-m" in command[1:2] else "python3"

@@ -21,7 +21,7 @@ OWN = (HEADS, CTC, CTC_HEADS)  # need no second model
 MODELS = (MODEL, CTC_MODEL)
 KINDS = (*OWN, *MODELS)
 SHARES = (0.3, 0.6)  # of CTC in a mixture
-VOCABULARIES = (4096, 16384)  # draft vocabularies of heads; the model's is at least twice as large
+VOCABULARIES = (4096, 16384)  # of draft heads, if the model's is at least twice as large
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,9 @@ class DraftSetting:
     drafter: str  # name of the drafter
     depth: int  # draft steps; with a lookahead, their maximum; 0: no drafts
     width: int = 1  # drafted hypotheses
-    # Most nodes of an utterance in a decoder call; None: the decode option's default.
-    budget: int | None = None
+    budget: int | None = None  # maximum nodes per utterance and decoder call; None: the default
     lookahead: str = FIXED  # the decode option ``lookahead``
-    # The decode option ``ctc_draft_share``; None for drafters that are not a mixture.
-    share: float | None = None
+    share: float | None = None  # the decode option ``ctc_draft_share``, if the drafter has it
 
     def options(self) -> dict[str, int | float | str | None]:
         """Return the keys of a decode config, without those of the drafter."""
@@ -88,12 +86,9 @@ class Drafter:
 
     name: str  # as tables show it
     kind: str  # the decode option ``drafter``
-    # By the decode option ``ctc_draft_share``; key None if it is not a mixture.
-    proposers: dict[float | None, Proposer]
-    # Other keys of a decode config with this drafter.
-    keys: dict[str, Any] = field(default_factory=dict)
-    # Computes the inputs of a draft model or CTC; None for heads.
-    reader: DecodingModel | None = None
+    proposers: dict[float | None, Proposer]  # by ``DraftSetting.share``
+    keys: dict[str, Any] = field(default_factory=dict)  # other keys of a decode config
+    reader: DecodingModel | None = None  # encodes audio for the drafter; None for heads
 
     def config(self, setting: DraftSetting) -> dict[str, Any]:
         """Return the keys of a decode config for this drafter and a setting of it."""
@@ -110,8 +105,7 @@ class Available:
     """The drafters of a model."""
 
     drafters: dict[str, Drafter] = field(default_factory=dict)  # by name
-    # Why other drafters cannot be used, a line each.
-    left_out: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)  # why others cannot be used, a line each
 
     @property
     def readers(self) -> dict[str, DecodingModel]:
@@ -169,7 +163,7 @@ class Available:
 def available(
     speech2text: Speech2Text, kinds: Sequence[str], draft_models: Sequence[DraftModelFiles]
 ) -> Available:
-    """Return the drafters of ``kinds`` for a model without drafts; may raise InputError."""
+    """Return the drafters of ``kinds``; raise InputError if a draft model is unusable."""
     drafters = Available()
     for kind in [kind for kind in OWN if kind in kinds]:
         try:
@@ -207,6 +201,6 @@ def _proposer(
 
 
 def _short_names(names: Sequence[str]) -> list[str]:
-    """Last parts of paths, if they differ."""
+    """Return the last parts of paths if they are distinct, else the paths."""
     short = [Path(name).name if Path(name).exists() else name for name in names]
     return short if len({*short}) == len({*names}) else [*names]

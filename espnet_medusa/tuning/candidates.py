@@ -8,7 +8,7 @@ from espnet_medusa.tuning.available import Drafter, DraftSetting
 from espnet_medusa.tuning.trial import Task
 
 DEPTH_SHARES = (0.25, 0.375, 0.5, 0.75, 1.0)  # of the number of heads
-DEPTH_SHARES_BEYOND = (1.5, 2.0)  # for heads without a limit on draft steps
+DEPTH_SHARES_BEYOND = (1.5, 2.0)  # for heads that can draft more steps than there are heads
 MODEL_DEPTHS = (1, 2, 3, 4, 6, 8, 12)  # each step is a call of the draft model
 CTC_DEPTHS = (5, 10, 15, 20, 30, 40, 60)  # a draft step costs nothing, verifying a node does
 CTC_BEAM_DEPTHS = (1, 2, 4, 6, 10, 15, 20)
@@ -40,7 +40,7 @@ def candidates(task: Task, drafter: Drafter) -> list[list[DraftSetting]]:
 
 
 def depths(kind: str, greedy: bool, num_heads: int, max_steps: int | None) -> list[int]:
-    """Return the depths to try, ascending; ``max_steps`` None: a drafter without last step."""
+    """Return the depths to try, ascending, at most ``max_steps``."""
     if MODEL in kind.split("+"):
         return [*MODEL_DEPTHS]
     if kind in (CTC, CTC_HEADS):

@@ -12,11 +12,10 @@ MARGIN = 0.02  # share of the baseline's search time that chosen drafts must sav
 
 @dataclass
 class Tuning:
-    """Trials, checked seconds and the choice."""
+    """Measurements of all settings."""
 
     task: Task  # the tuned search and its utterances
-    # Why other drafters were not tried, a line each.
-    left_out: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)  # as in ``Available``
     # By setting; dropped candidates have decoded a part of the batches.
     trials: dict[DraftSetting, Trial] = field(default_factory=dict)
     # Utterances whose output is not the baseline's, of those decoded.
@@ -49,20 +48,20 @@ class Tuning:
         return trial.seconds / same * self.checked.get(NO_DRAFTS, baseline.seconds)
 
     def calls(self, setting: DraftSetting) -> float:
-        """Decoder calls per utterance, estimated in the same way for dropped candidates."""
+        """Decoder calls per utterance; for dropped candidates an estimate as in ``seconds``."""
         trial, baseline = self.trials[setting], self.trials[NO_DRAFTS]
         same = sum(s.decoder_calls for s in baseline.batch_statistics[: len(trial.batch_seconds)])
         ratio = trial.statistics.decoder_calls / same
         return ratio * baseline.statistics.decoder_calls / self.num_utterances
 
-    def whole(self, setting: DraftSetting) -> float:
+    def total_seconds(self, setting: DraftSetting) -> float:
         """Seconds of all utterances, encoders included."""
         encoders = self.encoder_seconds + self.draft_encoder_seconds(setting.drafter)
         return encoders + self.seconds(setting)
 
     def speedup(self, setting: DraftSetting) -> float:
         """Return the speedup over the baseline, encoders included."""
-        return self.whole(NO_DRAFTS) / self.whole(setting)
+        return self.total_seconds(NO_DRAFTS) / self.total_seconds(setting)
 
     def parts(self, setting: DraftSetting) -> dict[str, float]:
         """Seconds by part: the trial's shares of ``seconds``, and the encoders."""
@@ -92,12 +91,12 @@ class Tuning:
         return self.fastest([s for s in self.checked if s.drafter == drafter], 1)[0]
 
     @property
-    def paying(self) -> list[DraftSetting]:
+    def faster(self) -> list[DraftSetting]:
         """Settings that were faster than the baseline in the check."""
         if not self.checked:
             return []
-        enough = self.whole(NO_DRAFTS) - MARGIN * self.checked[NO_DRAFTS]
-        return [s for s in self.checked if s != NO_DRAFTS and self.whole(s) < enough]
+        enough = self.total_seconds(NO_DRAFTS) - MARGIN * self.checked[NO_DRAFTS]
+        return [s for s in self.checked if s != NO_DRAFTS and self.total_seconds(s) < enough]
 
     @property
     def chosen(self) -> DraftSetting:
@@ -106,5 +105,5 @@ class Tuning:
         With the exact rule, settings that change more outputs than allowed are not chosen.
         """
         most = self.task.most_different if self.task.exact else self.num_utterances
-        allowed = [s for s in self.paying if len(self.different[s]) <= most]
-        return min(allowed, key=self.whole, default=NO_DRAFTS)
+        allowed = [s for s in self.faster if len(self.different[s]) <= most]
+        return min(allowed, key=self.total_seconds, default=NO_DRAFTS)

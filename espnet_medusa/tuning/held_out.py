@@ -36,7 +36,7 @@ class HeldOutBatch:
     prompt: torch.Tensor  # (U, P) prompt tokens
     audio_seconds: float  # audio length, summed over the batch
     encoder_seconds: float  # time of the encoder
-    # By drafter, of drafters that do not read the main encoder output.
+    # By drafter; drafters that use the main encoder output are missing.
     readings: dict[str, DraftReading] = field(default_factory=dict)
 
     def decode(self, search: Any, limits: LengthLimits, drafter: str) -> list[SearchState]:

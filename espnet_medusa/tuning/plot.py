@@ -32,7 +32,7 @@ def plot_tuning(tuning: Tuning, title: str, path: Path) -> None:
     """Draw bars of the best settings, and time against calls of all settings."""
     bars = best_settings(tuning)
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 2.6 + 0.62 * len(bars)))
-    _draw_parts(left, tuning, sorted(bars, key=tuning.whole, reverse=True))
+    _draw_parts(left, tuning, sorted(bars, key=tuning.total_seconds, reverse=True))
     _draw_settings(right, tuning)
     figure.suptitle(title, fontsize=9)
     save(figure, path)
@@ -41,7 +41,7 @@ def plot_tuning(tuning: Tuning, title: str, path: Path) -> None:
 def _draw_parts(axis: "pyplot.Axes", tuning: Tuning, settings: list[DraftSetting]) -> None:
     """Draw a bar for each setting, the fastest on top."""
     starts = [0.0] * len(settings)
-    longest = milliseconds(tuning, max(map(tuning.whole, settings)))
+    longest = milliseconds(tuning, max(map(tuning.total_seconds, settings)))
     for name, color in PART_COLORS.items():
         values = [milliseconds(tuning, tuning.parts(setting)[name]) for setting in settings]
         if max(values) > VISIBLE * longest:
@@ -67,7 +67,6 @@ def _label(setting: DraftSetting) -> str:
 
 
 def _draw_settings(axis: "pyplot.Axes", tuning: Tuning) -> None:
-    """Draw a point for each setting."""
     colors = matplotlib.colormaps["tab10"].colors
     color_of = {name: colors[number % 10] for number, name in enumerate(tuning.task.drafters)}
     color_of[NO_DRAFTS.drafter] = "black"
@@ -100,4 +99,4 @@ def _draw_settings(axis: "pyplot.Axes", tuning: Tuning) -> None:
 
 
 def _place(tuning: Tuning, setting: DraftSetting) -> tuple[float, float]:
-    return tuning.calls(setting), milliseconds(tuning, tuning.whole(setting))
+    return tuning.calls(setting), milliseconds(tuning, tuning.total_seconds(setting))

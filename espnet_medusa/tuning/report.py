@@ -29,12 +29,13 @@ COLUMNS = (
 NOTES = (
     "Calls (of the decoder), drafting and all: per utterance; ms a call: per batch. Drafting "
     "includes a draft model's encoder and CTC's projection; all includes the encoder.",
-    "Accepted: of the drafted steps, those that needed no further call.",
-    "All and speedup were measured in turns; the parts are the shares that the trials measured.",
-    "Differ: utterances whose output is not that of no drafts.",
+    "Accepted: percentage of the drafted steps.",
+    "All and speedup: measured in the check, in which settings take turns. Calls and drafting: the "
+    "trials' shares of that time.",
+    "Differ: utterances whose output is not the baseline's.",
 )
 LOOKAHEAD_NOTE = (
-    "Search without encoders, ms per utterance; in brackets over the time of the same drafter's "
+    "Search without encoders, ms per utterance. In brackets: divided by the time of the drafter's "
     "best fixed depth."
 )
 
@@ -82,26 +83,26 @@ def summary(tuning: Tuning, about: Mapping[str, Any]) -> list[str]:
     """Return the result in a few lines."""
     lines = [headline(about), *(f"left out: {line}" for line in tuning.left_out)]
     if not tuning.checked:
-        return [*lines, "no drafts: this model has nothing that could draft"]
+        return [*lines, "no drafts: this model has no drafter"]
     settings = {*best_settings(tuning), tuning.chosen}
-    for setting in sorted(settings, key=tuning.whole):
+    for setting in sorted(settings, key=tuning.total_seconds):
+        time_ms = milliseconds(tuning, tuning.total_seconds(setting))
         lines.append(
-            f"{setting}: {milliseconds(tuning, tuning.whole(setting)):.1f} ms per utterance, "
-            f"{tuning.speedup(setting):.2f} times as fast as no drafts; "
-            f"{tuning.calls(setting):.1f} decoder calls"
+            f"{setting}: {time_ms:.1f} ms per utterance, speedup {tuning.speedup(setting):.2f}x "
+            f"over the baseline; {tuning.calls(setting):.1f} decoder calls"
         )
         if tuning.different[setting]:
             count = len(tuning.different[setting])
             lines[-1] += f"; {count} of {tuning.num_utterances} utterances differ"
     if tuning.chosen != NO_DRAFTS:
         return [*lines, f"chosen: {tuning.chosen}"]
-    if tuning.paying:
+    if tuning.faster:
         return [
             *lines,
-            "chosen: no drafts, because rounding changes texts with every faster setting; "
-            "--most_different N allows N of them",
+            "chosen: no drafts, because all faster settings change texts by rounding; "
+            "--most_different N allows N changed texts",
         ]
-    return [*lines, "drafts do not pay here: draft_depth: 0"]
+    return [*lines, "chosen: no drafts (draft_depth: 0), because no setting is faster"]
 
 
 def best_settings(tuning: Tuning) -> list[DraftSetting]:
@@ -115,7 +116,7 @@ def milliseconds(tuning: Tuning, seconds: float) -> float:
 
 
 def draft_config(tuning: Tuning, setting: DraftSetting) -> dict[str, Any]:
-    """Return the keys of a decode config that drafts like this."""
+    """Return the draft options of a setting, for a decode config."""
     if setting == NO_DRAFTS:
         return setting.options()
     return tuning.task.drafters[setting.drafter].config(setting)
@@ -138,7 +139,7 @@ def write_report(
     path: Path, given: Mapping[str, Any], tuning: Tuning, about: Mapping[str, Any]
 ) -> None:
     """Write all figures as JSON."""
-    order = sorted(tuning.trials, key=tuning.whole)
+    order = sorted(tuning.trials, key=tuning.total_seconds)
     report = {
         **about,
         "decode_config": dict(given),
@@ -171,7 +172,7 @@ def setting_figures(tuning: Tuning, setting: DraftSetting) -> dict[str, Any]:
         "draft_calls": trial.statistics.draft_calls,
         "batch_calls": trial.batch_calls,
         "search_seconds": tuning.seconds(setting) / count,
-        "seconds_with_encoders": tuning.whole(setting) / count,
+        "seconds_with_encoders": tuning.total_seconds(setting) / count,
         "parts": {name: value / count for name, value in tuning.parts(setting).items()},
         "speedup": tuning.speedup(setting),
         "different_utterances": tuning.different[setting],
@@ -207,7 +208,7 @@ def _row(tuning: Tuning, setting: DraftSetting) -> list[str]:
         _acceptance(tuning, setting),
         f"{1000 * parts[CALLS] / trial.batch_calls:.2f}",
         f"{drafting:.2f}" if drafts else "-",
-        f"{milliseconds(tuning, tuning.whole(setting)):.1f}",
+        f"{milliseconds(tuning, tuning.total_seconds(setting)):.1f}",
         f"{tuning.speedup(setting):.2f}",
         f"{len(tuning.different[setting])}/{tuning.num_utterances}" if drafts else "-",
     ]

@@ -1,4 +1,4 @@
-"""Time a search and its parts, without a change to the search."""
+"""Time a search and its parts by wrapping them."""
 
 import time
 from collections import Counter
@@ -60,7 +60,7 @@ def timed(search: Search, stopwatch: Stopwatch) -> Search:
 
 
 class Timed:
-    """A part of a search; attributes that are not defined here are the part's own."""
+    """A wrapper of a part of a search; other attributes are those of the part."""
 
     def __init__(self, part: Any, stopwatch: Stopwatch):
         self.part = part

@@ -15,7 +15,7 @@ from espnet_medusa.tuning.available import Drafter, DraftSetting
 from espnet_medusa.tuning.held_out import HeldOutBatch
 from espnet_medusa.tuning.stopwatch import CALLS, DRAFTING, Clock, Stopwatch, timed
 
-TIE = 1e-4  # beam hypotheses whose scores differ by less may change places: sums round differently
+TIE = 1e-4  # score difference of beam hypotheses below which rounding may change their order
 
 Output = list[tuple[tuple[int, ...], float]]  # an utterance's n-best list: token ids and score
 
@@ -31,8 +31,7 @@ class Task:
     limits: LengthLimits  # bounds on output lengths
     nbest: int  # hypotheses to compare
     clock: Clock  # measures time
-    # Whether the precision is so low that another batch shape can change tokens.
-    rounding: bool = False
+    rounding: bool = False  # whether the precision is so low that batch shapes can change tokens
     most_different: int = 0  # utterances whose output may differ with the chosen setting
 
     @property
@@ -70,8 +69,7 @@ class Trial:
     # Of all batches, by part of the search.
     part_seconds: dict[str, float] = field(default_factory=lambda: {CALLS: 0.0, DRAFTING: 0.0})
     batch_calls: int = 0  # decoder calls of all batches
-    # Statistics of each batch.
-    batch_statistics: list[DecodingStatistics] = field(default_factory=list)
+    batch_statistics: list[DecodingStatistics] = field(default_factory=list)  # of each batch
     outputs: dict[str, Output] = field(default_factory=dict)  # by utterance id
 
     @property
@@ -117,8 +115,7 @@ def run_trials(
 ) -> None:
     """Decode batches with every setting, and add the results to the trials.
 
-    Settings take turns on each batch, each time in another order: when the machine gets busy, it
-    slows all of them.
+    Settings take turns on each batch, in changing order: a busy machine then slows all of them.
     """
     settings = [*trials]
     with tqdm(total=len(settings) * len(batches), desc=title, unit="run", mininterval=1.0) as bar:

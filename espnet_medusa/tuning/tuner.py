@@ -27,10 +27,9 @@ CHECK_SECONDS, CHECK_ROUNDS = 60.0, 5  # upper bounds; there is at least one rou
 
 
 def tune(task: Task, left_out: Sequence[str] = ()) -> Tuning:
-    """Find the fastest setting; ``left_out`` has the reasons why other drafters are not tried.
+    """Find the fastest setting; ``left_out`` as in ``Available``.
 
-    Raises:
-        InputError: A setting changes the output although the rule is exact.
+    Raises InputError if a setting changes the output although the acceptance rule is exact.
     """
     tuning = Tuning(task, [*left_out])
     groups = [group for d in task.drafters.values() for group in candidates(task, d)]
@@ -62,7 +61,7 @@ def round_ends(batches: int, largest_group: int) -> list[int]:
 
 
 def _compare(tuning: Tuning, settings: Sequence[DraftSetting]) -> None:
-    """Note outputs that are not the baseline's; raise InputError if the exact rule forbids it."""
+    """Record which outputs differ from the baseline's; raise InputError if none is allowed to."""
     task, baseline = tuning.task, tuning.trials[NO_DRAFTS]
     for setting in settings:
         trial = tuning.trials[setting]

@@ -54,7 +54,7 @@ def test_workers_that_join_are_compared_once(monkeypatch):
         nthreads=lambda: dict.fromkeys(workers_there, 1),
         scheduler=SimpleNamespace(address="tcp://s:1"),
     )
-    monkeypatch.setattr(connection, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(connection, "COUNT_EVERY_S", 0.0)
     workers = Workers(client)
     assert workers.count() == workers.count() == 1 and queries == [{"tcp://a:1"}]
     workers_there["tcp://b:2"] = HERE | {"torch": "1.0"}

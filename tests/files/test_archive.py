@@ -62,7 +62,7 @@ def symbolic_link() -> zipfile.ZipInfo:
     [
         *((name, "is outside") for name in ("../outside.txt", "/outside.txt", "a/../../b")),
         ("a\\..\\b", "is outside"),
-        (symbolic_link(), "'link' is no file"),
+        (symbolic_link(), "'link' is a link or a device"),
     ],
 )
 def test_zip_archive_that_would_escape_is_refused(tmp_path, member, message):
@@ -81,7 +81,7 @@ def test_archive_that_grows_too_much_is_refused(tmp_path, monkeypatch, kind):
     else:
         make_zip(path, members, zipfile.ZIP_DEFLATED)
     assert path.stat().st_size < 9000
-    with pytest.raises(InputError, match="bomb: is not safe to unpack .it grows to more than"):
+    with pytest.raises(InputError, match="bomb: is not safe to unpack .it contains more than"):
         unpack(path, tmp_path / "out")
     assert not list((tmp_path / "out").iterdir())
 

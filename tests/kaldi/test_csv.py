@@ -195,7 +195,7 @@ def test_results_of_another_csv_and_existing_columns_are_refused(decoded, capsys
     path, results, output = decoded
     write_table(results / "text", {"000009-z": "x"})
     assert convert(results_to_csv, path, results, output) == 1
-    assert "ids that are not of" in capsys.readouterr().err
+    assert "does not have: " in capsys.readouterr().err
     path = write_csv(path.parent, "audio,sentence,wer", "audio/a.wav,one,0")
     assert convert(results_to_csv, path, results, output) == 1
     assert "has a column wer already" in capsys.readouterr().err

@@ -95,7 +95,7 @@ def test_failed_utterances_are_named_and_give_status_3(tmp_path, capsys):
     ("second", "ids", "message"),
     [
         ({}, ["a", "lost1", "lost2"], "neither a result nor a reason: lost1, lost2"),
-        ({"a": "y"}, ["a"], "ids of another job: a"),
+        ({"a": "y"}, ["a"], "another job has the same ids: a"),
     ],
 )
 def test_lost_and_repeated_utterances_are_named(tmp_path, capsys, second, ids, message):

@@ -116,7 +116,7 @@ def test_training_processes_meet_in_a_new_file_with_ranks_from_0(tmp_path):
         assert "--dist_backend gloo" in text
     meeting = [line.split()[-1] for line in ranks[0].splitlines() if line.startswith("train ")]
     assert len(set(meeting)) == 2, "a resumed run adds to the log and meets elsewhere"
-    assert not list(tmp_path.glob("exp/.meeting*"))
+    assert not list(tmp_path.glob("exp/.rendezvous*"))
 
 
 @pytest.mark.parametrize(

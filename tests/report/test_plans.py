@@ -85,7 +85,7 @@ def test_plan_of_the_speech_llama_recipe_has_the_papers_grid():
     ("text", "expected"),
     [
         ("", "a mapping"),
-        ("a: [", "cannot be read .*; mend the file"),
+        ("a: [", "cannot be read .*; correct the file"),
         ("tables: []", "title, tables missing"),
         ("title: R\ntables: {a: b}", "a list of tables is needed"),
         (f"title: R\ntables: [{TABLE}]\nmore: 1", "unknown option 'more'"),

@@ -159,8 +159,8 @@ def test_figures_of_each_kind(tmp_path, exp):
         image = f"images/report_{kind}_{number}.png"
         assert f"![By {kind}](<{image}>)" in text
         assert min(matplotlib.image.imread(tmp_path / "out" / image).shape[:2]) > 200
-    assert "Figures beside the points: K, in tokens." in text
-    assert "Beside the points: training." in text
+    assert "Labels of points: K, in tokens." in text
+    assert "Labels of points: training." in text
 
 
 def test_figures_of_unscored_decodings(tmp_path, exp):
@@ -185,7 +185,9 @@ def test_a_note_names_the_common_utterances_of_a_speedup(tmp_path, exp):
     write_decoding(exp / "asr_vanilla", PLAIN, "other", {"a": 3.0})
     text = write_report(tmp_path, exp, plan(test_sets={"other": "test"}))
     assert rows(text)[1][4] == "3.00"
-    assert "test, Linear: speedup over the 1 of 2 utterances that plain decoding has too." in text
+    assert (
+        "test, Linear: speedup over the 1 of 2 utterances that the baseline also decoded." in text
+    )
 
 
 def test_without_plain_decoding_there_is_no_speedup(tmp_path, exp):
@@ -257,7 +259,7 @@ def test_our_model_is_the_whisper_that_the_recipe_recorded(tmp_path, exp):
     options = publish(tmp_path, "test")
     line = "- Models: published Whisper large-v2; ours "
     for recorded, expected in (
-        (None, "Whisper of a size that no file whisper_model"),
+        (None, "Whisper of unknown size (no file whisper_model"),
         ("openai/whisper-base\n", "whisper-base, 5 heads."),
         ("/models/whisper-base.en/\n", "whisper-base.en, 5 heads."),
     ):
@@ -347,7 +349,7 @@ def test_two_experiments_of_one_name_are_refused(tmp_path, exp, capsys):
     twin = tmp_path / "more" / "asr_linear"
     shutil.copytree(exp / "asr_linear", twin)
     message = fails(tmp_path, exp, plan(), capsys, dirs=[exp / "asr_linear", twin])
-    assert "is 'asr_linear', as is" in message
+    assert "asr_linear: matches" in message
 
 
 def test_parent_folders_distinguish_experiments_of_one_name(tmp_path, exp):

@@ -147,9 +147,11 @@ def test_the_fastest_drafter_is_chosen(beam_size, offers, winner):
     assert {setting.drafter for setting in tuning.checked} == {"no drafts", *offers}
     for name, offer in offers.items():
         best = tuning.best_checked(name)
-        assert tuning.whole(best) == pytest.approx(1.0 + 2 * offer.encoder + tuning.checked[best])
+        assert tuning.total_seconds(best) == pytest.approx(
+            1.0 + 2 * offer.encoder + tuning.checked[best]
+        )
         parts = tuning.parts(best)
-        assert sum(parts.values()) == pytest.approx(tuning.whole(best))
+        assert sum(parts.values()) == pytest.approx(tuning.total_seconds(best))
         assert parts["draft model's encoder"] == 2 * offer.encoder
         assert parts[DRAFTING] >= 2 * offer.begin * 0.99
 
