@@ -100,7 +100,7 @@ class BeamStrategy(Strategy):
         scoring = Scoring(weights, constraints.eos, constraints, top_tokens=top_tokens)
         super().__init__(scoring, beam_size)
         self.beam_size = beam_size
-        self.needs_draft_scores = beam_size > 1  # a chain continues the best of the hypotheses
+        self.needs_draft_scores = beam_size > 1  # a drafted chain continues the best hypothesis
         self.full = {name: scorer for name, scorer in scorers.full.items() if name in weights}
         self.ctc = scorers.ctc if CTC in weights else None
         others = dict(weights)
@@ -183,7 +183,7 @@ class BeamStrategy(Strategy):
                 state.ended.append(self.end(state, hypothesis, append_eos=last))
         state.stopped = state.detect_end and end_detected(state.ended, step)
         hopeful = self._hopeful(state, state.running)
-        # Hopeless hypotheses still end and count in end detection; all hopeless: stop.
+        # End detection also counts hopeless hypotheses, so they stay while another is hopeful.
         if not (hopeful and state.detect_end):
             state.running = hopeful
 
@@ -220,7 +220,7 @@ class BeamStrategy(Strategy):
 
 
 def end_detected(ended: Sequence[EndedHypothesis], step: int) -> bool:
-    """Return whether the last ``END_LENGTHS`` lengths have only scores far below the best one.
+    """Return whether each of the last lengths has ended hypotheses, all far below the best one.
 
     Eq. 50 of Watanabe et al., "Hybrid CTC/Attention Architecture for End-to-End Speech
     Recognition", with ESPnet's constants. ``step`` counts the steps before this one.

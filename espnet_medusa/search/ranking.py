@@ -52,10 +52,10 @@ class Ranking:
         ]
 
     def _bound(self, hypothesis: Hypothesis, max_length: int, prompt_length: int) -> float:
-        """Return an upper bound of the rank of all continuations.
+        """Return an upper bound of the rank of all continuations: each further token adds ``gain``.
 
-        The maximum is at the maximum length with the full gain per token. No token adds more than
-        the gain, so the score over length rises, too. The final end symbol may add no score.
+        Score over length is then largest at the maximum length, because no earlier token added more
+        than ``gain``. An end symbol that is appended there only adds length.
         """
         score = hypothesis.score + self.gain * (max_length - hypothesis.prefix.length)
         longest = prompt_length + max_length

@@ -295,7 +295,7 @@ def state_distance(
     """Return the mean smooth L1 distance between heads' states and the decoder's.
 
     Args:
-        drafted: States (B, L - k, D) of heads k = 1 to K, for positions k to L.
+        drafted: States (B, L - k, D) of heads k = 1 to K, for positions k to L - 1.
         hidden: (B, L, D) of the decoder, without gradient.
         labels: (B, L), -1 where ignored.
     """

@@ -69,7 +69,7 @@ class MemoryCache:
 
 
 def check_frozen(asr_model: ESPnetASRModel) -> None:
-    """Raise InputError if the encoder is trained, or the output for an utterance changes."""
+    """Raise InputError if the encoder is trained, or its input differs between epochs."""
     for name in PARTS:
         part = getattr(asr_model, name)
         if part is not None and trains(part):

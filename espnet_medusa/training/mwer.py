@@ -199,10 +199,10 @@ def each_branch(cross_keys_values: CrossKeysValues | None, branches: int) -> Cro
 
 
 def mwer_loss(log_probs: torch.Tensor, errors: torch.Tensor) -> torch.Tensor:
-    """Return the mean over utterances of the list's expected word errors minus their mean.
+    """Return expected word errors minus the list's mean word errors, averaged over utterances.
 
-    The second mean does not change the gradient, because the probabilities of a list sum to one. An
-    utterance with one hypothesis contributes 0.
+    The list's mean does not change the gradient, because its probabilities sum to one. An utterance
+    with one hypothesis contributes 0.
 
     Args:
         log_probs: (U, N), -inf for missing hypotheses; renormalized over each list.

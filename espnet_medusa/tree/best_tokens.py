@@ -72,8 +72,8 @@ def top_tokens(
 def top_scores(scores: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the ``count`` best of scores (R, V) and their columns, best first.
 
-    Only the ``count`` chunks with the largest maxima contain them. Over Whisper's vocabulary this
-    is several times faster than ``topk``.
+    They are in the ``count`` chunks with the largest maxima. Over Whisper's vocabulary this is
+    several times faster than ``topk``.
     """
     rows, size = scores.shape
     if size <= CHUNK * CHUNK or count == 1:

@@ -260,7 +260,7 @@ class EvaluatedPrefixes:
         self.children = upload(children, device)
 
     def replace_states(self, draft_states: States) -> States:
-        """Return the states, with those of evaluated prefixes replaced."""
+        """Return the states, with new ones for evaluated prefixes."""
         if not self.prefixes:
             return draft_states
         places = torch.arange(len(self.nodes), device=self.nodes.device)

@@ -15,7 +15,7 @@ FORGETTING = 0.98  # factor of earlier measurements when a new one is added
 EXPECTED, TRIALS = 0.7, 3.0  # prior acceptance rate, and its weight in drafts
 RAISE_ABOVE, LOWER_BELOW = 0.8, 0.3  # shares of accepted steps that change the depth
 MEAN_DECAY = 0.9  # of the exponential moving average of depths
-LEAST_VARIANCE = 0.1  # of depths, for the fit to determine the cost of a step; also its ridge
+LEAST_VARIANCE = 0.1  # of depths, to fit the cost of a step; also the fit's regularization
 LEAST_CALL = 0.1  # minimum share of a call in the seconds of an iteration
 
 
@@ -157,7 +157,7 @@ class Costs:
         spread = self.products[1:, 1:] / weight - np.outer(places, places)
         along = self.sums[1:] / weight - mean * places
         slopes = np.linalg.solve(spread + LEAST_VARIANCE * np.eye(2), along).clip(min=0.0)
-        if spread[0, 0] < LEAST_VARIANCE:  # only the drafting time per step is known
+        if spread[0, 0] < LEAST_VARIANCE:  # constant depth: only drafting is known per step
             slopes[0] = self.drafted
         call = max(mean - float(slopes @ places), LEAST_CALL * mean)
         return call, float(slopes[0]), float(slopes[1])
