@@ -2,7 +2,7 @@
 
 
 class InputError(ValueError):
-    """An invalid input; the message has its place, its value, the allowed values and a remedy."""
+    """A user error; the message has the option or file, its value, what is allowed, a remedy."""
 
 
 def first_line(error: BaseException | None) -> str:

@@ -29,19 +29,12 @@ WORDS = {
 
 
 def option(default: Any, help: str) -> Any:
-    """A dataclass field for an option: its default, and the help text of the command line."""
+    """Return a dataclass field for an option with a help text for the command line."""
     return dataclasses.field(default=default, metadata={"help": help})
 
 
 def read_yaml(path: Path, remedy: str) -> Any:
-    """Read a YAML file.
-
-    Args:
-        remedy: What the user can do, for error messages.
-
-    Raises:
-        InputError: The file cannot be read, or is not YAML.
-    """
+    """Read a YAML file; raise InputError, which ends with the remedy, if that fails."""
     try:
         return load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -50,30 +43,24 @@ def read_yaml(path: Path, remedy: str) -> Any:
 
 
 def read_config(path: Path, remedy: str) -> dict[str, Any]:
-    """Read options from a YAML file; arguments as for ``read_yaml``.
-
-    Raises:
-        InputError: As for ``read_yaml``, or the file does not contain a mapping.
-    """
+    """Read a mapping of options, as ``read_yaml``."""
     config = read_yaml(path, remedy)
     if not isinstance(config, dict):
-        raise InputError(f"{path}: holds no options; {remedy}")
+        raise InputError(f"{path}: contains no options; {remedy}")
     return config
 
 
 def build_options(kind: type[Options], values: Mapping[str, Any] | None, where: str) -> Options:
-    """Make the dataclass ``kind`` from a mapping.
+    """Make the dataclass ``kind``, whose fields are the options, from a mapping.
 
     Convert numpy's numbers to Python's, and 0 and 1 to booleans for boolean options.
 
     Args:
-        kind: A dataclass; its fields are the options, its defaults theirs.
-        values: Values from the config; None: no options.
+        values: Options of a config; None: no options.
         where: The config key, for messages (``decoder_conf``).
 
     Raises:
-        InputError: A key of ``values`` is no option; the message lists those that are. A value is
-            of another type than the option.
+        InputError: An option is unknown, or its value has another type.
     """
     if not isinstance(values or {}, Mapping):
         raise InputError(f"{where}: {reprlib.repr(values)}; allowed: options with their values")
@@ -101,9 +88,9 @@ def _as_type(value: Any, expected: Any, where: str) -> Any:
     try:
         check_type(value, expected, collection_check_strategy=CollectionCheckStrategy.ALL_ITEMS)
         if isinstance(value, bool) and not {bool, Any} & {*kinds}:
-            raise TypeCheckError("is a number in Python alone")
+            raise TypeCheckError("a bool is also an int")
         if isinstance(value, str) and not value and not {str, Path, Any} & {*kinds}:
-            raise TypeCheckError("is a list in Python alone")
+            raise TypeCheckError("an empty text is also a sequence of any type")
     except TypeCheckError as error:
         allowed = " or ".join(WORDS.get(kind, str(kind)) for kind in kinds)
         raise InputError(f"{where}: {reprlib.repr(value)}; allowed: {allowed}") from error
@@ -111,31 +98,19 @@ def _as_type(value: Any, expected: Any, where: str) -> Any:
 
 
 def check_choice(value: Any, allowed: Sequence[str], where: str) -> None:
-    """Refuse a value that is not among ``allowed``.
-
-    Raises:
-        InputError: With the value received and the values allowed.
-    """
+    """Raise InputError for a value that is not among ``allowed``."""
     if value not in allowed:
         raise InputError(f"{where}: {str(value)!r} is not known{_allowed(str(value), allowed)}")
 
 
 def check_at_least(value: float, minimum: float, where: str) -> None:
-    """Refuse a number below ``minimum``.
-
-    Raises:
-        InputError: With the value received and the least one allowed.
-    """
+    """Raise InputError for a number below ``minimum``."""
     if value < minimum:
         raise InputError(f"{where}: {value} is too small; allowed: {minimum} or more")
 
 
 def check_above(value: float, bound: float, where: str, at_most: float = math.inf) -> None:
-    """Refuse a number that is not above ``bound``, or is above ``at_most``.
-
-    Raises:
-        InputError: With the value received and the range allowed.
-    """
+    """Raise InputError for a number that is not above ``bound``, or is above ``at_most``."""
     if not bound < value <= at_most:
         most = "" if at_most == math.inf else f", at most {at_most}"
         raise InputError(f"{where}: {value}; allowed: above {bound}{most}")

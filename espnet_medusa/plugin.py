@@ -8,10 +8,8 @@ from espnet_medusa.whisper.token_types import WHISPER_PREPROCESSOR
 def register() -> None:
     """Add the plugin's classes to ESPnet's tables; a second call changes nothing.
 
-    Importing ESPnet's ASR task calls it (``upstream.replaced``).
-
-    Raises:
-        RuntimeError: ESPnet or another plugin uses the name already.
+    ``upstream.replaced`` calls it when ESPnet's ASR task is imported. Raise RuntimeError if ESPnet
+    or another plugin uses a name already.
     """
     import kaldiio
     from espnet2.tasks import asr
@@ -34,7 +32,7 @@ def register() -> None:
         taken = table.classes.setdefault(name, kind)
         if taken is not kind:
             raise RuntimeError(f"ESPnet's {table.name} '{name}' is {taken} already")
-    # Not torch's: it scales steps by the size of the weights, and heads start at zero.
+    # torch's Adafactor scales steps by the size of the weights, and heads start at zero.
     optim_classes.setdefault("adafactor", Adafactor)
     # Cached outputs of a frozen model in float16, which Kaldi matrices do not support; ESPnet
     # 202611 reads only those as kaldi_ark.

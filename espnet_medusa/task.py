@@ -18,7 +18,7 @@ from espnet_medusa.training.trainer import ResumableTrainer
 
 
 class MedusaASRTask(ASRTask):
-    """ASRTask that checks initial weights before training, and resumes interrupted training."""
+    """ESPnet's ASR task with checked initial weights and resumable training."""
 
     trainer = ResumableTrainer
 
@@ -44,8 +44,7 @@ class MedusaASRTask(ASRTask):
     def build_model(cls, args: argparse.Namespace) -> ESPnetASRModel:
         """Build the model and check the ``init_param`` files, which ESPnet loads later.
 
-        Raises:
-            InputError: A file is missing, could run code, or does not fit the model.
+        Raise InputError if a file is missing, could run code, or does not fit the model.
         """
         try:
             model = super().build_model(args)
@@ -57,11 +56,7 @@ class MedusaASRTask(ASRTask):
 
     @classmethod
     def build_initial_model(cls, args: argparse.Namespace) -> ESPnetASRModel:
-        """Build the model with initial weights and frozen parameters, as training starts with it.
-
-        Raises:
-            InputError: As ``build_model``.
-        """
+        """Build the model in its state at the start of training; errors as ``build_model``."""
         model = cls.build_model(args)
         for init_param in args.init_param:
             load_pretrained_model(init_param, model, args.ignore_init_mismatch)

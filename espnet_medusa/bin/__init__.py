@@ -1,1 +1,1 @@
-"""Commands that people type: options, one call, errors as one line."""
+"""The commands that users type."""

@@ -1,8 +1,8 @@
 """ESPnet's asr_inference with this package's searches; one bad utterance does not stop the others.
 
 Options are ESPnet's, those of ``DecodeOptions`` and, with ``longform``, of ``LongFormOptions``.
-Outputs and log lines are ESPnet's, plus ``statistics.json``, ``failed_utterances`` and, for audio
-longer than the model's window, ``segments``.
+Outputs and log lines are ESPnet's. Additional files are ``statistics.json``, ``failed_utterances``
+and, for audio longer than the model's window, ``segments``.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def get_parser():
     add, off = group.add_argument, {"type": str2bool, "default": False}
     frames = "maximum padded frames (10 ms) of a batch; none: no limit"
     add("--max_batch_frames", type=int_or_none, help=frames)
-    windows = "decode audio longer than the model's window, window after window"
+    windows = "decode audio longer than the model's window in several windows"
     add("--longform", help=windows, **off)
     fallback = (
         "decode an utterance again, at a higher temperature, if its text repeats itself or is "
@@ -63,14 +63,14 @@ def get_parser():
 
 
 def add_decode_options(parser: argparse.ArgumentParser, default: Any = ...):
-    """Add ``DecodeOptions``; return the argument group."""
+    """Add ``DecodeOptions``, as ``add_fields``; return the argument group."""
     group = parser.add_argument_group("Multi-token search")
     add_fields(group, DecodeOptions(), default=default)
     return group
 
 
 def add_long_form_options(parser: argparse.ArgumentParser, default: Any = ...) -> None:
-    """Add ``LongFormOptions``; ``without_timestamps`` is unset by default."""
+    """Add ``LongFormOptions``, as ``add_fields``; ``without_timestamps`` is unset by default."""
     arguments = {
         "clip_timestamps": {"type": parse_clips},
         "without_timestamps": {"type": str2bool, "default": None},
@@ -80,12 +80,11 @@ def add_long_form_options(parser: argparse.ArgumentParser, default: Any = ...) -
 
 
 def parse_clips(value: str) -> tuple[float, ...]:
-    """Parse comma-separated seconds."""
     return tuple(float(part) for part in value.split(",") if part.strip())
 
 
 def read_long_form_options(options: Mapping[str, Any]) -> LongFormOptions:
-    """Build the options of long audio from those of a command line or a config."""
+    """Build the options of long audio from those of the command line and config."""
     values = {name: options[name] for name in LONG_FORM}
     clips = values["clip_timestamps"] or ()  # a config may have a single number
     values["clip_timestamps"] = (clips,) if isinstance(clips, int | float) else tuple(clips)
@@ -93,7 +92,6 @@ def read_long_form_options(options: Mapping[str, Any]) -> LongFormOptions:
 
 
 def main(cmd: list[str] | None = None) -> None:
-    """Decode; exit status 1 when an utterance failed."""
     run(get_parser(), inference, cmd)
 
 
@@ -102,15 +100,14 @@ def run(
 ) -> None:
     """Parse the command line and decode; ``inference`` returns how many utterances failed.
 
-    Raises:
-        SystemExit: An utterance failed, or nothing can be decoded at all, with one line.
+    Exit with one line and status 1 if an utterance failed, or after a user error.
     """
     args = parser.parse_args(cmd)
     logging.basicConfig(
         level=args.log_level,
         format="%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s",
     )
-    configured = parser.get_default("batch_size")  # from the config, which has been read
+    configured = parser.get_default("batch_size")  # parse_args has set it to the config's value
     if args.batch_size == 1 and configured != 1:  # ESPnet's asr.sh always passes an option
         logging.warning(
             f"batch_size: 1 in the command line replaces {configured} in {args.config}; give "
@@ -132,14 +129,13 @@ def inference(options: dict) -> int:
 
 
 def read_job(options: dict) -> JobInput:
-    """Read the tables of a job; raise InputError if one is bad."""
     return read_input(
         options["data_path_and_name_and_type"], options["key_file"], options["utt2lang"]
     )
 
 
 def open_decoder(options: dict) -> UtteranceDecoder:
-    """Open the model for a process that only decodes; errors as of ``load``."""
+    """Open the model for a process that only decodes; errors as ``load``."""
     set_all_random_seed(options["seed"])
     long_form = choose_long_form(options)
     speech2text = load(options)
@@ -152,7 +148,6 @@ def open_decoder(options: dict) -> UtteranceDecoder:
 
 
 def make_reader(speech2text: Speech2Text, allow_pipes: bool) -> UtteranceReader:
-    """Make the reader of wav.scp for a model, with its preprocessing."""
     preprocess = build_preprocess(speech2text.asr_train_args)
     return UtteranceReader(speech2text.model.audio, preprocess, allow_pipes)
 
@@ -193,7 +188,7 @@ def load(options: dict) -> Speech2Text:
 
 
 def fingerprint(options: dict) -> dict:
-    """Return everything that results depend on: options, and the files in them."""
+    """Return all that determines the results: options, and modification times of their files."""
     ignored = {"output_dir", "key_file", "log_level", "num_workers", "config"}
     # Results do not depend on batches, so a job may resume with smaller ones.
     ignored |= {"batch_size", "max_batch_frames"}

@@ -9,7 +9,6 @@ from espnet_medusa.task import MedusaASRTask
 
 
 def get_parser():
-    """Make ESPnet's parser."""
     return MedusaASRTask.get_parser()
 
 
@@ -19,7 +18,7 @@ def main(cmd: list[str] | None = None) -> None:
         MedusaASRTask.main(cmd=cmd)
     except InputError as error:
         sys.exit(f"error: {error}")
-    # Or its threads may outlive the interpreter, which then aborts.
+    # Otherwise its threads may run after the interpreter ends, which aborts the process.
     if distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()
 

@@ -1,4 +1,4 @@
-"""Shared code of the commands: option types, options from dataclasses, one-line errors."""
+"""Option types, options from dataclasses, and one-line errors for all commands."""
 
 import argparse
 import sys
@@ -18,7 +18,7 @@ AddOptions = Callable[[argparse.ArgumentParser], None]
 
 
 def str2bool(value: str) -> bool:
-    """Parse true, false and the synonyms that ESPnet accepts."""
+    """Parse true, false and ESPnet's synonyms."""
     if value.lower() not in (*TRUE, *FALSE):
         raise argparse.ArgumentTypeError(f"{value}: allowed are true and false")
     return value.lower() in TRUE
@@ -32,7 +32,7 @@ def whole_number(value: str, least: int = 0) -> int:
 
 
 def naming_allowed(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Make the type of an option from a function whose ValueError names the allowed values."""
+    """Make the type of an option from a function; its ValueErrors become the option's errors."""
 
     def parse_option(value: str) -> Any:
         try:
@@ -58,10 +58,9 @@ def add_fields(
     """Add options with the names, types and values of the fields of a dataclass instance.
 
     Args:
-        arguments: Field to arguments of ``add_argument``, in place of the type's.
-        default: Default of all options, in place of the fields' values.
-        helps: Field to help text; without any, all fields that ``option`` made are added,
-            with their own help texts.
+        arguments: Arguments of ``add_argument`` for some fields, instead of those of their types.
+        default: Default of all options, instead of the fields' values.
+        helps: Help texts of the fields to add; if empty, add all fields made by ``option``.
     """
     types = get_type_hints(type(defaults))
     helps = helps or {f.name: f.metadata["help"] for f in fields(defaults) if f.metadata}
@@ -132,7 +131,7 @@ def make_main(
     add_options: AddOptions,
     work: Callable[[argparse.Namespace], int | None],
 ) -> Callable[[Sequence[str] | None], None]:
-    """Make the ``main`` of a command: it parses the options and calls ``work`` by ``run_main``."""
+    """Make the ``main`` of a command, which parses the options and calls ``work``."""
 
     def main(cmd: Sequence[str] | None = None) -> None:
         args = make_parser(description, add_options).parse_args(cmd)
@@ -143,7 +142,7 @@ def make_main(
 
 @contextmanager
 def problems_to_stdout(note: str | None = None) -> Iterator[None]:
-    """Print errors of the data to stdout and the note to stderr, and exit with status 1."""
+    """After an error of the data, print it to stdout and the note to stderr; exit with status 1."""
     try:
         yield
     except (ValueError, OSError) as error:

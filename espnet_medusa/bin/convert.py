@@ -10,9 +10,8 @@
 
 SOURCE is an ESPnet experiment (folder with config.yaml), a Whisper of transformers, aiola or
 CTranslate2 (folder with config.json), an OpenAI .pt file, or a hub name, which is downloaded.
-A Whisper without heads gets the heads of this package that were trained on the same weights, if
-there are any; its text stays the same. An experiment that is made from an experiment keeps its CTC
-branch.
+If a Whisper has no heads and this package has heads for its weights, they are attached; its text
+stays the same. Only experiments can contain a CTC branch.
 """
 
 import argparse
@@ -30,16 +29,15 @@ DTYPES = ("float32", "float16", "bfloat16", "int8", "int8_float16", "int8_bfloat
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     add = parser.add_argument
     add("source", help="folder, hub name, or OpenAI .pt file")
-    add("target", type=Path, help="folder to make; must not exist")
+    add("target", type=Path, help="folder to write; must not exist")
     formats = [EXPERIMENT, AIOLA, HUGGING_FACE, CTRANSLATE2]
     add("--to", choices=formats, default=EXPERIMENT, help="format to write")
     add("--dtype", choices=DTYPES, help="weights in ctranslate2's format; none: float32")
     whisper = (
-        "Whisper that an aiola model was made from: source of sizes that its config.json lacks, "
-        "and the name that --to aiola writes"
+        "the Whisper of an aiola model: it has the sizes that the model's config.json lacks, and "
+        "--to aiola writes its name"
     )
     add("--whisper_model", help=whisper)
     add("--model_file", type=Path, help="weights of an experiment; none: model.pth")
@@ -68,12 +66,12 @@ def work(args: argparse.Namespace) -> None:
     if args.target.exists():
         raise InputError(f"{args.target}: exists; remove it, or choose another target")
     if args.dtype is not None and args.to != CTRANSLATE2:
-        raise InputError(f"--dtype {args.dtype}: only with --to {CTRANSLATE2}; leave it out")
+        raise InputError(f"--dtype {args.dtype}: only with --to {CTRANSLATE2}; omit it")
     if args.heads != AUTO and args.to != EXPERIMENT:
-        raise InputError(f"--heads {args.heads}: only with --to {EXPERIMENT}; leave it out")
+        raise InputError(f"--heads {args.heads}: only with --to {EXPERIMENT}; omit it")
     if (Path(args.source) / CONFIG).is_file():
         if args.tokenizer is not None or args.token_list is not None:
-            raise InputError("--tokenizer, --token_list: an experiment has its own; leave them out")
+            raise InputError("--tokenizer, --token_list: an experiment has its own; omit them")
         checkpoint = read_experiment(Path(args.source), args.model_file)
     elif args.model_file is not None:
         raise InputError(f"--model_file: only with an experiment; {args.source} has no {CONFIG}")
@@ -89,7 +87,7 @@ def work(args: argparse.Namespace) -> None:
         _write(checkpoint, folder, args)
     if args.to != EXPERIMENT and checkpoint.ctc is not None:
         names = ", ".join(checkpoint.ctc.weights)
-        logger.warning(f"{args.source}: left out, {args.to} cannot store it: {names}")
+        logger.warning(f"{args.source}: not converted, as {args.to} cannot store it: {names}")
     parts = checkpoint.architecture
     print(f"{args.target}: {args.to}, {len(checkpoint.weights)} tensors, heads: {parts.heads}")
     if note is not None:

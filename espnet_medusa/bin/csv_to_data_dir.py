@@ -15,14 +15,12 @@ from espnet_medusa.kaldi.csv_import import REGULATION, csv_to_data_dir
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.add_argument("csv", type=Path, help="CSV file; audio paths are relative to its folder")
     parser.add_argument("data_dir", type=Path, help="directory to write")
     parser.add_argument("--language", help="code or name for rows without a language")
 
 
 def work(args: argparse.Namespace) -> int:
-    """Write the directory; return the exit status."""
     done = csv_to_data_dir(args.csv, args.data_dir, args.language)
     for problem in done.bad:
         print(problem)

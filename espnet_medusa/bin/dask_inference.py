@@ -28,12 +28,11 @@ def get_parser():
 
 
 def main(cmd: list[str] | None = None) -> None:
-    """Decode; exit status 1 when an utterance failed."""
     asr_inference.run(get_parser(), inference, cmd)
 
 
 def inference(options: dict) -> int:
-    """Decode one job, as asr_inference's; a bad cluster and missing Dask are user errors, too."""
+    """Decode one job on the cluster, as ``asr_inference.inference``."""
     try:
         from espnet_medusa.cluster.connection import connect
         from espnet_medusa.cluster.decoder import cluster_decoder

@@ -11,7 +11,7 @@ from espnet_medusa.whisper.text import list_tokens, load_safely
 
 
 def insert_symbols(tokens: list[str], symbols: list[str]) -> None:
-    """Insert each ``SYMBOL:PLACE`` of ``--add_symbol``; place -1 is after the last token."""
+    """Insert symbols, ``SYMBOL:PLACE`` each; place -1 is after the last token."""
     for entry in symbols:
         symbol, _, place = entry.rpartition(":")
         try:
@@ -22,7 +22,6 @@ def insert_symbols(tokens: list[str], symbols: list[str]) -> None:
 
 
 def main(cmd: list[str] | None = None) -> None:
-    """Write the token list; options are ESPnet's."""
     args = get_parser().parse_args(cmd)
 
     def work() -> None:

@@ -1,9 +1,8 @@
 """Python with the plugin: ``espnet-medusa-python -m espnet2.bin.asr_train ...``.
 
 For an unmodified ESPnet recipe: ``asr.sh --python espnet-medusa-python``. ESPnet's ASR task then
-has the plugin's classes, in this process and in its child processes, and the modules of ``OURS``
-run instead of ESPnet's. Everything else is plain python. With ``--no-redirect`` as first option,
-ESPnet's modules run, with the plugin's classes.
+has the plugin's classes, also in child processes, and the modules of ``OURS`` run instead of
+ESPnet's. All else is plain python. With ``--no-redirect`` as first option, ESPnet's modules run.
 """
 
 import os
@@ -26,7 +25,7 @@ WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 
 def main(cmd: list[str] | None = None) -> None:
-    """Run ``-m module``, ``-c code``, ``-`` or a script as python would."""
+    """Run ``-m module``, ``-c code``, ``-`` or a script like python."""
     words = list(sys.argv[1:] if cmd is None else cmd)
     no_redirect = [words.pop(0)] if words[:1] == [NO_REDIRECT] else []
     options, words = split_options(words)
@@ -39,7 +38,6 @@ def main(cmd: list[str] | None = None) -> None:
 
 
 def split_options(words: list[str]) -> tuple[list[str], list[str]]:
-    """Split a command line of python into options and the rest."""
     end = 0
     while end < len(words) and words[end].startswith("-") and words[end] not in ("-m", "-c", "-"):
         end += 2 if words[end] in WITH_VALUE else 1

@@ -20,12 +20,11 @@ from espnet_medusa.report.results import default_output, write_results
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Make the command's parser."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = parser.add_argument
     experiment = "experiment, such as exp/asr_linear"
     add("exp_dirs", metavar="EXP", type=Path, nargs="+", help=experiment)
-    plain = "baseline decoding: experiment and inference tag, with or without `_asr_model_...`"
+    plain = "baseline: experiment and inference tag; the tag's suffix `_asr_model_...` is optional"
     add("--plain", metavar="EXP/TAG", type=Path, help=plain)
     output = (
         "Markdown file to write, with decoding.json next to it (default: RESULTS.md in the "
@@ -44,7 +43,6 @@ def get_parser() -> argparse.ArgumentParser:
 
 
 def work(args: argparse.Namespace) -> None:
-    """Write the tables and plots, and print their paths."""
     exp_dirs = list(dict.fromkeys(args.exp_dirs))
     check_experiments(exp_dirs)
     written = [path for exp_dir in exp_dirs for path in complete_statistics(exp_dir)]
@@ -60,7 +58,6 @@ def work(args: argparse.Namespace) -> None:
 
 
 def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
     parser = get_parser()
     args = parser.parse_args(cmd)
     if args.config and not args.output:

@@ -16,7 +16,6 @@ from espnet_medusa.recipe.tokens import make_cleaner
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     add = parser.add_argument
     add("csv", type=Path, help="CSV file that csv_to_data_dir read")
     add("result_dir", type=Path, help="folder with the set's decoded text")
@@ -26,7 +25,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def work(args: argparse.Namespace) -> int:
-    """Write the file; return the exit status."""
     clean = make_cleaner(args.cleaner)
     results = write_csv_results(args.csv, args.result_dir, args.output, clean)
     for line, reason in results.missing.items():

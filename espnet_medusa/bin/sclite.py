@@ -15,7 +15,7 @@ from espnet_medusa.bin.command_line import str2bool
 from espnet_medusa.scoring.report import DEFAULT_LINE_WIDTH, alignment_report, summary_report
 from espnet_medusa.scoring.sclite import ID_TYPES, Score, read_joined, score_trn
 
-# Report: (suffix of its file, function that makes it), in sclite's order.
+# By report, in sclite's order: suffix of its file, and the function that makes it.
 _REPORTS = {
     "sum": (".sys", lambda score, line_width: summary_report(score)),
     "rsum": (".raw", lambda score, line_width: summary_report(score, raw=True)),
@@ -41,7 +41,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="sclite", description=description, add_help=False, allow_abbrev=False)
     add, given = parser.add_argument, {"nargs": "+", "required": True}
     add("-r", dest="reference", metavar=("FILE", "trn"), **given)
-    title = "hypothesis, its format, and its name in the reports; may be repeated"
+    title = "hypothesis, its format, and its title in the reports; may be repeated"
     form = ("FILE", "trn TITLE")
     add("-h", dest="hypotheses", action="append", metavar=form, help=title, **given)
     add("-i", dest="id_type", choices=ID_TYPES, required=True, help="type of the utterance ids")
@@ -149,7 +149,7 @@ def _run_real(args: argparse.Namespace, reference: str, hypothesis: str, title: 
     if result.returncode != 0:
         raise ValueError(
             f"--sclite: '{args.sclite}' failed with status {result.returncode} on {hypothesis}; "
-            f"leave out --sclite to use the built-in scorer"
+            f"omit --sclite to use the built-in scorer"
         )
 
 

@@ -35,14 +35,14 @@ ESPNET_KEYS = (
     "ngram_weight", "nbest", "normalize_length", "batch_size", "max_batch_frames", "dtype",
 )  # fmt: skip
 ROUNDED = ("float16", "bfloat16", "int8")
-NOTHING = {  # options of the baseline, whatever the config has
+BASELINE = {  # options without drafts
     "drafter": None, "draft_model": None, "draft_model_file": None, "lookahead": FIXED,
     "draft_depth": 0, "draft_width": None, "draft_budget": None,
 }  # fmt: skip
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Make the parser of the command's own options; all others are asr_inference's."""
+    """Make the parser of the options that asr_inference does not have."""
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n")[0],
         epilog="All other options are those of espnet_medusa.bin.asr_inference: the model "
@@ -57,20 +57,19 @@ def get_parser() -> argparse.ArgumentParser:
     add("--num_utterances", type=positive, default=30, help="number of evenly spaced utterances")
     add("--drafters", nargs="+", choices=KINDS, default=[*KINDS], help="drafters; default: all")
     add("--draft_models", nargs="+", default=[], metavar="MODEL", help="as --draft_model")
-    rounding = "maximum utterances whose text may change by rounding (int8, bfloat16)"
+    rounding = "maximum number of utterances whose text may change by rounding (int8, bfloat16)"
     add("--most_different", type=int, default=0, help=rounding)
     add("--output", type=Path, required=True, help="decode config to write (.yaml)")
     return parser
 
 
 def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
     words = sys.argv[1:] if cmd is None else [*map(str, cmd)]
     args, rest = get_parser().parse_known_args(words)
     given = ["--output_dir", str(args.output.parent), *rest]
     given += ["--data_path_and_name_and_type", f"{_wav_scp(args)},speech,sound"]
     options = vars(asr_inference.get_parser().parse_args(given))
-    # Without INFO: the search logs each decoding of each utterance.
+    # Not INFO, as asr_inference: the search logs each decoding of each utterance.
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     command = shlex.join(["espnet-medusa-tune", *words])
     run_main("tune", lambda: work(args, options, decode_config(options), command))
@@ -81,7 +80,7 @@ def _wav_scp(args: argparse.Namespace) -> Path:
 
 
 def decode_config(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the decode config to tune: keys of the file, and options of the command line."""
+    """Return the decode config to tune: that of the file with the command line's changes."""
     config = {}
     if options["config"] is not None:
         config = read_yaml(Path(options["config"]), "give a decode config") or {}
@@ -93,7 +92,6 @@ def decode_config(options: dict[str, Any]) -> dict[str, Any]:
 def work(
     args: argparse.Namespace, options: dict[str, Any], given: dict[str, Any], command: str
 ) -> None:
-    """Load, read, tune, write."""
     if args.output.suffix != ".yaml":
         raise InputError(f"output: {args.output}; allowed: a name that ends in .yaml")
     if args.data_dir is not None and (args.data_dir / "segments").is_file():
@@ -104,17 +102,17 @@ def work(
         raise InputError("medusa_choices: a fixed tree cannot be tuned; remove it")
     job = read_input(options["data_path_and_name_and_type"], options["key_file"])
     speech2text = load(options)
-    there = available(speech2text, args.drafters, draft_models(args, options))
+    found = available(speech2text, args.drafters, draft_models(args, options))
     clock = Clock(torch.device(speech2text.device))
     reader = asr_inference.make_reader(speech2text, options["allow_pipes"])
-    window_s = there.window_s or reader.limits.window_s
+    window_s = found.window_s or reader.limits.window_s
     utterances = read_utterances(job, args.num_utterances, reader, window_s)
     sizes = options["batch_size"], options["max_batch_frames"]
-    batches = encode(speech2text, utterances, *sizes, clock, there.readers)
+    batches = encode(speech2text, utterances, *sizes, clock, found.readers)
     task = Task(
         speech2text.search,
         speech2text.search_options,
-        there.drafters,
+        found.drafters,
         batches,
         LengthLimits(speech2text.maxlenratio, speech2text.minlenratio),
         speech2text.nbest,
@@ -122,7 +120,7 @@ def work(
         rounding=(options["decoder_precision"] or speech2text.dtype) in ROUNDED,
         most_different=args.most_different,
     )
-    tuning = tune(task, there.left_out)
+    tuning = tune(task, found.left_out)
     about = report.circumstances(options, command, _wav_scp(args), tuning)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     report.write_config(args.output, given, tuning, about)
@@ -154,7 +152,7 @@ def load(options: dict[str, Any]) -> Speech2Text:
                 f"{name}: {options[name]}; allowed while tuning: none, as it changes the text; add "
                 "it to the written config"
             )
-    speech2text = asr_inference.load(options | NOTHING)
+    speech2text = asr_inference.load(options | BASELINE)
     if speech2text.search is None:
         raise InputError(
             f"nothing to tune: ESPnet's own search decodes this model or config "

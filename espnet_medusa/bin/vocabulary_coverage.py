@@ -20,7 +20,6 @@ _BUNDLED_NAMES = {size: name for name, size in BUNDLED.items()}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.add_argument("tokenizers", nargs=2, metavar="TOKENIZER", help="name, folder or file")
     parser.add_argument("--examples", type=int, default=5, help="tokens to show of each kind")
 
@@ -72,7 +71,6 @@ def _show_pieces(mapped: VocabularyMap, token: int) -> str:
 
 
 def work(args: argparse.Namespace) -> None:
-    """Print both directions."""
     names = tuple(args.tokenizers)
     known = [_BUNDLED_NAMES.get(VOCAB_SIZES.get(name), name) for name in names]
     first, second = map(open_vocabulary, known)

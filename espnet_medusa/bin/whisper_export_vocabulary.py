@@ -11,7 +11,6 @@ from espnet_medusa.whisper.text import list_tokens
 
 
 def main(cmd: list[str] | None = None) -> None:
-    """Write the token list; options are ESPnet's."""
     args = get_parser().parse_args(cmd)
 
     def work() -> None:

@@ -1,9 +1,8 @@
 """A proposer that drafts CTC's greedy hypothesis, also after mismatches.
 
-A prefix is aligned with the hypothesis by edit distance. The draft continues after the part of the
-hypothesis that is nearest to the prefix, so a word that CTC substituted, deleted or inserted costs
-a draft or two, not the rest of the utterance. With CTC units of its own, alignment is by bytes,
-because a differently spelled word has other tokens and another number of them.
+The edit distance aligns a prefix with the hypothesis. The draft continues after the part of the
+hypothesis that is nearest to the prefix. So one or two drafts are rejected after a CTC error, not
+all drafts of the utterance. If CTC has its own units, bytes are aligned instead of tokens.
 """
 
 from __future__ import annotations
@@ -26,17 +25,16 @@ from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import DraftContext, Proposer
 from espnet_medusa.tree.token_tree import upload
 
-EDIT_COST = 3.0  # in nats, per edit; the best place gets it as a bonus
-LATER = 1e-3  # in nats, bonus per position, to prefer later places among ties
+EDIT_COST = 3.0  # in nats, of an edit; also the bonus of the best place
+LATER = 1e-3  # in nats, bonus of a place per position: the last of equally good places is best
 LEAST = 1e-4  # minimum total probability of all tokens without a CTC probability
 
 
 def advance_rows(rows: torch.Tensor, different: torch.Tensor) -> torch.Tensor:
-    """Return the edit distances after appending a symbol.
+    """Return ``CTCStates.rows`` (R, L + 1) after appending a symbol to each prefix.
 
     Args:
-        rows: (R, L + 1) of ``CTCStates``.
-        different: (R, L) whether the symbol differs from the hypothesis's at each place.
+        different: (R, L) whether the symbol differs from each symbol of the hypothesis.
     """
     longer = rows + 2
     torch.minimum(longer[:, 1:], rows[:, :-1] + different, out=longer[:, 1:])
@@ -47,9 +45,9 @@ def advance_rows(rows: torch.Tensor, different: torch.Tensor) -> torch.Tensor:
 class CTCStates:
     """Alignment of R prefixes with their utterances' hypotheses."""
 
-    # (R, L + 1) edit distances to the hypothesis's first 0 to L symbols, plus the difference in
-    # length. An insertion costs 2, a substitution 1 and a deletion 0, which turns the recursion
-    # into a cumulative minimum.
+    # (R, L + 1) edit distances between the prefix and the hypothesis's first 0 to L symbols. An
+    # insertion costs 2, a substitution 1 and a deletion 0, so a cumulative minimum computes them.
+    # With ``Hypotheses.place_costs``, each of them costs 1.
     rows: torch.Tensor
     utterances: torch.Tensor  # (R,) index of the utterance
 
@@ -64,20 +62,20 @@ class CTCStates:
 
 @dataclass(frozen=True)
 class Hypotheses:
-    """The CTC hypotheses of U utterances, padded to L symbols."""
+    """The CTC hypotheses of U utterances, padded to L symbols.
+
+    Place n is after the first n symbols.
+    """
 
     symbols: torch.Tensor  # (U, L)
-    # (U, L + 1) cost of each place besides the edits of ``CTCStates``; infinite after the end.
-    handicaps: torch.Tensor
+    place_costs: torch.Tensor  # (U, L + 1) in nats; infinite after the end of a hypothesis
     tokens: torch.Tensor  # (U, L + 1) the hypothesis's next token at each place
     following: torch.Tensor  # (U, L + 1) the place after that token
-    # (U, L + 1, K + 1) columns of the logits that may follow at each place; V' for tokens without a
-    # CTC probability or outside the vocabulary.
+    # (U, L + 1, K + 1) logit columns of tokens that may follow; V' for all other tokens together.
     columns: torch.Tensor
-    shares: torch.Tensor  # (U, L + 1, K + 1) their probabilities
+    probabilities: torch.Tensor  # (U, L + 1, K + 1) of these tokens
     width: int  # V'
-    # Function from a token to the bytes that are its symbols; None: the token is the symbol.
-    write: Callable[[int], bytes] | None
+    write: Callable[[int], bytes] | None  # token to symbols (bytes); None: tokens are symbols
 
     @staticmethod
     def of(
@@ -89,8 +87,8 @@ class Hypotheses:
         """Pad the hypotheses of U utterances; ``vocabulary`` as in ``Proposer``."""
         symbols = pad_sequence([h.symbols for h in hypotheses], True, NONE)
         tokens = pad_sequence([h.tokens for h in hypotheses], True, NONE)
-        shares = pad_sequence([h.probabilities for h in hypotheses], True)
-        rest = (1 - shares.sum(dim=-1, keepdim=True)).clamp(min=LEAST)
+        probabilities = pad_sequence([h.probabilities for h in hypotheses], True)
+        rest = (1 - probabilities.sum(dim=-1, keepdim=True)).clamp(min=LEAST)
         device = tokens.device
         drafted = torch.arange(vocab_size, device=device) if vocabulary is None else vocabulary
         width = len(drafted)
@@ -98,14 +96,14 @@ class Hypotheses:
         columns[drafted] = torch.arange(width, device=device)
         sizes = torch.tensor([len(h.tokens) for h in hypotheses], device=device)
         places = torch.arange(tokens.size(1), device=device)
-        handicaps = ((EDIT_COST - LATER) * places).expand(len(sizes), -1)
+        costs = ((EDIT_COST - LATER) * places).expand(len(sizes), -1)
         return Hypotheses(
             symbols,
-            handicaps.masked_fill(places >= sizes[:, None], torch.inf),
+            costs.masked_fill(places >= sizes[:, None], torch.inf),
             tokens[:, :, 0],
             pad_sequence([h.following for h in hypotheses], True),
             columns[torch.nn.functional.pad(tokens, (0, 1), value=NONE)],
-            torch.cat([shares, rest], dim=-1),
+            torch.cat([probabilities, rest], dim=-1),
             width,
             write,
         )
@@ -113,7 +111,7 @@ class Hypotheses:
     def start(self) -> CTCStates:
         """Return the states of the empty prefix of each utterance."""
         utterances = torch.arange(len(self.symbols), device=self.symbols.device)
-        return CTCStates(torch.zeros_like(self.handicaps), utterances)
+        return CTCStates(torch.zeros_like(self.place_costs), utterances)
 
     def advance(self, states: CTCStates, tokens: torch.Tensor) -> CTCStates:
         """Return the states after appending a token (R,) to each prefix."""
@@ -129,9 +127,9 @@ class Hypotheses:
         return CTCStates(rows, states.utterances)
 
     def scores(self, states: CTCStates) -> torch.Tensor:
-        """Return the scores (R, L + 1) of the places; among equally near ones the last is best."""
-        handicaps = self.handicaps.index_select(0, states.utterances)
-        return -torch.add(handicaps, states.rows, alpha=EDIT_COST)
+        """Return the scores (R, L + 1) of the places."""
+        costs = self.place_costs.index_select(0, states.utterances)
+        return -torch.add(costs, states.rows, alpha=EDIT_COST)
 
     def weights(self, states: CTCStates) -> torch.Tensor:
         """Return distributions (R, L + 1) over the places."""
@@ -140,7 +138,7 @@ class Hypotheses:
         return scores.scatter_add_(1, best, scores.new_full(best.shape, EDIT_COST)).softmax(dim=-1)
 
     def chain(self, states: CTCStates, depth: int, eos: int) -> torch.Tensor:
-        """Return the hypotheses after the best places (R, depth), filled with end tokens."""
+        """Return the hypothesis's tokens (R, depth) after the best places, padded with ``eos``."""
         tokens = self.tokens.masked_fill(self.tokens == NONE, eos)
         starts = states.utterances * tokens.size(1)
         places, steps = self.scores(states).argmax(dim=-1), []
@@ -152,10 +150,11 @@ class Hypotheses:
 
     def log_probs(self, states: CTCStates) -> torch.Tensor:
         """Return log-probabilities (R, V'); tokens without a CTC probability share the rest."""
-        shares = self.shares.index_select(0, states.utterances) * self.weights(states)[..., None]
+        probabilities = self.probabilities.index_select(0, states.utterances)
+        probabilities = probabilities * self.weights(states)[..., None]
         columns = self.columns.index_select(0, states.utterances)
-        sums = shares.new_zeros(len(shares), self.width + 1)
-        sums.scatter_add_(1, columns.flatten(1), shares.flatten(1))
+        sums = probabilities.new_zeros(len(probabilities), self.width + 1)
+        sums.scatter_add_(1, columns.flatten(1), probabilities.flatten(1))
         return sums[:, :-1].add(sums[:, -1:], alpha=1 / self.width).log()
 
 
@@ -165,7 +164,7 @@ class CTCProposer(Proposer):
     Args:
         ctc: Log-probabilities of the branch, memory (1, S, D) to (1, S', V).
         vocabulary: As in ``Proposer``.
-        retokenization: For a branch with other units than the tokens; its blank is then 0.
+        retokenization: For a branch with its own units, whose blank is 0; None: it has tokens.
     """
 
     max_steps = None
@@ -183,7 +182,7 @@ class CTCProposer(Proposer):
         self.ctc, self.vocab_size, self.eos, self.blank = ctc, vocab_size, eos, blank
         self.vocabulary, self.retokenization = vocabulary, retokenization
         self.hypotheses: Hypotheses | None = None
-        self.known: dict[Prefix, tuple[CTCStates, int]] = {}  # states and row
+        self.known: dict[Prefix, tuple[CTCStates, int]] = {}  # the prefix's states and row in them
 
     def begin(self, context: DraftContext) -> CTCProposer:
         hypotheses = [

@@ -19,16 +19,16 @@ class CTCHypothesis(NamedTuple):
     """A hypothesis of L symbols: tokens of the decoder, or bytes."""
 
     symbols: torch.Tensor  # (L,) token ids, or bytes
-    # (L + 1, K) token ids that may follow at each place, the hypothesis's own first, padded with
-    # ``NONE``; the end token after all symbols.
+    # (L + 1, K) tokens that may follow the first 0 to L symbols, padded with ``NONE``. The first
+    # one is the hypothesis's; after all symbols it is the end token.
     tokens: torch.Tensor
     probabilities: torch.Tensor  # (L + 1, K) of these tokens
-    following: torch.Tensor  # (L + 1,) the place after the first of them
+    following: torch.Tensor  # (L + 1,) number of symbols after the hypothesis's next token
 
     def path(self) -> list[tuple[int, float]]:
         """Return the hypothesis's tokens and log-probabilities, with the end token.
 
-        The list stops at the first place without a decoder token.
+        The list ends early if no decoder token starts at a place.
         """
         best, log_probs = self.tokens[:, 0].tolist(), self.probabilities[:, 0].log().tolist()
         path, place, following = [], 0, self.following.tolist()
@@ -49,7 +49,7 @@ class Retokenization:
     """Conversion of a CTC branch's units to the decoder's tokens, by bytes.
 
     Args:
-        units: Bytes of each unit; the branch's label of unit n is n + 1, its blank 0.
+        units: Bytes of each unit. Label n + 1 of the branch is unit n, and label 0 is blank.
     """
 
     def __init__(self, units: Sequence[bytes], tokens: Vocabulary):
@@ -63,7 +63,7 @@ class Retokenization:
         return (contents[token] or b"") if token < len(contents) else b""
 
     def _places(self, word: bytes) -> tuple[tuple[int, int], ...]:
-        """Return, for each byte position of a word, the token that starts there and its bytes."""
+        """Return the token that starts at each byte of a word, and the token's number of bytes."""
         places: list[tuple[int, int] | None] = [None] * len(word)
         for start in range(len(word)):
             place = start
@@ -82,12 +82,12 @@ def greedy_hypothesis(log_probs: torch.Tensor, blank: int, eos: int) -> CTCHypot
     Args:
         log_probs: (S, V) of a CTC branch over the decoder's tokens.
     """
-    tokens, probabilities, ended = _greedy_tokens(log_probs, [blank, eos])
+    tokens, probabilities, end_probability = _greedy_tokens(log_probs, [blank, eos])
     places = torch.arange(len(tokens) + 1, device=tokens.device)
     return CTCHypothesis(
         tokens[:, 0],
         _append(tokens, eos, NONE),
-        _append(probabilities, ended, 0.0),
+        _append(probabilities, end_probability, 0.0),
         (places + 1).clamp(max=len(tokens)),
     )
 
@@ -102,7 +102,7 @@ def retokenized_hypothesis(
     Args:
         log_probs: (S, N + 1) of the branch.
     """
-    labels, probabilities, ended = _greedy_tokens(log_probs, [0])
+    labels, probabilities, end_probability = _greedy_tokens(log_probs, [0])
     pieces = [retokenization.units[label - 1] for label in labels[:, 0].tolist()]
     text = b"".join(pieces)
     # The first byte of a unit gets the unit's log-probability, its other bytes get 0.
@@ -118,28 +118,28 @@ def retokenized_hypothesis(
     return CTCHypothesis(
         torch.tensor([*text], dtype=torch.long, device=device),
         _append(tokens[:, None].to(device), eos, NONE),
-        _append(shares[:, None].to(device), ended, 0.0),
+        _append(shares[:, None].to(device), end_probability, 0.0),
         torch.cat([following, end]).to(device),
     )
 
 
 def _greedy_tokens(
-    log_probs: torch.Tensor, silent: list[int]
+    log_probs: torch.Tensor, removed: list[int]
 ) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """Return labels (n, K), best first, their probabilities, and the probability of the end.
+    """Return labels (n, K), best first, their probabilities, and the last label's probability.
 
-    Probabilities are means over the frames of a label.
+    Probabilities are means over the frames of a label. ``removed`` labels are not returned.
     """
     labels, runs, sizes = log_probs.argmax(dim=-1).unique_consecutive(
         return_inverse=True, return_counts=True
     )
     means = log_probs.new_zeros(len(labels), log_probs.size(1), dtype=torch.float)
     means = means.index_add(0, runs, log_probs.float().exp()) / sizes[:, None]
-    silence = torch.tensor(silent, device=means.device)
+    removed = torch.tensor(removed, device=means.device)
     most = min(ALTERNATIVES, means.size(1))
-    probabilities, tokens = means.index_fill(1, silence, 0.0).topk(most)
-    spoken = ~torch.isin(labels, silence)
-    return tokens[spoken], probabilities[spoken], float(means[-1].max())
+    probabilities, tokens = means.index_fill(1, removed, 0.0).topk(most)
+    kept = ~torch.isin(labels, removed)
+    return tokens[kept], probabilities[kept], float(means[-1].max())
 
 
 def _append(rows: torch.Tensor, first: float, others: float) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""A draft model's token trees, which follow the accepted tokens and hold each prefix once."""
+"""A draft model's token trees, one per utterance."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 
 class DraftTree:
-    """The draft model's cached nodes of U utterances.
+    """The draft model's token trees of U utterances.
 
-    Its nodes are ``Prefix`` objects of its own, separate from the search's, which belong to the
-    main model.
+    Their ``Prefix`` objects differ from those of the search, which has the main model's tokens.
 
     Attributes:
         roots: U prompts.
@@ -27,12 +26,12 @@ class DraftTree:
 
     def __init__(self, decoder: TreeDecoder, draft_inputs: Sequence[DraftInput]):
         memories = [utterance.memory for utterance in draft_inputs]
-        frames = [*map(len, memories)]
+        num_rows = [*map(len, memories)]
         padded = pad_sequence(memories, batch_first=True)
-        lengths = torch.tensor(frames, device=padded.device)
-        merged = [utterance.frames for utterance in draft_inputs]
-        if all(sizes is not None for sizes in merged):
-            lengths = pad_sequence(merged, batch_first=True)
+        lengths = torch.tensor(num_rows, device=padded.device)
+        frames_of_rows = [utterance.frames for utterance in draft_inputs]
+        if all(frames is not None for frames in frames_of_rows):
+            lengths = pad_sequence(frames_of_rows, batch_first=True)
         self.decoder, self.device = decoder, padded.device
         self.state = decoder.start(padded, lengths, with_heads=False)
         self.roots = [Prefix(utterance.prompt[-1]) for utterance in draft_inputs]
@@ -40,7 +39,7 @@ class DraftTree:
         self._placements = {root: Placement(prompt) for root, prompt in prompts.items()}
         self._most_tokens = {
             root: decoder.max_depth(size) - len(prompt)
-            for (root, prompt), size in zip(prompts.items(), frames, strict=True)
+            for (root, prompt), size in zip(prompts.items(), num_rows, strict=True)
         }
         self._costs = dict.fromkeys(self.roots, DraftCost())
 
@@ -53,7 +52,7 @@ class DraftTree:
         return node.length < self._most_tokens[node.root]
 
     def logits(self, nodes: Sequence[Prefix]) -> torch.Tensor:
-        """Return logits (R, V) after R nodes; one call evaluates missing nodes of their paths."""
+        """Return logits (R, V) after R nodes; one call evaluates them and their ancestors."""
         rows = {node: row for row, node in enumerate(dict.fromkeys(nodes))}
         self._evaluate([*rows])
         logits = self.decoder.logits(head_inputs([*rows]))
@@ -62,10 +61,7 @@ class DraftTree:
         return logits[upload([rows[node] for node in nodes], logits.device)]
 
     def keep(self, running: Sequence[Prefix]) -> None:
-        """Drop all but these nodes, their ancestors and descendants.
-
-        Utterances without any of these nodes are removed.
-        """
+        """Drop all but these nodes, their ancestors and descendants, and utterances without any."""
         tips: dict[Prefix, list[Prefix]] = {}
         for node in running:
             tips.setdefault(node.root, []).append(node)

@@ -1,4 +1,4 @@
-"""Navigation of a draft model's tree by tokens of the main model."""
+"""Places in a draft model's token tree for prefixes of the main model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Interpreter(ABC):
 
     @abstractmethod
     def logits(self, places: Sequence[Any]) -> torch.Tensor:
-        """Return logits (R, V) over the main model's tokens; arbitrary after an end token."""
+        """Return logits (R, V) over the main model's tokens; rows after an end token are unused."""
 
     @abstractmethod
     def keep(self, places: Sequence[Any]) -> None:
@@ -45,9 +45,9 @@ class OneToOne(Interpreter):
 
     Args:
         end: The draft model's end token.
-        feed: The draft model's token of each main token, -1 for none; None: the same ids.
-        columns: (V,) column of the draft model's logits of each main token, -1 for none; None: the
-            same columns.
+        feed: For each main token, the draft model's token or -1; None: ids are equal.
+        columns: (V,) for each main token, the column of the draft model's logits or -1; None:
+            columns are equal.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class OneToOne(Interpreter):
         return place.child(token) if token >= 0 else place
 
     def logits(self, places: Sequence[Prefix]) -> torch.Tensor:
-        # Logits after an end token are not used.
+        # Unused rows get the parent's logits: the draft model does not evaluate end tokens.
         logits = self.tree.logits([node.parent if self._ended(node) else node for node in places])
         if self.columns is None:
             return logits

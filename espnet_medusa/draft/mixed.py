@@ -1,4 +1,4 @@
-"""A mixture of two proposers, such as CTC and heads; the more confident one dominates."""
+"""A mixture of two proposers, such as CTC and heads."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from espnet_medusa.tree.proposer import DraftContext, DraftCost, Proposer, State
 class MixedStates:
     """States of both proposers for R prefixes."""
 
-    first: States  # one proposer's states
-    second: States  # the other's
+    first: States
+    second: States
     steps: torch.Tensor  # (R,) number of drafted tokens
 
     def select(self, rows: torch.Tensor) -> MixedStates:
@@ -48,8 +48,8 @@ class MixedProposer(Proposer):
     def __init__(self, first: Proposer, second: Proposer, weight: float = 0.3):
         if not 0 <= weight <= 1:
             raise InputError(f"weight of the first of two proposers: {weight}; allowed: 0 to 1")
-        sizes = [None if v is None else v.tolist() for v in (first.vocabulary, second.vocabulary)]
-        if sizes[0] != sizes[1]:
+        tokens = [None if v is None else v.tolist() for v in (first.vocabulary, second.vocabulary)]
+        if tokens[0] != tokens[1]:
             raise InputError("two proposers draft over different vocabularies; give both the same")
         self.first, self.second, self.weight = first, second, weight
         self.vocabulary = first.vocabulary
@@ -115,7 +115,7 @@ def _reached(proposer: Proposer, steps: torch.Tensor) -> torch.Tensor:
 
 
 def _log_probs(proposer: Proposer, states: States, reached: torch.Tensor) -> torch.Tensor:
-    """Return log-probabilities (R, V'), -inf in rows beyond the proposer's steps."""
+    """Return log-probabilities (R, V'); -inf in rows that ``_reached`` excludes."""
     if proposer.max_steps is None or bool(reached.all()):
         return proposer.logits(states).float().log_softmax(dim=-1)
     drafted = proposer.logits(states.select(reached.nonzero()[:, 0])).float().log_softmax(dim=-1)

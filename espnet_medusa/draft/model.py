@@ -23,8 +23,8 @@ from espnet_medusa.vocabulary.translation import Translation
 class PlaceStates:
     """Places of R prefixes in the draft model's trees."""
 
-    places: list[Any]  # R places of the interpreter, evaluated when their logits are needed
-    needed: list[bool]  # R, whether logits are needed; False if the main model evaluated the prefix
+    places: list[Any]  # R places of the interpreter
+    needed: list[bool]  # R, whether logits are needed: the main model has not evaluated the prefix
 
     def select(self, rows: torch.Tensor) -> PlaceStates:
         rows = rows.tolist()
@@ -37,15 +37,13 @@ class PlaceStates:
 class DraftModelProposer(Proposer):
     """A draft model with the same or another vocabulary.
 
-    Tokens accepted since the last draft are evaluated together with the first token of the next
-    draft, so D steps cost D calls of the draft model for all utterances. With another vocabulary,
-    one more call detects the end of a word, and a main token made of several draft tokens costs
-    several calls.
+    The first call of a draft also evaluates the tokens accepted since the last draft. So each step
+    takes one call for all utterances. With another vocabulary, one more call detects the end of a
+    word, and a main token of several draft tokens takes several calls.
 
     Args:
         eos: The main model's end token.
-        translation: Between the main model's vocabulary and the draft model's; None: they are
-            equal.
+        translation: Maps between the two vocabularies; None: they are equal.
 
     Attributes:
         tree: Nodes evaluated by the draft model; None before ``begin``.
@@ -64,7 +62,7 @@ class DraftModelProposer(Proposer):
     def begin(self, context: DraftContext) -> DraftModelProposer:
         begun = copy.copy(self)
         begun.tree = DraftTree(self.decoder, context.draft_inputs)
-        begun._interpreter = interpret(begun.tree, self.eos, self.translation)
+        begun._interpreter = build_interpreter(begun.tree, self.eos, self.translation)
         begun._roots = dict(zip(context.roots, begun.tree.roots, strict=True))
         begun._places = {
             root: begun._interpreter.begin(node) for root, node in begun._roots.items()
@@ -111,8 +109,8 @@ class DraftModelProposer(Proposer):
         return place
 
 
-def interpret(tree: DraftTree, eos: int, translation: Translation | None) -> Interpreter:
-    """Return the interpreter for a pair of vocabularies; arguments as in ``DraftModelProposer``."""
+def build_interpreter(tree: DraftTree, eos: int, translation: Translation | None) -> Interpreter:
+    """Build the interpreter of two vocabularies; arguments as in ``DraftModelProposer``."""
     if translation is None:
         return OneToOne(tree, eos)
     if translation.to_draft.same_text:

@@ -14,7 +14,7 @@ from espnet_medusa.tree.proposer import HeadsProposer
 class ParallelStates:
     """Origins and lengths of R drafted prefixes."""
 
-    tables: torch.Tensor  # (P, K, V') logits of all heads at P evaluated prefixes
+    tables: torch.Tensor  # (P, K, V') logits of all K heads after P evaluated prefixes
     origins: torch.Tensor  # (R,) index of the evaluated prefix that each drafted prefix extends
     steps: torch.Tensor  # (R,) number of drafted tokens; head ``steps`` predicts the next one
 
@@ -34,7 +34,7 @@ class ParallelHeadsProposer(HeadsProposer):
 
     Args:
         tables: Logits of all heads, (R, D) to (R, K, V').
-        vocabulary: As ``Proposer``'s.
+        vocabulary: As in ``Proposer``.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from espnet_medusa.tree.proposer import HeadsProposer
 
 
 class Cell(Protocol):
-    """Recurrent heads with packed weights."""
+    """The cell of recurrent heads, with packed weights."""
 
     def advance(self, states: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor:
         """Advance states (R, D) by one token with embeddings (R, D)."""
@@ -23,9 +23,9 @@ class Cell(Protocol):
 
 @dataclass(frozen=True)
 class RecurrentStates:
-    """The cell's states (R, D)."""
+    """The heads' states of R prefixes."""
 
-    hidden: torch.Tensor
+    hidden: torch.Tensor  # (R, D)
 
     def select(self, rows: torch.Tensor) -> RecurrentStates:
         return RecurrentStates(self.hidden[rows])
@@ -38,11 +38,12 @@ class RecurrentHeadsProposer(HeadsProposer):
     """A proposer with recurrent heads.
 
     Args:
-        heads: The cell and its output.
         embed: Token embeddings, (R,) to (R, D).
         projection: (R, D) to (R, V').
-        vocabulary: As ``Proposer``'s.
+        vocabulary: As in ``Proposer``.
     """
+
+    max_steps = None
 
     def __init__(
         self,
@@ -53,10 +54,6 @@ class RecurrentHeadsProposer(HeadsProposer):
     ):
         self.heads, self.embed = heads, embed
         self.projection, self.vocabulary = projection, vocabulary
-
-    @property
-    def max_steps(self) -> None:
-        return None
 
     def start_from(self, head_input: torch.Tensor) -> RecurrentStates:
         return RecurrentStates(head_input)

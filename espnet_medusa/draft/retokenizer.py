@@ -1,9 +1,10 @@
-"""Navigation of a draft model's tree by tokens of another vocabulary, by their bytes.
+"""Places in a draft model's token tree for prefixes in another vocabulary.
 
-The draft model reads the main text in its own tokens. Complete words keep their tokens; the last
-word may continue and then have other tokens. So the draft model predicts from before that word,
-restricted to tokens that agree with the word's bytes so far: after " he" it may write " hello". It
-writes until the main model's next token is certain, which is often at the end of the word.
+The main text (the main model's prefix) is tokenized again with the draft model's tokenizer. The
+tokens of complete words do not change. Those of the last word change when it grows. So the draft
+model predicts from the start of that word, among tokens that agree with the word's bytes: after
+" he" it may predict " hello". It continues until the main model's next token is certain, which is
+often the case at the end of the word.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ import torch
 from espnet_medusa.draft.draft_tree import DraftTree
 from espnet_medusa.draft.interpreter import UNKNOWN, Interpreter
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.vocabulary.mapping import Follower
+from espnet_medusa.vocabulary.mapping import RetokenizedText
 from espnet_medusa.vocabulary.translation import Translation
 
-# A tokenizer may merge neighboring tokens when text is appended. A token is final if this many
-# tokens follow it and no longer token of the vocabulary starts with all of them.
+# When text is appended, a tokenizer may replace the last tokens by longer ones. A token is certain
+# if at least this many tokens follow, and no token begins with the bytes from this token on.
 NEAR = 2
 MOST_TOKENS = 16  # maximum number of draft tokens per token of the main model
 ALTERNATIVES = 16  # other continuations of a word
@@ -31,13 +32,13 @@ ALTERNATIVES = 16  # other continuations of a word
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """The place of the main model's text in the draft model's tree."""
+    """The place of the main text in the draft model's tree."""
 
-    settled: Prefix  # node of the complete words
-    follower: Follower  # the main text after it
-    base: Prefix  # node from which the draft model writes, ``settled`` or a descendant
+    settled: Prefix  # node of the last complete word
+    text: RetokenizedText  # the main text after ``settled``
+    base: Prefix  # node from which the draft model predicts: ``settled`` or a descendant
     ahead: bytes  # bytes of the main text after ``base``
-    path: tuple[Prefix, ...]  # nodes from ``base`` to the end of the main text, in draft tokens
+    path: tuple[Prefix, ...]  # nodes from ``base`` to the end of the main text
     ended: bool = False  # whether the main text has its end token
 
 
@@ -46,16 +47,16 @@ class Prediction:
     """The draft model's next token after a node."""
 
     log_probs: torch.Tensor  # (V',) over its tokens
-    # By required first bytes: the best matching token and its log-probability, or None.
+    # By the bytes ahead: the best token that agrees with them and its log-probability, or None.
     best: dict[bytes, tuple[int, float] | None]
 
 
 class Continuation(NamedTuple):
-    """The draft model's continuation after a place."""
+    """The draft model's continuation of the main text."""
 
-    node: Prefix  # last node that agrees with the main text
+    node: Prefix  # last node within the main text
     ahead: bytes  # bytes of the main text after that node
-    token: int  # the draft token written there
+    token: int  # draft token after that node: the first one that extends the main text
     log_prob: float  # of that token
     follows: int | None  # the main model's next token; None: not certain
 
@@ -86,17 +87,17 @@ class Retokenizer(Interpreter):
             return replace(place, ended=True)
         if token >= len(self.to_draft.source):
             return place
-        follower = place.follower.push(token)
+        text = place.text.push(token)
         settled = place.settled
-        for draft_token in follower.settled:
+        for draft_token in text.settled:
             settled = settled.child(draft_token)
-        return self._place(settled, replace(follower, settled=()))
+        return self._place(settled, replace(text, settled=()))
 
-    def _place(self, settled: Prefix, follower: Follower) -> Place:
-        base, tokens, draft = settled, follower.tokens, self.to_draft.target
-        # The draft vocabulary may encode a whole word, but not the beginning of it.
-        ahead, certain, written = follower.word + follower.pending, 0, draft.write(tokens)
-        while written == follower.word and certain < len(tokens) - NEAR and ahead:
+    def _place(self, settled: Prefix, text: RetokenizedText) -> Place:
+        base, tokens, draft = settled, text.tokens, self.to_draft.target
+        # Tokens are certain only if they have the word's bytes: some beginnings have no tokens.
+        ahead, certain, written = text.word + text.pending, 0, draft.write(tokens)
+        while written == text.word and certain < len(tokens) - NEAR and ahead:
             if self.order.has_extensions(ahead):
                 break
             ahead = ahead[len(draft.contents[tokens[certain]]) :]
@@ -106,7 +107,7 @@ class Retokenizer(Interpreter):
         path = [base]
         for token in tokens[certain:]:
             path.append(path[-1].child(token))
-        return Place(settled, follower, base, ahead, tuple(path))
+        return Place(settled, text, base, ahead, tuple(path))
 
     def keep(self, places: Sequence[Place]) -> None:
         self.tree.keep([place.base for place in places])
@@ -154,16 +155,16 @@ class Retokenizer(Interpreter):
         if place.ended:
             return None
         continuation = yield from self._write_after(place, place.base, place.ahead)
-        if continuation is None:  # no token agrees: continue after the readable part of the word
-            rest = place.follower.pending
+        if continuation is None:  # no token agrees: predict after the whole characters of the word
+            rest = place.text.pending
             continuation = yield from self._write_after(place, place.path[-1], rest)
         return continuation
 
     def _write_after(
         self, place: Place, node: Prefix, ahead: bytes
     ) -> Generator[list[Prefix], None, Continuation | None]:
-        begun = place.follower.begun or bool(ahead)
-        run, leaves = self.to_main.follow(ahead if begun else None), None
+        begun = place.text.begun or bool(ahead)
+        written, continuation = self.to_main.follow(ahead if begun else None), None
         for _ in range(MOST_TOKENS):
             if not self._fits(node):
                 break
@@ -176,18 +177,19 @@ class Retokenizer(Interpreter):
                 break
             token, log_prob = best
             text = self.to_main.source.contents[token] or b""
-            if leaves is None and (not ahead or len(text) > len(ahead)):
-                leaves = Continuation(node, ahead, token, log_prob, None)
-            node, ahead, run = node.child(token), ahead[len(text) :], run.push(token)
-            if self._known(run) or token == self.to_main.source.end:
+            if continuation is None and (not ahead or len(text) > len(ahead)):
+                continuation = Continuation(node, ahead, token, log_prob, None)
+            node, ahead, written = node.child(token), ahead[len(text) :], written.push(token)
+            if self._is_certain(written) or token == self.to_main.source.end:
                 break
-        return leaves and leaves._replace(follows=next(iter(run.tokens), None))
+        return continuation and continuation._replace(follows=next(iter(written.tokens), None))
 
-    def _known(self, run: Follower) -> bool:
+    def _is_certain(self, written: RetokenizedText) -> bool:
         """Return whether the main model's first token of the written text is certain."""
-        if run.settled:
+        if written.settled:
             return True
-        return len(run.tokens) > NEAR and not self.main_index.has_extensions(run.word + run.pending)
+        text = written.word + written.pending
+        return len(written.tokens) > NEAR and not self.main_index.has_extensions(text)
 
     def _fits(self, node: Prefix) -> bool:
         return node.parent is None or self.tree.has_room(node.parent)
@@ -205,10 +207,10 @@ class Retokenizer(Interpreter):
         return torch.tensor(tokens, dtype=torch.long, device=self.tree.device)
 
     def _merge(self, continuations: Sequence[Continuation | None]) -> torch.Tensor:
-        """Return scores (R, V) of main tokens from the draft model's predictions.
+        """Convert the draft model's predictions to scores (R, V) of main tokens.
 
-        Each draft token scores its first main token. The best draft token scores the main token
-        that the continuation has determined.
+        The probability of a draft token goes to the first main token of its bytes. That of the
+        continuation's token goes to ``Continuation.follows``, if this is known.
         """
         shape = len(continuations), self.vocab_size
         merged = torch.full(shape, UNKNOWN, device=self.tree.device)
@@ -240,7 +242,7 @@ class Retokenizer(Interpreter):
         for token, value in zip(ids[places].tolist(), values.tolist(), strict=True):
             if token == continuation.token and continuation.follows is not None:
                 continue
-            # The first main token is only likely: the word may continue.
+            # A longer word may have another first main token.
             tokens = self._spell(self.to_main.source.contents[token][len(ahead) :])
             if tokens and tokens[0] is not None:
                 _add(row, tokens[0], value)

@@ -1,9 +1,8 @@
 """Acceptance rules for drafted tokens.
 
-Each rule is a pure function that accepts or rejects each of E drafted tokens independently. The
-search then follows the accepted tokens in the tree. Results are (E,) bool. All rules but
-``threshold`` verify drafts: their arguments are tokens (E,), and the base head's constrained logits
-(E, V) with forbidden tokens at -inf.
+A rule is a pure function that accepts or rejects each of E drafted tokens independently, (E,) bool.
+``threshold`` uses the drafter's probabilities. All other rules verify tokens (E,) by the base
+head's logits (E, V), where forbidden tokens are at -inf.
 """
 
 from collections.abc import Callable
@@ -68,7 +67,7 @@ def top_m(logits: torch.Tensor, tokens: torch.Tensor, m: int) -> torch.Tensor:
     tokens (-inf) are never accepted. Not lossless.
 
     Args:
-        m: Lowest accepted rank, 1 or more.
+        m: Number of accepted tokens, 1 or more.
     """
     tokens = tokens[..., None]
     chosen = logits.gather(-1, tokens)
@@ -78,14 +77,10 @@ def top_m(logits: torch.Tensor, tokens: torch.Tensor, m: int) -> torch.Tensor:
 
 
 def threshold(draft_log_probs: torch.Tensor, tau: float) -> torch.Tensor:
-    """Accept a draft if the drafter's own probability is tau or more.
+    """Accept drafts whose probability by the drafter is at least tau, in (0, 1].
 
     The only rule WITHOUT VERIFICATION by the base head: confident errors of the drafter get into
     the text (threshold decoding of multi-token Speech-LLaMA).
-
-    Args:
-        draft_log_probs: (E,) the drafter's log-probabilities of its tokens.
-        tau: Minimum probability, in (0, 1].
     """
     return draft_log_probs.exp() >= tau
 

@@ -30,7 +30,7 @@ from espnet_medusa.tree.prefix import Candidates, Prefix
 from espnet_medusa.tree.proposer import Proposer
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
-NEVER_GAIN = frozenset([DECODER, CTC, "lm", "ngram"])  # log-probabilities: at most 0
+LOG_PROBABILITIES = frozenset([DECODER, CTC, "lm", "ngram"])  # scorers; scores are at most 0
 LENGTH_BONUS = "length_bonus"  # 1 for every token
 END_LENGTHS = 3  # end detection: number of consecutive lengths to compare
 END_GAP = -10.0  # end detection: score difference from the best hypothesis
@@ -52,7 +52,6 @@ def beam_search(
         scorers: Other scorers, and all weights.
         constraints: Allowed tokens.
         proposer: The drafter; None if ``shape.depth`` is 0.
-        shape: Depth and width of drafts.
         normalize_length: Rank ended hypotheses by score over length.
         nbest: Number of requested hypotheses; the search stops when they are final. None: all.
     """
@@ -66,9 +65,8 @@ class BeamState(SearchState):
     """An utterance during beam search."""
 
     min_length: int = 0  # hypotheses that end earlier are dropped
-    detect_end: bool = True  # stop when ended hypotheses no longer improve (ESPnet's maxlenratio 0)
-    # Ended hypotheses, in the order in which they ended.
-    ended: list[EndedHypothesis] = field(default_factory=list)
+    detect_end: bool = True  # whether to stop by ``end_detected`` (ESPnet's maxlenratio 0)
+    ended: list[EndedHypothesis] = field(default_factory=list)  # in the order of their ends
     stopped: bool = False  # whether the search has ended before ``max_length``
 
     @property
@@ -86,7 +84,7 @@ class BeamStrategy(Strategy):
     Arguments are those of ``beam_search``, and the decoder's ``top_tokens``.
 
     Attributes:
-        gain: Maximum that one more token adds to a score, 0 or more; inf: unknown.
+        gain: Upper bound, 0 or more, of what a token adds to a score; inf: unknown.
     """
 
     def __init__(
@@ -102,12 +100,12 @@ class BeamStrategy(Strategy):
         scoring = Scoring(weights, constraints.eos, constraints, top_tokens=top_tokens)
         super().__init__(scoring, beam_size)
         self.beam_size = beam_size
-        self.needs_draft_scores = beam_size > 1  # several hypotheses compete for one drafted chain
+        self.needs_draft_scores = beam_size > 1  # a drafted chain continues the best hypothesis
         self.full = {name: scorer for name, scorer in scorers.full.items() if name in weights}
         self.ctc = scorers.ctc if CTC in weights else None
         others = dict(weights)
         self.gain = max(others.pop(LENGTH_BONUS, 0.0), 0.0)
-        falling = all(name in NEVER_GAIN and weight >= 0 for name, weight in others.items())
+        falling = all(name in LOG_PROBABILITIES and weight >= 0 for name, weight in others.items())
         if not falling or constraints.can_raise:
             self.gain = math.inf
         self.ranking = Ranking(nbest, self.gain, normalize_length)
@@ -131,7 +129,7 @@ class BeamStrategy(Strategy):
         )
 
     def judge(self, states: Sequence[BeamState], logits: torch.Tensor) -> None:
-        """Store candidates if only the decoder scores; otherwise store logits for later."""
+        """Store candidates if only the decoder scores; else logits, for ``find_candidates``."""
         requests = [Request(state.scorers, state.draft.queried) for state in states]
         nodes = [prefix for request in requests for prefix in request.prefixes]
         if self.scoring.decoder_alone:
@@ -153,12 +151,12 @@ class BeamStrategy(Strategy):
             states = [state for state in states if self._step(state) and not state.done]
 
     def _step(self, state: BeamState) -> bool:
-        """Take a step; return False if an unevaluated hypothesis could still matter."""
+        """Take a step; return False if it depends on an unevaluated hypothesis."""
         known = [hyp for hyp in state.running if hyp.prefix.evaluated]
         beam, full = self.prune(known, [hyp.prefix.candidates for hyp in known])
         if len(known) < len(state.running):
             unknown = max(hyp.score for hyp in state.running if not hyp.prefix.evaluated)
-            # Scores only fall: hypotheses below the worst survivor need no evaluation.
+            # A continuation gains at most ``gain``: worse hypotheses cannot enter the full beam.
             if not full or beam[-1].score <= unknown + self.gain + MARGIN:
                 return False
         for hypothesis in known:
@@ -174,7 +172,7 @@ class BeamStrategy(Strategy):
         return survivors, len(survivors) == self.beam_size
 
     def finish_step(self, state: BeamState, beam: Sequence[Hypothesis]) -> None:
-        """Divide the beam into ended and running hypotheses, as ESPnet's ``post_process``."""
+        """Divide the beam into ended and running hypotheses, like ESPnet's ``post_process``."""
         step, state.steps = state.steps, state.steps + 1
         last = state.steps == state.max_length
         state.running = []
@@ -185,14 +183,13 @@ class BeamStrategy(Strategy):
                 state.ended.append(self.end(state, hypothesis, append_eos=last))
         state.stopped = state.detect_end and end_detected(state.ended, step)
         hopeful = self._hopeful(state, state.running)
-        # End detection also uses hopeless hypotheses.
+        # End detection also counts hopeless hypotheses, so they stay while another is hopeful.
         if not (hopeful and state.detect_end):
             state.running = hopeful
 
     def end(
         self, state: BeamState, hypothesis: Hypothesis, append_eos: bool = False
     ) -> EndedHypothesis:
-        """Return the hypothesis as an ended one."""
         tokens = hypothesis.prefix.tokens() + [self.scoring.eos] * append_eos
         length = state.prompt_length + len(tokens)
         return EndedHypothesis(tokens, hypothesis.score, hypothesis.parts, length)
@@ -223,12 +220,10 @@ class BeamStrategy(Strategy):
 
 
 def end_detected(ended: Sequence[EndedHypothesis], step: int) -> bool:
-    """Return whether newly ended hypotheses are no longer close to the best score.
+    """Return whether each of the last lengths has ended hypotheses, all far below the best one.
 
     Eq. 50 of Watanabe et al., "Hybrid CTC/Attention Architecture for End-to-End Speech
-    Recognition", with ESPnet's constants.
-
-    ``step`` is the number of steps before this one.
+    Recognition", with ESPnet's constants. ``step`` counts the steps before this one.
     """
     best = max((hypothesis.score for hypothesis in ended), default=-math.inf)
     for length in range(step, step - END_LENGTHS, -1):

@@ -42,21 +42,20 @@ WEIGHT_OPTIONS = {  # ESPnet's option of each scorer's weight
 class SearchModel:
     """The parts of a model that searches use."""
 
-    decoder: TreeDecoder  # evaluates nodes; its heads may draft
+    decoder: TreeDecoder  # includes the heads
     vocab_size: int  # V
     eos: int  # end symbol
-    device: torch.device  # where it runs
-    scorers: Scorers = DECODER_ALONE  # other scorers of beam search, and all weights
-    sources: DraftSources = NO_SOURCES  # sources of drafts other than heads
+    device: torch.device
+    scorers: Scorers = DECODER_ALONE  # of beam search
+    sources: DraftSources = NO_SOURCES  # of drafts other than heads
 
 
 def draft_shape(
     options: SearchOptions, decoder: TreeDecoder, proposer: Proposer | None, width: int
 ) -> DraftShape:
-    """Return depth and width of drafts; ``width`` is the default width of the search.
+    """Return the shape of drafts; ``width`` is the search's default width.
 
-    Raises:
-        InputError: More steps than heads, or unverified drafts of untrained heads.
+    Raise InputError for more steps than heads, or for unverified drafts of untrained heads.
     """
     greedy, unverified = options.search == GREEDY, options.acceptance == THRESHOLD
     most = 0 if proposer is None else proposer.max_steps
@@ -92,18 +91,12 @@ def draft_shape(
 
 
 def build_greedy(options: SearchOptions, model: SearchModel) -> Search:
-    """Build greedy search with the options' acceptance rule.
-
-    Raises:
-        InputError: The model lacks the drafter, or a CTC branch for the CTC thresholds.
-    """
+    """Build greedy search; raise InputError if the model lacks the drafter or a CTC branch."""
     decoder, vocab_size, eos = model.decoder, model.vocab_size, model.eos
     proposer = build_proposer(options, decoder, vocab_size, eos, model.sources)
     shape = draft_shape(options, decoder, proposer, width=1)
-    constraints, rule = (
-        build_constraints(options, vocab_size, eos, model.device),
-        build_rule(options),
-    )
+    constraints = build_constraints(options, vocab_size, eos, model.device)
+    rule = build_rule(options)
     if not options.ctc_thresholds:
         return greedy_search(decoder, rule, constraints, proposer, shape)
     if model.sources.ctc is None:
@@ -123,17 +116,15 @@ def build_beam(
     normalize_length: bool = False,
     nbest: int | None = None,
 ) -> Search:
-    """Build exact beam search, or beam search with unverified drafts.
+    """Build exact beam search, or beam search with unverified drafts; arguments: ``beam_search``.
 
-    Arguments are as in ``beam_search``.
-
-    Raises:
-        InputError: The model lacks the drafter, or this search does not allow a scorer.
+    Raise InputError if the model lacks the drafter, or a scorer is not allowed with this search.
     """
     if nbest is not None:
         check_at_least(nbest, 1, "nbest")
     if options.acceptance == THRESHOLD:
-        _check_decoder_alone(model.scorers, "acceptance: threshold, as only heads score its drafts")
+        reason = "acceptance: threshold, as only the heads score its drafts"
+        _check_decoder_alone(model.scorers, reason)
     if options.is_patient:
         reason = "patience or length_penalty, which rank by the decoder's probabilities"
         _check_decoder_alone(model.scorers, reason)

@@ -1,8 +1,8 @@
 """Allowed tokens at each position, and the length penalty: pure functions of scores.
 
-These depend only on the number of tokens, so all positions of a draft are constrained at once.
-Results equal those of transformers' logits processors of the same names. Timestamp rules also need
-the prefixes; see ``timestamps.py``.
+They depend only on the position, so all positions of a draft are constrained at once. Results equal
+those of transformers' logits processors of the same names. Timestamp rules also depend on the
+prefix; see ``timestamps.py``.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ class Constraints:
     # Start and factor of the exponential decay length penalty, or None.
     penalty: tuple[int, float] | None = None
     forced_prefix: tuple[int, ...] = ()  # tokens that start every hypothesis
-    timestamps: TimestampRules | None = None  # timestamp rules, or None
-    # Whether probabilities are normalized over the allowed tokens, as in openai-whisper, instead of
-    # over all tokens.
+    timestamps: TimestampRules | None = None
+    # True: normalize probabilities over the allowed tokens, as openai-whisper; False: over all.
     renormalize: bool = False
 
     @property
@@ -70,7 +69,7 @@ class Constraints:
         )
 
     def count_allowed(self, tokens: Sequence[int], min_length: int = 0) -> int:
-        """Return how many of these tokens after the prompt precede the first forbidden one."""
+        """Return the number of tokens before the first forbidden one; they follow the prompt."""
         forbidden = [self.eos == token and place < min_length for place, token in enumerate(tokens)]
         if self.blocked is not None and tokens:
             rows = [min(place, len(self.blocked) - 1) for place in range(len(tokens))]
@@ -83,15 +82,12 @@ class Constraints:
     ) -> torch.Tensor:
         """Return scores with forbidden tokens at -inf and with the end symbol's penalty.
 
-        Forced tokens keep their score. Timestamp rules are not applied.
+        Timestamp rules are not applied. Without an effect, the result is ``scores`` itself.
 
         Args:
             scores: (R, V) logits or log-probabilities; not modified.
             lengths: (R,) tokens after the prompt, before the position.
             min_lengths: (R,) minimum number of tokens before an end symbol, or None.
-
-        Returns:
-            (R, V); ``scores`` itself if there is nothing to apply.
         """
         restriction = self.restrict(scores[:, self.eos], lengths, min_lengths)
         return scores if restriction is None else restriction.apply(scores)
@@ -102,7 +98,7 @@ class Constraints:
         lengths: torch.Tensor,
         min_lengths: torch.Tensor | None = None,
     ) -> Restriction | None:
-        """Return ``apply`` as a restriction, given end symbol scores (R,); None: no effect."""
+        """Return the restriction that ``apply`` applies, from end symbol scores (R,), or None."""
         if self.is_empty and min_lengths is None:
             return None
         blocked = rows = columns = None
@@ -138,23 +134,19 @@ def _add_penalty(
 def build_constraints(
     options: SearchOptions, vocab_size: int, eos: int, device: torch.device | str = "cpu"
 ) -> Constraints:
-    """Build the constraints of decode options, for scores on ``device``.
-
-    Raises:
-        InputError: Names the option, its value and what is allowed.
-    """
+    """Build the constraints of decode options; raise InputError if a value is not allowed."""
     suppressed = _tokens(options, "suppress_tokens", vocab_size)
     begin = _tokens(options, "begin_suppress_tokens", vocab_size)
     forced = _tokens(options, "forced_prefix", vocab_size)
     if eos in suppressed:
         raise InputError(
-            f"suppress_tokens: {eos} is the end symbol, so that no hypothesis would end; allowed: "
+            f"suppress_tokens: {eos} is the end symbol, which every hypothesis needs; allowed: "
             "other ids, or begin_suppress_tokens against empty hypotheses"
         )
     if len({*suppressed, *begin}) == vocab_size:
         raise InputError(
-            f"suppress_tokens, begin_suppress_tokens: all {vocab_size} ids; allowed: fewer, so "
-            "that a first token is left"
+            f"suppress_tokens, begin_suppress_tokens: all {vocab_size} ids; allowed: fewer, as "
+            "the first token needs one"
         )
     for token in forced:
         if token == eos or token in suppressed:
@@ -174,8 +166,9 @@ def build_constraints(
 
 
 def _tokens(options: SearchOptions, name: str, vocab_size: int) -> list[int]:
-    value = getattr(options, name)
-    tokens = [] if value is None else value
+    tokens = getattr(options, name)
+    if tokens is None:
+        return []
     listed = isinstance(tokens, list | tuple)
     wrong = [token for token in tokens if type(token) is not int] if listed else [tokens]
     wrong = wrong or [token for token in tokens if not 0 <= token < vocab_size]
@@ -187,7 +180,6 @@ def _tokens(options: SearchOptions, name: str, vocab_size: int) -> list[int]:
 
 
 def _penalty(value: Any) -> tuple[int, float] | None:
-    """Return start and factor, or None."""
     match value:
         case None | []:
             return None

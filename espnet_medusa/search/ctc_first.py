@@ -9,8 +9,8 @@ al., arXiv 2603.11243), in three steps:
    accepted up to the first one with a decoder probability below a minimum.
 3. If a token was rejected, greedy search continues after the accepted ones.
 
-We only know the paper's abstract. Our choices: entropies in nats over the branch's whole
-vocabulary; decoder probabilities at temperature 1 among the allowed tokens; and the exact rule
+Only the paper's abstract was available. These are our choices: entropies in nats over the branch's
+whole vocabulary; decoder probabilities at temperature 1 among the allowed tokens; the exact rule
 after the accepted tokens.
 """
 
@@ -64,7 +64,7 @@ class CTCFirstStrategy(GreedyStrategy):
     def decide_early(
         self, states: Sequence[GreedyState], draft_inputs: Sequence[DraftInput]
     ) -> list[DraftInput]:
-        """Accept hypotheses with low entropies; keep the other ones for verification.
+        """Accept hypotheses with low entropies; the first decoder call may verify the others.
 
         The score of an accepted hypothesis is CTC's: the sum over tokens of the log of the mean
         probability over the token's frames.
@@ -78,19 +78,14 @@ class CTCFirstStrategy(GreedyStrategy):
             allowed = self.scoring.constraints.count_allowed(tokens, state.scorers.min_length)
             complete = path[-1:] and path[-1][0] == state.eos
             whole = complete and allowed == len(tokens) >= len(path) - 1
-            if whole and self._is_sure(log_probs):
+            threshold = self.entropy_threshold  # None, or 0: no entropy is below 0
+            if whole and threshold and bool((frame_entropies(log_probs) < threshold).all()):
                 for token, log_prob in path[: state.max_length]:
                     state.write(state.hypothesis.prefix.child(token), log_prob)
             state.ctc_tokens = tokens[:allowed]
             known.append(replace(draft_input, ctc_hypothesis=hypothesis))
         share_seconds(states, started, drafting=True)
         return known
-
-    def _is_sure(self, log_probs: torch.Tensor) -> bool:
-        """Return whether the entropies of all frames (S, V) are below the threshold."""
-        if not self.entropy_threshold:  # no entropy is below 0
-            return False
-        return bool((frame_entropies(log_probs) < self.entropy_threshold).all())
 
     def rule_of(self, states: Sequence[GreedyState]) -> AcceptanceRule:
         # All states of a batch start together, and each call adds a token to each of them.
@@ -106,15 +101,11 @@ class CTCFirstPlanner(RunAhead):
             super().draft_prompt(states)
             return
         for state in states:
-            state.draft = prompt_draft(state, self.strategy.scoring.constraints.forced_prefix)
-            add_chain(state, state.ctc_tokens)
-
-
-def add_chain(state: GreedyState, tokens: Sequence[int]) -> None:
-    """Add these tokens to the draft after the prompt, up to an end symbol or ``max_length``."""
-    prefix = state.root
-    for token in tokens:
-        prefix = prefix.child(token)
-        last = token == state.eos or prefix.length == state.max_length
-        (state.draft.ends if last else state.draft.nodes).setdefault(prefix, 0.0)
-    state.draft.depth = len(tokens)
+            prefix = state.root
+            draft = prompt_draft(state, self.strategy.scoring.constraints.forced_prefix)
+            for token in state.ctc_tokens:
+                prefix = prefix.child(token)
+                last = token == state.eos or prefix.length == state.max_length
+                (draft.ends if last else draft.nodes).setdefault(prefix, 0.0)
+            draft.depth = len(state.ctc_tokens)
+            state.draft = draft

@@ -20,9 +20,9 @@ class CTCPrefix:
 
     Args:
         log_probs: (T, V) of the CTC branch.
-        eos: End symbol; its score is that of the prefix as a complete sentence.
-        prompt_length: P. As in ESPnet, prompt tokens after the first one count as emitted labels:
-            after n of them the first label is emitted at frame n or later.
+        eos: End symbol; its score is that of all paths of the prefix over all frames.
+        prompt_length: P. As in ESPnet, each of the P - 1 prompt tokens after the first one counts
+            as a label, which takes a frame. So the first label is at frame P - 1 or later.
     """
 
     def __init__(self, log_probs: torch.Tensor, blank: int, eos: int, prompt_length: int = 1):
@@ -32,10 +32,7 @@ class CTCPrefix:
         self.cumulated_blank = self._emitted(blank).cumsum(0)
 
     def score(self, prefixes: Sequence[Prefix], tokens: torch.Tensor) -> torch.Tensor:
-        """Return what tokens (R, M) add to their prefixes' log-probabilities, (R, M) float64.
-
-        All R prefixes have one length.
-        """
+        """Return scores (R, M) in float64 of next tokens (R, M); prefixes have one length."""
         states = self.states(prefixes)
         total = torch.stack([state.total for state in states])[:, None]
         blank = torch.stack([state.blank for state in states])[:, None]
@@ -100,7 +97,7 @@ class CTCPrefix:
         return min(max(labels, 1), self.by_token.size(1))
 
     def _enter(self, before: torch.Tensor, emitted: torch.Tensor, labels: int) -> torch.Tensor:
-        """Return the log-probability of all sequences that continue with a label.
+        """Return log-probabilities (...,) of all sequences that continue a prefix with a label.
 
         Args:
             before: (..., T) paths of the prefix, which has ``labels`` labels, up to each frame.

@@ -27,9 +27,9 @@ from espnet_medusa.tree.tree_decoder import TreeDecoder
 logger = logging.getLogger(__name__)
 
 MODEL_DEPTH = 5  # each step is a call of the draft model
-CTC_DEPTH, CTC_BEAM_DEPTH = 40, 15  # steps cost nothing, nodes do; a beam has several per step
+CTC_DEPTH, CTC_BEAM_DEPTH = 40, 15  # a step of beam search has several nodes to evaluate
 CTC_BEAM_BUDGET = 60
-LOOKAHEAD_DEPTH = 15  # minimum of a lookahead's maximum depth, unless draft_depth is set
+LOOKAHEAD_DEPTH = 15  # a lookahead may draft at least this deep, unless draft_depth is set
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class DraftSources:
     # ``(memory (1, S, D)) -> (1, S', V)`` log-probabilities of the model's CTC branch.
     ctc: Callable[[torch.Tensor], torch.Tensor] | None = None
     blank: int = 0  # blank id of the CTC branch
-    model: Callable[[], Proposer] | None = None  # opens the draft model; None: there is none
+    model: Callable[[], Proposer] | None = None  # opens the draft model
     # ``(size, eos) -> (N,)`` most frequent training tokens, ascending, including the end symbol.
     frequent_tokens: Callable[[int, int], torch.Tensor] | None = None
-    # Opens the mapping from CTC's units to the decoder's tokens; None: they are the same.
+    # Builds the conversion of CTC's units to the decoder's tokens; None: they are the same.
     retokenization: Callable[[], Retokenization] | None = None
 
 
@@ -52,11 +52,7 @@ NO_SOURCES = DraftSources()
 def build_proposer(
     options: SearchOptions, decoder: TreeDecoder, vocab_size: int, eos: int, sources: DraftSources
 ) -> Proposer | None:
-    """Build the drafter; None without drafts.
-
-    Raises:
-        InputError: The model does not have this drafter.
-    """
+    """Build the drafter, or return None without drafts; raise InputError if the model lacks it."""
     if options.draft_depth == 0:
         return None
     drafter = options.drafter
@@ -112,7 +108,7 @@ def _draft_model(options: SearchOptions, sources: DraftSources) -> Proposer:
 
 
 def _allowed(sources: DraftSources, decoder: TreeDecoder) -> str:
-    """Return the end of an error message, which lists the drafters of this model."""
+    """Return a list of the drafters of this model, for error messages."""
     names = [HEADS] if decoder.num_heads else []
     names += [CTC] if sources.ctc is not None else []
     return f"allowed here: {', '.join([*names, MODEL])} (with draft_model)"
@@ -147,7 +143,7 @@ def build_lookahead(name: str, most: int) -> Lookahead | None:
 def hide_tokens(
     ctc: Callable[[torch.Tensor], torch.Tensor], tokens: list[int], blank: int
 ) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a CTC branch that counts some tokens, such as those of prompts, as blank."""
+    """Return a CTC branch that adds the probabilities of ``tokens`` (such as prompts) to blank."""
 
     def log_probs(memory: torch.Tensor) -> torch.Tensor:
         scores = ctc(memory)

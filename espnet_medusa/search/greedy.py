@@ -1,7 +1,7 @@
 """Greedy search with an acceptance rule, and sampling.
 
-Greedy search follows the accepted drafts of the evaluated tree, else it takes the best token. With
-the exact rule the text equals that of greedy search without drafts.
+After each decoder call, greedy search appends the longest path of accepted drafts, and then the
+best token. With the exact rule the text equals that of greedy search without drafts.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,12 +49,11 @@ class GreedyState(SearchState):
 
     eos: int = -1  # end symbol
     ended: bool = False  # whether the end symbol was decoded; False at the maximum length
-    generator: torch.Generator | None = None  # sampling: the random numbers of the utterance
+    generator: torch.Generator | None = None  # sampling: random numbers of the utterance
     ctc_tokens: Sequence[int] = ()  # CTC first: tokens to verify in the first call
 
     @property
     def hypothesis(self) -> Hypothesis:
-        """The hypothesis so far."""
         return self.running[0]
 
     @property
@@ -113,7 +112,7 @@ class GreedyStrategy(Strategy):
         )
 
     def rule_of(self, states: Sequence[GreedyState]) -> AcceptanceRule:
-        """Return the rule for the decoder call that has just evaluated these states."""
+        """Return the rule for the drafts of the last decoder call."""
         return self.rule
 
     def judge(self, states: Sequence[GreedyState], logits: torch.Tensor) -> None:
@@ -130,7 +129,7 @@ class GreedyStrategy(Strategy):
         drafts = [prefix for prefix in drafts if prefix.parent in rows and rule.verifies]
         pairs = [(rows[prefix.parent], prefix.token) for prefix in drafts]
         parents, tokens = upload(pairs, logits.device, torch.long).view(-1, 2).unbind(1)
-        # Best tokens and verdicts, with their log-probabilities, are read back at once.
+        # One table has the best tokens and the drafts, so the host reads the device once.
         best, normalizers = self.best_tokens(logits, restriction)
         of, chosen = torch.arange(len(prefixes), device=logits.device), best
         verdicts = torch.ones_like(best)
@@ -187,7 +186,6 @@ class SamplingStrategy(GreedyStrategy):
     Each utterance has its own random numbers, so batching does not change its result.
 
     Args:
-        constraints: Allowed tokens.
         temperature: Above 0; logits are divided by it.
         seed: Random seed of each utterance.
     """
@@ -223,7 +221,7 @@ class SamplingStrategy(GreedyStrategy):
 
 
 def longest_accepted(prefix: Prefix) -> list[Prefix]:
-    """Return the longest path of accepted drafts; among equally long ones the likeliest."""
+    """Return the longest path of accepted drafts; of equally long ones the most probable."""
 
     def best(here: Prefix) -> tuple[int, float, list[Prefix]]:
         paths = [(0, 0.0, [])]

@@ -73,9 +73,9 @@ class SearchOptions:
         "the base head's M best tokens; threshold: accept drafts with a high probability, "
         "unverified",
     )
-    typical_epsilon: float = option(0.09, "typical: probability that is always enough")
-    typical_alpha: float = option(0.3, "typical: factor of exp(-entropy) that is enough")
-    top_m: int = option(5, "top_m: lowest rank of the base head that is accepted")
+    typical_epsilon: float = option(0.09, "typical: tokens of a higher probability are accepted")
+    typical_alpha: float = option(0.3, "typical: also those above this times exp(-entropy)")
+    top_m: int = option(5, "top_m: number of the base head's best tokens that are accepted")
     threshold: float = option(0.8, "threshold: minimum probability of an unverified draft")
     ctc_entropy_threshold: float | None = option(
         None,
@@ -121,23 +121,30 @@ class SearchOptions:
 
 
 def check_options(options: SearchOptions, beam_size: int) -> None:
-    """Check the options that do not depend on a model.
-
-    Raises:
-        InputError: Names the option, its value and what is allowed.
-    """
+    """Raise InputError for an option that is not allowed with any model."""
     check_choice(options.search, [BEAM, GREEDY], "search")
     check_at_least(beam_size, 1, "beam_size")
     _check_minima(options, "")
     if options.drafter is not None:
         check_choice(options.drafter, DRAFTERS, "drafter")
     check_choice(options.lookahead, LOOKAHEADS, "lookahead")
+    check_above(options.typical_epsilon, 0, "typical_epsilon", at_most=1)
+    check_above(options.typical_alpha, 0, "typical_alpha")
+    check_at_least(options.top_m, 1, "top_m")
+    check_above(options.threshold, 0, "threshold", at_most=1)
+    check_choice(options.acceptance, RULES, "acceptance")
     if not 0 <= options.ctc_draft_share <= 1:
-        raise InputError(f"ctc_draft_share: {options.ctc_draft_share}; allowed: 0 to 1")
+        raise _refusal(options, "ctc_draft_share", ": 0 to 1")
+    if options.patience is not None:
+        check_above(options.patience, 0, "patience", MAX_PATIENCE)
     _check_acceptance(options)
     _check_ctc_first(options)
     _check_patience(options, beam_size)
     _check_choices(options)
+
+
+def _refusal(options: SearchOptions, name: str, allowed: str) -> InputError:
+    return InputError(f"{name}: {getattr(options, name)}; allowed{allowed}")
 
 
 def _check_minima(options: object, prefix: str) -> None:
@@ -148,91 +155,72 @@ def _check_minima(options: object, prefix: str) -> None:
 
 
 def _check_acceptance(options: SearchOptions) -> None:
-    check_above(options.typical_epsilon, 0, "typical_epsilon", at_most=1)
-    check_above(options.typical_alpha, 0, "typical_alpha")
-    check_at_least(options.top_m, 1, "top_m")
-    check_above(options.threshold, 0, "threshold", at_most=1)
-    check_choice(options.acceptance, RULES, "acceptance")
     beam, unverified = options.search == BEAM, options.acceptance == THRESHOLD
     if beam and options.acceptance not in (EXACT, THRESHOLD):
-        raise InputError(
-            f"acceptance: {options.acceptance}; allowed with search: beam: exact, threshold, or "
-            "set search: greedy"
-        )
+        allowed = " with search: beam: exact, threshold, or set search: greedy"
+        raise _refusal(options, "acceptance", allowed)
     if unverified and options.draft_width not in (None, 1):
-        raise InputError(
-            f"draft_width: {options.draft_width}; allowed with acceptance: threshold: 1"
-        )
+        raise _refusal(options, "draft_width", " with acceptance: threshold: 1")
     if unverified and beam and options.draft_budget is not None:
-        raise InputError(
-            f"draft_budget: {options.draft_budget}; allowed with search: beam and acceptance: "
-            "threshold: none, as drafts are part of the hypotheses; set draft_depth or beam_size"
+        allowed = (
+            " with search: beam and acceptance: threshold: none, as drafts are part of the "
+            "hypotheses; set draft_depth or beam_size"
         )
+        raise _refusal(options, "draft_budget", allowed)
     if unverified and options.lookahead != FIXED:
-        raise InputError(
-            f"lookahead: {options.lookahead}; allowed with acceptance: threshold: fixed, as drafts "
-            "are not verified"
-        )
+        allowed = " with acceptance: threshold: fixed, as drafts are not verified"
+        raise _refusal(options, "lookahead", allowed)
 
 
 def _check_ctc_first(options: SearchOptions) -> None:
     for name, value in options.ctc_thresholds.items():
         if not value >= 0:  # also true for NaN
-            raise InputError(f"{name}: {value}; allowed: 0 or more, or omit it")
+            raise _refusal(options, name, ": 0 or more, or omit it")
         if options.search != GREEDY:
-            raise InputError(
-                f"{name}: {value}; allowed with search: greedy, as CTC has a single hypothesis"
-            )
+            allowed = " with search: greedy, as CTC has a single hypothesis"
+            raise _refusal(options, name, allowed)
         if options.acceptance != EXACT:
-            raise InputError(
-                f"{name}: {value}; allowed with acceptance: exact, not {options.acceptance}"
-            )
+            raise _refusal(options, name, f" with acceptance: exact, not {options.acceptance}")
 
 
 def _check_patience(options: SearchOptions, beam_size: int) -> None:
-    if options.patience is not None:
-        check_above(options.patience, 0, "patience", MAX_PATIENCE)
-        if round(beam_size * options.patience) < 1:
-            raise InputError(
-                f"patience: {options.patience}; allowed with beam_size {beam_size}: more, so that "
-                "at least one hypothesis ends"
-            )
+    if options.patience is not None and round(beam_size * options.patience) < 1:
+        allowed = f" with beam_size {beam_size}: more, so that at least one hypothesis ends"
+        raise _refusal(options, "patience", allowed)
     if options.length_penalty is not None and not 0 <= options.length_penalty <= 1:
-        raise InputError(f"length_penalty: {options.length_penalty}; allowed: 0 to 1")
+        raise _refusal(options, "length_penalty", ": 0 to 1")
+    other_search = options.search == GREEDY or options.acceptance == THRESHOLD
     for name in ("patience", "length_penalty"):
-        if getattr(options, name) is not None and (
-            options.search == GREEDY or options.acceptance == THRESHOLD
-        ):
-            raise InputError(
-                f"{name}: {getattr(options, name)}; allowed with search: beam and acceptance: exact"
-            )
+        if getattr(options, name) is not None and other_search:
+            raise _refusal(options, name, " with search: beam and acceptance: exact")
 
 
 def _check_choices(options: SearchOptions) -> None:
-    choices = options.medusa_choices
+    choices, name = options.medusa_choices, "medusa_choices"
     if not choices:
         return
     if options.search != GREEDY:
-        raise InputError("medusa_choices: allowed with search: greedy; use draft_width here")
+        raise _refusal(options, name, " with search: greedy; use draft_width here")
     if options.draft_width is not None or options.draft_depth is not None:
-        raise InputError("medusa_choices: not allowed with draft_width or draft_depth")
+        raise _refusal(options, name, " without draft_width and draft_depth")
     if choices[0] != 1 or any(type(choice) is not int or choice < 1 for choice in choices):
-        raise InputError(
-            f"medusa_choices: {choices}; allowed: 1 for the root, then the number of children of "
-            "each node of head 1, head 2, ..., each 1 or more"
+        allowed = (
+            ": 1 for the root, then the number of children of each node of head 1, head 2, ..., "
+            "each 1 or more"
         )
+        raise _refusal(options, name, allowed)
 
 
 @dataclass(frozen=True)
 class LengthLimits:
-    """ESPnet's length options, and a rule that ends hopeless searches."""
+    """ESPnet's length options, and a function that may end a search early."""
 
     # Maximum number of tokens per encoder frame. Negative: its absolute value is the maximum
     # number of tokens. 0: as many tokens as frames, with end detection.
     maxlenratio: float = 0.0
     # Minimum number of tokens per encoder frame. Negative: its absolute value is the number.
     minlenratio: float = 0.0
-    # Called with the tokens of the best hypothesis from time to time; True ends the search.
+    # Called every few steps with the tokens of the best hypothesis; True ends the search.
     give_up: Callable[[list[int]], bool] | None = None
 
     def most(self, frames: int) -> int:
@@ -260,13 +248,9 @@ class DraftDefaults:
 def read_draft_conf(
     draft_conf: Mapping[str, Mapping] | None, where: str = DRAFT_CONF
 ) -> dict[str, DraftDefaults]:
-    """Read a model's draft defaults by search, ``greedy`` and ``beam``.
+    """Read a model's draft defaults by search, such as ``{"greedy": {"draft_depth": 5}}``.
 
-    Args:
-        draft_conf: Such as ``{"greedy": {"draft_depth": 5}}``, or None.
-
-    Raises:
-        InputError: Unknown search or option, or a value that is not allowed.
+    Raise InputError for an unknown search or option, or for a value that is not allowed.
     """
     if not isinstance(draft_conf or {}, Mapping):
         raise InputError(f"{where}: allowed: options by search, {GREEDY} or {BEAM}")
@@ -284,13 +268,10 @@ Options = TypeVar("Options", bound=SearchOptions)
 
 
 def with_draft_defaults(options: Options, draft_conf: Mapping[str, Mapping] | None) -> Options:
-    """Fill in the model's draft defaults for options that are not set.
+    """Set unset options to the model's draft defaults; errors as ``read_draft_conf``.
 
-    The defaults are for heads whose drafts are verified. With another drafter, the threshold rule
-    or a fixed tree the options stay as they are.
-
-    Raises:
-        InputError: As in ``read_draft_conf``.
+    The defaults are for verified drafts of heads. With another drafter, the threshold rule or a
+    fixed tree, the options are returned unchanged.
     """
     defaults = read_draft_conf(draft_conf).get(options.search)
     by_heads = options.drafter in (None, HEADS) and options.acceptance != THRESHOLD

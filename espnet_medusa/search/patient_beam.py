@@ -1,9 +1,9 @@
 """Beam search with openai-whisper's end and ranking instead of ESPnet's.
 
-A step keeps the best ``beam_size`` running hypotheses, and collects the ended ones that rank above
-them. The search ends at round(beam_size * patience) ended hypotheses (Kasai et al., "A Call for
-Clarity in Beam Search", arXiv 2204.05424). The result has the best mean log-probability, or the
-best score under Google's length penalty (Wu et al., arXiv 1609.08144, eq. 14).
+A step takes continuations, best first, until ``beam_size`` of them have not ended. The search stops
+after round(beam_size * patience) ended hypotheses (Kasai et al., "A Call for Clarity in Beam
+Search", arXiv 2204.05424). The result has the best mean log-probability, or the best score under
+Google's length penalty (Wu et al., arXiv 1609.08144, eq. 14).
 """
 
 from collections.abc import Callable, Sequence
@@ -88,7 +88,7 @@ class PatientStrategy(BeamStrategy):
             state.stopped = self._gives_up(state)
 
     def _gives_up(self, state: BeamState) -> bool:
-        """Return whether the search ends because its best hypothesis, not ended, is hopeless."""
+        """Return whether ``give_up`` ends the search; the best hypothesis is then the result."""
         best = max(state.running, key=lambda hypothesis: hypothesis.score)
         if not state.gives_up(best.prefix):
             return False

@@ -1,10 +1,9 @@
 """Ranking of ended hypotheses, and an upper bound of the rank of running ones.
 
-If the n-best list is full, a running hypothesis is hopeless if its bound is below the last entry.
-The bound falls with each step, so that all continuations of a hopeless hypothesis are hopeless too,
-and the search can drop it. This does not change the n-best list: a step keeps the best
-continuations, and each hopeful one is better than every hopeless one. So a hypothesis that takes
-the place of a dropped one in the beam is itself hopeless.
+A running hypothesis is hopeless if the n-best list is full and its bound is below the last entry.
+Bounds do not rise with further steps, so all its continuations are hopeless, too. The search can
+drop it: other hypotheses get its place in the beam, but they have lower scores, and so are
+hopeless themselves. The n-best list does not change.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Ranking:
     """Ranking of an utterance's hypotheses."""
 
     nbest: int | None = None  # length of the n-best list; None: all hypotheses that end
-    gain: float = 0.0  # maximum that one more token adds to a score, 0 or more; inf: unknown
+    gain: float = 0.0  # as in ``BeamStrategy``
     normalize_length: bool = False  # rank by score over length
 
     def best(self, ended: Sequence[EndedHypothesis]) -> list[EndedHypothesis]:
@@ -53,10 +52,10 @@ class Ranking:
         ]
 
     def _bound(self, hypothesis: Hypothesis, max_length: int, prompt_length: int) -> float:
-        """Return an upper bound of the rank of all continuations.
+        """Return an upper bound of the rank of all continuations: each further token adds ``gain``.
 
-        Each token that adds the full gain raises score over length, because no earlier token added
-        more. The end symbol that is appended at the maximum length only adds length.
+        Score over length is then largest at the maximum length, because no earlier token added more
+        than ``gain``. An end symbol that is appended there only adds length.
         """
         score = hypothesis.score + self.gain * (max_length - hypothesis.prefix.length)
         longest = prompt_length + max_length

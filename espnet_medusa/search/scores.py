@@ -15,23 +15,21 @@ from espnet_medusa.tree.prefix import Candidates, Prefix
 from espnet_medusa.tree.token_tree import upload
 
 DECODER, CTC = "decoder", "ctc"
-PRE_BEAM_RATIO = 1.5  # ESPnet's default: candidates that CTC scores, over the beam size
+PRE_BEAM_RATIO = 1.5  # ESPnet's default: number of candidates for CTC over the beam size
 
 
 @dataclass(frozen=True)
 class Scorers:
     """The scorers of beam search."""
 
-    # By scorer name; scorers with weight 0 are not used.
-    weights: Mapping[str, float] = field(default_factory=lambda: {DECODER: 1.0})
-    # ESPnet's full scorers without the decoder, by name.
-    full: Mapping[str, Any] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=lambda: {DECODER: 1.0})  # 0: not used
+    full: Mapping[str, Any] = field(default_factory=dict)  # ESPnet's, without the decoder
     # ``(memory (1, S, D)) -> (1, S, V)`` log-probabilities of the CTC branch, or None.
     ctc: Callable[[torch.Tensor], torch.Tensor] | None = None
 
     @property
     def names(self) -> list[str]:
-        """All scorers, the decoder first and CTC last."""
+        """Names of all scorers, the decoder's first and CTC's last."""
         return [DECODER, *self.full, *([CTC] if self.ctc is not None else [])]
 
     @property
@@ -51,17 +49,14 @@ class UtteranceScorers:
     # ESPnet's scorers over the whole vocabulary (language model, n-gram, length bonus).
     full: Mapping[str, Any] = field(default_factory=dict)
     memory: torch.Tensor | None = None  # (S, D) encoder output, for these scorers
-    prompt: torch.Tensor | None = None  # (P,) tokens of the prompt
-    ctc: CTCPrefix | None = None  # scores candidates only
+    prompt: torch.Tensor | None = None  # (P,)
+    ctc: CTCPrefix | None = None  # scores only the best tokens of the other scorers
     # Greedy search: minimum number of tokens before an end symbol. Beam search drops short
     # hypotheses instead.
     min_length: int = 0
 
     def full_scores(self, name: str, prefixes: Sequence[Prefix]) -> torch.Tensor:
-        """Return the scores (R, V) of one scorer; prefixes have one length.
-
-        Each prefix is scored once.
-        """
+        """Return the scores (R, V) of one scorer, which are cached; prefixes have one length."""
         missing = [prefix for prefix in prefixes if name not in prefix.scorers]
         if missing:
             states = [self._state(name, prefix) for prefix in missing]
@@ -86,9 +81,9 @@ class UtteranceScorers:
         return prefix.parent.scorers[name][1]
 
     def settle(self, prefix: Prefix) -> None:
-        """Free what a prefix does not need after its step: all but its children's scorer states.
+        """Free the scores of a prefix after its step, and all scores and states of its parent.
 
-        All prefixes of a beam have one length, so that their parents' states are not needed either.
+        Its own scorer states remain, because its children need them.
         """
         prefix.logits = prefix.candidates = None
         for name in self.full:
@@ -111,8 +106,7 @@ class Scoring:
     weights: Mapping[str, float]  # by scorer, including the decoder
     eos: int  # end symbol
     constraints: Constraints  # allowed tokens
-    # True: constrain logits (greedy search); False: constrain log-probabilities (beam search).
-    # transformers does the same.
+    # As in transformers, greedy search constrains logits and beam search log-probabilities.
     constrain_logits: bool = False
     # (V',) token ids of the logits' columns, for a draft vocabulary; None: all.
     vocabulary: torch.Tensor | None = None
@@ -131,7 +125,7 @@ class Scoring:
 
     @property
     def at_once(self) -> bool:
-        """Whether ``top_tokens`` gives the final scores."""
+        """Whether ``top_tokens`` computes the scores of the search, without further steps."""
         constraints = self.constraints
         of_logits = self.constrain_logits or constraints.logits_first
         simple = constraints.penalty is None and not of_logits
@@ -157,7 +151,7 @@ class Scoring:
         return rules.apply(scores, rules.states(prefixes, scores.device))
 
     def restrict(self, requests: Sequence[Request], scores: torch.Tensor) -> Restriction | None:
-        """Return ``constrain``, without timestamp rules, as a restriction; None: no effect."""
+        """Return all constraints but timestamp rules as a restriction; None: no effect."""
         least = [request.scorers.min_length for request in requests for _ in request.prefixes]
         limited = any(least)
         if self.constraints.is_empty and not limited:

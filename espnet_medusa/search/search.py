@@ -26,15 +26,10 @@ SHORTER = 0.1  # ESPnet's decrement of minlenratio if no hypothesis was long eno
 
 
 class DraftPlanner(Protocol):
-    """Plans which nodes the next decoder call evaluates.
+    """Plans which nodes the next decoder call evaluates."""
 
-    Attributes:
-        strategy: How hypotheses are scored, continued and ended.
-        needs_head_input: Whether the planner drafts from the decoder's head input.
-    """
-
-    strategy: Strategy
-    needs_head_input: bool
+    strategy: Strategy  # of the search
+    needs_head_input: bool  # whether the planner drafts from the decoder's head input
 
     def begin(self, context: DraftContext) -> DraftPlanner:
         """Return the planner for one batch of utterances."""
@@ -58,7 +53,6 @@ class Search:
 
     @property
     def strategy(self) -> Strategy:
-        """How hypotheses are scored, continued, ended and ranked."""
         return self.planner.strategy
 
     @torch.no_grad()
@@ -77,9 +71,9 @@ class Search:
             memory: (U, S, D) encoder output.
             memory_lengths: (U,) frames, or (U, S) the frames of merged rows.
             prompt: U times (P,) prompt tokens; P may differ.
-            limits: Length limits, one for all utterances or one per utterance.
+            limits: Of each utterance, or of all.
             draft_inputs: U, for a draft model or CTC; None: the encoder output and the prompts.
-            watched: U prompt tokens whose probabilities are requested, or None.
+            watched: U requested probabilities, which the search sets, or None.
 
         Returns:
             States with sorted ``n_best`` lists, best first.
@@ -106,12 +100,12 @@ class Search:
             run(self.decoder, self.planner, going, *batch, *inputs)
         for state in states:
             self.strategy.finish(state)
-        return self._search_shorter(states, memory, memory_lengths, prompt, limits, draft_inputs)
+        return self._search_again(states, memory, memory_lengths, prompt, limits, draft_inputs)
 
-    def _search_shorter(
+    def _search_again(
         self, states, memory, memory_lengths, prompt, limits, draft_inputs
     ) -> list[SearchState]:
-        """Search again if no hypothesis was long enough, with a smaller minlenratio, as ESPnet."""
+        """Repeat searches without a result with a smaller minlenratio, as ESPnet does."""
         rows = [
             row
             for row, state in enumerate(states)
@@ -129,10 +123,7 @@ class Search:
     def _begin(
         self, memory: torch.Tensor, frames: int, prompt: torch.Tensor, limits: LengthLimits
     ) -> SearchState:
-        """Return the initial state of one utterance with memory (S, D) and prompt (P,).
-
-        ``frames`` are S, or more if rows are merged.
-        """
+        """Return the initial state of an utterance with memory (S, D), its frames, prompt (P,)."""
         positions = self.decoder.max_depth(len(memory)) - len(prompt) + 1
         most = max(min(limits.most(frames), positions), 1)
         limits = replace(limits, minlenratio=-limits.least(frames))  # in tokens
@@ -142,7 +133,6 @@ class Search:
 
 
 def _select(rows: Sequence[int], *parts: Sequence) -> list[list]:
-    """Return these rows of each part."""
     return [[part[row] for row in rows] for part in parts]
 
 
@@ -235,7 +225,7 @@ def _evaluate(
 def _watch(
     decoder: TreeDecoder, rows: Sequence[PlacedState], sizes: Sequence[int], hidden: torch.Tensor
 ) -> None:
-    """Set the probabilities of watched tokens, with ``sizes`` nodes per row and hidden (R, D)."""
+    """Set the probabilities of watched tokens; ``sizes``: the number of each row's R nodes."""
     places = [
         (row.state.watched, before + row.state.watched.place)
         for row, before in zip(rows, accumulate(sizes, initial=0), strict=False)
@@ -250,7 +240,7 @@ def _watch(
 def _drop_finished(
     decoder: TreeDecoder, tree_state: TreeState, rows: Sequence[PlacedState]
 ) -> list[PlacedState]:
-    """Return the unfinished rows; free what the finished ones hold."""
+    """Return the unfinished rows; free the prefixes and caches of the others."""
     unfinished = [index for index, row in enumerate(rows) if not row.state.done]
     for row in rows:
         if row.state.done:

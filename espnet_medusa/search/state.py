@@ -28,7 +28,7 @@ GIVE_UP_STEPS = 16  # steps between two calls of ``give_up``
 class Hypothesis:
     """A prefix with its score."""
 
-    prefix: Prefix  # its tokens
+    prefix: Prefix
     score: float = 0.0  # weighted sum of all scorers
     # Unweighted score of each scorer, in the order of ``Scoring.names``.
     parts: tuple[float, ...] = ()
@@ -46,10 +46,10 @@ class EndedHypothesis:
 
 @dataclass
 class Watched:
-    """A probability within the prompt, such as that of Whisper's no-speech token."""
+    """A requested probability of a token, such as Whisper's no-speech token."""
 
-    place: int  # position in the prompt; the token after it is watched
-    token: int  # the token
+    place: int  # position in the prompt after which the token would follow
+    token: int
     probability: float = math.nan  # among all tokens, once the prompt is evaluated
 
 
@@ -57,7 +57,7 @@ class Watched:
 class Draft:
     """The nodes of one utterance that the next decoder call evaluates."""
 
-    beam: list[Hypothesis]  # last hypotheses of the draft
+    beam: list[Hypothesis]  # hypotheses that the next step of the draft continues
     # Prefixes to evaluate, ancestors first, and their drafted scores.
     nodes: dict[Prefix, float] = field(default_factory=dict)
     # Drafted hypotheses with an end symbol, which no call evaluates.
@@ -112,12 +112,11 @@ class SearchState(ABC):
     max_length: int  # maximum number of tokens without the end symbol
     running: list[Hypothesis] = field(default_factory=list)  # hypotheses that have not ended
     draft: Draft | None = None  # nodes of the last or the next decoder call
-    steps: int = 0  # steps taken, equal to the tokens of a hypothesis
-    statistics: DecodingStatistics = field(default_factory=DecodingStatistics)  # counts
+    steps: int = 0  # number of steps
+    statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
     prompt_length: int = 1  # P
-    # A requested probability within the prompt.
     watched: Watched | None = field(default=None, kw_only=True)
-    # That of ``LengthLimits``.
+    # As in ``LengthLimits``.
     give_up: Callable[[list[int]], bool] | None = field(default=None, kw_only=True)
 
     @property
@@ -144,8 +143,8 @@ class Strategy(ABC):
         width: Candidates to keep per prefix.
     """
 
-    best_first = False  # under a node budget: keep the most probable drafts, not the first steps
-    needs_draft_scores = False  # whether the score of a chain of drafts is used
+    best_first = False  # whether a node budget drops the least probable drafts, not the last ones
+    needs_draft_scores = False  # whether the scores of a draft of width 1 are used
 
     def __init__(self, scoring: Scoring, width: int):
         self.scoring = scoring
@@ -166,11 +165,7 @@ class Strategy(ABC):
     def decide_early(
         self, states: Sequence[SearchState], draft_inputs: Sequence[DraftInput]
     ) -> Sequence[DraftInput]:
-        """Decide utterances before the first decoder call, if possible.
-
-        Returns:
-            The draft inputs, with CTC hypotheses that were computed.
-        """
+        """Decode utterances without a decoder call, if possible; return draft inputs for others."""
         return draft_inputs
 
     @abstractmethod
@@ -186,7 +181,7 @@ class Strategy(ABC):
         return
 
     def drop_hopeless(self, state: SearchState, beam: Sequence[Hypothesis]) -> Sequence[Hypothesis]:
-        """Return the hypotheses of a drafted beam that the search itself would continue."""
+        """Return the hypotheses of a drafted beam that may get into the n-best list."""
         return beam
 
     @abstractmethod

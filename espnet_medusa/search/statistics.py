@@ -19,11 +19,9 @@ class DecodingStatistics:
 
     decoder_calls: int = 0  # decoder calls
     nodes: int = 0  # tokens evaluated in these calls, including drafts
-    # Tokens of the hypothesis without the prompt, with the end symbol if it was decoded.
-    tokens: int = 0
-    # Number of drafts of at least 1, 2, ... steps.
-    drafted: list[int] = field(default_factory=list)
-    accepted: list[int] = field(default_factory=list)  # number of accepted tokens at step 1, 2, ..
+    tokens: int = 0  # of the hypothesis, without the prompt, with an end symbol
+    drafted: list[int] = field(default_factory=list)  # drafts that have a step 1, 2, ...
+    accepted: list[int] = field(default_factory=list)  # drafts whose step 1, 2, ... is accepted
     draft_calls: int = 0  # calls of the draft model; 0 without one
     draft_nodes: int = 0  # tokens that the draft model evaluated
     draft_seconds: float = 0.0  # drafting; a part of ``decoder_seconds``
@@ -71,11 +69,7 @@ def eta(decoder_calls: int, reference_words: int, hypothesis_words: int) -> floa
 def add_eta(
     path: Path, reference_words: Mapping[str, int], hypothesis_words: Mapping[str, int]
 ) -> None:
-    """Add eta, computed from word counts, to each utterance and the set in ``statistics.json``.
-
-    Raises:
-        InputError: The file is malformed.
-    """
+    """Add eta to each utterance and the set in ``statistics.json``; errors as ``read_report``."""
     report = read_report(path)
     for key, row in report["utterances"].items():
         row["eta"] = eta(row["decoder_calls"], reference_words[key], hypothesis_words[key])
@@ -99,11 +93,7 @@ def write_statistics(path: Path, utterances: Mapping[str, DecodingStatistics]) -
 
 
 def read_report(path: Path) -> dict:
-    """Read ``statistics.json``: a ``set_report``, with eta if it was scored.
-
-    Raises:
-        InputError: The file is malformed.
-    """
+    """Read ``statistics.json``, a ``set_report``; raise InputError if it is malformed."""
     try:
         report = json.loads(Path(path).read_text(encoding="utf-8"))
         for row in (report["set"], *report["utterances"].values()):
@@ -114,11 +104,7 @@ def read_report(path: Path) -> dict:
 
 
 def read_statistics(path: Path) -> dict[str, DecodingStatistics]:
-    """Read statistics by utterance from ``statistics.json``.
-
-    Raises:
-        InputError: The file is malformed.
-    """
+    """Read statistics by utterance from ``statistics.json``; errors as ``read_report``."""
     names = {entry.name for entry in fields(DecodingStatistics)}
     return {
         key: DecodingStatistics(**{name: value for name, value in row.items() if name in names})

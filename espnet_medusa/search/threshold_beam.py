@@ -2,13 +2,13 @@
 
 Threshold decoding of multi-token Speech-LLaMA (arXiv 2409.08148) with a beam. Each decoder call
 evaluates all running hypotheses. The base head's best continuations are pruned as in ESPnet. Then
-the heads extend each survivor while their probability is above the threshold. A hypothesis's score
+the heads extend each of them while their probability is above the threshold. A hypothesis's score
 is the sum of the log-probabilities of the heads that produced its tokens (eq. 12). The hypotheses
-of a beam therefore differ in length. The paper needs a forward call per length; in a token tree one
-call serves all lengths of all utterances.
+of a beam differ in length. The paper needs a forward call per length; with a token tree one call
+evaluates all lengths of all utterances.
 
-A hypothesis is replaced by longer ones that differ after it. So no hypothesis is a prefix of
-another one, and no token sequence is expanded twice.
+The continuations of a hypothesis replace it. So no hypothesis is a prefix of another one, and no
+token sequence is evaluated twice.
 """
 
 import copy
@@ -40,18 +40,18 @@ from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 @dataclass(frozen=True)
 class DraftedHypothesis(Hypothesis):
-    """A prefix with its score."""
+    """A hypothesis with the head that produced each token: 0 for the base head, else 1, 2, ..."""
 
-    # The head that produced each token: 0 for the base head, else head 1, 2, ...
     heads: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class EndedDraftedHypothesis(EndedHypothesis):
-    """An ended hypothesis."""
+    """An ended ``DraftedHypothesis``.
 
-    # As in ``DraftedHypothesis``; without an entry for the end symbol that is appended at the
-    # maximum length, whose score is not counted.
+    An end symbol that is appended at the maximum length has no head, because it has no score.
+    """
+
     heads: tuple[int, ...]
 
 
@@ -65,11 +65,10 @@ def threshold_beam_search(
     normalize_length: bool = False,
     nbest: int | None = None,
 ) -> Search:
-    """Return a beam search with unverified drafts; without heads it is plain beam search.
+    """Return a beam search with unverified drafts.
 
-    There is no end detection, because ESPnet's compares hypotheses by length. Only the decoder and
-    its heads score: scorers on the host, such as CTC or a language model, would need a step per
-    draft.
+    ESPnet's end detection is not used, because it compares hypotheses of one length. Other scorers
+    are not allowed: they run on the host and would need a step per drafted token.
 
     Args:
         decoder, constraints, proposer, normalize_length: As in ``beam_search``.
@@ -83,7 +82,7 @@ def threshold_beam_search(
 
 
 class ThresholdStrategy(BeamStrategy):
-    """The base head's step: keep the B best continuations of all running hypotheses."""
+    """Keeps the base head's B best continuations of all running hypotheses."""
 
     def __init__(
         self,
@@ -123,7 +122,6 @@ class ThresholdStrategy(BeamStrategy):
         self.finish_step(state, longer)
 
     def finish_step(self, state: BeamState, beam: Sequence[DraftedHypothesis]) -> None:
-        """Divide the beam into ended and running hypotheses."""
         state.running = []
         for hypothesis in beam:
             prefix, last = hypothesis.prefix, hypothesis.prefix.length == state.max_length
@@ -136,7 +134,7 @@ class ThresholdStrategy(BeamStrategy):
 
 
 class ThresholdPlanner:
-    """The heads' step: draft after each survivor while the probability exceeds the threshold."""
+    """Extends each running hypothesis by drafts while their probability exceeds the threshold."""
 
     def __init__(
         self, strategy: ThresholdStrategy, proposer: Proposer | None, threshold: float, depth: int
@@ -149,11 +147,9 @@ class ThresholdPlanner:
 
     @property
     def needs_head_input(self) -> bool:
-        """Whether the planner drafts from the decoder's head input."""
         return self.shape.depth > 0 and self.proposer.needs_head_input
 
     def begin(self, context: DraftContext) -> "ThresholdPlanner":
-        """Return the planner for one batch of utterances."""
         if self.shape.depth == 0:
             return self
         begun = copy.copy(self)
@@ -161,12 +157,10 @@ class ThresholdPlanner:
         return begun
 
     def draft_prompt(self, states: Sequence[BeamState]) -> None:
-        """Draft the prompt only, because the base head predicts the first token."""
-        for state in states:
+        for state in states:  # no drafts, because the base head predicts the first token
             state.draft = prompt_draft(state, self.strategy.scoring.constraints.forced_prefix)
 
     def draft(self, states: Sequence[BeamState]) -> None:
-        """Extend the running hypotheses; the next call evaluates the new tokens."""
         chains = iter(self._chains(states))
         for state in states:
             beam = [self._extend(state, hypothesis, next(chains)) for hypothesis in state.running]
@@ -179,11 +173,11 @@ class ThresholdPlanner:
                 state.draft.inner |= {*path[:-1]}
 
     def _room(self, state: BeamState, hypothesis: Hypothesis) -> int:
-        """Return how many drafts fit before the last token, which the base head predicts."""
+        """Return the maximum number of drafts; the base head predicts the last token."""
         return min(self.shape.depth, state.max_length - hypothesis.prefix.length - 1)
 
     def _chains(self, states: Sequence[BeamState]) -> list[list[tuple[float, float, float]]]:
-        """Draft after all running hypotheses at once, on the device, and read back once.
+        """Draft after all running hypotheses; the host reads all steps at once.
 
         Returns:
             Token, log-probability and acceptance of each step of each hypothesis.

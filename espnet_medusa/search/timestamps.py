@@ -24,13 +24,12 @@ from espnet_medusa.tree.prefix import Prefix
 class TimestampStates:
     """States of R prefixes for the timestamp rules; each attribute is (R,)."""
 
-    begins: torch.Tensor  # whether the prefix is the prompt
+    begins: torch.Tensor  # whether there is no token after the prompt
     last: torch.Tensor  # whether the last token is a timestamp
-    paired: torch.Tensor  # whether the token before the last one is a timestamp, or missing
-    latest: torch.Tensor  # id of the last timestamp; one less than the first id if there is none
+    paired: torch.Tensor  # whether there is no token before the last one, or it is a timestamp
+    latest: torch.Tensor  # id of the last timestamp, or ``TimestampRules.first`` - 1
 
     def select(self, rows: torch.Tensor) -> TimestampStates:
-        """Return the states of these rows, in this order."""
         return TimestampStates(
             self.begins[rows], self.last[rows], self.paired[rows], self.latest[rows]
         )
@@ -38,20 +37,19 @@ class TimestampStates:
 
 @dataclass(frozen=True, eq=False)
 class TimestampRules:
-    """Rules for a vocabulary of text ids, the end symbol, special tokens and timestamps."""
+    """Rules for scores with columns for text, the end symbol, special tokens and timestamps."""
 
     first: int  # id of the timestamp 0 s; all later ids are timestamps
-    times: torch.Tensor  # (T,) ids of the timestamp columns, the last columns of scores
-    eos: int  # column of the end symbol; columns before it are text
+    times: torch.Tensor  # (T,) timestamp ids of the last T columns
+    eos: int  # column of the end symbol
     latest_first: int | None = None  # maximum id of the first token; None: any timestamp
 
     def restricted(self, vocabulary: torch.Tensor, eos: int) -> TimestampRules:
-        """Return the rules for ascending columns (V',) of the vocabulary; ``eos``: its column."""
+        """Return the rules for scores of ascending ids (V',), with the end symbol's column."""
         times = vocabulary[vocabulary >= self.first]
         return TimestampRules(self.first, times, eos, self.latest_first)
 
     def states(self, prefixes: Sequence[Prefix], device: torch.device) -> TimestampStates:
-        """Return the states of R prefixes."""
         rows = [self._state(prefix) for prefix in prefixes]
         begins, last, paired, latest = torch.tensor(rows, device=device).unbind(1)
         return TimestampStates(begins.bool(), last.bool(), paired.bool(), latest)

@@ -1,4 +1,4 @@
-"""Changes of ESPnet's ASR options before and after Whisper's networks are built."""
+"""Changes of the options of ESPnet's ASR task for Whisper's networks."""
 
 import argparse
 import logging
@@ -15,12 +15,10 @@ logger = logging.getLogger(__name__)
 
 
 def take_waveforms(args: argparse.Namespace) -> None:
-    """Remove frontend and normalization, which ``asr.sh`` always sets: the encoder has its own.
+    """Remove frontend and normalization, because ``encoder: hf_whisper`` reads the waveform.
 
-    Changes the options of ``encoder: hf_whisper``, and so config.yaml.
-
-    Raises:
-        InputError: The input is features, or audio of another rate than Whisper's.
+    ``asr.sh`` always sets both. Raise InputError if the input is features, or audio of another rate
+    than Whisper's.
     """
     if getattr(args, "encoder", None) != "hf_whisper":
         return
@@ -52,7 +50,7 @@ def take_waveforms(args: argparse.Namespace) -> None:
 
 
 def write_out_sizes(args: argparse.Namespace, model: AbsESPnetModel) -> None:
-    """Replace a pretrained model's name by its sizes: the experiment does not need its folder."""
+    """Replace a pretrained model's name by its sizes, so that decoding does not need its folder."""
     for conf, module in (
         (args.encoder_conf, getattr(model, "encoder", None)),
         (args.decoder_conf, getattr(model, "decoder", None)),

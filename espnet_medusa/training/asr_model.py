@@ -23,9 +23,9 @@ from espnet_medusa.training.options import TrainingOptions
 from espnet_medusa.training.projection_loss import (
     HeadSums,
     Objective,
-    labels_that_count,
+    labeled_rows,
     projected_loss,
-    rows_that_count,
+    unpadded_labels,
 )
 from espnet_medusa.upstream.compat import add_sos_eos
 from espnet_medusa.vocabulary.byte_pairs import BytePairUnits
@@ -139,7 +139,7 @@ class MedusaASRModel(ESPnetASRModel):
             speech_lengths: (B,).
             text: (B, L) tokens, -1 where padded.
             text_lengths: (B,).
-            memory: (B, S, D) cached output of the frozen encoder; None: no trained part reads it.
+            memory: (B, S, D) cached output of the frozen encoder; None: no part to train needs it.
             memory_lengths: (B,).
             kwargs: ``utt_id``, for messages.
 
@@ -147,8 +147,8 @@ class MedusaASRModel(ESPnetASRModel):
             Loss, stats to log (with loss and accuracy per head) and the batch size.
 
         Raises:
-            InputError: A text is longer than the decoder has positions for, or cached input
-                belongs to a part that trains.
+            InputError: A text is longer than the decoder has positions for, or a part to train
+                needs input that is not cached.
         """
         text = text[:, : text_lengths.max()]
         states = None
@@ -165,7 +165,7 @@ class MedusaASRModel(ESPnetASRModel):
         loss_ctc = None
         if self.ctc is not None and (trains(self.ctc) or trains(self.encoder)):
             if memory is None:
-                raise InputError("memory: missing; CTC reads it: cache it with the states")
+                raise InputError("memory: missing; CTC training needs it: cache it with the states")
             ctc_input = memory, memory_lengths
             if speech is not None and states is None:
                 ctc_input = self._unpadded(memory, memory_lengths, speech_lengths)
@@ -177,23 +177,17 @@ class MedusaASRModel(ESPnetASRModel):
             if loss_ctc is not None:
                 loss = self.ctc_weight * loss_ctc + (1 - self.ctc_weight) * loss
         if self.mwer is not None:
-            loss = loss + self._mwer_loss(memory, memory_lengths, text, stats)
+            references = [row[row != self.ignore_id].tolist() for row in text]
+            mwer_loss, mwer_stats = self.mwer(self.decoder, memory, memory_lengths, references)
+            loss = loss + self.options.mwer_weight * mwer_loss
+            stats |= mwer_stats
         stats["loss"] = loss.detach().clone()  # ESPnet divides the loss by accum_grad in place
-        loss, stats, weight = force_gatherable((loss, stats, text.size(0)), loss.device)
-        return loss, stats, weight
-
-    def _mwer_loss(
-        self, memory: torch.Tensor, memory_lengths: torch.Tensor, text: torch.Tensor, stats: Stats
-    ) -> torch.Tensor:
-        references = [row[row != self.ignore_id].tolist() for row in text]
-        loss, mwer_stats = self.mwer(self.decoder, memory, memory_lengths, references)
-        stats |= mwer_stats
-        return self.options.mwer_weight * loss
+        return force_gatherable((loss, stats, text.size(0)), loss.device)
 
     def _unpadded(
         self, memory: torch.Tensor, memory_lengths: torch.Tensor, speech_lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Remove padded frames if CTC only drafts, as drafting reads none either."""
+        """Remove padded frames, as decoding does, if CTC is only trained for drafts."""
         only_drafts = isinstance(self.ctc, UnitCTC) or not trains(self.encoder)
         if not only_drafts or not isinstance(self.encoder, HFWhisperEncoder):
             return memory, memory_lengths
@@ -224,7 +218,7 @@ class MedusaASRModel(ESPnetASRModel):
             outputs = self.decoder.from_states(states, memory, memory_lengths)
         unrolled = self.decoder.unroll_hidden(outputs, labels.clamp(min=0))
         labels, projections = self._drafted(labels)
-        hidden = [rows_that_count(states, labels, head) for head, states in enumerate(unrolled)]
+        hidden = [labeled_rows(states, labels, head) for head, states in enumerate(unrolled)]
         teacher = None
         if self.options.kl_weight > 0:
             teacher = unrolled[0].detach()
@@ -232,12 +226,12 @@ class MedusaASRModel(ESPnetASRModel):
                 teacher = self.decoder.original_hidden(
                     outputs.last_layer_input, memory, memory_lengths
                 )
-            teacher = rows_that_count(teacher, labels, 0)
+            teacher = labeled_rows(teacher, labels, 0)
         per_token = self.criterion_att.normalize_length
         counts = [max(len(rows), 1) if per_token else labels.size(0) for rows in hidden]
         loss, sums = projected_loss(
             hidden,
-            labels_that_count(labels),
+            unpadded_labels(labels),
             projections,
             self._objectives(counts, labels.size(0)),
             teacher,
@@ -250,7 +244,7 @@ class MedusaASRModel(ESPnetASRModel):
         return loss
 
     def _drafted(self, labels: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Return labels (B, L) and projections (V', D) over the tokens of ``draft_vocab_size``."""
+        """Return labels (B, L) and projections (V', D) for the tokens that heads may draft."""
         projections = self.decoder.projections
         if self.options.draft_vocab_size is None:
             return labels, projections
@@ -298,15 +292,15 @@ class MedusaASRModel(ESPnetASRModel):
 def state_distance(
     drafted: list[torch.Tensor], hidden: torch.Tensor, labels: torch.Tensor
 ) -> torch.Tensor:
-    """Return the mean smooth L1 distance of heads' states from the decoder's later states.
+    """Return the mean smooth L1 distance between heads' states and the decoder's.
 
     Args:
-        drafted: (B, L - k, D) of heads k = 1 to K, for the token k positions after the next one.
+        drafted: States (B, L - k, D) of heads k = 1 to K, for positions k to L - 1.
         hidden: (B, L, D) of the decoder, without gradient.
         labels: (B, L), -1 where ignored.
     """
     states, targets = (
-        torch.cat([rows_that_count(rows, labels, head) for head, rows in enumerate(part, 1)])
+        torch.cat([labeled_rows(rows, labels, head) for head, rows in enumerate(part, 1)])
         for part in (drafted, [hidden[:, head:] for head in range(1, len(drafted) + 1)])
     )
     return torch.nn.functional.smooth_l1_loss(states, targets) if len(states) else states.sum()

@@ -25,11 +25,7 @@ SETTINGS = (*(part + end for part in PARTS for end in ("", "_conf")), "init_para
 
 
 class MemoryCache:
-    """Runs a model's frozen encoder with its initial weights over audio and caches its output.
-
-    Raises:
-        InputError: The encoder trains, or its input differs from epoch to epoch.
-    """
+    """Caches the output of a model's frozen encoder; errors as ``check_frozen``."""
 
     def __init__(
         self,
@@ -58,10 +54,8 @@ class MemoryCache:
     def run(self, job: JobInput, folder: Path, batch_size: int) -> int:
         """Cache the output of all utterances; return the number of failed ones.
 
-        Finished shards are kept. ``folder`` gets ``memory.scp`` and ``failed_utterances``.
-
-        Raises:
-            InputError: All utterances failed.
+        Finished shards are kept. ``folder`` gets ``memory.scp`` and ``failed_utterances``. Raise
+        InputError if all utterances failed.
         """
 
         def read(key: str) -> Utterance:
@@ -75,7 +69,7 @@ class MemoryCache:
 
 
 def check_frozen(asr_model: ESPnetASRModel) -> None:
-    """Raise InputError if the encoder's output changes during training."""
+    """Raise InputError if the encoder is trained, or its input differs between epochs."""
     for name in PARTS:
         part = getattr(asr_model, name)
         if part is not None and trains(part):
@@ -91,7 +85,7 @@ def check_frozen(asr_model: ESPnetASRModel) -> None:
 
 
 def check_same_encoder(train_args: argparse.Namespace, folder: Path) -> None:
-    """Write the encoder's settings; raise InputError if the folder has another encoder's."""
+    """Write the encoder's settings, or raise InputError if the folder has other settings."""
     settings = {name: getattr(train_args, name) for name in SETTINGS}
     path = folder / SETTINGS_FILE
     if not path.is_file():

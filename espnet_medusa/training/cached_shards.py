@@ -21,7 +21,7 @@ from espnet_medusa.kaldi.table import read_results, write_table
 logger = logging.getLogger(__name__)
 
 FAILED = "failed_utterances"
-SHARD_UTTERANCES = 128  # lost at most by an interruption
+SHARD_UTTERANCES = 128  # an interrupted run loses at most one shard
 EVERY = slice(None)
 
 Table = Mapping[str, str]
@@ -41,16 +41,16 @@ Compute = Callable[[Sequence[Utterance]], list[Cached]]
 
 @dataclass(frozen=True)
 class Shards:
-    """Folders that contain the cached output of a job's utterances."""
+    """A folder with the cached output of a job's utterances, in a subfolder per shard."""
 
-    job: JobInput  # ids and audio
+    job: JobInput
     folder: Path  # contains the shards and their joined tables
-    archives: tuple[str, ...]  # names of the archives: ``<name>.scp`` of each shard
-    tables: tuple[str, ...] = ()  # names of the text tables of each shard
+    archives: tuple[str, ...]  # names of each shard's archives, ``<name>.scp``
+    tables: tuple[str, ...] = ()  # names of each shard's text tables
 
     @property
     def names(self) -> tuple[str, ...]:
-        """File names of a shard that list its utterances."""
+        """Names of a shard's files, which have a line per utterance."""
         return (*(f"{name}.scp" for name in self.archives), *self.tables)
 
     @property
@@ -62,7 +62,7 @@ class Shards:
         """Write all shards that are not complete.
 
         Args:
-            read: Id to audio; an error concerns this utterance only.
+            read: Id to audio; after an error, the other utterances continue.
             compute: A batch of utterances to their outputs.
             share: The shards that this process writes.
         """
@@ -86,10 +86,9 @@ class Shards:
         return dict(zip(self.names, tables, strict=True)), failed
 
     def write_joined(self, tables: Mapping[str, Table], left_out: Mapping[str, Table]) -> None:
-        """Write the tables of ``joined``, and reasons of ``left_out``, unless they are empty.
+        """Write the tables of ``joined`` and those of ``left_out``, which have reasons.
 
-        Raises:
-            InputError: The tables contain no utterance.
+        Empty tables are not written. Raise InputError if no utterance is left.
         """
         for name, table in {**tables, **left_out}.items():
             (self.folder / name).unlink(missing_ok=True)
@@ -103,7 +102,6 @@ class Shards:
             )
 
     def _shards(self) -> list[tuple[Path, list[str]]]:
-        """Return folder and utterances of each shard."""
         keys = self.job.keys
         return [
             (self.folder / f"shard.{number}", keys[start : start + SHARD_UTTERANCES])
@@ -166,7 +164,7 @@ def _outcomes(
 
 
 def float16(rows: torch.Tensor) -> np.ndarray:
-    """Return (N, D) rows as an archive stores them."""
+    """Convert rows (N, D) for an archive."""
     return rows.half().cpu().numpy()
 
 

@@ -1,6 +1,6 @@
-"""Cached output of a frozen Whisper over its training audio: its texts and its hidden states.
+"""Cached texts and hidden states of a frozen Whisper for its training audio.
 
-Heads and CTC train on the states without running encoder and decoder again
+Training of heads and CTC reads the states instead of running encoder and decoder
 (``training.asr_model``). The texts are also labels for training Whisper itself.
 """
 
@@ -31,7 +31,7 @@ STATES, MEMORY, TEXT, TEXT_INT = "states", "memory", "text", "text_int"
 UNPADDED = "unpadded"  # memory without padded frames
 TABLES = (TEXT, TEXT_INT)
 COUNTS = "token_counts.pth"
-TOKENS_PER_S = 5  # of speech, prompt and end included; only for the estimate of disk space
+TOKENS_PER_S = 5  # of audio, with prompt and end; an estimate
 FLOAT16_BYTES = 2
 
 
@@ -63,11 +63,11 @@ class StateCache:
     """Runs a frozen Whisper over audio and caches its texts, states and encoder output."""
 
     speech2text: Speech2Text  # the model; its search writes the texts
-    archives: tuple[str, ...]  # of ``STATES``, ``MEMORY`` and ``UNPADDED``, those that are cached
-    # Utterance to label (L,) and text that replace the model's; None: the model's.
+    archives: tuple[str, ...]  # what to cache: ``STATES``, ``MEMORY``, ``UNPADDED``
+    # Utterance to label (L,) and text, instead of the model's; None: the model's.
     references: Mapping[str, tuple[list[int], str]] | None = None
-    preprocess: Preprocess | None = None  # ESPnet's preprocessing function of audio, or None
-    filter_options: FilterOptions = FilterOptions()  # which texts of the model are dropped
+    preprocess: Preprocess | None = None  # ESPnet's preprocessing of audio
+    filter_options: FilterOptions = FilterOptions()  # for the model's texts
 
     @torch.no_grad()
     def compute(self, utterances: Sequence[Utterance]) -> list[Cached]:
@@ -75,10 +75,8 @@ class StateCache:
 
         Archives: ``states`` (L + 1, D), the decoder's last hidden states; ``memory`` (S, D), the
         encoder output; ``unpadded``, the same without padded frames. Tables: ``text``, and
-        ``text_int``, its L ids with the prompt but without start and end.
-
-        Raises:
-            InputError: A text is longer than the decoder has positions for.
+        ``text_int``, its L ids with the prompt but without start and end. Raise InputError if a
+        text is longer than the decoder has positions for.
         """
         own = self.speech2text.model
         audio = own.batch([utterance.speech for utterance in utterances])
@@ -158,13 +156,8 @@ class StateCache:
         """Write the joined tables of all shards and the other files that training reads.
 
         ``folder`` gets ``states.scp``, ``memory.scp``, ``unpadded.scp``, ``text``, ``text_int``,
-        shapes, ``token_counts.pth``, ``failed_utterances``, ``dropped_utterances``.
-
-        Returns:
-            Number of failed utterances (``failed_utterances``), and of dropped ones per reason.
-
-        Raises:
-            InputError: No utterance is left.
+        shapes, ``token_counts.pth``, ``failed_utterances``, ``dropped_utterances``. Return the
+        numbers of failed and dropped utterances by reason. Raise InputError if none is left.
         """
         # All archives: an earlier call may have cached more.
         shards = Shards(job, folder, (STATES, MEMORY, UNPADDED), TABLES)

@@ -1,12 +1,11 @@
-"""Choose the texts written by a model that are not used as training labels.
+"""Drop texts of a model that are not suitable as training labels.
 
-The filter drops empty texts, loops up to the last position, and texts whose compression ratio
-is above Whisper's threshold (Radford et al., arXiv 2212.04356, section 4.5). Of the others, the
-share whose length fits the audio worst is dropped (Whisper-Medusa, arXiv 2409.15869, drops 5 %).
+The filter drops empty texts, loops up to the last position, and texts whose compression ratio is
+above Whisper's threshold (Radford et al., arXiv 2212.04356, section 4.5). Of the others, it drops a
+share with unusual lengths, like Whisper-Medusa (arXiv 2409.15869), which drops 5 %.
 
-The misfit of a text is |r - m|, where r = ln(characters / seconds) and m is the median of r. A text
-twice too long and one half too short misfit equally. The ``drop_fraction`` (rounded down) with the
-largest misfit is dropped; among equal ones, that with the smaller id.
+These are the ``drop_fraction`` (rounded down) of texts with the largest |r - m|, where
+r = ln(characters / seconds) and m is the median of r. Of equal ones, smaller ids are dropped first.
 """
 
 import math
@@ -61,7 +60,7 @@ def dropped_texts(
 
 
 def _fault(written: WrittenText, options: FilterOptions) -> str | None:
-    """Return what is wrong with a single text."""
+    """Return why a text is dropped regardless of the others, or None."""
     if not written.text:
         return EMPTY
     if not written.ended:
@@ -84,8 +83,8 @@ def length_residuals(written: Mapping[str, WrittenText]) -> dict[str, float]:
 
 
 def find_misfits(residuals: Mapping[str, float], fraction: float) -> list[str]:
-    """Return the share of ids with the largest absolute residuals, sorted."""
-    # Rounded, so that the order of a sum does not decide between texts that fit equally well.
+    """Return the share of ids with the largest absolute residuals, largest first."""
+    # Rounded, so that equal residuals do not differ by rounding errors.
     worst = sorted(sort_ids(residuals), key=lambda key: -round(abs(residuals[key]), 9))
     # 0.57 * 100 is a little less than 57.
     return worst[: int(fraction * len(residuals) + 1e-9)]

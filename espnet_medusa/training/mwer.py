@@ -45,11 +45,11 @@ class ScoredHypothesis(Protocol):
 class MWERObjective:
     """Expected word errors of the threshold beam search with the decoder's current weights.
 
-    The search's prompt is only ``start``. It also searches for the prompt tokens of Whisper's
-    labels, which are not words.
+    The search starts after ``start``, so its hypotheses include the other prompt tokens of
+    Whisper's labels. These are not words.
     """
 
-    pieces: Sequence[str]  # as returned by ``word_pieces``
+    pieces: Sequence[str]  # text of each token, from ``word_pieces``
     start: int  # first token of the prompt
     end: int  # end token
     beam_size: int  # N
@@ -64,8 +64,7 @@ class MWERObjective:
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return loss and stats of a batch.
 
-        ESPnet averages stats over batches weighted by utterances, so ``wer_*`` of an epoch is a
-        mean of the batches' rates.
+        ESPnet's ``wer_*`` of an epoch is the mean of the batches' rates, weighted by utterances.
 
         Args:
             memory: (U, S, D) encoder output; the loss has a gradient for it.
@@ -124,10 +123,10 @@ class MWERObjective:
 
 
 def word_pieces(token_list: Sequence[str], symbols: Collection[str]) -> list[str]:
-    """Return the piece of text of each token; ``symbols`` and ``<|...|>`` are no text.
+    """Return the piece of text of each token; that of ``symbols`` and ``<|...|>`` is empty.
 
-    Without a space symbol in the list, every token is a word. Characters stay as the list writes
-    them (bytes as letters), which does not change the number of word errors.
+    Without a space symbol in the list, every token is a word. Byte-level BPE's letters for bytes
+    are not decoded, which does not change the number of word errors.
     """
     space = next((sign for sign in SPACES if any(sign in token for token in token_list)), None)
     pieces = (f" {token}" if space is None else token.replace(space, " ") for token in token_list)
@@ -143,7 +142,6 @@ def words_of(tokens: Sequence[int], pieces: Sequence[str]) -> list[str]:
 
 
 def count_word_errors(hypothesis: Sequence[str], reference: Sequence[str]) -> int:
-    """Return the edit distance in words."""
     return Levenshtein.distance(hypothesis, reference)
 
 
@@ -194,20 +192,17 @@ def each_branch(cross_keys_values: CrossKeysValues | None, branches: int) -> Cro
     """Repeat keys, values and mask for each of an utterance's ``branches`` sequences."""
     if cross_keys_values is None:
         return None
-    return CrossKeysValues(
-        *(
-            None if part is None else part.repeat_interleave(branches, 0)
-            for part in cross_keys_values
-        )
+    repeated = (
+        None if part is None else part.repeat_interleave(branches, 0) for part in cross_keys_values
     )
+    return CrossKeysValues(*repeated)
 
 
 def mwer_loss(log_probs: torch.Tensor, errors: torch.Tensor) -> torch.Tensor:
-    """Return expected word errors of each n-best list minus the list's mean, averaged over
-    utterances.
+    """Return expected word errors minus the list's mean word errors, averaged over utterances.
 
-    The mean does not change the gradient, because the probabilities of a list sum to one. An
-    utterance with one hypothesis contributes 0.
+    The list's mean does not change the gradient, because its probabilities sum to one. An utterance
+    with one hypothesis contributes 0.
 
     Args:
         log_probs: (U, N), -inf for missing hypotheses; renormalized over each list.

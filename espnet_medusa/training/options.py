@@ -28,7 +28,7 @@ class TrainingOptions:
     mwer_weight: float = 0.0
     mwer_beam: int = 4
     mwer_threshold: float = 0.8
-    # Which of encoder and decoder is frozen; the last layer is the decoder's. Heads always train.
+    # Frozen parts of encoder and decoder; the last layer is the decoder's. Heads always train.
     freeze_whisper: str = "nothing"
     # Number of tokens that heads learn to draft, the most frequent ones in training; None: all.
     # Other labels are ignored in losses and accuracies, also for the base head.
@@ -36,7 +36,7 @@ class TrainingOptions:
     # Size of the CTC branch's vocabulary: the first units of a byte-pair vocabulary such as
     # Whisper's, 256 (bytes) or more; None: the decoder's tokens.
     ctc_units: int | None = None
-    # One of ESPnet's encoders, such as e_branchformer, between the encoder and CTC over units.
+    # One of ESPnet's encoders, such as e_branchformer, between the encoder and the CTC branch.
     ctc_block: str | None = None
     ctc_block_conf: dict[str, Any] | None = field(default_factory=dict)
 

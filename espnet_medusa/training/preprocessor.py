@@ -13,10 +13,10 @@ from espnet_medusa.whisper.tokens import TRANSCRIBE, hugging_face_tokenizer, rea
 
 
 class WhisperPreprocessor(CommonPreprocessor):
-    """ESPnet's preprocessor (``preprocessor: whisper``) that makes Whisper's labels.
+    """Makes Whisper's labels (``preprocessor: whisper``); arguments are ``preprocessor_conf``.
 
     A label is language, task, the no-timestamps token, a space and the text. ESPnet's model adds
-    start (``sym_sos``) and end. ``preprocessor_conf``:
+    start (``sym_sos``) and end.
 
     Args:
         train: Whether noise and reverberation may be added.

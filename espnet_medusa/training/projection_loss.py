@@ -1,12 +1,12 @@
-"""Losses of many heads through one vocabulary projection, whose logits are never all in memory.
+"""Losses of many heads through one vocabulary projection, with few logits in memory at a time.
 
-The logits of K + 1 heads take K + 1 times the memory of one head's. So the forward pass
-projects a chunk of labels at a time and computes losses and gradients before it frees the logits.
-The backward pass only multiplies; nothing is projected twice. Related: the fused linear
-cross-entropy of Liger Kernel (Hsu et al., arXiv 2410.10989); here with several heads and a
-divergence, in plain PyTorch.
+The logits of K + 1 heads take K + 1 times the memory of one head's. So the forward pass projects a
+chunk of labels at a time and computes losses and gradients before it frees the logits. The backward
+pass only scales the gradients. This is the fused linear cross-entropy of Liger Kernel (Hsu et al.,
+arXiv 2410.10989) with several heads and a divergence, in plain PyTorch.
 
-There are N labels, sorted by position; head k predicts the last n_k of them.
+The N labels of a batch are sorted by position. Head k predicts all but those at the first k
+positions, which are the last n_k labels.
 """
 
 import math
@@ -20,7 +20,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 IGNORE = -1  # label of padded positions
-CHUNK_LOGITS = 2**22  # 16 MiB in float32; at most twice as many exist at once
+CHUNK_LOGITS = 2**22  # per chunk, 16 MiB in float32; peak memory is twice that
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Objective:
 
     @property
     def scale(self) -> float:
-        """Bound of a logit's gradient; gradients are divided by it because of float16."""
+        """Upper bound of a logit's gradient, by which float16 gradients are divided."""
         return self.cross_entropy + self.divergence
 
 
@@ -45,20 +45,20 @@ class HeadSums(NamedTuple):
     correct: torch.Tensor  # number of labels that are the head's best token
 
 
-def labels_that_count(labels: torch.Tensor) -> torch.Tensor:
-    """Return the labels (B, L) without ``IGNORE``, sorted by position: (N,)."""
+def unpadded_labels(labels: torch.Tensor) -> torch.Tensor:
+    """Return the labels (N,) of (B, L) without padding, sorted by position."""
     return labels.T[labels.T != IGNORE]
 
 
-def rows_that_count(hidden: torch.Tensor, labels: torch.Tensor, head: int) -> torch.Tensor:
-    """Return the rows (n, D) for which a head has a label, the last n of ``labels_that_count``.
+def labeled_rows(hidden: torch.Tensor, labels: torch.Tensor, head: int) -> torch.Tensor:
+    """Return the rows (n, D) for which a head has a label, the last n of ``unpadded_labels``.
 
     Args:
         hidden: (B, L - head or more, D).
         labels: (B, L), ``IGNORE`` where padded.
     """
-    counted = (labels[:, head:] != IGNORE).T
-    return hidden.transpose(0, 1)[: len(counted)][counted]
+    labeled = (labels[:, head:] != IGNORE).T
+    return hidden.transpose(0, 1)[: len(labeled)][labeled]
 
 
 def projected_loss(
@@ -101,7 +101,7 @@ def projected_loss(
 
 
 class _ProjectedLoss(torch.autograd.Function):
-    """Computes the gradients in the forward pass; the backward pass scales them."""
+    """Loss and sums; the forward pass computes the gradients, the backward pass scales them."""
 
     @staticmethod
     def forward(ctx, weight, teacher, targets, objectives, grad_enabled, *hidden):
@@ -158,7 +158,7 @@ class _ProjectedLoss(torch.autograd.Function):
 
 
 def _chunks(num_targets: int, columns: int) -> list[tuple[int, int]]:
-    """Return start and stop of the labels projected together, each to ``columns`` logits."""
+    """Return start and stop of each chunk of labels, with ``columns`` logits per label."""
     size = max(1, CHUNK_LOGITS // columns)
     return [(start, min(start + size, num_targets)) for start in range(0, num_targets, size)]
 
@@ -237,7 +237,7 @@ def _unit_gradient(
     reference: torch.Tensor | None,
     objective: Objective,
 ) -> torch.Tensor:
-    """Return the logits' gradient over ``objective.scale``; overwrites ``log_probs`` (n, V)."""
+    """Return the logits' gradient divided by ``objective.scale``, in place of ``log_probs``."""
     labels = objective.cross_entropy / objective.scale
     peak, rest = _smoothed(objective, log_probs.size(1))
     gradient = log_probs.exp_()

@@ -1,10 +1,9 @@
 """ESPnet's trainer with resumable runs: a killed and restarted run ends in the same weights.
 
-ESPnet derives batches and random numbers from the epoch. Two things are added:
+ESPnet seeds batches and random numbers by the epoch. This trainer adds two things:
 
 - If ``accum_grad`` does not divide an epoch's batches, the gradients of the last batches belong to
-  the next epoch's first update. They are saved in the optimizer's state, and so in ESPnet's
-  checkpoint.
+  the next epoch's first update. The optimizer's state, and so ESPnet's checkpoint, contains them.
 - ESPnet overwrites checkpoint.pth, then writes the epoch's weights and the links to the best ones.
   The previous checkpoint is renamed to checkpoint.before.pth until all of these files are written.
   A run killed in between resumes from it and trains the epoch again.
@@ -61,10 +60,10 @@ def _is_writer(option: DistributedOption) -> bool:
 
 
 def save_gradients(optimizer: torch.optim.Optimizer) -> None:
-    """Make the optimizer's state contain its parameters' gradients; loading the state sets them.
+    """Add the parameters' gradients to the optimizer's state; loading the state sets them.
 
     With ``DistributedDataParallel`` the gradients are the same in all processes. ESPnet without the
-    plugin loads such a state, too, and ignores them.
+    plugin ignores them.
     """
     optimizer.register_state_dict_post_hook(_add_gradients)
     optimizer.register_load_state_dict_pre_hook(_set_gradients)

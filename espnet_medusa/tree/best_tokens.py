@@ -10,15 +10,14 @@ CHUNK = 64  # columns per chunk in ``top_scores``
 
 @dataclass(frozen=True, eq=False)
 class Restriction:
-    """Allowed next tokens of R prefixes, and their end symbol scores."""
+    """Changes of the scores of R prefixes: forbidden tokens, and the end symbol's scores."""
 
     eos: int  # end symbol
-    # (M, V) bool, forbidden tokens; None: all tokens are allowed.
-    blocked: torch.Tensor | None = None
+    blocked: torch.Tensor | None = None  # (M, V) bool, forbidden tokens; None: none
     rows: torch.Tensor | None = None  # (R,) row of ``blocked`` for each prefix
     # (R,) scores of the end symbol, -inf where it is forbidden; None: unchanged.
     eos_scores: torch.Tensor | None = None
-    # (C,) tokens that any row of ``blocked`` forbids, for faster masking; None: all V.
+    # (C,) columns of ``blocked`` to apply, for speed: all others are False. None: all V.
     columns: torch.Tensor | None = None
 
     def apply(self, scores: torch.Tensor) -> torch.Tensor:
@@ -73,8 +72,8 @@ def top_tokens(
 def top_scores(scores: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the ``count`` best of scores (R, V) and their columns, best first.
 
-    The best scores are in the ``count`` chunks with the largest maxima. Chunk maxima make this
-    several times faster than ``topk`` over Whisper's vocabulary.
+    They are in the ``count`` chunks with the largest maxima. Over Whisper's vocabulary this is
+    several times faster than ``topk``.
     """
     rows, size = scores.shape
     if size <= CHUNK * CHUNK or count == 1:

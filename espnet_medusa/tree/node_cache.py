@@ -1,6 +1,6 @@
 """Self-attention keys and values of the token tree's nodes, one slot per node.
 
-A prefix that all paths share, such as a language model's speech embeddings, has the first slots.
+The slots of a common prefix of all paths, such as Speech-LLaMA's speech embeddings, come first.
 """
 
 from collections.abc import Sequence
@@ -63,11 +63,11 @@ class NodeCache:
         return slots[:, :end]
 
     def commit(self, num_new: int) -> None:
-        """Count the nodes that all layers have written."""
+        """Increase ``num_nodes``, after all layers have written the new nodes."""
         self.num_nodes += num_new
 
     def commit_prefix(self, length: int) -> None:
-        """Count the first ``length`` slots, which all layers have written, as the prefix."""
+        """Set the length of the prefix, after all layers have written it."""
         self.num_prefix = length
 
     def keep(self, slots: Sequence[Sequence[int]]) -> None:

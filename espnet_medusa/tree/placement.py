@@ -1,4 +1,4 @@
-"""Slots of an utterance's prefixes in a decoder's token tree, and removal of unused nodes."""
+"""The prefix at each slot of a decoder's token trees, and removal of unused nodes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class Placement:
-    """Slots of one utterance's prefixes, after its prompt tokens.
+    """The prefixes of one utterance at the slots of its token tree.
 
     Attributes:
-        slots: The prefix of each tree node; None for inner prompt tokens and unused nodes.
+        slots: The prefix at each slot; None at unused ones and at all prompt tokens but the last.
     """
 
     def __init__(self, prompt: list[int]):

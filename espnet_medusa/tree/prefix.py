@@ -12,7 +12,7 @@ UNEVALUATED = -1  # slot of a prefix that no decoder call has evaluated
 
 
 class Candidates(NamedTuple):
-    """Possible next tokens of a prefix, sorted by the full scorers, best first."""
+    """Possible next tokens of a prefix, best first by all scorers except CTC."""
 
     tokens: list[int]  # M ids; with CTC, the end symbol is the last one
     gains: list[float]  # weighted sum of all scorers
@@ -38,13 +38,12 @@ class Prefix:
     # Prefixes with one more token, by token.
     children: dict[int, Prefix] = field(default_factory=dict)
     slot: int = UNEVALUATED  # node of the decoder's token tree, or ``UNEVALUATED``
-    # (V,) base logits of the next token, until the search has used them.
-    logits: torch.Tensor | None = None
+    logits: torch.Tensor | None = None  # (V,) logits of the next token, until they are used
     # Head inputs (R, D) of a decoder call and this prefix's row, once evaluated.
     head_input: tuple[torch.Tensor, int] | None = None
     # Greedy search: the best next token and its log-probability, once evaluated.
     best: tuple[int, float] | None = None
-    # Greedy search: the log-probability of ``token``, if the draft is accepted.
+    # Greedy search: the log-probability of the drafted ``token``; None: not accepted.
     accepted: float | None = None
     candidates: Candidates | None = None  # beam search: possible next tokens
     # Beam search: (V,) scores of each other scorer, None after use, and its state.

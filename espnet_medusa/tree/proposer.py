@@ -31,7 +31,7 @@ class DraftInput:
 
     memory: torch.Tensor  # (S, D) output of the draft model's encoder
     prompt: list[int]  # P prompt tokens
-    frames: torch.Tensor | None = None  # (S,) that each row of ``memory`` stands for; None: one
+    frames: torch.Tensor | None = None  # (S,) frames of each row of ``memory``; None: 1
     # (S', D') output of the main model's encoder, for CTC; None: ``memory``.
     speech: torch.Tensor | None = None
     ctc_hypothesis: Any = None  # the CTC branch's hypothesis, if it has been computed already
@@ -82,7 +82,7 @@ class Proposer(ABC):
 
     @property
     def early(self) -> Proposer | None:
-        """The proposer, or part of it, that can draft after unevaluated prompts; None: none."""
+        """The proposer or its part that can draft before the decoder's first call, or None."""
         return None if self.needs_head_input else self
 
     @abstractmethod
@@ -95,7 +95,7 @@ class Proposer(ABC):
 
     @abstractmethod
     def logits(self, states: States) -> torch.Tensor:
-        """Return (R, V') for the next token; rows of evaluated prefixes are not used."""
+        """Return (R, V') for the next token; rows of evaluated prefixes are unused."""
 
     def chain(self, states: States, depth: int) -> torch.Tensor | None:
         """Return the next ``depth`` best tokens (R, depth) in one operation.

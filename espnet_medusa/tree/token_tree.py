@@ -1,7 +1,7 @@
 """The token tree of a search: nodes, parents, attention visibility.
 
-A node is a token with a parent. The path from the root is a hypothesis prefix, and its depth is
-its position. Trees are on the host, because the search runs there and trees are small.
+A node is a token with a parent. The path from the root to a node is a hypothesis prefix, and the
+node's depth is the token's position. Trees are on the host, where the search runs.
 """
 
 from collections.abc import Sequence

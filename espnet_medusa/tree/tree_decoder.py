@@ -34,15 +34,15 @@ class TreeState:
 
     trees: list[TokenTree]  # U, padded to one length
     cache: NodeCache  # self-attention keys and values by node
-    # Per layer, cross-attention keys and values (U, S, 2, heads, size); empty if the memory is a
-    # prefix of the cache.
+    # Per layer, cross-attention keys and values (U, S, 2, heads, size); empty if the encoder output
+    # is a prefix in the cache.
     memory_keys_values: list[torch.Tensor]
-    # (U, 1, 1, S) additive padding mask of the memory or the prefix, or None.
+    # (U, 1, 1, S) additive padding mask of the encoder output, or None.
     memory_mask: torch.Tensor | None
     with_heads: bool  # whether ``extend`` also computes the head input
-    offsets: list[int]  # U, positions before the first node: the length of the prefix
-    # Cross-attention keys and values of the last layer, for heads that attend to the encoder
-    # output; includes finished utterances. None without such heads.
+    offsets: list[int]  # U, position of the first node: the length of the prefix in the cache
+    # Cross-attention keys and values of the last layer, also of finished utterances, for heads that
+    # attend to the encoder output; None without such heads.
     cross_keys_values: Any = None
     calls: int = 0  # decoder calls so far
     nodes: int = 0  # nodes evaluated so far, of all utterances

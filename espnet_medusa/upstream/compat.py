@@ -1,62 +1,38 @@
-"""ESPnet's search classes and parts of its transformer, imported from where each version has them.
+"""ESPnet's search classes and parts of its transformer, from the package that has them.
 
-ESPnet 202511 has them in ``espnet.nets``, ESPnet 202611 in ``espnet2.legacy.nets``. The latter is
-tried first: next to a checkout, an ``espnet`` of 202511 may be installed.
+That is ``espnet.nets`` in ESPnet 202511 and ``espnet2.legacy.nets`` in ESPnet 202611. The newer one
+is tried first, because an ``espnet`` of 202511 may be installed next to a newer ``espnet2``.
 """
 
-try:
-    from espnet2.legacy.nets.batch_beam_search import BatchBeamSearch
-    from espnet2.legacy.nets.beam_search import BeamSearch, Hypothesis
-    from espnet2.legacy.nets.pytorch_backend.transformer.add_sos_eos import add_sos_eos
-    from espnet2.legacy.nets.pytorch_backend.transformer.attention import MultiHeadedAttention
-    from espnet2.legacy.nets.pytorch_backend.transformer.decoder_layer import DecoderLayer
-    from espnet2.legacy.nets.pytorch_backend.transformer.embedding import (
-        LearnableFourierPosEnc,
-        PositionalEncoding,
-        ScaledPositionalEncoding,
-    )
-    from espnet2.legacy.nets.pytorch_backend.transformer.layer_norm import LayerNorm
-    from espnet2.legacy.nets.pytorch_backend.transformer.positionwise_feed_forward import (
-        PositionwiseFeedForward,
-    )
-    from espnet2.legacy.nets.pytorch_backend.transformer.repeat import MultiSequential
-    from espnet2.legacy.nets.scorer_interface import BatchScorerInterface
-    from espnet2.legacy.nets.scorers.ctc import CTCPrefixScorer
-    from espnet2.legacy.nets.scorers.length_bonus import LengthBonus
-except ImportError:
-    from espnet.nets.batch_beam_search import BatchBeamSearch
-    from espnet.nets.beam_search import BeamSearch, Hypothesis
-    from espnet.nets.pytorch_backend.transformer.add_sos_eos import add_sos_eos
-    from espnet.nets.pytorch_backend.transformer.attention import MultiHeadedAttention
-    from espnet.nets.pytorch_backend.transformer.decoder_layer import DecoderLayer
-    from espnet.nets.pytorch_backend.transformer.embedding import (
-        LearnableFourierPosEnc,
-        PositionalEncoding,
-        ScaledPositionalEncoding,
-    )
-    from espnet.nets.pytorch_backend.transformer.layer_norm import LayerNorm
-    from espnet.nets.pytorch_backend.transformer.positionwise_feed_forward import (
-        PositionwiseFeedForward,
-    )
-    from espnet.nets.pytorch_backend.transformer.repeat import MultiSequential
-    from espnet.nets.scorer_interface import BatchScorerInterface
-    from espnet.nets.scorers.ctc import CTCPrefixScorer
-    from espnet.nets.scorers.length_bonus import LengthBonus
+from importlib import import_module
+from typing import Any
 
-__all__ = [
-    "BatchBeamSearch",
-    "BatchScorerInterface",
-    "BeamSearch",
-    "CTCPrefixScorer",
-    "DecoderLayer",
-    "Hypothesis",
-    "LayerNorm",
-    "LearnableFourierPosEnc",
-    "LengthBonus",
-    "MultiHeadedAttention",
-    "MultiSequential",
-    "PositionalEncoding",
-    "PositionwiseFeedForward",
-    "ScaledPositionalEncoding",
-    "add_sos_eos",
-]
+try:
+    import espnet2.legacy.nets as nets
+except ImportError:
+    import espnet.nets as nets
+
+_TRANSFORMER = "pytorch_backend.transformer"
+
+
+def _load(module: str, name: str) -> Any:
+    return getattr(import_module(f"{nets.__name__}.{module}"), name)
+
+
+BatchBeamSearch = _load("batch_beam_search", "BatchBeamSearch")
+BatchScorerInterface = _load("scorer_interface", "BatchScorerInterface")
+BeamSearch = _load("beam_search", "BeamSearch")
+CTCPrefixScorer = _load("scorers.ctc", "CTCPrefixScorer")
+DecoderLayer = _load(f"{_TRANSFORMER}.decoder_layer", "DecoderLayer")
+Hypothesis = _load("beam_search", "Hypothesis")
+LayerNorm = _load(f"{_TRANSFORMER}.layer_norm", "LayerNorm")
+LearnableFourierPosEnc = _load(f"{_TRANSFORMER}.embedding", "LearnableFourierPosEnc")
+LengthBonus = _load("scorers.length_bonus", "LengthBonus")
+MultiHeadedAttention = _load(f"{_TRANSFORMER}.attention", "MultiHeadedAttention")
+MultiSequential = _load(f"{_TRANSFORMER}.repeat", "MultiSequential")
+PositionalEncoding = _load(f"{_TRANSFORMER}.embedding", "PositionalEncoding")
+PositionwiseFeedForward = _load(
+    f"{_TRANSFORMER}.positionwise_feed_forward", "PositionwiseFeedForward"
+)
+ScaledPositionalEncoding = _load(f"{_TRANSFORMER}.embedding", "ScaledPositionalEncoding")
+add_sos_eos = _load(f"{_TRANSFORMER}.add_sos_eos", "add_sos_eos")

@@ -1,10 +1,13 @@
 """Import ESPnet without its messages, in less than half the time.
 
-Importing any part of ESPnet imports all of it. A phonemizer downloads a dictionary. Attention
-prints which optional package is missing, and decorators of torch are deprecated. typeguard rewrites
-every function to check its arguments. Aligners with their compiler, speech enhancement, translation
-and its metrics are rarely used. The loaders of this module defer or silence exactly these; a
-deferred module runs when it is used.
+Importing any part of ESPnet imports nearly all of it, with three costs:
+
+- messages: a phonemizer downloads a dictionary, attention prints that an optional package is
+  missing, and decorators of torch are deprecated;
+- typeguard, which rewrites every function to check its arguments;
+- modules that decoding and training rarely use: aligners, speech enhancement, translation.
+
+The loaders of this module silence the first two, and run such modules when they are used.
 """
 
 import sys
@@ -32,11 +35,11 @@ class OnDemand(SourceFileLoader):
         module.__getattr__ = load
 
 
-class Later:
-    """A class or a function of a module that has not run yet.
+class Deferred:
+    """Proxy for a class or a function of a module that may not have run yet.
 
     Args:
-        find: ``name -> object``; runs the module.
+        find: Runs the module and returns its object of a name.
     """
 
     def __init__(self, find: Callable[[str], object], name: str):
@@ -53,10 +56,10 @@ class Later:
 
 
 class NamesOnDemand(SourceFileLoader):
-    """Run a module when an imported name is used: called, read, or checked for its instances."""
+    """Run a module when a name imported from it is called, read, or used by ``isinstance``."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Define only ``__getattr__``, which returns a ``Later`` for each name."""
+        """Define only ``__getattr__``, which returns a ``Deferred`` for each name."""
 
         def find(name: str) -> object:
             if "__getattr__" in vars(module):
@@ -64,12 +67,12 @@ class NamesOnDemand(SourceFileLoader):
                 super(NamesOnDemand, self).exec_module(module)
             return getattr(module, name)
 
-        def later(name: str) -> Later:
+        def defer(name: str) -> Deferred:
             if name.startswith("__"):
                 raise AttributeError(name)
-            return Later(find, name)
+            return Deferred(find, name)
 
-        module.__getattr__ = later
+        module.__getattr__ = defer
 
 
 class WithoutFlashAttention(SourceFileLoader):
@@ -126,5 +129,5 @@ LOADERS = {
 def drop_warnings() -> None:
     """Ignore the two warnings of ESPnet's imports."""
     warnings.filterwarnings("ignore", r"`torch\.cuda\.amp\.", FutureWarning, r"espnet2?\.")
-    # From its cleaner when Python first compiles it; the module is a path then.
+    # When Python compiles ESPnet's cleaner. The warning's module is then a file path.
     warnings.filterwarnings("ignore", '"is not" with', SyntaxWarning, ".*tacotron_cleaner")

@@ -42,7 +42,7 @@ def _dump_without_aliases(data: Any, stream: TextIO | None = None, **options: An
 
 
 def _replace_parser_yaml(module: ModuleType) -> None:
-    """Read ``--config`` in C; ESPnet's parser catches no error, so an error ends the command."""
+    """Read ``--config`` in C, and exit with one line on errors, which ESPnet does not catch."""
 
     def load(stream: TextIO) -> Any:
         try:

@@ -1,8 +1,8 @@
 """Smaller byte-pair vocabularies: the first tokens of a larger one.
 
-Byte-pair encoding (Sennrich et al., arXiv 1508.07909) numbers its merges in the order in which it
-applies them. The first N tokens are therefore the vocabulary after N - 256 merges, and every later
-token is a sequence of them. No tokenizer needs training.
+Byte-pair encoding (Sennrich et al., arXiv 1508.07909) numbers tokens in the order of its merges. So
+the first N tokens are a vocabulary of N - 256 merges, and every other token is a sequence of them.
+No tokenizer needs training.
 """
 
 from __future__ import annotations
@@ -35,9 +35,6 @@ class BytePairUnits:
 
     Raises:
         InputError: Another kind of vocabulary, or more units than it has tokens.
-
-    Attributes:
-        contents: The bytes of each unit.
     """
 
     def __init__(self, tokens: Sequence[str], size: int):
@@ -56,7 +53,7 @@ class BytePairUnits:
             )
         if not BYTES <= size <= ordinary or None in self.tokens[:size]:
             raise InputError(f"{size} byte-pair units; allowed: {BYTES} (bytes) to {ordinary}")
-        self.contents: list[bytes] = self.tokens[:size]
+        self.contents: list[bytes] = self.tokens[:size]  # the bytes of each unit
         self._known: dict[int, tuple[int, ...]] = {}
 
     def __len__(self) -> int:
@@ -67,14 +64,14 @@ class BytePairUnits:
         return {content: number for number, content in enumerate(self.contents)}
 
     def spell(self, tokens: Sequence[int]) -> list[int]:
-        """Convert tokens of the whole vocabulary to units; special tokens have none."""
+        """Convert tokens of the whole vocabulary to units; special tokens are omitted."""
         for token in tokens:
             if token not in self._known:
                 self._known[token] = self._merge(self.tokens[token] or b"")
         return [unit for token in tokens for unit in self._known[token]]
 
     def _merge(self, content: bytes) -> tuple[int, ...]:
-        """Join the pair of neighbors with the lowest merge number until no merge applies."""
+        """Merge bytes in the order of the merges' numbers."""
         parts = [content[place : place + 1] for place in range(len(content))]
         while len(parts) > 1:
             pairs = (left + right for left, right in zip(parts, parts[1:], strict=False))

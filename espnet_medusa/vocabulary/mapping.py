@@ -10,7 +10,7 @@ from torch import Tensor
 
 from espnet_medusa.vocabulary.vocabulary import Vocabulary, bare
 
-# Places where tokenizing the parts of a text equals tokenizing the whole: before a word.
+# A text may be split before a word: the tokens of its parts are the tokens of the whole text.
 BEFORE_WORD = re.compile(rb"(?<=\S)(?= )")
 
 
@@ -32,8 +32,8 @@ class VocabularyMap:
     source: Vocabulary
     target: Vocabulary
     exact: Tensor = field(repr=False)  # (V,) target token of the same bytes or special name, or -1
-    pieces: dict[int, tuple[int, ...]] = field(repr=False)  # other tokens to their parts
-    unmapped: tuple[int, ...] = field(repr=False)  # tokens without an equal token or parts
+    pieces: dict[int, tuple[int, ...]] = field(repr=False)  # tokens that map to several tokens
+    unmapped: tuple[int, ...] = field(repr=False)  # all other tokens
 
     @cached_property
     def first(self) -> Tensor:
@@ -49,13 +49,9 @@ class VocabularyMap:
         return self.first[self.first >= 0].unique()
 
     def map_logits(self, logits: Tensor) -> Tensor:
-        """Convert logits of the source to logits of ``first_tokens``.
+        """Convert logits (R, V) of the source to logits (R, V') of ``first_tokens``.
 
-        Args:
-            logits: (R, V); further columns are ignored.
-
-        Returns:
-            (R, V'); the probabilities of source tokens with the same first token are added.
+        The probabilities of source tokens with the same first token are added.
         """
         if self._one_to_one is not None:
             return logits[:, self._one_to_one.to(logits.device)]
@@ -82,11 +78,10 @@ class VocabularyMap:
 
     @cached_property
     def same_text(self) -> bool:
-        """Whether both have the same ordinary tokens: then texts convert token by token."""
+        """Whether both have the same ordinary tokens, so that texts convert token by token."""
         return self.source.ids.keys() == self.target.ids.keys()
 
     def coverage(self) -> Coverage:
-        """Count the exact, split and unmapped tokens."""
         names = self.source.names
         special = {
             name: self.target.names[number] if number >= 0 else None
@@ -103,14 +98,14 @@ class VocabularyMap:
             special=special,
         )
 
-    def follow(self, skip: bytes | None = None) -> "Follower":
-        """Start to convert a text of the source.
+    def follow(self, skip: bytes | None = None) -> "RetokenizedText":
+        """Return an empty text, to convert tokens of the source one by one.
 
         Args:
-            skip: None at the start of a text. Within a text, the bytes (often none) that the
-                target's text already contains: the source must begin with them.
+            skip: None at the start of a text. Within a text, the first bytes of the source (often
+                none), which the target's text already contains.
         """
-        return Follower(self, begun=skip is not None, skip=skip or b"")
+        return RetokenizedText(self, begun=skip is not None, skip=skip or b"")
 
     @cached_property
     def _exact_ids(self) -> list[int]:
@@ -123,10 +118,10 @@ class VocabularyMap:
 
 
 def map_vocabularies(source: Vocabulary, target: Vocabulary) -> VocabularyMap:
-    """Map tokens by their bytes or special names, and otherwise tokenize their bytes.
+    """Map each token to that of the same bytes or special name, or else tokenize its bytes.
 
-    A special token maps to the one of the same name. Without one, the end of a text maps to the
-    end, and the start to the start (Whisper's `<|endoftext|>` and ESPnet's `<sos/eos>`).
+    Start and end tokens map to each other, also under different names (Whisper's `<|endoftext|>`
+    and ESPnet's `<sos/eos>`).
     """
     exact, pieces, unmapped = [-1] * len(source), {}, []
     for token, text in enumerate(source.contents):
@@ -157,8 +152,8 @@ def _map_special(source: Vocabulary, target: Vocabulary, token: int, name: str) 
 
 
 @dataclass(frozen=True)
-class Follower:
-    """A growing text of the source in tokens of the target; `push` returns the next state.
+class RetokenizedText:
+    """A growing text of the source in tokens of the target.
 
     If both vocabularies have the same ordinary tokens, they convert one to one. Otherwise the
     target's tokenizer encodes the text. The tokens of the last word may change when it grows.
@@ -166,10 +161,10 @@ class Follower:
 
     map: VocabularyMap = field(repr=False)
     settled: tuple[int, ...] = ()  # target tokens that no longer change
-    word: bytes = b""  # the last word, whole characters
+    word: bytes = b""  # whole characters of the last word
     pending: bytes = b""  # bytes of an incomplete character
-    begun: bool = False  # whether the text has begun: the first word may gain or lose its space
-    skip: bytes | None = b""  # expected bytes to omit; None: the text began with others
+    begun: bool = False  # False: the next word is a text's first, see ``Vocabulary.leading_space``
+    skip: bytes | None = b""  # bytes to omit that must come next; None: other bytes came
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -178,8 +173,8 @@ class Follower:
             return self.settled
         return self.settled + tuple(t for t in self.map._spell(self.word) if t is not None)
 
-    def push(self, token: int) -> "Follower":
-        """Add a token of the source; special tokens without counterpart are ignored."""
+    def push(self, token: int) -> "RetokenizedText":
+        """Return the state after another source token; unmapped special tokens are ignored."""
         source = self.map.source
         if source.names[token] is not None:
             ended, equal = self.end(), self.map._exact_ids[token]
@@ -195,7 +190,7 @@ class Follower:
             return replace(self, skip=self.skip[len(text) :])._push(text[len(self.skip) :])
         return self._push(text)
 
-    def _push(self, text: bytes) -> "Follower":
+    def _push(self, text: bytes) -> "RetokenizedText":
         text, pending = _whole_characters(self.pending + text)
         if not text:
             return replace(self, pending=pending)
@@ -215,8 +210,8 @@ class Follower:
         tokens = [unknown if t is None else t for word in words for t in self.map._spell(word)]
         return self.settled + tuple(token for token in tokens if token is not None)
 
-    def end(self) -> "Follower":
-        """End the text: its last word and an incomplete character become settled."""
+    def end(self) -> "RetokenizedText":
+        """Return the state at the end of the text, with all its tokens settled."""
         rest = self.word + self.pending
         if not rest:
             return self

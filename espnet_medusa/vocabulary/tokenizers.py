@@ -35,13 +35,9 @@ def _byte_ids(contents: Sequence[bytes | None]) -> Callable[[bytes], list[int | 
 
 
 def hugging_face_vocabulary(tokenizer: Any) -> Vocabulary:
-    """Convert a fast tokenizer: byte-level BPE, or BPE converted from sentencepiece.
+    """Convert a ``PreTrainedTokenizerFast``: byte-level BPE, or BPE converted from sentencepiece.
 
-    Args:
-        tokenizer: transformers' ``PreTrainedTokenizerFast``.
-
-    Raises:
-        InputError: Another kind of tokenizer.
+    Raise InputError for another kind of tokenizer.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     byte_level = "ByteLevel" in str(getattr(backend, "decoder", None))
@@ -78,7 +74,7 @@ def hugging_face_vocabulary(tokenizer: Any) -> Vocabulary:
             text = backend.normalizer.normalize_str(text)
         if not byte_level:
             return tokenize(text.replace(" ", BOUNDARY))
-        # Not the whole tokenizer: it would parse names of special tokens.
+        # The whole tokenizer would also convert names of special tokens.
         pieces = backend.pre_tokenizer.pre_tokenize_str(text)
         return [number for piece, _ in pieces for number in tokenize(piece)]
 
@@ -116,8 +112,8 @@ def _open_sentencepiece(model: str | Path) -> Any:
 
 
 def _sentencepiece_speller(processor: Any) -> Callable[[str], list[int | None]]:
-    """Return a tokenizer for parts of a text: it adds no word boundary and keeps spaces."""
-    # A copy: the changed normalizer must not affect other users.
+    """Return a tokenizer for a part of a text: it keeps spaces and adds none at the start."""
+    # A copy, because the normalizer is changed.
     inside = type(processor)()
     inside.load_from_serialized_proto(processor.serialized_model_proto())
     inside.override_normalizer_spec(add_dummy_prefix=False, remove_extra_whitespaces=False)
@@ -130,11 +126,7 @@ def _sentencepiece_speller(processor: Any) -> Callable[[str], list[int | None]]:
 
 
 def sentencepiece_vocabulary(model: str | Path) -> Vocabulary:
-    """Read a sentencepiece model: unigram or BPE, with or without byte fallback.
-
-    Raises:
-        InputError: It cannot be read.
-    """
+    """Read a sentencepiece model: unigram or BPE, with or without byte fallback."""
     processor = _open_sentencepiece(model)
     contents: list[bytes | None] = []
     names: list[str | None] = []
@@ -160,8 +152,7 @@ def token_list_vocabulary(
 ) -> Vocabulary:
     """Build the vocabulary of an ESPnet model from three values of its config.
 
-    Raises:
-        InputError: The token type is not in ``TOKEN_TYPES``, or ``bpemodel`` is missing.
+    Raise InputError if the token type is not in ``TOKEN_TYPES``, or ``bpemodel`` is missing.
     """
     if token_type not in TOKEN_TYPES:
         raise InputError(f"token_type: {token_type}; allowed: {', '.join(TOKEN_TYPES)}")
@@ -171,13 +162,7 @@ def token_list_vocabulary(
         raise InputError(f"token_type: {token_type} without bpemodel; give that of the training")
     if token_type == "hugging_face":
         return open_vocabulary(bpemodel)
-    special = [
-        _SPECIAL.fullmatch(token) and token != SPACE and not _BYTE.fullmatch(token)
-        for token in tokens
-    ]
-    names = tuple(
-        token if is_special else None for token, is_special in zip(tokens, special, strict=True)
-    )
+    names = tuple(token if _is_special(token) else None for token in tokens)
     write = {
         "bpe": piece_bytes,
         "char": lambda token: b" " if token == SPACE else token.encode(),
@@ -202,6 +187,10 @@ def token_list_vocabulary(
     )
 
 
+def _is_special(token: str) -> bool:
+    return bool(_SPECIAL.fullmatch(token)) and token != SPACE and not _BYTE.fullmatch(token)
+
+
 def _list_speller(
     contents: Sequence[bytes | None], token_type: str
 ) -> Callable[[str], list[int | None]]:
@@ -211,7 +200,7 @@ def _list_speller(
         return [ids.get(character.encode()) for character in text]
 
     def spell_words(text: str) -> list[int | None]:
-        # Text before the first space continues a word; no token of whole words can.
+        # Text before the first space continues a word, but every token is a whole word.
         first, *words = text.split(" ")
         numbers = [ids.get(f" {word}".encode()) for word in words if word]
         return [None, *numbers] if first else numbers
@@ -222,28 +211,25 @@ def _list_speller(
 def _bpe_speller(tokens: Sequence[str], bpemodel: str | Path) -> Callable[[str], list[int | None]]:
     processor = _open_sentencepiece(bpemodel)
     spell_pieces = _sentencepiece_speller(processor)
-    # ESPnet's ids are lines of its list, not ids of the sentencepiece model.
-    lines = {token: number for number, token in enumerate(tokens)}
+    # ESPnet's ids differ from those of the sentencepiece model.
+    ids = {token: number for number, token in enumerate(tokens)}
 
     def spell(text: str) -> list[int | None]:
         pieces = spell_pieces(text)
-        return [None if n is None else lines.get(processor.id_to_piece(n)) for n in pieces]
+        return [None if n is None else ids.get(processor.id_to_piece(n)) for n in pieces]
 
     return spell
 
 
 def open_vocabulary(source: str | Path) -> Vocabulary:
-    """Open a vocabulary by name or path.
+    """Open a vocabulary by name or path; raise InputError if it cannot be read.
 
     Args:
         source: A name of ``BUNDLED``, a sentencepiece ``.model`` file, a token list (of bpe, next
             to its ``bpe.model``), an ESPnet config or its folder, or the folder or hub name of a
             Hugging Face tokenizer.
-
-    Raises:
-        InputError: It cannot be read.
     """
-    from espnet_medusa.whisper.tokens import load_tokenizer, make_tokenizer  # Slow to import.
+    from espnet_medusa.whisper.tokens import load_tokenizer, make_tokenizer  # slow to import
 
     path = Path(source)
     if str(source) in BUNDLED:

@@ -36,7 +36,7 @@ class PrefixIndex:
         return first, bisect_left(self.texts, prefix + b"\xff" * (self.longest + 1))
 
     def compatible(self, prefix: bytes) -> list[int]:
-        """Return ``extensions``, and the tokens that these bytes begin with."""
+        """Return the tokens whose bytes begin with these bytes, or are the first of these."""
         beginnings = (prefix[:size] for size in range(1, len(prefix) + 1))
         shorter = [self.ids[text] for text in beginnings if text in self.ids]
         return shorter + self.extensions(prefix)
@@ -52,11 +52,7 @@ class Translation:
 
     @staticmethod
     def between(main: Vocabulary, draft: Vocabulary, size: int | None = None) -> Translation:
-        """Map both ways.
-
-        Raises:
-            InputError: The main model has fewer columns than its vocabulary has tokens.
-        """
+        """Map both ways; raise InputError if ``size`` is less than the number of main tokens."""
         if size is not None and size < len(main):
             raise InputError(
                 f"the model has {size} output tokens, its tokenizer {len(main)}; give the token "
@@ -66,7 +62,7 @@ class Translation:
 
     @property
     def vocab_size(self) -> int:
-        """V, columns of the main model's logits."""
+        """V, as in ``size``."""
         return len(self.to_draft.source) if self.size is None else self.size
 
     @cached_property
@@ -90,7 +86,7 @@ class Translation:
         """(V,) for each token of the main model its column in the draft's logits, or -1."""
         columns, end = [-1] * self.vocab_size, self.to_main.source.end
         for token, main_token in enumerate(self.to_main.exact.tolist()):
-            # If start and end are one symbol, the draft's end maps to it: it follows a text.
+            # If start and end are one main token, it gets the column of the draft's end.
             if 0 <= main_token < len(columns) and (columns[main_token] != end or end is None):
                 columns[main_token] = token
         return torch.tensor(columns)

@@ -1,7 +1,6 @@
 """A common interface of all tokenizers: from tokens to bytes, and from bytes to tokens.
 
-A space belongs to the word that follows: Whisper's leading space and sentencepiece's word boundary
-are the same byte.
+A space belongs to the word that follows. Sentencepiece's word boundary is also a space.
 """
 
 import re
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 UNKNOWN = "<unk>"
-_ALIASES = {"nocaptions": "nospeech"}  # two names of one token
+_ALIASES = {"nocaptions": "nospeech"}  # older name: name
 # Bytes that are not UTF-8, after decoding with surrogateescape.
 _INVALID = re.compile("([\udc80-\udcff]+)")
 
@@ -22,10 +21,10 @@ class Vocabulary:
     Attributes:
         contents: The bytes of each token by id; None for special and unused tokens.
         names: The name of each special token by id; None for ordinary and unused tokens.
-        spell: Tokenize valid UTF-8 within a text; None for parts that no token contains.
+        spell: Tokenizes a part of a text; None for characters that no token contains.
         spell_bytes: The same for bytes that are not UTF-8.
         leading_space: Whether a text's first word has a space before it; None: either.
-        start, end: Ids of the special tokens around a text, if any.
+        start, end: Ids of the special tokens before and after a text, if any.
     """
 
     contents: tuple[bytes | None, ...] = field(repr=False)
@@ -60,11 +59,7 @@ class Vocabulary:
         return b"".join(self.contents[token] or b"" for token in tokens)
 
     def encode(self, text: bytes | str) -> list[int | None]:
-        """Tokenize text as a part of a longer text; names of special tokens are text.
-
-        Returns:
-            Ids; None for parts that no token contains.
-        """
+        """Tokenize a part of a text with ``spell``; names of special tokens are text."""
         if isinstance(text, bytes):
             text = text.decode("utf-8", "surrogateescape")
         ids: list[int | None] = []

@@ -27,7 +27,7 @@ STORED_AS = {name: "uint16" if name == "bfloat16" else name for name in TYPES.va
 FLOATS = ("float32", "float16", "bfloat16")
 MAX_RANK = 3  # weights of a convolution
 MAX_NAME = 256  # bytes; Whisper's longest name has 60
-MAX_REUSE = 3  # limit of the values with aliases, as a multiple of the file's size; Whisper: < 2
+MAX_REUSE = 3  # maximum size of all variables and aliases over the file's size; Whisper: below 2
 NAME = re.compile(rb"[\w./-]+\0")
 SCALE = "_scale"
 REMEDY = "fetch it again, or convert the model again with a current ctranslate2"
@@ -48,7 +48,6 @@ class Variable:
 
     @property
     def num_bytes(self) -> int:
-        """Size of its values."""
         return math.prod(self.shape) * self.stored_as.itemsize
 
 
@@ -59,7 +58,7 @@ class BinaryFile:
     path: Path
     specification: str  # kind of model, such as ``WhisperSpec``
     revision: int  # of the specification
-    variables: Mapping[str, Variable]  # by name; an alias has the ``Variable`` of its target
+    variables: Mapping[str, Variable]  # by name or alias
     data: np.ndarray  # (bytes of the file,), memory-mapped
 
     def read(self, name: str) -> np.ndarray:
@@ -110,7 +109,7 @@ def open_binary(path: Path) -> BinaryFile:
     _check_scales(cursor, variables)
     total = sum(variable.num_bytes for variable in variables.values())
     if total > MAX_REUSE * len(data):
-        raise cursor.refusal(f"aliases make {total} bytes out of {len(data)}")
+        raise cursor.refusal(f"variables and aliases take {total} bytes, the file {len(data)}")
     return BinaryFile(path, specification, revision, variables, data)
 
 

@@ -18,7 +18,7 @@ HEADS = {side: f"{side}/num_heads" for side in ("encoder", "decoder")}
 # Scalars of the decoder's computation, with their values in every Whisper.
 FIXED = {"decoder/activation": 3, "decoder/scale_embeddings": 0}  # 3: GELU
 FIXED_OPTIONAL = {"decoder/pre_norm": 1, "decoder/start_from_zero_embedding": 0, "decoder/alibi": 0}
-# Ignored: config.json has Whisper's alignment heads, and the others only affect alibi.
+# Ignored: Whisper has no alibi positions, and config.json has the alignment heads.
 NOT_USED = (
     "decoder/alignment_layer",
     "decoder/alignment_heads",
@@ -31,12 +31,10 @@ LAYER = re.compile(r"(encoder|decoder)/layer_\d+/ffn/linear_0/weight")
 
 @dataclass(frozen=True)
 class Stored:
-    """The tensors in a variable."""
+    """Shape of a variable, and the tensors of equal size that are concatenated in it."""
 
-    shape: tuple[int, ...]  # shape of the concatenated parts
-    # transformers' names of tensors with equal numbers of rows, concatenated; None for a bias that
-    # transformers does not have.
-    parts: tuple[str | None, ...]
+    shape: tuple[int, ...]
+    parts: tuple[str | None, ...]  # transformers' names; None: transformers has no such bias
 
 
 def layout(config: WhisperConfig) -> dict[str, Stored]:
@@ -95,7 +93,7 @@ def _linear(variable: str, shape: tuple[int, int], *tensors: str) -> dict[str, S
     rows, columns = shape
     rows *= len(tensors)
     weights = tuple(f"{name}.weight" for name in tensors)
-    # Whisper's keys have no bias: it would add a constant to all scores of a query.
+    # Whisper's keys have no bias, because softmax cancels it.
     biases = tuple(None if name.endswith("k_proj") else f"{name}.bias" for name in tensors)
     return {
         f"{variable}/weight": Stored((rows, columns), weights),
@@ -149,7 +147,7 @@ def _sizes(stored: BinaryFile) -> WhisperConfig:
         heads = _scalar(stored, HEADS[side])
         if heads < 1 or heads % 1 or size % heads:
             raise InputError(
-                f"{stored.path}: {HEADS[side]}: {heads:g}; allowed: what divides {size}; {REMEDY}"
+                f"{stored.path}: {HEADS[side]}: {heads:g}; allowed: divisors of {size}; {REMEDY}"
             )
         sizes[f"{side}_attention_heads"] = int(heads)
     check_sizes(sizes, str(stored.path))

@@ -1,7 +1,6 @@
 """Tokenizer and converter for ESPnet's ``token_type: whisper_en`` and ``whisper_multilingual``.
 
-ESPnet 202511's classes need an interface that openai-whisper removed in 2023. These replace them
-and need no network.
+They replace ESPnet 202511's classes, which need an interface that openai-whisper removed in 2023.
 """
 
 from collections.abc import Iterable
@@ -35,7 +34,7 @@ def build(
     added_tokens: str | Path | None = None,
     speaker_change: str | None = None,
 ) -> Prompted:
-    """Build Whisper's tokenizer from ESPnet's options.
+    """Build Whisper's tokenizer from ESPnet's options; raise InputError if one is not allowed.
 
     Args:
         model_type: ``whisper_en`` or ``whisper_multilingual``.
@@ -43,9 +42,6 @@ def build(
         task: ``transcribe`` (also None) or ``translate``.
         added_tokens: File with one token per line; their ids follow Whisper's.
         speaker_change: One more token, for serialized output training.
-
-    Raises:
-        InputError: An option is unknown, or the file cannot be read.
     """
     from espnet_medusa.whisper.tokens import TRANSCRIBE, read_whisper_tokens  # slow to import
 
@@ -116,7 +112,7 @@ class WhisperTokenIDConverter:
         return self.tokenizer.tokenizer.convert_ids_to_tokens(ids)
 
     def tokens2ids(self, tokens: Iterable[str]) -> list[int]:
-        """Return the ids of a label: the prompt without its start, then the tokens."""
+        """Return a label: the prompt's ids except the first one, and the tokens' ids."""
         ids = self.tokenizer.tokenizer.convert_tokens_to_ids([*tokens])
         return [*self.tokenizer.sot_sequence_including_notimestamps[1:], *ids]
 

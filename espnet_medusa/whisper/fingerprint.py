@@ -31,7 +31,7 @@ def fingerprint(weights: Mapping[str, torch.Tensor]) -> str:
 
 
 def _digest(tensor: torch.Tensor) -> str:
-    values = tensor.detach().to("cpu", torch.float16) + 0.0  # one zero: -0.0 becomes 0.0
+    values = tensor.detach().to("cpu", torch.float16) + 0.0  # -0.0 becomes 0.0
     stored = np.ascontiguousarray(values.numpy().astype("<f2", copy=False))
     digest = hashlib.sha256(str(tuple(values.shape)).encode())
     digest.update(stored)

@@ -12,8 +12,8 @@ BLOCK_FRAMES = 6000
 class LogMel(torch.nn.Module):
     """Log-mel features equal to ``transformers.WhisperFeatureExtractor``'s.
 
-    Samples after an utterance's end count as zeros, and the maximum over the utterance's frames
-    limits the dynamic range. Therefore the features do not depend on the batch.
+    Samples after the end of an utterance are set to 0. The dynamic range is limited relative to the
+    maximum over the utterance's frames. So features do not depend on the batch.
     """
 
     def __init__(self, num_mel_bins: int = 80):
@@ -30,7 +30,7 @@ class LogMel(torch.nn.Module):
         Args:
             samples: (B, samples) in [-1, 1], 16 kHz.
             lengths: (B,) samples.
-            window_frames: Maximal number of frames; Whisper's 30 s are 3000.
+            window_frames: Maximum number of frames; 3000 for Whisper's 30 s.
             padded: Pad every utterance with silence to ``window_frames``.
         """
         positions = torch.arange(samples.size(1), device=samples.device)
@@ -38,7 +38,7 @@ class LogMel(torch.nn.Module):
         frames = torch.full_like(lengths, window_frames) if padded else lengths // HOP_SAMPLES
         longest = int(frames.max())
         width = longest * HOP_SAMPLES
-        # stft reflects zeros at the end, except in a full window, as in Whisper.
+        # stft pads by reflection: of the zeros of the tail, or of a full window's last samples.
         tail = 0 if longest == window_frames else FFT_SAMPLES
         # A negative pad removes the samples of an incomplete frame.
         samples = torch.nn.functional.pad(samples, (0, width + tail - samples.size(1)))
@@ -52,7 +52,7 @@ class LogMel(torch.nn.Module):
     def recording(self, samples: torch.Tensor, silence_frames: int) -> torch.Tensor:
         """Compute (frames, num_mel_bins) of audio of any length, as openai-whisper does.
 
-        The maximum over all of the audio limits the dynamic range of each window.
+        The dynamic range is limited relative to the maximum over all of the audio.
 
         Args:
             samples: (samples,) in [-1, 1], 16 kHz.
@@ -63,7 +63,7 @@ class LogMel(torch.nn.Module):
         samples = torch.nn.functional.pad(samples.float(), (0, room))
         samples = torch.cat([samples[1 : margin + 1].flip(0), samples])
         parts = []
-        for first in range(0, frames, BLOCK_FRAMES):  # spectra are ten times larger than features
+        for first in range(0, frames, BLOCK_FRAMES):  # to limit the memory for spectra
             count = min(BLOCK_FRAMES, frames - first)
             begin, size = first * HOP_SAMPLES, (count - 1) * HOP_SAMPLES + FFT_SAMPLES
             parts.append(self._log_mel(samples[begin : begin + size], count, center=False).t())

@@ -57,7 +57,7 @@ class PretrainedWhisper:
     """A Whisper model whose weights are read on demand."""
 
     name: str  # as given
-    config: WhisperConfig  # its sizes
+    config: WhisperConfig
     files: tuple[Path, ...]  # of its weights
 
     @property
@@ -66,11 +66,7 @@ class PretrainedWhisper:
         return self.files[0].name == BINARY
 
     def build(self, kind: type[torch.nn.Module], config: WhisperConfig, half: str):
-        """Build ``ENCODER`` or ``DECODER`` with its weights, in float32.
-
-        Raises:
-            InputError: A file cannot be read, contains more than weights, or has other tensors.
-        """
+        """Build ``ENCODER`` or ``DECODER`` in float32; raise InputError if a file is not valid."""
         with torch.device("meta"):
             module = kind(config)
         weights = self.weights(half)
@@ -79,7 +75,7 @@ class PretrainedWhisper:
         return module
 
     def weights(self, half: str) -> dict[str, torch.Tensor]:
-        """Read the tensors of a half by transformers' names within it, in float32."""
+        """Read the tensors of encoder or decoder by transformers' names within it, in float32."""
         if self.is_ctranslate2:
             return read_half(self.files[0], half)
         weights = {}
@@ -90,13 +86,10 @@ class PretrainedWhisper:
 
 
 def open_whisper(whisper_model: str) -> PretrainedWhisper:
-    """Find a Whisper model and read its config.
+    """Find a Whisper model and read its config; raise InputError if there is none.
 
     ``whisper_model`` is a hub name, a folder in Hugging Face or CTranslate2 format, or an OpenAI
     ``.pt`` file.
-
-    Raises:
-        InputError: There is no such model, or it is not Whisper.
     """
     path = Path(whisper_model).expanduser()
     if path.is_file() or path.suffix == ".pt":
@@ -191,7 +184,7 @@ def _download(name: str) -> Path:
             folder = Path(snapshot_download(name, allow_patterns=OTHER_PATTERNS))
     except (OSError, ValueError) as error:
         raise InputError(
-            f"whisper_model: {name!r} is no folder here and was not fetched from the hub: "
+            f"whisper_model: {name!r} is not a folder and was not fetched from the hub: "
             f"{first_line(error)}; check the name and the network, or give a folder"
         ) from error
     return folder
@@ -216,7 +209,7 @@ def _load_pickled(path: Path) -> Mapping:
     loaded = load_pickled(path, mmap=True)
     if not isinstance(loaded, Mapping):
         raise InputError(
-            f"whisper_model: {path}: is no mapping of names to tensors; fetch it again"
+            f"whisper_model: {path}: is not a mapping of names to tensors; fetch it again"
         )
     return loaded
 
@@ -258,7 +251,7 @@ def read_json(path: Path) -> dict:
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: no JSON: {error}; fetch it again") from error
+        raise InputError(f"{path}: is not JSON: {error}; fetch it again") from error
     if not isinstance(fields, dict):
-        raise InputError(f"{path}: is no JSON object; fetch it again")
+        raise InputError(f"{path}: is not a JSON object; fetch it again")
     return fields

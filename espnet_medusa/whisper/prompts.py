@@ -28,7 +28,7 @@ class WhisperPrompts:
         memory_lengths: torch.Tensor,
         languages: Sequence[str | None],
     ) -> list[list[int]]:
-        """Return U prompts of P tokens; arguments and errors as ``choose_languages``."""
+        """Return U prompts; raise InputError for an unknown language. Arguments: see below."""
         chosen = self.choose_languages(decoder, memory, memory_lengths, languages)
         return [self.tokens.prompt(code, self.task) for code in chosen]
 
@@ -45,9 +45,6 @@ class WhisperPrompts:
             memory: (U, S, D) encoder output.
             memory_lengths: (U,) frames.
             languages: U codes or ``detect``; None: the default.
-
-        Raises:
-            InputError: The model does not have a language.
         """
         chosen = [language or self.language for language in languages]
         rows = [row for row, language in enumerate(chosen) if language == DETECT]
@@ -69,7 +66,7 @@ class WhisperPrompts:
         return [codes[number] for number in best.tolist()]
 
     def known(self, language: str | None) -> str | None:
-        """Replace ``detect`` by any code of the model; None with English-only models."""
+        """Return the language; for ``detect`` the model's first one, or None if English-only."""
         if language != DETECT:
             return language
         return next(iter(self.tokens.languages), None)

@@ -46,20 +46,20 @@ def scratch_config(dropout_rate: float, **sizes: int) -> WhisperConfig:
 def config_of_options(
     options: object, names: Mapping[str, str], dropout_rate: float, **sizes: int
 ) -> WhisperConfig:
-    """Build the config of a half from its options, by ``names``, and from further sizes."""
+    """Build the config of encoder or decoder; ``names``: the option of each size."""
     own_sizes = {name: getattr(options, option) for option, name in names.items()}
     return scratch_config(dropout_rate, **own_sizes, **sizes)
 
 
 def encoder_config(config: WhisperConfig, dropout_rate: float) -> WhisperConfig:
     """Return the config of the encoder, with another dropout rate."""
-    return _config_of_half(config, dropout_rate, ENCODER_SIZES.values())
+    return scratch_config(dropout_rate, **_read(config, ENCODER_SIZES.values()))
 
 
 def decoder_config(config: WhisperConfig, dropout_rate: float) -> WhisperConfig:
     """Return the config of the decoder, with another dropout rate."""
     names = ["vocab_size", "d_model", "scale_embedding", *DECODER_SIZES.values()]
-    return _config_of_half(config, dropout_rate, names)
+    return scratch_config(dropout_rate, **_read(config, names))
 
 
 def encoder_sizes(config: WhisperConfig) -> dict[str, int]:
@@ -72,26 +72,24 @@ def decoder_sizes(config: WhisperConfig) -> dict[str, int]:
     return {option: getattr(config, name) for option, name in DECODER_SIZES.items()}
 
 
-def _config_of_half(
-    config: WhisperConfig, dropout_rate: float, names: Iterable[str]
-) -> WhisperConfig:
-    return scratch_config(dropout_rate, **{name: getattr(config, name) for name in names})
+def _read(config: WhisperConfig, names: Iterable[str]) -> dict[str, int]:
+    return {name: getattr(config, name) for name in names}
 
 
 def check_sizes(fields: Mapping[str, Any], where: str) -> None:
-    """Raise InputError for sizes that no Whisper has; some may be missing."""
+    """Raise InputError for sizes that are not possible; missing ones are not checked."""
     for name in SIZES:
         limit = MAX_LAYERS if name.endswith("_layers") else MAX_SIZE
         if name in fields and not (type(fields[name]) is int and 1 <= fields[name] <= limit):
             shown = reprlib.repr(fields[name])
             raise InputError(f"{where}: {name}: {shown}; allowed: 1 to {limit}; fetch it again")
     width = fields.get("d_model", 4)
-    if width < 4 or width % 2:  # half sines, half cosines, of two frequencies or more
+    if width < 4 or width % 2:  # position embeddings: sines and cosines of two or more frequencies
         raise InputError(f"{where}: d_model: {width}; allowed: an even number, 4 or more")
     for name in ("encoder_attention_heads", "decoder_attention_heads"):
         if {name, "d_model"} <= {*fields} and width % fields[name]:
             raise InputError(
-                f"{where}: {name}: {fields[name]}; allowed: what divides d_model, {width}"
+                f"{where}: {name}: {fields[name]}; allowed: divisors of d_model, {width}"
             )
 
 

@@ -70,15 +70,12 @@ class Text:
 def find_text(
     vocab_size: int, folder: Path | None, options: TextOptions, ids: Mapping[str, object]
 ) -> Text:
-    """Find the vocabulary of a model.
+    """Find the vocabulary of a model; raise InputError if there is none that fits the model.
 
     Args:
         folder: The model's folder, or None.
         ids: May have ``decoder_start_token_id`` and ``eos_token_id`` (config.json's names);
             by default Whisper's.
-
-    Raises:
-        InputError: There is none, or it does not fit the model.
     """
     copied = None
     if options.token_list is not None:
@@ -102,7 +99,7 @@ def find_text(
         if not 0 <= symbol < vocab_size:
             raise InputError(f"token id {symbol}: out of the vocabulary of {vocab_size} tokens")
     if copied is not None and not (copied / TOKENIZER_CONFIG).is_file():
-        copied = None  # without the config, copied files do not name the tokenizer's class
+        copied = None  # without this config, transformers cannot load the copied files
     return Text(tokens, start, end, tokenizer, copied)
 
 
@@ -163,7 +160,7 @@ def _word_level(path: Path, vocab_size: int, ids: Mapping[str, object]) -> PreTr
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, additional_special_tokens=special)
 
 
-# Vocabulary sizes of hub models with OpenAI's tokenizers: the model need not be fetched.
+# Vocabulary sizes of hub models with OpenAI's tokenizers, which need no download.
 _ENGLISH_SIZES = ("tiny", "base", "small", "medium")
 _SIZES = (*_ENGLISH_SIZES, "large", "large-v2")
 VOCAB_SIZES = (
@@ -189,10 +186,9 @@ def read_text(whisper_model: str) -> Text:
 
 
 def save_whisper_tokens(whisper_model: str, token_type: str, token_list: Path, folder: Path) -> int:
-    """Write a Whisper's token list and its tokenizer's folder; return the number of tokens.
+    """Write the token list and the tokenizer's folder of a Whisper; return the number of tokens.
 
-    Raises:
-        InputError: As ``read_text``, or the model's tokens are not of this type.
+    Raise InputError as ``read_text``, or if the model's tokens are not of this type.
     """
     text = read_text(whisper_model)
     if text.whisper is None:

@@ -1,4 +1,4 @@
-"""ESPnet's names for Whisper's two vocabularies; light to import."""
+"""ESPnet's names for Whisper's two vocabularies; this module imports nothing."""
 
 WHISPER_PREPROCESSOR = "whisper"  # the plugin's preprocessor, as ``preprocessor:`` names it
 ENGLISH, MULTILINGUAL = "whisper_en", "whisper_multilingual"

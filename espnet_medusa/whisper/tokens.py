@@ -20,11 +20,11 @@ TRANSCRIBE, TRANSLATE = "transcribe", "translate"
 TASKS = (TRANSCRIBE, TRANSLATE)
 DETECT = "detect"
 START, END = "<|startoftranscript|>", "<|endoftext|>"
-# Vocabulary size to openai-whisper's file and number of languages.
+# By vocabulary size: openai-whisper's file, and its number of languages.
 VOCABULARIES = {51864: ("gpt2", 99), 51865: ("multilingual", 99), 51866: ("multilingual", 100)}
 
-# Symbols that OpenAI suppresses, as they annotate speakers and sounds (Radford et al., arXiv
-# 2212.04356; whisper/decoding.py). For MUSIC symbols of several tokens, only the first token.
+# Symbols that OpenAI suppresses, because they annotate speakers and sounds (Radford et al., arXiv
+# 2212.04356; whisper/decoding.py). Of MUSIC symbols, only the first token is suppressed.
 QUOTES_AND_BRACKETS = [*'"#()*+/:;<=>@[\\]^_`{|}~「」『』']
 ANNOTATIONS = [
     *("<<", ">>", "<<<", ">>>", "--", "---", "-(", "-[", "('", '("', "((", "))", "(((", ")))"),
@@ -61,7 +61,7 @@ def _convert_openai_files(vocab_size: int) -> Tokenizer:
 
 
 def _fast_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    """Wrap a tokenizer for transformers, with ``END`` only if it has this token."""
+    """Wrap a tokenizer for transformers; its special roles have the token ``END``, if known."""
     roles = ("bos_token", "eos_token", "unk_token", "pad_token")
     known = tokenizer.token_to_id(END) is not None
     return PreTrainedTokenizerFast(
@@ -92,8 +92,7 @@ class WhisperTokens:
     ) -> list[int]:
         """Return the prompt of a transcript; ``language`` may be None for English-only models.
 
-        Raises:
-            InputError: The model does not have the language or the task.
+        Raise InputError if the model does not have the language or the task.
         """
         if task not in TASKS:
             raise InputError(f"task: {task!r}; allowed: {', '.join(TASKS)}")
@@ -161,7 +160,7 @@ def read_whisper_tokens(tokenizer: PreTrainedTokenizerBase) -> WhisperTokens:
 
     ids = {code: vocabulary.get(f"<|{code}|>") for code in LANGUAGES}
     languages = {code: number for code, number in ids.items() if number is not None}
-    # English-only models have the languages' ids, too, but were not trained on them.
+    # English-only tokenizers have language tokens, too, which the models do not use.
     multilingual = find(START) != 50257
     return WhisperTokens(
         start=find(START),

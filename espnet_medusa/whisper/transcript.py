@@ -31,14 +31,14 @@ class TranscriptText:
         return self.tokenizer.decode(untimed, clean_up_tokenization_spaces=False)
 
     def words_alone(self, tokens: Sequence[int]) -> list[int]:
-        """Return the text tokens."""
+        """Return the tokens without special tokens and timestamps."""
         return [token for token in tokens if token < self.tokens.end]
 
 
 def split_words(
     tokens: Sequence[int], decode: Callable[[Sequence[int]], str], end: int, language: str | None
 ) -> list[WordTokens]:
-    """Group tokens into words, as openai-whisper does; each token from ``end`` on is a word."""
+    """Group tokens into words, as openai-whisper does; each special token is a word."""
     characters = split_characters(tokens, decode)
     return characters if language in UNSPACED else _join_at_spaces(characters, end)
 
@@ -51,7 +51,7 @@ def split_characters(
     for token in tokens:
         current.append(token)
         text = decode(current)
-        # The text itself may contain the replacement character.
+        # A replacement character of the whole text is complete.
         if BROKEN not in text or whole[place + text.index(BROKEN)] == BROKEN:
             runs.append((text, current))
             current = []

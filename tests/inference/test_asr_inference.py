@@ -180,7 +180,7 @@ def test_a_killed_job_has_recorded_its_results(experiment, tmp_path):
         (["--draft_budget", "0"], "draft_budget: 0 is too small"),
         (["--medusa_choices", "1", "2", "1", "1", "1"], "medusa_choices: depth: 4.*at most 3"),
         (["--medusa_choices", "2", "2"], r"medusa_choices: \[2, 2\]; allowed: 1 for the root"),
-        (["--search", "beam", "--medusa_choices", "1", "2"], "medusa_choices: allowed with search"),
+        (["--search", "beam", "--medusa_choices", "1", "2"], "medusa_choices: .*allowed with sea"),
         (["--beam_size", "0"], "beam_size: 0 is too small; allowed: 1 or more"),
         (["--search", "beam", "--acceptance", "typical"], "acceptance: typical; allowed with sea"),
         (["--suppress_tokens", "99"], "suppress_tokens: 99; allowed: a list of token ids, 0 to 13"),

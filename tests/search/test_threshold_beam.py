@@ -281,7 +281,7 @@ def test_options_reach_the_search():
         ({"draft_width": 3}, "draft_width: 3; allowed with acceptance: threshold: 1"),
         ({"draft_budget": 9}, "draft_budget: 9; allowed with search: beam.*threshold: none"),
         ({"draft_depth": 5}, "draft_depth: 5; allowed: at most 4"),
-        ({"medusa_choices": [1, 2]}, "medusa_choices: allowed with search: greedy"),
+        ({"medusa_choices": [1, 2]}, "medusa_choices: .*; allowed with search: greedy"),
         ({"weights": {"lm": 0.4}}, "lm_weight: 0.4; allowed: 0 "),
         ({"weights": {"length_bonus": 0.1}}, "penalty: 0.1; allowed"),
         ({"weights": {"ctc": 0.3}}, "ctc_weight: 0.3; allowed: 0 with .* threshold, as"),

@@ -146,7 +146,7 @@ CHANGES = [
     (CONV, torch.zeros(8, 80, 3, dtype=torch.int32), "int32; allowed: float32"),
     (CONV, torch.zeros(8, 80, 3, dtype=torch.int8), r"int8 without .*_scale of shape \(8,\)"),
     (f"{CONV}_scale", torch.ones(8), "weight_scale is no variable of Whisper"),
-    ("encoder/num_heads", torch.tensor(3), "num_heads: 3; allowed: what divides 8"),
+    ("encoder/num_heads", torch.tensor(3), "num_heads: 3; allowed: divisors of 8"),
     ("encoder/num_heads", torch.tensor(0), "num_heads: 0; allowed"),
     ("encoder/num_heads", torch.tensor(-2), "num_heads: -2; allowed"),
     ("encoder/num_heads", torch.tensor(torch.nan), "num_heads: nan; allowed"),
@@ -240,7 +240,7 @@ def test_aliases_allocate_no_memory(small):
     assert read_config(folder / "model.bin").decoder_layers == 40, "layers may share their values"
     wide = dict(variables)
     wide["decoder/layer_0/ffn/linear_0/weight"] = torch.zeros(8192, 8)
-    assert "aliases make" in refused(folder, pack(wide, ALIASES | aliases))
+    assert "aliases take" in refused(folder, pack(wide, ALIASES | aliases))
 
 
 def test_a_file_truncated_anywhere_is_refused(packed):

@@ -122,7 +122,7 @@ SIZES = [
     ("d_model", None, "d_model: None; allowed"),
     ("d_model", 2, "d_model: 2; allowed: an even number, 4 or more"),
     ("d_model", 33, "d_model: 33; allowed: an even number"),
-    ("decoder_attention_heads", 5, "5; allowed: what divides d_model, 32"),
+    ("decoder_attention_heads", 5, "5; allowed: divisors of d_model, 32"),
     ("decoder_ffn_dim", 2.5, "2.5; allowed"),
     ("dropout", "much", "config.json: .*dropout"),
     ("id2label", [1], "config.json: "),

@@ -1,4 +1,4 @@
-"""Draft steps with the decoder's scores only, run on the device and copied to the host once."""
+"""Draft steps of searches without other scorers; the host reads all steps of a draft at once."""
 
 from __future__ import annotations
 
@@ -28,14 +28,18 @@ class Step(NamedTuple):
 
 
 class DecoderSteps(Steps):
-    """Steps of the search as tensor operations over all beams; arguments as in ``Steps``."""
+    """Steps of the search as tensor operations over all beams.
+
+    Attributes:
+        normalized: Whether log-probabilities are needed. Logits suffice to draft a single chain.
+    """
 
     def __init__(self, strategy: Strategy, scoring: Scoring, proposer: Proposer, shape: DraftShape):
         super().__init__(strategy, scoring, proposer, shape)
         self.constrained = not scoring.constraints.is_empty
         self.constrain_logits = scoring.constrain_logits or scoring.constraints.renormalize
-        lone = shape.width == 1 and shape.choices is None and shape.budget is None
-        self.normalized = not lone or strategy.needs_draft_scores
+        chain = shape.width == 1 and shape.choices is None and shape.budget is None
+        self.normalized = not chain or strategy.needs_draft_scores
 
     def run(self, states: Sequence[SearchState]) -> None:
         most = self.shape.depth
@@ -56,11 +60,13 @@ class DecoderSteps(Steps):
             visit(self.strategy, states, steps)
 
     def _chain(self, beams: Beams, draft_states: States, depth: int) -> list[list[Step]] | None:
-        """Draft all steps at once if the proposer can and scores are not compared.
+        """Draft all steps by ``Proposer.chain``, or return None if this is not possible.
 
         Constraints are ignored: the decoder call rejects forbidden tokens.
         """
-        if self.normalized or self.scoring.constraints.forced_prefix or beams.any_evaluated:
+        if self.normalized or self.scoring.constraints.forced_prefix:
+            return None
+        if any(prefix.evaluated for prefix in beams.prefixes):
             return None
         chains = self.proposer.chain(draft_states, depth)
         if chains is None:
@@ -70,17 +76,18 @@ class DecoderSteps(Steps):
     def _steps(
         self, beams: Beams, draft_states: States, depth: int, limits: Sequence[int]
     ) -> list[list[Step]]:
-        known = Known(beams, self.proposer, self.shape)
+        evaluated = EvaluatedPrefixes(beams, self.proposer, self.shape)
         scores, rules = beams.scores, self.scoring.constraints.timestamps
         timed = None if rules is None else rules.states(beams.prefixes, scores.device)
         steps, counts = [], []
         limits = upload(limits, scores.device) if min(limits) < depth else None
         for step in range(depth):
-            draft_states = known.put_states(draft_states)
-            gains, tokens = self._continuations(draft_states, beams, known, step, timed)
-            count, lone = gains.size(1), gains.shape == (len(scores), 1)
+            draft_states = evaluated.replace_states(draft_states)
+            gains, tokens = self._continuations(draft_states, beams, step, timed)
+            gains, tokens = evaluated.replace_candidates(gains, tokens)
+            count, single = gains.size(1), gains.shape == (len(scores), 1)
             counts.append(count)
-            steps.append(self._prune(scores, gains, tokens, lone))
+            steps.append(self._prune(scores, gains, tokens, single))
             scores, places, tokens = steps[-1]
             ended = tokens == self.scoring.eos
             if limits is not None:
@@ -89,39 +96,33 @@ class DecoderSteps(Steps):
             if step + 1 == depth or ended.device.type == "cpu" and bool(ended.all()):
                 break
             scores = scores.masked_fill(ended, -math.inf)
-            known.follow(places, count)
-            if not lone:
+            evaluated.follow(places, count)
+            if not single:
                 rows = flat_rows(places // count, len(gains))
                 draft_states = draft_states.select(rows)
                 timed = timed and timed.select(rows)
-            # Some proposers save work after an end symbol.
+            # Proposers may skip computations after an end symbol.
             tokens = tokens.masked_fill(scores == -math.inf, self.scoring.eos)
             draft_states = self.proposer.advance(draft_states, tokens.flatten())
             timed = timed and rules.advance(timed, tokens.flatten())
         return read(steps, counts)
 
     def _continuations(
-        self,
-        draft_states: States,
-        beams: Beams,
-        known: Known,
-        step: int,
-        timed: TimestampStates | None,
+        self, draft_states: States, beams: Beams, step: int, timed: TimestampStates | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the best next tokens of R prefixes: weighted log-probabilities and ids (R, c).
-
-        If scores are not compared, logits replace log-probabilities.
-        """
+        """Return weighted log-probabilities (or logits) and ids (R, c) of the best next tokens."""
         scores = self.proposer.logits(draft_states)
         count = min(self.shape.count(step), scores.size(1))
         if self.scoring.at_once and not any(beams.least):
             restriction = self._restriction(scores, beams, step)
             gains, columns = self.scoring.top_tokens(scores, count, restriction)
-            return known.put_candidates(gains, self.proposer.token_ids(columns))
+            return gains, self.proposer.token_ids(columns)
         first = self.constrain_logits or not self.constrained
         if not first:
             scores = scores.float().log_softmax(dim=-1)
-        scores = self._constrain(scores, beams, step)
+        restriction = self._restriction(scores, beams, step)
+        if restriction is not None:
+            scores = restriction.apply(scores.float())
         if timed is not None:
             scores = self.scoring.constraints.timestamps.apply(scores.float(), timed)
         gains, columns = top_scores(scores, count)
@@ -131,11 +132,7 @@ class DecoderSteps(Steps):
             gains -= sums.clamp(min=torch.finfo(sums.dtype).min)  # all may be -inf
         if (weight := self.scoring.weights[DECODER]) != 1:
             gains *= weight
-        return known.put_candidates(gains, self.proposer.token_ids(columns))
-
-    def _constrain(self, scores: torch.Tensor, beams: Beams, step: int) -> torch.Tensor:
-        restriction = self._restriction(scores, beams, step)
-        return scores if restriction is None else restriction.apply(scores.float())
+        return gains, self.proposer.token_ids(columns)
 
     def _restriction(self, scores: torch.Tensor, beams: Beams, step: int) -> Restriction | None:
         limited, constraints = any(beams.least), self.scoring.constraints
@@ -150,10 +147,13 @@ class DecoderSteps(Steps):
         )
 
     def _prune(
-        self, scores: torch.Tensor, gains: torch.Tensor, tokens: torch.Tensor, lone: bool
+        self, scores: torch.Tensor, gains: torch.Tensor, tokens: torch.Tensor, single: bool
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the next beams (U, W): scores, places among all continuations, tokens."""
-        if lone:
+        """Return the next beams (U, W): scores, places among all continuations, and tokens.
+
+        ``single``: each beam has one hypothesis with one continuation.
+        """
+        if single:
             return scores + gains, torch.zeros_like(tokens), tokens
         scores = (scores[:, :, None] + gains.view(*scores.shape, -1)).flatten(1)
         tokens = tokens.view(len(scores), -1)
@@ -197,8 +197,8 @@ class Beams:
     """The hypotheses from which a draft starts, W of each of U states.
 
     Attributes:
-        prefixes: U W; a state with fewer hypotheses repeats its first one.
-        scores: (U, W), -inf for repetitions.
+        prefixes: U W; the first one of a state pads its beam to W.
+        scores: (U, W), -inf where padded.
         lengths: U, tokens after the prompt.
         least: U, minimum numbers of tokens before an end symbol.
     """
@@ -215,13 +215,8 @@ class Beams:
         self.device = device
         self.scores = upload(scores, self.device)
 
-    @property
-    def any_evaluated(self) -> bool:
-        """Whether the decoder has evaluated one of the prefixes."""
-        return any(prefix.evaluated for prefix in self.prefixes)
-
     def start(self, proposer: Proposer) -> States:
-        """Return states of U W prefixes; the states of evaluated prefixes are not used."""
+        """Return states of U W prefixes; those of evaluated prefixes are unused."""
         if self.prefixes[0].parent is None:  # prompts, one each
             return proposer.start(self.prefixes)
         sources = [prefix if prefix.evaluated else prefix.parent for prefix in self.prefixes]
@@ -234,10 +229,11 @@ class Beams:
         return proposer.advance(draft_states, tokens)
 
 
-class Known:
-    """Evaluated prefixes in the beams, and their evaluated descendants.
+class EvaluatedPrefixes:
+    """Prefixes of the beams that the decoder has evaluated, and their evaluated descendants.
 
-    After an evaluated prefix, a draft uses the decoder's candidates and a new proposer state.
+    At these prefixes, the draft uses the decoder's candidates, and a proposer state that starts
+    from the prefix.
 
     Attributes:
         nodes: (U W,) index of the evaluated prefix at each place of the beams; -1 for none.
@@ -246,7 +242,7 @@ class Known:
     def __init__(self, beams: Beams, proposer: Proposer, shape: DraftShape):
         self.prefixes = [*dict.fromkeys(p for p in beams.prefixes if p.evaluated)]
         for prefix in self.prefixes:  # the list grows during the loop
-            # If drafts do not use a scorer, only prefixes of the search itself have candidates.
+            # Without candidates: evaluated, but not yet reached by a search with other scorers.
             self.prefixes += [
                 child
                 for child in prefix.children.values()
@@ -263,18 +259,18 @@ class Known:
         self.gains, self.tokens = upload(gains, device), upload(tokens, device)
         self.children = upload(children, device)
 
-    def put_states(self, draft_states: States) -> States:
-        """Return the states, with new ones in rows of evaluated prefixes."""
+    def replace_states(self, draft_states: States) -> States:
+        """Return the states, with new ones for evaluated prefixes."""
         if not self.prefixes:
             return draft_states
         places = torch.arange(len(self.nodes), device=self.nodes.device)
         rows = torch.where(self.nodes >= 0, self.nodes + len(self.nodes), places)
         return draft_states.join(self.states).select(rows)
 
-    def put_candidates(
+    def replace_candidates(
         self, gains: torch.Tensor, tokens: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return gains and tokens (U W, c), with the decoder's in rows of evaluated prefixes."""
+        """Return gains and tokens (U W, c), with the decoder's at evaluated prefixes."""
         if not self.prefixes:
             return gains, tokens
         here, nodes = self.nodes[:, None] >= 0, self.nodes.clamp(min=0)
@@ -285,11 +281,7 @@ class Known:
         )
 
     def follow(self, places: torch.Tensor, count: int) -> None:
-        """Follow the chosen continuations.
-
-        Args:
-            places: (U, W') of the chosen ones among all continuations.
-        """
+        """Update ``nodes`` for the continuations at ``places`` (U, W'), ``count`` per prefix."""
         if not self.prefixes:
             return
         nodes = self.nodes[flat_rows(places // count, len(self.nodes))]
@@ -298,7 +290,7 @@ class Known:
 
 
 def flat_rows(places: torch.Tensor, num_rows: int) -> torch.Tensor:
-    """Convert places (U, W') in U equal parts of ``num_rows`` rows to row numbers (U W',)."""
+    """Convert places (U, W') within each of U equal blocks of ``num_rows`` rows to rows (U W',)."""
     first = torch.arange(len(places), device=places.device) * (num_rows // len(places))
     return (places + first[:, None]).flatten()
 
@@ -306,7 +298,7 @@ def flat_rows(places: torch.Tensor, num_rows: int) -> torch.Tensor:
 def _table_row(
     prefix: Prefix, index: dict[Prefix, int], count: int
 ) -> tuple[list[float], list[int], list[int]]:
-    """Return gains and tokens of the best continuations, and indices of evaluated ones."""
+    """Return gains and tokens of the best continuations, and their indices in ``index`` or -1."""
     candidates = prefix.candidates
     gains, tokens = candidates.gains[:count], candidates.tokens[:count]
     children = [index.get(prefix.children.get(token), -1) for token in tokens]

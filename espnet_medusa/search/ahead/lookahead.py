@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 FORGETTING = 0.98  # factor of earlier measurements when a new one is added
 EXPECTED, TRIALS = 0.7, 3.0  # prior acceptance rate, and its weight in drafts
 RAISE_ABOVE, LOWER_BELOW = 0.8, 0.3  # shares of accepted steps that change the depth
-USUAL = 0.9  # factor of the running mean of depths when a new depth is added
-SPREAD = 0.1  # below this variance of depths, in steps, the fit does not determine a step's cost
+MEAN_DECAY = 0.9  # of the exponential moving average of depths
+LEAST_VARIANCE = 0.1  # of depths, to fit the cost of a step; also the fit's regularization
 LEAST_CALL = 0.1  # minimum share of a call in the seconds of an iteration
 
 
@@ -25,14 +25,12 @@ class DraftShape:
 
     depth: int  # steps to draft ahead; 0: no drafts
     width: int = 1  # hypotheses of the drafted beam
-    # Maximum number of nodes per utterance in a decoder call; None: no limit.
-    budget: int | None = None
+    budget: int | None = None  # maximum nodes per utterance in a decoder call; None: no limit
     # A fixed tree instead of the drafted beam: number of children of every node of each depth
     # (aiola's ``medusa_choices`` without the root).
     choices: tuple[int, ...] | None = None
     left_out: frozenset[str] = frozenset()  # scorers that are not used while drafting
-    # Chooses each draft's depth, up to ``depth``; None: always ``depth``.
-    lookahead: Lookahead | None = None
+    lookahead: Lookahead | None = None  # chooses each draft's depth; None: always ``depth``
 
     def count(self, step: int) -> int:
         """Return the number of continuations of a prefix that a step considers."""
@@ -84,7 +82,7 @@ class ByAcceptance(Lookahead):
         share = last.accepted / last.depth
         change = (share > RAISE_ABOVE) - (share < LOWER_BELOW)
         depth = self.bounded(last.limit + change)
-        self.usual += (1 - USUAL) * (depth - self.usual)
+        self.usual += (1 - MEAN_DECAY) * (depth - self.usual)
         return depth
 
 
@@ -92,10 +90,10 @@ class ByCost(Lookahead):
     """Chooses the depth with the most expected tokens per second, from measured costs.
 
     A call with K drafted steps gives 1 + p_1 + p_1 p_2 + ... tokens. p_k is the acceptance rate of
-    step k after k - 1 accepted steps. Leviathan et al. (arXiv 2211.17192, eq. 1) use the same p for
-    all steps, but errors of CTC drafts appear at the first step. Rates are learned from all
+    step k if steps 1 to k - 1 are accepted. Leviathan et al. (arXiv 2211.17192, eq. 1) use one rate
+    for all steps, but the first step of CTC drafts has most errors. Rates are learned from all
     utterances; the mean over all steps is the prior of rarely reached steps. If no depth is worth
-    its cost, each utterance drafts one step once, to keep measuring.
+    its cost, each utterance drafts one step once, so that rates are still measured.
     """
 
     def __init__(self, least: int, most: int):
@@ -158,13 +156,13 @@ class Costs:
         mean, places = self.sums[0] / weight, self.products[0, 1:] / weight
         spread = self.products[1:, 1:] / weight - np.outer(places, places)
         along = self.sums[1:] / weight - mean * places
-        slopes = np.linalg.solve(spread + SPREAD * np.eye(2), along).clip(min=0.0)
-        if spread[0, 0] < SPREAD:  # constant depth: only the drafting time per step is known
+        slopes = np.linalg.solve(spread + LEAST_VARIANCE * np.eye(2), along).clip(min=0.0)
+        if spread[0, 0] < LEAST_VARIANCE:  # constant depth: only drafting is known per step
             slopes[0] = self.drafted
         call = max(mean - float(slopes @ places), LEAST_CALL * mean)
         return call, float(slopes[0]), float(slopes[1])
 
 
 def step_acceptance(accepted: float, tried: float, expected: float = EXPECTED) -> float:
-    """Estimate a step's acceptance rate in (0, 1), given that all earlier steps are accepted."""
+    """Estimate the acceptance rate of a step in (0, 1) from counts of the step."""
     return (accepted + expected * TRIALS) / (max(tried, accepted) + TRIALS)

@@ -1,4 +1,4 @@
-"""Drafting: run the search ahead of the decoder with a proposer's log-probabilities.
+"""Drafting: the search continues with a proposer's log-probabilities instead of the decoder's.
 
 The next decoder call evaluates every prefix that the draft visits. Width 1 results in Medusa's
 chain; larger widths result in candidate trees, or for beam search in a drafted beam.
@@ -29,7 +29,7 @@ class LastDraft(NamedTuple):
 
 
 class RunAhead:
-    """A ``DraftPlanner`` that runs a strategy ahead; without a proposer there are no drafts."""
+    """A ``DraftPlanner`` that drafts by steps of the strategy; None as proposer: no drafts."""
 
     def __init__(self, strategy: Strategy, proposer: Proposer | None, shape: DraftShape):
         self.strategy = strategy.with_draft_width(shape.width)
@@ -43,11 +43,9 @@ class RunAhead:
 
     @property
     def needs_head_input(self) -> bool:
-        """Whether the planner drafts from the decoder's head input."""
         return self.steps is not None and self.proposer.needs_head_input
 
     def begin(self, context: DraftContext) -> RunAhead:
-        """Return the planner for one batch of utterances."""
         if self.steps is None:
             return self
         begun = copy.copy(self)
@@ -57,7 +55,6 @@ class RunAhead:
         return begun
 
     def draft_prompt(self, states: Sequence[SearchState]) -> None:
-        """Set each state's first ``draft`` to its prompt and drafted continuations."""
         forced = self.strategy.scoring.constraints.forced_prefix
         early = None if self.steps is None else self.proposer.early
         steps = None
@@ -67,7 +64,6 @@ class RunAhead:
         self._draft(states, [prompt_draft(state, forced) for state in states], steps)
 
     def draft(self, states: Sequence[SearchState]) -> None:
-        """Set each state's ``draft`` to its unevaluated hypotheses and drafted continuations."""
         self._draft(states, [Draft([]) for _ in states], self.steps)
 
     def _draft(
@@ -95,7 +91,7 @@ class RunAhead:
             self._last = LastDraft(ended, ended - started, depth)
 
     def _apply_budget(self, state: SearchState) -> None:
-        """Drop the least probable drafts; keep the nodes that the search itself needs."""
+        """Drop drafts over the budget, but no unevaluated hypotheses of the search."""
         draft, budget = state.draft, self.shape.budget
         if budget is None or len(draft.nodes) <= budget:
             return

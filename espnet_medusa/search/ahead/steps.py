@@ -21,7 +21,9 @@ from espnet_medusa.tree.proposer import Proposer, States
 class Steps(ABC):
     """The steps of a draft.
 
-    ``scoring`` is the strategy's scoring of drafts; ``proposer`` replaces the decoder.
+    Args:
+        strategy: The strategy of the search.
+        scoring: Its scoring of drafts.
 
     Attributes:
         device: Device of the proposer's states; set for each batch.
@@ -86,7 +88,7 @@ class PrefixStates:
         self.rows: dict[Prefix, int] = {}
 
     def of(self, prefixes: Sequence[Prefix]) -> States:
-        """Return states of prompts, or of children of evaluated or previous-step prefixes."""
+        """Return states of prompts, or of children of evaluated or last step's prefixes."""
         if prefixes[0].parent is None:
             self.states = self.proposer.start(prefixes)
             self.rows = {prefix: row for row, prefix in enumerate(prefixes)}
