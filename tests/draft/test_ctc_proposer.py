@@ -278,7 +278,6 @@ def test_mixtures_with_weight_0_or_1_equal_one_proposer(heads, search, weight):
     assert counts[0] == counts[1]
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("heads", ["recurrent", "attending"])
 def test_a_mixture_adds_probabilities(heads):
     runtime = build_runtime(tiny_decoder(2, heads))

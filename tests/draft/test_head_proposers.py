@@ -35,7 +35,6 @@ def begin(runtime, roots, memory, lengths, precision, vocabulary=None):
     )
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("seed", range(3))
 def test_a_step_attends_as_the_last_layer_does(seed):
     """All positions at once equal the layer's modules at one position after another."""
@@ -67,7 +66,6 @@ CASES += [(heads, None, "float32") for heads in ("projection", "latent", *HEADS[
 CASES += [("attending", None, "int8")]
 
 
-@torch.no_grad()
 @pytest.mark.parametrize(("seed", "frames"), enumerate([[6, 3], [5], [40, 1, 40]]))
 @pytest.mark.parametrize(("heads", "num_layers", "precision"), CASES)
 def test_drafts_along_a_path_are_the_unrolled_ones(heads, num_layers, precision, seed, frames):
@@ -121,7 +119,6 @@ def states_of_paths(proposer, prefixes, paths):
     return result
 
 
-@torch.no_grad()
 def test_states_of_different_depths_are_joined(begun):
     proposer, prefixes = begun
     singles = states_of_paths(*begun, [[3], [5, 1, 2], [4, 0]])
@@ -134,7 +131,6 @@ def test_states_of_different_depths_are_joined(begun):
     torch.testing.assert_close(proposer.logits(longer), expected, **CLOSE)
 
 
-@torch.no_grad()
 def test_rows_are_selected_in_any_order_and_several_times(begun):
     proposer, _ = begun
     singles = states_of_paths(*begun, [[3], [5, 1], [4, 0, 2]])
@@ -150,7 +146,6 @@ def test_rows_are_selected_in_any_order_and_several_times(begun):
     torch.testing.assert_close(first, second, **CLOSE)
 
 
-@torch.no_grad()
 def test_only_recurrent_heads_depend_on_drafted_tokens(begun):
     proposer, prefixes = begun
     states = proposer.start(prefixes[:1]).select(torch.tensor([0, 0]))
@@ -158,7 +153,6 @@ def test_only_recurrent_heads_depend_on_drafted_tokens(begun):
     assert torch.allclose(first, second, **CLOSE) != (proposer.max_steps is None)
 
 
-@torch.no_grad()
 def test_largest_number_of_steps(begun):
     proposer, prefixes = begun
     states = proposer.start(prefixes[:1])
@@ -185,7 +179,6 @@ def best_tokens_of_steps(proposer, states, depth):
 
 
 @with_kernels
-@torch.no_grad()
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("vocabulary", [None, [0, 2, 3, 5, 8]])
 @pytest.mark.parametrize("seed", range(3))
@@ -216,7 +209,6 @@ def test_a_chain_is_the_best_token_of_each_step(kind, seed, vocabulary, precisio
         assert torch.equal(alone[0], tokens[row])
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("kind", [WhisperRuntime, CudaGraphWhisperRuntime])
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_cross_attention_keys_remain_when_utterances_leave(kind, precision):
@@ -265,7 +257,6 @@ def test_invalid_options_are_refused(heads, options, message):
         tiny_decoder(0, heads, heads_conf=options)
 
 
-@torch.no_grad()
 def test_the_layer_is_initialized_from_the_last_decoder_layer():
     decoder = WhisperMedusaDecoder(
         VOCAB_SIZE, HIDDEN_SIZE, num_blocks=2, attention_heads=4, linear_units=48,

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from grown_trees import CLOSE, branched, halve, relative_error
 from tiny import HIDDEN_SIZE, VOCAB_SIZE, batch, model_of, random_memory, tiny_decoder
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig
 
@@ -12,7 +13,6 @@ from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.token_tree import ROOT
 
-CLOSE = {"rtol": 0.0, "atol": 1e-5}
 SIZES = {
     "hidden_size": 24, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
 }  # fmt: skip
@@ -147,18 +147,15 @@ def test_dropout_of_embeddings_in_training():
 
 @torch.no_grad()
 def test_int8_is_near_float32():
-    decoder = tiny_decoder(0, "llama latent", llama_conf={"hidden_size": 64, "head_dim": 16})
-    for parameter in decoder.parameters():
-        parameter.mul_(0.5)
-    result = []
-    for name in ("float32", "int8"):
+    sizes = {"hidden_size": 64, "head_dim": 16}
+    decoder, result = halve(tiny_decoder(0, "llama latent", llama_conf=sizes)), []
+    for name in ("int8", "float32"):
         runtime = build_runtime(decoder, name)
-        state, proposer = runtime.start(*random_memory(0, [9, 4])), runtime.proposer()
-        outputs = runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
+        outputs, proposer = branched(runtime, *random_memory(0, [9, 4])), runtime.proposer()
         states = proposer.start_from(outputs.head_input)
-        drafted = proposer.logits(proposer.advance(states, torch.tensor([5, 1, 6, 7])))
-        result.append(torch.cat([runtime.logits(outputs.hidden), drafted]).float())
-    assert 0 < (result[1] - result[0]).norm() / result[0].norm() < 0.1
+        drafted = proposer.logits(proposer.advance(states, torch.tensor([5, 1, 6, 7, 8])))
+        result.append(torch.cat([runtime.logits(outputs.hidden), drafted]))
+    assert 0 < relative_error(*result) < 0.1
 
 
 def test_texts_longer_than_the_positions_are_refused():

@@ -11,3 +11,8 @@ def threads(request):
     """Number of torch's threads."""
     with some_threads(request.param):
         yield request.param
+
+
+@pytest.fixture(autouse=True)
+def without_gradients(no_gradients):
+    """Decoder calls of these tests need none."""

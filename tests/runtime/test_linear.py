@@ -35,7 +35,6 @@ def by_hand(weight, bias, activation, hidden, residual):
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("activation", NAMES)
 @pytest.mark.parametrize(("size", "out"), SIZES)
-@torch.no_grad()
 def test_blocked_and_plain_equal_float64(size, out, activation, has_bias, has_residual):
     generator = torch.Generator().manual_seed(0)
 
@@ -59,7 +58,6 @@ def test_blocked_and_plain_equal_float64(size, out, activation, has_bias, has_re
 @pytest.mark.parametrize("has_residual", [False, True])
 @pytest.mark.parametrize("activation", NAMES)
 @pytest.mark.parametrize(("size", "out"), SIZES)
-@torch.no_grad()
 def test_bfloat16_is_near_float64(size, out, activation, has_residual):
     generator = torch.Generator().manual_seed(1)
 
@@ -77,7 +75,6 @@ def test_bfloat16_is_near_float64(size, out, activation, has_residual):
         torch.testing.assert_close(result.float(), expected, rtol=2**-7, atol=2**-5)
 
 
-@torch.no_grad()
 def test_tensors_that_are_not_contiguous():
     generator = torch.Generator().manual_seed(2)
     weight = torch.randn(96, 40, generator=generator)[:, 3:35]

@@ -99,7 +99,6 @@ def test_draft_vocabulary_is_the_most_frequent_tokens_and_eos():
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("heads", HEADS)
-@torch.no_grad()
 def test_searches_do_not_need_the_modules_weights(heads, name):
     decoder = tiny_decoder(0, heads)
     search = search_of(decoder, search="greedy", decoder_precision=name)

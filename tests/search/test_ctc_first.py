@@ -9,7 +9,16 @@ import torch
 from beam_oracle import make_scorers
 from scripted import ScriptedCTC, edited
 from searches import PROMPT
-from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder, utterances
+from tiny import (
+    EOS,
+    VOCAB_SIZE,
+    bounds,
+    forced_logits,
+    plain_greedy,
+    random_memory,
+    tiny_decoder,
+    utterances,
+)
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
@@ -61,12 +70,7 @@ def forbidden(token, place, least, options):
 
 
 def probabilities(decoder, memory, written, least, options):
-    prefix = torch.tensor([[*PROMPT, *written]])
-    with torch.no_grad():
-        logits = decoder(
-            memory, torch.tensor([memory.size(1)]), prefix, torch.tensor([len(prefix[0])])
-        )
-    scores = logits[0][0, -1].tolist()
+    scores = forced_logits(decoder, memory, [*PROMPT, *written])[-1].tolist()
     place = len(written)
     allowed = [t for t in range(VOCAB_SIZE) if not forbidden(t, place, least, options)]
     most = max(scores[token] for token in allowed)
@@ -219,11 +223,8 @@ def test_an_empty_ctc_text_is_accepted():
     decoder, _, memory, lengths, _, _ = ctc_case(0)
     ctc = ScriptedCTC([[], [1], []], memory, BLANK)
     states = search(decoder, ctc, memory, lengths, [30] * 3, ctc_entropy_threshold=math.inf)
-    assert [(state.tokens, state.ended) for state in states] == [
-        ([], True),
-        ([1], True),
-        ([], True),
-    ]
+    texts = [([], True), ([1], True), ([], True)]
+    assert [(state.tokens, state.ended) for state in states] == texts
 
 
 @pytest.mark.parametrize("drafter", ["ctc", "ctc+heads"])

@@ -11,7 +11,7 @@ from beam_oracle import UncachedScorer
 from openai_rules import FIRST_TIME, TIMED_VOCAB_SIZE, openai_filter, timed_constraints
 from scripted import PathDecoder, PathProposer, drafting, foresight, path_from
 from searches import PROMPT, compare, our_greedy
-from tiny import EOS, bounds, plain_greedy, random_memory, tiny_decoder, utterances
+from tiny import EOS, bounds, forced_logits, plain_greedy, random_memory, tiny_decoder, utterances
 from whisper.decoding import BeamSearchDecoder, MaximumLikelihoodRanker
 
 from espnet_medusa.runtime.build import build_runtime
@@ -24,8 +24,6 @@ from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.upstream.compat import BatchBeamSearch
 
 LATEST = [None, 0, 4]
-
-
 ROOT = Prefix(FIRST_TIME + 2)  # prompts may contain any token
 
 
@@ -131,12 +129,8 @@ class FilteredScorer(UncachedScorer):
         super().__init__(decoder, prompt_length=len(PROMPT))
         self.latest_first = latest_first
 
-    def batch_score(self, ys, states, xs):
-        lengths = torch.full((len(ys),), xs.size(1))
-        with torch.no_grad():
-            logits, _ = self.decoder(xs, lengths, ys, torch.full((len(ys),), ys.size(1)))
-        logits = openai_filter(logits[:, -1], ys, len(PROMPT), self.latest_first)
-        return logits.log_softmax(-1), [None] * len(ys)
+    def log_probs(self, logits, ys):
+        return openai_filter(logits, ys, len(PROMPT), self.latest_first).log_softmax(-1)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -162,14 +156,10 @@ def openai_beam(decoder, memory, beam_size, most, options, latest_first):
     """``DecodingTask``'s loop: tokens and score of its result."""
     inference = SimpleNamespace(rearrange_kv_cache=lambda rows: None)
     beam = BeamSearchDecoder(beam_size, EOS, inference, options.patience)
-    tokens = torch.tensor([PROMPT] * beam_size)
-    memory, sums = memory.expand(beam_size, -1, -1), torch.zeros(beam_size)
-    lengths = torch.full((beam_size,), memory.size(1))
+    tokens, sums = torch.tensor([PROMPT] * beam_size), torch.zeros(beam_size)
     for _ in range(most):
-        sizes = torch.full((beam_size,), tokens.size(1))
-        with torch.no_grad():
-            logits = decoder(memory, lengths, tokens, sizes)[0][:, -1]
-        logits = openai_filter(logits, tokens, len(PROMPT), latest_first)
+        rows = [forced_logits(decoder, memory, row)[-1] for row in tokens.tolist()]
+        logits = openai_filter(torch.stack(rows), tokens, len(PROMPT), latest_first)
         tokens, completed = beam.update(tokens, logits, sums)
         if completed:
             break

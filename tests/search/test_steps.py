@@ -96,7 +96,6 @@ def vocabulary_of(rng, least):
 
 @pytest.mark.parametrize("width", [2, 3, 12])
 @pytest.mark.parametrize("heads", HEADS)
-@torch.no_grad()
 def test_device_and_host_draft_the_same_trees(heads, width):
     every = []
     for seed in range(4):
@@ -115,7 +114,6 @@ def test_device_and_host_draft_the_same_trees(heads, width):
 @pytest.mark.parametrize("acceptance", ["exact", "threshold"])
 @pytest.mark.parametrize("constraints", [{}, {"suppress_tokens": [0, 3], "forced_prefix": [4, 1]}])
 @pytest.mark.parametrize("heads", HEADS)
-@torch.no_grad()
 def test_device_and_host_draft_the_same_chains(heads, constraints, acceptance):
     # A verified chain has no scores; host steps constrain log-probabilities instead of logits.
     comparable = acceptance == "threshold" and not constraints
@@ -138,7 +136,6 @@ BEAM_CONSTRAINTS = [
 
 @pytest.mark.parametrize("constraints", BEAM_CONSTRAINTS, ids=str)
 @pytest.mark.parametrize("heads", HEADS)
-@torch.no_grad()
 def test_device_and_host_draft_the_same_beams(heads, constraints):
     """After evaluated prefixes both use the decoder's candidates and restart the proposer."""
     every = []
@@ -171,7 +168,6 @@ def assert_drafted_from(vocabulary, watched):
 
 
 @pytest.mark.parametrize("heads", HEADS)
-@torch.no_grad()
 def test_heads_over_a_draft_vocabulary_are_columns_of_the_whole(heads):
     runtime = build_runtime(tiny_decoder(0, heads))
     head_inputs = torch.randn(5, HIDDEN_SIZE), *random_memory(0, [6, 3]), [1, 0, 0, 1, 1]
@@ -188,7 +184,6 @@ def test_heads_over_a_draft_vocabulary_are_columns_of_the_whole(heads):
 )
 @pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("seed", range(3))
-@torch.no_grad()
 def test_greedy_text_is_exact_with_a_draft_vocabulary(seed, heads, shape):
     decoder = tiny_decoder(seed, heads)
     audio, most, least = random_memory(seed, [8, 3, 11]), [30] * 3, [0, 6, 0]
@@ -204,7 +199,6 @@ def test_greedy_text_is_exact_with_a_draft_vocabulary(seed, heads, shape):
 )
 @pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("seed", range(3))
-@torch.no_grad()
 def test_nbest_is_exact_with_a_draft_vocabulary(seed, heads, weights):
     decoder, weights = tiny_decoder(seed, heads), make_weights(**weights)
     proposer = build_runtime(decoder).proposer(torch.tensor(VOCABULARY))
@@ -219,7 +213,6 @@ def test_nbest_is_exact_with_a_draft_vocabulary(seed, heads, weights):
 @pytest.mark.parametrize("constraints", BEAM_CONSTRAINTS, ids=str)
 @pytest.mark.parametrize("weights", [{}, {"ctc": 0.3}, {"lm": 0.4}, {"ctc": 0.3, "ngram": 0.3}])
 @pytest.mark.parametrize("heads", HEADS)
-@torch.no_grad()
 def test_a_draft_vocabulary_in_another_order_drafts_the_same(heads, weights, constraints):
     """Scorers and constraints use token ids, not columns."""
     runtime = build_runtime(tiny_decoder(1, heads))
@@ -235,7 +228,6 @@ def test_a_draft_vocabulary_in_another_order_drafts_the_same(heads, weights, con
     assert len(drafted[0]) > 20 and drafted[0] == drafted[1]
 
 
-@torch.no_grad()
 def test_a_draft_vocabulary_with_all_tokens_of_the_text_saves_as_many_calls():
     """Compare drafts over the text's tokens with drafts over all tokens; both are always right."""
     decoder = tiny_decoder(111, "none")
