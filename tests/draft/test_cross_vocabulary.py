@@ -4,22 +4,18 @@ import random
 
 import pytest
 import torch
-from beam_oracle import UncachedScorer, espnet_search, make_scorers, make_weights
+from beam_oracle import UncachedScorer, espnet_search, make_weights
 from made_vocabularies import make_sentences
 from scripted import draft_inputs, path_from, scripted_decoder, scripted_search
-from searches import PROMPT, assert_plain, assert_same_alone, compare, decode, our_search
+from searches import assert_plain, assert_same_alone, compare, decode, our_search
 from tiny import EOS, VOCAB_SIZE, forced_logits, random_memory, tiny_decoder
 
-from espnet_medusa.draft.ctc import CTCProposer
 from espnet_medusa.draft.interpreter import UNKNOWN, OneToOne
-from espnet_medusa.draft.mixed import MixedProposer
 from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.lookahead import DraftShape
-from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.options import LengthLimits
-from espnet_medusa.search.threshold_beam import threshold_beam_search
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import DraftContext
 from espnet_medusa.vocabulary.translation import PrefixIndex, Translation
@@ -171,20 +167,6 @@ def test_a_batch_equals_single_utterances(translations, draft):
     assert_same_alone(search, memory, lengths)
 
 
-def test_threshold_beam_and_mixture_with_ctc(translations):
-    case = random_case(1, "coarse", translations("coarse", "fine"))
-    _, module, proposer, memory, lengths, inputs = case
-    runtime, prompts = build_runtime(module), torch.tensor([PROMPT] * len(lengths))
-    search = threshold_beam_search(runtime, Constraints(EOS), proposer, 0.2, 3, 4)
-    states = search(memory, lengths, prompts, LengthLimits(-9), inputs)
-    assert all(state.ended for state in states)
-    ctc = CTCProposer(make_scorers(1)[1].log_softmax, VOCAB_SIZE, EOS)
-    mixed, most = MixedProposer(ctc, proposer, 0.4), [25] * len(lengths)
-    shape = DraftShape(4, 2)
-    states = decode(runtime, memory, lengths, most, shape=shape, proposer=mixed, inputs=inputs)
-    assert_plain(module, memory, lengths, states, most)
-
-
 @pytest.mark.parametrize("draft", ["fine", "few"])
 def test_a_draft_model_with_few_positions_or_tokens(translations, draft):
     """The search continues without drafts of what the draft model cannot write."""
@@ -205,7 +187,6 @@ def begin(decoder, eos, translation, prompt):
 
 
 def logits_after(proposer, root, tokens):
-    """Return the proposer's logits (V,) after tokens of the main model."""
     states = proposer.start([root])
     for token in tokens:
         states = proposer.advance(states, torch.tensor([token]))

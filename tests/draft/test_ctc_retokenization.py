@@ -147,7 +147,6 @@ def test_rows_are_edit_distances_of_bytes(units, vocabulary):
 
 
 def calls_for(units, vocabulary, texts, hypotheses, shape=CHAIN, limit=None):
-    """Return decoder calls for each text if the CTC hypotheses are others."""
     ctc = ctc_of(hypotheses, scripted_memory(len(texts))[0], units, vocabulary)
     proposer = CTCProposer(
         ctc, SIZE, vocabulary.end, vocabulary=limit,

@@ -6,15 +6,7 @@ from beam_oracle import make_weights
 from draft_models import DRAFT_MODELS, drafted, drafted_by, nearly
 from scripted import TokenTracker, new_places, path_of
 from searches import PROMPT, assert_plain, assert_same_alone, decode, our_search
-from tiny import (
-    EOS,
-    VOCAB_SIZE,
-    forced_logits,
-    plain_greedy,
-    random_memory,
-    tiny_decoder,
-    utterances,
-)
+from tiny import EOS, forced_logits, plain_greedy, random_memory, tiny_decoder, utterances
 
 from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.runtime.build import build_runtime
@@ -226,16 +218,3 @@ def test_runtimes_of_a_draft_model(runtime):
     assert nodes > calls > 20
     if runtime == "cuda graph":
         assert counts[0] == counts[1]
-
-
-@pytest.mark.parametrize(
-    ("acceptance", "option"),
-    [("typical", {}), ("top_m", {"top_m": 2}), ("threshold", {"threshold": 1 / VOCAB_SIZE})],
-)
-@pytest.mark.parametrize("seed", range(4))
-def test_greedy_text_with_other_acceptance_rules(seed, acceptance, option):
-    """The rules allow other texts, but the main model itself drafts the greedy one."""
-    module, audio = tiny_decoder(seed, "none"), random_memory(seed, [9])
-    rule = build_rule(SearchOptions(acceptance=acceptance, **option))
-    states = decode(drafted_by(module, module), *audio, [30], rule, shape=DraftShape(3))
-    assert_plain(module, *audio, states, [30])

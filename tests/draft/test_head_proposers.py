@@ -5,7 +5,6 @@ import torch
 from kernel_kinds import with_kernels
 from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
 
-from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.cross_attention import WhisperRuntime
 from espnet_medusa.runtime.cuda_graph import CudaGraphWhisperRuntime
@@ -28,7 +27,6 @@ def teacher_forced(decoder, seed, frames):
 
 
 def begin(runtime, roots, memory, lengths, precision, vocabulary=None):
-    """Return the proposer of the heads, begun for the utterances."""
     cross = runtime.start(memory, lengths).cross_keys_values
     return runtime.proposer(vocabulary, precision).begin(
         DraftContext(roots, memory.device, cross_keys_values=cross)
@@ -243,39 +241,6 @@ def test_only_attending_heads_receive_cross_attention_keys(heads):
     if state.cross_keys_values is not None:
         assert state.cross_keys_values.keys_values is state.memory_keys_values[-1], "not a copy"
     assert runtime.start(*audio, with_heads=False).cross_keys_values is None
-
-
-@pytest.mark.parametrize(
-    ("heads", "options", "message"),
-    [
-        ("llama attending", {}, "heads: attending.*whisper_medusa"),
-        ("attending", {"num_layers": 2}, "heads: attending: num_heads and dropout"),
-    ],
-)
-def test_invalid_options_are_refused(heads, options, message):
-    with pytest.raises(ValueError, match=message):
-        tiny_decoder(0, heads, heads_conf=options)
-
-
-def test_the_layer_is_initialized_from_the_last_decoder_layer():
-    decoder = WhisperMedusaDecoder(
-        VOCAB_SIZE, HIDDEN_SIZE, num_blocks=2, attention_heads=4, linear_units=48,
-        heads="attending",
-    )  # fmt: skip
-    last = decoder.layers[-1].state_dict()
-    parts = decoder.heads.layer.state_dict()
-    assert parts and all(torch.equal(value, last[name]) for name, value in parts.items())
-    assert not any("self_attn" in name or "k_proj" in name for name in parts)
-    # A checkpoint without the heads' layer initializes it from its own last decoder layer.
-    loaded = {
-        name: value + (".layers." in f".{name}")
-        for name, value in decoder.state_dict().items()
-        if "heads.layer" not in name
-    }
-    decoder.load_state_dict(loaded, strict=False)
-    last = decoder.layers[-1].state_dict()
-    for name, value in decoder.heads.layer.state_dict().items():
-        assert torch.equal(value, last[name])
 
 
 def test_token_ids_of_columns():

@@ -40,7 +40,6 @@ def load(experiment, **options) -> Speech2Text:
 
 
 def encoded(speech2text: Speech2Text):
-    """Encoder output and its numbers of frames."""
     return speech2text.model.encode(speech2text.model.batch(SPEECHES))
 
 
@@ -98,11 +97,7 @@ def test_releasing_weights_keeps_texts(experiments):
         assert not any(weight.numel() for weight in weights)
 
 
-def test_unsupported_precisions_are_refused(experiments, tmp_path):
-    with pytest.raises(InputError, match="decoder_precision: 'int4' is not known"):
-        load(experiments["audio"], decoder_precision="int4")
-    with pytest.raises(InputError, match="encoder_precision: float16; allowed on a CPU: float32"):
-        load(experiments["audio"], encoder_precision="float16")
+def test_int8_is_for_whispers_encoder(tmp_path):
     stock = stock_experiment(tmp_path / "conformer")
     with pytest.raises(InputError, match="encoder_precision: int8; allowed with encoder: hf_whi"):
         load(stock, encoder_precision="int8")

@@ -30,7 +30,6 @@ def noise(seed=0):
 
 @pytest.fixture(scope="module")
 def case(tmp_path_factory):
-    """A Whisper's folder, and a folder of heads for it."""
     path = tmp_path_factory.mktemp("case")
     whisper = save_tiny_whisper(path / "whisper", hidden_size=8)
     base = read_whisper(str(whisper), TextOptions())

@@ -41,7 +41,6 @@ FEW = ["heads", "heads, tree", "beam, heads"]
 
 @pytest.fixture(scope="module")
 def experiments(tmp_path_factory):
-    """Experiments by type of heads."""
     made = {}
     for heads in (ALL, "block", "recurrent"):
         conf = training_config()["decoder_conf"] | {"heads": heads}
@@ -70,6 +69,7 @@ def test_texts_are_those_of_a_cpu(experiments, heads, way):
     with pretended_cuda() as gpu:
         assert decode(experiment, "cuda:0", WAYS[way]) == expected
     assert gpu.graphs and any(calls > 1 for _, calls in expected)
+    assert not any(place.startswith(("runtime/cuda_graph", "tree/node_")) for place in gpu.waits)
 
 
 def test_texts_with_a_draft_model(experiments):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from refusals import refuses
 from tiny import tiny_encoder
 from tiny_whisper import save_tiny_whisper
 from transformers import WhisperFeatureExtractor, WhisperModel
@@ -129,19 +130,6 @@ def test_too_long_or_short_audio_is_refused():
         encoder(noise(0, 159)[None], torch.tensor([159]))
 
 
-def test_hugging_face_folder_equals_transformers(tmp_path):
-    save_tiny_whisper(tmp_path, encoder_layers=2)
-    theirs = WhisperModel.from_pretrained(tmp_path).eval().encoder
-    encoder = HFWhisperEncoder(whisper_model=str(tmp_path)).eval()
-    samples = noise(1, 30000)
-    features = WhisperFeatureExtractor()(samples.numpy(), sampling_rate=16000, return_tensors="pt")
-    with torch.no_grad():
-        expected = theirs(features.input_features).last_hidden_state
-        result, lengths, _ = encoder(samples[None], torch.tensor([30000]))
-    assert lengths.tolist() == [1500]
-    torch.testing.assert_close(result, expected, rtol=0, atol=1e-4)
-
-
 def test_specaug_changes_training_only():
     conf = {
         "apply_time_warp": False, "apply_time_mask": False,
@@ -155,15 +143,11 @@ def test_specaug_changes_training_only():
         assert not torch.equal(still, encoder.train()(samples, lengths)[0])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_blok": 2}, "encoder_conf: unknown option 'num_blok'.*did you mean 'num_blocks'"),
-        ({"window": "silence"}, "encoder_conf.window: 'silence'.*allowed: whisper, audio"),
-        ({"subsampling": 3}, "encoder_conf.subsampling: '3'.*allowed: 2, 4"),
-        ({"input_size": 80}, "input_size: 80.*set input_size: 1"),
-    ],
+@refuses(
+    ({"num_blok": 2}, "encoder_conf: unknown option 'num_blok'.*did you mean 'num_blocks'"),
+    ({"window": "silence"}, "encoder_conf.window: 'silence'.*allowed: whisper, audio"),
+    ({"subsampling": 3}, "encoder_conf.subsampling: '3'.*allowed: 2, 4"),
+    ({"input_size": 80}, "input_size: 80.*set input_size: 1"),
 )
-def test_invalid_options_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        HFWhisperEncoder(**options)
+def test_invalid_options_are_refused(options):
+    HFWhisperEncoder(**options)

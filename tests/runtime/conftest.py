@@ -8,7 +8,6 @@ __all__ = ["kind"]
 
 @pytest.fixture(params=[1, 2])
 def threads(request):
-    """Number of torch's threads."""
     with some_threads(request.param):
         yield request.param
 

@@ -29,7 +29,6 @@ PRODUCTS = {"int8": (NativeLinear, 0.03), "bfloat16": (NativeBfloat16Linear, 0.0
 
 
 def assert_near(result, expected, lengths: list[int], most: float) -> None:
-    """Compare each utterance's frames, by the norm of the error."""
     for row, length in enumerate(lengths):
         error = result[row, :length] - expected[row, :length]
         assert error.norm() < most * expected[row, :length].norm()

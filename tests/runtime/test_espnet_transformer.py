@@ -44,7 +44,6 @@ NO_DRAFTS = DraftShape(0)
 
 
 def espnet_decoder(seed: int, **options) -> TransformerDecoder:
-    """A decoder with random weights."""
     torch.manual_seed(seed)
     sizes = {"attention_heads": 4, "linear_units": 48, "num_blocks": 2}
     module = TransformerDecoder(VOCAB_SIZE, HIDDEN_SIZE, **sizes | options)

@@ -53,7 +53,12 @@ def test_nbest_equals_batch_beam_search(drafter, seed):
     shape, nbest = beam_shape(rng, runtime, beam_size), random_nbest(rng, beam_size)
     search = our_search(runtime, seed, weights, beam_size, shape, nbest=nbest, **normalize)
     oracle = espnet_search(UncachedScorer(decoder), seed, weights, beam_size, **normalize)
-    compare(search, memory, lengths, oracle, limits)
+    for state in compare(search, memory, lengths, oracle, limits):
+        counts = state.statistics
+        assert state.steps == counts.decoder_calls + sum(counts.accepted)
+        assert len(counts.accepted) == len(counts.drafted)
+        assert all(map(le, counts.accepted, counts.drafted))
+        assert counts.tokens == len(state.ended[0].tokens)
 
 
 @pytest.mark.parametrize("left_out", ["lm", "ctc"])
@@ -194,16 +199,3 @@ def test_cross_attention_is_stored_once_and_unused_nodes_are_dropped():
     assert states[0].memory_keys_values[0].size(0) <= 2, "not one per hypothesis"
     # 6 hypotheses of at most 40 tokens, and the last drafts.
     assert states[0].cache.capacity <= 2 * 6 * 40
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_statistics_of_drafts(seed):
-    decoder = tiny_decoder(seed, "recurrent", 4)
-    memory, lengths = random_memory(seed, [15])
-    search = our_search(decoder, seed, make_weights(ctc=0.3), 3, DraftShape(4, 9))
-    state = search(memory, lengths, torch.tensor([[EOS]]))[0]
-    counts = state.statistics
-    assert len(counts.accepted) == len(counts.drafted)
-    assert state.steps == counts.decoder_calls + sum(counts.accepted)
-    assert counts.tokens == len(state.ended[0].tokens)
-    assert all(map(le, counts.accepted, counts.drafted))

@@ -49,7 +49,6 @@ def search(decoder, ctc, memory, lengths, most, least=None, blank=BLANK, **optio
 
 
 def collapse(log_probs, blank):
-    """CTC's greedy hypothesis."""
     best = [max(range(len(row)), key=row.__getitem__) for row in log_probs.tolist()]
     return [label for label, _ in itertools.groupby(best) if label not in (blank, EOS)]
 
@@ -150,9 +149,6 @@ def test_ragged_batches_are_the_oracle(seed):
         assert calls_decoder == (counts.decoder_calls > 0) == (counts.nodes > 0), row
         assert counts.tokens == len(tokens) + state.ended == len(state.hypothesis.prefix.tokens())
         assert math.isfinite(state.hypothesis.score)
-
-
-# Thresholds at their bounds.
 
 
 def ctc_case(seed, num_edits=2, sure=0.9):

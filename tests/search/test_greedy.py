@@ -47,7 +47,6 @@ def test_exact_equals_plain_greedy(seed, drafter):
 
 
 def known_future(future: list[int]) -> PathProposer:
-    """Drafts the given tokens."""
     return PathProposer(lambda path: 9.0 * torch.eye(VOCAB_SIZE)[future[len(path) - len(PROMPT)]])
 
 
@@ -189,29 +188,6 @@ def test_constraints_equal_one_token_at_a_time(seed, acceptance, options):
             begin = options.get("forced_prefix", [])[:most]
             assert states[row].tokens[: len(begin)] == begin
             assert begin or states[row].tokens == expected
-
-
-def test_threshold_writes_confident_drafts_unverified():
-    decoder = tiny_decoder(0, "recurrent", 4)
-    memory, lengths = random_memory(0, [6])
-    bold = build_rule(SearchOptions(acceptance="threshold", threshold=1e-9))
-    state = decode(decoder, memory, lengths, [31], rule=bold)[0]
-    # Every call writes the base token and all drafts.
-    expected, counts, runtime = [], state.statistics, build_runtime(decoder)
-    with torch.no_grad():
-        while len(expected) < 31 and EOS not in expected:
-            prefix = torch.tensor([[*PROMPT, *expected]])
-            outputs = decoder.hidden_states(memory, lengths, prefix)
-            token = int(decoder.logits(outputs.hidden[0, -1]).argmax())
-            left = max(31 - len(expected) - 2, 0)
-            drafted_from = outputs.head_input[0, -1:], memory, lengths
-            expected += [token, *draft_chain(runtime, drafted_from, token, min(4, left), 0, None)]
-    expected = expected[: expected.index(EOS)] if EOS in expected else expected
-    assert state.tokens == expected
-    assert counts.tokens == counts.decoder_calls + sum(counts.accepted)
-    timid = build_rule(SearchOptions(acceptance="threshold", threshold=1.0))
-    plain = decode(decoder, memory, lengths, [31], rule=timid)
-    assert_plain(decoder, memory, lengths, plain, [31])
 
 
 def test_statistics_without_drafts():

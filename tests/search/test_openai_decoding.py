@@ -28,7 +28,6 @@ ROOT = Prefix(FIRST_TIME + 2)  # prompts may contain any token
 
 
 def random_text(rng: random.Random, latest_first: int | None) -> list[int]:
-    """A random text that the rules allow."""
     tokens = []
     for _ in range(rng.randint(0, 9)):
         favour = rng.choice([-3.0, 0.0, 3.0])
@@ -123,8 +122,6 @@ def test_drafts_follow_the_rules(seed):
 
 
 class FilteredScorer(UncachedScorer):
-    """Log-probabilities over the tokens that openai-whisper's rules allow."""
-
     def __init__(self, decoder, latest_first):
         super().__init__(decoder, prompt_length=len(PROMPT))
         self.latest_first = latest_first

@@ -7,6 +7,7 @@ from operator import le
 import pytest
 import torch
 from beam_oracle import UncachedScorer, espnet_search, make_weights
+from refusals import refuses
 from scripted import PathDecoder, PathProposer
 from searches import PROMPT, assert_same_alone, compare, constraints_of, decode
 from threshold_oracle import Forward, Setting, assert_same, by_definition, find
@@ -124,7 +125,7 @@ def test_a_beam_of_one_is_greedy_search(seed, heads):
     decoder = tiny_decoder(seed, heads, 4)
     memory, lengths = random_memory(seed, [7, 1, 9])
     max_length = rng.choice([1, 2, 6, 30])
-    threshold = rng.choice([1e-9, 0.2, 0.4])
+    threshold = rng.choice([1e-9, 0.2, 0.4, NOTHING_REACHES])
     # Greedy search renormalizes over allowed tokens, which changes acceptance at high thresholds.
     options = rng.choice(CONSTRAINTS[1:5]) if threshold < 0.1 else {}
     setting = Setting(
@@ -274,22 +275,18 @@ def test_options_reach_the_search():
     assert type(build(decoder, weights={"length_bonus": 0.0}).strategy) is ThresholdStrategy
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"acceptance": "typical"}, "acceptance: typical; allowed with search: beam: exact, thr"),
-        ({"draft_width": 3}, "draft_width: 3; allowed with acceptance: threshold: 1"),
-        ({"draft_budget": 9}, "draft_budget: 9; allowed with search: beam.*threshold: none"),
-        ({"draft_depth": 5}, "draft_depth: 5; allowed: at most 4"),
-        ({"medusa_choices": [1, 2]}, "medusa_choices: allowed with search: greedy"),
-        ({"weights": {"lm": 0.4}}, "lm_weight: 0.4; allowed: 0 "),
-        ({"weights": {"length_bonus": 0.1}}, "penalty: 0.1; allowed"),
-        ({"weights": {"ctc": 0.3}}, "ctc_weight: 0.3; allowed: 0 with .* threshold, as"),
-    ],
+@refuses(
+    ({"acceptance": "typical"}, "acceptance: typical; allowed with search: beam: exact, thr"),
+    ({"draft_width": 3}, "draft_width: 3; allowed with acceptance: threshold: 1"),
+    ({"draft_budget": 9}, "draft_budget: 9; allowed with search: beam.*threshold: none"),
+    ({"draft_depth": 5}, "draft_depth: 5; allowed: at most 4"),
+    ({"medusa_choices": [1, 2]}, "medusa_choices: allowed with search: greedy"),
+    ({"weights": {"lm": 0.4}}, "lm_weight: 0.4; allowed: 0 "),
+    ({"weights": {"length_bonus": 0.1}}, "penalty: 0.1; allowed"),
+    ({"weights": {"ctc": 0.3}}, "ctc_weight: 0.3; allowed: 0 with .* threshold, as"),
 )
-def test_unsupported_options_are_refused(options, message):
-    with pytest.raises(InputError, match=message):
-        build(tiny_decoder(0, "linear", 4), **options)
+def test_unsupported_options_are_refused(options):
+    build(tiny_decoder(0, "linear", 4), **options)
 
 
 def test_untrained_heads_are_refused():

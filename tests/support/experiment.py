@@ -19,8 +19,6 @@ WINDOW_S = 2.0
 
 @dataclass(frozen=True)
 class Experiment:
-    """Files of an experiment."""
-
     folder: Path
 
     @property

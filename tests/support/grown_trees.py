@@ -32,7 +32,6 @@ class Grown:
         return self.runtime.extend(self.state, tokens, parents), places
 
     def extend_and_check(self, tokens, parents):
-        """Extend the trees and compare each row with the trained module."""
         outputs, places = self.extend(tokens, parents)
         assert len(outputs.hidden) == len(outputs.head_input) == len(places)
         for place, hidden, head_input in zip(
@@ -50,7 +49,6 @@ class Grown:
         return self.decoder.hidden_states(*self.utterance(row), tokens)
 
     def path(self, row, slot):
-        """Return the tokens from the root to a node."""
         return path_of(self.state, row, slot)
 
     def utterance(self, row):
@@ -63,6 +61,8 @@ class Grown:
 
     def keep(self, slots):
         self.runtime.keep(self.state, slots)
+        longest = max(map(len, slots))
+        assert self.state.num_nodes == self.state.cache.num_nodes == longest
 
     def select(self, rows):
         self.runtime.select(self.state, rows)

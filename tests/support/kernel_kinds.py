@@ -26,7 +26,6 @@ def forget():
 
 @contextmanager
 def running(kind: tuple[str, str]):
-    """Use the kernels of a kind inside the context."""
     name, options = kind
     compiler = " ".join(build.find_compiler()) + options
     with mock.patch.dict(os.environ, {"CXX": compiler, VARIABLE: name}):
@@ -47,7 +46,6 @@ def kind(request):
 
 @contextmanager
 def some_threads(count: int):
-    """Use ``count`` torch threads inside the context."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     yield

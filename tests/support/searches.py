@@ -30,7 +30,6 @@ def runtime_of(decoder):
 
 
 def constraints_of(**options):
-    """Build the constraints of these fields of ``SearchOptions``."""
     return build_constraints(SearchOptions(**options), VOCAB_SIZE, EOS)
 
 

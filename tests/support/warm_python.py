@@ -62,7 +62,6 @@ def environment() -> dict[str, str]:
 
 
 def executable() -> str:
-    """Path of the server's `python3`."""
     return environment()["PATH"].split(os.pathsep)[0] + "/python3"
 
 

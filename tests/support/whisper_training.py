@@ -71,7 +71,6 @@ def command_of(corpus, output, system, text="text", data=None, **changes) -> lis
 
 
 def for_both_sets(option: str, *values: str | Path) -> list[str]:
-    """The same values for training and validation."""
     return [
         word for part in ("train", "valid") for value in values
         for word in (f"--{part}_{option}", str(value))

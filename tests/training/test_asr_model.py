@@ -4,6 +4,7 @@ import pytest
 import torch
 from grown_trees import states_behind
 from rapidfuzz.distance import Levenshtein
+from refusals import refuses
 from tiny import EOS, batch, model_of, tiny_decoder
 from tokenizers.pre_tokenizers import ByteLevel
 from whole_logits import head_cross_entropy, head_divergence
@@ -113,23 +114,19 @@ def test_ctc_over_units_trains_and_logs_its_error_rate():
     assert stats["cer_ctc"] == pytest.approx(wrong / count)
 
 
-@pytest.mark.parametrize(
-    ("conf", "message"),
-    [
-        ({"kl_wieght": 1.0}, "model_conf: unknown option 'kl_wieght'.*did you mean 'kl_weight'"),
-        ({"head_loss_decay": -0.5}, "model_conf.head_loss_decay: -0.5 is too small"),
-        ({"ctc_weight": 1.0}, "model: medusa needs decoder: whisper_medusa or speech_llama"),
-        ({"ctc_units": 300}, "model_conf.ctc_units: allowed with a ctc_weight above 0"),
-        ({"ctc_block": "rnn", "ctc_weight": 0.3}, "model_conf.ctc_block: allowed with ctc_units"),
-        ({"ctc_units": 300, "ctc_weight": 0.3}, "ctc_units: 300 .* allowed: Whisper's tokens"),
-        ({"mwer_weight": -1.0}, "model_conf.mwer_weight: -1.0 is too small"),
-        ({"mwer_beam": 1}, "model_conf.mwer_beam: 1 is too small; allowed: 2 or more"),
-        ({"mwer_threshold": 1.5}, "model_conf.mwer_threshold: 1.5; allowed: above 0, at most 1"),
-    ],
+@refuses(
+    ({"kl_wieght": 1.0}, "model_conf: unknown option 'kl_wieght'.*did you mean 'kl_weight'"),
+    ({"head_loss_decay": -0.5}, "model_conf.head_loss_decay: -0.5 is too small"),
+    ({"ctc_weight": 1.0}, "model: medusa needs decoder: whisper_medusa or speech_llama"),
+    ({"ctc_units": 300}, "model_conf.ctc_units: allowed with a ctc_weight above 0"),
+    ({"ctc_block": "rnn", "ctc_weight": 0.3}, "model_conf.ctc_block: allowed with ctc_units"),
+    ({"ctc_units": 300, "ctc_weight": 0.3}, "ctc_units: 300 .* allowed: Whisper's tokens"),
+    ({"mwer_weight": -1.0}, "model_conf.mwer_weight: -1.0 is too small"),
+    ({"mwer_beam": 1}, "model_conf.mwer_beam: 1 is too small; allowed: 2 or more"),
+    ({"mwer_threshold": 1.5}, "model_conf.mwer_threshold: 1.5; allowed: above 0, at most 1"),
 )
-def test_bad_options_are_refused(conf, message):
-    with pytest.raises(ValueError, match=message):
-        model_of(tiny_decoder(0), **conf)
+def test_bad_options_are_refused(conf):
+    model_of(tiny_decoder(0), **conf)
 
 
 @pytest.mark.parametrize("heads", ["linear", "recurrent", "attending"])

@@ -8,7 +8,7 @@ import soundfile
 import torch
 import yaml
 from experiment import read_lines
-from refusals import command_refused
+from refusals import command_refused, refuses
 from whisper_training import (
     for_both_sets,
     losses,
@@ -143,20 +143,17 @@ def test_input_that_changes_in_every_epoch_is_refused(corpus, tmp_path, changes,
         keep(corpus, tmp_path / "memory", command_of(corpus, tmp_path / "exp", **changes))
 
 
-@pytest.mark.parametrize(
-    ("changes", "with_memory", "message"),
-    [
-        ({"freeze_param": []}, True, "memory: .* frozen encoder"),
-        ({}, False, "speech: missing; train on audio"),
-        ({"encoder_conf": {"whisper_model": None, "output_size": 16, "num_blocks": 1,
-                           "attention_heads": 2, "linear_units": 16}},
-         True, "memory: frames of size 32; .* 16"),
-    ],
+@refuses(
+    ({"freeze_param": []}, True, "memory: .* frozen encoder"),
+    ({}, False, "speech: missing; train on audio"),
+    ({"encoder_conf": {"whisper_model": None, "output_size": 16, "num_blocks": 1,
+                       "attention_heads": 2, "linear_units": 16}},
+     True, "memory: frames of size 32; .* 16"),
+    error=SystemExit,
 )  # fmt: skip
-def test_mismatched_memory_is_refused(corpus, kept, tmp_path, changes, with_memory, message):
+def test_mismatched_memory_is_refused(changes, with_memory, corpus, kept, tmp_path):
     data = f"{kept}/memory.scp,memory,numpy_ark" if with_memory else None
-    with pytest.raises(SystemExit, match=message):
-        train(corpus, tmp_path / "exp", data, command_of(corpus, tmp_path / "exp", **changes))
+    train(corpus, tmp_path / "exp", data, command_of(corpus, tmp_path / "exp", **changes))
 
 
 def test_a_bad_utterance_is_listed_and_the_others_are_cached(corpus, tmp_path, capsys):

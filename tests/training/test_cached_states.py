@@ -11,7 +11,7 @@ import soundfile
 import torch
 import yaml
 from experiment import read_lines
-from refusals import command_refused
+from refusals import command_refused, refuses
 from whisper_training import losses, make_corpus, train, weights, write_good_and_bad, write_lines
 
 from espnet_medusa import stages
@@ -29,7 +29,6 @@ FROZEN = {"freeze_whisper": "all", "kl_weight": 0.0, "base_loss_weight": 0.0}
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """Noises, and a random Whisper that needs no padding."""
     folder = make_corpus(tmp_path_factory.mktemp("corpus"))
     audio = read_lines(folder / "wav.scp")
     write_lines(folder / "utt2num_samples", {key: 4800 for key in audio})
@@ -78,7 +77,6 @@ def of_own_texts(corpus, tmp_path_factory):
 
 
 def train_on_states(corpus, states, output, system, *options, memory=True, **changes) -> Path:
-    """Train like ``train``, on states instead of audio."""
     data = ["states.scp,speech,numpy_ark", "text_int,text,text_int"]
     data += ["memory.scp,memory,numpy_ark"] if memory else []
     changes["data"] = [states / file for file in data]
@@ -303,17 +301,12 @@ def test_only_drafted_tokens_are_trained(corpus, of_references, tmp_path):
         train_with("none")
 
 
-@pytest.mark.parametrize(
-    ("system", "conf", "memory", "message"),
-    [
-        ("linear_frozen", {"freeze_whisper": "nothing"}, True, "freeze_whisper: all"),
-        ("block", {"freeze_whisper": "all_but_last_layer"}, True, "freeze_whisper: all"),
-        ("block", {}, False, "memory: missing"),
-    ],
+@refuses(
+    ("linear_frozen", {"freeze_whisper": "nothing"}, True, "freeze_whisper: all"),
+    ("block", {"freeze_whisper": "all_but_last_layer"}, True, "freeze_whisper: all"),
+    ("block", {}, False, "memory: missing"),
+    error=SystemExit,
 )
-def test_mismatched_states_are_refused(
-    corpus, of_references, tmp_path, system, conf, memory, message
-):
+def test_mismatched_states_are_refused(system, conf, memory, corpus, of_references, tmp_path):
     changes = {"model_conf": FROZEN | conf, "max_epoch": 1}
-    with pytest.raises(SystemExit, match=message):
-        train_on_states(corpus, of_references, tmp_path / "exp", system, memory=memory, **changes)
+    train_on_states(corpus, of_references, tmp_path / "exp", system, memory=memory, **changes)

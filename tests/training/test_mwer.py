@@ -155,14 +155,6 @@ def test_an_end_appended_at_maximum_length_is_not_scored():
     torch.testing.assert_close(log_probs[0, 0], expected)
 
 
-def test_loss_by_hand():
-    probabilities = torch.tensor([[0.6, 0.2, 0.2], [0.3, 0.1, 0.0], [0.5, 0.0, 0.0]])
-    errors = torch.tensor([[1, 2, 6], [4, 0, 99], [7, 99, 99]])
-    excess = [0.6 * 1 + 0.2 * 2 + 0.2 * 6 - 3, 0.75 * 4 - 2, 0.0]
-    loss = mwer_loss(probabilities.log(), errors)
-    assert float(loss) == pytest.approx(sum(excess) / 3, rel=1e-5)
-
-
 @pytest.mark.parametrize("width", [0, 1])
 def test_without_a_choice_there_is_nothing_to_learn(width):
     log_probs = torch.zeros(2, width, requires_grad=True)
@@ -247,7 +239,6 @@ def test_errors_fall_without_cross_entropy(heads, steps):
 
 
 def descend(model, steps: int, learning_rate: float) -> list[dict[str, torch.Tensor]]:
-    """Stats of each step."""
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
     found = []
     for _ in range(steps):

@@ -205,7 +205,6 @@ def undisturbed(corpus, changes, tmp_path_factory):
 
 
 def assert_same(expected: Path, found: Path) -> None:
-    """The same losses, files and weights."""
     for part in ("train", "valid"):
         assert losses(expected, part) == losses(found, part)
     names = [{path.name for path in folder.glob("*.pth")} for folder in (expected, found)]
