@@ -6,11 +6,20 @@ from dataclasses import replace
 
 import pytest
 import torch
-from beam_oracle import UncachedScorer, espnet_search, make_scorers, make_weights
+from beam_oracle import UncachedScorer, espnet_search, make_scorers, random_weights
 from edit_distance import edit_distance
 from refusals import refuses
 from scripted import ScriptedCTC, ctc_context, edited, path_from, scripted_calls, scripted_memory
-from searches import PROMPT, assert_plain, assert_same_alone, compare, decode, our_search
+from searches import (
+    PROMPT,
+    assert_plain,
+    assert_same_alone,
+    beam_shape,
+    compare,
+    decode,
+    greedy_shape,
+    our_search,
+)
 from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder, utterances
 
 from espnet_medusa.draft.ctc import CTCProposer, advance_rows
@@ -194,14 +203,6 @@ KINDS = ["random", "edited", "random mixed", "edited mixed"]
 HEADS = ["linear", "block", "recurrent", "attending", "llama latent"]
 
 
-def random_shape(rng, width):
-    if rng.random() < 0.2:
-        return DraftShape(3, choices=tuple(rng.randint(1, 3) for _ in range(3)))
-    return DraftShape(
-        rng.choice([1, 3, 7, 40]), rng.choice([1, width, 2 * width]), rng.choice([None, 1, 6, 30])
-    )
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(12))
 def test_greedy_text_is_exact(seed, kind):
@@ -210,7 +211,7 @@ def test_greedy_text_is_exact(seed, kind):
     memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(rng.randint(1, 5))])
     most = [rng.choice([1, 2, 7, 25, 50]) for _ in lengths]
     proposer = make_proposer(kind, decoder, memory, lengths, seed)
-    shape = random_shape(rng, 2)
+    shape = greedy_shape(rng, 3 if "mixed" in kind else rng.choice([1, 7, 40]))
     states = decode(decoder, memory, lengths, most, shape=shape, proposer=proposer)
     assert_plain(decoder, memory, lengths, states, most)
 
@@ -220,17 +221,10 @@ def test_greedy_text_is_exact(seed, kind):
 def test_nbest_is_exact(seed, kind):
     rng = random.Random(f"{seed} {kind}")
     decoder, beam_size = tiny_decoder(seed, rng.choice(HEADS)), rng.randint(1, 6)
-    weights = make_weights(
-        ctc=rng.choice([0.0, 0.3]), lm=rng.choice([0.0, 0.4]), length_bonus=rng.choice([0.0, 0.3])
-    )
+    weights = random_weights(rng)
     memory, lengths = random_memory(seed, [rng.randint(7, 16) for _ in range(rng.randint(1, 4))])
     proposer = make_proposer(kind, decoder, memory, lengths, seed)
-    shape = DraftShape(
-        rng.choice([1, 3, 12]),
-        rng.choice([1, beam_size, 2 * beam_size]),
-        rng.choice([None, None, 1, 20]),
-        left_out=frozenset(rng.choice([[], ["lm"]])),
-    )
+    shape = beam_shape(rng, decoder, beam_size, proposer)
     search = our_search(decoder, seed, weights, beam_size, shape, proposer=proposer)
     oracle = espnet_search(UncachedScorer(decoder), seed, weights, beam_size)
     compare(search, memory, lengths, oracle, LengthLimits(0.7))

@@ -4,9 +4,9 @@ import pytest
 import torch
 from beam_oracle import make_weights
 from draft_models import DRAFT_MODELS, drafted, drafted_by, nearly
-from scripted import TokenTracker, new_places, path_of
-from searches import PROMPT, assert_plain, assert_same_alone, decode, our_search
-from tiny import EOS, forced_logits, plain_greedy, random_memory, tiny_decoder, utterances
+from scripted import TokenTracker, foresight, new_places, path_of
+from searches import PROMPT, assert_plain, decode, our_search
+from tiny import EOS, random_memory, tiny_decoder, utterances
 
 from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.runtime.build import build_runtime
@@ -70,7 +70,7 @@ def test_logits_equal_the_trained_draft_models():
     paths = [(0, [3, 1, 4, 7]), (1, [2, 6, 0, 8]), (0, [3, 1, 9])]
     for _ in range(3):
         for logits, (row, path) in zip(proposer.logits(states), paths, strict=True):
-            expected = forced_logits(draft, utterances(memory, lengths)[row], path)[-1]
+            expected = foresight(draft, utterances(memory, lengths)[row])(tuple(path))
             torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
         # Reorder the rows, then add one token to each.
         order, tokens = [2, 0, 1], [5, 0, 2]
@@ -152,37 +152,6 @@ def test_a_chain_costs_one_call_per_step_and_its_tree_stays_small():
     assert max(recorder.sizes) <= len(PROMPT) + 50 + 4
     # All accepted tokens except those after the last draft, and all rejected ones.
     assert counts.draft_nodes <= len(PROMPT) + 50 + sum(counts.drafted) - sum(counts.accepted)
-
-
-def test_a_batch_equals_single_utterances():
-    (_, decoder), most = drafted(4, "near"), [40, 10, 25, 3]
-
-    def search(rows, *audio):
-        return decode(decoder, *audio, [most[row] for row in rows], shape=DraftShape(3))
-
-    assert_same_alone(search, *random_memory(4, [9, 2, 5, 7]))
-
-
-def test_a_draft_model_reads_its_own_memory_and_prompt():
-    """Its drafts are the tokens that it predicts from these alone."""
-    module = tiny_decoder(1, "none")
-    draft = nearly(tiny_decoder(1, "none"), 1)
-    memory, lengths = random_memory(1, [8, 5])
-    other, _ = random_memory(77, [6, 6])
-    inputs = [DraftInput(other[0], [5, 2, 0]), DraftInput(other[1, :3], [5, 4, 0])]
-    decoder = drafted_by(module, draft)
-    recorder = Recorder(decoder)
-    states = decode(decoder, memory, lengths, [20, 20], shape=DraftShape(4), inputs=inputs)
-    assert_plain(module, memory, lengths, states, [20, 20])
-    for row, state in enumerate(states):
-        prompt = tuple(inputs[row].prompt)
-        paths = recorder.paths[0][row]
-        assert paths[:3] == [prompt[:1], prompt[:2], prompt]
-        assert all(path[:3] == prompt for path in paths[3:])
-        # The first draft follows the first token.
-        path = [*prompt, state.tokens[0]]
-        drafts, _, _ = plain_greedy(draft, inputs[row].memory[None], path, 3)
-        assert (*path, *drafts) in paths
 
 
 def test_a_draft_model_with_fewer_positions():

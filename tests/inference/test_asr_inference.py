@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import warm_python
-from experiment import WINDOW_S, make_experiment, read_lines, write_corpus, write_noise
+from experiment import DECODER, WINDOW_S, make_experiment, read_lines, write_corpus, write_noise
 from job_log import espnet_seconds, log_to
 from media_files import BROKEN, write_broken
 from refusals import Calls, command_refused, refused
@@ -209,11 +209,8 @@ DECODE_CONFIGS = Path(__file__).resolve().parents[2] / "conf" / "decode"
 
 @pytest.fixture(scope="module")
 def recurrent(tmp_path_factory):
-    sizes = {
-        "num_blocks": 1, "attention_heads": 2, "linear_units": 48, "max_target_positions": 40,
-        "heads": "recurrent", "heads_conf": {"num_heads": 3},
-    }  # fmt: skip
-    return make_experiment(tmp_path_factory.mktemp("recurrent"), decoder_conf=sizes)
+    heads = {"heads": "recurrent", "heads_conf": {"num_heads": 3}}
+    return make_experiment(tmp_path_factory.mktemp("recurrent"), decoder_conf=DECODER | heads)
 
 
 @pytest.mark.parametrize(

@@ -32,11 +32,8 @@ def models(tmp_path_factory):
     return {
         "main": make_experiment(folder / "main", 5),
         "draft": make_experiment(
-            folder / "draft",
-            1,
-            encoder_conf=ENCODER | {"output_size": 16, "linear_units": 24},
-            decoder_conf=DECODER | {"linear_units": 24},
-            model_conf=NO_CTC,
+            folder / "draft", 1, encoder_conf=ENCODER | {"output_size": 16, "linear_units": 24},
+            decoder_conf=DECODER | {"linear_units": 24}, model_conf=NO_CTC,
         ),
         "128 bins": make_experiment(
             folder / "bins", 2, encoder_conf=ENCODER | {"num_mel_bins": 128}, decoder_conf=DECODER
@@ -51,7 +48,7 @@ def models(tmp_path_factory):
         "rnn": stock_experiment(
             folder / "rnn", decoder="rnn", decoder_conf={"hidden_size": 8, "num_layers": 1}
         ),
-    }
+    }  # fmt: skip
 
 
 def load(models, main="main", draft=None, **options):

@@ -17,6 +17,12 @@ def noise(seed: int, num_samples: int) -> torch.Tensor:
     return 0.1 * torch.randn(num_samples, generator=generator)
 
 
+def padded_noise(lengths: list[int], seed: int = 0) -> torch.Tensor:
+    """Return (B, samples) with 7 in padding."""
+    rows = [noise(seed + row, length) for row, length in enumerate(lengths)]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=7.0)
+
+
 @pytest.mark.parametrize("num_mel_bins", [80, 128])
 def test_log_mel_equals_transformers(num_mel_bins):
     samples = noise(0, 50000)
@@ -34,9 +40,7 @@ def test_batch_equals_singles(subsampling, window, longest):
     encoder = tiny_encoder(0, subsampling=subsampling, window=window)
     longest = longest or encoder.window_samples
     lengths = [HOP_SAMPLES, 4321, 9999, longest, 161, 12345]
-    batch = 7.0 * torch.ones(len(lengths), max(lengths))  # in padding
-    for row, length in enumerate(lengths):
-        batch[row, :length] = noise(row, length)
+    batch = padded_noise(lengths)
     with torch.no_grad():
         together, frames, _ = encoder(batch, torch.tensor(lengths))
         for row, length in enumerate(lengths):
@@ -72,9 +76,7 @@ def test_audio_without_padding_equals_transformers_layers(tmp_path, seed):
     theirs = WhisperModel.from_pretrained(tmp_path).eval().encoder
     encoder = HFWhisperEncoder(whisper_model=str(tmp_path), window="audio").eval()
     lengths = [160, 319, 320, 4321, 479_999, 30 * 16000]
-    batch = 7.0 * torch.ones(len(lengths), max(lengths))  # in padding
-    for row, length in enumerate(lengths):
-        batch[row, :length] = noise(10 * seed + row, length)
+    batch = padded_noise(lengths, 10 * seed)
     result, sizes, _ = encoder(batch, torch.tensor(lengths))
     for row, length in enumerate(lengths):
         speech = batch[row, :length].numpy()

@@ -7,8 +7,8 @@ import pytest
 import torch
 from beam_oracle import FallingCTC, UncachedScorer, espnet_search, make_weights, random_weights
 from draft_models import DRAFT_MODELS
-from scripted import PathDecoder, PathProposer, foresight
 from searches import (
+    CONSTRAINTS,
     assert_same_alone,
     beam_shape,
     compare,
@@ -73,15 +73,6 @@ def test_a_scorer_left_out_of_drafts(seed, heads, left_out):
     search = our_search(decoder, seed, weights, 4, shape)
     oracle = espnet_search(UncachedScorer(decoder), seed, weights, 4)
     compare(search, memory, lengths, oracle, LengthLimits())
-
-
-CONSTRAINTS = [
-    {"suppress_tokens": [0, 2]},
-    {"begin_suppress_tokens": [1, 3, 4]},
-    {"forced_prefix": [4, 4, 9, 2, 1]},
-    {"exponential_decay_length_penalty": [3, 1.2]},
-    {"exponential_decay_length_penalty": [2, 0.9], "suppress_tokens": [5]},
-]
 
 
 @pytest.mark.parametrize("options", CONSTRAINTS, ids=str)
@@ -171,17 +162,6 @@ def test_end_detection_is_espnets():
         assert end_detected(ended, step) == end_detect(rows, step)
         stops += end_detected(ended, step)
     assert 0 < stops < 500
-
-
-def test_drafts_with_the_decoders_probabilities_are_all_accepted():
-    """Each call after the first accepts all drafted steps and adds one step."""
-    decoder = tiny_decoder(2, "none")
-    memory, lengths = random_memory(2, [16])
-    drafting = PathDecoder(build_runtime(decoder), PathProposer(foresight(decoder, memory)))
-    search = our_search(drafting, 2, make_weights(ctc=0.3), 5, DraftShape(6, 5))
-    oracle = espnet_search(UncachedScorer(decoder), 2, make_weights(ctc=0.3), 5)
-    state = compare(search, memory, lengths, oracle, LengthLimits())[0]
-    assert state.statistics.decoder_calls == 1 + -(-(state.steps - 1) // 7)
 
 
 def test_cross_attention_is_stored_once_and_unused_nodes_are_dropped():

@@ -7,18 +7,9 @@ import random
 import pytest
 import torch
 from beam_oracle import make_scorers
-from scripted import ScriptedCTC, edited
-from searches import PROMPT
-from tiny import (
-    EOS,
-    VOCAB_SIZE,
-    bounds,
-    forced_logits,
-    plain_greedy,
-    random_memory,
-    tiny_decoder,
-    utterances,
-)
+from scripted import ScriptedCTC, edited, foresight
+from searches import CONSTRAINTS, PROMPT
+from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder, utterances
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
@@ -69,7 +60,7 @@ def forbidden(token, place, least, options):
 
 
 def probabilities(decoder, memory, written, least, options):
-    scores = forced_logits(decoder, memory, [*PROMPT, *written])[-1].tolist()
+    scores = foresight(decoder, memory)((*PROMPT, *written)).tolist()
     place = len(written)
     allowed = [t for t in range(VOCAB_SIZE) if not forbidden(t, place, least, options)]
     most = max(scores[token] for token in allowed)
@@ -95,13 +86,6 @@ def expected(decoder, memory, log_probs, most, least, blank, entropy, likelihood
     return [token for token in written if token != EOS], True
 
 
-CONSTRAINTS = [
-    {}, {}, {},
-    {"suppress_tokens": [2, 7]},
-    {"begin_suppress_tokens": [1, 3, 5, EOS]},
-    {"forced_prefix": [4, 9, 2]},
-    {"forced_prefix": [8], "begin_suppress_tokens": [2, 6], "suppress_tokens": [0]},
-]  # fmt: skip
 DRAFTS = [
     {"draft_depth": 0},
     {"drafter": "ctc"},
@@ -132,7 +116,7 @@ def test_ragged_batches_are_the_oracle(seed):
         ctc, blank = ScriptedCTC(ctc_texts, memory, BLANK, sure), BLANK
     entropy = rng.choice([None, 0.0, 0.1, 0.6, 1.7, math.inf])
     likelihood = rng.choice([None, 0.0, 0.01, 0.1, 0.3, 0.6, 1.5])
-    options = rng.choice(CONSTRAINTS)
+    options = rng.choice([{}, {}, {}, *CONSTRAINTS[:4]])  # no penalty of length
     states = search(
         decoder, ctc, memory, lengths, most, least, blank, ctc_entropy_threshold=entropy,
         ctc_likelihood_threshold=likelihood, **options, **rng.choice(DRAFTS),

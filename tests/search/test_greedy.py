@@ -8,6 +8,7 @@ from draft_models import DRAFT_MODELS
 from grown_trees import states_behind
 from scripted import PathDecoder, PathProposer
 from searches import (
+    CONSTRAINTS,
     PROMPT,
     assert_plain,
     assert_same_alone,
@@ -84,18 +85,13 @@ def test_fewer_positions_than_the_maximum_length():
     assert_plain(decoder, memory, lengths, states, [16 - len(PROMPT) + 1] * 2)
 
 
-def test_rejected_drafts_do_not_change_the_text():
-    decoder = tiny_decoder(3, "linear", 4)
-    memory, lengths = random_memory(3, [6, 4])
-    rule = AcceptanceRule(lambda logits, tokens: tokens < 0)
-    states = decode(decoder, memory, lengths, [30] * 2, rule=rule)
-    assert_plain(decoder, memory, lengths, states, [30] * 2)
-
-
-def test_batch_equals_singles():
-    decoder, most = tiny_decoder(11, "block", 4), [40, 10, 25, 3]
+@pytest.mark.parametrize("drafter", ["block", "near"])
+def test_batch_equals_singles(drafter):
+    (_, decoder), most = drafted_by(11, drafter), [40, 10, 25, 3]
     assert_same_alone(
-        lambda rows, *audio: decode(decoder, *audio, [most[row] for row in rows]),
+        lambda rows, *audio: decode(
+            decoder, *audio, [most[row] for row in rows], shape=DraftShape(4)
+        ),
         *random_memory(11, [9, 2, 5, 7]),
     )
 
@@ -157,16 +153,6 @@ def test_rules_equal_one_token_at_a_time(seed, heads, options):
     rule = build_rule(options)
     state = decode(decoder, memory, lengths, [40], rule=rule)[0]
     assert state.tokens == one_token_at_a_time(decoder, memory, 40, 4, rule)
-
-
-CONSTRAINTS = [
-    {"suppress_tokens": [0, 2, 7]},
-    {"begin_suppress_tokens": [1, 3, 4, 5]},
-    {"forced_prefix": [4, 4, 0, 9, 2, 1, 3]},
-    {"exponential_decay_length_penalty": [3, 1.5]},
-    {"exponential_decay_length_penalty": [0, 1.01], "suppress_tokens": [5]},
-    {"forced_prefix": [8], "begin_suppress_tokens": [2, 6], "suppress_tokens": [0]},
-]
 
 
 @pytest.mark.parametrize("options", CONSTRAINTS, ids=str)

@@ -11,7 +11,7 @@ from beam_oracle import UncachedScorer
 from openai_rules import FIRST_TIME, TIMED_VOCAB_SIZE, openai_filter, timed_constraints
 from scripted import PathDecoder, PathProposer, drafting, foresight, path_from
 from searches import PROMPT, compare, our_greedy
-from tiny import EOS, bounds, forced_logits, plain_greedy, random_memory, tiny_decoder, utterances
+from tiny import EOS, bounds, plain_greedy, random_memory, tiny_decoder, utterances
 from whisper.decoding import BeamSearchDecoder, MaximumLikelihoodRanker
 
 from espnet_medusa.runtime.build import build_runtime
@@ -154,8 +154,9 @@ def openai_beam(decoder, memory, beam_size, most, options, latest_first):
     inference = SimpleNamespace(rearrange_kv_cache=lambda rows: None)
     beam = BeamSearchDecoder(beam_size, EOS, inference, options.patience)
     tokens, sums = torch.tensor([PROMPT] * beam_size), torch.zeros(beam_size)
+    logits_after = foresight(decoder, memory)
     for _ in range(most):
-        rows = [forced_logits(decoder, memory, row)[-1] for row in tokens.tolist()]
+        rows = [logits_after(tuple(row)) for row in tokens.tolist()]
         logits = openai_filter(torch.stack(rows), tokens, len(PROMPT), latest_first)
         tokens, completed = beam.update(tokens, logits, sums)
         if completed:

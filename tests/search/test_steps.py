@@ -7,9 +7,8 @@ import pytest
 import torch
 from beam_oracle import UncachedScorer, espnet_search, make_weights
 from grown_trees import states_behind
-from scripted import PathDecoder, PathProposer, foresight
-from searches import PROMPT, assert_plain, compare, constraints_of, decode, our_greedy, our_search
-from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
+from searches import PROMPT, assert_plain, compare, constraints_of, our_greedy, our_search
+from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, bounds, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import build_rule
@@ -21,6 +20,7 @@ from espnet_medusa.search.options import LengthLimits, SearchOptions
 HEADS = ["linear", "block", "recurrent", "attending"]
 VOCABULARY = [7, 2, EOS, 5, 4]  # in no order: columns are not ranks of ids
 PROMPTS = torch.tensor([PROMPT] * 3)
+pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
 def rule_of(acceptance):
@@ -226,21 +226,3 @@ def test_a_draft_vocabulary_in_another_order_drafts_the_same(heads, weights, con
         search(memory, lengths, torch.tensor([[EOS]] * 3), LengthLimits(-9))
         drafted.append([tuple(prefix.tokens()) for prefix, _ in watched.drafted])
     assert len(drafted[0]) > 20 and drafted[0] == drafted[1]
-
-
-def test_a_draft_vocabulary_with_all_tokens_of_the_text_saves_as_many_calls():
-    """Compare drafts over the text's tokens with drafts over all tokens; both are always right."""
-    decoder = tiny_decoder(111, "none")
-    memory, lengths = random_memory(111, [8])
-    text, _, _ = plain_greedy(decoder, memory, PROMPT, 24)
-    vocabulary = [*sorted({*text} - {EOS}, reverse=True), EOS]
-    assert 3 <= len(vocabulary) < VOCAB_SIZE and len(text) > 12
-    logits_after, columns = foresight(decoder, memory), torch.tensor(vocabulary)
-    restricted = PathProposer(lambda path: logits_after(path)[columns], columns)
-    calls = []
-    for proposer in (PathProposer(logits_after), restricted):
-        drafting = PathDecoder(build_runtime(decoder), proposer)
-        [state] = decode(drafting, memory, lengths, [24], shape=DraftShape(5))
-        assert state.tokens == text
-        calls.append(state.statistics.decoder_calls)
-    assert calls[0] == calls[1] == 1 + -(-(state.steps - 1) // 6)

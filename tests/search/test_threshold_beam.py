@@ -9,7 +9,7 @@ import torch
 from beam_oracle import UncachedScorer, espnet_search, make_weights
 from refusals import refuses
 from scripted import PathDecoder, PathProposer
-from searches import PROMPT, assert_same_alone, compare, constraints_of, decode
+from searches import CONSTRAINTS, PROMPT, assert_same_alone, compare, constraints_of, decode
 from threshold_oracle import Forward, Setting, assert_same, by_definition, find
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder, utterances
 
@@ -39,17 +39,6 @@ def compare_with_definition(decoder, memory, lengths, setting):
     return lists, states
 
 
-CONSTRAINTS = [
-    {},
-    {"suppress_tokens": [0, 2]},
-    {"begin_suppress_tokens": [1, 3, 4, EOS]},
-    {"forced_prefix": [4, 4, 9, 2]},
-    {"forced_prefix": [8], "begin_suppress_tokens": [2, 6], "suppress_tokens": [0]},
-    {"exponential_decay_length_penalty": [2, 1.3]},
-    {"exponential_decay_length_penalty": [3, 0.9], "suppress_tokens": [5]},
-]
-
-
 @pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("seed", range(16))
 def test_nbest_equals_the_definition(seed, heads):
@@ -61,7 +50,7 @@ def test_nbest_equals_the_definition(seed, heads):
         threshold=rng.choice([1e-9, 0.2, 0.35, 0.5, 0.8]),
         depth=rng.randint(0, 5),
         limits=LengthLimits(rng.choice([0.0, 0.8, -1, -2, -5, -12])),
-        constraints=constraints_of(**rng.choice(CONSTRAINTS)),
+        constraints=constraints_of(**rng.choice([{}, *CONSTRAINTS])),
         normalize_length=rng.random() < 0.2,
         nbest=rng.choice([None, 1, 2, 7]),
     )
@@ -127,7 +116,7 @@ def test_a_beam_of_one_is_greedy_search(seed, heads):
     max_length = rng.choice([1, 2, 6, 30])
     threshold = rng.choice([1e-9, 0.2, 0.4, NOTHING_REACHES])
     # Greedy search renormalizes over allowed tokens, which changes acceptance at high thresholds.
-    options = rng.choice(CONSTRAINTS[1:5]) if threshold < 0.1 else {}
+    options = rng.choice(CONSTRAINTS[:4]) if threshold < 0.1 else {}
     setting = Setting(
         1, threshold, 4, LengthLimits(-max_length), constraints=constraints_of(**options)
     )

@@ -9,14 +9,7 @@ import torch
 import yaml
 from experiment import read_lines
 from refusals import command_refused, refuses
-from whisper_training import (
-    for_both_sets,
-    losses,
-    make_corpus,
-    run_training,
-    weights,
-    write_good_and_bad,
-)
+from whisper_training import for_both_sets, losses, make_corpus, run_training, weights
 
 from espnet_medusa import stages
 from espnet_medusa.inference.speech2text import Speech2Text
@@ -154,14 +147,6 @@ def test_input_that_changes_in_every_epoch_is_refused(corpus, tmp_path, changes,
 def test_mismatched_memory_is_refused(changes, with_memory, corpus, kept, tmp_path):
     data = f"{kept}/memory.scp,memory,numpy_ark" if with_memory else None
     train(corpus, tmp_path / "exp", data, command_of(corpus, tmp_path / "exp", **changes))
-
-
-def test_a_bad_utterance_is_listed_and_the_others_are_cached(corpus, tmp_path, capsys):
-    data = write_good_and_bad(tmp_path / "data")
-    with command_refused(capsys, "memory of 1 of 2 utterances", status=3):
-        keep(corpus, tmp_path / "memory", command_of(corpus, tmp_path / "exp"), data)
-    assert [*read_lines(tmp_path / "memory" / "memory.scp")] == ["good"]
-    assert "bad.wav" in read_lines(tmp_path / "memory" / "failed_utterances")["bad"]
 
 
 def test_initial_weights_are_those_of_training(corpus, kept, tmp_path):

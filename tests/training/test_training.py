@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from experiment import TOKENS, training_config, write_noise
+from experiment import TOKENS, training_config, write_corpus, write_lines
 from refusals import refuses
 from tiny_whisper import save_tiny_whisper
 from whisper_training import for_both_sets, shapes
@@ -20,18 +20,12 @@ LAST = "decoder.whisper.layers.0."
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
-    rng = np.random.default_rng(0)
-    tables = {"wav.scp": [], "text": [], "speech_shape": [], "text_shape": []}
-    for index in range(8):
-        seconds = 0.4 + 0.1 * index
-        write_noise(folder / f"{index}.wav", seconds, seed=index)
-        letters = "".join(rng.choice(list("abcdefghij"), 5))
-        tables["wav.scp"].append(f"u{index} {folder / str(index)}.wav")
-        tables["text"].append(f"u{index} {letters}")
-        tables["speech_shape"].append(f"u{index} {int(seconds * 16000)}")
-        tables["text_shape"].append(f"u{index} 5,{len(TOKENS)}")
-    for name, lines in tables.items():
-        (folder / name).write_text("\n".join(lines) + "\n")
+    rng, seconds = np.random.default_rng(0), {f"u{index}": 0.4 + 0.1 * index for index in range(8)}
+    write_corpus(folder, seconds)
+    texts = {key: "".join(rng.choice(list("abcdefghij"), 5)) for key in seconds}
+    write_lines(folder / "text", texts)
+    write_lines(folder / "speech_shape", {key: int(16000 * s) for key, s in seconds.items()})
+    write_lines(folder / "text_shape", dict.fromkeys(seconds, f"5,{len(TOKENS)}"))
     (folder / "tokens.txt").write_text("\n".join(TOKENS) + "\n")
     return folder
 
