@@ -144,13 +144,6 @@ def test_rows_are_selected_in_any_order_and_several_times(begun):
     torch.testing.assert_close(first, second, **CLOSE)
 
 
-def test_only_recurrent_heads_depend_on_drafted_tokens(begun):
-    proposer, prefixes = begun
-    states = proposer.start(prefixes[:1]).select(torch.tensor([0, 0]))
-    first, second = proposer.logits(proposer.advance(states, torch.tensor([2, 3])))
-    assert torch.allclose(first, second, **CLOSE) != (proposer.max_steps is None)
-
-
 def test_largest_number_of_steps(begun):
     proposer, prefixes = begun
     states = proposer.start(prefixes[:1])

@@ -1,9 +1,8 @@
 """The encoder's window and precision: batches, searches, drafts, encoder output, refusals."""
 
-import numpy as np
 import pytest
 import torch
-from experiment import ENCODER, NO_CTC, make_experiment, speeches
+from experiment import ENCODER, NO_CTC, make_experiment, noise, speeches
 from stock_experiment import assert_decodings, files, nbest, stock_experiment
 
 from espnet_medusa.errors import InputError
@@ -17,10 +16,7 @@ BEAM = {"beam_size": 3, "nbest": 3} | LENGTH
 INT8 = {"decoder_precision": "int8"}
 # The shortest has one frame, the longest fills the window.
 LENGTHS = 160, 32000, 5000, 17171, 800
-SPEECHES = [
-    0.1 * np.random.default_rng(length).standard_normal(length).astype(np.float32)
-    for length in LENGTHS
-]
+SPEECHES = [noise(length, length) for length in LENGTHS]
 
 
 @pytest.fixture(scope="module")

@@ -99,8 +99,7 @@ def test_drafts_leave_greedy_text_with_timestamps(seed, heads):
     shape = DraftShape(rng.randint(0, 4), rng.choice([1, 1, 3]), rng.choice([None, 5]))
     search = our_greedy(tree, shape, constraints=timed_constraints(latest_first))
     prompt = torch.tensor([PROMPT] * len(lengths))
-    with torch.no_grad():
-        states = search(memory, lengths, prompt, bounds([most] * len(lengths)))
+    states = search(memory, lengths, prompt, bounds([most] * len(lengths)))
     rules = functools.partial(openai_filter, prompt_length=len(PROMPT), latest_first=latest_first)
     for alone, state in zip(utterances(memory, lengths), states, strict=True):
         tokens, score, _ = plain_greedy(decoder, alone, PROMPT, most, rules=rules)
@@ -114,8 +113,7 @@ def test_drafts_follow_the_rules(seed):
     memory, lengths = random_memory(seed, [8])
     tree = PathDecoder(build_runtime(decoder), PathProposer(foresight(decoder, memory)))
     search = our_greedy(tree, DraftShape(5), constraints=timed_constraints(3))
-    with torch.no_grad():
-        (state,) = search(memory, lengths, torch.tensor([PROMPT]), bounds([30]))
+    (state,) = search(memory, lengths, torch.tensor([PROMPT]), bounds([30]))
     assert state.steps > 3
     # The first call has no drafts, because the proposer needs the decoder's head input.
     assert state.statistics.decoder_calls == 1 + math.ceil((state.steps - 1) / 6)
@@ -145,8 +143,7 @@ def test_drafts_leave_beams_with_timestamps(seed):
         TIMED_VOCAB_SIZE, EOS, EOS, pre_beam_score_key="full", hyp_primer=PROMPT,
     )  # fmt: skip
     limits = LengthLimits(-rng.choice([4, 12]))
-    with torch.no_grad():
-        compare(search, memory, lengths, oracle, limits, PROMPT)
+    compare(search, memory, lengths, oracle, limits, PROMPT)
 
 
 def openai_beam(decoder, memory, beam_size, most, options, latest_first):
@@ -185,8 +182,7 @@ def test_the_best_hypothesis_equals_openai_whispers(seed):
     parts = timed_constraints(latest_first), tree.proposer(), shape, options
     search = patient_beam_search(tree, beam_size, *parts)
     prompt = torch.tensor([PROMPT] * len(lengths))
-    with torch.no_grad():
-        states = search(memory, lengths, prompt, bounds([most] * len(lengths)))
+    states = search(memory, lengths, prompt, bounds([most] * len(lengths)))
     for alone, state in zip(utterances(memory, lengths), states, strict=True):
         tokens, score = openai_beam(decoder, alone, beam_size, most, options, latest_first)
         assert state.n_best[0].tokens == [*tokens, EOS]

@@ -91,9 +91,6 @@ def test_a_draft_vocabulary(heads):
     assert accepted > 0
 
 
-# Special cases that equal other searches.
-
-
 @pytest.mark.parametrize("heads", ["none", *HEADS])
 @pytest.mark.parametrize("seed", range(4))
 def test_without_accepted_drafts_the_nbest_list_is_espnets(seed, heads):
@@ -143,9 +140,6 @@ def test_batch_equals_singles(seed):
     assert_same_alone(
         lambda rows, *audio: find(decoder, *audio, setting)[1], *random_memory(seed, [14, 1, 9, 8])
     )
-
-
-# Edges.
 
 
 def certain(path_tokens):
@@ -207,9 +201,6 @@ def test_positions_run_out_before_the_maximum_length():
         assert_same(nbest, by_definition(decoder, alone, setting, room)[0])
 
 
-# Costs.
-
-
 def test_logits_are_computed_for_ends_of_hypotheses_only():
     decoder = tiny_decoder(0, "none")
     memory, lengths = random_memory(0, [6, 4])
@@ -233,9 +224,6 @@ def test_statistics_count_the_drafts_of_all_hypotheses():
     assert counts.accepted == sorted(counts.accepted, reverse=True)
     assert len(counts.accepted) == 3 and all(map(le, counts.accepted, counts.drafted))
     assert counts.drafted[0] <= 3 * counts.decoder_calls
-
-
-# Decode options.
 
 
 def build(decoder, beam_size=4, weights=(), **options):

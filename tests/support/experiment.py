@@ -87,6 +87,10 @@ def make_experiment(
     return Experiment(folder)
 
 
+def noise(seed: int, samples: int = 20000) -> np.ndarray:
+    return 0.1 * np.random.default_rng(seed).standard_normal(samples).astype(np.float32)
+
+
 def write_noise(path: Path, seconds: float, seed: int = 0, rate_hz: int = 16000) -> None:
     samples = 0.1 * np.random.default_rng(seed).standard_normal(int(seconds * rate_hz))
     soundfile.write(path, samples, rate_hz)

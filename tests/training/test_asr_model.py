@@ -75,8 +75,7 @@ def test_divergence_by_hand():
     logits = torch.tensor([[[0.0, 1.0], [2.0, 0.0], [0.5, 0.5]]])
     teacher = torch.tensor([[[1.0, 0.0], [0.0, 3.0], [1.0, 2.0]]])
     labels = torch.tensor([[0, 1, -1]])
-    # Head 1 at position 0 is compared with the teacher at position 1; position 1's label is
-    # padding.
+    # Head 1 at position 0 against the teacher at position 1, whose label is padding.
     p, q = teacher[0, 1].softmax(-1), logits[0, 0].softmax(-1)
     expected = float((p * (p / q).log()).sum())
     assert float(head_divergence(logits, teacher, labels, 1)) == pytest.approx(expected, rel=1e-5)

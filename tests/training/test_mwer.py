@@ -174,9 +174,6 @@ def word_distance(hypothesis: tuple[str, ...], reference: tuple[str, ...]) -> in
     )
 
 
-# With the search
-
-
 @pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("max_length", [3, 12, 100])
 def test_log_probs_equal_the_scores_of_the_search(heads, max_length):

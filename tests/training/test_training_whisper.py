@@ -185,9 +185,6 @@ def test_adafactor_is_transformers_unless_espnet_has_one(monkeypatch):
     assert optim_classes["adafactor"] is torch.optim.SGD
 
 
-# Killed runs
-
-
 class Killed(Exception):
     """Ends a training run."""
 

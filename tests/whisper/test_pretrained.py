@@ -9,6 +9,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 import torch
+from experiment import noise
 from openai_whisper import openai_whisper, save_openai_whisper
 from refusals import Calls, refused, refuses
 from tiny_whisper import save_tiny_whisper, whisper_experiment
@@ -27,10 +28,6 @@ KINDS = {
     "large-v3": {"vocab_size": 51866, "num_mel_bins": 128},
     "turbo": {"encoder_layers": 3, "decoder_layers": 4},
 }
-
-
-def noise(seed: int, samples: int = 20000) -> np.ndarray:
-    return 0.1 * np.random.default_rng(seed).standard_normal(samples).astype(np.float32)
 
 
 @pytest.fixture(scope="module", params=KINDS)
