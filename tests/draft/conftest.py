@@ -34,7 +34,7 @@ def byte_level(symbols, merges, end="<|endoftext|>"):
 
 @pytest.fixture(autouse=True)
 def without_gradients(no_gradients):
-    """Decoder calls of these tests need none."""
+    """Run the tests of this folder without gradients."""
 
 
 @pytest.fixture(scope="package")

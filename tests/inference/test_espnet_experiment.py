@@ -51,7 +51,7 @@ def test_an_experiment_decodes_as_in_espnet(folders, name, options):
     given = speeches(step=1700)
     for speech, decoding in zip(given, ours.decode(given), strict=True):
         expected = nbest(stock(speech))
-        for results in (ours(speech), decoding.results):  # alone, and beside longer ones
+        for results in (ours(speech), decoding.results):  # alone and in a batch
             assert_nbest(results, expected)
         assert expected[0][0][2], "some text"
         assert ours.statistics.decoder_calls > 1

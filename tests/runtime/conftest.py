@@ -14,4 +14,4 @@ def threads(request):
 
 @pytest.fixture(autouse=True)
 def without_gradients(no_gradients):
-    """Decoder calls of these tests need none."""
+    """Run the tests of this folder without gradients."""

@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from grown_trees import CLOSE, Grown, branched, grow_raggedly, halve, relative_error, states_behind
+from grown_trees import CLOSE, Grown, branched, grow_raggedly, halve, relative_error, states_after
 from tiny import VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.runtime import precision
@@ -109,7 +109,7 @@ def test_bfloat16_stays_near_float32(heads):
         runtime = build_runtime(decoder, name)
         outputs = branched(runtime, memory, lengths)
         inputs = outputs.head_input, memory, lengths, [0, 0, 1, 1, 1]
-        proposer, states = states_behind(runtime, *inputs)
+        proposer, states = states_after(runtime, *inputs)
         drafted = proposer.advance(states, torch.tensor([5, 1, 6, 7, 8]))
         logits = runtime.logits(outputs.hidden), proposer.logits(drafted)
         found.append((outputs.hidden, outputs.head_input, *logits))

@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 from draft_models import DRAFT_MODELS
-from grown_trees import states_behind
+from grown_trees import states_after
 from scripted import PathDecoder, PathProposer
 from searches import (
     CONSTRAINTS,
@@ -123,7 +123,7 @@ def one_token_at_a_time(decoder, memory, max_length, num_heads, rule, constraint
 
 def draft_chain(runtime, drafted_from, token, count, length, constraints):
     """The heads' best tokens after ``token``, up to the end symbol."""
-    proposer, states = states_behind(runtime, *drafted_from)
+    proposer, states = states_after(runtime, *drafted_from)
     drafts = []
     while len(drafts) < count and token != EOS:
         states = proposer.advance(states, torch.tensor([token]))

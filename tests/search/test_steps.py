@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from beam_oracle import UncachedScorer, espnet_search, make_weights
-from grown_trees import states_behind
+from grown_trees import states_after
 from searches import PROMPT, assert_plain, compare, constraints_of, our_greedy, our_search
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, bounds, random_memory, tiny_decoder
 
@@ -171,9 +171,7 @@ def assert_drafted_from(vocabulary, watched):
 def test_heads_over_a_draft_vocabulary_are_columns_of_the_whole(heads):
     runtime = build_runtime(tiny_decoder(0, heads))
     head_inputs = torch.randn(5, HIDDEN_SIZE), *random_memory(0, [6, 3]), [1, 0, 0, 1, 1]
-    pairs = (
-        states_behind(runtime, *head_inputs, some) for some in (torch.tensor(VOCABULARY), None)
-    )
+    pairs = (states_after(runtime, *head_inputs, some) for some in (torch.tensor(VOCABULARY), None))
     tokens = torch.tensor([1, 7, 0, 3, 3])
     found, expected = (begun.logits(begun.advance(states, tokens)) for begun, states in pairs)
     torch.testing.assert_close(found, expected[:, VOCABULARY], rtol=0.0, atol=1e-5)

@@ -126,7 +126,7 @@ def relative_error(result, expected) -> float:
     return float((result.float() - expected).norm() / expected.norm())
 
 
-def states_behind(runtime, head_input, memory, lengths, rows=None, vocabulary=None):
+def states_after(runtime, head_input, memory, lengths, rows=None, vocabulary=None):
     """Return the proposer of a batch, and its states after (R, D) hidden states, without a search.
 
     The proposer has the decoder's dtype, so that its numbers can be compared.

@@ -76,7 +76,7 @@ def serve(listening: socket.socket, client: str) -> None:
     align(["a"], ["b"])  # loads the compiled function
     sys.executable = client
     gc.freeze()  # no child looks for garbage there, nor writes to its pages
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children leave nothing behind
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
     threading.Thread(target=end_with, args=[sys.stdin.fileno()], daemon=True).start()
     while True:
         connection, _ = listening.accept()

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from grown_trees import states_behind
+from grown_trees import states_after
 from rapidfuzz.distance import Levenshtein
 from refusals import refuses
 from tiny import EOS, batch, model_of, tiny_decoder
@@ -46,8 +46,8 @@ def test_head_losses_use_later_labels(heads):
         alone = memory[row : row + 1, : lengths[row]]
         outputs = model.decoder.hidden_states(alone, lengths[row : row + 1], tokens)
         for position in range(len(labels) - 2):
-            behind = outputs.head_input[:, position], alone, lengths[row : row + 1]
-            begun, states = states_behind(runtime, *behind)
+            inputs = outputs.head_input[:, position], alone, lengths[row : row + 1]
+            begun, states = states_after(runtime, *inputs)
             for token in labels[position : position + 2]:
                 states = begun.advance(states, torch.tensor([token]))
             log_probs = begun.logits(states)[0].log_softmax(-1)
@@ -99,15 +99,15 @@ def test_ctc_over_units_trains_and_logs_its_error_rate():
     assert all(parameter.grad is not None for parameter in model.ctc.parameters())
     _, stats, _ = model.eval()(**given)
     memory, lengths = model.encode(given["speech"], given["speech_lengths"])
-    heard = torch.minimum(model.encoder.frames_of_speech(given["speech_lengths"]), lengths)
-    silent = torch.arange(memory.size(1)) >= heard[:, None]
-    memory = memory.masked_fill(silent[:, :, None], 0.0)[:, : heard.max()]
+    frames = torch.minimum(model.encoder.frames_of_speech(given["speech_lengths"]), lengths)
+    silent = torch.arange(memory.size(1)) >= frames[:, None]
+    memory = memory.masked_fill(silent[:, :, None], 0.0)[:, : frames.max()]
     wrong, count = 0, 0
     for row, tokens_of_row in zip(memory, given["text"].tolist(), strict=True):
         # ESPnet counts padded frames, too.
-        heard = model.ctc.argmax(row[None])[0].unique_consecutive().tolist()
+        labels = model.ctc.argmax(row[None])[0].unique_consecutive().tolist()
         spoken = "".join(tokens[token] for token in tokens_of_row if token < 258)
-        text = "".join(tokens[label - 1] for label in heard if label)
+        text = "".join(tokens[label - 1] for label in labels if label)
         wrong += Levenshtein.distance(text, spoken)
         count += len(spoken)
     assert stats["cer_ctc"] == pytest.approx(wrong / count)
