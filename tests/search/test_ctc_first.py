@@ -60,12 +60,9 @@ def forbidden(token, place, least, options):
 
 
 def probabilities(decoder, memory, written, least, options):
-    scores = foresight(decoder, memory)((*PROMPT, *written)).tolist()
-    place = len(written)
+    scores, place = foresight(decoder, memory)((*PROMPT, *written)), len(written)
     allowed = [t for t in range(VOCAB_SIZE) if not forbidden(t, place, least, options)]
-    most = max(scores[token] for token in allowed)
-    shares = {token: math.exp(scores[token] - most) for token in allowed}
-    return {token: share / sum(shares.values()) for token, share in shares.items()}
+    return dict(zip(allowed, scores[allowed].softmax(-1).tolist(), strict=True))
 
 
 def expected(decoder, memory, log_probs, most, least, blank, entropy, likelihood, options):
