@@ -8,7 +8,7 @@ from beam_oracle import UncachedScorer, espnet_search, make_weights
 from made_vocabularies import make_sentences
 from scripted import draft_inputs, path_from, scripted_decoder, scripted_search
 from searches import assert_plain, assert_same_alone, compare, decode, our_search
-from tiny import EOS, VOCAB_SIZE, forced_logits, random_memory, tiny_decoder
+from tiny import EOS, VOCAB_SIZE, next_logits, random_memory, tiny_decoder
 
 from espnet_medusa.draft.interpreter import UNKNOWN, OneToOne
 from espnet_medusa.draft.model import DraftModelProposer
@@ -258,7 +258,7 @@ def test_equal_texts_with_other_special_token_ids(translations, vocabularies):
     tokens = [*v3.encode(" hello there"), v3.special["0.50"], v3.special["yue"]]
     logits = logits_after(proposer, root, tokens)
     draft_tokens = [v2.start, *v2.encode(" hello there"), v2.special["0.50"]]
-    draft_logits = forced_logits(module, random_memory(0, [4])[0], draft_tokens)[-1]
+    draft_logits = next_logits(module, random_memory(0, [4])[0], draft_tokens)
     assert logits.shape == (51866,)
     torch.testing.assert_close(logits[:50257], draft_logits[:50257], rtol=1e-4, atol=1e-4)
     ids = {name: number for number, name in enumerate(v2.names) if name}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-from tiny import bounds, forced_logits, random_memory, tiny_decoder
+from tiny import bounds, next_logits, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
@@ -114,7 +114,7 @@ class PathProposer(HeadsProposer):
 
 def foresight(decoder, memory: torch.Tensor) -> Callable[[Path], torch.Tensor]:
     """Return the trained module's own logits after each path, for one memory (1, S, D)."""
-    return cache(lambda path: forced_logits(decoder, memory, path)[-1])
+    return cache(lambda path: next_logits(decoder, memory, path))
 
 
 def drafting(decoder, memory, seed):

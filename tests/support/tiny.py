@@ -61,14 +61,10 @@ def utterances(memory: torch.Tensor, lengths: torch.Tensor) -> list[torch.Tensor
 
 
 @torch.no_grad()
-def forced_logits(decoder, memory, tokens) -> torch.Tensor:
-    """Return the teacher-forced logits (L, V) after each of L tokens.
-
-    Args:
-        memory: (1, S, D) without padding.
-    """
+def next_logits(decoder, memory, tokens) -> torch.Tensor:
+    """Return the teacher-forced logits (V,) after tokens, for one memory (1, S, D)."""
     frames, sizes = torch.tensor([memory.size(1)]), torch.tensor([len(tokens)])
-    return decoder(memory, frames, torch.tensor([[*tokens]]), sizes)[0][0]
+    return decoder(memory, frames, torch.tensor([[*tokens]]), sizes)[0][0, -1]
 
 
 def plain_greedy(decoder, memory, prompt, max_length, eos=EOS, min_length=0, rules=None):
@@ -84,7 +80,7 @@ def plain_greedy(decoder, memory, prompt, max_length, eos=EOS, min_length=0, rul
     tokens, score = [], 0.0
     while len(tokens) < max_length:
         prefix = [*prompt, *tokens]
-        logits = forced_logits(decoder, memory, prefix)[-1]
+        logits = next_logits(decoder, memory, prefix)
         if rules is not None:
             [logits] = rules(logits[None], torch.tensor([prefix]))
         log_probs = torch.log_softmax(logits, dim=-1)
