@@ -258,6 +258,7 @@ def test_a_mixture_adds_probabilities(heads, weight):
     memory, lengths = random_memory(2, [5, 6])
     ctc = CTCProposer(make_scorers(2)[1].log_softmax, VOCAB_SIZE, EOS)
     mixed = MixedProposer(ctc, runtime.proposer(), weight)
+    assert mixed.early is (ctc if weight else None), "a part of weight 0 drafts nothing"
     roots = [Prefix(1), Prefix(1)]
     for row, root in enumerate(roots):
         root.head_input = (torch.randn(2, memory.size(-1)), row)

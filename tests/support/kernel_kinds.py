@@ -52,7 +52,7 @@ def some_threads(count: int):
     torch.set_num_threads(before)
 
 
-def rounded(rows: torch.Tensor) -> torch.Tensor:
-    """Return rows rounded to 8-bit integers with one scale each, in float64."""
+def rounded(rows: torch.Tensor, most: int = INT8_MAX) -> torch.Tensor:
+    """Return rows rounded to integers up to ``most`` with one scale each, in float64."""
     largest = rows.abs().amax(dim=1, keepdim=True).clamp(min=1e-20)
-    return (rows * (INT8_MAX / largest)).round().double() * (largest.double() / INT8_MAX)
+    return (rows * (most / largest)).round().double() * (largest.double() / most)
