@@ -53,12 +53,7 @@ def test_nbest_equals_batch_beam_search(drafter, seed):
     shape, nbest = beam_shape(rng, runtime, beam_size), random_nbest(rng, beam_size)
     search = our_search(runtime, seed, weights, beam_size, shape, nbest=nbest, **normalize)
     oracle = espnet_search(UncachedScorer(decoder), seed, weights, beam_size, **normalize)
-    for state in compare(search, memory, lengths, oracle, limits):
-        counts = state.statistics
-        assert state.steps == counts.decoder_calls + sum(counts.accepted)
-        assert len(counts.accepted) == len(counts.drafted)
-        assert all(map(le, counts.accepted, counts.drafted))
-        assert counts.tokens == len(state.ended[0].tokens)
+    compare(search, memory, lengths, oracle, limits)
 
 
 @pytest.mark.parametrize("left_out", ["lm", "ctc"])
@@ -133,9 +128,18 @@ def test_batch_equals_singles(seed):
     decoder = tiny_decoder(seed, "recurrent", 4)
     memory, lengths = random_memory(seed, [14, 9, 17, 8])
     search = our_search(decoder, seed, make_weights(ctc=0.3), 4, DraftShape(5, 4))
-    assert_same_alone(
-        lambda rows, *audio: search(*audio, torch.tensor([[EOS]] * len(rows))), memory, lengths
-    )
+
+    def search_rows(rows, *audio):
+        states = search(*audio, torch.tensor([[EOS]] * len(rows)))
+        for state in states:
+            counts = state.statistics
+            assert state.steps == counts.decoder_calls + sum(counts.accepted)
+            assert len(counts.accepted) == len(counts.drafted)
+            assert all(map(le, counts.accepted, counts.drafted))
+            assert counts.tokens == len(state.ended[0].tokens)
+        return states
+
+    assert_same_alone(search_rows, memory, lengths)
 
 
 @pytest.mark.parametrize("seed", range(4))
