@@ -55,8 +55,6 @@ PAIRS = [
     ("word", "char"),
     ("bpe", "char"),
 ]
-
-
 WORDS = random.Random(0).choices(["bako", "ko", "ba", "kobako", "mako", "okak", "bam"], k=54)
 CASES = [(pair, make_sentences(3, seed=3), 0) for pair in PAIRS]
 CASES += [(("coarse", "fine"), [" ".join(WORDS[at : at + 9]) for at in range(0, 54, 9)], 0)]

@@ -36,8 +36,6 @@ HEADS = [
 ]  # fmt: skip
 BLANK = 0
 DRAFTING = ["linear", "block", "recurrent", "attending", "llama projection", "llama latent"]
-
-
 CASES = [(HEADS[seed % len(HEADS)], seed) for seed in range(96)]
 CASES += [(kind, seed) for kind in DRAFT_MODELS for seed in range(12)]
 
