@@ -1,8 +1,9 @@
-"""Shared by all tests: modules of tests and bench, one thread a process, aiola's facts."""
+"""Shared by all tests: import paths of tests and bench, one thread per process, fixtures."""
 
 import gc
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,18 +14,24 @@ import espnet_medusa  # noqa: F401  before ESPnet, whose imports it makes shorte
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / name) for name in ("tests/support", "tests/endurance", "bench")]
 torch.set_num_threads(1)
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # names that are nowhere: said at once, not asked for
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # unknown names fail without a request
 
 
 def pytest_collection_finish() -> None:
-    """All is imported: nothing of it is garbage, which each test would look for."""
+    """Exclude everything imported from garbage collection, which would take time in each test."""
     gc.collect()
     gc.freeze()
 
 
+@pytest.fixture
+def no_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
 @pytest.fixture(scope="session")
 def aiola_golden() -> Path:
-    """Facts measured with aiola-lab/whisper-medusa."""
+    """Reference values computed with aiola-lab/whisper-medusa."""
     return ROOT / "tests" / "golden" / "aiola"
 
 

@@ -32,6 +32,11 @@ def byte_level(symbols, merges, end="<|endoftext|>"):
     )
 
 
+@pytest.fixture(autouse=True)
+def without_gradients(no_gradients):
+    """Run the tests of this folder without gradients."""
+
+
 @pytest.fixture(scope="package")
 def vocabularies(tmp_path_factory):
     """Vocabularies by name; "coarse" and "characters" have VOCAB_SIZE tokens and end in EOS."""

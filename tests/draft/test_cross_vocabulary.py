@@ -4,22 +4,18 @@ import random
 
 import pytest
 import torch
-from beam_oracle import UncachedScorer, espnet_search, make_scorers, make_weights
+from beam_oracle import UncachedScorer, espnet_search, make_weights
 from made_vocabularies import make_sentences
 from scripted import draft_inputs, path_from, scripted_decoder, scripted_search
-from searches import PROMPT, assert_plain, assert_same_alone, compare, decode, our_search
-from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
+from searches import assert_plain, assert_same_alone, compare, decode, our_search
+from tiny import EOS, VOCAB_SIZE, next_logits, random_memory, tiny_decoder
 
-from espnet_medusa.draft.ctc import CTCProposer
 from espnet_medusa.draft.interpreter import UNKNOWN, OneToOne
-from espnet_medusa.draft.mixed import MixedProposer
 from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.lookahead import DraftShape
-from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.options import LengthLimits
-from espnet_medusa.search.threshold_beam import threshold_beam_search
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import DraftContext
 from espnet_medusa.vocabulary.translation import PrefixIndex, Translation
@@ -59,8 +55,6 @@ PAIRS = [
     ("word", "char"),
     ("bpe", "char"),
 ]
-
-
 WORDS = random.Random(0).choices(["bako", "ko", "ba", "kobako", "mako", "okak", "bam"], k=54)
 CASES = [(pair, make_sentences(3, seed=3), 0) for pair in PAIRS]
 CASES += [(("coarse", "fine"), [" ".join(WORDS[at : at + 9]) for at in range(0, 54, 9)], 0)]
@@ -92,7 +86,6 @@ def test_draft_model_calls(translations, main, calls_for_word_ends):
     assert calls <= most and (calls_for_word_ends or calls == most)
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("seed", range(3))
 def test_shuffled_token_ids(translations, seed):
     """A draft model equal to the main model except for its token ids has all drafts accepted."""
@@ -141,7 +134,6 @@ def random_case(seed, main, translation):
 @pytest.mark.parametrize("main", MAINS)
 @pytest.mark.parametrize("draft", DRAFTS)
 @pytest.mark.parametrize("seed", range(2))
-@torch.no_grad()
 def test_greedy_text_and_nbest_are_exact(translations, main, draft, seed):
     case = random_case(seed, main, translations(main, draft))
     rng, module, proposer, memory, lengths, inputs = case
@@ -157,7 +149,6 @@ def test_greedy_text_and_nbest_are_exact(translations, main, draft, seed):
     compare(search, memory, lengths, oracle, LengthLimits(0.7), inputs=inputs)
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("draft", ["fine", "small"])
 def test_a_batch_equals_single_utterances(translations, draft):
     _, module, proposer, *_ = random_case(5, "coarse", translations("coarse", draft))
@@ -174,22 +165,6 @@ def test_a_batch_equals_single_utterances(translations, draft):
     assert_same_alone(search, memory, lengths)
 
 
-@torch.no_grad()
-def test_threshold_beam_and_mixture_with_ctc(translations):
-    case = random_case(1, "coarse", translations("coarse", "fine"))
-    _, module, proposer, memory, lengths, inputs = case
-    runtime, prompts = build_runtime(module), torch.tensor([PROMPT] * len(lengths))
-    search = threshold_beam_search(runtime, Constraints(EOS), proposer, 0.2, 3, 4)
-    states = search(memory, lengths, prompts, LengthLimits(-9), inputs)
-    assert all(state.ended for state in states)
-    ctc = CTCProposer(make_scorers(1)[1].log_softmax, VOCAB_SIZE, EOS)
-    mixed, most = MixedProposer(ctc, proposer, 0.4), [25] * len(lengths)
-    shape = DraftShape(4, 2)
-    states = decode(runtime, memory, lengths, most, shape=shape, proposer=mixed, inputs=inputs)
-    assert_plain(module, memory, lengths, states, most)
-
-
-@torch.no_grad()
 @pytest.mark.parametrize("draft", ["fine", "few"])
 def test_a_draft_model_with_few_positions_or_tokens(translations, draft):
     """The search continues without drafts of what the draft model cannot write."""
@@ -210,7 +185,6 @@ def begin(decoder, eos, translation, prompt):
 
 
 def logits_after(proposer, root, tokens):
-    """Return the proposer's logits (V,) after tokens of the main model."""
     states = proposer.start([root])
     for token in tokens:
         states = proposer.advance(states, torch.tensor([token]))
@@ -272,7 +246,6 @@ def test_several_draft_tokens_make_one_main_token(begin_table, vocabularies):
     assert float(logits.max().exp()) == pytest.approx(0.7, abs=0.01)
 
 
-@torch.no_grad()
 def test_equal_texts_with_other_special_token_ids(translations, vocabularies):
     """Each logit of the draft model moves to the main model's id of the same token."""
     v3, v2 = vocabularies["whisper_large_v3"], vocabularies["whisper_multilingual"]
@@ -283,9 +256,7 @@ def test_equal_texts_with_other_special_token_ids(translations, vocabularies):
     tokens = [*v3.encode(" hello there"), v3.special["0.50"], v3.special["yue"]]
     logits = logits_after(proposer, root, tokens)
     draft_tokens = [v2.start, *v2.encode(" hello there"), v2.special["0.50"]]
-    memory, lengths = random_memory(0, [4])
-    sizes = torch.tensor([len(draft_tokens)])
-    draft_logits = module(memory, lengths, torch.tensor([draft_tokens]), sizes)[0][0, -1]
+    draft_logits = next_logits(module, random_memory(0, [4])[0], draft_tokens)
     assert logits.shape == (51866,)
     torch.testing.assert_close(logits[:50257], draft_logits[:50257], rtol=1e-4, atol=1e-4)
     ids = {name: number for number, name in enumerate(v2.names) if name}
@@ -296,7 +267,6 @@ def test_equal_texts_with_other_special_token_ids(translations, vocabularies):
     assert logits[v3.special["yue"]] == UNKNOWN
 
 
-@torch.no_grad()
 def test_finished_words_take_no_memory(translations):
     """Predictions for finished words are dropped; the tree has the text and the last drafts."""
     translation = translations("whisper_en", "whisper_multilingual")

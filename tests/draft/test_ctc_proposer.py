@@ -6,15 +6,24 @@ from dataclasses import replace
 
 import pytest
 import torch
-from beam_oracle import UncachedScorer, espnet_search, make_scorers, make_weights
+from beam_oracle import UncachedScorer, espnet_search, make_scorers, random_weights
 from edit_distance import edit_distance
+from refusals import refuses
 from scripted import ScriptedCTC, ctc_context, edited, path_from, scripted_calls, scripted_memory
-from searches import PROMPT, assert_plain, assert_same_alone, compare, decode, our_search
+from searches import (
+    PROMPT,
+    assert_plain,
+    assert_same_alone,
+    beam_shape,
+    compare,
+    decode,
+    greedy_shape,
+    our_search,
+)
 from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder, utterances
 
 from espnet_medusa.draft.ctc import CTCProposer, advance_rows
 from espnet_medusa.draft.mixed import MixedProposer
-from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.lookahead import DraftShape
 from espnet_medusa.search.options import LengthLimits
@@ -147,7 +156,6 @@ def test_only_tokens_of_the_vocabulary_are_drafted():
 
 
 def calls_for(texts, hypotheses, width=1):
-    """Return decoder calls for each text if the CTC hypotheses are others."""
     ctc = ScriptedCTC(hypotheses, scripted_memory(len(texts))[0], BIG)
     proposer = CTCProposer(ctc, BIG, BIG - 1, BIG)
     return scripted_calls(texts, proposer, DraftShape(60, width), BIG, BIG - 1)
@@ -195,14 +203,6 @@ KINDS = ["random", "edited", "random mixed", "edited mixed"]
 HEADS = ["linear", "block", "recurrent", "attending", "llama latent"]
 
 
-def random_shape(rng, width):
-    if rng.random() < 0.2:
-        return DraftShape(3, choices=tuple(rng.randint(1, 3) for _ in range(3)))
-    return DraftShape(
-        rng.choice([1, 3, 7, 40]), rng.choice([1, width, 2 * width]), rng.choice([None, 1, 6, 30])
-    )
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(12))
 def test_greedy_text_is_exact(seed, kind):
@@ -211,7 +211,7 @@ def test_greedy_text_is_exact(seed, kind):
     memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(rng.randint(1, 5))])
     most = [rng.choice([1, 2, 7, 25, 50]) for _ in lengths]
     proposer = make_proposer(kind, decoder, memory, lengths, seed)
-    shape = random_shape(rng, 2)
+    shape = greedy_shape(rng, rng.choice([1, 7, 40]))
     states = decode(decoder, memory, lengths, most, shape=shape, proposer=proposer)
     assert_plain(decoder, memory, lengths, states, most)
 
@@ -221,17 +221,10 @@ def test_greedy_text_is_exact(seed, kind):
 def test_nbest_is_exact(seed, kind):
     rng = random.Random(f"{seed} {kind}")
     decoder, beam_size = tiny_decoder(seed, rng.choice(HEADS)), rng.randint(1, 6)
-    weights = make_weights(
-        ctc=rng.choice([0.0, 0.3]), lm=rng.choice([0.0, 0.4]), length_bonus=rng.choice([0.0, 0.3])
-    )
+    weights = random_weights(rng)
     memory, lengths = random_memory(seed, [rng.randint(7, 16) for _ in range(rng.randint(1, 4))])
     proposer = make_proposer(kind, decoder, memory, lengths, seed)
-    shape = DraftShape(
-        rng.choice([1, 3, 12]),
-        rng.choice([1, beam_size, 2 * beam_size]),
-        rng.choice([None, None, 1, 20]),
-        left_out=frozenset(rng.choice([[], ["lm"]])),
-    )
+    shape = beam_shape(rng, decoder, beam_size, proposer)
     search = our_search(decoder, seed, weights, beam_size, shape, proposer=proposer)
     oracle = espnet_search(UncachedScorer(decoder), seed, weights, beam_size)
     compare(search, memory, lengths, oracle, LengthLimits(0.7))
@@ -258,33 +251,14 @@ def test_a_batch_equals_single_utterances(kind):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("weight", [0.0, 1.0])
-@pytest.mark.parametrize("search", ["greedy", "beam"])
-@pytest.mark.parametrize("heads", ["block", "recurrent"])
-def test_mixtures_with_weight_0_or_1_equal_one_proposer(heads, search, weight):
-    decoder = tiny_decoder(1, heads)
-    memory, lengths = random_memory(1, [9, 12, 7])
-    runtime, counts = build_runtime(decoder), []
-    ctc = make_proposer("edited", decoder, memory, lengths, 1)
-    mixed = MixedProposer(ctc, runtime.proposer(), weight)
-    shape, weights = DraftShape(4, 4), make_weights(ctc=0.3)
-    for proposer in (mixed, ctc if weight else runtime.proposer()):
-        if search == "greedy":
-            states = decode(runtime, memory, lengths, [30] * 3, shape=shape, proposer=proposer)
-        else:
-            beam = our_search(runtime, 1, weights, 4, shape, proposer=proposer)
-            states = beam(memory, lengths, torch.tensor([[EOS]] * 3))
-        counts.append([(s.statistics.nodes, s.statistics.accepted, s.steps) for s in states])
-    assert counts[0] == counts[1]
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("heads", ["recurrent", "attending"])
-def test_a_mixture_adds_probabilities(heads):
+@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("heads", ["block", "recurrent", "attending"])
+def test_a_mixture_adds_probabilities(heads, weight):
     runtime = build_runtime(tiny_decoder(2, heads))
     memory, lengths = random_memory(2, [5, 6])
     ctc = CTCProposer(make_scorers(2)[1].log_softmax, VOCAB_SIZE, EOS)
-    mixed = MixedProposer(ctc, runtime.proposer(), 0.3)
+    mixed = MixedProposer(ctc, runtime.proposer(), weight)
+    assert mixed.early is (ctc if weight else None), "a part of weight 0 drafts nothing"
     roots = [Prefix(1), Prefix(1)]
     for row, root in enumerate(roots):
         root.head_input = (torch.randn(2, memory.size(-1)), row)
@@ -295,7 +269,7 @@ def test_a_mixture_adds_probabilities(heads):
     of_ctc, of_heads, of_both = (
         part.logits(part.advance(part.start(roots), tokens)).softmax(-1) for part in parts
     )
-    torch.testing.assert_close(of_both, 0.3 * of_ctc + 0.7 * of_heads)
+    torch.testing.assert_close(of_both, weight * of_ctc + (1 - weight) * of_heads)
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
@@ -319,16 +293,11 @@ def test_ctc_continues_drafts_after_the_last_head(weight):
     assert calls[0] == calls[1]
 
 
-@pytest.mark.parametrize(
-    ("weight", "vocabulary", "message"),
-    [(1.5, None, "1.5; allowed: 0 to 1"), (0.3, [1, 2, EOS], "different vocabularies")],
-)
-def test_invalid_mixtures_are_refused(weight, vocabulary, message):
+@refuses((1.5, None, "1.5; allowed: 0 to 1"), (0.3, [1, 2, EOS], "different vocabularies"))
+def test_invalid_mixtures_are_refused(weight, vocabulary):
     vocabulary = vocabulary and torch.tensor(vocabulary)
     heads = build_runtime(tiny_decoder(2, "recurrent")).proposer(vocabulary)
-    ctc = CTCProposer(make_scorers(2)[1].log_softmax, VOCAB_SIZE, EOS)
-    with pytest.raises(InputError, match=message):
-        MixedProposer(ctc, heads, weight)
+    MixedProposer(CTCProposer(make_scorers(2)[1].log_softmax, VOCAB_SIZE, EOS), heads, weight)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -147,7 +147,6 @@ def test_rows_are_edit_distances_of_bytes(units, vocabulary):
 
 
 def calls_for(units, vocabulary, texts, hypotheses, shape=CHAIN, limit=None):
-    """Return decoder calls for each text if the CTC hypotheses are others."""
     ctc = ctc_of(hypotheses, scripted_memory(len(texts))[0], units, vocabulary)
     proposer = CTCProposer(
         ctc, SIZE, vocabulary.end, vocabulary=limit,
@@ -193,24 +192,13 @@ def frames(*rows):
 
 
 def test_greedy_hypothesis_merges_frames_and_drops_blanks():
-    hypothesis = greedy_hypothesis(
-        frames(
-            [0.7, 0.1, 0.1, 0.1],
-            [0.2, 0.6, 0.1, 0.1],
-            [0.1, 0.8, 0.0, 0.1],
-            [0.6, 0.4, 0.0, 0.0],
-            [0.1, 0.5, 0.4, 0.0],
-            [0.1, 0.2, 0.1, 0.6],
-            [0.0, 0.1, 0.9, 0.0],
-            [0.8, 0.1, 0.1, 0.0],
-            [0.6, 0.2, 0.1, 0.1],
-        ),
-        blank=0,
-        eos=3,
-    )
-    assert hypothesis.tokens[:, 0].tolist() == [1, 1, 2, 3], (
-        "a blank separates equal tokens, 3 is the end token"
-    )
+    probabilities = frames(
+        [0.7, 0.1, 0.1, 0.1], [0.2, 0.6, 0.1, 0.1], [0.1, 0.8, 0.0, 0.1],
+        [0.6, 0.4, 0.0, 0.0], [0.1, 0.5, 0.4, 0.0], [0.1, 0.2, 0.1, 0.6],
+        [0.0, 0.1, 0.9, 0.0], [0.8, 0.1, 0.1, 0.0], [0.6, 0.2, 0.1, 0.1],
+    )  # fmt: skip
+    hypothesis = greedy_hypothesis(probabilities, blank=0, eos=3)
+    assert hypothesis.tokens[:, 0].tolist() == [1, 1, 2, 3], "a blank separates equal tokens"
     assert hypothesis.probabilities[:, 0].tolist() == pytest.approx([0.7, 0.5, 0.9, 0.7])
     assert hypothesis.tokens[1, 1] == 2 and hypothesis.probabilities[1, 1] == pytest.approx(0.4)
     assert hypothesis.tokens[3, 1:].tolist() == [-1, -1]

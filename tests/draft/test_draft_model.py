@@ -4,8 +4,9 @@ import pytest
 import torch
 from beam_oracle import make_weights
 from draft_models import DRAFT_MODELS, drafted, drafted_by, nearly
-from searches import PROMPT, assert_plain, assert_same_alone, decode, our_search
-from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
+from scripted import TokenTracker, foresight, new_places, path_of
+from searches import PROMPT, assert_plain, decode, our_search
+from tiny import EOS, random_memory, tiny_decoder, utterances
 
 from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.runtime.build import build_runtime
@@ -20,65 +21,43 @@ from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import DraftContext, DraftInput
 
 
-class Recorder:
-    """Records the paths that a decoder evaluates; replaces its methods.
+class Recorder(TokenTracker):
+    """A draft model's decoder that records the paths which it evaluates.
+
+    Args:
+        decoder: The main model's, whose proposer gets the recorder.
 
     Attributes:
         paths: Evaluated paths in order, by search and utterance.
-        calls: Calls of all searches.
+        sizes: Nodes in the tree after each call, of all searches.
     """
 
     def __init__(self, decoder):
-        self.paths, self.calls = [], 0
-        for name in ("start", "extend", "keep", "select"):
-            setattr(self, name, getattr(decoder, name))
-            setattr(decoder, name, getattr(self, f"_{name}"))
+        proposer = decoder.proposer()
+        super().__init__(proposer.decoder)
+        proposer.decoder = self
+        self.paths, self.sizes = [], []
 
-    def _start(self, memory, lengths, with_heads=True):
+    def start(self, memory, lengths, with_heads=True):
         assert not with_heads, "heads of a draft model are not used"
-        self.rows = [[] for _ in lengths]  # evaluated paths, by utterance
-        self.slots = [[] for _ in lengths]
-        self.paths.append(self.rows)
-        return self.start(memory, lengths, with_heads)
+        state = super().start(memory, lengths, with_heads)
+        state.evaluated = [[] for _ in lengths]
+        self.paths.append([*state.evaluated])
+        return state
 
-    def _extend(self, state, tokens, parents):
-        self.calls += 1
-        first = state.num_nodes
-        outputs = self.extend(state, tokens, parents)
-        for row, (ids, ancestors) in enumerate(zip(tokens, parents, strict=True)):
-            slots = self.slots[row]
-            assert len(slots) == first
-            for token, parent in zip(ids, ancestors, strict=True):
-                slots.append((*(slots[parent] if parent >= 0 else ()), token))
-                self.rows[row].append(slots[-1])
-            slots += [None] * (state.num_nodes - len(slots))
+    def extend(self, state, tokens, parents):
+        places = new_places(tokens, state.num_nodes)
+        outputs = super().extend(state, tokens, parents)
+        self.sizes.append(state.num_nodes)
+        for row, slot in places:
+            state.evaluated[row].append(tuple(path_of(state, row, slot)))
         return outputs
 
-    def _keep(self, state, slots_of_rows):
-        self.keep(state, slots_of_rows)
-        self.slots = [
-            [slots[slot] for slot in row] + [None] * (state.num_nodes - len(row))
-            for slots, row in zip(self.slots, slots_of_rows, strict=True)
-        ]
-
-    def _select(self, state, utterances):
-        self.select(state, utterances)
-        self.slots = [self.slots[row] for row in utterances]
-        self.rows = [self.rows[row] for row in utterances]
+    def select(self, state, utterances):
+        super().select(state, utterances)
+        state.evaluated = [state.evaluated[row] for row in utterances]
 
 
-def draft_decoder(decoder):
-    return decoder.proposer().decoder
-
-
-@torch.no_grad()
-def forward(module, memory, path):
-    """Return the logits (V,) of a trained module after a path, for memory (S, D)."""
-    sizes = torch.tensor([len(memory)]), torch.tensor([path]), torch.tensor([len(path)])
-    return module(memory[None], *sizes)[0][0, -1]
-
-
-@torch.no_grad()
 def test_logits_equal_the_trained_draft_models():
     draft = tiny_decoder(5, "none")
     memory, lengths = random_memory(5, [7, 4])
@@ -91,7 +70,7 @@ def test_logits_equal_the_trained_draft_models():
     paths = [(0, [3, 1, 4, 7]), (1, [2, 6, 0, 8]), (0, [3, 1, 9])]
     for _ in range(3):
         for logits, (row, path) in zip(proposer.logits(states), paths, strict=True):
-            expected = forward(draft, memory[row, : lengths[row]], path)
+            expected = foresight(draft, utterances(memory, lengths)[row])(tuple(path))
             torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
         # Reorder the rows, then add one token to each.
         order, tokens = [2, 0, 1], [5, 0, 2]
@@ -116,7 +95,6 @@ def test_all_drafts_of_the_main_model_itself_are_accepted(seed, depth):
         assert state.statistics.decoder_calls == -(-state.statistics.tokens // (depth + 1))
 
 
-@torch.no_grad()
 def test_all_beam_drafts_of_the_main_model_itself_are_accepted():
     module = tiny_decoder(2, "none")
     memory, lengths = random_memory(2, [16, 11])
@@ -143,10 +121,9 @@ def searches(decoder, seed):
 
 @pytest.mark.parametrize("kind", DRAFT_MODELS)
 @pytest.mark.parametrize("seed", range(2))
-@torch.no_grad()
 def test_no_prefix_is_evaluated_twice(seed, kind):
     _, decoder = drafted(seed, kind)
-    recorder = Recorder(draft_decoder(decoder))
+    recorder = Recorder(decoder)
     for search in searches(decoder, seed):
         states = search()
         for state, paths in zip(states, recorder.paths[-1], strict=True):
@@ -155,67 +132,33 @@ def test_no_prefix_is_evaluated_twice(seed, kind):
             assert all(len(path) < 3 or path[:-1] in paths for path in paths)
             assert not any(EOS in path for path in paths), "nothing follows the end token"
             assert counts.draft_nodes == len(paths)
-            assert counts.draft_calls <= recorder.calls
+            assert counts.draft_calls <= len(recorder.sizes)
             assert counts.draft_seconds < counts.decoder_seconds
         seconds = [s.statistics.draft_seconds for s in states if s.statistics.draft_calls]
         assert seconds and min(seconds) > 0
 
 
-@torch.no_grad()
 def test_a_chain_costs_one_call_per_step_and_its_tree_stays_small():
     _, decoder = drafted(3, "near", max_target_positions=64)
-    draft, sizes = draft_decoder(decoder), []
-    recorder, extend = Recorder(draft), draft.extend
-    draft.extend = lambda state, *new: (extend(state, *new), sizes.append(state.num_nodes))[0]
+    recorder = Recorder(decoder)
     memory, lengths = random_memory(3, [12])
     [state] = decode(decoder, memory, lengths, [50], min_lengths=[50], shape=DraftShape(4))
     counts = state.statistics
     assert len(state.tokens) == 50
     # None in the prompt's call; one step less if only the base head's token is left.
-    assert recorder.calls == counts.draft_calls <= 4 * counts.decoder_calls
+    assert len(recorder.sizes) == counts.draft_calls <= 4 * counts.decoder_calls
     assert counts.draft_calls == sum(counts.drafted)
     # Prompt, text and the last draft, but no earlier drafts.
-    assert max(sizes) <= len(PROMPT) + 50 + 4
+    assert max(recorder.sizes) <= len(PROMPT) + 50 + 4
     # All accepted tokens except those after the last draft, and all rejected ones.
     assert counts.draft_nodes <= len(PROMPT) + 50 + sum(counts.drafted) - sum(counts.accepted)
-
-
-def test_a_batch_equals_single_utterances():
-    (_, decoder), most = drafted(4, "near"), [40, 10, 25, 3]
-
-    def search(rows, *audio):
-        return decode(decoder, *audio, [most[row] for row in rows], shape=DraftShape(3))
-
-    assert_same_alone(search, *random_memory(4, [9, 2, 5, 7]))
-
-
-def test_a_draft_model_reads_its_own_memory_and_prompt():
-    """Its drafts are the tokens that it predicts from these alone."""
-    module = tiny_decoder(1, "none")
-    draft = nearly(tiny_decoder(1, "none"), 1)
-    memory, lengths = random_memory(1, [8, 5])
-    other, _ = random_memory(77, [6, 6])
-    inputs = [DraftInput(other[0], [5, 2, 0]), DraftInput(other[1, :3], [5, 4, 0])]
-    decoder = drafted_by(module, draft)
-    recorder = Recorder(draft_decoder(decoder))
-    states = decode(decoder, memory, lengths, [20, 20], shape=DraftShape(4), inputs=inputs)
-    assert_plain(module, memory, lengths, states, [20, 20])
-    for row, state in enumerate(states):
-        prompt = tuple(inputs[row].prompt)
-        paths = recorder.paths[0][row]
-        assert paths[:3] == [prompt[:1], prompt[:2], prompt]
-        assert all(path[:3] == prompt for path in paths[3:])
-        # The first draft follows the first token.
-        path = [*prompt, state.tokens[0]]
-        drafts, _, _ = plain_greedy(draft, inputs[row].memory[None], path, 3)
-        assert (*path, *drafts) in paths
 
 
 def test_a_draft_model_with_fewer_positions():
     module = tiny_decoder(6, "none")
     memory, lengths = random_memory(6, [6, 4])
     decoder = drafted_by(module, tiny_decoder(6, "none", max_target_positions=9))
-    recorder = Recorder(draft_decoder(decoder))
+    recorder = Recorder(decoder)
     states = decode(decoder, memory, lengths, [40, 3], min_lengths=[40, 0], shape=DraftShape(5))
     assert_plain(module, memory, lengths, states, [40, 3], [40, 0])
     assert len(states[0].tokens) == 40
@@ -244,16 +187,3 @@ def test_runtimes_of_a_draft_model(runtime):
     assert nodes > calls > 20
     if runtime == "cuda graph":
         assert counts[0] == counts[1]
-
-
-@pytest.mark.parametrize(
-    ("acceptance", "option"),
-    [("typical", {}), ("top_m", {"top_m": 2}), ("threshold", {"threshold": 1 / VOCAB_SIZE})],
-)
-@pytest.mark.parametrize("seed", range(4))
-def test_greedy_text_with_other_acceptance_rules(seed, acceptance, option):
-    """The rules allow other texts, but the main model itself drafts the greedy one."""
-    module, audio = tiny_decoder(seed, "none"), random_memory(seed, [9])
-    rule = build_rule(SearchOptions(acceptance=acceptance, **option))
-    states = decode(drafted_by(module, module), *audio, [30], rule, shape=DraftShape(3))
-    assert_plain(module, *audio, states, [30])

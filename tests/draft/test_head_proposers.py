@@ -5,7 +5,6 @@ import torch
 from kernel_kinds import with_kernels
 from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
 
-from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.cross_attention import WhisperRuntime
 from espnet_medusa.runtime.cuda_graph import CudaGraphWhisperRuntime
@@ -28,14 +27,12 @@ def teacher_forced(decoder, seed, frames):
 
 
 def begin(runtime, roots, memory, lengths, precision, vocabulary=None):
-    """Return the proposer of the heads, begun for the utterances."""
     cross = runtime.start(memory, lengths).cross_keys_values
     return runtime.proposer(vocabulary, precision).begin(
         DraftContext(roots, memory.device, cross_keys_values=cross)
     )
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("seed", range(3))
 def test_a_step_attends_as_the_last_layer_does(seed):
     """All positions at once equal the layer's modules at one position after another."""
@@ -67,7 +64,6 @@ CASES += [(heads, None, "float32") for heads in ("projection", "latent", *HEADS[
 CASES += [("attending", None, "int8")]
 
 
-@torch.no_grad()
 @pytest.mark.parametrize(("seed", "frames"), enumerate([[6, 3], [5], [40, 1, 40]]))
 @pytest.mark.parametrize(("heads", "num_layers", "precision"), CASES)
 def test_drafts_along_a_path_are_the_unrolled_ones(heads, num_layers, precision, seed, frames):
@@ -121,7 +117,6 @@ def states_of_paths(proposer, prefixes, paths):
     return result
 
 
-@torch.no_grad()
 def test_states_of_different_depths_are_joined(begun):
     proposer, prefixes = begun
     singles = states_of_paths(*begun, [[3], [5, 1, 2], [4, 0]])
@@ -134,7 +129,6 @@ def test_states_of_different_depths_are_joined(begun):
     torch.testing.assert_close(proposer.logits(longer), expected, **CLOSE)
 
 
-@torch.no_grad()
 def test_rows_are_selected_in_any_order_and_several_times(begun):
     proposer, _ = begun
     singles = states_of_paths(*begun, [[3], [5, 1], [4, 0, 2]])
@@ -150,15 +144,6 @@ def test_rows_are_selected_in_any_order_and_several_times(begun):
     torch.testing.assert_close(first, second, **CLOSE)
 
 
-@torch.no_grad()
-def test_only_recurrent_heads_depend_on_drafted_tokens(begun):
-    proposer, prefixes = begun
-    states = proposer.start(prefixes[:1]).select(torch.tensor([0, 0]))
-    first, second = proposer.logits(proposer.advance(states, torch.tensor([2, 3])))
-    assert torch.allclose(first, second, **CLOSE) != (proposer.max_steps is None)
-
-
-@torch.no_grad()
 def test_largest_number_of_steps(begun):
     proposer, prefixes = begun
     states = proposer.start(prefixes[:1])
@@ -185,7 +170,6 @@ def best_tokens_of_steps(proposer, states, depth):
 
 
 @with_kernels
-@torch.no_grad()
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("vocabulary", [None, [0, 2, 3, 5, 8]])
 @pytest.mark.parametrize("seed", range(3))
@@ -216,7 +200,6 @@ def test_a_chain_is_the_best_token_of_each_step(kind, seed, vocabulary, precisio
         assert torch.equal(alone[0], tokens[row])
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("kind", [WhisperRuntime, CudaGraphWhisperRuntime])
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_cross_attention_keys_remain_when_utterances_leave(kind, precision):
@@ -251,40 +234,6 @@ def test_only_attending_heads_receive_cross_attention_keys(heads):
     if state.cross_keys_values is not None:
         assert state.cross_keys_values.keys_values is state.memory_keys_values[-1], "not a copy"
     assert runtime.start(*audio, with_heads=False).cross_keys_values is None
-
-
-@pytest.mark.parametrize(
-    ("heads", "options", "message"),
-    [
-        ("llama attending", {}, "heads: attending.*whisper_medusa"),
-        ("attending", {"num_layers": 2}, "heads: attending: num_heads and dropout"),
-    ],
-)
-def test_invalid_options_are_refused(heads, options, message):
-    with pytest.raises(ValueError, match=message):
-        tiny_decoder(0, heads, heads_conf=options)
-
-
-@torch.no_grad()
-def test_the_layer_is_initialized_from_the_last_decoder_layer():
-    decoder = WhisperMedusaDecoder(
-        VOCAB_SIZE, HIDDEN_SIZE, num_blocks=2, attention_heads=4, linear_units=48,
-        heads="attending",
-    )  # fmt: skip
-    last = decoder.layers[-1].state_dict()
-    parts = decoder.heads.layer.state_dict()
-    assert parts and all(torch.equal(value, last[name]) for name, value in parts.items())
-    assert not any("self_attn" in name or "k_proj" in name for name in parts)
-    # A checkpoint without the heads' layer initializes it from its own last decoder layer.
-    loaded = {
-        name: value + (".layers." in f".{name}")
-        for name, value in decoder.state_dict().items()
-        if "heads.layer" not in name
-    }
-    decoder.load_state_dict(loaded, strict=False)
-    last = decoder.layers[-1].state_dict()
-    for name, value in decoder.heads.layer.state_dict().items():
-        assert torch.equal(value, last[name])
 
 
 def test_token_ids_of_columns():

@@ -2,10 +2,9 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
-from experiment import write_corpus
+from experiment import noise, write_corpus
 from heads_folders import pack, with_heads, write_sources
 from safetensors.torch import load_file
 from tiny_whisper import save_tiny_whisper
@@ -24,13 +23,8 @@ SHORT = {"search": "greedy", "maxlenratio": -12}
 DRAFT_CONF = {"greedy": {"draft_depth": 2, "draft_vocab_size": 30}, "beam": {"draft_depth": 0}}
 
 
-def noise(seed=0):
-    return 0.1 * np.random.default_rng(seed).standard_normal(20000).astype(np.float32)
-
-
 @pytest.fixture(scope="module")
 def case(tmp_path_factory):
-    """A Whisper's folder, and a folder of heads for it."""
     path = tmp_path_factory.mktemp("case")
     whisper = save_tiny_whisper(path / "whisper", hidden_size=8)
     base = read_whisper(str(whisper), TextOptions())
@@ -46,7 +40,7 @@ def test_heads_draft_and_the_text_is_the_same(case, caplog, tmp_path, monkeypatc
     assert plain.asr_model.decoder.num_heads == 0 and not caplog.messages.count("tiniest")
     drafted = Speech2Text.from_pretrained(str(whisper), heads=str(shipped / "tiniest"), **SHORT)
     assert any(line.startswith("tiniest: recurrent heads of") for line in caplog.messages)
-    assert plain(noise())[0][0] == drafted(noise())[0][0] != ""
+    assert plain(noise(0))[0][0] == drafted(noise(0))[0][0] != ""
     assert plain.statistics.drafted == []
     assert len(drafted.statistics.drafted) == 2, "the card's depth, not the number of heads"
     assert not [*tmp_path.iterdir()], "the model is built in memory"

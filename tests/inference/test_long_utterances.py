@@ -81,7 +81,6 @@ def made_with(long_form):
 
 
 def run(corpus, speech2text, output, long_form=OPTIONS, keys=None):
-    """Decode; return the journal."""
     key_file = None
     if keys is not None:
         key_file = corpus / "keys"
@@ -99,7 +98,6 @@ def make_decoder(speech2text, long_form=OPTIONS, **limits):
 
 
 def transcribed(speech2text, samples, key, options=OPTIONS):
-    """Segments that ``Speech2Text.transcribe`` returns for one utterance."""
     language = "de" if key == "f" else None
     return [*speech2text.transcribe(samples[key], language, **vars(options))]
 

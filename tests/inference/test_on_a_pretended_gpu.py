@@ -1,9 +1,8 @@
 """From audio to text on a mock GPU: the CPU's text, no operand on the CPU, and few waits."""
 
-import numpy as np
 import pytest
 import torch
-from experiment import TOKENS, make_experiment, training_config
+from experiment import TOKENS, make_experiment, noise, training_config
 from pretended_cuda import pretended_cuda
 
 from espnet_medusa.inference.speech2text import Speech2Text
@@ -29,19 +28,13 @@ WAYS = {
     "beam, heads": BEAM | {"draft_depth": 3, "draft_width": 4},
     "beam, CTC": BEAM | {"drafter": "ctc", "draft_depth": 3},
 }  # fmt: skip
-SPEECHES = [
-    0.1 * np.random.default_rng(length).standard_normal(length).astype(np.float32)
-    for length in (16000, 9000, 4321)
-]
-
-
+SPEECHES = [noise(length, length) for length in (16000, 9000, 4321)]
 ALL = "attending"
 FEW = ["heads", "heads, tree", "beam, heads"]
 
 
 @pytest.fixture(scope="module")
 def experiments(tmp_path_factory):
-    """Experiments by type of heads."""
     made = {}
     for heads in (ALL, "block", "recurrent"):
         conf = training_config()["decoder_conf"] | {"heads": heads}
@@ -70,6 +63,7 @@ def test_texts_are_those_of_a_cpu(experiments, heads, way):
     with pretended_cuda() as gpu:
         assert decode(experiment, "cuda:0", WAYS[way]) == expected
     assert gpu.graphs and any(calls > 1 for _, calls in expected)
+    assert not any(place.startswith(("runtime/cuda_graph", "tree/node_")) for place in gpu.waits)
 
 
 def test_texts_with_a_draft_model(experiments):

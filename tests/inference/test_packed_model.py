@@ -34,7 +34,6 @@ def cache(tmp_path, monkeypatch):
 
 
 def write_model(folder: Path, meta: dict | None = None, **config) -> Path:
-    """A model's folder, as in a hub."""
     values = {"token_list": ["<blank>", "a", "<sos/eos>"], "bpemodel": "data/bpe.model"} | config
     (folder / "exp/asr").mkdir(parents=True)
     (folder / "data").mkdir()

@@ -66,7 +66,6 @@ def test_a_conformer_and_no_heads(tmp_path):
 
 @pytest.fixture(scope="module")
 def language_model(tmp_path_factory):
-    """A folder with model and tokenizer in Hugging Face format."""
     folder = tmp_path_factory.mktemp("language_model")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()

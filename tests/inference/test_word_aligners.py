@@ -59,7 +59,6 @@ def models(experiment):
 
 
 def with_branch(speech2text, ctc):
-    """Return a copy with another CTC branch."""
     asr_model = copy.deepcopy(speech2text.asr_model)
     asr_model.ctc = ctc
     return with_model(speech2text, trained=replace(speech2text.model.trained, asr_model=asr_model))
@@ -211,8 +210,6 @@ OPTIONS = ["--word_timestamps", "true", "--word_times", "ctc", "--no_speech_thre
 
 @pytest.fixture
 def commands(experiment, models, talk, monkeypatch):
-    """Run a command with an opened model."""
-
     def run(name, *words):
         monkeypatch.setattr(asr_inference, "load", lambda options: models[name])
         monkeypatch.setattr(models[name], "release_weights", lambda long_form: None)

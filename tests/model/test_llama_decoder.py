@@ -4,6 +4,8 @@ import copy
 
 import pytest
 import torch
+from grown_trees import CLOSE, branched, halve, relative_error
+from refusals import refuses
 from tiny import HIDDEN_SIZE, VOCAB_SIZE, batch, model_of, random_memory, tiny_decoder
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig
 
@@ -12,7 +14,6 @@ from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.token_tree import ROOT
 
-CLOSE = {"rtol": 0.0, "atol": 1e-5}
 SIZES = {
     "hidden_size": 24, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
 }  # fmt: skip
@@ -147,18 +148,15 @@ def test_dropout_of_embeddings_in_training():
 
 @torch.no_grad()
 def test_int8_is_near_float32():
-    decoder = tiny_decoder(0, "llama latent", llama_conf={"hidden_size": 64, "head_dim": 16})
-    for parameter in decoder.parameters():
-        parameter.mul_(0.5)
-    result = []
-    for name in ("float32", "int8"):
+    sizes = {"hidden_size": 64, "head_dim": 16}
+    decoder, result = halve(tiny_decoder(0, "llama latent", llama_conf=sizes)), []
+    for name in ("int8", "float32"):
         runtime = build_runtime(decoder, name)
-        state, proposer = runtime.start(*random_memory(0, [9, 4])), runtime.proposer()
-        outputs = runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
+        outputs, proposer = branched(runtime, *random_memory(0, [9, 4])), runtime.proposer()
         states = proposer.start_from(outputs.head_input)
-        drafted = proposer.logits(proposer.advance(states, torch.tensor([5, 1, 6, 7])))
-        result.append(torch.cat([runtime.logits(outputs.hidden), drafted]).float())
-    assert 0 < (result[1] - result[0]).norm() / result[0].norm() < 0.1
+        drafted = proposer.logits(proposer.advance(states, torch.tensor([5, 1, 6, 7, 8])))
+        result.append(torch.cat([runtime.logits(outputs.hidden), drafted]))
+    assert 0 < relative_error(*result) < 0.1
 
 
 def test_texts_longer_than_the_positions_are_refused():
@@ -172,25 +170,22 @@ def test_texts_longer_than_the_positions_are_refused():
         )
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"llama_conf": {"model_type": "bert"}}, "model_type: 'bert' is not known.*allowed: llama"),
-        ({"llama_conf": SIZES | {"hidden_size": 25}}, "llama_conf: .*size .25."),
-        ({"llama_conf": SIZES | {"attn_implementation": "kernels-community/x"}}, "slash: kernels"),
-        ({"llama_conf": SIZES | {"hidden_act": "gelu"}}, "hidden_act: 'gelu'.*allowed: silu"),
-        ({"llama_conf": SIZES | {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0,
-          "rope_theta": 1e4}}}, "rope_type: 'dynamic'.*allowed: default"),
-        ({"llama_conf": SIZES | {"model_type": "mistral", "sliding_window": 8}},
-         "sliding_window: 8; allowed: null"),
-        ({"llama_model": "./nothing"}, "llama_model: './nothing': .*; give a hub name or a folder"),
-        ({"llama_model": "x", "llama_conf": SIZES}, "llama_model and llama_conf; allowed: one"),
-        ({"llama_conf": SIZES, "stacked_frames": 0}, "stacked_frames: 0 is too small"),
-        ({"llama_conf": SIZES, "lora": {"rank": 2}}, "decoder_conf.lora: .*rank"),
-        ({"llama_conf": SIZES, "lora": {"target_modules": ["query"]}}, "_conf.lora: .*query"),
-        ({"llama_conf": SIZES, "stacked_frame": 2}, "did you mean 'stacked_frames'"),
-    ],
+@refuses(
+    ({"llama_conf": {"model_type": "bert"}}, "model_type: 'bert' is not known.*allowed: llama"),
+    ({"llama_conf": SIZES | {"hidden_size": 25}}, "llama_conf: .*size .25."),
+    ({"llama_conf": SIZES | {"attn_implementation": "kernels-community/x"}}, "slash: kernels"),
+    ({"llama_conf": SIZES | {"hidden_act": "gelu"}}, "hidden_act: 'gelu'.*allowed: silu"),
+    ({"llama_conf": SIZES | {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0,
+      "rope_theta": 1e4}}}, "rope_type: 'dynamic'.*allowed: default"),
+    ({"llama_conf": SIZES | {"model_type": "mistral", "sliding_window": 8}},
+     "sliding_window: 8; allowed: null"),
+    ({"llama_model": "./nothing"}, "llama_model: './nothing': .*; give a hub name or a folder"),
+    ({"llama_model": "x", "llama_conf": SIZES}, "llama_model and llama_conf; allowed: one"),
+    ({"llama_conf": SIZES, "stacked_frames": 0}, "stacked_frames: 0 is too small"),
+    ({"llama_conf": SIZES, "lora": {"rank": 2}}, "decoder_conf.lora: .*rank"),
+    ({"llama_conf": SIZES, "lora": {"target_modules": ["query"]}}, "_conf.lora: .*query"),
+    ({"llama_conf": SIZES, "heads": "attending"}, "heads: attending.*whisper_medusa"),
+    ({"llama_conf": SIZES, "stacked_frame": 2}, "did you mean 'stacked_frames'"),
 )  # fmt: skip
-def test_invalid_options_are_refused(options, message):
-    with pytest.raises(InputError, match=message):
-        SpeechLlamaDecoder(VOCAB_SIZE, HIDDEN_SIZE, **options)
+def test_invalid_options_are_refused(options):
+    SpeechLlamaDecoder(VOCAB_SIZE, HIDDEN_SIZE, **options)

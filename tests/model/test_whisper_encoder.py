@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from refusals import refuses
 from tiny import tiny_encoder
 from tiny_whisper import save_tiny_whisper
 from transformers import WhisperFeatureExtractor, WhisperModel
@@ -14,6 +15,12 @@ from espnet_medusa.whisper.log_mel import HOP_SAMPLES, LogMel
 def noise(seed: int, num_samples: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return 0.1 * torch.randn(num_samples, generator=generator)
+
+
+def padded_noise(lengths: list[int], seed: int = 0) -> torch.Tensor:
+    """Return (B, samples) with 7 in padding."""
+    rows = [noise(seed + row, length) for row, length in enumerate(lengths)]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=7.0)
 
 
 @pytest.mark.parametrize("num_mel_bins", [80, 128])
@@ -33,9 +40,7 @@ def test_batch_equals_singles(subsampling, window, longest):
     encoder = tiny_encoder(0, subsampling=subsampling, window=window)
     longest = longest or encoder.window_samples
     lengths = [HOP_SAMPLES, 4321, 9999, longest, 161, 12345]
-    batch = 7.0 * torch.ones(len(lengths), max(lengths))  # in padding
-    for row, length in enumerate(lengths):
-        batch[row, :length] = noise(row, length)
+    batch = padded_noise(lengths)
     with torch.no_grad():
         together, frames, _ = encoder(batch, torch.tensor(lengths))
         for row, length in enumerate(lengths):
@@ -71,9 +76,7 @@ def test_audio_without_padding_equals_transformers_layers(tmp_path, seed):
     theirs = WhisperModel.from_pretrained(tmp_path).eval().encoder
     encoder = HFWhisperEncoder(whisper_model=str(tmp_path), window="audio").eval()
     lengths = [160, 319, 320, 4321, 479_999, 30 * 16000]
-    batch = 7.0 * torch.ones(len(lengths), max(lengths))  # in padding
-    for row, length in enumerate(lengths):
-        batch[row, :length] = noise(10 * seed + row, length)
+    batch = padded_noise(lengths, 10 * seed)
     result, sizes, _ = encoder(batch, torch.tensor(lengths))
     for row, length in enumerate(lengths):
         speech = batch[row, :length].numpy()
@@ -129,19 +132,6 @@ def test_too_long_or_short_audio_is_refused():
         encoder(noise(0, 159)[None], torch.tensor([159]))
 
 
-def test_hugging_face_folder_equals_transformers(tmp_path):
-    save_tiny_whisper(tmp_path, encoder_layers=2)
-    theirs = WhisperModel.from_pretrained(tmp_path).eval().encoder
-    encoder = HFWhisperEncoder(whisper_model=str(tmp_path)).eval()
-    samples = noise(1, 30000)
-    features = WhisperFeatureExtractor()(samples.numpy(), sampling_rate=16000, return_tensors="pt")
-    with torch.no_grad():
-        expected = theirs(features.input_features).last_hidden_state
-        result, lengths, _ = encoder(samples[None], torch.tensor([30000]))
-    assert lengths.tolist() == [1500]
-    torch.testing.assert_close(result, expected, rtol=0, atol=1e-4)
-
-
 def test_specaug_changes_training_only():
     conf = {
         "apply_time_warp": False, "apply_time_mask": False,
@@ -155,15 +145,11 @@ def test_specaug_changes_training_only():
         assert not torch.equal(still, encoder.train()(samples, lengths)[0])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_blok": 2}, "encoder_conf: unknown option 'num_blok'.*did you mean 'num_blocks'"),
-        ({"window": "silence"}, "encoder_conf.window: 'silence'.*allowed: whisper, audio"),
-        ({"subsampling": 3}, "encoder_conf.subsampling: '3'.*allowed: 2, 4"),
-        ({"input_size": 80}, "input_size: 80.*set input_size: 1"),
-    ],
+@refuses(
+    ({"num_blok": 2}, "encoder_conf: unknown option 'num_blok'.*did you mean 'num_blocks'"),
+    ({"window": "silence"}, "encoder_conf.window: 'silence'.*allowed: whisper, audio"),
+    ({"subsampling": 3}, "encoder_conf.subsampling: '3'.*allowed: 2, 4"),
+    ({"input_size": 80}, "input_size: 80.*set input_size: 1"),
 )
-def test_invalid_options_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        HFWhisperEncoder(**options)
+def test_invalid_options_are_refused(options):
+    HFWhisperEncoder(**options)

@@ -8,6 +8,10 @@ __all__ = ["kind"]
 
 @pytest.fixture(params=[1, 2])
 def threads(request):
-    """Number of torch's threads."""
     with some_threads(request.param):
         yield request.param
+
+
+@pytest.fixture(autouse=True)
+def without_gradients(no_gradients):
+    """Run the tests of this folder without gradients."""

@@ -29,7 +29,6 @@ PRODUCTS = {"int8": (NativeLinear, 0.03), "bfloat16": (NativeBfloat16Linear, 0.0
 
 
 def assert_near(result, expected, lengths: list[int], most: float) -> None:
-    """Compare each utterance's frames, by the norm of the error."""
     for row, length in enumerate(lengths):
         error = result[row, :length] - expected[row, :length]
         assert error.norm() < most * expected[row, :length].norm()
@@ -68,7 +67,6 @@ def test_products_of_many_rows_equal_those_of_rounded_numbers(kind, product, siz
 @with_kernels
 @pytest.mark.parametrize("name", PRODUCTS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@torch.no_grad()
 def test_output_is_near_the_trained_modules(kind, shape, name):
     product, most = PRODUCTS[name]
     encoder = tiny_encoder(len(kind), **shape)
@@ -82,7 +80,6 @@ def test_output_is_near_the_trained_modules(kind, shape, name):
 
 @with_kernels
 @pytest.mark.parametrize("name", PRODUCTS)
-@torch.no_grad()
 def test_output_is_independent_of_batch_and_threads(kind, name, threads):
     encoder = tiny_encoder(0)
     runtime = build_encoder_runtime(encoder, name)
@@ -95,7 +92,6 @@ def test_output_is_independent_of_batch_and_threads(kind, name, threads):
 
 
 @pytest.mark.parametrize("name", ["int8", "bfloat16"])
-@torch.no_grad()
 def test_without_kernels_torch_computes(name, monkeypatch):
     monkeypatch.setattr(encoder_runtime, "kernels", lambda: None)
     monkeypatch.setattr(encoder_runtime, "has_bfloat16_instructions", lambda: True)
@@ -118,7 +114,6 @@ def test_the_module_is_used_in_its_own_precision(monkeypatch):
     assert build_encoder_runtime(encoder, "int8") is None, "float32 is faster there"
 
 
-@torch.no_grad()
 def test_output_has_the_modules_dtype():
     encoder = tiny_encoder(0).double()
     runtime = build_encoder_runtime(encoder, "float32")
@@ -129,7 +124,6 @@ def test_output_has_the_modules_dtype():
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "int8"])
-@torch.no_grad()
 def test_the_runtime_does_not_need_the_modules_weights(name):
     encoder = tiny_encoder(0)
     runtime = build_encoder_runtime(encoder, name)
@@ -160,7 +154,6 @@ def features_with_silence(speech: list[int], frames: int, bins: int = 80) -> tor
 @with_kernels
 @pytest.mark.parametrize("product", [NativeLinear, NativeBfloat16Linear])
 @pytest.mark.parametrize("subsampling", [2, 4])
-@torch.no_grad()
 def test_silence_is_computed_once_and_equal_bit_for_bit(kind, product, subsampling, monkeypatch):
     encoder = tiny_encoder(0, subsampling=subsampling, max_source_positions=200)
     stem = NativeStem(encoder.whisper, product)
@@ -190,7 +183,6 @@ def test_silence_is_computed_once_and_equal_bit_for_bit(kind, product, subsampli
 
 
 @with_kernels
-@torch.no_grad()
 def test_padding_next_to_longer_audio_is_not_silence():
     encoder = tiny_encoder(0)
     stem = NativeStem(encoder.whisper, NativeLinear)

@@ -14,8 +14,7 @@ SOS = EOS
 
 
 def nbest(scorer, seed, weights, beam_size, memory, limits, **options):
-    with torch.no_grad():
-        result = espnet_search(scorer, seed, weights, beam_size, **options)(memory, **limits)
+    result = espnet_search(scorer, seed, weights, beam_size, **options)(memory, **limits)
     assert result
     return [(hypothesis.yseq.tolist(), float(hypothesis.score)) for hypothesis in result]
 
@@ -56,8 +55,7 @@ def test_each_step_computes_one_node_per_hypothesis_and_drops_dead_ones():
     decoder = tiny_decoder(1, max_target_positions=64)
     memory, _ = random_memory(1, [12])
     beam = espnet_search(decoder, 1, make_weights(), 4)
-    with torch.no_grad():
-        result = beam(memory[0], maxlenratio=-40)
+    result = beam(memory[0], maxlenratio=-40)
     state = result[0].states["decoder"].shared.state
     assert state.nodes <= 1 + 4 * (state.calls - 1)
     # Dead nodes are at most half of all: of two times 4 hypotheses of 40 tokens.
@@ -68,15 +66,14 @@ def test_each_step_computes_one_node_per_hypothesis_and_drops_dead_ones():
 def test_a_dropped_hypothesis_cannot_come_back():
     decoder = tiny_decoder(0)
     memory, _ = random_memory(0, [5])
-    with torch.no_grad():
-        start = decoder.batch_init_state(memory[0])
-        ys = torch.tensor([[SOS]])
-        _, first = decoder.batch_score(ys, [start], memory)
-        wide = torch.tensor([[SOS, token] for token in range(8)])
-        _, second = decoder.batch_score(wide, first * 8, memory)
-        decoder.batch_score(torch.tensor([[SOS, 0, 1]]), second[:1], memory)
-        with pytest.raises(RuntimeError, match="left the beam and came back"):
-            decoder.batch_score(torch.tensor([[SOS, 3, 1]]), second[3:4], memory)
+    start = decoder.batch_init_state(memory[0])
+    ys = torch.tensor([[SOS]])
+    _, first = decoder.batch_score(ys, [start], memory)
+    wide = torch.tensor([[SOS, token] for token in range(8)])
+    _, second = decoder.batch_score(wide, first * 8, memory)
+    decoder.batch_score(torch.tensor([[SOS, 0, 1]]), second[:1], memory)
+    with pytest.raises(RuntimeError, match="left the beam and came back"):
+        decoder.batch_score(torch.tensor([[SOS, 3, 1]]), second[3:4], memory)
 
 
 @pytest.mark.parametrize("heads", ["none", "block"])
@@ -86,8 +83,7 @@ def test_changed_weights_are_used_for_the_next_utterance(heads):
     arguments = (3, make_weights(), 3, memory[0], {"maxlenratio": -8})
     before = nbest(decoder, *arguments)
     assert nbest(decoder, *arguments) == before
-    with torch.no_grad():
-        decoder.layers[1].fc2.weight.mul_(-1.5)
+    decoder.layers[1].fc2.weight.mul_(-1.5)
     compare(decoder, *arguments)
     assert nbest(decoder, *arguments) != before
     decoder.load_state_dict(tiny_decoder(3, heads).state_dict())
@@ -98,11 +94,10 @@ def test_a_decoder_can_be_copied_and_pickled_after_scoring():
     # Large enough for blocked weights.
     decoder = tiny_decoder(0, "none", vocab_size=5000)
     memory, _ = random_memory(0, [5])
-    with torch.no_grad():
-        start = decoder.batch_init_state(memory[0])
-        expected, _ = decoder.batch_score(torch.tensor([[SOS]]), [start], memory)
-        for copied in (copy.deepcopy(decoder), pickle.loads(pickle.dumps(decoder))):
-            start = copied.batch_init_state(memory[0])
-            assert start.shared.decoder is not decoder.batch_init_state(memory[0]).shared.decoder
-            result, _ = copied.batch_score(torch.tensor([[SOS]]), [start], memory)
-            assert torch.equal(result, expected)
+    start = decoder.batch_init_state(memory[0])
+    expected, _ = decoder.batch_score(torch.tensor([[SOS]]), [start], memory)
+    for copied in (copy.deepcopy(decoder), pickle.loads(pickle.dumps(decoder))):
+        start = copied.batch_init_state(memory[0])
+        assert start.shared.decoder is not decoder.batch_init_state(memory[0]).shared.decoder
+        result, _ = copied.batch_score(torch.tensor([[SOS]]), [start], memory)
+        assert torch.equal(result, expected)

@@ -1,5 +1,7 @@
 """Packed matrix products, activations and residuals equal torch's."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -35,13 +37,8 @@ def by_hand(weight, bias, activation, hidden, residual):
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("activation", NAMES)
 @pytest.mark.parametrize(("size", "out"), SIZES)
-@torch.no_grad()
 def test_blocked_and_plain_equal_float64(size, out, activation, has_bias, has_residual):
-    generator = torch.Generator().manual_seed(0)
-
-    def draw(*shape):
-        return torch.randn(*shape, generator=generator)
-
+    draw = partial(torch.randn, generator=torch.Generator().manual_seed(0))
     weight, bias = draw(out, size) / size**0.5, draw(out) if has_bias else None
     kinds = [kind(weight, bias, activation) for kind in (BlockedLinear, PlainLinear)]
     for rows in (1, 2, 11, 16, 17, 88):
@@ -59,13 +56,8 @@ def test_blocked_and_plain_equal_float64(size, out, activation, has_bias, has_re
 @pytest.mark.parametrize("has_residual", [False, True])
 @pytest.mark.parametrize("activation", NAMES)
 @pytest.mark.parametrize(("size", "out"), SIZES)
-@torch.no_grad()
 def test_bfloat16_is_near_float64(size, out, activation, has_residual):
-    generator = torch.Generator().manual_seed(1)
-
-    def draw(*shape):
-        return torch.randn(*shape, generator=generator).bfloat16()
-
+    draw = partial(torch.randn, generator=torch.Generator().manual_seed(1), dtype=torch.bfloat16)
     weight, bias = draw(out, size) / size**0.5, draw(out)
     packed = pack_linear(weight, bias, Precision(torch.bfloat16), activation)
     for rows in (1, 11, 40):
@@ -77,12 +69,9 @@ def test_bfloat16_is_near_float64(size, out, activation, has_residual):
         torch.testing.assert_close(result.float(), expected, rtol=2**-7, atol=2**-5)
 
 
-@torch.no_grad()
 def test_tensors_that_are_not_contiguous():
-    generator = torch.Generator().manual_seed(2)
-    weight = torch.randn(96, 40, generator=generator)[:, 3:35]
-    hidden = torch.randn(5, 70, generator=generator)[:, 6:38]
-    residual = torch.randn(96, 5, generator=generator).T
+    draw = partial(torch.randn, generator=torch.Generator().manual_seed(2))
+    weight, hidden, residual = draw(96, 40)[:, 3:35], draw(5, 70)[:, 6:38], draw(96, 5).T
     for kind in (BlockedLinear, PlainLinear):
         result = kind(weight, None, None)(hidden, residual)
         expected = by_hand(weight, None, None, hidden, residual)

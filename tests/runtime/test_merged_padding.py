@@ -61,7 +61,6 @@ def test_nothing_is_merged_without_padding():
     assert merge_padding(hidden, torch.tensor([FRAMES, FRAMES + 25])) is None
 
 
-@torch.no_grad()
 def test_merged_rows_count_as_often_as_their_frames_in_the_encoder():
     encoder, hidden = tiny_encoder(0, max_source_positions=FRAMES), with_equal_padding(0)
     merged, sizes = merge_padding(hidden, SPEECH)
@@ -74,7 +73,6 @@ def test_merged_rows_count_as_often_as_their_frames_in_the_encoder():
 
 @with_kernels
 @pytest.mark.parametrize("product", [NativeLinear, NativeBfloat16Linear])
-@torch.no_grad()
 def test_merged_rows_count_as_often_as_their_frames_in_the_kernels(kind, product):
     encoder, hidden = tiny_encoder(0, max_source_positions=FRAMES), with_equal_padding(0)
     runtime = NativeEncoder(encoder.whisper, product)
@@ -92,7 +90,6 @@ def test_merged_rows_count_as_often_as_their_frames_in_the_kernels(kind, product
 
 @pytest.mark.parametrize("heads", [None, "attending"])
 @pytest.mark.parametrize("precision", [None, "int8"])
-@torch.no_grad()
 def test_merged_rows_count_as_often_as_their_frames_in_the_decoder(heads, precision):
     decoder = tiny_decoder(0) if heads is None else tiny_decoder(0, heads=heads)
     runtime = runtime_of(decoder) if precision is None else build_runtime(decoder, precision)

@@ -45,7 +45,6 @@ def small_source(monkeypatch, tmp_path):
         (VARIABLE, "none", f"{VARIABLE} is none"),
     ],
 )
-@torch.no_grad()
 def test_without_kernels_torch_computes(fresh, caplog, variable, value, reason):
     fresh.setenv(variable, value)
     decoder = tiny_decoder(0, vocab_size=500)

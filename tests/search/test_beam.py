@@ -7,8 +7,8 @@ import pytest
 import torch
 from beam_oracle import FallingCTC, UncachedScorer, espnet_search, make_weights, random_weights
 from draft_models import DRAFT_MODELS
-from scripted import PathDecoder, PathProposer, foresight
 from searches import (
+    CONSTRAINTS,
     assert_same_alone,
     beam_shape,
     compare,
@@ -36,8 +36,6 @@ HEADS = [
 ]  # fmt: skip
 BLANK = 0
 DRAFTING = ["linear", "block", "recurrent", "attending", "llama projection", "llama latent"]
-
-
 CASES = [(HEADS[seed % len(HEADS)], seed) for seed in range(96)]
 CASES += [(kind, seed) for kind in DRAFT_MODELS for seed in range(12)]
 
@@ -68,15 +66,6 @@ def test_a_scorer_left_out_of_drafts(seed, heads, left_out):
     search = our_search(decoder, seed, weights, 4, shape)
     oracle = espnet_search(UncachedScorer(decoder), seed, weights, 4)
     compare(search, memory, lengths, oracle, LengthLimits())
-
-
-CONSTRAINTS = [
-    {"suppress_tokens": [0, 2]},
-    {"begin_suppress_tokens": [1, 3, 4]},
-    {"forced_prefix": [4, 4, 9, 2, 1]},
-    {"exponential_decay_length_penalty": [3, 1.2]},
-    {"exponential_decay_length_penalty": [2, 0.9], "suppress_tokens": [5]},
-]
 
 
 @pytest.mark.parametrize("options", CONSTRAINTS, ids=str)
@@ -137,9 +126,18 @@ def test_batch_equals_singles(seed):
     decoder = tiny_decoder(seed, "recurrent", 4)
     memory, lengths = random_memory(seed, [14, 9, 17, 8])
     search = our_search(decoder, seed, make_weights(ctc=0.3), 4, DraftShape(5, 4))
-    assert_same_alone(
-        lambda rows, *audio: search(*audio, torch.tensor([[EOS]] * len(rows))), memory, lengths
-    )
+
+    def search_rows(rows, *audio):
+        states = search(*audio, torch.tensor([[EOS]] * len(rows)))
+        for state in states:
+            counts = state.statistics
+            assert state.steps == counts.decoder_calls + sum(counts.accepted)
+            assert len(counts.accepted) == len(counts.drafted)
+            assert all(map(le, counts.accepted, counts.drafted))
+            assert counts.tokens == len(state.ended[0].tokens)
+        return states
+
+    assert_same_alone(search_rows, memory, lengths)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -168,17 +166,6 @@ def test_end_detection_is_espnets():
     assert 0 < stops < 500
 
 
-def test_drafts_with_the_decoders_probabilities_are_all_accepted():
-    """Each call after the first accepts all drafted steps and adds one step."""
-    decoder = tiny_decoder(2, "none")
-    memory, lengths = random_memory(2, [16])
-    drafting = PathDecoder(build_runtime(decoder), PathProposer(foresight(decoder, memory)))
-    search = our_search(drafting, 2, make_weights(ctc=0.3), 5, DraftShape(6, 5))
-    oracle = espnet_search(UncachedScorer(decoder), 2, make_weights(ctc=0.3), 5)
-    state = compare(search, memory, lengths, oracle, LengthLimits())[0]
-    assert state.statistics.decoder_calls == 1 + -(-(state.steps - 1) // 7)
-
-
 def test_cross_attention_is_stored_once_and_unused_nodes_are_dropped():
     decoder = build_runtime(tiny_decoder(1, "block", max_target_positions=64))
     memory, lengths = random_memory(1, [40, 33])
@@ -194,16 +181,3 @@ def test_cross_attention_is_stored_once_and_unused_nodes_are_dropped():
     assert states[0].memory_keys_values[0].size(0) <= 2, "not one per hypothesis"
     # 6 hypotheses of at most 40 tokens, and the last drafts.
     assert states[0].cache.capacity <= 2 * 6 * 40
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_statistics_of_drafts(seed):
-    decoder = tiny_decoder(seed, "recurrent", 4)
-    memory, lengths = random_memory(seed, [15])
-    search = our_search(decoder, seed, make_weights(ctc=0.3), 3, DraftShape(4, 9))
-    state = search(memory, lengths, torch.tensor([[EOS]]))[0]
-    counts = state.statistics
-    assert len(counts.accepted) == len(counts.drafted)
-    assert state.steps == counts.decoder_calls + sum(counts.accepted)
-    assert counts.tokens == len(state.ended[0].tokens)
-    assert all(map(le, counts.accepted, counts.drafted))

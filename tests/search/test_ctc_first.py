@@ -7,8 +7,8 @@ import random
 import pytest
 import torch
 from beam_oracle import make_scorers
-from scripted import ScriptedCTC, edited
-from searches import PROMPT
+from scripted import ScriptedCTC, edited, foresight
+from searches import CONSTRAINTS, PROMPT
 from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder, utterances
 
 from espnet_medusa.errors import InputError
@@ -40,7 +40,6 @@ def search(decoder, ctc, memory, lengths, most, least=None, blank=BLANK, **optio
 
 
 def collapse(log_probs, blank):
-    """CTC's greedy hypothesis."""
     best = [max(range(len(row)), key=row.__getitem__) for row in log_probs.tolist()]
     return [label for label, _ in itertools.groupby(best) if label not in (blank, EOS)]
 
@@ -61,17 +60,9 @@ def forbidden(token, place, least, options):
 
 
 def probabilities(decoder, memory, written, least, options):
-    prefix = torch.tensor([[*PROMPT, *written]])
-    with torch.no_grad():
-        logits = decoder(
-            memory, torch.tensor([memory.size(1)]), prefix, torch.tensor([len(prefix[0])])
-        )
-    scores = logits[0][0, -1].tolist()
-    place = len(written)
+    scores, place = foresight(decoder, memory)((*PROMPT, *written)), len(written)
     allowed = [t for t in range(VOCAB_SIZE) if not forbidden(t, place, least, options)]
-    most = max(scores[token] for token in allowed)
-    shares = {token: math.exp(scores[token] - most) for token in allowed}
-    return {token: share / sum(shares.values()) for token, share in shares.items()}
+    return dict(zip(allowed, scores[allowed].softmax(-1).tolist(), strict=True))
 
 
 def expected(decoder, memory, log_probs, most, least, blank, entropy, likelihood, options):
@@ -92,13 +83,6 @@ def expected(decoder, memory, log_probs, most, least, blank, entropy, likelihood
     return [token for token in written if token != EOS], True
 
 
-CONSTRAINTS = [
-    {}, {}, {},
-    {"suppress_tokens": [2, 7]},
-    {"begin_suppress_tokens": [1, 3, 5, EOS]},
-    {"forced_prefix": [4, 9, 2]},
-    {"forced_prefix": [8], "begin_suppress_tokens": [2, 6], "suppress_tokens": [0]},
-]  # fmt: skip
 DRAFTS = [
     {"draft_depth": 0},
     {"drafter": "ctc"},
@@ -129,7 +113,7 @@ def test_ragged_batches_are_the_oracle(seed):
         ctc, blank = ScriptedCTC(ctc_texts, memory, BLANK, sure), BLANK
     entropy = rng.choice([None, 0.0, 0.1, 0.6, 1.7, math.inf])
     likelihood = rng.choice([None, 0.0, 0.01, 0.1, 0.3, 0.6, 1.5])
-    options = rng.choice(CONSTRAINTS)
+    options = rng.choice([{}, {}, {}, *CONSTRAINTS[:4]])  # no penalty of length
     states = search(
         decoder, ctc, memory, lengths, most, least, blank, ctc_entropy_threshold=entropy,
         ctc_likelihood_threshold=likelihood, **options, **rng.choice(DRAFTS),
@@ -146,9 +130,6 @@ def test_ragged_batches_are_the_oracle(seed):
         assert calls_decoder == (counts.decoder_calls > 0) == (counts.nodes > 0), row
         assert counts.tokens == len(tokens) + state.ended == len(state.hypothesis.prefix.tokens())
         assert math.isfinite(state.hypothesis.score)
-
-
-# Thresholds at their bounds.
 
 
 def ctc_case(seed, num_edits=2, sure=0.9):
@@ -219,11 +200,8 @@ def test_an_empty_ctc_text_is_accepted():
     decoder, _, memory, lengths, _, _ = ctc_case(0)
     ctc = ScriptedCTC([[], [1], []], memory, BLANK)
     states = search(decoder, ctc, memory, lengths, [30] * 3, ctc_entropy_threshold=math.inf)
-    assert [(state.tokens, state.ended) for state in states] == [
-        ([], True),
-        ([1], True),
-        ([], True),
-    ]
+    texts = [([], True), ([1], True), ([], True)]
+    assert [(state.tokens, state.ended) for state in states] == texts
 
 
 @pytest.mark.parametrize("drafter", ["ctc", "ctc+heads"])

@@ -5,9 +5,10 @@ import random
 import pytest
 import torch
 from draft_models import DRAFT_MODELS
-from grown_trees import states_behind
+from grown_trees import states_after
 from scripted import PathDecoder, PathProposer
 from searches import (
+    CONSTRAINTS,
     PROMPT,
     assert_plain,
     assert_same_alone,
@@ -47,7 +48,6 @@ def test_exact_equals_plain_greedy(seed, drafter):
 
 
 def known_future(future: list[int]) -> PathProposer:
-    """Drafts the given tokens."""
     return PathProposer(lambda path: 9.0 * torch.eye(VOCAB_SIZE)[future[len(path) - len(PROMPT)]])
 
 
@@ -85,18 +85,13 @@ def test_fewer_positions_than_the_maximum_length():
     assert_plain(decoder, memory, lengths, states, [16 - len(PROMPT) + 1] * 2)
 
 
-def test_rejected_drafts_do_not_change_the_text():
-    decoder = tiny_decoder(3, "linear", 4)
-    memory, lengths = random_memory(3, [6, 4])
-    rule = AcceptanceRule(lambda logits, tokens: tokens < 0)
-    states = decode(decoder, memory, lengths, [30] * 2, rule=rule)
-    assert_plain(decoder, memory, lengths, states, [30] * 2)
-
-
-def test_batch_equals_singles():
-    decoder, most = tiny_decoder(11, "block", 4), [40, 10, 25, 3]
+@pytest.mark.parametrize("drafter", ["block", "near"])
+def test_batch_equals_singles(drafter):
+    (_, decoder), most = drafted_by(11, drafter), [40, 10, 25, 3]
     assert_same_alone(
-        lambda rows, *audio: decode(decoder, *audio, [most[row] for row in rows]),
+        lambda rows, *audio: decode(
+            decoder, *audio, [most[row] for row in rows], shape=DraftShape(4)
+        ),
         *random_memory(11, [9, 2, 5, 7]),
     )
 
@@ -128,7 +123,7 @@ def one_token_at_a_time(decoder, memory, max_length, num_heads, rule, constraint
 
 def draft_chain(runtime, drafted_from, token, count, length, constraints):
     """The heads' best tokens after ``token``, up to the end symbol."""
-    proposer, states = states_behind(runtime, *drafted_from)
+    proposer, states = states_after(runtime, *drafted_from)
     drafts = []
     while len(drafts) < count and token != EOS:
         states = proposer.advance(states, torch.tensor([token]))
@@ -160,16 +155,6 @@ def test_rules_equal_one_token_at_a_time(seed, heads, options):
     assert state.tokens == one_token_at_a_time(decoder, memory, 40, 4, rule)
 
 
-CONSTRAINTS = [
-    {"suppress_tokens": [0, 2, 7]},
-    {"begin_suppress_tokens": [1, 3, 4, 5]},
-    {"forced_prefix": [4, 4, 0, 9, 2, 1, 3]},
-    {"exponential_decay_length_penalty": [3, 1.5]},
-    {"exponential_decay_length_penalty": [0, 1.01], "suppress_tokens": [5]},
-    {"forced_prefix": [8], "begin_suppress_tokens": [2, 6], "suppress_tokens": [0]},
-]
-
-
 @pytest.mark.parametrize("options", CONSTRAINTS, ids=str)
 @pytest.mark.parametrize("acceptance", ["exact", "typical"])
 @pytest.mark.parametrize("seed", range(4))
@@ -189,29 +174,6 @@ def test_constraints_equal_one_token_at_a_time(seed, acceptance, options):
             begin = options.get("forced_prefix", [])[:most]
             assert states[row].tokens[: len(begin)] == begin
             assert begin or states[row].tokens == expected
-
-
-def test_threshold_writes_confident_drafts_unverified():
-    decoder = tiny_decoder(0, "recurrent", 4)
-    memory, lengths = random_memory(0, [6])
-    bold = build_rule(SearchOptions(acceptance="threshold", threshold=1e-9))
-    state = decode(decoder, memory, lengths, [31], rule=bold)[0]
-    # Every call writes the base token and all drafts.
-    expected, counts, runtime = [], state.statistics, build_runtime(decoder)
-    with torch.no_grad():
-        while len(expected) < 31 and EOS not in expected:
-            prefix = torch.tensor([[*PROMPT, *expected]])
-            outputs = decoder.hidden_states(memory, lengths, prefix)
-            token = int(decoder.logits(outputs.hidden[0, -1]).argmax())
-            left = max(31 - len(expected) - 2, 0)
-            drafted_from = outputs.head_input[0, -1:], memory, lengths
-            expected += [token, *draft_chain(runtime, drafted_from, token, min(4, left), 0, None)]
-    expected = expected[: expected.index(EOS)] if EOS in expected else expected
-    assert state.tokens == expected
-    assert counts.tokens == counts.decoder_calls + sum(counts.accepted)
-    timid = build_rule(SearchOptions(acceptance="threshold", threshold=1.0))
-    plain = decode(decoder, memory, lengths, [31], rule=timid)
-    assert_plain(decoder, memory, lengths, plain, [31])
 
 
 def test_statistics_without_drafts():

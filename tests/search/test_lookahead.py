@@ -29,7 +29,6 @@ from espnet_medusa.tree.prefix import Prefix
 
 
 def after(limit, depth, accepted):
-    """A state with this last draft."""
     state = GreedyState(Prefix(0), UtteranceScorers(), 100)
     state.draft = Draft([], depth=depth, limit=limit, accepted=accepted)
     state.statistics.count_drafts(max(depth, 1), accepted)
@@ -64,18 +63,21 @@ def test_step_acceptance_begins_with_an_expectation():
 
 
 def test_depth_by_cost_is_the_best_of_all():
+    """Either any number of steps is accepted, or, as with CTC after an error, all or none."""
     rng = random.Random(0)
     for _ in range(200):
         most = rng.randint(1, 12)
-        chosen, cost = ByCost(rng.randint(0, most), most), rng.uniform(0.001, 1)
-        for _ in range(3):
-            chosen.measure(1.0, cost * 4, 4, 2.0)
-        drafts = [rng.randint(0, most) for _ in range(rng.randint(0, 20))]
+        chosen, of_step = ByCost(rng.randint(0, most), most), rng.uniform(0.001, 1)
+        of_token = rng.choice([0.0, 0.3])
+        for steps in [4] * 3 if of_token == 0.0 else [0, 3, 6] * 10:
+            tokens = 2.0 if of_token == 0.0 else rng.uniform(1.0, 7.0)
+            chosen.measure(1.0 + tokens * of_token, of_step * steps, steps, tokens)
+        counts = rng.choice([range(most + 1), [0, most]])
+        drafts = rng.choices(counts, k=rng.randint(0, 20))
         for accepted in drafts:
             chosen.depth(after(most, most, accepted))
-        of_call, of_step, of_token = chosen.costs.seconds()
-        assert of_call == pytest.approx(1.0) and of_step == pytest.approx(cost)
-        assert of_token == pytest.approx(0.0, abs=1e-9)
+        costs = chosen.costs.seconds()
+        assert costs == pytest.approx((1.0, of_step, of_token), rel=0.1, abs=0.05)
         usual = step_acceptance(sum(chosen.accepted), sum(chosen.tried))
         shares = [
             step_acceptance(accepted, tried, usual)
@@ -84,34 +86,12 @@ def test_depth_by_cost_is_the_best_of_all():
         for step, tried in enumerate(chosen.tried):
             assert (tried > 0) == any(accepted >= step for accepted in drafts)
 
-        def rate(steps, shares=shares, cost=cost):
+        def rate(steps, shares=shares, costs=costs):
             tokens = 1 + sum(math.prod(shares[:step]) for step in range(1, steps + 1))
-            return tokens / (1 + steps * cost)
+            return tokens / (costs[0] + steps * costs[1] + tokens * costs[2])
 
         best = max(range(chosen.least, most + 1), key=rate)
         assert rate(chosen.depth(after(0, 0, 0))) == pytest.approx(rate(best))
-
-
-def test_costs_follow_the_latest_measurements():
-    chosen = ByCost(1, 10)
-    state = after(5, 5, 5)
-    assert chosen.depth(state) == 5  # nothing measured yet
-    chosen.measure(1.0, 0.005, 5, 6.0)
-    assert chosen.depth(state) == 10
-    for _ in range(400):
-        chosen.measure(1.0, 5.0, 5, 6.0)
-    assert chosen.depth(state) == 1
-
-
-def test_costs_of_steps_include_decoder_nodes():
-    rng, dear, cheap = random.Random(1), ByCost(1, 10), ByCost(1, 10)
-    for _ in range(300):
-        steps = rng.randint(1, 10)
-        tokens = 1 + rng.randint(0, steps)
-        dear.measure(1.0 + 0.5 * steps + 0.2 * tokens, 0.01 * steps, steps, tokens)
-        cheap.measure(1.0, 0.01 * steps, steps, tokens)
-    assert dear.costs.seconds() == pytest.approx((1.0, 0.51, 0.2), rel=0.2)
-    assert dear.depth(after(5, 5, 2)) < cheap.depth(after(5, 5, 2))
 
 
 def test_if_no_depth_is_worth_its_cost_an_utterance_tries_once():
@@ -120,19 +100,6 @@ def test_if_no_depth_is_worth_its_cost_an_utterance_tries_once():
         chosen.measure(1.0, 9.0, 3, 1.5)
     assert chosen.depth(after(3, 3, 0)) == 0
     assert chosen.depth(GreedyState(Prefix(0), UtteranceScorers(), 100)) == 1
-
-
-def test_first_steps_fail_and_later_ones_are_accepted():
-    """As with CTC after an error: the cost of a step decides between all steps and none."""
-    cheap, dear = ByCost(0, 30), ByCost(0, 30)
-    for number in range(400):
-        for chosen in (cheap, dear):
-            chosen.depth(after(30, 30, 30 * (number % 2)))
-    for _ in range(10):
-        cheap.measure(1.0, 0.1, 10, 6.0)
-        dear.measure(1.0, 20.0, 10, 6.0)
-    new = after(0, 0, 0)
-    assert cheap.depth(new) == 30 and dear.depth(new) == 0
 
 
 def test_costs_are_those_of_weighted_least_squares():
@@ -155,6 +122,7 @@ def test_an_utterance_starts_with_the_rates_of_earlier_ones():
         lookahead.depth(after(9, 9, 9))
     assert lookahead.depth(new) == 10
     by_cost = ByCost(1, 10)
+    assert by_cost.depth(new) == 5, "nothing measured yet"
     by_cost.measure(1.0, 0.5, 5, 3.0)
     hopeful = by_cost.depth(new)
     for _ in range(50):

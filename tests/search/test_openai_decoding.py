@@ -24,13 +24,10 @@ from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.upstream.compat import BatchBeamSearch
 
 LATEST = [None, 0, 4]
-
-
 ROOT = Prefix(FIRST_TIME + 2)  # prompts may contain any token
 
 
 def random_text(rng: random.Random, latest_first: int | None) -> list[int]:
-    """A random text that the rules allow."""
     tokens = []
     for _ in range(rng.randint(0, 9)):
         favour = rng.choice([-3.0, 0.0, 3.0])
@@ -102,8 +99,7 @@ def test_drafts_leave_greedy_text_with_timestamps(seed, heads):
     shape = DraftShape(rng.randint(0, 4), rng.choice([1, 1, 3]), rng.choice([None, 5]))
     search = our_greedy(tree, shape, constraints=timed_constraints(latest_first))
     prompt = torch.tensor([PROMPT] * len(lengths))
-    with torch.no_grad():
-        states = search(memory, lengths, prompt, bounds([most] * len(lengths)))
+    states = search(memory, lengths, prompt, bounds([most] * len(lengths)))
     rules = functools.partial(openai_filter, prompt_length=len(PROMPT), latest_first=latest_first)
     for alone, state in zip(utterances(memory, lengths), states, strict=True):
         tokens, score, _ = plain_greedy(decoder, alone, PROMPT, most, rules=rules)
@@ -117,26 +113,19 @@ def test_drafts_follow_the_rules(seed):
     memory, lengths = random_memory(seed, [8])
     tree = PathDecoder(build_runtime(decoder), PathProposer(foresight(decoder, memory)))
     search = our_greedy(tree, DraftShape(5), constraints=timed_constraints(3))
-    with torch.no_grad():
-        (state,) = search(memory, lengths, torch.tensor([PROMPT]), bounds([30]))
+    (state,) = search(memory, lengths, torch.tensor([PROMPT]), bounds([30]))
     assert state.steps > 3
     # The first call has no drafts, because the proposer needs the decoder's head input.
     assert state.statistics.decoder_calls == 1 + math.ceil((state.steps - 1) / 6)
 
 
 class FilteredScorer(UncachedScorer):
-    """Log-probabilities over the tokens that openai-whisper's rules allow."""
-
     def __init__(self, decoder, latest_first):
         super().__init__(decoder, prompt_length=len(PROMPT))
         self.latest_first = latest_first
 
-    def batch_score(self, ys, states, xs):
-        lengths = torch.full((len(ys),), xs.size(1))
-        with torch.no_grad():
-            logits, _ = self.decoder(xs, lengths, ys, torch.full((len(ys),), ys.size(1)))
-        logits = openai_filter(logits[:, -1], ys, len(PROMPT), self.latest_first)
-        return logits.log_softmax(-1), [None] * len(ys)
+    def log_probs(self, logits, ys):
+        return openai_filter(logits, ys, len(PROMPT), self.latest_first).log_softmax(-1)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -154,22 +143,18 @@ def test_drafts_leave_beams_with_timestamps(seed):
         TIMED_VOCAB_SIZE, EOS, EOS, pre_beam_score_key="full", hyp_primer=PROMPT,
     )  # fmt: skip
     limits = LengthLimits(-rng.choice([4, 12]))
-    with torch.no_grad():
-        compare(search, memory, lengths, oracle, limits, PROMPT)
+    compare(search, memory, lengths, oracle, limits, PROMPT)
 
 
 def openai_beam(decoder, memory, beam_size, most, options, latest_first):
     """``DecodingTask``'s loop: tokens and score of its result."""
     inference = SimpleNamespace(rearrange_kv_cache=lambda rows: None)
     beam = BeamSearchDecoder(beam_size, EOS, inference, options.patience)
-    tokens = torch.tensor([PROMPT] * beam_size)
-    memory, sums = memory.expand(beam_size, -1, -1), torch.zeros(beam_size)
-    lengths = torch.full((beam_size,), memory.size(1))
+    tokens, sums = torch.tensor([PROMPT] * beam_size), torch.zeros(beam_size)
+    logits_after = foresight(decoder, memory)
     for _ in range(most):
-        sizes = torch.full((beam_size,), tokens.size(1))
-        with torch.no_grad():
-            logits = decoder(memory, lengths, tokens, sizes)[0][:, -1]
-        logits = openai_filter(logits, tokens, len(PROMPT), latest_first)
+        rows = [logits_after(tuple(row)) for row in tokens.tolist()]
+        logits = openai_filter(torch.stack(rows), tokens, len(PROMPT), latest_first)
         tokens, completed = beam.update(tokens, logits, sums)
         if completed:
             break
@@ -197,8 +182,7 @@ def test_the_best_hypothesis_equals_openai_whispers(seed):
     parts = timed_constraints(latest_first), tree.proposer(), shape, options
     search = patient_beam_search(tree, beam_size, *parts)
     prompt = torch.tensor([PROMPT] * len(lengths))
-    with torch.no_grad():
-        states = search(memory, lengths, prompt, bounds([most] * len(lengths)))
+    states = search(memory, lengths, prompt, bounds([most] * len(lengths)))
     for alone, state in zip(utterances(memory, lengths), states, strict=True):
         tokens, score = openai_beam(decoder, alone, beam_size, most, options, latest_first)
         assert state.n_best[0].tokens == [*tokens, EOS]

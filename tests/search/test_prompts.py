@@ -5,6 +5,7 @@ import random
 import pytest
 import torch
 from beam_oracle import make_weights
+from scripted import foresight
 from searches import assert_same_alone, constraints_of, our_greedy, our_search
 from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder, utterances
 
@@ -17,12 +18,6 @@ from espnet_medusa.search.state import Watched
 def random_prompts(rng: random.Random, count: int) -> list[torch.Tensor]:
     sizes = [rng.choice([1, 2, 9, 20]) for _ in range(count)]
     return [torch.tensor([rng.randrange(VOCAB_SIZE) for _ in range(size)]) for size in sizes]
-
-
-def logits_after(decoder, memory, tokens):
-    sizes = torch.tensor([len(tokens)])
-    with torch.no_grad():
-        return decoder(memory, torch.tensor([memory.size(1)]), torch.tensor([tokens]), sizes)[0][0]
 
 
 @pytest.mark.parametrize("heads", ["linear", "recurrent", "attending"])
@@ -40,7 +35,7 @@ def test_a_batch_of_several_prompts_is_each_alone(seed, heads):
         tokens, score, ended = plain_greedy(decoder, alone, prompt.tolist(), 20)
         assert (state.tokens, state.ended) == (tokens, ended)
         assert state.hypothesis.score == pytest.approx(score, abs=1e-4)
-        logits = logits_after(decoder, alone, prompt.tolist())[watch.place]
+        logits = foresight(decoder, alone)(tuple(prompt.tolist()[: watch.place + 1]))
         assert watch.probability == pytest.approx(float(logits.softmax(-1)[watch.token]), abs=1e-5)
 
 
@@ -72,8 +67,9 @@ def test_samples_and_scores_do_not_depend_on_the_batch(seed):
         (expected,) = search(*alone, bounds([9]))
         assert state.tokens == expected.tokens and banned not in state.tokens
         tokens = [*state.tokens, *[EOS] * state.ended]
-        logits = logits_after(decoder, alone[0], [*prompts[row].tolist(), *tokens])
-        logits = logits[len(prompts[row]) - 1 : -1].clone()
+        logits_after, prompt = foresight(decoder, alone[0]), prompts[row].tolist()
+        prefixes = [(*prompt, *tokens[:place]) for place in range(len(tokens))]
+        logits = torch.stack([logits_after(prefix) for prefix in prefixes])
         logits[:, banned] = -torch.inf
         score = logits.log_softmax(-1).gather(1, torch.tensor(tokens)[:, None]).sum()
         assert state.hypothesis.score == pytest.approx(float(score), abs=1e-4)
@@ -89,7 +85,7 @@ def test_samples_follow_their_probabilities(temperature):
         search = sampling_search(runtime, constraints_of(), temperature, seed)
         (state,) = search(memory, lengths, torch.tensor([[3, 1]]), bounds([1]))
         counts[state.hypothesis.prefix.token] += 1
-    expected = draws * (logits_after(decoder, memory, [3, 1])[-1] / temperature).softmax(-1)
+    expected = draws * (foresight(decoder, memory)((3, 1)) / temperature).softmax(-1)
     # Pearson's statistic with rare classes merged: 99.9 % of fair samples are below the bound.
     rare = expected < 5
     counts, expected = (

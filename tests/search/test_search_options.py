@@ -3,8 +3,8 @@
 import math
 
 import pytest
+from refusals import refuses
 
-from espnet_medusa.errors import InputError
 from espnet_medusa.search.options import SearchOptions, check_options, with_draft_defaults
 
 CONF = {"greedy": {"draft_depth": 3, "draft_vocab_size": 900}, "beam": {"draft_depth": 0}}
@@ -36,50 +36,39 @@ def test_options_without_defaults_are_unchanged(conf):
     assert with_draft_defaults(options, conf) == options
 
 
-@pytest.mark.parametrize(
-    ("conf", "message"),
-    [
-        ({"greedily": {}}, "draft_conf: 'greedily' is not known (did you mean 'greedy'?)"),
-        ({"greedy": {"depth": 3}}, "draft_conf.greedy: unknown option 'depth'"),
-        ({"greedy": {"draft_depth": -1}}, "draft_conf.greedy.draft_depth: -1 is too small"),
-        ({"greedy": {"draft_vocab_size": True}}, "draft_vocab_size: True; allowed: a whole"),
-        ({"greedy": 3}, "draft_conf.greedy: allowed: names of options with values"),
-        ([3], "draft_conf: allowed: options by search"),
-    ],
+@refuses(
+    ({"greedily": {}}, r"draft_conf: 'greedily' is not known \(did you mean 'greedy'\?\)"),
+    ({"greedy": {"depth": 3}}, "draft_conf.greedy: unknown option 'depth'"),
+    ({"greedy": {"draft_depth": -1}}, "draft_conf.greedy.draft_depth: -1 is too small"),
+    ({"greedy": {"draft_vocab_size": True}}, "draft_vocab_size: True; allowed: a whole"),
+    ({"greedy": 3}, "draft_conf.greedy: allowed: names of options with values"),
+    ([3], "draft_conf: allowed: options by search"),
 )
-def test_bad_defaults_are_refused(conf, message):
-    with pytest.raises(InputError) as refusal:
-        with_draft_defaults(SearchOptions(search="greedy"), conf)
-    assert message in str(refusal.value)
+def test_bad_defaults_are_refused(conf):
+    with_draft_defaults(SearchOptions(search="greedy"), conf)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"acceptance": "exakt"}, "'exakt'.*did you mean 'exact'.*exact, typical, top_m, thresh"),
-        ({"typical_alpha": 0.0}, "typical_alpha: 0.0; allowed: above 0"),
-        ({"typical_alpha": math.nan}, "typical_alpha: nan; allowed: above 0"),
-        ({"typical_epsilon": 1.5}, "typical_epsilon: 1.5; allowed: .*at most 1"),
-        ({"typical_epsilon": 0.0}, "typical_epsilon: 0.0; allowed: above 0"),
-        ({"acceptance": "top_m", "top_m": 0}, "top_m: 0 .*allowed: 1 or more"),
-        ({"acceptance": "threshold", "threshold": 0.0}, "threshold: 0.0; allowed: above 0"),
-        ({"acceptance": "threshold", "threshold": 1.1}, "threshold: 1.1; allowed: .*at most 1"),
-        ({"ctc_entropy_threshold": -0.1}, "ctc_entropy_threshold: -0.1; allowed: 0 or more"),
-        ({"ctc_likelihood_threshold": math.nan}, "ctc_likelihood_threshold: nan; allowed: 0 or m"),
-        ({"ctc_entropy_threshold": 1, "search": "beam"}, "allowed with search: greedy"),
-        ({"ctc_likelihood_threshold": 0.1, "search": "beam"}, "ctc_likelihood.*search: greedy"),
-        ({"ctc_likelihood_threshold": 0.1, "acceptance": "typical"}, "0.1; .*: exact, not typ"),
-        ({"ctc_entropy_threshold": 1, "acceptance": "threshold"}, "allowed with acceptance: exact"),
-        ({"search": "beam", "patience": 0.0}, "patience: 0.0; allowed: above 0"),
-        ({"search": "beam", "patience": math.inf}, "patience: inf; allowed: above 0, at most 100"),
-        ({"search": "beam", "patience": 0.05}, "patience: 0.05; allowed with beam_size 5: more"),
-        ({"search": "beam", "length_penalty": 1.5}, "length_penalty: 1.5; allowed: 0 to 1"),
-        ({"patience": 1.0}, "patience: 1.0; allowed with search: beam"),
-        ({"search": "beam", "length_penalty": 0.5, "acceptance": "threshold"}, "search: beam and"),
-    ],
-    ids=str,
+@refuses(
+    ({"acceptance": "exakt"}, "'exakt'.*did you mean 'exact'.*exact, typical, top_m, thresh"),
+    ({"typical_alpha": 0.0}, "typical_alpha: 0.0; allowed: above 0"),
+    ({"typical_alpha": math.nan}, "typical_alpha: nan; allowed: above 0"),
+    ({"typical_epsilon": 1.5}, "typical_epsilon: 1.5; allowed: .*at most 1"),
+    ({"typical_epsilon": 0.0}, "typical_epsilon: 0.0; allowed: above 0"),
+    ({"acceptance": "top_m", "top_m": 0}, "top_m: 0 .*allowed: 1 or more"),
+    ({"acceptance": "threshold", "threshold": 0.0}, "threshold: 0.0; allowed: above 0"),
+    ({"acceptance": "threshold", "threshold": 1.1}, "threshold: 1.1; allowed: .*at most 1"),
+    ({"ctc_entropy_threshold": -0.1}, "ctc_entropy_threshold: -0.1; allowed: 0 or more"),
+    ({"ctc_likelihood_threshold": math.nan}, "ctc_likelihood_threshold: nan; allowed: 0 or m"),
+    ({"ctc_entropy_threshold": 1, "search": "beam"}, "allowed with search: greedy"),
+    ({"ctc_likelihood_threshold": 0.1, "search": "beam"}, "ctc_likelihood.*search: greedy"),
+    ({"ctc_likelihood_threshold": 0.1, "acceptance": "typical"}, "0.1; .*: exact, not typ"),
+    ({"ctc_entropy_threshold": 1, "acceptance": "threshold"}, "allowed with acceptance: exact"),
+    ({"search": "beam", "patience": 0.0}, "patience: 0.0; allowed: above 0"),
+    ({"search": "beam", "patience": math.inf}, "patience: inf; allowed: above 0, at most 100"),
+    ({"search": "beam", "patience": 0.05}, "patience: 0.05; allowed with beam_size 5: more"),
+    ({"search": "beam", "length_penalty": 1.5}, "length_penalty: 1.5; allowed: 0 to 1"),
+    ({"patience": 1.0}, "patience: 1.0; allowed with search: beam"),
+    ({"search": "beam", "length_penalty": 0.5, "acceptance": "threshold"}, "search: beam and"),
 )
-def test_bad_options_are_refused(options, message):
-    with pytest.raises(InputError, match=message) as refusal:
-        check_options(SearchOptions(**{"search": "greedy"} | options), 5)
-    assert "\n" not in str(refusal.value)
+def test_bad_options_are_refused(options):
+    check_options(SearchOptions(**{"search": "greedy"} | options), 5)

@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 from beam_oracle import UncachedScorer, espnet_search, make_weights
-from grown_trees import states_behind
-from scripted import PathDecoder, PathProposer, foresight
-from searches import PROMPT, assert_plain, compare, constraints_of, decode, our_greedy, our_search
-from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder
+from grown_trees import states_after
+from searches import PROMPT, assert_plain, compare, constraints_of, our_greedy, our_search
+from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, bounds, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import build_rule
@@ -21,6 +20,7 @@ from espnet_medusa.search.options import LengthLimits, SearchOptions
 HEADS = ["linear", "block", "recurrent", "attending"]
 VOCABULARY = [7, 2, EOS, 5, 4]  # in no order: columns are not ranks of ids
 PROMPTS = torch.tensor([PROMPT] * 3)
+pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
 def rule_of(acceptance):
@@ -96,7 +96,6 @@ def vocabulary_of(rng, least):
 
 @pytest.mark.parametrize("width", [2, 3, 12])
 @pytest.mark.parametrize("heads", HEADS)
-@torch.no_grad()
 def test_device_and_host_draft_the_same_trees(heads, width):
     every = []
     for seed in range(4):
@@ -115,7 +114,6 @@ def test_device_and_host_draft_the_same_trees(heads, width):
 @pytest.mark.parametrize("acceptance", ["exact", "threshold"])
 @pytest.mark.parametrize("constraints", [{}, {"suppress_tokens": [0, 3], "forced_prefix": [4, 1]}])
 @pytest.mark.parametrize("heads", HEADS)
-@torch.no_grad()
 def test_device_and_host_draft_the_same_chains(heads, constraints, acceptance):
     # A verified chain has no scores; host steps constrain log-probabilities instead of logits.
     comparable = acceptance == "threshold" and not constraints
@@ -138,7 +136,6 @@ BEAM_CONSTRAINTS = [
 
 @pytest.mark.parametrize("constraints", BEAM_CONSTRAINTS, ids=str)
 @pytest.mark.parametrize("heads", HEADS)
-@torch.no_grad()
 def test_device_and_host_draft_the_same_beams(heads, constraints):
     """After evaluated prefixes both use the decoder's candidates and restart the proposer."""
     every = []
@@ -171,13 +168,10 @@ def assert_drafted_from(vocabulary, watched):
 
 
 @pytest.mark.parametrize("heads", HEADS)
-@torch.no_grad()
 def test_heads_over_a_draft_vocabulary_are_columns_of_the_whole(heads):
     runtime = build_runtime(tiny_decoder(0, heads))
     head_inputs = torch.randn(5, HIDDEN_SIZE), *random_memory(0, [6, 3]), [1, 0, 0, 1, 1]
-    pairs = (
-        states_behind(runtime, *head_inputs, some) for some in (torch.tensor(VOCABULARY), None)
-    )
+    pairs = (states_after(runtime, *head_inputs, some) for some in (torch.tensor(VOCABULARY), None))
     tokens = torch.tensor([1, 7, 0, 3, 3])
     found, expected = (begun.logits(begun.advance(states, tokens)) for begun, states in pairs)
     torch.testing.assert_close(found, expected[:, VOCABULARY], rtol=0.0, atol=1e-5)
@@ -188,7 +182,6 @@ def test_heads_over_a_draft_vocabulary_are_columns_of_the_whole(heads):
 )
 @pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("seed", range(3))
-@torch.no_grad()
 def test_greedy_text_is_exact_with_a_draft_vocabulary(seed, heads, shape):
     decoder = tiny_decoder(seed, heads)
     audio, most, least = random_memory(seed, [8, 3, 11]), [30] * 3, [0, 6, 0]
@@ -204,7 +197,6 @@ def test_greedy_text_is_exact_with_a_draft_vocabulary(seed, heads, shape):
 )
 @pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("seed", range(3))
-@torch.no_grad()
 def test_nbest_is_exact_with_a_draft_vocabulary(seed, heads, weights):
     decoder, weights = tiny_decoder(seed, heads), make_weights(**weights)
     proposer = build_runtime(decoder).proposer(torch.tensor(VOCABULARY))
@@ -219,7 +211,6 @@ def test_nbest_is_exact_with_a_draft_vocabulary(seed, heads, weights):
 @pytest.mark.parametrize("constraints", BEAM_CONSTRAINTS, ids=str)
 @pytest.mark.parametrize("weights", [{}, {"ctc": 0.3}, {"lm": 0.4}, {"ctc": 0.3, "ngram": 0.3}])
 @pytest.mark.parametrize("heads", HEADS)
-@torch.no_grad()
 def test_a_draft_vocabulary_in_another_order_drafts_the_same(heads, weights, constraints):
     """Scorers and constraints use token ids, not columns."""
     runtime = build_runtime(tiny_decoder(1, heads))
@@ -233,22 +224,3 @@ def test_a_draft_vocabulary_in_another_order_drafts_the_same(heads, weights, con
         search(memory, lengths, torch.tensor([[EOS]] * 3), LengthLimits(-9))
         drafted.append([tuple(prefix.tokens()) for prefix, _ in watched.drafted])
     assert len(drafted[0]) > 20 and drafted[0] == drafted[1]
-
-
-@torch.no_grad()
-def test_a_draft_vocabulary_with_all_tokens_of_the_text_saves_as_many_calls():
-    """Compare drafts over the text's tokens with drafts over all tokens; both are always right."""
-    decoder = tiny_decoder(111, "none")
-    memory, lengths = random_memory(111, [8])
-    text, _, _ = plain_greedy(decoder, memory, PROMPT, 24)
-    vocabulary = [*sorted({*text} - {EOS}, reverse=True), EOS]
-    assert 3 <= len(vocabulary) < VOCAB_SIZE and len(text) > 12
-    logits_after, columns = foresight(decoder, memory), torch.tensor(vocabulary)
-    restricted = PathProposer(lambda path: logits_after(path)[columns], columns)
-    calls = []
-    for proposer in (PathProposer(logits_after), restricted):
-        drafting = PathDecoder(build_runtime(decoder), proposer)
-        [state] = decode(drafting, memory, lengths, [24], shape=DraftShape(5))
-        assert state.tokens == text
-        calls.append(state.statistics.decoder_calls)
-    assert calls[0] == calls[1] == 1 + -(-(state.steps - 1) // 6)

@@ -26,11 +26,14 @@ class UncachedScorer(BatchScorerInterface):
         lengths = torch.full((len(ys),), xs.size(1))
         with torch.no_grad():
             logits, _ = self.decoder(xs, lengths, ys, torch.full((len(ys),), ys.size(1)))
-        scores = logits[:, -1].log_softmax(-1)
+        return self.log_probs(logits[:, -1], ys), [None] * len(ys)
+
+    def log_probs(self, logits, ys):
+        scores = logits.log_softmax(-1)
         if self.constraints is not None:
             position = torch.full((len(ys),), ys.size(1) - self.prompt_length)
             scores = self.constraints.apply(scores, position)
-        return scores, [None] * len(ys)
+        return scores
 
     def score(self, y, state, x):
         return self.batch_score(y[None], [state], x[None])[0][0], None

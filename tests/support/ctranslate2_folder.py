@@ -20,8 +20,6 @@ CONFIG = {
     "suppress_ids": [1, 2, 7], "suppress_ids_begin": [220], "lang_ids": [50259, 50261],
     "alignment_heads": [[1, 0], [1, 1]],
 }  # fmt: skip
-
-
 LAYER = {  # CTranslate2's names of transformers' modules; several are stacked
     "self_attention/layer_norm": ["self_attn_layer_norm"],
     "self_attention/linear_0": ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],

@@ -25,7 +25,6 @@ class FileServer:
 
 @contextmanager
 def serve() -> Iterator[FileServer]:
-    """Run a server until the block ends."""
     state = FileServer()
 
     class Handler(BaseHTTPRequestHandler):

@@ -19,8 +19,6 @@ WINDOW_S = 2.0
 
 @dataclass(frozen=True)
 class Experiment:
-    """Files of an experiment."""
-
     folder: Path
 
     @property
@@ -87,6 +85,10 @@ def make_experiment(
             torch.nn.init.normal_(parameter, std=0.25)
     torch.save(model.state_dict(), folder / "model.pth")
     return Experiment(folder)
+
+
+def noise(seed: int, samples: int = 20000) -> np.ndarray:
+    return 0.1 * np.random.default_rng(seed).standard_normal(samples).astype(np.float32)
 
 
 def write_noise(path: Path, seconds: float, seed: int = 0, rate_hz: int = 16000) -> None:

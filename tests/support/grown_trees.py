@@ -1,7 +1,8 @@
 """Random trees, whose nodes are compared with the trained module's forward of their paths."""
 
 import torch
-from tiny import VOCAB_SIZE
+from scripted import TokenTracker, new_places, path_of
+from tiny import VOCAB_SIZE, utterances
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.prefix import Prefix
@@ -21,22 +22,16 @@ class Grown:
     """
 
     def __init__(self, decoder, memory, lengths, precision=None):
-        self.decoder, self.runtime = decoder, build_runtime(decoder, precision)
+        self.decoder, self.runtime = decoder, TokenTracker(build_runtime(decoder, precision))
         self.memory, self.lengths = memory, lengths
         self.state = self.runtime.start(memory, lengths)
-        self.tokens = [[] for _ in lengths]  # by slot
 
     def extend(self, tokens, parents):
         """Extend the trees; return the outputs and (utterance, slot) of each packed row."""
-        first = self.state.num_nodes
-        outputs = self.runtime.extend(self.state, tokens, parents)
-        places = [(row, first + new) for row, some in enumerate(tokens) for new in range(len(some))]
-        for known, new in zip(self.tokens, tokens, strict=True):
-            known += [*new, *[None] * (self.state.num_nodes - first - len(new))]
-        return outputs, places
+        places = new_places(tokens, self.state.num_nodes)
+        return self.runtime.extend(self.state, tokens, parents), places
 
     def extend_and_check(self, tokens, parents):
-        """Extend the trees and compare each row with the trained module."""
         outputs, places = self.extend(tokens, parents)
         assert len(outputs.hidden) == len(outputs.head_input) == len(places)
         for place, hidden, head_input in zip(
@@ -54,28 +49,23 @@ class Grown:
         return self.decoder.hidden_states(*self.utterance(row), tokens)
 
     def path(self, row, slot):
-        """Return the tokens from the root to a node."""
-        return [self.tokens[row][node] for node in self.state.trees[row].path(slot)]
+        return path_of(self.state, row, slot)
 
     def utterance(self, row):
         """Return memory (1, S, D) and length (1,) of an utterance, without padding."""
-        frames = self.lengths[row : row + 1]
-        return self.memory[row : row + 1, : int(frames)], frames
+        return utterances(self.memory, self.lengths)[row], self.lengths[[row]]
 
     def alive(self, row):
         """Return the slots that have a node."""
-        return [slot for slot, token in enumerate(self.tokens[row]) if token is not None]
+        return [slot for slot, token in enumerate(self.state.tokens[row]) if token is not None]
 
     def keep(self, slots):
         self.runtime.keep(self.state, slots)
-        self.tokens = [
-            [known[slot] for slot in kept] + [None] * (self.state.num_nodes - len(kept))
-            for known, kept in zip(self.tokens, slots, strict=True)
-        ]
+        longest = max(map(len, slots))
+        assert self.state.num_nodes == self.state.cache.num_nodes == longest
 
     def select(self, rows):
         self.runtime.select(self.state, rows)
-        self.tokens = [self.tokens[row] for row in rows]
         self.memory, self.lengths = self.memory[rows], self.lengths[rows]
 
 
@@ -114,7 +104,29 @@ def grow_raggedly(rng, grown):
     grown.extend_and_check(*random_nodes(rng, grown, [5]))
 
 
-def states_behind(runtime, head_input, memory, lengths, rows=None, vocabulary=None):
+def branched(runtime, memory, lengths):
+    """Extend the trees of two utterances twice; return the outputs of the second call.
+
+    Its paths are 1 3 5, 1 3 5 1, 4 6, 4 6 7 and 4 6 8.
+    """
+    state = runtime.start(memory, lengths)
+    runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
+    return runtime.extend(state, [[5, 1], [6, 7, 8]], [[2, 3], [0, 3, 3]])
+
+
+def halve(decoder):
+    """Halve the weights, so that the errors of lower precisions stay small; return the decoder."""
+    with torch.no_grad():
+        for parameter in decoder.parameters():
+            parameter.mul_(0.5)
+    return decoder
+
+
+def relative_error(result, expected) -> float:
+    return float((result.float() - expected).norm() / expected.norm())
+
+
+def states_after(runtime, head_input, memory, lengths, rows=None, vocabulary=None):
     """Return the proposer of a batch, and its states after (R, D) hidden states, without a search.
 
     The proposer has the decoder's dtype, so that its numbers can be compared.

@@ -26,7 +26,6 @@ def forget():
 
 @contextmanager
 def running(kind: tuple[str, str]):
-    """Use the kernels of a kind inside the context."""
     name, options = kind
     compiler = " ".join(build.find_compiler()) + options
     with mock.patch.dict(os.environ, {"CXX": compiler, VARIABLE: name}):
@@ -47,14 +46,13 @@ def kind(request):
 
 @contextmanager
 def some_threads(count: int):
-    """Use ``count`` torch threads inside the context."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     yield
     torch.set_num_threads(before)
 
 
-def rounded(rows: torch.Tensor) -> torch.Tensor:
-    """Return rows rounded to 8-bit integers with one scale each, in float64."""
+def rounded(rows: torch.Tensor, most: int = INT8_MAX) -> torch.Tensor:
+    """Return rows rounded to integers up to ``most`` with one scale each, in float64."""
     largest = rows.abs().amax(dim=1, keepdim=True).clamp(min=1e-20)
-    return (rows * (INT8_MAX / largest)).round().double() * (largest.double() / INT8_MAX)
+    return (rows * (most / largest)).round().double() * (largest.double() / most)

@@ -36,7 +36,6 @@ def make_sentences(count, seed, words=WORDS):
 
 
 def train_sentencepiece(folder, name):
-    """Train a model of MODELS; return its path."""
     text = folder / "train.txt"
     text.write_text("\n".join(make_sentences(1000, seed=0)), encoding="utf-8")
     sentencepiece.SentencePieceTrainer.train(
@@ -46,7 +45,6 @@ def train_sentencepiece(folder, name):
 
 
 def make_list(folder, kind):
-    """Write an ESPnet token list; return its path."""
     lines = (f"u{n} {text}\n" for n, text in enumerate(make_sentences(1000, seed=0)))
     (folder / "text").write_text("".join(lines), encoding="utf-8")
     tokens = folder / kind / "tokens.txt"

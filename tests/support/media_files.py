@@ -66,7 +66,6 @@ def speechlike(seconds: float, rate_hz: int = 16000, seed: int = 0) -> np.ndarra
 
 
 def cut(path: Path, part: float = 0.5) -> None:
-    """Keep the beginning of a file."""
     data = path.read_bytes()
     path.write_bytes(data[: int(part * len(data))])
 
@@ -117,7 +116,6 @@ BROKEN: dict[str, tuple[str, Callable[[Path], object], str]] = {
 
 
 def write_broken(folder: Path, kind: str, name: str | None = None) -> Path:
-    """Write a file of a kind in ``BROKEN``."""
     suffix, write, _ = BROKEN[kind]
     path = folder / f"{name or kind}{suffix}"
     write(path)

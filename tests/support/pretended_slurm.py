@@ -33,7 +33,6 @@ class PretendedSlurm:
         write_state(self.states / f"{job}.{task}", state)
 
     def forget(self) -> None:
-        """Remove all jobs."""
         for path in state_files(self.states, "*"):
             path.unlink()
 
@@ -42,7 +41,6 @@ class PretendedSlurm:
         (self.states / "down").touch()
 
     def submitted(self) -> list[str]:
-        """Return the options of the last job."""
         return (self.states / "submitted").read_text().split("\n")
 
 
@@ -58,7 +56,6 @@ def write_state(path: Path, state: str) -> None:
 
 
 def sbatch(states: Path, options: list[str]) -> int:
-    """Start a job's tasks and print its number."""
     script = options[-1]
     named = dict(option.lstrip("-").partition("=")[::2] for option in options[:-1])
     if "account" in named:
@@ -94,7 +91,6 @@ def task(states: Path, options: list[str]) -> int:
 
 
 def squeue(states: Path, options: list[str]) -> int:
-    """Print number, state and reason of a job's tasks."""
     if (states / "down").exists():
         print("slurm_load_jobs error: Unable to contact slurm controller", file=sys.stderr)
         return 1

@@ -1,9 +1,13 @@
 """Errors of functions and of commands, by the parts of the message that matter."""
 
+import functools
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+
+from espnet_medusa.errors import InputError
 
 
 class Calls:
@@ -17,12 +21,34 @@ class Calls:
 
 
 def exit_status(main: Callable, *words: object) -> int:
-    """Run a command; return its exit status."""
     try:
         main([*map(str, words)])
     except SystemExit as stop:
         return stop.code
     return 0
+
+
+def refuses(*rows: tuple, error: type[BaseException] = InputError) -> Callable:
+    """Parametrize a test that must raise an error of one line.
+
+    Args:
+        rows: Values of the test's first parameters, and a pattern in the error's message.
+    """
+
+    def decorate(test: Callable) -> Callable:
+        @functools.wraps(test)
+        def run(message: str, **values) -> None:
+            with pytest.raises(error, match=message) as caught:
+                test(**values)
+            assert "\n" not in str(caught.value)
+
+        names = [*inspect.signature(test).parameters]
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters = [inspect.Parameter(name, kind) for name in (*names, "message")]
+        run.__signature__ = inspect.Signature(parameters)
+        return pytest.mark.parametrize([*names[: len(rows[0]) - 1], "message"], rows, ids=str)(run)
+
+    return decorate
 
 
 @contextmanager

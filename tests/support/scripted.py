@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-from tiny import bounds, random_memory, tiny_decoder
+from tiny import bounds, next_logits, random_memory, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
@@ -19,36 +19,26 @@ from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeDecoder
 Path = tuple[int, ...]  # tokens, prompt included
 
 
-class PathDecoder:
-    """A ``TreeDecoder`` whose ``head_input`` is the path itself: its tokens, then -1."""
+class TokenTracker:
+    """A ``TreeDecoder`` whose state also has ``tokens``: by utterance and slot; None: no node."""
 
-    heads_trained = True
-
-    def __init__(self, decoder: TreeDecoder, proposer: Proposer | None = None):
-        self.decoder, self.paths = decoder, proposer
+    def __init__(self, decoder: TreeDecoder):
+        self.decoder = decoder
 
     def __getattr__(self, name):
         return getattr(self.decoder, name)
 
-    def proposer(self, vocabulary=None, precision=None, verified=False):
-        return self.paths
-
     def start(self, memory, memory_lengths, with_heads=True):
         state = self.decoder.start(memory, memory_lengths, with_heads)
-        state.tokens = [[] for _ in state.trees]  # by slot
+        state.tokens = [[] for _ in state.trees]
         return state
 
     def extend(self, state, tokens, parents):
         first = state.num_nodes
         outputs = self.decoder.extend(state, tokens, parents)
-        paths = []
-        for tree, known, new in zip(state.trees, state.tokens, tokens, strict=True):
-            known += new
-            slots = range(first, len(known))
-            paths += [[known[node] for node in tree.path(slot)] for slot in slots]
-            known += [None] * (state.num_nodes - len(known))
-        padded = [path + [-1] * (self.decoder.max_depth(0) - len(path)) for path in paths]
-        return NodeOutputs(outputs.hidden, torch.tensor(padded))
+        for known, new in zip(state.tokens, tokens, strict=True):
+            known += [*new, *[None] * (state.num_nodes - first - len(new))]
+        return outputs
 
     def keep(self, state, slots):
         self.decoder.keep(state, slots)
@@ -62,10 +52,38 @@ class PathDecoder:
         state.tokens = [state.tokens[row] for row in utterances]
 
 
+def path_of(state, row: int, slot: int) -> list[int]:
+    """Return the tokens from the root to a node of a ``TokenTracker``."""
+    return [state.tokens[row][node] for node in state.trees[row].path(slot)]
+
+
+def new_places(tokens, first: int) -> list[tuple[int, int]]:
+    """Return utterance and slot of the packed rows of new nodes, whose slots begin at ``first``."""
+    return [(row, first + place) for row, new in enumerate(tokens) for place in range(len(new))]
+
+
+class PathDecoder(TokenTracker):
+    """A ``TreeDecoder`` whose ``head_input`` is the path itself: its tokens, then -1."""
+
+    heads_trained = True
+
+    def __init__(self, decoder: TreeDecoder, proposer: Proposer | None = None):
+        super().__init__(decoder)
+        self.paths = proposer
+
+    def proposer(self, vocabulary=None, precision=None, verified=False):
+        return self.paths
+
+    def extend(self, state, tokens, parents):
+        first = state.num_nodes
+        hidden = super().extend(state, tokens, parents).hidden
+        paths = [path_of(state, *place) for place in new_places(tokens, first)]
+        padded = [path + [-1] * (self.decoder.max_depth(0) - len(path)) for path in paths]
+        return NodeOutputs(hidden, torch.tensor(padded))
+
+
 @dataclass(frozen=True)
 class PathStates:
-    """R paths."""
-
     paths: list[Path]
 
     def select(self, rows):
@@ -76,17 +94,12 @@ class PathStates:
 
 
 class PathProposer(HeadsProposer):
-    """Drafts after paths what a function says.
-
-    Args:
-        say: Logits (V',) for the token after a path.
-        vocabulary: As ``Proposer``'s.
-    """
+    """Drafts by a function from a path to logits (V',) of the next token."""
 
     max_steps = None
 
-    def __init__(self, say: Callable[[Path], torch.Tensor], vocabulary: torch.Tensor | None = None):
-        self.say, self.vocabulary = say, vocabulary
+    def __init__(self, logits_after: Callable[[Path], torch.Tensor], vocabulary=None):
+        self.logits_after, self.vocabulary = logits_after, vocabulary
 
     def start_from(self, head_input):
         return PathStates([tuple(t for t in row if t >= 0) for row in head_input.tolist()])
@@ -96,18 +109,12 @@ class PathProposer(HeadsProposer):
         return PathStates([(*path, token) for path, token in pairs])
 
     def logits(self, states):
-        return torch.stack([self.say(path) for path in states.paths])
+        return torch.stack([self.logits_after(path) for path in states.paths])
 
 
 def foresight(decoder, memory: torch.Tensor) -> Callable[[Path], torch.Tensor]:
     """Return the trained module's own logits after each path, for one memory (1, S, D)."""
-    frames = torch.tensor([memory.size(1)])
-
-    @cache
-    def say(path: Path) -> torch.Tensor:
-        return decoder(memory, frames, torch.tensor([path]), torch.tensor([len(path)]))[0][0, -1]
-
-    return say
+    return cache(lambda path: next_logits(decoder, memory, path))
 
 
 def drafting(decoder, memory, seed):
@@ -115,9 +122,9 @@ def drafting(decoder, memory, seed):
     runtime = build_runtime(decoder)
     if len(memory) > 1 or seed % 2:
         return runtime
-    say, rng = foresight(decoder, memory), random.Random(seed)
+    logits_after, rng = foresight(decoder, memory), random.Random(seed)
     return PathDecoder(
-        runtime, PathProposer(lambda path: say(path).roll(int(rng.random() < 0.1), dims=0))
+        runtime, PathProposer(lambda path: logits_after(path).roll(int(rng.random() < 0.1), dims=0))
     )
 
 

@@ -41,5 +41,4 @@ class ScriptedDecoder:
 
 
 def refuse() -> ScriptedDecoder:
-    """Fail to open a model."""
     raise InputError("ngpu: 7; allowed: at most 1")

@@ -21,6 +21,14 @@ from espnet_medusa.search.scores import Scorers
 
 PROMPT = [3, 1]
 EXACT = AcceptanceRule(exact)
+CONSTRAINTS = [
+    {"suppress_tokens": [0, 2]},
+    {"begin_suppress_tokens": [1, 3, 4, EOS]},
+    {"forced_prefix": [4, 4, 0, 9, 2, 1, 3]},
+    {"forced_prefix": [8], "begin_suppress_tokens": [2, 6], "suppress_tokens": [0]},
+    {"exponential_decay_length_penalty": [3, 1.2]},
+    {"exponential_decay_length_penalty": [2, 0.9], "suppress_tokens": [5]},
+]
 IMPOSSIBLE = -1e8
 
 
@@ -30,7 +38,6 @@ def runtime_of(decoder):
 
 
 def constraints_of(**options):
-    """Build the constraints of these fields of ``SearchOptions``."""
     return build_constraints(SearchOptions(**options), VOCAB_SIZE, EOS)
 
 
@@ -152,9 +159,9 @@ def greedy_shape(rng: random.Random, num_heads: int) -> DraftShape:
     return DraftShape(depth, rng.choice([1, 1, 2, 4, 20]), rng.choice([None, None, 1, 3, 9]))
 
 
-def beam_shape(rng: random.Random, decoder, beam_size: int) -> DraftShape:
+def beam_shape(rng: random.Random, decoder, beam_size: int, proposer=None) -> DraftShape:
     """Return a random shape, from no drafts to twice the beam's width."""
-    proposer = runtime_of(decoder).proposer()
+    proposer = proposer or runtime_of(decoder).proposer()
     most = 0 if proposer is None else proposer.max_steps or 7
     return DraftShape(
         rng.randint(0, most),

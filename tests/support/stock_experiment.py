@@ -51,6 +51,5 @@ def assert_nbest(results, expected) -> None:
 
 
 def assert_decodings(decodings, expected) -> None:
-    """Compare the n-best lists of several utterances."""
     for decoding, known in zip(decodings, expected, strict=True):
         assert_nbest(decoding.results, known)

@@ -15,8 +15,6 @@ from espnet_medusa.search.threshold_beam import threshold_beam_search
 
 @dataclass(frozen=True)
 class Setting:
-    """Search options."""
-
     beam_size: int = 3
     threshold: float = 0.3
     depth: int = 4

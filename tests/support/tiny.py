@@ -60,6 +60,13 @@ def utterances(memory: torch.Tensor, lengths: torch.Tensor) -> list[torch.Tensor
     return [row[None, :size] for row, size in zip(memory, lengths, strict=True)]
 
 
+@torch.no_grad()
+def next_logits(decoder, memory, tokens) -> torch.Tensor:
+    """Return the teacher-forced logits (V,) after tokens, for one memory (1, S, D)."""
+    frames, sizes = torch.tensor([memory.size(1)]), torch.tensor([len(tokens)])
+    return decoder(memory, frames, torch.tensor([[*tokens]]), sizes)[0][0, -1]
+
+
 def plain_greedy(decoder, memory, prompt, max_length, eos=EOS, min_length=0, rules=None):
     """Greedy search with a teacher-forced forward pass of the whole prefix per token.
 
@@ -71,20 +78,19 @@ def plain_greedy(decoder, memory, prompt, max_length, eos=EOS, min_length=0, rul
         Tokens, the sum of log-probabilities, and whether the end symbol was reached.
     """
     tokens, score = [], 0.0
-    lengths = torch.tensor([memory.size(1)])
-    with torch.no_grad():
-        while len(tokens) < max_length:
-            prefix = torch.tensor([[*prompt, *tokens]])
-            logits = decoder(memory, lengths, prefix, torch.tensor([prefix.size(1)]))[0][:, -1]
-            [logits] = logits if rules is None else rules(logits, prefix)
-            log_probs = torch.log_softmax(logits, dim=-1)
-            if len(tokens) < min_length:
-                logits[eos] = -torch.inf
-            token = int(logits.argmax())
-            score += float(log_probs[token])
-            if token == eos:
-                return tokens, score, True
-            tokens.append(token)
+    while len(tokens) < max_length:
+        prefix = [*prompt, *tokens]
+        logits = next_logits(decoder, memory, prefix)
+        if rules is not None:
+            [logits] = rules(logits[None], torch.tensor([prefix]))
+        log_probs = torch.log_softmax(logits, dim=-1)
+        if len(tokens) < min_length:
+            logits[eos] = -torch.inf
+        token = int(logits.argmax())
+        score += float(log_probs[token])
+        if token == eos:
+            return tokens, score, True
+        tokens.append(token)
     return tokens, score, False
 
 

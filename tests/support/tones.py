@@ -18,13 +18,11 @@ def tone(frequency_hz: float, duration_s: float, rate_hz: int = RATE_HZ) -> np.n
 
 
 def peak_frequency_hz(samples: np.ndarray, rate_hz: int) -> float:
-    """The strongest frequency of mono audio."""
     spectrum = np.abs(np.fft.rfft(samples * np.hanning(len(samples))))
     return float(np.argmax(spectrum)) * rate_hz / len(samples)
 
 
 def edit(path: Path, change: Callable[[str], str]) -> None:
-    """Rewrite a text file."""
     path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 

@@ -62,7 +62,6 @@ def environment() -> dict[str, str]:
 
 
 def executable() -> str:
-    """Path of the server's `python3`."""
     return environment()["PATH"].split(os.pathsep)[0] + "/python3"
 
 
@@ -77,7 +76,7 @@ def serve(listening: socket.socket, client: str) -> None:
     align(["a"], ["b"])  # loads the compiled function
     sys.executable = client
     gc.freeze()  # no child looks for garbage there, nor writes to its pages
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children leave nothing behind
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
     threading.Thread(target=end_with, args=[sys.stdin.fileno()], daemon=True).start()
     while True:
         connection, _ = listening.accept()

@@ -19,7 +19,7 @@ CONFIGS = Path(__file__).resolve().parents[2] / "conf" / "train"
 
 
 def save_tokenizer_of_bytes(folder: Path) -> list[str]:
-    """Whisper's special tokens behind the 256 bytes: small and soon read. Returns the tokens."""
+    """Write a tokenizer of the 256 bytes and Whisper's special tokens; return its tokens."""
     special = [END, START, "<|en|>", "<|transcribe|>", "<|translate|>", "<|startoflm|>"]
     special += ["<|startofprev|>", "<|nospeech|>", "<|notimestamps|>"]
     tokens = [*sorted(ByteLevel.alphabet()), *special]
@@ -54,7 +54,7 @@ def write_good_and_bad(folder: Path) -> Path:
 
 
 def command_of(corpus, output, system, text="text", data=None, **changes) -> list[str]:
-    """asr_train's options: the YAML, the tiny Whisper and data in the place of the real ones."""
+    """Return asr_train's options for a YAML of ``conf/train`` with a tiny Whisper and data."""
     data = data or [f"{corpus}/wav.scp,speech,sound", f"{corpus}/{text},text,text"]
     config = yaml.safe_load((CONFIGS / f"whisper_{system}.yaml").read_text(encoding="utf-8"))
     for half in ("encoder_conf", "decoder_conf"):
@@ -71,7 +71,6 @@ def command_of(corpus, output, system, text="text", data=None, **changes) -> lis
 
 
 def for_both_sets(option: str, *values: str | Path) -> list[str]:
-    """The same values for training and validation."""
     return [
         word for part in ("train", "valid") for value in values
         for word in (f"--{part}_{option}", str(value))
@@ -99,6 +98,6 @@ def weights(path: Path) -> dict[str, torch.Tensor]:
 
 
 def losses(output: Path, part: str) -> dict[int, float]:
-    """Loss by epoch, as ESPnet's reporter has it."""
+    """Return the loss by epoch from ESPnet's reporter."""
     state = torch.load(output / "checkpoint.pth", weights_only=False)["reporter"]
     return {epoch: values[part]["loss"] for epoch, values in state["stats"].items()}

@@ -1,13 +1,14 @@
 """Whisper's networks under the options that asr.sh always gives."""
 
 import logging
+import shutil
 from argparse import Namespace
 
 import pytest
 import torch
-import yaml
 from espnet2.tasks.asr import ASRTask
-from experiment import DECODER, ENCODER, TOKENS
+from experiment import DECODER, ENCODER, TOKENS, dry_run
+from refusals import refuses
 from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa.errors import InputError
@@ -43,19 +44,15 @@ def test_other_encoders_keep_their_frontend():
     assert args == arguments(encoder="transformer")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"input_size": 83}, "input_size: 83; hf_whisper takes audio.*--feats_type raw"),
-        ({"frontend": "s3prl"}, "frontend: s3prl; .*frontend: null"),
-        ({"frontend_conf": {"fs": "8k"}}, "fs=8k; hf_whisper takes 16 kHz.*--fs 16k"),
-        ({"frontend_conf": {"fs": 44100}}, "fs=44100"),
-        ({"specaug": "specaug"}, "specaug: specaug; .*use_specaug"),
-    ],
+@refuses(
+    ({"input_size": 83}, "input_size: 83; hf_whisper takes audio.*--feats_type raw"),
+    ({"frontend": "s3prl"}, "frontend: s3prl; .*frontend: null"),
+    ({"frontend_conf": {"fs": "8k"}}, "fs=8k; hf_whisper takes 16 kHz.*--fs 16k"),
+    ({"frontend_conf": {"fs": 44100}}, "fs=44100"),
+    ({"specaug": "specaug"}, "specaug: specaug; .*use_specaug"),
 )
-def test_unsupported_frontends_are_refused(changes, message):
-    with pytest.raises(InputError, match=message):
-        take_waveforms(arguments(**changes))
+def test_unsupported_frontends_are_refused(changes):
+    take_waveforms(arguments(**changes))
 
 
 @pytest.mark.parametrize("fs", [16000, "16000", "16k", "16K"])
@@ -63,29 +60,21 @@ def test_sample_rates_are_parsed_like_espnets(fs):
     take_waveforms(arguments(frontend_conf={"fs": fs}))
 
 
-def dry_run(folder, encoder_conf, decoder_conf, tokens=TOKENS, *options: str) -> dict:
-    """config.yaml as ESPnet's own training command writes it."""
-    folder.mkdir()
+def train(folder, encoder_conf, decoder_conf, tokens=TOKENS, *options: str) -> dict:
+    """Return the config that ESPnet's own training command writes."""
     config = {"encoder": "hf_whisper", "encoder_conf": encoder_conf, "decoder": "whisper_medusa",
-              "decoder_conf": decoder_conf, "model": "medusa"}  # fmt: skip
-    (folder / "tokens.txt").write_text("".join(f"{token}\n" for token in tokens))
-    (folder / "train.yaml").write_text(yaml.safe_dump(config))
-    command = ["--config", str(folder / "train.yaml"), "--token_list", str(folder / "tokens.txt")]
-    command += ["--output_dir", str(folder / "exp"), "--dry_run", "true", "--token_type", "char"]
-    ASRTask.main(cmd=[*command, *ASR_SH, *options])
-    return yaml.safe_load((folder / "exp" / "config.yaml").read_text())
+              "decoder_conf": decoder_conf, "model": "medusa", "token_type": "char"}  # fmt: skip
+    return dry_run(ASRTask, folder, config, *ASR_SH, *options, tokens=tokens)
 
 
 def test_espnets_own_training_writes_a_self_contained_experiment(tmp_path):
     whisper = save_tiny_whisper(tmp_path / "whisper", len(TOKENS))
     conf = {"whisper_model": str(whisper)}
-    config = dry_run(
+    config = train(
         tmp_path / "run", conf, conf | {"heads": "block", "heads_conf": {"num_heads": 2}}
     )
     assert str(whisper) not in str(config)
-    for path in whisper.iterdir():
-        path.unlink()
-    whisper.rmdir()
+    shutil.rmtree(whisper)
     model = ASRTask.build_model(Namespace(**config))
     assert model.ctc is None and model.ctc_weight == 0.0
     assert model.decoder.num_heads == 2 and model.frontend is None
@@ -96,7 +85,7 @@ def test_espnets_own_training_writes_a_self_contained_experiment(tmp_path):
 def test_start_and_end_are_whispers_if_the_token_list_has_them(tmp_path):
     def build(name, *arguments):
         return ASRTask.build_model(
-            Namespace(**dry_run(tmp_path / name, dict(ENCODER), dict(DECODER), *arguments))
+            Namespace(**train(tmp_path / name, dict(ENCODER), dict(DECODER), *arguments))
         )
 
     tokens = ["a", "<|endoftext|>", "<|startoftranscript|>", "b"]
@@ -113,4 +102,4 @@ def test_another_vocabulary_is_refused_with_the_option(tmp_path):
     whisper = save_tiny_whisper(tmp_path / "whisper", 51866)
     conf = {"whisper_model": str(whisper)}
     with pytest.raises(InputError, match="14 tokens.*51866.*hugging_face_model_name_or_path"):
-        dry_run(tmp_path / "run", conf, dict(conf))
+        train(tmp_path / "run", conf, dict(conf))

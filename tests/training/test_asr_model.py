@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from grown_trees import states_behind
+from grown_trees import states_after
 from rapidfuzz.distance import Levenshtein
+from refusals import refuses
 from tiny import EOS, batch, model_of, tiny_decoder
 from tokenizers.pre_tokenizers import ByteLevel
 from whole_logits import head_cross_entropy, head_divergence
@@ -45,8 +46,8 @@ def test_head_losses_use_later_labels(heads):
         alone = memory[row : row + 1, : lengths[row]]
         outputs = model.decoder.hidden_states(alone, lengths[row : row + 1], tokens)
         for position in range(len(labels) - 2):
-            behind = outputs.head_input[:, position], alone, lengths[row : row + 1]
-            begun, states = states_behind(runtime, *behind)
+            inputs = outputs.head_input[:, position], alone, lengths[row : row + 1]
+            begun, states = states_after(runtime, *inputs)
             for token in labels[position : position + 2]:
                 states = begun.advance(states, torch.tensor([token]))
             log_probs = begun.logits(states)[0].log_softmax(-1)
@@ -74,8 +75,7 @@ def test_divergence_by_hand():
     logits = torch.tensor([[[0.0, 1.0], [2.0, 0.0], [0.5, 0.5]]])
     teacher = torch.tensor([[[1.0, 0.0], [0.0, 3.0], [1.0, 2.0]]])
     labels = torch.tensor([[0, 1, -1]])
-    # Head 1 at position 0 is compared with the teacher at position 1; position 1's label is
-    # padding.
+    # Head 1 at position 0 against the teacher at position 1, whose label is padding.
     p, q = teacher[0, 1].softmax(-1), logits[0, 0].softmax(-1)
     expected = float((p * (p / q).log()).sum())
     assert float(head_divergence(logits, teacher, labels, 1)) == pytest.approx(expected, rel=1e-5)
@@ -99,37 +99,33 @@ def test_ctc_over_units_trains_and_logs_its_error_rate():
     assert all(parameter.grad is not None for parameter in model.ctc.parameters())
     _, stats, _ = model.eval()(**given)
     memory, lengths = model.encode(given["speech"], given["speech_lengths"])
-    heard = torch.minimum(model.encoder.frames_of_speech(given["speech_lengths"]), lengths)
-    silent = torch.arange(memory.size(1)) >= heard[:, None]
-    memory = memory.masked_fill(silent[:, :, None], 0.0)[:, : heard.max()]
+    frames = torch.minimum(model.encoder.frames_of_speech(given["speech_lengths"]), lengths)
+    silent = torch.arange(memory.size(1)) >= frames[:, None]
+    memory = memory.masked_fill(silent[:, :, None], 0.0)[:, : frames.max()]
     wrong, count = 0, 0
     for row, tokens_of_row in zip(memory, given["text"].tolist(), strict=True):
         # ESPnet counts padded frames, too.
-        heard = model.ctc.argmax(row[None])[0].unique_consecutive().tolist()
+        labels = model.ctc.argmax(row[None])[0].unique_consecutive().tolist()
         spoken = "".join(tokens[token] for token in tokens_of_row if token < 258)
-        text = "".join(tokens[label - 1] for label in heard if label)
+        text = "".join(tokens[label - 1] for label in labels if label)
         wrong += Levenshtein.distance(text, spoken)
         count += len(spoken)
     assert stats["cer_ctc"] == pytest.approx(wrong / count)
 
 
-@pytest.mark.parametrize(
-    ("conf", "message"),
-    [
-        ({"kl_wieght": 1.0}, "model_conf: unknown option 'kl_wieght'.*did you mean 'kl_weight'"),
-        ({"head_loss_decay": -0.5}, "model_conf.head_loss_decay: -0.5 is too small"),
-        ({"ctc_weight": 1.0}, "model: medusa needs decoder: whisper_medusa or speech_llama"),
-        ({"ctc_units": 300}, "model_conf.ctc_units: allowed with a ctc_weight above 0"),
-        ({"ctc_block": "rnn", "ctc_weight": 0.3}, "model_conf.ctc_block: allowed with ctc_units"),
-        ({"ctc_units": 300, "ctc_weight": 0.3}, "ctc_units: 300 .* allowed: Whisper's tokens"),
-        ({"mwer_weight": -1.0}, "model_conf.mwer_weight: -1.0 is too small"),
-        ({"mwer_beam": 1}, "model_conf.mwer_beam: 1 is too small; allowed: 2 or more"),
-        ({"mwer_threshold": 1.5}, "model_conf.mwer_threshold: 1.5; allowed: above 0, at most 1"),
-    ],
+@refuses(
+    ({"kl_wieght": 1.0}, "model_conf: unknown option 'kl_wieght'.*did you mean 'kl_weight'"),
+    ({"head_loss_decay": -0.5}, "model_conf.head_loss_decay: -0.5 is too small"),
+    ({"ctc_weight": 1.0}, "model: medusa needs decoder: whisper_medusa or speech_llama"),
+    ({"ctc_units": 300}, "model_conf.ctc_units: allowed with a ctc_weight above 0"),
+    ({"ctc_block": "rnn", "ctc_weight": 0.3}, "model_conf.ctc_block: allowed with ctc_units"),
+    ({"ctc_units": 300, "ctc_weight": 0.3}, "ctc_units: 300 .* allowed: Whisper's tokens"),
+    ({"mwer_weight": -1.0}, "model_conf.mwer_weight: -1.0 is too small"),
+    ({"mwer_beam": 1}, "model_conf.mwer_beam: 1 is too small; allowed: 2 or more"),
+    ({"mwer_threshold": 1.5}, "model_conf.mwer_threshold: 1.5; allowed: above 0, at most 1"),
 )
-def test_bad_options_are_refused(conf, message):
-    with pytest.raises(ValueError, match=message):
-        model_of(tiny_decoder(0), **conf)
+def test_bad_options_are_refused(conf):
+    model_of(tiny_decoder(0), **conf)
 
 
 @pytest.mark.parametrize("heads", ["linear", "recurrent", "attending"])

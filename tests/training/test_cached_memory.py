@@ -8,15 +8,8 @@ import soundfile
 import torch
 import yaml
 from experiment import read_lines
-from refusals import command_refused
-from whisper_training import (
-    for_both_sets,
-    losses,
-    make_corpus,
-    run_training,
-    weights,
-    write_good_and_bad,
-)
+from refusals import command_refused, refuses
+from whisper_training import for_both_sets, losses, make_corpus, run_training, weights
 
 from espnet_medusa import stages
 from espnet_medusa.inference.speech2text import Speech2Text
@@ -62,7 +55,7 @@ def train(corpus, output: Path, data: str | None, command: list[str]) -> Path:
     return run_training(output, *command, *for_both_sets("data_path_and_name_and_type", *data))
 
 
-def keep(corpus, folder: Path, command: list[str], data_dir: Path | None = None) -> Path:
+def cache(corpus, folder: Path, command: list[str], data_dir: Path | None = None) -> Path:
     stages.main(["cache_memory", "--data_dir", str(data_dir or corpus),
          "--output_dir", str(folder), "--batch_size", "3", "--", *command]
     )  # fmt: skip
@@ -70,9 +63,9 @@ def keep(corpus, folder: Path, command: list[str], data_dir: Path | None = None)
 
 
 @pytest.fixture(scope="module")
-def kept(corpus, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("kept")
-    return keep(corpus, folder / "memory", command_of(corpus, folder / "exp"))
+def cached(corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cached")
+    return cache(corpus, folder / "memory", command_of(corpus, folder / "exp"))
 
 
 @pytest.mark.parametrize(
@@ -80,11 +73,11 @@ def kept(corpus, tmp_path_factory):
     [("", {}), ("_latent", {"ctc_weight": 0.3})],
     ids=["baseline", "latent and CTC"],
 )
-def test_losses_are_those_of_audio(corpus, kept, tmp_path, kind, model_conf):
+def test_losses_are_those_of_audio(corpus, cached, tmp_path, kind, model_conf):
     exps = []
     for name, data in (
         ("audio", f"{corpus}/wav.scp,speech,sound"),
-        ("memory", f"{kept}/memory.scp,memory,numpy_ark"),
+        ("memory", f"{cached}/memory.scp,memory,numpy_ark"),
     ):
         output = tmp_path / name / "exp"
         command = command_of(corpus, output, kind, model_conf=model_conf)
@@ -99,16 +92,16 @@ def test_losses_are_those_of_audio(corpus, kept, tmp_path, kind, model_conf):
         assert torch.equal(trained[f"encoder.{name}"], weight), "the encoder is frozen"
 
 
-def test_memory_is_the_prefix_that_decoding_reads(corpus, kept, tmp_path):
+def test_memory_is_the_prefix_that_decoding_reads(corpus, cached, tmp_path):
     exp = train(
-        corpus, tmp_path / "exp", f"{kept}/memory.scp,memory,numpy_ark",
+        corpus, tmp_path / "exp", f"{cached}/memory.scp,memory,numpy_ark",
         command_of(corpus, tmp_path / "exp", "_latent", max_epoch=1),
     )  # fmt: skip
     speech2text = Speech2Text(
         exp / "config.yaml", exp / "1epoch.pth",
         search="greedy", beam_size=1, ctc_weight=0.0, lm_weight=0.0, maxlenratio=-5.0,
     )  # fmt: skip
-    memory = kaldiio.load_scp(str(kept / "memory.scp"))
+    memory = kaldiio.load_scp(str(cached / "memory.scp"))
     paths = read_lines(corpus / "wav.scp")
     samples = [soundfile.read(path, dtype="float32")[0] for path in paths.values()]
     found, frames = speech2text.model.encode(speech2text.model.batch(samples))
@@ -122,11 +115,11 @@ def test_memory_is_the_prefix_that_decoding_reads(corpus, kept, tmp_path):
         assert speech2text(speech)[0][2] == decoding.results[0][2]
 
 
-def test_another_encoder_is_refused(corpus, kept, tmp_path, capsys):
+def test_another_encoder_is_refused(corpus, cached, tmp_path, capsys):
     command = command_of(corpus, tmp_path / "exp", encoder_conf={"crop_to_audio": False})
     with command_refused(capsys, "another encoder", cached_memory.SETTINGS_FILE):
-        keep(corpus, kept, command)
-    again = keep(corpus, kept, command_of(corpus, tmp_path / "exp", "_latent"))
+        cache(corpus, cached, command)
+    again = cache(corpus, cached, command_of(corpus, tmp_path / "exp", "_latent"))
     assert len(read_lines(again / "memory.scp")) == 16, "heads share the baseline's"
 
 
@@ -140,34 +133,23 @@ def test_another_encoder_is_refused(corpus, kept, tmp_path, capsys):
 )  # fmt: skip
 def test_input_that_changes_in_every_epoch_is_refused(corpus, tmp_path, changes, message, capsys):
     with command_refused(capsys, message):
-        keep(corpus, tmp_path / "memory", command_of(corpus, tmp_path / "exp", **changes))
+        cache(corpus, tmp_path / "memory", command_of(corpus, tmp_path / "exp", **changes))
 
 
-@pytest.mark.parametrize(
-    ("changes", "with_memory", "message"),
-    [
-        ({"freeze_param": []}, True, "memory: .* frozen encoder"),
-        ({}, False, "speech: missing; train on audio"),
-        ({"encoder_conf": {"whisper_model": None, "output_size": 16, "num_blocks": 1,
-                           "attention_heads": 2, "linear_units": 16}},
-         True, "memory: frames of size 32; .* 16"),
-    ],
+@refuses(
+    ({"freeze_param": []}, True, "memory: .* frozen encoder"),
+    ({}, False, "speech: missing; train on audio"),
+    ({"encoder_conf": {"whisper_model": None, "output_size": 16, "num_blocks": 1,
+                       "attention_heads": 2, "linear_units": 16}},
+     True, "memory: frames of size 32; .* 16"),
+    error=SystemExit,
 )  # fmt: skip
-def test_mismatched_memory_is_refused(corpus, kept, tmp_path, changes, with_memory, message):
-    data = f"{kept}/memory.scp,memory,numpy_ark" if with_memory else None
-    with pytest.raises(SystemExit, match=message):
-        train(corpus, tmp_path / "exp", data, command_of(corpus, tmp_path / "exp", **changes))
+def test_mismatched_memory_is_refused(changes, with_memory, corpus, cached, tmp_path):
+    data = f"{cached}/memory.scp,memory,numpy_ark" if with_memory else None
+    train(corpus, tmp_path / "exp", data, command_of(corpus, tmp_path / "exp", **changes))
 
 
-def test_a_bad_utterance_is_listed_and_the_others_are_cached(corpus, tmp_path, capsys):
-    data = write_good_and_bad(tmp_path / "data")
-    with command_refused(capsys, "memory of 1 of 2 utterances", status=3):
-        keep(corpus, tmp_path / "memory", command_of(corpus, tmp_path / "exp"), data)
-    assert [*read_lines(tmp_path / "memory" / "memory.scp")] == ["good"]
-    assert "bad.wav" in read_lines(tmp_path / "memory" / "failed_utterances")["bad"]
-
-
-def test_initial_weights_are_those_of_training(corpus, kept, tmp_path):
+def test_initial_weights_are_those_of_training(corpus, cached, tmp_path):
     """The encoder may come from a checkpoint, as ESPnet's own encoders do."""
     command = command_of(corpus, tmp_path / "exp")
     options = MedusaASRTask.get_parser().parse_args(command)
@@ -175,6 +157,6 @@ def test_initial_weights_are_those_of_training(corpus, kept, tmp_path):
     changed = {f"encoder.{name}": 1.5 * value for name, value in weight.items()}
     torch.save(changed, tmp_path / "start.pth")
     command += ["--init_param", str(tmp_path / "start.pth")]
-    other = keep(corpus, tmp_path / "memory", command)
-    one, two = (kaldiio.load_scp(str(f / "memory.scp"))["u3"] for f in (kept, other))
+    other = cache(corpus, tmp_path / "memory", command)
+    one, two = (kaldiio.load_scp(str(f / "memory.scp"))["u3"] for f in (cached, other))
     assert one.shape == two.shape and abs(one - two).max() > 0.1

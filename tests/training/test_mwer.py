@@ -155,14 +155,6 @@ def test_an_end_appended_at_maximum_length_is_not_scored():
     torch.testing.assert_close(log_probs[0, 0], expected)
 
 
-def test_loss_by_hand():
-    probabilities = torch.tensor([[0.6, 0.2, 0.2], [0.3, 0.1, 0.0], [0.5, 0.0, 0.0]])
-    errors = torch.tensor([[1, 2, 6], [4, 0, 99], [7, 99, 99]])
-    excess = [0.6 * 1 + 0.2 * 2 + 0.2 * 6 - 3, 0.75 * 4 - 2, 0.0]
-    loss = mwer_loss(probabilities.log(), errors)
-    assert float(loss) == pytest.approx(sum(excess) / 3, rel=1e-5)
-
-
 @pytest.mark.parametrize("width", [0, 1])
 def test_without_a_choice_there_is_nothing_to_learn(width):
     log_probs = torch.zeros(2, width, requires_grad=True)
@@ -180,9 +172,6 @@ def word_distance(hypothesis: tuple[str, ...], reference: tuple[str, ...]) -> in
         word_distance(hypothesis, reference[:-1]) + 1,
         word_distance(hypothesis[:-1], reference[:-1]) + (hypothesis[-1] != reference[-1]),
     )
-
-
-# With the search
 
 
 @pytest.mark.parametrize("heads", HEADS)
@@ -229,34 +218,6 @@ def test_the_loss_gains_the_weighted_errors(heads):
     loss, stats, _ = model(**batch())
     assert float(stats["mwer"]) != 0
     torch.testing.assert_close(loss, plain(**batch())[0] + 5.0 * stats["mwer"])
-
-
-@pytest.mark.parametrize(("heads", "steps"), [("none", 40), ("linear", 40), ("llama latent", 20)])
-def test_errors_fall_without_cross_entropy(heads, steps):
-    """The batch was partly learned with cross-entropy."""
-    conf = {"ctc_weight": 0.0, "length_normalized_loss": True}
-    trained = model_of(tiny_decoder(0, heads, 2), **conf)
-    descend(trained, steps, learning_rate=3e-3)
-    conf |= {"base_loss_weight": 0.0, "head_loss_weight": 0.0}
-    model = model_of(tiny_decoder(0, heads, 2), mwer_weight=1.0, mwer_threshold=0.3, **conf)
-    model.load_state_dict(trained.state_dict())
-    rates = [float(stats["wer_nbest"]) for stats in descend(model, 40, learning_rate=3e-4)]
-    assert sum(rates[-5:]) / 5 < 0.7 * rates[0]
-    for part in (model.encoder, model.decoder):
-        assert any(float(weight.grad.abs().sum()) > 0 for weight in part.parameters())
-
-
-def descend(model, steps: int, learning_rate: float) -> list[dict[str, torch.Tensor]]:
-    """Stats of each step."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
-    found = []
-    for _ in range(steps):
-        optimizer.zero_grad()
-        loss, stats, _ = model(**batch())
-        loss.backward()
-        optimizer.step()
-        found.append(stats)
-    return found
 
 
 def test_frozen_parts_do_not_move():

@@ -38,7 +38,6 @@ TRAINED = {  # by model_conf.freeze_whisper
 
 
 def learns(heads: str, loss: str, freeze: str) -> bool:
-    """Return whether this combination trains anything."""
     if heads.endswith("projection") and LOSSES[loss].get("kl_weight"):
         return False  # no projection that the teacher shares
     # Without heads, the base head is its own teacher.
@@ -50,7 +49,6 @@ LEARNS = [case for case in product(HEADS, LOSSES, TRAINED) if learns(*case)]
 
 
 def step(kind, decoder, **conf):
-    """Return loss, stats and gradients of one step."""
     model = model_of(decoder, **conf)
     model.__class__ = kind
     loss, stats, _ = model.train()(**batch())

@@ -1,12 +1,11 @@
 """LibriSpeech's Speech-LLaMA: the sizes that the paper reports, and what its recipe trains."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 import torch
-import warm_python
 import yaml
+from recipes import link_recipe, record_asr, recorded, run
 
 from espnet_medusa.task import MedusaASRTask
 
@@ -17,7 +16,6 @@ PUBLISHED = {"_latent": 234e6, "_projection": 306e6}
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """The model of each config, on the meta device."""
     tokens = tmp_path_factory.mktemp("tokens") / "tokens.txt"
     words = ["<blank>", "<unk>", *(f"word{index}" for index in range(V - 3)), "<sos/eos>"]
     tokens.write_text("\n".join(words) + "\n")
@@ -31,6 +29,10 @@ def models(tmp_path_factory):
             return MedusaASRTask.build_model(args)
 
     return {kind: build(kind) for kind in ("", *PUBLISHED)}
+
+
+def assert_options(call: dict[str, str], **expected: str) -> None:
+    assert {name: call[f"--{name}"] for name in expected} == expected
 
 
 def size(module: torch.nn.Module) -> int:
@@ -49,32 +51,22 @@ def test_parameters_are_those_of_the_paper(models):
 
 
 def test_recipe_trains_the_baseline_then_heads_on_it(tmp_path):
-    folder = tmp_path / "egs" / "librispeech" / "asr1"
-    folder.mkdir(parents=True)
-    (tmp_path / "egs" / "TEMPLATE").symlink_to(CONF.parents[2] / "TEMPLATE")
-    for name in ("medusa.sh", "path.sh", "run_speech_llama.sh", "conf"):
-        (folder / name).symlink_to((CONF.parent / name).resolve())
-    (folder / "asr.sh").write_text(
-        '#!/usr/bin/env bash\nprintf "%s|" "$@" >> calls; echo >> calls\n'
-    )
-    (folder / "asr.sh").chmod(0o755)
-    done = subprocess.run(
-        ["./run_speech_llama.sh", "--part", "100", "--stop_stage", "11", "--ngpu", "8"],
-        cwd=folder, text=True, capture_output=True,
-        env=warm_python.environment(),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    base, *heads = (folder / "calls").read_text().splitlines()
-    assert "--asr_tag|speech_llama|--pretrained_model||" in base and "--stage|1|" in base
+    folder = link_recipe(tmp_path, "librispeech/asr1")
+    record_asr(folder)
+    options = ["--part", 100, "--stop_stage", 11, "--ngpu", 8]
+    run(folder, "./run_speech_llama.sh", *options, status=0)
+    base, *heads = recorded(folder)
     data = "--part 100 --librispeech_pc false --nj 4 --test_sets test_clean test_other"
-    assert f"--local_data_opts|{data}|" in base
+    expected = {"asr_tag": "speech_llama", "pretrained_model": "", "stage": "1"}
+    assert_options(base, local_data_opts=data, **expected)
     for kind, call in zip(("projection", "latent"), heads, strict=True):
-        assert f"--asr_config|conf/train_speech_llama_{kind}.yaml|" in call
-        assert f"--asr_args|--decoder_conf heads_conf.num_heads={K - 1} |" in call
-        start = "exp/asr_speech_llama/valid.acc.ave.pth"
-        assert f"--asr_tag|speech_llama_{kind}_4|--pretrained_model|{start}|" in call
-        assert "--train_set|train_clean_100|" in call
-        assert "--nbpe|32000|" in call and "--ngpu|8|" in call
+        assert_options(
+            call, asr_config=f"conf/train_speech_llama_{kind}.yaml",
+            asr_args=f"--decoder_conf heads_conf.num_heads={K - 1} ",
+            asr_tag=f"speech_llama_{kind}_4",
+            pretrained_model="exp/asr_speech_llama/valid.acc.ave.pth",
+            train_set="train_clean_100", nbpe="32000", ngpu="8",
+        )  # fmt: skip
 
 
 def test_heads_on_whisper_differ_only_in_their_kind():

@@ -1,4 +1,4 @@
-"""ESPnet's trainer on our model: joint, heads on a frozen base, last layer with divergence."""
+"""ESPnet's trainer on our model: initial weights, bad configs, the recipes' configs."""
 
 from pathlib import Path
 
@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from experiment import TOKENS, training_config, write_noise
+from experiment import TOKENS, training_config, write_corpus, write_lines
+from refusals import refuses
 from tiny_whisper import save_tiny_whisper
 from whisper_training import for_both_sets, shapes
 
@@ -18,20 +19,13 @@ LAST = "decoder.whisper.layers.0."
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """Eight noises with random letters."""
     folder = tmp_path_factory.mktemp("corpus")
-    rng = np.random.default_rng(0)
-    tables = {"wav.scp": [], "text": [], "speech_shape": [], "text_shape": []}
-    for index in range(8):
-        seconds = 0.4 + 0.1 * index
-        write_noise(folder / f"{index}.wav", seconds, seed=index)
-        letters = "".join(rng.choice(list("abcdefghij"), 5))
-        tables["wav.scp"].append(f"u{index} {folder / str(index)}.wav")
-        tables["text"].append(f"u{index} {letters}")
-        tables["speech_shape"].append(f"u{index} {int(seconds * 16000)}")
-        tables["text_shape"].append(f"u{index} 5,{len(TOKENS)}")
-    for name, lines in tables.items():
-        (folder / name).write_text("\n".join(lines) + "\n")
+    rng, seconds = np.random.default_rng(0), {f"u{index}": 0.4 + 0.1 * index for index in range(8)}
+    write_corpus(folder, seconds)
+    texts = {key: "".join(rng.choice(list("abcdefghij"), 5)) for key in seconds}
+    write_lines(folder / "text", texts)
+    write_lines(folder / "speech_shape", {key: int(16000 * s) for key, s in seconds.items()})
+    write_lines(folder / "text_shape", dict.fromkeys(seconds, f"5,{len(TOKENS)}"))
     (folder / "tokens.txt").write_text("\n".join(TOKENS) + "\n")
     return folder
 
@@ -61,28 +55,32 @@ def config_of(heads="block", **changes):
 
 @pytest.fixture(scope="module")
 def base(corpus, tmp_path_factory):
-    """A base model without heads, and where it is."""
     output = tmp_path_factory.mktemp("base") / "exp"
     return train(corpus, output, config_of("none")), output / "1epoch.pth"
 
 
-HEADS = pytest.mark.parametrize("heads", ["block", "recurrent", "attending"])
+COPIES = {  # of the last layer, by heads
+    "block": "heads.block", "recurrent": "heads.block", "attending": "heads.layer",
+    "linear": "original_last_layer",
+}  # fmt: skip
 
 
-@HEADS
-def test_block_starts_as_a_copy_of_the_loaded_last_layer(corpus, base, tmp_path, heads):
+@pytest.mark.parametrize("heads", COPIES)
+def test_copies_of_the_loaded_last_layer(corpus, base, tmp_path, heads):
+    """Heads are initialized with it; it is the teacher of the divergence."""
     base_weights, base_path = base
-    config = config_of(heads, optim_conf={"lr": 0.0}, max_epoch=1)
+    teacher = {"keep_original_last_layer": True} if heads == "linear" else {}
+    conf = {"kl_weight": 0.01 if teacher else 0.0}
+    config = config_of(heads, optim_conf={"lr": 0.0}, model_conf=conf, decoder_conf=teacher)
     weights = train(corpus, tmp_path / "exp", config, "--init_param", str(base_path))
-    part = "layer" if heads == "attending" else "block"
     for name, value in base_weights.items():
         if name.startswith(LAST):
-            copy = f"decoder.heads.{part}.{name.removeprefix(LAST)}"
+            copy = f"decoder.{COPIES[heads]}.{name.removeprefix(LAST)}"
             shared = heads == "attending" and copy not in weights  # self-attention, keys, values
             assert shared or torch.equal(weights[copy], value), copy
 
 
-@HEADS
+@pytest.mark.parametrize("heads", ["block", "recurrent", "attending"])
 def test_a_trained_block_is_loaded_as_it_is(corpus, tmp_path, heads):
     trained = train(corpus, tmp_path / "first", config_of(heads))
     again = config_of(heads, optim_conf={"lr": 0.0})
@@ -94,37 +92,16 @@ def test_a_trained_block_is_loaded_as_it_is(corpus, tmp_path, heads):
         assert torch.equal(weights[name], value), name
 
 
-def test_last_layer_and_heads_with_divergence(corpus, base, tmp_path):
-    base_weights, base_path = base
-    config = config_of(
-        "linear",
-        decoder_conf={"keep_original_last_layer": True},
-        model_conf={"kl_weight": 0.01, "ctc_weight": 0.0, "length_normalized_loss": True},
-        freeze_param=["encoder", "decoder.whisper.embed_tokens", "decoder.whisper.layer_norm",
-                      "decoder.whisper.embed_positions"],
-    )  # fmt: skip
-    options = ["--init_param", str(base_path), "--ignore_init_mismatch", "true"]
-    weights = train(corpus, tmp_path / "exp", config, *options)
-    for name, value in base_weights.items():
-        if name.startswith(LAST):
-            teacher = "decoder.original_last_layer." + name.removeprefix(LAST)
-            assert torch.equal(weights[teacher], value), "the teacher is the original layer"
-    assert not torch.equal(weights[LAST + "fc2.weight"], base_weights[LAST + "fc2.weight"])
-
-
-@pytest.mark.parametrize(
-    ("init_param", "message"),
-    [
-        ("nowhere.pth", "nowhere.pth: no such checkpoint"),
-        ("{base}:nothing:decoder", "has no tensors under 'nothing'"),
-        ("{base}:decoder:dekoder", "the model has no module 'dekoder'"),
-        ("{base}:encoder:decoder", "whisper.conv1.weight is not in the model"),
-    ],
+@refuses(
+    ("nowhere.pth", "nowhere.pth: no such checkpoint"),
+    ("{base}:nothing:decoder", "has no tensors under 'nothing'"),
+    ("{base}:decoder:dekoder", "the model has no module 'dekoder'"),
+    ("{base}:encoder:decoder", "whisper.conv1.weight is not in the model"),
+    error=SystemExit,
 )
-def test_bad_initial_weights_stop_before_training(corpus, base, tmp_path, init_param, message):
+def test_bad_initial_weights_stop_before_training(init_param, corpus, base, tmp_path):
     option = init_param.format(base=base[1])
-    with pytest.raises(SystemExit, match=message):
-        train(corpus, tmp_path / "exp", config_of(), "--init_param", option)
+    train(corpus, tmp_path / "exp", config_of(), "--init_param", option)
 
 
 @pytest.mark.parametrize(

@@ -185,9 +185,6 @@ def test_adafactor_is_transformers_unless_espnet_has_one(monkeypatch):
     assert optim_classes["adafactor"] is torch.optim.SGD
 
 
-# Killed runs
-
-
 class Killed(Exception):
     """Ends a training run."""
 
@@ -205,7 +202,6 @@ def undisturbed(corpus, changes, tmp_path_factory):
 
 
 def assert_same(expected: Path, found: Path) -> None:
-    """The same losses, files and weights."""
     for part in ("train", "valid"):
         assert losses(expected, part) == losses(found, part)
     names = [{path.name for path in folder.glob("*.pth")} for folder in (expected, found)]
@@ -298,35 +294,22 @@ def test_a_killed_run_resumes_from_the_last_complete_checkpoint(tmp_path, steps,
     assert (checkpoint.read_text() if checkpoint.exists() else None) == content
 
 
-def make_optimizer() -> torch.optim.Optimizer:
-    """Return an optimizer with two groups; the middle parameter has no gradient."""
-    layers = [nn.Parameter(torch.full((2,), float(value))) for value in range(3)]
-    groups = [{"params": layers[:2]}, {"params": layers[2:], "lr": 0.5}]
-    return torch.optim.Adam(groups, lr=0.1)
-
-
-def parameters_of(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def gradients_of(optimizer: torch.optim.Optimizer) -> list[list[float] | None]:
-    gradients = [parameter.grad for parameter in parameters_of(optimizer)]
-    return [None if gradient is None else gradient.tolist() for gradient in gradients]
-
-
 def test_gradients_are_saved_in_the_state(tmp_path):
-    optimizer, other, plain = make_optimizer(), make_optimizer(), make_optimizer()
+    """Of parameters in two groups, one of which has no gradient."""
+    rows = [[nn.Parameter(torch.full((2,), float(value))) for value in range(3)] for _ in range(3)]
+    optimizer, other, plain = (
+        torch.optim.Adam([{"params": row[:2]}, {"params": row[2:], "lr": 0.5}]) for row in rows
+    )
     save_gradients(optimizer)
     save_gradients(other)
     assert GRADIENTS not in optimizer.state_dict()
-    first, _, last = parameters_of(optimizer)
-    (first.sum() + 3 * last[0]).backward()
+    (rows[0][0].sum() + 3 * rows[0][2][0]).backward()
     torch.save(optimizer.state_dict(), tmp_path / "state.pth")
-    state = torch.load(tmp_path / "state.pth", weights_only=True)
     for loading in (other, plain):
-        loading.load_state_dict(state)
-    assert gradients_of(other) == [[1.0, 1.0], None, [3.0, 0.0]]
-    assert gradients_of(plain) == [None, None, None], "as ESPnet alone resumes"
+        loading.load_state_dict(torch.load(tmp_path / "state.pth", weights_only=True))
+    first, none, last = (parameter.grad for parameter in rows[1])
+    assert first.tolist() == [1.0, 1.0] and none is None and last.tolist() == [3.0, 0.0]
+    assert all(parameter.grad is None for parameter in rows[2]), "as ESPnet alone resumes"
     optimizer.zero_grad()
     other.load_state_dict(optimizer.state_dict())
-    assert gradients_of(other) == [None, None, None], "of a checkpoint without"
+    assert all(parameter.grad is None for parameter in rows[1]), "of a checkpoint without"

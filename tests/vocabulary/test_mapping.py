@@ -42,7 +42,6 @@ PAIRS = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The folder of the trained models."""
     return tmp_path_factory.mktemp("vocabularies")
 
 
@@ -53,7 +52,6 @@ def vocabularies(folder):
 
 @pytest.fixture(scope="module")
 def maps(vocabularies):
-    """A cached function from two names to a map."""
     return lru_cache(lambda *names: map_vocabularies(*map(vocabularies.get, names)))
 
 
@@ -97,7 +95,6 @@ def test_common_special_tokens_map_by_name(maps, source, target):
 
 
 def test_pieces_of_english_tokens_equal_openais_tokens(maps):
-    """The pieces of a token equal OpenAI's tokens of its bytes."""
     mapped = maps("whisper_en", "whisper_multilingual")
     encoding = get_encoding("multilingual", 99)
     compared = 0

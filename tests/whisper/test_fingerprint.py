@@ -77,9 +77,9 @@ def test_every_learned_tensor_changes_the_fingerprint(files):
 def test_other_tensors_do_not_change_the_fingerprint(files):
     weights = weights_of(files / "hf_float32")
     name = "decoder.whisper.layers.0.fc1.weight"
-    beside = {"decoder.heads.cell.norm.weight": torch.ones(3), "ctc.ctc_lo.bias": torch.ones(2)}
+    others = {"decoder.heads.cell.norm.weight": torch.ones(3), "ctc.ctc_lo.bias": torch.ones(2)}
     nearly = weights[name] * (1 + 1e-5)  # less than the resolution of float16
-    assert fingerprint({**weights, **beside, name: nearly}) == fingerprint(weights)
+    assert fingerprint({**weights, **others, name: nearly}) == fingerprint(weights)
     zeros = {name: torch.zeros(3)}, {name: -torch.zeros(3)}
     assert fingerprint(zeros[0]) == fingerprint(zeros[1])
     assert fingerprint(zeros[0]) != fingerprint({name: torch.zeros(3, 1)})

@@ -9,8 +9,9 @@ from dataclasses import fields
 import numpy as np
 import pytest
 import torch
+from experiment import noise
 from openai_whisper import openai_whisper, save_openai_whisper
-from refusals import Calls, refused
+from refusals import Calls, refused, refuses
 from tiny_whisper import save_tiny_whisper, whisper_experiment
 from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 from whisper.model import ModelDimensions
@@ -27,10 +28,6 @@ KINDS = {
     "large-v3": {"vocab_size": 51866, "num_mel_bins": 128},
     "turbo": {"encoder_layers": 3, "decoder_layers": 4},
 }
-
-
-def noise(seed: int, samples: int = 20000) -> np.ndarray:
-    return 0.1 * np.random.default_rng(seed).standard_normal(samples).astype(np.float32)
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -129,14 +126,12 @@ SIZES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "message"), SIZES)
-def test_impossible_sizes_are_refused(tmp_path, name, value, message):
+@refuses(*SIZES)
+def test_impossible_sizes_are_refused(name, value, tmp_path):
     folder = save_tiny_whisper(tmp_path / "whisper")
     config = json.loads((folder / "config.json").read_text()) | {name: value}
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match=message) as error:
-        open_whisper(str(folder))
-    assert "\n" not in str(error.value)
+    open_whisper(str(folder))
 
 
 @pytest.mark.parametrize(
