@@ -225,9 +225,10 @@ def test_damaged_test_set_is_one_line_and_the_rest_is_prepared(tmp_path, capsys)
         assert "train-clean-100.tar.gz: is damaged" in line and "test-other.tar.gz: is" in line
 
 
-@pytest.fixture
-def unsorted(tmp_path):
-    """Write chapters of three and one utterances, unsorted; return the folder and all samples."""
+def test_chapters_are_joined_in_order_and_unusable_ones_named(tmp_path, capsys):
+    def join() -> None:
+        join_chapters.main(["--data_dir", str(folder), "--output_dir", str(tmp_path / "chapters")])
+
     rng, samples, folder = np.random.default_rng(0), {}, tmp_path / "data"
     for key in ("7-20-0002", "7-20-0000", "7-31-0005", "7-20-0001"):
         samples[key] = rng.integers(-3000, 3000, rng.integers(300, 900)).astype(np.int16)
@@ -235,16 +236,7 @@ def unsorted(tmp_path):
     write_table(folder / "wav.scp", {key: str(tmp_path / f"{key}.flac") for key in samples})
     write_table(folder / "text", {key: f"WORDS OF {key}" for key in samples})
     write_table(folder / "utt2lang", {key: f"language-{key[2]}" for key in samples})
-    return folder, samples
-
-
-def join(data_dir, output) -> None:
-    join_chapters.main(["--data_dir", str(data_dir), "--output_dir", str(output)])
-
-
-def test_a_chapter_is_its_utterances_in_order(unsorted, tmp_path, capsys):
-    folder, samples = unsorted
-    join(folder, tmp_path / "chapters")
+    join()
     assert "2 chapters" in capsys.readouterr().out
     assert validate_data_dir(tmp_path / "chapters") == []
     audio = read_table(tmp_path / "chapters" / "wav.scp")
@@ -258,16 +250,13 @@ def test_a_chapter_is_its_utterances_in_order(unsorted, tmp_path, capsys):
     languages = read_table(tmp_path / "chapters" / "utt2lang")
     assert languages == {"7-20": "language-2", "7-31": "language-3"}
 
-
-def test_utterances_that_cannot_be_joined_are_named(unsorted, tmp_path, capsys):
-    folder, samples = unsorted
     soundfile.write(tmp_path / "7-20-0001.flac", samples["7-20-0001"], 8000)
     with command_refused(capsys, "7-20-0001.flac: 8000 Hz; allowed: 16000 Hz"):
-        join(folder, tmp_path / "chapters")
+        join()
     write_table(folder / "text", {"7-20-0000": "WORDS"})
     with command_refused(capsys, "text: 7-20-0001: missing"):
-        join(folder, tmp_path / "chapters")
+        join()
     write_table(folder / "wav.scp", {"talk": "talk.wav"})
     write_table(folder / "text", {"talk": "WORDS"})
     with command_refused(capsys, "talk; allowed: ids READER-CHAPTER-NUMBER"):
-        join(folder, tmp_path / "chapters")
+        join()

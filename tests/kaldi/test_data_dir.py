@@ -127,14 +127,6 @@ def test_each_defect_is_reported(make_data_dir, table, change, key, message):
         assert str(problem).startswith(str(folder))
 
 
-def test_unreadable_line_is_one_problem(make_data_dir):
-    folder = make_data_dir()
-    path = folder / "text"
-    path.write_bytes(path.read_bytes().replace(b"word 0", b"caf\xe9"))
-    problems = validate_data_dir(folder)
-    assert [(problem.id, "UTF-8" in problem.message) for problem in problems] == [(FIRST, True)]
-
-
 def rename_speaker(folder):
     write_table(folder / "utt2spk", read_table(folder / "utt2spk") | {FIRST: "z"})
     fix_data_dir(folder)

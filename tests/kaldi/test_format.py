@@ -14,6 +14,7 @@ from waiting import is_alive, wait_for
 from espnet_medusa import stages
 from espnet_medusa.audio.reader import read_audio
 from espnet_medusa.kaldi.audio_writer import AUDIO_FORMATS, AudioOptions
+from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.kaldi.format import FormatOptions, format_data_dir
 from espnet_medusa.kaldi.table import DataError, read_table, write_table
 
@@ -251,7 +252,10 @@ def test_empty_and_missing_text_need_options_and_utt2spk_is_optional(make_data_d
 def test_undecodable_lines_are_not_lost(make_data_dir, tmp_path):
     folder = make_data_dir(3)
     path = folder / "text"
-    path.write_bytes(path.read_bytes().replace(b"word 0", b"caf\xe9") + b"\xe9 x\n")
+    path.write_bytes(path.read_bytes().replace(b"word 0", b"caf\xe9"))
+    (problem,) = validate_data_dir(folder)
+    assert problem.id == "s0-u000" and "UTF-8" in problem.message
+    path.write_bytes(path.read_bytes() + b"\xe9 x\n")
     report = format_data_dir(folder, tmp_path / "dump", options("skip"))
     assert report.n_written == 2
     assert set(read_table(tmp_path / "dump" / "bad_utterances")) == {"s0-u000", "line_4"}

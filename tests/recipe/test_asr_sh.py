@@ -24,7 +24,7 @@ def recipe(tmp_path_factory):
     return folder
 
 
-def run_asr(folder: Path, *options: str, status: int) -> subprocess.CompletedProcess:
+def run_asr(folder: Path, *options: str, status: int | None = None) -> subprocess.CompletedProcess:
     return run(folder, "./asr.sh", *options, status=status)
 
 

@@ -131,13 +131,10 @@ def test_reports_on_request(files, run, options, expected, absent):
     assert printed.count("Sum/Avg") <= 1
 
 
-def test_title_and_several_hypotheses(files, run):
+def test_reports_of_several_hypotheses_and_to_files(files, tmp_path, run):
     printed = run(*files[:6], "first", *files[3:6], "second", "-i", "rm")
     assert printed.count(b"Sum/Avg") == 2
     assert printed.index(b" first ") < printed.index(b" second ")
-
-
-def test_reports_go_to_files(files, tmp_path, run):
     assert run(*files, "-i", "rm", "-o", "all") == b""
     (tmp_path / "out").mkdir()
     run(*files, "-i", "rm", "-o", "sum", "-O", str(tmp_path / "out"), "-n", "best")
