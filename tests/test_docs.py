@@ -103,6 +103,9 @@ def test_a_block_takes_the_rows_and_columns_that_it_names(source):
     assert update_docs.fill(make_block(lines)) == make_block(lines, table)
     source.write_text(SOURCE.replace("5.0|", "6.0|"))
     assert "| 2 | no drafts | 6.0 |" in update_docs.fill(make_block(lines, table))
+    source.unlink()
+    optional = make_block("optional: true\ncaption: Real speech")
+    assert update_docs.fill(optional) == optional
 
 
 @pytest.mark.parametrize(
@@ -119,12 +122,6 @@ def test_a_block_takes_the_rows_and_columns_that_it_names(source):
 def test_a_block_that_its_source_cannot_fill_is_an_error(source, block, message):
     with pytest.raises(SystemExit, match=re.escape(message)):
         update_docs.fill(block)
-
-
-def test_an_optional_source_may_be_missing(source):
-    source.unlink()
-    optional = make_block("optional: true\ncaption: Real speech")
-    assert update_docs.fill(optional) == optional
 
 
 def test_the_chart_shows_the_figures_of_its_source():
@@ -276,15 +273,13 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
     names = ("asr_inference", "asr_train", "convert", "report", "transcribe", "tune")
     modules = {name: importlib.import_module(f"espnet_medusa.bin.{name}") for name in names}
     modules |= {name: importlib.import_module(name) for name in MADE.values()}
-    return {name: parser_of(module) for name, module in modules.items()}
-
-
-def parser_of(module) -> argparse.ArgumentParser:
-    from espnet_medusa.bin.command_line import make_parser
-
-    if hasattr(module, "get_parser"):
-        return module.get_parser()
-    return make_parser(module.__doc__, module.add_options)
+    command_line = importlib.import_module("espnet_medusa.bin.command_line")
+    return {
+        name: module.get_parser()
+        if hasattr(module, "get_parser")
+        else command_line.make_parser(module.__doc__, module.add_options)
+        for name, module in modules.items()
+    }
 
 
 def option_names(parser: argparse.ArgumentParser) -> set[str]:
@@ -310,15 +305,12 @@ def rows_of(title: str) -> list[str]:
     return re.findall(r"`([^`]+)`", " ".join(cells))
 
 
-def test_decode_options_are_all_documented():
+def test_decode_options_and_configs_are_all_documented():
     from espnet_medusa.bin.asr_inference import DECODE_OPTIONS
 
     named = set(re.findall(r"`([a-z_0-9]+)`", TEXTS["docs/decode.md"]))
     assert set(rows_of("Options")) <= option_names(parsers()["asr_inference"])
     assert {*DECODE_OPTIONS} <= named
-
-
-def test_decode_configs_are_all_documented():
     assert sorted(rows_of("Strategies")) == sorted(
         path.stem for path in (ROOT / "conf/decode").glob("*.yaml")
     )

@@ -71,15 +71,12 @@ def test_the_version_is_defined_once(monkeypatch):
     assert listed[0] == version, "the newest of CHANGELOG.md"
 
 
-def test_register_fills_the_tables_and_may_be_repeated():
+def test_register_fills_the_tables_and_may_be_repeated(monkeypatch):
     plugin.register()
     plugin.register()
     assert encoder_choices.get_class("hf_whisper") is HFWhisperEncoder
     assert decoder_choices.get_class("whisper_medusa") is ScoringWhisperDecoder
     assert model_choices.get_class("medusa") is MedusaASRModel
-
-
-def test_a_used_name_is_refused(monkeypatch):
     monkeypatch.setitem(encoder_choices.classes, "hf_whisper", int)
     with pytest.raises(RuntimeError, match="hf_whisper.*already"):
         plugin.register()

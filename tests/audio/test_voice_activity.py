@@ -53,14 +53,8 @@ def test_each_parameter_has_an_effect(talk):
 
 def test_silence_noise_and_chords_are_no_speech():
     find = SpeechDetector(VadParameters(), 30.0)
-    rng = np.random.default_rng(0)
-    for samples in (
-        np.zeros(48000, np.float32),
-        (0.05 * rng.standard_normal(80000)).astype(np.float32),
-        chords(8.0),
-        np.zeros(10, np.float32),
-        np.zeros(0, np.float32),
-    ):
+    noise = (0.05 * np.random.default_rng(0).standard_normal(80000)).astype(np.float32)
+    for samples in (noise, chords(8.0), *(np.zeros(n, np.float32) for n in (48000, 10, 0))):
         assert find(SpeechActivity.of(samples)) == []
 
 

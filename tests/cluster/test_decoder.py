@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import dask
 import pytest
 from experiment import make_experiment, read_lines, write_noise
+from refusals import exit_status
 from scripted_decoder import ScriptedDecoder, refuse
 
 from espnet_medusa.bin import asr_inference, dask_inference
@@ -211,9 +212,7 @@ def command(corpus, monkeypatch):
 
 def run(main, command) -> str:
     """Message of a command that fails."""
-    with pytest.raises(SystemExit) as stopped:
-        main([*map(str, command)])
-    return str(stopped.value.code)
+    return str(exit_status(main, *command))
 
 
 def test_the_command_writes_what_asr_inference_writes_though_workers_are_killed(

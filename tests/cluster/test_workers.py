@@ -9,15 +9,10 @@ from hypothesis import strategies as st
 from scripted_decoder import refuse
 
 from espnet_medusa.cluster import connection
+from espnet_medusa.cluster import decoder as decoder_module
 from espnet_medusa.cluster import worker as worker_module
 from espnet_medusa.cluster.connection import COMPARED, Workers, version_difference
-from espnet_medusa.cluster.decoder import (
-    TASK_FRAMES,
-    TASKS_PER_WORKER,
-    UNKNOWN_FRAMES,
-    plan_tasks,
-    read_lengths,
-)
+from espnet_medusa.cluster.decoder import UNKNOWN_FRAMES, plan_tasks, read_lengths
 from espnet_medusa.cluster.worker import WorkerDecoder, choose_gpu
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.batches import make_batches
@@ -109,7 +104,8 @@ def test_tasks_are_runs_of_one_process_batches(lengths, batch_size, max_batch_fr
     batches = make_batches(frames, batch_size, max_batch_frames)
     assert [key for task in tasks for key in task] == [f"u{i}" for batch in batches for i in batch]
     padded = {f"u{batch[0]}": len(batch) * frames[batch[0]] for batch in batches}
-    most = min(TASK_FRAMES, -(-sum(padded.values()) // (TASKS_PER_WORKER * workers)))
+    parts = decoder_module.TASKS_PER_WORKER * workers
+    most = min(decoder_module.TASK_FRAMES, -(-sum(padded.values()) // parts))
     for task in tasks:
         assert task[0] in padded, "a task must begin with a batch"
         sizes_of_task = [padded[key] for key in task if key in padded]

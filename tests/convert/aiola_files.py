@@ -50,15 +50,12 @@ class AiolaModel(torch.nn.Module):
             "architectures": ["WhisperMedusaModel"],
             "medusa_choices": [1, 3, 2, *[1] * num_heads][: num_heads + 1],
             "medusa_heads_type": "base_head" if self.medusa_block is None else "medusa_block",
-            "medusa_hidden_size": SIZES["d_model"],
-            "medusa_kl_loss": False,
-            "medusa_kl_weight": 0,
-            "medusa_loss_on_original": False,
-            "medusa_num_heads": num_heads,
-            "medusa_num_layers": len(self.medusa_heads[0]),
+            "medusa_hidden_size": SIZES["d_model"], "medusa_kl_loss": False,
+            "medusa_kl_weight": 0, "medusa_loss_on_original": False,
+            "medusa_num_heads": num_heads, "medusa_num_layers": len(self.medusa_heads[0]),
             "output_whisper_original": self.whisper_layer is not None,
             "whisper_model_name": "openai/whisper-large-v2",
-        }
+        }  # fmt: skip
 
     @torch.no_grad()
     def logits(self, features: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
@@ -82,7 +79,6 @@ class AiolaModel(torch.nn.Module):
 
 
 def make_aiola(kind="base_head", num_heads=3, num_layers=1, original=False) -> AiolaModel:
-    """A random model."""
     torch.manual_seed(0)
     config = WhisperConfig(**SIZES)
     model = AiolaModel(config, kind, num_heads, num_layers)
@@ -121,6 +117,5 @@ def read_aiola(folder: Path) -> AiolaModel:
 
 
 def save_tokens(path: Path, vocab_size: int = VOCAB_SIZE) -> Path:
-    """A token list."""
     path.write_text("".join(f"w{number}\n" for number in range(vocab_size)))
     return path

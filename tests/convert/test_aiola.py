@@ -145,20 +145,13 @@ def test_exact_greedy_text(golden, sample, shape):
 
 
 @pytest.mark.parametrize("sample", [0, 1])
-def test_end_symbol_stops(golden, sample):
+def test_the_end_symbol_stops_and_typical_text_starts_as_aiolas(golden, sample):
+    exact, typical = (build_rule(SearchOptions(acceptance=x)) for x in ("exact", "typical"))
     eos = golden.facts["eos"][sample]
-    expected = golden.facts["greedy_eos"][sample][2:]
-    found = search(golden, sample, build_rule(SearchOptions(acceptance="exact")), eos)
-    assert [*found, eos] == expected
-
-
-@pytest.mark.parametrize("sample", [0, 1])
-def test_typical_text_starts_as_aiolas(golden, sample):
-    """aiola drafts from other nodes; the text is the same while drafts agree."""
-    rule = build_rule(SearchOptions(acceptance="typical"))
+    assert [*search(golden, sample, exact, eos), eos] == golden.facts["greedy_eos"][sample][2:]
+    # aiola drafts from other nodes; the text is the same while drafts agree.
     theirs = golden.facts["typical"][sample][2:]
-    found = search(golden, sample, rule, eos=200)
-    assert found[:4] == theirs[:4]
+    assert search(golden, sample, typical, eos=200)[:4] == theirs[:4]
 
 
 def test_converting_back_to_aiolas_format_changes_nothing(golden, tmp_path):

@@ -213,13 +213,17 @@ def test_a_downloaded_model_may_not_name_a_local_folder(tmp_path, monkeypatch):
         read_whisper("someone/a", TextOptions())
 
 
-def test_a_missing_vocabulary_is_an_error(tmp_path, tokens, capsys):
+def test_a_missing_vocabulary_and_an_existing_target_are_errors(tmp_path, tokens, capsys):
     folder = save_aiola(tmp_path / "aiola", make_aiola())
     line = refused(capsys, folder, tmp_path / "exp")
     assert f"vocab_size: {VOCAB_SIZE}" in line and "give --tokenizer FOLDER" in line
     short = save_tokens(tmp_path / "short.txt", 39)
     line = refused(capsys, folder, tmp_path / "exp", "--token_list", short)
     assert "39 lines, 39 different; the model has 40 tokens" in line
+    (tmp_path / "there").mkdir()
+    with command_refused(capsys, "exists; remove it"):
+        run(folder, tmp_path / "there", "--token_list", tokens)
+    assert not [*(tmp_path / "there").iterdir()], "an existing target is not overwritten"
     # The folder's own tokenizer is used and copied.
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     experiment = run(folder, tmp_path / "first", "--token_list", tokens)
@@ -230,11 +234,3 @@ def test_a_missing_vocabulary_is_an_error(tmp_path, tokens, capsys):
     assert (experiment / "tokens.txt").read_text() == tokens.read_text()
     (folder / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": "x.Y"}}')
     assert "auto_map requires code" in refused(capsys, folder, tmp_path / "exp2")
-
-
-def test_an_existing_target_is_not_overwritten(tmp_path, tokens, capsys):
-    folder = save_aiola(tmp_path / "aiola", make_aiola())
-    (tmp_path / "exp").mkdir()
-    with command_refused(capsys, "exists; remove it"):
-        run(folder, tmp_path / "exp", "--token_list", tokens)
-    assert not [*(tmp_path / "exp").iterdir()]

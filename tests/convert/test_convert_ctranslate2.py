@@ -143,18 +143,18 @@ def test_impossible_export_is_refused(tmp_path, capsys, monkeypatch):
     line = refused(capsys, tmp_path / "hf", target, "--dtype", "int8")
     assert "--dtype int8: only with --to ctranslate2" in line
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    line = refused(capsys, tmp_path / "hf", target, "--to", "ctranslate2")
+    there = target, "--to", "ctranslate2"
+    line = refused(capsys, tmp_path / "hf", *there)
     assert "pip install 'espnet_medusa[ctranslate2]'" in line
     generation = tmp_path / "hf" / "generation_config.json"
     fields = json.loads(generation.read_text())
     for name, value in {"suppress_tokens": [-1], "lang_to_id": [None]}.items():
         generation.write_text(json.dumps(fields | {name: value}))
-        line = refused(capsys, tmp_path / "hf", target, "--to", "ctranslate2")
+        line = refused(capsys, tmp_path / "hf", *there)
         assert "generation_config.json: " in line and "allowed: a list of token ids" in line
     experiment = experiment_with(tmp_path, "linear", base_head=True)
-    line = refused(capsys, experiment, target, "--to", "ctranslate2")
-    assert "give --drop_base_head true" in line
-    line = refused(capsys, experiment, target, "--to", "ctranslate2", "--drop_base_head", "true")
+    assert "give --drop_base_head true" in refused(capsys, experiment, *there)
+    line = refused(capsys, experiment, *there, "--drop_base_head", "true")
     assert "lacks Whisper's symbols" in line and "give --to hugging_face" in line
 
 

@@ -6,17 +6,13 @@ import numpy as np
 import pytest
 import torch
 import whisper as openai
-from experiment import make_experiment
+from experiment import NO_CTC, make_experiment
 from safetensors.torch import load_file
 from test_convert_aiola import load, refused, run
 from tiny_whisper import save_tiny_whisper
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import (
-    AutoTokenizer,
-    PreTrainedTokenizerFast,
-    WhisperFeatureExtractor,
-    WhisperForConditionalGeneration,
-)
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, WhisperFeatureExtractor
+from transformers import WhisperForConditionalGeneration as Whisper
 
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.options import read_config
@@ -44,7 +40,7 @@ def test_there_and_back_computes_the_same(tmp_path, vocab_size, num_mel_bins, de
     tokens = torch.tensor([[50258, 50363, 11, 22, 33]])
     found = logits_of_experiment(experiment, features, tokens)
     for place in (folder, back):
-        whisper = WhisperForConditionalGeneration.from_pretrained(place).eval()
+        whisper = Whisper.from_pretrained(place).eval()
         with torch.no_grad():
             expected = whisper(features, decoder_input_ids=tokens).logits
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
@@ -71,7 +67,7 @@ def test_vanilla_system_decodes(tmp_path):
     speech = 0.1 * np.random.default_rng(0).standard_normal(20000).astype(np.float32)
     [(_, _, found, _)] = speech2text(speech)
     features = WhisperFeatureExtractor()(speech, sampling_rate=16000, return_tensors="pt")
-    whisper = WhisperForConditionalGeneration.from_pretrained(folder).eval()
+    whisper = Whisper.from_pretrained(folder).eval()
     blocked = speech2text.search.strategy.scoring.constraints.blocked
     prompt = torch.tensor([[50258, 50261, 50359, 50363]])  # start, de, transcribe, no timestamps
     with torch.no_grad():
@@ -108,23 +104,27 @@ def test_openai_file_computes_the_same(tmp_path):
 def test_unsupported_models_are_refused(tmp_path, capsys):
     folder = save_tiny_whisper(tmp_path / "whisper", hidden_size=8)
     target = tmp_path / "out"
-    assert "language: 'xx'" in refused(capsys, folder, target, "--language", "xx")
-    assert "task: 'sing'" in refused(capsys, folder, target, "--task", "sing")
-    assert "--model_file: only with" in refused(capsys, folder, target, "--model_file", "x.pth")
+    for option, value, message in (
+        ("--language", "xx", "language: 'xx'"),
+        ("--task", "sing", "task: 'sing'"),
+        ("--model_file", "x.pth", "--model_file: only with"),
+    ):
+        assert message in refused(capsys, folder, target, option, value)
     assert "nowhere.pt: no such file" in refused(capsys, tmp_path / "nowhere.pt", target)
     config = folder / "config.json"
     fields = json.loads(config.read_text())
-    config.write_text(json.dumps(fields | {"d_model": "wide"}))
-    assert "d_model" in refused(capsys, folder, target)
-    config.write_text(json.dumps(fields | {"decoder_ffn_dim": 24}))
-    assert "decoder.whisper.layers.0.fc1.weight" in refused(capsys, folder, target)
+    for name, value, message in (
+        ("d_model", "wide", "d_model"),
+        ("decoder_ffn_dim", 24, "decoder.whisper.layers.0.fc1.weight"),
+    ):
+        config.write_text(json.dumps(fields | {name: value}))
+        assert message in refused(capsys, folder, target)
     (folder / "model.safetensors").write_bytes(b"no tensors")
     config.write_text(json.dumps(fields))
     assert "model.safetensors" in refused(capsys, folder, target)
 
 
 # Network and tokenizer of a folder, named by ESPnet's options
-
 
 WORDS = ["!", "ab", "cd", "ef", "gh", "ij", "<|startoftranscript|>", "<|endoftext|>"]
 
@@ -144,22 +144,14 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("draft_depth", [0, None])
 def test_greedy_text_is_transformers_own(folder, tmp_path, draft_depth):
+    weights = {"whisper_model": str(folder)}
     experiment = make_experiment(
-        tmp_path / "exp",
-        tokens=WORDS,
-        encoder_conf={"whisper_model": str(folder)},
-        decoder_conf={
-            "whisper_model": str(folder), "heads": "linear", "heads_conf": {"num_heads": 3},
-        },
-        model_conf={
-            "ctc_weight": 0.0, "sym_sos": WORDS[6], "sym_eos": WORDS[7],
-            "extract_feats_in_collect_stats": False,
-        },
-        token_type="hugging_face",
-        bpemodel=str(folder),
-        keep_weights=True,
+        tmp_path / "exp", tokens=WORDS, keep_weights=True, encoder_conf=weights,
+        decoder_conf=weights | {"heads": "linear", "heads_conf": {"num_heads": 3}},
+        model_conf=NO_CTC | {"sym_sos": WORDS[6], "sym_eos": WORDS[7]},
+        token_type="hugging_face", bpemodel=str(folder),
     )  # fmt: skip
-    whisper = WhisperForConditionalGeneration.from_pretrained(folder).eval()
+    whisper = Whisper.from_pretrained(folder).eval()
     whisper.generation_config.update(decoder_start_token_id=6, eos_token_id=7, pad_token_id=7)
     speech2text = Speech2Text(
         asr_train_config=str(experiment.config), asr_model_file=str(experiment.model),

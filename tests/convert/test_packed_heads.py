@@ -38,7 +38,7 @@ def test_attached_heads_equal_the_packed_ones(tmp_path, kind):
     expected = {**trained.weights, **heads}
     assert attached.weights.keys() == expected.keys() > base.weights.keys()
     assert all(torch.equal(attached.weights[name], value) for name, value in expected.items())
-    assert attached.draft_conf == SAID["draft_conf"]
+    assert yaml.safe_load(yaml.safe_dump(dict(attached.draft_conf))) == SAID["draft_conf"]
     stored = load_file(folder / "heads.safetensors")
     assert all(stored[name].dtype == torch.float16 for name in heads)
 
@@ -260,8 +260,3 @@ def test_untrusted_heads_cannot_change_the_text(tmp_path, good):
     put_tensor(BASE_HEAD, torch.full((16, 16), 0.1))(folder)
     with pytest.raises(InputError, match="base head has residual layers"):
         attach_heads(base, str(folder))
-
-
-def test_draft_conf_is_yaml_of_an_experiment(good):
-    attached, _ = attach_heads(good[1], str(good[0]))
-    assert yaml.safe_load(yaml.safe_dump(dict(attached.draft_conf))) == SAID["draft_conf"]

@@ -15,16 +15,12 @@ import librispeech_files
 import numpy as np
 import prepare_librispeech
 import soundfile
+from refusals import exit_status
 
 SUBSETS = (
-    "train-clean-100",
-    "train-clean-360",
-    "train-other-500",
-    "dev-clean",
-    "dev-other",
-    "test-clean",
-    "test-other",
-)
+    "train-clean-100", "train-clean-360", "train-other-500",
+    "dev-clean", "dev-other", "test-clean", "test-other",
+)  # fmt: skip
 # Subsets of mini_librispeech, and the subsets they are part of.
 PART_OF = {"train-clean-5": "train-clean-100", "dev-clean-2": "dev-clean"}
 RATE_HZ = 16000
@@ -56,19 +52,14 @@ def make_librispeech(
     corpus.mkdir(parents=True)
     speakers = []
     for subset in subsets:
-        for reader in _readers(subset, n_readers):
-            chapter = 1000 + reader
-            _write_chapter(corpus / subset, reader, chapter, n_utterances, duration_s)
+        first = 1 + 20 * SUBSETS.index(PART_OF.get(subset, subset))
+        for reader in range(first, first + n_readers):
+            _write_chapter(corpus / subset, reader, 1000 + reader, n_utterances, duration_s)
             sex = "FM"[reader % 2]
             speakers.append(f"{reader:<4} | {sex} | {subset:<16} | 25.03 | |CBW|Reader {reader}\n")
     (corpus / "SPEAKERS.TXT").write_text(SPEAKERS_HEADER + "".join(speakers), encoding="utf-8")
     (corpus / "README.TXT").write_text("miniature\n", encoding="utf-8")
     return corpus
-
-
-def _readers(subset: str, n_readers: int) -> range:
-    first = 1 + 20 * SUBSETS.index(PART_OF.get(subset, subset))
-    return range(first, first + n_readers)
 
 
 def _write_chapter(
@@ -135,16 +126,11 @@ def archive(path: Path, folder: Path, *members: str) -> Path:
 
 
 def run(folder: Path, *options) -> int:
-    """Prepare into `folder/data`; returns the exit status."""
-    try:
-        prepare_librispeech.main(["--output_dir", str(folder / "data"), *map(str, options)])
-    except SystemExit as exit_:
-        return exit_.code
-    return 0
+    """Prepare into `folder/data`; return the exit status."""
+    return exit_status(prepare_librispeech.main, "--output_dir", folder / "data", *options)
 
 
 def errors(capsys) -> list[str]:
-    """Lines on stderr that are errors."""
     return [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
 
 

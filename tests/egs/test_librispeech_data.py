@@ -5,19 +5,11 @@ import re
 import shutil
 from pathlib import Path
 
+import librispeech_miniature as miniature
 import pytest
 import soundfile
 from librispeech_corpus import measure_audio, read_genders, read_manifest
-from librispeech_miniature import (
-    RATE_HZ,
-    SUBSETS,
-    errors,
-    make_librispeech,
-    make_librispeech_pc,
-    murmur,
-    restore,
-    run,
-)
+from librispeech_miniature import RATE_HZ, SUBSETS, errors, make_librispeech, murmur, run
 
 from espnet_medusa.audio.reader import AudioError
 from espnet_medusa.kaldi.data_dir import validate_data_dir
@@ -33,7 +25,7 @@ def whole(tmp_path_factory):
     """All seven subsets and their manifests; tests only read them."""
     folder = tmp_path_factory.mktemp("whole")
     corpus = make_librispeech(folder)
-    return corpus, make_librispeech_pc(folder / "pc", corpus)
+    return corpus, miniature.make_librispeech_pc(folder / "pc", corpus)
 
 
 @pytest.fixture
@@ -58,8 +50,7 @@ def transcripts_of(corpus: Path) -> Path:
 
 def test_all_subsets_become_kaldi_directories(whole, tmp_path, capsys):
     corpus, manifests = whole
-    status = run(tmp_path, "--librispeech", corpus, "--librispeech_pc_dir", manifests)
-    assert status == 0
+    assert run(tmp_path, "--librispeech", corpus, "--librispeech_pc_dir", manifests) == 0
     captured = capsys.readouterr()
     assert captured.out == ""
     data = tmp_path / "data"
@@ -98,18 +89,14 @@ def test_restored_text_with_the_plain_one_as_fallback(whole, tmp_path, case):
     texts = read_table(tmp_path / "data" / "test_other" / "text")
     restored, _ = read_manifest(manifests / "test-other.json")
     assert len(restored) == 4 and len(texts) == 6
-    for path in (corpus / "test-other").rglob("*.trans.txt"):
-        for line in path.read_text().splitlines():
-            key, plain = line.split(" ", 1)
-            written = plain.lower() if case == "lower" else plain
-            assert texts[key] == (restore(plain) if key in restored else written)
+    tables = map(read_table, (corpus / "test-other").rglob("*.trans.txt"))
+    plain = {key: text for table in tables for key, text in table.items()}
+    for key, text in plain.items():
+        written = text.lower() if case == "lower" else text
+        assert texts[key] == (miniature.restore(text) if key in restored else written)
     assert run(tmp_path, *options, "--librispeech_pc", "false") == 0
     again = read_table(tmp_path / "data" / "test_other" / "text")
-    assert {text.upper() for text in again.values()} == {
-        line.split(" ", 1)[1]
-        for path in (corpus / "test-other").rglob("*.trans.txt")
-        for line in path.read_text().splitlines()
-    }
+    assert {key: text.upper() for key, text in again.items()} == plain
 
 
 def cut_short(content: bytes) -> bytes:
@@ -175,12 +162,9 @@ def test_errors_outside_test_sets_count_too_until_the_corpus_is_mended(small, ca
     assert len(read_table(folder / "text")) == 6 and not (folder / "bad_utterances").exists()
 
 
-@pytest.mark.parametrize("content", [None, ""])
-def test_chapter_without_transcripts_is_one_line(small, capsys, content):
-    if content is None:
-        transcripts_of(small).unlink()
-    else:
-        transcripts_of(small).write_text(content)
+@pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_text("")])
+def test_chapter_without_transcripts_is_one_line(small, capsys, change):
+    change(transcripts_of(small))
     assert prepare_small(small) == 3
     (line,) = capsys.readouterr().out.splitlines()
     assert f"{READER}-{CHAPTER}.trans.txt: {READER}-{CHAPTER}: " in line
@@ -231,18 +215,14 @@ def test_genders_need_speakers_txt(small, capsys):
 
 def test_bad_lines_of_a_manifest_are_named(tmp_path):
     good = {"audio_filepath": "dev-clean/1/2/1-2-0000.flac", "text": " Yes,  he\tdid. "}
-    lines = [
-        json.dumps(good),
-        "{",
-        json.dumps({"text": "No path."}),
-        json.dumps({"audio_filepath": "dev-clean/1/2/1-2-0001.flac", "text": None}),
-        json.dumps({"audio_filepath": "dev-clean/1/2/1-2-0002.flac", "text": " "}),
-        json.dumps(good | {"text": "Another."}),
-        "7",
-        "",
+    entries = [
+        {"text": "No path."},
+        {"audio_filepath": "dev-clean/1/2/1-2-0001.flac", "text": None},
+        {"audio_filepath": "dev-clean/1/2/1-2-0002.flac", "text": " "},
+        good | {"text": "Another."},
     ]
     path = tmp_path / "dev-clean.json"
-    path.write_text("\n".join(lines))
+    path.write_text("\n".join([json.dumps(good), "{", *map(json.dumps, entries), "7", ""]))
     texts, problems = read_manifest(path)
     assert texts == {"1-2-0000": "Yes, he did."}
     assert [problem.id for problem in problems] == [f"line {n}" for n in (2, 3, 4, 5, 6, 7)]
@@ -260,6 +240,10 @@ def remove_chapters(corpus: Path) -> None:
         path.rename(corpus.parent / f"moved-{path.name}")
 
 
+def repeat_subset(corpus: Path) -> None:
+    shutil.copytree(corpus / "dev-clean", corpus / "dev-other")
+
+
 PC = ["--librispeech_pc", "true", "--librispeech_pc_dir"]
 
 
@@ -270,11 +254,7 @@ PC = ["--librispeech_pc", "true", "--librispeech_pc_dir"]
         (None, [*PC, "nowhere"], "nowhere: has no dev-"),
         (name_other_utterances, [*PC, "{}"], "dev-clean.json: names none of the 6 utterances"),
         (remove_chapters, [], "test-clean: has no <reader>/<chapter> folders"),
-        (
-            lambda corpus: shutil.copytree(corpus / "dev-clean", corpus / "dev-other"),
-            [],
-            "dev: 61-1061-0000 is in two subsets",
-        ),
+        (repeat_subset, [], "dev: 61-1061-0000 is in two subsets"),
     ],
 )
 def test_unusable_corpora_are_one_line(small, capsys, damage, options, message):

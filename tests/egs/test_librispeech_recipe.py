@@ -114,12 +114,8 @@ def test_mini_librispeech_in_two_folders(recipe, tmp_path):
     options += ["--stop_stage", "4"]
     run_whisper(recipe, *options, "--whisper_model", "openai/whisper-tiny")
     texts = {path.parent.name: read_table(path) for path in recipe.glob("dump/raw/*/text")}
-    assert {name: len(text) for name, text in texts.items()} == {
-        "train_clean_5": 2,
-        "dev": 4,
-        "test_clean": 2,
-        "test_clean_chapters": 1,
-    }
+    counts = {"train_clean_5": 2, "dev": 4, "test_clean": 2, "test_clean_chapters": 1}
+    assert {name: len(text) for name, text in texts.items()} == counts
     assert {key.split("-")[0] for key in texts["dev"]} == {"1", "3"}
 
     # An English-only Whisper in a folder without `.en` in its name.
@@ -165,10 +161,8 @@ def test_speech_llama_writes_the_tables(llama_recipe, tmp_path, monkeypatch):
     monkeypatch.chdir(llama_recipe)  # paths in scp files begin there
     for name in ("train_clean_5", "dev"):
         memory = kaldiio.load_scp(f"dump/memory/{name}/memory.scp")
-        samples = read_table(f"dump/raw/{name}/utt2num_samples")
-        assert {key: len(memory[key]) for key in samples} == {
-            key: -(-(int(number) // 160) // 2) for key, number in samples.items()
-        }, "no padded frames"
+        for key, number in read_table(f"dump/raw/{name}/utt2num_samples").items():
+            assert len(memory[key]) == -(-(int(number) // 160) // 2), "no padded frames"
     exp = llama_recipe / "exp"
     texts = [
         read_table(path, require_value=False)
@@ -176,10 +170,8 @@ def test_speech_llama_writes_the_tables(llama_recipe, tmp_path, monkeypatch):
     ]
     assert len(texts) == 2 and len(texts[0]) == 4 and texts[0].keys() == texts[1].keys()
     trained = yaml.safe_load((exp / "asr_speech_llama_whisper_latent_2/config.yaml").read_text())
-    assert [name for _, name, _ in trained["train_data_path_and_name_and_type"]] == [
-        "memory",
-        "text",
-    ], "no audio in the epochs"
+    names = [name for _, name, _ in trained["train_data_path_and_name_and_type"]]
+    assert names == ["memory", "text"], "no audio in the epochs"
     assert trained["init_param"] == ["exp/asr_speech_llama_whisper/valid.acc.ave.pth"]
     report = (exp / "speech_llama" / "REPORT.md").read_text()
     assert "|part of test-clean|baseline|" in report and "|part of test-clean|latent 2" in report

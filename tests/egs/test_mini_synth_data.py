@@ -1,7 +1,6 @@
 """The mini recipe's corpus: speech engine, sentences, noise, plan, and the whole of stage 1."""
 
 import random
-import re
 from itertools import islice
 from pathlib import Path
 
@@ -14,20 +13,18 @@ from espnet2.fileio.sound_scp import SoundScpReader
 
 pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
 
-
 import make_corpus
 from corpus_plan import CorpusOptions, plan_utterances, speaker_name
 from espeak import Speaker
 from noise import add_noise, coloured_noise, set_level
 from recipes import ROOT
+from refusals import command_refused, refused
 from sentences import load_language, parse_language
 
 from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.kaldi.table import read_table
 
-RECIPE = ROOT / "egs" / "mini_synth" / "asr1"
-
-LANGUAGES = sorted(path.stem for path in (RECIPE / "local" / "languages").glob("*.yaml"))
+LANGUAGES = sorted(path.stem for path in ROOT.glob("egs/mini_synth/asr1/local/languages/*.yaml"))
 TEXT = "turn left behind the wooden door"
 
 
@@ -53,27 +50,25 @@ def pitch_hz(samples: np.ndarray, rate: int) -> float:
     return rate / (shortest + similarity[shortest:longest].argmax())
 
 
-def test_two_speakers_of_one_process_keep_their_samples_apart():
-    first, second = Speaker(), Speaker()
-    alone = len(second.speak("one two three", "en+m1")[0])
-    assert len(first.speak("one two three", "en+m1")[0]) == pytest.approx(alone, rel=0.02)
+def test_two_speakers_of_one_process_do_not_share_samples(speaker):
+    alone = len(Speaker().speak("one two three", "en+m1")[0])
+    assert len(speaker.speak("one two three", "en+m1")[0]) == pytest.approx(alone, rel=0.02)
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "parts"),
     [
-        ({"voice": "xx"}, "voice 'xx': espeak-ng cannot load language 'xx'"),
-        ({"voice": "en-gb"}, "en-gb-x-rp"),
-        ({"voice": "en+nosuch"}, r"voice 'en\+nosuch': espeak-ng took 'gmw/en' instead.* f1 f2"),
-        ({"voice": "en", "text": "  "}, "text: nothing to speak"),
-        ({"voice": "en", "rate_wpm": 20}, "rate_wpm=20: must be 80 to 450"),
-        ({"voice": "en", "pitch": 120}, "pitch=120: must be 0 to 99"),
+        ({"voice": "xx"}, ["voice 'xx': espeak-ng cannot load language 'xx'"]),
+        ({"voice": "en-gb"}, ["en-gb-x-rp"]),
+        ({"voice": "en+nosuch"}, ["voice 'en+nosuch': espeak-ng took 'gmw/en' instead", " f1 f2"]),
+        ({"voice": "en", "text": "  "}, ["text: nothing to speak"]),
+        ({"voice": "en", "rate_wpm": 20}, ["rate_wpm=20: must be 80 to 450"]),
+        ({"voice": "en", "pitch": 120}, ["pitch=120: must be 0 to 99"]),
     ],
 )
-def test_unusable_speech_options_are_refused(speaker, options, message):
-    with pytest.raises(ValueError, match=message) as error:
+def test_unusable_speech_options_are_refused(speaker, options, parts):
+    with refused(*parts):
         speaker.speak(**{"text": TEXT, **options})
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", LANGUAGES)
@@ -230,7 +225,7 @@ def test_number_of_processes_does_not_change_the_corpus(tmp_path, monkeypatch):
     assert tree(tmp_path / "1") == tree(tmp_path / "3")
 
 
-def test_rerun_makes_only_missing_files(tmp_path, monkeypatch, capsys):
+def test_rerun_makes_only_missing_files_and_keeps_another_language(tmp_path, monkeypatch, capsys):
     def is_redone(*options: str) -> bool:
         run(tmp_path, monkeypatch, *options)
         return "nothing to do" not in capsys.readouterr().out
@@ -255,10 +250,7 @@ def test_rerun_makes_only_missing_files(tmp_path, monkeypatch, capsys):
     assert is_redone()
     assert tree(tmp_path) == before
 
-
-def test_second_language_is_added_to_the_first(tmp_path, monkeypatch):
-    run(tmp_path, monkeypatch)
-    before = tree(tmp_path)
+    # A second language is added to the first.
     run(tmp_path, monkeypatch, "--language", "de", "--suffix", "_de")
     after = tree(tmp_path)
     assert before.items() < after.items()
@@ -267,21 +259,17 @@ def test_second_language_is_added_to_the_first(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "parts"),
     [
-        (["--language", "xx"], "language 'xx'.*allowed: de en"),
-        (["--minutes", "0"], "--minutes 0.0: must be above 0"),
-        (["--min_snr_db", "50"], "--min_snr_db 50.0: must not be above --max_snr_db 40.0"),
-        (["--test_unseen_fraction", "2"], "must be 0 to 1"),
-        (["--nj", "0"], "must be 1 or more"),
-        (["--voices", "99"], "--voices 99: the language file has 18"),
-        (["--max_rate_wpm", "600"], "--max_rate_wpm 600: must be 80 to 450"),
+        (["--language", "xx"], ["language 'xx'", "allowed: de en"]),
+        (["--minutes", "0"], ["--minutes 0.0: must be above 0"]),
+        (["--min_snr_db", "50"], ["--min_snr_db 50.0: must not be above --max_snr_db 40.0"]),
+        (["--test_unseen_fraction", "2"], ["must be 0 to 1"]),
+        (["--nj", "0"], ["must be 1 or more"]),
+        (["--voices", "99"], ["--voices 99: the language file has 18"]),
+        (["--max_rate_wpm", "600"], ["--max_rate_wpm 600: must be 80 to 450"]),
     ],
 )
-def test_bad_option_ends_with_one_line(tmp_path, monkeypatch, capsys, options, message):
-    with pytest.raises(SystemExit) as exit_:
+def test_bad_options_are_refused(tmp_path, monkeypatch, capsys, options, parts):
+    with command_refused(capsys, "error: ", *parts, status=2 if "--nj" in options else 1):
         run(tmp_path, monkeypatch, *options)
-    assert exit_.value.code != 0
-    last_line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "error: " in last_line
-    assert re.search(message, last_line), last_line

@@ -78,7 +78,7 @@ def test_demo_is_the_full_recipe_with_other_sizes(system):
 # Drafters
 
 
-def decodings(calls: list[dict[str, str]]) -> list[tuple[str, str]]:
+def decoded_by(calls: list[dict[str, str]]) -> list[tuple[str, str]]:
     """Experiment and inference tag, as asr.sh names them, of all calls that decode."""
     result = []
     for call in calls:
@@ -92,16 +92,12 @@ def decodings(calls: list[dict[str, str]]) -> list[tuple[str, str]]:
     return result
 
 
-@pytest.fixture
-def drafters(tmp_path):
-    return link_recipe(tmp_path, "mini_synth/asr1")
-
-
-def test_every_row_of_the_report_is_decoded_once(drafters):
+def test_every_row_of_the_report_is_decoded_once_and_models_start_from_the_base(tmp_path):
+    drafters = link_recipe(tmp_path, "mini_synth/asr1")
     _, first = run_recorded(drafters, "./run_drafters.sh", "--stop_stage", "6")
     # The fake asr.sh writes no lists, so that the stage fails after its last decoding.
     assert run(drafters, "./run_drafters.sh", "--stage", "7", "--stop_stage", "7").returncode != 0
-    result = decodings(first + recorded(drafters))
+    result = decoded_by(first + recorded(drafters))
     assert len(result) == len(set(result))
     for table in read_plan(ROOT / "conf" / "report" / "mini_synth_drafters.yaml").tables:
         for key, system in table.systems.items():
@@ -109,8 +105,6 @@ def test_every_row_of_the_report_is_decoded_once(drafters):
             fitting = [tag for tag in tags if tag.split("_asr_model_")[0] == system.decoding]
             assert system.decoding in tags or len(fitting) == 1, (table.title, key)
 
-
-def test_models_start_from_the_base(drafters):
     _, made = run_recorded(drafters, "./run_drafters.sh", "--stop_stage", "3")
     trained = {call["--asr_tag"]: call for call in made if "--asr_tag" in call}
     assert [*trained] == ["draft", "draft_version", "ctc", "base_ctc", "conformer"]
@@ -137,11 +131,10 @@ def test_decode_configs_have_known_options(path):
 
 def test_hybrid_searches_differ_only_in_drafts_and_precision():
     other = {"drafter", "draft_depth", "decoder_precision", "lookahead"}
+    hybrid = config(FULL, "decode_hybrid")
     for way in ("plain", "ctc_draft", "ctc_draft_cost", "plain_int8"):
         options = config(FULL, f"decode_hybrid_{way}").items()
-        assert {key: value for key, value in options if key not in other} == config(
-            FULL, "decode_hybrid"
-        )
+        assert {key: value for key, value in options if key not in other} == hybrid
 
 
 # Speech-LLaMA
@@ -149,7 +142,6 @@ def test_hybrid_searches_differ_only_in_drafts_and_precision():
 
 @pytest.fixture
 def llama(tmp_path):
-    """Return the recipe with small models."""
     folder = link_recipe(tmp_path, "mini_synth/asr1", without=("conf",))
     (tmp_path / "conf").symlink_to(ROOT / "conf")
     for way in ("plain", "beam4_threshold"):
@@ -201,13 +193,12 @@ def calls(llama):
 
 def test_each_system_is_trained_from_its_start(calls):
     done = {call["--asr_tag"]: call for call in calls("--stop_stage", "12", "--asr_args", "--x 1")}
+    rules = ("exact", "top_m", "threshold", "beam4_threshold")
+    decodings = [f"conf/decode/{rule}.yaml" for rule in rules]
     ways = ("projection", "latent")
     expected = ["llama", *(f"llama_{way}_{tokens}" for way in ways for tokens in range(2, 7))]
-    expected += [
-        f"llama_latent_4_{stage}{seed}"
-        for stage in ("ce", "mwer")
-        for seed in ("", "_seed2", "_seed3")
-    ]
+    seeds = ("", "_seed2", "_seed3")
+    expected += [f"llama_latent_4_{stage}{seed}" for stage in ("ce", "mwer") for seed in seeds]
     assert list(done) == expected
     base = done["llama"]
     assert base["--stage"] == "1" and base["--pretrained_model"].endswith(":encoder:encoder")
@@ -215,12 +206,8 @@ def test_each_system_is_trained_from_its_start(calls):
     for name, call in done.items():
         assert call["--train_set"] == "train_en_de" and call["--test_sets"] == "test test_de"
         assert call["--asr_args"].endswith("--x 1") and call["--stop_stage"] == "12"
-        if name == "llama":
-            continue
-        assert call["--stage"] == "11"
-        assert call["--inference_configs"].split() == [
-            f"conf/decode/{way}.yaml" for way in ("exact", "top_m", "threshold", "beam4_threshold")
-        ]
+        if name != "llama":
+            assert call["--stage"] == "11" and call["--inference_configs"].split() == decodings
     assert done["llama_projection_6"]["--pretrained_model"] == "exp/asr_llama/valid.acc.ave.pth"
     for seed in ("", "_seed2"):
         stage = done[f"llama_latent_4_mwer{seed}"]
@@ -237,16 +224,13 @@ def test_stages_before_training_run_once(calls):
     assert set(stages) == {"12"} and len(stages) == 17
 
 
-def test_stages_differ_only_in_mwer():
+def test_stages_differ_only_in_mwer_and_heads_in_their_kind():
     mwer, ce = (config(FULL, f"train_llama_latent_{stage}") for stage in ("mwer", "ce"))
     options = mwer["model_conf"]
     assert options.pop("mwer_weight") > 0
     mwer["model_conf"] = {name: options[name] for name in options if "mwer" not in name}
     assert mwer.pop("best_model_criterion") != ce.pop("best_model_criterion")
     assert mwer == ce
-
-
-def test_heads_differ_only_in_their_kind():
     kinds = ("projection", "latent")
     configs = [config(FULL, f"train_llama_{kind}") for kind in kinds]
     assert tuple(entry["decoder_conf"].pop("heads") for entry in configs) == kinds

@@ -3,55 +3,42 @@
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 import voxpopuli_miniature as miniature
-from voxpopuli_miniature import (
-    TEST_SESSION,
-    build_voxpopuli,
-    damage_audio,
-    key_of,
-    plan_voxpopuli,
-    problems,
-    run,
-    tables,
-)
+from tones import peak_frequency_hz
+from voxpopuli_miniature import TEST_SESSION, build_voxpopuli, key_of, problems, run, tables
 from voxpopuli_transcripts import parse_vad, read_rows
 
 from espnet_medusa.audio.reader import read_audio
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.data_dir import Segment, parse_segment, validate_data_dir
 
-
-@pytest.fixture(autouse=True)
-def in_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_folder")
 
 
-def build() -> list[miniature.MiniatureUtterance]:
-    """Build the corpus; return its utterances."""
-    build_voxpopuli(Path("vox"))
-    return plan_voxpopuli("de")
+def build(**options) -> list[miniature.MiniatureUtterance]:
+    build_voxpopuli(Path("vox"), **options)
+    return miniature.plan_voxpopuli("de")
 
 
 def rewrite(utterances) -> None:
     miniature.write_annotation(Path("vox"), "de", utterances)
 
 
-def pitch_hz(samples: np.ndarray) -> float:
-    """Return the strongest frequency."""
-    spectrum = np.abs(np.fft.rfft(samples * np.hanning(len(samples))))
-    return float(np.argmax(spectrum)) * miniature.RATE_HZ / len(samples)
+def check_pitch(utterance: miniature.MiniatureUtterance, entry: str, **times: float) -> None:
+    samples, rate_hz = read_audio(entry, **times)
+    assert rate_hz == 16000
+    assert peak_frequency_hz(samples, rate_hz) == pytest.approx(utterance.pitch_hz, abs=2)
 
 
 def test_sessions_become_segments_with_the_right_audio(capsys):
-    build()
+    utterances = build()
     assert run() == 0
     assert problems(capsys) == []
     for split, n_sessions in (("train", 4), ("dev", 1), ("test", 1)):
         assert validate_data_dir(f"data/{split}_de") == []
         result = tables(f"{split}_de")
-        expected = [u for u in plan_voxpopuli("de") if u.columns["split"] == split]
+        expected = [u for u in utterances if u.columns["split"] == split]
         assert len(expected) == 4 * n_sessions == len(result["text"])
         assert len(result["wav.scp"]) == n_sessions
         assert result["utt2session"] == result["segments"]
@@ -60,19 +47,13 @@ def test_sessions_become_segments_with_the_right_audio(capsys):
             key = key_of(utterance)
             assert result["text"][key] == utterance.columns["original_text"]
             assert result["utt2spk"][key] == utterance.columns["speaker_id"]
-            segment = parse_segment(result["segments"][key])
-            times = (utterance.session, utterance.start_s, utterance.end_s)
-            assert (segment.recording, segment.start_s, segment.end_s) == times
-            samples, rate_hz = read_audio(
-                result["wav.scp"][utterance.session], start_s=segment.start_s, end_s=segment.end_s
-            )
-            assert rate_hz == 16000 and pitch_hz(samples) == pytest.approx(
-                utterance.pitch_hz, abs=2
-            )
+            times = {"start_s": utterance.start_s, "end_s": utterance.end_s}
+            assert parse_segment(result["segments"][key]) == Segment(utterance.session, **times)
+            check_pitch(utterance, result["wav.scp"][utterance.session], **times)
 
 
 def test_utterances_of_get_asr_data_replace_segments_in_the_servers_layout(capsys):
-    build()
+    utterances = build()
     Path("vox/annotations/asr").mkdir(parents=True)
     os.rename("vox/transcribed_data/de/asr_de.tsv.gz", "vox/annotations/asr/asr_de.tsv.gz")
     assert run() == 0
@@ -84,23 +65,20 @@ def test_utterances_of_get_asr_data_replace_segments_in_the_servers_layout(capsy
         assert validate_data_dir(f"data/{split}_de") == []
         result = tables(f"{split}_de")
         assert "segments" not in result
-        for utterance in plan_voxpopuli("de"):
-            if utterance.columns["split"] == split:
-                key = key_of(utterance)
-                assert result["text"][key] == utterance.columns["original_text"]
-                samples, _ = read_audio(result["wav.scp"][key])
-                assert pitch_hz(samples) == pytest.approx(utterance.pitch_hz, abs=2)
-                # The place is in the annotation.
-                place = parse_segment(result["utt2session"][key])
-                assert (place.recording, place.start_s) == (utterance.session, utterance.start_s)
+        for utterance in (u for u in utterances if u.columns["split"] == split):
+            key = key_of(utterance)
+            assert result["text"][key] == utterance.columns["original_text"]
+            check_pitch(utterance, result["wav.scp"][key])
+            # The place is in the annotation.
+            place = parse_segment(result["utt2session"][key])
+            assert (place.recording, place.start_s) == (utterance.session, utterance.start_s)
 
 
 def test_without_annotation_an_utterance_is_known_by_its_session():
-    build_voxpopuli(Path("vox"), prepared=True)
+    utterances = build(prepared=True)
     Path("vox/transcribed_data/de/asr_de.tsv.gz").unlink()
     # Before 2022 the scripts wrote six columns.
-    columns = miniature.PREPARED_COLUMNS[:6]
-    miniature.write_prepared(Path("vox"), "de", plan_voxpopuli("de"), columns)
+    miniature.write_prepared(Path("vox"), "de", utterances, miniature.PREPARED_COLUMNS[:6])
     assert run() == 0
     assert set(tables("test_de")["utt2session"].values()) == {f"{TEST_SESSION} 0.000 -1.000"}
 
@@ -152,7 +130,7 @@ def test_bad_lines_are_named_and_the_rest_is_prepared(capsys):
     ]
     for utterance, (change, _) in zip(utterances, changes, strict=False):
         utterance.columns |= change
-    twice, invalid = utterances[7], plan_voxpopuli("de")[9]
+    twice, invalid = utterances[7], miniature.plan_voxpopuli("de")[9]
     invalid.columns["split"] = "invalid"
     rewrite([*utterances[:9], twice, invalid, *utterances[10:]])
     assert run() == 3
@@ -172,7 +150,7 @@ def test_unusable_test_utterances_are_in_utt2session(capsys):
     session = "20190202-0900-PLENARY-15"
     added = miniature.plan_session(session, "test", 4, 300, "de")
     path = miniature.write_session(Path("vox"), "original", session, added)
-    damage_audio(path, "truncated")
+    miniature.damage_audio(path, "truncated")
     utterances[-1].columns |= {"original_text": "", "normed_text": ""}
     rewrite([*utterances, *added])
     assert run() == 3
@@ -201,16 +179,15 @@ def test_unusable_test_utterances_are_in_utt2session(capsys):
 )
 @pytest.mark.parametrize("prepared", [False, True])
 def test_bad_audio_is_named_and_the_rest_is_prepared(prepared, how, message, capsys):
-    build_voxpopuli(Path("vox"), prepared=prepared)
-    utterance = plan_voxpopuli("de")[-1]
+    first, *_, utterance = build(prepared=prepared)
     path = Path(f"vox/raw_audios/original/2019/{TEST_SESSION}_original.ogg")
     other = path.with_name("20190111-0900-PLENARY-1_original.ogg")
     if prepared:
         path = Path(f"vox/transcribed_data/de/2019/{utterance.id}.ogg")
-        other = path.with_name(f"{plan_voxpopuli('de')[0].id}.ogg")
-    damage_audio(other, how)
+        other = path.with_name(f"{first.id}.ogg")
+    miniature.damage_audio(other, how)
     assert run() == 3  # A training utterance.
-    damage_audio(path, how)
+    miniature.damage_audio(path, how)
     status = run()
     lines = problems(capsys)
     assert all(message in line for line in lines)
@@ -245,7 +222,6 @@ def test_long_utterances_stay_in_the_test_set_only(capsys):
 )
 def test_user_errors_are_one_line(options, message, capsys):
     build()
-    capsys.readouterr()
     assert run(*options) in (1, 2)
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert message in last and "error: " in last

@@ -7,35 +7,17 @@ import numpy as np
 import prepare_voxpopuli
 import pytest
 import voxpopuli_miniature as miniature
+import voxpopuli_sessions as division
 from downloads import serve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from voxpopuli_miniature import TEST_SESSION, build_voxpopuli, damage_audio, problems, run, tables
-from voxpopuli_sessions import (
-    HELD_OUT_ID,
-    HELD_OUT_TIME,
-    DivisionOptions,
-    choose_sessions,
-    divide,
-    find_held_out,
-    read_places,
-    read_usable_places,
-    write_subset,
-)
+from voxpopuli_sessions import HELD_OUT_TIME, DivisionOptions, divide, find_held_out
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.data_dir import (
-    Segment,
-    ValidationOptions,
-    parse_segment,
-    validate_data_dir,
-)
+from espnet_medusa.kaldi import data_dir
+from espnet_medusa.kaldi.data_dir import Segment, parse_segment
 from espnet_medusa.kaldi.table import DataProblem, read_table, sort_ids, write_table
-
-
-@pytest.fixture
-def in_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def run_unlabelled(*options: str) -> int:
@@ -51,15 +33,19 @@ def by_session(segments: dict[str, str]) -> dict[str, list[tuple[float, float]]]
     return times
 
 
+def is_within(utterance: miniature.MiniatureUtterance, times: list[tuple[float, float]]) -> bool:
+    return any(start <= utterance.start_s and utterance.end_s <= end for start, end in times)
+
+
 def validate_unlabelled() -> list[DataProblem]:
-    return validate_data_dir("data/unlabelled_de", options=ValidationOptions(require_text=False))
+    options = data_dir.ValidationOptions(require_text=False)
+    return data_dir.validate_data_dir("data/unlabelled_de", options=options)
 
 
 def test_unlabelled_sessions_have_official_segments_or_are_cut_at_silences(in_folder, capsys):
     build_voxpopuli(Path("vox"), unlabelled_sessions=3)
     assert run_unlabelled() == 0
-    assert problems(capsys) == []
-    assert validate_unlabelled() == []
+    assert problems(capsys) == validate_unlabelled() == []
     assert sorted(os.listdir("data")) == ["test_de", "train_de_unlabelled", "unlabelled_de"]
     unlabelled = tables("unlabelled_de")
     assert "text" not in unlabelled and unlabelled["utt2session"] == unlabelled["segments"]
@@ -72,10 +58,7 @@ def test_unlabelled_sessions_have_official_segments_or_are_cut_at_silences(in_fo
     # The others are cut in pauses: all sound is in a segment, faded by its margin.
     for session in ("20190302-0900-PLENARY-1", TEST_SESSION):
         for utterance in miniature.plan_session(session, "", 4, 150, "de"):
-            assert any(
-                start <= utterance.start_s and utterance.end_s <= end
-                for start, end in sessions[session]
-            )
+            assert is_within(utterance, sessions[session])
 
 
 def test_segments_at_silences_only(in_folder):
@@ -88,6 +71,12 @@ def test_segments_at_silences_only(in_folder):
         for (start_s, end_s), utterance in zip(sorted(times), utterances, strict=True):
             assert start_s == pytest.approx(utterance.start_s - 0.15, abs=0.06)
             assert end_s == pytest.approx(utterance.end_s + 0.15, abs=0.06)
+    # The years choose the sessions.
+    session = "20100301-0900-PLENARY-1"
+    planned = miniature.plan_session(session, "", 2, 300, "de")
+    miniature.write_session(Path("vox"), "de", session, planned)
+    assert run_unlabelled("--years", "2010") == 0
+    assert list(tables("unlabelled_de")["wav.scp"]) == [session]
 
 
 def test_official_segments_only_and_long_ones_are_cut(in_folder):
@@ -102,7 +91,7 @@ def test_official_segments_only_and_long_ones_are_cut(in_folder):
     assert times[-1] == (8, 9) and f"{event}_1" in segments
     assert all(end - start <= 4 for start, end in times)
     for utterance in miniature.plan_session(session, "", 4, 150, "de")[:3]:
-        assert any(s <= utterance.start_s and utterance.end_s <= e for s, e in times)
+        assert is_within(utterance, times)
     Path("vox/unlabelled_data/unlabelled_v2.tsv.gz").unlink()
     assert run_unlabelled("--segmentation", "official") == 1
 
@@ -142,16 +131,6 @@ def test_bad_unlabelled_segments_and_sessions_are_named(in_folder, capsys):
     assert validate_unlabelled() == []
 
 
-def test_years_choose_unlabelled_sessions(in_folder):
-    build_voxpopuli(Path("vox"), unlabelled_sessions=1)
-    session = "20100301-0900-PLENARY-1"
-    miniature.write_session(
-        Path("vox"), "de", session, miniature.plan_session(session, "", 2, 300, "de")
-    )
-    assert run_unlabelled("--years", "2010") == 0
-    assert list(tables("unlabelled_de")["wav.scp"]) == [session]
-
-
 def test_missing_corpus_is_downloaded_once(in_folder):
     source, table = build_voxpopuli(Path("source"), unlabelled_sessions=2), "unlabelled_v2.tsv.gz"
     files = {
@@ -177,24 +156,19 @@ def test_missing_corpus_is_downloaded_once(in_folder):
 
 def test_test_set_is_held_out_by_id_and_by_time():
     places = {
-        "before": Segment("s", 0, 10),
-        "touches": Segment("s", 10, 20),
-        "overlaps": Segment("s", 15, 20.001),
-        "inside": Segment("s", 22, 23),
-        "around": Segment("s", 10, 40),
-        "after": Segment("s", 30, 40),
-        "elsewhere": Segment("t", 22, 23),
-        "same_id": Segment("t", 50, 60),
-        "similar_session": Segment("s-a", 22, 23),
-        "whole": Segment("u", 5000, 5010),
-    }
+        "before": Segment("s", 0, 10), "touches": Segment("s", 10, 20),
+        "overlaps": Segment("s", 15, 20.001), "inside": Segment("s", 22, 23),
+        "around": Segment("s", 10, 40), "after": Segment("s", 30, 40),
+        "elsewhere": Segment("t", 22, 23), "same_id": Segment("t", 50, 60),
+        "similar_session": Segment("s-a", 22, 23), "whole": Segment("u", 5000, 5010),
+    }  # fmt: skip
     held_out = {
         "test1": Segment("s", 20, 30),
         "same_id": Segment("elsewhere", 0, 1),
         "test2": Segment("u", 0, -1),
     }
     by_time = dict.fromkeys(("overlaps", "inside", "around"), f"{HELD_OUT_TIME}: test1")
-    others = {"same_id": HELD_OUT_ID, "whole": f"{HELD_OUT_TIME}: test2"}
+    others = {"same_id": division.HELD_OUT_ID, "whole": f"{HELD_OUT_TIME}: test2"}
     assert find_held_out(places, held_out) == by_time | others
 
 
@@ -206,10 +180,9 @@ def test_the_margin_is_before_and_after_a_test_utterance():
         "touches_after": Segment("s", 31.999, 40),
         "after": Segment("s", 32.001, 40),
     }
-    held_out = {"test": Segment("s", 20, 30)}
     for margin_s, dropped in {2.0: list(places)[1:4], 0.0: ["inside"]}.items():
         options = DivisionOptions(valid_fraction=0, margin_s=margin_s)
-        result = divide(places, held_out, options)
+        result = divide(places, {"test": Segment("s", 20, 30)}, options)
         assert result.dropped == dict.fromkeys(dropped, f"{HELD_OUT_TIME}: test")
         assert result.train == sort_ids(places.keys() - {*dropped})
 
@@ -238,19 +211,16 @@ def test_nothing_is_lost_and_sessions_stay_whole(data):
     assert train_sessions.isdisjoint(places[key].recording for key in result.valid)
 
 
-def test_validation_sessions_are_enough_and_always_the_same():
+def test_validation_sessions_are_enough_and_the_same_and_bad_options_are_refused():
     sessions = [f"session{i % 40}" for i in range(400)]
-    chosen = choose_sessions(sessions, 0.05)
+    chosen = division.choose_sessions(sessions, 0.05)
     assert sum(name in chosen for name in sessions) == 20
-    assert choose_sessions(reversed(sessions), 0.05) == chosen
-    assert chosen < choose_sessions(sessions, 0.2)
+    assert division.choose_sessions(reversed(sessions), 0.05) == chosen
+    assert chosen < division.choose_sessions(sessions, 0.2)
     assert chosen != {"session0", "session1"}
-    assert choose_sessions(sessions, 0) == set()
+    assert division.choose_sessions(sessions, 0) == set()
     with pytest.raises(InputError, match="1 sessions cannot be divided.*--valid_fraction"):
-        choose_sessions(["only"] * 5, 0.05)
-
-
-def test_none_left_and_bad_options_are_one_line():
+        division.choose_sessions(["only"] * 5, 0.05)
     with pytest.raises(InputError, match="none of 1 utterances is left"):
         divide({"u": Segment("s", 0, 5)}, {"t": Segment("s", 0, -1)})
     with pytest.raises(InputError, match="valid_fraction 1.5: must be"):
@@ -260,8 +230,7 @@ def test_none_left_and_bad_options_are_one_line():
 
 
 def write_unlabelled(folder: Path, places: dict[str, Segment]) -> Path:
-    lines = {key: f"{place.recording} {place.start_s} {place.end_s}"
-             for key, place in places.items()}  # fmt: skip
+    lines = {key: f"{p.recording} {p.start_s} {p.end_s}" for key, p in places.items()}
     write_table(folder / "segments", lines)
     write_table(folder / "utt2session", lines | {"unusable": "s0 0 -1"})
     write_table(folder / "utt2spk", {key: place.recording for key, place in places.items()})
@@ -273,11 +242,10 @@ def write_unlabelled(folder: Path, places: dict[str, Segment]) -> Path:
 def test_a_subset_is_a_data_directory_without_old_tables(tmp_path):
     places = {f"u{i}": Segment(f"s{i % 3}", i, i + 1) for i in range(9)}
     source, target = write_unlabelled(tmp_path / "all", places), tmp_path / "some"
-    write_subset(source, target, places, {"u": "reason"})
-    write_subset(source, target, ["u0", "u3", "u1"], {})
-    assert {path.name for path in target.iterdir()} == {
-        "segments", "utt2session", "utt2spk", "spk2utt", "wav.scp",
-    }  # fmt: skip
+    division.write_subset(source, target, places, {"u": "reason"})
+    division.write_subset(source, target, ["u0", "u3", "u1"], {})
+    names = {"segments", "utt2session", "utt2spk", "spk2utt", "wav.scp"}
+    assert {path.name for path in target.iterdir()} == names
     assert [*read_table(target / "segments")] == ["u0", "u1", "u3"]
     assert read_table(target / "wav.scp") == {name: f"audio/{name}_cs.ogg" for name in ("s0", "s1")}
     assert read_table(target / "spk2utt") == {"s0": "u0 u3", "s1": "u1"}
@@ -286,15 +254,16 @@ def test_a_subset_is_a_data_directory_without_old_tables(tmp_path):
 def test_places_come_from_utt2session_or_segments(tmp_path):
     places = {f"u{i}": Segment("s", i, i + 1) for i in range(3)}
     folder = write_unlabelled(tmp_path / "data", places)
-    assert read_places(folder).keys() - read_usable_places(folder).keys() == {"unusable"}
+    unusable = division.read_places(folder).keys() - division.read_usable_places(folder).keys()
+    assert unusable == {"unusable"}
     (folder / "utt2session").unlink()
-    assert read_usable_places(folder) == places
+    assert division.read_usable_places(folder) == places
     write_table(folder / "utt2spk", {"u9": "s"})
     with pytest.raises(InputError, match="u9: has no line in utt2session"):
-        read_usable_places(folder)
+        division.read_usable_places(folder)
     write_table(folder / "segments", {"u0": "s 5 1"})
     with pytest.raises(InputError, match="segments: u0: ends at 1 s"):
-        read_places(folder)
+        division.read_places(folder)
     (folder / "segments").unlink()
     with pytest.raises(InputError, match="neither utt2session nor segments"):
-        read_places(folder)
+        division.read_places(folder)

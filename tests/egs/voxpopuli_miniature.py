@@ -12,6 +12,7 @@ import numpy as np
 import prepare_voxpopuli
 import soundfile
 from downloads import make_tar
+from refusals import exit_status
 
 from espnet_medusa.kaldi.table import read_table
 
@@ -42,7 +43,6 @@ class MiniatureUtterance:
 
     @property
     def id(self) -> str:
-        """Return the utterance's name in VoxPopuli."""
         return f"{self.session}-{self.columns['id_']}"
 
 
@@ -77,19 +77,14 @@ def plan_session(
         end_s = start_s + 1.0 + 0.25 * (number % 5)
         words = [WORDS[(number + i) % len(WORDS)] for i in range(2 + number % 4)]
         columns = {
-            "session_id": session,
-            "id_": f"{language}_{session[:8]}-09:10:11_{number}",
+            "session_id": session, "id_": f"{language}_{session[:8]}-09:10:11_{number}",
             "original_text": f"{' '.join(words).capitalize()}, {number + 1}.",
             "speaker_id": str(1000 + int(session[4:8]) + number % 2),
-            "start_time": f"{start_s:.2f}",
-            "end_time": f"{end_s:.2f}",
-            "normed_text": " ".join(words).lower(),
-            "split": split,
-            "gender": "female",
-            "is_gold_transcript": "True",
-            "accent": "None",
+            "start_time": f"{start_s:.2f}", "end_time": f"{end_s:.2f}",
+            "normed_text": " ".join(words).lower(), "split": split,
+            "gender": "female", "is_gold_transcript": "True", "accent": "None",
             "vad": str([(start_s, start_s + 0.4), (start_s + 0.5, round(end_s, 3))]),
-        }
+        }  # fmt: skip
         pitch_hz = first_pitch_hz + 40 * number
         utterances.append(MiniatureUtterance(session, start_s, round(end_s, 3), pitch_hz, columns))
         start_s = end_s + GAP_S
@@ -118,7 +113,6 @@ def write_table(
 
 
 def write_annotation(root: Path, language: str, utterances: Iterable[MiniatureUtterance]) -> Path:
-    """Write transcribed_data/<language>/asr_<language>.tsv.gz."""
     rows = [[u.columns[name] for name in ANNOTATION_COLUMNS] for u in utterances]
     path = root / "transcribed_data" / language / f"asr_{language}.tsv.gz"
     return write_table(path, ANNOTATION_COLUMNS, rows, "|")
@@ -137,15 +131,10 @@ def write_prepared(
         write_ogg(folder / u.session[:4] / f"{u.id}.ogg", samples)
     for split in ("train", "dev", "test"):
         rows = []
-        for u in utterances:
-            known = {
-                **u.columns,
-                "id": u.id,
-                "raw_text": u.columns["original_text"],
-                "normalized_text": u.columns["normed_text"],
-            }
-            if known["split"] == split:
-                rows.append([known[name] for name in columns])
+        for u in (u for u in utterances if u.columns["split"] == split):
+            texts = {"raw_text": "original_text", "normalized_text": "normed_text"}
+            known = u.columns | {"id": u.id} | {new: u.columns[old] for new, old in texts.items()}
+            rows.append([known[name] for name in columns])
         write_table(folder / f"asr_{split}.tsv", columns, rows, "\t")
 
 
@@ -203,14 +192,13 @@ def build_voxpopuli(
         }
         test_session = utterances[-1].session
         spoken[test_session] = by_session[test_session]
-        rows = []
-        for n, (session, parts) in enumerate(spoken.items()):
+        for session, parts in spoken.items():
             write_session(root, language, session, parts)
-            if n % 2 == 0:
-                rows += [
-                    (f"{session}_{language}", str(i), f"{u.start_s - 0.2:.2f}", f"{u.end_s:.2f}")
-                    for i, u in enumerate(parts)
-                ]
+        rows = [
+            (f"{session}_{language}", str(i), f"{u.start_s - 0.2:.2f}", f"{u.end_s:.2f}")
+            for session in [*spoken][::2]
+            for i, u in enumerate(spoken[session])
+        ]
         write_segment_table(root, rows)
     return root
 
@@ -224,11 +212,8 @@ def archive_year(root: Path, channel: str, year: str, archive: Path) -> Path:
 
 def run(*options: str, lang: str = "de") -> int:
     """Prepare `vox` of the current folder; return the exit status."""
-    try:
-        prepare_voxpopuli.main(["--lang", lang, "--voxpopuli", "vox", "--nj", "2", *options])
-    except SystemExit as stop:
-        return stop.code
-    return 0
+    command = ["--lang", lang, "--voxpopuli", "vox", "--nj", "2", *options]
+    return exit_status(prepare_voxpopuli.main, *command)
 
 
 def tables(name: str) -> dict[str, dict[str, str]]:
@@ -245,11 +230,8 @@ def key_of(utterance: MiniatureUtterance) -> str:
 
 def damage_audio(path: Path, how: str) -> None:
     data = path.read_bytes()
-    if how == "missing":
-        path.unlink()
-    elif how == "truncated":
-        path.write_bytes(data[: len(data) * 2 // 3])
-    elif how == "empty":
-        path.write_bytes(b"")
-    else:
-        path.write_bytes(b"OggS is missing" * 20)
+    truncated = data[: len(data) * 2 // 3]
+    contents = {"truncated": truncated, "empty": b"", "garbage": b"OggS is missing" * 20}
+    path.unlink()
+    if how != "missing":
+        path.write_bytes(contents[how])

@@ -74,8 +74,6 @@ REASONS = {kind: reason for kind, (*_, reason) in (BROKEN | BAD_LINES).items()}
 
 @dataclass(frozen=True)
 class Utterances:
-    """The utterances of the check."""
-
     good: dict[str, str]  # id to path
     text: dict[str, str]  # transcripts of all
     broken: dict[str, str]  # id to how it is broken
@@ -109,7 +107,6 @@ def break_some(data_dir: Path, count: int, broken: int, folder: Path) -> Utteran
 
 
 def write_data(folder: Path, utterances: Utterances, lines: dict[str, Line]) -> None:
-    """Write a data directory of the good utterances and these lines, with segments."""
     lines = {key: (entry, WHOLE) for key, entry in utterances.good.items()} | lines
     wav_scp = {f"rec-{key}": entry for key, (entry, _) in lines.items()}
     segments = {key: f"rec-{key} {times}" for key, (_, times) in lines.items()}
@@ -121,7 +118,6 @@ def write_data(folder: Path, utterances: Utterances, lines: dict[str, Line]) -> 
 def decode_by_recipe(
     args: argparse.Namespace, folder: Path, utterances: Utterances, lines: dict[str, Line]
 ) -> Decoded:
-    """Decode a data directory with asr.sh."""
     recipe = harness.make_recipe(folder, args.model)
     write_data(recipe / "data" / TEST_SET, utterances, lines)
     options = ["--inference_nj", "1", "--nj", "2", "--batch_size", "4"]
@@ -135,7 +131,6 @@ def decode_by_recipe(
 
 
 def decode_by_transcribe(args: argparse.Namespace, folder: Path, files: dict[str, str]) -> Decoded:
-    """Decode audio files with transcribe."""
     audio = folder / "audio"
     audio.mkdir(parents=True)
     for key, path in files.items():
@@ -161,7 +156,6 @@ def count_unnamed(reasons: dict[str, str], broken: dict[str, str]) -> int:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.add_argument("--model", type=Path, required=True, help="an experiment")
     parser.add_argument("--data_dir", type=Path, required=True, help="wav.scp of files, and text")
     parser.add_argument("--utterances", type=positive, default=1000)
@@ -170,7 +164,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace, folder: Path) -> tuple[str, str]:
-    """Decode and compare; return figures and what is wrong."""
     some = break_some(args.data_dir, args.utterances, args.broken, folder / "broken")
     alone, expected, unexpected = decode_by_recipe(args, folder / "alone", some, {})
     together = decode_by_recipe(args, folder / "together", some, some.lines)

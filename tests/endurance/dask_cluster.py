@@ -30,14 +30,9 @@ from distributed import Client
 
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.bin.command_line import make_main, positive
+from espnet_medusa.cluster import decoder as cluster
 from espnet_medusa.cluster.connection import call_plugin, connect
-from espnet_medusa.cluster.decoder import (
-    SAMPLES,
-    cluster_decoder,
-    plan_tasks,
-    read_lengths,
-    task_arguments,
-)
+from espnet_medusa.cluster.decoder import SAMPLES, cluster_decoder
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.inference.job import JobDecoder, JobInput, decode_job
@@ -135,7 +130,6 @@ def decode_by_cluster(
 
 
 def differing_files(one: Path, other: Path) -> list[str]:
-    """Return the result files that differ."""
     return [name for name in RESULTS if (one / name).read_bytes() != (other / name).read_bytes()]
 
 
@@ -145,7 +139,6 @@ def journal_lines(folder: Path) -> int:
 
 
 def sabotaged_run(args: argparse.Namespace, folder: Path) -> tuple[Rows, bool]:
-    """Return rows of the table, and whether the results equal those of one process."""
     options = read_options(args.model, repeat_utterances(args.data_dir, args.utterances, folder))
     decoder = asr_inference.open_decoder(options)
     decode_job(decoder, asr_inference.read_job(options), Journal(folder / "one", {}))
@@ -176,7 +169,6 @@ def sabotaged_run(args: argparse.Namespace, folder: Path) -> tuple[Rows, bool]:
 
 
 def throughput_rows(args: argparse.Namespace, folder: Path) -> Rows:
-    """Return utterances per second of clusters of several sizes."""
     wav_scp = repeat_utterances(args.data_dir, args.utterances // 10, folder)
     options = read_options(args.model, wav_scp)
     runs = {n: decode_by_cluster(options, folder / str(n), n) for n in THROUGHPUT_WORKERS}
@@ -230,7 +222,7 @@ def scheduler_growth(job: JobInput, tasks: list[list[str]], folder: Path) -> int
         before = process.memory_info().rss
         # The futures keep the tasks on the scheduler.
         futures = [
-            client.submit(call_plugin, "", "decode", *task_arguments(job, task), pure=False)
+            client.submit(call_plugin, "", "decode", *cluster.task_arguments(job, task), pure=False)
             for task in tasks
         ]
         # A lambda is sent whole: the scheduler imports neither this file nor torch.
@@ -244,8 +236,8 @@ def scheduler_growth(job: JobInput, tasks: list[list[str]], folder: Path) -> int
 def simulation_rows(count: int, workers: int, folder: Path) -> Rows:
     """Decode a simulated job; return memory and times of the scheduler and of this process."""
     job, hours = simulated_job(count, folder)
-    lengths = read_lengths(job.keys, job.entries, folder / WAV_SCP)
-    tasks = plan_tasks(lengths, 1, None, workers)
+    lengths = cluster.read_lengths(job.keys, job.entries, folder / WAV_SCP)
+    tasks = cluster.plan_tasks(lengths, 1, None, workers)
     own = psutil.Process()
     before = own.memory_info().rss
     with (
@@ -282,7 +274,6 @@ def simulation_rows(count: int, workers: int, folder: Path) -> Rows:
 
 
 def report(sabotage: Rows, throughput: Rows, simulation: Rows) -> str:
-    """Return the page of three tables."""
     cores, load = os.cpu_count(), os.getloadavg()[2]
     return (
         f"# Decoding on a Dask cluster\n\n{machine_name(torch.device('cpu'))}, {cores} cores; one "
@@ -299,7 +290,6 @@ def report(sabotage: Rows, throughput: Rows, simulation: Rows) -> str:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.add_argument("--model", type=Path, required=True, help="an experiment")
     parser.add_argument("--data_dir", type=Path, required=True, help="wav.scp of utterances")
     parser.add_argument("--utterances", type=positive, default=2000)
@@ -309,7 +299,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def work(args: argparse.Namespace) -> int:
-    """Measure and write the page; return the exit status."""
     torch.set_num_threads(1)  # as in workers
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -56,13 +56,11 @@ def steps(whisper: str) -> dict[str, list[str]]:
     corpus = ["python3", str(harness.MINI_SYNTH / "local/make_corpus.py"), "--output_dir", "spoken"]
     corpus += ["--minutes", "0.5", "--dev_utterances", "2", "--test_utterances", "2"]
     module = ["python3", "-m"]
-    return {
-        "stage 1, mini_synth": corpus,
-        **{
-            f"stage {stage}, {name}": [*asr, "--stage", str(stage), "--stop_stage",
-                str(max(stage, 4))]
-            for stage, name in STAGES.items()
-        },
+    commands = {"stage 1, mini_synth": corpus}
+    for stage, name in STAGES.items():
+        stages = ["--stage", str(stage), "--stop_stage", str(max(stage, 4))]
+        commands[f"stage {stage}, {name}"] = [*asr, *stages]
+    return commands | {
         "convert": [*module, "espnet_medusa.bin.convert", whisper, "exp/whisper"],
         "cache_states": [*module, "espnet_medusa.stages", "cache_states", "--exp_dir",
             "exp/whisper", "--data_dir", "dump/raw/test", "--output_dir", "states"],
@@ -90,13 +88,11 @@ def small_disk() -> Iterator[Path]:
 
 
 def resize(disk: Path, size: int) -> None:
-    """Change the size of the disk."""
     options = f"remount,size={max(size, PAGE)}"
     subprocess.run(["mount", "-o", options, str(disk)], check=True)
 
 
 def used(disk: Path) -> int:
-    """Return the used bytes."""
     facts = os.statvfs(disk)
     return (facts.f_blocks - facts.f_bfree) * facts.f_frsize
 
@@ -112,13 +108,11 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def restore(kept: Path, recipe: Path) -> None:
-    """Replace the recipe by its copy."""
     shutil.rmtree(recipe, ignore_errors=True)
     shutil.copytree(kept, recipe, symlinks=True)
 
 
 def problems_of_message(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """Return problems of the output of a command on a full disk."""
     shown = (done.stdout + done.stderr).splitlines()
     problems = [] if done.returncode else ["status 0"]
     named = any(NAMES_A_FILE.search(line.replace(FULL, "")) for line in shown if FULL in line)
@@ -182,14 +176,12 @@ def fill_recipe(recipe: Path, data_dir: Path) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.add_argument("--whisper", required=True, help="hub name, folder or .pt file")
     parser.add_argument("--data_dir", type=Path, required=True, help="a Kaldi directory of files")
     parser.add_argument("--parts", type=float, nargs="+", default=[0.3, 0.8], help="of its room")
 
 
 def check(args: argparse.Namespace, folder: Path) -> tuple[str, str]:
-    """Fill disks and compare; return figures and what is wrong."""
     if os.geteuid():  # only root can mount, here or in a namespace
         alone = ["unshare", "--user", "--map-root-user", "--mount", sys.executable]
         raise SystemExit(subprocess.call([*alone, *sys.argv]))

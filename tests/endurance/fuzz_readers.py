@@ -32,12 +32,9 @@ LOG = "log"
 MOST_ENDS = 3  # of a reader's process, before it is given up
 NAMES = sorted(READERS)
 QUIET = {
-    "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "1",
-    "PYTHONWARNINGS": "ignore",
-    "TQDM_DISABLE": "1",
+    "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "TQDM_DISABLE": "1",
     "TRANSFORMERS_VERBOSITY": "error",
-}
+}  # fmt: skip
 
 
 def run_reader(name: str, folder: Path, executions: int) -> None:
@@ -67,13 +64,11 @@ def run_reader(name: str, folder: Path, executions: int) -> None:
 
 
 def read_defects(folder: Path) -> list[str]:
-    """Return the names of a reader's distinct defects."""
     ends = [f"ended: {path.name}" for path in sorted((folder / ENDS).glob("*"))]
     return [*(path.stem for path in sorted((folder / DEFECTS).glob("*.bin"))), *ends]
 
 
 def report(folders: Sequence[Path]) -> str:
-    """Return the page about the readers in these folders."""
     header = ["reader", "executions", "inputs refused", "read right", "defects"]
     rows, lines = [], []
     for folder in folders:
@@ -91,7 +86,6 @@ def report(folders: Sequence[Path]) -> str:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.add_argument("--readers", nargs="+", choices=NAMES, default=NAMES, metavar="NAME")
     parser.add_argument("--executions", type=positive, default=1_000_000, help="of each reader")
     parser.add_argument("--folder", type=Path, required=True, help="kept between runs")
@@ -100,7 +94,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def work(args: argparse.Namespace) -> int:
-    """Fuzz and write the page; return the exit status."""
     for name in args.readers:
         folder = args.folder / name
         run_reader(name, folder, args.executions)

@@ -35,15 +35,12 @@ HEADING = "# Full-size checks\n\nEach command of `tests/endurance` writes its ow
 
 
 def this_machine() -> str:
-    """Return the processor, the number of cores and the Python version."""
     processor = machine_name(torch.device("cpu"))
     return f"{processor}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
 @dataclass(frozen=True)
 class CheckRow:
-    """The result of a check."""
-
     check: str  # name of the row: a few words
     found: str  # figures, in one sentence
     right: str  # ``yes``, or what is wrong
@@ -132,7 +129,6 @@ def make_recipe(folder: Path, model: Path | None = None) -> Path:
 
 
 def write_tables(folder: Path, tables: dict[str, dict[str, str]], keys: Iterable[str]) -> None:
-    """Write the entries of these ids to the tables of a data directory."""
     keys = [*keys]
     for name, entries in tables.items():
         write_table(folder / name, {key: entries[key] for key in keys})
@@ -156,7 +152,6 @@ def environment() -> dict[str, str]:
 
 
 def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder and return its output and exit status."""
     return subprocess.run(
         command, cwd=folder, env=environment(), capture_output=True, text=True, errors="replace",
         check=False,

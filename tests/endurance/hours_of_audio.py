@@ -87,7 +87,6 @@ def recordings(path: Path, hours: float) -> Iterator[LongRecording]:
 
 
 def decode(speech2text: Speech2Text, audio: Path, hours: float) -> Iterator[Step]:
-    """Decode the audio and yield measurements."""
     process, started = psutil.Process(), time.monotonic()
     options = LongFormOptions(temperature_increment_on_fallback=None)
     for step in speech2text.long_form(options)(recordings(audio, hours)):
@@ -118,7 +117,6 @@ def furthest_off(steps: Sequence[Step]) -> float:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.add_argument("--model", type=Path, required=True, help="an experiment")
     parser.add_argument("--data_dir", type=Path, required=True, help="wav.scp of recordings")
     parser.add_argument("--hours", type=float, default=24.0)
@@ -128,15 +126,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace, folder: Path) -> tuple[str, str]:
-    """Decode and measure; return figures and what is wrong."""
     torch.set_num_threads(args.threads)
-    speech2text = Speech2Text(
-        args.model / "config.yaml",
-        find_weights(args.model, "model"),
-        search="greedy",
-        ctc_weight=0.0,
-        decoder_precision=args.decoder_precision,
-    )
+    options = {"search": "greedy", "ctc_weight": 0.0, "decoder_precision": args.decoder_precision}
+    weights = find_weights(args.model, "model")
+    speech2text = Speech2Text(args.model / "config.yaml", weights, **options)
     speech2text.release_weights()
     join_audio(args.data_dir, folder / "audio.float32")
     steps = [*decode(speech2text, folder / "audio.float32", args.hours)]

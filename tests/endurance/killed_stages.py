@@ -33,8 +33,6 @@ PATIENCE_S = 120.0  # for a stage after the kill of one of its processes
 
 @dataclass(frozen=True)
 class Stages:
-    """Stages that are killed."""
-
     name: str  # of the stages
     command: list[str]  # asr.sh with its options
     outputs: str  # folder of their results, in the recipe
@@ -93,7 +91,6 @@ def disturbed(
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.add_argument("--model", type=Path, required=True, help="an experiment")
     parser.add_argument("--data_dir", type=Path, required=True, help="a Kaldi directory")
     parser.add_argument("--config", type=Path, required=True, help="of decoding (.yaml)")
@@ -103,7 +100,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace, folder: Path) -> tuple[str, str]:
-    """Kill and compare; return figures and what is wrong."""
     rng = random.Random(args.seed)
     config = ["--inference_config", str(args.config.resolve()), "--inference_nj", "2"]
     kinds = [

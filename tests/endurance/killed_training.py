@@ -104,7 +104,6 @@ def _is_training(process: psutil.Process) -> bool:
 
 
 def prepare(folder: Path, minutes: float) -> None:
-    """Synthesize the corpus: data directories in ``folder/data``."""
     command = ["local/make_corpus.py", "--output_dir", folder / "data", "--audio_dir", folder]
     command += ["--minutes", minutes, "--dev_utterances", 24, "--test_utterances", 1]
     subprocess.run([sys.executable, *map(str, command)], cwd=harness.MINI_SYNTH, check=True)
@@ -128,12 +127,8 @@ def training(
         "--max_wav_duration", "30", "--ngpu", "0", "--nj", "2", "--train_nj", "2", "--asr_tag", tag,
         "--asr_config", "conf/train_base.yaml", "--asr_args", configuration, *options,
     ]  # fmt: skip
-    run = subprocess.Popen(
-        list(map(str, command)),
-        cwd=harness.MINI_SYNTH,
-        env=harness.environment(),
-        start_new_session=True,
-    )
+    places = {"cwd": harness.MINI_SYNTH, "env": harness.environment()}
+    run = subprocess.Popen([*map(str, command)], **places, start_new_session=True)
     try:
         yield run
         if run.wait():
@@ -144,12 +139,10 @@ def training(
 
 
 def read_checkpoint(experiment: Path) -> dict:
-    """Return the state after the last epoch."""
     return torch.load(experiment / CHECKPOINT, weights_only=False)
 
 
 def read_losses(experiment: Path) -> Losses:
-    """Return the losses of each epoch in training and validation."""
     epochs = read_checkpoint(experiment)["reporter"]["stats"].items()
     return {
         (epoch, part): stats[part]["loss"] for epoch, stats in epochs for part in ("train", "valid")
@@ -157,7 +150,6 @@ def read_losses(experiment: Path) -> Losses:
 
 
 def epoch_seconds(experiment: Path) -> float:
-    """Return the seconds of the longest epoch's training."""
     epochs = read_checkpoint(experiment)["reporter"]["stats"].values()
     return max(stats["train"]["time"].total_seconds() for stats in epochs)
 
@@ -173,12 +165,10 @@ def read_tensors(experiment: Path) -> dict[str, bytes]:
 
 
 def leaves_gradients(experiment: Path) -> bool:
-    """Return whether accumulated gradients remain after the last epoch."""
     return GRADIENTS in read_checkpoint(experiment)["optimizers"][0]
 
 
 def describe(kills: Sequence[str], losses: Losses, log: str) -> str:
-    """Return the result in one sentence."""
     counts = Counter(kills)
     when = ", ".join(f"{counts[moment]} {moment}" for moment in (START, EPOCH, WRITING))
     last = max(epoch for epoch, _ in losses)
@@ -190,7 +180,6 @@ def describe(kills: Sequence[str], losses: Losses, log: str) -> str:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.add_argument("--kills", type=positive, default=10)
     parser.add_argument("--epochs", type=positive, default=8)
     parser.add_argument("--accum_grad", type=positive, default=4)

@@ -17,18 +17,11 @@ from collections import Counter
 from pathlib import Path
 
 import harness
+import searches
 import torch
 from beam_oracle import FallingCTC, UncachedScorer, WideBeamSearch, espnet_search, random_weights
 from draft_models import DRAFT_MODELS, drafted
-from searches import (
-    assert_plain,
-    beam_shape,
-    compare,
-    decode,
-    greedy_shape,
-    our_search,
-    random_nbest,
-)
+from searches import assert_plain, beam_shape, compare, decode, our_search
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.bin.command_line import positive
@@ -43,9 +36,7 @@ HEADS = [
 DRAFTERS = [*HEADS, "none", *DRAFT_MODELS]
 WIDEST_BEAM = VOCAB_SIZE + 3
 CONSTRAINTS = [
-    {},
-    {},
-    {},
+    *({}, {}, {}),
     {"suppress_tokens": [0, 2]},
     {"begin_suppress_tokens": [1, 3, 4]},
     {"forced_prefix": [4, 4, 9, 2, 1]},
@@ -71,7 +62,7 @@ def greedy_case(rng: random.Random, seed: int) -> str:
     memory, lengths = random_memory(seed, frames)
     most = [rng.choice([1, 2, 3, 7, 25, 50]) for _ in frames]
     least = [rng.randint(0, longest) if rng.random() < 0.3 else 0 for longest in most]
-    shape = greedy_shape(rng, num_heads)
+    shape = searches.greedy_shape(rng, num_heads)
     results = decode(decoder, memory, lengths, most, min_lengths=least, shape=shape)
     try:
         assert_plain(module, memory, lengths, results, most, least)
@@ -93,7 +84,7 @@ def beam_case(rng: random.Random, seed: int) -> str:
     memory, lengths = random_memory(seed, frames)
     constraints = build_constraints(SearchOptions(**options), VOCAB_SIZE, EOS)
     normalize = {"normalize_length": rng.random() < 0.3}
-    shape, nbest = beam_shape(rng, decoder, beam_size), random_nbest(rng, beam_size)
+    shape, nbest = beam_shape(rng, decoder, beam_size), searches.random_nbest(rng, beam_size)
     search = our_search(
         decoder, seed, weights, beam_size, shape, constraints, nbest=nbest, **normalize
     )
@@ -110,15 +101,13 @@ def beam_case(rng: random.Random, seed: int) -> str:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.add_argument("--cases", type=positive, default=10000)
     parser.add_argument("--seed", type=int, default=0, help="of the first case; others follow")
 
 
 def check(args: argparse.Namespace, _: Path) -> tuple[str, str]:
-    """Search and compare; return figures and what is wrong."""
     torch.set_num_threads(1)
-    searches, outcomes, disabled = Counter(), Counter(), logging.root.manager.disable
+    counts, outcomes, disabled = Counter(), Counter(), logging.root.manager.disable
     logging.disable(logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -126,7 +115,7 @@ def check(args: argparse.Namespace, _: Path) -> tuple[str, str]:
             rng = random.Random(seed)
             search, case = (GREEDY, greedy_case) if rng.random() < 1 / 3 else (BEAM, beam_case)
             outcome = case(rng, seed)
-            searches[search] += 1
+            counts[search] += 1
             outcomes[outcome] += 1
             if outcome == DIFFERS:
                 print(f"seed {seed}: {search}: {outcome}", flush=True)
@@ -134,7 +123,7 @@ def check(args: argparse.Namespace, _: Path) -> tuple[str, str]:
                 print(f"{number} cases", flush=True)
     logging.disable(disabled)
     figures = (
-        f"{searches[GREEDY]:,} greedy and {searches[BEAM]:,} beam cases, beams of 1 to "
+        f"{counts[GREEDY]:,} greedy and {counts[BEAM]:,} beam cases, beams of 1 to "
         f"{WIDEST_BEAM} over {VOCAB_SIZE} tokens: {outcomes[DIFFERS]} mismatches; "
         f"{outcomes[EQUAL_FALLING]} match only if ESPnet's CTC scores never rise again"
     )

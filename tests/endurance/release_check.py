@@ -76,8 +76,6 @@ class Shell:
 
 @dataclass(frozen=True)
 class Release:
-    """The inputs of each Python's check."""
-
     wheel: Path  # to install
     files: Path  # the commit's, without the package
     whisper: Path  # to convert
@@ -161,7 +159,6 @@ def use(shell: Shell, release: Release) -> str:
 
 
 def run_tests(shell: Shell, release: Release, patterns: Sequence[str]) -> str:
-    """Run tests on the wheel and return pytest's last line."""
     shell.run("pip", "install", f"{release.wheel}[demo,test]")
     command = ("python", "-m", "pytest", "-p", "no:cacheprovider", *patterns)
     output = replace(shell, folder=release.files).run(*command, OMP_NUM_THREADS="1")
@@ -198,7 +195,6 @@ def check_pythons(pairs: Sequence[str]) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.add_argument("--pythons", nargs="+", default=PYTHONS, help="PYTHON=PIP")
     parser.add_argument("--whisper", type=Path, help="to convert; default: a random one")
     parser.add_argument("--tests", nargs="+", default=[], help="files and folders of tests")
@@ -207,7 +203,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def work(args: argparse.Namespace) -> int:
-    """Check all Pythons; return the exit status."""
     check_pythons(args.pythons)
     folder = args.folder.absolute()
     folder.mkdir(parents=True)

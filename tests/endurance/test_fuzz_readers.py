@@ -13,6 +13,10 @@ from hypothesis import strategies as st
 
 from espnet_medusa.errors import InputError
 
+CHECKS = settings(
+    deadline=None, derandomize=True, database=None, suppress_health_check=[*HealthCheck]
+)
+
 
 @st.composite
 def edited(draw, seeds: list[bytes], words: tuple[bytes, ...], max_bytes: int) -> bytes:
@@ -35,13 +39,7 @@ def test_seeds_are_read_and_edited_seeds_reveal_no_defect(name):
     for data in committed_inputs(name):
         judge(reader, data)
 
-    @settings(
-        max_examples=150,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        suppress_health_check=[*HealthCheck],
-    )
+    @settings(CHECKS, max_examples=150)
     @given(edited(seeds, reader.words, reader.max_bytes))
     def check(data: bytes) -> None:
         judge(reader, data)

@@ -6,7 +6,7 @@ from harness import CheckRow, decoding_command, make_recipe, read_rows, run, wri
 from espnet_medusa.errors import InputError
 
 
-def test_a_row_replaces_the_last_of_its_name(tmp_path):
+def test_a_row_replaces_the_last_of_its_name_and_other_files_stay(tmp_path):
     table = tmp_path / "checks.md"
     assert read_rows(table) == []
     second = CheckRow("R2 kills", "20 kills", "yes", "kills.py --seed 1", "a | b")
@@ -14,9 +14,6 @@ def test_a_row_replaces_the_last_of_its_name(tmp_path):
     for row in (second, CheckRow("R2 kills", "19", "no", "", ""), first, second):
         write_row(table, row)
     assert read_rows(table) == [first, second]
-
-
-def test_other_files_are_not_changed(tmp_path):
     other = tmp_path / "notes.md"
     other.write_text("# Notes\n")
     with pytest.raises(InputError, match="notes.md: not a table of checks"):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import release_check
+from recipes import write_script
 from release_check import Failed, Release, Shell, check, check_pythons, last_error
 
 from espnet_medusa.errors import InputError
@@ -13,10 +14,8 @@ from espnet_medusa.errors import InputError
 def python(tmp_path):
     """A Python that makes no environments."""
     path = tmp_path / "python3.99"
-    path.write_text(
-        '#!/bin/sh\n[ "$1" = -c ] && echo 3.99.0 && exit\necho Error: no venv\nexit 1\n'
-    )
-    path.chmod(0o755)
+    text = '#!/bin/sh\n[ "$1" = -c ] && echo 3.99.0 && exit\necho Error: no venv\nexit 1\n'
+    write_script(path, text)
     return path
 
 

@@ -31,6 +31,9 @@ def test_archives_of_one_corpus_are_merged(tmp_path, mode):
     for members in (first, second):
         unpack(make_tar(tmp_path / "archive", members, mode), tmp_path / "out")
     assert tree(tmp_path / "out") == first | second
+    outside = tmp_path / "outside.txt"  # an absolute name stays inside
+    unpack(make_tar(tmp_path / "archive", {str(outside): b"x"}, mode), tmp_path / "other")
+    assert not outside.exists() and list(tree(tmp_path / "other").values()) == [b"x"]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +84,7 @@ def test_archive_that_grows_too_much_is_refused(tmp_path, monkeypatch, kind):
     else:
         make_zip(path, members, zipfile.ZIP_DEFLATED)
     assert path.stat().st_size < 9000
-    with pytest.raises(InputError, match="bomb: is not safe to unpack .it contains more than"):
+    with refused("bomb: is not safe to unpack (it contains more than", error=InputError):
         unpack(path, tmp_path / "out")
     assert not list((tmp_path / "out").iterdir())
 
@@ -97,12 +100,6 @@ def test_zip_archive_is_checked_and_unpacked(tmp_path):
         with pytest.raises(InputError, match="a.zip: is no whole zip archive"):
             unpack(archive, tmp_path / "new")
         assert not list((tmp_path / "new").iterdir())
-
-
-def test_absolute_names_stay_inside(tmp_path):
-    outside = tmp_path / "outside.txt"
-    unpack(make_tar(tmp_path / "a.tar.gz", {str(outside): b"x"}), tmp_path / "out")
-    assert not outside.exists() and list(tree(tmp_path / "out").values()) == [b"x"]
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz"])

@@ -36,10 +36,8 @@ def test_state_dicts_of_both_formats(tmp_path, options):
 def compressed(path) -> None:
     stream = io.BytesIO()
     torch.save({"a": torch.zeros(1_000_000)}, stream)
-    with (
-        zipfile.ZipFile(stream) as whole,
-        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as small,
-    ):
+    whole = zipfile.ZipFile(stream)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as small:
         for name in whole.namelist():
             small.writestr(name, whole.read(name))
 

@@ -14,10 +14,9 @@ from waiting import is_alive, wait_for
 from espnet_medusa import stages
 from espnet_medusa.audio.reader import read_audio
 from espnet_medusa.kaldi.audio_writer import AUDIO_FORMATS, AudioOptions
+from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.kaldi.format import FormatOptions, format_data_dir
 from espnet_medusa.kaldi.table import DataError, read_table, write_table
-
-N_UTTERANCES = 60
 
 
 def options(on_bad: str = "stop", **audio) -> FormatOptions:
@@ -56,16 +55,14 @@ def break_twelve(folder) -> set[str]:
     return set(bad)
 
 
-@pytest.fixture
-def sixty(make_data_dir):
-    folder = make_data_dir(N_UTTERANCES, "sixty")
-    return folder, break_twelve(folder)
-
-
-def test_skip_writes_48_and_lists_12(sixty, tmp_path, capsys):
-    folder, bad = sixty
-    output = tmp_path / "dump"
-    skip = ["--on_bad", "skip", "--max_duration", "30"]
+def test_twelve_bad_of_sixty_are_listed_and_skipped_on_request(make_data_dir, tmp_path, capsys):
+    folder, output = make_data_dir(60, "sixty"), tmp_path / "dump"
+    bad, skip = break_twelve(folder), ["--on_bad", "skip", "--max_duration", "30"]
+    with pytest.raises(SystemExit, match="1"):
+        run(folder, output, *skip[2:])
+    printed = capsys.readouterr().out.splitlines()
+    assert {line.split(": ")[1] for line in printed} == bad and len(printed) == 12
+    assert [path.name for path in tmp_path.iterdir()] == ["sixty"]
     run(folder, output, *skip, "--nj", "2")
     printed = capsys.readouterr().out.splitlines()
     assert {line.split(": ")[1] for line in printed} == bad and len(printed) == 12
@@ -81,16 +78,6 @@ def test_skip_writes_48_and_lists_12(sixty, tmp_path, capsys):
     run(folder, output, *skip, "--nj", "1")
     assert (output / ".stamp.json").stat().st_mtime_ns == stamp
     assert capsys.readouterr().out.splitlines() == printed
-
-
-def test_stop_lists_12_and_writes_nothing(sixty, tmp_path, capsys):
-    folder, bad = sixty
-    with pytest.raises(SystemExit) as caught:
-        run(folder, tmp_path / "dump", "--max_duration", "30")
-    assert caught.value.code == 1
-    printed = capsys.readouterr().out.splitlines()
-    assert {line.split(": ")[1] for line in printed} == bad and len(printed) == 12
-    assert [path.name for path in tmp_path.iterdir()] == ["sixty"]
 
 
 def test_failed_commands_are_tried_again(make_data_dir, tmp_path):
@@ -181,8 +168,11 @@ def test_rate_and_channels_are_converted(make_data_dir, tmp_path):
 
 def test_file_of_the_right_format_is_not_copied(make_data_dir, tmp_path):
     folder = make_data_dir(2)
+    with pytest.raises(ValueError, match="not made by this command"):
+        format_data_dir(folder, folder, options(audio_format="wav"))
     format_data_dir(folder, tmp_path / "dump", options(audio_format="wav"))
     assert read_table(tmp_path / "dump" / "wav.scp") == read_table(folder / "wav.scp")
+    assert len(read_table(folder / "wav.scp")) == 2
     format_data_dir(folder, tmp_path / "other", options(audio_format="wav", fs=8000))
     entries = read_table(tmp_path / "other/wav.scp").values()
     assert all(str(tmp_path / "other") in entry for entry in entries)
@@ -207,26 +197,25 @@ def test_segments_are_cut_out(make_data_dir, tmp_path, entry):
 
 def test_changes_and_damage_are_redone(make_data_dir, tmp_path):
     folder, output = make_data_dir(3), tmp_path / "dump"
-    assert not format_data_dir(folder, output, options()).was_complete
-    assert format_data_dir(folder, output, options()).was_complete
-    assert not format_data_dir(folder, output, options(fs=8000)).was_complete
+
+    def is_redone(fs: int = 8000) -> bool:
+        return not format_data_dir(folder, output, options(fs=fs)).was_complete
+
+    assert is_redone(fs=16000) and not is_redone(fs=16000) and is_redone()
     edit(folder / "text", lambda text: text.replace("word 0", "other"))
-    assert not format_data_dir(folder, output, options(fs=8000)).was_complete
-    assert "other" in (output / "text").read_text()
+    assert is_redone() and "other" in (output / "text").read_text()
     soundfile.write(next((folder / "audio").iterdir()), tone(500, 0.3), RATE_HZ)
-    assert not format_data_dir(folder, output, options(fs=8000)).was_complete
+    assert is_redone()
     ark = next(output.rglob("*.ark"))
     ark.write_bytes(ark.read_bytes()[:-1])
-    assert not format_data_dir(folder, output, options(fs=8000)).was_complete
-    assert format_data_dir(folder, output, options(fs=8000)).was_complete
+    assert is_redone() and not is_redone()
     for code in ("de", "nl"):
         languages = dict.fromkeys(read_table(folder / "utt2spk"), code)
         write_table(folder / "utt2lang", languages)
-        assert not format_data_dir(folder, output, options(fs=8000)).was_complete
-        assert read_table(output / "utt2lang") == languages
+        assert is_redone() and read_table(output / "utt2lang") == languages
     edit(folder / "utt2lang", lambda text: text.replace("s0-u000 nl", "s0-u000"))
     with pytest.raises(DataError, match="utt2lang: s0-u000: has no value"):
-        format_data_dir(folder, output, options(fs=8000))
+        is_redone()
 
 
 def test_interrupted_run_leaves_the_old_output(make_data_dir, tmp_path, monkeypatch):
@@ -244,15 +233,13 @@ def test_interrupted_run_leaves_the_old_output(make_data_dir, tmp_path, monkeypa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "dump"]
 
 
-def test_foreign_directory_is_not_overwritten(make_data_dir, tmp_path):
+def test_empty_and_missing_text_need_options_and_utt2spk_is_optional(make_data_dir, tmp_path):
     folder = make_data_dir(2)
-    with pytest.raises(ValueError, match="not made by this command"):
-        format_data_dir(folder, folder, options())
-    assert len(read_table(folder / "wav.scp")) == 2
-
-
-def test_text_and_utt2spk_are_optional(make_data_dir, tmp_path):
-    folder = make_data_dir(2)
+    edit(folder / "text", lambda text: text.replace("word 0", ""))
+    with pytest.raises(DataError, match="s0-u000: has no value"):
+        format_data_dir(folder, tmp_path / "empty", options())
+    report = format_data_dir(folder, tmp_path / "empty", FormatOptions(allow_empty_text=True))
+    assert report.n_written == 2
     (folder / "utt2spk").unlink()
     (folder / "text").unlink()
     with pytest.raises(DataError, match="text: cannot be read"):
@@ -262,19 +249,13 @@ def test_text_and_utt2spk_are_optional(make_data_dir, tmp_path):
     assert not (tmp_path / "dump" / "text").exists()
 
 
-def test_empty_text_needs_an_option(make_data_dir, tmp_path):
-    folder = make_data_dir(2)
-    edit(folder / "text", lambda text: text.replace("word 0", ""))
-    with pytest.raises(DataError, match="s0-u000: has no value"):
-        format_data_dir(folder, tmp_path / "dump", options())
-    report = format_data_dir(folder, tmp_path / "dump", FormatOptions(allow_empty_text=True))
-    assert report.n_written == 2
-
-
 def test_undecodable_lines_are_not_lost(make_data_dir, tmp_path):
     folder = make_data_dir(3)
     path = folder / "text"
-    path.write_bytes(path.read_bytes().replace(b"word 0", b"caf\xe9") + b"\xe9 x\n")
+    path.write_bytes(path.read_bytes().replace(b"word 0", b"caf\xe9"))
+    (problem,) = validate_data_dir(folder)
+    assert problem.id == "s0-u000" and "UTF-8" in problem.message
+    path.write_bytes(path.read_bytes() + b"\xe9 x\n")
     report = format_data_dir(folder, tmp_path / "dump", options("skip"))
     assert report.n_written == 2
     assert set(read_table(tmp_path / "dump" / "bad_utterances")) == {"s0-u000", "line_4"}

@@ -5,8 +5,8 @@ import random
 from pathlib import Path
 
 import pytest
-from downloads import make_tar, one_line, serve, tree
-from refusals import command_refused
+from downloads import make_tar, serve, tree
+from refusals import command_refused, refused
 
 from espnet_medusa import stages
 from espnet_medusa.errors import InputError
@@ -81,14 +81,11 @@ def download_partly(server, path) -> None:
     def break_down(*_):
         server.statuses = [503] * 100
 
-    with pytest.MonkeyPatch.context() as patch:
+    complete = f"{server.cut_after} bytes are complete: run the command again"
+    with pytest.MonkeyPatch.context() as patch, refused(path, "503", complete, error=InputError):
         patch.setattr(module.time, "sleep", break_down)
-        with pytest.raises(InputError) as caught:
-            fetch(server, path)
+        fetch(server, path)
     server.statuses = []
-    message = one_line(caught.value)
-    assert str(path) in message and "503" in message
-    assert f"{server.cut_after} bytes are complete: run the command again" in message
 
 
 def test_two_versions_of_a_file_are_never_joined(server, path):
@@ -117,11 +114,9 @@ def test_busy_server_without_ranges_starts_anew(server, path):
 def test_wrong_checksum_is_one_line_and_the_next_call_fetches_anew(server, path):
     server.files["/corpus.tar.gz"] = CONTENT[:-1] + b"?"
     result = hashlib.md5(server.files["/corpus.tar.gz"]).hexdigest()
-    with pytest.raises(InputError) as caught:
+    md5 = f"md5 is {result}, expected {MD5.removeprefix('md5:')}"
+    with refused(path, "run the command again", md5, error=InputError):
         fetch(server, path)
-    message = one_line(caught.value)
-    assert str(path) in message and "run the command again" in message
-    assert f"md5 is {result}, expected {MD5.removeprefix('md5:')}" in message
     assert not list(path.parent.iterdir()), "nothing under the final name, nothing to go on from"
     server.files["/corpus.tar.gz"] = CONTENT
     assert fetch(server, path) == CONTENT
@@ -140,21 +135,20 @@ REFUSED = "http://127.0.0.1:9/corpus.tar.gz"
 
 
 @pytest.mark.parametrize(
-    ("url", "checksum", "message"),
+    ("url", "checksum", "parts"),
     [
-        ("{}/nowhere.tar.gz", None, "/nowhere.tar.gz.*404 Not Found"),
-        (REFUSED, None, "Connection refused.*run the command again"),
+        ("{}/nowhere.tar.gz", None, ["/nowhere.tar.gz", "404 Not Found"]),
+        (REFUSED, None, ["Connection refused", "run the command again"]),
         *(
-            (REFUSED, checksum, "checksum .*: allowed: md5:<32 digits>")
+            (REFUSED, checksum, [f"checksum {checksum!r}: allowed: md5:<32 digits>"])
             for checksum in ("md5:12", "crc:" + "0" * 8, "0" * 32, "md5:" + "x" * 32)
         ),
-        ("ftp://corpus.tar.gz", None, "ftp://corpus.tar.gz: allowed: .* http://"),
+        ("ftp://corpus.tar.gz", None, ["ftp://corpus.tar.gz: allowed: ", "http://"]),
     ],
 )
-def test_unusable_addresses_and_checksums_are_one_line(server, path, url, checksum, message):
-    with pytest.raises(InputError, match=message) as caught:
+def test_unusable_addresses_and_checksums_are_one_line(server, path, url, checksum, parts):
+    with refused(*parts, error=InputError):
         download(url.format(server.url), path, checksum)
-    one_line(caught.value)
     assert len(server.requests) == url.startswith("{}") and not path.exists()
 
 
@@ -163,9 +157,8 @@ def test_command_fetches_and_unpacks(server, tmp_path, capsys):
     server.files["/a.tar.gz"] = packed
     options = ["--url", f"{server.url}/a.tar.gz", "--path", str(tmp_path / "got.tar.gz")]
     checksum = f"md5:{hashlib.md5(packed).hexdigest()}"
-    stages.main(
-        ["download", *options, "--checksum", checksum, "--unpack_to", str(tmp_path / "out")]
-    )
+    unpack = ["--checksum", checksum, "--unpack_to", str(tmp_path / "out")]
+    stages.main(["download", *options, *unpack])
     assert tree(tmp_path / "out") == {"Corpus/a.txt": b"a"}
     (tmp_path / "got.tar.gz").unlink()
     with command_refused(capsys, "got.tar.gz: is damaged"):

@@ -53,7 +53,10 @@ def test_options_set_their_variables(strict, options, values):
         (["--skip_eval", "--stage"], ["allowed are true and false"]),
         (["--stage"], ["a value is missing"]),
         (["12"], ["unexpected '12'"]),
-        (["--inference_confg", "x"], ["option --inference_confg", "--inference_config"]),
+        (
+            ["--inference_confg", "x"],
+            ["option --inference_confg", "did you mean: --inference_config"],
+        ),
         (["--zzzz", "x"], ["--stage", "--skip_eval", "--asr_args"]),
         (["--not_an_option", "x"], ["--not_an_option"]),
     ],

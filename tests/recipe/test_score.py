@@ -113,7 +113,9 @@ def test_symbols_that_do_not_count(folders, tmp_path):
     assert (row.words, row.err) == ("5", "0.0")
 
 
-def test_the_real_sclite_gets_the_same_arguments(tmp_path):
+def test_the_real_sclite_gets_the_same_arguments_and_a_missing_one_is_named(
+    folders, tmp_path, capsys
+):
     ref, hyp = tmp_path / "ref.trn", tmp_path / "hyp.trn"
     command = sclite_command(ScoreOptions(sclite="/opt/sclite", sclite_options="-s"), ref, hyp)
     expected = f"/opt/sclite -s -r {ref} trn -h {hyp} trn -i rm -o all stdout"
@@ -121,9 +123,6 @@ def test_the_real_sclite_gets_the_same_arguments(tmp_path):
     ours = sclite_command(ScoreOptions(), ref, hyp)
     assert ours[1:3] == ["-m", "espnet_medusa.bin.sclite"]
     assert ours[3:] == command[2:]
-
-
-def test_a_missing_sclite_is_named(folders, capsys):
     with command_refused(capsys, "/no/such/sclite"):
         run_score(folders, "--sclite", "/no/such/sclite")
 

@@ -1,7 +1,5 @@
 """Names of systems: their configuration, initial weights, checkpoint and options."""
 
-import re
-
 import pytest
 from refusals import command_refused
 
@@ -76,20 +74,17 @@ def test_checkpoints_can_be_chosen(plan):
 
 
 @pytest.mark.parametrize(
-    ("heads", "message"),
+    ("heads", "parts"),
     [
-        ("lineal", "system lineal: no .*train_lineal.yaml"),
-        ("linear_2_mwer", "system linear_2_mwer: no .*train_linear_mwer.yaml"),
-        ("linear_1", "system linear_1: has no heads; linear_2 or linear_1heads has one"),
-        ("linear_0heads", "has no heads"),
+        ("lineal", ["system lineal: no ", "train_lineal.yaml"]),
+        ("linear_2_mwer", ["system linear_2_mwer: no ", "train_linear_mwer.yaml"]),
+        ("linear_1", ["system linear_1: has no heads; linear_2 or linear_1heads has one"]),
+        ("linear_0heads", ["has no heads"]),
     ],
 )
-def test_mistakes_are_one_line(plan, capsys, heads, message):
-    with pytest.raises(SystemExit):
+def test_mistakes_are_refused(plan, capsys, heads, parts):
+    with command_refused(capsys, "systems: error: ", *parts):
         plan(heads)
-    error = capsys.readouterr().err
-    assert error.startswith("systems: error: ") and error.count("\n") == 1
-    assert re.search(message, error), error
 
 
 def test_configuration_without_criterion(plan, conf_dir, capsys):

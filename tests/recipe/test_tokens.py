@@ -50,6 +50,7 @@ def test_words_are_sorted_by_frequency_and_characters_have_a_blank(text):
 
 
 def test_the_cleaner_changes_the_tokens(text):
+    assert make_cleaner("none")("A b!") == "A b!"
     pytest.importorskip("tacotron_cleaner", reason="ESPnet 202611 leaves it to an extra")
     tokens = make(text, "--token_type", "word", "--cleaner", "tacotron")
     assert "THREE" in tokens and "three" not in tokens
@@ -77,10 +78,6 @@ def test_user_errors_name_the_option(text, tmp_path, capsys, options, messages):
     (tmp_path / "empty").write_text("a\nb\n")
     with command_refused(capsys, *messages):
         make(text, *(option.format(tmp_path) for option in options))
-
-
-def test_no_cleaner_keeps_the_text():
-    assert make_cleaner("none")("A b!") == "A b!"
 
 
 # Whisper
@@ -139,10 +136,8 @@ def test_a_local_model_uses_the_tokenizer_of_its_folder(tmp_path):
     ],
 )
 def test_unusable_whisper_models_are_refused(tmp_path, capsys, model, token_type, message):
-    with pytest.raises(SystemExit, match="1"):
+    with command_refused(capsys, message):
         make_whisper(tmp_path, model, token_type)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
 
 
 def test_shapes_are_samples_and_labels(tmp_path, capsys):
@@ -150,11 +145,10 @@ def test_shapes_are_samples_and_labels(tmp_path, capsys):
     (tmp_path / "train.yaml").write_text(TRAINING)
     texts = {"a": "one", "b": "one two", "c": " ".join(["seven"] * 30)}
     lengths = {key: 16000 + number for number, key in enumerate(texts)}
+    audio, speakers = dict.fromkeys(texts, "x.wav"), dict.fromkeys(texts, "s")
     for name in ("train", "dev"):
-        audio, speakers = dict.fromkeys(texts, "x.wav"), dict.fromkeys(texts, "s")
-        tables = DumpTables(audio, speakers, texts, lengths)
         (tmp_path / name).mkdir()
-        tables.write(tmp_path / name)
+        DumpTables(audio, speakers, texts, lengths).write(tmp_path / name)
     write_table(tmp_path / "utt2lang", {"b": "fr"})
     stats = tmp_path / "stats"
     stages.main(["collect_shapes",

@@ -6,13 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from espnet_medusa.recipe.progress import (
-    JobsProgress,
-    LiveLine,
-    LogFollower,
-    TrainingProgress,
-    clock,
-)
+from espnet_medusa.recipe import progress as progress_module
+from espnet_medusa.recipe.progress import JobsProgress, LiveLine, TrainingProgress
 from espnet_medusa.recipe.train_log import parse_results, read_epochs
 
 HEAD = "[host] 2026-11-21 01:00:00,000 (trainer:394) INFO: "
@@ -43,11 +38,10 @@ def test_a_repeated_epoch_counts_as_it_was_last_run(tmp_path):
 
 
 def test_missing_and_unfinished_logs_are_errors(tmp_path):
-    with pytest.raises(ValueError, match="train first"):
-        read_epochs(tmp_path / "train.log")
-    (tmp_path / "train.log").write_text("Traceback\n")
-    with pytest.raises(ValueError, match="no finished epoch"):
-        read_epochs(tmp_path / "train.log")
+    for message in ("train first", "no finished epoch"):
+        with pytest.raises(ValueError, match=message):
+            read_epochs(tmp_path / "train.log")
+        (tmp_path / "train.log").write_text("Traceback\n")
 
 
 @pytest.fixture
@@ -88,7 +82,7 @@ def test_epoch_length_may_differ_from_the_sampler():
 
 def test_follower_gives_complete_lines_once(tmp_path):
     log = tmp_path / "x.log"
-    follower = LogFollower(log)
+    follower = progress_module.LogFollower(log)
     assert follower.new_lines() == []
     log.write_text("one\ntw")
     assert follower.new_lines() == ["one"]
@@ -149,24 +143,19 @@ def test_training_watch_prints_results_of_this_run_only(tmp_path):
     assert "1epoch results" not in stream.getvalue()
 
 
-def test_a_terminal_line_is_rewritten_and_printed_text_remains():
+@pytest.mark.parametrize(
+    ("terminal", "expected"),
+    [(True, "\r\033[Kone\r\033[Klasting\none\r\033[Ktwo\n"), (False, "lasting\ntwo\n")],
+)
+def test_the_line_of_a_terminal_is_rewritten_and_files_get_few_lines(terminal, expected):
     stream = io.StringIO()
-    stream.isatty = lambda: True
-    line = LiveLine(stream)
+    stream.isatty = lambda: terminal
+    line = LiveLine(stream, file_interval_s=1000)
     line.update("one")
     line.print("lasting")
     line.update("two", last=True)
-    assert stream.getvalue() == "\r\033[Kone\r\033[Klasting\none\r\033[Ktwo\n"
-
-
-def test_a_file_gets_no_control_characters_and_few_lines():
-    stream = io.StringIO()
-    line = LiveLine(stream, file_interval_s=1000)
-    for count in range(50):
-        line.update(f"{count}")
-    line.update("done", last=True)
-    assert stream.getvalue() == "done\n"
+    assert stream.getvalue() == expected
 
 
 def test_clock():
-    assert [clock(value) for value in (0, 61.9, 3661)] == ["0:00", "1:01", "1:01:01"]
+    assert [*map(progress_module.clock, (0, 61.9, 3661))] == ["0:00", "1:01", "1:01:01"]

@@ -10,25 +10,14 @@ from espnet_medusa.search.statistics import DecodingStatistics, add_eta, write_s
 
 def statistics(calls: int, tokens: int, seconds: float, **counts: object) -> DecodingStatistics:
     """Return those of an utterance of 10 s; the search takes half of the seconds."""
-    return DecodingStatistics(
-        decoder_calls=calls,
-        tokens=tokens,
-        total_seconds=seconds,
-        decoder_seconds=seconds / 2,
-        audio_seconds=10.0,
-        **counts,
-    )
+    times = {"total_seconds": seconds, "decoder_seconds": seconds / 2, "audio_seconds": 10.0}
+    return DecodingStatistics(decoder_calls=calls, tokens=tokens, **times, **counts)
 
 
 def write_decoding(
-    exp_dir: Path,
-    tag: str,
-    test_set: str,
-    seconds: dict[str, float],
-    tokens: int = 10,
-    calls: int | None = None,
-    **counts: object,
-) -> Path:
+    exp_dir: Path, tag: str, test_set: str, seconds: dict[str, float], tokens: int = 10,
+    calls: int | None = None, **counts: object,
+) -> Path:  # fmt: skip
     """Write a decoding with seconds by utterance; return its folder.
 
     Without drafts there are as many calls as tokens. All utterances have the other ``counts``.

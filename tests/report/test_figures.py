@@ -6,18 +6,13 @@ import numpy as np
 import pytest
 from matplotlib import colors, pyplot
 
+from espnet_medusa.report import table_figures
 from espnet_medusa.report.measures import Estimate, Latency
 from espnet_medusa.report.plan import CallsAndWer, FigurePlan, System, TablePlan
 from espnet_medusa.report.rows import SystemRow
 from espnet_medusa.report.scatter import Panel, Point, plot_scatter, scatter_panels
 from espnet_medusa.report.style import ranks
-from espnet_medusa.report.table_figures import (
-    LengthBin,
-    bin_speedups,
-    eta_bars,
-    plot_calls_per_word,
-    plot_speedup_by_length,
-)
+from espnet_medusa.report.table_figures import LengthBin, bin_speedups, eta_bars
 
 
 @pytest.fixture
@@ -32,7 +27,6 @@ def drawn(monkeypatch):
 
 
 def plot(plan, panels, tmp_path, drawn):
-    """Draw the panels; return the figure's axes."""
     path = plot_scatter(plan.figure, panels, tmp_path / "images" / "plot.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     return drawn[0].axes
@@ -57,13 +51,9 @@ def table(**changes):
         "wide": {"top-1": {"2": "wide2", "3": "wide3"}},
         "slim": {"top-1": {"2": "slim2"}, "quick": {"2": "slim_quick"}},
     }
-    plan = TablePlan(
-        "T",
-        {"test": "English", "test_de": "German"},
-        {key: System(key.capitalize(), f"asr_{key}", "exact") for key in keys},
-        "base",
-        figure=FigurePlan("wer_against_eta", "F", groups=points, points="K"),
-    )
+    systems = {key: System(key.capitalize(), f"asr_{key}", "exact") for key in keys}
+    figure = FigurePlan("wer_against_eta", "F", groups=points, points="K")
+    plan = TablePlan("T", {"test": "English", "test_de": "German"}, systems, "base", figure=figure)
     return replace(plan, **changes)
 
 
@@ -100,7 +90,7 @@ def test_bins_of_length():
 def test_plot_shows_labels_bins_and_values(tmp_path, drawn):
     bins = [LengthBin(0, 9, 3, 1.5, 2.0, 2.5), LengthBin(10, 19, 4, 2.0, 3.0, 3.5)]
     panels = {"one": {"Linear": bins}, "two": {"Linear": bins[1:], "Block": bins}}
-    path = plot_speedup_by_length(panels, tmp_path / "images" / "plot.png")
+    path = table_figures.plot_speedup_by_length(panels, tmp_path / "images" / "plot.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     left, right = drawn[0].axes
     assert (left.get_title(), right.get_title()) == ("one", "two")
@@ -115,8 +105,9 @@ def test_plot_shows_labels_bins_and_values(tmp_path, drawn):
 
 def test_no_panels_no_plot(tmp_path):
     path = tmp_path / "plot.png"
-    assert plot_speedup_by_length({}, path) is plot_scatter(table().figure, {}, path) is None
-    assert plot_calls_per_word(["English"], [], path) is None and not path.exists()
+    assert table_figures.plot_speedup_by_length({}, path) is None
+    assert plot_scatter(table().figure, {}, path) is None
+    assert table_figures.plot_calls_per_word(["English"], [], path) is None and not path.exists()
 
 
 def test_wer_against_eta_of_systems_that_were_run_and_scored():
@@ -271,7 +262,8 @@ def test_bars_of_eta():
 def test_plot_of_calls_per_word(tmp_path, drawn):
     groups = {"wide": {"top-1": "wide2"}, "slim": {"quick": "slim_quick"}}
     bars = eta_bars(table(figure=FigurePlan("calls_per_word", "F", groups=groups)), ROWS)
-    path = plot_calls_per_word(["French", "English", "German"], bars, tmp_path / "plot.png")
+    sets = ["French", "English", "German"]
+    path = table_figures.plot_calls_per_word(sets, bars, tmp_path / "plot.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     (axis,) = drawn[0].axes
     assert [label.get_text() for label in axis.get_xticklabels()] == ["English", "German"]
@@ -289,6 +281,5 @@ def test_plot_of_calls_per_word(tmp_path, drawn):
 
 
 def test_variants_of_one_name_have_one_rank():
-    groups = {"a": {"x": 1, "y": 2}, "b": {"y": 3, "z": 4}}
     expected = {("a", "x"): (0, 0), ("a", "y"): (0, 1), ("b", "y"): (1, 1), ("b", "z"): (1, 2)}
-    assert ranks(groups) == expected
+    assert ranks({"a": {"x": 1, "y": 2}, "b": {"y": 3, "z": 4}}) == expected

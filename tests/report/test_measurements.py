@@ -11,24 +11,10 @@ from exp_folders import write_decoding, write_espnet_decoding, write_eta, write_
 from safetensors.torch import save_file
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.report import measures
 from espnet_medusa.report.columns import COLUMNS
 from espnet_medusa.report.decodings import find_decodings, find_espnet_decodings, timings_by_id
-from espnet_medusa.report.measures import (
-    Estimate,
-    Latency,
-    Parameters,
-    SameTexts,
-    calls_known,
-    calls_per_word,
-    count_parameters,
-    draft_milliseconds,
-    error_rate,
-    latency,
-    millions,
-    ratio_of_sums,
-    same_texts,
-    speedup,
-)
+from espnet_medusa.report.measures import Estimate, Latency, Parameters, count_parameters
 from espnet_medusa.report.plan import System, TablePlan
 from espnet_medusa.report.published import read_corpora
 from espnet_medusa.report.results import comparison_markdown, results_markdown
@@ -38,36 +24,39 @@ from espnet_medusa.scoring.box_table import parse_sum
 GOLDEN = Path(__file__).parents[1] / "scoring" / "golden"  # printed by NIST sclite
 
 
+def interval(estimate: Estimate) -> list[float]:
+    return [estimate.value, estimate.low, estimate.high]
+
+
 def test_ratio_and_its_interval():
     random = np.random.default_rng(1)
     below = np.ones(400)
     above = random.normal(3.0, 0.5, 400)
-    estimate = ratio_of_sums(above, below)
+    estimate = measures.ratio_of_sums(above, below)
     # The interval of a mean: 1.96 standard errors on either side.
     mean, error = above.mean(), above.std() / 20
     expected = [mean, mean - 1.96 * error, mean + 1.96 * error]
-    measured = [estimate.value, estimate.low, estimate.high]
-    assert measured == pytest.approx(expected, abs=0.2 * error)
-    assert measured[0] == pytest.approx(mean)
-    assert estimate == ratio_of_sums(above, below)
+    assert interval(estimate) == pytest.approx(expected, abs=0.2 * error)
+    assert estimate.value == pytest.approx(mean)
+    assert estimate == measures.ratio_of_sums(above, below)
 
 
 def test_ratio_weighs_utterances_by_length():
-    assert ratio_of_sums(np.array([1, 9]), np.array([10, 10])) == Estimate(0.5)
-    assert ratio_of_sums(np.array([1.0]), np.array([0.0])) is None
-    assert ratio_of_sums(np.full(10, 6.0), np.full(10, 3.0)) == Estimate(2.0, 2.0, 2.0)
+    assert measures.ratio_of_sums(np.array([1, 9]), np.array([10, 10])) == Estimate(0.5)
+    assert measures.ratio_of_sums(np.array([1.0]), np.array([0.0])) is None
+    assert measures.ratio_of_sums(np.full(10, 6.0), np.full(10, 3.0)) == Estimate(2.0, 2.0, 2.0)
 
 
 def test_error_rate_with_and_without_alignments(tmp_path):
     counts = [(3, 1, 0, 0)] * 10 + [(4, 0, 0, 1)] * 10
     write_score(tmp_path, "wer", counts)
-    estimate = error_rate(tmp_path / "score_wer" / "result.txt")
+    estimate = measures.error_rate(tmp_path / "score_wer" / "result.txt")
     assert estimate.value == pytest.approx(100 * 20 / 80)
     assert estimate.low == estimate.high == pytest.approx(25.0)  # each has one error in four
     path = tmp_path / "result.txt"
     path.write_text("| Sum/Avg | 2 8 | 75.0 12.5 12.5 0.0 25.4 50.0 |\n")
-    assert error_rate(path) == Estimate(25.4)
-    assert error_rate(tmp_path / "nonesuch") is None
+    assert measures.error_rate(path) == Estimate(25.4)
+    assert measures.error_rate(tmp_path / "nonesuch") is None
 
 
 def test_tied_embeddings_count_once_in_an_average(tmp_path):
@@ -82,38 +71,33 @@ def test_tied_embeddings_count_once_in_an_average(tmp_path):
 def test_calls_per_word_counts_words_of_the_set_and_of_empty_texts(tmp_path):
     folder = write_decoding(tmp_path, "tag", "test", {"a": 1.0, "b": 1.0}, calls=3)
     write_eta(folder, {"a": 9, "b": 0}, 0)
-    assert calls_per_word(folder / "statistics.json") == Estimate(2 * 6 / 9)
+    assert measures.calls_per_word(folder / "statistics.json") == Estimate(2 * 6 / 9)
     write_eta(folder, {"a": 0, "b": 0}, 0)
-    assert calls_per_word(folder / "statistics.json") is None
+    assert measures.calls_per_word(folder / "statistics.json") is None
 
 
 def test_calls_per_word_has_the_interval_of_a_ratio_over_utterances(tmp_path):
     words = {f"u{number:02d}": 2 + number % 7 for number in range(40)}
     folder = write_decoding(tmp_path, "tag", "test", dict.fromkeys(words, 1.0), calls=5)
     write_eta(folder, words, 4)
-    expected = ratio_of_sums(np.full(40, 10), np.array(list(words.values())) + 4)
-    estimate = calls_per_word(folder / "statistics.json")
-    measured = [estimate.value, estimate.low, estimate.high]
-    assert measured == pytest.approx([expected.value, expected.low, expected.high])
+    expected = measures.ratio_of_sums(np.full(40, 10), np.array(list(words.values())) + 4)
+    estimate = measures.calls_per_word(folder / "statistics.json")
+    assert interval(estimate) == pytest.approx(interval(expected))
     assert estimate.low < estimate.value < estimate.high
 
 
-def test_drafting_seconds_without_drafts_do_not_count(tmp_path):
-    write_decoding(tmp_path, "plain", "test", {"a": 3.0}, draft_seconds=0.1)
-    (plain,) = find_decodings([tmp_path])
-    assert draft_milliseconds(plain) is None
-
-
 def test_calls_are_known_if_each_utterance_has_calls_or_tokens(tmp_path):
-    write_decoding(tmp_path, "plain", "test", {"a": 3.0, "b": 9.0}, tokens=5, calls=2)
+    seconds = {"a": 3.0, "b": 9.0}
+    write_decoding(tmp_path, "plain", "test", seconds, tokens=5, calls=2, draft_seconds=0.1)
     (plain,) = find_decodings([tmp_path])
-    assert calls_known(plain)
+    assert measures.calls_known(plain)
+    assert measures.draft_milliseconds(plain) is None, "nothing was drafted"
     plain.utterances["b"].decoder_calls = 0
-    assert calls_known(plain), "CTC alone may have decided"
+    assert measures.calls_known(plain), "CTC alone may have decided"
     plain.utterances["b"].tokens = 0
-    assert not calls_known(plain)
+    assert not measures.calls_known(plain)
     plain.utterances.clear()
-    assert not calls_known(plain)
+    assert not measures.calls_known(plain)
 
 
 def test_no_calls(tmp_path):
@@ -126,7 +110,7 @@ def test_no_calls(tmp_path):
     assert all(row.values[name] is None for name in ("tokens_per_call", "nodes_per_call", "eta"))
     assert list(row.values) == list(COLUMNS)
     write_eta(folder, {"a": 4}, 4)
-    assert calls_per_word(folder / "statistics.json") == Estimate(0.0)
+    assert measures.calls_per_word(folder / "statistics.json") == Estimate(0.0)
 
 
 def test_decodings_by_espnets_command(tmp_path):
@@ -138,12 +122,13 @@ def test_decodings_by_espnets_command(tmp_path):
     assert (espnet.tag, espnet.test_set, dev.test_set) == ("espnet", "test", "org/dev")
     seconds = {key: item.total_seconds for key, item in espnet.utterances.items()}
     assert seconds == {"a": 3.0, "b": 4.0, "c": 0.5}
-    assert latency(espnet) == Latency(3000.0, pytest.approx(3800.0))
-    assert not calls_known(espnet) and same_texts(ours, espnet) == SameTexts(3, 3)
+    assert measures.latency(espnet) == Latency(3000.0, pytest.approx(3800.0))
+    assert not measures.calls_known(espnet)
+    assert measures.same_texts(ours, espnet) == measures.SameTexts(3, 3)
     # 7.5 s against 6 s; its search alone is not known.
-    assert speedup(ours, espnet, "total_seconds") == Estimate(1.25)
-    assert speedup(ours, espnet, "decoder_seconds") is None
-    assert speedup(espnet, espnet, "decoder_seconds") is None
+    assert measures.speedup(ours, espnet, "total_seconds") == Estimate(1.25)
+    assert measures.speedup(ours, espnet, "decoder_seconds") is None
+    assert measures.speedup(espnet, espnet, "decoder_seconds") is None
 
 
 def test_seconds_missing_from_logs(tmp_path):
@@ -155,7 +140,7 @@ def test_seconds_missing_from_logs(tmp_path):
     logs = folder / "logdir"
     assert read_seconds(logs) == {"a": 1.0, "c": 3.0}
     (espnet,) = find_espnet_decodings(tmp_path)
-    assert latency(espnet) is None
+    assert measures.latency(espnet) is None
     # The log has more utterances than the job has results: they cannot be matched.
     log = logs / "asr_inference.1.log"
     log.write_text(2 * log.read_text())
@@ -181,14 +166,14 @@ def test_cells(column, value, expected):
 
 def test_absent_and_large_values():
     assert {column.cell(None) for column in COLUMNS.values()} == {"-"}
-    assert [millions(count) for count in (3.4e6, 39.2e6, 1.54331e9)] == ["3.40", "39.2", "1543"]
+    counts = (3.4e6, 39.2e6, 1.54331e9)
+    assert [*map(measures.millions, counts)] == ["3.40", "39.2", "1543"]
 
 
 def test_parameters_of_a_state_dict(tmp_path):
     shared = torch.zeros(5, 4)
-    weights = {
-        "decoder.embed.weight": shared,
-        "decoder.output.weight": shared,
+    names = ("decoder.embed.weight", "decoder.output.weight")
+    weights = dict.fromkeys(names, shared) | {
         "decoder.heads.block.weight": torch.zeros(3),
         "decoder.original_last_layer.weight": torch.zeros(100),
         "encoder.weight": torch.zeros(7, dtype=torch.bfloat16),
@@ -205,11 +190,10 @@ def test_parameters_of_a_state_dict(tmp_path):
 
 @pytest.mark.parametrize("name", ["model.pth", "model.safetensors"])
 def test_bad_checkpoints_are_refused(tmp_path, name):
-    with pytest.raises(InputError, match="no such checkpoint"):
-        count_parameters(tmp_path / name)
-    (tmp_path / name).write_bytes(b"no weights, only some bytes")
-    with pytest.raises(InputError, match=name):
-        count_parameters(tmp_path / name)
+    for message in ("no such checkpoint", name):
+        with pytest.raises(InputError, match=message):
+            count_parameters(tmp_path / name)
+        (tmp_path / name).write_bytes(b"no weights, only some bytes")
 
 
 @pytest.mark.parametrize("text", ["", "| Sum/Avg | broken |\n"])

@@ -11,6 +11,8 @@ from espnet_medusa.report.published import read_corpora, read_published
 
 CONFIGS = Path(__file__).parents[2] / "conf" / "report"
 SYSTEM = "{name: N, exp: asr_x, decoding: plain}"
+CALLS_AGAINST_WER = "figure: {kind: calls_against_wer, title: F, points: K, wer_of: CTC, "
+CALLS_AGAINST_WER += "groups: {g: {v: {2: %s}}}}"
 TABLE = f"{{title: T, test_sets: {{a: b}}, plain: x, systems: {{x: {SYSTEM}}}}}"
 
 
@@ -24,9 +26,13 @@ def test_plans_of_the_recipes_fit_the_figures_and_sizes(path):
             assert set(table.test_sets.values()) <= set(corpora[table.corpus])
 
 
+def with_entries(entries: str) -> str:
+    return f"title: R\ntables: [{TABLE[:-1]}, {entries}}}]\n"
+
+
 def read_table(tmp_path, more):
     path = tmp_path / "plan.yaml"
-    path.write_text(f"title: R\ntables: [{TABLE[:-1]}, {more}}}]\n")
+    path.write_text(with_entries(more))
     (table,) = read_plan(path).tables
     return table
 
@@ -93,7 +99,7 @@ def test_plan_of_the_speech_llama_recipe_has_the_papers_grid():
         (f"title: R\ntables: [{TABLE.replace('plain: x', 'plain: y')}]", "'y' is not known"),
         (f"title: R\ntables: [{TABLE.replace('exp: asr_x', 'exq: 1')}]", "exp missing"),
         *(
-            (f"title: R\ntables: [{TABLE[:-1]}, {entry}}}]", expected)
+            (with_entries(entry), expected)
             for entry, expected in (
                 ("corpsu: c", "did you mean 'corpus'"),
                 ("utterances: {b: many}", "'many'"),
@@ -108,7 +114,7 @@ def test_plan_of_the_speech_llama_recipe_has_the_papers_grid():
             )
         ),
         *(
-            (f"title: R\ntables: [{TABLE[:-1]}, figure: {{title: F, {figure}}}}}]", expected)
+            (with_entries(f"figure: {{title: F, {figure}}}"), expected)
             for figure, expected in (
                 ("kind: calls_per_word", "groups missing"),
                 ("kind: calls_per_word, groups: {g: {v: y}}", "groups: g: v: 'y' is not known"),
@@ -130,11 +136,7 @@ def test_plan_of_the_speech_llama_recipe_has_the_papers_grid():
             )
         ),
         *(
-            (
-                f"title: R\ntables: [{TABLE[:-1]}, figure: {{kind: calls_against_wer, title: F, "
-                f"points: K, wer_of: CTC, groups: {{g: {{v: {{2: {point}}}}}}}}}}}]",
-                f"groups: g: v: 2: {expected}",
-            )
+            (with_entries(CALLS_AGAINST_WER % point), f"groups: g: v: 2: {expected}")
             for point, expected in (
                 ("x", "'x'; a mapping"),
                 ("{calls: x}", "wer missing; needed: calls, wer"),

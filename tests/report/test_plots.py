@@ -42,35 +42,26 @@ def figures(monkeypatch):
     pyplot.close("all")
 
 
+HEADS = [(kind, head) for kind in ("loss", "acc") for head in (1, 2, 10)]
 EPOCHS = {
     epoch: {
         "train": {"loss": 9.0 - epoch, "acc": epoch / 10},
-        "valid": {f"{kind}_head{head}": epoch / head for kind in ("loss", "acc") for head in heads}
-        | {"loss": 8.0, "acc": 0.5},
+        "valid": {f"{kind}_head{k}": epoch / k for kind, k in HEADS} | {"loss": 8.0, "acc": 0.5},
     }
-    for epoch, heads in ((1, (1, 2, 10)), (2, (1, 2, 10)))
+    for epoch in (1, 2)
 }
 
 
-def test_training_curves_show_training_and_validation(figures, tmp_path):
+def test_curves_of_training_validation_and_heads_in_numeric_order(figures, tmp_path):
     experiment_figures.plot_training(EPOCHS, "x", tmp_path / "x.png")
     loss, accuracy = figures[0].axes
     assert [list(line.get_ydata()) for line in loss.lines] == [[8.0, 7.0], [8.0, 8.0]]
     assert [list(line.get_ydata()) for line in accuracy.lines] == [[0.1, 0.2], [0.5, 0.5]]
     assert loss.get_xlabel() == "epoch"
-
-
-def test_heads_are_in_numeric_order(figures, tmp_path):
     experiment_figures.plot_heads(EPOCHS, "x", tmp_path / "x.png")
-    lines = figures[0].axes[0].lines
+    lines = figures[1].axes[0].lines
     assert [line.get_label() for line in lines] == ["1", "2", "10"]
     assert list(lines[2].get_ydata()) == [0.1, 0.2]
-
-
-def test_a_model_without_heads_has_no_figure_of_heads(tmp_path):
-    epochs = {1: {"train": {"loss": 1.0}, "valid": {"loss": 1.0, "acc_headless": 1.0}}}
-    assert experiment_figures.plot_heads(epochs, "x", tmp_path / "x.png") is None
-    assert not (tmp_path / "x.png").exists()
 
 
 def test_acceptance_bars_are_percent_of_the_drafts(figures, tmp_path, plain, drafted):
@@ -87,19 +78,20 @@ def test_speedup_of_the_decoder(figures, tmp_path, plain, drafted):
 
 
 def test_nothing_to_draw_draws_nothing(tmp_path, plain):
-    assert experiment_figures.plot_acceptance([plain], tmp_path / "x.png") is None
-    assert experiment_figures.plot_speedup([plain], plain, tmp_path / "x.png") is None
-    assert experiment_figures.plot_tokens_per_call([plain], tmp_path / "x.png") is None
+    path = tmp_path / "x.png"
+    assert experiment_figures.plot_acceptance([plain], path) is None
+    assert experiment_figures.plot_speedup([plain], plain, path) is None
+    assert experiment_figures.plot_tokens_per_call([plain], path) is None
+    epochs = {1: {"train": {"loss": 1.0}, "valid": {"loss": 1.0, "acc_headless": 1.0}}}
+    assert experiment_figures.plot_heads(epochs, "x", path) is None
+    assert not path.exists()
 
 
 def test_histogram_counts_all_utterances(figures, tmp_path, drafted):
     experiment_figures.plot_tokens_per_call([drafted], tmp_path / "x.png")
-    filled = figures[0].axes[0].patches[0].get_xy()
-    area = 0.5 * abs(
-        np.dot(filled[:, 0], np.roll(filled[:, 1], 1))
-        - np.dot(filled[:, 1], np.roll(filled[:, 0], 1))
-    )
-    width = np.diff(np.unique(filled[:, 0])).min()
+    x, y = figures[0].axes[0].patches[0].get_xy().T
+    area = 0.5 * abs(np.dot(x, np.roll(y, 1)) - np.dot(y, np.roll(x, 1)))
+    width = np.diff(np.unique(x)).min()
     assert area / width == pytest.approx(9)
 
 

@@ -35,17 +35,13 @@ def exp(tmp_path):
 
 
 def plan(**changes):
-    table = {
-        "title": "Table I",
-        "test_sets": {"test": "test"},
-        "plain": "vanilla",
-        "systems": {
-            "vanilla": {"name": "Vanilla", "exp": "asr_vanilla", "decoding": "plain"},
-            "linear": {"name": "Linear", "exp": "asr_linear", "decoding": "typical"},
-            "block": {"name": "Block", "exp": "asr_block", "decoding": "typical"},
-        },
-        "figure": {"title": "Fig. 2", "systems": ["linear", "block"]},
+    decodings = {"vanilla": "plain", "linear": "typical", "block": "typical"}
+    systems = {
+        name: {"name": name.capitalize(), "exp": f"asr_{name}", "decoding": decoding}
+        for name, decoding in decodings.items()
     }
+    table = {"title": "Table I", "test_sets": {"test": "test"}, "plain": "vanilla"}
+    table |= {"systems": systems, "figure": {"title": "Fig. 2", "systems": ["linear", "block"]}}
     return {"title": "Report", "tables": [{**table, **changes}]}
 
 
@@ -163,19 +159,16 @@ def test_figures_of_each_kind(tmp_path, exp):
     assert "Labels of points: training." in text
 
 
-def test_figures_of_unscored_decodings(tmp_path, exp):
-    figure = {"kind": "calls_per_word", "title": "F", "groups": {"heads": {"linear": "linear"}}}
-    text = write_report(tmp_path, exp, plan(figure=figure))
-    assert "### F\n\nnot run, or not scored\n" in text and "![" not in text
-
-
-def test_included_sections(tmp_path, exp):
+def test_included_sections_and_figures_of_unscored_decodings(tmp_path, exp):
     measured = tmp_path / "measured" / "who.md"
     files = {"Who": str(measured), "Else": "nowhere.md"}
-    content = plan() | {"included": [{"title": t, "file": name} for t, name in files.items()]}
+    figure = {"kind": "calls_per_word", "title": "F", "groups": {"heads": {"linear": "linear"}}}
+    included = [{"title": title, "file": name} for title, name in files.items()]
+    content = plan(figure=figure) | {"included": included}
     measured.parent.mkdir()
     measured.write_text("# Who drafts\n\n3 utterances.\n\n## greedy\n\n|a|\n\n![x](who.png)\n")
     text = write_report(tmp_path, exp, content)
+    assert "### F\n\nnot run, or not scored\n" in text and text.count("![") == 1
     assert "## Who\n\n3 utterances.\n\n### greedy\n\n|a|\n\n![x](../measured/who.png)\n" in text
     assert "## Else\n\nnot yet measured\n" in text and "# Who drafts" not in text
 
@@ -199,20 +192,17 @@ def test_without_plain_decoding_there_is_no_speedup(tmp_path, exp):
     assert "no utterances to compare" in text
 
 
-PRINTED = {"name": "As printed", "parameters": "1561", "cells": {"test": "4.10"}}
+def printed(**cells: str) -> dict:
+    return {"linear": {"name": "As printed", "parameters": "1561", "cells": cells}}
 
 
 def publish(tmp_path, label, **changes):
     """Write published figures of Linear on one test set; return the option that names the file."""
-    linear = {"name": "As printed", "parameters": "1561", "cells": {label: "4.10 - 8.05"}}
     table = {
-        "source": "A paper, Table I",
-        "model": "Whisper large-v2",
-        "data": "on a GPU",
-        "measures": ["wer", "speedup", "latency_s"],
-        "systems": {"linear": linear},
+        "source": "A paper, Table I", "model": "Whisper large-v2", "data": "on a GPU",
+        "measures": ["wer", "speedup", "latency_s"], "systems": printed(**{label: "4.10 - 8.05"}),
         "statements": [{"text": "twice as fast", "source": "the abstract"}],
-    }
+    }  # fmt: skip
     path = tmp_path / "published.yaml"
     path.write_text(yaml.safe_dump({"paper": table | changes}))
     return "--published", str(path)
@@ -233,7 +223,7 @@ def test_published_figures_are_next_to_ours(tmp_path, exp):
         "|As printed|4.10|-|8.05|1561|",  # the whole table, as ours has no such latency
     ):
         assert note in text
-    options = publish(tmp_path, "test", measures=["wer"], systems={"linear": PRINTED})
+    options = publish(tmp_path, "test", measures=["wer"], systems=printed(test="4.10"))
     text = write_report(tmp_path, exp, content, *options)
     assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {11}
 
@@ -324,6 +314,8 @@ def test_several_decodings_of_a_row(tmp_path, exp, capsys):
     assert rows(write_report(tmp_path, exp, content))[0][2] == "10.00"
 
 
+LIBRISPEECH = {"corpus": "librispeech", "test_sets": {"test": "test-clean"}}
+LIBRISPEECH |= {"utterances": {"test-clean": 4}}
 MISSING = {"name": "V", "exp": "asr_vanilla", "decoding": "plain", "draft_model": "asr_draft/x.pth"}
 
 
@@ -332,11 +324,7 @@ MISSING = {"name": "V", "exp": "asr_vanilla", "decoding": "plain", "draft_model"
     [
         ({"published": "nonesuch", "model": "Whisper base"}, "'nonesuch' is not known"),
         ({"corpus": "libri"}, "corpus: 'libri' is not known"),
-        (
-            {"corpus": "librispeech", "test_sets": {"test": "test-clean"}}
-            | {"utterances": {"test-clean": 4}},
-            "the corpus has 2620",
-        ),
+        (LIBRISPEECH, "the corpus has 2620"),
         ({"systems": {"vanilla": MISSING}, "figure": None}, "asr_draft/x.pth: no such checkpoint"),
     ],
     ids=["published table", "corpus", "size of the corpus", "draft model"],
@@ -345,18 +333,13 @@ def test_plans_of_other_experiments_are_refused(tmp_path, exp, capsys, changes, 
     assert expected in fails(tmp_path, exp, plan(**changes), capsys)
 
 
-def test_two_experiments_of_one_name_are_refused(tmp_path, exp, capsys):
-    twin = tmp_path / "more" / "asr_linear"
-    shutil.copytree(exp / "asr_linear", twin)
-    message = fails(tmp_path, exp, plan(), capsys, dirs=[exp / "asr_linear", twin])
-    assert "asr_linear: matches" in message
-
-
-def test_parent_folders_distinguish_experiments_of_one_name(tmp_path, exp):
+def test_only_parent_folders_distinguish_experiments_of_one_name(tmp_path, exp, capsys):
     shutil.copytree(exp, tmp_path / "cs")
+    twins = [folder / "asr_linear" for folder in (exp, tmp_path / "cs")]
+    assert "asr_linear: matches" in fails(tmp_path, exp, plan(), capsys, dirs=twins)
     folder = tmp_path / "cs" / "asr_linear" / TYPICAL / "test"
     shutil.rmtree(folder / "score_wer")
-    write_score(folder, "wer", [(10, 0, 0, 0), (10, 0, 0, 0), (10, 0, 0, 0)])
+    write_score(folder, "wer", [(10, 0, 0, 0)] * 3)
     content = plan(test_sets={"test": "cs"})
     for system in content["tables"][0]["systems"].values():
         system["exp"] = "{label}/" + system["exp"]

@@ -20,12 +20,10 @@ def reference_alignment(reference, hypothesis):
     """sclite's rules, one cell at a time: the diagonal wins ties, then the insertion."""
 
     def gap(token):
-        return np.float32(0.001) if token == "@" else np.float32(3)
+        return np.float32(0.001 if token == "@" else 3)
 
     def substitution(word, spoken):
-        if word == spoken == "@":
-            return np.float32(1)
-        return np.float32(0 if word == spoken else 4)
+        return np.float32(1 if word == spoken == "@" else 0 if word == spoken else 4)
 
     @cache
     def cell(i, j):

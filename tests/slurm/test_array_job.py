@@ -81,8 +81,5 @@ def test_sbatch_options_have_numbers_log_and_limit(tmp_path, monkeypatch):
     assert "--array=2-5%3" in job.sbatch_options(3)
     appended = ArrayJob(range(1, 2), ("true",), "train.log", append=True)
     assert "--open-mode=append" in appended.sbatch_options(None)
-
-
-def test_a_log_folder_with_a_backslash_is_refused():
     with pytest.raises(InputError, match="backslash"):
         ArrayJob(range(1, 2), ("true",), "a\\b/x.JOB.log").sbatch_options(None)

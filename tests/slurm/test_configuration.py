@@ -3,13 +3,8 @@
 import pytest
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.slurm.configuration import (
-    DEFAULT,
-    is_slurm,
-    parse_configuration,
-    parse_request,
-    read_configuration,
-)
+from espnet_medusa.slurm import configuration
+from espnet_medusa.slurm.configuration import parse_request
 
 # A configuration as in ESPnet's recipes.
 CONF = """\
@@ -58,10 +53,12 @@ def test_options_become_those_of_the_configuration(conf, options, added):
 
 
 def test_counts_that_jobs_need_are_read_from_the_options(conf):
-    request = parse_request("slurm.pl --gpu 4 --num_nodes 2 --max-jobs-run 8")
-    assert (request.gpus, request.nodes, request.most_at_once) == (4, 2, 8)
-    request = parse_request("slurm.pl")
-    assert (request.gpus, request.nodes, request.most_at_once) == (0, 1, None)
+    for options, counts in (
+        ("--gpu 4 --num_nodes 2 --max-jobs-run 8", (4, 2, 8)),
+        ("", (0, 1, None)),
+    ):
+        request = parse_request(f"slurm.pl {options}")
+        assert (request.gpus, request.nodes, request.most_at_once) == counts
 
 
 def test_threads_of_the_command_line_win_over_those_of_the_stage(conf):
@@ -106,14 +103,14 @@ def test_bad_options_are_refused_by_name(conf, options, message):
 )
 def test_bad_lines_are_named(line):
     with pytest.raises(InputError, match=f"x.conf:2: '{line}'; allowed: "):
-        parse_configuration(f"# first\n{line}\n", "x.conf")
+        configuration.parse_configuration(f"# first\n{line}\n", "x.conf")
 
 
 def test_the_default_has_the_options_that_recipes_give():
-    known = {name for name, _ in read_configuration(DEFAULT).options}
-    assert {"gpu", "num_nodes", "num_threads", "mem", "time"} <= known
+    default = configuration.read_configuration(configuration.DEFAULT)
+    assert {"gpu", "num_nodes", "num_threads", "mem", "time"} <= {n for n, _ in default.options}
 
 
 def test_prefixes_of_slurm():
     prefixes = ["slurm.pl", "utils/slurm.pl --mem 4G", "", "srun -n 1", "env slurm.pl"]
-    assert [*map(is_slurm, prefixes)] == [True, True, False, False, False]
+    assert [*map(configuration.is_slurm, prefixes)] == [True, True, False, False, False]

@@ -21,8 +21,6 @@ from espnet_medusa.tuning.trial import Task
 
 @dataclass(frozen=True)
 class Offer:
-    """Prices and quality of a drafter."""
-
     row: float = 0.01  # seconds per evaluated prefix
     begin: float = 0.0  # seconds per batch
     encoder: float = 0.0  # seconds of the draft model's encoder per batch

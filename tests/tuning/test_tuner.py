@@ -113,7 +113,7 @@ def test_each_lookahead_has_a_group(beam_size):
 )
 def test_the_fastest_setting_of_all_candidates_is_chosen(call, node, row, drafts, beam_size):
     prices = Prices(call, node, {"heads": Offer(row)})
-    task = make_task(prices, beam_size, utterances=6)
+    task = make_task(prices, beam_size, utterances=4)
     tuning = tune(task)
     assert (tuning.chosen != NO_DRAFTS) == drafts
     assert {setting.lookahead for setting in tuning.checked} == {*LOOKAHEADS}
@@ -156,15 +156,10 @@ def test_the_fastest_drafter_is_chosen(beam_size, offers, winner):
         assert parts[DRAFTING] >= 2 * offer.begin * 0.99
 
 
-@pytest.mark.parametrize(
-    ("batches", "largest", "expected"),
-    [(30, 16, [4, 8, 15, 30]), (30, 63, [2, 4, 8, 15, 30]), (3, 8, [2, 3]), (1, 1, [1])],
-)
-def test_rounds_double_their_batches_and_end_with_all(batches, largest, expected):
-    assert round_ends(batches, largest) == expected
-
-
 def test_half_of_a_group_goes_on_and_finalists_decode_all_utterances():
+    for sizes, ends in {(30, 16): [4, 8, 15, 30], (30, 63): [2, 4, 8, 15, 30]}.items():
+        assert round_ends(*sizes) == ends, "rounds double their batches and end with all"
+    assert (round_ends(3, 8), round_ends(1, 1)) == ([2, 3], [1])
     task = make_task(Prices(), utterances=8)
     tuning = tune(task)
     for group in candidates(task, task.drafters["heads"]):

@@ -17,7 +17,7 @@ import torch
 import warm_python
 from asr_sh_commands import Command
 from job_log import espnet_seconds
-from recipes import write_set
+from recipes import write_script, write_set
 from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa.bin import report
@@ -61,8 +61,6 @@ NAMES = ("train", "dev", "test")
 
 @dataclass
 class Recipe:
-    """A folder of an ESPnet recipe."""
-
     folder: Path
     places: Mapping[str, str]
 
@@ -75,15 +73,12 @@ class Recipe:
         self.places = {**self.places, "job": str(job)}
         line = command.words.format_map(self.places)
         words = shlex.split(f"{python} {line} {extra}" if line.startswith("-m") else line)
+        given = self.path(command.stdin).read_text() if command.stdin else None
+        errors = subprocess.STDOUT if command.log else subprocess.PIPE
         done = subprocess.run(
-            words,
-            cwd=self.folder,
-            env=warm_python.environment(),
-            input=self.path(command.stdin).read_text() if command.stdin else None,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if command.log else subprocess.PIPE,
-            text=True,
-        )
+            words, cwd=self.folder, env=warm_python.environment(), input=given, text=True,
+            stdout=subprocess.PIPE, stderr=errors,
+        )  # fmt: skip
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
         for target in (command.stdout, command.log):
             if target:
@@ -108,14 +103,12 @@ def make_recipe(folder: Path, token_type: str, language: str = "en") -> Recipe:
     if token_type != "char":
         save_tiny_whisper(folder / "whisper")
         find_text(51865, None, TextOptions(), {}).save(folder / "tokenizer")
-    run_pl = folder / "run.pl"
-    run_pl.write_text(RUN_PL)
-    run_pl.chmod(0o755)
+    write_script(folder / "run.pl", RUN_PL)
     bpemodel = {"char": "none", "hugging_face": "tokenizer"}.get(token_type, token_type)
     places = asr_sh.DATA | {
         "token_type": token_type, "bpemodel": bpemodel, "lang": language, "python": PYTHON,
         "token_list": f"data/{language}_token_list/{token_type}/tokens.txt",
-        "run_pl": str(run_pl), "sclite": "python3 -m espnet_medusa.bin.sclite",
+        "run_pl": f"{folder}/run.pl", "sclite": "python3 -m espnet_medusa.bin.sclite",
     }  # fmt: skip
     return Recipe(folder, places)
 

@@ -105,7 +105,6 @@ def test_other_lines_of_the_module_are_printed(tmp_path, capsys):
 
 DOCUMENT = """
 token_list: ["!", "<|endoftext|>", "\\u00e9", 'null', '~', "#", yes]
-model_conf: {ctc_weight: 0.3, lsm_weight: 1.0e-1, length_normalized_loss: false}
 frontend: null
 optim_conf: &same {lr: 1e-3}
 again: *same

@@ -14,7 +14,6 @@ KEPT = "kept.txt"
 
 
 def tar(mode: str) -> bytes:
-    """Return a tar archive of the files and a link to one."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode=mode, format=tarfile.USTAR_FORMAT) as archive:
         for name, content in FILES.items():

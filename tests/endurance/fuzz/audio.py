@@ -50,7 +50,6 @@ def pcm16(data: bytes) -> tuple[np.ndarray, int] | None:
 
 
 def encode(container: str, subtype: str, channels: int = 1) -> bytes:
-    """Return an audio file of a tone in each channel."""
     tones = 0.5 * np.sin(0.3 * np.arange(40)[:, None] * (1 + np.arange(channels)))
     stream = io.BytesIO()
     soundfile.write(stream, tones, RATE_HZ, subtype, format=container)
@@ -66,12 +65,10 @@ def encode(container: str, subtype: str, channels: int = 1) -> bytes:
     room_bytes=256 * MEGABYTE,
 )
 def wav_header(data: bytes) -> None:
-    """Read a WAV file by its path."""
     check_audio(str(write_scratch("sound.wav", data)), data)
 
 
 def other_formats() -> list[bytes]:
-    """Return one file of each format but WAV."""
     samples = speechlike(0.05, FFMPEG_RATE_HZ)
     paths = [scratch_folder() / f"made{suffix}" for suffix in FFMPEG]
     made = [write_media(path, samples, FFMPEG_RATE_HZ).read_bytes() for path in paths]

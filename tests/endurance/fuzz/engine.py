@@ -23,7 +23,6 @@ WORDS = "words"
 
 
 def prepare(name: str, reader: Reader, folder: Path) -> None:
-    """Write seeds, committed inputs and words."""
     for part in (CORPUS, DEFECTS, ENDS):
         (folder / part).mkdir(parents=True, exist_ok=True)
     for seed in (*reader.seeds(), *committed_inputs(name)):

@@ -25,8 +25,6 @@ COUNTED = np.dtype([(name, np.int64) for name in ("executions", "refused", "read
 
 @dataclass(frozen=True)
 class Reader:
-    """A fuzzed reader."""
-
     # Reads a file with these bytes. Raises InputError if it refuses the file and AssertionError if
     # the result differs from the file's contents.
     read: Callable[[bytes], None]
@@ -58,7 +56,6 @@ def scratch_folder() -> Path:
 
 
 def write_scratch(name: str, data: bytes) -> Path:
-    """Write a file, replacing the one of the same name."""
     path = scratch_folder() / name
     with open(path, "wb") as stream:
         stream.write(data)
@@ -75,13 +72,11 @@ def zipped(files: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> byte
 
 
 def unzipped(stream: Path | io.BytesIO) -> dict[str, bytes]:
-    """Return the files of a zip archive."""
     with zipfile.ZipFile(stream) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
 def committed_inputs(name: str) -> list[bytes]:
-    """Return the committed inputs of a reader."""
     path = COMMITTED / f"{name}.zip"
     return [*unzipped(path).values()] if path.is_file() else []
 

@@ -40,7 +40,6 @@ def kaldi_table(data: bytes) -> None:
 
 @cache
 def data_dir() -> Path:
-    """Return a data directory with recordings only."""
     folder = scratch_folder() / "segmented"
     folder.mkdir()
     (folder / "wav.scp").write_text("".join(f"{name} {name}.wav\n" for name in RECORDINGS))

@@ -47,7 +47,6 @@ VALID_INDEX = json.dumps({"metadata": {"total_size": 4}, "weight_map": {"a": SHA
 
 
 def safetensors() -> list[bytes]:
-    """Return files of several types and shapes."""
     generator = torch.Generator().manual_seed(0)
     weights = {
         "decoder.a": torch.randn(2, 3, generator=generator),
@@ -89,13 +88,11 @@ def with_pickle(content: bytes) -> bytes:
 
 
 def pickle_of(file: bytes) -> bytes:
-    """Return the pickle of a file of ``torch.save``."""
     (pickle,) = (c for name, c in unzipped(io.BytesIO(file)).items() if name.endswith("data.pkl"))
     return pickle
 
 
 def saved(content: object, **options) -> bytes:
-    """Return the bytes that ``torch.save`` writes."""
     stream = io.BytesIO()
     torch.save(content, stream, **options)
     return stream.getvalue()
@@ -125,14 +122,12 @@ def torch_checkpoint(data: bytes) -> None:
 
 
 def check_sizes(config: WhisperConfig) -> None:
-    """Check that all sizes are within bounds."""
     for name in SIZES:
         most = MAX_LAYERS if name.endswith("_layers") else MAX_SIZE
         assert 1 <= getattr(config, name) <= most
 
 
 def openai_pickle() -> bytes:
-    """Return the pickle of a file with few tensors."""
     names = ("decoder.token_embedding.weight", "encoder.ln_post.bias")
     state = {name: torch.zeros(16) for name in names}
     return pickletools.optimize(pickle_of(saved({"dims": DIMS, "model_state_dict": state})))
