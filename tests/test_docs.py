@@ -129,6 +129,7 @@ def test_an_optional_source_may_be_missing(source):
 
 def test_the_chart_shows_the_figures_of_its_source():
     drawn = docs_chart.CHART.read_text(encoding="utf-8")
+    assert f">{docs_chart.read_title()}<" in drawn
     for label, milliseconds, rate in docs_chart.read_bars():
         assert f">{label}<" in drawn
         assert f">{milliseconds} ms, WER {rate} %<" in drawn, "run: make docs"
