@@ -109,7 +109,7 @@ def test_a_block_takes_the_rows_and_columns_that_it_names(source):
     ("block", "message"),
     [
         (make_block("section: Three"), "no table under 'Three'"),
-        (make_block("section: One\nrows: [plain]"), "'plain' tells 2 rows"),
+        (make_block("section: One\nrows: [plain]"), "'plain' matches 2 rows"),
         (make_block("section: One\nrows: [nobody]"), "no row has nobody"),
         (make_block("section: One\ncolumns: [CER]"), "'CER' is not in list"),
         ("<!-- from: results.md\n-->\nText.\n" + make_block("section: One"), "has no end"),
