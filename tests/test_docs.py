@@ -112,7 +112,7 @@ def test_a_block_takes_the_rows_and_columns_that_it_names(source):
     ("block", "message"),
     [
         (make_block("section: Three"), "no table under 'Three'"),
-        (make_block("section: One\nrows: [plain]"), "'plain' tells 2 rows"),
+        (make_block("section: One\nrows: [plain]"), "'plain' matches 2 rows"),
         (make_block("section: One\nrows: [nobody]"), "no row has nobody"),
         (make_block("section: One\ncolumns: [CER]"), "'CER' is not in list"),
         ("<!-- from: results.md\n-->\nText.\n" + make_block("section: One"), "has no end"),
@@ -126,6 +126,7 @@ def test_a_block_that_its_source_cannot_fill_is_an_error(source, block, message)
 
 def test_the_chart_shows_the_figures_of_its_source():
     drawn = docs_chart.CHART.read_text(encoding="utf-8")
+    assert f">{docs_chart.read_title()}<" in drawn
     for label, milliseconds, rate in docs_chart.read_bars():
         assert f">{label}<" in drawn
         assert f">{milliseconds} ms, WER {rate} %<" in drawn, "run: make docs"

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Runs ESPnet's own asr.sh, unmodified, with the plugin: stages 1 to 13 on 60 utterances.
+# Runs ESPnet's own asr.sh, unmodified, with the plugin: stages 1 to 13 on 100 utterances, 60 of them
+# for training.
 # usage: tools/check_upstream.sh ESPNET_CHECKOUT [WORK_DIR]
 #
-# ESPNET_CHECKOUT is read only: WORK_DIR (default: exp/upstream) gets a recipe, made by ESPnet's
-# setup.sh, in a tree of links to it. A model from scratch and heads on it, a Whisper with block
-# heads; decoded greedily, with a beam, in batches, by ESPnet's own search and by our own recipe.
+# ESPNET_CHECKOUT is not changed. ESPnet's setup.sh makes a recipe in WORK_DIR (default: exp/upstream),
+# which has links to the checkout. The script trains a model from scratch, heads on it, and block heads
+# on a Whisper. It decodes with greedy and beam search, in batches, with ESPnet's own search, and with
+# our own recipe, and compares the texts.
 # Environment: the active one, with `pip install 'espnet_medusa[upstream,demo]'`.
 #   USE_CHECKOUT=true   imports espnet2 from the checkout, not the installed one
 #   WHISPER=FOLDER      Whisper to train heads on (default: a random one of 0.1 M parameters)
@@ -23,7 +25,7 @@ whisper_type=${WHISPER_TYPE:-whisper_multilingual}
 failed=0
 
 title() { printf '\n=== %s\n' "$*"; }
-check() { # WHAT COMMAND...: runs it and says whether it held
+check() { # WHAT COMMAND...: run the command and print whether it succeeded
     local what=$1
     shift
     if "$@" > /dev/null; then echo "ok      ${what}"; else
@@ -83,7 +85,7 @@ ${common}
 EOF
 sed -e 's/^decoder_conf: {/&heads: linear, heads_conf: {num_heads: 4}, /' \
     -e 's/^max_epoch: .*/max_epoch: 3/' conf/train_base.yaml > conf/train_linear.yaml
-# The five lines of docs/train.md, and how long.
+# The five lines of docs/train.md, for one epoch.
 cat > conf/train_whisper.yaml << EOF
 encoder: hf_whisper
 encoder_conf: {whisper_model: whisper}
@@ -107,7 +109,7 @@ asr() { # options of asr.sh
         exit 1
     }
 }
-# A text may end with a blank, which upstream keeps.
+# A text may end with a space, which ESPnet's scripts keep.
 texts() { sed 's/ *$//' "${3:-exp}/$1/$2_asr_model_valid.acc.ave/test/text"; }
 same() { diff <(texts "$1" "$2") <(texts "$3" "$4"); }
 lines() { [ "$(wc -l < "$1")" -eq "$2" ]; }
@@ -138,8 +140,8 @@ asr --stage 10 --stop_stage 13 --asr_config conf/train_linear.yaml \
     --asr_args "--freeze_param encoder decoder.whisper" --asr_tag "${heads#asr_}" \
     --inference_config conf/greedy.yaml
 asr --stage 12 --stop_stage 13 --asr_tag "${heads#asr_}" --inference_config conf/beam.yaml
-check "greedy with heads: the text without" same "${base}" greedy "${heads}" greedy
-check "beam of 5 with heads: the text without" same "${base}" plain "${heads}" beam
+check "greedy search: the same text with and without heads" same "${base}" greedy "${heads}" greedy
+check "beam of 5: the same text with and without heads" same "${base}" plain "${heads}" beam
 
 title "our own recipe on the same model"
 mkdir -p ours/exp/asr_base
@@ -184,8 +186,8 @@ rm -r whisper
 asr --stage 12 --stop_stage 13 "${options[@]}" --inference_config conf/greedy.yaml
 printf '%s\n' "search: greedy" "draft_depth: 0" "ctc_weight: 0.0" "${length}" > conf/no_drafts.yaml
 asr --stage 12 --stop_stage 13 "${options[@]}" --inference_config conf/no_drafts.yaml
-check "no word of its folder in config.yaml" bash -c "! grep whisper_model exp/${block}/config.yaml"
-check "block heads: the text without" same "${block}" greedy "${block}" no_drafts
+check "config.yaml does not name the folder of Whisper" bash -c "! grep whisper_model exp/${block}/config.yaml"
+check "block heads: the same text with and without drafts" same "${block}" greedy "${block}" no_drafts
 
 title "report"
 espnet-medusa-report "exp/${base}" "exp/${heads}" --plain "exp/${base}/espnet"
@@ -193,5 +195,5 @@ espnet-medusa-report "exp/${block}" --plain "exp/${block}/no_drafts"
 for results in exp exp/"${block}"; do sed -n '/^## Decoding/,$p' "${results}/RESULTS.md"; done
 grep -h RTF exp/"${base}"/*/test/logdir/calculate_rtf.log
 
-[ "${failed}" = 0 ] && echo "all as it should be: ${work}/egs2/mini/asr1"
+[ "${failed}" = 0 ] && echo "all checks passed: ${work}/egs2/mini/asr1"
 exit "${failed}"

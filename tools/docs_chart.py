@@ -32,18 +32,25 @@ def read_bars() -> list[tuple[str, int, str]]:
     ]
 
 
+def read_title() -> str:
+    """Return the line of SOURCE that has the number of utterances, the machine and the threads."""
+    lines = SOURCE.read_text(encoding="utf-8").splitlines()
+    return next(line for line in lines if line and not line.startswith("#"))
+
+
 def draw(path: Path) -> None:
     """Write the chart as SVG whose labels are text."""
     labels, milliseconds, rates = zip(*read_bars(), strict=True)
     style = {"svg.fonttype": "none", "svg.hashsalt": path.name, "font.size": 11}
     with mpl.rc_context(style):
-        figure, axes = plt.subplots(figsize=(8.4, 2.6), layout="constrained")
+        figure, axes = plt.subplots(figsize=(8.4, 2.8), layout="constrained")
         colors = ["#2a6f4e" if "espnet_medusa" in label else "#9aa5b1" for label in labels]
         bars = axes.barh(labels, milliseconds, color=colors)
         notes = [f"{time} ms, WER {rate} %" for time, rate in zip(milliseconds, rates, strict=True)]
         axes.bar_label(bars, notes, padding=4)
+        axes.set_title(read_title(), loc="left", fontsize=10)
         axes.invert_yaxis()
-        axes.set_xlim(0, 1.4 * max(milliseconds))
+        axes.set_xlim(0, 1.45 * max(milliseconds))
         axes.spines[["top", "right", "bottom"]].set_visible(False)
         axes.tick_params(left=False, bottom=False, labelbottom=False)
         figure.savefig(path, metadata={"Date": None})

@@ -1,6 +1,6 @@
 """Hooks of MkDocs: README.md is the site's first page, and pages may link out of docs/.
 
-Links are written as they work in the repository. In the site, reports and pictures that a page
+Links in the pages work in the repository. In the site, reports and pictures that a page
 links to become part of it; links to other files lead to `repo_url`, or are text without it.
 """
 
@@ -17,14 +17,14 @@ PARTS = (".md", ".png", ".svg")
 
 
 def uri_of(path: Path) -> str:
-    """A file's place in the site."""
+    """Return the path of a file in the site."""
     if path == HOME:
         return "index.md"
     return path.relative_to(DOCS if path.is_relative_to(DOCS) else ROOT).as_posix()
 
 
 def on_files(files: Files, config) -> Files:
-    """Add README.md, CONTRIBUTING.md and what pages link to, and what those link to."""
+    """Add README.md, CONTRIBUTING.md, and all files that pages link to, directly or not."""
     queue = [HOME, ROOT / "CONTRIBUTING.md", *DOCS.glob("*.md")]
     seen = set(queue)
     while queue:
@@ -42,14 +42,14 @@ def on_files(files: Files, config) -> Files:
 
 
 def on_page_markdown(markdown: str, page, config, files: Files) -> str:
-    """Links as they are in the site."""
+    """Return a page with the links of the site."""
     here = Path(page.file.abs_src_path)
 
     def replace(match: re.Match) -> str:
         picture, text, target, anchor = match.groups("")
         linked = (here.parent / target).resolve()
         if not linked.exists():
-            return match[0]  # MkDocs names it
+            return match[0]  # MkDocs reports the missing file
         if uri_of(linked) in files.src_uris:
             where = relpath(uri_of(linked), dirname(page.file.src_uri) or ".")
             return f"{picture}[{text}]({where}{anchor})"

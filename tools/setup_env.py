@@ -1,11 +1,11 @@
-"""Make the project's one environment (.venv) with nothing but the system's python3.
+"""Make the project's environment (.venv); only the system's python3 is required.
 
 Usage: python3 tools/setup_env.py [--venv .venv] [--torch auto|cpu|cuda] [--espnet 202511]
 
-Why not a plain ``pip install``:
-* pip 26 refuses ESPnet 202511's dependency ci_sdr (it declares a direct URL); uv takes it.
-* ESPnet 202511 asks setuptools<74, torch 2.13 asks setuptools>=77. ESPnet needs setuptools only for
-  ``distutils``, which every release carries, so the upper bound is overridden.
+A plain ``pip install`` is not enough:
+* pip 26 rejects ESPnet 202511's dependency ci_sdr, which declares a direct URL; uv accepts it.
+* ESPnet 202511 requires setuptools<74, torch 2.13 requires setuptools>=77. ESPnet uses setuptools
+  only for ``distutils``, which every release contains, so the upper bound is overridden.
 * On Linux, PyPI's torch is the CUDA build with several GB of libraries. A machine without an
   NVIDIA driver gets the CPU build.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TORCH = "torch==2.13.0"
 OVERRIDES = "setuptools>=77\n"
-# openai-whisper asks for triton, which nothing uses beside a CPU build of torch.
+# openai-whisper requires triton, which is not used with a CPU build of torch.
 CPU_OVERRIDES = OVERRIDES + "triton; sys_platform == 'never'\n"
 
 
@@ -43,7 +43,7 @@ def run(command: list, check: bool = True, quiet: bool = False, **kwargs) -> boo
 
 
 def uv_environment(python: Path) -> dict:
-    """uv ignores pip's configuration: hand over where pip was told to look for wheels."""
+    """Return an environment in which uv uses the package indexes of pip's configuration."""
     environment = dict(os.environ)
     configured = subprocess.run(
         [python, "-m", "pip", "config", "list"], capture_output=True, text=True
@@ -58,11 +58,10 @@ def uv_environment(python: Path) -> dict:
 
 
 def drop_unloadable_torchaudio_extension(python: Path) -> None:
-    """Delete torchaudio's compiled files where they cannot load.
+    """Delete torchaudio's compiled files if they cannot be loaded.
 
-    PyPI's torchaudio is compiled against a CUDA build of torch and refuses to be imported beside
-    a CPU build. ESPnet uses only its Python code, which imports well when the compiled files are
-    not there at all.
+    PyPI's torchaudio is compiled for a CUDA build of torch, and its import fails with a CPU build.
+    ESPnet uses only its Python code, which can be imported without the compiled files.
     """
     if run([python, "-c", "import torchaudio"], check=False, quiet=True):
         return
@@ -97,7 +96,7 @@ def main() -> None:
     if build == "cuda":
         run([*install, TORCH, *packages], env=environment)
     elif not run([*install, f"{TORCH}+cpu", *packages], check=False, env=environment):
-        # No CPU wheel in the configured places: ask PyTorch's own index.
+        # No CPU wheel in the configured indexes: use PyTorch's own index.
         run([*install, "--torch-backend", "cpu", TORCH, *packages], env=environment)
     drop_unloadable_torchaudio_extension(python)
     run([python, "-c", "import espnet_medusa.task"])

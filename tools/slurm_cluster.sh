@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs a command on a Slurm cluster of this machine's own, which ends with it:
+# Starts a Slurm cluster on this machine, runs a command on it, and stops the cluster:
 #   tools/slurm_cluster.sh COMMAND ...     such as `bash`, to look around with sinfo and squeue
 # Nodes node1, node2, ... are slurmd daemons of this host, three or NODES of them, each with two CPUs,
-# however many the host has. Who runs this is the cluster's administrator, root or not.
+# independent of the host's number. The user who runs this, root or not, administers the cluster.
 # Debian and Ubuntu: apt-get install slurm-wlm munge
 set -euo pipefail
 
@@ -61,7 +61,7 @@ EOF
 
 stop() {
     scancel --user="${user}" 2> /dev/null || true
-    for _ in $(seq 60); do  # else what a failed test left running would outlive the cluster
+    for _ in $(seq 60); do  # otherwise jobs of a failed test would outlive the cluster
         [ -n "$(squeue --noheader 2> /dev/null)" ] || break
         sleep 0.5
     done

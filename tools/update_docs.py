@@ -1,19 +1,19 @@
 """Fill the tables of figures in README.md and docs/ from the files that commands wrote.
 
-    python tools/update_docs.py             # --check: change nothing, name the blocks that differ
+    python tools/update_docs.py             # --check: change nothing, list the pages that differ
 
-A block begins with a comment of YAML; what stands behind it, up to <!-- end -->, is written here:
+A block begins with a comment in YAML. This program writes the table after it, up to <!-- end -->:
 
     <!-- from: egs/mini_synth/asr1/RESULTS.md
-    section: Decoding       # the heading; A > B: B under A; the beginning of a heading is enough
-    rows: {base plain: no drafts}   # cells that tell a row, a | b for two: its label here
-    columns: {configuration: "", WER: "WER [%]"}    # name there: name here
+    section: Decoding       # the heading, or its beginning; A > B: heading B under heading A
+    rows: {base plain: no drafts}   # cell of the row (a | b: two cells): label on the page
+    columns: {configuration: "", WER: "WER [%]"}    # name in the file: name on the page
     -->
 
-Without rows or columns all are taken; both may be lists, then names and labels stay. `section` may
-be a mapping of headings to labels, which make a first column. `brief: true` leaves
-out what cells have in brackets. `optional: true`: nothing is written while the file is missing;
-`caption` is a line above the table.
+Without `rows` or `columns`, all are used. Both may be lists, without new names. `section` may be a
+mapping of headings to labels, which become the first column. `brief: true` drops text in brackets.
+With `optional: true`, the block is empty while the file is missing. `caption` is a line above the
+table.
 """
 
 import argparse
@@ -30,7 +30,7 @@ BRACKETS = re.compile(r" *(\[[^\]]*\]|\([^)]*\))")
 
 
 def read_table(text: str, section: str | None) -> list[list[str]]:
-    """Cells of the first table under a heading, header first, without the line of dashes."""
+    """Return the first table under a heading as rows of cells, the header first."""
     wanted, rows = [part.strip() for part in section.split(">")] if section else [], []
     for line in text.splitlines():
         if wanted:
@@ -46,21 +46,21 @@ def read_table(text: str, section: str | None) -> list[list[str]]:
 
 
 def choose(rows: list[list[str]], wanted: dict | list | None) -> dict[str, tuple]:
-    """Rows by key, each with its label; a key that tells no row is left out."""
+    """Return rows by key, each with its label; keys without a row are omitted."""
     if wanted is None:
         return {str(number): (row, None) for number, row in enumerate(rows)}
     chosen = {}
     for key, label in (wanted if isinstance(wanted, dict) else dict.fromkeys(wanted)).items():
         found = [row for row in rows if all(cell in row for cell in key.split(" | "))]
         if len(found) > 1:
-            raise ValueError(f"'{key}' tells {len(found)} rows; name more of its cells")
+            raise ValueError(f"'{key}' matches {len(found)} rows; name more of its cells")
         if found:
             chosen[key] = found[0], label
     return chosen
 
 
 def make_table(block: dict) -> str:
-    """What belongs into a block, Markdown."""
+    """Return the content of a block in Markdown."""
     source = ROOT / block["from"]
     if block.get("optional") and not source.exists():
         return ""
@@ -88,7 +88,7 @@ def make_table(block: dict) -> str:
 
 
 def fill(text: str) -> str:
-    """A page with all its blocks as they should be."""
+    """Return a page with all blocks filled."""
 
     def replace(match: re.Match) -> str:
         block = yaml.safe_load(match[2])
@@ -103,7 +103,7 @@ def fill(text: str) -> str:
 
 
 def pages() -> list[Path]:
-    """Pages that may have blocks."""
+    """Return the pages that may have blocks."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 

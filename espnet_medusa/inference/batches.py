@@ -1,4 +1,4 @@
-"""Batches of utterances: how they are formed, and how a batch that fails is decoded."""
+"""Form batches of utterances, and decode them in smaller batches after a failure."""
 
 import gc
 import logging

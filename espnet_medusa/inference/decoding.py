@@ -49,7 +49,7 @@ class TextWriter:
             text = results[0][0]
             state.statistics.words = 0 if text is None else len(text.split())
         else:
-            logger.warning("there is no N-best result; allow shorter ones with minlenratio")
+            logger.warning("no hypothesis ended; allow shorter ones with a smaller minlenratio")
         return Decoding(results, state.statistics)
 
     def _result(self, ended: EndedHypothesis, prompt: list[int], scorers: list[str]) -> Result:

@@ -81,7 +81,7 @@ class DecodingModel:
     def draft_inputs(
         self, audio: AudioBatch, prompts: Sequence[list[int]]
     ) -> list[DraftInput] | None:
-        """Return the inputs of the drafter for U utterances; None: those of the search.
+        """Return the inputs of the drafter for U utterances; None: it reads those of the search.
 
         Cached features and encoder output of ``audio`` are reused.
         """

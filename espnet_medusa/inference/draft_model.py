@@ -157,11 +157,11 @@ def _read_trained(name: str, model_file: str | None, device: str) -> TrainedMode
         weights = model_file or find_weights(config.parent, "draft_model")
         return read_model(config, weights, device)
     if config == path:
-        raise InputError(f"draft_model: {name}: no such file; mend the path")
+        raise InputError(f"draft_model: {name}: no such file; correct the path")
     if model_file is not None:
         raise InputError(
-            f"draft_model_file: {model_file}; allowed where draft_model is an experiment with its "
-            f"{CONFIG}; '{name}' has none"
+            f"draft_model_file: {model_file}; allowed if draft_model is an experiment; '{name}' "
+            f"has no {CONFIG}"
         )
     try:
         return open_whisper_model(name, device, NO_HEADS)

@@ -108,7 +108,7 @@ def open_whisper_model(
     checkpoint, message = attach_heads(read_whisper(whisper_model, TextOptions()), heads, shipped)
     if message is not None:
         logger.info(message)
-    # ESPnet's preprocessor would open a tokenizer by its path, and does not change the audio.
+    # ESPnet's preprocessor is not needed: it does not change audio, and opens a tokenizer's path.
     config = training_config(checkpoint, PromptOptions()) | {"use_preprocessor": False}
     args = Namespace(**config | {"bpemodel": checkpoint.name})
     weights, tokenizer = dict(checkpoint.weights), checkpoint.text.tokenizer

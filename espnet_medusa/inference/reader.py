@@ -19,7 +19,7 @@ Preprocess = Callable[[str, dict[str, np.ndarray]], dict[str, np.ndarray]]
 
 def build_preprocess(train_args: argparse.Namespace) -> Preprocess | None:
     """Build ESPnet's preprocessing function ``(id, data) -> data`` of a trained model."""
-    # A file of the training utterances, which may be missing.
+    # Decoding does not need this file of training utterances, which may be missing.
     (getattr(train_args, "preprocessor_conf", None) or {}).pop("utt2lang", None)
     return ASRTask.build_preprocess_fn(train_args, False)
 

@@ -58,7 +58,7 @@ class UtteranceDecoder:
 
     @property
     def recordings_together(self) -> int:
-        """Long recordings that run at once: one window of each makes a batch."""
+        """Number of long recordings that are decoded together: a batch has one window of each."""
         if self.max_batch_frames is None:
             return self.batch_size
         windows = self.max_batch_frames // round(self.reader.limits.window_s * FRAMES_PER_S)
@@ -148,7 +148,7 @@ class UtteranceDecoder:
         )
 
     def _with_segments(self, recording: RunningRecording) -> bool:
-        """Return whether segments were wanted, or times were needed to decode."""
+        """Return whether the result has segments: by option, or because decoding needed times."""
         return recording.timestamps or self.long_form.without_timestamps is not None
 
     def _outcome(self, job: JobInput, key: str, decoding: Decoding | Exception) -> Outcome:

@@ -117,7 +117,7 @@ class RunningRecording:
         if done:
             self.statistics.words = len(self.text.split())
             self.features = None
-            for passage in self.passages:  # no reference cycles: features of hours are freed now
+            for passage in self.passages:  # no reference cycles: frees the features now
                 passage.recording = None
         return LongFormStep(self, new, done)
 

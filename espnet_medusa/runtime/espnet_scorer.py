@@ -128,4 +128,4 @@ class ScoringLlamaDecoder(TreeScorer, SpeechLlamaDecoder):
 
 def _check_cached(states: list[NodeReference]) -> None:
     if any(state.generation != state.shared.generation for state in states):
-        raise RuntimeError("a hypothesis left the beam and came back: its nodes are gone")
+        raise RuntimeError("a dropped hypothesis is scored again: its nodes are not cached")

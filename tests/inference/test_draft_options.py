@@ -182,7 +182,7 @@ COST = {"lookahead": "cost"}
     ("main", MODEL | {"draft_model_file": "nowhere.pth"}, "nowhere.pth: no such checkpoint"),
     ("main", {"drafter": "model", "draft_model": "nowhere.yaml"}, "nowhere.yaml: no such file"),
     ("main", NOWHERE, "'./nowhere' has no config.json.*experiment of ESPnet is allowed, too"),
-    ("main", NOWHERE | {"draft_model_file": "a.pth"}, "a.pth; allowed where .*experiment"),
+    ("main", NOWHERE | {"draft_model_file": "a.pth"}, "a.pth; allowed if .*experiment"),
     ("main", COST | {"acceptance": "threshold"}, "lookahead: cost; .* threshold: fixed"),
     ("stock", {"drafter": "ctc", "ctc_weight": 1.0}, "drafter: ctc; allowed where ESP"),
     ("stock", {"drafter": "ctc", "streaming": True}, "drafter: ctc; allowed where ESP"),

@@ -72,7 +72,7 @@ def test_a_dropped_hypothesis_cannot_come_back():
     wide = torch.tensor([[SOS, token] for token in range(8)])
     _, second = decoder.batch_score(wide, first * 8, memory)
     decoder.batch_score(torch.tensor([[SOS, 0, 1]]), second[:1], memory)
-    with pytest.raises(RuntimeError, match="left the beam and came back"):
+    with pytest.raises(RuntimeError, match="a dropped hypothesis is scored again"):
         decoder.batch_score(torch.tensor([[SOS, 3, 1]]), second[3:4], memory)
 
 

@@ -52,8 +52,9 @@ lang=noinfo             # language, used in names
 token_type=bpe          # bpe, char, word, hugging_face, whisper_en, whisper_multilingual
 whisper_model=          # for whisper_*: hub name, folder or OpenAI's .pt file to start from
 token_listdir=          # default data/<lang>_token_list, with data_dir <dumpdir>/token_list
-token_list=             # existing token list, instead of stage 5; whisper_* without whisper_model
-bpemodel=               # its tokenizer; default: that of stage 5, for scoring the experiment's
+token_list=             # existing token list, replaces stage 5; whisper_* needs it or whisper_model
+bpemodel=               # tokenizer of the token list; default: that of stage 5; in scoring, the
+                        # experiment's
 nbpe=30                 # tokens of bpe
 bpemode=unigram         # sentencepiece model: unigram, bpe
 bpe_train_text=         # text to train bpe on; default: that of the training set
@@ -128,7 +129,7 @@ fail() {
 }
 
 incomplete=()
-is_fine() { # STATUS REASON: status 3 means that some utterances failed, and were named
+is_fine() { # STATUS REASON: status 3 means that some utterances failed, with a message for each
     [ "$1" -eq 0 ] || [ "$1" -eq 3 ] || exit "$1"
     [ "$1" -eq 0 ] || incomplete+=("$2")
 }
@@ -193,7 +194,7 @@ features=${dumpdir}/raw
 
 units=
 [ "${token_type}" != bpe ] || units=${nbpe}
-token_kind=${token_type} # ESPnet's name of it
+token_kind=${token_type} # ESPnet's name of the token type
 suffix=${speed_perturb_factors:+_sp}
 token_listdir=${token_listdir:-${data_dir:+${dumpdir}/token_list}}
 token_listdir=${token_listdir:-data/${lang}_token_list}
@@ -280,7 +281,7 @@ list_decode_sets() {
 }
 list_decode_sets
 
-# Options that several commands share. ESPnet's own quoting rules for *_args: words.
+# Options that several commands share. As in ESPnet, *_args are split into words.
 tokens=(--token_type "${token_kind}" --token_list "${token_list}" --bpemodel "${bpemodel:-none}"
     --non_linguistic_symbols "${nlsyms_txt}" --cleaner "${cleaner}" --g2p "${g2p}")
 read -r -a more_asr <<< "${asr_args}"
@@ -396,7 +397,7 @@ if active 1 "Data"; then
     fi
 fi
 
-keep_present() { # FOLDER STAGE: drop missing test sets, unless all are missing
+keep_present() { # FOLDER STAGE: drop test sets that are missing, unless all are
     local set_name present=() absent=()
     for set_name in "${tests[@]}"; do
         if [ -e "$1/${set_name}/wav.scp" ]; then
@@ -435,7 +436,7 @@ if active 3 "Format audio: ${source_dir} -> ${features}"; then
     done
     [ -z "${bad_sets}" ] || fail_data
     for set_name in "${tests[@]}"; do
-        # Bad test audio is named and skipped.
+        # Bad test audio is skipped with a message.
         format "${source_dir}/${set_name}" "${features}/${set_name}" skip true "${longest_test}"
     done
 fi

@@ -46,7 +46,7 @@ asr() { # OPTION ...
     local status=0
     ./asr.sh --dumpdir "${dumpdir}" --expdir "${expdir}" --data_dir "${data_dir}" \
         --stop_stage "${stop_stage}" "$@" "${other_options[@]}" || status=$?
-    # 3: some utterances failed and were named; the others have results.
+    # 3: some utterances failed, with a message for each; the others have results.
     [ "${status}" -eq 0 ] || [ "${status}" -eq 3 ] || exit "${status}"
     [ "${status}" -eq 0 ] || incomplete=true
 }
@@ -57,7 +57,7 @@ plan=$(python3 -m espnet_medusa.stages systems --base "${base}" --heads "${heads
 mapfile -t systems <<< "${plan}"
 read -r -a with_heads <<< "${decodings}"
 experiments=()
-ways=conf/decode/plain.yaml # for the base, which is first
+ways=conf/decode/plain.yaml # for the base, which is the first system
 for line in "${systems[@]}"; do
     IFS=$'\t' read -r system config checkpoint start options <<< "${line}"
     asr --stage "${stage}" --asr_config "${config}" --asr_args "${options} ${asr_args}" \

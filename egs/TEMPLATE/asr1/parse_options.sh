@@ -89,7 +89,7 @@ parse_options() {
     fi
 }
 
-require_whole_numbers() { # NAME ...: end the script if an option is no number
+require_whole_numbers() { # NAME ...: end the script if an option is not a number
     local name
     for name in "$@"; do
         if ! [[ ${!name} =~ ^[0-9]+$ ]]; then

@@ -14,7 +14,8 @@ whisper_model=openai/whisper-large-v2   # hub name, folder or OpenAI's .pt file
 heads="linear block"    # kinds of heads: linear, linear_frozen, block, recurrent, attending;
                         # linear_5heads: 5 heads; ctc: a CTC branch over few units that drafts;
                         # ctc_tokens: a CTC branch over Whisper's tokens
-systems=            # default: vanilla finetune and the heads; each but vanilla: conf/train_<kind>.yaml
+systems=            # default: vanilla finetune and the heads; conf/train_<system>.yaml trains each
+                    # system but vanilla
 num_heads=          # heads of systems without a number in their name; default: the configuration's
 decodings="plain beam5_plain assistant"     # without heads: conf/decode/<way>.yaml where it exists
 assistant=          # draft model of the decoding `assistant`: Whisper or experiment; default:
@@ -120,12 +121,12 @@ for system in "${chosen[@]}"; do
     fi
 done
 
-# Training and decoding would go on with another Whisper's systems otherwise.
+# Otherwise training and decoding would continue with the systems of another Whisper.
 record_whisper "${expdir}" "${whisper_model}"
 
 token_type=whisper_multilingual
 if [[ ${whisper_model} =~ \.en(\.pt)?/*$ ]] ||
-    grep -Eqs '"vocab_size": *51864\b' "${whisper_model}/config.json"; then # whatever its name
+    grep -Eqs '"vocab_size": *51864\b' "${whisper_model}/config.json"; then # a folder of any name
     token_type=whisper_en
 fi
 
@@ -137,7 +138,7 @@ asr() { # OPTION ...
         --valid_set "${valid_set}" --longform "${longform}" --ngpu "${ngpu}" \
         --dumpdir "${dumpdir}" --expdir "${expdir}" --cmd_backend "${cmd_backend}" "$@" \
         "${other_options[@]}" || status=$?
-    # 3: some utterances failed, which were named; the others are there.
+    # 3: some utterances failed, with a message for each; the others have results.
     [ "${status}" -eq 0 ] || [ "${status}" -eq 3 ] || exit "${status}"
     [ "${status}" -eq 0 ] || incomplete=true
 }
@@ -146,7 +147,7 @@ until_stage() { # STAGE: print the smaller of it and the last selected stage
     echo $((stop_stage < $1 ? stop_stage : $1))
 }
 
-configs() { # WAYS: the configurations that there are
+configs() { # WAYS: print the configurations that exist
     local way names files=()
     read -r -a names <<< "$1"
     for way in "${names[@]}"; do
@@ -163,7 +164,7 @@ configs() { # WAYS: the configurations that there are
 without_heads=$(configs "${decodings}")
 with_heads=$(configs "${heads_decodings}")
 
-convert() { # Whisper itself as an experiment
+convert() { # make an experiment of the pretrained Whisper
     local exp=${expdir}/asr_vanilla code=${lang}
     [ "${lang}" != noinfo ] || code=en
     [ -f "${exp}/config.yaml" ] ||
@@ -178,12 +179,12 @@ vanilla() {
         --inference_asr_model model.pth --inference_configs "${without_heads}"
 }
 
-needed() { # LABELS WHAT: true or false
+needed() { # LABELS WHAT: print true or false
     [[ " ${needs[$1]} " != *" $2 "* ]] && echo false || echo true
 }
 
 declare -A cached=()
-cache_states() { # LABELS: Whisper runs once over both sets, for all systems that learn these
+cache_states() { # LABELS: run Whisper once over both sets, for all systems with these labels
     local set_name folder status command
     [ -z "${cached[$1]:-}" ] || return 0
     cached[$1]=true
@@ -217,7 +218,7 @@ cache_states() { # LABELS: Whisper runs once over both sets, for all systems tha
     done
 }
 
-trained() { # SYSTEM
+trained() { # SYSTEM: train it and decode with it
     local learns=(--stage 11) count=${num_heads} ways=${with_heads} training=${asr_args}
     local kind states_dir
     kind=$(labels_of "$1")

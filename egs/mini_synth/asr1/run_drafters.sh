@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compares drafters: heads, a smaller decoder, a model of another version, a CTC branch, CTC with
-# heads; and CTC for a model that ESPnet trained without this plugin.
+# heads. Also decodes a model that ESPnet trained without this plugin, with CTC drafts.
 # First: ./run.sh (base, linear, block and recurrent heads).
 # usage: Stages: 1 draft models, 2 CTC branches, 3 ESPnet's conformer, 4 greedy search, 5 CTC
 # usage:         branches compared, 6 beams 1 to 5, 7 ESPnet's conformer decoded, 8 report
@@ -69,7 +69,7 @@ if active 4; then
     decode block valid.acc_heads.ave conf/decode/typical.yaml
     decode recurrent valid.acc_heads.ave \
         "conf/decode/ctc_heads.yaml conf/decode/typical.yaml conf/decode/int8.yaml"
-    # The other version alone, without verification.
+    # The draft models alone.
     decode draft valid.acc.ave conf/decode/plain.yaml
     decode draft_version valid.acc.ave conf/decode/plain.yaml --nbpe 180
 fi

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # A Speech-LLaMA in English and German: first one token per call, then projection and latent heads for
-# 2 to 6 tokens per call. Heads for 4 are also trained with MWER and, as a control, without it, with
-# three seeds. The encoder starts from that of ./run.sh --heads "" --stop_stage 11, which comes first;
-# or give --base_start "" and more epochs in conf/train_llama.yaml.
+# 2 to 6 tokens per call. Latent heads for 4 tokens are also trained further with MWER and, as a
+# control, with cross-entropy, each with three seeds. Run ./run.sh --heads "" --stop_stage 11 first: the
+# encoder starts from its base model. Without it, give --base_start "" and more epochs in
+# conf/train_llama.yaml.
 # Options, such as --heads llama_latent_4, go to medusa.sh and asr.sh and override those below.
 # Own data: ./run_speech_llama.sh --data_dir DIR --train_set A --valid_set B --test_sets "C D"
 set -euo pipefail

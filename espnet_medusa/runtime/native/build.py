@@ -94,7 +94,7 @@ def load_library() -> ctypes.CDLL | None:
     try:
         return open_best(usable_sets())
     except Unavailable as reason:
-        logger.warning(f"torch's kernels, which are slower: {reason}")
+        logger.warning(f"using torch's kernels, which are slower: {reason}")
         return None
 
 

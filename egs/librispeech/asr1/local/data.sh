@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Stage 1: LibriSpeech, downloaded where it is missing, as Kaldi data directories.
+# Stage 1: make Kaldi data directories of LibriSpeech; missing parts are downloaded.
 # All options: `python3 local/prepare_librispeech.py --help`.
 set -euo pipefail
 cd "$(dirname "$0")/.."

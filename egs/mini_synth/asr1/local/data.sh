@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Stage 1: speak the corpus, in one language or two.
+# Stage 1: synthesize the corpus, in one language or two.
 # usage: Other options go to make_corpus.py: see python3 local/make_corpus.py --help
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # options
 language=en         # a file of local/languages
-second_language=    # another one, with sets such as test_de; both together: train_en_de, dev_en_de
-second_minutes=150  # of its training set
-second_dev_utterances=40    # of its dev set
+second_language=    # another language, with sets such as test_de; joint sets: train_en_de, dev_en_de
+second_minutes=150  # minutes of its training set
+second_dev_utterances=40    # utterances of its dev set
 output_dir=data     # data directories
 # end of options
 
