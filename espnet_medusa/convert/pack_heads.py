@@ -52,7 +52,8 @@ def pack_heads(
     architecture = trained.architecture
     content, body = read_front_matter(card)
     if architecture.heads == NO_HEADS:
-        raise InputError(f"{trained.name}: heads: {NO_HEADS}; give an experiment with heads")
+        remedy = "give an experiment with trained heads"
+        raise InputError(f"{trained.name}: heads: {NO_HEADS}; {remedy}")
     check_frozen(trained, base)
     check_keeps_text(architecture, head_tensors(trained.weights), trained.name)
     content |= {

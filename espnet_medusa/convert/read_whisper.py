@@ -147,8 +147,8 @@ def _aiola_sizes(fields: Mapping, base_model: str | None, source: str) -> Whispe
         )
     if not isinstance(name, str):
         raise InputError(
-            f"{source}: {CONFIG}: {', '.join(missing)} missing, and no {BASE_MODEL}; give "
-            "the base model with --whisper_model"
+            f"{source}: {CONFIG}: {', '.join(missing)} missing, and no {BASE_MODEL}; "
+            "give --whisper_model, the base model"
         )
     base = _sizes_of(name, source)
     sizes = {name: fields.get(name, getattr(base, name)) for name in SIZES}

@@ -204,7 +204,7 @@ DAMAGES = {
     "negative token": (edit_tensors(lambda all: all[IDS][:1].fill_(-1)), "allowed: 0 to 59"),
     "twice": (edit_tensors(lambda all: all[IDS][:1].fill_(2)), "allowed: ascending ids"),
     "no times": (edit_tensors(lambda all: all[TIMES].zero_()), "ids, counts above 0"),
-    "fewer": (edit_tensors(lambda all: all.update({TIMES: all[TIMES][1:].clone()})), "no asc"),
+    "fewer": (edit_tensors(lambda all: all.update({TIMES: all[TIMES][1:].clone()})), "ascending"),
     "no fingerprint": (edit_card(fingerprint=None), "lacks fingerprint; write the folder with"),
     "kind": (edit_card(heads="hydra"), "heads: 'hydra' is not known"),
     "many heads": (edit_card(heads_conf={"num_heads": 10**9}), "num_heads: 1000000000; allowed"),
