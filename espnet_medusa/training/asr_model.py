@@ -147,8 +147,7 @@ class MedusaASRModel(ESPnetASRModel):
             Loss, stats to log (with loss and accuracy per head) and the batch size.
 
         Raises:
-            InputError: A text is longer than the decoder has positions for, or a part to train
-                needs input that is not cached.
+            InputError: A text is too long, or input is missing that a part to train needs.
         """
         text = text[:, : text_lengths.max()]
         states = None
@@ -161,8 +160,7 @@ class MedusaASRModel(ESPnetASRModel):
             else:
                 memory, memory_lengths = self.encode(speech, speech_lengths)
             check_lengths(self.decoder, memory_lengths, text_lengths, kwargs.get("utt_id"))
-        stats: Stats = {}
-        loss_ctc = None
+        stats, loss_ctc = {}, None
         if self.ctc is not None and (trains(self.ctc) or trains(self.encoder)):
             if memory is None:
                 raise InputError("memory: missing; CTC training needs it: cache it with the states")

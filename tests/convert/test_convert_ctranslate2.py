@@ -123,9 +123,9 @@ def test_invalid_config_is_refused(folder, tmp_path, capsys, name, value):
 def test_damaged_files(folder, tmp_path, capsys):
     config, tokenizer = folder / "config.json", folder / "tokenizer.json"
     target = tmp_path / "out"
-    for text, message in (("[1", "no JSON"), ("[" * 100000, "no JSON"), ("[1]", "is no JSON obj")):
+    for text, message in (("[1", "JSON"), ("[" * 100000, "JSON"), ("[1]", "a JSON object")):
         config.write_text(text)
-        assert f"config.json: {message}" in refused(capsys, folder, target)
+        assert f"config.json: is not {message}" in refused(capsys, folder, target)
     config.write_text(json.dumps(CONFIG))
     whole = tokenizer.read_bytes()
     for part in (whole[:1000], b"", b"{}"):

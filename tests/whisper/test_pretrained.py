@@ -109,7 +109,7 @@ def test_bad_sources_are_one_line(tmp_path, capsys):
     (folder / "config.json").write_text(json.dumps(config | {"model_type": "bert"}))
     refuse(folder, "model_type is not whisper")
     (folder / "config.json").write_text("[" * 100_000)
-    refuse(folder, "config.json: no JSON")
+    refuse(folder, "config.json: is not JSON")
 
 
 SIZES = [
