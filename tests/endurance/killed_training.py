@@ -26,7 +26,7 @@ import torch
 
 from espnet_medusa.bin.command_line import positive
 from espnet_medusa.errors import InputError
-from espnet_medusa.recipe.jobs import stop, tail
+from espnet_medusa.recipe.jobs import stop
 from espnet_medusa.recipe.progress import LogFollower
 from espnet_medusa.training.trainer import BEFORE, CHECKPOINT, GRADIENTS
 
@@ -132,8 +132,8 @@ def training(
     try:
         yield run
         if run.wait():
-            log = tail(folder / "exp" / f"asr_{tag}" / "train.log")
-            raise InputError(f"asr.sh ended with status {run.returncode}:\n{log}")
+            log = folder / "exp" / f"asr_{tag}" / "train.log"
+            raise InputError(f"asr.sh ended with status {run.returncode}; see {log}")
     finally:
         stop([run])
 
