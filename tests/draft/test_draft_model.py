@@ -22,14 +22,9 @@ from espnet_medusa.tree.proposer import DraftContext, DraftInput
 
 
 class Recorder(TokenTracker):
-    """A draft model's decoder that records the paths which it evaluates.
+    """A draft model's decoder that records evaluated paths and the sizes of trees.
 
-    Args:
-        decoder: The main model's, whose proposer gets the recorder.
-
-    Attributes:
-        paths: Evaluated paths in order, by search and utterance.
-        sizes: Nodes in the tree after each call, of all searches.
+    ``paths`` are in order, by search and utterance; ``sizes`` count nodes after each call.
     """
 
     def __init__(self, decoder):

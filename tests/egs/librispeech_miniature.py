@@ -40,13 +40,10 @@ def make_librispeech(
     n_utterances: int = 3,
     duration_s: tuple[float, float] = (1.0, 2.0),
 ) -> Path:
-    """Write `folder/LibriSpeech`: per subset `n_readers` readers with a chapter each.
+    """Write and return `folder/LibriSpeech`: per subset `n_readers` readers with a chapter each.
 
     No reader is in two of `SUBSETS`. Readers' names contain pipes, as some do in the corpus.
     Subsets of mini_librispeech have the readers and utterances of the subset they are part of.
-
-    Returns:
-        The folder LibriSpeech.
     """
     corpus = folder / "LibriSpeech"
     corpus.mkdir(parents=True)
@@ -85,12 +82,9 @@ def murmur(duration_s: float, seed: int) -> np.ndarray:
 
 
 def make_librispeech_pc(folder: Path, corpus: Path) -> Path:
-    """Write `<subset>.json` for the subsets of a corpus: all utterances but each chapter's last.
+    """Write `<subset>.json` for subsets, without each chapter's last utterance; return `folder`.
 
     Utterances of mini_librispeech are in the manifest of the subset they are part of.
-
-    Returns:
-        `folder`.
     """
     folder.mkdir(parents=True)
     for subset in (path for path in sorted(corpus.iterdir()) if path.is_dir()):

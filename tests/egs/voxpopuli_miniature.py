@@ -162,17 +162,12 @@ def build_voxpopuli(
     unlabelled_sessions: int = 0,
     per_session: int = 4,
 ) -> Path:
-    """Build the corpus.
+    """Build the corpus in ``root``; ``per_session``: 4 utterances make 10 s.
 
     Args:
-        language: Language of the transcripts and of the unlabelled channel.
         prepared: Write what get_asr_data writes: utterances instead of original sessions.
-        unlabelled_sessions: Number of sessions with the language's channel, without the test
-            session. Every other one has official segments.
-        per_session: Utterances in each session; 4 make 10 s.
-
-    Returns:
-        `root`.
+        unlabelled_sessions: Sessions with the language's channel, without the test session.
+            Every other one has official segments.
     """
     utterances = plan_voxpopuli(language, per_session)
     by_session: dict[str, list[MiniatureUtterance]] = {}

@@ -28,15 +28,11 @@ def rule_of(acceptance):
 
 
 class Watched:
-    """Compares a search's drafts with those of ``ScorerSteps``.
+    """Compares a search's drafts with those of ``ScorerSteps``, by "prefixes" or "scores".
 
-    Args:
-        compared: "prefixes" to compare prefixes, "scores" to compare scores.
-
-    Attributes:
-        same: Whether both drafts of a run and state are equal.
-        known: Whether the run started from an evaluated hypothesis.
-        drafted: Drafted prefixes of all runs, and whether their parents were evaluated.
+    ``same``: whether both drafts of a run and state are equal. ``known``: whether the run started
+    from an evaluated hypothesis. ``drafted``: prefixes of all runs, and whether their parents were
+    evaluated.
     """
 
     def __init__(self, search, compared=("prefixes", "scores")):

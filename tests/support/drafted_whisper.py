@@ -20,12 +20,9 @@ def drafted(
     by: Speech2Text | None = None,
     **options: Any,
 ) -> Speech2Text:
-    """Return a copy with a draft model.
+    """Return a copy that drafts with the model ``by``, by default itself.
 
-    Args:
-        beam_size: None: greedy search.
-        rule: Acceptance rule; None: the model's own.
-        by: Draft model; None: the model itself.
+    Without ``beam_size`` the search is greedy; without ``rule`` it accepts as the model does.
     """
     own = speech2text.search
     constraints, drafting = own.strategy.scoring.constraints, (by or speech2text).search.decoder

@@ -13,13 +13,7 @@ CLOSE = {"rtol": 0.0, "atol": 1e-5}
 
 
 class Grown:
-    """Growing trees with the tokens of their nodes: the forward of a path is the oracle.
-
-    Args:
-        memory: (U, S, D).
-        lengths: (U,).
-        precision: The runtime's.
-    """
+    """Growing trees with the tokens of their nodes: the forward of a path is the oracle."""
 
     def __init__(self, decoder, memory, lengths, precision=None):
         self.decoder, self.runtime = decoder, TokenTracker(build_runtime(decoder, precision))
@@ -129,14 +123,9 @@ def relative_error(result, expected) -> float:
 def states_after(runtime, head_input, memory, lengths, rows=None, vocabulary=None):
     """Return the proposer of a batch, and its states after (R, D) hidden states, without a search.
 
-    The proposer has the decoder's dtype, so that its numbers can be compared.
-
-    Args:
-        head_input: (R, D).
-        memory: (U, S, D).
-        lengths: (U,).
-        rows: Utterances of the R states; None: all are the first's.
-        vocabulary: (V',) tokens that may be drafted; None: all.
+    The proposer has the decoder's dtype, so that its numbers can be compared. ``rows`` are the
+    utterances of the R states (by default all are the first's), ``vocabulary`` (V',) the tokens
+    that may be drafted.
     """
     roots = [Prefix(0) for _ in memory]
     cross = runtime.start(memory, lengths).cross_keys_values

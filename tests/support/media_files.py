@@ -21,12 +21,9 @@ def write_media(
     video_s: float = 0.0,
     **options: str,
 ) -> Path:
-    """Write a file, whose suffix chooses container and codec.
+    """Write (samples,) or (samples, channels), or no sound, and ``video_s`` of black frames.
 
-    Args:
-        samples: (samples,) or (samples, 2 or 8) in [-1, 1]; None: no sound.
-        rate_hz: Of the samples.
-        video_s: Duration of black frames; 0: no picture.
+    The file's suffix chooses container and codec.
     """
     with av.open(str(path), "w", options=options) as container:
         streams = []

@@ -26,9 +26,7 @@ def openai_whisper(
 ) -> Whisper:
     """Build a model that predicts text, timestamps and the end.
 
-    Args:
-        end: Added to the end symbol's logits.
-        times: Added to the timestamps' logits.
+    ``end`` and ``times`` are added to the logits of the end symbol and of timestamps.
     """
     torch.manual_seed(seed)
     dims = ModelDimensions(

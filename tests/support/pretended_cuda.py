@@ -69,9 +69,7 @@ class PretendedTensor(torch.Tensor):
 class Graph:
     """A mock ``torch.cuda.CUDAGraph``.
 
-    Attributes:
-        operations: Functions with their arguments and results, in main memory.
-        made: New tensors among the results.
+    ``operations`` are functions with arguments and results; ``made`` are the results' new tensors.
     """
 
     def __init__(self):
@@ -98,9 +96,7 @@ class Graph:
 class PretendedCuda(TorchDispatchMode):
     """Inside this context, ``device="cuda"`` is the mock GPU.
 
-    Attributes:
-        waits: How often the host waited for the GPU, by file and function of the package.
-        graphs: The captured graphs.
+    ``waits`` counts how often the host waited for it, by file and function of the package.
     """
 
     def __init__(self):
@@ -160,11 +156,7 @@ def tensors_of(values: Any) -> list[torch.Tensor]:
 
 
 def waits(function: Any, args: tuple, options: dict, mine: bool, others: list) -> bool:
-    """Return whether the host waits for the GPU.
-
-    Args:
-        mine: Whether there are operands on the GPU.
-        others: Operands in main memory.
+    """Return whether the host waits for the GPU, given operands there and in main memory.
 
     Raises:
         RuntimeError: There are operands on both devices, and the operation does not copy.

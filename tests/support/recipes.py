@@ -23,9 +23,7 @@ printf '\\036' >> calls
 def link_recipe(root: Path, recipe: str, without: tuple[str, ...] = ()) -> Path:
     """Make `root/egs/<recipe>`, link the recipe's files and folders into it, and return it.
 
-    Args:
-        recipe: Such as ``mini_synth/asr1``.
-        without: Names of files and folders that are not linked; for ``conf``, an empty one is made.
+    Names in ``without`` are not linked; for ``conf``, an empty folder is made.
     """
     folder = root / "egs" / recipe
     folder.mkdir(parents=True)

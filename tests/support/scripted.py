@@ -199,10 +199,8 @@ def scripted_calls(*arguments):
 class ScriptedCTC:
     """Log-probabilities whose greedy hypothesis is a text: each token, then a blank.
 
-    Args:
-        texts: U lists of tokens.
-        memory: (U, S, D), whose first value identifies the utterance.
-        sure: Probability of the best class of each frame, for all utterances or for each (U).
+    The first value of ``memory`` identifies the utterance. ``sure`` is the probability of the best
+    class of each frame, for all utterances or for each (U).
     """
 
     def __init__(self, texts, memory, blank, sure=0.9):

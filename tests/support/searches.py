@@ -42,12 +42,7 @@ def constraints_of(**options):
 
 
 def our_greedy(decoder, shape=None, rule=EXACT, constraints=None, proposer=None):
-    """Build greedy search for a trained module or a ``TreeDecoder``.
-
-    Args:
-        shape: None: as deep as the decoder has heads.
-        proposer: None: the decoder's.
-    """
+    """Build greedy search; by default with the decoder's proposer, as deep as it has heads."""
     decoder, constraints = runtime_of(decoder), constraints or constraints_of()
     shape = shape or DraftShape(depth=decoder.num_heads)
     return greedy_search(decoder, rule, constraints, proposer or decoder.proposer(), shape)
@@ -57,12 +52,7 @@ def decode(
     decoder, memory, lengths, max_lengths, rule=EXACT, min_lengths=None, shape=None,
     proposer=None, inputs=None, prompt=PROMPT, **constraints,
 ):  # fmt: skip
-    """Decode with ``our_greedy``.
-
-    Args:
-        inputs: U ``DraftInput``; None: those of the decoder.
-        constraints: Fields of ``SearchOptions``.
-    """
+    """Decode with ``our_greedy``; ``constraints`` are fields of ``SearchOptions``."""
     search = our_greedy(decoder, shape, rule, constraints_of(**constraints), proposer)
     prompts = torch.tensor([prompt] * len(lengths))
     return search(memory, lengths, prompts, bounds(max_lengths, min_lengths), inputs)

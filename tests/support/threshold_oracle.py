@@ -42,12 +42,7 @@ def find(decoder, memory, lengths, setting, prompt=PROMPT):
 
 
 class Forward:
-    """Log-probabilities of one utterance by the teacher-forced forward, without cache.
-
-    Args:
-        memory: (1, S, D) without padding.
-        setting: Constraints, applied one position at a time, and the heads' vocabulary.
-    """
+    """Log-probabilities of one utterance by the teacher-forced forward, without cache."""
 
     def __init__(self, decoder, memory, setting, prompt=PROMPT):
         self.decoder, self.memory, self.prompt = decoder, memory, prompt

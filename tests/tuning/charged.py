@@ -85,12 +85,10 @@ class ChargedDecoder(PathDecoder):
 def make_task(
     prices: Prices, beam_size: int | None = None, seed: int = 0, utterances: int = 2, **options
 ) -> Task:
-    """Return a task of equal utterances; greedy search, or beam search with the decoder alone.
+    """Return a task of equal utterances, whose encoders take 0.5 s each.
 
-    Args:
-        beam_size: None for greedy search.
-        utterances: Batches of one utterance; encoders take 0.5 s each.
-        options: ``error`` of ``ChargedDecoder``, ``rounding``, and fields of ``SearchOptions``.
+    ``beam_size`` None is greedy search; beam search has the decoder alone. ``options``: ``error``
+    of ``ChargedDecoder``, ``rounding``, and fields of ``SearchOptions``.
     """
     rounding, error = options.pop("rounding", False), options.pop("error", 0.0)
     memory, lengths = random_memory(seed, [9])

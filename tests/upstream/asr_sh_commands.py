@@ -18,14 +18,7 @@ DATA = {
 
 @dataclass(frozen=True)
 class Command:
-    """One command.
-
-    Attributes:
-        stage: Stage of asr.sh.
-        words: Command line, separated by spaces.
-        stdin, stdout: Files of redirections.
-        log: Output file of run.pl.
-    """
+    """A command of a stage: its words, redirections, and the output file of run.pl (``log``)."""
 
     stage: int
     words: str
