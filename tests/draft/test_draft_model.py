@@ -5,8 +5,8 @@ import torch
 from beam_oracle import make_weights
 from draft_models import DRAFT_MODELS, drafted, drafted_by, nearly
 from scripted import TokenTracker, foresight, new_places, path_of
-from searches import PROMPT, assert_plain, decode, our_search
-from tiny import EOS, random_memory, tiny_decoder, utterances
+from searches import PROMPT, assert_plain, assert_same_alone, decode, our_search
+from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder, utterances
 
 from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.runtime.build import build_runtime
@@ -182,3 +182,25 @@ def test_runtimes_of_a_draft_model(runtime):
     assert nodes > calls > 20
     if runtime == "cuda graph":
         assert counts[0] == counts[1]
+
+
+def test_a_batch_equals_single_utterances():
+    (_, decoder), most = drafted(4, "near"), [40, 10, 25, 3]
+
+    def search(rows, *audio):
+        return decode(decoder, *audio, [most[row] for row in rows], shape=DraftShape(3))
+
+    assert_same_alone(search, *random_memory(4, [9, 2, 5, 7]))
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "option"),
+    [("typical", {}), ("top_m", {"top_m": 2}), ("threshold", {"threshold": 1 / VOCAB_SIZE})],
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_greedy_text_with_other_acceptance_rules(seed, acceptance, option):
+    """The rules allow other texts, but the main model itself drafts the greedy one."""
+    module, audio = tiny_decoder(seed, "none"), random_memory(seed, [9])
+    rule = build_rule(SearchOptions(acceptance=acceptance, **option))
+    states = decode(drafted_by(module, module), *audio, [30], rule, shape=DraftShape(3))
+    assert_plain(module, *audio, states, [30])

@@ -129,11 +129,7 @@ def errors(capsys) -> list[str]:
 
 
 def publish(corpus: Path, monkeypatch, *names: str) -> dict[str, bytes]:
-    """Pack subsets as openslr does, and let the preparation know these archives' checksums.
-
-    Returns:
-        Path at openslr to content.
-    """
+    """Pack subsets as openslr does, with known checksums; return path at openslr to content."""
     packed, known = {}, {}
     for name in names:
         subset = librispeech_files.SUBSETS[name]

@@ -91,10 +91,7 @@ def make_check(
 ) -> Callable[[Sequence[str] | None], None]:
     """Make the ``main`` of a check, which writes its row with the values of all numeric options.
 
-    Args:
-        title: Name of the row.
-        file: ``__file__`` of the script.
-        check: Gets the options and a temporary folder. Returns figures and what is wrong.
+    ``check`` gets the options and a temporary folder, and returns figures and what is wrong.
     """
     script = Path(file)
 

@@ -36,8 +36,7 @@ def write_espnet_decoding(
 ) -> Path:
     """Write a decoding as ESPnet's command does; return its folder.
 
-    Args:
-        jobs: Seconds by id; None for audio that is too short: a result line without hypothesis.
+    ``jobs`` are seconds by id; None is audio that is too short: a line without hypothesis.
     """
     folder = exp_dir / tag / test_set
     for number, seconds in enumerate(jobs, 1):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from pretended_cuda import pretended_cuda
 from searches import build_search, run_search
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 
@@ -52,6 +53,14 @@ def test_searches_equal_those_of_any_shape(seed, heads, search, device):
     runtime = CudaGraphWhisperRuntime(decoder.to(device), Precision(torch.float32))
     assert search_twice(runtime, options, device) == expected
     assert len(runtime.storages) == 1
+
+
+@pytest.mark.parametrize(("heads", "search"), [("block", "beam"), ("attending", "greedy")])
+def test_searches_on_a_mock_gpu(heads, search):
+    with pretended_cuda() as gpu:
+        test_searches_equal_those_of_any_shape(0, heads, search, "cuda:0")
+    fast = "runtime/cuda_graph", "tree/node_cache"
+    assert gpu.graphs and not any(place.startswith(fast) for place in gpu.waits)
 
 
 @pytest.mark.parametrize("device", DEVICES)

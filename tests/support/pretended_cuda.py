@@ -36,11 +36,7 @@ INDEXING = {
 
 
 class PretendedTensor(torch.Tensor):
-    """A tensor on the mock GPU.
-
-    Attributes:
-        held: The same in main memory.
-    """
+    """A tensor on the mock GPU; ``held`` is the same in main memory."""
 
     held: torch.Tensor
     __torch_function__ = torch._C._disabled_torch_function_impl

@@ -31,8 +31,7 @@ def exit_status(main: Callable, *words: object) -> int:
 def refuses(*rows: tuple, error: type[BaseException] = InputError) -> Callable:
     """Parametrize a test that must raise an error of one line.
 
-    Args:
-        rows: Values of the test's first parameters, and a pattern in the error's message.
+    ``rows`` are values of its first parameters, and a pattern in the error's message.
     """
 
     def decorate(test: Callable) -> Callable:

@@ -147,8 +147,7 @@ def path_from(prefix: Prefix, tokens) -> Prefix:
 class ScriptedDecoder(PathDecoder):
     """Predicts the token of a text at each position, whatever the preceding tokens are.
 
-    Args:
-        texts: Token ids by the first token of the prompt.
+    ``texts`` are token ids by the first token of the prompt.
     """
 
     def __init__(self, decoder, texts, prompt_length, vocab_size, eos):

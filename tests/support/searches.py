@@ -77,8 +77,7 @@ COUNTS = ("decoder_calls", "nodes", "tokens", "drafted", "accepted", "draft_call
 def assert_same_alone(search, memory, lengths):
     """Compare hypotheses and counts of a batch with those of each utterance alone.
 
-    Args:
-        search: A function from row numbers, their memory and lengths to search states.
+    ``search`` maps row numbers, their memory and lengths to search states.
     """
     together = search([*range(len(lengths))], memory, lengths)
     for row, (state, single) in enumerate(zip(together, utterances(memory, lengths), strict=True)):

@@ -70,8 +70,7 @@ def next_logits(decoder, memory, tokens) -> torch.Tensor:
 def plain_greedy(decoder, memory, prompt, max_length, eos=EOS, min_length=0, rules=None):
     """Greedy search with a teacher-forced forward pass of the whole prefix per token.
 
-    ``rules`` maps logits (1, V) and prefix (1, L) to logits (1, V). Returns tokens, the sum of
-    log-probabilities, and whether the end symbol was reached.
+    Returns tokens, the sum of log-probabilities, and whether the end symbol was reached.
     """
     tokens, score = [], 0.0
     while len(tokens) < max_length:

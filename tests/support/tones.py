@@ -46,8 +46,7 @@ def lay_out(
 ) -> tuple[np.ndarray, list[tuple[float, float]]]:
     """Concatenate pieces with a pause before each and after the last, in a little noise.
 
-    Returns:
-        (samples,) and start and end of each piece in s.
+    Returns (samples,), and start and end of each piece in s.
     """
     parts, places, position = [], [], 0
     for pause_s, piece in zip(pauses_s, [*said, np.zeros(0, np.float32)], strict=True):

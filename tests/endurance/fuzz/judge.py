@@ -21,11 +21,7 @@ _STATM = os.open("/proc/self/statm", os.O_RDONLY)
 
 
 class DefectError(Exception):
-    """Any other outcome.
-
-    Attributes:
-        place: Kind of error and its source line, equal for equal defects.
-    """
+    """Any other outcome; ``place`` is the kind of error and its source line."""
 
     def __init__(self, kind: str, error: BaseException | None = None):
         self.place, shown = kind, ""
