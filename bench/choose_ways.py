@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Iterable, Sequence
+from itertools import product
 
 from contestants.base import CONTESTANTS, MEMORIES, RECORDINGS, SPEECH
 from contestants.subjects import MemorySubject, SpeechSubject
@@ -36,12 +37,10 @@ def make_ways(
     Raises:
         InputError: A search or drafter is unknown.
     """
-    for given, known, option in (
-        (args.searches, SEARCHES, "--searches"), (args.drafters, DRAFTERS, "--drafters")
-    ):  # fmt: skip
-        for name in given or ():
+    for option, known in (("searches", SEARCHES), ("drafters", DRAFTERS)):
+        for name in getattr(args, option) or ():
             if name not in known:
-                raise InputError(f"{option} {name}; allowed: {', '.join(known)}")
+                raise InputError(f"--{option} {name}; allowed: {', '.join(known)}")
     sizes = [1] if subject.kind == SPEECH else args.batch_sizes or [1, 8]
     drafters = [name for name in DRAFTERS if args.drafters is None or name in args.drafters]
     ways = []
@@ -52,19 +51,13 @@ def make_ways(
             if name == "transformers assisted" and subject.draft_conf is None:
                 left_out[name] = "no draft model; it needs EXP_DIR/asr_draft"
                 continue
-            offered = entry.weights if args.device == "cpu" else entry.cuda_weights
-            weights = [one for one in offered if one in (args.weights or offered)]
+            weights = [one for one in entry.weights if one in (args.weights or entry.weights)]
             if not weights and subject.kind == RECORDINGS:
-                weights = offered  # openai-whisper is the reference of all
-            ways += [
-                way
-                for one in weights
-                for size in sizes
-                if size == 1 or search in entry.batched
-                for way in _with_drafts(
-                    Way(name, one, search, size), subject, args, drafters, measured
-                )
-            ]
+                weights = entry.weights  # openai-whisper is the reference of all
+            for one, size in product(weights, sizes):
+                if size == 1 or search in entry.batched:
+                    way = Way(name, one, search, size)
+                    ways += _with_drafts(way, subject, args, drafters, measured)
     trained = subject.kind == MEMORIES and subject.fixed_tokens is None
     if trained and OURS in (args.contestants or [OURS]):
         missing = [name for name in drafters if name not in subject.drafters]

@@ -6,6 +6,7 @@ The subject decides what is compared:
     --exp_dir EXP --data_dir D decoders on a trained model: the output of our encoder for all
     --whisper EXP --data_dir D programs with a real Whisper: samples to text
     --whisper EXP --long ...   programs on long recordings: segments with times
+    --whisper EXP --seconds 1 2 5 10 20 30 ...  programs on clips of these lengths
     --plan PLAN --data_dir D   drafters and decode options of a plan in YAML (``plan.py``)
 
 ``make bench`` installs the other programs and runs
@@ -29,12 +30,12 @@ import argparse
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 from choose_ways import SEARCHES, make_ways
-from contestants.base import CONTESTANTS, MEMORIES, PLAN, RECORDINGS, SPEECH, Setup
+from contestants.base import CONTESTANTS, LENGTHS, MEMORIES, PLAN, RECORDINGS, SPEECH, Setup
 from contestants.client import Client
 from contestants.make_subjects import (
     WHISPER_SHAPES,
@@ -47,7 +48,14 @@ from contestants.plan_client import PlanClient, PlanSubject
 from contestants.subjects import MemorySubject
 from contestants.ways import DRAFTERS, OURS, Way
 from figures import WHISPER_CLEANER, Inputs, acceptance, differences, make_rows, quartiles
-from inputs import enter_experiment, enter_recipe, list_utterances, load_model, read_utterances
+from inputs import (
+    cut_utterances,
+    enter_experiment,
+    enter_recipe,
+    list_utterances,
+    load_model,
+    read_utterances,
+)
 from machine import describe_machine, machine_name
 from plan import read_plan
 from report import Report, write_report
@@ -72,6 +80,8 @@ def get_parser() -> argparse.ArgumentParser:
     add("--heads", default="recurrent", help="the model EXP_DIR/asr_HEADS")
     add("--whisper", type=Path, help="experiment of a real Whisper")
     add("--long", action="store_true", help="transcribe recordings of any length with --whisper")
+    add("--seconds", nargs="+", type=float,
+        help="lengths to which the longest utterances are cut, for --whisper")  # fmt: skip
     add("--plan", type=Path, help="YAML, such as conf/who_drafts/base.yaml")
     add("--data_dir", type=Path, help="folder with wav.scp and text")
     add("--num_utterances", type=positive, help="take fewer, spread over --data_dir")
@@ -85,7 +95,6 @@ def get_parser() -> argparse.ArgumentParser:
     add("--rounds", type=positive, help="repetitions; default: 3 on memories, else 1")
     add("--way_seconds", type=float, default=120.0, help="slower rows skip later rounds")
     add("--threads", type=positive, default=2, help="CPU threads of every contestant")
-    add("--device", choices=["cpu", "cuda"], default="cpu")
     add("--num_memories", type=positive, default=8, help="inputs of --random")
     add("--tokens", type=positive, default=TOKENS, help="tokens of each input of --random")
     add("--replay", type=Path, help="JSON report of --exp_dir with the acceptance to replay")
@@ -123,9 +132,7 @@ def work(args: argparse.Namespace) -> None:
         raise InputError("no subject; give --random, --exp_dir, --whisper or --plan")
     if any(with_data) != (args.data_dir is not None):
         raise InputError("--data_dir: goes with --exp_dir, --whisper or --plan; give both")
-    if args.whisper and args.device != "cpu":
-        raise InputError(f"--device {args.device}; allowed with --whisper: cpu")
-    folder = args.results / (args.machine or machine_name(args.device))
+    folder = args.results / (args.machine or machine_name("cpu"))
     if args.output is not None:
         args.output = args.output.resolve()
     if args.plan:
@@ -146,11 +153,11 @@ def compare_memories(args: argparse.Namespace, shape: str | None, path: Path, fo
     journal = Journal(args.journal)
     if shape is None:
         subject, inputs = make_trained(args, path)
-        setup = Setup(args.device, args.threads)
+        setup = Setup(threads=args.threads)
     else:
         subject = random_subject(path, shape, args.tokens, args.num_memories)
         inputs = Inputs(MEMORIES, subject.inputs, end_symbol=False)
-        setup = Setup(args.device, args.threads, read_acceptance(args.replay, folder))
+        setup = Setup("cpu", args.threads, read_acceptance(args.replay, folder))
 
     def connect(way: Way) -> Client:
         if way.contestant == "ctranslate2":
@@ -164,22 +171,21 @@ def compare_memories(args: argparse.Namespace, shape: str | None, path: Path, fo
         measure(session, ways, turns, rounds, args.way_seconds)
         seconds, frames = time_calls(session, args.nodes, rounds)
     single = [way for way in ways if way.batch_size == 1 and journal.of(way)]
-    memory = {}
-    if not args.no_memory:
-        memory = peak_memory(connect, single, subject.inputs[0], journal.left_out)
+    first = subject.inputs[0]
+    memory = {} if args.no_memory else peak_memory(connect, single, first, journal.left_out)
     rows = make_rows(journal, ways, inputs)
     for way, row in zip([way for way in ways if journal.of(way)], rows, strict=True):
         row |= memory.get(way, {})
     sizes = asdict(subject.sizes)
+    tokens = subject.fixed_tokens
+    random_inputs = f"random memories, {tokens} tokens each"
     details = (
         f"{sizes['layers']} decoder layers of {sizes['hidden_size']}, vocabulary "
-        f"{sizes['vocab_size']}, {len(subject.inputs)} "
+        f"{sizes['vocab_size']}, {len(subject.inputs)} {random_inputs if tokens else 'utterances'}"
     )
-    random_inputs = f"random memories, {subject.fixed_tokens} tokens each"
-    details += random_inputs if subject.fixed_tokens else "utterances"
     report = make_report(args, inputs, subject.name, details, rows, journal.left_out) | {
         "sizes": sizes,
-        "fixed_tokens": subject.fixed_tokens,
+        "fixed_tokens": tokens,
         "frames": frames,
         "calls": [
             {"weights": weights, "nodes": nodes, "ms": quartiles([MILLI * one for one in times])}
@@ -214,12 +220,13 @@ def make_trained(args: argparse.Namespace, path: Path) -> tuple[MemorySubject, I
 def compare_speech(args: argparse.Namespace, folder: Path) -> None:
     """Compare programs with a real Whisper, on utterances or on long recordings."""
     exp_dir, data_dir = args.whisper.resolve(), args.data_dir.resolve()
-    kind = RECORDINGS if args.long else SPEECH
+    kind = RECORDINGS if args.long else LENGTHS if args.seconds else SPEECH
     name, suffix = args.name or exp_dir.name, "_fallback" * args.fallback
-    prefix = ["long_audio", "long_texts"][args.no_seconds] if args.long else "real_whisper"
+    prefix = {SPEECH: "real_whisper", LENGTHS: "lengths"}.get(kind)
+    prefix = prefix or ["long_audio", "long_texts"][args.no_seconds]
     output = args.output or folder / f"{prefix}_{name}{suffix}.md"
     draft_model = args.draft_model
-    if draft_model is not None and Path(draft_model).exists():
+    if draft_model and Path(draft_model).exists():
         draft_model = str(Path(draft_model).resolve())
     machine = describe_machine("cpu", args.threads)
     setup = Setup("cpu", args.threads, None, args.word_timestamps, args.fallback)
@@ -229,7 +236,10 @@ def compare_speech(args: argparse.Namespace, folder: Path) -> None:
         "draft_model": draft_model, "setup": asdict(setup), "versions": machine["versions"],
     }  # fmt: skip
     journal = Journal(journal_path(args, output, args.long), about)
-    utterances = read_utterances(data_dir, args.num_utterances)
+    if args.seconds:
+        utterances = cut_utterances(data_dir, args.seconds, args.num_utterances)
+    else:
+        utterances = read_utterances(data_dir, args.num_utterances)
     enter_experiment(exp_dir)
     with tempfile.TemporaryDirectory() as path:
         subject = speech_subject(Path(path), name, exp_dir, draft_model, utterances, args.long)
@@ -239,13 +249,9 @@ def compare_speech(args: argparse.Namespace, folder: Path) -> None:
             turns = subject.turns(sizes)
             measure(session, ways, turns, args.rounds or 1, warm_up=not args.long)
     names = finished(journal, ways, subject.inputs)
-    inputs = Inputs(
-        kind,
-        names,
-        {one.id: one.text for one in utterances},
-        {one.id: one.seconds for one in utterances},
-        args.cleaner,
-    )
+    texts = {one.id: one.text for one in utterances}
+    lengths = {one.id: one.seconds for one in utterances}
+    inputs = Inputs(kind, names, {} if args.seconds else texts, lengths, args.cleaner)
     if any(drafter in (args.drafters or DRAFTERS) for drafter in DRAFTERS):
         journal.left_out |= {f"{OURS}, drafts": reason for reason in subject.left_out}
     seconds = sum(inputs.seconds[name] for name in names)
@@ -253,13 +259,16 @@ def compare_speech(args: argparse.Namespace, folder: Path) -> None:
     details = f"{len(names)} recordings, {seconds / 3600:.2f} h" if args.long else average
     title = f"Whisper {name}, {'long recordings' if args.long else 'samples to text'}"
     rows = make_rows(journal, ways, inputs)
+    for length in args.seconds or ():
+        of_length = [name for name in names if inputs.seconds[name] == length]
+        others = make_rows(journal, ways, replace(inputs, names=of_length))
+        for row, other in zip(rows, others, strict=True):
+            row.setdefault("ms_by_seconds", {})[f"{length:g}"] = other["ms"]
     report = make_report(args, inputs, title, details, rows, journal.left_out)
     if args.long:
         report["differences"] = differences(journal, ways, inputs)
-        report["notes"] = [
-            "Failed windows are decoded again, up to temperature 1" if args.fallback
-            else "Windows are decoded at temperature 0"
-        ]  # fmt: skip
+        again = "Failed windows are decoded again, up to temperature 1"
+        report["notes"] = [again if args.fallback else "Windows are decoded at temperature 0"]
     write_report(report, output)
     print(output)
 
@@ -345,7 +354,7 @@ def make_report(
     left_out: dict[str, str],
 ) -> Report:
     """Return the report without what its kind adds."""
-    machine = describe_machine(args.device, args.threads)
+    machine = describe_machine("cpu", args.threads)
     if inputs.kind != MEMORIES and not args.no_seconds:
         details += f"; {machine['processor']}, {args.threads} threads"
     return {

@@ -25,7 +25,7 @@ TIE = 1e-3  # smaller differences of scores come from the order of summation
 class Inputs:
     """What the inputs of a table contain."""
 
-    kind: str  # ``MEMORIES``, ``SPEECH``, ``RECORDINGS`` or ``PLAN``
+    kind: str  # ``MEMORIES``, ``SPEECH``, ``LENGTHS``, ``RECORDINGS`` or ``PLAN``
     names: Sequence[str]  # ids of the inputs that are reported
     # Texts by id; empty: texts are not scored.
     references: Mapping[str, str] = field(default_factory=dict)
@@ -47,9 +47,10 @@ class Group:
             if wanted.issuperset(row.names):
                 rounds.setdefault(row.names, []).append(row.timed)
         self.batches = [*rounds]
-        self.encoder = np.array([_median(timed, "encoder_seconds") for timed in rounds.values()])
-        self.decoder = np.array([_median(timed, "decoder_seconds") for timed in rounds.values()])
-        self.seconds = np.array([_median(timed, "seconds") for timed in rounds.values()])
+        self.encoder, self.decoder, self.seconds = (
+            np.array([median(getattr(one, name) for one in timed) for timed in rounds.values()])
+            for name in ("encoder_seconds", "decoder_seconds", "seconds")
+        )
         self.sizes = np.array([*map(len, rounds)])
         self.results: dict[str, Result] = {}
         for batch, timed in rounds.items():
@@ -58,14 +59,8 @@ class Group:
     @property
     def counts(self) -> list[DecodingStatistics] | None:
         """Statistics of each input; None: the contestant counts nothing."""
-        results = self.results.values()
-        if any(result.counts is None for result in results):
-            return None
-        return [DecodingStatistics(**result.counts) for result in results]
-
-
-def _median(rounds: Sequence[Timed], name: str) -> float:
-    return median(getattr(timed, name) for timed in rounds)
+        counts = [result.counts for result in self.results.values()]
+        return None if None in counts else [DecodingStatistics(**one) for one in counts]
 
 
 def make_rows(journal: Journal, ways: Sequence[Way], inputs: Inputs) -> list[dict]:
@@ -120,11 +115,11 @@ def _times(group: Group, inputs: Inputs) -> dict:
         del row["encoder_ms"]  # the inputs are encoder outputs
     if inputs.seconds:
         audio = sum(inputs.seconds[name] for name in group.results)
-        row["rtf"] = float(group.seconds.sum()) / audio
         per_hour = HOUR_S / audio
+        row["rtf"] = row["seconds"] / audio
         row["encoder_s"] = float(group.encoder.sum()) * per_hour
-        row["decoder_s"] = float(group.decoder.sum()) * per_hour
-        row["seconds_per_hour"] = float(group.seconds.sum()) * per_hour
+        row["decoder_s"] = row["decoder_seconds"] * per_hour
+        row["seconds_per_hour"] = row["seconds"] * per_hour
     return row
 
 
@@ -144,10 +139,8 @@ def _counts(group: Group, inputs: Inputs) -> dict:
     calls = np.array([one.decoder_calls for one in counts])
     return {
         "calls": total.decoder_calls,
-        "calls_per_input": ratio_of_sums(calls, np.ones(number)).__dict__,
-        "tokens_per_call": _estimate(
-            ratio_of_sums(np.array([one.tokens for one in counts]), calls)
-        ),
+        "calls_per_input": _ratio(calls, np.ones(number)),
+        "tokens_per_call": _ratio([one.tokens for one in counts], calls),
         "nodes_per_call": summary["nodes_per_call"],
         "no_call": 100 * float(np.mean(calls == 0)),
         "accepted": [100 * share for share in summary["acceptance_per_head"]],
@@ -156,7 +149,9 @@ def _counts(group: Group, inputs: Inputs) -> dict:
     }
 
 
-def _estimate(estimate) -> dict | None:
+def _ratio(numerators: Sequence[float], denominators: Sequence[float]) -> dict | None:
+    """Return the ratio of sums with its interval."""
+    estimate = ratio_of_sums(np.array(numerators), np.array(denominators))
     return None if estimate is None else dict(estimate.__dict__)
 
 
@@ -179,12 +174,11 @@ def _wer(group: Group, inputs: Inputs) -> dict | None:
     if inputs.to_text is not None:
         texts = [inputs.to_text(group.results[name].tokens) for name in names]
     errors = word_errors([inputs.references[name] for name in names], texts, inputs.cleaner)
-    return _estimate(
-        ratio_of_sums(
-            np.array([100 * counts.errors for counts in errors]),
-            np.array([counts.words for counts in errors]),
-        )
-    )
+    return _ratio([100 * one.errors for one in errors], [one.words for one in errors])
+
+
+def _table(way: Way) -> tuple[str, int]:
+    return way.search, way.batch_size
 
 
 def _speed(way: Way, groups: Mapping[Way, Group], inputs: Inputs) -> dict:
@@ -194,13 +188,13 @@ def _speed(way: Way, groups: Mapping[Way, Group], inputs: Inputs) -> dict:
     other tables it is the row of ``REFERENCE``, of recordings without batches.
     """
     if inputs.kind == PLAN:
-        first = baseline(way, groups)
+        first = next(other for other in groups if _table(other) == _table(way))
         if first == way or groups[first].batches != groups[way].batches:
             return {}
         calls = [groups[key].counts for key in (first, way)]
         fewer = [sum(one.decoder_calls for one in counts) for counts in calls]
-        speed = ratio_of_sums(groups[first].decoder, groups[way].decoder)
-        return {"speed": _estimate(speed), "fewer_calls": fewer[0] / fewer[1] if fewer[1] else None}
+        speed = _ratio(groups[first].decoder, groups[way].decoder)
+        return {"speed": speed, "fewer_calls": fewer[0] / fewer[1] if fewer[1] else None}
     size = 1 if inputs.kind == RECORDINGS else way.batch_size
     reference = groups.get(Way(*REFERENCE[inputs.kind], way.search, size))
     if reference is None or reference.batches != groups[way].batches:
@@ -208,16 +202,6 @@ def _speed(way: Way, groups: Mapping[Way, Group], inputs: Inputs) -> dict:
     if inputs.kind == RECORDINGS:
         return {"speed": {"value": float(reference.seconds.sum() / groups[way].seconds.sum())}}
     return {"speed": {"value": quartiles(reference.seconds / groups[way].seconds)[1]}}
-
-
-def baseline(way: Way, groups: Mapping[Way, Group]) -> Way | None:
-    """Return the first way of a search in a plan with the same batch size."""
-    same = (other for other in groups if (other.search, other.batch_size) == _place(way))
-    return next(same, None)
-
-
-def _place(way: Way) -> tuple[str, int]:
-    return way.search, way.batch_size
 
 
 def _agreement(way: Way, groups: Mapping[Way, Group], inputs: Inputs) -> dict:
@@ -230,23 +214,21 @@ def _agreement(way: Way, groups: Mapping[Way, Group], inputs: Inputs) -> dict:
         pairs = [(result, expected.results.get(name)) for name, result in results.items()]
         return {"same_tokens": sum(b is not None and a.tokens == b.tokens for a, b in pairs)}
     if inputs.kind == PLAN:
-        first = next(other for other in groups if other.search == way.search)
         greedy = way.search in inputs.greedy
+        first = next(other for other in groups if other.search == way.search)
         expected = groups[first].results
-        same = sum(
-            agree(results[name], expected[name], greedy) for name in results if name in expected
-        )
+        known = [name for name in results if name in expected]
+        same = sum(agree(results[name], expected[name], greedy) for name in known)
         return {"same" if greedy else "same_nbest": f"{same}/{len(results)}"}
     plain = groups.get(Way(way.contestant, way.weights, way.search, way.batch_size))
     if way.drafts == BASELINE or plain is None:
         return {}
-    compare = same_segments if inputs.kind == RECORDINGS else _same_text
-    same = sum(compare(plain.results[name], result) for name, result in results.items())
+    pairs = [(plain.results[name], result) for name, result in results.items()]
+    if inputs.kind == RECORDINGS:
+        same = sum(same_segments(*pair) for pair in pairs)
+    else:
+        same = sum(one.text == other.text for one, other in pairs)
     return {"same": f"{same}/{len(results)}"}
-
-
-def _same_text(one: Result, other: Result) -> bool:
-    return one.text == other.text
 
 
 def agree(result: Result, expected: Result, greedy: bool) -> bool:

@@ -18,6 +18,7 @@ python bench/gpu.py --device cpu --shapes tiny --nodes 1 3 --batch_sizes 1 2
 """
 
 import argparse
+import json
 import os
 import signal
 import subprocess
@@ -26,14 +27,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from contestants.make_subjects import WHISPER_SHAPES
-from contestants.ways import BFLOAT16, FLOAT16, FLOAT32
-from gpu_parts.audio_to_text import CONTESTANTS as PROGRAMS
-from gpu_parts.part import FAILED, PartResults
+from contestants.ways import BFLOAT16, DRAFTERS, FLOAT16, FLOAT32, HEADS, MODEL
+from gpu_parts.part import CALLERS, FAILED, PROGRAMS, PartResults
 from gpu_parts.report import write_report
-from gpu_parts.shape_calls import CONTESTANTS
 from machine import describe_gpu, describe_machine, machine_name
 
 from espnet_medusa.bin.command_line import positive, run_main
@@ -58,36 +58,30 @@ class Planned:
     name: str  # name of its files
     kind: str  # ``TESTS``, ``CALLS`` or ``TEXTS``
     share: float  # share of the time
-    options: list[str] = field(default_factory=list)  # options of its command
+    options: dict[str, Any] = field(default_factory=dict)  # options besides those of the command
 
 
 def get_parser() -> argparse.ArgumentParser:
     """Build the parser."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--whisper", type=Path, help="experiment of a real Whisper")
-    parser.add_argument("--data_dir", type=Path, help="audio and texts for --whisper")
-    parser.add_argument(
-        "--num_utterances", type=positive, default=200, help="spread over --data_dir"
-    )
-    parser.add_argument("--parts", nargs="+", choices=[*MODULES], default=[*MODULES])
-    parser.add_argument(
-        "--shapes", nargs="*", choices=[*WHISPER_SHAPES], default=["large-v2", "base"]
-    )
-    parser.add_argument("--weights", nargs="+", help="default: all types of the device")
-    parser.add_argument(
-        "--nodes", nargs="+", type=positive, default=[1, 11], help="nodes of a call"
-    )
-    parser.add_argument("--batch_sizes", nargs="+", type=positive, default=[1, 4, 16, 64])
-    parser.add_argument(
-        "--contestants", nargs="+", choices=[*dict.fromkeys([*CONTESTANTS, *PROGRAMS])],
-        help="default: all",
-    )  # fmt: skip
-    parser.add_argument("--minutes", type=float, default=10.0, help="time limit of all parts")
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--threads", type=positive, default=2, help="CPU threads")
-    parser.add_argument("--tests", nargs="+", help="files and folders; default: all tests")
-    parser.add_argument("--machine", help="name of the results' folder; default: the GPU")
-    parser.add_argument("--results", type=Path, default=BENCH / "results")
+    add = parser.add_argument
+    add("--whisper", type=Path, help="experiment of a real Whisper")
+    add("--data_dir", type=Path, help="audio and texts for --whisper")
+    add("--num_utterances", type=positive, default=200, help="spread over --data_dir")
+    add("--parts", nargs="+", choices=[*MODULES], default=[*MODULES])
+    add("--shapes", nargs="*", choices=[*WHISPER_SHAPES], default=["large-v2", "base"])
+    add("--weights", nargs="+", help="default: all types of the device")
+    add("--nodes", nargs="+", type=positive, default=[1, 11], help="nodes of a call")
+    add("--batch_sizes", nargs="+", type=positive, default=[1, 4, 16, 64])
+    add("--contestants", nargs="+", choices=CALLERS, help="default: all")
+    drafters = [name for name in DRAFTERS if name != MODEL]
+    add("--drafters", nargs="*", choices=drafters, default=[HEADS], help="of --whisper")
+    add("--minutes", type=float, default=10.0, help="time limit of all parts")
+    add("--device", choices=["cuda", "cpu"], default="cuda")
+    add("--threads", type=positive, default=2, help="CPU threads")
+    add("--tests", nargs="+", help="files and folders; default: all tests")
+    add("--machine", help="name of the results' folder; default: the GPU")
+    add("--results", type=Path, default=BENCH / "results")
     return parser
 
 
@@ -131,37 +125,31 @@ def check(args: argparse.Namespace) -> None:
         needed = path and path / {"whisper": CONFIG, "data_dir": "wav.scp"}[option]
         if needed and not needed.is_file():
             raise InputError(f"--{option} {path}: no {needed.name}; give a folder that has one")
+        setattr(args, option, path and path.resolve())
 
 
 def plan(args: argparse.Namespace) -> list[Planned]:
     """Return the parts that are selected and possible, in order."""
-    sizes = ["--weights", *args.weights, "--batch_sizes", *map(str, args.batch_sizes)]
-    selected = args.contestants or [*CONTESTANTS, *PROGRAMS]
-    callers = [name for name in CONTESTANTS if name in selected]
-    programs = [name for name in PROGRAMS if name in selected]
-    parts = []
-    if TESTS in args.parts:
-        named = ["--tests", *args.tests] if args.tests else []
-        parts.append(Planned(TESTS, TESTS, TEST_SHARE, named))
-    if CALLS in args.parts and callers:
-        options = [*sizes, "--nodes", *map(str, args.nodes), "--contestants", *callers]
-        for shape in args.shapes:
-            share = FIRST_SHARE if shape == args.shapes[0] else SHAPE_SHARE
-            named = ["--shape", shape, *options]
-            parts.append(Planned(f"{CALLS}_{shape}", CALLS, share, named))
+    callers, programs = (
+        [name for name in names if name in (args.contestants or names)]
+        for names in (CALLERS, PROGRAMS)
+    )
+    parts = [Planned(TESTS, TESTS, TEST_SHARE)] if TESTS in args.parts else []
+    for shape in args.shapes if CALLS in args.parts and callers else ():
+        share = FIRST_SHARE if shape == args.shapes[0] else SHAPE_SHARE
+        options = {"shape": shape, "contestants": callers}
+        parts.append(Planned(f"{CALLS}_{shape}", CALLS, share, options))
     if TEXTS in args.parts and programs and args.whisper is not None:
-        where = ["--whisper", str(args.whisper), "--data_dir", str(args.data_dir)]
-        count = ["--num_utterances", str(args.num_utterances), "--contestants", *programs]
-        name = f"{TEXTS}_{args.whisper.resolve().name}"
-        parts.append(Planned(name, TEXTS, TEXT_SHARE, [*where, *count, *sizes]))
+        name = f"{TEXTS}_{args.whisper.name}"
+        parts.append(Planned(name, TEXTS, TEXT_SHARE, {"contestants": programs}))
     return parts
 
 
 def run_part(part: Planned, args: argparse.Namespace, output: Path, seconds: float) -> PartResults:
     """Run a part until it ends or its time is over; return its rows and failures."""
-    command = [sys.executable, "-m", f"gpu_parts.{MODULES[part.kind]}", "--output", str(output)]
-    command += ["--seconds", f"{seconds:.1f}", "--device", args.device]
-    command += ["--threads", str(args.threads), *part.options]
+    options = vars(args) | part.options | {"output": output, "seconds": seconds}
+    module = f"gpu_parts.{MODULES[part.kind]}"
+    command = [sys.executable, "-m", module, json.dumps(options, default=str)]
     paths = [str(BENCH), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),

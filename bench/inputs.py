@@ -1,6 +1,7 @@
 """Read utterances and trained models."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,10 @@ class Utterance:
     speech: np.ndarray  # (samples,) in [-1, 1]
     seconds: float  # length of the audio
     text: str  # reference
+
+    def cut(self, length_s: float) -> np.ndarray:
+        """Return the samples of the first ``length_s`` seconds."""
+        return self.speech[: round(length_s * len(self.speech) / self.seconds)]
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,26 @@ def enter_experiment(exp_dir: Path) -> None:
 def read_utterances(data_dir: Path, count: int | None = None) -> list[Utterance]:
     """Read ``count`` utterances, spread over a data directory; None: all."""
     return [listed.read() for listed in list_utterances(data_dir, count)]
+
+
+def cut_utterances(
+    data_dir: Path, lengths_s: Sequence[float], count: int | None = None
+) -> list[Utterance]:
+    """Cut ``count`` (None: all) utterances of at least the greatest length to each length.
+
+    Raises:
+        InputError: No utterance is that long.
+    """
+    read = (listed.read() for listed in list_utterances(data_dir))
+    enough = {one.id: one for one in read if one.seconds >= max(lengths_s)}
+    if not enough:
+        raise InputError(f"{data_dir}: no utterance of {max(lengths_s):g} s; shorten --seconds")
+    names = [*enough] if count is None else choose_keys([*enough], count)
+    return [
+        Utterance(f"{name}_{length:g}s", enough[name].cut(length), length, "")
+        for name in names
+        for length in lengths_s
+    ]
 
 
 def list_utterances(data_dir: Path, count: int | None = None) -> list[Listed]:

@@ -13,7 +13,8 @@ from espnet_medusa.tuning.report import machine_name as device_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = (
-    "torch", "transformers", "ctranslate2", "faster-whisper", "openai-whisper", "espnet",
+    "torch", "transformers", "ctranslate2", "faster-whisper", "openai-whisper", "openvino-genai",
+    "pywhispercpp", "espnet",
 )  # fmt: skip
 SMI_SECONDS = 20.0
 # Facts of a GPU that figures depend on, with their names in nvidia-smi.

@@ -52,6 +52,12 @@ class Drafter:
         """The experiment's ``config.yaml``."""
         return Path(self.experiment) / "config.yaml"
 
+    @property
+    def weights(self) -> Path:
+        """The experiment's weights."""
+        folder = Path(self.experiment)
+        return Path(self.experiment_file or find_weights(folder, "experiment"))
+
     def takes_part(self, search: str) -> bool:
         """Return whether the drafter appears in a search."""
         return search in (self.configs or self.searches or [search])
@@ -74,14 +80,8 @@ class Row:
     def way(self, batch_size: int) -> Way:
         """Return the key of the row's measurements; it changes with weights and options."""
         drafter = self.drafter
-        weights = Path(
-            drafter.experiment_file or find_weights(Path(drafter.experiment), "experiment")
-        )
-        made_with = {
-            "weights": [str(weights), weights.stat().st_mtime],
-            "options": dict(self.options),
-            "window": drafter.window,
-        }
+        weights = [str(drafter.weights), drafter.weights.stat().st_mtime]
+        made_with = {"weights": weights, "options": dict(self.options), "window": drafter.window}
         return Way(self.name, "", self.search, batch_size, made_with=json.dumps(made_with))
 
 
@@ -109,28 +109,27 @@ class Plan:
         Raises:
             InputError: A name is unknown, or the first drafter's experiment is missing.
         """
-        for names, known, where in (
-            (searches, self.searches, "searches"),
-            (drafters, self.drafters, "drafters"),
-        ):
-            for name in names or []:
-                check_choice(name, [*known], where)
+        for name in searches or []:
+            check_choice(name, [*self.searches], "searches")
+        for name in drafters or []:
+            check_choice(name, [*self.drafters], "drafters")
         first, rows, left_out = next(iter(self.drafters)), [], {}
         for search in searches or self.searches:
             for name, drafter in self.drafters.items():
                 unwanted = name != first and drafters is not None and name not in drafters
                 if unwanted or not drafter.takes_part(search):
                     continue
-                config = drafter.configs.get(search)
-                files = [drafter.config] + ([] if config is None else [Path(config)])
+                configs = [Path(drafter.configs[search])] if search in drafter.configs else []
+                files = [drafter.config, *configs]
                 missing = [str(path) for path in files if not path.is_file()]
                 if missing and name == first:
                     raise InputError(f"{missing[0]}: no such file; run from the recipe's folder")
                 if missing:
                     left_out[name] = f"{', '.join(missing)}: not there"
                     continue
-                tuned = {} if config is None else read_mapping(Path(config))
-                options = {**self.options, **self.searches[search], **drafter.options, **tuned}
+                options = {**self.options, **self.searches[search], **drafter.options}
+                for config in configs:
+                    options |= read_mapping(config)
                 rows.append(Row(search, name, drafter, options))
         return rows, left_out
 

@@ -9,10 +9,7 @@ from matplotlib import pyplot
 from espnet_medusa.report.style import COLORS, MARKERS, add_legend, save
 
 WEIGHT_COLORS = {"float32": "C0", "bfloat16": "C1", "float16": "C4", "int8": "C2"}
-DASHES = {
-    "transformers": "--", "ctranslate2": "-.", "openai-whisper": ":",
-    "transformers compiled": (0, (1, 4)),
-}  # fmt: skip
+DASHES = {"transformers": "--", "ctranslate2": "-.", "openai-whisper": ":"}
 PANEL_INCHES = 3.6
 Rows = Mapping[str, Sequence[dict]]  # by search
 
@@ -23,18 +20,18 @@ def panels(
     path: Path,
     size: tuple[float, float] | None = None,
     legend: bool = True,
+    columns: int = 4,
     **options,
 ) -> Iterator[list[pyplot.Axes]]:
     """Open a panel for each title; write the figure with one legend."""
     width, height = size or (PANEL_INCHES, PANEL_INCHES + 0.6)
-    figure, axes = pyplot.subplots(
-        1, len(titles), figsize=(width * len(titles) + 1.0, height), squeeze=False, **options,
-    )  # fmt: skip
+    size = width * len(titles) + 1.0, height
+    figure, axes = pyplot.subplots(1, len(titles), figsize=size, squeeze=False, **options)
     for axis, title in zip(axes[0], titles, strict=True):
         axis.set_title(title, fontsize="medium")
     yield [*axes[0]]
     if legend:
-        add_legend(figure, axes.flat, columns=4)
+        add_legend(figure, axes.flat, columns=columns)
     save(figure, path)
 
 
@@ -50,6 +47,24 @@ def plot_bars(searches: Rows, figures: tuple[str, str], unit: str, path: Path) -
             axis.invert_yaxis()
             axis.grid(axis="y", visible=False)
             axis.set_xlabel(unit)
+
+
+def plot_lengths(searches: Rows, path: Path) -> None:
+    """Plot milliseconds against seconds of audio, a line per row and a panel per search."""
+    labels = list(dict.fromkeys(row["label"] for rows in searches.values() for row in rows))
+    size = 5.6, PANEL_INCHES + 0.1 * len(labels)
+    with panels([*searches], path, size, columns=3, sharey=True) as axes:
+        for axis, rows in zip(axes, searches.values(), strict=True):
+            for row in rows:
+                number, ms = labels.index(row["label"]), row["ms_by_seconds"]
+                axis.plot(
+                    [*map(float, ms)], [*ms.values()], label=row["label"],
+                    color=COLORS[number % len(COLORS)],
+                    marker=MARKERS[number // len(COLORS) % len(MARKERS)],
+                )  # fmt: skip
+            axis.set(xlabel="seconds of audio", yscale="log")
+            axis.set_xlim(left=0)
+        axes[0].set_ylabel("ms from samples to text (medians)")
 
 
 def plot_calls(reports: Sequence[dict], path: Path) -> None:
@@ -114,10 +129,7 @@ def plot_curves(searches: Rows, path: Path) -> None:
     with panels([*searches], path, sharey=True) as axes:
         for axis, rows in zip(axes, searches.values(), strict=True):
             for number, curve in enumerate(curves):
-                rows_of_curve = [row for row in rows if row["curve"] == curve]
-                _plot_curve(
-                    axis, curve, sorted(rows_of_curve, key=lambda row: row["hours"]), number
-                )
+                _plot_curve(axis, curve, [row for row in rows if row["curve"] == curve], number)
             axis.set_xlabel("hours of training speech")
             axis.set_xscale("log")
             axis.set_xticks(hours, [f"{value:g}" for value in hours])
@@ -128,6 +140,7 @@ def plot_curves(searches: Rows, path: Path) -> None:
 
 def _plot_curve(axis: pyplot.Axes, curve: str, rows: Sequence[dict], number: int) -> None:
     """Plot a curve, with intervals if all points have one."""
+    rows = sorted(rows, key=lambda row: row["hours"])
     hours, estimates = [row["hours"] for row in rows], [row["tokens_per_call"] for row in rows]
     color, marker = COLORS[number % len(COLORS)], MARKERS[number % len(MARKERS)]
     values = [estimate["value"] for estimate in estimates]

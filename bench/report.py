@@ -9,11 +9,21 @@ the columns of each kind. Reports of memories share one page, ``comparison.md``.
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from contestants.base import CONDITIONS, MEMORIES, PLAN, RECORDINGS, SPEECH
-from plots import plot_bars, plot_calls, plot_curves, plot_saved_calls
+from contestants.base import (
+    CONDITIONS,
+    LENGTHS,
+    MEMORIES,
+    OPENVINO,
+    PLAN,
+    RECORDINGS,
+    SPEECH,
+    WHISPER_CPP,
+)
+from plots import plot_bars, plot_calls, plot_curves, plot_lengths, plot_saved_calls
 
 from espnet_medusa.report.markdown import markdown_table
 from espnet_medusa.report.measures import Estimate, estimate_cell, milliseconds
@@ -29,8 +39,7 @@ def _median(row: Mapping, name: str) -> str:
 
 def _spread(row: Mapping, name: str) -> str:
     """Median (lower to upper quartile)."""
-    low, middle, high = (f"{value:.2f}" for value in row[name])
-    return f"{middle} ({low}-{high})"
+    return "{1:.2f} ({0:.2f}-{2:.2f})".format(*row[name])
 
 
 def _value(row: Mapping, name: str, form: str = "{:.2f}") -> str:
@@ -45,16 +54,13 @@ def _interval(row: Mapping, name: str) -> str:
     return estimate_cell(Estimate(**row[name])) if row.get(name) else ""
 
 
-def _whole(row: Mapping, name: str) -> str:
-    return _value(row, name, "{:.0f}")
+_whole, _short, _as_is, _thousandths, _tenths_of_thousandths = (
+    partial(_value, form=form) for form in ("{:.0f}", "{:.1f}", "{}", "{:.3f}", "{:.4f}")
+)
 
 
-def _short(row: Mapping, name: str) -> str:
-    return _value(row, name, "{:.1f}")
-
-
-def _as_is(row: Mapping, name: str) -> str:
-    return _value(row, name, "{}")
+def _length(row: Mapping, name: str) -> str:
+    return f"{row['ms_by_seconds'][name]:.0f}"
 
 
 def _milliseconds(row: Mapping, name: str) -> str:
@@ -84,9 +90,7 @@ def _same_tokens(row: Mapping, name: str) -> str:
 
 def _megabytes(row: Mapping, name: str) -> str:
     """Peak (before the decoder was loaded)."""
-    if name not in row:
-        return ""
-    return f"{row[name] / MEGA:.0f} ({row['start_bytes'] / MEGA:.0f})"
+    return f"{row[name] / MEGA:.0f} ({row['start_bytes'] / MEGA:.0f})" if name in row else ""
 
 
 SPEED = "times faster-whisper int8's speed"
@@ -101,7 +105,7 @@ COLUMNS = {
         "tokens, nodes a call": ("tokens_per_call", _tokens_and_nodes),
         "times ctranslate2 int8's speed": ("speed", _value),
         "encoder ms": ("encoder_ms", _short),
-        "RTF": ("rtf", lambda row, name: _value(row, name, "{:.4f}")),
+        "RTF": ("rtf", _tenths_of_thousandths),
         "WER": ("wer", _short),
         "same tokens": ("same_tokens", _same_tokens),
         "MB": ("peak_bytes", _megabytes),
@@ -117,6 +121,7 @@ COLUMNS = {
         "WER [%]": ("wer", _short),
         "same text": ("same", _as_is),
     },
+    LENGTHS: {"": ("label", _as_is), SPEED: ("speed", _value)},
     RECORDINGS: {
         "": ("label", _as_is),
         "encoder and features [s]": ("encoder_s", _short),
@@ -130,9 +135,7 @@ COLUMNS = {
         "of them above temperature 0": ("drawn", _as_is),
         "recordings as openai-whisper's": ("as_openai", _as_is),
         "of its segments": ("segments_as_openai", _as_is),
-        "word times differ by [s] (median)": (
-            "word_times_differ_s", lambda row, name: _value(row, name, "{:.3f}"),
-        ),
+        "word times differ by [s] (median)": ("word_times_differ_s", _thousandths),
         "recordings as without drafts": ("same", _as_is),
     },
     PLAN: {
@@ -173,6 +176,19 @@ COLUMNS = {
 ALWAYS = {MEMORIES: ("tokens, nodes a call", "same tokens", "MB"), SPEECH: (*COLUMNS[SPEECH],)}
 UNTIMED = {"encoder_ms", "decoder_ms", "ms", "seconds", "decoder_seconds", "draft_ms", "speed",
            "encoder_s", "decoder_s", "seconds_per_hour"}  # fmt: skip
+BARS = {  # figures of encoder and decoder, and their unit
+    SPEECH: (("encoder_ms", "decoder_ms"), "ms an utterance (medians)"),
+    RECORDINGS: (("encoder_s", "decoder_s"), "s for an hour of audio"),
+}
+PROGRAMS = """\
+- All weights are converted from one experiment. faster-whisper runs `WhisperModel.transcribe`,
+  openai-whisper `decode`, transformers `generate`, without timestamps, at temperature 0, otherwise
+  with their own defaults. Each ranks and ends a beam by its own rule, ours by openai-whisper's.
+"""
+PEERS = """\
+- OpenVINO GenAI runs `WhisperPipeline.generate` on weights that optimum-intel converts (int8 with
+  bfloat16 arithmetic). whisper.cpp runs `whisper_full` on weights in float16, without fallback.
+"""
 NOTES = {
     MEMORIES: """\
 - Each contestant and type of weights has a process of its own. They take turns on each input while
@@ -203,10 +219,12 @@ NOTES = {
 - *Times faster-whisper int8's speed*: its seconds over these in the same search, samples to text,
   median over utterances. *Calls*: decoder calls, mean. *Same text*: utterances with the text of the
   same program, weights and search without drafts.
-- All weights are converted from one experiment. faster-whisper runs `WhisperModel.transcribe`,
-  openai-whisper `decode`, transformers `generate`, without timestamps, at temperature 0, otherwise
-  with their own defaults. Each ranks and ends a beam by its own rule, ours by openai-whisper's.
-""",
+""" + PROGRAMS,
+    LENGTHS: """\
+- The same utterances are cut to each length. Programs take turns on each clip, as processes of
+  their own. Milliseconds are from samples to text, medians over clips.
+- *Times faster-whisper int8's speed*: its seconds over these, median over all clips.
+""" + PROGRAMS,
     RECORDINGS: """\
 - Programs take turns on each recording. Seconds are of an hour of audio, samples to segments.
   *Times faster-whisper int8's speed*: compared with its windows one after the other.
@@ -259,19 +277,17 @@ def write_comparison(folder: Path) -> None:
 def plot(report: Report, path: Path) -> bool:
     """Write the plot of one report; False: nothing is plotted."""
     searches = by_search(report)
-    if report["kind"] == PLAN:
-        if any(row.get("hours") is not None for row in report["rows"]):
-            plot_curves(searches, path)
-        else:
-            plot_saved_calls(searches, path)
+    kind, rows = report["kind"], report["rows"]
+    if kind == PLAN:
+        learnt = any(row.get("hours") is not None for row in rows)
+        (plot_curves if learnt else plot_saved_calls)(searches, path)
         return True
-    if report["kind"] == CONDITIONS or not report["timed"]:
+    if kind == LENGTHS:
+        plot_lengths(searches, path)
+        return True
+    if kind not in BARS or not report["timed"]:
         return False
-    if report["kind"] == SPEECH:
-        figures, unit = ("encoder_ms", "decoder_ms"), "ms an utterance (medians)"
-    else:
-        figures, unit = ("encoder_s", "decoder_s"), "s for an hour of audio"
-    plot_bars(searches, figures, unit, path)
+    plot_bars(searches, *BARS[kind], path)
     return True
 
 
@@ -295,7 +311,12 @@ def page(reports: Sequence[Report], image: str | None) -> str:
     if image:
         parts.append(f"![Plot]({image})\n")
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
-    notes = [NOTES[first["kind"]], *(f"- {note}.\n" for note in first.get("notes", ()))]
+    newer = any(row.get("contestant") in (OPENVINO, WHISPER_CPP) for row in first["rows"])
+    notes = [
+        NOTES[first["kind"]],
+        PEERS * newer,
+        *(f"- {note}.\n" for note in first.get("notes", ())),
+    ]
     notes.append(f"- {machine['threads']} threads; {versions}.\n")
     return "\n".join([*parts, "".join(notes + ([] if many else _left_out(first)))])
 
@@ -317,8 +338,10 @@ def by_search(report: Report) -> dict[str, list[dict]]:
 
 def cells(report: Report, rows: Sequence[dict]) -> tuple[list[str], list[list[str]]]:
     """Return titles and cells of the columns that have any figures."""
-    titles, columns = [], []
-    for title, (name, form) in COLUMNS[report["kind"]].items():
+    titles, columns, selected = [], [], COLUMNS[report["kind"]]
+    if report["kind"] == LENGTHS:
+        selected = selected | {f"{one} s [ms]": (one, _length) for one in rows[0]["ms_by_seconds"]}
+    for title, (name, form) in selected.items():
         if not report["timed"] and name in UNTIMED:
             continue
         if name == "no_call" and not any(row.get(name) for row in rows):

@@ -69,8 +69,7 @@ class Journal:
                 "--output"
             )
         for row in filter(None, map(_read, lines)):
-            timed = Timed.read(row["timed"])
-            way, names = Way(**row["way"]), tuple(row["names"])
+            way, names, timed = Way(**row["way"]), tuple(row["names"]), Timed.read(row["timed"])
             self._append(Measurement(way, names, row["number"], timed))
 
     def has(self, way: Way, names: Sequence[str], number: int) -> bool:

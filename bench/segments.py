@@ -23,27 +23,24 @@ def _same_segment(one: Segment | None, other: Segment | None) -> bool:
 
 def common_segments(one: Result, other: Result) -> int:
     """Count the segments of ``one`` that ``other`` has, with the same times."""
-    keys = [
-        [
-            (round(part.start_s, 2), round(part.end_s, 2), part.text.strip())
-            for part in result.segments
-        ]
-        for result in (one, other)
-    ]
-    return sum(key in {*keys[1]} for key in keys[0])
+    wanted = {*map(_key, other.segments)}
+    return sum(_key(part) in wanted for part in one.segments)
+
+
+def _key(part: Segment) -> tuple[float, float, str]:
+    return round(part.start_s, 2), round(part.end_s, 2), part.text.strip()
 
 
 def first_difference(one: Result, other: Result) -> dict | None:
     """Describe the first segment that differs; None: there is none."""
     for number, pair in enumerate(zip_longest(one.segments, other.segments)):
         if not _same_segment(*pair):
+            scores = [part.average_log_probability if part else None for part in pair]
             return {
                 "segment": number,
                 "start_s": next(part.start_s for part in pair if part),
                 "texts": [part.text if part else "" for part in pair],
-                "average_log_probabilities": [
-                    part.average_log_probability if part else None for part in pair
-                ],
+                "average_log_probabilities": scores,
             }
     return None
 

@@ -8,6 +8,7 @@ them. Head types take turns; figures are medians over rounds.
 """
 
 import argparse
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -36,13 +37,14 @@ HEADS = ("none", "projection", "latent")
 def get_parser() -> argparse.ArgumentParser:
     """Build the parser."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=[*SHAPES])
-    parser.add_argument("--tokens", type=int, nargs="+", default=[2, 3, 4, 5, 6], help="K")
-    parser.add_argument("--precisions", nargs="+", default=["float32", "bfloat16", "int8"])
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--output_dir", type=Path, required=True)
+    add = parser.add_argument
+    add("--shapes", nargs="+", choices=SHAPES, default=[*SHAPES])
+    add("--tokens", type=int, nargs="+", default=[2, 3, 4, 5, 6], help="K")
+    add("--precisions", nargs="+", default=["float32", "bfloat16", "int8"])
+    add("--rounds", type=int, default=15)
+    add("--threads", type=int, default=2)
+    add("--device", default="cpu")
+    add("--output_dir", type=Path, required=True)
     return parser
 
 
@@ -72,26 +74,25 @@ def measure(shape: str, args: argparse.Namespace) -> list[tuple[str, ...]]:
     """Return the rows of the table."""
     vocab_size, sizes = SHAPES[shape]
     rows = []
-    for precision in args.precisions:
-        for tokens in args.tokens:
-            calls = {}
-            for heads in HEADS:
-                torch.manual_seed(0)
-                decoder = SpeechLlamaDecoder(
-                    vocab_size, ENCODER_SIZE, llama_conf=sizes, heads=heads,
-                    heads_conf={"num_heads": tokens - 1},
-                ).eval().to(args.device)  # fmt: skip
-                calls[heads] = make_call(decoder, 1 if heads == "none" else tokens, precision)
-            seconds = {heads: [] for heads in HEADS}
-            for turn in tqdm(range(args.rounds + 2), desc=f"{shape}, {precision}, K = {tokens}"):
-                for heads, call in calls.items():
-                    started = time.perf_counter()
-                    call()
-                    if turn >= 2:  # warm-up
-                        seconds[heads].append(time.perf_counter() - started)
-            none, projection, latent = (1e3 * statistics.median(seconds[heads]) for heads in HEADS)
-            figures = (none, projection, latent, latent / projection)
-            rows.append((shape, precision, str(tokens), *(f"{figure:.2f}" for figure in figures)))
+    for precision, tokens in itertools.product(args.precisions, args.tokens):
+        calls, conf = {}, {"num_heads": tokens - 1}
+        for heads in HEADS:
+            torch.manual_seed(0)
+            decoder = SpeechLlamaDecoder(
+                vocab_size, ENCODER_SIZE, llama_conf=sizes, heads=heads, heads_conf=conf
+            )
+            decoder.eval().to(args.device)
+            calls[heads] = make_call(decoder, 1 if heads == "none" else tokens, precision)
+        seconds = {heads: [] for heads in HEADS}
+        for turn in tqdm(range(args.rounds + 2), desc=f"{shape}, {precision}, K = {tokens}"):
+            for heads, call in calls.items():
+                started = time.perf_counter()
+                call()
+                if turn >= 2:  # warm-up
+                    seconds[heads].append(time.perf_counter() - started)
+        none, projection, latent = (1e3 * statistics.median(seconds[heads]) for heads in HEADS)
+        figures = (none, projection, latent, latent / projection)
+        rows.append((shape, precision, str(tokens), *(f"{figure:.2f}" for figure in figures)))
     return rows
 
 

@@ -27,6 +27,7 @@ import torch
 import yaml
 from contestants.worker import forget_peak, peak_bytes
 from espnet2.asr.ctc import CTC
+from machine import wait_for
 from transformers.optimization import Adafactor
 from whole_logits import WholeLogitsModel
 
@@ -87,14 +88,13 @@ def allocation_of(run: Callable[[], None]) -> Allocation:
 
 def get_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--hidden_sizes", type=int, nargs="+", default=[128, 384])
-    parser.add_argument("--systems", nargs="+", default=SYSTEMS, choices=SYSTEMS)
-    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
-    parser.add_argument(
-        "--layers", type=int, default=Sizes.layers, help="layers of encoder and decoder"
-    )
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--threads", type=int, default=1)
+    add = parser.add_argument
+    add("--hidden_sizes", type=int, nargs="+", default=[128, 384])
+    add("--systems", nargs="+", default=SYSTEMS, choices=SYSTEMS)
+    add("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
+    add("--layers", type=int, default=Sizes.layers, help="layers of encoder and decoder")
+    add("--device", default="cpu", choices=["cpu", "cuda"])
+    add("--threads", type=int, default=1)
     return parser
 
 
@@ -142,9 +142,7 @@ def random_batch(sizes: Sizes) -> dict[str, torch.Tensor]:
     }
 
 
-def measure(
-    system: str, kind: str, sizes: Sizes, device: str = "cpu", threads: int = 1
-) -> Measurement:
+def measure(system: str, kind: str, sizes: Sizes, device: str, threads: int) -> Measurement:
     """Measure two steps; call it once per process."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
@@ -154,25 +152,21 @@ def measure(
     batch = {name: value.to(device) for name, value in random_batch(sizes).items()}
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)  # memory that building the model freed does not count
-    if device == "cuda":
+    if on_gpu := device == "cuda":
         torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
     else:
         forget_peak()
-        before = peak_bytes()
-    clock = time.perf_counter if device == "cuda" else time.process_time
+    before = torch.cuda.memory_allocated() if on_gpu else peak_bytes()
+    clock = time.perf_counter if on_gpu else time.process_time
     for _ in range(2):
         start = clock()
         model(**batch)[0].backward()
         optimizer.step()
         optimizer.zero_grad()
-        if device == "cuda":
-            torch.cuda.synchronize()
+        wait_for(device)
         seconds = clock() - start
-    peak = torch.cuda.max_memory_allocated() if device == "cuda" else peak_bytes()
-    tensors = None
-    if device == "cpu":
-        tensors = allocation_of(lambda: model(**batch)[0].backward()).peak
+    peak = torch.cuda.max_memory_allocated() if on_gpu else peak_bytes()
+    tensors = None if on_gpu else allocation_of(lambda: model(**batch)[0].backward()).peak
     return Measurement(peak - before, tensors, seconds)
 
 
@@ -186,19 +180,14 @@ def table(measured: dict[tuple[str, str], Measurement]) -> str:
         cells = [system]
         for kind in kinds:
             value, plain = measured[system, kind], measured.get((BASELINE, kind))
-            cells += _compare(value.peak_bytes, plain and plain.peak_bytes)
-            cells += _compare(value.tensor_bytes, plain and plain.tensor_bytes)
+            for name in ("peak_bytes", "tensor_bytes"):
+                size = getattr(value, name)
+                cells.append("" if size is None else f"{size / MEBIBYTE:.0f}")
+                unknown = size is None or plain is None
+                cells.append("" if unknown else f"{size / getattr(plain, name):.2f}")
             cells.append(f"{value.seconds:.2f}")
         rows.append(cells)
     return markdown_table(titles, rows, text_columns=1)
-
-
-def _compare(size: int | None, plain: int | None) -> tuple[str, str]:
-    """Return MiB, and the ratio to plain fine-tuning; empty where not measured."""
-    return (
-        "" if size is None else f"{size / MEBIBYTE:.0f}",
-        "" if size is None or plain is None else f"{size / plain:.2f}",
-    )
 
 
 def main(command: list[str] | None = None) -> None:

@@ -22,15 +22,12 @@ class WholeLogitsModel(MedusaASRModel):
         outputs = decoder.hidden_states(memory, memory_lengths, tokens)
         base = decoder.logits(outputs.hidden)
         logits = [base, *decoder.unroll_heads(outputs.head_input, labels.clamp(min=0))]
-        losses = [self.criterion_att(base, labels)]
-        losses += [
-            head_cross_entropy(logits[head], labels, head, self.criterion_att.normalize_length)
-            for head in range(1, len(logits))
-        ]
-        weights = [options.base_loss_weight] + [
-            options.head_loss_weight * options.head_loss_decay**head
-            for head in range(len(logits) - 1)
-        ]
+        per_token, losses = self.criterion_att.normalize_length, [self.criterion_att(base, labels)]
+        for head in range(1, len(logits)):
+            losses.append(head_cross_entropy(logits[head], labels, head, per_token))
+        powers = range(len(logits) - 1)
+        weights = [options.head_loss_weight * options.head_loss_decay**power for power in powers]
+        weights.insert(0, options.base_loss_weight)
         loss = sum(weight * value for weight, value in zip(weights, losses, strict=True))
         loss = loss / (sum(weights) or 1.0)
         accuracies = [head_accuracy(values, labels, head) for head, values in enumerate(logits)]
@@ -44,9 +41,8 @@ class WholeLogitsModel(MedusaASRModel):
             teacher = base
             if decoder.original_last_layer is not None:
                 teacher = self._original_logits(memory, memory_lengths, tokens)
-            divergences = [
-                head_divergence(values, teacher, labels, head) for head, values in enumerate(logits)
-            ]
+            heads = enumerate(logits)
+            divergences = [head_divergence(one, teacher, labels, head) for head, one in heads]
             divergence = torch.stack(divergences).mean()
             stats["loss_kl"] = divergence.detach()
             loss = loss + options.kl_weight * divergence
@@ -101,25 +97,13 @@ def head_divergence(
     """KL(teacher || head) per utterance (Whisper-Medusa, arXiv 2409.15869, eq. 3).
 
     Sum over positions and vocabulary, over the batch size, as aiola's code; padded positions do
-    not count, which aiola's code overlooks.
-
-    Args:
-        logits: (B, L, V) of that head.
-        teacher_logits: (B, L, V) of the base head or of the original model; no gradient flows.
-        labels: (B, L), ``IGNORE`` where padded.
-        head: 0 for the base head.
-
-    Returns:
-        Scalar.
+    not count, which aiola's code overlooks. ``teacher_logits`` (B, L, V) are those of the base head
+    or of the original model, without gradients; the rest as in ``head_cross_entropy``.
     """
     kept, targets = shifted(logits, labels, head)
     teacher = teacher_logits.detach()[:, head:]
-    divergence = torch.nn.functional.kl_div(
-        torch.log_softmax(kept, dim=-1),
-        torch.log_softmax(teacher, dim=-1),
-        reduction="none",
-        log_target=True,
-    ).sum(dim=-1)
+    scores = torch.log_softmax(kept, dim=-1), torch.log_softmax(teacher, dim=-1)
+    divergence = torch.nn.functional.kl_div(*scores, reduction="none", log_target=True).sum(dim=-1)
     return divergence.masked_fill(targets == IGNORE, 0.0).sum() / labels.size(0)
 
 

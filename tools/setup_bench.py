@@ -8,9 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from setup_env import ROOT, run, uv_environment
+from setup_env import ROOT, install_with_cpu_torch, run, uv_environment
 
-PROGRAMS = ("ctranslate2==4.8.5", "faster-whisper==1.2.1", "openai-whisper==20250625")
+PROGRAMS = (
+    "ctranslate2==4.8.5", "faster-whisper==1.2.1", "openai-whisper==20250625",
+    "openvino-genai==2026.4.1.0", "pywhispercpp==1.5.1",
+)  # fmt: skip
+# Converts models for OpenVINO. In an environment of its own, as it needs transformers 4.
+EXPORTER = ["optimum-intel[openvino]==2.2.0", "transformers==4.57.6", "nncf==3.4.0"]
 
 
 def main() -> None:
@@ -23,10 +28,14 @@ def main() -> None:
     subprocess.run(
         [sys.executable, setup, "--venv", arguments.venv, "--torch", arguments.torch], check=True
     )
-    overrides = arguments.venv / "overrides.txt"
-    install = [arguments.venv / "bin" / "uv", "pip", "install", "--python", python]
-    run([*install, "--override", overrides, *PROGRAMS], env=uv_environment(python))
-    run([python, "-c", "import ctranslate2, faster_whisper, whisper, espnet_medusa"])
+    overrides, environment = arguments.venv / "overrides.txt", uv_environment(python)
+    uv, exporter = arguments.venv / "bin" / "uv", arguments.venv / "openvino"
+    install = [uv, "pip", "install", "--override", overrides, "--python"]
+    run([*install, python, *PROGRAMS], env=environment)
+    run([uv, "venv", "--allow-existing", exporter])
+    install_with_cpu_torch([*install, exporter / "bin" / "python"], EXPORTER, environment)
+    modules = "ctranslate2, faster_whisper, openvino_genai, pywhispercpp, whisper, espnet_medusa"
+    run([python, "-c", f"import {modules}"])
 
 
 if __name__ == "__main__":

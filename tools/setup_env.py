@@ -57,6 +57,13 @@ def uv_environment(python: Path) -> dict:
     return environment
 
 
+def install_with_cpu_torch(install: list, packages: list[str], environment: dict) -> None:
+    """Run uv's command ``install`` with packages and the CPU build of torch."""
+    if not run([*install, f"{TORCH}+cpu", *packages], check=False, env=environment):
+        # No CPU wheel in the configured indexes: use PyTorch's own index.
+        run([*install, "--torch-backend", "cpu", TORCH, *packages], env=environment)
+
+
 def drop_unloadable_torchaudio_extension(python: Path) -> None:
     """Delete torchaudio's compiled files if they cannot be loaded.
 

@@ -12,8 +12,11 @@ import numpy as np
 from contestants.ways import BEAM5, BFLOAT16, FLOAT16, FLOAT32, GREEDY, INT8, OURS, Way
 
 MEMORIES, SPEECH, RECORDINGS, PLAN = "memories", "speech", "recordings", "plan"  # subject kinds
+LENGTHS = "lengths"  # as ``SPEECH``, on clips of several lengths
 CONDITIONS = "conditions"  # programs at their defaults on speech in conditions
 FASTER_WHISPER, OPENAI_WHISPER = "faster-whisper", "openai-whisper"
+OPENVINO, WHISPER_CPP = "OpenVINO GenAI", "whisper.cpp"
+Memories = Sequence[np.ndarray]  # encoder outputs (S, D), float32
 
 
 @dataclass(frozen=True)
@@ -114,10 +117,8 @@ class MemoryDecoder(Contestant):
     excluded_seconds = 0.0
 
     @abstractmethod
-    def decode(
-        self, way: Way, names: Sequence[str], memories: Sequence[np.ndarray]
-    ) -> list[Result]:
-        """Decode float32 memories (S, D) together."""
+    def decode(self, way: Way, names: Sequence[str], memories: Memories) -> list[Result]:
+        """Decode encoder outputs together."""
 
 
 class Transcriber(Contestant):
@@ -151,7 +152,7 @@ class Stopwatch:
         return call
 
 
-def pad_memories(memories: Sequence[np.ndarray]) -> np.ndarray:
+def pad_memories(memories: Memories) -> np.ndarray:
     """Pad U memories (S, D) with zeros to (U, S, D)."""
     longest = max(map(len, memories))
     padded = np.zeros((len(memories), longest, memories[0].shape[1]), np.float32)
@@ -172,7 +173,6 @@ class Entry:
 
     path: str  # module and class in this package, imported only in the contestant's process
     weights: tuple[str, ...]  # types of weights on a CPU
-    cuda_weights: tuple[str, ...] = ()  # types on a GPU; empty: it does not run there
     searches: tuple[str, ...] = (GREEDY, BEAM5)  # searches that it has
     # Searches that decode several inputs (of long recordings: windows) together.
     batched: tuple[str, ...] = ()
@@ -188,22 +188,19 @@ class Entry:
 BOTH = (GREEDY, BEAM5)
 CONTESTANTS = {
     MEMORIES: {
-        "transformers": Entry(
-            "hugging_face.MemoryHuggingFace", (FLOAT32, BFLOAT16), (FLOAT16, BFLOAT16), batched=BOTH
-        ),
-        "transformers compiled": Entry("hugging_face.Compiled", (), (BFLOAT16,), (GREEDY,)),
+        "transformers": Entry("hugging_face.MemoryHuggingFace", (FLOAT32, BFLOAT16), batched=BOTH),
         "transformers assisted": Entry(
             "hugging_face.Assisted", (FLOAT32, BFLOAT16), searches=(GREEDY,)
         ),
         "ctranslate2": Entry("faster_whisper.CTranslate2", (FLOAT32, INT8), batched=BOTH),
         OPENAI_WHISPER: Entry("openai_whisper.MemoryOpenAI", (FLOAT32,), batched=(GREEDY,)),
         "espnet uncached": Entry("espnet.ESPnetUncached", (FLOAT32,)),
-        OURS: Entry(
-            "ours.MemoryOurs", (FLOAT32, BFLOAT16, INT8), (FLOAT16, BFLOAT16), batched=BOTH
-        ),
+        OURS: Entry("ours.MemoryOurs", (FLOAT32, BFLOAT16, INT8), batched=BOTH),
     },
     SPEECH: {
         "transformers": Entry("hugging_face.HuggingFace", (FLOAT32,)),
+        OPENVINO: Entry("openvino.OpenVINO", (FLOAT32, INT8)),
+        WHISPER_CPP: Entry("whisper_cpp.WhisperCpp", (FLOAT16,)),
         OPENAI_WHISPER: Entry("openai_whisper.OpenAIWhisper", (FLOAT32,), long=True),
         FASTER_WHISPER: Entry(
             "faster_whisper.FasterWhisper", (FLOAT32, INT8), batched=BOTH, long=True
@@ -216,5 +213,6 @@ CONTESTANTS[RECORDINGS] = {name: entry for name, entry in CONTESTANTS[SPEECH].it
 REFERENCE = {
     MEMORIES: ("ctranslate2", INT8),
     SPEECH: (FASTER_WHISPER, INT8),
+    LENGTHS: (FASTER_WHISPER, INT8),
     RECORDINGS: (FASTER_WHISPER, INT8),
 }

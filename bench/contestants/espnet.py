@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 
-from contestants.base import MemoryDecoder, Result, until_end
+from contestants.base import Memories, MemoryDecoder, Result, until_end
 from contestants.ours import load_decoder, max_length_ratio
 from contestants.ways import BEAM_SIZES, Way
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
@@ -29,19 +28,15 @@ class ESPnetUncached(MemoryDecoder):
 
     def load(self) -> None:
         decoder = load_decoder(self.subject, with_heads=False)
+        scorers, weights = {"decoder": UncachedScorer(decoder)}, {"decoder": 1.0}
         sizes = self.subject.sizes.vocab_size, self.subject.eos, self.subject.eos
         self.searches = {
-            name: BatchBeamSearch(
-                {"decoder": UncachedScorer(decoder)}, {"decoder": 1.0}, beam_size, *sizes,
-                pre_beam_score_key="full",
-            ).eval()
-            for name, beam_size in BEAM_SIZES.items()
-        }  # fmt: skip
+            name: BatchBeamSearch(scorers, weights, size, *sizes, pre_beam_score_key="full").eval()
+            for name, size in BEAM_SIZES.items()
+        }
 
     @torch.no_grad()
-    def decode(
-        self, way: Way, names: Sequence[str], memories: Sequence[np.ndarray]
-    ) -> list[Result]:
+    def decode(self, way: Way, names: Sequence[str], memories: Memories) -> list[Result]:
         (memory,) = memories
         search, memory = self.searches[way.search], torch.from_numpy(memory)
         try:

@@ -8,6 +8,7 @@ import ctranslate2
 import numpy as np
 
 from contestants.base import (
+    Memories,
     MemoryDecoder,
     Result,
     Segment,
@@ -48,24 +49,18 @@ class CTranslate2(MemoryDecoder):
 
     def load(self) -> None:
         self.model = ctranslate2.models.Whisper(
-            str(self.subject.ctranslate2(self.weights)),
-            device=self.setup.device,
-            compute_type=self.weights,
-            intra_threads=self.setup.threads,
-        )
+            str(self.subject.ctranslate2(self.weights)), device=self.setup.device,
+            compute_type=self.weights, intra_threads=self.setup.threads,
+        )  # fmt: skip
 
-    def decode(
-        self, way: Way, names: Sequence[str], memories: Sequence[np.ndarray]
-    ) -> list[Result]:
+    def decode(self, way: Way, names: Sequence[str], memories: Memories) -> list[Result]:
+        memory = ctranslate2.StorageView.from_array(pad_memories(memories))
         results = self.model.generate(
-            ctranslate2.StorageView.from_array(pad_memories(memories)),
-            [[self.subject.eos]] * len(memories),
-            beam_size=way.beam_size,
+            memory, [[self.subject.eos]] * len(memories), beam_size=way.beam_size,
             max_length=2 * self.subject.max_tokens,  # it writes at most half of that
             length_penalty=0.0,  # rank by score alone, as all others here
-            suppress_tokens=[],
-            suppress_blank=False,
-        )
+            suppress_tokens=[], suppress_blank=False,
+        )  # fmt: skip
         return [Result(tokens=result.sequences_ids[0]) for result in results]
 
 
@@ -80,12 +75,8 @@ class FasterWhisper(Transcriber):
         # Patch the classes: this process has no other instances.
         FeatureExtractor.__call__ = self.stopwatch.timed(FeatureExtractor.__call__)
         WhisperModel.encode = self.stopwatch.timed(WhisperModel.encode)
-        self.model = WhisperModel(
-            str(self.subject.ctranslate2),
-            "cpu",
-            compute_type=self.weights,
-            cpu_threads=self.setup.threads,
-        )
+        folder, threads = str(self.subject.ctranslate2), self.setup.threads
+        self.model = WhisperModel(folder, "cpu", compute_type=self.weights, cpu_threads=threads)
 
     def transcribe(self, way: Way, samples: np.ndarray) -> Timed:
         options = {"without_timestamps": True, "condition_on_previous_text": False}

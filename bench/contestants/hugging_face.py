@@ -14,7 +14,15 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import logging
 
-from contestants.base import MemoryDecoder, Result, Timed, Transcriber, pad_memories, until_end
+from contestants.base import (
+    Memories,
+    MemoryDecoder,
+    Result,
+    Timed,
+    Transcriber,
+    pad_memories,
+    until_end,
+)
 from contestants.ways import Way
 
 logging.set_verbosity_error()  # generate repeats its advice for every utterance
@@ -33,19 +41,14 @@ class MemoryHuggingFace(MemoryDecoder):
         self.options: dict = {}
 
     @torch.no_grad()
-    def decode(
-        self, way: Way, names: Sequence[str], memories: Sequence[np.ndarray]
-    ) -> list[Result]:
+    def decode(self, way: Way, names: Sequence[str], memories: Memories) -> list[Result]:
         memory = torch.from_numpy(pad_memories(memories)).to(self.setup.device, self.dtype)
-        search = {"num_beams": way.beam_size}
-        if way.beam_size > 1:
-            search["length_penalty"] = 0.0  # rank by score alone, as all others here
+        # Rank beams by score alone, as all others here.
+        search = {"length_penalty": 0.0} if way.beam_size > 1 else {}
         tokens = self.model.generate(
-            encoder_outputs=BaseModelOutput(last_hidden_state=memory),
-            max_new_tokens=self.subject.max_tokens,
-            **search,
-            **self.options,
-        )
+            encoder_outputs=BaseModelOutput(last_hidden_state=memory), num_beams=way.beam_size,
+            max_new_tokens=self.subject.max_tokens, **search, **self.options,
+        )  # fmt: skip
         return [Result(tokens=until_end(row, self.subject.eos)) for row in tokens.tolist()]
 
 
@@ -62,17 +65,6 @@ class Assisted(MemoryHuggingFace):
         self.options = {"assistant_model": assistant.to(self.setup.device).eval()}
 
 
-class Compiled(MemoryHuggingFace):
-    """Greedy search on CUDA with a static cache and a compiled forward."""
-
-    def load(self) -> None:
-        super().load()
-        self.model.forward = torch.compile(
-            self.model.forward, mode="reduce-overhead", fullgraph=True
-        )
-        self.options = {"cache_implementation": "static"}
-
-
 class HuggingFace(Transcriber):
     """Greedy and beam search from samples, not compiled."""
 
@@ -80,15 +72,13 @@ class HuggingFace(Transcriber):
         folder = self.subject.hugging_face
         self.extractor = WhisperFeatureExtractor.from_pretrained(folder)
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        model = WhisperForConditionalGeneration.from_pretrained(
-            folder, dtype=getattr(torch, self.weights)
-        )
+        dtype = getattr(torch, self.weights)
+        model = WhisperForConditionalGeneration.from_pretrained(folder, dtype=dtype)
         self.model = model.to(self.setup.device).eval()
         # English models have no language prompt.
         multilingual = getattr(model.generation_config, "is_multilingual", False)
-        self.prompt = (
-            {"language": self.subject.language, "task": "transcribe"} if multilingual else {}
-        )
+        prompt = {"language": self.subject.language, "task": "transcribe"}
+        self.prompt = prompt if multilingual else {}
 
     def transcribe(self, way: Way, samples: np.ndarray) -> Timed:
         return self.transcribe_batch([samples], way.beam_size)

@@ -121,22 +121,11 @@ def random_decoder(shape: str, **heads) -> WhisperMedusaDecoder:
     torch.manual_seed(0)
     layers, hidden_size, attention_heads = WHISPER_SHAPES[shape]
     decoder = WhisperMedusaDecoder(
-        vocab_size=VOCAB_SIZE,
-        encoder_output_size=hidden_size,
-        num_blocks=layers,
-        attention_heads=attention_heads,
-        linear_units=4 * hidden_size,
-        max_target_positions=MAX_POSITIONS,
-        **heads,
-    ).eval()
-    make_lively(decoder, VOCAB_SIZE - 1)
-    return decoder
-
-
-@torch.no_grad()
-def make_lively(decoder: WhisperMedusaDecoder, eos: int) -> None:
-    """Scale random weights: logits without ties, varied texts, no end symbol."""
-    whisper, hidden_size = decoder.whisper, decoder.whisper.config.d_model
+        VOCAB_SIZE, hidden_size, num_blocks=layers, attention_heads=attention_heads,
+        linear_units=4 * hidden_size, max_target_positions=MAX_POSITIONS, **heads,
+    ).eval()  # fmt: skip
+    # Scale the weights: logits without ties, varied texts, no end symbol.
+    whisper, eos = decoder.whisper, VOCAB_SIZE - 1
     for embedding in (whisper.embed_tokens, whisper.embed_positions):
         torch.nn.init.normal_(embedding.weight, std=LOGIT_SPREAD / math.sqrt(hidden_size))
     # With random signs a token does not predict itself through the tied embedding.
@@ -145,6 +134,7 @@ def make_lively(decoder: WhisperMedusaDecoder, eos: int) -> None:
     whisper.embed_tokens.weight[:, -1] = 0.0
     whisper.embed_tokens.weight[eos] = 0.0
     whisper.embed_tokens.weight[eos, -1] = END_LOGIT
+    return decoder
 
 
 def speech_subject(
@@ -209,12 +199,9 @@ def _write_decoder(
     folder.mkdir(parents=True, exist_ok=True)
     conf, config = _write_ours(folder / OURS_FILE, decoder, heads), decoder.whisper.config
     sizes = Sizes(
-        config.decoder_layers,
-        config.d_model,
-        config.decoder_attention_heads,
-        config.vocab_size,
+        config.decoder_layers, config.d_model, config.decoder_attention_heads, config.vocab_size,
         config.max_target_positions,
-    )
+    )  # fmt: skip
     subject = MemorySubject(folder, name, [], sizes, eos, None, conf)
     _write_hugging_face(subject.hugging_face, decoder, eos)
     return subject
@@ -223,10 +210,9 @@ def _write_decoder(
 def _write_ours(path: Path, decoder: WhisperMedusaDecoder, heads: dict) -> dict:
     """Write a decoder's weights, with heads if any; return the options that rebuild it."""
     left_out = ("original_last_layer.", *([] if heads else ["heads.", TOKEN_COUNTS]))
-    weights = decoder.state_dict()
     weights = {
         name: tensor.contiguous()
-        for name, tensor in weights.items()
+        for name, tensor in decoder.state_dict().items()
         if not name.startswith(left_out)
     }
     save_file(weights, path)
@@ -235,23 +221,13 @@ def _write_ours(path: Path, decoder: WhisperMedusaDecoder, heads: dict) -> dict:
 
 def _write_hugging_face(folder: Path, decoder: WhisperMedusaDecoder, eos: int) -> None:
     """Write the base decoder in Hugging Face format, with an encoder layer that is never run."""
-    config = decoder.whisper.config
-    symbols = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
-    model = WhisperForConditionalGeneration(
-        WhisperConfig(
-            vocab_size=config.vocab_size,
-            d_model=config.d_model,
-            decoder_layers=config.decoder_layers,
-            decoder_attention_heads=config.decoder_attention_heads,
-            decoder_ffn_dim=config.decoder_ffn_dim,
-            max_target_positions=config.max_target_positions,
-            encoder_layers=1,
-            encoder_attention_heads=config.decoder_attention_heads,
-            encoder_ffn_dim=1,
-            suppress_tokens=None,
-            begin_suppress_tokens=None,
-            **dict.fromkeys(symbols, eos),
-        )
-    )
+    config, heads = decoder.whisper.config, decoder.whisper.config.decoder_attention_heads
+    names = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+    same = ("vocab_size", "d_model", "decoder_layers", "decoder_ffn_dim", "max_target_positions")
+    options = dict.fromkeys(names, eos) | {name: getattr(config, name) for name in same}
+    options |= {"suppress_tokens": None, "begin_suppress_tokens": None}
+    options |= {"encoder_layers": 1, "encoder_ffn_dim": 1}
+    options |= {"decoder_attention_heads": heads, "encoder_attention_heads": heads}
+    model = WhisperForConditionalGeneration(WhisperConfig(**options))
     model.model.decoder.load_state_dict(decoder.whisper.state_dict())
     model.save_pretrained(folder)

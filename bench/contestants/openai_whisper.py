@@ -8,10 +8,12 @@ symbol's, which ``decode`` suppresses.
 """
 
 import json
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -19,9 +21,10 @@ import torch
 import whisper
 from safetensors.torch import load_file
 from whisper import decoding
-from whisper.model import ModelDimensions, Whisper
+from whisper.model import AudioEncoder, ModelDimensions, TextDecoder, Whisper
 
 from contestants.base import (
+    Memories,
     MemoryDecoder,
     Result,
     Segment,
@@ -31,23 +34,9 @@ from contestants.base import (
     pad_memories,
 )
 from contestants.ways import Way
+from espnet_medusa.whisper.pretrained import OPENAI_NAMES
 
-RENAMED = (  # transformers' names, openai-whisper's
-    ("embed_tokens.", "token_embedding."),
-    ("embed_positions.weight", "positional_embedding"),
-    ("layers.", "blocks."),
-    ("encoder_attn_layer_norm.", "cross_attn_ln."),
-    ("encoder_attn.", "cross_attn."),
-    ("self_attn_layer_norm.", "attn_ln."),
-    ("self_attn.", "attn."),
-    ("final_layer_norm.", "mlp_ln."),
-    ("q_proj.", "query."),
-    ("k_proj.", "key."),
-    ("v_proj.", "value."),
-    ("out_proj.", "out."),
-    ("fc1.", "mlp.0."),
-    ("fc2.", "mlp.2."),
-)
+WEIGHTS = "model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -81,60 +70,66 @@ class MemoryOpenAI(MemoryDecoder):
     def load(self) -> None:
         sizes = self.subject.sizes
         self.symbols = Symbols(sot=sizes.vocab_size, eot=self.subject.eos)
-        self.model = Whisper(
-            ModelDimensions(
-                *(80, 1, sizes.hidden_size, 1, 0, sizes.vocab_size + 1, sizes.max_positions),
-                *(sizes.hidden_size, sizes.attention_heads, sizes.layers),
-            )
+        dimensions = ModelDimensions(
+            *(80, 1, sizes.hidden_size, 1, 0, sizes.vocab_size + 1, sizes.max_positions),
+            *(sizes.hidden_size, sizes.attention_heads, sizes.layers),
         )
-        tensors = renamed(
-            load_file(self.subject.hugging_face / "model.safetensors"), "model.decoder."
-        )
-        embedding = tensors["token_embedding.weight"]
-        tensors["token_embedding.weight"] = torch.cat(
-            [embedding, embedding[self.subject.eos][None]]
-        )
+        self.model = Whisper(dimensions)
+        tensors = renamed(load_file(self.subject.hugging_face / WEIGHTS), self.model.decoder)
+        rows = [*range(sizes.vocab_size), self.subject.eos]
+        tensors["token_embedding.weight"] = tensors["token_embedding.weight"][rows]
         self.model.decoder.load_state_dict(tensors)
         self.model.encoder = torch.nn.Identity()
         self.model.eval()
 
-    def decode(
-        self, way: Way, names: Sequence[str], memories: Sequence[np.ndarray]
-    ) -> list[Result]:
+    def decode(self, way: Way, names: Sequence[str], memories: Memories) -> list[Result]:
         options = decoding.DecodingOptions(
             language="en",  # no language detection
             sample_len=self.subject.max_tokens,
             beam_size=way.beam_size if way.beam_size > 1 else None,
             length_penalty=0.0,  # rank by score alone, as all others here
-            suppress_tokens=[self.symbols.sot],
-            suppress_blank=False,
-            without_timestamps=True,
-            fp16=False,
-        )
+            suppress_tokens=[self.symbols.sot], suppress_blank=False,
+            without_timestamps=True, fp16=False,
+        )  # fmt: skip
         memory = torch.from_numpy(pad_memories(memories))
         with mock.patch.object(decoding, "get_tokenizer", lambda *_, **__: self.symbols):
             results = decoding.decode(self.model, memory, options)
         return [Result(tokens=result.tokens) for result in results]
 
 
+def load_whisper(hugging_face: Path) -> Whisper:
+    """Load a Whisper of transformers' format in float32."""
+    config = json.loads((hugging_face / "config.json").read_text(encoding="utf-8"))
+    names = (
+        "num_mel_bins", "max_source_positions", "d_model", "encoder_attention_heads",
+        "encoder_layers", "vocab_size", "max_target_positions", "d_model",
+        "decoder_attention_heads", "decoder_layers",
+    )  # fmt: skip
+    model = Whisper(ModelDimensions(*(config[name] for name in names)))
+    tensors = load_file(hugging_face / WEIGHTS)
+    for half in (model.encoder, model.decoder):
+        half.load_state_dict(renamed(tensors, half))
+    return model.eval()
+
+
+def renamed(
+    tensors: Mapping[str, torch.Tensor], half: AudioEncoder | TextDecoder
+) -> dict[str, torch.Tensor]:
+    """Return transformers' tensors under the names of openai-whisper's encoder or decoder."""
+    prefix, selected = f"model.{'en' if isinstance(half, AudioEncoder) else 'de'}coder.", {}
+    for name in half.state_dict():
+        theirs = name
+        for pattern, replacement in OPENAI_NAMES:
+            theirs = re.sub(pattern, replacement, theirs)
+        selected[name] = tensors[prefix + theirs]
+    return selected
+
+
 class OpenAIWhisper(Transcriber):
     """Greedy and beam search from samples."""
 
     def load(self) -> None:
-        config = json.loads((self.subject.hugging_face / "config.json").read_text(encoding="utf-8"))
-        sizes = ("d_model", "encoder_attention_heads", "encoder_layers")
-        self.model = Whisper(
-            ModelDimensions(
-                *(config["num_mel_bins"], config["max_source_positions"]),
-                *(config[name] for name in sizes),
-                *(config["vocab_size"], config["max_target_positions"], config["d_model"]),
-                *(config["decoder_attention_heads"], config["decoder_layers"]),
-            )
-        )
-        tensors = load_file(self.subject.hugging_face / "model.safetensors")
-        for part in ("encoder", "decoder"):
-            getattr(self.model, part).load_state_dict(renamed(tensors, f"model.{part}."))
-        self.model.eval()
+        self.model = load_whisper(self.subject.hugging_face)
         self._set_alignment_heads()
 
     def _set_alignment_heads(self) -> None:
@@ -154,11 +149,9 @@ class OpenAIWhisper(Transcriber):
         memory = self.model.embed_audio(features[None])
         encoded = time.perf_counter()
         options = whisper.DecodingOptions(
-            language=self.subject.language,
+            language=self.subject.language, without_timestamps=True, fp16=False,
             beam_size=way.beam_size if way.beam_size > 1 else None,
-            without_timestamps=True,
-            fp16=False,
-        )
+        )  # fmt: skip
         (result,) = whisper.decode(self.model, memory, options)
         return Timed([Result(result.text)], encoded - started, time.perf_counter() - encoded)
 
@@ -170,14 +163,11 @@ class OpenAIWhisper(Transcriber):
         started = time.perf_counter()
         try:
             transcript = whisper.transcribe(
-                self.model,
-                samples,
-                language=self.subject.language,
+                self.model, samples, language=self.subject.language, fp16=False,
                 beam_size=way.beam_size if way.beam_size > 1 else None,
                 **({} if self.setup.fallback else {"temperature": 0.0}),
                 word_timestamps=self.setup.words,
-                fp16=False,
-            )
+            )  # fmt: skip
         finally:
             module.log_mel_spectrogram, self.model.encoder.forward = originals
         seconds, encoder = time.perf_counter() - started, stopwatch.seconds
@@ -192,18 +182,3 @@ class OpenAIWhisper(Transcriber):
             for segment in transcript["segments"]
         ]  # fmt: skip
         return Timed([Result.of_segments(segments)], encoder, seconds - encoder)
-
-
-def renamed(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    """Return the tensors below ``prefix`` (encoder or decoder) under openai-whisper's names."""
-    last_norm = "ln_post." if "encoder" in prefix else "ln."
-    selected = {}
-    for name, tensor in tensors.items():
-        if name.startswith(prefix):
-            name = name.removeprefix(prefix)
-            if name.startswith("layer_norm."):
-                name = name.replace("layer_norm.", last_norm)
-            for old, new in RENAMED:
-                name = name.replace(old, new)
-            selected[name] = tensor
-    return selected

@@ -12,6 +12,7 @@ from decoder_calls import TreeCalls, call_seconds
 from espnet2.asr.ctc import CTC as CTCBranch
 
 from contestants.base import (
+    Memories,
     MemoryDecoder,
     Result,
     Segment,
@@ -57,11 +58,8 @@ def load_decoder(subject: MemorySubject, with_heads: bool = True) -> WhisperMedu
     conf, weights = subject.decoder_conf, load_weights(subject.folder / OURS_FILE)
     if not with_heads:
         conf = conf | {"heads": "none", "heads_conf": {}}
-        weights = {
-            name: tensor
-            for name, tensor in weights.items()
-            if not name.startswith(("heads.", TOKEN_COUNTS))
-        }
+        left_out = ("heads.", TOKEN_COUNTS)
+        weights = {name: one for name, one in weights.items() if not name.startswith(left_out)}
     return _build_decoder(subject, conf, weights)
 
 
@@ -83,7 +81,7 @@ class MemoryOurs(MemoryDecoder):
 
     def load(self) -> None:
         torch.set_num_threads(self.setup.threads)
-        self.decoder = load_decoder(self.subject).to(self.setup.device)
+        self.decoder = load_decoder(self.subject)
         keep_freed_memory()  # as asr_inference does
         self.searches: dict[tuple[str, str], Search] = {}
         self.replayers: dict[tuple[str, float], Replayer] = {}
@@ -105,9 +103,9 @@ class MemoryOurs(MemoryDecoder):
             draft_depth=0 if way.drafts == BASELINE else None,
             draft_vocab_size=DRAFT_VOCAB_SIZE if self.subject.fixed_tokens else None,
         )
-        sizes, device = (self.subject.sizes.vocab_size, self.subject.eos), self.setup.device
+        sizes, device = (self.subject.sizes.vocab_size, self.subject.eos), torch.device("cpu")
         runtime, sources = build_runtime(self.decoder, self.weights), self._sources(drafter)
-        model = SearchModel(runtime, *sizes, torch.device(device), sources=sources)
+        model = SearchModel(runtime, *sizes, device, sources=sources)
         if greedy:
             return build_greedy(options, model)
         return build_beam(options, model, way.beam_size, nbest=1)
@@ -127,51 +125,43 @@ class MemoryOurs(MemoryDecoder):
         """The CTC branch in float32."""
         ctc = CTCBranch(self.subject.sizes.vocab_size, self.subject.sizes.hidden_size)
         ctc.ctc_lo.load_state_dict(load_weights(self.subject.folder / CTC_FILE))
-        return ctc.eval().to(self.setup.device)
+        return ctc.eval()
 
     def _draft_model(self) -> DraftModelProposer:
         """Build the draft model with the decoder's type of weights."""
         weights = load_weights(self.subject.folder / DRAFT_FILE)
         decoder = _build_decoder(self.subject, self.subject.draft_conf, weights)
-        runtime = build_runtime(decoder.to(self.setup.device), self.weights)
+        runtime = build_runtime(decoder, self.weights)
         return DraftModelProposer(runtime, self.subject.eos)
 
-    def decode(
-        self, way: Way, names: Sequence[str], memories: Sequence[np.ndarray]
-    ) -> list[Result]:
+    def decode(self, way: Way, names: Sequence[str], memories: Memories) -> list[Result]:
         self.excluded_seconds = 0.0
         if way.drafts == REPLAYED:
             return self._replay(way, names, memories)
         return self._results(self._run(self.search(way), memories))
 
     @torch.no_grad()
-    def _run(
-        self, search: Search, memories: Sequence[np.ndarray]
-    ) -> list[GreedyState] | list[BeamState]:
-        device = self.setup.device
-        memory = torch.from_numpy(pad_memories(memories)).to(device)
-        frames = torch.tensor([*map(len, memories)], device=device)
-        prompt = torch.full((len(memories), 1), self.subject.eos, device=device)
+    def _run(self, search: Search, memories: Memories) -> list[GreedyState] | list[BeamState]:
+        memory = torch.from_numpy(pad_memories(memories))
+        frames = torch.tensor([*map(len, memories)])
+        prompt = torch.full((len(memories), 1), self.subject.eos)
         limits = LengthLimits(max_length_ratio(self.subject))
         return search(memory, frames, prompt, limits)
 
     def _results(self, states: Sequence[GreedyState | BeamState]) -> list[Result]:
+        eos = self.subject.eos
         return [
-            Result(
-                tokens=until_end(_tokens(state), self.subject.eos), counts=vars(state.statistics)
-            )
+            Result(tokens=until_end(_tokens(state), eos), counts=vars(state.statistics))
             for state in states
         ]
 
-    def _replay(
-        self, way: Way, names: Sequence[str], memories: Sequence[np.ndarray]
-    ) -> list[Result]:
+    def _replay(self, way: Way, names: Sequence[str], memories: Memories) -> list[Result]:
         """Decode with a stated acceptance; new inputs are recorded first."""
         started = time.perf_counter()
-        recorder = self.recorders.get(way.search)
-        if recorder is None:
+        if way.search not in self.recorders:
             baseline = self._build(replace(way, drafts=BASELINE))
-            recorder = self.recorders[way.search] = Recorder(baseline, {})
+            self.recorders[way.search] = Recorder(baseline)
+        recorder = self.recorders[way.search]
         for name, memory in zip(names, memories, strict=True):
             if name not in recorder.records:
                 recorder.expect([name])
@@ -186,21 +176,18 @@ class MemoryOurs(MemoryDecoder):
     def _replayer(self, way: Way, recorder: Recorder) -> Replayer:
         key = way.search, way.stated_tokens
         if key not in self.replayers:
-            if way.stated_tokens:
-                steps = stated_steps(way.stated_tokens)
-            else:
-                steps = measured_steps(self.setup.acceptance[way.search])
-            self.replayers[key] = Replayer(
-                self._build(way), recorder.records, steps, self.subject.sizes.vocab_size
-            )
+            stated, vocab_size = way.stated_tokens, self.subject.sizes.vocab_size
+            measured = None if stated else self.setup.acceptance[way.search]
+            steps = stated_steps(stated) if stated else measured_steps(measured)
+            self.replayers[key] = Replayer(self._build(way), recorder.records, steps, vocab_size)
         return self.replayers[key]
 
     @torch.no_grad()
     def time_calls(self, memory: np.ndarray, nodes: int, repeats: int) -> list[float]:
         """Return seconds of decoder calls with a chain of new nodes and their logits."""
         decoder = self.search(Way("ours", self.weights, "greedy")).decoder
-        calls = TreeCalls(decoder, torch.from_numpy(memory)[None].to(self.setup.device))
-        return call_seconds(calls, nodes, repeats, self.setup.device)
+        calls = TreeCalls(decoder, torch.from_numpy(memory)[None])
+        return call_seconds(calls, nodes, repeats, "cpu")
 
 
 def _tokens(state: GreedyState | BeamState) -> list[int]:

@@ -3,10 +3,9 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 
 import torch
-from inputs import Listed, Utterance
+from inputs import Listed
 from plan import Row
 
 from contestants.base import Result, Timed
@@ -15,7 +14,6 @@ from contestants.ways import Way
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import AudioBatch
 from espnet_medusa.inference.decoding_model import DecodingModel
-from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.runtime.process import keep_freed_memory
 
@@ -58,13 +56,9 @@ class PlanClient:
             key = way.search, way.contestant
             if key in self.models:  # another batch size
                 continue
-            drafter = row.drafter
-            weights = drafter.experiment_file or find_weights(
-                Path(drafter.experiment), "experiment"
-            )
-            self.models[key] = shared.open(
-                drafter.config, Path(weights), drafter.window, **row.options
-            )
+            drafter, options = row.drafter, row.options
+            files = drafter.config, drafter.weights
+            self.models[key] = shared.open(*files, drafter.window, **options)
             if self.models[key].search is None:
                 raise InputError(f"{row.name}: ESPnet's own search decodes {drafter.experiment}")
         keep_freed_memory()  # as asr_inference does
@@ -95,13 +89,9 @@ class PlanClient:
         results = []
         for state, tokens in zip(states, prompt.tolist(), strict=True):
             nbest = model.writer.write(state, tokens, scorers).results
-            results.append(
-                Result(
-                    (nbest[0][0] or "") if nbest else "",
-                    nbest=[([*ids], float(hypothesis.score)) for _, _, ids, hypothesis in nbest],
-                    counts=vars(state.statistics),
-                )
-            )
+            text = (nbest[0][0] or "") if nbest else ""
+            nbest = [([*ids], float(hypothesis.score)) for _, _, ids, hypothesis in nbest]
+            results.append(Result(text, nbest=nbest, counts=vars(state.statistics)))
         return Timed(results, encoder_seconds, seconds)
 
     def _encode(
@@ -109,18 +99,14 @@ class PlanClient:
     ) -> tuple[torch.Tensor, torch.Tensor, float]:
         """Memory, frames and seconds of a batch; computed once for each encoder."""
         if names != self.names:
-            speeches = [utterance.speech for utterance in map(self._read, names)]
             self.names, self.encoded = names, {}
-            self.audio = model.batch(speeches)
+            self.audio = model.batch([self.subject.listed[name].read().speech for name in names])
         key = id(model.encoder)
         if key not in self.encoded:
             started = time.perf_counter()
             memory, frames = model.encode(self.audio)
             self.encoded[key] = memory, frames, time.perf_counter() - started
         return self.encoded[key]
-
-    def _read(self, name: str) -> Utterance:
-        return self.subject.listed[name].read()
 
     def end(self) -> None:
         """End nothing: there is no process."""

@@ -10,6 +10,7 @@ import itertools
 import math
 import random
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,6 +23,7 @@ from espnet_medusa.search.state import SearchState
 from espnet_medusa.tree.prefix import Prefix
 
 Tokens = tuple[int, ...]
+Prefixes = Sequence[tuple[SearchState, Prefix]]
 PATTERN_LENGTH = 1000
 
 
@@ -93,9 +95,7 @@ class Hooked:
     def drafted(self, state: SearchState) -> None:
         """Handle the draft of a state."""
 
-    def evaluated(
-        self, prefixes: Sequence[tuple[SearchState, Prefix]], logits: torch.Tensor
-    ) -> torch.Tensor:
+    def evaluated(self, prefixes: Prefixes, logits: torch.Tensor) -> torch.Tensor:
         """Return the logits (R, V) that the search receives for these prefixes."""
         return logits
 
@@ -103,20 +103,17 @@ class Hooked:
 class Recorder(Hooked):
     """Records a baseline search in ``records``, by input."""
 
-    def __init__(self, search: Search, records: dict[str, Record]):
+    def __init__(self, search: Search):
         super().__init__(search)
-        self.records = records
+        self.records: defaultdict[str, Record] = defaultdict(Record)
 
     def drafted(self, state: SearchState) -> None:
-        record = self.records.setdefault(self.name(state), Record())
+        record = self.records[self.name(state)]
         record.beams[state.steps] = [_tokens(hypothesis.prefix) for hypothesis in state.running]
 
-    def evaluated(
-        self, prefixes: Sequence[tuple[SearchState, Prefix]], logits: torch.Tensor
-    ) -> torch.Tensor:
+    def evaluated(self, prefixes: Prefixes, logits: torch.Tensor) -> torch.Tensor:
         for (state, prefix), row in zip(prefixes, logits, strict=True):
-            record = self.records.setdefault(self.name(state), Record())
-            record.logits[_tokens(prefix)] = row.clone()
+            self.records[self.name(state)].logits[_tokens(prefix)] = row.clone()
         return logits
 
 
@@ -161,16 +158,13 @@ class Replayer(Hooked):
         prefix, wrong = nodes[-1], []
         tokens = _tokens(prefix)
         for _ in range(count):
-            token = next(
-                token for token in range(self.vocab_size) if (*tokens, token) not in visited
-            )
+            unvisited = (one for one in range(self.vocab_size) if (*tokens, one) not in visited)
+            token = next(unvisited)
             prefix, tokens = prefix.child(token), (*tokens, token)
             wrong.append(prefix)
         return wrong
 
-    def evaluated(
-        self, prefixes: Sequence[tuple[SearchState, Prefix]], logits: torch.Tensor
-    ) -> torch.Tensor:
+    def evaluated(self, prefixes: Prefixes, logits: torch.Tensor) -> torch.Tensor:
         for row, (state, prefix) in enumerate(prefixes):
             recorded = self.records[self.name(state)].logits.get(_tokens(prefix))
             if recorded is not None:

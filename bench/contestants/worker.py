@@ -52,11 +52,12 @@ def main() -> None:
             way, names = Way(**request["way"]), request["names"]
             inputs = [subject.read_input(name) for name in names]
             if subject.kind == MEMORIES:
-                answer(asdict(decode(contestant, encode, way, names, inputs)))
+                timed = decode(contestant, encode, way, names, inputs)
             elif subject.kind == RECORDINGS:
-                answer(asdict(contestant.transcribe_long(way, *inputs)))
+                timed = contestant.transcribe_long(way, *inputs)
             else:
-                answer(asdict(contestant.transcribe(way, *inputs)))
+                timed = contestant.transcribe(way, *inputs)
+            answer(asdict(timed))
 
 
 @contextmanager
@@ -104,13 +105,12 @@ def load_encoder(subject: MemorySubject, setup: Setup) -> Encode | None:
     torch.set_num_threads(setup.threads)
     encoder = HFWhisperEncoder(**subject.encoder_conf)
     encoder.load_state_dict(load_weights(subject.folder / ENCODER_FILE))
-    encoder = encoder.to(setup.device).eval()
+    encoder.eval()
 
+    @torch.no_grad()
     def encode(samples: np.ndarray) -> np.ndarray:
-        speech = torch.from_numpy(samples)[None].to(setup.device)
-        lengths = torch.tensor([speech.size(1)], device=setup.device)
-        with torch.no_grad():
-            return encoder(speech, lengths)[0][0].cpu().numpy()
+        speech = torch.from_numpy(samples)[None]
+        return encoder(speech, torch.tensor([speech.size(1)]))[0][0].numpy()
 
     return encode
 
@@ -127,10 +127,6 @@ def decode(
     memories = inputs if encode is None else [encode(samples) for samples in inputs]
     encoded = time.perf_counter()
     results = contestant.decode(way, names, memories)
-    if contestant.setup.device == "cuda":
-        import torch
-
-        torch.cuda.synchronize()
     seconds = time.perf_counter() - encoded - contestant.excluded_seconds
     return Timed(results, encoded - started if encode else 0.0, seconds)
 

@@ -1,8 +1,8 @@
 """Measure a real Whisper from audio to text, greedy, in batches: times, word errors and memory."""
 
-import argparse
 import sys
 import tempfile
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,11 +12,10 @@ import numpy as np
 from contestants.base import Result, Setup, Timed
 from contestants.hugging_face import HuggingFace
 from contestants.subjects import SpeechSubject
-from contestants.ways import BASELINE, DRAFTERS, FLOAT32, HEADS, MODEL
+from contestants.ways import BASELINE, FLOAT32
 from figures import MILLI, word_errors
 from inputs import Utterance, enter_experiment, enter_recipe, read_utterances
 
-from espnet_medusa.bin.command_line import positive
 from espnet_medusa.convert.experiment import CONFIG, read_experiment
 from espnet_medusa.convert.write_whisper import write_hugging_face
 from espnet_medusa.errors import InputError
@@ -26,69 +25,56 @@ from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.runtime.process import keep_freed_memory
 from espnet_medusa.scoring.sclite import Counts
 from espnet_medusa.tuning.available import available
-from gpu_parts.part import Part, forget_peak, free_memory, open_part, part_parser, peak_bytes
+from gpu_parts.part import OURS, TRANSFORMERS, Part, Row, forget_peak, free_memory, peak_bytes, run
 
-OURS, TRANSFORMERS = "ours", "transformers"
-CONTESTANTS = (OURS, TRANSFORMERS)
 WARM_UP_UTTERANCES = 16  # enough for calls of all usual sizes
 # U utterances (samples,) to their texts.
 Transcribe = Callable[[Sequence[np.ndarray]], Timed]
 
 
-def main(cmd: Sequence[str] | None = None) -> int:
+def main(options: str) -> int:
     """Measure and return the exit status."""
-    args = get_parser().parse_args(cmd)
-    args.whisper, args.data_dir = args.whisper.resolve(), args.data_dir.resolve()
-    part = open_part(args, ["whisper", "data_dir", "num_utterances"])
+    return run(measure, ["whisper", "data_dir", "num_utterances"], options)
+
+
+def measure(part: Part, args: Namespace) -> None:
+    """Measure all rows."""
+    exp_dir, data_dir = Path(args.whisper), Path(args.data_dir)
     keep_freed_memory()  # as asr_inference does
-    enter_recipe(args.data_dir)
-    utterances = read_utterances(args.data_dir, args.num_utterances)
-    enter_experiment(args.whisper)
-    model = open_whisper(args.whisper, args.device, draft_depth=0)
+    enter_recipe(data_dir)
+    utterances = read_utterances(data_dir, args.num_utterances)
+    enter_experiment(exp_dir)
+    model = open_whisper(exp_dir, args.device, draft_depth=0)
     window = model.window_s
     speech = [one for one in utterances if window is None or one.seconds <= window]
     if not speech:
-        raise InputError(f"{args.data_dir}: no utterance of at most {window:g} s; give others")
-    available_drafters = available(model, args.drafters, [])
-    part.results.left_out |= {f"{OURS}, drafts": reason for reason in available_drafters.left_out}
-    drafters = [BASELINE, *dict.fromkeys(one.kind for one in available_drafters.drafters.values())]
+        raise InputError(f"{data_dir}: no utterance of at most {window:g} s; give others")
+    found = available(model, args.drafters, [])
+    part.results.left_out |= {f"{OURS}, drafts": reason for reason in found.left_out}
+    drafters = [BASELINE, *dict.fromkeys(one.kind for one in found.drafters.values())]
     language = model.whisper.language or "en"  # English models have no language prompt
-    del model, available_drafters
+    del model, found
     free_memory()
     for weights in sorted(args.weights, key=lambda one: one != FLOAT32):
-        if OURS in args.contestants:
-            for drafts in drafters:
-                begin = partial(ours, args, weights, drafts)
-                measure(part, args, speech, (OURS, weights, drafts), begin)
-    if TRANSFORMERS in args.contestants:
-        with tempfile.TemporaryDirectory() as folder:
-            subject = SpeechSubject(Path(folder), "", [], "", "", language)
-            subject.hugging_face.mkdir()
-            checkpoint = read_experiment(args.whisper, find_weights(args.whisper, "whisper"))
-            write_hugging_face(checkpoint, subject.hugging_face)
-            del checkpoint
-            for weights in args.weights:
-                begin = partial(transformers, subject, args, weights)
-                measure(part, args, speech, (TRANSFORMERS, weights, BASELINE), begin, peer=True)
-    return part.status
+        for drafts in drafters if OURS in args.contestants else ():
+            begin = partial(ours, exp_dir, args.device, weights, drafts)
+            measure_batches(part, args, speech, (OURS, weights, drafts), begin)
+    if TRANSFORMERS not in args.contestants:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        subject = SpeechSubject(Path(folder), "", [], "", "", language)
+        subject.hugging_face.mkdir()
+        checkpoint = read_experiment(exp_dir, find_weights(exp_dir, "whisper"))
+        write_hugging_face(checkpoint, subject.hugging_face)
+        del checkpoint
+        for weights in args.weights:
+            begin = partial(transformers, subject, args, weights)
+            measure_batches(part, args, speech, (TRANSFORMERS, weights, BASELINE), begin, peer=True)
 
 
-def get_parser() -> argparse.ArgumentParser:
-    parser = part_parser(__doc__)
-    parser.add_argument("--whisper", type=Path, required=True, help="experiment of a real Whisper")
-    parser.add_argument("--data_dir", type=Path, required=True, help="wav.scp and text")
-    parser.add_argument("--num_utterances", type=positive, default=200, help="spread over it")
-    parser.add_argument("--weights", nargs="+", required=True)
-    parser.add_argument("--batch_sizes", nargs="+", type=positive, default=[1])
-    parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=CONTESTANTS)
-    own = [drafter for drafter in DRAFTERS if drafter != MODEL]
-    parser.add_argument("--drafters", nargs="*", choices=own, default=[HEADS])
-    return parser
-
-
-def measure(
+def measure_batches(
     part: Part,
-    args: argparse.Namespace,
+    args: Namespace,
     utterances: Sequence[Utterance],
     who: tuple[str, str, str],
     begin: Callable[[], Transcribe],
@@ -97,7 +83,7 @@ def measure(
     """Measure all batch sizes of a contestant with its weights and drafts."""
     opened: list[Transcribe] = []
 
-    def row(batch_size: int) -> dict:
+    def row(batch_size: int) -> Row:
         if not opened:  # a failure belongs to the row
             opened.append(begin())
         texts, figures = transcribe(opened[0], utterances, batch_size, args.device)
@@ -117,7 +103,7 @@ def measure(
 
 def transcribe(
     work: Transcribe, utterances: Sequence[Utterance], batch_size: int, device: str
-) -> tuple[list[str], dict]:
+) -> tuple[list[str], Row]:
     """Transcribe N utterances, similar lengths together; return texts and figures.
 
     Milliseconds are per utterance, medians over full batches.
@@ -162,11 +148,11 @@ def open_whisper(exp_dir: Path, device: str, **options) -> Speech2Text:
     return model
 
 
-def ours(args: argparse.Namespace, weights: str, drafts: str) -> Transcribe:
+def ours(exp_dir: Path, device: str, weights: str, drafts: str) -> Transcribe:
     """Open our search, with encoder and decoder in one precision."""
     drafting = {"draft_depth": 0} if drafts == BASELINE else {"drafter": drafts}
     numbers = {"decoder_precision": weights, "encoder_precision": weights}
-    model = open_whisper(args.whisper, args.device, **drafting | numbers)
+    model = open_whisper(exp_dir, device, **drafting | numbers)
     model.release_weights()
 
     def work(speeches: Sequence[np.ndarray]) -> Timed:
@@ -182,11 +168,11 @@ def ours(args: argparse.Namespace, weights: str, drafts: str) -> Transcribe:
     return work
 
 
-def transformers(subject: SpeechSubject, args: argparse.Namespace, weights: str) -> Transcribe:
+def transformers(subject: SpeechSubject, args: Namespace, weights: str) -> Transcribe:
     """Open transformers' ``generate``, not compiled."""
     model = HuggingFace(subject, weights, Setup(args.device, args.threads))
     return partial(model.transcribe_batch, beam_size=1)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1]))

@@ -3,14 +3,14 @@
 import subprocess
 import sys
 import tempfile
+from argparse import Namespace
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from gpu_parts.part import open_part, part_parser
+from gpu_parts.part import Part, run
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "cuda"
@@ -20,14 +20,14 @@ class TestsFailed(Exception):
     """Tests failed, or pytest did not finish."""
 
 
-def main(cmd: Sequence[str] | None = None) -> int:
+def main(options: str) -> int:
     """Run the tests and return the exit status."""
-    parser = part_parser(__doc__)
-    parser.add_argument("--tests", nargs="+", help="default: the files with such tests")
-    args = parser.parse_args(cmd)
-    part = open_part(args, ["tests"])
+    return run(measure, ["tests"], options)
+
+
+def measure(part: Part, args: Namespace) -> None:
+    """Run --tests, or the files with such tests."""
     part.measure({"mark": MARK}, lambda: run_tests(args.tests or marked_files(ROOT / "tests")))
-    return part.status
 
 
 def marked_files(folder: Path) -> list[str]:
@@ -62,4 +62,4 @@ def read_report(path: Path) -> tuple[Counter, list[str]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1]))

@@ -1,14 +1,14 @@
-"""Options of all parts, and the file of rows.
+"""The file of rows that a part of ``gpu.py`` writes.
 
 Each row is written when it is measured, so an interrupted run continues.
 """
 
-import argparse
 import gc
 import json
 import sys
 import time
 import traceback
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,11 +17,15 @@ from typing import Any
 import torch
 from machine import code_version, describe_machine
 
-from espnet_medusa.bin.command_line import positive
 from espnet_medusa.inference.batches import one_line
 
+OURS, NO_GRAPHS = "ours", "ours, kernel by kernel"
+TRANSFORMERS, COMPILED = "transformers", "transformers compiled"
+CALLERS = (OURS, TRANSFORMERS, COMPILED, NO_GRAPHS)  # contestants of ``shape_calls.py``
+PROGRAMS = (OURS, TRANSFORMERS)  # contestants of ``audio_to_text.py``
 NO_TIME, NO_MEMORY = "no time was left", "out of device memory"
 FAILED = 3  # exit status
+Row = dict[str, Any]
 
 
 @dataclass
@@ -29,7 +33,7 @@ class PartResults:
     """The rows of a part."""
 
     about: dict[str, Any]  # circumstances; rows of other circumstances are measured again
-    rows: list[dict[str, Any]] = field(default_factory=list)  # figures
+    rows: list[Row] = field(default_factory=list)  # figures
     left_out: dict[str, str] = field(default_factory=dict)  # by row, why it is missing
     # By row, its error in one line; the log has the traceback.
     failed: dict[str, str] = field(default_factory=dict)
@@ -37,9 +41,7 @@ class PartResults:
     @staticmethod
     def read(path: Path) -> "PartResults | None":
         """Read a file; None: it does not exist."""
-        return (
-            PartResults(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
-        )
+        return PartResults(**json.loads(path.read_text("utf-8"))) if path.exists() else None
 
     def write(self, path: Path) -> None:
         """Write the file atomically."""
@@ -71,17 +73,15 @@ class Part:
         """The exit status."""
         return FAILED if self.results.failed else 0
 
-    def find(self, key: dict[str, Any]) -> dict[str, Any] | None:
+    def find(self, key: Row) -> Row | None:
         """Return the row with these values."""
         return next((row for row in self.results.rows if key.items() <= row.items()), None)
 
-    def measure(
-        self, key: dict[str, Any], work: Callable[[], dict[str, Any]], peer: bool = False
-    ) -> None:
+    def measure(self, key: Row, work: Callable[[], Row], peer: bool = False) -> None:
         """Measure a row unless it exists, and record why it fails.
 
         Args:
-            peer: Another program: that it does not run is said, but no failure of ours.
+            peer: Another program: if it does not run, it is left out, and the part has not failed.
         """
         if self.find(key) is not None:
             return
@@ -102,27 +102,21 @@ class Part:
         self.results.write(self.path)
 
 
-def part_parser(description: str) -> argparse.ArgumentParser:
-    """Build a parser with the options of all parts."""
-    parser = argparse.ArgumentParser(description=description.splitlines()[0])
-    parser.add_argument(
-        "--output", type=Path, required=True, help="JSON; an interrupted run continues"
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=float("inf"), help="time limit for new rows"
-    )
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
-    parser.add_argument("--threads", type=positive, default=2)
-    return parser
+def run(work: Callable[[Part, Namespace], None], named: Sequence[str], options: str) -> int:
+    """Run a part and return the exit status.
 
-
-def open_part(args: argparse.Namespace, named: Sequence[str]) -> Part:
-    """Open the part; ``named`` are the options on which all of its rows depend."""
+    Args:
+        work: Measures all rows.
+        named: Names of the options on which all rows depend.
+        options: Options of ``gpu.py`` and of the part, in JSON.
+    """
+    args = Namespace(**json.loads(options))
     torch.set_num_threads(args.threads)
     about = {name: getattr(args, name) for name in named}
-    machine = describe_machine(args.device, args.threads)
-    about |= {"machine": machine, "code": code_version()}
-    return Part.open(args.output, about, args.seconds)
+    about |= {"machine": describe_machine(args.device, args.threads), "code": code_version()}
+    part = Part.open(Path(args.output), about, args.seconds)
+    work(part, args)
+    return part.status
 
 
 def free_memory() -> None:

@@ -1,6 +1,6 @@
 """Tables and figures of ``gpu.py``."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from contestants.ways import DRAFTS
@@ -13,6 +13,9 @@ from gpu_parts.part import PartResults
 GIGA = 1e9
 MEDIAN = 1  # of quartiles
 TEXT_COLUMNS = {  # title: figure and how it is written
+    "contestant": ("label", "{}"),
+    "weights": ("weights", "{}"),
+    "batch": ("batch_size", "{}"),
     "encoder and features [ms]": ("encoder_ms", "{:.1f}"),
     "decoder [ms]": ("decoder_ms", "{:.1f}"),
     "all [ms]": ("ms", "{:.1f}"),
@@ -20,7 +23,7 @@ TEXT_COLUMNS = {  # title: figure and how it is written
     "tokens a call": ("tokens_per_call", "{:.2f}"),
     "WER [%]": ("wer", "{:.2f}"),
     "same text": ("same_text", "{}"),
-    "GB": ("peak_bytes", "{:.2f}"),
+    "GB": ("giga_bytes", "{:.2f}"),
 }
 CALL_NOTES = """\
 - *A call*: the decoder and the vocabulary projections over new tokens of each utterance, after 36
@@ -58,14 +61,11 @@ def write_report(found: Mapping[str, PartResults], machine: Mapping, folder: Pat
     if texts:
         plot_batches(texts, folder / "gpu_batches.png")
         parts.append(f"![By batch](gpu_batches.png)\n\n{TEXT_NOTES}")
-    for title, reasons in (
-        ("Failed", {name: results.failed for name, results in found.items()}),
-        ("Left out", {name: results.left_out for name, results in found.items()}),
-    ):
+    for title, kind in (("Failed", "failed"), ("Left out", "left_out")):
         lines = [
             f"- {name}: {what}: {reason}\n"
-            for name, whats in reasons.items()
-            for what, reason in whats.items()
+            for name, results in found.items()
+            for what, reason in getattr(results, kind).items()
         ]
         if lines:
             parts.append(f"## {title}\n\n{''.join(lines)}")
@@ -76,8 +76,11 @@ def call_table(results: PartResults) -> str:
     """Return a row for each contestant, weights and batch size; columns are node counts."""
     nodes = sorted({row["nodes"] for row in results.rows})
     titles = ["contestant", "weights", "batch", *(f"{count} nodes [ms]" for count in nodes), "GB"]
-    table = []
-    for (contestant, weights, batch_size), rows in _grouped(results.rows).items():
+    table, groups = [], {}
+    for row in results.rows:
+        key = row["contestant"], row["weights"], row["batch_size"]
+        groups.setdefault(key, []).append(row)
+    for (contestant, weights, batch_size), rows in groups.items():
         ms = {row["nodes"]: f"{row['ms'][MEDIAN]:.2f}" for row in rows}
         peaks = [row["peak_bytes"] for row in rows if row["peak_bytes"] is not None]
         peak = f"{max(peaks) / GIGA:.2f}" if peaks else ""
@@ -88,25 +91,21 @@ def call_table(results: PartResults) -> str:
 
 def text_table(results: PartResults) -> str:
     """Return a row for each contestant, drafter and batch size."""
-    table = []
+    rows = []
     for row in results.rows:
         peak = row["peak_bytes"]
-        row = row | {"peak_bytes": None if peak is None else peak / GIGA}
-        way = _label(row), row["weights"], str(row["batch_size"])
-        table.append([*way, *_cells(row)])
-    titles = ["contestant", "weights", "batch", *TEXT_COLUMNS]
-    return markdown_table(titles, table, text_columns=2)
-
-
-def _cells(row: Mapping) -> list[str]:
-    """Cells of ``TEXT_COLUMNS``; empty where the row has no such figure."""
-    figures = ((row.get(name), form) for name, form in TEXT_COLUMNS.values())
-    return ["" if value is None else form.format(value) for value, form in figures]
+        row = row | {"label": _label(row), "giga_bytes": None if peak is None else peak / GIGA}
+        figures = ((row.get(name), form) for name, form in TEXT_COLUMNS.values())
+        rows.append(["" if value is None else form.format(value) for value, form in figures])
+    return markdown_table([*TEXT_COLUMNS], rows, text_columns=2)
 
 
 def plot_calls(calls: Mapping[str, PartResults], path: Path) -> None:
     """Plot the smallest batch: bars by contestant, weights and nodes, a panel for each shape."""
-    shapes = [_smallest_batch(results.rows) for results in calls.values()]
+    shapes = []
+    for rows in (results.rows for results in calls.values()):
+        least = min(row["batch_size"] for row in rows)
+        shapes.append([row for row in rows if row["batch_size"] == least])
     size = 5.6, 1.4 + 0.25 * max(map(len, shapes))
     with panels([*calls], path, size, legend=False) as axes:
         for axis, rows in zip(axes, shapes, strict=True):
@@ -145,27 +144,10 @@ def _of_kind(found: Mapping[str, PartResults], kind: str) -> dict[str, PartResul
 
 def _machine(machine: Mapping) -> str:
     """Return the table of the machine."""
-    facts = {
-        "processor": f"{machine['processor']}, {machine['cores']} cores",
-        "threads": str(machine["threads"]),
-        **machine.get("gpu", {}),
-        **machine["versions"],
-    }
+    processor = f"{machine['processor']}, {machine['cores']} cores"
+    facts = {"processor": processor, "threads": str(machine["threads"])}
+    facts |= machine.get("gpu", {}) | machine["versions"]
     return markdown_table(["", ""], facts.items())
-
-
-def _grouped(rows: Iterable[dict]) -> dict[tuple[str, str, int], list[dict]]:
-    """Group rows by contestant, weights and batch size."""
-    groups: dict[tuple[str, str, int], list[dict]] = {}
-    for row in rows:
-        key = row["contestant"], row["weights"], row["batch_size"]
-        groups.setdefault(key, []).append(row)
-    return groups
-
-
-def _smallest_batch(rows: list[dict]) -> list[dict]:
-    least = min(row["batch_size"] for row in rows)
-    return [row for row in rows if row["batch_size"] == least]
 
 
 def _label(row: Mapping) -> str:

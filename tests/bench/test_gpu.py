@@ -1,5 +1,6 @@
 """The GPU benchmark on a CPU: all parts, interrupted runs, failures, the report."""
 
+import json
 from argparse import Namespace
 from pathlib import Path
 
@@ -13,9 +14,8 @@ from decoder_calls import CONTEXT_TOKENS, CachedCalls, CompiledCalls, TreeCalls,
 from experiment import write_corpus
 from gpu_parts import audio_to_text, shape_calls
 from gpu_parts.cuda_tests import marked_files, read_report
-from gpu_parts.part import FAILED, NO_MEMORY, NO_TIME, Part, PartResults
+from gpu_parts.part import CALLERS, COMPILED, FAILED, NO_MEMORY, NO_TIME, Part, PartResults
 from gpu_parts.report import write_report
-from gpu_parts.shape_calls import COMPILED, CONTESTANTS
 from heads_folders import pack, with_heads
 from refusals import command_refused
 from tiny_whisper import save_tiny_whisper
@@ -25,6 +25,7 @@ from espnet_medusa.convert.read_whisper import read_whisper
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.whisper.text import TextOptions
 
+ON_CPU = {"device": "cpu", "threads": 1, "seconds": 60.0}
 MACHINE = {"processor": "P", "cores": 2, "device": "G", "threads": 2, "versions": {"torch": "2"}}
 
 
@@ -135,25 +136,26 @@ def test_marked_files_contain_the_mark():
 
 def test_calls_of_a_shape_on_a_cpu(tmp_path, monkeypatch, decoder):
     monkeypatch.setattr(shape_calls, "MEMORY_FRAMES", 20)
+    monkeypatch.setattr(shape_calls, "REPEATS", 2)
     output = tmp_path / "gpu_calls_tiny.json"
-    command = ["--output", output, "--device", "cpu", "--threads", 1, "--shape", "tiny"]
-    command += ["--weights", "float32", "bfloat16", "--nodes", 1, 3, "--batch_sizes", 1, 2]
-    command += ["--repeats", 2]
-    assert shape_calls.main([*map(str, command)]) == 0
+    options = {"shape": "tiny", "nodes": [1, 3], "batch_sizes": [1, 2], "contestants": CALLERS}
+    options |= ON_CPU | {"output": str(output), "weights": ["float32", "bfloat16"]}
+    assert shape_calls.main(json.dumps(options)) == 0
     rows = PartResults.read(output).rows
-    of_each = {name: sum(row["contestant"] == name for row in rows) for name in CONTESTANTS}
-    assert of_each == {name: 2 if name == COMPILED else 8 for name in CONTESTANTS}
+    of_each = {name: sum(row["contestant"] == name for row in rows) for name in CALLERS}
+    assert of_each == {name: 2 if name == COMPILED else 8 for name in CALLERS}
     assert all(row["ms"][0] > 0 and row["peak_bytes"] is None for row in rows)
 
 
 def test_a_whisper_on_a_cpu(tmp_path, monkeypatch, whisper, speech):
     monkeypatch.setattr(audio_to_text, "WARM_UP_UTTERANCES", 1)
     output = tmp_path / "gpu_texts_x.json"
-    command = ["--output", output, "--device", "cpu", "--threads", 1, "--weights", "float32"]
-    command += ["--whisper", whisper, "--data_dir", speech]
-    plain = ["ours", "--drafters", "--batch_sizes", 1]
-    for more in (plain, ["ours", "transformers", "--batch_sizes", 2]):
-        assert audio_to_text.main([*map(str, [*command, "--contestants", *more])]) == 0
+    options = ON_CPU | {"output": str(output), "weights": ["float32"], "num_utterances": 200}
+    options |= {"whisper": str(whisper), "data_dir": str(speech)}
+    plain = {"contestants": ["ours"], "drafters": [], "batch_sizes": [1]}
+    both = {"contestants": ["ours", "transformers"], "drafters": ["heads"], "batch_sizes": [2]}
+    for more in (plain, both):
+        assert audio_to_text.main(json.dumps(options | more)) == 0
     results = PartResults.read(output)
     assert not results.left_out
     ways = [(row["contestant"], row["drafts"], row["batch_size"]) for row in results.rows]
@@ -169,10 +171,10 @@ def test_a_whisper_on_a_cpu(tmp_path, monkeypatch, whisper, speech):
 
 SLEEPER = """
 import json, sys, time
-options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+options = json.loads(sys.argv[1])
 results = {"about": {}, "rows": [{"tests": 2, "skipped": 1}], "left_out": {"x": "y"}, "failed": {}}
 """
-WRITE = "json.dump(results, open(options['--output'], 'w'))\n"
+WRITE = "json.dump(results, open(options['output'], 'w'))\n"
 PROCESSES = {
     "cuda_tests": WRITE,
     "shape_calls": WRITE + "print('one')\nprint('last words')\nsys.exit(9)\n",
@@ -234,7 +236,7 @@ def test_parts_and_their_shares_of_the_time():
     assert gpu.plan(args)[1].share > gpu.plan(args)[2].share
     args.contestants, args.parts = ["transformers"], ["calls"]
     for part in gpu.plan(args):
-        assert part.options[-2:] == ["--contestants", "transformers"]
+        assert part.options["contestants"] == ["transformers"]
 
 
 def test_report(tmp_path):
