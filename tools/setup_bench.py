@@ -33,7 +33,10 @@ def main() -> None:
     install = [uv, "pip", "install", "--override", overrides, "--python"]
     run([*install, python, *PROGRAMS], env=environment)
     run([uv, "venv", "--allow-existing", exporter])
-    install_with_cpu_torch([*install, exporter / "bin" / "python"], EXPORTER, environment)
+    exporter_python = exporter / "bin" / "python"
+    install_with_cpu_torch([*install, exporter_python], EXPORTER, environment)
+    # Its operators need another build of torch, and the export then fails.
+    run([uv, "pip", "uninstall", "--python", exporter_python, "torchvision"])
     modules = "ctranslate2, faster_whisper, openvino_genai, pywhispercpp, whisper, espnet_medusa"
     run([python, "-c", f"import {modules}"])
 
