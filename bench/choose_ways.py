@@ -2,22 +2,12 @@
 
 import argparse
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import product
 
 from contestants.base import CONTESTANTS, MEMORIES, RECORDINGS, SPEECH
 from contestants.subjects import MemorySubject, SpeechSubject
-from contestants.ways import (
-    BASELINE,
-    BEAM5,
-    BFLOAT16,
-    DRAFTERS,
-    DRAFTS,
-    GREEDY,
-    HEADS,
-    OURS,
-    REPLAYED,
-    Way,
-)
+from contestants.ways import BASELINE, BEAM5, BFLOAT16, DRAFTERS, DRAFTS, GREEDY, HEADS, OURS, Way
 
 from espnet_medusa.errors import InputError
 
@@ -25,14 +15,9 @@ SEARCHES = {"greedy": GREEDY, "beam5": BEAM5}
 
 
 def make_ways(
-    subject: MemorySubject | SpeechSubject,
-    args: argparse.Namespace,
-    left_out: dict[str, str],
-    measured: dict[str, list[int]] | None = None,
+    subject: MemorySubject | SpeechSubject, args: argparse.Namespace, left_out: dict[str, str]
 ) -> list[Way]:
     """Return all ways in the order of tables; reasons for missing ones go to ``left_out``.
-
-    ``measured`` has the acceptance to replay, by search.
 
     Raises:
         InputError: A search or drafter is unknown.
@@ -57,7 +42,7 @@ def make_ways(
             for one, size in product(weights, sizes):
                 if size == 1 or search in entry.batched:
                     way = Way(name, one, search, size)
-                    ways += _with_drafts(way, subject, args, drafters, measured)
+                    ways += _with_drafts(way, subject, args, drafters)
     trained = subject.kind == MEMORIES and subject.fixed_tokens is None
     if trained and OURS in (args.contestants or [OURS]):
         missing = [name for name in drafters if name not in subject.drafters]
@@ -70,18 +55,11 @@ def _with_drafts(
     subject: MemorySubject | SpeechSubject,
     args: argparse.Namespace,
     drafters: Sequence[str],
-    measured: dict[str, list[int]] | None,
 ) -> Iterable[Way]:
     """Return a baseline, and if it is ours its ways with drafts."""
     if way.contestant != OURS:
         return [way]
-    key = way.contestant, way.weights, way.search, way.batch_size
-    if subject.kind == MEMORIES and subject.fixed_tokens is not None:
-        stated = [*args.tokens_per_call] if way.batch_size == 1 else []
-        if way.search in (measured or {}):
-            stated.insert(0, 0.0)
-        return [way, *(Way(*key, REPLAYED, tokens) for tokens in stated)]
     drafters = [name for name in drafters if name in subject.drafters]
     if subject.kind == MEMORIES and way.weights == BFLOAT16 and not args.weights:
         drafters = [name for name in drafters if name == HEADS]  # keeps tables short
-    return [Way(*key, drafts) for drafts in (BASELINE, *drafters)]
+    return [replace(way, drafts=drafts) for drafts in (BASELINE, *drafters)]

@@ -16,8 +16,7 @@ The subject decides what is compared:
 
 Contestants (``contestants/base.py``) take turns on each input, each in a process of its own. The
 rows of a plan share one process and each run of the encoder. Random weights accept no drafts, so
-drafts are replayed with the acceptance of --replay, by default that of the trained model in the
-same folder.
+--random compares decoders without drafts.
 --exp_dir reads EXP/asr_HEADS, and EXP/asr_draft as draft model, which the recipe trains with
 
     ./run.sh --stage 11 --stop_stage 11 --heads draft --ignore_init_mismatch true
@@ -27,7 +26,6 @@ measurement is written to a journal at once: the same command continues an inter
 """
 
 import argparse
-import json
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -47,7 +45,7 @@ from contestants.make_subjects import (
 from contestants.plan_client import PlanClient, PlanSubject
 from contestants.subjects import MemorySubject
 from contestants.ways import DRAFTERS, OURS, Way
-from figures import WHISPER_CLEANER, Inputs, acceptance, differences, make_rows, quartiles
+from figures import WHISPER_CLEANER, Inputs, differences, make_rows, quartiles
 from inputs import (
     cut_utterances,
     enter_experiment,
@@ -58,7 +56,7 @@ from inputs import (
 )
 from machine import describe_machine, machine_name
 from plan import read_plan
-from report import Report, write_report
+from report import make_report, write_report
 from runner import Journal, Session, measure, peak_memory, time_calls
 
 from espnet_medusa.bin.command_line import positive, run_main
@@ -72,7 +70,6 @@ ALL_CONTESTANTS = [*dict.fromkeys([*CONTESTANTS[MEMORIES], *CONTESTANTS[SPEECH]]
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Build the parser."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--random", nargs="+", choices=[*WHISPER_SHAPES], default=[])
@@ -82,7 +79,7 @@ def get_parser() -> argparse.ArgumentParser:
     add("--long", action="store_true", help="transcribe recordings of any length with --whisper")
     add("--seconds", nargs="+", type=float,
         help="lengths to which the longest utterances are cut, for --whisper")  # fmt: skip
-    add("--plan", type=Path, help="YAML, such as conf/who_drafts/base.yaml")
+    add("--plan", type=Path, help="YAML, such as conf/drafters/base.yaml")
     add("--data_dir", type=Path, help="folder with wav.scp and text")
     add("--num_utterances", type=positive, help="take fewer, spread over --data_dir")
     add("--name", help="name of --whisper in the report; default: the folder's name")
@@ -97,9 +94,6 @@ def get_parser() -> argparse.ArgumentParser:
     add("--threads", type=positive, default=2, help="CPU threads of every contestant")
     add("--num_memories", type=positive, default=8, help="inputs of --random")
     add("--tokens", type=positive, default=TOKENS, help="tokens of each input of --random")
-    add("--replay", type=Path, help="JSON report of --exp_dir with the acceptance to replay")
-    add("--tokens_per_call", nargs="+", type=float, default=[2, 3, 4, 6],
-        help="further acceptances to replay")  # fmt: skip
     add("--nodes", nargs="*", type=positive, default=[1, 2, 4, 8, 11, 16, 32],
         help="nodes of our decoder calls on memories")  # fmt: skip
     add("--no_memory", action="store_true", help="do not measure peak memory")
@@ -116,7 +110,6 @@ def get_parser() -> argparse.ArgumentParser:
 
 
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Run the command line ``cmd`` (default: this process's)."""
     args = get_parser().parse_args(cmd)
     run_main("compare", lambda: work(args))
 
@@ -132,6 +125,8 @@ def work(args: argparse.Namespace) -> None:
         raise InputError("no subject; give --random, --exp_dir, --whisper or --plan")
     if any(with_data) != (args.data_dir is not None):
         raise InputError("--data_dir: goes with --exp_dir, --whisper or --plan; give both")
+    if args.seconds and not args.whisper:
+        raise InputError("--seconds: goes with --whisper; give both")
     folder = args.results / (args.machine or machine_name("cpu"))
     if args.output is not None:
         args.output = args.output.resolve()
@@ -150,21 +145,19 @@ def work(args: argparse.Namespace) -> None:
 
 def compare_memories(args: argparse.Namespace, shape: str | None, path: Path, folder: Path) -> None:
     """Compare decoders on a random decoder, or, if ``shape`` is None, on --exp_dir."""
-    journal = Journal(args.journal)
+    journal, setup = Journal(args.journal), Setup(threads=args.threads)
     if shape is None:
         subject, inputs = make_trained(args, path)
-        setup = Setup(threads=args.threads)
     else:
         subject = random_subject(path, shape, args.tokens, args.num_memories)
         inputs = Inputs(MEMORIES, subject.inputs, end_symbol=False)
-        setup = Setup("cpu", args.threads, read_acceptance(args.replay, folder))
 
     def connect(way: Way) -> Client:
         if way.contestant == "ctranslate2":
             convert_to_ctranslate2(subject, way.weights)
         return Client(subject.folder, *way.process, setup)
 
-    ways = make_ways(subject, args, journal.left_out, setup.acceptance)
+    ways = make_ways(subject, args, journal.left_out)
     rounds = args.rounds or 3
     with Session(connect, journal) as session:
         turns = subject.turns(args.batch_sizes or [1, 8])
@@ -183,7 +176,8 @@ def compare_memories(args: argparse.Namespace, shape: str | None, path: Path, fo
         f"{sizes['layers']} decoder layers of {sizes['hidden_size']}, vocabulary "
         f"{sizes['vocab_size']}, {len(subject.inputs)} {random_inputs if tokens else 'utterances'}"
     )
-    report = make_report(args, inputs, subject.name, details, rows, journal.left_out) | {
+    machine = describe_machine("cpu", args.threads)
+    report = make_report(MEMORIES, subject.name, details, machine, rows, journal.left_out) | {
         "sizes": sizes,
         "fixed_tokens": tokens,
         "frames": frames,
@@ -191,7 +185,6 @@ def compare_memories(args: argparse.Namespace, shape: str | None, path: Path, fo
             {"weights": weights, "nodes": nodes, "ms": quartiles([MILLI * one for one in times])}
             for (weights, nodes), times in seconds.items()
         ],
-        "acceptance": acceptance(journal, ways),
     }
     slug = subject.name.replace(",", "").replace(" ", "_")
     write_report(report, folder / f"{slug}.md")
@@ -229,7 +222,7 @@ def compare_speech(args: argparse.Namespace, folder: Path) -> None:
     if draft_model and Path(draft_model).exists():
         draft_model = str(Path(draft_model).resolve())
     machine = describe_machine("cpu", args.threads)
-    setup = Setup("cpu", args.threads, None, args.word_timestamps, args.fallback)
+    setup = Setup("cpu", args.threads, args.word_timestamps, args.fallback)
     weights = find_weights(exp_dir, "whisper")
     about = {
         "weights": str(weights), "changed": weights.stat().st_mtime, "data_dir": str(data_dir),
@@ -257,6 +250,7 @@ def compare_speech(args: argparse.Namespace, folder: Path) -> None:
     seconds = sum(inputs.seconds[name] for name in names)
     average = f"{len(names)} utterances of {seconds / len(names):.1f} s on average, one by one"
     details = f"{len(names)} recordings, {seconds / 3600:.2f} h" if args.long else average
+    details += of_machine(args, machine)
     title = f"Whisper {name}, {'long recordings' if args.long else 'samples to text'}"
     rows = make_rows(journal, ways, inputs)
     for length in args.seconds or ():
@@ -264,7 +258,8 @@ def compare_speech(args: argparse.Namespace, folder: Path) -> None:
         others = make_rows(journal, ways, replace(inputs, names=of_length))
         for row, other in zip(rows, others, strict=True):
             row.setdefault("ms_by_seconds", {})[f"{length:g}"] = other["ms"]
-    report = make_report(args, inputs, title, details, rows, journal.left_out)
+    timed = not args.no_seconds
+    report = make_report(kind, title, details, machine, rows, journal.left_out, timed)
     if args.long:
         report["differences"] = differences(journal, ways, inputs)
         again = "Failed windows are decoded again, up to temperature 1"
@@ -303,7 +298,9 @@ def compare_plan(args: argparse.Namespace, folder: Path) -> None:
         figure |= {"curve": row.drafter.curve, "hours": row.drafter.hours}
     together = "one by one" if sizes == [1] else f"{' and '.join(map(str, sizes))} together"
     details = f"{len(subject.inputs)} utterances of {subject.name}, {together}"
-    report = make_report(args, inputs, plan.title, details, figures, journal.left_out)
+    details += of_machine(args, machine)
+    timed = not args.no_seconds
+    report = make_report(PLAN, plan.title, details, machine, figures, journal.left_out, timed)
     report["notes"] = [f"WER after the cleaner {args.cleaner}"]
     if too_long:
         report["notes"].append(f"Longer than the models' window: {', '.join(too_long)}")
@@ -314,18 +311,9 @@ def compare_plan(args: argparse.Namespace, folder: Path) -> None:
 # Parts of all subjects
 
 
-def read_acceptance(path: Path | None, folder: Path) -> dict[str, list[int]] | None:
-    """Read the tokens of each call with trained heads by search, or None; may raise InputError."""
-    for candidate in [path] if path else sorted(folder.glob("*.json")):
-        report = json.loads(candidate.read_text(encoding="utf-8"))
-        if isinstance(report, dict) and report.get("acceptance"):
-            return {
-                search: [int(tokens) for tokens, count in calls.items() for _ in range(count)]
-                for search, calls in report["acceptance"].items()
-            }
-    if path:
-        raise InputError(f"{path}: no acceptance; give the JSON report of --exp_dir")
-    return None
+def of_machine(args: argparse.Namespace, machine: dict) -> str:
+    """Return the machine for a report's details; nothing if it has no times."""
+    return "" if args.no_seconds else f"; {machine['processor']}, {args.threads} threads"
 
 
 def journal_path(args: argparse.Namespace, output: Path, default: bool) -> Path | None:
@@ -343,29 +331,6 @@ def finished(journal: Journal, ways: Sequence[Way], names: Sequence[str]) -> lis
         reasons = "; ".join(f"{who}: {why}" for who, why in journal.left_out.items())
         raise InputError(f"nothing was transcribed: {reasons or 'no contestant is left'}")
     return names
-
-
-def make_report(
-    args: argparse.Namespace,
-    inputs: Inputs,
-    title: str,
-    details: str,
-    rows: list[dict],
-    left_out: dict[str, str],
-) -> Report:
-    """Return the report without what its kind adds."""
-    machine = describe_machine("cpu", args.threads)
-    if inputs.kind != MEMORIES and not args.no_seconds:
-        details += f"; {machine['processor']}, {args.threads} threads"
-    return {
-        "kind": inputs.kind,
-        "title": title,
-        "details": details,
-        "timed": not args.no_seconds,
-        "machine": machine,
-        "left_out": dict(left_out),
-        "rows": rows,
-    }
 
 
 if __name__ == "__main__":

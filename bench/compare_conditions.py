@@ -27,7 +27,7 @@ from contestants.ways import DEFAULTS, DEFAULTS_VAD, INT8, OURS, Way
 from figures import word_errors
 from inputs import Listed, Utterance, enter_experiment, list_utterances
 from machine import describe_machine, machine_name
-from report import write_report
+from report import make_report, write_report
 from runner import Journal, Session, measure
 
 from espnet_medusa.audio.reader import read_audio, resample
@@ -148,21 +148,12 @@ def work(args: argparse.Namespace) -> None:
         raise InputError("; ".join(f"{who}: {why}" for who, why in journal.left_out.items()))
     timed = {way: {row.names[0]: row.timed for row in journal.of(way)} for way in PROGRAMS.values()}
     rows = [condition_row(name, group, timed) for name, group in conditions.items()]
-    report = {
-        "kind": CONDITIONS,
-        "title": f"{exp_dir.name}: programs at their defaults",
-        "details": machine["processor"],
-        "timed": True,
-        "machine": machine,
-        "left_out": {},
-        "rows": rows,
-    }
-    write_report(report, output)
+    title = f"{exp_dir.name}: programs at their defaults"
+    write_report(make_report(CONDITIONS, title, machine["processor"], machine, rows), output)
     print(output)
 
 
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Run the command line ``cmd`` (default: this process's)."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--conditions", type=Path, required=True, help="output of bench/conditions.py")

@@ -6,7 +6,7 @@ from statistics import median, quantiles
 
 import numpy as np
 from contestants.base import MEMORIES, OPENAI_WHISPER, PLAN, RECORDINGS, REFERENCE, Result, Timed
-from contestants.ways import BASELINE, FLOAT32, HEADS, OURS, Way
+from contestants.ways import BASELINE, FLOAT32, OURS, Way
 from runner import Journal
 from segments import common_segments, first_difference, same_segments, word_time_difference
 
@@ -177,10 +177,6 @@ def _wer(group: Group, inputs: Inputs) -> dict | None:
     return _ratio([100 * one.errors for one in errors], [one.words for one in errors])
 
 
-def _table(way: Way) -> tuple[str, int]:
-    return way.search, way.batch_size
-
-
 def _speed(way: Way, groups: Mapping[Way, Group], inputs: Inputs) -> dict:
     """Seconds of the reference row over these: medians of ratios, or the ratio of sums.
 
@@ -188,7 +184,8 @@ def _speed(way: Way, groups: Mapping[Way, Group], inputs: Inputs) -> dict:
     other tables it is the row of ``REFERENCE``, of recordings without batches.
     """
     if inputs.kind == PLAN:
-        first = next(other for other in groups if _table(other) == _table(way))
+        rows = (one for one in groups if one.search == way.search)
+        first = next(one for one in rows if one.batch_size == way.batch_size)
         if first == way or groups[first].batches != groups[way].batches:
             return {}
         calls = [groups[key].counts for key in (first, way)]
@@ -243,27 +240,6 @@ def agree(result: Result, expected: Result, greedy: bool) -> bool:
         and scores.keys() == wanted.keys()
         and all(abs(score - wanted[tokens]) < TIE for tokens, score in scores.items())
     )
-
-
-def acceptance(journal: Journal, ways: Sequence[Way]) -> dict[str, dict[str, int]]:
-    """Count, by search, the calls of trained heads by the number of tokens that they wrote."""
-    counted: dict[str, dict[str, int]] = {}
-    for way in ways:
-        if way != Way(OURS, FLOAT32, way.search, drafts=HEADS):
-            continue
-        calls = counted.setdefault(way.search, {})
-        for row in journal.of(way):
-            for result in row.timed.results if row.number == 0 else ():
-                for tokens, count in calls_by_tokens(DecodingStatistics(**result.counts)).items():
-                    calls[str(tokens)] = calls.get(str(tokens), 0) + count
-    return counted
-
-
-def calls_by_tokens(statistics: DecodingStatistics) -> dict[int, int]:
-    """Count the calls that verified drafts by the number of steps that they took."""
-    taken = [*statistics.drafted[:1], *statistics.accepted, 0]
-    steps = enumerate(zip(taken, taken[1:], strict=False))
-    return {step + 1: more - fewer for step, (more, fewer) in steps if more > fewer}
 
 
 def openai_reference(way: Way) -> Way | None:

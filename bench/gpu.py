@@ -62,7 +62,6 @@ class Planned:
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Build the parser."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--whisper", type=Path, help="experiment of a real Whisper")
@@ -194,7 +193,6 @@ def last_line(log: Path) -> str:
 
 
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Command-line entry."""
     args = get_parser().parse_args(cmd)
     run_main("gpu", lambda: work(args))
 

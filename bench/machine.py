@@ -34,7 +34,8 @@ GPU_FACTS = {
 def machine_name(device: str) -> str:
     """Return the name of the results' folder: processor and cores, or the GPU."""
     cores = "" if device == "cuda" else f" {os.cpu_count()} cores"
-    return _slug(device_name(torch.device(device)) + cores)
+    name = re.sub(r"\((r|tm)\)", "", (device_name(torch.device(device)) + cores).lower())
+    return re.sub(r"[^a-z0-9]+", "_", name).strip("_")
 
 
 def code_version() -> str:
@@ -82,8 +83,3 @@ def wait_for(device: str) -> None:
     """Wait until the GPU has finished its work."""
     if device == "cuda":
         torch.cuda.synchronize()
-
-
-def _slug(name: str) -> str:
-    name = re.sub(r"\((r|tm)\)", "", name.lower())
-    return re.sub(r"[^a-z0-9]+", "_", name).strip("_")

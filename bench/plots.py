@@ -111,14 +111,14 @@ def plot_saved_calls(searches: Rows, path: Path) -> None:
                     color=COLORS[number % len(COLORS)],
                     marker=MARKERS[number // len(COLORS) % len(MARKERS)],
                 )  # fmt: skip
-            axis.set_xlabel("nodes a call")
+            axis.set_xlabel("nodes per call")
             axis.set_xlim(left=0)
             axis.set_ylim(bottom=0)
         axes[0].set_ylabel("times fewer decoder calls")
 
 
 def plot_curves(searches: Rows, path: Path) -> None:
-    """Plot tokens a call against the hours of speech that drafters were trained on."""
+    """Plot tokens per call against the hours of speech that drafters were trained on."""
     searches = {
         search: [row for row in rows if row.get("hours") is not None]
         for search, rows in searches.items()
@@ -135,7 +135,7 @@ def plot_curves(searches: Rows, path: Path) -> None:
             axis.set_xticks(hours, [f"{value:g}" for value in hours])
             axis.set_xticks([], minor=True)
             axis.set_ylim(bottom=1)  # without drafts
-        axes[0].set_ylabel("tokens a call")
+        axes[0].set_ylabel("tokens per call")
 
 
 def _plot_curve(axis: pyplot.Axes, curve: str, rows: Sequence[dict], number: int) -> None:

@@ -93,17 +93,17 @@ def _megabytes(row: Mapping, name: str) -> str:
     return f"{row[name] / MEGA:.0f} ({row['start_bytes'] / MEGA:.0f})" if name in row else ""
 
 
-SPEED = "times faster-whisper int8's speed"
+SPEED = "speedup over faster-whisper int8"
 # By kind and title: the figure of a row, and the function that formats it. A column without any
 # cell is left out, unless ``ALWAYS`` has it.
 COLUMNS = {
     MEMORIES: {
         "contestant": ("label", _as_is),
         "weights": ("weights", _as_is),
-        "ms a token": ("ms_per_token", _spread),
-        "ms an input": ("ms_per_input", _median),
-        "tokens, nodes a call": ("tokens_per_call", _tokens_and_nodes),
-        "times ctranslate2 int8's speed": ("speed", _value),
+        "ms per token": ("ms_per_token", _spread),
+        "ms per input": ("ms_per_input", _median),
+        "tokens, nodes per call": ("tokens_per_call", _tokens_and_nodes),
+        "speedup over ctranslate2 int8": ("speed", _value),
         "encoder ms": ("encoder_ms", _short),
         "RTF": ("rtf", _tenths_of_thousandths),
         "WER": ("wer", _short),
@@ -117,7 +117,7 @@ COLUMNS = {
         "all [ms]": ("ms", _whole),
         SPEED: ("speed", _value),
         "calls": ("calls_per_input", _short),
-        "tokens a call": ("tokens_per_call", _value),
+        "tokens per call": ("tokens_per_call", _value),
         "WER [%]": ("wer", _short),
         "same text": ("same", _as_is),
     },
@@ -129,30 +129,30 @@ COLUMNS = {
         "all [s]": ("seconds_per_hour", _short),
         SPEED: ("speed", _value),
         "calls": ("calls", _as_is),
-        "tokens a call": ("tokens_per_call", _value),
+        "tokens per call": ("tokens_per_call", _value),
         "WER [%]": ("wer", _value),
         "segments": ("segments", _as_is),
         "of them above temperature 0": ("drawn", _as_is),
-        "recordings as openai-whisper's": ("as_openai", _as_is),
-        "of its segments": ("segments_as_openai", _as_is),
+        "recordings same as openai-whisper": ("as_openai", _as_is),
+        "segments same as openai-whisper": ("segments_as_openai", _as_is),
         "word times differ by [s] (median)": ("word_times_differ_s", _thousandths),
-        "recordings as without drafts": ("same", _as_is),
+        "recordings same as the baseline": ("same", _as_is),
     },
     PLAN: {
-        "who drafts": ("label", _as_is),
+        "drafter": ("label", _as_is),
         "WER [%]": ("wer", _interval),
-        "calls an utterance": ("calls_per_input", _interval),
+        "calls per utterance": ("calls_per_input", _interval),
         "times fewer calls": ("fewer_calls", _fewer),
-        "no call [%]": ("no_call", _whole),
-        "tokens a call": ("tokens_per_call", _interval),
-        "nodes a call": ("nodes_per_call", _short),
+        "without calls [%]": ("no_call", _whole),
+        "tokens per call": ("tokens_per_call", _interval),
+        "nodes per call": ("nodes_per_call", _short),
         f"accepted, steps 1 .. {FIRST_STEPS} [%]": ("accepted", _steps),
         "draft model's calls": ("draft_calls", lambda row, name: _short(row, name) or "-"),
         "encoder ms (median)": ("encoder_ms", _milliseconds),
         "decoder ms (median)": ("decoder_ms", _milliseconds),
         "decoder s (all)": ("decoder_seconds", _short),
         "drafting ms": ("draft_ms", _milliseconds),
-        "times no drafts' speed": ("speed", _speed),
+        "speedup over the baseline": ("speed", _speed),
         "same text": ("same", _as_is),
         "same n-best": ("same_nbest", _as_is),
     },
@@ -173,12 +173,12 @@ COLUMNS = {
         "speedup": ("speedup", _interval),
     },
 }  # fmt: skip
-ALWAYS = {MEMORIES: ("tokens, nodes a call", "same tokens", "MB"), SPEECH: (*COLUMNS[SPEECH],)}
+ALWAYS = {MEMORIES: ("tokens, nodes per call", "same tokens", "MB"), SPEECH: (*COLUMNS[SPEECH],)}
 UNTIMED = {"encoder_ms", "decoder_ms", "ms", "seconds", "decoder_seconds", "draft_ms", "speed",
            "encoder_s", "decoder_s", "seconds_per_hour"}  # fmt: skip
 BARS = {  # figures of encoder and decoder, and their unit
-    SPEECH: (("encoder_ms", "decoder_ms"), "ms an utterance (medians)"),
-    RECORDINGS: (("encoder_s", "decoder_s"), "s for an hour of audio"),
+    SPEECH: (("encoder_ms", "decoder_ms"), "ms per utterance (median)"),
+    RECORDINGS: (("encoder_s", "decoder_s"), "s per hour of audio"),
 }
 PROGRAMS = """\
 - All weights are converted from one experiment. faster-whisper runs `WhisperModel.transcribe`,
@@ -193,11 +193,11 @@ NOTES = {
     MEMORIES: """\
 - Each contestant and type of weights has a process of its own. They take turns on each input while
   the others sleep. Figures are medians (quartiles) over inputs, or batches, of medians over rounds.
-  *ms a token*: decoder, with the end symbol where it is decoded. *ms an input*: with the encoder.
-- *tokens, nodes a call*: tokens written, and tokens evaluated, by a call of the main decoder. The
+  *ms per token*: decoder, with the end symbol if it is decoded. *ms per input*: with the encoder.
+- *tokens, nodes per call*: tokens written, and tokens evaluated, by a call of the main decoder. The
   CTC projection and the draft model's calls count as time of the decoder. The draft model is the
   assistant of *transformers assisted*.
-- *times ctranslate2 int8's speed*: its seconds over these, median over inputs.
+- *speedup over ctranslate2 int8*: its seconds over these, median over inputs.
 - *same tokens*: inputs with the tokens of ours in float32 without drafts.
 - *MB*: peak memory (resident set size) of a process that decodes one input, without imports; in
   brackets the memory before it loaded its decoder.
@@ -207,27 +207,25 @@ NOTES = {
   beam by its own rule.
 - Trained models: all contestants decode the float32 output of our encoder. Decoders of others have
   no mask for padded memories, so in batches they attend to zeros after shorter memories.
-- Random weights: memories of 1500 random frames, the same number of tokens from every contestant.
-  *drafts replayed*: heads with random weights accept nothing. All work of drafting is done. Then
-  tokens of the baseline replace the drafts, as many as calls of trained heads took, or the stated
-  number. These rows show the speed at a stated acceptance. Heads draft from 4096 tokens.
+- Random weights: memories of 1500 random frames, the same number of tokens from every contestant,
+  without drafts, which random heads would never get accepted.
 """,
     SPEECH: """\
 - Each program and type of weights has a process of its own, with its own features and its own
   encoder over 30 s. They take turns on each utterance. Milliseconds are medians over utterances;
   the encoder of a draft model counts as encoder.
-- *Times faster-whisper int8's speed*: its seconds over these in the same search, samples to text,
+- *Speedup over faster-whisper int8*: its seconds over these in the same search, samples to text,
   median over utterances. *Calls*: decoder calls, mean. *Same text*: utterances with the text of the
   same program, weights and search without drafts.
 """ + PROGRAMS,
     LENGTHS: """\
 - The same utterances are cut to each length. Programs take turns on each clip, as processes of
   their own. Milliseconds are from samples to text, medians over clips.
-- *Times faster-whisper int8's speed*: its seconds over these, median over all clips.
+- *Speedup over faster-whisper int8*: its seconds over these, median over all clips.
 """ + PROGRAMS,
     RECORDINGS: """\
 - Programs take turns on each recording. Seconds are of an hour of audio, samples to segments.
-  *Times faster-whisper int8's speed*: compared with its windows one after the other.
+  *Speedup over faster-whisper int8*: compared with its windows one after the other.
 - *In batches*: chunks that voice activity detection finds are decoded together, one segment each.
   Otherwise each program has its own defaults; ours ends and ranks a beam as openai-whisper.
 - *As openai-whisper's*: all segments have its start, end and text (same search, float32).
@@ -238,7 +236,7 @@ NOTES = {
 - *Same text*, *same n-best*: utterances with the output of the first row in the same search. N-best
   lists are the same if they have the same token sequences, with scores less than 0.001 apart.
 - *Decoder*: search without encoder, with drafting. *Drafting*, the mean, includes a draft model's
-  own encoder and the CTC projection. *Times no drafts' speed*: decoder seconds of the first row
+  own encoder and the CTC projection. *Speedup over the baseline*: decoder seconds of the first row
   over these, all utterances. Rows with equal encoders share one run of it.
 """,
     CONDITIONS: """\
@@ -248,6 +246,22 @@ NOTES = {
   Looped: compression ratio above 2.4.
 """,
 }  # fmt: skip
+
+
+def make_report(
+    kind: str,
+    title: str,
+    details: str,
+    machine: Mapping[str, Any],
+    rows: Sequence[Mapping[str, Any]],
+    left_out: Mapping[str, str] | None = None,
+    timed: bool = True,
+) -> Report:
+    """Return the report without what its kind adds; ``timed``: whether it shows times."""
+    return {
+        "kind": kind, "title": title, "details": details, "timed": timed, "machine": machine,
+        "left_out": dict(left_out or {}), "rows": rows,
+    }  # fmt: skip
 
 
 def write_report(report: Report, output: Path) -> None:

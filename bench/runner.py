@@ -3,13 +3,13 @@
 import json
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from contestants.base import Timed
 from contestants.client import Client, ContestantFailed
-from contestants.ways import HEADS, OURS, REPLAYED, Way
+from contestants.ways import OURS, Way
 from tqdm import tqdm
 
 from espnet_medusa.errors import InputError
@@ -194,13 +194,9 @@ def peak_memory(
     """Return the peak memory of each way that decodes one input in a process of its own."""
     memory = {}
     for way in tqdm([*ways], unit="process"):
-        if way.drafts == REPLAYED and way.stated_tokens:
-            continue  # the same memory as with the measured acceptance
-        # Replayed drafts hold the recording; heads otherwise need the same memory.
-        measured = replace(way, drafts=HEADS) if way.drafts == REPLAYED else way
         try:
             client = connect(way)
-            client.decode(measured, [name])
+            client.decode(way, [name])
             memory[way] = client.stop()
         except (ContestantFailed, ImportError) as error:
             left_out[f"memory of {way.label}, {way.weights}"] = str(error)

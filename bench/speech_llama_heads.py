@@ -35,7 +35,6 @@ HEADS = ("none", "projection", "latent")
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Build the parser."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = parser.add_argument
     add("--shapes", nargs="+", choices=SHAPES, default=[*SHAPES])
@@ -97,7 +96,6 @@ def measure(shape: str, args: argparse.Namespace) -> list[tuple[str, ...]]:
 
 
 def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
     args = get_parser().parse_args(cmd)
     torch.set_num_threads(args.threads)
     header = ("shape", "precision", "K", "one head", "projection", "latent", "latent / projection")

@@ -66,9 +66,7 @@ class Measurement:
     seconds: float
 
 
-class Allocation(NamedTuple):
-    """Bytes that torch's CPU allocator returned during a run."""
-
+class Allocation(NamedTuple):  # bytes that torch's CPU allocator returned
     peak: int  # largest total
     largest: int  # largest tensor
 

@@ -25,8 +25,6 @@ class Setup:
 
     device: str = "cpu"  # cpu or cuda
     threads: int = 2  # CPU threads
-    # By search, tokens of each call measured on trained heads, for replayed drafts.
-    acceptance: dict[str, list[int]] | None = None
     words: bool = False  # whether word times of long recordings are computed
     # Whether failed windows of long recordings are decoded again at higher temperatures, by the
     # defaults of each program.
@@ -108,13 +106,7 @@ class Contestant(ABC):
 
 
 class MemoryDecoder(Contestant):
-    """Decodes encoder outputs.
-
-    Attributes:
-        excluded_seconds: Time of the last ``decode`` that the measurement itself took.
-    """
-
-    excluded_seconds = 0.0
+    """Decodes encoder outputs."""
 
     @abstractmethod
     def decode(self, way: Way, names: Sequence[str], memories: Memories) -> list[Result]:
@@ -193,7 +185,6 @@ CONTESTANTS = {
             "hugging_face.Assisted", (FLOAT32, BFLOAT16), searches=(GREEDY,)
         ),
         "ctranslate2": Entry("faster_whisper.CTranslate2", (FLOAT32, INT8), batched=BOTH),
-        OPENAI_WHISPER: Entry("openai_whisper.MemoryOpenAI", (FLOAT32,), batched=(GREEDY,)),
         "espnet uncached": Entry("espnet.ESPnetUncached", (FLOAT32,)),
         OURS: Entry("ours.MemoryOurs", (FLOAT32, BFLOAT16, INT8), batched=BOTH),
     },

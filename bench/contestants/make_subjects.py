@@ -42,7 +42,6 @@ WHISPER_SHAPES = {  # layers, hidden size, attention heads
 VOCAB_SIZE, MEMORY_FRAMES, MAX_POSITIONS = 51865, 1500, 448
 LOGIT_SPREAD = 4.0  # standard deviation of random logits: peaked enough that none tie
 END_LOGIT = -60.0  # far below them: the end symbol never wins
-RANDOM_HEADS = {"heads": "recurrent", "heads_conf": {"num_heads": 8}}
 
 
 def trained_subject(
@@ -105,9 +104,7 @@ def random_subject(folder: Path, shape: str, tokens: int, num_inputs: int) -> Me
     The last hidden dimension is 1 after the last normalization and contributes only to the end
     symbol, so every contestant writes the same number of tokens.
     """
-    decoder, eos = random_decoder(shape, **RANDOM_HEADS), VOCAB_SIZE - 1
-    decoder.count_tokens(torch.arange(VOCAB_SIZE))  # the draft vocabulary needs counts
-    subject = _write_decoder(folder, f"random {shape}", decoder, eos, RANDOM_HEADS)
+    subject = _write_decoder(folder, f"random {shape}", random_decoder(shape), VOCAB_SIZE - 1, {})
     names = [f"random{index}" for index in range(num_inputs)]
     subject = replace(subject, fixed_tokens=tokens, inputs=names)
     size = subject.sizes.hidden_size
@@ -116,13 +113,13 @@ def random_subject(folder: Path, shape: str, tokens: int, num_inputs: int) -> Me
 
 
 @torch.no_grad()
-def random_decoder(shape: str, **heads) -> WhisperMedusaDecoder:
+def random_decoder(shape: str) -> WhisperMedusaDecoder:
     """Build a decoder with the same random weights each time; the last token never wins."""
     torch.manual_seed(0)
     layers, hidden_size, attention_heads = WHISPER_SHAPES[shape]
     decoder = WhisperMedusaDecoder(
         VOCAB_SIZE, hidden_size, num_blocks=layers, attention_heads=attention_heads,
-        linear_units=4 * hidden_size, max_target_positions=MAX_POSITIONS, **heads,
+        linear_units=4 * hidden_size, max_target_positions=MAX_POSITIONS, heads="none",
     ).eval()  # fmt: skip
     # Scale the weights: logits without ties, varied texts, no end symbol.
     whisper, eos = decoder.whisper, VOCAB_SIZE - 1

@@ -1,100 +1,23 @@
-"""openai-whisper, on converted weights: ``decode`` on memories, and on speech with ``transcribe``.
-
-Three adaptations connect ``decode`` to memories and to any vocabulary. The model encodes inputs
-without the shape of its own memory, so its encoder is the identity. ``get_tokenizer`` has only
-Whisper's vocabularies, so it is replaced. Greedy search treats a row that begins with the end
-symbol as finished. So the start symbol is an additional row of the embedding, a copy of the end
-symbol's, which ``decode`` suppresses.
-"""
+"""openai-whisper on converted weights: ``decode`` of utterances, ``transcribe`` of recordings."""
 
 import json
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import torch
 import whisper
 from safetensors.torch import load_file
-from whisper import decoding
 from whisper.model import AudioEncoder, ModelDimensions, TextDecoder, Whisper
 
-from contestants.base import (
-    Memories,
-    MemoryDecoder,
-    Result,
-    Segment,
-    Stopwatch,
-    Timed,
-    Transcriber,
-    pad_memories,
-)
+from contestants.base import Result, Segment, Stopwatch, Timed, Transcriber
 from contestants.ways import Way
 from espnet_medusa.whisper.pretrained import OPENAI_NAMES
 
 WEIGHTS = "model.safetensors"
-
-
-@dataclass(frozen=True)
-class Symbols:
-    """The tokenizer's symbols that ``DecodingTask`` reads; missing ones are the start symbol."""
-
-    sot: int
-    eot: int
-    no_speech: None = None
-
-    @property
-    def sot_sequence(self) -> tuple[int, ...]:
-        return (self.sot,)
-
-    sot_sequence_including_notimestamps = sot_sequence
-
-    @property
-    def transcribe(self) -> int:
-        return self.sot
-
-    translate = sot_prev = sot_lm = transcribe
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        """Return no text: tokens are compared."""
-        return ""
-
-
-class MemoryOpenAI(MemoryDecoder):
-    """Greedy and beam search; batches crash its beam search (20250625)."""
-
-    def load(self) -> None:
-        sizes = self.subject.sizes
-        self.symbols = Symbols(sot=sizes.vocab_size, eot=self.subject.eos)
-        dimensions = ModelDimensions(
-            *(80, 1, sizes.hidden_size, 1, 0, sizes.vocab_size + 1, sizes.max_positions),
-            *(sizes.hidden_size, sizes.attention_heads, sizes.layers),
-        )
-        self.model = Whisper(dimensions)
-        tensors = renamed(load_file(self.subject.hugging_face / WEIGHTS), self.model.decoder)
-        rows = [*range(sizes.vocab_size), self.subject.eos]
-        tensors["token_embedding.weight"] = tensors["token_embedding.weight"][rows]
-        self.model.decoder.load_state_dict(tensors)
-        self.model.encoder = torch.nn.Identity()
-        self.model.eval()
-
-    def decode(self, way: Way, names: Sequence[str], memories: Memories) -> list[Result]:
-        options = decoding.DecodingOptions(
-            language="en",  # no language detection
-            sample_len=self.subject.max_tokens,
-            beam_size=way.beam_size if way.beam_size > 1 else None,
-            length_penalty=0.0,  # rank by score alone, as all others here
-            suppress_tokens=[self.symbols.sot], suppress_blank=False,
-            without_timestamps=True, fp16=False,
-        )  # fmt: skip
-        memory = torch.from_numpy(pad_memories(memories))
-        with mock.patch.object(decoding, "get_tokenizer", lambda *_, **__: self.symbols):
-            results = decoding.decode(self.model, memory, options)
-        return [Result(tokens=result.tokens) for result in results]
 
 
 def load_whisper(hugging_face: Path) -> Whisper:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 
@@ -21,10 +21,9 @@ from contestants.base import (
     pad_memories,
     until_end,
 )
-from contestants.replay import Recorder, Replayer, measured_steps, stated_steps
 from contestants.shared_weights import SharedWeights
 from contestants.subjects import CTC_FILE, DRAFT_FILE, OURS_FILE, MemorySubject
-from contestants.ways import BASELINE, CTC, CTC_HEADS, HEADS, MODEL, REPLAYED, Way
+from contestants.ways import BASELINE, CTC, CTC_HEADS, HEADS, MODEL, Way
 from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.files.checkpoint import load_weights
 from espnet_medusa.inference.speech2text import Speech2Text
@@ -42,7 +41,6 @@ from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.search.search import Search
 from espnet_medusa.transcription.defaults import with_defaults
 
-DRAFT_VOCAB_SIZE = 4096  # with random weights; the trained model's vocabulary is smaller
 BEAM_DEPTH = 2  # of heads; by default they do not draft in beams
 
 
@@ -84,41 +82,36 @@ class MemoryOurs(MemoryDecoder):
         self.decoder = load_decoder(self.subject)
         keep_freed_memory()  # as asr_inference does
         self.searches: dict[tuple[str, str], Search] = {}
-        self.replayers: dict[tuple[str, float], Replayer] = {}
-        self.recorders: dict[str, Recorder] = {}
 
     def search(self, way: Way) -> Search:
         """Return the search of a way, which is built on first use."""
         key = way.search, way.drafts
         if key not in self.searches:
-            self.searches[key] = self._build(way)
+            greedy, drafter = way.beam_size == 1, way.drafts or None
+            options = SearchOptions(
+                search="greedy" if greedy else "beam",
+                drafter=drafter,
+                draft_depth=0 if way.drafts == BASELINE else None,
+            )
+            has_ctc = drafter in (CTC, CTC_HEADS)
+            sources = DraftSources(
+                ctc=self.ctc.log_softmax if has_ctc else None,
+                blank=self.subject.ctc_blank or 0,
+                model=self._draft_model if drafter == MODEL else None,
+                frequent_tokens=self.decoder.draft_vocabulary,
+            )
+            runtime, sizes = build_runtime(self.decoder, self.weights), self.subject.sizes
+            device = torch.device("cpu")
+            model = SearchModel(
+                runtime, sizes.vocab_size, self.subject.eos, device, sources=sources
+            )
+            beam = way.beam_size
+            self.searches[key] = (
+                build_greedy(options, model)
+                if greedy
+                else build_beam(options, model, beam, nbest=1)
+            )
         return self.searches[key]
-
-    def _build(self, way: Way) -> Search:
-        greedy = way.beam_size == 1
-        drafter = HEADS if way.drafts == REPLAYED else way.drafts or None
-        options = SearchOptions(
-            search="greedy" if greedy else "beam",
-            drafter=drafter,
-            draft_depth=0 if way.drafts == BASELINE else None,
-            draft_vocab_size=DRAFT_VOCAB_SIZE if self.subject.fixed_tokens else None,
-        )
-        sizes, device = (self.subject.sizes.vocab_size, self.subject.eos), torch.device("cpu")
-        runtime, sources = build_runtime(self.decoder, self.weights), self._sources(drafter)
-        model = SearchModel(runtime, *sizes, device, sources=sources)
-        if greedy:
-            return build_greedy(options, model)
-        return build_beam(options, model, way.beam_size, nbest=1)
-
-    def _sources(self, drafter: str | None) -> DraftSources:
-        """Collect what a drafter needs besides heads."""
-        frequent = self.decoder.draft_vocabulary
-        if drafter == MODEL:
-            return DraftSources(model=self._draft_model)
-        if drafter in (CTC, CTC_HEADS):
-            ctc = self.ctc.log_softmax
-            return DraftSources(ctc, self.subject.ctc_blank, frequent_tokens=frequent)
-        return DraftSources(frequent_tokens=frequent)
 
     @cached_property
     def ctc(self) -> CTCBranch:
@@ -134,53 +127,16 @@ class MemoryOurs(MemoryDecoder):
         runtime = build_runtime(decoder, self.weights)
         return DraftModelProposer(runtime, self.subject.eos)
 
-    def decode(self, way: Way, names: Sequence[str], memories: Memories) -> list[Result]:
-        self.excluded_seconds = 0.0
-        if way.drafts == REPLAYED:
-            return self._replay(way, names, memories)
-        return self._results(self._run(self.search(way), memories))
-
     @torch.no_grad()
-    def _run(self, search: Search, memories: Memories) -> list[GreedyState] | list[BeamState]:
-        memory = torch.from_numpy(pad_memories(memories))
-        frames = torch.tensor([*map(len, memories)])
-        prompt = torch.full((len(memories), 1), self.subject.eos)
+    def decode(self, way: Way, names: Sequence[str], memories: Memories) -> list[Result]:
+        eos, frames = self.subject.eos, torch.tensor([*map(len, memories)])
+        prompt = torch.full((len(memories), 1), eos)
         limits = LengthLimits(max_length_ratio(self.subject))
-        return search(memory, frames, prompt, limits)
-
-    def _results(self, states: Sequence[GreedyState | BeamState]) -> list[Result]:
-        eos = self.subject.eos
+        states = self.search(way)(torch.from_numpy(pad_memories(memories)), frames, prompt, limits)
         return [
             Result(tokens=until_end(_tokens(state), eos), counts=vars(state.statistics))
             for state in states
         ]
-
-    def _replay(self, way: Way, names: Sequence[str], memories: Memories) -> list[Result]:
-        """Decode with a stated acceptance; new inputs are recorded first."""
-        started = time.perf_counter()
-        if way.search not in self.recorders:
-            baseline = self._build(replace(way, drafts=BASELINE))
-            self.recorders[way.search] = Recorder(baseline)
-        recorder = self.recorders[way.search]
-        for name, memory in zip(names, memories, strict=True):
-            if name not in recorder.records:
-                recorder.expect([name])
-                self._run(recorder.search, [memory])
-        replayer = self._replayer(way, recorder)
-        replayer.expect(names)
-        recorded = time.perf_counter() - started
-        results = self._results(self._run(replayer.search, memories))
-        self.excluded_seconds = recorded + replayer.seconds
-        return results
-
-    def _replayer(self, way: Way, recorder: Recorder) -> Replayer:
-        key = way.search, way.stated_tokens
-        if key not in self.replayers:
-            stated, vocab_size = way.stated_tokens, self.subject.sizes.vocab_size
-            measured = None if stated else self.setup.acceptance[way.search]
-            steps = stated_steps(stated) if stated else measured_steps(measured)
-            self.replayers[key] = Replayer(self._build(way), recorder.records, steps, vocab_size)
-        return self.replayers[key]
 
     @torch.no_grad()
     def time_calls(self, memory: np.ndarray, nodes: int, repeats: int) -> list[float]:

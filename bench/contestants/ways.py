@@ -11,13 +11,12 @@ OURS = "ours"
 # Values of the decode option ``drafter``.
 HEADS, CTC, CTC_HEADS, MODEL = "heads", "ctc", "ctc+heads", "model"
 DRAFTERS = (HEADS, CTC, CTC_HEADS, MODEL)
-BASELINE, REPLAYED = "", "replayed"
+BASELINE = ""
 DRAFTS = {
     HEADS: "drafts by heads",
     CTC: "drafts by CTC",
     CTC_HEADS: "drafts by CTC + heads",
     MODEL: "drafts by the draft model",
-    REPLAYED: "drafts replayed",
 }
 
 
@@ -29,8 +28,7 @@ class Way:
     weights: str  # float32, bfloat16, float16 or int8; empty for a plan's drafter
     search: str  # ``GREEDY``, ``BEAM5`` or the name of a plan's search
     batch_size: int = 1  # inputs (of long recordings: windows) decoded together
-    drafts: str = BASELINE  # of ours: ``BASELINE``, one of ``DRAFTERS``, or ``REPLAYED``
-    stated_tokens: float = 0.0  # stated acceptance of ``REPLAYED``; 0: the measured acceptance
+    drafts: str = BASELINE  # of ours: ``BASELINE`` or one of ``DRAFTERS``
     made_with: str = ""  # weights and options of a plan's drafter, which the journal compares
 
     @property
@@ -51,7 +49,4 @@ class Way:
     @property
     def label(self) -> str:
         """Contestant and drafts in words."""
-        if self.drafts == BASELINE:
-            return self.contestant
-        stated = f" at {self.stated_tokens:g} tokens a call" if self.stated_tokens else ""
-        return f"{self.contestant}, {DRAFTS[self.drafts]}{stated}"
+        return ", ".join(filter(None, [self.contestant, DRAFTS.get(self.drafts)]))

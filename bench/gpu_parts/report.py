@@ -20,7 +20,7 @@ TEXT_COLUMNS = {  # title: figure and how it is written
     "decoder [ms]": ("decoder_ms", "{:.1f}"),
     "all [ms]": ("ms", "{:.1f}"),
     "calls": ("calls", "{:.1f}"),
-    "tokens a call": ("tokens_per_call", "{:.2f}"),
+    "tokens per call": ("tokens_per_call", "{:.2f}"),
     "WER [%]": ("wer", "{:.2f}"),
     "same text": ("same_text", "{}"),
     "GB": ("giga_bytes", "{:.2f}"),
@@ -115,7 +115,7 @@ def plot_calls(calls: Mapping[str, PartResults], path: Path) -> None:
             axis.barh(names, [row["ms"][MEDIAN] for row in rows], color=colors)
             axis.invert_yaxis()
             axis.grid(axis="y", visible=False)
-            axis.set_xlabel("ms a call (medians), by contestant, weights and nodes")
+            axis.set_xlabel("ms per call (medians), by contestant, weights and nodes")
 
 
 def plot_batches(texts: Mapping[str, PartResults], path: Path) -> None:
@@ -130,7 +130,7 @@ def plot_batches(texts: Mapping[str, PartResults], path: Path) -> None:
                 times = [row["ms"] for row in rows]
                 axis.plot(sizes, times, color=COLORS[number % len(COLORS)], marker="o", label=way)
             axis.set(xscale="log", yscale="log")
-            axis.set(xlabel="utterances together", ylabel="ms an utterance (medians)")
+            axis.set(xlabel="utterances together", ylabel="ms per utterance (median)")
 
 
 def _of_kind(found: Mapping[str, PartResults], kind: str) -> dict[str, PartResults]:

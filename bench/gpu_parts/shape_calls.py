@@ -38,7 +38,7 @@ def main(options: str) -> int:
 
 def measure(part: Part, args: Namespace) -> None:
     """Measure all rows; the compiled contestant has one type of weights and one batch size."""
-    decoder = random_decoder(args.shape, heads="none").requires_grad_(False)
+    decoder = random_decoder(args.shape).requires_grad_(False)
     for weights in args.weights:
         for contestant in args.contestants:
             opened: list[Begin] = []

@@ -48,9 +48,9 @@ class Layout:
 
 WER = Axis("wer", "WER [%]")
 ETA = Axis("eta", "decoder calls per word (eta)")
-LATENCY = Axis("latency", "ms an utterance (median)", value="median", may_be_log=True)
+LATENCY = Axis("latency", "ms per utterance (median)", value="median", may_be_log=True)
 DRAFT_WER = Axis("wer", "WER of {wer_of} [%]")
-CALLS = Axis("calls_per_utterance", "decoder calls an utterance", may_be_log=True)
+CALLS = Axis("calls_per_utterance", "decoder calls per utterance", may_be_log=True)
 LAYOUTS: Mapping[str, Layout] = {
     "wer_against_eta": Layout(ETA, WER),
     "wer_against_latency": Layout(LATENCY, WER, lines=False),

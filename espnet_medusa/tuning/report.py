@@ -22,12 +22,12 @@ DRAFT_KEYS = (  # decode options that the tuning replaces
 )  # fmt: skip
 FIRST_STEPS = 3  # draft steps with their acceptance in the table
 COLUMNS = (
-    "drafter", "setting", "calls", "tokens a call", "nodes a call",
-    f"accepted, steps 1 .. {FIRST_STEPS}; all [%]", "ms a call", "drafting [ms]", "all [ms]",
+    "drafter", "setting", "calls", "tokens per call", "nodes per call",
+    f"accepted, steps 1 .. {FIRST_STEPS}; all [%]", "ms per call", "drafting [ms]", "all [ms]",
     "speedup", "differ",
 )  # fmt: skip
 NOTES = (
-    "Calls (of the decoder), drafting and all: per utterance; ms a call: per batch. Drafting "
+    "Calls (of the decoder), drafting and all: per utterance; ms per call: per batch. Drafting "
     "includes a draft model's encoder and CTC's projection; all includes the encoder.",
     "Accepted: percentage of the drafted steps.",
     "All and speedup: measured in the check, in which settings take turns. Calls and drafting: the "

@@ -225,7 +225,7 @@ def test_unusable_plans_are_refused(command, capsys, changes, options, message):
 
 def test_plans_of_the_recipes_can_be_read():
     root = Path(compare.__file__).resolve().parents[1]
-    paths = sorted(root.glob("egs/*/asr1/conf/who_drafts/*.yaml"))
+    paths = sorted(root.glob("egs/*/asr1/conf/drafters/*.yaml"))
     assert len(paths) == 15
     for path in paths:
         plan = read_plan(path)

@@ -35,7 +35,7 @@ def decoder(monkeypatch):
     monkeypatch.setitem(make_subjects.WHISPER_SHAPES, "tiny", (2, 32, 2))
     monkeypatch.setattr(make_subjects, "VOCAB_SIZE", 96)
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
-    return make_subjects.random_decoder("tiny", heads="none").requires_grad_(False)
+    return make_subjects.random_decoder("tiny").requires_grad_(False)
 
 
 @pytest.fixture(scope="module")

@@ -164,7 +164,7 @@ def test_plot_of_wer_against_latency(tmp_path, drawn, slowest, scale):
     points = [Point("2", 20.0, 6.0), Point("3", 10.0, 7.0)]
     assert panels == {"English": Panel({("heads", "exact"): points}, Point("Base", slowest, 5.0))}
     (axis,) = plot(plan, panels, tmp_path, drawn)
-    assert (axis.get_xlabel(), axis.get_ylabel()) == ("ms an utterance (median)", "WER [%]")
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("ms per utterance (median)", "WER [%]")
     # Of 10 to 81 ms more than a factor of 8, of 10 to 79 ms not.
     assert (axis.get_xscale(), axis.get_yscale()) == (scale, "linear")
     points, _, star = split_lines(axis)[0]
@@ -186,7 +186,7 @@ def test_plot_of_wer_against_calls(tmp_path, drawn, fewest, scale):
         for n, (system, count) in enumerate(calls.items())
     ]
     (axis,) = plot(plan, scatter_panels(plan, rows), tmp_path, drawn)
-    assert (axis.get_xlabel(), axis.get_ylabel()) == ("decoder calls an utterance", "WER [%]")
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("decoder calls per utterance", "WER [%]")
     assert axis.get_xscale() == scale, "none has no logarithm"
     line, _, star = split_lines(axis)[0]
     assert line.get_xydata().tolist() == [[9.0, 6.0], [fewest, 7.0]]
@@ -213,7 +213,7 @@ def test_plot_of_calls_against_the_wer_of_drafts(tmp_path, drawn):
     expected = Panel({("CTC", "greedy"): points}, Point("Base", None, 28.0))
     assert panels == {"English": expected}
     (axis,) = plot(plan, panels, tmp_path, drawn)
-    labels = "WER of the greedy CTC hypothesis [%]", "decoder calls an utterance"
+    labels = "WER of the greedy CTC hypothesis [%]", "decoder calls per utterance"
     assert (axis.get_xlabel(), axis.get_ylabel()) == labels
     line, level = split_lines(axis)[0]
     assert line.get_xydata().tolist() == [[26.0, 9.0], [8.0, 4.0]] and line.get_linestyle() == "-"

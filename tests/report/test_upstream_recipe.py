@@ -102,7 +102,7 @@ def test_tables(exp, capsys):
     assert f"|{EXACT}/org/dev|1|8|" in text
     lines = [line for line in text.split("## Decoding\n")[1].splitlines() if "decode_" in line]
     assert lines == [
-        # 2 s of 10 s; four tokens a call.
+        # 2 s of 10 s; four tokens per call.
         "|org/dev|train_block decode_exact|0.0|0.67|4.00|2|100 100|0.0500|0.1000|-|-|-|",
         # Over a, b and c: 6 s against 3 s; b has another text.
         "|test|train_block decode_exact|37.5|0.89|2.00|12|80 40|0.0500|0.1000|2.00|2.00|2/3|",
