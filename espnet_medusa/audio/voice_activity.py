@@ -20,6 +20,8 @@ from espnet_medusa.options import check_above, check_at_least
 RATE_HZ = 16000
 CHUNK_S = 1.0, 30.0
 STEP_S = 0.032  # duration of a frame
+# A pause, and the time at each end of it that counts as speech.
+PAUSE_S, MARGIN_S = 1.0, 0.25
 SILENT = 0.2  # frames of noise have lower probabilities; soft or distorted words have higher ones
 
 
@@ -87,6 +89,18 @@ class SpeechActivity:
         """Return whether a span may contain speech."""
         first, last = math.floor(start_s / STEP_S), math.ceil(end_s / STEP_S)
         return bool((self.probabilities[first:last] > SILENT).any())
+
+    def pauses(self, start_s: float, end_s: float) -> list[tuple[float, float]]:
+        """Return long pauses in a span, without their margins, in s after ``start_s``."""
+        first, last = math.floor(start_s / STEP_S), math.ceil(end_s / STEP_S)
+        speech = self.probabilities[first:last] > SILENT
+        edges = np.flatnonzero(np.diff(np.pad(speech, 1, constant_values=True)))
+        spans = STEP_S * (edges.reshape(-1, 2) + first) - start_s
+        return [
+            (start + MARGIN_S, end - MARGIN_S)
+            for start, end in spans.tolist()
+            if end - start >= PAUSE_S
+        ]
 
     @property
     def longest_pause_s(self) -> float:

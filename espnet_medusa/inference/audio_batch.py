@@ -59,7 +59,7 @@ class SpeechEncoder:
     encode: Callable[..., Encoded]
     # Whisper's encoder, whose features ``encode`` reads; None: ``encode`` reads samples.
     whisper: HFWhisperEncoder | None
-    # Whether it merges padding; ``encode`` then also takes the number of rows (U,) before it.
+    # Whether it merges padding; ``encode`` then also takes the rows (U, S) that are not merged.
     merged: bool = False
     together: bool = True  # whether the output for an utterance is the same in a batch
     packed: bool = False  # whether ``encode`` has its own copy of the weights of ``whisper``
@@ -200,8 +200,12 @@ class AudioBatch:
         kind = whisper.feature_kind
         if kind not in self._features:
             self._features[kind] = whisper.features(self.samples, self.lengths)
-        kept = [whisper.frames_of_speech(self.lengths)] if encoder.merged else []
+        kept = [self._kept_rows(whisper)] if encoder.merged else []
         return *self._features[kind], *kept
+
+    def _kept_rows(self, whisper: HFWhisperEncoder) -> torch.Tensor:
+        """Return the rows (U, S) that merged padding keeps."""
+        return whisper.kept_rows(self.lengths)
 
 
 @dataclass(frozen=True)
@@ -235,6 +239,7 @@ class WindowBatch(AudioBatch):
 
     def __init__(self, windows: Sequence[tuple[RecordingFeatures, Window]], window_frames: int):
         self._features, self._encoded = {}, {}
+        self.pauses = [window.pauses for _, window in windows]
         kinds = windows[0][0].kinds
         device = next(iter(kinds.values())).device
         frames = torch.tensor([window.frames for _, window in windows], device=device)
@@ -247,10 +252,18 @@ class WindowBatch(AudioBatch):
                 features[row, : len(part)] = part
             self._features[kind] = features, padded
 
+    def _kept_rows(self, whisper: HFWhisperEncoder) -> torch.Tensor:
+        kept = super()._kept_rows(whisper)
+        for row, pauses in zip(kept, self.pauses, strict=True):
+            for start, end in pauses:
+                row[start // whisper.subsampling : end // whisper.subsampling] = False
+        return kept
+
     def select(self, rows: Sequence[int]) -> WindowBatch:
         """Return some of the windows with their cached features and encoder output."""
         chosen, rows = copy.copy(self), [*rows]
         chosen.lengths = self.lengths[rows]
+        chosen.pauses = [self.pauses[row] for row in rows]
         for name in ("_features", "_encoded"):
             table = {
                 key: (part[rows], sizes[rows]) for key, (part, sizes) in vars(self)[name].items()

@@ -170,8 +170,7 @@ class WhisperWindows:
             return []
         words = split_words([*tokens, end], self.text.decode, end, language)
         memory, sizes = encoded.encode(self.model.encoder)
-        one = slice(row, row + 1)
-        rows = int(row_counts(sizes)[row])
+        one, rows = slice(row, row + 1), int(row_counts(sizes)[row])
         sizes = sizes[one, :rows] if sizes.dim() == 2 else sizes[one]
         return self.align_words((memory[one, :rows], sizes), frames, words, language)
 

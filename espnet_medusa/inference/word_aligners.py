@@ -17,6 +17,7 @@ from espnet_medusa.longform.word_times import TimedWord, sharpen, time_words
 from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.model.whisper_alignment import align_tokens
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.tree.encoder_rows import repeat_rows
 from espnet_medusa.whisper.prompts import WhisperPrompts
 from espnet_medusa.whisper.transcript import WordTokens
 
@@ -66,7 +67,8 @@ class CTCAligner:
     def __call__(
         self, encoded: Encoded, frames: int, words: Sequence[WordTokens], language: str | None
     ) -> list[TimedWord]:
-        log_probs = self.log_probs(encoded[0][:, :frames])[0]
+        (memory,), (lengths,) = encoded
+        log_probs = self.log_probs(repeat_rows(memory, lengths)[None, :frames])[0]
         labels = [
             [label for token in tokens for label in self.labels_of(token)]
             for _, tokens in words[:-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,14 @@ class RunningRecording:
     def of(cls, recording: LongRecording) -> RunningRecording:
         """Begin a recording, without features."""
         return cls(recording.key, None, recording.duration_s, recording.language)
+
+    def with_pauses(self, window: Window) -> Window:
+        """Add the pauses to a window, if the speech is known."""
+        if self.speech is None:
+            return window
+        pauses = self.speech.pauses(window.start_s, window.start_s + window.frames / FRAMES_PER_S)
+        frames = tuple((round(FRAMES_PER_S * a), round(FRAMES_PER_S * b)) for a, b in pauses)
+        return replace(window, pauses=frames)
 
     @property
     def text(self) -> str:

@@ -20,6 +20,8 @@ class Window:
 
     seek: int  # first frame of 10 ms
     frames: int  # number of frames; zeros pad a window that is shorter than the model's
+    # Frames from the window's start between which there is no speech, if it is known.
+    pauses: tuple[tuple[int, int], ...] = ()
 
     @property
     def start_s(self) -> float:

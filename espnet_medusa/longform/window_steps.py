@@ -163,7 +163,10 @@ class WindowSteps:
             return []
         passages = [passage for passage, _ in pairs]
         encoded = self.decoder.encode(
-            [(passage.recording.features, window) for passage, window in pairs]
+            [
+                (passage.recording.features, passage.recording.with_pauses(window))
+                for passage, window in pairs
+            ]
         )
         attempts: list[list[WindowDecoding]] = [[] for _ in pairs]
         rows, temperatures = [*range(len(pairs))], self.options.temperatures

@@ -1,11 +1,13 @@
-"""Merged padding: one row of Whisper's encoder stands for several frames of the padding.
+"""Merged padding: one row of Whisper's encoder stands for several frames without speech.
 
 Whisper pads audio to 30 s. Rows of the padding differ by their position embeddings alone, so one
 row can replace its neighbors, if attention adds the log of their number to its logit
 (proportional attention: Bolya et al., Token Merging, arXiv 2210.09461). Softmax then counts it
 that many times. The row of the middle is better than the mean: the mean of position embeddings is
-no position, and the decoder may then end its text early.
+no position, and the decoder may then end its text early. Long pauses are merged in the same way.
 """
+
+from itertools import groupby
 
 import torch
 
@@ -14,30 +16,33 @@ FULL, MERGED = PADDINGS = "full", "merged"  # rows for the padding
 GROUP, LAST = 8, 16
 
 
-def group_sizes(frames: int, group: int = GROUP, last: int = LAST) -> list[int]:
-    """Return the number of frames that each row of ``frames`` of padding stands for."""
-    last = min(last, frames)
-    rows, rest = divmod(frames - last, group)
-    return [group] * rows + [rest] * (rest > 0) + [1] * last
+def kept_rows(speech: torch.Tensor, rows: int) -> torch.Tensor:
+    """Return which of S ``rows`` are not merged, bool (U, S): ``speech`` (U,), and the last."""
+    places = torch.arange(rows, device=speech.device)
+    return (places < speech[:, None]) | (places >= rows - LAST)
 
 
-def merge_padding(
-    hidden: torch.Tensor, speech: torch.Tensor
+def group_sizes(kept: torch.Tensor) -> torch.Tensor:
+    """Return the number of frames of each row after merging, from ``kept`` (S,)."""
+    sizes = []
+    for keep, run in groupby(kept.tolist()):
+        groups, rest = divmod(len([*run]), 1 if keep else GROUP)
+        sizes += [1 if keep else GROUP] * groups + [rest] * (rest > 0)
+    return torch.tensor(sizes, device=kept.device)
+
+
+def merge_rows(
+    hidden: torch.Tensor, kept: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Merge the rows after the first ``speech`` (U,) rows of (U, S, D).
+    """Merge the rows of (U, S, D) that are not in ``kept`` (U, S).
 
     Returns:
         Rows (U, S', D) and the frames that each stands for (U, S'); None if all rows are kept.
     """
-    frames = hidden.size(1)
-    kept = speech.clamp(max=frames).tolist()
-    if min(kept) == frames:
+    if kept.all():
         return None
-    rows, sizes = [], []
-    for row, count in zip(hidden, kept, strict=True):
-        groups = torch.tensor([1] * count + group_sizes(frames - count), device=hidden.device)
-        middles = groups.cumsum(0) - groups + groups // 2
-        rows.append(row[middles])
-        sizes.append(groups)
+    sizes = [*map(group_sizes, kept)]
+    middles = [groups.cumsum(0) - groups + groups // 2 for groups in sizes]
+    rows = [row[middle] for row, middle in zip(hidden, middles, strict=True)]
     pad = torch.nn.utils.rnn.pad_sequence
     return pad(rows, batch_first=True), pad(sizes, batch_first=True)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.tree.encoder_rows import repeat_rows
 
 Head = tuple[int, int]  # layer, and head within it
 
@@ -59,5 +60,6 @@ def align_tokens(
     for layer, head in heads:
         columns = slice(head * size, (head + 1) * size)
         queries, keys = (projected[layer, part][:, columns].float() for part in ("q", "k"))
-        attention.append((queries @ keys[:frames].t() * size**-0.5).softmax(dim=-1))
+        keys = repeat_rows(keys, encoded[1][0])[:frames]
+        attention.append((queries @ keys.t() * size**-0.5).softmax(dim=-1))
     return TokenAlignment(torch.stack(attention), decoder.logits(hidden))

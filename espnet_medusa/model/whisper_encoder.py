@@ -11,9 +11,9 @@ from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.masks import padding_mask
-from espnet_medusa.model.merged_padding import merge_padding
+from espnet_medusa.model.merged_padding import kept_rows, merge_rows
 from espnet_medusa.options import build_options, check_choice
-from espnet_medusa.tree.encoder_rows import row_counts
+from espnet_medusa.tree.encoder_rows import repeat_rows
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ, LogMel
 from espnet_medusa.whisper.pretrained import ENCODER, open_whisper
 from espnet_medusa.whisper.sizes import (
@@ -139,6 +139,14 @@ class HFWhisperEncoder(AbsEncoder):
         hop_samples = HOP_SAMPLES * self.subsampling
         return (lengths + TAIL_SAMPLES + hop_samples - 1) // hop_samples
 
+    def kept_rows(self, lengths: torch.Tensor) -> torch.Tensor:
+        """Return bool (B, S): the rows of Whisper's window that merged padding keeps.
+
+        ``lengths`` are (B,) samples.
+        """
+        rows = self.whisper.config.max_source_positions
+        return kept_rows(self.frames_of_speech(lengths), rows)
+
     def unpadded(
         self, memory: torch.Tensor, frames: torch.Tensor, lengths: torch.Tensor
     ) -> list[torch.Tensor]:
@@ -149,8 +157,9 @@ class HFWhisperEncoder(AbsEncoder):
             frames: (B,) its lengths, or (B, S) the frames of merged rows.
             lengths: (B,) samples of the audio.
         """
-        frames = torch.minimum(self.frames_of_speech(lengths), row_counts(frames))
-        return [row[:count] for row, count in zip(memory, frames.tolist(), strict=True)]
+        counts = self.frames_of_speech(lengths).tolist()
+        rows = zip(memory, frames, counts, strict=True)
+        return [repeat_rows(row, sizes)[:count] for row, sizes, count in rows]
 
     def features(
         self, samples: torch.Tensor, lengths: torch.Tensor
@@ -207,14 +216,14 @@ class HFWhisperEncoder(AbsEncoder):
         """Encode features (B, T, bins) of (B,) frames.
 
         Args:
-            kept: (B,) rows before merged padding; None: no rows are merged.
+            kept: (B, S) bool, rows that are not merged; None: all.
 
         Returns:
             Encoder output (B, S, D) and its (B,) frames, or the frames (B, S) of merged rows.
         """
         hidden, lengths = self._stem(features, frames)
         if kept is not None:
-            hidden, lengths = merge_padding(hidden, kept) or (hidden, lengths)
+            hidden, lengths = merge_rows(hidden, kept) or (hidden, lengths)
         return self.whisper.layer_norm(self._run_layers(hidden, lengths)), lengths
 
     def _run_layers(self, hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

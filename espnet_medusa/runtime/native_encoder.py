@@ -8,7 +8,7 @@ import torch
 from transformers.models.whisper.modeling_whisper import WhisperEncoder, WhisperEncoderLayer
 
 from espnet_medusa.model.masks import padding_mask
-from espnet_medusa.model.merged_padding import merge_padding
+from espnet_medusa.model.merged_padding import merge_rows
 from espnet_medusa.runtime.layer import join
 from espnet_medusa.runtime.linear import GELU
 from espnet_medusa.runtime.native.library import (
@@ -51,7 +51,7 @@ class NativeEncoder:
         """Compute ``HFWhisperEncoder.encode``."""
         hidden, lengths = self.stem(features, frames)
         if kept is not None:
-            hidden, lengths = merge_padding(hidden, kept) or (hidden, lengths)
+            hidden, lengths = merge_rows(hidden, kept) or (hidden, lengths)
         self._run_layers(hidden, lengths)
         return hidden, lengths
 

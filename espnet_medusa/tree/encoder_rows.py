@@ -13,6 +13,14 @@ def row_counts(lengths: torch.Tensor) -> torch.Tensor:
     return lengths if lengths.dim() == 1 else (lengths > 0).sum(dim=1)
 
 
+def repeat_rows(rows: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Repeat the rows (S', ...) of an utterance for their frames: (S, ...).
+
+    ``lengths`` is the number of rows (), or the number of frames of each (S',).
+    """
+    return rows[:lengths] if lengths.dim() == 0 else rows.repeat_interleave(lengths, dim=0)
+
+
 def frame_counts(lengths: torch.Tensor) -> torch.Tensor:
     """Return the number of frames (U,) of utterances from lengths (U,) or (U, S)."""
     return lengths if lengths.dim() == 1 else lengths.sum(dim=1)

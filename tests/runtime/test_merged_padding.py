@@ -6,14 +6,15 @@ from kernel_kinds import with_kernels
 from searches import runtime_of
 from tiny import tiny_decoder, tiny_encoder
 
-from espnet_medusa.model.merged_padding import group_sizes, merge_padding
+from espnet_medusa.model.merged_padding import group_sizes, kept_rows, merge_rows
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.native.operations import NativeBfloat16Linear, NativeLinear
 from espnet_medusa.runtime.native_encoder import NativeEncoder
-from espnet_medusa.tree.encoder_rows import frame_counts, row_counts
+from espnet_medusa.tree.encoder_rows import frame_counts, repeat_rows, row_counts
 
 SPEECH = torch.tensor([1, 37, 100, 60, 99])
 FRAMES, WIDTH = 100, 32
+KEPT = kept_rows(SPEECH, FRAMES)
 
 
 def with_equal_padding(seed: int) -> torch.Tensor:
@@ -28,27 +29,33 @@ def with_equal_padding(seed: int) -> torch.Tensor:
 def expand(merged: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
     """Repeat merged rows for all their frames: (U, S', D) to (U, FRAMES, D)."""
     rows = zip(merged, sizes, strict=True)
-    return torch.stack([row[: len(count)].repeat_interleave(count, dim=0) for row, count in rows])
+    return torch.stack([repeat_rows(row[: len(count)], count) for row, count in rows])
 
 
 @pytest.mark.parametrize("frames", [0, 1, 15, 16, 17, 23, 24, 25, 26, 1475])
 def test_groups_cover_the_padding_but_its_end(frames):
-    sizes = group_sizes(frames)
+    sizes = group_sizes(kept_rows(torch.tensor([0]), frames)[0]).tolist()
     assert sum(sizes) == frames and all(size > 0 for size in sizes)
     assert sizes[-16:] == [1] * min(frames, 16)
     assert set(sizes[:-17]) <= {8} and (len(sizes) < 17 or sizes[-17] <= 8)
 
 
-@pytest.mark.parametrize("groups", [(8, 16), (3, 0), (1, 5)])
-def test_a_row_is_the_middle_of_the_frames_that_it_stands_for(groups, monkeypatch):
-    monkeypatch.setattr(group_sizes, "__defaults__", groups)
-    hidden = torch.randn(len(SPEECH), FRAMES, WIDTH)
-    merged, sizes = merge_padding(hidden, SPEECH)
+@pytest.mark.parametrize("seed", range(5))
+def test_a_row_is_the_middle_of_the_frames_that_it_stands_for(seed):
+    generator = torch.Generator().manual_seed(seed)
+    kept = torch.rand(len(SPEECH), FRAMES, generator=generator) < (0.2 * seed)
+    kept = (kept | KEPT) if seed % 2 else kept.sort(dim=1)[0]
+    kept[2] = True
+    hidden = torch.randn(len(SPEECH), FRAMES, WIDTH, generator=generator)
+    merged, sizes = merge_rows(hidden, kept)
     assert frame_counts(sizes).tolist() == [FRAMES] * len(SPEECH)
     assert row_counts(sizes).max() == merged.size(1) == FRAMES, "the third fills the window"
-    for row, count in enumerate(SPEECH.tolist()):
-        expected, place = [*hidden[row, :count]], count
-        for size in group_sizes(FRAMES - count, *groups):
+    for row, keep in enumerate(kept.tolist()):
+        expected, place = [], 0
+        while place < FRAMES:
+            size = 1
+            while not any(keep[place : place + size + 1]) and size < min(8, FRAMES - place):
+                size += 1
             expected.append(hidden[row, place + size // 2])
             place += size
         assert len(expected) == row_counts(sizes)[row]
@@ -58,12 +65,12 @@ def test_a_row_is_the_middle_of_the_frames_that_it_stands_for(groups, monkeypatc
 
 def test_nothing_is_merged_without_padding():
     hidden = torch.randn(2, FRAMES, WIDTH)
-    assert merge_padding(hidden, torch.tensor([FRAMES, FRAMES + 25])) is None
+    assert merge_rows(hidden, kept_rows(torch.tensor([FRAMES, FRAMES + 25]), FRAMES)) is None
 
 
 def test_merged_rows_count_as_often_as_their_frames_in_the_encoder():
     encoder, hidden = tiny_encoder(0, max_source_positions=FRAMES), with_equal_padding(0)
-    merged, sizes = merge_padding(hidden, SPEECH)
+    merged, sizes = merge_rows(hidden, KEPT)
     expected = encoder._run_layers(hidden, torch.full_like(SPEECH, FRAMES))
     result = encoder._run_layers(merged, sizes)
     torch.testing.assert_close(expand(result, sizes), expected, rtol=0.0, atol=1e-5)
@@ -76,7 +83,7 @@ def test_merged_rows_count_as_often_as_their_frames_in_the_encoder():
 def test_merged_rows_count_as_often_as_their_frames_in_the_kernels(kind, product):
     encoder, hidden = tiny_encoder(0, max_source_positions=FRAMES), with_equal_padding(0)
     runtime = NativeEncoder(encoder.whisper, product)
-    merged, sizes = merge_padding(hidden, SPEECH)
+    merged, sizes = merge_rows(hidden, KEPT)
     alone = [part.clone() for part in merged]
     runtime._run_layers(hidden, torch.full_like(SPEECH, FRAMES))
     runtime._run_layers(merged, sizes)
@@ -94,7 +101,7 @@ def test_merged_rows_count_as_often_as_their_frames_in_the_decoder(heads, precis
     decoder = tiny_decoder(0) if heads is None else tiny_decoder(0, heads=heads)
     runtime = runtime_of(decoder) if precision is None else build_runtime(decoder, precision)
     memory = with_equal_padding(1)
-    merged, sizes = merge_padding(memory, SPEECH)
+    merged, sizes = merge_rows(memory, KEPT)
     lengths = torch.full_like(SPEECH, FRAMES)
     rows = [[1 + row, 2, 3] for row in range(len(SPEECH))]
     parents = [[-1, 0, 1]] * len(SPEECH)

@@ -1,0 +1,79 @@
+"""Merged pauses are exact for a Whisper without positions, whose rows of silence are all equal."""
+
+import numpy as np
+import pytest
+import torch
+from decoded_segments import assert_same, decode_all
+from openai_whisper import ctc_whisper, noise_and_silence
+
+from espnet_medusa.audio.voice_activity import STEP_S, SpeechActivity
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.longform.recording import LongRecording
+from espnet_medusa.model import whisper_encoder
+
+RATE_HZ = 16000
+PAUSES_S = [(2.0, 5.0)], [(0.0, 3.0), (5.0, 28.0), (28.3, 29.2)]
+
+
+def with_pauses(row: int) -> np.ndarray:
+    samples = noise_and_silence((6.0, 32.0)[row], 3 + row) + np.float32(0.001)
+    for start_s, end_s in PAUSES_S[row]:
+        samples[int(RATE_HZ * start_s) : int(RATE_HZ * end_s)] = 0.0
+    return samples
+
+
+def activity(samples: np.ndarray) -> SpeechActivity:
+    """Count all samples that are not zero as speech."""
+    size = int(RATE_HZ * STEP_S)
+    frames = np.pad(samples, (0, -len(samples) % size)).reshape(-1, size)
+    return SpeechActivity((frames != 0).any(axis=1).astype(np.float32), len(samples))
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> dict[str, str]:
+    experiment = ctc_whisper(tmp_path_factory.mktemp("whisper"))
+    table = torch.load(experiment.model, weights_only=True)
+    table["encoder.whisper.embed_positions.weight"].zero_()
+    torch.save(table, experiment.model)
+    return {"asr_train_config": experiment.config, "asr_model_file": experiment.model}
+
+
+def test_long_pauses_of_a_span():
+    speech = activity(with_pauses(1))
+    (first, second) = speech.pauses(1.8, 30.0)
+    assert first == pytest.approx((0.25, 0.95), abs=2 * STEP_S)
+    assert second == pytest.approx((3.45, 25.95), abs=2 * STEP_S)
+    assert not speech.pauses(27.2, 30.0), "the last pause is short, and the one before it as well"
+
+
+@pytest.mark.parametrize(
+    ("search", "options"),
+    [
+        ({}, {"word_timestamps": True}),
+        ({"drafter": "ctc", "draft_depth": 3}, {"word_timestamps": True, "word_times": "ctc"}),
+    ],
+)
+def test_segments_and_words_are_the_same(files, monkeypatch, search, options):
+    monkeypatch.setattr(SpeechActivity, "of", activity)
+    merge, sizes = whisper_encoder.merge_rows, []
+
+    def counted(hidden, kept):
+        merged = merge(hidden, kept)
+        sizes.extend([] if merged is None else [(merged[1][0] > 0).sum().item()])
+        return merged
+
+    monkeypatch.setattr(whisper_encoder, "merge_rows", counted)
+    runs = []
+    for padding in ("full", "merged"):
+        speech2text = Speech2Text(**files, search="greedy", encoder_padding=padding, **search)
+        recordings = [LongRecording(row, with_pauses(row)) for row in range(len(PAUSES_S))]
+        options |= {"skip_silence": True, "temperature_increment_on_fallback": None}
+        run = speech2text.long_form(LongFormOptions(**options), 1)
+        done = decode_all(run, recordings)
+        runs.append((done, speech2text.statistics.decoder_calls))
+    assert runs[0][1] == runs[1][1]
+    assert min(sizes) < 350, "6 s, of which 3 s are a pause"
+    for key, expected in runs[0][0].items():
+        assert expected.segments
+        assert_same(runs[1][0][key].segments, expected.segments)
