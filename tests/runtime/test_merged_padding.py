@@ -68,6 +68,20 @@ def test_nothing_is_merged_without_padding():
     assert merge_rows(hidden, kept_rows(torch.tensor([FRAMES, FRAMES + 25]), FRAMES)) is None
 
 
+def test_encoder_output_without_padding_has_all_frames_of_pauses():
+    encoder, hidden = tiny_encoder(0, max_source_positions=FRAMES), with_equal_padding(0)
+    hidden[:, 5:30] = hidden[:, 5:6]
+    pauses = KEPT.clone()
+    pauses[:, 5:30] = False
+    lengths = torch.tensor([320, 8000, 25000, 12000, 24000])
+    full = encoder.unpadded(hidden, torch.full_like(SPEECH, FRAMES), lengths)
+    assert {len(row) for row in full} > {26, 100}
+    for row, expected in zip(
+        encoder.unpadded(*merge_rows(hidden, pauses), lengths), full, strict=True
+    ):
+        assert torch.equal(row[:30], expected[:30]) and len(row) == len(expected)
+
+
 def test_merged_rows_count_as_often_as_their_frames_in_the_encoder():
     encoder, hidden = tiny_encoder(0, max_source_positions=FRAMES), with_equal_padding(0)
     merged, sizes = merge_rows(hidden, KEPT)
