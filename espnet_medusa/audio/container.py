@@ -103,8 +103,8 @@ def _end_of_last_ogg_page(stream: BinaryIO, size_bytes: int) -> int:
 def frame_count_tolerance(stream: BinaryIO, format_name: str) -> float:
     """Return how many frames may be missing compared with libsndfile's frame count.
 
-    MP3 encoders count their padding in different ways, up to one MPEG frame. For MP3 without a
-    Xing or Info header, libsndfile estimates the count from the file size: infinity.
+    MP3 encoders count their padding in different ways, up to one MPEG frame. Without a Xing or
+    Info header, libsndfile estimates the count from the file size, so any number may be missing.
     """
     if format_name != "MP3":
         return 0

@@ -123,7 +123,7 @@ class MediaFile:
                     frame.pts = None  # do not fill gaps
                     yield from map(_samples, resampler.resample(frame))
             yield from map(_samples, resampler.resample(None))
-        except (av.FFmpegError, ValueError, LookupError) as error:  # of streams that appear later
+        except (av.FFmpegError, ValueError, LookupError) as error:  # e.g. a stream appears late
             raise MediaError(getattr(error, "strerror", None) or str(error)) from error
         reached_s -= (self.container.start_time or 0) / 1e6
         duration_s = self._duration_s

@@ -39,8 +39,8 @@ class SegmentOptions:
     def __post_init__(self):
         if not 2 * self.frame_s <= self.min_segment_s < self.max_segment_s:
             raise InputError(
-                f"max_segment_s must be above min_segment_s and that above two frames, not"
-                f" {self.max_segment_s:g}, {self.min_segment_s:g} and {2 * self.frame_s:g} s"
+                f"max_segment_s must be above min_segment_s: {self.max_segment_s:g} s and"
+                f" {self.min_segment_s:g} s; allowed min_segment_s: {2 * self.frame_s:g} s or more"
             )
 
     def frames(self, seconds: float) -> int:

@@ -20,7 +20,7 @@ from espnet_medusa.options import check_above, check_at_least
 RATE_HZ = 16000
 CHUNK_S = 1.0, 30.0
 STEP_S = 0.032  # duration of a frame
-# A pause, and the time at each end of it that counts as speech.
+# Minimum duration of a pause, and the part at each of its ends that counts as speech.
 PAUSE_S, MARGIN_S = 1.0, 0.25
 SILENT = 0.2  # frames of noise have lower probabilities; soft or distorted words have higher ones
 

@@ -20,7 +20,7 @@ from espnet_medusa.runtime.encoder import build_encoder_runtime
 from espnet_medusa.runtime.native_encoder import NativeEncoder
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ
 
-# Encoder output (U, S, D) and its lengths (U,), or the frames of its merged rows (U, S).
+# Encoder output (U, S, D), and its lengths (U,) or, with merged padding, frames per row (U, S).
 Encoded = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -40,7 +40,7 @@ class AudioLimits:
 
 
 def audio_limits(encoder: torch.nn.Module, train_args: Namespace) -> AudioLimits:
-    """Read the limits of a trained encoder, and of its frontend's config."""
+    """Return the limits of a trained encoder, from its window or its frontend's config."""
     window_samples = getattr(encoder, "window_samples", None)
     if window_samples is not None:
         padded = getattr(encoder, "window", None) == WHISPER_WINDOW
@@ -61,17 +61,17 @@ class SpeechEncoder:
     whisper: HFWhisperEncoder | None
     # Whether it merges padding; ``encode`` then also takes the rows (U, S) that are not merged.
     merged: bool = False
-    together: bool = True  # whether the output for an utterance is the same in a batch
+    together: bool = True  # whether an utterance has the same output alone and in a batch
     packed: bool = False  # whether ``encode`` has its own copy of the weights of ``whisper``
 
     def unpadded(
         self, memory: torch.Tensor, frames: torch.Tensor, lengths: torch.Tensor
     ) -> list[torch.Tensor]:
-        """Remove padding, including that of Whisper's window.
+        """Return U encoder outputs (S', D) without padding, and without that of Whisper's window.
 
         Args:
             memory: (U, S, D) encoder output.
-            frames: (U,) lengths of it.
+            frames: (U,) or (U, S) its lengths, as in ``Encoded``.
             lengths: (U,) samples of the audio.
         """
         if self.whisper is None:
@@ -89,12 +89,12 @@ def model_encoder(
 ) -> SpeechEncoder:
     """Build the runtime of an ESPnet model up to its decoder.
 
-    ``precision`` and ``padding``, as the decode options ``encoder_precision`` and
-    ``encoder_padding``, are only used by a Whisper encoder without frontend, normalization,
-    pre-encoder, post-encoder and cropping; merged padding also needs Whisper's decoder.
+    ``precision`` and ``padding`` are the decode options ``encoder_precision`` and
+    ``encoder_padding``. They only apply to a Whisper encoder as in ``is_plain_whisper``. Merged
+    padding also needs Whisper's decoder.
 
     Raises:
-        InputError: The device does not support the precision, or the model not the padding.
+        InputError: The device does not support the precision, or the model lacks merged padding.
     """
 
     def encode(inputs: torch.Tensor, lengths: torch.Tensor) -> Encoded:
@@ -106,8 +106,8 @@ def model_encoder(
         check_choice(padding, PADDINGS, "encoder_padding")
     if padding == MERGED and not can_merge_padding(model):
         raise InputError(
-            f"encoder_padding: {MERGED}; allowed with encoder: hf_whisper (window: whisper) alone "
-            f"and decoder: whisper_medusa; use encoder_padding: {FULL}"
+            f"encoder_padding: {MERGED}; allowed with encoder: hf_whisper (window: whisper) "
+            f"without frontend, normalization or cropping, and decoder: whisper_medusa; use {FULL}"
         )
     if not isinstance(model.encoder, HFWhisperEncoder):
         # In a batch with longer audio, ESPnet's encoders return different and additional frames.
@@ -169,7 +169,7 @@ class AudioBatch:
         self._encoded: dict[SpeechEncoder, Encoded] = {}
 
     def encode(self, encoder: SpeechEncoder) -> Encoded:
-        """Return encoder output (U, S, D) and its lengths (U,); cached by encoder."""
+        """Return encoder output (U, S, D) and lengths, as in ``Encoded``; cached per encoder."""
         if encoder not in self._encoded:
             self._encoded[encoder] = self._encode(encoder)
         return self._encoded[encoder]
@@ -233,8 +233,8 @@ def recording_features(
 class WindowBatch(AudioBatch):
     """U windows of recordings.
 
-    Features of a window shorter than ``window_frames``, the length of the encoders' window in
-    frames of 10 ms, are padded with zeros for encoders that pad, as in openai-whisper.
+    ``window_frames`` is the length of the encoders' window in frames of 10 ms. For encoders that
+    pad, the features of shorter windows are padded with zeros, as in openai-whisper.
     """
 
     def __init__(self, windows: Sequence[tuple[RecordingFeatures, Window]], window_frames: int):

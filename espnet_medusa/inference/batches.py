@@ -38,7 +38,7 @@ def make_batches(
 
     Args:
         batch_size: Maximum number of utterances per batch.
-        max_frames: Maximum number of utterances times frames of the longest one; None: no limit.
+        max_frames: Maximum of a batch's utterances times the frames of its longest; None: no limit.
             An utterance with more frames is decoded alone.
 
     Returns:

@@ -32,8 +32,8 @@ class DecodeOptions(SearchOptions):
     )
     encoder_padding: str | None = option(
         None,
-        "rows of Whisper's encoder for padding up to 30 s: full, or merged (one for several "
-        "frames); none: merged if the encoder computes in int8 or bfloat16 on a CPU",
+        "encoder rows for Whisper's padding to 30 s: full (one per frame) or merged (one for "
+        "several frames); none: merged if the encoder computes in int8 or bfloat16 on a CPU",
     )
     language: str | None = option(
         None, "language code for Whisper's prompt, or detect; none: that of training"
@@ -87,8 +87,8 @@ def check_scoring(model: torch.nn.Module, options: DecodeOptions, ctc_weight: fl
     units = isinstance(getattr(model, "ctc", None), UnitCTC)
     if units and options.search != GREEDY and ctc_weight != 0:
         raise InputError(
-            f"ctc_weight: {ctc_weight}; allowed with model_conf.ctc_units: 0.0, as CTC over other "
-            "units than the decoder's tokens can draft (drafter: ctc), not score"
+            f"ctc_weight: {ctc_weight}; allowed: 0.0 with model_conf.ctc_units; this branch can "
+            "only draft (drafter: ctc), because its units are not the decoder's tokens"
         )
 
 
@@ -105,5 +105,5 @@ def check_encoder(options: DecodeOptions, encoder: SpeechEncoder) -> None:
     if options.encoder_precision is not None and encoder.whisper is None:
         raise InputError(
             f"encoder_precision: {options.encoder_precision}; allowed with encoder: hf_whisper "
-            "without frontend, normalization, pre-encoder and post-encoder: leave it out"
+            "without frontend, normalization, pre-encoder and post-encoder; omit it here"
         )

@@ -42,7 +42,7 @@ class TextWriter:
 
         Args:
             prompt: P tokens at the start of the hypotheses.
-            scorers: Names of the parts of their scores.
+            scorers: Names of the scorers, in the order of ``EndedHypothesis.parts``.
         """
         results = [self._result(ended, prompt, scorers) for ended in state.n_best[: self.nbest]]
         if results:
@@ -64,9 +64,9 @@ class TextWriter:
 def log_decoded(samples: int, hypothesis: str, started: float, seconds: float) -> None:
     """Log the lines ``speech length`` and ``best hypo`` of a decoded utterance.
 
-    ESPnet's ``calculate_rtf.py`` pairs these lines and adds up the times between them. Utterances
-    of a batch are decoded in parallel: each gets an equal share of the batch's time, one after the
-    other, and its lines have the times at which its share begins and ends.
+    ESPnet's ``calculate_rtf.py`` pairs these lines and adds up the times between them. A batch
+    decodes utterances in parallel. Each gets an equal share of the batch's time, and the shares
+    follow each other. The two lines have the times at which the share begins and ends.
 
     Args:
         started: Start of the share, in seconds since the epoch (``time.time``).

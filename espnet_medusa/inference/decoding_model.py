@@ -1,4 +1,4 @@
-"""A model with all that decoding needs, and the parts that can draft for it."""
+"""A model with its search and text conversion, and the parts that can draft for it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from espnet_medusa.whisper.prompts import WhisperPrompts
 
 @dataclass(frozen=True)
 class DecodingModel:
-    """All that decoding needs; ``Speech2Text.model``."""
+    """A model with its encoder, search, drafter and text conversion; ``Speech2Text.model``."""
 
     trained: TrainedModel  # ESPnet's module with its config
     options: DecodeOptions  # decode options, with defaults of the model
@@ -57,7 +57,7 @@ class DecodingModel:
         return AudioBatch([*map(torch.as_tensor, speeches)], self.device, self.dtype)
 
     def encode(self, audio: AudioBatch) -> Encoded:
-        """Return the encoder output (U, S, D) of U utterances, and its lengths (U,)."""
+        """Return the encoder output (U, S, D) of U utterances, and its lengths (U,) or (U, S)."""
         return audio.encode(self.encoder)
 
     def make_prompts(
@@ -67,11 +67,11 @@ class DecodingModel:
 
         Args:
             memory: (U, S, D) encoder output.
-            frames: (U,) lengths of it.
+            frames: (U,) or (U, S) its lengths, as returned by ``encode``.
             languages: U codes; None: that of the decode options.
 
         Raises:
-            InputError: The model does not have a language.
+            InputError: The model does not support one of the languages.
         """
         rows = [self.start] * len(languages)
         if self.prompts is not None:
@@ -81,7 +81,7 @@ class DecodingModel:
     def draft_inputs(
         self, audio: AudioBatch, prompts: Sequence[list[int]]
     ) -> list[DraftInput] | None:
-        """Return the inputs of the drafter for U utterances; None: it reads those of the search.
+        """Return the drafter's inputs of U utterances; None: the encoder output and the prompts.
 
         Cached features and encoder output of ``audio`` are reused.
         """

@@ -1,4 +1,4 @@
-"""Trained models: from an experiment's files, or of a pretrained Whisper in memory."""
+"""Open trained models: from an experiment's files, or a pretrained Whisper built in memory."""
 
 import logging
 import threading
@@ -173,7 +173,7 @@ def language_model_errors(options: Mapping[str, Any]) -> Iterator[None]:
 
 
 def find_weights(folder: Path, option: str) -> Path:
-    """Find the weights in an experiment's folder, which the user named by ``option``.
+    """Return the path of the weights in an experiment's folder; ``option`` is for error messages.
 
     Raises:
         InputError: No file has one of the names of ``CHECKPOINTS``.
@@ -191,7 +191,7 @@ def find_weights(folder: Path, option: str) -> Path:
 class NoInitialization(TorchFunctionMode):
     """A context in which ``torch.nn.init`` does nothing, as the weights are loaded afterwards."""
 
-    # By name: transformers has its own of these functions, and tensors have some as methods.
+    # Compared by name: transformers has copies of these functions, and tensors have some of them.
     NAMES = frozenset(name for name in vars(torch.nn.init) if name.strip("_") == name[:-1])
 
     def __torch_function__(self, function, types, args=(), kwargs=None):

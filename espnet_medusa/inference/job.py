@@ -113,9 +113,9 @@ def decode_job(decoder: JobDecoder, job: JobInput, journal: Journal) -> int:
 
 
 def log_times(decoded: Decoded, sample_rate_hz: int) -> None:
-    """Log the lines that ESPnet's calculate_rtf reads, which ``Speech2Text`` did not log here.
+    """Log an utterance's lines for ESPnet's calculate_rtf, which ``Speech2Text`` has not logged.
 
-    These are utterances of an earlier run or another process, and recordings of many windows.
+    Used for utterances of an earlier run or of another process, and for long recordings.
     """
     seconds = decoded.statistics.total_seconds
     if seconds and decoded.nbest:

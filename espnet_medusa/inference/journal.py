@@ -129,8 +129,8 @@ def write_summary(
 ) -> None:
     """Write ``statistics.json``, ``failed_utterances`` and, for long audio, ``segments``.
 
-    All arguments are by utterance id: ``failed`` has reasons, ``segments`` None for audio that is
-    not long, ``entries`` values in wav.scp.
+    Keys are utterance ids. ``failed`` has the reasons, ``entries`` the values in wav.scp;
+    ``segments`` has None for audio that is not long.
     """
     write_statistics(folder / STATISTICS, statistics)
     lines = [f"{key} {reason}\n" for key, reason in failed.items()]
@@ -140,7 +140,7 @@ def write_summary(
 
 
 def _espnet_values(hypothesis: NBestEntry, is_long: bool) -> dict[str, str]:
-    """Return file name to value."""
+    """Return the values for ESPnet's output files, by file name."""
     values = {
         "token": " ".join(hypothesis.token),
         "token_int": " ".join(map(str, hypothesis.token_int)),

@@ -33,7 +33,7 @@ ROLES = {
     CONFIGS: ("asr_train_config", "lm_train_config"),
 }
 TOKENS = "token_list"
-PATHS = (TOKENS, "bpemodel", "non_linguistic_symbols")  # may be paths without a slash
+PATHS = (TOKENS, "bpemodel", "non_linguistic_symbols")  # values may be paths without a slash
 # Data and results of training: decoding opens none of them.
 OF_TRAINING = (
     "config", "deepspeed_config", "output_dir", "init_param", "dist_init_method", "noise_scp",
@@ -47,7 +47,7 @@ REMEDY = "fetch it again; if you trust it, unpack it yourself and give --asr_tra
 
 
 def fetch_packed_model(model_tag: str) -> Path:
-    """Find an archive, or download a model of ESPnet's zoo or of a hub into the hub's cache.
+    """Return the path of an archive, or of a model that is downloaded from ESPnet's zoo or a hub.
 
     Raises:
         InputError: There is no such model, or it cannot be downloaded.
@@ -122,7 +122,7 @@ class PackedModel:
         for kind, roles in ROLES.items():
             named = meta.get(kind) or {}
             if not isinstance(named, Mapping):
-                raise InputError(f"{self.name}: {META}: {kind}: no files by option; {REMEDY}")
+                raise InputError(f"{self.name}: {META}: {kind}: is not a mapping; {REMEDY}")
             for role, file in named.items():
                 where = f"{self.name}: {META}: {kind}.{role}"
                 if role not in roles:
@@ -202,7 +202,7 @@ def pack_model(model: Mapping[str, Path], more: Sequence[Path], archive: Path) -
     kinds = {kind: {role: inside[role] for role in ROLES[kind] if role in inside} for kind in ROLES}
     for role, file in kinds[CONFIGS].items():
         add = partial(_add_path, config=role, names=names)
-        map_paths(read_config(Path(file), "train anew"), add)
+        map_paths(read_config(Path(file), "train the model again"), add)
     meta = {**kinds, "espnet": espnet.__version__, "torch": str(torch.__version__)}
     staging = archive.with_name(f".{archive.name}.partial")
     try:
@@ -234,7 +234,7 @@ def _add_path(name: str, field: str, config: str, names: dict[str, None]) -> str
         if Path(name).is_absolute():
             raise InputError(
                 f"{config}: {field}: {name!r}; allowed to pack: relative paths of files below the "
-                "current folder, as training in it writes them"
+                "current folder; training from this folder writes such paths"
             )
         names[_below_here(Path(name), f"{config}: {field}")] = None
     return name

@@ -58,13 +58,14 @@ class Speech2Text(ESPnetSpeech2Text):
     """Audio in, n-best list out; same call and same return value as ESPnet's.
 
     Args:
-        asr_train_config: The experiment's ``config.yaml``.
+        asr_train_config: The experiment's ``config.yaml``; None: the one next to the weights.
+        asr_model_file: The weights; needed without ``trained``.
         trained: A model in memory, in place of these files.
         options: ESPnet's other arguments and the fields of ``DecodeOptions``. ``batch_size`` is
             the number of utterances per call of ``decode``; above 1, ESPnet's search is refused.
 
     Attributes:
-        model: All that decoding needs.
+        model: The ``DecodingModel`` with the search and the draft model.
         statistics: Of the last utterance.
 
     Raises:
@@ -140,9 +141,9 @@ class Speech2Text(ESPnetSpeech2Text):
         """Open a pretrained Whisper, or a packed model of ESPnet.
 
         Args:
-            model_tag: A Whisper as for ``whisper_model``: hub name, folder, OpenAI ``.pt`` file; or
-                a packed model: an archive, or a tag of ESPnet's model zoo, which is downloaded;
-                None: ``options`` name an experiment.
+            model_tag: A Whisper: hub name, folder or OpenAI ``.pt`` file. Or a packed model: an
+                archive, or a tag of ESPnet's model zoo, which is downloaded. None: ``options``
+                name an experiment.
             heads: For a Whisper: ``auto`` attaches heads of the package if they were trained on
                 these weights; ``none``: no heads; or a folder of heads.
 
@@ -160,7 +161,7 @@ class Speech2Text(ESPnetSpeech2Text):
             trained = open_whisper_model(model_tag, options.get("device", "cpu"), heads)
             return Speech2Text(trained=trained, **options)
         if heads != AUTO:
-            raise InputError(f"heads: {heads}; allowed with a Whisper; {model_tag!r} is none")
+            raise InputError(f"heads: {heads}; allowed with a Whisper; {model_tag!r} is not one")
         if model_tag is not None:
             options |= open_packed_model(fetch_packed_model(model_tag))
         return Speech2Text(**options)
@@ -271,7 +272,7 @@ class Speech2Text(ESPnetSpeech2Text):
             Segments, as soon as each window is decoded; ``statistics`` counts all windows so far.
 
         Raises:
-            InputError: An option is not usable, or the model or its search is not for long audio.
+            InputError: An option is not usable, or model or search do not support long audio.
         """
         run = self.long_form(build_options(LongFormOptions, options, "transcribe"), batch_size)
         return self._segments(run([LongRecording(None, samples, language)]))

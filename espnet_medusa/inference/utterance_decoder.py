@@ -38,7 +38,7 @@ class UtteranceDecoder:
     speech2text: Speech2Text  # model and search
     reader: UtteranceReader  # reads the audio
     batch_size: int = 1  # maximum number of utterances or windows per batch
-    # Maximum number of utterances times 10 ms frames of the longest; None: no limit.
+    # Maximum of a batch's utterances times the 10 ms frames of its longest; None: no limit.
     max_batch_frames: int | None = None
     # Options for audio longer than the window; None: such audio fails.
     long_form: LongFormOptions | None = None

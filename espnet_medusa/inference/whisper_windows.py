@@ -55,7 +55,7 @@ class WhisperWindows:
         self.text = TranscriptText(hugging_face_tokenizer(model.writer.converter), tokens)
         context = model.search.decoder.max_depth(0)
         self.most_tokens, self.prompt_tokens = context // 2, context // 2 - 1
-        # Without and with timestamps.
+        # Index 0: without timestamps; index 1: with timestamps.
         self.constraints = [
             self._constraints(timestamps, options.max_initial_timestamp)
             for timestamps in (False, True)
@@ -67,7 +67,7 @@ class WhisperWindows:
             self.encoders.append(model.draft_model.encoder.whisper)
 
     def _constraints(self, timestamps: bool, max_initial_timestamp: float | None) -> Constraints:
-        """Add timestamp rules to the search's constraints, with openai-whisper's normalization."""
+        """Return constraints with openai-whisper's normalization; ``timestamps`` adds its rules."""
         model, tokens = self.model, self.model.prompts.tokens
         constraints = replace(model.search.strategy.scoring.constraints, renormalize=True)
         if not timestamps:
@@ -150,7 +150,7 @@ class WhisperWindows:
         ]
 
     def repeats_itself(self, tokens: Sequence[int]) -> bool:
-        """Return whether a text that is not finished will be too repetitive at its end."""
+        """Return whether an unfinished text ends in a loop and is too repetitive already."""
         text, most = self.text.words_alone(tokens), self.most_compressed
         if most is None or not ends_in_loop(text):
             return False
@@ -164,7 +164,7 @@ class WhisperWindows:
         language: str | None,
         tokens: Sequence[int],
     ) -> list[TimedWord]:
-        """Return the words of a window's text tokens with times within its frames of 10 ms."""
+        """Return words and times of a window's text tokens; its length is ``frames`` of 10 ms."""
         end, frames = self.model.prompts.tokens.end, frames // self.clock.frames
         if not tokens or not frames:
             return []
@@ -230,7 +230,7 @@ def why_not_long_form(model: DecodingModel) -> str | None:
         )
     if not model.search.strategy.scoring.decoder_alone:
         others = ", ".join(model.search.strategy.scoring.names[1:])
-        return f"{others}: allowed with long audio: weight 0, only the decoder scores"
+        return f"{others}: allowed with long audio: weight 0, because only the decoder scores there"
     draft, options = model.draft_model, model.options
     if draft is not None and draft.encoder.whisper is None:
         return f"draft_model: {draft.name}; allowed with long audio: a Whisper"

@@ -50,7 +50,7 @@ def align_units(log_probs: np.ndarray, units: Sequence[int], blank: int) -> Unit
 
 
 def _best_path(emissions: np.ndarray, states: np.ndarray) -> np.ndarray:
-    """Return the state of each frame (S,), from one of the first two to one of the last two.
+    """Return the best path (S,) of states, from one of the first two to one of the last two.
 
     Args:
         emissions: (S, 2 L + 1) log-probabilities of the states' columns.

@@ -1,11 +1,11 @@
 """Decodes long recordings window after window, or in independent chunks of speech.
 
 ``LongForm`` is the algorithm of openai-whisper's ``transcribe`` (Radford et al., arXiv 2212.04356,
-4.5); the windows of several recordings are a batch, each with its own prompt.
+4.5). A batch contains windows of several recordings, each with its own prompt.
 
-``ChunkedLongForm`` finds the speech by voice activity detection, and packs chunks of at most the
-model's window from it, as in whisperX (Bain et al., arXiv 2303.00747, 2.1 and 2.2). A batch has
-chunks of one or of several recordings, each without the text of the previous chunk as prompt.
+``ChunkedLongForm`` finds speech by voice activity detection and packs it into chunks, as in
+whisperX (Bain et al., arXiv 2303.00747, 2.1 and 2.2). A chunk fits in the model's window. A batch
+has chunks of one or several recordings, without the text of the previous chunk as prompt.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class LongForm:
         """Decode recordings, which are read when the batch has room for them.
 
         Returns:
-            Steps with new segments of a recording. An exception only ends its own recording, whose
-            last step has it as ``error``.
+            Steps with new segments of a recording. An exception only ends its own recording and
+            becomes ``error`` of this recording.
         """
         waiting, batch = iter(recordings), []
         while True:
@@ -69,7 +69,7 @@ class LongForm:
     def _features(self, recording: LongRecording) -> RunningRecording:
         running = RunningRecording.of(recording)
         try:
-            self.windows.listen(running, recording)
+            self.windows.detect_speech(running, recording)
             running.features = self.decoder.features(recording.samples)
             self.windows.begin(running, recording.frames, self.options.clip_timestamps)
         except Exception as error:  # such as out of memory for the features of hours
@@ -78,7 +78,7 @@ class LongForm:
 
     def _choose_languages(self, recordings: Sequence[RunningRecording]) -> None:
         """Choose the languages of a batch; one by one if that fails."""
-        # As openai-whisper: of the first 30 s, with silence after a shorter recording.
+        # As openai-whisper: language of the first 30 s; shorter recordings are padded with silence.
         first = Window(0, self.decoder.window_frames)
         windows = [(running.features, first) for running in recordings]
         try:
@@ -157,7 +157,7 @@ class ChunkedLongForm:
 
         Returns:
             Steps with new segments of a recording, in order. An exception only ends its own
-            recording, whose last step has it as ``error``.
+            recording and becomes ``error`` of this recording.
         """
         waiting, chunks = iter(recordings), []
         while True:
@@ -179,7 +179,7 @@ class ChunkedLongForm:
         """Add a passage for each chunk, and choose the language."""
         started, running = time.perf_counter(), RunningRecording.of(recording)
         try:
-            self.windows.listen(running, recording)
+            self.windows.detect_speech(running, recording)
             chunks = self._chunks(recording, self.find_speech(running.speech))
             if chunks:
                 self._add(running, recording, chunks)

@@ -73,7 +73,7 @@ class MovingWindow:
     options: LongFormOptions  # prompts, word times and thresholds
     history: History  # tokens for prompts
     seek: int = field(init=False)  # first frame of the next window
-    # First and last frames of the clips that are not decoded yet.
+    # Start and end (exclusive) in frames of the clips that are not decoded yet.
     clips: list[tuple[int, int]] = field(init=False)
     last_speech_s: float = 0.0  # end of the last word
 
@@ -125,7 +125,7 @@ class MovingWindow:
             self.seek = max(self.seek, window.seek + 1)  # never stay at the same window
             if segments is None:
                 return []
-        segments = [without_nothing(segment) for segment in segments]
+        segments = [clear_if_empty(segment) for segment in segments]
         tokens = [token for segment in segments for token in segment.tokens]
         conditions = self.options.condition_on_previous_text
         self.history.add(tokens, forget=not conditions or decoding.temperature > HOT)
@@ -180,14 +180,14 @@ class MovingWindow:
 
 
 def clips_in_frames(clips_s: Sequence[float], frames: int) -> list[tuple[int, int]]:
-    """Return starts and ends in frames of 10 ms; without clips those of the recording."""
+    """Return the clips (start, end) in frames of 10 ms; without clips, the whole recording."""
     edges = [round(clip * FRAMES_PER_S) for clip in clips_s] or [0]
     if len(edges) % 2:
         edges.append(frames)
     return [*zip(edges[::2], edges[1::2], strict=True)]
 
 
-def without_nothing(segment: Segment) -> Segment:
+def clear_if_empty(segment: Segment) -> Segment:
     """Remove text, tokens and words of a segment without duration or without text."""
     if segment.start_s != segment.end_s and segment.text.strip():
         return segment
@@ -195,7 +195,7 @@ def without_nothing(segment: Segment) -> Segment:
 
 
 def last_end(segments: Sequence[Segment]) -> float | None:
-    """Return the end of the last word, or without words of the last segment."""
+    """Return the end of the last word or, if there are no words, of the last segment."""
     words = [segment.words[-1] for segment in segments if segment.words]
     if words:
         return words[-1].end_s

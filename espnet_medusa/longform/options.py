@@ -85,8 +85,8 @@ class LongFormOptions:
     )
     hallucination_silence_threshold: float | None = option(
         None,
-        "with word_timestamps: leave out a text that looks hallucinated within silences of this "
-        "many seconds",
+        "with word_timestamps: drop a text that looks hallucinated between silences that are "
+        "longer than this many seconds",
     )
 
     vad_filter: bool = option(False, "decode only chunks of speech, batch_size of them together")

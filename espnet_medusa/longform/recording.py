@@ -1,4 +1,4 @@
-"""Recordings while they are decoded: whole, or in passages that do not depend on each other."""
+"""The state of recordings during decoding: as a whole, or in independent passages."""
 
 from __future__ import annotations
 

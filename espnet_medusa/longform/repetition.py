@@ -9,7 +9,7 @@ LOOP_REPEATS = 4  # fewest repeats of the phrase
 def ends_in_loop(tokens: Sequence[int]) -> bool:
     """Return whether the last tokens repeat a phrase of any length.
 
-    The repeats are at least ``LOOP_REPEATS`` and have at least ``LOOP_TOKENS`` tokens.
+    The phrase occurs at least ``LOOP_REPEATS`` times, with ``LOOP_TOKENS`` tokens or more in all.
     """
     longest = len(tokens) // LOOP_REPEATS
     return any(

@@ -63,7 +63,7 @@ def ctm_lines(recording: str, segments: Iterable[Segment]) -> str:
 def write_segments_dir(
     folder: Path, entries: Mapping[str, str], segments: Mapping[str, Sequence[Segment]]
 ) -> None:
-    """Write wav.scp, segments, text, utt2spk, spk2utt and, of word times, ctm.
+    """Write wav.scp, segments, text, utt2spk, spk2utt and, if there are word times, ctm.
 
     Each recording is a speaker; ids of segments have start and end in hundredths of a second.
     ``entries`` has the wav.scp values of these recordings, and may have more.

@@ -20,7 +20,7 @@ class Window:
 
     seek: int  # first frame of 10 ms
     frames: int  # number of frames; zeros pad a window that is shorter than the model's
-    # Frames from the window's start between which there is no speech, if it is known.
+    # Start and end of each pause, in frames from the window's start; empty if not detected.
     pauses: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -129,7 +129,7 @@ def compression_ratio(text: str) -> float:
 
 
 def has_failed(decoding: WindowDecoding, options: LongFormOptions) -> bool:
-    """Return whether the text is decoded again: repetitive, or improbable without being silence."""
+    """Return whether to decode the window again: it is repetitive, or improbable but not silent."""
     if options.fallback_on == REPETITION:
         return repeats_itself(decoding, options)
     least = options.logprob_threshold

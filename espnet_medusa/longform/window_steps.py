@@ -66,12 +66,12 @@ class WindowDecoder(Protocol):
         languages: Sequence[str | None],
         attempt: Attempt,
     ) -> list[tuple[WindowDecoding, DecodingStatistics]]:
-        """Decode some rows of ``encoded``, each after the text before it and in its language."""
+        """Decode some rows of ``encoded``; ``prompts`` has the text tokens before each row."""
 
     def align(
         self, encoded: Any, row: int, frames: int, language: str | None, tokens: Sequence[int]
     ) -> list[TimedWord]:
-        """Return the words of a row's text tokens with times within its frames of 10 ms."""
+        """Return words and times of a row's text tokens; its length is ``frames`` of 10 ms."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class WindowSteps:
     decoder: WindowDecoder  # decodes windows
     options: LongFormOptions  # prompts, fallback and word times
 
-    def listen(self, running: RunningRecording, recording: LongRecording) -> None:
+    def detect_speech(self, running: RunningRecording, recording: LongRecording) -> None:
         """Find the speech, if an option needs it, and choose whether segments get times."""
         options = self.options
         if options.needs_speech_activity:
@@ -140,7 +140,7 @@ class WindowSteps:
         share_seconds([passage.recording for passage in passages], started)
 
     def _skips(self, passage: Passage, window: Window) -> bool:
-        """Move past a window without speech, if the options say so."""
+        """Skip a window without speech if ``skip_silence`` is set; return whether it is skipped."""
         speech = passage.recording.speech
         end_s = window.start_s + window.frames / FRAMES_PER_S
         skips = self.options.skip_silence and not speech.has_speech(window.start_s, end_s)

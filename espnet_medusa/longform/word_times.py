@@ -1,4 +1,4 @@
-"""Times of the words of a window by cross-attention, and words of segments.
+"""Compute the words' times in a window by cross-attention, and add words to segments.
 
 As in openai-whisper's ``timing.py``: attention weights of some heads, normalized over tokens and
 smoothed, are aligned by dynamic time warping.
@@ -72,13 +72,13 @@ def cheapest_path(costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return rows and columns (L,) of the cheapest path through costs (N, M), corner to corner.
 
     Dynamic time warping: Sakoe and Chiba, "Dynamic programming algorithm optimization for spoken
-    word recognition", 1978. Of paths with equal costs, the one from the left is taken.
+    word recognition", 1978. If several steps cost the same, the path comes from the left.
     """
     return _follow(_steps(costs))
 
 
 def _steps(costs: np.ndarray) -> np.ndarray:
-    """Return the last step to each element, (N + 1, M + 1) with a row and a column before it."""
+    """Return each element's last step on its path: (N + 1, M + 1), with a first row and column."""
     rows, columns = costs.shape
     # Elements of an anti-diagonal do not depend on each other.
     sums = np.full((rows + 1, columns + 1), np.inf, dtype=np.float32)

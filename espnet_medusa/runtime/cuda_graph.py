@@ -1,9 +1,9 @@
 """Decoder calls as CUDA graphs, captured once and replayed.
 
 A graph runs the same kernels on the same addresses. Calls are therefore padded to a few sizes
-(buckets), and their inputs and outputs have fixed addresses: one storage serves all searches with
-the same number of utterances and frames. Without CUDA the same padded calls run without graphs,
-which tests use on machines without a GPU.
+(buckets), and their inputs and outputs have fixed addresses. One storage serves all searches with
+the same number of utterances and frames. Without CUDA, the same padded calls run without graphs;
+tests use this on machines without a GPU.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def pack_tables(
 
 
 def pack_base(heads: Heads | None, precision: Precision) -> Tables | None:
-    """Return the base head's layers before the vocabulary projection, or None without any."""
+    """Return the base head's layers (R, D) to (R, D), or None if it has none of its own."""
     base = None if heads is None else heads.base
     if isinstance(base, torch.nn.Linear):
         return pack_module(base, precision)

@@ -131,9 +131,9 @@ def visible_bits(trees: Sequence[TokenTree], first: int) -> torch.Tensor:
 
 
 class NativeAttendingHeads:
-    """Attending heads in 8 bits, for any precision of the decoder.
+    """Attending heads in 8 bits, for any decoder precision; methods as in ``AttendingLayer``.
 
-    The dequantized rows of ``projection``, (D) to (V'), are the token embeddings of chains.
+    In ``chain``, the dequantized rows of ``projection`` (D to V') are the token embeddings.
     """
 
     def __init__(self, heads: AttendingHeads, projection: NativeLinear):

@@ -44,7 +44,7 @@ class TreeRuntime(TreeDecoder):
 
     Args:
         precision: Of layers and vocabulary projection.
-        table: (V, D) token embeddings.
+        table: (V, D) token embeddings; ``scale`` is their factor.
         bias: (V,) of the vocabulary projection, or None.
     """
 

@@ -44,9 +44,9 @@ def typical(
 ) -> torch.Tensor:
     """Accept a token if p0(token) > min(epsilon, alpha * exp(-H(p0))).
 
-    Medusa's typical acceptance (Cai et al., arXiv 2401.10774, section 3.1) as Whisper-Medusa uses
-    it at temperature 1 (arXiv 2409.15869, eq. 4, without the minus sign that both codes have). Not
-    lossless: the text can differ from greedy text.
+    Medusa's typical acceptance (Cai et al., arXiv 2401.10774, section 3.1) as in Whisper-Medusa at
+    temperature 1 (arXiv 2409.15869, eq. 4). The equation lacks the minus sign of both
+    implementations. Not lossless: the text can differ from greedy text.
 
     Args:
         epsilon: Upper bound of the threshold, in (0, 1].

@@ -69,7 +69,7 @@ def draft_shape(
             deepest = max(depth, LOOKAHEAD_DEPTH)
             depth = deepest if most is None else min(deepest, most)
     if most is not None and depth > most:
-        reason = "the heads of this model" if most else "this model has no heads; see drafter"
+        reason = "one per head of this model" if most else "this model has no heads; see drafter"
         raise InputError(f"{name}: {depth}; allowed: at most {most}, {reason}")
     by_heads = proposer is not None and proposer.needs_head_input
     if unverified and depth > 0 and by_heads and not decoder.heads_trained:

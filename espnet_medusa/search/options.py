@@ -56,7 +56,7 @@ class SearchOptions:
         None, "draft only this number of most frequent training tokens; none: all tokens"
     )
     medusa_choices: Sequence[int] | None = option(
-        None, "fixed candidate tree, 1 for the root first, such as 1 3 2 1; greedy only"
+        None, "fixed tree: 1 for the root, then children per node by head (1 3 2 1); greedy only"
     )
     decoder_precision: str | None = option(
         None, "float32, bfloat16, float16 (GPU) or int8 (CPU); none: the model's own"
@@ -74,7 +74,7 @@ class SearchOptions:
         "unverified",
     )
     typical_epsilon: float = option(0.09, "typical: tokens of a higher probability are accepted")
-    typical_alpha: float = option(0.3, "typical: also those above this times exp(-entropy)")
+    typical_alpha: float = option(0.3, "typical: accept tokens above this times exp(-entropy), too")
     top_m: int = option(5, "top_m: number of the base head's best tokens that are accepted")
     threshold: float = option(0.8, "threshold: minimum probability of an unverified draft")
     ctc_entropy_threshold: float | None = option(

@@ -15,7 +15,7 @@ from espnet_medusa.tree.prefix import Candidates, Prefix
 from espnet_medusa.tree.token_tree import upload
 
 DECODER, CTC = "decoder", "ctc"
-PRE_BEAM_RATIO = 1.5  # ESPnet's default: number of candidates for CTC over the beam size
+PRE_BEAM_RATIO = 1.5  # ESPnet's default ratio of CTC candidates to beam size
 
 
 @dataclass(frozen=True)

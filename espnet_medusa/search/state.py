@@ -165,7 +165,7 @@ class Strategy(ABC):
     def decide_early(
         self, states: Sequence[SearchState], draft_inputs: Sequence[DraftInput]
     ) -> Sequence[DraftInput]:
-        """Decode utterances without a decoder call, if possible; return draft inputs for others."""
+        """Decode utterances without a decoder call, if possible; return all U draft inputs."""
         return draft_inputs
 
     @abstractmethod

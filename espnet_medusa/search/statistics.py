@@ -17,7 +17,7 @@ class DecodingStatistics:
     divided evenly among the utterances of the batch.
     """
 
-    decoder_calls: int = 0  # decoder calls
+    decoder_calls: int = 0
     nodes: int = 0  # tokens evaluated in these calls, including drafts
     tokens: int = 0  # of the hypothesis, without the prompt, with an end symbol
     drafted: list[int] = field(default_factory=list)  # drafts that have a step 1, 2, ...

@@ -74,7 +74,7 @@ def threshold_beam_search(
         decoder, constraints, proposer, normalize_length: As in ``beam_search``.
         threshold: Minimum probability of a draft, in (0, 1].
         depth: Maximum number of tokens drafted after the base head's; 0: no drafts.
-        nbest: Requested hypotheses, at most B; None: B.
+        nbest: Number of requested hypotheses, at most ``beam_size``; None: ``beam_size``.
     """
     top = decoder.top_tokens
     strategy = ThresholdStrategy(beam_size, constraints, top, normalize_length, nbest)
@@ -82,7 +82,7 @@ def threshold_beam_search(
 
 
 class ThresholdStrategy(BeamStrategy):
-    """Keeps the base head's B best continuations of all running hypotheses."""
+    """Keeps the base head's ``beam_size`` best continuations of all running hypotheses."""
 
     def __init__(
         self,

@@ -78,7 +78,7 @@ class TimestampRules:
         Scores are logits or log-probabilities with the other constraints applied.
         """
         width = scores.size(1) - len(self.times)
-        closes = states.last & ~states.paired  # after the end of a segment text is forbidden
+        closes = states.last & ~states.paired  # text is forbidden after the end of a segment
         times = self._apply_to_times(scores[:, width:], states, closes)
         best = scores[:, self.eos : width].amax(dim=-1)
         if self.eos > 0:

@@ -26,9 +26,9 @@ def with_defaults(options: Mapping[str, Any], device: str) -> dict[str, Any]:
 
 
 def choose_search(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Add defaults to search options: greedy search, beam size 5, and the decoder's scores alone.
+    """Add the defaults of ``search``, ``beam_size`` (5) and ``ctc_weight`` (0) to options.
 
-    With a beam size above 1 the default is beam search.
+    ``search`` is beam if the options have a ``beam_size`` above 1, else greedy.
     """
     by_size = "beam" if options.get("beam_size", 1) > 1 else "greedy"
     return {"search": by_size, "beam_size": BEAM_SIZE, "ctc_weight": 0.0} | dict(options)

@@ -52,14 +52,14 @@ class Transcript:
 
 
 def as_text(transcript: Transcript) -> str:
-    """Write the text on one line, or each segment on a line."""
+    """Return the text on one line, or each segment on a line."""
     if transcript.segments is None:
         return f"{transcript.line}\n"
     return "".join(f"{segment.text.strip()}\n" for segment in transcript.segments)
 
 
 def as_json(transcript: Transcript) -> str:
-    """Write openai-whisper's JSON; without segments file, text, language and duration."""
+    """Return openai-whisper's JSON or, without segments, file, text, language and duration."""
     if transcript.segments is None:
         fields = {
             "file": str(transcript.recording.path),
@@ -103,7 +103,7 @@ def _fields(number: int, segment: Segment, with_words: bool) -> dict:
 
 
 def as_srt(transcript: Transcript) -> str:
-    """Write SubRip subtitles."""
+    """Return SubRip subtitles."""
     return "".join(
         f"{number}\n{clock(start_s, ',', True)} --> {clock(end_s, ',', True)}\n{text}\n\n"
         for number, (start_s, end_s, text) in enumerate(_subtitles(transcript), start=1)
@@ -111,7 +111,7 @@ def as_srt(transcript: Transcript) -> str:
 
 
 def as_vtt(transcript: Transcript) -> str:
-    """Write WebVTT subtitles."""
+    """Return WebVTT subtitles."""
     return "WEBVTT\n\n" + "".join(
         f"{clock(start_s, '.')} --> {clock(end_s, '.')}\n{text}\n\n"
         for start_s, end_s, text in _subtitles(transcript)
@@ -119,7 +119,7 @@ def as_vtt(transcript: Transcript) -> str:
 
 
 def _subtitles(transcript: Transcript) -> Iterator[tuple[float, float, str]]:
-    """Yield start, end and text; with words from the first word's start to the last one's end."""
+    """Yield start, end and text; times are those of the first and last word, if there are any."""
     for segment in transcript.segments or ():
         if not transcript.has_words:
             text = segment.text.strip().replace("-->", "->")
@@ -140,7 +140,7 @@ def clock(seconds: float, marker: str, with_hours: bool = False) -> str:
 
 
 def as_tsv(transcript: Transcript) -> str:
-    """Write a table of segments, times in milliseconds."""
+    """Return a table of segments, with times in milliseconds."""
     rows = [
         f"{round(1000 * segment.start_s)}\t{round(1000 * segment.end_s)}\t"
         + segment.text.strip().replace("\t", " ")
@@ -150,7 +150,7 @@ def as_tsv(transcript: Transcript) -> str:
 
 
 def as_stm(transcript: Transcript) -> str:
-    """Write NIST's stm: recording, channel, speaker, start, end and text of each segment."""
+    """Return NIST's stm: recording, channel, speaker, start, end and text of each segment."""
     name = transcript.recording.id
     return "".join(
         f"{name} {CHANNEL} {name} {segment.start_s:.2f} {segment.end_s:.2f} "
@@ -161,7 +161,7 @@ def as_stm(transcript: Transcript) -> str:
 
 
 def as_ctm(transcript: Transcript) -> str:
-    """Write NIST's ctm: words with times."""
+    """Return NIST's ctm: words with times."""
     return ctm_lines(transcript.recording.id, transcript.segments or ())
 
 

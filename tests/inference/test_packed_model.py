@@ -151,7 +151,7 @@ REFUSED = {
     "files absolute": ({"files": {"asr_model_file": "/etc/passwd"}}, "'/etc/passwd'; allowed: fil"),
     "files missing": ({"files": {"asr_model_file": "gone.pth"}}, "'gone.pth' is not there"),
     "files option": ({"files": {"device": MODEL}}, "files.device: allowed: asr_model_file"),
-    "files no mapping": ({"files": [MODEL]}, "files: no files by option"),
+    "files no mapping": ({"files": [MODEL]}, "files: is not a mapping"),
     "files no name": ({"files": {"asr_model_file": 5}}, "files.asr_model_file: 5"),
 }  # fmt: skip
 

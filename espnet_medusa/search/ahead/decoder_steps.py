@@ -1,4 +1,4 @@
-"""Draft steps of searches without other scorers; the host reads all steps of a draft at once."""
+"""Draft steps if only the decoder scores; the host reads all steps of a draft at once."""
 
 from __future__ import annotations
 

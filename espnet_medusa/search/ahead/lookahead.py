@@ -55,6 +55,8 @@ class Lookahead(ABC):
 
         Args:
             call_seconds: Duration of the decoder call and of the search's steps.
+            draft_seconds: Duration of drafting.
+            steps, tokens: Drafted steps, and mean number of decoded tokens per utterance.
         """
         return
 
