@@ -63,7 +63,7 @@ def assert_plain(decoder, memory, lengths, states, max_lengths, min_lengths=None
     for row, alone in enumerate(utterances(memory, lengths)):
         least = min_lengths[row] if min_lengths else 0
         tokens, score, ended = plain_greedy(
-            decoder, alone, prompt, max_lengths[row], min_length=least
+            decoder, alone, prompt, max_lengths[row], min_length=least, guess=states[row].tokens
         )
         assert (states[row].tokens, states[row].ended) == (tokens, ended)
         assert states[row].hypothesis.score == pytest.approx(score, abs=1e-4)
