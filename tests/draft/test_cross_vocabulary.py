@@ -8,7 +8,7 @@ from beam_oracle import UncachedScorer, espnet_search, make_weights
 from made_vocabularies import make_sentences
 from scripted import draft_inputs, path_from, scripted_decoder, scripted_search
 from searches import assert_plain, assert_same_alone, compare, decode, our_search
-from tiny import EOS, VOCAB_SIZE, next_logits, random_memory, tiny_decoder
+from tiny import EOS, VOCAB_SIZE, next_logits, random_memory, shared_decoder, tiny_decoder
 
 from espnet_medusa.draft.interpreter import UNKNOWN, OneToOne
 from espnet_medusa.draft.model import DraftModelProposer
@@ -92,7 +92,7 @@ def test_shuffled_token_ids(translations, seed):
     translation = translations("characters", "shuffled characters")
     main, draft = translation.to_draft.source, translation.to_draft.target
     assert translation.to_draft.same_text
-    module = tiny_decoder(seed, "none")
+    module = shared_decoder(seed, "none")
     twin = tiny_decoder(seed, "none", vocab_size=len(draft))
     weights = twin.state_dict()
     rows = torch.tensor([main.ids[text] for text in draft.contents if text] + [EOS])
@@ -124,8 +124,8 @@ MAINS = ["coarse", "characters"]
 def random_case(seed, main, translation):
     """Return a random main model with VOCAB_SIZE tokens, its drafter and their input."""
     rng = random.Random(f"{seed} {main}")
-    module = tiny_decoder(seed, "none")
-    draft = tiny_decoder(seed + 9, "none", vocab_size=len(translation.to_draft.target))
+    module, vocab_size = shared_decoder(seed, "none"), len(translation.to_draft.target)
+    draft = shared_decoder(seed + 9, "none", vocab_size=vocab_size, num_blocks=1)
     proposer = DraftModelProposer(build_runtime(draft), EOS, translation)
     memory, lengths = random_memory(seed, [rng.randint(7, 14) for _ in range(rng.randint(1, 4))])
     return rng, module, proposer, memory, lengths, draft_inputs(memory, lengths, [1, 2])
@@ -169,7 +169,7 @@ def test_a_batch_equals_single_utterances(translations, draft):
 def test_a_draft_model_with_few_positions_or_tokens(translations, draft):
     """The search continues without drafts of what the draft model cannot write."""
     translation = translations("coarse", draft)
-    module, audio = tiny_decoder(6, "none"), random_memory(6, [6, 4])
+    module, audio = shared_decoder(6, "none"), random_memory(6, [6, 4])
     sizes = {"vocab_size": len(translation.to_draft.target), "max_target_positions": 9}
     proposer = DraftModelProposer(build_runtime(tiny_decoder(7, "none", **sizes)), EOS, translation)
     options = {"min_lengths": [40, 0], "shape": DraftShape(5), "proposer": proposer}

@@ -59,7 +59,7 @@ class Bigrams(BatchScorerInterface):
 @cache
 def make_scorers(seed):
     """Return random scorers (LM, bigrams, length bonus), which have no state, and a random CTC."""
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     ctc = CTC(VOCAB_SIZE, HIDDEN_SIZE).eval()
     sizes = {"embed_unit": 8, "att_unit": 8, "head": 2, "unit": 8, "layer": 1}
     lm = TransformerLM(VOCAB_SIZE, pos_enc=None, **sizes).eval()

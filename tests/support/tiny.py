@@ -19,7 +19,8 @@ LLAMA = "llama "  # Speech-LLaMA's heads: "llama latent"
 
 def tiny_decoder(seed: int, heads: str = "linear", num_heads: int = 4, **options):
     """A decoder whose small vocabulary makes random heads agree with it now and then."""
-    torch.manual_seed(seed)
+    # ``torch.manual_seed`` would also store a stack trace for each kind of device.
+    torch.default_generator.manual_seed(seed)
     vocab_size = options.pop("vocab_size", VOCAB_SIZE)
     options["heads_conf"] = {"num_heads": num_heads, **options.get("heads_conf", {})}
     if heads.startswith(LLAMA):
