@@ -133,8 +133,9 @@ def test_no_prefix_is_evaluated_twice(seed, kind):
         assert seconds and min(seconds) > 0
 
 
-def test_a_chain_costs_one_call_per_step_and_its_tree_stays_small():
-    _, decoder = drafted(3, "near", max_target_positions=64)
+@pytest.mark.parametrize("kind", ["near", "other"])
+def test_a_chain_costs_one_call_per_step_and_its_tree_stays_small(kind):
+    _, decoder = drafted(3, kind, max_target_positions=64)
     recorder = Recorder(decoder)
     memory, lengths = random_memory(3, [12])
     [state] = decode(decoder, memory, lengths, [50], min_lengths=[50], shape=DraftShape(4))
