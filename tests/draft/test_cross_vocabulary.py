@@ -4,10 +4,10 @@ import random
 
 import pytest
 import torch
-from beam_oracle import UncachedScorer, espnet_search, make_weights
+from beam_oracle import make_weights
 from made_vocabularies import make_sentences
 from scripted import draft_inputs, path_from, scripted_decoder, scripted_search
-from searches import assert_plain, assert_same_alone, compare, decode, our_search
+from searches import assert_decoded_alike_alone, assert_nbest_is_espnets, assert_plain, decode
 from tiny import EOS, VOCAB_SIZE, next_logits, random_memory, shared_decoder, tiny_decoder
 
 from espnet_medusa.draft.interpreter import UNKNOWN, OneToOne
@@ -144,25 +144,16 @@ def test_greedy_text_and_nbest_are_exact(translations, main, draft, seed):
     beam_size = rng.randint(1, 5)
     weights = make_weights(ctc=rng.choice([0.0, 0.3]), lm=rng.choice([0.0, 0.4]))
     shape = DraftShape(rng.choice([1, 4]), rng.choice([1, beam_size]), rng.choice([None, 12]))
-    search = our_search(module, seed, weights, beam_size, shape, proposer=proposer)
-    oracle = espnet_search(UncachedScorer(module), seed, weights, beam_size)
-    compare(search, memory, lengths, oracle, LengthLimits(0.7), inputs=inputs)
+    audio, options = (memory, lengths, LengthLimits(0.7)), {"inputs": inputs, "proposer": proposer}
+    assert_nbest_is_espnets(module, seed, weights, beam_size, shape, *audio, **options)
 
 
 @pytest.mark.parametrize("draft", ["fine", "small"])
 def test_a_batch_equals_single_utterances(translations, draft):
     _, module, proposer, *_ = random_case(5, "coarse", translations("coarse", draft))
-    memory, lengths = random_memory(5, [9, 2, 5, 7])
-    most, runtime = [20, 10, 15, 3], build_runtime(module)
-    inputs = draft_inputs(memory, lengths, [1, 2])
-
-    def search(rows, memory, lengths):
-        return decode(
-            runtime, memory, lengths, [most[row] for row in rows], shape=DraftShape(4, 2),
-            proposer=proposer, inputs=[inputs[row] for row in rows],
-        )  # fmt: skip
-
-    assert_same_alone(search, memory, lengths)
+    audio = random_memory(5, [9, 2, 5, 7])
+    options = {"inputs": draft_inputs(*audio, [1, 2]), "shape": DraftShape(4, 2)}
+    assert_decoded_alike_alone(module, [20, 10, 15, 3], *audio, proposer=proposer, **options)
 
 
 @pytest.mark.parametrize("draft", ["fine", "few"])

@@ -6,29 +6,20 @@ from dataclasses import replace
 
 import pytest
 import torch
-from beam_oracle import UncachedScorer, espnet_search, make_scorers, random_weights
+from beam_oracle import make_scorers, random_weights
 from edit_distance import edit_distance
 from refusals import refuses
 from scripted import ScriptedCTC, ctc_context, edited, path_from, scripted_calls, scripted_memory
 from searches import (
     PROMPT,
+    assert_decoded_alike_alone,
+    assert_nbest_is_espnets,
     assert_plain,
-    assert_same_alone,
     beam_shape,
-    compare,
     decode,
     greedy_shape,
-    our_search,
 )
-from tiny import (
-    EOS,
-    VOCAB_SIZE,
-    plain_greedy,
-    random_memory,
-    shared_decoder,
-    tiny_decoder,
-    utterances,
-)
+from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, shared_decoder, utterances
 
 from espnet_medusa.draft.ctc import CTCProposer, advance_rows
 from espnet_medusa.draft.mixed import MixedProposer
@@ -233,9 +224,8 @@ def test_nbest_is_exact(seed, kind):
     memory, lengths = random_memory(seed, [rng.randint(7, 16) for _ in range(rng.randint(1, 4))])
     proposer = make_proposer(kind, decoder, memory, lengths, seed)
     shape = beam_shape(rng, decoder, beam_size, proposer)
-    search = our_search(decoder, seed, weights, beam_size, shape, proposer=proposer)
-    oracle = espnet_search(UncachedScorer(decoder), seed, weights, beam_size)
-    compare(search, memory, lengths, oracle, LengthLimits(0.7))
+    audio = memory, lengths, LengthLimits(0.7)
+    assert_nbest_is_espnets(decoder, seed, weights, beam_size, shape, *audio, proposer=proposer)
 
 
 @pytest.mark.parametrize("hypothesis", [[], [4]], ids=["empty", "one token"])
@@ -249,27 +239,22 @@ def test_a_short_hypothesis(hypothesis):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_equals_single_utterances(kind):
     decoder = shared_decoder(5, "recurrent")
-    memory, lengths = random_memory(5, [9, 2, 5, 7])
-    most, runtime = [40, 10, 25, 3], build_runtime(decoder)
-    proposer = make_proposer(kind, decoder, memory, lengths, 5)
-    options = {"shape": DraftShape(8, 2), "proposer": proposer}
-    assert_same_alone(
-        lambda rows, *audio: decode(runtime, *audio, [most[row] for row in rows], **options),
-        memory, lengths,
-    )  # fmt: skip
+    audio = random_memory(5, [9, 2, 5, 7])
+    options = {"shape": DraftShape(8, 2), "proposer": make_proposer(kind, decoder, *audio, 5)}
+    assert_decoded_alike_alone(decoder, [40, 10, 25, 3], *audio, **options)
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("heads", ["block", "recurrent", "attending"])
 def test_a_mixture_adds_probabilities(heads, weight):
-    runtime = build_runtime(tiny_decoder(2, heads))
+    runtime = build_runtime(shared_decoder(2, heads))
     memory, lengths = random_memory(2, [5, 6])
     ctc = CTCProposer(make_scorers(2)[1].log_softmax, VOCAB_SIZE, EOS)
     mixed = MixedProposer(ctc, runtime.proposer(), weight)
     assert mixed.early is (ctc if weight else None), "a part of weight 0 drafts nothing"
     roots = [Prefix(1), Prefix(1)]
     for row, root in enumerate(roots):
-        root.head_input = (torch.randn(2, memory.size(-1)), row)
+        root.head_input = (memory[:, 0], row)
     cross = runtime.start(memory, lengths).cross_keys_values
     context = replace(ctc_context(roots, memory, lengths), cross_keys_values=cross)
     parts = [proposer.begin(context) for proposer in (ctc, runtime.proposer(), mixed)]

@@ -9,6 +9,7 @@ from beam_oracle import FallingCTC, UncachedScorer, espnet_search, make_weights,
 from draft_models import DRAFT_MODELS
 from searches import (
     CONSTRAINTS,
+    assert_nbest_is_espnets,
     assert_same_alone,
     beam_shape,
     compare,
@@ -60,12 +61,9 @@ def test_nbest_equals_batch_beam_search(drafter, seed):
 def test_a_scorer_left_out_of_drafts(seed, heads, left_out):
     """Only the decoder scores drafts; other scorers score the search."""
     decoder = shared_decoder(seed, heads, 4)
-    memory, lengths = random_memory(seed, [14, 9, 11])
-    weights = make_weights(**{left_out: 0.4})
+    weights, audio = make_weights(**{left_out: 0.4}), random_memory(seed, [14, 9, 11])
     shape = DraftShape(4, 3 + seed, left_out=frozenset([left_out]))
-    search = our_search(decoder, seed, weights, 4, shape)
-    oracle = espnet_search(UncachedScorer(decoder), seed, weights, 4)
-    compare(search, memory, lengths, oracle, LengthLimits())
+    assert_nbest_is_espnets(decoder, seed, weights, 4, shape, *audio, LengthLimits())
 
 
 @pytest.mark.parametrize("options", [*CONSTRAINTS, {"forced_prefix": [4, 4, 9, 2, 1]}], ids=str)
@@ -102,13 +100,9 @@ def test_a_prompt_of_several_tokens(maxlenratio, ctc):
 
 
 def test_one_frame():
-    decoder = shared_decoder(3, "block")
-    memory, lengths = random_memory(3, [1])
-    for ctc in (0.0, 0.3):
-        weights = make_weights(ctc=ctc)
-        search = our_search(decoder, 3, weights, 4, DraftShape(4, 4))
-        oracle = espnet_search(UncachedScorer(decoder), 3, weights, 4)
-        compare(search, memory, lengths, oracle, LengthLimits())
+    searched = DraftShape(4, 4), *random_memory(3, [1]), LengthLimits()
+    for weights in (make_weights(), make_weights(ctc=0.3)):
+        assert_nbest_is_espnets(shared_decoder(3, "block"), 3, weights, 4, *searched)
 
 
 def test_positions_run_out_before_the_frames():

@@ -186,6 +186,21 @@ def test_a_correct_ctc_text_takes_one_call_at_any_threshold(least):
     assert [state.statistics.decoder_calls for state in states] == [1] * 3
 
 
+def test_a_rejected_token_also_rejects_the_tokens_after_it():
+    """The rejected token is the decoder's best, and the next one is likely but not the best."""
+    decoder, (memory, lengths), least = shared_decoder(100), random_memory(100, [9]), 0.14
+    text = plain_greedy(decoder, memory, PROMPT, 15)[0]
+    hypothesis = [*text[:10], 3]
+    rejected, after = (
+        probabilities(decoder, memory, hypothesis[:place], 0, {})[hypothesis[place]]
+        for place in (9, 10)
+    )
+    assert rejected < least < after and text[10] != 3
+    ctc = ScriptedCTC([hypothesis], memory, BLANK)
+    [state] = search(decoder, ctc, memory, lengths, [15], ctc_likelihood_threshold=least)
+    assert state.tokens == text
+
+
 def test_texts_longer_than_any_draft_take_one_call():
     decoder = shared_decoder(0, "none", max_target_positions=200)
     memory, lengths = random_memory(0, [150])

@@ -10,22 +10,14 @@ from scripted import PathDecoder, PathProposer
 from searches import (
     CONSTRAINTS,
     PROMPT,
+    assert_decoded_alike_alone,
     assert_plain,
-    assert_same_alone,
     constraints_of,
     decode,
     drafted_by,
     greedy_shape,
 )
-from tiny import (
-    EOS,
-    VOCAB_SIZE,
-    plain_greedy,
-    random_memory,
-    shared_decoder,
-    tiny_decoder,
-    utterances,
-)
+from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, shared_decoder, utterances
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, build_rule
@@ -62,7 +54,7 @@ def known_future(future: list[int]) -> PathProposer:
 @pytest.mark.parametrize("depth", [1, 4, 10])
 def test_end_symbol_inside_a_draft(depth):
     memory, lengths = random_memory(95, [5])
-    decoder = tiny_decoder(95, "none")
+    decoder = shared_decoder(95, "none")
     tokens, _, ended = plain_greedy(decoder, memory, PROMPT, 30)
     assert ended and 4 <= len(tokens) <= 27
     decoder = PathDecoder(build_runtime(decoder), known_future([*tokens, EOS, *([0] * 20)]))
@@ -77,7 +69,7 @@ def test_end_symbol_inside_a_draft(depth):
 
 @pytest.mark.parametrize("max_length", [1, 2, 5, 9])
 def test_maximum_length_inside_a_draft(max_length):
-    decoder = tiny_decoder(2, "block", 10)
+    decoder = shared_decoder(2, "block", 10)
     memory, lengths = random_memory(2, [7])
     everything = AcceptanceRule(lambda logits, tokens: tokens >= 0)
     states = decode(decoder, memory, lengths, [max_length], rule=everything)
@@ -87,7 +79,7 @@ def test_maximum_length_inside_a_draft(max_length):
 
 
 def test_fewer_positions_than_the_maximum_length():
-    decoder = tiny_decoder(5, "linear", 10, max_target_positions=16)
+    decoder = shared_decoder(5, "linear", 10, max_target_positions=16)
     memory, lengths = random_memory(5, [6, 6])
     states = decode(decoder, memory, lengths, [100] * 2)
     assert_plain(decoder, memory, lengths, states, [16 - len(PROMPT) + 1] * 2)
@@ -95,13 +87,8 @@ def test_fewer_positions_than_the_maximum_length():
 
 @pytest.mark.parametrize("drafter", ["block", "near"])
 def test_batch_equals_singles(drafter):
-    (_, decoder), most = drafted_by(11, drafter), [40, 10, 25, 3]
-    assert_same_alone(
-        lambda rows, *audio: decode(
-            decoder, *audio, [most[row] for row in rows], shape=DraftShape(4)
-        ),
-        *random_memory(11, [9, 2, 5, 7]),
-    )
+    (_, decoder), audio = drafted_by(11, drafter), random_memory(11, [9, 2, 5, 7])
+    assert_decoded_alike_alone(decoder, [40, 10, 25, 3], *audio, shape=DraftShape(4))
 
 
 def one_token_at_a_time(decoder, memory, max_length, num_heads, rule, text, constraints=None):
@@ -189,7 +176,7 @@ def test_constraints_equal_one_token_at_a_time(seed, acceptance, options):
 
 def test_statistics_without_drafts():
     memory, lengths = random_memory(0, [6])
-    decoder = tiny_decoder(0, "linear", 4)
+    decoder = shared_decoder(0, "linear", 4)
     [state] = decode(decoder, memory, lengths, [30], shape=DraftShape(0))
     counts = state.statistics
     assert (counts.decoder_calls, counts.drafted) == (counts.tokens, [])
@@ -197,7 +184,7 @@ def test_statistics_without_drafts():
 
 
 def test_a_node_budget_keeps_the_best_drafts():
-    decoder = tiny_decoder(1, "block", 4)
+    decoder = shared_decoder(1, "block", 4)
     memory, lengths = random_memory(1, [9])
     counts = {}
     for budget in (2, 5, None):
