@@ -119,10 +119,10 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
         tokens: torch.Tensor,
         branches: int = 1,
     ) -> HiddenStates:
-        context = memory, memory_lengths, branches
+        hidden = self._embed_sequence(tokens, branches)
+        context = memory, *_masks(hidden, memory, memory_lengths, branches)
         outputs = self._through_layers(
-            self._embed_sequence(tokens, branches),
-            lambda layers, hidden: _run_layers(layers, hidden, *context),
+            hidden, lambda layers, hidden: _run_layers(layers, hidden, *context)
         )
         return outputs._replace(cross_keys_values=self._cross_keys_values(memory, memory_lengths))
 
@@ -137,7 +137,8 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
     def _run_block(
         self, hidden: torch.Tensor, memory: torch.Tensor, memory_lengths: torch.Tensor
     ) -> torch.Tensor:
-        return _run_layers([self.heads.block], hidden, memory, memory_lengths)
+        masks = _masks(hidden, memory, memory_lengths)
+        return _run_layers([self.heads.block], hidden, memory, *masks)
 
     @torch.no_grad()
     def original_hidden(
@@ -156,8 +157,8 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
         if self.original_last_layer is None:
             raise InputError("set decoder_conf.keep_original_last_layer: true for a KL teacher")
         layers = [self.original_last_layer]
-        hidden = _run_layers(layers, last_layer_input, memory, memory_lengths)
-        return self.norm(hidden)
+        masks = _masks(last_layer_input, memory, memory_lengths)
+        return self.norm(_run_layers(layers, last_layer_input, memory, *masks))
 
     @property
     def layers(self) -> torch.nn.ModuleList:
@@ -184,16 +185,22 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
         return self.whisper.embed_tokens.weight
 
 
+def _masks(
+    hidden: torch.Tensor, memory: torch.Tensor, memory_lengths: torch.Tensor, branches: int = 1
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return the self-attention and cross-attention masks of whole sequences (B, N L, D)."""
+    causal = causal_mask(hidden.size(1) // branches, hidden, branches)
+    return causal, padding_mask(memory, memory_lengths)
+
+
 def _run_layers(
     layers: Iterable[torch.nn.Module],
     hidden: torch.Tensor,
     memory: torch.Tensor,
-    memory_lengths: torch.Tensor,
-    branches: int = 1,
+    causal: torch.Tensor,
+    memory_mask: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Run transformers' layers on whole sequences (B, N L, D)."""
-    memory_mask = padding_mask(memory, memory_lengths)
-    causal = causal_mask(hidden.size(1) // branches, hidden, branches)
+    """Run transformers' layers on whole sequences (B, N L, D) with masks of ``_masks``."""
     for layer in layers:
         hidden = layer(
             hidden,

@@ -39,8 +39,9 @@ class VocabularyMap:
     def first(self) -> Tensor:
         """(V,) first target token of each source token, or -1."""
         first = self.exact.clone()
-        for token, pieces in self.pieces.items():
-            first[token] = pieces[0]
+        if self.pieces:
+            pieces = torch.tensor([pieces[0] for pieces in self.pieces.values()])
+            first[list(self.pieces)] = pieces
         return first
 
     @cached_property

@@ -1,6 +1,6 @@
 """Fixtures of drafter tests: native kernels, vocabularies of every kind and their translations."""
 
-from functools import lru_cache
+from functools import cache
 
 import pytest
 from kernel_kinds import kind
@@ -9,6 +9,7 @@ from tiny import EOS, VOCAB_SIZE
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from espnet_medusa.vocabulary.mapping import map_vocabularies
 from espnet_medusa.vocabulary.tokenizers import hugging_face_vocabulary, token_list_vocabulary
 from espnet_medusa.vocabulary.translation import Translation
 
@@ -56,6 +57,5 @@ def vocabularies(tmp_path_factory):
 @pytest.fixture(scope="package")
 def translations(vocabularies):
     """A cached function from the names of main and draft vocabulary to their translation."""
-    return lru_cache(
-        lambda main, draft: Translation.between(vocabularies[main], vocabularies[draft])
-    )
+    mapped = cache(lambda *names: map_vocabularies(*map(vocabularies.get, names)))
+    return cache(lambda main, draft: Translation(mapped(main, draft), mapped(draft, main)))

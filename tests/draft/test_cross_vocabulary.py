@@ -4,11 +4,11 @@ import random
 
 import pytest
 import torch
-from beam_oracle import UncachedScorer, espnet_search, make_weights
+from beam_oracle import make_weights
 from made_vocabularies import make_sentences
 from scripted import draft_inputs, path_from, scripted_decoder, scripted_search
-from searches import assert_plain, assert_same_alone, compare, decode, our_search
-from tiny import EOS, VOCAB_SIZE, next_logits, random_memory, tiny_decoder
+from searches import assert_decoded_alike_alone, assert_nbest_is_espnets, assert_plain, decode
+from tiny import EOS, VOCAB_SIZE, next_logits, random_memory, shared_decoder, tiny_decoder
 
 from espnet_medusa.draft.interpreter import UNKNOWN, OneToOne
 from espnet_medusa.draft.model import DraftModelProposer
@@ -92,7 +92,7 @@ def test_shuffled_token_ids(translations, seed):
     translation = translations("characters", "shuffled characters")
     main, draft = translation.to_draft.source, translation.to_draft.target
     assert translation.to_draft.same_text
-    module = tiny_decoder(seed, "none")
+    module = shared_decoder(seed, "none")
     twin = tiny_decoder(seed, "none", vocab_size=len(draft))
     weights = twin.state_dict()
     rows = torch.tensor([main.ids[text] for text in draft.contents if text] + [EOS])
@@ -124,8 +124,8 @@ MAINS = ["coarse", "characters"]
 def random_case(seed, main, translation):
     """Return a random main model with VOCAB_SIZE tokens, its drafter and their input."""
     rng = random.Random(f"{seed} {main}")
-    module = tiny_decoder(seed, "none")
-    draft = tiny_decoder(seed + 9, "none", vocab_size=len(translation.to_draft.target))
+    module, vocab_size = shared_decoder(seed, "none"), len(translation.to_draft.target)
+    draft = shared_decoder(seed + 9, "none", vocab_size=vocab_size, num_blocks=1)
     proposer = DraftModelProposer(build_runtime(draft), EOS, translation)
     memory, lengths = random_memory(seed, [rng.randint(7, 14) for _ in range(rng.randint(1, 4))])
     return rng, module, proposer, memory, lengths, draft_inputs(memory, lengths, [1, 2])
@@ -144,32 +144,23 @@ def test_greedy_text_and_nbest_are_exact(translations, main, draft, seed):
     beam_size = rng.randint(1, 5)
     weights = make_weights(ctc=rng.choice([0.0, 0.3]), lm=rng.choice([0.0, 0.4]))
     shape = DraftShape(rng.choice([1, 4]), rng.choice([1, beam_size]), rng.choice([None, 12]))
-    search = our_search(module, seed, weights, beam_size, shape, proposer=proposer)
-    oracle = espnet_search(UncachedScorer(module), seed, weights, beam_size)
-    compare(search, memory, lengths, oracle, LengthLimits(0.7), inputs=inputs)
+    audio, options = (memory, lengths, LengthLimits(0.7)), {"inputs": inputs, "proposer": proposer}
+    assert_nbest_is_espnets(module, seed, weights, beam_size, shape, *audio, **options)
 
 
 @pytest.mark.parametrize("draft", ["fine", "small"])
 def test_a_batch_equals_single_utterances(translations, draft):
     _, module, proposer, *_ = random_case(5, "coarse", translations("coarse", draft))
-    memory, lengths = random_memory(5, [9, 2, 5, 7])
-    most, runtime = [20, 10, 15, 3], build_runtime(module)
-    inputs = draft_inputs(memory, lengths, [1, 2])
-
-    def search(rows, memory, lengths):
-        return decode(
-            runtime, memory, lengths, [most[row] for row in rows], shape=DraftShape(4, 2),
-            proposer=proposer, inputs=[inputs[row] for row in rows],
-        )  # fmt: skip
-
-    assert_same_alone(search, memory, lengths)
+    audio = random_memory(5, [9, 2, 5, 7])
+    options = {"inputs": draft_inputs(*audio, [1, 2]), "shape": DraftShape(4, 2)}
+    assert_decoded_alike_alone(module, [20, 10, 15, 3], *audio, proposer=proposer, **options)
 
 
 @pytest.mark.parametrize("draft", ["fine", "few"])
 def test_a_draft_model_with_few_positions_or_tokens(translations, draft):
     """The search continues without drafts of what the draft model cannot write."""
     translation = translations("coarse", draft)
-    module, audio = tiny_decoder(6, "none"), random_memory(6, [6, 4])
+    module, audio = shared_decoder(6, "none"), random_memory(6, [6, 4])
     sizes = {"vocab_size": len(translation.to_draft.target), "max_target_positions": 9}
     proposer = DraftModelProposer(build_runtime(tiny_decoder(7, "none", **sizes)), EOS, translation)
     options = {"min_lengths": [40, 0], "shape": DraftShape(5), "proposer": proposer}

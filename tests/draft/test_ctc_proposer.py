@@ -6,21 +6,20 @@ from dataclasses import replace
 
 import pytest
 import torch
-from beam_oracle import UncachedScorer, espnet_search, make_scorers, random_weights
+from beam_oracle import make_scorers, random_weights
 from edit_distance import edit_distance
 from refusals import refuses
 from scripted import ScriptedCTC, ctc_context, edited, path_from, scripted_calls, scripted_memory
 from searches import (
     PROMPT,
+    assert_decoded_alike_alone,
+    assert_nbest_is_espnets,
     assert_plain,
-    assert_same_alone,
     beam_shape,
-    compare,
     decode,
     greedy_shape,
-    our_search,
 )
-from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder, utterances
+from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, shared_decoder, utterances
 
 from espnet_medusa.draft.ctc import CTCProposer, advance_rows
 from espnet_medusa.draft.mixed import MixedProposer
@@ -207,7 +206,7 @@ HEADS = ["linear", "block", "recurrent", "attending", "llama latent"]
 @pytest.mark.parametrize("seed", range(12))
 def test_greedy_text_is_exact(seed, kind):
     rng = random.Random(f"{seed} {kind}")
-    decoder = tiny_decoder(seed, rng.choice(HEADS))
+    decoder = shared_decoder(seed, rng.choice(HEADS))
     memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(rng.randint(1, 5))])
     most = [rng.choice([1, 2, 7, 25, 50]) for _ in lengths]
     proposer = make_proposer(kind, decoder, memory, lengths, seed)
@@ -220,19 +219,18 @@ def test_greedy_text_is_exact(seed, kind):
 @pytest.mark.parametrize("seed", range(12))
 def test_nbest_is_exact(seed, kind):
     rng = random.Random(f"{seed} {kind}")
-    decoder, beam_size = tiny_decoder(seed, rng.choice(HEADS)), rng.randint(1, 6)
+    decoder, beam_size = shared_decoder(seed, rng.choice(HEADS)), rng.randint(1, 6)
     weights = random_weights(rng)
     memory, lengths = random_memory(seed, [rng.randint(7, 16) for _ in range(rng.randint(1, 4))])
     proposer = make_proposer(kind, decoder, memory, lengths, seed)
     shape = beam_shape(rng, decoder, beam_size, proposer)
-    search = our_search(decoder, seed, weights, beam_size, shape, proposer=proposer)
-    oracle = espnet_search(UncachedScorer(decoder), seed, weights, beam_size)
-    compare(search, memory, lengths, oracle, LengthLimits(0.7))
+    audio = memory, lengths, LengthLimits(0.7)
+    assert_nbest_is_espnets(decoder, seed, weights, beam_size, shape, *audio, proposer=proposer)
 
 
 @pytest.mark.parametrize("hypothesis", [[], [4]], ids=["empty", "one token"])
 def test_a_short_hypothesis(hypothesis):
-    decoder, audio = tiny_decoder(7, "none"), random_memory(7, [1])
+    decoder, audio = shared_decoder(7, "none"), random_memory(7, [1])
     proposer = CTCProposer(ScriptedCTC([hypothesis], audio[0], BLANK), VOCAB_SIZE, EOS, BLANK)
     states = decode(decoder, *audio, [20], shape=DraftShape(9, 2), proposer=proposer)
     assert_plain(decoder, *audio, states, [20])
@@ -240,28 +238,23 @@ def test_a_short_hypothesis(hypothesis):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_equals_single_utterances(kind):
-    decoder = tiny_decoder(5, "recurrent")
-    memory, lengths = random_memory(5, [9, 2, 5, 7])
-    most, runtime = [40, 10, 25, 3], build_runtime(decoder)
-    proposer = make_proposer(kind, decoder, memory, lengths, 5)
-    options = {"shape": DraftShape(8, 2), "proposer": proposer}
-    assert_same_alone(
-        lambda rows, *audio: decode(runtime, *audio, [most[row] for row in rows], **options),
-        memory, lengths,
-    )  # fmt: skip
+    decoder = shared_decoder(5, "recurrent")
+    audio = random_memory(5, [9, 2, 5, 7])
+    options = {"shape": DraftShape(8, 2), "proposer": make_proposer(kind, decoder, *audio, 5)}
+    assert_decoded_alike_alone(decoder, [40, 10, 25, 3], *audio, **options)
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("heads", ["block", "recurrent", "attending"])
 def test_a_mixture_adds_probabilities(heads, weight):
-    runtime = build_runtime(tiny_decoder(2, heads))
+    runtime = build_runtime(shared_decoder(2, heads))
     memory, lengths = random_memory(2, [5, 6])
     ctc = CTCProposer(make_scorers(2)[1].log_softmax, VOCAB_SIZE, EOS)
     mixed = MixedProposer(ctc, runtime.proposer(), weight)
     assert mixed.early is (ctc if weight else None), "a part of weight 0 drafts nothing"
     roots = [Prefix(1), Prefix(1)]
     for row, root in enumerate(roots):
-        root.head_input = (torch.randn(2, memory.size(-1)), row)
+        root.head_input = (memory[:, 0], row)
     cross = runtime.start(memory, lengths).cross_keys_values
     context = replace(ctc_context(roots, memory, lengths), cross_keys_values=cross)
     parts = [proposer.begin(context) for proposer in (ctc, runtime.proposer(), mixed)]
@@ -274,7 +267,7 @@ def test_a_mixture_adds_probabilities(heads, weight):
 
 @pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
 def test_ctc_continues_drafts_after_the_last_head(weight):
-    decoder = tiny_decoder(3, "block", 2)
+    decoder = shared_decoder(3, "block", 2)
     memory, lengths = random_memory(3, [6])
     runtime = build_runtime(decoder)
     text = plain_greedy(decoder, memory, PROMPT, 30)[0]
@@ -296,7 +289,7 @@ def test_ctc_continues_drafts_after_the_last_head(weight):
 @refuses((1.5, None, "1.5; allowed: 0 to 1"), (0.3, [1, 2, EOS], "different vocabularies"))
 def test_invalid_mixtures_are_refused(weight, vocabulary):
     vocabulary = vocabulary and torch.tensor(vocabulary)
-    heads = build_runtime(tiny_decoder(2, "recurrent")).proposer(vocabulary)
+    heads = build_runtime(shared_decoder(2, "recurrent")).proposer(vocabulary)
     MixedProposer(CTCProposer(make_scorers(2)[1].log_softmax, VOCAB_SIZE, EOS), heads, weight)
 
 

@@ -5,7 +5,7 @@ import torch
 from beam_oracle import make_weights
 from draft_models import DRAFT_MODELS, drafted, drafted_by, nearly
 from scripted import TokenTracker, foresight, new_places, path_of
-from searches import PROMPT, assert_plain, assert_same_alone, decode, our_search
+from searches import PROMPT, assert_decoded_alike_alone, assert_plain, decode, our_search
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder, utterances
 
 from espnet_medusa.draft.model import DraftModelProposer
@@ -133,8 +133,9 @@ def test_no_prefix_is_evaluated_twice(seed, kind):
         assert seconds and min(seconds) > 0
 
 
-def test_a_chain_costs_one_call_per_step_and_its_tree_stays_small():
-    _, decoder = drafted(3, "near", max_target_positions=64)
+@pytest.mark.parametrize("kind", ["near", "other"])
+def test_a_chain_costs_one_call_per_step_and_its_tree_stays_small(kind):
+    _, decoder = drafted(3, kind, max_target_positions=64)
     recorder = Recorder(decoder)
     memory, lengths = random_memory(3, [12])
     [state] = decode(decoder, memory, lengths, [50], min_lengths=[50], shape=DraftShape(4))
@@ -185,12 +186,8 @@ def test_runtimes_of_a_draft_model(runtime):
 
 
 def test_a_batch_equals_single_utterances():
-    (_, decoder), most = drafted(4, "near"), [40, 10, 25, 3]
-
-    def search(rows, *audio):
-        return decode(decoder, *audio, [most[row] for row in rows], shape=DraftShape(3))
-
-    assert_same_alone(search, *random_memory(4, [9, 2, 5, 7]))
+    (_, decoder), audio = drafted(4, "near"), random_memory(4, [9, 2, 5, 7])
+    assert_decoded_alike_alone(decoder, [40, 10, 25, 3], *audio, shape=DraftShape(3))
 
 
 @pytest.mark.parametrize(

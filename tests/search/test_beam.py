@@ -9,6 +9,7 @@ from beam_oracle import FallingCTC, UncachedScorer, espnet_search, make_weights,
 from draft_models import DRAFT_MODELS
 from searches import (
     CONSTRAINTS,
+    assert_nbest_is_espnets,
     assert_same_alone,
     beam_shape,
     compare,
@@ -17,7 +18,7 @@ from searches import (
     our_search,
     random_nbest,
 )
-from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
+from tiny import EOS, VOCAB_SIZE, random_memory, shared_decoder
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.lookahead import DraftShape
@@ -59,20 +60,17 @@ def test_nbest_equals_batch_beam_search(drafter, seed):
 @pytest.mark.parametrize("seed", range(4))
 def test_a_scorer_left_out_of_drafts(seed, heads, left_out):
     """Only the decoder scores drafts; other scorers score the search."""
-    decoder = tiny_decoder(seed, heads, 4)
-    memory, lengths = random_memory(seed, [14, 9, 11])
-    weights = make_weights(**{left_out: 0.4})
+    decoder = shared_decoder(seed, heads, 4)
+    weights, audio = make_weights(**{left_out: 0.4}), random_memory(seed, [14, 9, 11])
     shape = DraftShape(4, 3 + seed, left_out=frozenset([left_out]))
-    search = our_search(decoder, seed, weights, 4, shape)
-    oracle = espnet_search(UncachedScorer(decoder), seed, weights, 4)
-    compare(search, memory, lengths, oracle, LengthLimits())
+    assert_nbest_is_espnets(decoder, seed, weights, 4, shape, *audio, LengthLimits())
 
 
 @pytest.mark.parametrize("options", [*CONSTRAINTS, {"forced_prefix": [4, 4, 9, 2, 1]}], ids=str)
 @pytest.mark.parametrize("seed", range(6))
 def test_constraints_equal_one_token_at_a_time(seed, options):
     rng = random.Random(f"{seed} {options}")
-    decoder = tiny_decoder(seed, DRAFTING[seed % len(DRAFTING)], 4)
+    decoder = shared_decoder(seed, DRAFTING[seed % len(DRAFTING)], 4)
     memory, lengths = random_memory(seed, [12, 9, 14])
     # CTC's blank, id 0, is impossible here and not in ESPnet: docs/limits.md.
     blank = 0 in options.get("forced_prefix", ())
@@ -90,7 +88,7 @@ def test_constraints_equal_one_token_at_a_time(seed, options):
 def test_a_prompt_of_several_tokens(maxlenratio, ctc):
     if hasattr(BatchBeamSearch, "_primer_length") and (ctc or maxlenratio == 0.0):
         pytest.skip("ESPnet 202611 counts prompts otherwise: docs/limits.md")
-    decoder = tiny_decoder(4)
+    decoder = shared_decoder(4)
     memory, lengths = random_memory(4, [10, 12])
     weights, prompt = make_weights(ctc=ctc), [3, 1, 2]
     search = our_search(decoder, 4, weights, 3, DraftShape(4, 3))
@@ -102,17 +100,13 @@ def test_a_prompt_of_several_tokens(maxlenratio, ctc):
 
 
 def test_one_frame():
-    decoder = tiny_decoder(3, "block")
-    memory, lengths = random_memory(3, [1])
-    for ctc in (0.0, 0.3):
-        weights = make_weights(ctc=ctc)
-        search = our_search(decoder, 3, weights, 4, DraftShape(4, 4))
-        oracle = espnet_search(UncachedScorer(decoder), 3, weights, 4)
-        compare(search, memory, lengths, oracle, LengthLimits())
+    searched = DraftShape(4, 4), *random_memory(3, [1]), LengthLimits()
+    for weights in (make_weights(), make_weights(ctc=0.3)):
+        assert_nbest_is_espnets(shared_decoder(3, "block"), 3, weights, 4, *searched)
 
 
 def test_positions_run_out_before_the_frames():
-    decoder = tiny_decoder(5, "recurrent", max_target_positions=12)
+    decoder = shared_decoder(5, "recurrent", max_target_positions=12)
     memory, lengths = random_memory(5, [40, 30])
     weights = make_weights(length_bonus=3.0)
     search = our_search(decoder, 5, weights, 3, DraftShape(8, 6))
@@ -125,7 +119,7 @@ def test_positions_run_out_before_the_frames():
 
 @pytest.mark.parametrize("seed", range(6))
 def test_batch_equals_singles(seed):
-    decoder = tiny_decoder(seed, "recurrent", 4)
+    decoder = shared_decoder(seed, "recurrent", 4)
     memory, lengths = random_memory(seed, [14, 9, 17, 8])
     search = our_search(decoder, seed, make_weights(ctc=0.3), 4, DraftShape(5, 4))
 
@@ -145,7 +139,7 @@ def test_batch_equals_singles(seed):
 @pytest.mark.parametrize("seed", range(4))
 def test_impossible_ctc_prefixes_stay_impossible(seed):
     """A beam as wide as the vocabulary includes the blank; ESPnet's score of it recovers later."""
-    decoder, weights = tiny_decoder(seed), make_weights(ctc=0.3)
+    decoder, weights = shared_decoder(seed), make_weights(ctc=0.3)
     memory, lengths = random_memory(seed, [8])
     scorer, width = UncachedScorer(decoder), VOCAB_SIZE
     with torch.no_grad():
@@ -169,7 +163,7 @@ def test_end_detection_is_espnets():
 
 
 def test_cross_attention_is_stored_once_and_unused_nodes_are_dropped():
-    decoder = build_runtime(tiny_decoder(1, "block", max_target_positions=64))
+    decoder = build_runtime(shared_decoder(1, "block", max_target_positions=64))
     memory, lengths = random_memory(1, [40, 33])
     states, start = [], decoder.start
 

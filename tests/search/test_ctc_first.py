@@ -9,7 +9,7 @@ import torch
 from beam_oracle import make_scorers
 from scripted import ScriptedCTC, edited, foresight
 from searches import CONSTRAINTS, PROMPT
-from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder, utterances
+from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, shared_decoder, utterances
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
@@ -98,7 +98,7 @@ DRAFTS = [
 @pytest.mark.parametrize("seed", range(40))
 def test_ragged_batches_are_the_oracle(seed):
     rng = random.Random(seed)
-    decoder = tiny_decoder(seed, rng.choice(["linear", "block", "recurrent", "llama latent"]))
+    decoder = shared_decoder(seed, rng.choice(["linear", "block", "recurrent", "llama latent"]))
     memory, lengths = random_memory(seed, [rng.randint(1, 14) for _ in range(rng.randint(1, 5))])
     most = [rng.choice([1, 2, 5, 12, 30]) for _ in lengths]
     least = [rng.choice([0, 0, min(4, limit)]) for limit in most]
@@ -134,7 +134,7 @@ def test_ragged_batches_are_the_oracle(seed):
 
 def ctc_case(seed, num_edits=2, sure=0.9):
     """A model, three utterances, their greedy texts, and CTC with errors."""
-    rng, decoder = random.Random(seed), tiny_decoder(seed, "linear")
+    rng, decoder = random.Random(seed), shared_decoder(seed, "linear")
     memory, lengths = random_memory(seed, [9, 4, 12])
     texts = [plain_greedy(decoder, row, PROMPT, 30)[0] for row in utterances(memory, lengths)]
     ctc_texts = [edited(text, num_edits, EOS, rng)[:30] for text in texts]
@@ -186,8 +186,23 @@ def test_a_correct_ctc_text_takes_one_call_at_any_threshold(least):
     assert [state.statistics.decoder_calls for state in states] == [1] * 3
 
 
+def test_a_rejected_token_also_rejects_the_tokens_after_it():
+    """The rejected token is the decoder's best, and the next one is likely but not the best."""
+    decoder, (memory, lengths), least = shared_decoder(100), random_memory(100, [9]), 0.14
+    text = plain_greedy(decoder, memory, PROMPT, 15)[0]
+    hypothesis = [*text[:10], 3]
+    rejected, after = (
+        probabilities(decoder, memory, hypothesis[:place], 0, {})[hypothesis[place]]
+        for place in (9, 10)
+    )
+    assert rejected < least < after and text[10] != 3
+    ctc = ScriptedCTC([hypothesis], memory, BLANK)
+    [state] = search(decoder, ctc, memory, lengths, [15], ctc_likelihood_threshold=least)
+    assert state.tokens == text
+
+
 def test_texts_longer_than_any_draft_take_one_call():
-    decoder = tiny_decoder(0, "none", max_target_positions=200)
+    decoder = shared_decoder(0, "none", max_target_positions=200)
     memory, lengths = random_memory(0, [150])
     ctc_texts = [random.Random(0).choices(range(EOS), k=120)]
     ctc = ScriptedCTC(ctc_texts, memory, BLANK)
@@ -234,4 +249,4 @@ def test_a_search_can_be_used_again():
 @pytest.mark.parametrize("name", ["ctc_entropy_threshold", "ctc_likelihood_threshold"])
 def test_a_model_without_ctc_is_refused(name):
     with pytest.raises(InputError, match=f"{name}: 0.5; this model has no CTC branch"):
-        build(tiny_decoder(0), None, **{name: 0.5})
+        build(shared_decoder(0), None, **{name: 0.5})

@@ -10,7 +10,7 @@ import torch
 from beam_oracle import make_weights
 from draft_models import drafted, drafted_by
 from searches import assert_plain, decode, our_search
-from tiny import EOS, random_memory, tiny_decoder
+from tiny import EOS, random_memory, shared_decoder
 
 from espnet_medusa.search.ahead.lookahead import (
     EXPECTED,
@@ -163,7 +163,7 @@ def test_lookahead_does_not_change_the_nbest_list(number, ctc):
 
 
 def test_depth_grows_with_accepted_drafts_per_utterance():
-    module = tiny_decoder(3, "none")
+    module = shared_decoder(3, "none")
     memory, lengths = random_memory(3, [12, 9])
 
     def drafted_steps(draft, rows):
@@ -175,7 +175,7 @@ def test_depth_grows_with_accepted_drafts_per_utterance():
     grown = drafted_steps(module, [0])[0]
     assert len(grown) > 5, "2, 3, 4, ... steps"
     assert all(shallow > deep for shallow, deep in itertools.pairwise(grown[2:])), grown
-    other = tiny_decoder(99, "none")
+    other = shared_decoder(99, "none")
     alone = [drafted_steps(other, [row])[0] for row in (0, 1)]
     assert len(alone[0]) == 2 and alone[0][1] < alone[0][0], "down to a step and no further"
     assert drafted_steps(other, [0, 1]) == alone

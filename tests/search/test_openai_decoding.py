@@ -11,7 +11,7 @@ from beam_oracle import UncachedScorer
 from openai_rules import FIRST_TIME, TIMED_VOCAB_SIZE, openai_filter, timed_constraints
 from scripted import PathDecoder, PathProposer, drafting, foresight, path_from
 from searches import PROMPT, compare, our_greedy
-from tiny import EOS, bounds, plain_greedy, random_memory, tiny_decoder, utterances
+from tiny import EOS, bounds, plain_greedy, random_memory, shared_decoder, utterances
 from whisper.decoding import BeamSearchDecoder, MaximumLikelihoodRanker
 
 from espnet_medusa.runtime.build import build_runtime
@@ -91,7 +91,7 @@ def test_rules_for_a_draft_vocabulary(seed):
 @pytest.mark.parametrize("seed", range(6))
 def test_drafts_leave_greedy_text_with_timestamps(seed, heads):
     rng = random.Random(f"{seed} {heads}")
-    decoder = tiny_decoder(seed, heads, vocab_size=TIMED_VOCAB_SIZE)
+    decoder = shared_decoder(seed, heads, vocab_size=TIMED_VOCAB_SIZE)
     frames = [rng.randint(1, 12) for _ in range(rng.choice([1, 1, 4]))]
     memory, lengths = random_memory(seed, frames)
     latest_first, most = rng.choice(LATEST), rng.choice([1, 6, 40])
@@ -109,7 +109,7 @@ def test_drafts_leave_greedy_text_with_timestamps(seed, heads):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_drafts_follow_the_rules(seed):
-    decoder = tiny_decoder(seed, vocab_size=TIMED_VOCAB_SIZE)
+    decoder = shared_decoder(seed, vocab_size=TIMED_VOCAB_SIZE)
     memory, lengths = random_memory(seed, [8])
     tree = PathDecoder(build_runtime(decoder), PathProposer(foresight(decoder, memory)))
     search = our_greedy(tree, DraftShape(5), constraints=timed_constraints(3))
@@ -131,7 +131,7 @@ class FilteredScorer(UncachedScorer):
 @pytest.mark.parametrize("seed", range(12))
 def test_drafts_leave_beams_with_timestamps(seed):
     rng = random.Random(seed)
-    decoder = tiny_decoder(seed, rng.choice(["linear", "recurrent"]), vocab_size=TIMED_VOCAB_SIZE)
+    decoder = shared_decoder(seed, rng.choice(["linear", "recurrent"]), vocab_size=TIMED_VOCAB_SIZE)
     memory, lengths = random_memory(seed, [rng.randint(3, 12) for _ in range(rng.choice([1, 3]))])
     latest_first, beam_size = rng.choice(LATEST), rng.choice([1, 2, 4])
     tree = drafting(decoder, memory, seed)
@@ -167,7 +167,7 @@ def openai_beam(decoder, memory, beam_size, most, options, latest_first):
 @pytest.mark.parametrize("seed", range(24))
 def test_the_best_hypothesis_equals_openai_whispers(seed):
     rng = random.Random(seed)
-    decoder = tiny_decoder(seed, rng.choice(["linear", "recurrent"]), vocab_size=TIMED_VOCAB_SIZE)
+    decoder = shared_decoder(seed, rng.choice(["linear", "recurrent"]), vocab_size=TIMED_VOCAB_SIZE)
     if rng.random() < 0.5:  # ends soon
         decoder.projection.data[EOS] *= 3
     memory, lengths = random_memory(seed, [rng.randint(3, 12) for _ in range(rng.choice([1, 3]))])

@@ -7,7 +7,7 @@ import torch
 from beam_oracle import make_weights
 from scripted import foresight
 from searches import assert_same_alone, constraints_of, our_greedy, our_search
-from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder, utterances
+from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, shared_decoder, utterances
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.ahead.lookahead import DraftShape
@@ -24,7 +24,7 @@ def random_prompts(rng: random.Random, count: int) -> list[torch.Tensor]:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_batch_of_several_prompts_is_each_alone(seed, heads):
     rng = random.Random(f"{seed} {heads}")
-    decoder = tiny_decoder(seed, heads)
+    decoder = shared_decoder(seed, heads)
     memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(4)])
     prompts = random_prompts(rng, 4)
     search = our_greedy(decoder, DraftShape(rng.choice([0, 3])))
@@ -42,7 +42,7 @@ def test_a_batch_of_several_prompts_is_each_alone(seed, heads):
 @pytest.mark.parametrize("seed", range(4))
 def test_a_beam_of_several_prompts_is_each_alone(seed):
     rng = random.Random(seed)
-    decoder = tiny_decoder(seed, "recurrent")
+    decoder = shared_decoder(seed, "recurrent")
     memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(3)])
     prompts = random_prompts(rng, 3)
     search = our_search(decoder, seed, make_weights(), 3, DraftShape(2, 3))
@@ -56,7 +56,7 @@ def test_a_beam_of_several_prompts_is_each_alone(seed):
 @pytest.mark.parametrize("seed", range(4))
 def test_samples_and_scores_do_not_depend_on_the_batch(seed):
     rng = random.Random(seed)
-    decoder = tiny_decoder(seed)
+    decoder = shared_decoder(seed)
     memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(3)])
     prompts, banned = random_prompts(rng, 3), rng.randrange(EOS)
     constraints = constraints_of(suppress_tokens=[banned])
@@ -77,7 +77,7 @@ def test_samples_and_scores_do_not_depend_on_the_batch(seed):
 
 @pytest.mark.parametrize("temperature", [0.5, 2.0])
 def test_samples_follow_their_probabilities(temperature):
-    decoder = tiny_decoder(3)
+    decoder = shared_decoder(3)
     memory, lengths = random_memory(3, [8])
     runtime, draws = build_runtime(decoder), 600
     counts = torch.zeros(VOCAB_SIZE)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from beam_oracle import UncachedScorer, espnet_search, make_weights
 from searches import compare, our_search
-from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
+from tiny import EOS, VOCAB_SIZE, random_memory, shared_decoder
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
@@ -31,7 +31,7 @@ WEIGHTS = {
 def test_fewer_calls_never_more(kind):
     """The first entries of ESPnet's n-best list; fewer requested entries take fewer calls."""
     weights, beam_size = make_weights(**WEIGHTS[kind]), 4
-    decoder = tiny_decoder(12, "recurrent", 4)
+    decoder = shared_decoder(12, "recurrent", 4)
     memory, lengths = random_memory(12, [13, 9])
     total = dict.fromkeys((None, 6, 4, 2, 1), 0)
     espnet = espnet_search(UncachedScorer(decoder), 12, weights, beam_size)
@@ -115,7 +115,7 @@ def test_hopeless_hypotheses_cannot_get_into_the_list(seed, normalize):
 
 @pytest.mark.parametrize("rule", [{}, {"acceptance": "threshold"}], ids=["exact", "threshold"])
 def test_nbest_option(rule):
-    decoder = build_runtime(tiny_decoder(12, "none"))
+    decoder = build_runtime(shared_decoder(12, "none"))
 
     def build(nbest):
         options = SearchOptions(draft_depth=0, **rule)

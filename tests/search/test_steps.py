@@ -8,7 +8,7 @@ import torch
 from beam_oracle import UncachedScorer, espnet_search, make_weights
 from grown_trees import states_after
 from searches import PROMPT, assert_plain, compare, constraints_of, our_greedy, our_search
-from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, bounds, random_memory, tiny_decoder
+from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, bounds, random_memory, shared_decoder, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import build_rule
@@ -96,7 +96,7 @@ def test_device_and_host_draft_the_same_trees(heads, width):
     every = []
     for seed in range(4):
         rng = random.Random(f"{seed} {heads} {width}")
-        runtime = build_runtime(tiny_decoder(seed, heads))
+        runtime = build_runtime(shared_decoder(seed, heads))
         memory, lengths = random_memory(seed, [8, 3, 11])
         proposer = runtime.proposer(vocabulary_of(rng, 2), "float32")
         search = our_greedy(runtime, DraftShape(4, width), rule_of("top_m"), proposer=proposer)
@@ -117,7 +117,7 @@ def test_device_and_host_draft_the_same_chains(heads, constraints, acceptance):
     options = rule_of(acceptance), constraints_of(**constraints)
     for seed in range(4):
         memory, lengths = random_memory(seed, [8, 3, 11])
-        search = our_greedy(tiny_decoder(seed, heads), DraftShape(4), *options)
+        search = our_greedy(shared_decoder(seed, heads), DraftShape(4), *options)
         every.append(Watched(search, ["prefixes", *(["scores"] if comparable else [])]))
         search(memory, lengths, PROMPTS, bounds([30, 12, 5], least))
     assert_drafted_alike(every)
@@ -138,7 +138,7 @@ def test_device_and_host_draft_the_same_beams(heads, constraints):
     for seed in range(8):
         rng = random.Random(f"{seed} {heads} {constraints}")
         beam_size = rng.randint(1, 6)
-        runtime = build_runtime(tiny_decoder(seed, heads))
+        runtime = build_runtime(shared_decoder(seed, heads))
         memory, lengths = random_memory(seed, [14, 9, 12])
         shape = DraftShape(4, rng.choice([1, beam_size, 2 * beam_size]))
         # A vocabulary smaller than the width would also limit candidates of known prefixes.
@@ -179,7 +179,7 @@ def test_heads_over_a_draft_vocabulary_are_columns_of_the_whole(heads):
 @pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("seed", range(3))
 def test_greedy_text_is_exact_with_a_draft_vocabulary(seed, heads, shape):
-    decoder = tiny_decoder(seed, heads)
+    decoder = shared_decoder(seed, heads)
     audio, most, least = random_memory(seed, [8, 3, 11]), [30] * 3, [0, 6, 0]
     proposer = build_runtime(decoder).proposer(torch.tensor(VOCABULARY))
     search = our_greedy(decoder, shape, proposer=proposer)
@@ -194,7 +194,7 @@ def test_greedy_text_is_exact_with_a_draft_vocabulary(seed, heads, shape):
 @pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("seed", range(3))
 def test_nbest_is_exact_with_a_draft_vocabulary(seed, heads, weights):
-    decoder, weights = tiny_decoder(seed, heads), make_weights(**weights)
+    decoder, weights = shared_decoder(seed, heads), make_weights(**weights)
     proposer = build_runtime(decoder).proposer(torch.tensor(VOCABULARY))
     shape = DraftShape(4, 2 + seed)
     search = our_search(decoder, seed, weights, 4, shape, proposer=proposer)
@@ -209,7 +209,7 @@ def test_nbest_is_exact_with_a_draft_vocabulary(seed, heads, weights):
 @pytest.mark.parametrize("heads", HEADS)
 def test_a_draft_vocabulary_in_another_order_drafts_the_same(heads, weights, constraints):
     """Scorers and constraints use token ids, not columns."""
-    runtime = build_runtime(tiny_decoder(1, heads))
+    runtime = build_runtime(shared_decoder(1, heads))
     memory, lengths = random_memory(1, [14, 9, 12])
     order = torch.randperm(VOCAB_SIZE, generator=torch.Generator().manual_seed(3))
     constraints, drafted = constraints_of(**constraints), []

@@ -11,7 +11,7 @@ from refusals import refuses
 from scripted import PathDecoder, PathProposer
 from searches import CONSTRAINTS, PROMPT, assert_same_alone, compare, constraints_of, decode
 from threshold_oracle import Forward, Setting, assert_same, by_definition, find
-from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder, utterances
+from tiny import EOS, VOCAB_SIZE, random_memory, shared_decoder, tiny_decoder, utterances
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
@@ -43,7 +43,7 @@ def compare_with_definition(decoder, memory, lengths, setting):
 @pytest.mark.parametrize("seed", range(16))
 def test_nbest_equals_the_definition(seed, heads):
     rng = random.Random(f"{seed} {heads}")
-    decoder = tiny_decoder(seed, heads, 5)
+    decoder = shared_decoder(seed, heads, 5)
     memory, lengths = random_memory(seed, [rng.randint(1, 9) for _ in range(rng.randint(1, 4))])
     setting = Setting(
         beam_size=rng.randint(1, 5),
@@ -59,7 +59,7 @@ def test_nbest_equals_the_definition(seed, heads):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_minimum_lengths_fall_if_no_hypothesis_is_long_enough(seed):
-    decoder = tiny_decoder(seed, HEADS[seed % len(HEADS)], 4)
+    decoder = shared_decoder(seed, HEADS[seed % len(HEADS)], 4)
     memory, lengths = random_memory(seed, [8, 5])
     setting = Setting(3, 0.25, limits=LengthLimits(-8, -4))
     lists, _ = compare_with_definition(decoder, memory, lengths, setting)
@@ -85,7 +85,7 @@ def test_a_draft_vocabulary(heads):
     setting = Setting(4, 0.2, constraints=constraints, vocabulary=vocabulary)
     accepted = 0
     for seed in range(3):
-        decoder = tiny_decoder(seed, heads, 4)
+        decoder = shared_decoder(seed, heads, 4)
         _, states = compare_with_definition(decoder, *random_memory(seed, [8, 5]), setting)
         accepted += sum(sum(state.statistics.accepted) for state in states)
     assert accepted > 0
@@ -94,7 +94,7 @@ def test_a_draft_vocabulary(heads):
 @pytest.mark.parametrize("heads", ["none", *HEADS])
 @pytest.mark.parametrize("seed", range(4))
 def test_without_accepted_drafts_the_nbest_list_is_espnets(seed, heads):
-    decoder = tiny_decoder(seed, heads, 4)
+    decoder = shared_decoder(seed, heads, 4)
     limits = LengthLimits(random.Random(seed).choice([-1, -7, 0.8]))
     depth = build_runtime(decoder).num_heads
     search = Setting(1 + seed, NOTHING_REACHES, depth, limits).search(decoder)
@@ -108,7 +108,7 @@ def test_without_accepted_drafts_the_nbest_list_is_espnets(seed, heads):
 @pytest.mark.parametrize("seed", range(8))
 def test_a_beam_of_one_is_greedy_search(seed, heads):
     rng = random.Random(f"{seed} {heads}")
-    decoder = tiny_decoder(seed, heads, 4)
+    decoder = shared_decoder(seed, heads, 4)
     memory, lengths = random_memory(seed, [7, 1, 9])
     max_length = rng.choice([1, 2, 6, 30])
     threshold = rng.choice([1e-9, 0.2, 0.4, NOTHING_REACHES])
@@ -135,7 +135,7 @@ def test_a_beam_of_one_is_greedy_search(seed, heads):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_batch_equals_singles(seed):
-    decoder = tiny_decoder(seed, HEADS[seed % len(HEADS)], 4)
+    decoder = shared_decoder(seed, HEADS[seed % len(HEADS)], 4)
     setting = Setting(3, 0.2, limits=LengthLimits())
     assert_same_alone(
         lambda rows, *audio: find(decoder, *audio, setting)[1], *random_memory(seed, [14, 1, 9, 8])
@@ -153,7 +153,7 @@ def certain(path_tokens):
 
 
 def test_end_symbol_inside_a_draft_ends_without_a_further_call():
-    decoder = tiny_decoder(0, "none")
+    decoder = shared_decoder(0, "none")
     memory, lengths = random_memory(0, [6])
     drafting = PathDecoder(build_runtime(decoder), certain([5, 7, EOS]))
     setting = Setting(2, 0.9, depth=6, constraints=constraints_of(begin_suppress_tokens=[EOS]))
@@ -171,7 +171,7 @@ def test_end_symbol_inside_a_draft_ends_without_a_further_call():
 
 @pytest.mark.parametrize("max_length", [1, 2, 5, 6, 11])
 def test_maximum_length_inside_a_draft(max_length):
-    decoder = tiny_decoder(1, "none")
+    decoder = shared_decoder(1, "none")
     memory, lengths = random_memory(1, [6])
     drafting = PathDecoder(build_runtime(decoder), certain([5]))
     setting = Setting(2, 0.9, 4, LengthLimits(-max_length))
@@ -186,13 +186,13 @@ def test_maximum_length_inside_a_draft(max_length):
 
 
 def test_an_empty_hypothesis():
-    decoder, setting = tiny_decoder(0, "linear", 4), Setting(VOCAB_SIZE, 0.3, 4, LengthLimits(-3))
+    decoder, setting = shared_decoder(0, "linear", 4), Setting(VOCAB_SIZE, 0.3, 4, LengthLimits(-3))
     [nbest], _ = compare_with_definition(decoder, *random_memory(0, [3]), setting)
     assert (EOS,) in [tokens for tokens, _, _ in nbest]
 
 
 def test_positions_run_out_before_the_maximum_length():
-    decoder = tiny_decoder(5, "recurrent", 7, max_target_positions=12)
+    decoder = shared_decoder(5, "recurrent", 7, max_target_positions=12)
     memory, lengths = random_memory(5, [6, 4])
     setting = Setting(3, 1e-9, 7, LengthLimits(-40))
     lists, _ = find(decoder, memory, lengths, setting)
@@ -202,7 +202,7 @@ def test_positions_run_out_before_the_maximum_length():
 
 
 def test_logits_are_computed_for_ends_of_hypotheses_only():
-    decoder = tiny_decoder(0, "none")
+    decoder = shared_decoder(0, "none")
     memory, lengths = random_memory(0, [6, 4])
     drafting = PathDecoder(build_runtime(decoder), certain([5]))
     rows, logits = [], drafting.logits
@@ -215,7 +215,7 @@ def test_logits_are_computed_for_ends_of_hypotheses_only():
 
 
 def test_statistics_count_the_drafts_of_all_hypotheses():
-    decoder = tiny_decoder(4, "linear", 3)
+    decoder = shared_decoder(4, "linear", 3)
     memory, lengths = random_memory(4, [9])
     [nbest], [state] = find(decoder, memory, lengths, Setting(3, 0.2, 3, LengthLimits(-12)))
     counts = state.statistics
@@ -236,7 +236,7 @@ def build(decoder, beam_size=4, weights=(), **options):
 
 
 def test_options_reach_the_search():
-    decoder = tiny_decoder(0, "linear", 4)
+    decoder = shared_decoder(0, "linear", 4)
     memory, lengths = random_memory(0, [7])
     options = {"threshold": 0.2, "draft_depth": 2, "suppress_tokens": [1]}
     search = build(decoder, 2, **options)
@@ -248,7 +248,7 @@ def test_options_reach_the_search():
     assert len(state.statistics.drafted) == 2
     assert type(build(decoder, acceptance="exact").strategy) is BeamStrategy
     assert build(decoder, draft_depth=0).planner.shape.depth == 0
-    assert build(tiny_decoder(0, "none")).planner.shape.depth == 0
+    assert build(shared_decoder(0, "none")).planner.shape.depth == 0
     assert type(build(decoder, weights={"length_bonus": 0.0}).strategy) is ThresholdStrategy
 
 
@@ -263,7 +263,7 @@ def test_options_reach_the_search():
     ({"weights": {"ctc": 0.3}}, "ctc_weight: 0.3; allowed: 0 with .* threshold, as"),
 )
 def test_unsupported_options_are_refused(options):
-    build(tiny_decoder(0, "linear", 4), **options)
+    build(shared_decoder(0, "linear", 4), **options)
 
 
 def test_untrained_heads_are_refused():

@@ -1,5 +1,7 @@
 """ESPnet's BatchBeamSearch over a decoder without cache: the oracle of beam search."""
 
+from functools import cache
+
 import pytest
 import torch
 from espnet2.asr.ctc import CTC
@@ -54,9 +56,10 @@ class Bigrams(BatchScorerInterface):
         return self.table[state, y[-1]], int(y[-1])
 
 
+@cache
 def make_scorers(seed):
-    """Return random scorers (LM, bigrams, length bonus) and a random CTC."""
-    torch.manual_seed(seed)
+    """Return random scorers (LM, bigrams, length bonus), which have no state, and a random CTC."""
+    torch.default_generator.manual_seed(seed)
     ctc = CTC(VOCAB_SIZE, HIDDEN_SIZE).eval()
     sizes = {"embed_unit": 8, "att_unit": 8, "head": 2, "unit": 8, "layer": 1}
     lm = TransformerLM(VOCAB_SIZE, pos_enc=None, **sizes).eval()
@@ -105,7 +108,7 @@ def espnet_search(
 ):
     """Build ESPnet's beam search with ``scorer`` as its decoder."""
     scorers, ctc = make_scorers(seed)
-    scorers |= {"decoder": scorer, "ctc": ctc_kind(ctc=ctc, eos=EOS)}
+    scorers = {**scorers, "decoder": scorer, "ctc": ctc_kind(ctc=ctc, eos=EOS)}
     return kind(
         scorers, weights, beam_size, VOCAB_SIZE, EOS, EOS, pre_beam_score_key="full", **options
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-from tiny import bounds, next_logits, random_memory, tiny_decoder
+from tiny import bounds, next_logits, random_memory, shared_decoder
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
@@ -161,18 +161,20 @@ class ScriptedDecoder(PathDecoder):
         return NodeOutputs(paths, paths)
 
     def logits(self, hidden):
-        tokens = []
-        for path in hidden.tolist():
-            text, place = self.texts[path[0]], sum(token >= 0 for token in path)
-            place -= self.prompt_length
-            tokens.append(text[place] if place < len(text) else self.eos)
         # The other tokens of a large vocabulary have almost no probability in total.
-        return 36.0 * torch.nn.functional.one_hot(torch.tensor(tokens), self.vocab_size)
+        logits = torch.zeros(len(hidden), self.vocab_size)
+        places = (hidden >= 0).sum(dim=1) - self.prompt_length
+        for row, first, place in zip(logits, hidden[:, 0].tolist(), places.tolist(), strict=True):
+            text = self.texts[first]
+            row[text[place] if place < len(text) else self.eos] = 36.0
+        return logits
 
 
 def scripted_decoder(texts, vocab_size, eos):
     """Build a decoder that predicts ``texts[row]`` after the prompt ``[row, 1]``."""
-    module = tiny_decoder(0, "none", vocab_size=vocab_size, max_target_positions=256)
+    # Its hidden states are not used.
+    sizes = {"vocab_size": vocab_size, "max_target_positions": 256, "num_blocks": 1}
+    module = shared_decoder(0, "none", **sizes)
     return ScriptedDecoder(build_runtime(module), dict(enumerate(texts)), 2, vocab_size, eos)
 
 
@@ -184,7 +186,9 @@ def scripted_memory(count):
 def scripted_search(texts, proposer, shape, vocab_size, eos):
     """Decode greedily with a scripted decoder; check the texts and return the search states."""
     decoder = scripted_decoder(texts, vocab_size, eos)
-    search = greedy_search(decoder, AcceptanceRule(exact), Constraints(eos), proposer, shape)
+    search = greedy_search(
+        decoder, AcceptanceRule(exact, best_only=True), Constraints(eos), proposer, shape
+    )
     prompts = torch.tensor([[row, 1] for row in range(len(texts))])
     states = search(*scripted_memory(len(texts)), prompts, bounds([200] * len(texts)))
     assert [state.tokens for state in states] == texts

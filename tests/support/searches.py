@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from beam_oracle import assert_same_nbest, make_scorers
+from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_scorers
 from draft_models import DRAFT_MODELS, drafted
 from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, tiny_decoder, utterances
 
@@ -63,7 +63,7 @@ def assert_plain(decoder, memory, lengths, states, max_lengths, min_lengths=None
     for row, alone in enumerate(utterances(memory, lengths)):
         least = min_lengths[row] if min_lengths else 0
         tokens, score, ended = plain_greedy(
-            decoder, alone, prompt, max_lengths[row], min_length=least
+            decoder, alone, prompt, max_lengths[row], min_length=least, guess=states[row].tokens
         )
         assert (states[row].tokens, states[row].ended) == (tokens, ended)
         assert states[row].hypothesis.score == pytest.approx(score, abs=1e-4)
@@ -86,6 +86,17 @@ def assert_same_alone(search, memory, lengths):
         assert_same_nbest(nbest, expected)
         for name in COUNTS:
             assert getattr(state.statistics, name) == getattr(alone.statistics, name), name
+
+
+def assert_decoded_alike_alone(decoder, most, memory, lengths, inputs=None, **options):
+    """Compare greedy search of a batch with that of each utterance alone."""
+    runtime = runtime_of(decoder)
+
+    def search(rows, *audio):
+        some = inputs and [inputs[row] for row in rows]
+        return decode(runtime, *audio, [most[row] for row in rows], inputs=some, **options)
+
+    assert_same_alone(search, memory, lengths)
 
 
 def our_search(
@@ -115,6 +126,15 @@ def compare(search, memory, lengths, oracle, limits, prompt=(EOS,), inputs=None)
             for n_best in (result, expected[: search.strategy.ranking.nbest])
         ))  # fmt: skip
     return states
+
+
+def assert_nbest_is_espnets(
+    decoder, seed, weights, beam_size, shape, memory, lengths, limits, inputs=None, **options
+):
+    """Compare beam search with ESPnet's over the same scorers; return the search states."""
+    search = our_search(decoder, seed, weights, beam_size, shape, **options)
+    oracle = espnet_search(UncachedScorer(decoder), seed, weights, beam_size)
+    return compare(search, memory, lengths, oracle, limits, inputs=inputs)
 
 
 def build_search(runtime, options: SearchOptions, beam_size=3, sources=NO_SOURCES, device="cpu"):

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 import torch
@@ -47,6 +48,7 @@ class Forward:
     def __init__(self, decoder, memory, setting, prompt=PROMPT):
         self.decoder, self.memory, self.prompt = decoder, memory, prompt
         self.lengths, self.setting = torch.tensor([memory.size(1)]), setting
+        self._run = cache(self._run)
 
     def base(self, tokens) -> torch.Tensor:
         """Return (V,) for the token after ``tokens``."""

@@ -1,5 +1,7 @@
 """Tiny random models for tests: seeded, lively enough that drafts are sometimes right."""
 
+from functools import cache
+
 import torch
 from espnet2.asr.ctc import CTC
 
@@ -17,7 +19,8 @@ LLAMA = "llama "  # Speech-LLaMA's heads: "llama latent"
 
 def tiny_decoder(seed: int, heads: str = "linear", num_heads: int = 4, **options):
     """A decoder whose small vocabulary makes random heads agree with it now and then."""
-    torch.manual_seed(seed)
+    # ``torch.manual_seed`` would also store a stack trace for each kind of device.
+    torch.default_generator.manual_seed(seed)
     vocab_size = options.pop("vocab_size", VOCAB_SIZE)
     options["heads_conf"] = {"num_heads": num_heads, **options.get("heads_conf", {})}
     if heads.startswith(LLAMA):
@@ -34,6 +37,10 @@ def tiny_decoder(seed: int, heads: str = "linear", num_heads: int = 4, **options
     for parameter in decoder.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return decoder.eval()
+
+
+# For tests that do not change the decoder and draw no random numbers without a generator.
+shared_decoder = cache(tiny_decoder)
 
 
 def tiny_encoder(seed: int, **options) -> HFWhisperEncoder:
@@ -61,21 +68,29 @@ def utterances(memory: torch.Tensor, lengths: torch.Tensor) -> list[torch.Tensor
 
 
 @torch.no_grad()
+def all_logits(decoder, memory, tokens) -> torch.Tensor:
+    """Return the teacher-forced logits (L, V) after each token, for one memory (1, S, D)."""
+    frames, sizes = torch.tensor([memory.size(1)]), torch.tensor([len(tokens)])
+    return decoder(memory, frames, torch.tensor([[*tokens]]), sizes)[0][0]
+
+
 def next_logits(decoder, memory, tokens) -> torch.Tensor:
     """Return the teacher-forced logits (V,) after tokens, for one memory (1, S, D)."""
-    frames, sizes = torch.tensor([memory.size(1)]), torch.tensor([len(tokens)])
-    return decoder(memory, frames, torch.tensor([[*tokens]]), sizes)[0][0, -1]
+    return all_logits(decoder, memory, tokens)[-1]
 
 
-def plain_greedy(decoder, memory, prompt, max_length, eos=EOS, min_length=0, rules=None):
+def plain_greedy(decoder, memory, prompt, max_length, eos=EOS, min_length=0, rules=None, guess=()):
     """Greedy search with a teacher-forced forward pass of the whole prefix per token.
 
+    One forward pass serves all prefixes of ``guess``, the tokens to be compared with the result.
     Returns tokens, the sum of log-probabilities, and whether the end symbol was reached.
     """
-    tokens, score = [], 0.0
+    tokens, score, guess = [], 0.0, [*prompt, *guess][: len(prompt) + max_length - 1]
+    guessed = all_logits(decoder, memory, guess)
     while len(tokens) < max_length:
         prefix = [*prompt, *tokens]
-        logits = next_logits(decoder, memory, prefix)
+        known = guess[: len(prefix)] == prefix
+        logits = guessed[len(prefix) - 1] if known else next_logits(decoder, memory, prefix)
         if rules is not None:
             [logits] = rules(logits[None], torch.tensor([prefix]))
         log_probs = torch.log_softmax(logits, dim=-1)
