@@ -41,3 +41,11 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     from recorded_calls import record_decode
 
     return record_decode(monkeypatch, len)
+
+
+@pytest.fixture(scope="session")
+def experiment(tmp_path_factory: pytest.TempPathFactory):
+    """An experiment with a tiny random model, which tests only read."""
+    from experiment import make_experiment
+
+    return make_experiment(tmp_path_factory.mktemp("experiment"))

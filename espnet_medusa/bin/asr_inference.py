@@ -6,6 +6,7 @@ and, for audio longer than the model's window, ``segments``.
 """
 
 import argparse
+import functools
 import gc
 import inspect
 import logging
@@ -169,6 +170,12 @@ def choose_long_form(options: dict) -> LongFormOptions | None:
     return None
 
 
+@functools.cache
+def freeze_imports() -> None:
+    """Exclude the imported modules, of which garbage collection is slow; once per process."""
+    gc.freeze()
+
+
 def load(options: dict) -> Speech2Text:
     """Load the model with its search; raise InputError if an option or the model is bad."""
     if options["ngpu"] > 1:
@@ -179,8 +186,7 @@ def load(options: dict) -> Speech2Text:
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError("ngpu: 1; allowed on this machine: 0, as torch finds no GPU")
     keep_freed_memory()
-    if not gc.get_freeze_count():  # garbage collection of all imported modules is slow
-        gc.freeze()
+    freeze_imports()
     names = set(inspect.signature(ESPnetSpeech2Text.__init__).parameters) - {"self", "device"}
     names |= {*DECODE_OPTIONS}
     chosen = {name: value for name, value in options.items() if name in names}

@@ -12,7 +12,7 @@ MAX_NUMBER = 100  # characters; Python takes quadratic time, and prints at most 
 MAX_MERGED = 10_000  # keys that `<<` merges into a mapping
 MAX_REUSE = 10  # limit of the size with aliases expanded, as a multiple of the text's length
 ANY_EXTENT = 100_000  # the same limit for short texts
-MERGE, INT, FLOAT = (f"tag:yaml.org,2002:{name}" for name in ("merge", "int", "float"))
+MERGE, INT, FLOAT, STR = (f"tag:yaml.org,2002:{name}" for name in ("merge", "int", "float", "str"))
 # Pure Python takes seconds to read or write Whisper's token list.
 _Fastest = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -34,6 +34,12 @@ class _Loader(_Fastest):
             message = f"<<: {merged} keys; allowed: at most {MAX_MERGED}"
             raise ConstructorError(None, None, message, node.start_mark)
         super().flatten_mapping(node)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Return strings, of which token lists have many, without PyYAML's slower way."""
+        if isinstance(node, yaml.ScalarNode) and node.tag == STR:
+            return node.value
+        return super().construct_object(node, deep)
 
 
 def _bounded(construct: Callable[[Any, yaml.Node], Any]) -> Callable[[Any, yaml.Node], Any]:

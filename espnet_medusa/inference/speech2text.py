@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from espnet2.bin import asr_inference
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
+from espnet2.text.hugging_face_token_id_converter import HuggingFaceTokenIDConverter as HFConverter
 
 from espnet_medusa.convert.attach_heads import AUTO
 from espnet_medusa.convert.experiment import CONFIG
@@ -94,6 +95,8 @@ class Speech2Text(ESPnetSpeech2Text):
             trained = read_model(*files, getattr(asr_inference, task))
         with espnet_uses(trained), NoInitialization(), language_model_errors(options):
             super().__init__(asr_train_config, **options)
+        if isinstance(self.converter, HFConverter) and self.tokenizer is not None:
+            self.tokenizer.tokenizer = self.converter.tokenizer  # ESPnet would read it twice
         network = self.asr_model  # a copy if ESPnet quantized it
         trained = replace(trained, asr_model=network)
         decode_options = _with_draft_defaults(decode_options, trained, beam_size)

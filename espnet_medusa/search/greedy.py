@@ -7,6 +7,7 @@ best token. With the exact rule the text equals that of greedy search without dr
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
@@ -49,7 +50,7 @@ class GreedyState(SearchState):
 
     eos: int = -1  # end symbol
     ended: bool = False  # whether the end symbol was decoded; False at the maximum length
-    generator: torch.Generator | None = None  # sampling: random numbers of the utterance
+    generator: np.random.Generator | None = None  # sampling: random numbers of the utterance
     ctc_tokens: Sequence[int] = ()  # CTC first: tokens to verify in the first call
 
     @property
@@ -198,21 +199,21 @@ class SamplingStrategy(GreedyStrategy):
         self, memory: torch.Tensor, prompt: torch.Tensor, max_length: int, limits: LengthLimits
     ) -> GreedyState:
         state = super().begin(memory, prompt, max_length, limits)
-        state.generator = torch.Generator().manual_seed(self.seed)
+        state.generator = np.random.default_rng(self.seed)
         return state
 
     def judge(self, states: Sequence[GreedyState], logits: torch.Tensor) -> None:
         requests = [Request(state.scorers, state.draft.queried) for state in states]
         logits = self.scoring.constrain(requests, logits).float()
         # Gumbel-max: the argmax of scores with Gumbel noise is a sample from their softmax.
-        noise = torch.stack(
-            [
-                torch.empty(logits.size(1)).exponential_(generator=state.generator).log()
-                for state, request in zip(states, requests, strict=True)
-                for _ in request.prefixes
-            ]
-        )
-        tokens = (logits / self.temperature - noise.to(logits.device)).argmax(dim=-1, keepdim=True)
+        # NumPy's generator is three times faster than PyTorch's.
+        noise = [
+            np.log(state.generator.standard_exponential(logits.size(1)))
+            for state, request in zip(states, requests, strict=True)
+            for _ in request.prefixes
+        ]
+        noise = torch.from_numpy(np.stack(noise)).to(logits)
+        tokens = (logits / self.temperature - noise).argmax(dim=-1, keepdim=True)
         log_probs = logits.log_softmax(dim=-1).gather(1, tokens)
         prefixes = [prefix for request in requests for prefix in request.prefixes]
         table = torch.cat([tokens.double(), log_probs.double()], dim=1).tolist()

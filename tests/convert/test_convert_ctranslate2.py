@@ -1,6 +1,7 @@
 """CTranslate2 folders to experiments and back, compared with ctranslate2 if installed."""
 
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -13,6 +14,7 @@ from test_convert_experiments import experiment_with
 from test_convert_hugging_face import logits_of_experiment
 from tiny_whisper import save_tiny_whisper
 from transformers import WhisperForConditionalGeneration
+from whisper_training import save_tokenizer_of_bytes
 
 from espnet_medusa.options import read_config
 from espnet_medusa.whisper.ctranslate2_whisper import read_half
@@ -94,15 +96,20 @@ def test_missing_fields_come_from_the_tokens(case, tmp_path):
 def folder(tmp_path_factory):
     """A folder whose files the tests damage one by one."""
     path = tmp_path_factory.mktemp("spoiled")
-    save_tiny_whisper(path / "hf", hidden_size=8)
+    tokens = save_tokenizer_of_bytes(path / "tokenizer")
+    save_tiny_whisper(path / "hf", len(tokens), hidden_size=8)
     whisper = WhisperForConditionalGeneration.from_pretrained(path / "hf")
-    return save_ctranslate2(path / "ct2", whisper)
+    shutil.copy(path / "tokenizer" / "tokenizer.json", save_ctranslate2(path / "ct2", whisper))
+    return path / "ct2"
+
+
+FITTING = CONFIG | {"lang_ids": [258]}
 
 
 @pytest.mark.parametrize(
     "name, value",
     [
-        ("suppress_ids", [1, 51865]),
+        ("suppress_ids", [1, 265]),
         ("suppress_ids", 7),
         ("suppress_ids_begin", [-1]),
         ("suppress_ids_begin", [True]),
@@ -115,7 +122,7 @@ def folder(tmp_path_factory):
     ],
 )
 def test_invalid_config_is_refused(folder, tmp_path, capsys, name, value):
-    (folder / "config.json").write_text(json.dumps(CONFIG | {name: value}))
+    (folder / "config.json").write_text(json.dumps(FITTING | {name: value}))
     line = refused(capsys, folder, tmp_path / "out")
     assert f"config.json: {name}: " in line and "allowed: " in line and len(line) < 400
 
@@ -126,7 +133,7 @@ def test_damaged_files(folder, tmp_path, capsys):
     for text, message in (("[1", "JSON"), ("[" * 100000, "JSON"), ("[1]", "a JSON object")):
         config.write_text(text)
         assert f"config.json: is not {message}" in refused(capsys, folder, target)
-    config.write_text(json.dumps(CONFIG))
+    config.write_text(json.dumps(FITTING))
     whole = tokenizer.read_bytes()
     for part in (whole[:1000], b"", b"{}"):
         tokenizer.write_bytes(part)

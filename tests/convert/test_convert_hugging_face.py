@@ -2,11 +2,10 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
-import whisper as openai
-from experiment import NO_CTC, make_experiment
+from experiment import NO_CTC, make_experiment, noise
+from openai_whisper import openai_whisper, save_openai_whisper
 from safetensors.torch import load_file
 from test_convert_aiola import load, refused, run
 from tiny_whisper import save_tiny_whisper
@@ -64,7 +63,7 @@ def test_vanilla_system_decodes(tmp_path):
     speech2text = Speech2Text(
         experiment / "config.yaml", experiment / "model.pth", maxlenratio=-12, **options
     )
-    speech = 0.1 * np.random.default_rng(0).standard_normal(20000).astype(np.float32)
+    speech = noise(0)
     [(_, _, found, _)] = speech2text(speech)
     features = WhisperFeatureExtractor()(speech, sampling_rate=16000, return_tensors="pt")
     whisper = Whisper.from_pretrained(folder).eval()
@@ -80,14 +79,8 @@ def test_vanilla_system_decodes(tmp_path):
 
 
 def test_openai_file_computes_the_same(tmp_path):
-    torch.manual_seed(4)
-    dims = openai.model.ModelDimensions(80, 1500, 8, 2, 1, 51865, 448, 8, 2, 2)
-    model = openai.model.Whisper(dims).eval()
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.25)
-    stored = {"dims": vars(dims), "model_state_dict": model.state_dict()}
-    torch.save(stored, tmp_path / "base.pt")
-    experiment = run(tmp_path / "base.pt", tmp_path / "exp")
+    model = openai_whisper(4)
+    experiment = run(save_openai_whisper(model, tmp_path / "base.pt"), tmp_path / "exp")
     features = torch.randn(1, 80, 3000, generator=torch.Generator().manual_seed(2))
     tokens = torch.tensor([[50258, 11, 22]])
     with torch.no_grad():
@@ -158,7 +151,7 @@ def test_greedy_text_is_transformers_own(folder, tmp_path, draft_depth):
         search="greedy", draft_depth=draft_depth, maxlenratio=-20,
     )  # fmt: skip
     for seed in range(3):
-        speech = 0.1 * np.random.default_rng(seed).standard_normal(20000).astype(np.float32)
+        speech = noise(seed)
         features = WhisperFeatureExtractor()(speech, sampling_rate=16000, return_tensors="pt")
         expected = whisper.generate(
             features.input_features, max_new_tokens=20, do_sample=False, num_beams=1,

@@ -5,8 +5,8 @@ import json
 import os
 import pickle
 import subprocess
-import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,11 +21,6 @@ from waiting import wait_for
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.recipe.rtf import calculate_rtf
 from espnet_medusa.search.statistics import read_statistics
-
-
-@pytest.fixture(scope="module")
-def experiment(tmp_path_factory):
-    return make_experiment(tmp_path_factory.mktemp("experiment"))
 
 
 def job(experiment, folder, lines=("a never-read.wav",), *options: str) -> list[str]:
@@ -150,7 +145,7 @@ def test_a_killed_job_has_recorded_its_results(experiment, tmp_path):
     os.mkfifo(fifo)
     lines = [*write_good(tmp_path, 3), f"zz cat {fifo} |"]
     command = job(experiment, tmp_path, lines, "--allow_pipes", "true")
-    module = [sys.executable, "-m", "espnet_medusa.bin.asr_inference", *command]
+    module = [warm_python.executable(), "-m", "espnet_medusa.bin.asr_inference", *command]
     journal = tmp_path / "output" / "journal.jsonl"
     readers = []
 
@@ -204,37 +199,39 @@ def test_unknown_options_of_a_config_are_refused(experiment, tmp_path, capsys):
 DECODE_CONFIGS = Path(__file__).resolve().parents[2] / "conf" / "decode"
 
 
+EXACT = (
+    "plain", "exact", "exact_deep", "tree", "choices", "batch8", "length_penalty", "int8_drafts",
+    "ctc_draft", "ctc_heads", "draft_model",
+)  # fmt: skip
+REFERENCES = dict.fromkeys(EXACT, "plain") | {"beam5_ctc_draft": "beam5_ctc0.3"}
+
+
 @pytest.fixture(scope="module")
-def recurrent(tmp_path_factory):
-    heads = {"heads": "recurrent", "heads_conf": {"num_heads": 3}}
-    return make_experiment(tmp_path_factory.mktemp("recurrent"), decoder_conf=DECODER | heads)
+def decoded(experiment, tmp_path_factory):
+    """Return a function from a decode config and options to the token ids, which it caches."""
+    folder = tmp_path_factory.mktemp("recurrent")
+    conf = DECODER | {"heads": "recurrent", "heads_conf": {"num_heads": 3}}
+    recurrent = make_experiment(folder / "exp", decoder_conf=conf)
+    job(recurrent, folder, write_good(folder, 3))
+
+    @cache
+    def decode(config: str, *options: str) -> dict[str, str]:
+        output = tmp_path_factory.mktemp("decoded")
+        command = [*recurrent.options(), "--config", str(DECODE_CONFIGS / f"{config}.yaml")]
+        command += [*data(folder), "--maxlenratio", "-9", "--output_dir", str(output), *options]
+        asr_inference.main(command)
+        return read_lines(output / "1best_recog" / "token_int")
+
+    return decode
 
 
-@pytest.mark.parametrize(
-    "config", sorted(DECODE_CONFIGS.glob("*.yaml")), ids=lambda path: path.stem
-)
-def test_each_decode_config_decodes(recurrent, experiment, tmp_path, config):
-    job(recurrent, tmp_path, write_good(tmp_path, 3))
-    command = [*recurrent.options(), "--config", str(config), "--maxlenratio", "-9"]
-    command += data(tmp_path)
-    if config.stem == "draft_model":
-        command += ["--draft_model", str(experiment.folder)]
-    asr_inference.main([*command, "--output_dir", str(tmp_path / "output")])
-    assert len(read_lines(tmp_path / "output" / "1best_recog" / "text")) == 3
-    exact = (
-        "plain", "exact", "exact_deep", "tree", "choices", "batch8", "length_penalty",
-        "int8_drafts", "ctc_draft", "ctc_heads", "draft_model",
-    )  # fmt: skip
-    references = dict.fromkeys(exact, "plain") | {"beam5_ctc_draft": "beam5_ctc0.3"}
-    if config.stem in references:
-        plain = [*command, "--draft_depth", "0", "--output_dir", str(tmp_path / "plain")]
-        plain[plain.index(str(config))] = str(DECODE_CONFIGS / f"{references[config.stem]}.yaml")
-        asr_inference.main(plain)
-        ours, theirs = (
-            read_lines(tmp_path / side / "1best_recog" / "token_int")
-            for side in ("output", "plain")
-        )
-        assert ours == theirs
+@pytest.mark.parametrize("config", sorted(path.stem for path in DECODE_CONFIGS.glob("*.yaml")))
+def test_each_decode_config_decodes(experiment, decoded, config):
+    draft = ["--draft_model", str(experiment.folder)] if config == "draft_model" else []
+    found = decoded(config, *draft)
+    assert len(found) == 3
+    if config in REFERENCES:
+        assert found == decoded(REFERENCES[config], "--draft_depth", "0")
 
 
 @pytest.mark.parametrize("kind", ["code", "garbage", "shape", "vocabulary", "incomplete"])

@@ -1,13 +1,15 @@
 """CTC from options to text: decoding by CTC first, and CTC over other units than the tokens."""
 
+import copy
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from experiment import ENCODER, LLAMA, make_experiment, speeches
 from stock_experiment import assert_nbest, files, nbest, stock_experiment
-from tiny_whisper import save_tiny_whisper, whisper_experiment
+from tiny_whisper import read_whisper_experiment, save_tiny_whisper, whisper_experiment
 from tokenizers.decoders import ByteLevel
 from transformers import PreTrainedTokenizerFast
 from whisper_training import save_tokenizer_of_bytes
@@ -15,6 +17,7 @@ from whisper_training import save_tokenizer_of_bytes
 from espnet_medusa.draft.ctc import CTCProposer
 from espnet_medusa.draft.mixed import MixedProposer
 from espnet_medusa.errors import InputError
+from espnet_medusa.inference.experiment import TrainedModel
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.whisper.tokens import END, START, make_tokenizer, read_whisper_tokens
 
@@ -32,8 +35,10 @@ def models(tmp_path_factory):
     }
 
 
-def decode(experiment, **options):
-    return Speech2Text(**files(experiment), **OPTIONS | options).decode(speeches())
+def decode(model, **options):
+    """Decode with an experiment, or with a model in memory."""
+    given = {"trained": model} if isinstance(model, TrainedModel) else files(model)
+    return Speech2Text(**given, **OPTIONS | options).decode(speeches())
 
 
 def ids(decodings):
@@ -79,19 +84,25 @@ def test_ctc_texts_below_the_threshold_are_accepted(models, name):
         assert -math.inf < hypothesis.score < 0
 
 
-def whisper(folder, token: int):
-    """A Whisper whose CTC always has the same best token."""
+@pytest.fixture(scope="module")
+def whisper(tmp_path_factory):
+    """Return a function that gives a Whisper's CTC the same best token everywhere."""
+    folder = tmp_path_factory.mktemp("whisper")
     weights = save_tiny_whisper(folder / "whisper", 51865, hidden_size=16, seed=3)
     experiment = whisper_experiment(folder, weights, window="audio", ctc_weight=0.3)
-    state = torch.load(experiment.model, weights_only=True)
-    state["ctc.ctc_lo.bias"][token] = 40.0
-    torch.save(state, experiment.model)
-    return experiment
+    trained = read_whisper_experiment(experiment)
+
+    def with_best(token: int) -> TrainedModel:
+        model = copy.deepcopy(trained.asr_model)
+        model.ctc.ctc_lo.bias.data[token] = 40.0
+        return replace(trained, asr_model=model)
+
+    return with_best
 
 
-def test_a_whisper_accepts_its_ctc_text(tmp_path):
+def test_a_whisper_accepts_its_ctc_text(whisper):
     token = make_tokenizer(51865).convert_tokens_to_ids("Ġja")
-    found = decode(whisper(tmp_path, token), ctc_entropy_threshold=0.1, maxlenratio=-6)
+    found = decode(whisper(token), ctc_entropy_threshold=0.1, maxlenratio=-6)
     assert ids(found) == [[token]] * 3 and calls(found) == [0] * 3
     assert [decoding.results[0][0].strip() for decoding in found] == ["ja"] * 3
     prompt = read_whisper_tokens(make_tokenizer(51865)).prompt("de", "transcribe")
@@ -100,13 +111,13 @@ def test_a_whisper_accepts_its_ctc_text(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["prompts", "suppressed"])
-def test_prompts_and_suppressed_tokens_are_not_accepted(tmp_path, kind):
+def test_prompts_and_suppressed_tokens_are_not_accepted(whisper, kind):
     """Prompts count as blanks, and a text does not begin with the end symbol."""
     token = getattr(read_whisper_tokens(make_tokenizer(51865)), kind)[5]
-    experiment = whisper(tmp_path, token)
-    plain = decode(experiment, draft_depth=0, maxlenratio=-6)
+    trained = whisper(token)
+    plain = decode(trained, draft_depth=0, maxlenratio=-6)
     sure = {"ctc_entropy_threshold": math.inf, "ctc_likelihood_threshold": 0.0}
-    found = decode(experiment, maxlenratio=-6, **sure)
+    found = decode(trained, maxlenratio=-6, **sure)
     assert [nbest(one.results)[0] for one in found] == [nbest(one.results)[0] for one in plain]
     assert all(calls(found))
 

@@ -7,7 +7,7 @@ import torch
 from experiment import DECODER, ENCODER, NO_CTC, TOKENS, make_experiment, speeches
 from refusals import refuses
 from stock_experiment import assert_decodings, files, nbest, stock_experiment
-from tiny_whisper import save_tiny_whisper, whisper_experiment
+from tiny_whisper import read_whisper_experiment, save_tiny_whisper, whisper_experiment
 
 from espnet_medusa.draft.ctc import CTCProposer
 from espnet_medusa.draft.mixed import MixedProposer
@@ -311,7 +311,8 @@ def test_a_whisper_drafts_for_a_whisper(tmp_path, vocab_size, num_mel_bins, of_d
     folder = save_tiny_whisper(tmp_path / "whisper", vocab_size, num_mel_bins=num_mel_bins, **sizes)
     small = save_tiny_whisper(tmp_path / "small", of_draft, decoder_layers=1, **sizes)
     main = whisper_experiment(tmp_path, folder, vocab_size, window="audio")
-    options = files(main) | {"search": "greedy", "maxlenratio": -10, "language": "detect"}
+    options = {"search": "greedy", "maxlenratio": -10, "language": "detect"}
+    options["trained"] = read_whisper_experiment(main)
     plain = [nbest(one.results) for one in Speech2Text(**options, draft_depth=0).decode(speeches())]
     speech2text = Speech2Text(**options, draft_model=str(small))
     found = speech2text.decode(speeches())

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from experiment import make_experiment, read_lines, write_corpus
+from experiment import read_lines, write_corpus
 from job_log import espnet_seconds, log_to
 
 from espnet_medusa.inference import progress
@@ -121,10 +121,7 @@ def test_results_are_recorded_batch_by_batch_and_the_job_resumes(corpus, tmp_pat
     assert [*texts(tmp_path).items()] == [(key, f"t{size}") for key, size in corpus.items()]
 
 
-def test_the_log_of_a_resumed_job_has_the_times_of_all_utterances(
-    corpus, tmp_path, tmp_path_factory
-):
-    experiment = make_experiment(tmp_path_factory.mktemp("experiment"))
+def test_the_log_of_a_resumed_job_has_the_times_of_all_utterances(corpus, experiment, tmp_path):
     speech2text = Speech2Text(experiment.config, experiment.model, maxlenratio=-12, search="greedy")
     failed, journal = run(tmp_path, speech2text)
     assert failed == 0

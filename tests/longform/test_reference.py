@@ -80,11 +80,17 @@ def assert_reference(result, segments):
         assert ours == expected
 
 
+def transcribed_by_both(models, samples, **options):
+    """Return openai-whisper's result, and our segments, of greedy search at temperature 0."""
+    model, speech2text = models
+    result = transcribe(model, samples, temperature=0.0, language="en", fp16=False, **options)
+    return result, [*speech2text.transcribe(samples, **options, **ALONE)]
+
+
 @pytest.mark.parametrize("trial", range(3))
 @pytest.mark.parametrize("seed", range(3))
 def test_segments_equal_openai_whisper(models, seed, trial):
     rng = random.Random(f"{seed} {trial}")
-    model, speech2text = models(seed)
     samples = noise_and_silence([65, 33, 3][trial], 10 * seed + trial)
     options = {
         "condition_on_previous_text": trial == 0,
@@ -93,10 +99,9 @@ def test_segments_equal_openai_whisper(models, seed, trial):
         "without_timestamps": trial == 1,
         "max_initial_timestamp": rng.choice([1.0, 3.0, None]),
     }
-    result = transcribe(model, samples, temperature=0.0, language="en", fp16=False, **options)
-    segments = [*speech2text.transcribe(samples, **options, **ALONE)]
+    result, segments = transcribed_by_both(models(seed), samples, **options)
     assert_reference(result, segments)
-    assert segments and speech2text.statistics.decoder_calls > 0
+    assert segments and models(seed)[1].statistics.decoder_calls > 0
 
 
 def any_length(encoder, mel):
@@ -117,8 +122,7 @@ def test_unpadded_windows_equal_openai_whisper_without_padding(models, monkeypat
     monkeypatch.setattr(sys.modules["whisper.transcribe"], "pad_or_trim", lambda mel, frames: mel)
     monkeypatch.setattr(model.encoder, "forward", partial(any_length, model.encoder))
     monkeypatch.setattr(speech2text.model.asr_model.encoder, "window", "audio")
-    result = transcribe(model, samples, temperature=0.0, language="en", fp16=False, **options)
-    segments = [*speech2text.transcribe(samples, **options, **ALONE)]
+    result, segments = transcribed_by_both(models(seed), samples, **options)
     assert_reference(result, segments)
     assert segments and segments != padded
 
@@ -145,11 +149,8 @@ def test_words_equal_openai_whisper(models, monkeypatch):
     # Without its compiler, which takes longer than the rest.
     for name in ("dtw_cpu", "backtrace"):
         monkeypatch.setattr(timing, name, getattr(timing, name).py_func)
-    model, speech2text = models(1)
-    samples = noise_and_silence(36, 4)
     options = {"word_timestamps": True, "no_speech_threshold": None}
-    result = transcribe(model, samples, temperature=0.0, language="en", fp16=False, **options)
-    segments = [*speech2text.transcribe(samples, **options, **ALONE)]
+    result, segments = transcribed_by_both(models(1), noise_and_silence(36, 4), **options)
     # Of a window of one encoder frame openai-whisper's attention is no number.
     result["segments"] = [one for one in result["segments"] if one["seek"] < 3596]
     segments = [one for one in segments if one.seek < 3596]

@@ -1,11 +1,13 @@
 """Random Whispers in Hugging Face format, as small as they can be."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from experiment import Experiment, make_experiment
 from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration
 
+from espnet_medusa.inference.experiment import TrainedModel, read_model
 from espnet_medusa.whisper.tokens import END, START, make_tokenizer
 
 END_OF_TEXT = {51864: 50256, 51865: 50257, 51866: 50257}
@@ -57,3 +59,9 @@ def whisper_experiment(
         token_type="hugging_face", bpemodel=str(folder / "tokenizer"),
         preprocessor="whisper", preprocessor_conf={"language": "de"},
     )  # fmt: skip
+
+
+def read_whisper_experiment(experiment: Experiment) -> TrainedModel:
+    """Read an experiment with OpenAI's vocabulary, for several ``Speech2Text(trained=...)``."""
+    trained = read_model(experiment.config, experiment.model, "cpu")
+    return replace(trained, tokenizer=make_tokenizer(len(trained.asr_model.token_list)))

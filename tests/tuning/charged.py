@@ -92,7 +92,7 @@ def make_task(
     """
     rounding, error = options.pop("rounding", False), options.pop("error", 0.0)
     memory, lengths = random_memory(seed, [9])
-    module = tiny_decoder(seed, "none")
+    module = tiny_decoder(seed, "none", num_blocks=1)
     decoder = ChargedDecoder(build_runtime(module), prices, error)
     logits_after = foresight(module, memory)
     drafters = {
@@ -108,5 +108,5 @@ def make_task(
     inputs = memory, lengths, torch.tensor([[EOS]]), 0.09, 0.5, readings
     batches = [HeldOutBatch([key], *inputs) for key in "abcdefgh"[:utterances]]
     options = SearchOptions(search="greedy" if beam_size is None else "beam", **options)
-    limits = LengthLimits(maxlenratio=-10)
+    limits = LengthLimits(maxlenratio=-8)
     return Task(search, options, drafters, batches, limits, 1, prices, rounding)

@@ -29,11 +29,6 @@ def corpus(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def experiment(tmp_path_factory):
-    return make_experiment(tmp_path_factory.mktemp("experiment"))
-
-
-@pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     """A model without heads and CTC."""
     folder = tmp_path_factory.mktemp("plain")

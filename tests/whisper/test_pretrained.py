@@ -12,7 +12,7 @@ import torch
 from experiment import noise
 from openai_whisper import openai_whisper, save_openai_whisper
 from refusals import Calls, refused, refuses
-from tiny_whisper import save_tiny_whisper, whisper_experiment
+from tiny_whisper import read_whisper_experiment, save_tiny_whisper, whisper_experiment
 from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 from whisper.model import ModelDimensions
 
@@ -87,7 +87,7 @@ def test_shards_have_the_same_weights(case, tmp_path):
 
 
 def test_bad_sources_are_one_line(tmp_path, capsys):
-    folder = save_tiny_whisper(tmp_path / "whisper")
+    folder = save_tiny_whisper(tmp_path / "whisper", 40)
 
     def refuse(path, *message):
         with refused(*message):
@@ -128,7 +128,7 @@ SIZES = [
 
 @refuses(*SIZES)
 def test_impossible_sizes_are_refused(name, value, tmp_path):
-    folder = save_tiny_whisper(tmp_path / "whisper")
+    folder = save_tiny_whisper(tmp_path / "whisper", 40)
     config = json.loads((folder / "config.json").read_text()) | {name: value}
     (folder / "config.json").write_text(json.dumps(config))
     open_whisper(str(folder))
@@ -154,7 +154,7 @@ def test_impossible_dims_are_refused(tmp_path, dims):
     + [f"{'a' * 300}.safetensors", "\ud800.safetensors"],
 )
 def test_an_index_refers_only_to_files_in_its_folder(tmp_path, file):
-    folder = save_tiny_whisper(tmp_path / "whisper")
+    folder = save_tiny_whisper(tmp_path / "whisper", 40)
     (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"a": "model.safetensors"}}))
@@ -171,20 +171,17 @@ def test_an_index_refers_only_to_files_in_its_folder(tmp_path, file):
 
 @pytest.fixture(scope="module")
 def experiment(tmp_path_factory):
-    """An ESPnet experiment of a random multilingual Whisper, whose folder is then removed."""
+    """An experiment of a random multilingual Whisper, read after its folder is removed."""
     path = tmp_path_factory.mktemp("multilingual")
     folder = save_tiny_whisper(path / "whisper", seed=5)
     whisper = WhisperForConditionalGeneration.from_pretrained(folder).eval()
     made = whisper_experiment(path, folder, heads="linear", heads_conf={"num_heads": 3})
     shutil.rmtree(folder)
-    return made, whisper, read_whisper_tokens(make_tokenizer(51865))
+    return read_whisper_experiment(made), whisper, read_whisper_tokens(make_tokenizer(51865))
 
 
-def load(experiment, **options) -> Speech2Text:
-    return Speech2Text(
-        asr_train_config=str(experiment.config), asr_model_file=str(experiment.model),
-        search="greedy", maxlenratio=-12, **options,
-    )  # fmt: skip
+def load(trained, **options) -> Speech2Text:
+    return Speech2Text(trained=trained, search="greedy", maxlenratio=-12, **options)
 
 
 def generate(whisper, speech: np.ndarray, tokens, prompt: list[int]) -> list[int]:
