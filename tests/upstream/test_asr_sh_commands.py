@@ -1,12 +1,10 @@
 """Commands of ESPnet's asr.sh, stages 5 and 10 to 13, with `--python espnet-medusa-python`."""
 
 import functools
-import os
 import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -231,18 +229,6 @@ def test_espnets_own_search_on_request(recipes):
     theirs = decode(trained, "espnet", f"{PYTHON} --no-redirect", options)
     assert not [*trained.path("{decoded}/logdir").glob("output.*/statistics.json")]
     assert ours == theirs
-
-
-def test_stdout_has_only_the_commands_output(tmp_path):
-    # Not forked: the output must not have the messages of ESPnet's import either.
-    words = shlex.split(asr_sh.REFERENCES.words)
-    done = subprocess.run(
-        [sys.executable, "-m", "espnet_medusa.bin.python", *words],
-        input="u1 one  two\nu2 drei vier\n", capture_output=True, text=True,
-        env={**os.environ, "PYTHONOPTIMIZE": ""},
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, "one two\ndrei vier\n")
-    assert "Warning" not in done.stderr
 
 
 def test_options_on_the_page_exist():
