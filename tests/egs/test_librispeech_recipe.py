@@ -8,7 +8,7 @@ import pytest
 import yaml
 from downloads import serve
 from librispeech_miniature import make_librispeech, make_librispeech_pc
-from recipes import ROOT, copy_config, link_recipe, link_short_recipe, run
+from recipes import LLAMA, ROOT, copy_config, lines_about, link_recipe, link_short_recipe, run
 from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa.kaldi.table import read_table
@@ -47,10 +47,6 @@ def run_whisper(recipe: Path, *options: object, status: int = 0) -> subprocess.C
         "--decodings", "plain assistant", "--heads_decodings", "exact", "--num_heads", "2",
         "--inference_dtype", "float32", "--asr_args", TRAINING, status=status,
     )  # fmt: skip
-
-
-def lines_about(done: subprocess.CompletedProcess, *words: str) -> list[str]:
-    return [line for line in done.stdout.splitlines() if all(word in line for word in words)]
 
 
 def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path):
@@ -126,9 +122,6 @@ def test_mini_librispeech_in_two_folders(recipe, tmp_path):
 
 
 # The Speech-LLaMA with a frozen Whisper
-
-LLAMA = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
-         "intermediate_size": 16}  # fmt: skip
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from corpus_plan import CorpusOptions
-from recipes import ROOT, copy_config, link_recipe, record_asr, recorded, run
+from recipes import LLAMA, ROOT, copy_config, link_recipe, record_asr, recorded, run
 
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.inference.decode_options import DecodeOptions
@@ -19,8 +19,6 @@ DEMO = ROOT / "egs" / "mini_synth" / "demo"
 FULL = ROOT / "egs" / "mini_synth" / "asr1"
 SYSTEM = "llama_latent_3"
 ENCODER = {"output_size": 16, "num_blocks": 1, "attention_heads": 2, "linear_units": 16}
-LLAMA = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
-         "intermediate_size": 16}  # fmt: skip
 
 
 def config(folder: Path, name: str) -> dict:

@@ -82,6 +82,11 @@ def run(
     return done
 
 
+def lines_about(done: subprocess.CompletedProcess, *words: str) -> list[str]:
+    """Return the lines of stdout that have all these words."""
+    return [line for line in done.stdout.splitlines() if all(word in line for word in words)]
+
+
 def record_asr(folder: Path) -> None:
     """Replace a recipe's asr.sh by a script that only records its options."""
     (folder / "asr.sh").unlink(missing_ok=True)
@@ -96,6 +101,9 @@ def recorded(folder: Path) -> list[dict[str, str]]:
     return [dict(zip(w[::2], w[1::2], strict=True)) for w in words]
 
 
+# Sizes of a small LLaMA.
+LLAMA = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+         "intermediate_size": 16}  # fmt: skip
 RATE = 16000
 WORDS = ["one", "two", "three", "four", "five", "six"]
 

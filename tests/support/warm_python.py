@@ -161,8 +161,9 @@ def run(words: list[str], folder: str) -> None:
     if words[0] == "-m":
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
     else:
-        sys.path[0] = str(Path(words[0]).resolve().parent)
-        runpy.run_path(words[0], run_name="__main__")
+        script = Path(words[0]).absolute()  # spawned processes read it, from any folder
+        sys.path[0] = str(script.resolve().parent)
+        runpy.run_path(str(script), run_name="__main__")
 
 
 if __name__ == "__main__":
