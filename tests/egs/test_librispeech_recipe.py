@@ -8,7 +8,16 @@ import pytest
 import yaml
 from downloads import serve
 from librispeech_miniature import make_librispeech, make_librispeech_pc
-from recipes import LLAMA, ROOT, copy_config, lines_about, link_recipe, link_short_recipe, run
+from recipes import (
+    LLAMA,
+    ROOT,
+    copy_config,
+    copy_short_decodings,
+    lines_about,
+    link_recipe,
+    link_short_recipe,
+    run,
+)  # fmt: skip
 from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa.kaldi.table import read_table
@@ -129,9 +138,7 @@ def llama_recipe(tmp_path):
     """Return the recipe with small decoders that end early."""
     folder = link_recipe(tmp_path, "librispeech/asr1", without=("conf", "results"))
     (folder / "conf" / "report").symlink_to(ROOT / "conf" / "report")
-    for way in ("plain", "exact"):
-        source = ROOT / "conf" / "decode" / f"{way}.yaml"
-        copy_config(source, folder / "conf" / "decode", minlenratio=-3.0, maxlenratio=-8.0)
+    copy_short_decodings(folder, "plain", "exact")
     for path in (ROOT / "egs/librispeech/asr1/conf").glob("train_speech_llama_whisper*.yaml"):
         small = {"decoder_conf": {"llama_conf": LLAMA}, "max_epoch": 1, "use_matplotlib": False}
         copy_config(path, folder / "conf", **small)

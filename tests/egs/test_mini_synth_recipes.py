@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 import yaml
 from corpus_plan import CorpusOptions
-from recipes import LLAMA, ROOT, copy_config, link_recipe, record_asr, recorded, run
+from recipes import (
+    LLAMA,
+    ROOT,
+    copy_config,
+    copy_short_decodings,
+    link_recipe,
+    record_asr,
+    recorded,
+    run,
+)  # fmt: skip
 
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.inference.decode_options import DecodeOptions
@@ -142,10 +151,7 @@ def test_hybrid_searches_differ_only_in_drafts_and_precision():
 def llama(tmp_path):
     folder = link_recipe(tmp_path, "mini_synth/asr1", without=("conf",))
     (tmp_path / "conf").symlink_to(ROOT / "conf")
-    for way in ("plain", "beam4_threshold"):
-        # The models are almost untrained: a minimum length makes them write something.
-        source = ROOT / "conf" / "decode" / f"{way}.yaml"
-        copy_config(source, folder / "conf" / "decode", minlenratio=-3.0, maxlenratio=-8.0)
+    copy_short_decodings(folder, "plain", "beam4_threshold")
     small = {"encoder_conf": ENCODER, "decoder_conf": {"llama_conf": LLAMA}}
     small |= {"max_epoch": 1, "use_matplotlib": False}
     for path in FULL.glob("conf/train_llama*.yaml"):

@@ -70,6 +70,13 @@ def copy_config(source: Path, target: Path, **changes: Any) -> None:
     (target / source.name).write_text(yaml.safe_dump(config))
 
 
+def copy_short_decodings(folder: Path, *ways: str) -> None:
+    """Copy decode configs to a recipe, with a minimum length: its models are almost untrained."""
+    for way in ways:
+        source = ROOT / "conf" / "decode" / f"{way}.yaml"
+        copy_config(source, folder / "conf" / "decode", minlenratio=-3.0, maxlenratio=-8.0)
+
+
 def run(
     folder: Path, script: str, *options: object, status: int | None = None
 ) -> subprocess.CompletedProcess:
@@ -128,13 +135,15 @@ def write_set(folder: Path, count: int, broken: int = 0) -> None:
         (folder / name).write_text(lines)
 
 
-TRAINING = """
+MODEL = """
 encoder: transformer
 encoder_conf: {output_size: 8, attention_heads: 1, linear_units: 8, num_blocks: 1}
 decoder: transformer
 decoder_conf: {attention_heads: 1, linear_units: 8, num_blocks: 1}
 model_conf: {ctc_weight: 0.3}
 frontend_conf: {n_fft: 512, hop_length: 160}
+"""
+SHORT_TRAINING = """
 optim_conf: {lr: 0.001}
 max_epoch: 1
 batch_type: sorted
@@ -147,3 +156,4 @@ best_model_criterion: [[valid, acc, max]]
 keep_nbest_models: 1
 log_interval: 1
 """
+TRAINING = MODEL + SHORT_TRAINING
