@@ -8,16 +8,8 @@ import pytest
 import yaml
 from downloads import serve
 from librispeech_miniature import make_librispeech, make_librispeech_pc
-from recipes import (
-    LLAMA,
-    ROOT,
-    copy_config,
-    copy_short_decodings,
-    lines_about,
-    link_recipe,
-    link_short_recipe,
-    run,
-)  # fmt: skip
+from llama_recipes import LLAMA, copy_short_decodings
+from recipes import ROOT, copy_config, lines_about, link_recipe, link_short_recipe, run
 from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa.kaldi.table import read_table

@@ -7,16 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 from corpus_plan import CorpusOptions
-from recipes import (
-    LLAMA,
-    ROOT,
-    copy_config,
-    copy_short_decodings,
-    link_recipe,
-    record_asr,
-    recorded,
-    run,
-)  # fmt: skip
+from llama_recipes import LLAMA, copy_short_decodings
+from recipes import ROOT, copy_config, link_recipe, record_asr, recorded, run
 
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.inference.decode_options import DecodeOptions

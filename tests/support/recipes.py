@@ -70,13 +70,6 @@ def copy_config(source: Path, target: Path, **changes: Any) -> None:
     (target / source.name).write_text(yaml.safe_dump(config))
 
 
-def copy_short_decodings(folder: Path, *ways: str) -> None:
-    """Copy decode configs to a recipe, with a minimum length: its models are almost untrained."""
-    for way in ways:
-        source = ROOT / "conf" / "decode" / f"{way}.yaml"
-        copy_config(source, folder / "conf" / "decode", minlenratio=-3.0, maxlenratio=-8.0)
-
-
 def run(
     folder: Path, script: str, *options: object, status: int | None = None
 ) -> subprocess.CompletedProcess:
@@ -108,9 +101,6 @@ def recorded(folder: Path) -> list[dict[str, str]]:
     return [dict(zip(w[::2], w[1::2], strict=True)) for w in words]
 
 
-# Sizes of a small LLaMA.
-LLAMA = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
-         "intermediate_size": 16}  # fmt: skip
 RATE = 16000
 WORDS = ["one", "two", "three", "four", "five", "six"]
 
