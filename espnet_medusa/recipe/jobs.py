@@ -155,7 +155,8 @@ def run(
                 if failures and stop_on_failure:
                     break
                 if running:
-                    time.sleep(poll_s)
+                    with suppress(subprocess.TimeoutExpired):
+                        next(iter(running)).wait(timeout=poll_s)
             return failures
         finally:
             stop(list(running))

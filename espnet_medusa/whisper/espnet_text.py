@@ -4,7 +4,6 @@ They replace ESPnet 202511's classes, which need an interface that openai-whispe
 """
 
 from collections.abc import Iterable
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -43,19 +42,24 @@ def build(
         added_tokens: File with one token per line; their ids follow Whisper's.
         speaker_change: One more token, for serialized output training.
     """
-    from espnet_medusa.whisper.tokens import TRANSCRIBE, read_whisper_tokens  # slow to import
-
     if model_type not in VOCAB_SIZE_OF_TYPE:
         raise InputError(f"bpemodel: '{model_type}'; allowed: {', '.join(VOCAB_SIZE_OF_TYPE)}")
-    tokenizer = deepcopy(_tokenizer(VOCAB_SIZE_OF_TYPE[model_type]))
     added = [] if added_tokens is None else read_token_list(Path(added_tokens))
-    tokenizer.add_tokens([*added, *([speaker_change] if speaker_change else [])])
+    added += [speaker_change] if speaker_change else []
     code = LANGUAGES.get(language or "en", language or "en")
+    return _build(VOCAB_SIZE_OF_TYPE[model_type], code, task or "transcribe", tuple(added))
+
+
+@cache  # ESPnet builds equal tokenizers up to four times, in half a second each
+def _build(vocab_size: int, code: str, task: str, added: tuple[str, ...]) -> Prompted:
+    from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens  # slow to import
+
+    tokenizer = make_tokenizer(vocab_size)
+    tokenizer.add_tokens([*added])
     tokens = read_whisper_tokens(tokenizer)
-    if not tokens.languages:  # English-only: asr.sh passes any --lang
-        code = None
-    prompt = tokens.prompt(code, task or TRANSCRIBE)
-    return Prompted(tokenizer, tuple(prompt), range(tokens.end, VOCAB_SIZE_OF_TYPE[model_type]))
+    # English-only tokenizers have no languages, and asr.sh passes any --lang.
+    prompt = tokens.prompt(code if tokens.languages else None, task)
+    return Prompted(tokenizer, tuple(prompt), range(tokens.end, vocab_size))
 
 
 class WhisperTokenizer:
@@ -115,10 +119,3 @@ class WhisperTokenIDConverter:
         """Return a label: the prompt's ids except the first one, and the tokens' ids."""
         ids = self.tokenizer.tokenizer.convert_tokens_to_ids([*tokens])
         return [*self.tokenizer.sot_sequence_including_notimestamps[1:], *ids]
-
-
-@cache
-def _tokenizer(vocab_size: int) -> Any:
-    from espnet_medusa.whisper.tokens import make_tokenizer  # slow to import
-
-    return make_tokenizer(vocab_size)

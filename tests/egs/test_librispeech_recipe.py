@@ -8,7 +8,8 @@ import pytest
 import yaml
 from downloads import serve
 from librispeech_miniature import make_librispeech, make_librispeech_pc
-from recipes import ROOT, copy_config, link_recipe, link_short_recipe, run
+from llama_recipes import LLAMA, copy_short_decodings
+from recipes import ROOT, copy_config, lines_about, link_recipe, link_short_recipe, run
 from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa.kaldi.table import read_table
@@ -47,10 +48,6 @@ def run_whisper(recipe: Path, *options: object, status: int = 0) -> subprocess.C
         "--decodings", "plain assistant", "--heads_decodings", "exact", "--num_heads", "2",
         "--inference_dtype", "float32", "--asr_args", TRAINING, status=status,
     )  # fmt: skip
-
-
-def lines_about(done: subprocess.CompletedProcess, *words: str) -> list[str]:
-    return [line for line in done.stdout.splitlines() if all(word in line for word in words)]
 
 
 def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path):
@@ -127,18 +124,13 @@ def test_mini_librispeech_in_two_folders(recipe, tmp_path):
 
 # The Speech-LLaMA with a frozen Whisper
 
-LLAMA = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
-         "intermediate_size": 16}  # fmt: skip
-
 
 @pytest.fixture
 def llama_recipe(tmp_path):
     """Return the recipe with small decoders that end early."""
     folder = link_recipe(tmp_path, "librispeech/asr1", without=("conf", "results"))
     (folder / "conf" / "report").symlink_to(ROOT / "conf" / "report")
-    for way in ("plain", "exact"):
-        source = ROOT / "conf" / "decode" / f"{way}.yaml"
-        copy_config(source, folder / "conf" / "decode", minlenratio=-3.0, maxlenratio=-8.0)
+    copy_short_decodings(folder, "plain", "exact")
     for path in (ROOT / "egs/librispeech/asr1/conf").glob("train_speech_llama_whisper*.yaml"):
         small = {"decoder_conf": {"llama_conf": LLAMA}, "max_epoch": 1, "use_matplotlib": False}
         copy_config(path, folder / "conf", **small)

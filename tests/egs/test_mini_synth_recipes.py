@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from corpus_plan import CorpusOptions
+from llama_recipes import LLAMA, copy_short_decodings
 from recipes import ROOT, copy_config, link_recipe, record_asr, recorded, run
 
 from espnet_medusa.bin import asr_inference
@@ -19,8 +20,6 @@ DEMO = ROOT / "egs" / "mini_synth" / "demo"
 FULL = ROOT / "egs" / "mini_synth" / "asr1"
 SYSTEM = "llama_latent_3"
 ENCODER = {"output_size": 16, "num_blocks": 1, "attention_heads": 2, "linear_units": 16}
-LLAMA = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
-         "intermediate_size": 16}  # fmt: skip
 
 
 def config(folder: Path, name: str) -> dict:
@@ -144,10 +143,7 @@ def test_hybrid_searches_differ_only_in_drafts_and_precision():
 def llama(tmp_path):
     folder = link_recipe(tmp_path, "mini_synth/asr1", without=("conf",))
     (tmp_path / "conf").symlink_to(ROOT / "conf")
-    for way in ("plain", "beam4_threshold"):
-        # The models are almost untrained: a minimum length makes them write something.
-        source = ROOT / "conf" / "decode" / f"{way}.yaml"
-        copy_config(source, folder / "conf" / "decode", minlenratio=-3.0, maxlenratio=-8.0)
+    copy_short_decodings(folder, "plain", "beam4_threshold")
     small = {"encoder_conf": ENCODER, "decoder_conf": {"llama_conf": LLAMA}}
     small |= {"max_epoch": 1, "use_matplotlib": False}
     for path in FULL.glob("conf/train_llama*.yaml"):

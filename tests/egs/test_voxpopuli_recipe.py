@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import voxpopuli_miniature as miniature
-from recipes import link_short_recipe, run
+from recipes import lines_about, link_short_recipe, run
 from tiny_whisper import save_tiny_whisper
 from voxpopuli_miniature import TEST_SESSION, damage_audio
 from voxpopuli_sessions import HELD_OUT_TIME
@@ -50,10 +50,6 @@ def run_whisper(recipe: Path, *options: str, status: int = 0) -> subprocess.Comp
         "--nj", "1", "--inference_nj", "1", "--ngpu", "0", "--asr_args", TRAINING, *options,
         status=status,
     )  # fmt: skip
-
-
-def lines_about(done: subprocess.CompletedProcess, text: str) -> list[str]:
-    return [line for line in done.stdout.splitlines() if text in line]
 
 
 def check_problems(done: subprocess.CompletedProcess, unwritten: str) -> None:

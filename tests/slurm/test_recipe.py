@@ -47,8 +47,7 @@ def run_stage(slurm: PretendedSlurm, stage: int, *options: str) -> tuple[str, li
             "--stage", str(stage), "--stop_stage", str(stage), *options,
         ],
         env={**warm, "PATH": paths, "PRETENDED_SLURM": str(slurm.states)},
-        capture_output=True,
-        text=True,
+        capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr
     return done.stderr, slurm.submitted()

@@ -11,20 +11,22 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pytest
+if TYPE_CHECKING:  # the programs start faster without
+    import pytest
 
 
 class PretendedSlurm:
     """Puts the programs first in PATH; the methods read and write the tasks' states."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path, monkeypatch: "pytest.MonkeyPatch") -> None:
         self.states, self.programs = folder / "states", folder / "bin"
         self.states.mkdir(parents=True)
         self.programs.mkdir()
         for name in ("sbatch", "squeue", "scancel"):
             path = self.programs / name
-            path.write_text(f'#!/bin/sh\nexec {sys.executable} {__file__} {name} "$@"\n')
+            path.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {__file__} {name} "$@"\n')
             path.chmod(0o755)
         monkeypatch.setenv("PRETENDED_SLURM", str(self.states))
         monkeypatch.setenv("PATH", str(self.programs), prepend=os.pathsep)
@@ -66,7 +68,7 @@ def sbatch(states: Path, options: list[str]) -> int:
     first, last = map(int, named["array"].split("%")[0].split("-"))
     for task in range(first, last + 1):
         write_state(states / f"{job}.{task}", "PENDING|None")
-        words = [sys.executable, __file__, "task", str(job), str(task), script]
+        words = [sys.executable, "-IS", __file__, "task", str(job), str(task), script]
         words += [named["output"], named["open-mode"]]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         subprocess.Popen(words, start_new_session=True, **quiet)

@@ -82,6 +82,11 @@ def run(
     return done
 
 
+def lines_about(done: subprocess.CompletedProcess, *words: str) -> list[str]:
+    """Return the lines of stdout that have all these words."""
+    return [line for line in done.stdout.splitlines() if all(word in line for word in words)]
+
+
 def record_asr(folder: Path) -> None:
     """Replace a recipe's asr.sh by a script that only records its options."""
     (folder / "asr.sh").unlink(missing_ok=True)
@@ -120,13 +125,15 @@ def write_set(folder: Path, count: int, broken: int = 0) -> None:
         (folder / name).write_text(lines)
 
 
-TRAINING = """
+MODEL = """
 encoder: transformer
 encoder_conf: {output_size: 8, attention_heads: 1, linear_units: 8, num_blocks: 1}
 decoder: transformer
 decoder_conf: {attention_heads: 1, linear_units: 8, num_blocks: 1}
 model_conf: {ctc_weight: 0.3}
 frontend_conf: {n_fft: 512, hop_length: 160}
+"""
+SHORT_TRAINING = """
 optim_conf: {lr: 0.001}
 max_epoch: 1
 batch_type: sorted
@@ -139,3 +146,4 @@ best_model_criterion: [[valid, acc, max]]
 keep_nbest_models: 1
 log_interval: 1
 """
+TRAINING = MODEL + SHORT_TRAINING

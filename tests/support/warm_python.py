@@ -1,16 +1,18 @@
 """A server that forks the Python processes of recipes, which would import ESPnet for 7 s each.
 
-Its `python3` lets a process that has imported ESPnet run `-m espnet_medusa...` and `-m espnet2...`
-in a forked child with the caller's arguments, environment, folder and streams. It runs the real
-Python for all other arguments. Child processes of a forked child use the same `python3`.
+Its `python3` lets a process that has imported ESPnet run `-m espnet_medusa...`, `-m espnet2...` and
+scripts in a forked child with the caller's arguments, environment, folder and streams. It runs the
+real Python for all other arguments. Child processes of a forked child use the same `python3`.
 """
 
 import array
 import atexit
 import functools
 import gc
-import json
+import importlib
+import io
 import os
+import re
 import runpy
 import shutil
 import signal
@@ -20,22 +22,29 @@ import sys
 import tempfile
 import threading
 import traceback
+import weakref
 from pathlib import Path
+from pkgutil import walk_packages
 
 CLIENT = """\
 #!{python} -IS
 import sys, os
-if sys.argv[1:2] != ["-m"] or not sys.argv[2].startswith(("espnet2.", "espnet_medusa.")):
-    os.execv("{python}", ["{python}", *sys.argv[1:]])
-import array, json, socket
-server = socket.socket(socket.AF_UNIX)
+words = sys.argv[1:]
+known = words[0].endswith(".py") if words else False
+if words[:1] == ["-m"]:
+    known = words[1].startswith(("espnet2.", "espnet_medusa."))
+if not known:
+    os.execv("{python}", ["{python}", *words])
+import _socket, array  # the module `socket` takes longer to import than the rest
+variables = [f"{{name}}={{value}}" for name, value in os.environ.items()]
+request = os.fsencode("\\0".join([os.getcwd(), str(len(words)), *words, *variables]))
+server = _socket.socket(_socket.AF_UNIX)
 server.connect("{address}")
-request = json.dumps([sys.argv[2:], dict(os.environ), os.getcwd()]).encode()
-streams = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))]
+streams = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))]
 server.sendmsg([len(request).to_bytes(4, "big")], streams)
 server.sendall(request)
 status = server.recv(1)  # none from a child that was killed
-sys.exit(status[0] if status else 137)
+os._exit(status[0] if status else 137)
 """
 
 
@@ -67,13 +76,7 @@ def executable() -> str:
 
 def serve(listening: socket.socket, client: str) -> None:
     """Fork a child for every request."""
-    import matplotlib.pyplot  # noqa: F401
-
-    import espnet_medusa.inference.utterance_decoder  # noqa: F401
-    import espnet_medusa.task  # noqa: F401
-    from espnet_medusa.scoring.alignment import align
-
-    align(["a"], ["b"])  # loads the compiled function
+    warm_up()
     sys.executable = client
     gc.freeze()  # no child looks for garbage there, nor writes to its pages
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
@@ -84,6 +87,30 @@ def serve(listening: socket.socket, client: str) -> None:
             listening.close()
             answer(connection)
         connection.close()
+
+
+def warm_up() -> None:
+    """Import and compute what each command would otherwise import and compute again."""
+    import matplotlib.pyplot as plt
+    import scipy.ndimage  # noqa: F401
+    import torch.utils.serialization.config  # noqa: F401
+    from transformers.models.llama import modeling_llama  # noqa: F401
+
+    import espnet_medusa
+    from espnet_medusa.scoring.alignment import align
+    from espnet_medusa.whisper.espnet_text import build
+
+    for module in walk_packages(espnet_medusa.__path__, "espnet_medusa."):
+        if not re.search(r"\.(bin|__main__)\b", module.name):  # commands, which run as `__main__`
+            importlib.import_module(module.name)
+    align(["a"], ["b"])  # loads the compiled function
+    for tokens in ("whisper_en", "whisper_multilingual"):
+        build(tokens)
+    plt.plot([1], label="text")
+    plt.legend()
+    plt.savefig(io.BytesIO())
+    plt.close()
+    weakref.finalize._registry.clear()  # torch's, which would take 60 ms at the end of each child
 
 
 def end_with(stream: int) -> None:
@@ -100,20 +127,20 @@ def answer(connection: socket.socket) -> None:
     size, rights, _, _ = connection.recvmsg(4, socket.CMSG_SPACE(3 * streams.itemsize))
     streams.frombytes(rights[0][2])
     with connection.makefile("rb") as stream:
-        arguments, environment, folder = json.loads(stream.read(int.from_bytes(size, "big")))
+        request = os.fsdecode(stream.read(int.from_bytes(size, "big")))
+    folder, count, *words = request.split("\0")
+    words, variables = words[: int(count)], words[int(count) :]
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
     os.chdir(folder)
     os.environ.clear()
-    os.environ.update(environment)
+    os.environ.update(variable.split("=", 1) for variable in variables)
     # A caller that is killed takes its child along.
     threading.Thread(target=end_with, args=[connection.fileno()], daemon=True).start()
     status = 0
     try:
-        sys.argv = arguments
-        sys.path[0] = folder
-        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+        run(words, folder)
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
         if isinstance(end.code, str):
@@ -126,6 +153,17 @@ def answer(connection: socket.socket) -> None:
     sys.stderr.flush()
     connection.send(bytes([status & 255]))
     os._exit(status)
+
+
+def run(words: list[str], folder: str) -> None:
+    """Run a command line of Python."""
+    sys.argv, sys.path[0] = words[words[0] == "-m" :], folder
+    if words[0] == "-m":
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    else:
+        script = Path(words[0]).absolute()  # spawned processes read it, from any folder
+        sys.path[0] = str(script.resolve().parent)
+        runpy.run_path(str(script), run_name="__main__")
 
 
 if __name__ == "__main__":

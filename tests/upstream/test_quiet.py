@@ -1,12 +1,14 @@
 """ESPnet's import messages are silenced; replacements in its modules behave like the originals."""
 
 import os
+import shlex
 import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 
 import pytest
 import yaml
+from asr_sh_commands import REFERENCES
 from espnet2.tasks import abs_task
 from espnet2.utils.config_argparse import ArgumentParser
 from espnet2.utils.yaml_no_alias_safe_dump import yaml_no_alias_safe_dump
@@ -15,27 +17,16 @@ import espnet_medusa  # noqa: F401  changes it
 from espnet_medusa.errors import InputError
 from espnet_medusa.upstream.quiet import NamesOnDemand, OnDemand, WithoutFlashAttention
 
-NOISE = ("nltk", "Flash Attention", "autocast", "Warning")
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess:
-    # typeguard does nothing under -O, which tests set for their processes.
-    environment = {**os.environ, "PYTHONOPTIMIZE": ""}
-    done = subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, env=environment, timeout=240
-    )
-    assert done.returncode == 0, done.stderr
-    return done
-
-
-def test_a_command_prints_only_its_own_output():
-    done = run("-m", "espnet_medusa.bin.asr_inference", "--help")
-    assert done.stdout.startswith("usage: ")
-    assert not [noise for noise in NOISE if noise in done.stdout + done.stderr]
-
-
+# Each command runs as `python -m` does; the first one imports most of ESPnet.
 CODE = """
-import sys, warnings
+import runpy, sys, warnings
+from espnet_medusa.bin import python
+python.main(sys.argv[1:])
+sys.argv = ["asr_inference", "--help"]
+try:
+    runpy.run_module("espnet_medusa.bin.asr_inference", run_name="__main__")
+except SystemExit as end:
+    assert end.code == 0
 from espnet_medusa import Speech2Text
 for name in ("numba", "nltk", "hydra.utils", "espnet2.enh.separator.tfgridnet_separator"):
     assert name not in sys.modules, name
@@ -58,13 +49,22 @@ except TypeCheckError:
 """
 
 
-def test_deferred_modules_are_imported_when_used_and_other_warnings_and_checks_unchanged(tmp_path):
+def test_commands_print_only_their_output_and_import_deferred_modules_when_used(tmp_path):
     script = tmp_path / "script.py"  # typeguard reads the source of functions
     script.write_text(CODE)
-    done = run(str(script))
-    assert done.stdout == "checked\n"
-    assert "FutureWarning: `torch.cuda.amp.autocast" in done.stderr
-    assert len(done.stderr.splitlines()) == 2, "only this warning and its line"
+    done = subprocess.run(
+        [sys.executable, script, *shlex.split(REFERENCES.words)], capture_output=True, text=True,
+        input="u1 one  two\nu2 drei vier\n",
+        env={**os.environ, "PYTHONOPTIMIZE": ""},  # typeguard does nothing under -O
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    command, warning, _ = done.stderr.splitlines()  # ESPnet's commands print their command line
+    assert "tokenize_text.py -f 2-" in command
+    assert "FutureWarning: `torch.cuda.amp.autocast" in warning, "only this one, and its line"
+    assert done.stdout.startswith("one two\ndrei vier\nusage: asr_inference ")
+    assert done.stdout.endswith("\nchecked\n")
+    noise = ("nltk", "Flash Attention", "autocast", "Warning")
+    assert not [word for word in noise if word in done.stdout + command]
 
 
 def load(path, loader):
