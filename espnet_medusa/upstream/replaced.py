@@ -1,7 +1,6 @@
 """Changes of ESPnet's modules after they are loaded; no file is changed."""
 
 from collections.abc import Callable
-from functools import cache
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -76,18 +75,6 @@ def _replace_converter(module: ModuleType) -> None:
     replace_methods(module.OpenAIWhisperTokenIDConverter, WhisperTokenIDConverter)
 
 
-def _share_tokenizers(module: ModuleType) -> None:
-    """Load a Hugging Face tokenizer once, which ESPnet loads up to three times in a process."""
-    module.AutoTokenizer = SimpleNamespace(from_pretrained=_load_tokenizer)
-
-
-@cache
-def _load_tokenizer(name: str) -> Any:
-    from transformers import AutoTokenizer  # slow to import
-
-    return AutoTokenizer.from_pretrained(name)
-
-
 def replace_methods(theirs: type, ours: type) -> None:
     """Replace the methods of a class in place, also for modules that imported it already."""
     for name, value in vars(ours).items():
@@ -99,8 +86,6 @@ CHANGES: dict[str, Callable[[ModuleType], None]] = {
     ASR_TASK: lambda module: None,  # ``hooks.install`` sets it
     "espnet2.tasks.abs_task": _replace_task_yaml,
     "espnet2.utils.config_argparse": _replace_parser_yaml,
-    "espnet2.text.hugging_face_token_id_converter": _share_tokenizers,
-    "espnet2.text.hugging_face_tokenizer": _share_tokenizers,
     "espnet2.text.whisper_tokenizer": _replace_tokenizer,
     "espnet2.text.whisper_token_id_converter": _replace_converter,
 }
