@@ -151,7 +151,7 @@ class WhisperWindows:
 
     def repeats_itself(self, tokens: Sequence[int]) -> bool:
         """Return whether an unfinished text ends in a loop and is too repetitive already."""
-        text, most = self.text.words_alone(tokens), self.most_compressed
+        text, most = self.text.text_tokens(tokens), self.most_compressed
         if most is None or not ends_in_loop(text):
             return False
         return compression_ratio(self.text.decode(text)) > most

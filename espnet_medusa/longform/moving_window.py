@@ -135,8 +135,8 @@ class MovingWindow:
         self, window: Window, cut: CutWindow, segments: list[Segment], align: Align
     ) -> list[Segment] | None:
         """Add words, and seek to the end of the last one; None: discard the window's segments."""
-        counts = [len(self.text.words_alone(segment.tokens)) for segment in segments]
-        tokens = [t for segment in segments for t in self.text.words_alone(segment.tokens)]
+        counts = [len(self.text.text_tokens(segment.tokens)) for segment in segments]
+        tokens = [t for segment in segments for t in self.text.text_tokens(segment.tokens)]
         marks = self.options.prepend_punctuations, self.options.append_punctuations
         known_s = window.start_s, self.last_speech_s
         # Attention assigns pauses to words; CTC has blanks there.
@@ -168,7 +168,7 @@ class MovingWindow:
                 window.seek,
                 piece.start_s,
                 piece.end_s,
-                self.text.decode(self.text.words_alone(piece.tokens)),
+                self.text.decode(self.text.text_tokens(piece.tokens)),
                 piece.tokens,
                 decoding.temperature,
                 decoding.average_log_probability,

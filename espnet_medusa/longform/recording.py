@@ -97,7 +97,7 @@ class RunningRecording:
         """Tokens of all segments, without timestamps."""
         windows = [passage.window for passage in self._in_order()]
         return [
-            token for window in windows for token in window.text.words_alone(window.history.written)
+            token for window in windows for token in window.text.text_tokens(window.history.written)
         ]
 
     @property

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import torch
 
-from espnet_medusa.search.ahead.lookahead import PLAIN, DraftShape
-from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.ctc_prefix import CTCPrefix
+from espnet_medusa.search.drafting.lookahead import NO_DRAFTS, DraftShape
+from espnet_medusa.search.drafting.step_planner import StepPlanner
 from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.ranking import MARGIN, Ranking
 from espnet_medusa.search.scores import CTC, DECODER, Request, Scorers, Scoring, UtteranceScorers
@@ -42,7 +42,7 @@ def beam_search(
     beam_size: int,
     constraints: Constraints,
     proposer: Proposer | None = None,
-    shape: DraftShape = PLAIN,
+    shape: DraftShape = NO_DRAFTS,
     normalize_length: bool = False,
     nbest: int | None = None,
 ) -> Search:
@@ -57,7 +57,7 @@ def beam_search(
     """
     top = decoder.top_tokens
     strategy = BeamStrategy(scorers, beam_size, constraints, top, normalize_length, nbest)
-    return Search(decoder, RunAhead(strategy, proposer, shape))
+    return Search(decoder, StepPlanner(strategy, proposer, shape))
 
 
 @dataclass

@@ -7,7 +7,6 @@ import torch
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_at_least
 from espnet_medusa.search.acceptance import build_rule
-from espnet_medusa.search.ahead.lookahead import DraftShape
 from espnet_medusa.search.beam import beam_search
 from espnet_medusa.search.constraints import build_constraints
 from espnet_medusa.search.ctc_first import CTCFirstPlanner, CTCFirstStrategy
@@ -21,6 +20,7 @@ from espnet_medusa.search.drafters import (
     default_budget,
     default_depth,
 )
+from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.search.options import FIXED, GREEDY, THRESHOLD, SearchOptions
 from espnet_medusa.search.patient_beam import patient_beam_search
@@ -85,7 +85,7 @@ def draft_shape(
         width=options.draft_width or width,
         budget=budget,
         choices=choices,
-        left_out=frozenset() if options.draft_with_lm else frozenset(["lm"]),
+        excluded_scorers=frozenset() if options.draft_with_lm else frozenset(["lm"]),
         lookahead=build_lookahead(options.lookahead, depth),
     )
 

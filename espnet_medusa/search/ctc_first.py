@@ -26,8 +26,8 @@ import torch
 
 from espnet_medusa.draft.ctc_hypothesis import frame_entropies
 from espnet_medusa.search.acceptance import AcceptanceRule, likelihood
-from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.constraints import Constraints
+from espnet_medusa.search.drafting.step_planner import StepPlanner
 from espnet_medusa.search.greedy import GreedyState, GreedyStrategy
 from espnet_medusa.search.options import SearchOptions
 from espnet_medusa.search.search import share_seconds
@@ -93,7 +93,7 @@ class CTCFirstStrategy(GreedyStrategy):
         return self.first_rule if first else self.rule
 
 
-class CTCFirstPlanner(RunAhead):
+class CTCFirstPlanner(StepPlanner):
     """Drafts CTC's whole hypothesis for the first call if that call verifies it."""
 
     def draft_prompt(self, states: Sequence[GreedyState]) -> None:

@@ -11,7 +11,7 @@ from espnet_medusa.draft.ctc_hypothesis import Retokenization
 from espnet_medusa.draft.mixed import MixedProposer
 from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.errors import InputError
-from espnet_medusa.search.ahead.lookahead import ByAcceptance, ByCost, Lookahead
+from espnet_medusa.search.drafting.lookahead import ByAcceptance, ByCost, Lookahead
 from espnet_medusa.search.options import (
     ACCEPTANCE,
     CTC,

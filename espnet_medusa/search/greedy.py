@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
-from espnet_medusa.search.ahead.lookahead import PLAIN, DraftShape
-from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.constraints import Constraints
+from espnet_medusa.search.drafting.lookahead import NO_DRAFTS, DraftShape
+from espnet_medusa.search.drafting.step_planner import StepPlanner
 from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.scores import DECODER, Request, Scoring, UtteranceScorers
 from espnet_medusa.search.search import Search
@@ -30,18 +30,20 @@ def greedy_search(
     rule: AcceptanceRule,
     constraints: Constraints,
     proposer: Proposer | None = None,
-    shape: DraftShape = PLAIN,
+    shape: DraftShape = NO_DRAFTS,
 ) -> Search:
     """Return a greedy search; ``rule`` accepts drafts. Depth 0 needs no proposer."""
     strategy = GreedyStrategy(rule, constraints, decoder.best_tokens)
-    return Search(decoder, RunAhead(strategy, proposer, shape))
+    return Search(decoder, StepPlanner(strategy, proposer, shape))
 
 
 def sampling_search(
     decoder: TreeDecoder, constraints: Constraints, temperature: float, seed: int = 0
 ) -> Search:
     """Return a search that samples each token; arguments as in ``SamplingStrategy``."""
-    return Search(decoder, RunAhead(SamplingStrategy(constraints, temperature, seed), None, PLAIN))
+    return Search(
+        decoder, StepPlanner(SamplingStrategy(constraints, temperature, seed), None, NO_DRAFTS)
+    )
 
 
 @dataclass

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import torch
 
-from espnet_medusa.search.ahead.lookahead import PLAIN, DraftShape
-from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.beam import BeamState, BeamStrategy
 from espnet_medusa.search.constraints import Constraints
+from espnet_medusa.search.drafting.lookahead import NO_DRAFTS, DraftShape
+from espnet_medusa.search.drafting.step_planner import StepPlanner
 from espnet_medusa.search.options import SearchOptions
 from espnet_medusa.search.scores import DECODER_ALONE
 from espnet_medusa.search.search import Search
@@ -33,7 +33,7 @@ def patient_beam_search(
     beam_size: int,
     constraints: Constraints,
     proposer: Proposer | None = None,
-    shape: DraftShape = PLAIN,
+    shape: DraftShape = NO_DRAFTS,
     options: SearchOptions = NO_OPTIONS,
     nbest: int | None = None,
 ) -> Search:
@@ -42,7 +42,7 @@ def patient_beam_search(
     Arguments are those of ``beam_search``; ``options`` has the patience and the length penalty.
     """
     strategy = PatientStrategy(beam_size, constraints, decoder.top_tokens, options, nbest)
-    return Search(decoder, RunAhead(strategy, proposer, shape))
+    return Search(decoder, StepPlanner(strategy, proposer, shape))
 
 
 class PatientStrategy(BeamStrategy):

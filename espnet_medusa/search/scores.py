@@ -131,11 +131,11 @@ class Scoring:
         simple = constraints.penalty is None and not of_logits
         return self.decoder_alone and self.weights[DECODER] == 1 and simple
 
-    def for_drafts(self, left_out: frozenset[str], vocabulary: torch.Tensor | None) -> Scoring:
+    def for_drafts(self, excluded: frozenset[str], vocabulary: torch.Tensor | None) -> Scoring:
         """Return the scoring of drafts, without some scorers, over the proposer's vocabulary."""
         return replace(
             self,
-            weights={name: w for name, w in self.weights.items() if name not in left_out},
+            weights={name: w for name, w in self.weights.items() if name not in excluded},
             constraints=self.constraints.restricted(vocabulary),
             vocabulary=vocabulary,
         )

@@ -19,10 +19,10 @@ from itertools import takewhile
 import torch
 
 from espnet_medusa.search.acceptance import threshold as exceeds
-from espnet_medusa.search.ahead.lookahead import DraftShape
-from espnet_medusa.search.ahead.run_ahead import count_cost
 from espnet_medusa.search.beam import BeamState, BeamStrategy
 from espnet_medusa.search.constraints import Constraints
+from espnet_medusa.search.drafting.lookahead import DraftShape
+from espnet_medusa.search.drafting.step_planner import count_cost
 from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.scores import DECODER_ALONE
 from espnet_medusa.search.search import Search

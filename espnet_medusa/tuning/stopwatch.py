@@ -82,7 +82,7 @@ class TimedDecoder(Timed):
 
 
 class TimedPlanner(Timed):
-    """A ``RunAhead`` whose drafting is timed."""
+    """A ``StepPlanner`` whose drafting is timed."""
 
     def begin(self, context: Any) -> "TimedPlanner":
         begun = self.stopwatch.time(DRAFTING, self.part.begin, context)

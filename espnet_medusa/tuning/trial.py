@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 
 from tqdm import tqdm
 
-from espnet_medusa.search.ahead.run_ahead import RunAhead
 from espnet_medusa.search.beam import BeamStrategy
 from espnet_medusa.search.build import draft_shape
+from espnet_medusa.search.drafting.step_planner import StepPlanner
 from espnet_medusa.search.options import THRESHOLD, LengthLimits, SearchOptions
 from espnet_medusa.search.search import Search
 from espnet_medusa.search.statistics import DecodingStatistics
@@ -57,7 +57,7 @@ class Task:
             proposer = self.drafters[setting.drafter].proposers[setting.share]
         decoder = self.search.decoder
         shape = draft_shape(options, decoder, proposer, width=self.beam_size or 1)
-        return Search(decoder, RunAhead(self.search.strategy, proposer, shape))
+        return Search(decoder, StepPlanner(self.search.strategy, proposer, shape))
 
 
 @dataclass

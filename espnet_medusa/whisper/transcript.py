@@ -30,7 +30,7 @@ class TranscriptText:
         untimed = [token for token in tokens if token < self.tokens.first_time]
         return self.tokenizer.decode(untimed, clean_up_tokenization_spaces=False)
 
-    def words_alone(self, tokens: Sequence[int]) -> list[int]:
+    def text_tokens(self, tokens: Sequence[int]) -> list[int]:
         """Return the tokens without special tokens and timestamps."""
         return [token for token in tokens if token < self.tokens.end]
 

@@ -16,8 +16,8 @@ from espnet_medusa.bin import convert
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import build_rule
-from espnet_medusa.search.ahead.lookahead import DraftShape
 from espnet_medusa.search.constraints import Constraints
+from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.search.options import SearchOptions
 

@@ -24,7 +24,7 @@ from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, shared_decoder, u
 from espnet_medusa.draft.ctc import CTCProposer, advance_rows
 from espnet_medusa.draft.mixed import MixedProposer
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.ahead.lookahead import DraftShape
+from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.tree.prefix import Prefix
 

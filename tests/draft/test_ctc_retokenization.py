@@ -19,7 +19,7 @@ from espnet_medusa.draft.ctc_hypothesis import (
     greedy_hypothesis,
     retokenized_hypothesis,
 )
-from espnet_medusa.search.ahead.lookahead import DraftShape
+from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.vocabulary.byte_pairs import BytePairUnits
 from espnet_medusa.whisper.tokens import make_tokenizer

@@ -13,8 +13,8 @@ from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.cuda_graph import CudaGraphWhisperRuntime
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.search.acceptance import build_rule
-from espnet_medusa.search.ahead.lookahead import DraftShape
 from espnet_medusa.search.constraints import Constraints
+from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.search.threshold_beam import threshold_beam_search
 from espnet_medusa.tree.prefix import Prefix

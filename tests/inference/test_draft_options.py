@@ -18,8 +18,8 @@ from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.draft_model import open_draft_model
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
-from espnet_medusa.search.ahead.lookahead import ByAcceptance, ByCost
 from espnet_medusa.search.drafters import hide_tokens
+from espnet_medusa.search.drafting.lookahead import ByAcceptance, ByCost
 from espnet_medusa.tree.proposer import HeadsProposer
 from espnet_medusa.whisper.log_mel import LogMel
 from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens

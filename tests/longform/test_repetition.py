@@ -9,7 +9,7 @@ from tiny import plain_greedy, random_memory, utterances
 
 from espnet_medusa.longform.repetition import LOOP_REPEATS, LOOP_TOKENS, ends_in_loop
 from espnet_medusa.search import state as search_state
-from espnet_medusa.search.ahead.lookahead import DraftShape
+from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.patient_beam import patient_beam_search
 

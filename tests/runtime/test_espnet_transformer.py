@@ -23,7 +23,7 @@ from espnet_medusa.model.multi_token_decoder import HiddenStates
 from espnet_medusa.runtime import cross_attention, precision
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.native_decoder import NativeStack
-from espnet_medusa.search.ahead.lookahead import DraftShape
+from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
 from espnet_medusa.upstream.compat import (

@@ -21,8 +21,8 @@ from searches import (
 from tiny import EOS, VOCAB_SIZE, random_memory, shared_decoder
 
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.ahead.lookahead import DraftShape
 from espnet_medusa.search.beam import EndedHypothesis, end_detected
+from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.upstream.compat import BatchBeamSearch
 
@@ -62,7 +62,7 @@ def test_a_scorer_left_out_of_drafts(seed, heads, left_out):
     """Only the decoder scores drafts; other scorers score the search."""
     decoder = shared_decoder(seed, heads, 4)
     weights, audio = make_weights(**{left_out: 0.4}), random_memory(seed, [14, 9, 11])
-    shape = DraftShape(4, 3 + seed, left_out=frozenset([left_out]))
+    shape = DraftShape(4, 3 + seed, excluded_scorers=frozenset([left_out]))
     assert_nbest_is_espnets(decoder, seed, weights, 4, shape, *audio, LengthLimits())
 
 

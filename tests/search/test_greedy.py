@@ -21,7 +21,7 @@ from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, shared_decoder, u
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, build_rule
-from espnet_medusa.search.ahead.lookahead import DraftShape
+from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.options import SearchOptions
 
 HEADS = [

@@ -12,7 +12,7 @@ from draft_models import drafted, drafted_by
 from searches import assert_plain, decode, our_search
 from tiny import EOS, random_memory, shared_decoder
 
-from espnet_medusa.search.ahead.lookahead import (
+from espnet_medusa.search.drafting.lookahead import (
     EXPECTED,
     FORGETTING,
     ByAcceptance,

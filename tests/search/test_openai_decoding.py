@@ -15,8 +15,8 @@ from tiny import EOS, bounds, plain_greedy, random_memory, shared_decoder, utter
 from whisper.decoding import BeamSearchDecoder, MaximumLikelihoodRanker
 
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.ahead.lookahead import DraftShape
 from espnet_medusa.search.beam import beam_search
+from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.search.patient_beam import patient_beam_search
 from espnet_medusa.search.scores import DECODER, DECODER_ALONE

@@ -10,7 +10,7 @@ from searches import assert_same_alone, constraints_of, our_greedy, our_search
 from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, shared_decoder, utterances
 
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.ahead.lookahead import DraftShape
+from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.greedy import sampling_search
 from espnet_medusa.search.state import Watched
 

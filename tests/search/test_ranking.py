@@ -12,8 +12,8 @@ from tiny import EOS, VOCAB_SIZE, random_memory, shared_decoder
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.ahead.lookahead import DraftShape
 from espnet_medusa.search.build import SearchModel, build_beam
+from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.search.ranking import Ranking
 from espnet_medusa.search.state import EndedHypothesis, Hypothesis

@@ -12,9 +12,9 @@ from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, bounds, random_memory, shared_dec
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import build_rule
-from espnet_medusa.search.ahead.decoder_steps import DecoderSteps
-from espnet_medusa.search.ahead.lookahead import DraftShape
-from espnet_medusa.search.ahead.steps import ScorerSteps
+from espnet_medusa.search.drafting.decoder_steps import DecoderSteps
+from espnet_medusa.search.drafting.lookahead import DraftShape
+from espnet_medusa.search.drafting.steps import ScorerSteps
 from espnet_medusa.search.options import LengthLimits, SearchOptions
 
 HEADS = ["linear", "block", "recurrent", "attending"]

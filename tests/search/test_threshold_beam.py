@@ -16,9 +16,9 @@ from tiny import EOS, VOCAB_SIZE, random_memory, shared_decoder, tiny_decoder, u
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import build_rule
-from espnet_medusa.search.ahead.lookahead import DraftShape
 from espnet_medusa.search.beam import BeamStrategy
 from espnet_medusa.search.build import SearchModel, build_beam
+from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.options import LengthLimits, SearchOptions, check_options
 from espnet_medusa.search.scores import Scorers
 from espnet_medusa.search.threshold_beam import ThresholdStrategy

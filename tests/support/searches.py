@@ -10,11 +10,11 @@ from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, tiny_decoder, utterances
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
-from espnet_medusa.search.ahead.lookahead import DraftShape
 from espnet_medusa.search.beam import beam_search
 from espnet_medusa.search.build import SearchModel, build_beam, build_greedy
 from espnet_medusa.search.constraints import build_constraints
 from espnet_medusa.search.drafters import NO_SOURCES
+from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.search.scores import Scorers
@@ -176,7 +176,7 @@ def beam_shape(rng: random.Random, decoder, beam_size: int, proposer=None) -> Dr
         rng.randint(0, most),
         rng.choice([1, beam_size, 2 * beam_size]),
         rng.choice([None, None, 1, 6, 20]),
-        left_out=frozenset(rng.choice([[], ["lm"]])),
+        excluded_scorers=frozenset(rng.choice([[], ["lm"]])),
     )
 
 

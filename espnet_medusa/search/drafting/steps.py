@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
-from espnet_medusa.search.ahead.lookahead import DraftShape
+from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.scores import Request, Scoring
 from espnet_medusa.search.state import SearchState, Strategy, best_continuations
 from espnet_medusa.tree.prefix import Candidates, Prefix

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import torch
 
-from espnet_medusa.search.ahead.lookahead import DraftShape
-from espnet_medusa.search.ahead.steps import Steps
+from espnet_medusa.search.drafting.lookahead import DraftShape
+from espnet_medusa.search.drafting.steps import Steps
 from espnet_medusa.search.scores import DECODER, Scoring
 from espnet_medusa.search.state import Hypothesis, SearchState, Strategy
 from espnet_medusa.search.timestamps import TimestampStates

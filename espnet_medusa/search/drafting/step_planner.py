@@ -11,9 +11,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from espnet_medusa.search.ahead.decoder_steps import DecoderSteps
-from espnet_medusa.search.ahead.lookahead import DraftShape
-from espnet_medusa.search.ahead.steps import ScorerSteps, Steps
+from espnet_medusa.search.drafting.decoder_steps import DecoderSteps
+from espnet_medusa.search.drafting.lookahead import DraftShape
+from espnet_medusa.search.drafting.steps import ScorerSteps, Steps
 from espnet_medusa.search.state import Draft, SearchState, Strategy, prompt_draft
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class LastDraft(NamedTuple):
     steps: int
 
 
-class RunAhead:
+class StepPlanner:
     """A ``DraftPlanner`` that drafts by steps of the strategy; None as proposer: no drafts."""
 
     def __init__(self, strategy: Strategy, proposer: Proposer | None, shape: DraftShape):
@@ -37,7 +37,7 @@ class RunAhead:
         self.steps: Steps | None = None
         self._last: LastDraft | None = None
         if proposer is not None and shape.depth > 0:
-            scoring = strategy.scoring.for_drafts(shape.left_out, proposer.vocabulary)
+            scoring = strategy.scoring.for_drafts(shape.excluded_scorers, proposer.vocabulary)
             kind = DecoderSteps if scoring.decoder_alone else ScorerSteps
             self.steps = kind(self.strategy, scoring, proposer, shape)
 
@@ -45,7 +45,7 @@ class RunAhead:
     def needs_head_input(self) -> bool:
         return self.steps is not None and self.proposer.needs_head_input
 
-    def begin(self, context: DraftContext) -> RunAhead:
+    def begin(self, context: DraftContext) -> StepPlanner:
         if self.steps is None:
             return self
         begun = copy.copy(self)

@@ -29,7 +29,7 @@ class DraftShape:
     # A fixed tree instead of the drafted beam: number of children of every node of each depth
     # (aiola's ``medusa_choices`` without the root).
     choices: tuple[int, ...] | None = None
-    left_out: frozenset[str] = frozenset()  # scorers that are not used while drafting
+    excluded_scorers: frozenset[str] = frozenset()  # not used while drafting
     lookahead: Lookahead | None = None  # chooses each draft's depth; None: always ``depth``
 
     def count(self, step: int) -> int:
@@ -37,7 +37,7 @@ class DraftShape:
         return self.choices[step] if self.choices else self.width
 
 
-PLAIN = DraftShape(depth=0)
+NO_DRAFTS = DraftShape(depth=0)
 
 
 class Lookahead(ABC):
