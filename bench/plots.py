@@ -9,7 +9,7 @@ from matplotlib import pyplot
 from espnet_medusa.report.style import COLORS, MARKERS, add_legend, save
 
 WEIGHT_COLORS = {"float32": "C0", "bfloat16": "C1", "float16": "C4", "int8": "C2"}
-DASHES = {"transformers": "--", "ctranslate2": "-.", "openai-whisper": ":"}
+DASHES = {"transformers": "--", "ctranslate2": "-."}
 PANEL_INCHES = 3.6
 Rows = Mapping[str, Sequence[dict]]  # by search
 

@@ -208,7 +208,7 @@ NOTES = {
 - Trained models: all contestants decode the float32 output of our encoder. Decoders of others have
   no mask for padded memories, so in batches they attend to zeros after shorter memories.
 - Random weights: memories of 1500 random frames, the same number of tokens from every contestant,
-  without drafts, which random heads would never get accepted.
+  without drafts, because drafts of random heads are never accepted.
 """,
     SPEECH: """\
 - Each program and type of weights has a process of its own, with its own features and its own

@@ -86,31 +86,27 @@ class MemoryOurs(MemoryDecoder):
     def search(self, way: Way) -> Search:
         """Return the search of a way, which is built on first use."""
         key = way.search, way.drafts
-        if key not in self.searches:
-            greedy, drafter = way.beam_size == 1, way.drafts or None
-            options = SearchOptions(
-                search="greedy" if greedy else "beam",
-                drafter=drafter,
-                draft_depth=0 if way.drafts == BASELINE else None,
-            )
-            has_ctc = drafter in (CTC, CTC_HEADS)
-            sources = DraftSources(
-                ctc=self.ctc.log_softmax if has_ctc else None,
-                blank=self.subject.ctc_blank or 0,
-                model=self._draft_model if drafter == MODEL else None,
-                frequent_tokens=self.decoder.draft_vocabulary,
-            )
-            runtime, sizes = build_runtime(self.decoder, self.weights), self.subject.sizes
-            device = torch.device("cpu")
-            model = SearchModel(
-                runtime, sizes.vocab_size, self.subject.eos, device, sources=sources
-            )
-            beam = way.beam_size
-            self.searches[key] = (
-                build_greedy(options, model)
-                if greedy
-                else build_beam(options, model, beam, nbest=1)
-            )
+        if key in self.searches:
+            return self.searches[key]
+        greedy, drafter = way.beam_size == 1, way.drafts or None
+        options = SearchOptions(
+            search="greedy" if greedy else "beam",
+            drafter=drafter,
+            draft_depth=0 if way.drafts == BASELINE else None,
+        )
+        sources = DraftSources(
+            ctc=self.ctc.log_softmax if drafter in (CTC, CTC_HEADS) else None,
+            blank=self.subject.ctc_blank or 0,
+            model=self._draft_model if drafter == MODEL else None,
+            frequent_tokens=self.decoder.draft_vocabulary,
+        )
+        sizes, device = (self.subject.sizes.vocab_size, self.subject.eos), torch.device("cpu")
+        runtime = build_runtime(self.decoder, self.weights)
+        model = SearchModel(runtime, *sizes, device, sources=sources)
+        if greedy:
+            self.searches[key] = build_greedy(options, model)
+        else:
+            self.searches[key] = build_beam(options, model, way.beam_size, nbest=1)
         return self.searches[key]
 
     @cached_property

@@ -87,15 +87,14 @@ class SpeechActivity:
 
     def has_speech(self, start_s: float, end_s: float) -> bool:
         """Return whether a span may contain speech."""
-        first, last = math.floor(start_s / STEP_S), math.ceil(end_s / STEP_S)
-        return bool((self.probabilities[first:last] > SILENT).any())
+        return bool((self.probabilities[_frames(start_s, end_s)] > SILENT).any())
 
     def pauses(self, start_s: float, end_s: float) -> list[tuple[float, float]]:
         """Return long pauses in a span, without their margins, in s after ``start_s``."""
-        first, last = math.floor(start_s / STEP_S), math.ceil(end_s / STEP_S)
-        speech = self.probabilities[first:last] > SILENT
-        edges = np.flatnonzero(np.diff(np.pad(speech, 1, constant_values=True)))
-        spans = STEP_S * (edges.reshape(-1, 2) + first) - start_s
+        frames = _frames(start_s, end_s)
+        speech = np.pad(self.probabilities[frames] > SILENT, 1, constant_values=True)
+        edges = np.flatnonzero(np.diff(speech)) + frames.start
+        spans = STEP_S * edges.reshape(-1, 2) - start_s
         return [
             (start + MARGIN_S, end - MARGIN_S)
             for start, end in spans.tolist()
@@ -107,6 +106,11 @@ class SpeechActivity:
         """Longest time between two frames with speech."""
         places = np.flatnonzero(self.probabilities >= VadParameters.threshold)
         return float(np.diff(places, prepend=places[:1]).max(initial=1) - 1) * STEP_S
+
+
+def _frames(start_s: float, end_s: float) -> slice:
+    """Return the frames of 32 ms that a span touches."""
+    return slice(math.floor(start_s / STEP_S), math.ceil(end_s / STEP_S))
 
 
 class SpeechDetector:

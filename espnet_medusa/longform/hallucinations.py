@@ -70,7 +70,7 @@ def first_hallucination(
             continue
         if is_anomalous(segment):
             following = _first_with_words(segments[place + 1 :])
-            next_s = start_s + stretch.window.frames / FRAMES_PER_S
+            next_s = stretch.window.end_s
             if following is not None:
                 next_s = following.words[0].start_s
             silence_before = (

@@ -82,7 +82,7 @@ class RunningRecording:
         """Add the pauses to a window, if the speech is known."""
         if self.speech is None:
             return window
-        pauses = self.speech.pauses(window.start_s, window.start_s + window.frames / FRAMES_PER_S)
+        pauses = self.speech.pauses(window.start_s, window.end_s)
         frames = tuple((round(FRAMES_PER_S * a), round(FRAMES_PER_S * b)) for a, b in pauses)
         return replace(window, pauses=frames)
 

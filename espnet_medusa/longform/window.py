@@ -28,6 +28,11 @@ class Window:
         """Start in the recording."""
         return float(self.seek / FRAMES_PER_S)
 
+    @property
+    def end_s(self) -> float:
+        """End in the recording, without padding."""
+        return self.start_s + self.frames / FRAMES_PER_S
+
 
 @dataclass(frozen=True)
 class Clock:

@@ -14,14 +14,7 @@ from espnet_medusa.audio.voice_activity import SpeechActivity
 from espnet_medusa.longform.moving_window import Align, History, MovingWindow
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongRecording, Passage, RunningRecording
-from espnet_medusa.longform.window import (
-    FRAMES_PER_S,
-    Clock,
-    Window,
-    WindowDecoding,
-    choose_attempt,
-    has_failed,
-)
+from espnet_medusa.longform.window import Clock, Window, WindowDecoding, choose_attempt, has_failed
 from espnet_medusa.longform.word_times import TimedWord
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.whisper.transcript import TranscriptText
@@ -142,8 +135,7 @@ class WindowSteps:
     def _skips(self, passage: Passage, window: Window) -> bool:
         """Skip a window without speech if ``skip_silence`` is set; return whether it is skipped."""
         speech = passage.recording.speech
-        end_s = window.start_s + window.frames / FRAMES_PER_S
-        skips = self.options.skip_silence and not speech.has_speech(window.start_s, end_s)
+        skips = self.options.skip_silence and not speech.has_speech(window.start_s, window.end_s)
         if skips:
             passage.window.skip(window)
         return skips

@@ -56,10 +56,11 @@ def align_tokens(
         for hook in hooks:
             hook.remove()
     size = hidden.size(1) // decoder.whisper.config.decoder_attention_heads
+    memory, (lengths,) = encoded
+    rows = repeat_rows(torch.arange(memory.size(1), device=memory.device), lengths)[:frames]
     attention = []
     for layer, head in heads:
         columns = slice(head * size, (head + 1) * size)
         queries, keys = (projected[layer, part][:, columns].float() for part in ("q", "k"))
-        keys = repeat_rows(keys, encoded[1][0])[:frames]
-        attention.append((queries @ keys.t() * size**-0.5).softmax(dim=-1))
+        attention.append((queries @ keys[rows].t() * size**-0.5).softmax(dim=-1))
     return TokenAlignment(torch.stack(attention), decoder.logits(hidden))

@@ -47,18 +47,19 @@ def build(
     added = [] if added_tokens is None else read_token_list(Path(added_tokens))
     added += [speaker_change] if speaker_change else []
     code = LANGUAGES.get(language or "en", language or "en")
-    return _build(VOCAB_SIZE_OF_TYPE[model_type], code, task or "transcribe", tuple(added))
+    return _build(VOCAB_SIZE_OF_TYPE[model_type], code, task, tuple(added))
 
 
 @cache  # ESPnet builds equal tokenizers up to four times, in half a second each
-def _build(vocab_size: int, code: str, task: str, added: tuple[str, ...]) -> Prompted:
-    from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens  # slow to import
+def _build(vocab_size: int, code: str, task: str | None, added: tuple[str, ...]) -> Prompted:
+    # Slow to import.
+    from espnet_medusa.whisper.tokens import TRANSCRIBE, make_tokenizer, read_whisper_tokens
 
     tokenizer = make_tokenizer(vocab_size)
     tokenizer.add_tokens([*added])
     tokens = read_whisper_tokens(tokenizer)
     # English-only tokenizers have no languages, and asr.sh passes any --lang.
-    prompt = tokens.prompt(code if tokens.languages else None, task)
+    prompt = tokens.prompt(code if tokens.languages else None, task or TRANSCRIBE)
     return Prompted(tokenizer, tuple(prompt), range(tokens.end, vocab_size))
 
 
