@@ -1,12 +1,14 @@
 """Whisper's log-mel spectrogram for batches; each utterance is independent of the others."""
 
 import torch
+from torch.nn.functional import pad
 from transformers import WhisperFeatureExtractor
 
 SAMPLE_RATE_HZ = 16000
 FFT_SAMPLES = 400
 HOP_SAMPLES = 160
 BLOCK_FRAMES = 6000
+SILENCE = -10.0  # the smallest logarithm, of frames without any sound
 
 
 class LogMel(torch.nn.Module):
@@ -37,12 +39,12 @@ class LogMel(torch.nn.Module):
         samples = samples.float().masked_fill(positions >= lengths[:, None], 0.0)
         frames = torch.full_like(lengths, window_frames) if padded else lengths // HOP_SAMPLES
         longest = int(frames.max())
-        width = longest * HOP_SAMPLES
+        count = min(longest, _frames_with_sound(samples.size(1)))
         # stft pads by reflection: of the zeros of the tail, or of a full window's last samples.
-        tail = 0 if longest == window_frames else FFT_SAMPLES
+        tail = 0 if count == window_frames else FFT_SAMPLES
         # A negative pad removes the samples of an incomplete frame.
-        samples = torch.nn.functional.pad(samples, (0, width + tail - samples.size(1)))
-        log_mel = self._log_mel(samples, width // HOP_SAMPLES)
+        samples = pad(samples, (0, count * HOP_SAMPLES + tail - samples.size(1)))
+        log_mel = pad(self._log_mel(samples, count), (0, longest - count), value=SILENCE)
         inside = torch.arange(log_mel.size(2), device=samples.device) < frames[:, None]
         inside = inside[:, None, :]
         peak = log_mel.masked_fill(~inside, -torch.inf).amax(dim=(1, 2), keepdim=True)
@@ -59,15 +61,15 @@ class LogMel(torch.nn.Module):
             silence_frames: Frames of silence to append.
         """
         frames, margin = len(samples) // HOP_SAMPLES + silence_frames, FFT_SAMPLES // 2
-        room = max((silence_frames + 2) * HOP_SAMPLES, FFT_SAMPLES)
-        samples = torch.nn.functional.pad(samples.float(), (0, room))
+        with_sound = min(frames, _frames_with_sound(len(samples)))
+        samples = pad(samples.float(), (0, 2 * FFT_SAMPLES))
         samples = torch.cat([samples[1 : margin + 1].flip(0), samples])
         parts = []
-        for first in range(0, frames, BLOCK_FRAMES):  # to limit the memory for spectra
-            count = min(BLOCK_FRAMES, frames - first)
+        for first in range(0, with_sound, BLOCK_FRAMES):  # to limit the memory for spectra
+            count = min(BLOCK_FRAMES, with_sound - first)
             begin, size = first * HOP_SAMPLES, (count - 1) * HOP_SAMPLES + FFT_SAMPLES
             parts.append(self._log_mel(samples[begin : begin + size], count, center=False).t())
-        log_mel = torch.cat(parts)
+        log_mel = pad(torch.cat(parts), (0, 0, 0, frames - with_sound), value=SILENCE)
         return _normalized(log_mel, log_mel.max())
 
     def _log_mel(self, samples: torch.Tensor, frames: int, center: bool = True) -> torch.Tensor:
@@ -82,6 +84,11 @@ class LogMel(torch.nn.Module):
         )
         power = spectrum[..., :frames].abs().square()
         return (self.filters.float() @ power).clamp(min=1e-10).log10()
+
+
+def _frames_with_sound(samples: int) -> int:
+    """Return the number of frames that contain one of the first ``samples``."""
+    return -(-(samples + FFT_SAMPLES // 2) // HOP_SAMPLES)
 
 
 def _normalized(log_mel: torch.Tensor, peak: torch.Tensor) -> torch.Tensor:

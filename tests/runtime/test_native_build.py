@@ -13,7 +13,15 @@ from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.layer import PackedLayer
 from espnet_medusa.runtime.linear import Int8Linear
 from espnet_medusa.runtime.native import build, library
-from espnet_medusa.runtime.native.build import AVX2, BEST_FIRST, VARIABLE
+from espnet_medusa.runtime.native.build import (
+    AMX,
+    AVX2,
+    AVX512_BF16,
+    AVX512_VNNI,
+    BEST_FIRST,
+    INTEL,
+    VARIABLE,
+)
 from espnet_medusa.tree.token_tree import ROOT
 
 pytestmark = with_kernels
@@ -66,7 +74,7 @@ def test_without_kernels_torch_computes(fresh, caplog, variable, value, reason):
 
 def test_unknown_instruction_sets_are_refused(fresh):
     fresh.setenv(VARIABLE, "SSE9")
-    with pytest.raises(InputError, match=f"{VARIABLE}: 'SSE9'.*AVX2, none"):
+    with pytest.raises(InputError, match=f"{VARIABLE}: 'SSE9'.*AVX2.*, none"):
         build.load_library()
     fresh.setattr(build, "processor_flags", lambda: AVX2.flags)
     fresh.setenv(VARIABLE, "AMX")
@@ -82,6 +90,14 @@ def test_a_processor_gets_its_best_instruction_set(fresh, best):
     assert usable[0] is best and usable[-1] is AVX2
     fresh.setattr(build, "processor_flags", lambda: {*best.flags} - {"avx2"})
     assert build.usable_sets() == []
+
+
+@pytest.mark.parametrize("best", [AMX, AVX512_VNNI])
+def test_bfloat16_products_of_intels_vectors_are_the_last_choice(fresh, best):
+    fresh.delenv(VARIABLE, raising=False)
+    flags = {*best.flags, *AVX512_BF16.flags, INTEL}
+    fresh.setattr(build, "processor_flags", lambda: flags)
+    assert [build.usable_sets()[place] for place in (0, -1)] == [best, AVX512_BF16]
 
 
 def test_missing_instructions_and_compiler_failures_are_reported(fresh, tmp_path):

@@ -113,40 +113,55 @@ struct Tiles {
     explicit Tiles(int) {}
 };
 
-// Multiplies COUNT rows with one block of columns, one vector of sums per row; prefetches `next`.
+// Blocks of columns that are multiplied together: their sums must fit in registers.
+constexpr int TOGETHER = REGISTERS > 8 ? 2 : 1;
+
+// Multiplies COUNT rows with TOGETHER blocks of columns that are `apart` bytes apart, one vector of
+// sums per row and block; prefetches `next`.
 template <class Type, int COUNT>
 void multiply_rows(
-    const Rows& rows, const char* block, const char* next, long steps,
+    const Rows& rows, const char* blocks, long apart, const char* next, long steps,
     typename Type::Sum* sums) {
-    typename Type::Sums total[COUNT];
-    for (int row = 0; row < COUNT; ++row) total[row] = constant(typename Type::Sum(0));
+    typename Type::Sums total[COUNT][TOGETHER];
+    for (auto& of_row : total)
+        for (auto& of_block : of_row) of_block = constant(typename Type::Sum(0));
     for (long place = 0; place < steps * TILE; ++place) {
-        _mm_prefetch(next + place * STEP_BYTES, _MM_HINT_T0);
-        const auto columns = Type::prepare(load((const int32_t*)block + place * TILE));
+        typename Type::Columns columns[TOGETHER];
+        for (int block = 0; block < TOGETHER; ++block) {
+            const long at = block * apart + place * STEP_BYTES;
+            _mm_prefetch(next + at, _MM_HINT_T0);
+            columns[block] = Type::prepare(load((const int32_t*)(blocks + at)));
+        }
+#pragma GCC unroll 16
         for (int row = 0; row < COUNT; ++row) {
-            const auto* values = (const typename Type::Row*)rows.at(row);
-            total[row] = Type::add(total[row], values + place * Type::NEIGHBORS, columns);
+            const auto* values = (const typename Type::Row*)rows.at(row) + place * Type::NEIGHBORS;
+#pragma GCC unroll 2
+            for (int block = 0; block < TOGETHER; ++block)
+                total[row][block] = Type::add(total[row][block], values, columns[block]);
         }
     }
-    for (int row = 0; row < COUNT; ++row) store(sums + row * PANEL, total[row]);
+    for (int row = 0; row < COUNT; ++row)
+        for (int block = 0; block < TOGETHER; ++block)
+            store(sums + row * PANEL + block * TILE, total[row][block]);
 }
 
 // Multiplies the first `count` rows, at most MOST_ROWS: as many sums as fit in registers.
 template <class Type, int COUNT = Type::MOST_ROWS>
 void multiply_few(
-    const Rows& rows, int count, const char* block, const char* next, long steps,
+    const Rows& rows, int count, const char* blocks, long apart, const char* next, long steps,
     typename Type::Sum* sums) {
     if (count == COUNT)
-        multiply_rows<Type, COUNT>(rows, block, next, steps, sums);
+        multiply_rows<Type, COUNT>(rows, blocks, apart, next, steps, sums);
     else if constexpr (COUNT > 1)
-        multiply_few<Type, COUNT - 1>(rows, count, block, next, steps, sums);
+        multiply_few<Type, COUNT - 1>(rows, count, blocks, apart, next, steps, sums);
 }
 
 template <class Type>
 void multiply(
     const Rows& rows, const char* blocks, long depth, long steps, typename Type::Sum* sums) {
-    for (int half = 0; half < 2; ++half) {
-        const char* block = blocks + half * depth * BLOCK_BYTES;
+    const long apart = depth * BLOCK_BYTES;
+    for (int first = 0; first < PANEL / TILE; first += TOGETHER) {
+        const char* place = blocks + first * apart;
         // Equal shares, such as 11, 11 and 10 rows of a panel.
         for (int row = 0, size; row < rows.count; row += size) {
             const int left = rows.count - row;
@@ -155,9 +170,9 @@ void multiply(
             // The processor prefetches a block that is read once, but not the one after a block
             // that is read again.
             const bool again = row > 0 && size == left;
-            const char* next = again ? block + depth * BLOCK_BYTES : block;
-            multiply_few<Type>(
-                rows.from(row), size, block, next, steps, sums + row * PANEL + half * TILE);
+            const char* next = again ? place + TOGETHER * apart : place;
+            multiply_few<Type>(rows.from(row), size, place, apart, next, steps,
+                               sums + row * PANEL + first * TILE);
         }
     }
 }
