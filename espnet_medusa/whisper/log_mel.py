@@ -38,7 +38,7 @@ class LogMel(torch.nn.Module):
         frames = torch.full_like(lengths, window_frames) if padded else lengths // HOP_SAMPLES
         longest = int(frames.max())
         width = longest * HOP_SAMPLES
-        # stft pads by reflection: of the zeros of the tail, or of a full window's last samples.
+        # stft pads by reflection: it reflects the zeros of the tail, or the end of a full window.
         tail = 0 if longest == window_frames else FFT_SAMPLES
         # A negative pad removes the samples of an incomplete frame.
         samples = torch.nn.functional.pad(samples, (0, width + tail - samples.size(1)))
