@@ -12,7 +12,7 @@ from espnet_medusa.audio.source import COPY_AGAIN, AudioError, AudioInfo, AudioS
 if TYPE_CHECKING:
     import av
 
-# Other formats are excluded: FFmpeg reads any text as some of them, and playlists open files.
+# Others are excluded: some accept any text file, and playlists make FFmpeg open other files.
 FORMATS = "aac,ac3,amr,ape,asf,avi,caf,flv,matroska,mov,mpeg,mpegts,ogg,tta,wv"
 # Formats without a length in their header; FFmpeg estimates it.
 UNTIMED = ("aac", "amr")

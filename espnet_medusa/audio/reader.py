@@ -17,7 +17,7 @@ CUT = "cut it into segments"
 SEEK_FAILED = 39  # SFE_BAD_SEEK of libsndfile
 # Kaldi's extract-segments lets a segment end this much after its recording.
 MAX_OVERSHOOT_S = 0.5
-# Float audio may exceed 1 by clipping; far above 1 are integers that were never scaled.
+# Float audio may exceed 1 slightly; values far above 1 are integers that were never scaled.
 MAX_AMPLITUDE = 32.0
 SNDFILE_ERRORS = (soundfile.SoundFileError, RuntimeError, ValueError, TypeError, OSError)
 
@@ -209,8 +209,8 @@ def _block_frames(sound: soundfile.SoundFile) -> int:
 def _read_streamed_flac(sound: soundfile.SoundFile) -> tuple[np.ndarray, bool]:
     """Read a block of a FLAC stream without a length; returns the block and whether it is the last.
 
-    soundfile reads first and then seeks to the end of a full block, which fails at the end of the
-    stream. The samples read until then have replaced NaN, which FLAC cannot contain.
+    After reading, soundfile seeks to the end of a full block, which fails at the end of the stream.
+    The block is filled with NaN before, which FLAC cannot contain: all other values were read.
     """
     block = np.full((_block_frames(sound), sound.channels), np.nan, dtype=np.float32)
     try:

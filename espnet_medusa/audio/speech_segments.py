@@ -22,8 +22,8 @@ LOWEST_DB = -96.0  # the quantization of 16 bit; digital silence has no logarith
 class SegmentOptions:
     """Options of `segment_levels`.
 
-    With less than ``contrast_db`` between quiet (5%) and loud (95%) frames, all frames count as
-    speech. Otherwise silence ends at ``silence_level`` between their levels (0: quiet, 1: loud).
+    With less than ``contrast_db`` between quiet (5%) and loud (95%) frames, the threshold of speech
+    is ``silence_db``. Otherwise it is ``silence_level`` between their levels (0: quiet, 1: loud).
     """
 
     max_segment_s: float = 30.0  # longest segment; Whisper's window

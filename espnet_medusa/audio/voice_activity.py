@@ -1,4 +1,4 @@
-"""Voice activity detection with Silero; the package contains the network.
+"""Voice activity detection with Silero; the package ``silero_vad`` contains the network.
 
 https://github.com/snakers4/silero-vad (MIT license). Its input is 16 kHz in steps of 32 ms.
 """
@@ -27,7 +27,7 @@ SILENT = 0.2  # frames of noise have lower probabilities; soft or distorted word
 
 @dataclass(frozen=True)
 class VadParameters:
-    """Parameters of voice activity detection, with faster-whisper's names and batch defaults.
+    """Parameters of voice activity detection, as in faster-whisper's batched pipeline.
 
     Only the minimal speech duration differs: Whisper would turn clicks into words.
 

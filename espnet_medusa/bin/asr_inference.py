@@ -109,7 +109,7 @@ def run(
         format="%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s",
     )
     configured = parser.get_default("batch_size")  # parse_args has set it to the config's value
-    if args.batch_size == 1 and configured != 1:  # ESPnet's asr.sh always passes an option
+    if args.batch_size == 1 and configured != 1:  # asr.sh always passes --batch_size
         logging.warning(
             f"batch_size: 1 in the command line replaces {configured} in {args.config}; give "
             f"asr.sh --batch_size {configured}"
@@ -158,7 +158,7 @@ def choose_long_form(options: dict) -> LongFormOptions | None:
     long_form = read_long_form_options(options)
     if options["fallback"]:
         if options["nbest"] > 1:
-            raise InputError(f"nbest: {options['nbest']}; allowed with fallback: true: 1")
+            raise InputError(f"nbest: {options['nbest']}; fallback: true allows only 1")
         return long_form
     if long_form.without_timestamps is None:
         long_form = replace(long_form, without_timestamps=False)
@@ -172,7 +172,7 @@ def choose_long_form(options: dict) -> LongFormOptions | None:
 
 @functools.cache
 def freeze_imports() -> None:
-    """Exclude the imported modules, of which garbage collection is slow; once per process."""
+    """Exclude imported modules from garbage collection, to make it faster; once per process."""
     gc.freeze()
 
 

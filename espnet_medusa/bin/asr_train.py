@@ -18,7 +18,7 @@ def main(cmd: list[str] | None = None) -> None:
         MedusaASRTask.main(cmd=cmd)
     except InputError as error:
         sys.exit(f"error: {error}")
-    # Otherwise its threads may run after the interpreter ends, which aborts the process.
+    # Otherwise the group's threads may run after the interpreter ends, which aborts the process.
     if distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()
 

@@ -24,7 +24,7 @@ from espnet_medusa.errors import InputError
 logger = logging.getLogger(__name__)
 
 EXPERIMENT, AIOLA, HUGGING_FACE, CTRANSLATE2 = "experiment", "aiola", "hugging_face", "ctranslate2"
-# Types of weights; with int8 all other numbers are float32.
+# Types of weights; with int8, tensors that are not quantized are float32.
 DTYPES = ("float32", "float16", "bfloat16", "int8", "int8_float16", "int8_bfloat16")
 
 
@@ -34,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("target", type=Path, help="folder to write; must not exist")
     formats = [EXPERIMENT, AIOLA, HUGGING_FACE, CTRANSLATE2]
     add("--to", choices=formats, default=EXPERIMENT, help="format to write")
-    add("--dtype", choices=DTYPES, help="weights in ctranslate2's format; none: float32")
+    add("--dtype", choices=DTYPES, help="type of the weights with --to ctranslate2; none: float32")
     whisper = (
         "the Whisper of an aiola model: it has the sizes that the model's config.json lacks, and "
         "--to aiola writes its name"

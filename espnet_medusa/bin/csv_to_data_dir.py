@@ -28,11 +28,11 @@ def work(args: argparse.Namespace) -> int:
     print(f"{args.data_dir}: {written} utterances, {len(done.bad)} bad rows", file=sys.stderr)
     if len(done.regulations) == 1:
         option = f"--exponential_decay_length_penalty {next(iter(done.regulations))}"
-        print(f"{args.data_dir}: all rows have one regulation: use {option}", file=sys.stderr)
+        print(f"{args.data_dir}: one length penalty for all rows: use {option}", file=sys.stderr)
     elif done.regulations:
         print(
-            f"{args.data_dir}: {len(done.regulations)} different regulations in {REGULATION}; a "
-            "decoding run uses one: split the set by regulation",
+            f"{args.data_dir}: {len(done.regulations)} length penalties in {REGULATION}; decoding "
+            "uses one: split the set by length penalty",
             file=sys.stderr,
         )
     return 1 if done.bad else 0

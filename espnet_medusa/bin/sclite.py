@@ -48,7 +48,7 @@ def get_parser() -> argparse.ArgumentParser:
     reports = f"{', '.join(_OUTPUTS)}; repeating a name turns it off (default: sum stdout)"
     add("-o", dest="outputs", nargs="+", action="extend", metavar="REPORT", help=reports)
     add("-s", dest="case_sensitive", action="store_true", help="compare case")
-    units = "score characters; with NOASCII, words of ASCII characters"
+    units = "score characters; with NOASCII, runs of ASCII characters stay whole"
     add("-c", dest="characters", nargs="*", metavar="NOASCII", help=units)
     add("-e", dest="encoding", default="ascii", type=str.lower, choices=_ENCODINGS)
     add("-l", dest="line_width", type=int, default=DEFAULT_LINE_WIDTH, help="bytes per line")

@@ -56,7 +56,7 @@ def get_parser() -> argparse.ArgumentParser:
     source.add_argument("--wav_scp", type=Path, help="held-out utterances")
     add("--num_utterances", type=positive, default=30, help="number of evenly spaced utterances")
     add("--drafters", nargs="+", choices=KINDS, default=[*KINDS], help="drafters; default: all")
-    add("--draft_models", nargs="+", default=[], metavar="MODEL", help="as --draft_model")
+    add("--draft_models", nargs="+", default=[], metavar="MODEL", help="draft models to measure")
     rounding = "maximum number of utterances whose text may change by rounding (int8, bfloat16)"
     add("--most_different", type=int, default=0, help=rounding)
     add("--output", type=Path, required=True, help="decode config to write (.yaml)")
@@ -69,7 +69,7 @@ def main(cmd: list[str] | None = None) -> None:
     given = ["--output_dir", str(args.output.parent), *rest]
     given += ["--data_path_and_name_and_type", f"{_wav_scp(args)},speech,sound"]
     options = vars(asr_inference.get_parser().parse_args(given))
-    # Not INFO, as asr_inference: the search logs each decoding of each utterance.
+    # Not INFO, unlike asr_inference: the search would log each decoding of each utterance.
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     command = shlex.join(["espnet-medusa-tune", *words])
     run_main("tune", lambda: work(args, options, decode_config(options), command))

@@ -58,7 +58,7 @@ def _attach_shipped(checkpoint: Checkpoint, shipped: Path) -> tuple[Checkpoint, 
             return _attach(checkpoint, packed)
     names = ", ".join(f"{packed.card.base_model} ({packed.folder})" for packed in candidates)
     return checkpoint, (
-        f"no heads: {checkpoint.name} has other weights than those that heads were trained on: "
+        f"no heads: {checkpoint.name} has other weights than the Whisper of the package's heads: "
         f"{names}; --heads FOLDER attaches them anyway"
     )
 

@@ -146,13 +146,13 @@ def _alone(tensor: torch.Tensor) -> torch.Tensor:
 def read_experiment(folder: Path, model_file: Path | None = None) -> Checkpoint:
     """Read an experiment; its weights are in ``model_file``, or in ``model.pth``.
 
-    Raises InputError for models other than ours, or if config, weights and tokens do not fit.
+    Raises InputError for models without hf_whisper and whisper_medusa, or parts that do not match.
     """
     config = _read_config(folder / CONFIG)
     model_file = model_file or folder / MODEL
     if not model_file.is_file():
         existing = ", ".join(sorted(path.name for path in folder.glob("*.pth"))) or "none"
-        raise InputError(f"{model_file}: no such checkpoint; give --model_file; there: {existing}")
+        raise InputError(f"{model_file}: no such file; give --model_file; .pth files: {existing}")
     architecture = _architecture(config, folder / CONFIG)
     weights = load_weights(model_file)
     ctc = _ctc_branch(config, weights)

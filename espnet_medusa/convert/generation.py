@@ -43,7 +43,7 @@ def generation_of_text(text: Text, whisper: WhisperConfig) -> dict:
 
 
 def generation_of_ctranslate2(path: Path, text: Text, whisper: WhisperConfig) -> dict:
-    """Make the config also from CTranslate2's ``config.json``, which is checked."""
+    """Make the config from the vocabulary and CTranslate2's ``config.json``, which is checked."""
     config = read_json(path)
     check_ctranslate2(config, whisper, str(path))
     fields = generation_of_text(text, whisper)

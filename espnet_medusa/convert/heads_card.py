@@ -56,8 +56,8 @@ class HeadsCard:
     commands: list[str]  # that trained and measured the heads
     whisper: dict[str, int]  # ``SIZES`` of the Whisper
     fingerprint: str  # ``whisper.fingerprint`` of its weights
-    heads: str  # as in ``decoder_conf``, like ``heads_conf``
-    heads_conf: dict[str, Any]
+    heads: str  # ``heads`` of ``decoder_conf``
+    heads_conf: dict[str, Any]  # ``heads_conf`` of ``decoder_conf``
     acceptance: Acceptance  # as measured
     draft_conf: dict[str, dict] = field(default_factory=dict)  # recommended options by search
 

@@ -37,7 +37,7 @@ BEAM_SIZE = 5  # for checking the draft options of beam search
 def pack_heads(
     trained: Checkpoint, base: Checkpoint, card: Path, statistics: Path, folder: Path
 ) -> tuple[int, float]:
-    """Write a folder of heads; return its bytes, and the share of drafts that float16 keeps.
+    """Write a folder of heads; return its bytes, and the share of drafts unchanged by float16.
 
     Args:
         base: The Whisper that they were trained on, as published.

@@ -33,7 +33,7 @@ class PackedHeads:
     card: HeadsCard  # valid, but not yet compared with a Whisper
 
     def architecture(self, whisper: WhisperConfig) -> Architecture:
-        """Return a Whisper with these heads; raise InputError if they cannot be built."""
+        """Return the architecture with these heads; raise InputError if they cannot be built."""
         try:
             architecture = Architecture(whisper, self.card.heads, self.card.head_options)
             architecture.tensors()

@@ -34,7 +34,7 @@ CHOICES, BASE_MODEL = "medusa_choices", "whisper_model_name"
 
 
 def read_whisper(source: str, text: TextOptions, base_model: str | None = None) -> Checkpoint:
-    """Read a Whisper, with or without aiola's heads; raise InputError if its files do not fit.
+    """Read a Whisper, with or without aiola's heads; raise InputError if a file is not valid.
 
     Args:
         source: Hub name, folder in Hugging Face or CTranslate2 format, or OpenAI ``.pt`` file.
@@ -86,7 +86,7 @@ def _read_aiola(
     _drop_tied(stored, whisper.name)
     fields = records[CONFIG]
     options = _head_options(fields, f"{whisper.name}: {CONFIG}")
-    # By the tensors, not the config: the copy is only used in training, and may be missing.
+    # The tensors decide, not the config: files may lack this copy, which only training uses.
     original = any(name.startswith("whisper_layer.") for name in stored)
     kind = HEAD_TYPES[fields.get(TYPE, BASE_HEAD)]
     architecture = Architecture(config, kind, options, original)
@@ -121,7 +121,7 @@ def _head_options(fields: Mapping, where: str) -> HeadOptions:
 
 
 def check_choices(choices: object, num_heads: int, where: str) -> None:
-    """Raise InputError if the heads cannot fill a candidate tree."""
+    """Raise InputError if ``medusa_choices`` defines no tree for the heads."""
     if choices is None:
         return
     whole = isinstance(choices, list) and all(

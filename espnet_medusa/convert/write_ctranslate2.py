@@ -34,7 +34,7 @@ def write_ctranslate2(checkpoint: Checkpoint, folder: Path, weights_type: str) -
     """Write a folder for ``faster_whisper.WhisperModel``, without heads.
 
     ``weights_type`` is ``quantization`` of CTranslate2's converters. Raises InputError if
-    CTranslate2 is not installed, or the model has a base head or not Whisper's tokenizer.
+    CTranslate2 is not installed, or the model has a base head or lacks Whisper's tokenizer.
     """
     check_without_heads(checkpoint)
     if checkpoint.text.whisper is None:
@@ -70,7 +70,7 @@ def write_ctranslate2(checkpoint: Checkpoint, folder: Path, weights_type: str) -
 
 
 def _values(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
-    """Return CTranslate2's names to float32 copies, which quantization changes in place."""
+    """Return float32 copies by CTranslate2's names; quantization changes them in place."""
     weights = {_half_name(name): value for name, value in checkpoint.weights.items()}
     values = {}
     for name, variable in layout(checkpoint.architecture.whisper).items():

@@ -1,4 +1,4 @@
-"""Unpack untrusted archives: completely, into one folder, and to a limited size."""
+"""Unpack untrusted archives: completely or not at all, into one folder, in limited size."""
 
 import errno
 import gzip
@@ -59,8 +59,8 @@ class UnsafeError(Exception):
 def unpack(archive: str | Path, folder: str | Path) -> Path:
     """Unpack a tar archive (plain, gz, bz2, xz) or a zip archive into a folder, and return it.
 
-    Unpacks into a hidden folder inside `folder`, then moves each file and each new folder into
-    place at once. Replaces files of the same name and merges folders of the same name.
+    Unpacks into a hidden folder inside `folder`, then renames each file and each new folder to
+    its place. Replaces files of the same name and merges folders of the same name.
 
     Raises:
         InputError: The file is no archive, is damaged or truncated, refers to files outside
@@ -148,7 +148,7 @@ def _extract_zip(archive: Path, folder: Path) -> None:
             name, mode = PurePosixPath(member.filename), member.external_attr >> 16
             # zipfile itself would silently write them elsewhere.
             if name.is_absolute() or ".." in name.parts or "\\" in member.filename:
-                raise UnsafeError(f"{member.filename!r} is outside")
+                raise UnsafeError(f"{member.filename!r} is outside of the folder")
             if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise UnsafeError(f"{member.filename!r} is a link or a device")
         for member in _within_size(members, archive):

@@ -21,7 +21,7 @@ def check_private(path: Path) -> None:
     """Raise PermissionError if other users may write to a file or folder with code to run."""
     status, user = path.stat(), os.geteuid()
     if status.st_uid != user:
-        reason = f"belongs to user {status.st_uid}, not {user}"
+        reason = f"belongs to user {status.st_uid}, not {user}; change its owner"
     elif status.st_mode & (S_IWGRP | S_IWOTH):
         reason = f"others may write to it; run `chmod go-w {path}`"
     else:

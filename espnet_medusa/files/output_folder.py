@@ -22,7 +22,7 @@ def fingerprint(tables: Iterable[Path], audio: Iterable[Path], options: Mapping)
     """Return a hexadecimal digest of everything that an output depends on.
 
     Args:
-        tables: Files that are read; ``options`` are JSON values.
+        tables: Files whose content counts; ``options`` are JSON values.
         audio: Large files, of which only size, mode and modification time count; may be missing.
     """
     digest = hashlib.sha256(json.dumps(dict(options), sort_keys=True).encode("utf-8"))

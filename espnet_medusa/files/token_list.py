@@ -13,7 +13,7 @@ def read_token_list(path: Path) -> list[str]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); give one token a line") from error
+        raise InputError(f"{path}: cannot be read ({error}); give one token per line") from error
     # Not splitlines(): a token may be a line separator of Unicode.
     return text.removesuffix("\n").split("\n") if text else []
 

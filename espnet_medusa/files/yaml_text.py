@@ -36,7 +36,7 @@ class _Loader(_Fastest):
         super().flatten_mapping(node)
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Return strings, of which token lists have many, without PyYAML's slower way."""
+        """Return strings directly, faster than PyYAML: token lists contain many."""
         if isinstance(node, yaml.ScalarNode) and node.tag == STR:
             return node.value
         return super().construct_object(node, deep)

@@ -57,9 +57,9 @@ class SpeechEncoder:
 
     # ``(inputs (U, N, ...), lengths (U,))`` to ``Encoded``.
     encode: Callable[..., Encoded]
-    # Whisper's encoder, whose features ``encode`` reads; None: ``encode`` reads samples.
+    # Whisper's encoder: ``encode`` reads its log-mel features; None: ``encode`` reads samples.
     whisper: HFWhisperEncoder | None
-    # Whether it merges padding; ``encode`` then also takes the rows (U, S) that are not merged.
+    # Whether rows of padding are merged; ``encode`` then also takes a mask (U, S) of the others.
     merged: bool = False
     together: bool = True  # whether an utterance has the same output alone and in a batch
     packed: bool = False  # whether ``encode`` has its own copy of the weights of ``whisper``
@@ -67,11 +67,11 @@ class SpeechEncoder:
     def unpadded(
         self, memory: torch.Tensor, frames: torch.Tensor, lengths: torch.Tensor
     ) -> list[torch.Tensor]:
-        """Return U encoder outputs (S', D) without padding, and without that of Whisper's window.
+        """Return U encoder outputs (S', D) without padding of the batch and of Whisper's window.
 
         Args:
             memory: (U, S, D) encoder output.
-            frames: (U,) or (U, S) its lengths, as in ``Encoded``.
+            frames: Lengths (U,) or frames per row (U, S), as in ``Encoded``.
             lengths: (U,) samples of the audio.
         """
         if self.whisper is None:
@@ -87,14 +87,14 @@ class SpeechEncoder:
 def model_encoder(
     model: torch.nn.Module, precision: str | None = None, padding: str | None = None
 ) -> SpeechEncoder:
-    """Build the runtime of an ESPnet model up to its decoder.
+    """Build a ``SpeechEncoder`` from the parts of an ESPnet model before its decoder.
 
     ``precision`` and ``padding`` are the decode options ``encoder_precision`` and
     ``encoder_padding``. They only apply to a Whisper encoder as in ``is_plain_whisper``. Merged
     padding also needs Whisper's decoder.
 
     Raises:
-        InputError: The device does not support the precision, or the model lacks merged padding.
+        InputError: The device does not support the precision, or the model cannot merge padding.
     """
 
     def encode(inputs: torch.Tensor, lengths: torch.Tensor) -> Encoded:
@@ -111,7 +111,7 @@ def model_encoder(
         )
     if not isinstance(model.encoder, HFWhisperEncoder):
         # In a batch with longer audio, ESPnet's encoders return different and additional frames.
-        # ESPnet's search decodes the encoder output of a single utterance.
+        # Therefore each utterance is encoded alone, as in ESPnet's search.
         return SpeechEncoder(encode, None, together=False)
     if not is_plain_whisper(model):
         return SpeechEncoder(encode, None)
@@ -204,7 +204,7 @@ class AudioBatch:
         return *self._features[kind], *kept
 
     def _kept_rows(self, whisper: HFWhisperEncoder) -> torch.Tensor:
-        """Return the rows (U, S) that merged padding keeps."""
+        """Return the mask (U, S) of the rows that are not merged."""
         return whisper.kept_rows(self.lengths)
 
 

@@ -28,7 +28,7 @@ class Utterance:
     key: str  # utterance id
     speech: np.ndarray  # (samples,) in [-1, 1]
     frames: int  # frames of 10 ms, including padding to the encoder's window
-    language: str | None = None  # language code for Whisper's prompt; None: that of the search
+    language: str | None = None  # code for Whisper's prompt; None: that of the decode options
 
 
 def make_batches(
@@ -38,7 +38,7 @@ def make_batches(
 
     Args:
         batch_size: Maximum number of utterances per batch.
-        max_frames: Maximum of a batch's utterances times the frames of its longest; None: no limit.
+        max_frames: Maximum padded size, utterances times frames of the longest; None: no limit.
             An utterance with more frames is decoded alone.
 
     Returns:
@@ -97,7 +97,7 @@ def decode_together(
     if error is None:
         yield from zip(utterances, decodings, strict=True)
     elif isinstance(error, torch.cuda.OutOfMemoryError):
-        # Prefixes form reference cycles and hold logits.
+        # Hypotheses (``tree.prefix``) form reference cycles and hold logits in GPU memory.
         gc.collect()
         torch.cuda.empty_cache()
         yield from _halve(decode, utterances)

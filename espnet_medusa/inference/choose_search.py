@@ -88,4 +88,4 @@ def _check_greedy(reason: str | None, espnet_options: Mapping[str, Any]) -> None
         if espnet_options.get(name) is not None:
             logger.warning(f"{name} is not used: search: greedy only uses the decoder's scores")
     if espnet_options.get("nbest", 1) != 1:
-        raise InputError(f"nbest: {espnet_options['nbest']}; allowed with search: greedy: 1")
+        raise InputError(f"nbest: {espnet_options['nbest']}; search: greedy allows only 1")

@@ -25,10 +25,10 @@ class DecodeOptions(SearchOptions):
         ".pt file",
     )
     draft_model_file: str | Path | None = option(
-        None, "weights of that experiment; none: those in its folder"
+        None, "weights of the experiment in draft_model; none: those in its folder"
     )
     encoder_precision: str | None = option(
-        None, "precision of Whisper's encoder, as decoder_precision; none: decoder_precision"
+        None, "precision of Whisper's encoder, as for decoder_precision; none: that of the decoder"
     )
     encoder_padding: str | None = option(
         None,
@@ -58,7 +58,7 @@ def check_batch(batch_size: int, espnet_options: Mapping[str, Any]) -> None:
     check_at_least(batch_size, 1, "batch_size")
     for name in ("streaming", "time_sync", "partial_ar", "multi_asr", "enh_s2t_task"):
         if batch_size > 1 and espnet_options.get(name, False):
-            raise InputError(f"batch_size: {batch_size}; allowed with {name}: true: 1")
+            raise InputError(f"batch_size: {batch_size}; {name}: true allows only 1")
 
 
 def check_espnet_decodes(
@@ -77,8 +77,8 @@ def check_espnet_decodes(
     for name, (value, allowed) in given.items():
         if value != allowed:
             raise InputError(
-                f"{name}: {value}; allowed where ESPnet's search decodes "
-                f"({type(decoder).__name__}): {'none' if allowed is None else allowed}"
+                f"{name}: {value}; ESPnet's own search, which decodes this model "
+                f"({type(decoder).__name__}), allows only {'none' if allowed is None else allowed}"
             )
 
 

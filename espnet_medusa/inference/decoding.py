@@ -24,7 +24,7 @@ class Decoding:
     results: list[Result]
     statistics: DecodingStatistics  # seconds, decoder calls and drafts
     language: str | None = None  # code; None if unknown
-    # Segments with times, of long audio; None: decoded without timestamps.
+    # Segments of long audio, with times; None: the utterance was decoded as a whole.
     segments: tuple[Segment, ...] | None = None
 
 

@@ -57,7 +57,7 @@ class DecodingModel:
         return AudioBatch([*map(torch.as_tensor, speeches)], self.device, self.dtype)
 
     def encode(self, audio: AudioBatch) -> Encoded:
-        """Return the encoder output (U, S, D) of U utterances, and its lengths (U,) or (U, S)."""
+        """Return the encoder output of U utterances; shapes as in ``Encoded``."""
         return audio.encode(self.encoder)
 
     def make_prompts(
@@ -67,7 +67,7 @@ class DecodingModel:
 
         Args:
             memory: (U, S, D) encoder output.
-            frames: (U,) or (U, S) its lengths, as returned by ``encode``.
+            frames: Lengths (U,) or frames per row (U, S), as returned by ``encode``.
             languages: U codes; None: that of the decode options.
 
         Raises:
@@ -81,7 +81,7 @@ class DecodingModel:
     def draft_inputs(
         self, audio: AudioBatch, prompts: Sequence[list[int]]
     ) -> list[DraftInput] | None:
-        """Return the drafter's inputs of U utterances; None: the encoder output and the prompts.
+        """Return the drafter's inputs of U utterances; None: it uses encoder output and prompts.
 
         Cached features and encoder output of ``audio`` are reused.
         """

@@ -39,7 +39,7 @@ from espnet_medusa.vocabulary.vocabulary import Vocabulary
 from espnet_medusa.whisper.text import tokenizer_of_type
 from espnet_medusa.whisper.tokens import TRANSCRIBE, TRANSLATE, WhisperTokens, read_whisper_tokens
 
-FALLBACK = "en"  # language of a draft's prompt if the draft model lacks the main model's
+FALLBACK = "en"  # language of the draft model's prompt if it lacks the main model's language
 
 
 @dataclass(frozen=True)

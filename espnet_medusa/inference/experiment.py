@@ -191,7 +191,7 @@ def find_weights(folder: Path, option: str) -> Path:
 class NoInitialization(TorchFunctionMode):
     """A context in which ``torch.nn.init`` does nothing, as the weights are loaded afterwards."""
 
-    # Compared by name: transformers has copies of these functions, and tensors have some of them.
+    # Compared by name: transformers has copies of these functions, and tensors have such methods.
     NAMES = frozenset(name for name in vars(torch.nn.init) if name.strip("_") == name[:-1])
 
     def __torch_function__(self, function, types, args=(), kwargs=None):

@@ -24,7 +24,7 @@ class JobInput:
     keys: list[str]  # utterance ids, in order
     entries: Mapping[str, str]  # utterance id to the value in wav.scp
     problems: Mapping[str, str]  # utterance id to the error in its line
-    # Utterance id to language code, where it differs from the search's.
+    # Utterance id to language code; other utterances have the language of the decode options.
     languages: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -38,7 +38,7 @@ def read_input(
     Args:
         data_path_and_name_and_type: ESPnet's option; exactly one ``FILE,speech,TYPE``.
         key_file: File whose first column has the ids to decode; None: all ids of wav.scp.
-        utt2lang: File with languages of utterances; None: the search's language for all.
+        utt2lang: File with languages of utterances; None: all have that of the decode options.
 
     Raises:
         InputError: A file is missing or empty, or the option names other data.

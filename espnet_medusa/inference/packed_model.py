@@ -179,7 +179,7 @@ def map_paths(value: Any, change: Callable[..., str], field: str = "") -> Any:
         return {name: map_paths(part, change, f"{inside}{name}") for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [map_paths(part, change, f"{field}[{place}]") for place, part in enumerate(value)]
-    # Values without a slash are not paths, although a file here may have the same name.
+    # Values without a slash are no paths, even if the current folder has a file of this name.
     if not isinstance(value, str) or not ("/" in value or field in PATHS):
         return value
     return change(value, field=field)
@@ -225,7 +225,7 @@ def _below_here(path: Path, option: str) -> str:
     if not path.exists():
         raise InputError(f"{option}: {path}: no such file; packing needs it")
     if name == os.curdir or os.pardir in Path(name).parts:
-        raise InputError(f"{option}: {path}; allowed to pack: files below the current folder")
+        raise InputError(f"{option}: {path}; only files below the current folder can be packed")
     return name
 
 
@@ -233,8 +233,8 @@ def _add_path(name: str, field: str, config: str, names: dict[str, None]) -> str
     if is_file_here(name):
         if Path(name).is_absolute():
             raise InputError(
-                f"{config}: {field}: {name!r}; allowed to pack: relative paths of files below the "
-                "current folder; training from this folder writes such paths"
+                f"{config}: {field}: {name!r}; only relative paths below the current folder "
+                "can be packed; training that is started in this folder writes such paths"
             )
         names[_below_here(Path(name), f"{config}: {field}")] = None
     return name

@@ -63,7 +63,7 @@ class Speech2Text(ESPnetSpeech2Text):
         asr_model_file: The weights; needed without ``trained``.
         trained: A model in memory, in place of these files.
         options: ESPnet's other arguments and the fields of ``DecodeOptions``. ``batch_size`` is
-            the number of utterances per call of ``decode``; above 1, ESPnet's search is refused.
+            the number of utterances per call of ``decode``; ESPnet's own search allows only 1.
 
     Attributes:
         model: The ``DecodingModel`` with the search and the draft model.
@@ -170,7 +170,7 @@ class Speech2Text(ESPnetSpeech2Text):
         return Speech2Text(**options)
 
     def release_weights(self, long_form: LongFormOptions | None = None) -> None:
-        """Free the weights of modules whose search or encoder runtime has a copy.
+        """Free the weights of modules that the search or the encoder runtime has copied.
 
         For processes that only decode: these modules cannot be used afterwards.
 

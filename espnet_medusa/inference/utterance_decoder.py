@@ -38,11 +38,11 @@ class UtteranceDecoder:
     speech2text: Speech2Text  # model and search
     reader: UtteranceReader  # reads the audio
     batch_size: int = 1  # maximum number of utterances or windows per batch
-    # Maximum of a batch's utterances times the 10 ms frames of its longest; None: no limit.
+    # Maximum padded size of a batch: utterances times 10 ms frames of the longest; None: no limit.
     max_batch_frames: int | None = None
     # Options for audio longer than the window; None: such audio fails.
     long_form: LongFormOptions | None = None
-    # Whether shorter audio is decoded as long audio, too: with fallback, without n-best.
+    # Whether shorter audio is also decoded in windows: with fallback, but without an n-best list.
     all_in_windows: bool = False
     # Called with the seconds of audio that were decoded since the last call.
     on_decoded: Callable[[float], None] = lambda seconds: None
@@ -148,7 +148,7 @@ class UtteranceDecoder:
         )
 
     def _with_segments(self, recording: RunningRecording) -> bool:
-        """Return whether the result has segments: by option, or because decoding needed times."""
+        """Return whether the result has segments: by option, or because windows have timestamps."""
         return recording.timestamps or self.long_form.without_timestamps is not None
 
     def _outcome(self, job: JobInput, key: str, decoding: Decoding | Exception) -> Outcome:

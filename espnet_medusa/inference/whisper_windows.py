@@ -67,7 +67,7 @@ class WhisperWindows:
             self.encoders.append(model.draft_model.encoder.whisper)
 
     def _constraints(self, timestamps: bool, max_initial_timestamp: float | None) -> Constraints:
-        """Return constraints with openai-whisper's normalization; ``timestamps`` adds its rules."""
+        """Return constraints normalizing as openai-whisper; ``timestamps`` adds timestamp rules."""
         model, tokens = self.model, self.model.prompts.tokens
         constraints = replace(model.search.strategy.scoring.constraints, renormalize=True)
         if not timestamps:
@@ -164,7 +164,7 @@ class WhisperWindows:
         language: str | None,
         tokens: Sequence[int],
     ) -> list[TimedWord]:
-        """Return words and times of a window's text tokens; its length is ``frames`` of 10 ms."""
+        """Return words and times of text tokens; the window has ``frames`` of 10 ms."""
         end, frames = self.model.prompts.tokens.end, frames // self.clock.frames
         if not tokens or not frames:
             return []
@@ -230,12 +230,12 @@ def why_not_long_form(model: DecodingModel) -> str | None:
         )
     if not model.search.strategy.scoring.decoder_alone:
         others = ", ".join(model.search.strategy.scoring.names[1:])
-        return f"{others}: allowed with long audio: weight 0, because only the decoder scores there"
+        return f"{others}: long audio allows only weight 0, because only the decoder scores there"
     draft, options = model.draft_model, model.options
     if draft is not None and draft.encoder.whisper is None:
         return f"draft_model: {draft.name}; allowed with long audio: a Whisper"
     if options.acceptance == THRESHOLD:
-        return f"acceptance: {THRESHOLD}; allowed with long audio: rules that verify"
+        return f"acceptance: {THRESHOLD}; allowed with long audio: rules that verify drafts"
     for name, value in {"forced_prefix": options.forced_prefix, **options.ctc_thresholds}.items():
         if value not in ([], None):
             return f"{name}: {value}; allowed with long audio: none"

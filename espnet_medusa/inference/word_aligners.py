@@ -74,7 +74,7 @@ class CTCAligner:
             for _, tokens in words[:-1]
         ]
         used = [self.blank, *(label for word in labels for label in word)]
-        # A text contains only a few labels of the vocabulary.
+        # Align with the columns of the text's labels only: the vocabulary has many others.
         columns, (blank, *units) = np.unique(used, return_inverse=True)
         spans = align_units(log_probs[:, columns.tolist()].double().cpu().numpy(), units, blank)
         duration_s = frames / self.frames_per_s
@@ -85,7 +85,7 @@ class CTCAligner:
 
 
 def build_word_aligner(model: DecodingModel, source: str, frames_per_s: float) -> WordAligner:
-    """Build the aligner of a source among ``WORD_TIMES``."""
+    """Build the aligner for a ``source`` of word times, one of ``WORD_TIMES``."""
     network = model.asr_model
     if source == ATTENTION:
         return AttentionAligner(network.decoder, model.prompts, frames_per_s)

@@ -10,7 +10,7 @@ import numpy as np
 
 from espnet_medusa.longform.word_times import TimedWord
 
-LOWEST = -1e6  # log-probability of a unit that the branch rules out
+LOWEST = -1e6  # floor of log-probabilities, which may be -inf
 
 
 class UnitSpans(NamedTuple):

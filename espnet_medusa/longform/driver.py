@@ -26,7 +26,7 @@ from espnet_medusa.longform.window_steps import WindowDecoder, WindowSteps, shar
 
 logger = logging.getLogger(__name__)
 
-# The model hallucinates in a window with less speech at the end of a chunk.
+# Less speech at the end of a chunk gets no further window: the model would hallucinate there.
 SHORTEST_REST_FRAMES = 50
 
 
@@ -72,7 +72,7 @@ class LongForm:
             self.windows.detect_speech(running, recording)
             running.features = self.decoder.features(recording.samples)
             self.windows.begin(running, recording.frames, self.options.clip_timestamps)
-        except Exception as error:  # such as out of memory for the features of hours
+        except Exception as error:  # such as out of memory for the features of long audio
             running.error = error
         return running
 
@@ -185,7 +185,7 @@ class ChunkedLongForm:
                 self._add(running, recording, chunks)
             else:
                 logger.warning(f"{recording.name}: no speech in {running.duration_s:.1f} s")
-        except Exception as error:  # such as out of memory for the features of hours
+        except Exception as error:  # such as out of memory for the features of long audio
             running.error = error
         share_seconds([running], started)
         return running

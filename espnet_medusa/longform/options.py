@@ -25,12 +25,12 @@ class LongFormOptions:
     """
 
     condition_on_previous_text: bool = option(
-        True, "use the text of the previous window as prompt of a window"
+        True, "use the preceding text of the recording as prompt of each window"
     )
     initial_prompt: str | None = option(
-        None, "text before the first window, such as names in the recording"
+        None, "prompt of the first window, such as names in the recording"
     )
-    carry_initial_prompt: bool = option(False, "use initial_prompt before every window")
+    carry_initial_prompt: bool = option(False, "use initial_prompt in the prompt of every window")
     temperature: float = option(
         0.0, "temperature of the first attempt at a window; above 0 tokens are sampled"
     )
@@ -47,7 +47,7 @@ class LongFormOptions:
         -1.0, "a text with a lower mean log-probability per token is decoded again"
     )
     no_speech_threshold: float | None = option(
-        0.6, "a text below logprob_threshold with a higher no-speech probability is left out"
+        0.6, "above this no-speech probability, a text below logprob_threshold is dropped"
     )
     fallback_on: str = option(
         ANY_FAILURE,
@@ -92,7 +92,7 @@ class LongFormOptions:
     vad_filter: bool = option(False, "decode only chunks of speech, batch_size of them together")
     vad_parameters: VadParameters | Mapping[str, Any] | None = option(
         VadParameters(),
-        "parameters of voice activity detection; may be repeated: "
+        "parameter of voice activity detection; repeat the option for several; names: "
         + ", ".join(field.name for field in fields(VadParameters)),
     )
 
@@ -144,7 +144,7 @@ class LongFormOptions:
 
     @property
     def needs_speech_activity(self) -> bool:
-        """Whether an option depends on where there is speech."""
+        """Whether an option needs voice activity detection."""
         return self.skip_silence or self.vad_filter or self.without_timestamps is None
 
     @property

@@ -67,7 +67,7 @@ class RunningRecording:
     speech: SpeechActivity | None = None  # where there is speech; None: no option needs it
     passages: list[Passage] = field(default_factory=list)  # in order
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)  # of all windows
-    score: float = 0.0  # log-probability of all windows with text, timestamps and ends included
+    score: float = 0.0  # log-probability of windows with text, including timestamps and end symbols
     error: Exception | None = None  # the exception that ended it early, or None
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class RunningRecording:
         return cls(recording.key, None, recording.duration_s, recording.language)
 
     def with_pauses(self, window: Window) -> Window:
-        """Add the pauses to a window, if the speech is known."""
+        """Add pauses to a window; unchanged if voice activity detection did not run."""
         if self.speech is None:
             return window
         pauses = self.speech.pauses(window.start_s, window.end_s)

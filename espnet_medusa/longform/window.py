@@ -145,7 +145,7 @@ def has_failed(decoding: WindowDecoding, options: LongFormOptions) -> bool:
 
 
 def choose_attempt(attempts: Sequence[WindowDecoding], options: LongFormOptions) -> WindowDecoding:
-    """Return the result of a window: the last attempt, or the least repetitive one."""
+    """Return the last attempt; for ``repetition``, the least repetitive one if the last failed."""
     if options.fallback_on == REPETITION and has_failed(attempts[-1], options):
         return min(attempts, key=lambda attempt: attempt.compression_ratio)
     return attempts[-1]

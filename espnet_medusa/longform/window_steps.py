@@ -41,7 +41,7 @@ class WindowDecoder(Protocol):
     text: TranscriptText  # converts tokens to text
 
     def features(self, samples: np.ndarray) -> Any:
-        """Compute the features of a recording (samples,), with ``frames`` of 10 ms."""
+        """Compute features of a recording (samples,); attribute ``frames``: its frames of 10 ms."""
 
     def encode(self, windows: Sequence[tuple[Any, Window]]) -> Any:
         """Encode U windows, each with its recording's features."""
@@ -64,7 +64,7 @@ class WindowDecoder(Protocol):
     def align(
         self, encoded: Any, row: int, frames: int, language: str | None, tokens: Sequence[int]
     ) -> list[TimedWord]:
-        """Return words and times of a row's text tokens; its length is ``frames`` of 10 ms."""
+        """Return words and times of text tokens; the window has ``frames`` of 10 ms."""
 
 
 @dataclass(frozen=True)

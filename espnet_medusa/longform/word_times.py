@@ -46,7 +46,7 @@ def time_words(
     """Return the times of words by their tokens' attention.
 
     Args:
-        words: Texts and tokens, T tokens in all; the last word is the end symbol.
+        words: Texts and tokens: T text tokens in all, then the end symbol as last word.
         attention: (H, T + 1, S) weights of the prompt's last token and the T text tokens.
         probabilities: T, of the text tokens.
         frames_per_s: Of the S frames.
@@ -78,7 +78,7 @@ def cheapest_path(costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _steps(costs: np.ndarray) -> np.ndarray:
-    """Return each element's last step on its path: (N + 1, M + 1), with a first row and column."""
+    """Return the last step to each element (N + 1, M + 1); row 0 and column 0 are the border."""
     rows, columns = costs.shape
     # Elements of an anti-diagonal do not depend on each other.
     sums = np.full((rows + 1, columns + 1), np.inf, dtype=np.float32)

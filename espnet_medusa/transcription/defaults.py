@@ -1,6 +1,6 @@
-"""Defaults of ``espnet-medusa-transcribe``, and of the search from Python.
+"""Defaults of ``espnet-medusa-transcribe``, and of the search of ``transcribe`` in Python.
 
-Beam 5 in int8 had a lower WER than greedy search in float32 on accented clips.
+Beam 5 in int8 had a lower WER than greedy search in float32 on accented speech.
 """
 
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ from espnet_medusa.runtime.native.library import kernels
 from espnet_medusa.runtime.precision import INT8
 
 BEAM_SIZE = 5
-# Differences from openai-whisper's options.
+# Differences from the defaults of ``LongFormOptions``.
 FALLBACK = {"fallback_on": REPETITION, "best_of": 5, "skip_silence": True}
 
 
 def with_defaults(options: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """Add the command's defaults: beam search, 8-bit integers if the kernels run, and fallback."""
+    """Add the command's defaults: beam search, int8 if the native CPU kernels run, fallback."""
     chosen = {"batch_size": 8, "beam_size": BEAM_SIZE, **FALLBACK}
     if device == "cpu" and kernels() is not None:
         chosen["decoder_precision"] = INT8

@@ -7,7 +7,7 @@ Importing any part of ESPnet imports nearly all of it, with three costs:
 - typeguard, which rewrites every function to check its arguments;
 - modules that decoding and training rarely use: aligners, speech enhancement, translation.
 
-The loaders of this module silence the first two, and run such modules when they are used.
+This module drops the messages, excludes ESPnet from typeguard, and defers the rarely used modules.
 """
 
 import sys
@@ -129,5 +129,5 @@ LOADERS = {
 def drop_warnings() -> None:
     """Ignore the two warnings of ESPnet's imports."""
     warnings.filterwarnings("ignore", r"`torch\.cuda\.amp\.", FutureWarning, r"espnet2?\.")
-    # When Python compiles ESPnet's cleaner. The warning's module is then a file path.
+    # Raised when Python compiles ESPnet's cleaner; the warning's module is then a file path.
     warnings.filterwarnings("ignore", '"is not" with', SyntaxWarning, ".*tacotron_cleaner")

@@ -25,13 +25,13 @@ class ChangingLoader(SourceFileLoader):
 
 
 def _replace_task_yaml(module: ModuleType) -> None:
-    """Read and write an experiment's config, which has a long token list, in C."""
+    """Use PyYAML's C code for an experiment's config, which has a long token list."""
     _replace_safe_load(module, _load_yaml)
     module.yaml_no_alias_safe_dump = _dump_without_aliases
 
 
 class _WithoutAliases(DUMPER):
-    """ESPnet's dumper without aliases, in C."""
+    """ESPnet's dumper without aliases, based on PyYAML's C code."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -42,7 +42,7 @@ def _dump_without_aliases(data: Any, stream: TextIO | None = None, **options: An
 
 
 def _replace_parser_yaml(module: ModuleType) -> None:
-    """Read ``--config`` in C, and exit with one line on errors, which ESPnet does not catch."""
+    """Read ``--config`` with PyYAML's C code; exit with one line on an error, unlike ESPnet."""
 
     def load(stream: TextIO) -> Any:
         try:

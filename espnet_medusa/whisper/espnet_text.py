@@ -112,7 +112,7 @@ class WhisperTokenIDConverter:
         return len(self.tokenizer.tokenizer)
 
     def ids2tokens(self, integers: Iterable[int]) -> list[str]:
-        """Return the tokens of ids without special tokens."""
+        """Return the tokens of ids; special tokens are omitted."""
         ids = [int(number) for number in integers if int(number) not in self.tokenizer.symbols]
         return self.tokenizer.tokenizer.convert_ids_to_tokens(ids)
 

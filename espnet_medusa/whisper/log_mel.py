@@ -40,7 +40,7 @@ class LogMel(torch.nn.Module):
         frames = torch.full_like(lengths, window_frames) if padded else lengths // HOP_SAMPLES
         longest = int(frames.max())
         count = min(longest, _frames_with_sound(samples.size(1)))
-        # stft pads by reflection: of the zeros of the tail, or of a full window's last samples.
+        # stft pads by reflection: it reflects the zeros of the tail, or the end of a full window.
         tail = 0 if count == window_frames else FFT_SAMPLES
         # A negative pad removes the samples of an incomplete frame.
         samples = pad(samples, (0, count * HOP_SAMPLES + tail - samples.size(1)))

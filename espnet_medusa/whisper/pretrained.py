@@ -32,7 +32,7 @@ HUB_PATTERNS = ["*.json", "merges.txt", SAFE, "model-*.safetensors"]
 HUB_OWNERS = ("openai/whisper-", "distil-whisper/", "Systran/faster-")  # all models are Whisper
 OTHER_PATTERNS = ["*.json", PICKLED, BINARY]  # without safetensors
 
-# From OpenAI's names of a half's tensors to transformers' names; applied in this order.
+# From OpenAI's tensor names in encoder or decoder to transformers'; applied in this order.
 OPENAI_NAMES = [
     (r"^token_embedding\.", "embed_tokens."),
     (r"^positional_embedding$", "embed_positions.weight"),

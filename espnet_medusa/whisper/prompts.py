@@ -28,7 +28,7 @@ class WhisperPrompts:
         memory_lengths: torch.Tensor,
         languages: Sequence[str | None],
     ) -> list[list[int]]:
-        """Return U prompts; raise InputError for an unknown language. Arguments: see below."""
+        """Return U prompts; arguments as ``choose_languages``, InputError if one is unknown."""
         chosen = self.choose_languages(decoder, memory, memory_lengths, languages)
         return [self.tokens.prompt(code, self.task) for code in chosen]
 
@@ -43,7 +43,7 @@ class WhisperPrompts:
 
         Args:
             memory: (U, S, D) encoder output.
-            memory_lengths: (U,) frames.
+            memory_lengths: Its lengths (U,), or frames per row (U, S).
             languages: U codes or ``detect``; None: the default.
         """
         chosen = [language or self.language for language in languages]
@@ -57,7 +57,7 @@ class WhisperPrompts:
     def _detect(
         self, decoder: TreeDecoder, memory: torch.Tensor, memory_lengths: torch.Tensor
     ) -> list[str]:
-        """Return the most probable languages after the start (arXiv 2212.04356, section 2.3)."""
+        """Return the most probable language after each start token (arXiv 2212.04356, 2.3)."""
         num_utterances, codes = len(memory), [*self.tokens.languages]
         state = decoder.start(memory, memory_lengths, with_heads=False)
         starts, roots = [[self.tokens.start]] * num_utterances, [[ROOT]] * num_utterances

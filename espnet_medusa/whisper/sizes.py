@@ -46,7 +46,7 @@ def scratch_config(dropout_rate: float, **sizes: int) -> WhisperConfig:
 def config_of_options(
     options: object, names: Mapping[str, str], dropout_rate: float, **sizes: int
 ) -> WhisperConfig:
-    """Build the config of encoder or decoder; ``names``: the option of each size."""
+    """Build the config of encoder or decoder; ``names`` maps options to sizes."""
     own_sizes = {name: getattr(options, option) for option, name in names.items()}
     return scratch_config(dropout_rate, **own_sizes, **sizes)
 

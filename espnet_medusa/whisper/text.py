@@ -43,7 +43,7 @@ class Text:
     start: int  # id of the symbol before a transcript
     end: int  # id of the symbol after a transcript
     tokenizer: PreTrainedTokenizerBase | None = None  # None: not a Hugging Face tokenizer
-    folder: Path | None = None  # files that `save` copies; None: written by `tokenizer`
+    folder: Path | None = None  # folder from which `save` copies; None: `tokenizer` writes it
 
     @property
     def whisper(self) -> WhisperTokens | None:
@@ -114,14 +114,14 @@ def load_safely(name: str | Path) -> PreTrainedTokenizerBase:
 
 
 def tokenizer_of_type(token_type: str, bpemodel: str | Path) -> PreTrainedTokenizerBase:
-    """Load Whisper's tokenizer, or ``bpemodel`` of ``hugging_face``, by ``load_safely``."""
+    """Load Whisper's tokenizer, or ``bpemodel`` for ``hugging_face``; errors as ``load_safely``."""
     if token_type in VOCAB_SIZE_OF_TYPE:
         return make_tokenizer(VOCAB_SIZE_OF_TYPE[token_type])
     return load_safely(bpemodel)
 
 
 def list_tokens(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> tuple[str, ...]:
-    """Return V names, with placeholders; raise InputError if the tokenizer has more tokens."""
+    """Return V names, placeholders for unused ids; raise InputError if there are more names."""
     names = {number: name for name, number in tokenizer.get_vocab().items()}
     if max(names) >= vocab_size:
         raise InputError(

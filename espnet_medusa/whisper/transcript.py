@@ -51,7 +51,7 @@ def split_characters(
     for token in tokens:
         current.append(token)
         text = decode(current)
-        # A replacement character of the whole text is complete.
+        # A replacement character that the whole text has here, too, is not an incomplete character.
         if BROKEN not in text or whole[place + text.index(BROKEN)] == BROKEN:
             runs.append((text, current))
             current = []

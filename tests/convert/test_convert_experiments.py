@@ -120,6 +120,6 @@ def test_invalid_experiment_is_refused(tmp_path, capsys):
         assert message in refused(capsys, experiment, *out)
     config.write_text(text)
     (experiment / "model.pth").rename(experiment / "3epoch.pth")
-    assert "give --model_file; there: 3epoch.pth" in refused(capsys, experiment, *out)
+    assert "give --model_file; .pth files: 3epoch.pth" in refused(capsys, experiment, *out)
     run(experiment, *out, "--model_file", experiment / "3epoch.pth")
     assert (tmp_path / "out" / "model.safetensors").is_file()

@@ -105,5 +105,5 @@ def test_others_may_read_but_not_write(tmp_path):
 def test_folders_of_another_user_are_refused(monkeypatch, tmp_path):
     user = os.geteuid() + 1
     monkeypatch.setattr(os, "geteuid", lambda: user)
-    with pytest.raises(PermissionError, match=f"belongs to user {user - 1}, not {user}, or name"):
+    with pytest.raises(PermissionError, match=f"belongs to user {user - 1}, not {user}; change"):
         check_private(tmp_path)

@@ -180,7 +180,7 @@ def test_a_killed_job_has_recorded_its_results(experiment, tmp_path):
         (["--batch_size", "0"], "batch_size: 0 is too small"),
         (["--batch_size", "2", "--search", "beam", "--streaming", "true"], "batch_size: 2.*stream"),
         (["--max_batch_frames", "0"], "max_batch_frames: 0 is too small"),
-        (["--nbest", "3"], "nbest: 3; allowed with search: greedy: 1"),
+        (["--nbest", "3"], "nbest: 3; search: greedy allows only 1"),
         (["--asr_model_file", "nowhere.pth"], "nowhere.pth: no such checkpoint"),
     ],
 )

@@ -184,10 +184,10 @@ COST = {"lookahead": "cost"}
     ("main", NOWHERE, "'./nowhere' has no config.json.*experiment of ESPnet is allowed, too"),
     ("main", NOWHERE | {"draft_model_file": "a.pth"}, "a.pth; allowed if .*experiment"),
     ("main", COST | {"acceptance": "threshold"}, "lookahead: cost; .* threshold: fixed"),
-    ("stock", {"drafter": "ctc", "ctc_weight": 1.0}, "drafter: ctc; allowed where ESP"),
-    ("stock", {"drafter": "ctc", "streaming": True}, "drafter: ctc; allowed where ESP"),
-    ("stock", {"draft": "draft", "time_sync": True}, "draft_model: .*allowed where ESP"),
-    ("stock", COST | {"ctc_weight": 1.0}, "lookahead: cost; allowed where ESP"),
+    ("stock", {"drafter": "ctc", "ctc_weight": 1.0}, "drafter: ctc; ESPnet's own search"),
+    ("stock", {"drafter": "ctc", "streaming": True}, "drafter: ctc; ESPnet's own search"),
+    ("stock", {"draft": "draft", "time_sync": True}, "draft_model: .*ESPnet's own search"),
+    ("stock", COST | {"ctc_weight": 1.0}, "lookahead: cost; ESPnet's own search"),
 )
 def test_unsupported_drafters_are_refused(main, options, models):
     load(models, main, **options)

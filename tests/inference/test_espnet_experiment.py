@@ -95,7 +95,7 @@ def test_espnets_search_with_intermediate_ctc(folders):
 
 @refuses(
     ({"search": "greedy", "quantize_asr_model": True}, "search: greedy needs.*quantized"),
-    ({"ctc_weight": 1.0, "batch_size": 2}, "batch_size: 2; allowed where ESPnet"),
+    ({"ctc_weight": 1.0, "batch_size": 2}, "batch_size: 2; ESPnet's own search"),
     ({"draft_depth": 2}, "draft_depth: 2; allowed: at most 0"),
     ({"draft_vocab_size": 5}, "draft_vocab_size: 5; decoder: transformer holds no counts"),
 )

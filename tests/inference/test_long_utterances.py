@@ -228,7 +228,7 @@ def test_an_unsupported_search_is_the_reason_of_each_failure(corpus, speech2text
     for reason in journal.failed.values():
         assert "more than the 30 s" in reason and "cut it into segments" in reason
         assert reason.endswith("longform: acceptance: threshold; allowed with long audio: rules "
-                               "that verify")  # fmt: skip
+                               "that verify drafts")  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -288,5 +288,5 @@ def test_options_of_fallback():
     given = parse("--fallback", "true")
     assert asr_inference.choose_long_form(given) == LongFormOptions(without_timestamps=None)
     assert asr_inference.fingerprint(given) != asr_inference.fingerprint(parse())
-    with pytest.raises(InputError, match="nbest: 3; allowed with fallback: true: 1"):
+    with pytest.raises(InputError, match="nbest: 3; fallback: true allows only 1"):
         asr_inference.choose_long_form(parse("--fallback", "true", "--nbest", "3"))

@@ -91,7 +91,7 @@ def test_unpackable_files_are_refused(tmp_path, monkeypatch):
         pack_model(model, [], Path("packed.zip"))
     with pytest.raises(InputError, match="gone.md: no such file"):
         pack_model(model, [Path("gone.md")], Path("packed.zip"))
-    with pytest.raises(InputError, match=r"option: \.; allowed to pack: files below"):
+    with pytest.raises(InputError, match=r"option: \.; only files below"):
         pack_model(model, [Path(".")], Path("packed.zip"))
     assert not Path("packed.zip").exists()
 
