@@ -17,7 +17,7 @@ SEARCHES = {"greedy": GREEDY, "beam5": BEAM5}
 def make_ways(
     subject: MemorySubject | SpeechSubject, args: argparse.Namespace, left_out: dict[str, str]
 ) -> list[Way]:
-    """Return all ways in the order of tables; reasons for missing ones go to ``left_out``.
+    """Return all ways (rows) in the order of tables; ``left_out`` gets reasons for missing ones.
 
     Raises:
         InputError: A search or drafter is unknown.
@@ -46,7 +46,7 @@ def make_ways(
     trained = subject.kind == MEMORIES and subject.fixed_tokens is None
     if trained and OURS in (args.contestants or [OURS]):
         missing = [name for name in drafters if name not in subject.drafters]
-        left_out |= {f"{OURS}, {DRAFTS[name]}": "the model lacks what it needs" for name in missing}
+        left_out |= {f"{OURS}, {DRAFTS[name]}": "the model has no such drafter" for name in missing}
     return ways
 
 
@@ -56,7 +56,7 @@ def _with_drafts(
     args: argparse.Namespace,
     drafters: Sequence[str],
 ) -> Iterable[Way]:
-    """Return a baseline, and if it is ours its ways with drafts."""
+    """Return the baseline ``way``; for our own search, also its ways with drafts."""
     if way.contestant != OURS:
         return [way]
     drafters = [name for name in drafters if name in subject.drafters]

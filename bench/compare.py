@@ -2,8 +2,8 @@
 
 The subject decides what is compared:
 
-    --random tiny base         decoders of Whisper's shapes with random weights, random memories
-    --exp_dir EXP --data_dir D decoders on a trained model: the output of our encoder for all
+    --random tiny base         decoders of Whisper's shapes, random weights and encoder outputs
+    --exp_dir EXP --data_dir D decoders of a trained model; all decode our encoder's output
     --whisper EXP --data_dir D programs with a real Whisper: samples to text
     --whisper EXP --long ...   programs on long recordings: segments with times
     --whisper EXP --seconds 1 2 5 10 20 30 ...  programs on clips of these lengths
@@ -15,8 +15,8 @@ The subject decides what is compared:
         --data_dir egs/mini_synth/asr1/dump/raw/test --random tiny base small
 
 Contestants (``contestants/base.py``) take turns on each input, each in a process of its own. The
-rows of a plan share one process and each run of the encoder. Random weights accept no drafts, so
---random compares decoders without drafts.
+rows of a plan share one process and each run of the encoder. With random weights no draft
+is accepted, so --random compares decoders without drafts.
 --exp_dir reads EXP/asr_HEADS, and EXP/asr_draft as draft model, which the recipe trains with
 
     ./run.sh --stage 11 --stop_stage 11 --heads draft --ignore_init_mismatch true
@@ -87,10 +87,10 @@ def get_parser() -> argparse.ArgumentParser:
     add("--contestants", nargs="+", choices=ALL_CONTESTANTS, help="default: all")
     add("--weights", nargs="+", help="types of weights; default: those of each contestant")
     add("--searches", nargs="+", help=f"default: {', '.join(SEARCHES)}, or all of the plan")
-    add("--drafters", nargs="*", help="drafters of ours, or of the plan besides the first")
+    add("--drafters", nargs="*", help="our drafters, or the plan's, whose first always runs")
     add("--batch_sizes", nargs="+", type=positive, help="default: 1 8; with --plan 1")
     add("--rounds", type=positive, help="repetitions; default: 3 on memories, else 1")
-    add("--way_seconds", type=float, default=120.0, help="slower rows skip later rounds")
+    add("--way_seconds", type=float, default=120.0, help="seconds until a row skips later rounds")
     add("--threads", type=positive, default=2, help="CPU threads of every contestant")
     add("--num_memories", type=positive, default=8, help="inputs of --random")
     add("--tokens", type=positive, default=TOKENS, help="tokens of each input of --random")

@@ -114,7 +114,7 @@ def program_figures(
 
 
 def is_looped(text: str) -> bool:
-    """Return whether openai-whisper's threshold calls a text repetitive."""
+    """Return whether a text's compression ratio is above openai-whisper's threshold."""
     return compression_ratio(text) > LongFormOptions().compression_ratio_threshold
 
 

@@ -69,7 +69,7 @@ def librispeech(folder: Path) -> list[Clip]:
 
 
 def kaldi_clips(folder: Path) -> list[Clip]:
-    """List the utterances of a data directory, whose paths begin in its parent folder."""
+    """List the utterances of a data directory, whose paths are relative to its parent."""
     texts = read_table(folder / "text")
     entries = read_table(folder / "wav.scp")
     return [Clip(key, folder.parent / entries[key], text) for key, text in texts.items()]
@@ -90,7 +90,7 @@ def rms(samples: Samples) -> float:
 
 
 def amplitude(level_db: float) -> float:
-    """Return the factor of amplitudes of a level in dB."""
+    """Convert a level in dB to a factor for amplitudes."""
     return 10 ** (level_db / 20)
 
 
@@ -153,7 +153,7 @@ def no_speech(sound: Callable[[int, Random], Samples], level_db: float, rng: Ran
 
 
 def unclipped(samples: Samples) -> Samples:
-    """Return samples, softer if they exceed [-1, 1]."""
+    """Return samples, scaled down if they exceed [-1, 1]."""
     return samples / max(np.abs(samples).max(), 1.0)
 
 
@@ -188,7 +188,7 @@ def in_room(speech: Samples, rng: Random, talkers: Sequence[Clip]) -> Samples:
 
 
 def telephone(speech: Samples, rng: Random, talkers: Sequence[Clip]) -> Samples:
-    """Return speech at 8 kHz; the file's G.711 does the rest."""
+    """Resample speech to 8 kHz; ``DataDir`` writes it in G.711 (µ-law)."""
     return unclipped(resample_poly(speech, TELEPHONE_HZ, RATE_HZ))
 
 

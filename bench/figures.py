@@ -1,4 +1,4 @@
-"""The figures of a table's row, from the measurements of its way."""
+"""Compute the figures of a table's rows from the measurements."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,7 +23,7 @@ TIE = 1e-3  # smaller differences of scores come from the order of summation
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the inputs of a table contain."""
+    """The inputs of a table: ids, references, lengths, and how they are compared."""
 
     kind: str  # ``MEMORIES``, ``SPEECH``, ``LENGTHS``, ``RECORDINGS`` or ``PLAN``
     names: Sequence[str]  # ids of the inputs that are reported
@@ -178,10 +178,10 @@ def _wer(group: Group, inputs: Inputs) -> dict | None:
 
 
 def _speed(way: Way, groups: Mapping[Way, Group], inputs: Inputs) -> dict:
-    """Seconds of the reference row over these: medians of ratios, or the ratio of sums.
+    """Return the speedup over a reference row: the median of ratios, or the ratio of sums.
 
-    The reference of a plan is the first row of the search, of which the decoder's seconds count; of
-    other tables it is the row of ``REFERENCE``, of recordings without batches.
+    Rows of a plan are compared with the first row of their search, by decoder seconds. Other tables
+    have the reference ``REFERENCE``; for recordings, the one without batches.
     """
     if inputs.kind == PLAN:
         rows = (one for one in groups if one.search == way.search)
@@ -243,7 +243,7 @@ def agree(result: Result, expected: Result, greedy: bool) -> bool:
 
 
 def openai_reference(way: Way) -> Way | None:
-    """Return openai-whisper's way with which this one's segments are compared."""
+    """Return openai-whisper's row, with which the segments of ``way`` are compared, if any."""
     theirs = Way(OPENAI_WHISPER, FLOAT32, way.search)
     return theirs if way.weights == FLOAT32 and way.batch_size == 1 and way != theirs else None
 

@@ -1,6 +1,6 @@
 """Plans in YAML: searches, and the drafters that are compared in them.
 
-title: "Who drafts: Whisper base"
+title: "Drafters: Whisper base"
 options: {ctc_weight: 0.0}                      # decode options of all rows
 searches:                                       # decode options by name
     greedy: {search: greedy}

@@ -68,7 +68,7 @@ def plot_lengths(searches: Rows, path: Path) -> None:
 
 
 def plot_calls(reports: Sequence[dict], path: Path) -> None:
-    """Plot milliseconds of our calls against their nodes, and milliseconds a token of others."""
+    """Plot our milliseconds per call against nodes, and other decoders' milliseconds per token."""
     reports = [report for report in reports if report["calls"]]
     if not reports:
         return

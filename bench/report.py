@@ -224,11 +224,11 @@ NOTES = {
 - *Speedup over faster-whisper int8*: its seconds over these, median over all clips.
 """ + PROGRAMS,
     RECORDINGS: """\
-- Programs take turns on each recording. Seconds are of an hour of audio, samples to segments.
-  *Speedup over faster-whisper int8*: compared with its windows one after the other.
+- Programs take turns on each recording. Seconds are per hour of audio, samples to segments.
+  *Speedup over faster-whisper int8*: over its decoding of one window at a time.
 - *In batches*: chunks that voice activity detection finds are decoded together, one segment each.
   Otherwise each program has its own defaults; ours ends and ranks a beam as openai-whisper.
-- *As openai-whisper's*: all segments have its start, end and text (same search, float32).
+- *Same as openai-whisper*: segments equal in start, end and text (same search, float32).
 """,
     PLAN: """\
 - *Accepted*: percentage of the drafts of this step that needed no further call. In square brackets:
@@ -340,7 +340,7 @@ def _left_out(report: Report) -> list[str]:
 
 
 def by_search(report: Report) -> dict[str, list[dict]]:
-    """Return the rows of each table: of a group of conditions, of a search, or of memories of a
+    """Return rows by table: one per search; for conditions, one per group; for memories, one per
     search and batch size.
     """
     groups: dict[str, list[dict]] = {}

@@ -1,4 +1,4 @@
-"""The runner: every way decodes every input, in random turns; results are written at once."""
+"""The runner: every ``Way`` decodes every input, in random order; results are written at once."""
 
 import json
 import random
@@ -42,10 +42,10 @@ class Measurement:
 
 @dataclass
 class Journal:
-    """The measurements and their file; raises InputError if it is of other circumstances."""
+    """The measurements and their file; raises InputError if the file has another ``about``."""
 
     path: Path | None = None  # file; None: measurements are only in memory
-    # Circumstances; measurements of other circumstances are refused.
+    # Model, data, options and machine; a file with others is refused.
     about: dict[str, Any] = field(default_factory=dict)
     rows: list[Measurement] = field(default_factory=list)  # all measurements
     left_out: dict[str, str] = field(default_factory=dict)  # by contestant, why it is missing
@@ -65,8 +65,8 @@ class Journal:
         first, *lines = text.splitlines() or [""]
         if _read(first) != self.about:
             raise InputError(
-                f"{self.path}: of other circumstances; remove it, or give another --journal or "
-                "--output"
+                f"{self.path}: is of another model, data, options or machine; remove it, or give "
+                "another --journal or --output"
             )
         for row in filter(None, map(_read, lines)):
             way, names, timed = Way(**row["way"]), tuple(row["names"]), Timed.read(row["timed"])

@@ -77,7 +77,7 @@ def head_cross_entropy(
         logits: (B, L, V) of that head.
         labels: (B, L), ``IGNORE`` where padded.
         head: 0 for the base head.
-        per_token: Mean over labels; otherwise sum over the batch size, as ESPnet without
+        per_token: Mean over labels; otherwise sum divided by the batch size, as in ESPnet without
             ``length_normalized_loss``.
 
     Returns:
@@ -96,9 +96,9 @@ def head_divergence(
 ) -> torch.Tensor:
     """KL(teacher || head) per utterance (Whisper-Medusa, arXiv 2409.15869, eq. 3).
 
-    Sum over positions and vocabulary, over the batch size, as aiola's code; padded positions do
-    not count, which aiola's code overlooks. ``teacher_logits`` (B, L, V) are those of the base head
-    or of the original model, without gradients; the rest as in ``head_cross_entropy``.
+    Summed over positions and vocabulary, divided by the batch size, as in aiola's code. Padded
+    positions do not count; in aiola's code they do. ``teacher_logits`` (B, L, V) are those of the
+    base head or of the original model, without gradients; the rest as in ``head_cross_entropy``.
     """
     kept, targets = shifted(logits, labels, head)
     teacher = teacher_logits.detach()[:, head:]

@@ -84,7 +84,7 @@ class FasterWhisper(Transcriber):
         return Timed([Result(" ".join(segment.text for segment in segments))], *seconds)
 
     def transcribe_long(self, way: Way, samples: np.ndarray) -> Timed:
-        """Transcribe with the program's defaults, except for the temperatures of most ways."""
+        """Transcribe with the program's defaults; temperature 0 unless fallback or by_default."""
         from faster_whisper import BatchedInferencePipeline
 
         options = {"word_timestamps": self.setup.words, "vad_filter": way.search == DEFAULTS_VAD}

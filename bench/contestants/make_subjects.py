@@ -40,7 +40,7 @@ WHISPER_SHAPES = {  # layers, hidden size, attention heads
     "large-v2": (32, 1280, 20),
 }
 VOCAB_SIZE, MEMORY_FRAMES, MAX_POSITIONS = 51865, 1500, 448
-LOGIT_SPREAD = 4.0  # standard deviation of random logits: peaked enough that none tie
+LOGIT_SPREAD = 4.0  # standard deviation of random logits; so large that no two are equal
 END_LOGIT = -60.0  # far below them: the end symbol never wins
 
 

@@ -45,7 +45,7 @@ BEAM_DEPTH = 2  # of heads; by default they do not draft in beams
 
 
 def default_options(long_form: bool) -> dict[str, object]:
-    """Return the options of ``espnet-medusa-transcribe``: of long audio, or all others."""
+    """Return defaults of ``espnet-medusa-transcribe``: those of long audio, or the others."""
     names = {field.name for field in fields(LongFormOptions)}
     chosen = with_defaults({}, "cpu")
     return {name: value for name, value in chosen.items() if (name in names) == long_form}
@@ -189,7 +189,7 @@ class Ours(Transcriber):
         return self._timed(Result(text, counts=vars(model.statistics)), seconds)
 
     def transcribe_long(self, way: Way, samples: np.ndarray) -> Timed:
-        """Transcribe with openai-whisper's defaults, in batches with faster-whisper's."""
+        """Transcribe by openai-whisper's defaults; batches use faster-whisper's for batches."""
         model = self.model(way)
         if way.by_default:
             return self._transcribe_by_default(model, samples)

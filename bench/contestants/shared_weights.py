@@ -12,7 +12,7 @@ from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 @dataclass
 class SharedWeights:
-    """Opens searches."""
+    """Opens ``Speech2Text`` objects that share encoders and decoders."""
 
     # Opened encoders with their precisions and windows, each once.
     encoders: list[tuple[tuple, SpeechEncoder]] = field(default_factory=list)

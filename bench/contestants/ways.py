@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 FLOAT32, BFLOAT16, FLOAT16, INT8 = "float32", "bfloat16", "float16", "int8"
 GREEDY, BEAM5 = "greedy", "beam 5"
-# What a program does without options, and with its voice activity detection.
+# Searches of a program: its defaults, without and with voice activity detection.
 DEFAULTS, DEFAULTS_VAD = "defaults", "defaults, --vad_filter"
 BEAM_SIZES = {GREEDY: 1, BEAM5: 5, DEFAULTS: 5, DEFAULTS_VAD: 5}
 OURS = "ours"

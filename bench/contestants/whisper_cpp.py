@@ -54,7 +54,7 @@ class WhisperCpp(Transcriber):
 
 
 def write_ggml(model: Whisper, path: Path) -> None:
-    """Write the file of whisper.cpp's ``convert-pt-to-ggml.py``, with matrices in float16.
+    """Write a ggml file as whisper.cpp's ``convert-pt-to-ggml.py`` does, with float16 matrices.
 
     It has the magic number, sizes, mel filters, tokens as bytes, and tensors. whisper.cpp itself
     adds the special tokens.

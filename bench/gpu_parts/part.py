@@ -32,7 +32,7 @@ Row = dict[str, Any]
 class PartResults:
     """The rows of a part."""
 
-    about: dict[str, Any]  # circumstances; rows of other circumstances are measured again
+    about: dict[str, Any]  # options, machine and code; if they differ, rows are measured again
     rows: list[Row] = field(default_factory=list)  # figures
     left_out: dict[str, str] = field(default_factory=dict)  # by row, why it is missing
     # By row, its error in one line; the log has the traceback.
@@ -60,7 +60,7 @@ class Part:
 
     @staticmethod
     def open(path: Path, about: dict[str, Any], seconds: float) -> "Part":
-        """Continue a file of equal circumstances or a new one, until ``seconds`` have passed."""
+        """Continue a file with the same ``about``, or begin one; ``seconds`` is the time limit."""
         about = json.loads(json.dumps(about, default=str))
         old = PartResults.read(path)
         rows = old.rows if old is not None and old.about == about else []
@@ -93,7 +93,7 @@ class Part:
                 self.results.rows.append(key | work())
             except torch.OutOfMemoryError:
                 self.results.left_out[name] = NO_MEMORY
-            except Exception as error:  # whatever it was, the others go on
+            except Exception as error:  # other rows are still measured
                 print(f"{name}:", file=sys.stderr)
                 traceback.print_exc()
                 (self.results.left_out if peer else self.results.failed)[name] = one_line(error)

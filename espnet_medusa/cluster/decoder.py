@@ -154,7 +154,7 @@ class ClusterDecoder:
     def _run(
         self, job: JobInput, tasks: Sequence[list[str]], alone: bool = False
     ) -> Iterator[tuple[list[str], list[Outcome] | KilledWorker]]:
-        """Yield each task with its outcomes, or the error that it killed its workers.
+        """Yield each task with its outcomes, or with the error if it killed its workers.
 
         ``alone``: run one task after the other.
         """
@@ -214,7 +214,7 @@ def cluster_decoder(
     ``open_decoder`` is that of ``WorkerDecoder``, ``options`` are other fields of
     ``ClusterDecoder``. Raises InputError if a worker has other package versions, or no GPU.
     """
-    # The name depends only on the model: the plugin of a killed process is replaced.
+    # The name depends only on the model, so the plugin of an earlier, killed run is replaced.
     plugin = f"espnet_medusa-{tokenize(open_decoder)}"
     workers = Workers(client)
     workers.count()

@@ -121,7 +121,7 @@ def _run(parts: Sequence[_Part], n_utterances: int, title: str) -> list[WrittenA
             try:
                 return [future.result() for future in futures]
             except BrokenProcessPool as error:
-                raise OSError("a worker was killed, out of memory? Give a smaller --nj") from error
+                raise OSError("a worker was killed, perhaps out of memory; reduce --nj") from error
 
 
 # A pool passes shared memory to its workers only when they start.

@@ -36,7 +36,7 @@ def combine_data_dirs(
         part["utt2lang"] = dict.fromkeys(part["utt2spk"], language)
     without = [source for source, part in zip(sources, parts, strict=True) if not part["segments"]]
     if without and len(without) < len(sources):
-        raise InputError(f"{without[0]}: has no segments, others do: give all or none of them")
+        raise InputError(f"{without[0]}: has no segments, others do; all need them, or none")
     names = (*REQUIRED, *OPTIONAL)
     joined = {name: _join(name, sources, [part[name] for part in parts]) for name in names}
     tables = [source / name for source in sources for name in names]
@@ -60,7 +60,7 @@ def _read(source: Path) -> dict[str, dict[str, str]]:
 def _join(name: str, sources: Sequence[Path], tables: Sequence[dict[str, str]]) -> dict[str, str]:
     joined: dict[str, str] = {}
     for source, table in zip(sources, tables, strict=True):
-        message, remedy = "is in another of the directories, too", "give each its own ids"
+        message, remedy = "is also in another directory", "make ids unique"
         repeated = sort_ids(joined.keys() & table.keys())
         if repeated:
             file = str(source / name)

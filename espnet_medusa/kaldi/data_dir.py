@@ -11,7 +11,7 @@ from espnet_medusa.audio.source import is_pipe, source_paths
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.table import FIX_REMEDY, DataProblem, TableScan, scan_table, sort_ids
 
-# Symbols of Kaldi, ESPnet and Whisper: in a transcript, they would be decoded as symbols.
+# Symbols of Kaldi, ESPnet and Whisper, which would become special tokens in a transcript.
 RESERVED_WORDS = frozenset(
     ["<s>", "</s>", "#0", "<blank>", "<sos/eos>", "<|startoftranscript|>", "<|endoftext|>"]
 )
@@ -23,7 +23,7 @@ class ValidationOptions:
 
     require_text: bool = True  # every utterance needs a transcript
     allow_pipes: bool = False  # wav.scp may contain commands
-    check_speaker_order: bool = True  # ids sorted by speaker must be in order, as for Kaldi
+    check_speaker_order: bool = True  # sorted ids must have sorted speakers, as in Kaldi
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def validate_data_dir(
 ) -> list[DataProblem]:
     """List all defects of a directory of wav.scp, text, utt2spk, spk2utt, segments and utt2dur."""
     if not Path(path).is_dir():
-        return [DataProblem(str(path), "", "is no directory", "prepare the data or correct it")]
+        return [DataProblem(str(path), "", "is no directory", "correct the path")]
     validation = _Validation(Path(path), options or ValidationOptions())
     validation.run()
     return validation.problems

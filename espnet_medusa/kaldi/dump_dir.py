@@ -127,7 +127,7 @@ class FilterOptions:
 def filter_data_dir(
     input_dir: str | Path, output_dir: str | Path, options: FilterOptions
 ) -> tuple[int, dict[str, str]]:
-    """Copy the tables of a `dump/raw` directory, not the audio, without some utterances.
+    """Copy the tables, not the audio, of a `dump/raw` directory; drop utterances by `options`.
 
     Return the number of utterances kept, and the reasons for the others by id. Raise ValueError if
     a table is damaged, no utterance is left, or `output_dir` has other files.

@@ -95,7 +95,7 @@ def drop_long_texts(folder: Path, longest: int | None, text_name: str = "text") 
     more = ", ..." if len(long) > EXAMPLES_SHOWN else ""
     print(
         f"{folder}: left out {len(long)} whose text is longer than the decoder's {longest} tokens "
-        f"({shown}{more}); cut them into shorter ones; all of them: {list_file}"
+        f"({shown}{more}); cut these utterances; {list_file} lists all"
     )
     return [*long]
 

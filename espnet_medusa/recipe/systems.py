@@ -87,7 +87,7 @@ def _system(name: str, kind: str, conf_dir: Path, chosen: str, **more: str) -> S
 
 
 def best_checkpoint(config: Path) -> str:
-    """Return the average of the config's first criterion; raise InputError if it has none."""
+    """Return the averaged checkpoint by the config's first criterion; InputError if it has none."""
     criteria = read_config(config, "give a training configuration").get("best_model_criterion")
     if not criteria:
         raise InputError(f"{config}: no best_model_criterion; name the checkpoint to decode with")

@@ -55,7 +55,7 @@ def find_decoding(
 
 
 def full_size(table: TablePlan, label: str, corpora: Corpora) -> int | None:
-    """Return the utterances of the whole test set, or None; raise InputError if sizes differ."""
+    """Return the whole test set's number of utterances, or None; InputError if sizes differ."""
     given = table.utterances.get(label)
     if table.corpus is None:
         return given
@@ -114,7 +114,7 @@ def shown_sets(table: TablePlan, decodings: Sequence[Decoding]) -> Mapping[str, 
 
 
 def model_name(table: TablePlan, rows: Sequence[SystemRow]) -> str:
-    """Return the model of our measures in a table; its plan has ``model``."""
+    """Return the name of the model that was measured; the table's plan must have ``model``."""
     if WHISPER_MODEL not in table.model:
         return table.model
     decodings = [row.decoding for row in rows if row.decoding]

@@ -15,7 +15,7 @@ from espnet_medusa.stages import Work
 
 
 def cache_memory(parser: argparse.ArgumentParser) -> Work:
-    """Cache a frozen encoder's output, on which a decoder then trains (`-- OPTIONS`).
+    """Cache a frozen encoder's output for training a decoder; `-- OPTIONS`: those of asr_train.
 
     The encoder is built from the training configuration and its initial weights.
     """
@@ -41,7 +41,7 @@ def _cache_memory(args: argparse.Namespace) -> int:
     preprocess = MedusaASRTask.build_preprocess_fn(options, False)
     cache = MemoryCache(model, options, "cuda" if args.ngpu else "cpu", preprocess)
     failed = cache.run(job, args.output_dir, args.batch_size)
-    print(f"{args.output_dir}: memory of {len(job.keys) - failed} of {len(job.keys)} utterances")
+    print(f"{args.output_dir}: {len(job.keys) - failed} of {len(job.keys)} utterances cached")
     return SOME_FAILED if failed else 0
 
 

@@ -131,7 +131,7 @@ def format_data(parser: argparse.ArgumentParser) -> Work:
     add, audio, options = parser.add_argument, AudioOptions(), FormatOptions()
     add("--data_dir", required=True, help="wav.scp, text, utt2spk, segments")
     add("--output_dir", required=True, help="written completely or not at all")
-    add("--fs", type=rate, default=audio.fs, help="rate in Hz or 16k; none: each file's own")
+    add("--fs", type=rate, default=audio.fs, help="rate in Hz (16000, 16k); none: each file's own")
     add("--audio_format", choices=AUDIO_FORMATS, default=audio.audio_format)
     add_fields(parser, audio, nj="processes", allow_pipes="whether commands in wav.scp may run")
     on_bad = (
@@ -173,7 +173,7 @@ def filter_data(parser: argparse.ArgumentParser) -> Work:
     add("--output_dir", required=True, help="written completely or not at all")
     add_fields(parser, options, min_wav_duration="seconds", max_wav_duration="seconds")
     rate = naming_allowed(parse_rate)
-    add("--fs", type=rate, default=options.fs, help="rate in Hz or 16k")
+    add("--fs", type=rate, default=options.fs, help="rate in Hz (16000, 16k)")
     add_fields(parser, options, drop_empty_text="whether to drop utterances without words")
 
     def work(args: argparse.Namespace) -> None:

@@ -40,7 +40,7 @@ def calculate_rtf(parser: argparse.ArgumentParser) -> Work:
     parser.add_argument("--log_dir", type=Path, required=True)
     parser.add_argument("--log_name", default="asr_inference", help="logs are LOG_NAME.*.log")
     rate = naming_allowed(rtf.parse_rate)
-    parser.add_argument("--fs", type=rate, default="16k", help="sample rate in Hz or 16k")
+    parser.add_argument("--fs", type=rate, default="16k", help="sample rate in Hz (16000, 16k)")
 
     def work(args: argparse.Namespace) -> None:
         logs = sorted(args.log_dir.glob(f"{args.log_name}.*.log"))

@@ -50,7 +50,7 @@ def whisper_tokens(parser: argparse.ArgumentParser) -> Work:
 
 
 def collect_shapes(parser: argparse.ArgumentParser) -> Work:
-    """Write the shape files of training (`-- OPTIONS`) without building the model.
+    """Write shape files for training without building a model; `-- OPTIONS`: those of asr_train.
 
     The files are those of ESPnet's collect-stats stage: samples and labels of each utterance.
     Utterances whose label has more tokens than the decoder has positions are named and left out.

@@ -43,7 +43,7 @@ def systems(parser: argparse.ArgumentParser) -> Work:
 
 
 def plot_training(parser: argparse.ArgumentParser) -> Work:
-    """Draw the training curves of an experiment's train.log into its folder images."""
+    """Plot the training curves of an experiment's train.log into its subfolder images."""
     from espnet_medusa.report.experiment_figures import plot_experiment
 
     parser.add_argument("--exp_dir", type=Path, required=True, help="folder of train.log")

@@ -62,7 +62,7 @@ def widths(beam_size: int | None, chain_only: bool = False) -> list[int]:
 def with_budgets(setting: DraftSetting, least: int) -> list[DraftSetting]:
     """Return copies of a fixed depth with budgets above ``least`` that can change its drafts.
 
-    A chain has none: a chain that is cut equals a chain of less depth.
+    A chain gets no budget, because a cut chain equals a chain of less depth.
     """
     largest, default = setting.depth * setting.width, setting.budget
     if setting.width == 1:

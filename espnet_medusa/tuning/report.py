@@ -30,8 +30,8 @@ NOTES = (
     "Calls (of the decoder), drafting and all: per utterance; ms per call: per batch. Drafting "
     "includes a draft model's encoder and CTC's projection; all includes the encoder.",
     "Accepted: percentage of the drafted steps.",
-    "All and speedup: measured in the check, in which settings take turns. Calls and drafting: the "
-    "trials' shares of that time.",
+    "All and speedup: measured in the check, in which settings take turns. Ms per call and "
+    "drafting: that time, divided as in the trials.",
     "Differ: utterances whose output is not the baseline's.",
 )
 LOOKAHEAD_NOTE = (
@@ -153,7 +153,7 @@ def write_report(
 def setting_figures(tuning: Tuning, setting: DraftSetting) -> dict[str, Any]:
     """Return counts of the utterances that a setting decoded, and seconds per utterance.
 
-    Of a dropped candidate (``checked: false``) seconds are estimates for all utterances.
+    For a dropped candidate (``checked: false``), seconds are estimates for all utterances.
     """
     trial, count = tuning.trials[setting], tuning.num_utterances
     counts = trial.statistics.summary()

@@ -163,7 +163,7 @@ def test_the_journal_keeps_measurements(tmp_path):
     assert Journal(path, about).has(way, ["s"], 0)
     assert journal.has(way, ["r"], 0) and not journal.has(way, ["q"], 0)
     assert not journal.has(way, ["r"], 1) and not journal.has(replace(way, drafts=HEADS), ["r"], 0)
-    with pytest.raises(InputError, match="journal.jsonl: of other circumstances"):
+    with pytest.raises(InputError, match="journal.jsonl: is of another model"):
         Journal(path, {"threads": 1})
 
 
