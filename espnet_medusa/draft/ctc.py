@@ -26,7 +26,7 @@ from espnet_medusa.tree.proposer import DraftContext, Proposer
 from espnet_medusa.tree.token_tree import upload
 
 EDIT_COST = 3.0  # in nats, of an edit; also the bonus of the best place
-LATER = 1e-3  # in nats, bonus of a place per position: the last of equally good places is best
+LATER = 1e-3  # in nats, bonus per symbol before a place: of equally good places, the last wins
 LEAST = 1e-4  # minimum total probability of all tokens without a CTC probability
 
 
@@ -47,7 +47,7 @@ class CTCStates:
 
     # (R, L + 1) edit distances between the prefix and the hypothesis's first 0 to L symbols. An
     # insertion costs 2, a substitution 1 and a deletion 0, so a cumulative minimum computes them.
-    # With ``Hypotheses.place_costs``, each of them costs 1.
+    # ``Hypotheses.place_costs`` adds n edits at place n, which ranks places as if each edit cost 1.
     rows: torch.Tensor
     utterances: torch.Tensor  # (R,) index of the utterance
 
@@ -164,7 +164,7 @@ class CTCProposer(Proposer):
     Args:
         ctc: Log-probabilities of the branch, memory (1, S, D) to (1, S', V).
         vocabulary: As in ``Proposer``.
-        retokenization: For a branch with its own units, whose blank is 0; None: it has tokens.
+        retokenization: For a branch with its own units and blank 0; None: units are tokens.
     """
 
     max_steps = None

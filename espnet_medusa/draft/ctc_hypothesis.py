@@ -23,7 +23,7 @@ class CTCHypothesis(NamedTuple):
     # one is the hypothesis's; after all symbols it is the end token.
     tokens: torch.Tensor
     probabilities: torch.Tensor  # (L + 1, K) of these tokens
-    following: torch.Tensor  # (L + 1,) number of symbols after the hypothesis's next token
+    following: torch.Tensor  # (L + 1,) number of symbols up to the end of the next token
 
     def path(self) -> list[tuple[int, float]]:
         """Return the hypothesis's tokens and log-probabilities, with the end token.
@@ -126,9 +126,9 @@ def retokenized_hypothesis(
 def _greedy_tokens(
     log_probs: torch.Tensor, removed: list[int]
 ) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """Return labels (n, K), best first, their probabilities, and the last label's probability.
+    """Return the K best labels (n, K) of each run of equal labels, and their mean probabilities.
 
-    Probabilities are means over the frames of a label. ``removed`` labels are not returned.
+    The third result is the best probability of the last run, before ``removed`` runs are dropped.
     """
     labels, runs, sizes = log_probs.argmax(dim=-1).unique_consecutive(
         return_inverse=True, return_counts=True

@@ -61,7 +61,7 @@ class DraftTree:
         return logits[upload([rows[node] for node in nodes], logits.device)]
 
     def keep(self, running: Sequence[Prefix]) -> None:
-        """Drop all but these nodes, their ancestors and descendants, and utterances without any."""
+        """Keep only these nodes, their ancestors and descendants, and utterances that have some."""
         tips: dict[Prefix, list[Prefix]] = {}
         for node in running:
             tips.setdefault(node.root, []).append(node)

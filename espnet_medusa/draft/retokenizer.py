@@ -24,7 +24,7 @@ from espnet_medusa.vocabulary.mapping import RetokenizedText
 from espnet_medusa.vocabulary.translation import Translation
 
 # When text is appended, a tokenizer may replace the last tokens by longer ones. A token is certain
-# if at least this many tokens follow, and no token begins with the bytes from this token on.
+# if at least NEAR tokens follow, and no longer token starts with all bytes from it to the end.
 NEAR = 2
 MOST_TOKENS = 16  # maximum number of draft tokens per token of the main model
 ALTERNATIVES = 16  # other continuations of a word
@@ -95,7 +95,7 @@ class Retokenizer(Interpreter):
 
     def _place(self, settled: Prefix, text: RetokenizedText) -> Place:
         base, tokens, draft = settled, text.tokens, self.to_draft.target
-        # Tokens are certain only if they have the word's bytes: some beginnings have no tokens.
+        # Without tokens for some of the word's bytes, no token is certain.
         ahead, certain, written = text.word + text.pending, 0, draft.write(tokens)
         while written == text.word and certain < len(tokens) - NEAR and ahead:
             if self.order.has_extensions(ahead):

@@ -67,7 +67,7 @@ def pretrained_model(llama_model: str, vocab_size: int) -> PreTrainedModel:
     num_embeddings = model.get_input_embeddings().weight.size(0)
     if num_embeddings < vocab_size:
         raise InputError(
-            f"token_list has {vocab_size} tokens, {llama_model} {num_embeddings}: use the "
+            f"token_list has {vocab_size} tokens, but {llama_model} has {num_embeddings}: use the "
             "tokens that belong to the model (--token_type hugging_face "
             f"--hugging_face_model_name_or_path {llama_model})"
         )

@@ -3,8 +3,8 @@
 Whisper pads audio to 30 s. Rows of the padding differ by their position embeddings alone, so one
 row can replace its neighbors, if attention adds the log of their number to its logit
 (proportional attention: Bolya et al., Token Merging, arXiv 2210.09461). Softmax then counts it
-that many times. The row of the middle is better than the mean: the mean of position embeddings is
-no position, and the decoder may then end its text early. Long pauses are merged in the same way.
+that many times. The middle row, not the mean, replaces a group: a mean of position embeddings can
+make the decoder end its text early. Long pauses are merged in the same way.
 """
 
 from itertools import groupby
@@ -17,7 +17,7 @@ GROUP, LAST = 8, 16
 
 
 def kept_rows(speech: torch.Tensor, rows: int) -> torch.Tensor:
-    """Return which of S ``rows`` are not merged, bool (U, S): ``speech`` (U,), and the last."""
+    """Return bool (U, S), True for rows that are not merged: the first ``speech`` (U,) and last."""
     places = torch.arange(rows, device=speech.device)
     return (places < speech[:, None]) | (places >= rows - LAST)
 

@@ -19,7 +19,7 @@ class HiddenStates(NamedTuple):
     """Hidden states of whole sequences."""
 
     hidden: torch.Tensor  # (B, L, D) last hidden states
-    head_input: torch.Tensor  # (B, L, D) input of the heads; ``hidden`` without a block
+    head_input: torch.Tensor  # (B, L, D) input of the heads; equals ``hidden`` without a block
     last_layer_input: torch.Tensor  # (B, L, D)
     cross_keys_values: CrossKeysValues | None = None  # for heads with cross-attention; else None
 
@@ -27,8 +27,8 @@ class HiddenStates(NamedTuple):
 class MultiTokenDecoder(AbsDecoder):
     """A decoder with heads that predict the tokens after the next one.
 
-    This module is the teacher-forced view, for training. For searches, ``runtime.build`` converts
-    it to a decoder over token trees with cached keys and values.
+    This module computes whole sequences with teacher forcing, for training. For searches,
+    ``runtime.build`` converts it to a decoder over token trees with cached keys and values.
 
     Attributes:
         network: Name of the attribute with the network below the heads.

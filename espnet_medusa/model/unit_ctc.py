@@ -20,7 +20,7 @@ from espnet_medusa.model.masks import inside
 from espnet_medusa.vocabulary.byte_pairs import BytePairUnits
 
 SHORTEST = 16  # frames; ESPnet's subsampling layers reject fewer
-PADDING = -1  # of labels, ESPnet's ignore_id; unit n has label n + 1, the blank 0
+PADDING = -1  # label of padding, ESPnet's ignore_id; label 0 is blank, label n + 1 is unit n
 
 
 class UnitCTC(torch.nn.Module):

@@ -35,7 +35,7 @@ def align_tokens(
     tokens: Sequence[int],
     frames: int,
 ) -> TokenAlignment:
-    """Compute the attention of the alignment heads to the first S frames.
+    """Compute the attention of the alignment heads to the first S = ``frames`` frames.
 
     Args:
         encoded: (1, S', D) encoder output, and its length (1,) or the frames of its rows (1, S').

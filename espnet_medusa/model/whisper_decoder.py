@@ -90,8 +90,8 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
         config = self.whisper.config
         if config.vocab_size != vocab_size:
             raise InputError(
-                f"token_list has {vocab_size} tokens, decoder_conf.whisper_model "
-                f"{config.vocab_size}: use the vocabulary that belongs to the model: asr.sh "
+                f"token_list has {vocab_size} tokens, but decoder_conf.whisper_model has "
+                f"{config.vocab_size}; use the vocabulary that belongs to the model: asr.sh "
                 f"{asr_sh_options(config.vocab_size, whisper_model)}"
             )
         if config.d_model != encoder_output_size:

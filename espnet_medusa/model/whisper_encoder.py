@@ -24,7 +24,7 @@ from espnet_medusa.whisper.sizes import (
 )
 
 WHISPER_WINDOW, AUDIO_WINDOW = WINDOWS = "whisper", "audio"
-TAIL_SAMPLES = SAMPLE_RATE_HZ // 2  # frames after the speech that still depend on it
+TAIL_SAMPLES = SAMPLE_RATE_HZ // 2  # padding whose encoder frames still depend on the speech
 
 
 @dataclass(frozen=True)
@@ -183,8 +183,8 @@ class HFWhisperEncoder(AbsEncoder):
         """Encode a batch.
 
         Args:
-            xs_pad: (B, samples) in [-1, 1], 16 kHz, or (B, frames, num_mel_bins) of ``features``,
-                where ``crop_to_audio`` drops nothing.
+            xs_pad: (B, samples) in [-1, 1], 16 kHz, or (B, frames, num_mel_bins) of ``features``.
+                Features include their padding, so ``crop_to_audio`` drops nothing.
             ilens: (B,) samples or frames.
             prev_states: Not used; part of ESPnet's interface.
 
@@ -235,7 +235,7 @@ class HFWhisperEncoder(AbsEncoder):
         return hidden
 
     def release(self) -> None:
-        """Free the memory of all weights; runtimes have their own copies, features need none."""
+        """Free the memory of all weights; runtimes have copies, and features need no weights."""
         for weight in self.whisper.parameters():
             weight.data = weight.new_empty(0)
 

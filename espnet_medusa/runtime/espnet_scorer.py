@@ -22,7 +22,7 @@ class SharedTree:
 
     decoder: TreeDecoder  # computes nodes
     state: TreeState  # the utterance's trees and cache
-    # Number of compactions; nodes of earlier generations are not cached anymore.
+    # Number of compactions; node references from before the last compaction are invalid.
     generation: int = 0
 
 

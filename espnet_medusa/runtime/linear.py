@@ -93,7 +93,7 @@ def int8_product(
 ) -> torch.Tensor:
     """Multiply unsigned rows (R, D) with prepacked weights (M, D) to float32 (R, M).
 
-    Zero is ``ZERO_POINT`` in the rows; scales and bias of the weights are (M,).
+    In the rows, ``ZERO_POINT`` represents 0. Scales and bias of the weights are (M,).
     """
     return torch.ops.onednn.qlinear_pointwise.tensor(
         *(integers, scale, zero_points[0], blocked, scales, zero_points[1], bias),

@@ -84,7 +84,7 @@ class Rotation(NamedTuple):
     sin: torch.Tensor
 
     def __call__(self, heads: torch.Tensor) -> torch.Tensor:
-        """Rotate (R, heads, head_size): pairs are halves of a head."""
+        """Rotate (R, heads, head_size); element i forms a pair with element i + head_size / 2."""
         first, second = heads.chunk(2, dim=-1)
         return heads * self.cos + torch.cat([-second, first], dim=-1) * self.sin
 

@@ -123,7 +123,7 @@ class NativeStack(LayerStack):
 
 
 def visible_bits(trees: Sequence[TokenTree], first: int) -> torch.Tensor:
-    """Return masks (U, T, bytes) of the nodes from slot ``first``: one bit per visible slot."""
+    """Return masks (U, T, bytes) of nodes from ``first`` on: bit j is set if slot j is visible."""
     num_bytes = -(-len(trees[0]) // LANES) * LANES // 8
     rows = [bits.to_bytes(num_bytes, "little") for tree in trees for bits in tree.visible[first:]]
     visible = torch.frombuffer(bytearray(b"".join(rows)), dtype=torch.uint8)

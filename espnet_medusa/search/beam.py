@@ -49,7 +49,7 @@ def beam_search(
     """Return an exact beam search.
 
     Args:
-        scorers: Other scorers, and all weights.
+        scorers: Scorers other than the decoder, and the weights of all.
         constraints: Allowed tokens.
         proposer: The drafter; None if ``shape.depth`` is 0.
         normalize_length: Rank ended hypotheses by score over length.
@@ -100,7 +100,7 @@ class BeamStrategy(Strategy):
         scoring = Scoring(weights, constraints.eos, constraints, top_tokens=top_tokens)
         super().__init__(scoring, beam_size)
         self.beam_size = beam_size
-        self.needs_draft_scores = beam_size > 1  # a drafted chain continues the best hypothesis
+        self.needs_draft_scores = beam_size > 1  # to compare the hypotheses of a beam
         self.full = {name: scorer for name, scorer in scorers.full.items() if name in weights}
         self.ctc = scorers.ctc if CTC in weights else None
         others = dict(weights)

@@ -116,7 +116,7 @@ def build_beam(
     normalize_length: bool = False,
     nbest: int | None = None,
 ) -> Search:
-    """Build exact beam search, or beam search with unverified drafts; arguments: ``beam_search``.
+    """Build exact, openai-whisper's or threshold beam search; arguments as in ``beam_search``.
 
     Raise InputError if the model lacks the drafter, or a scorer is not allowed with this search.
     """

@@ -1,7 +1,7 @@
 """Allowed tokens at each position, and the length penalty: pure functions of scores.
 
 They depend only on the position, so all positions of a draft are constrained at once. Results equal
-those of transformers' logits processors of the same names. Timestamp rules also depend on the
+those of transformers' logits processors named as the options. Timestamp rules also depend on the
 prefix; see ``timestamps.py``.
 """
 
@@ -82,11 +82,11 @@ class Constraints:
     ) -> torch.Tensor:
         """Return scores with forbidden tokens at -inf and with the end symbol's penalty.
 
-        Timestamp rules are not applied. Without an effect, the result is ``scores`` itself.
+        Timestamp rules are not applied. If no constraint applies, the result is ``scores`` itself.
 
         Args:
             scores: (R, V) logits or log-probabilities; not modified.
-            lengths: (R,) tokens after the prompt, before the position.
+            lengths: (R,) number of tokens between the prompt and the position.
             min_lengths: (R,) minimum number of tokens before an end symbol, or None.
         """
         restriction = self.restrict(scores[:, self.eos], lengths, min_lengths)

@@ -32,7 +32,7 @@ class CTCPrefix:
         self.cumulated_blank = self._emitted(blank).cumsum(0)
 
     def score(self, prefixes: Sequence[Prefix], tokens: torch.Tensor) -> torch.Tensor:
-        """Return scores (R, M) in float64 of next tokens (R, M); prefixes have one length."""
+        """Return scores (R, M) in float64 of next tokens (R, M); prefixes have the same length."""
         states = self.states(prefixes)
         total = torch.stack([state.total for state in states])[:, None]
         blank = torch.stack([state.blank for state in states])[:, None]
@@ -46,7 +46,7 @@ class CTCPrefix:
         return scores - before.to(scores.device)[:, None]
 
     def states(self, prefixes: Sequence[Prefix]) -> list[CTCState]:
-        """Return the states of prefixes of one length; their parents must have states."""
+        """Return the states of prefixes of equal length; their parents must have states."""
         missing = [prefix for prefix in prefixes if prefix.ctc is None]
         if missing and missing[0].parent is None:
             missing[0].ctc = self._start()

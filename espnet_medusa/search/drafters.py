@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 MODEL_DEPTH = 5  # each step is a call of the draft model
 CTC_DEPTH, CTC_BEAM_DEPTH = 40, 15  # a step of beam search has several nodes to evaluate
 CTC_BEAM_BUDGET = 60
-LOOKAHEAD_DEPTH = 15  # a lookahead may draft at least this deep, unless draft_depth is set
+LOOKAHEAD_DEPTH = 15  # lower bound of a lookahead's maximum, unless draft_depth is set
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ NO_SOURCES = DraftSources()
 def build_proposer(
     options: SearchOptions, decoder: TreeDecoder, vocab_size: int, eos: int, sources: DraftSources
 ) -> Proposer | None:
-    """Build the drafter, or return None without drafts; raise InputError if the model lacks it."""
+    """Build the drafter; None: no drafts. Raise InputError if the model lacks a required part."""
     if options.draft_depth == 0:
         return None
     drafter = options.drafter
@@ -60,7 +60,7 @@ def build_proposer(
         drafter = MODEL if sources.model is not None and not decoder.num_heads else HEADS
     names = drafter.split("+")
     if MODEL not in names and sources.model is not None:
-        logger.warning(f"draft_model is not used: drafter: {drafter}; set drafter: model")
+        logger.warning(f"draft_model is not used, because drafter is {drafter}; set drafter: model")
     vocabulary = None
     if options.draft_vocab_size is not None and MODEL not in names:
         vocabulary = sources.frequent_tokens(options.draft_vocab_size, eos)
@@ -97,7 +97,7 @@ def _draft_model(options: SearchOptions, sources: DraftSources) -> Proposer:
     if sources.model is None:
         raise InputError(
             f"drafter: {options.drafter or MODEL} needs draft_model: an experiment folder of "
-            "ESPnet or a Whisper"
+            "ESPnet or a Whisper model"
         )
     if options.draft_vocab_size is not None:
         raise InputError(

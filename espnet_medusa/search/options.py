@@ -50,7 +50,7 @@ class SearchOptions:
         None, "hypotheses drafted in parallel; none: 1 for greedy (a chain), beam_size for beam"
     )
     draft_budget: int | None = option(
-        None, "maximum number of tokens per utterance in a decoder call; none: no limit"
+        None, "maximum tokens per utterance and call; none: no limit (60 with CTC in beam search)"
     )
     draft_vocab_size: int | None = option(
         None, "draft only this number of most frequent training tokens; none: all tokens"
@@ -63,13 +63,13 @@ class SearchOptions:
     )
     draft_precision: str | None = option(
         None,
-        "int8: heads draft with int8 weights, the text stays exact; for a draft model the values "
-        "of decoder_precision; none: the decoder's precision",
+        "int8: quantize only the heads, verified text stays exact; draft models accept the values "
+        "of decoder_precision; none: the decoder's, int8 for verified attending heads on a CPU",
     )
     draft_with_lm: bool = option(True, "use the language model while drafting")
     acceptance: str = option(
         EXACT,
-        "exact: the text of greedy search; typical: also accept probable tokens; top_m: accept "
+        "exact: text as without drafts; typical: also accept probable tokens; top_m: accept "
         "the base head's M best tokens; threshold: accept drafts with a high probability, "
         "unverified",
     )
@@ -88,18 +88,18 @@ class SearchOptions:
         "lower decoder probability; none: no such call",
     )
     patience: float | None = option(
-        None,
-        "end beam search like openai-whisper, after beam_size * patience ended hypotheses; none: "
-        "like ESPnet",
+        None, "stop after beam_size * patience ended hypotheses, as openai-whisper; none: as ESPnet"
     )
     length_penalty: float | None = option(
-        None, "0 to 1: openai-whisper's length penalty; none: rank by mean log-probability"
+        None,
+        "0 to 1: openai-whisper's length penalty (patience is then 1 by default); none: rank by "
+        "mean log-probability if patience is set, else as ESPnet",
     )
     suppress_tokens: Sequence[int] | None = option(
-        None, "token ids that are never decoded; none, with Whisper's tokens: Whisper's list"
+        None, "token ids that are never decoded; none: Whisper's list for models with its tokens"
     )
     begin_suppress_tokens: Sequence[int] | None = option(
-        None, "token ids that are never decoded first; none, with Whisper's tokens: Whisper's list"
+        None, "token ids that are never decoded first; none: Whisper's list, as for suppress_tokens"
     )
     forced_prefix: Sequence[int] | None = option(None, "token ids that start every hypothesis")
     exponential_decay_length_penalty: Sequence[float] | None = option(
@@ -121,7 +121,7 @@ class SearchOptions:
 
 
 def check_options(options: SearchOptions, beam_size: int) -> None:
-    """Raise InputError for an option that is not allowed with any model."""
+    """Raise InputError for an option value that is invalid for every model."""
     check_choice(options.search, [BEAM, GREEDY], "search")
     check_at_least(beam_size, 1, "beam_size")
     _check_minima(options, "")

@@ -1,6 +1,6 @@
-"""Beam search with openai-whisper's end and ranking instead of ESPnet's.
+"""Beam search with openai-whisper's stopping rule and ranking instead of ESPnet's.
 
-A step takes continuations, best first, until ``beam_size`` of them have not ended. The search stops
+A step keeps the best continuations, up to the ``beam_size``-th without end symbol. The search stops
 after round(beam_size * patience) ended hypotheses (Kasai et al., "A Call for Clarity in Beam
 Search", arXiv 2204.05424). The result has the best mean log-probability, or the best score under
 Google's length penalty (Wu et al., arXiv 1609.08144, eq. 14).
@@ -46,7 +46,7 @@ def patient_beam_search(
 
 
 class PatientStrategy(BeamStrategy):
-    """Beam search with openai-whisper's end and ranking.
+    """Beam search with openai-whisper's stopping rule and ranking.
 
     Log-probabilities are normalized over the allowed tokens.
     """
@@ -88,7 +88,7 @@ class PatientStrategy(BeamStrategy):
             state.stopped = self._gives_up(state)
 
     def _gives_up(self, state: BeamState) -> bool:
-        """Return whether ``give_up`` ends the search; the best hypothesis is then the result."""
+        """Return whether ``give_up`` ends the search and the best running hypothesis is first."""
         best = max(state.running, key=lambda hypothesis: hypothesis.score)
         if not state.gives_up(best.prefix):
             return False

@@ -23,7 +23,7 @@ class Scorers:
     """The scorers of beam search."""
 
     weights: Mapping[str, float] = field(default_factory=lambda: {DECODER: 1.0})  # 0: not used
-    full: Mapping[str, Any] = field(default_factory=dict)  # ESPnet's, without the decoder
+    full: Mapping[str, Any] = field(default_factory=dict)  # ESPnet's full scorers but the decoder
     # ``(memory (1, S, D)) -> (1, S, V)`` log-probabilities of the CTC branch, or None.
     ctc: Callable[[torch.Tensor], torch.Tensor] | None = None
 
@@ -56,7 +56,7 @@ class UtteranceScorers:
     min_length: int = 0
 
     def full_scores(self, name: str, prefixes: Sequence[Prefix]) -> torch.Tensor:
-        """Return the scores (R, V) of one scorer, which are cached; prefixes have one length."""
+        """Return cached scores (R, V) of one scorer; all R prefixes have the same length."""
         missing = [prefix for prefix in prefixes if name not in prefix.scorers]
         if missing:
             states = [self._state(name, prefix) for prefix in missing]
@@ -93,7 +93,7 @@ class UtteranceScorers:
 
 
 class Request(NamedTuple):
-    """Prefixes of one length of one utterance."""
+    """Prefixes of an utterance, all of the same length."""
 
     scorers: UtteranceScorers
     prefixes: list[Prefix]
@@ -125,14 +125,14 @@ class Scoring:
 
     @property
     def at_once(self) -> bool:
-        """Whether ``top_tokens`` computes the scores of the search, without further steps."""
+        """Whether one call of ``top_tokens`` computes all that the search needs."""
         constraints = self.constraints
         of_logits = self.constrain_logits or constraints.logits_first
         simple = constraints.penalty is None and not of_logits
         return self.decoder_alone and self.weights[DECODER] == 1 and simple
 
     def for_drafts(self, excluded: frozenset[str], vocabulary: torch.Tensor | None) -> Scoring:
-        """Return the scoring of drafts, without some scorers, over the proposer's vocabulary."""
+        """Return the scoring of drafts over a draft vocabulary, without ``excluded`` scorers."""
         return replace(
             self,
             weights={name: w for name, w in self.weights.items() if name not in excluded},
@@ -180,7 +180,7 @@ class Scoring:
     def candidates(
         self, requests: Sequence[Request], logits: torch.Tensor, width: int
     ) -> list[Candidates]:
-        """Return the best next tokens of R prefixes, with logits (R, V); ``width``: how many."""
+        """Return ``width`` best next tokens (more with CTC) of R prefixes with logits (R, V)."""
         if self.at_once and not any(request.scorers.min_length for request in requests):
             return self._candidates_at_once(requests, logits, width)
         if self.constraints.renormalize:
@@ -193,7 +193,7 @@ class Scoring:
                 scores = torch.cat([r.scorers.full_scores(name, r.prefixes) for r in requests])
                 full[name] = scores if self.vocabulary is None else scores[:, self.vocabulary]
         weighted = full[DECODER]
-        if not self.decoder_alone or self.weights[DECODER] != 1:  # skip work on V tokens
+        if not self.decoder_alone or self.weights[DECODER] != 1:  # else nothing to add up
             weighted = sum(self.weights[name] * full[name] for name in full)
         count = int(PRE_BEAM_RATIO * width) if CTC in self.weights else width
         gains, columns = top_scores(weighted, min(count, weighted.size(1)))
@@ -227,7 +227,7 @@ class Scoring:
     def _append_end(
         self, gains: torch.Tensor, columns: torch.Tensor, weighted: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Make the end symbol the last candidate, because CTC scores it at any rank."""
+        """Append the end symbol as the last candidate, so that CTC scores it whatever its rank."""
         eos = self.constraints.eos
         gains = gains.masked_fill(columns == eos, -torch.inf)
         gains = torch.cat([gains, weighted[:, eos, None]], dim=1)

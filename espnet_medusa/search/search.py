@@ -105,7 +105,7 @@ class Search:
     def _search_again(
         self, states, memory, memory_lengths, prompt, limits, draft_inputs
     ) -> list[SearchState]:
-        """Repeat searches without a result with a smaller minlenratio, as ESPnet does."""
+        """Repeat searches that found no hypothesis, with a smaller minlenratio, as ESPnet does."""
         rows = [
             row
             for row, state in enumerate(states)
@@ -123,7 +123,7 @@ class Search:
     def _begin(
         self, memory: torch.Tensor, frames: int, prompt: torch.Tensor, limits: LengthLimits
     ) -> SearchState:
-        """Return the initial state of an utterance with memory (S, D), its frames, prompt (P,)."""
+        """Return the initial state for memory (S, D) of ``frames`` frames and a prompt (P,)."""
         positions = self.decoder.max_depth(len(memory)) - len(prompt) + 1
         most = max(min(limits.most(frames), positions), 1)
         limits = replace(limits, minlenratio=-limits.least(frames))  # in tokens
@@ -200,7 +200,7 @@ def share_seconds(states: Sequence[SearchState], started: float, drafting: bool 
 def _evaluate(
     decoder: TreeDecoder, tree_state: TreeState, rows: Sequence[PlacedState], strategy: Strategy
 ) -> None:
-    """Evaluate the drafts of all rows in one decoder call, and judge them."""
+    """Evaluate the drafts of all rows in one decoder call; the strategy stores the results."""
     first = tree_state.num_nodes
     tokens, parents = zip(*(row.place(row.state.draft.nodes) for row in rows), strict=True)
     outputs = decoder.extend(tree_state, tokens, parents)
@@ -213,7 +213,7 @@ def _evaluate(
     if first == 0:
         _watch(decoder, rows, [*map(len, tokens)], hidden)
     queried = {prefix for row in rows for prefix in row.state.draft.queried}
-    if len(queried) < len(placed):  # inner prompt tokens need no logits
+    if len(queried) < len(placed):  # skips ``Draft.inner`` and inner prompt tokens
         places = [place for place, prefix in enumerate(placed) if prefix in queried]
         hidden = hidden[upload(places, hidden.device, torch.long)]
     for place, prefix in enumerate(placed):
@@ -225,7 +225,7 @@ def _evaluate(
 def _watch(
     decoder: TreeDecoder, rows: Sequence[PlacedState], sizes: Sequence[int], hidden: torch.Tensor
 ) -> None:
-    """Set the probabilities of watched tokens; ``sizes``: the number of each row's R nodes."""
+    """Set the probabilities of watched tokens; ``sizes``: number of new nodes of each row."""
     places = [
         (row.state.watched, before + row.state.watched.place)
         for row, before in zip(rows, accumulate(sizes, initial=0), strict=False)

@@ -48,7 +48,7 @@ class EndedHypothesis:
 class Watched:
     """A requested probability of a token, such as Whisper's no-speech token."""
 
-    place: int  # position in the prompt after which the token would follow
+    place: int  # index of the prompt token after which the probability is computed
     token: int
     probability: float = math.nan  # among all tokens, once the prompt is evaluated
 
@@ -130,7 +130,7 @@ class SearchState(ABC):
         """Whether the search is over."""
 
     def gives_up(self, prefix: Prefix) -> bool:
-        """Return whether the search ends without an end symbol, given its best prefix."""
+        """Return ``give_up`` of the best prefix every GIVE_UP_STEPS steps, else False."""
         due = self.give_up is not None and self.steps % GIVE_UP_STEPS == 0
         return due and self.give_up(prefix.tokens())
 
@@ -144,7 +144,7 @@ class Strategy(ABC):
     """
 
     best_first = False  # whether a node budget drops the least probable drafts, not the last ones
-    needs_draft_scores = False  # whether the scores of a draft of width 1 are used
+    needs_draft_scores = False  # whether drafts of width 1 also need log-probabilities
 
     def __init__(self, scoring: Scoring, width: int):
         self.scoring = scoring

@@ -20,8 +20,8 @@ class DecodingStatistics:
     decoder_calls: int = 0
     nodes: int = 0  # tokens evaluated in these calls, including drafts
     tokens: int = 0  # of the hypothesis, without the prompt, with an end symbol
-    drafted: list[int] = field(default_factory=list)  # drafts that have a step 1, 2, ...
-    accepted: list[int] = field(default_factory=list)  # drafts whose step 1, 2, ... is accepted
+    drafted: list[int] = field(default_factory=list)  # drafts with >= 1, 2, ... steps
+    accepted: list[int] = field(default_factory=list)  # drafts with >= 1, 2, ... accepted steps
     draft_calls: int = 0  # calls of the draft model; 0 without one
     draft_nodes: int = 0  # tokens that the draft model evaluated
     draft_seconds: float = 0.0  # drafting; a part of ``decoder_seconds``

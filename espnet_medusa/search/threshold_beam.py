@@ -2,7 +2,7 @@
 
 Threshold decoding of multi-token Speech-LLaMA (arXiv 2409.08148) with a beam. Each decoder call
 evaluates all running hypotheses. The base head's best continuations are pruned as in ESPnet. Then
-the heads extend each of them while their probability is above the threshold. A hypothesis's score
+the heads append tokens as long as their probability reaches the threshold. A hypothesis's score
 is the sum of the log-probabilities of the heads that produced its tokens (eq. 12). The hypotheses
 of a beam differ in length. The paper needs a forward call per length; with a token tree one call
 evaluates all lengths of all utterances.
@@ -105,7 +105,7 @@ class ThresholdStrategy(BeamStrategy):
 
     def advance(self, states: Sequence[BeamState]) -> None:
         for state in states:
-            # Either all hypotheses are evaluated or none. Only a forced prefix is evaluated early.
+            # All hypotheses are evaluated or none; new ones only within the forced prefix.
             while not state.done and state.running[0].prefix.evaluated:
                 self._expand(state)
 
@@ -134,7 +134,7 @@ class ThresholdStrategy(BeamStrategy):
 
 
 class ThresholdPlanner:
-    """Extends each running hypothesis by drafts while their probability exceeds the threshold."""
+    """Appends drafted tokens to each hypothesis, up to the first one below the threshold."""
 
     def __init__(
         self, strategy: ThresholdStrategy, proposer: Proposer | None, threshold: float, depth: int

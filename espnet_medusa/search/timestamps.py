@@ -26,7 +26,7 @@ class TimestampStates:
 
     begins: torch.Tensor  # whether there is no token after the prompt
     last: torch.Tensor  # whether the last token is a timestamp
-    paired: torch.Tensor  # whether there is no token before the last one, or it is a timestamp
+    paired: torch.Tensor  # whether the token before the last one is a timestamp or missing
     latest: torch.Tensor  # id of the last timestamp, or ``TimestampRules.first`` - 1
 
     def select(self, rows: torch.Tensor) -> TimestampStates:
@@ -37,7 +37,7 @@ class TimestampStates:
 
 @dataclass(frozen=True, eq=False)
 class TimestampRules:
-    """Rules for scores with columns for text, the end symbol, special tokens and timestamps."""
+    """Rules for scores whose columns are text, end symbol, special tokens, timestamps, in order."""
 
     first: int  # id of the timestamp 0 s; all later ids are timestamps
     times: torch.Tensor  # (T,) timestamp ids of the last T columns

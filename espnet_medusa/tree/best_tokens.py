@@ -10,14 +10,14 @@ CHUNK = 64  # columns per chunk in ``top_scores``
 
 @dataclass(frozen=True, eq=False)
 class Restriction:
-    """Changes of the scores of R prefixes: forbidden tokens, and the end symbol's scores."""
+    """Forbidden next tokens of R prefixes, and replacements of their end symbol scores."""
 
     eos: int  # end symbol
     blocked: torch.Tensor | None = None  # (M, V) bool, forbidden tokens; None: none
     rows: torch.Tensor | None = None  # (R,) row of ``blocked`` for each prefix
     # (R,) scores of the end symbol, -inf where it is forbidden; None: unchanged.
     eos_scores: torch.Tensor | None = None
-    # (C,) columns of ``blocked`` to apply, for speed: all others are False. None: all V.
+    # (C,) columns of ``blocked`` with True values; the others are skipped. None: all V.
     columns: torch.Tensor | None = None
 
     def apply(self, scores: torch.Tensor) -> torch.Tensor:
@@ -61,7 +61,7 @@ def top_tokens(
 
     Args:
         logits: (R, V).
-        restriction: Allowed tokens, for log-probabilities; None allows all tokens.
+        restriction: Applied to the log-probabilities; None allows all tokens.
     """
     log_probs = logits.float().log_softmax(dim=-1)
     if restriction is not None:
@@ -72,8 +72,8 @@ def top_tokens(
 def top_scores(scores: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the ``count`` best of scores (R, V) and their columns, best first.
 
-    They are in the ``count`` chunks with the largest maxima. Over Whisper's vocabulary this is
-    several times faster than ``topk``.
+    Only the ``count`` chunks with the largest maxima are searched: they contain all results. Over
+    Whisper's vocabulary this is several times faster than ``topk``.
     """
     rows, size = scores.shape
     if size <= CHUNK * CHUNK or count == 1:

@@ -14,9 +14,9 @@ def row_counts(lengths: torch.Tensor) -> torch.Tensor:
 
 
 def repeat_rows(rows: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Repeat the rows (S', ...) of an utterance for their frames: (S, ...).
+    """Repeat each row (S', ...) of an utterance once per frame: (S, ...).
 
-    ``lengths`` is the number of rows (), or the number of frames of each (S',).
+    ``lengths`` is the number of rows, a scalar, or the number of frames of each row (S',).
     """
     return rows[:lengths] if lengths.dim() == 0 else rows.repeat_interleave(lengths, dim=0)
 

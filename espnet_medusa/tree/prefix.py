@@ -46,7 +46,7 @@ class Prefix:
     # Greedy search: the log-probability of the drafted ``token``; None: not accepted.
     accepted: float | None = None
     candidates: Candidates | None = None  # beam search: possible next tokens
-    # Beam search: (V,) scores of each other scorer, None after use, and its state.
+    # Beam search, by name of each full scorer: (V,) scores, None after use, and its state.
     scorers: dict[str, tuple[torch.Tensor | None, Any]] = field(default_factory=dict)
     ctc: CTCState | None = None  # beam search: the state of the CTC scorer
     root: Prefix = field(init=False, repr=False)  # the prompt, one object per utterance

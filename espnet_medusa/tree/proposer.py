@@ -60,7 +60,7 @@ class DraftCost(NamedTuple):
 
 
 class Proposer(ABC):
-    """A drafter; a new way to draft implements this class only.
+    """The base class of drafters; a new kind of drafter implements only this class.
 
     Attributes:
         vocabulary: (V',) token ids of the columns of ``logits``; None: all.
@@ -82,12 +82,12 @@ class Proposer(ABC):
 
     @property
     def early(self) -> Proposer | None:
-        """The proposer or its part that can draft before the decoder's first call, or None."""
+        """The part of this proposer that can draft before the first decoder call; None: no part."""
         return None if self.needs_head_input else self
 
     @abstractmethod
     def start(self, prefixes: Sequence[Prefix]) -> States:
-        """Return the states of R evaluated prefixes; without ``needs_head_input``, also prompts."""
+        """Return the states of R evaluated prefixes, or of prompts unless ``needs_head_input``."""
 
     @abstractmethod
     def advance(self, states: States, tokens: torch.Tensor) -> States:
@@ -98,14 +98,14 @@ class Proposer(ABC):
         """Return (R, V') for the next token; rows of evaluated prefixes are unused."""
 
     def chain(self, states: States, depth: int) -> torch.Tensor | None:
-        """Return the next ``depth`` best tokens (R, depth) in one operation.
+        """Draft ``depth`` tokens (R, depth) greedily, one after the other, in a single operation.
 
-        Tokens after an end symbol are arbitrary. None: use ``advance`` and ``logits`` instead.
+        Tokens after an end symbol are arbitrary. None: not supported; use ``advance``, ``logits``.
         """
         return None
 
     def keep(self, running: Sequence[Prefix]) -> None:
-        """Forget all but these prefixes, their ancestors and their descendants."""
+        """Free cached data of all prefixes but these, their ancestors and their descendants."""
         return
 
     def cost(self, root: Prefix) -> DraftCost:

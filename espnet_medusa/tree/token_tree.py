@@ -27,7 +27,7 @@ class TokenTree:
         return len(self.parents)
 
     def add(self, parents: Sequence[int]) -> None:
-        """Append nodes by the slots of their parents: old or earlier new nodes, or ``ROOT``."""
+        """Append a node for each parent: the slot of an old or earlier new node, or ``ROOT``."""
         for parent in parents:
             itself = 1 << len(self.parents)
             self.visible.append(itself if parent == ROOT else self.visible[parent] | itself)
@@ -59,7 +59,7 @@ class TokenTree:
 
 
 def visibility(trees: Sequence[TokenTree], first: int) -> np.ndarray:
-    """Return which nodes the nodes from slot ``first`` on attend to, (U, N - first, N) bool."""
+    """Return bool (U, N - first, N), True where a node from ``first`` on attends to a node."""
     num_nodes = len(trees[0])
     num_bytes = (num_nodes + 7) // 8
     rows = [bits.to_bytes(num_bytes, "little") for tree in trees for bits in tree.visible[first:]]
@@ -69,7 +69,7 @@ def visibility(trees: Sequence[TokenTree], first: int) -> np.ndarray:
 
 
 def chain_parents(length: int, parent: int, first_slot: int) -> list[int]:
-    """Return the parents of a chain of new nodes from ``first_slot`` on, after ``parent``."""
+    """Return the parents of ``length`` new nodes, chained after ``parent`` from ``first_slot``."""
     return [parent, *range(first_slot, first_slot + length - 1)][:length]
 
 

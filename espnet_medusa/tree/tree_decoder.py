@@ -24,7 +24,7 @@ class NodeOutputs:
     """Outputs of a decoder call for its R new nodes, utterance by utterance."""
 
     hidden: torch.Tensor  # (R, D) last hidden state, input of the base vocabulary projection
-    # (R, D) input of the draft heads; ``hidden`` itself without a separate block.
+    # (R, D) input of the draft heads; equals ``hidden`` if the heads have no block.
     head_input: torch.Tensor
 
 
@@ -40,9 +40,9 @@ class TreeState:
     # (U, 1, 1, S) additive padding mask of the encoder output, or None.
     memory_mask: torch.Tensor | None
     with_heads: bool  # whether ``extend`` also computes the head input
-    offsets: list[int]  # U, position of the first node: the length of the prefix in the cache
-    # Cross-attention keys and values of the last layer, also of finished utterances, for heads that
-    # attend to the encoder output; None without such heads.
+    offsets: list[int]  # U, position of the first node: the prefix's length without padding
+    # The last layer's cross-attention keys and values for heads that attend to the encoder output;
+    # ``select`` keeps those of finished utterances. None without such heads.
     cross_keys_values: Any = None
     calls: int = 0  # decoder calls so far
     nodes: int = 0  # nodes evaluated so far, of all utterances
@@ -58,7 +58,7 @@ class TreeDecoder(ABC):
 
     @abstractmethod
     def max_depth(self, frames: int) -> int:
-        """Return the maximum path length, prompt included, after this many memory frames."""
+        """Return the maximum path length with the prompt, for encoder output of ``frames`` rows."""
 
     @property
     @abstractmethod
@@ -73,7 +73,7 @@ class TreeDecoder(ABC):
 
         Args:
             memory: (U, S, D) encoder output.
-            memory_lengths: (U,) frames.
+            memory_lengths: (U,) frames, or (U, S) the frames of merged rows (Whisper only).
             with_heads: Whether ``extend`` computes the head input.
         """
 

@@ -103,8 +103,8 @@ class VocabularyMap:
         """Return an empty text, to convert tokens of the source one by one.
 
         Args:
-            skip: None at the start of a text. Within a text, the first bytes of the source (often
-                none), which the target's text already contains.
+            skip: None at the start of a text. Within a text, bytes (often none) that the source's
+                next tokens begin with and that the target's text already contains.
         """
         return RetokenizedText(self, begun=skip is not None, skip=skip or b"")
 
@@ -154,7 +154,7 @@ def _map_special(source: Vocabulary, target: Vocabulary, token: int, name: str) 
 
 @dataclass(frozen=True)
 class RetokenizedText:
-    """A growing text of the source in tokens of the target.
+    """A growing text, converted from tokens of the source to tokens of the target.
 
     If both vocabularies have the same ordinary tokens, they convert one to one. Otherwise the
     target's tokenizer encodes the text. The tokens of the last word may change when it grows.
@@ -165,7 +165,7 @@ class RetokenizedText:
     word: bytes = b""  # whole characters of the last word
     pending: bytes = b""  # bytes of an incomplete character
     begun: bool = False  # False: the next word is a text's first, see ``Vocabulary.leading_space``
-    skip: bytes | None = b""  # bytes to omit that must come next; None: other bytes came
+    skip: bytes | None = b""  # bytes that must come next, to omit; None: others came
 
     @property
     def tokens(self) -> tuple[int, ...]:

@@ -159,7 +159,7 @@ def token_list_vocabulary(
     if token_type in WHISPER_TYPES:
         return open_vocabulary(token_type)
     if token_type in ("bpe", "hugging_face") and bpemodel is None:
-        raise InputError(f"token_type: {token_type} without bpemodel; give that of the training")
+        raise InputError(f"token_type: {token_type} without bpemodel; give the one of the training")
     if token_type == "hugging_face":
         return open_vocabulary(bpemodel)
     names = tuple(token if _is_special(token) else None for token in tokens)
@@ -266,7 +266,7 @@ def _token_list_file(path: Path) -> Vocabulary:
     if any(BOUNDARY in token for token in ordinary):
         model = path.with_name("bpe.model")
         if not model.is_file():
-            raise InputError(f"{path}: token list of sentencepiece without {model}; put it there")
+            raise InputError(f"{path}: a list of sentencepiece tokens needs {model}; add this file")
         return token_list_vocabulary(tokens, "bpe", model)
     if any(token.startswith("Ġ") for token in ordinary):
         raise InputError(f"{path}: tokens of byte-level BPE; give the tokenizer's folder")

@@ -36,7 +36,7 @@ class PrefixIndex:
         return first, bisect_left(self.texts, prefix + b"\xff" * (self.longest + 1))
 
     def compatible(self, prefix: bytes) -> list[int]:
-        """Return the tokens whose bytes begin with these bytes, or are the first of these."""
+        """Return the tokens that start with these bytes, and those that these bytes start with."""
         beginnings = (prefix[:size] for size in range(1, len(prefix) + 1))
         shorter = [self.ids[text] for text in beginnings if text in self.ids]
         return shorter + self.extensions(prefix)
@@ -48,15 +48,15 @@ class Translation:
 
     to_draft: VocabularyMap
     to_main: VocabularyMap
-    size: int | None = None  # V, columns of the main model's logits; None: its tokens
+    size: int | None = None  # V, columns of the main model's logits; None: number of its tokens
 
     @staticmethod
     def between(main: Vocabulary, draft: Vocabulary, size: int | None = None) -> Translation:
         """Map both ways; raise InputError if ``size`` is less than the number of main tokens."""
         if size is not None and size < len(main):
             raise InputError(
-                f"the model has {size} output tokens, its tokenizer {len(main)}; give the token "
-                "list and the tokenizer that it was trained with"
+                f"the model has {size} output tokens, but its tokenizer has {len(main)}; give the "
+                "token list and the tokenizer that it was trained with"
             )
         return Translation(map_vocabularies(main, draft), map_vocabularies(draft, main), size)
 

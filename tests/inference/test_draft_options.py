@@ -143,7 +143,7 @@ def test_heads_are_the_default_drafter(models, caplog):
     heads = load(models, draft="draft", search="greedy")
     assert isinstance(heads.search.planner.proposer, HeadsProposer)
     assert heads.draft_model is None, "a model that does not draft is not read"
-    assert "draft_model is not used: drafter: heads" in caplog.text
+    assert "draft_model is not used, because drafter is heads" in caplog.text
     assert load(models, "stock", search="greedy").search.planner.proposer is None
     by_config = {"drafter": "model", "draft_model": str(models["draft"].config)}
     assert load(models, search="greedy", **by_config).draft_model.tokens == TOKENS

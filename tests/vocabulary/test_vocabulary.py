@@ -122,7 +122,7 @@ def test_bad_token_types_are_refused(token_type):
 
 
 BAD_FILES = [
-    ("tokens.txt", "<unk>\n▁a\n", "sentencepiece without .*bpe.model; put it there"),
+    ("tokens.txt", "<unk>\n▁a\n", "sentencepiece tokens needs .*bpe.model; add"),
     ("tokens.txt", "<unk>\nĠa\n", "byte-level BPE; give the tokenizer's folder"),
     ("tokens.txt", b"\xff\xfe", "cannot be read .*; give one token per line"),
     ("config.yaml", "encoder: conformer\n", "no token_list and token_type; give the config"),

@@ -2,8 +2,8 @@
 
 Recurrent heads are similar to Hydra heads (Ankner et al., arXiv 2402.05109) and ReDrafter (Zhang et
 al., arXiv 2403.09919). Attending heads are similar to EAGLE (Li et al., arXiv 2401.15077), whose
-draft layer reads the last state and the last token. Instead of attention to earlier tokens, which
-the state covers, they have cross-attention to the encoder output.
+draft layer reads the last state and the last token. Attending heads have cross-attention to the
+encoder output instead of attention to earlier tokens, which the state already summarizes.
 """
 
 import copy

@@ -18,9 +18,9 @@ class HeadOptions:
 
     num_heads: int = 4  # K, tokens predicted after the next one; recurrent: steps trained
     num_layers: int = 1  # residual layers per head; recurrent: after the cell, for all steps
-    base_head: bool = False  # residual layers for the base head, too; ``base_head`` of aiola
-    # A decoder layer below the heads. None: for block and recurrent heads. Only recurrent heads
-    # accept both values.
+    base_head: bool = False  # residual layers for the base head, too, as in whisper-medusa
+    # Whether the heads have a decoder layer below them. None: block and recurrent heads do, others
+    # do not. Only recurrent heads accept both True and False.
     own_block: bool | None = None
     dropout: float = 0.0  # attending: of each residual branch, in training
 

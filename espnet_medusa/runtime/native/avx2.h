@@ -7,7 +7,7 @@
 #include <cstdint>
 
 constexpr int LANES = 16;
-constexpr int REGISTERS = 8;  // pairs
+constexpr int REGISTERS = 8;  // pairs of 256-bit registers
 
 struct Floats {
     __m256 low, high;

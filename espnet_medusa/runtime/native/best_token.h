@@ -44,7 +44,7 @@ struct Largest {
     float of_all;    // NaN if any logit is NaN
 };
 
-// The largest logits; `excluded` is not permitted in addition to blocked tokens.
+// The largest logits, with and without restriction; `excluded` is one more blocked token.
 inline Largest find_largest(
     const float* logits, long size, const uint8_t* blocked, long excluded) {
     Floats top = constant(-INFINITY), best = top;

@@ -25,7 +25,7 @@ struct Frames {
     long heads_in_all() const { return utterances * heads; }
 };
 
-// Most rows of a block: their integers fit in the second-level cache.
+// Maximum rows of a block: their integers fit in the second-level cache.
 constexpr long BLOCK_ROWS = 3 * PANEL;
 
 // Rows of a block: equal shares of the threads, in whole panels.

@@ -39,7 +39,7 @@ struct Norm {
     double epsilon;
 };
 
-// Rows in unsigned 8-bit integers with one scale per row; ZERO_POINT is zero.
+// Rows in unsigned 8-bit integers with one scale per row; ZERO_POINT represents 0.
 struct QuantizedRows {
     Bytes::Row* values;
     float* scales;

@@ -167,8 +167,8 @@ void multiply(
             const int left = rows.count - row;
             const int shares = (left + Type::MOST_ROWS - 1) / Type::MOST_ROWS;
             size = (left + shares - 1) / shares;
-            // The processor prefetches a block that is read once, but not the one after a block
-            // that is read again.
+            // The processor's prefetcher follows blocks that are read once. After a block that is
+            // read several times, it does not fetch the next one, so the last pass does.
             const bool again = row > 0 && size == left;
             const char* next = again ? place + TOGETHER * apart : place;
             multiply_few<Type>(rows.from(row), size, place, apart, next, steps,

@@ -17,7 +17,7 @@ struct Tree {
     int64_t width;        // largest number of new nodes of an utterance
 
     long slots_of(long count) const { return known + (visible ? width : count); }
-    // Rows of bits are padded to 16 bits.
+    // The bits of each node are padded to a multiple of 16.
     const uint8_t* visible_to(long utterance, long node) const {
         if (visible == nullptr) return nullptr;
         return visible + (utterance * width + node) * (round_up(known + width, LANES) / 8);

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <memory>
 
-// HALVES: tests compile AVX2's code for AVX-512, where AVX-VNNI is not available.
+// HALVES: tests on AVX-512 processors without AVX-VNNI define it to compile avx2.h.
 #if defined(__AVX512VNNI__) && !defined(HALVES)
 #include "avx512.h"
 #else

@@ -197,7 +197,7 @@ class Beams:
     """The hypotheses from which a draft starts, W of each of U states.
 
     Attributes:
-        prefixes: U W; the first one of a state pads its beam to W.
+        prefixes: U W; a beam of fewer than W is padded with its first prefix.
         scores: (U, W), -inf where padded.
         lengths: U, tokens after the prompt.
         least: U, minimum numbers of tokens before an end symbol.
@@ -242,7 +242,7 @@ class EvaluatedPrefixes:
     def __init__(self, beams: Beams, proposer: Proposer, shape: DraftShape):
         self.prefixes = [*dict.fromkeys(p for p in beams.prefixes if p.evaluated)]
         for prefix in self.prefixes:  # the list grows during the loop
-            # Without candidates: evaluated, but not yet reached by a search with other scorers.
+            # A search with other scorers sets candidates only of prefixes that it has reached.
             self.prefixes += [
                 child
                 for child in prefix.children.values()

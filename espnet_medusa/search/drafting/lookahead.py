@@ -15,7 +15,7 @@ FORGETTING = 0.98  # factor of earlier measurements when a new one is added
 EXPECTED, TRIALS = 0.7, 3.0  # prior acceptance rate, and its weight in drafts
 RAISE_ABOVE, LOWER_BELOW = 0.8, 0.3  # shares of accepted steps that change the depth
 MEAN_DECAY = 0.9  # of the exponential moving average of depths
-LEAST_VARIANCE = 0.1  # of depths, to fit the cost of a step; also the fit's regularization
+LEAST_VARIANCE = 0.1  # minimum variance of depths to fit a step's cost; also the regularization
 LEAST_CALL = 0.1  # minimum share of a call in the seconds of an iteration
 
 
@@ -27,7 +27,7 @@ class DraftShape:
     width: int = 1  # hypotheses of the drafted beam
     budget: int | None = None  # maximum nodes per utterance in a decoder call; None: no limit
     # A fixed tree instead of the drafted beam: number of children of every node of each depth
-    # (aiola's ``medusa_choices`` without the root).
+    # (Whisper-Medusa's ``medusa_choices`` without the root).
     choices: tuple[int, ...] | None = None
     excluded_scorers: frozenset[str] = frozenset()  # not used while drafting
     lookahead: Lookahead | None = None  # chooses each draft's depth; None: always ``depth``
