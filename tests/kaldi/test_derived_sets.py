@@ -78,7 +78,7 @@ def test_bad_sources_are_refused(sources, tmp_path, capsys):
     first, second = sources
     with command_refused(capsys, "1 languages for 2 data directories"):
         combine(sources, tmp_path / "both", "--languages", "en")
-    with command_refused(capsys, "first/wav.scp: s0-u000: is in another", "s1-u003"):
+    with command_refused(capsys, "first/wav.scp: s0-u000: is also in another", "s1-u003"):
         combine((first, first), tmp_path / "both")
     (second / "text").unlink()
     with command_refused(capsys, "second/text: cannot be read"):
