@@ -33,6 +33,16 @@ def test_log_mel_equals_transformers(num_mel_bins):
     np.testing.assert_allclose(result.numpy(), expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("length", [200, 359, 361, 50000, 479799, 479801, 480000])
+def test_features_of_silence_are_those_of_zeros(length):
+    log_mel, samples, lengths = LogMel(), noise(1, length), torch.tensor([length])
+    zeros = torch.nn.functional.pad(samples, (0, 480000 - length))
+    expected, _ = log_mel(zeros[None], lengths, 3000, padded=True)
+    assert torch.equal(log_mel(samples[None], lengths, 3000, padded=True)[0], expected)
+    added = 3000 - length // HOP_SAMPLES
+    assert torch.equal(log_mel.recording(samples, added), log_mel.recording(zeros, 0))
+
+
 @pytest.mark.parametrize("subsampling", [2, 4])
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("longest", [16000, None])
