@@ -14,7 +14,7 @@ from espnet_medusa.tree.tree_decoder import TreeDecoder
 class SharedWeights:
     """Opens ``Speech2Text`` objects that share encoders and decoders."""
 
-    # Opened encoders with their precisions and windows, each once.
+    # Opened encoders with their precisions, paddings and windows, each once.
     encoders: list[tuple[tuple, SpeechEncoder]] = field(default_factory=list)
     # Decoder runtimes by config, weights and precisions.
     decoders: dict[tuple, TreeDecoder] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class SharedWeights:
 
     def _known(self, encoder: SpeechEncoder, precision: str | None) -> SpeechEncoder:
         """Return an equal encoder that was opened before, or this one."""
-        key = precision, encoder.whisper and encoder.whisper.window
+        key = precision, encoder.merged, encoder.whisper and encoder.whisper.window
         for known_key, known in self.encoders:
             if known is encoder or (known_key == key and encode_alike(known, encoder)):
                 return known

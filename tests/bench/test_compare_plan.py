@@ -159,7 +159,7 @@ def test_audio_beyond_the_window_is_left_out(command, recipe, tmp_path):
     assert "Longer than the models' window: z." in text
 
 
-def test_a_window_of_the_audio_alone(command, recipe, tmp_path):
+def test_rows_with_another_window_or_padding_have_their_own_encoder(command, recipe, tmp_path):
     """A trained window and the same weights with that window set by the plan are equal."""
     for window in ("whisper", "audio"):
         encoder = ENCODER | {"window": window}
@@ -168,6 +168,7 @@ def test_a_window_of_the_audio_alone(command, recipe, tmp_path):
         "padded": {"experiment": "exp/whisper"},
         "cut": {"experiment": "exp/whisper", "window": "audio"},
         "trained": {"experiment": "exp/audio"},
+        "merged": {"experiment": "exp/whisper", "options": {"encoder_padding": "merged"}},
     }
     options = SHARED | {"maxlenratio": -12, "draft_depth": 0}
     command("--searches", "greedy", drafters=drafters, options=options)
@@ -176,6 +177,7 @@ def test_a_window_of_the_audio_alone(command, recipe, tmp_path):
         row = nbest.setdefault(line["way"]["contestant"], {})
         row[line["names"][0]] = line["timed"]["results"][0]["nbest"]
     assert nbest["cut"] == nbest["trained"] != nbest["padded"]
+    assert nbest["merged"] not in (nbest["padded"], nbest["cut"])
 
 
 def test_a_grid_of_ctc_thresholds(command):
