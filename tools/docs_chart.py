@@ -9,13 +9,13 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 from update_docs import ROOT, read_table
 
-SOURCE = ROOT / "bench/results/amd_epyc_2_cores/real_whisper_base.md"
+SOURCE = ROOT / "bench/results/intel_xeon_vnni_2_cores/real_whisper_base.md"
 CHART = ROOT / "docs/milliseconds.svg"
 # Rows of the section "greedy" of SOURCE, and their labels.
 BARS = {
-    "transformers, float32": "transformers, float32",
     "openai-whisper, float32": "openai-whisper, float32",
     "faster-whisper, int8": "faster-whisper, int8",
+    "OpenVINO GenAI, int8": "OpenVINO GenAI, int8",
     "ours, int8": "espnet_medusa, int8",
     "ours, int8, drafts by heads": "espnet_medusa, int8, Medusa heads",
 }
