@@ -42,7 +42,7 @@ lint: setup
 	$(BIN)/lint-imports --no-cache --no-logo
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 test-cluster: setup
 	OMP_NUM_THREADS=1 PATH="$(BIN):$$PATH" tools/slurm_cluster.sh \
