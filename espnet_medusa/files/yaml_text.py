@@ -69,7 +69,9 @@ def load_yaml(text: str) -> Any:
             _check_depth(text)
         content = yaml.load(text, Loader=_Loader)
         extent = _extent(content, 0, {})
-    except yaml.YAMLError:
+    except yaml.YAMLError as error:
+        if "nesting depth" in str(error):  # libyaml's own limit, since PyYAML 6.0.4
+            raise _too_deep() from error
         raise
     except Exception as error:  # from constructors, such as KeyError of `!!bool x`
         raise yaml.YAMLError(f"{type(error).__name__}: {error}") from error

@@ -52,7 +52,7 @@ KEYS = ", ".join(f"k{number}: 1" for number in range(1000))
     [
         (nested(MAX_DEPTH + 1), "at most 100 deep"),
         ("{a: " * 5000 + "}" * 5000, "at most 100 deep"),
-        ("[" * 200_000, "at most 100 deep|maximum nesting depth"),  # of libyaml, since PyYAML 6.0.4
+        ("[" * 200_000, "at most 100 deep"),
         ("- " * 100_000 + "x", "at most 100 deep"),
         ("? " * 100_000 + "x", "at most 100 deep"),
         ("a: &a [*a]", "at most 100 deep"),

@@ -100,6 +100,14 @@ def test_bfloat16_products_of_intels_vectors_are_the_last_choice(fresh, best):
     assert [build.usable_sets()[place] for place in (0, -1)] == [best, AVX512_BF16]
 
 
+def test_flags_and_vendor_are_those_of_the_first_processor(monkeypatch):
+    text = (
+        "vendor_id\t: GenuineIntel\nflags\t\t: fma avx2\nvmx flags\t: vnmi\n\nflags\t\t: amx_tile\n"
+    )
+    monkeypatch.setattr(build.Path, "read_text", lambda *_, **__: text)
+    assert build.processor_flags() == {INTEL, "fma", "avx2"}
+
+
 def test_missing_instructions_and_compiler_failures_are_reported(fresh, tmp_path):
     fresh.setattr(build, "processor_flags", lambda: {"avx2"})
     with pytest.raises(build.Unavailable, match="lacks bmi2, fma"):

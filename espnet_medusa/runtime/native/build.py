@@ -90,11 +90,7 @@ def processor_flags() -> set[str]:
     except OSError:
         return set()
     first, *_ = text.split("\n\n")  # of several processors
-    return {
-        word
-        for line in re.findall(r"^(?:vendor_id|flags)\s*:(.*)", first, re.M)
-        for word in line.split()
-    }
+    return set(" ".join(re.findall(r"^(?:vendor_id|flags)\s*:(.*)", first, re.M)).split())
 
 
 @cache

@@ -114,20 +114,20 @@ struct Tiles {
 };
 
 // Blocks of columns that are multiplied together: their sums must fit in registers.
-constexpr int TOGETHER = REGISTERS > 8 ? 2 : 1;
+constexpr int BLOCKS_TOGETHER = REGISTERS > 8 ? 2 : 1;
 
-// Multiplies COUNT rows with TOGETHER blocks of columns that are `apart` bytes apart, one vector of
-// sums per row and block; prefetches `next`.
+// Multiplies COUNT rows with BLOCKS_TOGETHER blocks of columns that are `apart` bytes apart, one
+// vector of sums per row and block; prefetches `next`.
 template <class Type, int COUNT>
 void multiply_rows(
     const Rows& rows, const char* blocks, long apart, const char* next, long steps,
     typename Type::Sum* sums) {
-    typename Type::Sums total[COUNT][TOGETHER];
+    typename Type::Sums total[COUNT][BLOCKS_TOGETHER];
     for (auto& of_row : total)
         for (auto& of_block : of_row) of_block = constant(typename Type::Sum(0));
     for (long place = 0; place < steps * TILE; ++place) {
-        typename Type::Columns columns[TOGETHER];
-        for (int block = 0; block < TOGETHER; ++block) {
+        typename Type::Columns columns[BLOCKS_TOGETHER];
+        for (int block = 0; block < BLOCKS_TOGETHER; ++block) {
             const long at = block * apart + place * STEP_BYTES;
             _mm_prefetch(next + at, _MM_HINT_T0);
             columns[block] = Type::prepare(load((const int32_t*)(blocks + at)));
@@ -136,12 +136,12 @@ void multiply_rows(
         for (int row = 0; row < COUNT; ++row) {
             const auto* values = (const typename Type::Row*)rows.at(row) + place * Type::NEIGHBORS;
 #pragma GCC unroll 2
-            for (int block = 0; block < TOGETHER; ++block)
+            for (int block = 0; block < BLOCKS_TOGETHER; ++block)
                 total[row][block] = Type::add(total[row][block], values, columns[block]);
         }
     }
     for (int row = 0; row < COUNT; ++row)
-        for (int block = 0; block < TOGETHER; ++block)
+        for (int block = 0; block < BLOCKS_TOGETHER; ++block)
             store(sums + row * PANEL + block * TILE, total[row][block]);
 }
 
@@ -160,7 +160,7 @@ template <class Type>
 void multiply(
     const Rows& rows, const char* blocks, long depth, long steps, typename Type::Sum* sums) {
     const long apart = depth * BLOCK_BYTES;
-    for (int first = 0; first < PANEL / TILE; first += TOGETHER) {
+    for (int first = 0; first < PANEL / TILE; first += BLOCKS_TOGETHER) {
         const char* place = blocks + first * apart;
         // Equal shares, such as 11, 11 and 10 rows of a panel.
         for (int row = 0, size; row < rows.count; row += size) {
@@ -170,7 +170,7 @@ void multiply(
             // The processor's prefetcher follows blocks that are read once. After a block that is
             // read several times, it does not fetch the next one, so the last pass does.
             const bool again = row > 0 && size == left;
-            const char* next = again ? place + TOGETHER * apart : place;
+            const char* next = again ? place + BLOCKS_TOGETHER * apart : place;
             multiply_few<Type>(rows.from(row), size, place, apart, next, steps,
                                sums + row * PANEL + first * TILE);
         }
