@@ -68,7 +68,7 @@ class RecurrentHeads(AutoregressiveHeads):
 
 
 class RecurrentCell(torch.nn.Module):
-    """``state + W_2 SiLU(W_1 norm(state) + U embedding + b)``; W_2 starts at zero."""
+    """``state + W_2 SiLU(W_1 norm(state) + U embedding + b) + c``; W_2 and c start at zero."""
 
     def __init__(self, hidden_size: int):
         super().__init__()
@@ -87,8 +87,8 @@ class RecurrentCell(torch.nn.Module):
 class AttendingHeads(AutoregressiveHeads):
     """A decoder layer without self-attention, shared by all steps.
 
-    ``advance(s, e)`` is ``layer(s + fuse(norm(s), norm(e)))``. The layer starts as a copy of the
-    decoder's last one and shares its cross-attention keys and values.
+    ``advance(s, e)`` is ``layer(n + fuse(n, norm(e)))`` with n = norm(s). The layer starts as a
+    copy of the decoder's last one and shares its cross-attention keys and values.
 
     Raises:
         InputError: An option is not allowed, or the decoder has no cross-attention.
@@ -105,7 +105,7 @@ class AttendingHeads(AutoregressiveHeads):
         if not hasattr(trunk.last_layer, "encoder_attn"):
             raise InputError(
                 "decoder_conf.heads: attending; they require the cross-attention of decoder: "
-                "whisper_medusa; allowed here: linear, recurrent, projection, latent"
+                "whisper_medusa; allowed here: linear, block, recurrent, projection, latent"
             )
         super().__init__(trunk, options)
         size = trunk.hidden_size
