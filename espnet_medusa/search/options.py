@@ -43,8 +43,8 @@ class SearchOptions:
     )
     draft_depth: int | None = option(
         None,
-        "tokens drafted ahead per decoder call (the maximum, with a lookahead); none: one per "
-        "head, 5 with a draft model, 40 with CTC (15 in beam search); 0: no drafts",
+        "tokens drafted per call (the maximum, with a lookahead); none: one per head, 5 with a "
+        "draft model, 40 with CTC (beam: 15), lookahead: 15 or more if possible; 0: no drafts",
     )
     draft_width: int | None = option(
         None, "hypotheses drafted in parallel; none: 1 for greedy (a chain), beam_size for beam"
@@ -220,7 +220,7 @@ class LengthLimits:
     maxlenratio: float = 0.0
     # Minimum number of tokens per encoder frame. Negative: its absolute value is the number.
     minlenratio: float = 0.0
-    # Called every few steps with the tokens of the best hypothesis; True ends the search.
+    # Greedy and openai-whisper's beam search call it with the best tokens; True may end them.
     give_up: Callable[[list[int]], bool] | None = None
 
     def most(self, frames: int) -> int:
