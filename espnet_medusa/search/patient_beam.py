@@ -88,7 +88,7 @@ class PatientStrategy(BeamStrategy):
             state.stopped = self._gives_up(state)
 
     def _gives_up(self, state: BeamState) -> bool:
-        """Return whether ``give_up`` ends the search and the best running hypothesis is first."""
+        """Return whether the best running hypothesis ranks first and ``give_up`` returns True."""
         best = max(state.running, key=lambda hypothesis: hypothesis.score)
         if not state.gives_up(best.prefix):
             return False

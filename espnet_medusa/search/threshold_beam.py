@@ -105,7 +105,7 @@ class ThresholdStrategy(BeamStrategy):
 
     def advance(self, states: Sequence[BeamState]) -> None:
         for state in states:
-            # All hypotheses are evaluated or none; new ones only within the forced prefix.
+            # Either all are evaluated, or none. After a step, only those in the forced prefix are.
             while not state.done and state.running[0].prefix.evaluated:
                 self._expand(state)
 

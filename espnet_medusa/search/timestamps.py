@@ -4,8 +4,8 @@ The rules are those of openai-whisper (``ApplyTimestampRules``; Radford et al., 
 section 2.3):
 
 - The first token is a timestamp, not later than a maximum.
-- Timestamps occur in pairs, the end of a segment and the start of the next one. Only the last one,
-  before the end symbol, is single.
+- Later timestamps occur in pairs, the end of a segment and the start of the next one. Only the
+  last one, before the end symbol, may be single.
 - Timestamps do not decrease, and a segment is longer than 0 s.
 - If the timestamps together are more probable than any other token, a timestamp follows.
 """
