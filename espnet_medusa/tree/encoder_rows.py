@@ -1,7 +1,7 @@
 """Rows and frames of encoder output.
 
 The lengths of encoder output (U, S, D) are each utterance's number of rows (U,). With
-``model.merged_padding``, a row may represent several equal frames. The lengths are then each row's
+``model.merged_padding``, a row may represent several frames. The lengths are then each row's
 number of frames (U, S), 0 after an utterance's last row.
 """
 

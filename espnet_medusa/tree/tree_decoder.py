@@ -42,7 +42,7 @@ class TreeState:
     with_heads: bool  # whether ``extend`` also computes the head input
     offsets: list[int]  # U, position of the first node: the prefix's length without padding
     # The last layer's cross-attention keys and values for heads that attend to the encoder output;
-    # ``select`` keeps those of finished utterances. None without such heads.
+    # ``select`` does not drop those of finished utterances. None without such heads.
     cross_keys_values: Any = None
     calls: int = 0  # decoder calls so far
     nodes: int = 0  # nodes evaluated so far, of all utterances
