@@ -197,7 +197,7 @@ class CTCProposer(Proposer):
         return begun
 
     def greedy_hypothesis(self, memory: torch.Tensor) -> tuple[CTCHypothesis, torch.Tensor]:
-        """Return the hypothesis of an utterance (S, D), and log-probabilities (S', V')."""
+        """Return the hypothesis of an utterance (S, D), and log-probabilities (S', V)."""
         log_probs = self.ctc(memory[None])[0]
         if self.retokenization is None:
             return greedy_hypothesis(log_probs, self.blank, self.eos), log_probs

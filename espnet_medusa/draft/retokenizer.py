@@ -242,7 +242,7 @@ class Retokenizer(Interpreter):
         for token, value in zip(ids[places].tolist(), values.tolist(), strict=True):
             if token == continuation.token and continuation.follows is not None:
                 continue
-            # A longer word may have another first main token.
+            # An approximation: if the word continues, its first main token may be another.
             tokens = self._spell(self.to_main.source.contents[token][len(ahead) :])
             if tokens and tokens[0] is not None:
                 _add(row, tokens[0], value)

@@ -34,7 +34,7 @@ class BytePairUnits:
         size: N, number of units; 256: bytes.
 
     Raises:
-        InputError: Another kind of vocabulary, or more units than it has tokens.
+        InputError: Another kind of vocabulary, or ``size`` is below 256 or above its tokens.
     """
 
     def __init__(self, tokens: Sequence[str], size: int):

@@ -225,9 +225,9 @@ def open_vocabulary(source: str | Path) -> Vocabulary:
     """Open a vocabulary by name or path; raise InputError if it cannot be read.
 
     Args:
-        source: A name of ``BUNDLED``, a sentencepiece ``.model`` file, a token list (of bpe, next
-            to its ``bpe.model``), an ESPnet config or its folder, or the folder or hub name of a
-            Hugging Face tokenizer.
+        source: A name of ``BUNDLED``, a sentencepiece ``.model`` file, a token list (bpe:
+            next to its ``bpe.model``), an ESPnet config or its folder, or the folder or hub name
+            of a Hugging Face tokenizer.
     """
     from espnet_medusa.whisper.tokens import load_tokenizer, make_tokenizer  # slow to import
 
