@@ -6,8 +6,8 @@ import torch
 def padding_mask(hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor | None:
     """Return the mask (B, 1, 1, S) of padding in (B, S, D), or None without padding.
 
-    Attention kernels without a mask are faster. A row that stands for several frames (``lengths``
-    (B, S); ``model.merged_padding``) gets the log of their number.
+    Attention kernels without a mask are faster. A row that represents several frames
+    (``lengths`` (B, S); ``model.merged_padding``) gets the log of their number.
     """
     if lengths.dim() == 2:
         lowest = torch.finfo(hidden.dtype).min

@@ -1,4 +1,4 @@
-"""Merged padding: one row of Whisper's encoder stands for several frames without speech.
+"""Merged padding: one row of Whisper's encoder represents several frames without speech.
 
 Whisper pads audio to 30 s. Rows of the padding differ by their position embeddings alone, so one
 row can replace its neighbors, if attention adds the log of their number to its logit
@@ -11,13 +11,13 @@ from itertools import groupby
 
 import torch
 
-FULL, MERGED = PADDINGS = "full", "merged"  # rows for the padding
+FULL, MERGED = PADDINGS = "full", "merged"  # values of ``encoder_padding``
 # Frames of a merged row, and frames at the window's end that are not merged (bench/NOTES.md).
 GROUP, LAST = 8, 16
 
 
 def kept_rows(speech: torch.Tensor, rows: int) -> torch.Tensor:
-    """Return bool (U, S), True for rows that are not merged: the first ``speech`` (U,) and last."""
+    """Return bool (U, S), True for unmerged rows: the first ``speech`` (U,), the last ``LAST``."""
     places = torch.arange(rows, device=speech.device)
     return (places < speech[:, None]) | (places >= rows - LAST)
 
@@ -37,7 +37,7 @@ def merge_rows(
     """Merge the rows of (U, S, D) that are not in ``kept`` (U, S).
 
     Returns:
-        Rows (U, S', D) and the frames that each stands for (U, S'); None if all rows are kept.
+        Rows (U, S', D) and the frames that each represents (U, S'); None if all rows are kept.
     """
     if kept.all():
         return None

@@ -6,12 +6,12 @@
 #include "nodes.h"
 #include "panel.h"
 
-// Keys and values of an utterance's frames. Each head has panels of bfloat16: keys with frames as
+// Keys and values of all utterances' frames. Each head has panels of bfloat16: keys with frames as
 // columns, then values with frames as depth.
 struct Memory {
     const char* packed;  // (U, heads, bytes_per_head)
     int64_t frames;
-    const float* mask;   // (U, frames), added to logits: log of the frames that a row stands for,
+    const float* mask;   // (U, frames), added to logits: log of the frames that a row represents,
                          // the smallest number for padding at the end; or null
 
     static long columns(long head_size) { return round_up(head_size, PANEL); }

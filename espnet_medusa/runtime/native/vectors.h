@@ -91,7 +91,7 @@ inline Floats gelu(Floats x) {
 inline Floats relu(Floats x) { return maximum(x, constant(0.0f)); }
 
 inline Floats silu(Floats x) {
-    // exp(88) is finite; below x = -88 the result is -0 in either case.
+    // exp(88) is finite; below x = -88 the result is nearly 0 in either case.
     const Floats minus = minimum(constant(0.0f) - x, constant(88.0f));
     return x / (constant(1.0f) + exponential(minus));
 }
