@@ -4,7 +4,7 @@ Importing this package enables ``encoder: hf_whisper``, ``decoder: whisper_medus
 medusa`` in every ESPnet command of this process.
 
 Dimensions in docstrings:
-    B  utterances of a training batch        U  utterances that decode together (ragged)
+    B  utterances of a training batch        U  utterances decoded together (ragged)
     T  new nodes of one decoder call         N  nodes that the cache holds
     P  prompt tokens                         S  encoder frames (memory)
     L  text tokens                           K  Medusa heads

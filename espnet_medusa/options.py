@@ -76,7 +76,7 @@ def build_options(kind: type[Options], values: Mapping[str, Any] | None, where: 
 
 
 def _as_type(value: Any, expected: Any, where: str) -> Any:
-    # Imported here: commands start without numpy, and after the hooks that silence typeguard.
+    # Imported late: numpy slows the start, and the hooks that silence typeguard come first.
     import numpy as np
     from typeguard import CollectionCheckStrategy, TypeCheckError, check_type
 

@@ -34,8 +34,8 @@ def register() -> None:
             raise RuntimeError(f"ESPnet's {table.name} '{name}' is {taken} already")
     # torch's Adafactor scales steps by the size of the weights, and heads start at zero.
     optim_classes.setdefault("adafactor", Adafactor)
-    # Cached outputs of a frozen model in float16, which Kaldi matrices do not support; ESPnet
-    # 202611 reads only those as kaldi_ark.
+    # For cached float16 outputs of a frozen model: Kaldi matrices have no float16, and ESPnet
+    # 202611 reads only Kaldi matrices as kaldi_ark.
     numpy_ark = {"func": kaldiio.load_scp, "kwargs": ["max_cache_fd"], "help": "arrays of numpy"}
     DATA_TYPES.setdefault("numpy_ark", numpy_ark)
     _wrap_build_model(asr.ASRTask)
