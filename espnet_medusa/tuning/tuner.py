@@ -5,7 +5,7 @@
    have decoded all batches. The fastest of a group becomes a finalist.
 2. Check: the finalists and the baseline decode all batches in turns. Their times decide.
 
-The baseline (no drafts) takes part in every round. Successive halving: Karnin et al., ICML 2013.
+The baseline takes part in every round. Successive halving: Karnin et al., ICML 2013.
 """
 
 import math
