@@ -1,7 +1,7 @@
 """Cut long recordings at silences.
 
-A frame is silent if its level is closer to the quietest frames than to the loudest. Recordings
-are read block by block, so hours of audio need little memory.
+A frame is silent below a threshold between the levels of quiet and loud frames. Recordings are
+read block by block, so hours of audio need little memory.
 """
 
 from dataclasses import dataclass

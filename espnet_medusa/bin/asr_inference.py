@@ -1,8 +1,8 @@
 """ESPnet's asr_inference with this package's searches; one bad utterance does not stop the others.
 
 Options are ESPnet's, those of ``DecodeOptions`` and, with ``longform``, of ``LongFormOptions``.
-Outputs and log lines are ESPnet's. Additional files are ``statistics.json``, ``failed_utterances``
-and, for audio longer than the model's window, ``segments``.
+Outputs and log lines are ESPnet's. Additional files are ``journal.jsonl``, ``statistics.json``,
+``failed_utterances`` and, for audio longer than the model's window, ``segments``.
 """
 
 import argparse

@@ -9,7 +9,7 @@ format that libsndfile or FFmpeg reads is allowed. The text of each file is prin
 after window, as openai-whisper does, or by chunks of speech (--vad_filter), and has times. Shorter
 audio has times if --output_format needs them. A text that repeats itself is decoded again. Files
 that cannot be read are listed at the end, and the exit status is 3. The same command resumes after
-an interruption.
+an interruption. Without --language, a Whisper that is no experiment detects the language.
 """
 
 import argparse
@@ -55,12 +55,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     formats = f"all: {' '.join(OPENAI)}; all formats but txt have times"
     add("--output_format", choices=[*FORMATS, ALL], default="txt", help=formats)
     add("--overwrite", action="store_true", help="also decode files that have a result")
-    together = "maximum files (--vad_filter: windows) per batch; default: 8, or that of --config"
+    together = "files (--vad_filter: windows) per batch; default: 8 (--config: its value, or 1)"
     add("--batch_size", type=positive, default=none, help=together)
     add("--device", choices=["cpu", "cuda"], help="none: cuda if there is a GPU")
     add("--threads", type=positive, help="CPU threads; none: torch's default")
     add("--config", help="decode config: YAML of these options and of ESPnet's")
-    help_text = "1: greedy search; default: 5"
+    help_text = "1: greedy search; default: 5 (--config: its value, or 20)"
     add("--beam_size", type=positive, default=none, help=help_text)
     asr_inference.add_decode_options(parser, default=none)
     asr_inference.add_long_form_options(parser, default=none)

@@ -86,7 +86,7 @@ def _read_aiola(
     _drop_tied(stored, whisper.name)
     fields = records[CONFIG]
     options = _head_options(fields, f"{whisper.name}: {CONFIG}")
-    # The tensors decide, not the config: files may lack this copy, which only training uses.
+    # By tensors, not config: files may lack the last layer's copy, which only training uses.
     original = any(name.startswith("whisper_layer.") for name in stored)
     kind = HEAD_TYPES[fields.get(TYPE, BASE_HEAD)]
     architecture = Architecture(config, kind, options, original)

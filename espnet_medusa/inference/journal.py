@@ -34,7 +34,7 @@ class Decoded:
     nbest: list[NBestEntry]  # hypotheses, the best first
     # Calls, tokens and seconds.
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
-    language: str | None = None  # language code; None: the model has no languages
+    language: str | None = None  # code; None: the model has no languages, or no speech was found
     # Segments of long audio; None: the utterance was decoded as a whole.
     segments: tuple[Segment, ...] | None = None
 

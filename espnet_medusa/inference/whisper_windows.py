@@ -67,7 +67,7 @@ class WhisperWindows:
             self.encoders.append(model.draft_model.encoder.whisper)
 
     def _constraints(self, timestamps: bool, max_initial_timestamp: float | None) -> Constraints:
-        """Return constraints normalizing as openai-whisper; ``timestamps`` adds timestamp rules."""
+        """Return constraints that renormalize; ``timestamps`` adds the timestamp rules."""
         model, tokens = self.model, self.model.prompts.tokens
         constraints = replace(model.search.strategy.scoring.constraints, renormalize=True)
         if not timestamps:

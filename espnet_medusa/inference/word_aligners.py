@@ -23,7 +23,7 @@ from espnet_medusa.whisper.transcript import WordTokens
 
 # ``(encoded, frames, words, language) -> words with times``:
 #   encoded: (1, S', D) encoder output, and its length or the frames of its rows.
-#   frames: S, above 0, frames of the window's audio.
+#   frames: S > 0, number of encoder frames of the window's audio, without padding.
 #   words: Those of the text, and one for the end symbol.
 #   language: Code; None for English-only models.
 WordAligner = Callable[[Encoded, int, Sequence[WordTokens], str | None], list[TimedWord]]

@@ -19,7 +19,7 @@ def ends_in_loop(tokens: Sequence[int]) -> bool:
 
 
 def _periodic(tokens: Sequence[int], period: int, count: int) -> bool:
-    """Return whether each of the last ``count`` tokens equals the one a period before it."""
+    """Return whether the last ``count`` tokens repeat their first ``period`` tokens."""
     if count > len(tokens):
         return False
     end = len(tokens)

@@ -26,7 +26,7 @@ from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.threshold_beam import threshold_beam_search
 from espnet_medusa.training.projection_loss import CHUNK_LOGITS
 
-SPACES = ("<space>", "▁", "Ġ")  # ESPnet's characters, SentencePiece, bytes as letters
+SPACES = ("<space>", "▁", "Ġ")  # ESPnet's characters, SentencePiece, byte-level BPE
 CONTROL_TOKEN = re.compile(r"<\|.*\|>")  # such as Whisper's prompt and timestamps
 NO_HEAD = -1
 SPARE_TOKENS = 10  # by which hypotheses may be longer than the batch's longest reference

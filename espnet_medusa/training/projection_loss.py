@@ -5,8 +5,8 @@ chunk of labels at a time and computes losses and gradients before it frees the 
 pass only scales the gradients. This is the fused linear cross-entropy of Liger Kernel (Hsu et al.,
 arXiv 2410.10989) with several heads and a divergence, in plain PyTorch.
 
-The N labels of a batch are sorted by position. Head k predicts all but those at the first k
-positions, which are the last n_k labels.
+The N labels of a batch are sorted by position. Head k predicts the last n_k labels, those after
+the first k positions.
 """
 
 import math
@@ -33,7 +33,7 @@ class Objective:
 
     @property
     def scale(self) -> float:
-        """Upper bound of a logit's gradient, by which float16 gradients are divided."""
+        """Upper bound of a logit's gradient; stored gradients are divided by it."""
         return self.cross_entropy + self.divergence
 
 
@@ -51,7 +51,7 @@ def unpadded_labels(labels: torch.Tensor) -> torch.Tensor:
 
 
 def labeled_rows(hidden: torch.Tensor, labels: torch.Tensor, head: int) -> torch.Tensor:
-    """Return the rows (n, D) for which a head has a label, the last n of ``unpadded_labels``.
+    """Return the rows (n, D) in which a head predicts the last n of ``unpadded_labels``.
 
     Args:
         hidden: (B, L - head or more, D).

@@ -92,7 +92,7 @@ class Tuning:
 
     @property
     def faster(self) -> list[DraftSetting]:
-        """Settings that were faster than the baseline in the check."""
+        """Settings that were faster than the baseline in the check by more than ``MARGIN``."""
         if not self.checked:
             return []
         enough = self.total_seconds(NO_DRAFTS) - MARGIN * self.checked[NO_DRAFTS]

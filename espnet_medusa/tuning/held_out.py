@@ -36,7 +36,7 @@ class HeldOutBatch:
     prompt: torch.Tensor  # (U, P) prompt tokens
     audio_seconds: float  # audio length, summed over the batch
     encoder_seconds: float  # time of the encoder
-    # By drafter; drafters that use the main encoder output are missing.
+    # By drafter; missing for heads, which use the main encoder output.
     readings: dict[str, DraftReading] = field(default_factory=dict)
 
     def decode(self, search: Any, limits: LengthLimits, drafter: str) -> list[SearchState]:

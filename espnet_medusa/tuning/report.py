@@ -31,7 +31,7 @@ NOTES = (
     "includes a draft model's encoder and CTC's projection; all includes the encoder.",
     "Accepted: percentage of the drafted steps.",
     "All and speedup: measured in the check, in which settings take turns. Ms per call and "
-    "drafting: that time, divided as in the trials.",
+    "drafting: their shares of the time in the trials, times the time in the check.",
     "Differ: utterances whose output is not the baseline's.",
 )
 LOOKAHEAD_NOTE = (
@@ -181,7 +181,7 @@ def setting_figures(tuning: Tuning, setting: DraftSetting) -> dict[str, Any]:
 
 def write_tables(path: Path, tuning: Tuning, about: Mapping[str, Any]) -> None:
     """Write the tables of the best settings and of their lookaheads as Markdown."""
-    lines = ["# Which drafts pay", "", f"{about['asr_model_file']}: {headline(about)}.", ""]
+    lines = ["# Speed by drafter", "", f"{about['asr_model_file']}: {headline(about)}.", ""]
     lines += [f"Chosen: **{tuning.chosen}**.", ""]
     if tuning.checked:
         rows = [_row(tuning, setting) for setting in best_settings(tuning)]

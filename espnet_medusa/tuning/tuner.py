@@ -5,7 +5,7 @@
    have decoded all batches. The fastest of a group becomes a finalist.
 2. Check: the finalists and the baseline decode all batches in turns. Their times decide.
 
-The baseline (no drafts) takes part in every round. Successive halving: Karnin et al., ICML 2013.
+The baseline takes part in every round. Successive halving: Karnin et al., ICML 2013.
 """
 
 import math
@@ -29,7 +29,7 @@ CHECK_SECONDS, CHECK_ROUNDS = 60.0, 5  # upper bounds; there is at least one rou
 def tune(task: Task, left_out: Sequence[str] = ()) -> Tuning:
     """Find the fastest setting; ``left_out`` as in ``Available``.
 
-    Raises InputError if a setting changes the output although the acceptance rule is exact.
+    Raises InputError if a setting changes the output of an exact rule, except by rounding.
     """
     tuning = Tuning(task, [*left_out])
     groups = [group for d in task.drafters.values() for group in candidates(task, d)]

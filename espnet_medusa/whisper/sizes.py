@@ -104,7 +104,7 @@ def config_of_hugging_face(fields: Mapping[str, Any], where: str) -> WhisperConf
 
 
 def config_of_openai(dims: Mapping[str, int], where: str) -> WhisperConfig:
-    """Build the config from OpenAI's ``dims``; raise KeyError or InputError for a bad size."""
+    """Build the config from ``dims``; raise KeyError for a missing, InputError for a bad size."""
     sizes = dict(
         vocab_size=dims["n_vocab"],
         num_mel_bins=dims["n_mels"],

@@ -203,5 +203,5 @@ def load_tokenizer(folder: str | Path) -> Any:
         return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     except Exception as error:  # tokenizers raises plain Exception
         raise InputError(
-            f"tokenizer '{folder}': {first_line(error)}; run stage 5, or correct the path"
+            f"tokenizer '{folder}': {first_line(error)}; run asr.sh stage 5, or correct the path"
         ) from error
