@@ -155,7 +155,7 @@ def positive_int(text: str) -> int:
 def get_parser() -> argparse.ArgumentParser:
     """Build the parser: the fields of CorpusOptions, folders and processes."""
     parser = argparse.ArgumentParser(
-        description="Speak a small corpus with espeak-ng into Kaldi data directories.",
+        description="Synthesize a small corpus with espeak-ng: Kaldi data directories.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     for option in fields(CorpusOptions):
