@@ -81,7 +81,7 @@ def get_parser() -> argparse.ArgumentParser:
         help="lengths to which the longest utterances are cut, for --whisper")  # fmt: skip
     add("--plan", type=Path, help="YAML, such as conf/drafters/base.yaml")
     add("--data_dir", type=Path, help="folder with wav.scp and text")
-    add("--num_utterances", type=positive, help="take fewer, spread over --data_dir")
+    add("--num_utterances", type=positive, help="number, spread over --data_dir; default: all")
     add("--name", help="name of --whisper in the report; default: the folder's name")
     add("--draft_model", help="decode option, for --whisper")
     add("--contestants", nargs="+", choices=ALL_CONTESTANTS, help="default: all")

@@ -146,7 +146,7 @@ def measure(
     Args:
         turns: Batch sizes, each with the names of a batch.
         rounds: How often each batch is decoded.
-        way_seconds: A way that took as long in all skips later rounds.
+        way_seconds: A way that has taken this long in total skips later rounds.
         warm_up: Whether each way decodes its first batch once without measurement.
     """
     order, journal, turns = random.Random(0), session.journal, [*turns]

@@ -70,7 +70,7 @@ def plan_tasks(
 ) -> list[list[str]]:
     """Divide utterances into tasks of similar lengths, the longest first.
 
-    A task consists of consecutive batches; without a cluster, the batches would be the same. It
+    A task consists of consecutive batches. A single process may form others: it sorts in pools. It
     has at most ``TASK_FRAMES`` padded frames, or is one batch. Tasks are smaller if there would
     be fewer than ``TASKS_PER_WORKER`` per worker. ``lengths`` are 10 ms frames by utterance id.
     """

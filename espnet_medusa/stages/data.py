@@ -67,7 +67,7 @@ def validate_data_dir(parser: argparse.ArgumentParser) -> Work:
     add("--fix", type=str2bool, default=False, help=repair)
     text = "whether every utterance needs a transcript"
     add_fields(parser, defaults, require_text=text, allow_pipes="whether wav.scp may have commands")
-    order = "whether utterances sorted by speaker must be sorted by id, as Kaldi requires"
+    order = "whether utterances sorted by id must be sorted by speaker, as Kaldi requires"
     add("--speaker_order", type=str2bool, default=defaults.check_speaker_order, help=order)
 
     def work(args: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ def make_tokens(parser: argparse.ArgumentParser) -> Work:
     add("--text", type=Path, nargs="*", default=[], help="Kaldi text files")
     add("--token_list", type=Path, required=True, help="file to write")
     add("--token_type", required=True, help=f"one of {', '.join(TOKEN_TYPES)}")
-    add("--non_linguistic_symbols", default="none", help="file with one symbol a line, or none")
+    add("--non_linguistic_symbols", default="none", help="file with one symbol per line, or none")
     add_fields(parser, TokenOptions("bpe"))
 
     def work(args: argparse.Namespace) -> None:

@@ -184,7 +184,7 @@ esac
 [ "${cmd_backend}" != dask ] || [ "${inference_module}" = espnet_medusa.bin.asr_inference ] ||
     fail "--inference_module ${inference_module}: not with --cmd_backend dask, which has its own"
 [ -z "${memory_dir}" ] || [ -z "${states_dir}" ] ||
-    fail "--memory_dir ${memory_dir}: not with --states_dir, which brings what training reads"
+    fail "--memory_dir ${memory_dir}: not with --states_dir, which already has the training input"
 read -r -a tests <<< "${test_sets}"
 source_dir=${data_dir:-data}
 features=${dumpdir}/raw
@@ -382,7 +382,7 @@ if active 1 "Data"; then
             validate "${set_name}" "${require_text}" || bad_sets+=" ${set_name}"
         done
         for set_name in "${tests[@]}"; do
-            validate "${set_name}" true || log "Stage 3 leaves these out, the others of ${set_name} go on"
+            validate "${set_name}" true || log "Stage 3 skips these utterances of ${set_name}"
         done
         [ -z "${bad_sets}" ] || fail_data
         [ ${#train_sets[@]} -eq 0 ] || train_sets[0]=${train_set}
@@ -390,7 +390,7 @@ if active 1 "Data"; then
         read -r -a more_data <<< "${local_data_opts}"
         status=0
         local/data.sh "${more_data[@]}" || status=$?
-        is_fine "${status}" "stage 1: local/data.sh left out what it names above"
+        is_fine "${status}" "stage 1: local/data.sh left out the utterances named above"
         for bad in data/*/bad_utterances; do
             [ ! -s "${bad}" ] || log "$(wc -l < "${bad}") utterances left out, see ${bad}"
         done

@@ -116,7 +116,7 @@ if active 7; then
     theirs=exp/asr_conformer/decode_hybrid_asr_model_valid.acc.ave/test
     for ours in plain ctc_draft ctc_draft_cost; do
         same_nbest "${theirs}" "exp/asr_conformer/decode_hybrid_${ours}_asr_model_valid.acc.ave/test"
-        echo "run_drafters.sh: ${ours}: the n-best lists of espnet2.bin.asr_inference"
+        echo "run_drafters.sh: ${ours}: same n-best lists as espnet2.bin.asr_inference"
     done
 fi
 

@@ -69,8 +69,8 @@ class Speaker:
     in the same order in a fresh process, not for one call taken alone.
 
     Args:
-        seed: of the engine's random numbers (breath noise, flutter); by default the engine takes
-            the time of day.
+        seed: of the engine's random numbers (breath noise, flutter); without a seed, the engine
+            takes the time of day.
 
     Raises:
         RuntimeError: the library cannot start.
@@ -96,7 +96,7 @@ class Speaker:
             Samples (float32, within -1..1, shape (N,)) and their rate in Hz.
 
         Raises:
-            ValueError: no text, a voice that espeak-ng has not, a rate or pitch out of range.
+            ValueError: no text, a voice that espeak-ng lacks, a rate or pitch out of range.
             RuntimeError: the engine failed.
         """
         if not text.strip():
@@ -116,7 +116,7 @@ class Speaker:
             encoded, len(encoded) + 1, 0, _POSITION_CHARACTER, 0, _CHARACTERS_UTF8, None, None
         )
         if status != 0 or not self._chunks:
-            raise RuntimeError(f"espeak-ng said nothing for {text!r} (voice {voice}): {status}")
+            raise RuntimeError(f"espeak-ng gave no audio for {text!r} (voice {voice}): {status}")
         samples = np.concatenate(self._chunks).astype(np.float32) / 32768
         return samples, self.sample_rate
 

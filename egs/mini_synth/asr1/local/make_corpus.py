@@ -83,7 +83,7 @@ def speak_corpus(
     n_held_out = options.dev_utterances + options.test_utterances
     train_s = options.minutes * 60
     with tqdm(
-        desc="speaking",
+        desc="synthesizing",
         total=round(train_s + n_held_out * TYPICAL_DURATION_S),
         unit="s of speech",
         mininterval=0.2 if sys.stderr.isatty() else 10,
@@ -155,7 +155,7 @@ def positive_int(text: str) -> int:
 def get_parser() -> argparse.ArgumentParser:
     """Build the parser: the fields of CorpusOptions, folders and processes."""
     parser = argparse.ArgumentParser(
-        description="Speak a small corpus with espeak-ng into Kaldi data directories.",
+        description="Synthesize a small corpus with espeak-ng: Kaldi data directories.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     for option in fields(CorpusOptions):

@@ -65,7 +65,7 @@ def render_files_in_new_process(
     """Call :func:`render_files` in a new process.
 
     The speech engine carries state from call to call. Starting from a fresh one each time, the
-    samples do not depend on what else was spoken, nor on how many processes share the work.
+    samples do not depend on what else was synthesized, nor on how many processes share the work.
     """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
         return executor.submit(render_files, utterances, audio_dir, seed).result()

@@ -98,7 +98,7 @@ def parse_language(content: dict, source: str) -> Language:
 
     Raises:
         ValueError: a key or slot is missing, a slot contains itself, a phrase is not lower-case
-            words, a voice stands in both lists.
+            words, a voice is in both lists.
     """
     keys = {"templates", "slots", "seen_voices", "unseen_voices"}
     if set(content) != keys:
@@ -124,7 +124,7 @@ def _check_phrase(
     if not isinstance(phrase, str) or (letters and not (letters.isalpha() and letters.islower())):
         raise ValueError(
             f"{source}: phrase {phrase!r}: must be lower-case words, numbers spelled out "
-            "(YAML reads null, yes, no, on, off as no words: quote them)"
+            "(YAML does not read null, yes, no, on, off as text: quote them)"
         )
     for slot in _SLOT.findall(phrase):
         if slot in outer:
