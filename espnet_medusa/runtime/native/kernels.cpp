@@ -4,6 +4,7 @@
 #include "encoder.h"
 #include "linear.h"
 #include "memory_attention.h"
+#include "team.h"
 #include "top_tokens.h"
 #include "tree_attention.h"
 
@@ -52,8 +53,7 @@ void pack_weights(
     const float* weights, int64_t outputs, int64_t inputs, int8_t* blocks, float* scales,
     int32_t* corrections, int64_t threads) {
     const long steps = round_up(inputs, STEP_BYTES) / STEP_BYTES;
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (long output = 0; output < outputs; ++output) {
+    parallel_share(threads, outputs, [&](long output) {
         const float* row = weights + output * inputs;
         float largest = 1e-20f;
         for (long at = 0; at < inputs; ++at) largest = std::max(largest, std::abs(row[at]));
@@ -65,17 +65,17 @@ void pack_weights(
         }
         scales[output] = largest / INT8_MAX_VALUE;
         corrections[output] = ZERO_POINT * sum;
-    }
+    });
 }
 
 // Rounds weights (outputs, inputs) to blocks of bfloat16; `blocks` must be zeros.
 void pack_bfloat16_weights(
     const float* weights, int64_t outputs, int64_t inputs, uint16_t* blocks, int64_t threads) {
     const long steps = round_up(inputs, PANEL) / PANEL;
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (long output = 0; output < outputs; ++output)
+    parallel_share(threads, outputs, [&](long output) {
         pack_key(weights + output * inputs, inputs, steps,
                  (uint32_t*)blocks + (output / TILE * steps * TILE * TILE) + output % TILE);
+    });
 }
 
 // Multiplies many rows (count, inputs), `stride` numbers apart, to (count, outputs); threads share
@@ -83,8 +83,7 @@ void pack_bfloat16_weights(
 void multiply_blocks(
     const Linear* linear, const float* from, int64_t stride, int64_t count, float* to,
     int64_t threads) {
-#pragma omp parallel num_threads(threads)
-    {
+    parallel(threads, [&] {
         static thread_local Scratch scratch;
         scratch.reset(Block::bytes(linear->inputs));
         const Block block(scratch, linear->inputs);
@@ -92,7 +91,7 @@ void multiply_blocks(
             multiply_block(*linear, nullptr, from + row * stride, stride, in_block, block, nullptr,
                            to + row * linear->outputs);
         });
-    }
+    });
 }
 
 // Computes encoder layers and the norm after them for (rows, D), in place. Working memory: `joined`
@@ -101,22 +100,21 @@ void encode_layers(
     const EncoderLayer* layers, int64_t count, const Norm* norm, const Frames* frames,
     float* hidden, float* joined, char* packed) {
     const long width = frames->width();
-#pragma omp parallel num_threads(frames->threads)
-    {
+    parallel(frames->threads, [&] {
         for (long layer = 0; layer < count; ++layer)
             encode_layer(layers[layer], *frames, hidden, joined, packed);
-#pragma omp for schedule(static)
-        for (long row = 0; row < frames->rows(); ++row)
+        share(frames->rows(), [&](long row) {
             normalize(hidden + row * width, width, *norm, hidden + row * width);
-    }
+        });
+    });
 }
 
 // Dequantizes the weights of `count` outputs: (count, inputs).
 void unpack_weights(
     const Linear* linear, const int64_t* outputs, int64_t count, float* to, int64_t threads) {
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (long row = 0; row < count; ++row)
+    parallel_share(count > TILE ? threads : 1, count, [&](long row) {
         unpack_output(*linear, outputs[row], to + row * linear->inputs);
+    });
 }
 
 // Multiplies (count, inputs) to (count, outputs).
@@ -126,8 +124,9 @@ void linear(
     static thread_local Scratch scratch;
     scratch.reset(QuantizedRows::bytes(count, linear->inputs));
     const QuantizedRows rows(scratch, count, linear->inputs);
-#pragma omp parallel num_threads(threads)
-    multiply_normalized(*linear, nullptr, from, count, nullptr, rows, residual, to);
+    parallel(threads, [&] {
+        multiply_normalized(*linear, nullptr, from, count, nullptr, rows, residual, to);
+    });
 }
 
 // Normalizes (count, size) in one thread.
@@ -141,33 +140,31 @@ void project_memory(
     char* packed, int64_t threads) {
     const Frames all{utterances, frames, heads, linear->outputs / (2 * heads), nullptr, nullptr,
                      threads};
-#pragma omp parallel num_threads(threads)
-    project_frames(*linear, all, memory, packed);
+    parallel(threads, [&] { project_frames(*linear, all, memory, packed); });
 }
 
 // Finds the best token and the normalizer of each row of logits (count, size).
 void best_tokens(
     const float* logits, int64_t count, int64_t size, const Restriction* restriction,
     int64_t* tokens, float* normalizers, int64_t threads) {
-#pragma omp parallel for num_threads(std::clamp<int64_t>(count, 1, threads)) schedule(static)
-    for (long row = 0; row < count; ++row)
+    parallel_share(count > 1 ? threads : 1, count, [&](long row) {
         find_best_token(logits + row * size, size, *restriction, row, tokens + row, normalizers + row);
+    });
 }
 
 // Finds the `count` best tokens of each row of logits (rows, size), and their log-probabilities.
 void top_tokens(
     const float* logits, int64_t rows, int64_t size, const Restriction* restriction, int64_t count,
     int64_t* tokens, float* log_probs, int64_t threads) {
-#pragma omp parallel num_threads(std::clamp<int64_t>(rows, 1, threads))
-    {
+    parallel(rows > 1 ? threads : 1, [&] {
         static thread_local Scratch scratch;
         scratch.reset(Scratch::bytes_of<Scored>(count));
         auto* ranked = scratch.take<Scored>(count);
-#pragma omp for schedule(static)
-        for (long row = 0; row < rows; ++row)
+        share(rows, [&](long row) {
             find_top_tokens(logits + row * size, size, *restriction, row, count, ranked,
                             tokens + row * count, log_probs + row * count);
-    }
+        });
+    });
 }
 
 // Packs keys and values (utterances, frames, 2, heads, head size) in Memory's layout.
@@ -175,12 +172,11 @@ void pack_memories(
     const float* keys_values, int64_t utterances, int64_t frames, int64_t heads, int64_t size,
     char* packed, int64_t threads) {
     const long width = heads * size;
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (long head = 0; head < utterances * heads; ++head) {
+    parallel_share(threads, utterances * heads, [&](long head) {
         const float* keys = keys_values + head / heads * frames * 2 * width + head % heads * size;
         pack_head({keys, 2 * width, width, size}, 0, frames, frames,
                   packed + head * Memory::bytes_per_head(frames, size));
-    }
+    });
 }
 
 // Drafts the best columns (rows, steps) of the projection from states (rows, D), step by step.
@@ -192,14 +188,15 @@ void draft_chain(
     scratch.reset(ChainRows::bytes(*heads, projection->outputs, count));
     const ChainRows chain(scratch, *heads, projection->outputs, count);
     std::copy(states, states + count * chain.size, chain.states);
-#pragma omp parallel num_threads(call->threads)
-    for (long step = 0; step < steps; ++step) {
-        if (step > 0)
-            advance(*heads, *call, chain, [&](long row, float* to) {
-                unpack_output(*projection, columns[row * steps + step - 1], to);
-            });
-        pick_best_columns(*heads, *projection, chain, columns + step, steps);
-    }
+    parallel(call->threads, [&] {
+        for (long step = 0; step < steps; ++step) {
+            if (step > 0)
+                advance(*heads, *call, chain, [&](long row, float* to) {
+                    unpack_output(*projection, columns[row * steps + step - 1], to);
+                });
+            pick_best_columns(*heads, *projection, chain, columns + step, steps);
+        }
+    });
 }
 
 // Advances states (rows, D) by one token with embeddings (rows, D).
@@ -211,59 +208,73 @@ void advance_states(
     scratch.reset(ChainRows::bytes(*heads, 0, count));
     const ChainRows chain(scratch, *heads, 0, count);
     std::copy(states, states + count * chain.size, chain.states);
-#pragma omp parallel num_threads(call->threads)
-    advance(*heads, *call, chain, [&](long row, float* place) {
-        std::copy(embedded + row * chain.size, embedded + (row + 1) * chain.size, place);
+    parallel(call->threads, [&] {
+        advance(*heads, *call, chain, [&](long row, float* place) {
+            std::copy(embedded + row * chain.size, embedded + (row + 1) * chain.size, place);
+        });
     });
     std::copy(chain.states, chain.states + count * chain.size, to);
 }
 
 }  // extern "C"
 
-// Computes a layer for (rows, D); `from` and `hidden` may be the same.
-static void extend_layer(const Layer* layer, const Call* call, const float* from, float* hidden) {
-    const Nodes& nodes = call->nodes;
-    const long count = nodes.rows(), size = nodes.width(), inner_size = layer->inner.outputs;
-    const long widest = std::max(size, inner_size);
-    static thread_local Scratch scratch;
-    scratch.reset(
-        Scratch::bytes_of<float>(count * 3 * size) + 3 * Scratch::bytes_of<float>(count * size) +
-        Scratch::bytes_of<float>(count * inner_size) + QuantizedRows::bytes(count, widest));
-    float* joined = scratch.take<float>(count * 3 * size);
-    float* queries = scratch.take<float>(count * size);
-    float* attended = scratch.take<float>(count * size);
-    float* normalized = scratch.take<float>(count * size);
-    float* inner = scratch.take<float>(count * inner_size);
-    const QuantizedRows rows(scratch, count, widest);
-    Tree tree = call->tree;
-    tree.joined = joined;
+// Working memory of decoder layers, for all rows.
+struct LayerRows {
+    float *joined, *queries, *attended, *normalized, *inner;
+    QuantizedRows rows;
 
+    static size_t bytes(long count, long size, long inner_size) {
+        return Scratch::bytes_of<float>(count * 3 * size) +
+               3 * Scratch::bytes_of<float>(count * size) +
+               Scratch::bytes_of<float>(count * inner_size) +
+               QuantizedRows::bytes(count, std::max(size, inner_size));
+    }
+    LayerRows(Scratch& scratch, long count, long size, long inner_size)
+        : joined(scratch.take<float>(count * 3 * size)),
+          queries(scratch.take<float>(count * size)),
+          attended(scratch.take<float>(count * size)),
+          normalized(scratch.take<float>(count * size)),
+          inner(scratch.take<float>(count * inner_size)),
+          rows(scratch, count, std::max(size, inner_size)) {}
+};
+
+// Computes a layer for (rows, D); `from` and `hidden` may be the same.
+static void extend_layer(
+    const Layer& layer, const Nodes& nodes, Tree tree, const Memory& memory, const LayerRows& work,
+    const float* from, float* hidden) {
+    tree.joined = work.joined;
     auto product = [&](const Linear& linear, const Norm* norm, const float* input,
                        const float* residual, float* to) {
-        multiply_normalized(linear, norm, input, count, normalized, rows, residual, to);
+        multiply_normalized(
+            linear, norm, input, nodes.rows(), work.normalized, work.rows, residual, to);
     };
-#pragma omp parallel num_threads(call->threads)
-    {
-        product(layer->queries_keys_values, &layer->self_norm, from, nullptr, joined);
-        attend_tree(nodes, tree, attended);
-        product(layer->self_output, nullptr, attended, from, hidden);
-        product(layer->cross_queries, &layer->cross_norm, hidden, nullptr, queries);
-        attend_memory(nodes, call->memory, queries, attended);
-        product(layer->cross_output, nullptr, attended, hidden, hidden);
-        product(layer->inner, &layer->feed_forward_norm, hidden, nullptr, inner);
-        product(layer->outer, nullptr, inner, hidden, hidden);
-    }
+    product(layer.queries_keys_values, &layer.self_norm, from, nullptr, work.joined);
+    attend_tree(nodes, tree, work.attended);
+    product(layer.self_output, nullptr, work.attended, from, hidden);
+    product(layer.cross_queries, &layer.cross_norm, hidden, nullptr, work.queries);
+    attend_memory(nodes, memory, work.queries, work.attended);
+    product(layer.cross_output, nullptr, work.attended, hidden, hidden);
+    product(layer.inner, &layer.feed_forward_norm, hidden, nullptr, work.inner);
+    product(layer.outer, nullptr, work.inner, hidden, hidden);
 }
 
-// Computes layers one after the other. The slots of the first layer, in `call`, are followed by those
-// of the others; `packed` has the cross-attention keys and values of each layer.
+// Computes layers of equal sizes one after the other. The slots of the first layer, in `call`, are
+// followed by those of the others; `packed` has the cross-attention keys and values of each layer.
 extern "C" void extend_layers(
-    const Layer* layers, int64_t count, Call* call, const char* const* packed, const float* from,
-    float* hidden) {
+    const Layer* layers, int64_t count, const Call* call, const char* const* packed,
+    const float* from, float* hidden) {
     const Nodes& nodes = call->nodes;
-    for (long layer = 0; layer < count; ++layer, from = hidden) {
-        call->memory.packed = packed[layer];
-        extend_layer(layers + layer, call, from, hidden);
-        call->tree.slots += nodes.utterances * call->tree.capacity * 2 * nodes.width();
-    }
+    const long rows = nodes.rows(), size = nodes.width(), inner_size = layers->inner.outputs;
+    static thread_local Scratch scratch;
+    scratch.reset(LayerRows::bytes(rows, size, inner_size));
+    const LayerRows work(scratch, rows, size, inner_size);
+    parallel(call->threads, [&] {
+        Tree tree = call->tree;
+        Memory memory = call->memory;
+        for (long layer = 0; layer < count; ++layer) {
+            memory.packed = packed[layer];
+            extend_layer(layers[layer], nodes, tree, memory, work, layer ? hidden : from, hidden);
+            tree.slots += nodes.utterances * tree.capacity * 2 * nodes.width();
+        }
+    });
 }
