@@ -104,8 +104,8 @@ def check_choice(value: Any, allowed: Sequence[str], where: str) -> None:
 
 
 def check_at_least(value: float, minimum: float, where: str) -> None:
-    """Raise InputError for a number below ``minimum``."""
-    if value < minimum:
+    """Raise InputError for a number below ``minimum``, or NaN."""
+    if not value >= minimum:
         raise InputError(f"{where}: {value} is too small; allowed: {minimum} or more")
 
 

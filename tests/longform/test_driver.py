@@ -243,6 +243,7 @@ BY_CTC = {"word_timestamps": True, "word_times": "ctc"}
     ("options", "message"),
     [
         ({"temperature": -0.1}, "temperature: -0.1 is too small; allowed: 0 or more"),
+        ({"temperature": float("nan")}, "temperature: nan is too small; allowed: 0 or more"),
         ({"temperature_increment_on_fallback": 0.0}, "on_fallback: 0.0; allowed: above 0"),
         ({"best_of": 0}, "best_of: 0 is too small; allowed: 1 or more"),
         ({"clip_timestamps": (3.0, 1.0)}, r"clip_timestamps: 3.0,1.0; allowed: start,end"),
