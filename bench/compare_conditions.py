@@ -54,7 +54,7 @@ def read_conditions(folder: Path, names: Sequence[str] | None, count: int | None
     missing = {*(names or ())} - {path.name for path in folders}
     if missing or not folders:
         raise InputError(
-            f"{folder}: no condition {', '.join(missing) or 'at all'}; make them with bench/conditions.py"
+            f"{folder}: no condition {', '.join(missing)}; make them with bench/conditions.py"
         )
     return {
         path.name: [read_clip(path.name, listed) for listed in list_utterances(path, count)]
