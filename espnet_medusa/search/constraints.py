@@ -16,7 +16,7 @@ import torch
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.search.options import SearchOptions
-from espnet_medusa.search.timestamps import TimestampRules
+from espnet_medusa.search.timestamps import TimestampRules, TimestampStates
 from espnet_medusa.tree.best_tokens import Restriction
 
 
@@ -82,7 +82,7 @@ class Constraints:
     ) -> torch.Tensor:
         """Return scores with forbidden tokens at -inf and with the end symbol's penalty.
 
-        Timestamp rules are not applied. If no constraint applies, the result is ``scores`` itself.
+        Timestamp rules are ignored. If no constraint applies, the result is ``scores`` itself.
 
         Args:
             scores: (R, V) logits or log-probabilities; not modified.
@@ -97,10 +97,16 @@ class Constraints:
         eos_scores: torch.Tensor,
         lengths: torch.Tensor,
         min_lengths: torch.Tensor | None = None,
+        timed: TimestampStates | None = None,
     ) -> Restriction | None:
-        """Return the restriction that ``apply`` applies, from end symbol scores (R,), or None."""
+        """Return the constraints for prefixes with end symbol scores (R,); None: no effect.
+
+        Timestamp rules are included if their states are given.
+        """
         if self.is_empty and min_lengths is None:
             return None
+        limits = None if timed is None else self.timestamps.limits(timed)
+        others = {"timestamps": limits, "renormalize": self.renormalize}
         blocked = rows = columns = None
         if self.blocked is not None:
             blocked, columns = (
@@ -108,7 +114,7 @@ class Constraints:
             )
             rows = lengths.clamp(max=len(blocked) - 1)
         if min_lengths is None and self.penalty is None:
-            return Restriction(self.eos, blocked, rows, columns=columns)
+            return Restriction(self.eos, blocked, rows, columns=columns, **others)
         # transformers applies the penalty first: the same result, as -inf stays -inf.
         if blocked is not None:
             eos_scores = eos_scores.masked_fill(blocked[rows, self.eos], -torch.inf)
@@ -116,7 +122,7 @@ class Constraints:
             eos_scores = eos_scores.masked_fill(lengths < min_lengths, -torch.inf)
         if self.penalty is not None:
             eos_scores = _add_penalty(eos_scores, lengths, *self.penalty)
-        return Restriction(self.eos, blocked, rows, eos_scores, columns)
+        return Restriction(self.eos, blocked, rows, eos_scores, columns, **others)
 
 
 def _add_penalty(

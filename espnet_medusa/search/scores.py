@@ -126,9 +126,7 @@ class Scoring:
     @property
     def at_once(self) -> bool:
         """Whether one call of ``top_tokens`` computes all that the search needs."""
-        constraints = self.constraints
-        of_logits = self.constrain_logits or constraints.logits_first
-        simple = constraints.penalty is None and not of_logits
+        simple = self.constraints.penalty is None and not self.constrain_logits
         return self.decoder_alone and self.weights[DECODER] == 1 and simple
 
     def for_drafts(self, excluded: frozenset[str], vocabulary: torch.Tensor | None) -> Scoring:
@@ -143,24 +141,21 @@ class Scoring:
     def constrain(self, requests: Sequence[Request], scores: torch.Tensor) -> torch.Tensor:
         """Return scores (R, V) with forbidden tokens at -inf."""
         restriction = self.restrict(requests, scores)
-        scores = scores if restriction is None else restriction.apply(scores.float())
-        rules = self.constraints.timestamps
-        if rules is None:
-            return scores
-        prefixes = [prefix for request in requests for prefix in request.prefixes]
-        return rules.apply(scores, rules.states(prefixes, scores.device))
+        return scores if restriction is None else restriction.apply(scores.float())
 
     def restrict(self, requests: Sequence[Request], scores: torch.Tensor) -> Restriction | None:
-        """Return all constraints but timestamp rules as a restriction; None: no effect."""
+        """Return all constraints as a restriction; None: no effect."""
         least = [request.scorers.min_length for request in requests for _ in request.prefixes]
         limited = any(least)
         if self.constraints.is_empty and not limited:
             return None
-        lengths = [prefix.length for request in requests for prefix in request.prefixes]
+        prefixes = [prefix for request in requests for prefix in request.prefixes]
+        rules = self.constraints.timestamps
         return self.constraints.restrict(
             scores[:, self.constraints.eos].float(),
-            upload(lengths, scores.device),
+            upload([prefix.length for prefix in prefixes], scores.device),
             upload(least, scores.device) if limited else None,
+            None if rules is None else rules.states(prefixes, scores.device),
         )
 
     def find_candidates(self, requests: Sequence[Request], width: int) -> None:

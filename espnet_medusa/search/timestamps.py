@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import torch
 
+from espnet_medusa.tree.best_tokens import TimestampLimits
 from espnet_medusa.tree.prefix import Prefix
 
 
@@ -42,12 +43,14 @@ class TimestampRules:
     first: int  # id of the timestamp 0 s; all later ids are timestamps
     times: torch.Tensor  # (T,) timestamp ids of the last T columns
     eos: int  # column of the end symbol
+    first_column: int  # of the timestamps
     latest_first: int | None = None  # maximum id of the first token; None: any timestamp
 
     def restricted(self, vocabulary: torch.Tensor, eos: int) -> TimestampRules:
         """Return the rules for scores of ascending ids (V',), with the end symbol's column."""
         times = vocabulary[vocabulary >= self.first]
-        return TimestampRules(self.first, times, eos, self.latest_first)
+        width = len(vocabulary) - len(times)
+        return TimestampRules(self.first, times, eos, width, self.latest_first)
 
     def states(self, prefixes: Sequence[Prefix], device: torch.device) -> TimestampStates:
         rows = [self._state(prefix) for prefix in prefixes]
@@ -72,34 +75,17 @@ class TimestampRules:
             torch.where(timed, tokens, states.latest),
         )
 
-    def apply(self, scores: torch.Tensor, states: TimestampStates) -> torch.Tensor:
-        """Return a copy of scores (R, V) with forbidden tokens at -inf.
-
-        Scores are logits or log-probabilities with the other constraints applied.
-        """
-        width = scores.size(1) - len(self.times)
+    def limits(self, states: TimestampStates) -> TimestampLimits:
+        """Return the columns that are allowed after prefixes with these states."""
+        times = self.times.to(states.latest.device)
         closes = states.last & ~states.paired  # text is forbidden after the end of a segment
-        times = self._apply_to_times(scores[:, width:], states, closes)
-        best = scores[:, self.eos : width].amax(dim=-1)
-        if self.eos > 0:
-            text = scores[:, : self.eos].amax(dim=-1)
-            best = torch.where(closes, best, torch.maximum(best, text))
-        timed = states.begins | (times.float().logsumexp(dim=-1) > best.float())
-        scores = torch.cat([scores[:, :width], times], dim=1)
-        scores[:, :width].masked_fill_(timed[:, None], -torch.inf)
-        scores[:, : self.eos].masked_fill_(closes[:, None], -torch.inf)
-        return scores
-
-    def _apply_to_times(
-        self, scores: torch.Tensor, states: TimestampStates, closes: torch.Tensor
-    ) -> torch.Tensor:
-        """Return the scores (R, T) of timestamps."""
-        ids = self.times.to(scores.device)
-        least = states.latest + (~closes).long()
-        forbidden = (ids < least[:, None]) | (states.last & states.paired)[:, None]
+        least = torch.searchsorted(times, states.latest + (~closes).long())
+        end = torch.full_like(least, len(times))
         if self.latest_first is not None:
-            forbidden |= states.begins[:, None] & (ids > self.latest_first)
-        return scores.masked_fill(forbidden, -torch.inf)
+            end = torch.where(states.begins, (times <= self.latest_first).sum(), end)
+        end = torch.where(states.last & states.paired, least, end)
+        first = self.first_column
+        return TimestampLimits(self.eos, first, closes, states.begins, first + least, first + end)
 
 
 def build_timestamp_rules(
@@ -107,4 +93,4 @@ def build_timestamp_rules(
 ) -> TimestampRules:
     """Return the rules for a whole vocabulary, with ``latest_first`` in timestamp steps."""
     latest = None if latest_first is None else first + latest_first
-    return TimestampRules(first, torch.arange(first, vocab_size), eos, latest)
+    return TimestampRules(first, torch.arange(first, vocab_size), eos, first, latest)

@@ -9,6 +9,35 @@ CHUNK = 64  # columns per chunk in ``top_scores``
 
 
 @dataclass(frozen=True, eq=False)
+class TimestampLimits:
+    """Columns that timestamp rules forbid after R prefixes.
+
+    Columns are text, end symbol, special tokens, timestamps, in order; tensors are (R,).
+    """
+
+    eos: int  # column of the end symbol
+    first: int  # column of the first timestamp
+    closes: torch.Tensor  # whether text is forbidden
+    begins: torch.Tensor  # whether all but timestamps are forbidden
+    least: torch.Tensor  # first allowed timestamp
+    end: torch.Tensor  # column after the last allowed timestamp
+
+    def apply(self, scores: torch.Tensor) -> torch.Tensor:
+        """Return a copy of scores (R, V), logits or log-probabilities, with -inf if forbidden.
+
+        If timestamps together are more probable than any other token, only they are allowed.
+        """
+        columns = torch.arange(scores.size(1), device=scores.device)
+        timed = columns >= self.first
+        forbidden = timed & ((columns < self.least[:, None]) | (columns >= self.end[:, None]))
+        forbidden |= self.closes[:, None] & (columns < self.eos)
+        scores = scores.masked_fill(forbidden, -torch.inf)
+        of_times = scores[:, self.first :].float().logsumexp(dim=-1)
+        only_times = self.begins | (of_times > scores[:, : self.first].amax(dim=-1).float())
+        return scores.masked_fill(only_times[:, None] & ~timed, -torch.inf)
+
+
+@dataclass(frozen=True, eq=False)
 class Restriction:
     """Forbidden next tokens of R prefixes, and replacements of their end symbol scores."""
 
@@ -19,6 +48,8 @@ class Restriction:
     eos_scores: torch.Tensor | None = None
     # (C,) columns of ``blocked`` with True values; the others are skipped. None: all V.
     columns: torch.Tensor | None = None
+    timestamps: TimestampLimits | None = None
+    renormalize: bool = False  # whether log-probabilities are normalized over allowed tokens
 
     def apply(self, scores: torch.Tensor) -> torch.Tensor:
         """Return a copy of scores (R, V) with forbidden tokens at -inf."""
@@ -29,7 +60,7 @@ class Restriction:
             scores[:, columns] = scores[:, columns].masked_fill(blocked, -torch.inf)
         if self.eos_scores is not None:
             scores[:, self.eos] = self.eos_scores
-        return scores
+        return scores if self.timestamps is None else self.timestamps.apply(scores)
 
 
 class BestTokens(NamedTuple):
@@ -42,7 +73,8 @@ class BestTokens(NamedTuple):
 class TopTokens(NamedTuple):
     """The best tokens of each of R rows of logits, best first."""
 
-    # (R, count) float32, normalized over all V tokens; -inf for forbidden tokens.
+    # (R, count) float32, normalized over all V tokens, or over the allowed ones if the
+    # restriction renormalizes; -inf for forbidden tokens.
     log_probs: torch.Tensor
     tokens: torch.Tensor  # (R, count)
 
@@ -61,11 +93,16 @@ def top_tokens(
 
     Args:
         logits: (R, V).
-        restriction: Applied to the log-probabilities; None allows all tokens.
+        restriction: None allows all tokens.
     """
-    log_probs = logits.float().log_softmax(dim=-1)
-    if restriction is not None:
-        log_probs = restriction.apply(log_probs)
+    if restriction is None:
+        log_probs = logits.float().log_softmax(dim=-1)
+    elif restriction.renormalize:
+        scores = restriction.apply(logits.float())
+        sums = scores.logsumexp(dim=-1, keepdim=True)
+        log_probs = scores - sums.clamp(min=torch.finfo(sums.dtype).min)  # all may be -inf
+    else:
+        log_probs = restriction.apply(logits.float().log_softmax(dim=-1))
     return TopTokens(*top_scores(log_probs, count))
 
 

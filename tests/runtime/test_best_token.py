@@ -12,7 +12,7 @@ from tiny import EOS, random_memory, tiny_decoder
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.native.operations import native_best_tokens, native_top_tokens
 from espnet_medusa.search.options import LengthLimits, SearchOptions
-from espnet_medusa.tree.best_tokens import Restriction, best_tokens, top_tokens
+from espnet_medusa.tree.best_tokens import Restriction, TimestampLimits, best_tokens, top_tokens
 
 
 @pytest.fixture(params=[None, *KINDS], ids=lambda kind: "".join(kind or "torch"))
@@ -97,6 +97,30 @@ def test_top_tokens_are_those_of_torch(kind, threads, size):
             torch.testing.assert_close(result.log_probs, expected.log_probs)
             permitted = expected.log_probs > -math.inf
             assert torch.equal(result.tokens[permitted], expected.tokens[permitted])
+
+
+@with_kernels
+@pytest.mark.parametrize("seed", range(20))
+def test_top_tokens_with_timestamp_rules_are_those_of_torch(kind, threads, seed):
+    random = np.random.default_rng(seed)
+    rows, size = int(random.integers(1, 9)), int(random.integers(3, 200))
+    eos, first = sorted(random.integers(0, size, 2).tolist())
+    first += eos == first
+    logits = 4 * torch.from_numpy(random.standard_normal((rows, size))).float()
+    logits[:, first:] += torch.from_numpy(random.choice([-9.0, 0.0, 9.0], (rows, 1))).float()
+    bounds = torch.from_numpy(np.sort(random.integers(first, size + 1, (rows, 2)), axis=1))
+    flags = torch.from_numpy(random.random((2, rows)) < 0.3)
+    blocked = torch.from_numpy(random.random((2, size)) < random.choice([0.0, 0.3, 1.0]))
+    chosen = torch.arange(rows) % 2
+    for renormalize in (False, True):
+        limits = TimestampLimits(eos, first, *flags, *bounds.unbind(1))
+        restriction = Restriction(eos, blocked, chosen, timestamps=limits, renormalize=renormalize)
+        count = int(random.integers(1, size + 1))
+        result = native_top_tokens(logits, count, restriction)
+        expected = top_tokens(logits.double(), count, restriction)
+        torch.testing.assert_close(result.log_probs, expected.log_probs)
+        permitted = expected.log_probs > -math.inf
+        assert torch.equal(result.tokens[permitted], expected.tokens[permitted])
 
 
 @with_kernels

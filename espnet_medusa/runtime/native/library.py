@@ -96,7 +96,10 @@ class ChainArguments(ctypes.Structure):
 class RestrictionArguments(ctypes.Structure):
     """``Restriction`` in best_token.h."""
 
-    _fields_ = (*members(c_void_p, "blocked rows"), *(("eos", c_int64), ("eos_scores", c_void_p)))
+    _fields_ = (
+        *(*members(c_void_p, "blocked rows"), ("eos", c_int64), ("eos_scores", c_void_p)),
+        *(("timestamps", c_void_p), *members(c_int64, "first_time renormalize")),
+    )
 
 
 number, pointer = c_int64, c_void_p

@@ -118,7 +118,10 @@ class NativeNorm:
 
 
 def native_best_tokens(logits: torch.Tensor, restriction: Restriction | None = None) -> BestTokens:
-    """Compute ``tree.best_tokens.best_tokens`` of float32 logits, without a copy of them."""
+    """Compute ``tree.best_tokens.best_tokens`` of float32 logits, without a copy of them.
+
+    ``restriction.timestamps`` must be None.
+    """
     logits, arguments = logits.contiguous(), _restriction_arguments(restriction)
     tokens, normalizers = torch.empty(len(logits), dtype=torch.long), logits.new_empty(len(logits))
     kernels().best_tokens(
@@ -144,13 +147,15 @@ def native_top_tokens(
 
 def _restriction_arguments(restriction: Restriction | None) -> RestrictionArguments:
     if restriction is None:
-        return RestrictionArguments(None, None, -1, None)
-    tensors = restriction.blocked, restriction.rows, restriction.eos_scores
-    blocked, rows, eos_scores = (
-        tensor if tensor is None else tensor.contiguous() for tensor in tensors
-    )
+        return RestrictionArguments(None, None, -1, None, None, 0, 0)
+    limits = restriction.timestamps
+    times = limits and torch.stack([limits.closes, limits.begins, limits.least, limits.end], dim=1)
+    tensors = restriction.blocked, restriction.rows, restriction.eos_scores, times
+    tensors = [tensor if tensor is None else tensor.contiguous() for tensor in tensors]
+    blocked, rows, eos_scores, times = map(address, tensors)
     arguments = RestrictionArguments(
-        *map(address, (blocked, rows)), restriction.eos, address(eos_scores)
+        *(blocked, rows, restriction.eos, eos_scores, times),
+        *(limits.first if limits else 0, restriction.renormalize),
     )
-    arguments.tensors = blocked, rows, eos_scores  # keeps their memory allocated
+    arguments.tensors = tensors  # keeps their memory allocated
     return arguments

@@ -114,17 +114,15 @@ class DecoderSteps(Steps):
         scores = self.proposer.logits(draft_states)
         count = min(self.shape.count(step), scores.size(1))
         if self.scoring.at_once and not any(beams.least):
-            restriction = self._restriction(scores, beams, step)
+            restriction = self._restriction(scores, beams, step, timed)
             gains, columns = self.scoring.top_tokens(scores, count, restriction)
             return gains, self.proposer.token_ids(columns)
         first = self.constrain_logits or not self.constrained
         if not first:
             scores = scores.float().log_softmax(dim=-1)
-        restriction = self._restriction(scores, beams, step)
+        restriction = self._restriction(scores, beams, step, timed)
         if restriction is not None:
             scores = restriction.apply(scores.float())
-        if timed is not None:
-            scores = self.scoring.constraints.timestamps.apply(scores.float(), timed)
         gains, columns = top_scores(scores, count)
         gains = gains.float()
         if first and self.normalized:
@@ -134,7 +132,9 @@ class DecoderSteps(Steps):
             gains *= weight
         return gains, self.proposer.token_ids(columns)
 
-    def _restriction(self, scores: torch.Tensor, beams: Beams, step: int) -> Restriction | None:
+    def _restriction(
+        self, scores: torch.Tensor, beams: Beams, step: int, timed: TimestampStates | None
+    ) -> Restriction | None:
         limited, constraints = any(beams.least), self.scoring.constraints
         if not self.constrained and not limited:
             return None
@@ -144,6 +144,7 @@ class DecoderSteps(Steps):
             scores[:, constraints.eos].float(),
             (lengths + step).repeat_interleave(repeats),
             least.repeat_interleave(repeats) if limited else None,
+            timed,
         )
 
     def _prune(
