@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import torch  # noqa: F401  loads the OpenMP runtime that the kernels use
+
 from espnet_medusa.files.cache_folder import cache_folder, check_private, make_private
 from espnet_medusa.options import check_choice
 
@@ -29,9 +31,9 @@ INTEL = "GenuineIntel"
 NONE = "none"  # disables the native kernels
 FOLDER = Path(__file__).parent
 # -ffp-contract=off: results do not depend on the compiler.
-COMPILE = ("-std=c++17", "-O3", "-ffp-contract=off", "-fPIC", "-pthread", "-w")
-LINK = ("-shared", "-pthread")
-COMPILERS = ("g++", "c++", "clang++")
+COMPILE = ("-std=c++17", "-O3", "-ffp-contract=off", "-fPIC", "-fopenmp", "-w")
+LINK = ("-shared",)  # not with OpenMP: its symbols come from the runtime that torch has loaded
+COMPILERS = ("g++", "c++", "clang++")  # g++ first: torch ships GNU's OpenMP
 TIMEOUT_S = 300
 
 

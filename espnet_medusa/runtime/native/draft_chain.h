@@ -65,9 +65,9 @@ inline void pick_best_columns(
     long stride) {
     quantize_rows(chain.states, chain.count, chain.size, &heads.norm, chain.normalized, chain.rows);
     multiply_linear(projection, chain.rows, chain.count, nullptr, chain.logits);
-    share(chain.count, [&](long row) {
+#pragma omp for schedule(static)
+    for (long row = 0; row < chain.count; ++row)
         best[row * stride] = best_column(chain.logits + row * projection.outputs, projection.outputs);
-    });
 }
 
 // Advances states by one token; `embed(row, to)` writes the token's embedding.
@@ -80,14 +80,15 @@ void advance(
         quantize_rows(from, count, linear.inputs, norm, chain.normalized, chain.rows);
         multiply_linear(linear, chain.rows, count, residual, to);
     };
-    share(count, [&](long row) {
+#pragma omp for schedule(static)
+    for (long row = 0; row < count; ++row) {
         float* state = chain.hidden + row * size;
         float* both = chain.joined + row * 2 * size;
         normalize(chain.states + row * size, size, heads.state_norm, state);
         std::copy(state, state + size, both);
         embed(row, both + size);
         normalize(both + size, size, heads.token_norm, both + size);
-    });
+    }
     product(heads.fuse, nullptr, chain.joined, chain.hidden, chain.states);
     product(heads.queries, &heads.cross_norm, chain.states, nullptr, chain.queries);
     attend_memory(call.nodes, call.memory, chain.queries, chain.hidden);

@@ -113,9 +113,8 @@ inline void multiply_block(
 template <class Visit>
 void each_block(long rows, long threads, Visit visit) {
     const long size = block_rows(rows, threads);
-    share_next((rows + size - 1) / size, [&](long block) {
-        visit(block * size, std::min(size, rows - block * size));
-    });
+#pragma omp for schedule(dynamic)
+    for (long row = 0; row < rows; row += size) visit(row, std::min(size, rows - row));
 }
 
 // Projects encoder output (utterances, frames, D) to cross-attention keys and values in Memory's
@@ -128,29 +127,31 @@ inline void project_frames(
     scratch.reset(Block::bytes(linear.inputs) + Scratch::bytes_of<float>(BLOCK_ROWS * 2 * width));
     const Block block(scratch, linear.inputs);
     float* keys_values = scratch.take<float>(BLOCK_ROWS * 2 * width);
-    const long blocks = (count + most - 1) / most;
-    share_next(memory.utterances * blocks, [&](long index) {
-        const long utterance = index / blocks, first = index % blocks * most;
-        const long in_block = std::min(most, count - first);
-        const float* rows = from + (utterance * count + first) * linear.inputs;
-        multiply_block(linear, nullptr, rows, linear.inputs, in_block, block, nullptr, keys_values);
-        for (long head = 0; head < memory.heads; ++head)
-            pack_head({keys_values + head * size, 2 * width, width, size}, first, in_block, count,
-                      packed + (utterance * memory.heads + head) *
-                                   Memory::bytes_per_head(count, size));
-    });
+#pragma omp for schedule(dynamic) collapse(2)
+    for (long utterance = 0; utterance < memory.utterances; ++utterance)
+        for (long first = 0; first < count; first += most) {
+            const long in_block = std::min(most, count - first);
+            const float* rows = from + (utterance * count + first) * linear.inputs;
+            multiply_block(linear, nullptr, rows, linear.inputs, in_block, block, nullptr,
+                           keys_values);
+            for (long head = 0; head < memory.heads; ++head)
+                pack_head({keys_values + head * size, 2 * width, width, size}, first, in_block,
+                          count, packed + (utterance * memory.heads + head) *
+                                       Memory::bytes_per_head(count, size));
+        }
 }
 
 // Packs keys and values of (rows, 3, heads, head size); threads share the heads.
 inline void pack_keys_values(const Frames& frames, const float* joined, char* packed) {
     const long width = frames.width(), size = frames.head_size;
     const long bytes = Memory::bytes_per_head(frames.frames, size);
-    share_next(frames.heads_in_all(), [&](long head) {
+#pragma omp for schedule(dynamic)
+    for (long head = 0; head < frames.heads_in_all(); ++head) {
         const float* first = joined + head / frames.heads * frames.frames * 3 * width;
         const float* keys = first + width + head % frames.heads * size;
         pack_head({keys, 3 * width, width, size}, 0, frames.frames, frames.frames,
                   packed + head * bytes);
-    });
+    }
 }
 
 // Replaces queries in (rows, 3, heads, head size) by the attention's result.
@@ -159,20 +160,21 @@ inline void attend_all_frames(const Frames& frames, const char* packed, float* j
     const long width = frames.width(), size = frames.head_size, count = frames.frames;
     const long chunks = (count + TOGETHER * PANEL - 1) / (TOGETHER * PANEL);
     static thread_local Scratch scratch;
-    share_next(frames.heads_in_all() * chunks, [&](long index) {
-        const long head = index / chunks, chunk = index % chunks;
-        const long utterance = head / frames.heads, length = frames.lengths[utterance];
-        const char* of_head = packed + head * Memory::bytes_per_head(count, size);
-        float* place = joined + utterance * count * 3 * width + head % frames.heads * size;
-        const long end = std::min((chunk + 1) * TOGETHER * PANEL, count);
-        for (long row = chunk * TOGETHER * PANEL; row < end; row += PANEL) {
-            float* queries = place + row * 3 * width;
-            const Queries panel(queries, std::min<long>(PANEL, end - row), 3 * width, size,
-                                Memory::padded(length), scratch);
-            const float* mask = frames.mask ? frames.mask + utterance * count : nullptr;
-            attend_frames(panel, of_head, length, count, mask, queries);
+#pragma omp for schedule(dynamic) collapse(2)
+    for (long head = 0; head < frames.heads_in_all(); ++head)
+        for (long chunk = 0; chunk < chunks; ++chunk) {
+            const long utterance = head / frames.heads, length = frames.lengths[utterance];
+            const char* of_head = packed + head * Memory::bytes_per_head(count, size);
+            float* place = joined + utterance * count * 3 * width + head % frames.heads * size;
+            const long end = std::min((chunk + 1) * TOGETHER * PANEL, count);
+            for (long row = chunk * TOGETHER * PANEL; row < end; row += PANEL) {
+                float* queries = place + row * 3 * width;
+                const Queries panel(queries, std::min<long>(PANEL, end - row), 3 * width, size,
+                                    Memory::padded(length), scratch);
+                const float* mask = frames.mask ? frames.mask + utterance * count : nullptr;
+                attend_frames(panel, of_head, length, count, mask, queries);
+            }
         }
-    });
 }
 
 // Computes a layer for (rows, D) in place; `joined` is working memory for (rows, 3 D).

@@ -4,7 +4,6 @@
 #include "encoder.h"
 #include "linear.h"
 #include "memory_attention.h"
-#include "team.h"
 #include "top_tokens.h"
 #include "tree_attention.h"
 
@@ -53,7 +52,8 @@ void pack_weights(
     const float* weights, int64_t outputs, int64_t inputs, int8_t* blocks, float* scales,
     int32_t* corrections, int64_t threads) {
     const long steps = round_up(inputs, STEP_BYTES) / STEP_BYTES;
-    parallel_share(threads, outputs, [&](long output) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (long output = 0; output < outputs; ++output) {
         const float* row = weights + output * inputs;
         float largest = 1e-20f;
         for (long at = 0; at < inputs; ++at) largest = std::max(largest, std::abs(row[at]));
@@ -65,17 +65,17 @@ void pack_weights(
         }
         scales[output] = largest / INT8_MAX_VALUE;
         corrections[output] = ZERO_POINT * sum;
-    });
+    }
 }
 
 // Rounds weights (outputs, inputs) to blocks of bfloat16; `blocks` must be zeros.
 void pack_bfloat16_weights(
     const float* weights, int64_t outputs, int64_t inputs, uint16_t* blocks, int64_t threads) {
     const long steps = round_up(inputs, PANEL) / PANEL;
-    parallel_share(threads, outputs, [&](long output) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (long output = 0; output < outputs; ++output)
         pack_key(weights + output * inputs, inputs, steps,
                  (uint32_t*)blocks + (output / TILE * steps * TILE * TILE) + output % TILE);
-    });
 }
 
 // Multiplies many rows (count, inputs), `stride` numbers apart, to (count, outputs); threads share
@@ -83,7 +83,8 @@ void pack_bfloat16_weights(
 void multiply_blocks(
     const Linear* linear, const float* from, int64_t stride, int64_t count, float* to,
     int64_t threads) {
-    parallel(threads, [&] {
+#pragma omp parallel num_threads(threads)
+    {
         static thread_local Scratch scratch;
         scratch.reset(Block::bytes(linear->inputs));
         const Block block(scratch, linear->inputs);
@@ -91,7 +92,7 @@ void multiply_blocks(
             multiply_block(*linear, nullptr, from + row * stride, stride, in_block, block, nullptr,
                            to + row * linear->outputs);
         });
-    });
+    }
 }
 
 // Computes encoder layers and the norm after them for (rows, D), in place. Working memory: `joined`
@@ -100,21 +101,22 @@ void encode_layers(
     const EncoderLayer* layers, int64_t count, const Norm* norm, const Frames* frames,
     float* hidden, float* joined, char* packed) {
     const long width = frames->width();
-    parallel(frames->threads, [&] {
+#pragma omp parallel num_threads(frames->threads)
+    {
         for (long layer = 0; layer < count; ++layer)
             encode_layer(layers[layer], *frames, hidden, joined, packed);
-        share(frames->rows(), [&](long row) {
+#pragma omp for schedule(static)
+        for (long row = 0; row < frames->rows(); ++row)
             normalize(hidden + row * width, width, *norm, hidden + row * width);
-        });
-    });
+    }
 }
 
 // Dequantizes the weights of `count` outputs: (count, inputs).
 void unpack_weights(
     const Linear* linear, const int64_t* outputs, int64_t count, float* to, int64_t threads) {
-    parallel_share(count > TILE ? threads : 1, count, [&](long row) {
+#pragma omp parallel for num_threads(count > TILE ? threads : 1) schedule(static)
+    for (long row = 0; row < count; ++row)
         unpack_output(*linear, outputs[row], to + row * linear->inputs);
-    });
 }
 
 // Multiplies (count, inputs) to (count, outputs).
@@ -124,9 +126,8 @@ void linear(
     static thread_local Scratch scratch;
     scratch.reset(QuantizedRows::bytes(count, linear->inputs));
     const QuantizedRows rows(scratch, count, linear->inputs);
-    parallel(threads, [&] {
-        multiply_normalized(*linear, nullptr, from, count, nullptr, rows, residual, to);
-    });
+#pragma omp parallel num_threads(threads)
+    multiply_normalized(*linear, nullptr, from, count, nullptr, rows, residual, to);
 }
 
 // Normalizes (count, size) in one thread.
@@ -140,31 +141,33 @@ void project_memory(
     char* packed, int64_t threads) {
     const Frames all{utterances, frames, heads, linear->outputs / (2 * heads), nullptr, nullptr,
                      threads};
-    parallel(threads, [&] { project_frames(*linear, all, memory, packed); });
+#pragma omp parallel num_threads(threads)
+    project_frames(*linear, all, memory, packed);
 }
 
 // Finds the best token and the normalizer of each row of logits (count, size).
 void best_tokens(
     const float* logits, int64_t count, int64_t size, const Restriction* restriction,
     int64_t* tokens, float* normalizers, int64_t threads) {
-    parallel_share(count > 1 ? threads : 1, count, [&](long row) {
+#pragma omp parallel for num_threads(std::clamp<int64_t>(count, 1, threads)) schedule(static)
+    for (long row = 0; row < count; ++row)
         find_best_token(logits + row * size, size, *restriction, row, tokens + row, normalizers + row);
-    });
 }
 
 // Finds the `count` best tokens of each row of logits (rows, size), and their log-probabilities.
 void top_tokens(
     const float* logits, int64_t rows, int64_t size, const Restriction* restriction, int64_t count,
     int64_t* tokens, float* log_probs, int64_t threads) {
-    parallel(rows > 1 ? threads : 1, [&] {
+#pragma omp parallel num_threads(std::clamp<int64_t>(rows, 1, threads))
+    {
         static thread_local Scratch scratch;
         scratch.reset(Scratch::bytes_of<Scored>(count));
         auto* ranked = scratch.take<Scored>(count);
-        share(rows, [&](long row) {
+#pragma omp for schedule(static)
+        for (long row = 0; row < rows; ++row)
             find_top_tokens(logits + row * size, size, *restriction, row, count, ranked,
                             tokens + row * count, log_probs + row * count);
-        });
-    });
+    }
 }
 
 // Packs keys and values (utterances, frames, 2, heads, head size) in Memory's layout.
@@ -172,11 +175,12 @@ void pack_memories(
     const float* keys_values, int64_t utterances, int64_t frames, int64_t heads, int64_t size,
     char* packed, int64_t threads) {
     const long width = heads * size;
-    parallel_share(threads, utterances * heads, [&](long head) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (long head = 0; head < utterances * heads; ++head) {
         const float* keys = keys_values + head / heads * frames * 2 * width + head % heads * size;
         pack_head({keys, 2 * width, width, size}, 0, frames, frames,
                   packed + head * Memory::bytes_per_head(frames, size));
-    });
+    }
 }
 
 // Drafts the best columns (rows, steps) of the projection from states (rows, D), step by step.
@@ -188,15 +192,14 @@ void draft_chain(
     scratch.reset(ChainRows::bytes(*heads, projection->outputs, count));
     const ChainRows chain(scratch, *heads, projection->outputs, count);
     std::copy(states, states + count * chain.size, chain.states);
-    parallel(call->threads, [&] {
-        for (long step = 0; step < steps; ++step) {
-            if (step > 0)
-                advance(*heads, *call, chain, [&](long row, float* to) {
-                    unpack_output(*projection, columns[row * steps + step - 1], to);
-                });
-            pick_best_columns(*heads, *projection, chain, columns + step, steps);
-        }
-    });
+#pragma omp parallel num_threads(call->threads)
+    for (long step = 0; step < steps; ++step) {
+        if (step > 0)
+            advance(*heads, *call, chain, [&](long row, float* to) {
+                unpack_output(*projection, columns[row * steps + step - 1], to);
+            });
+        pick_best_columns(*heads, *projection, chain, columns + step, steps);
+    }
 }
 
 // Advances states (rows, D) by one token with embeddings (rows, D).
@@ -208,10 +211,9 @@ void advance_states(
     scratch.reset(ChainRows::bytes(*heads, 0, count));
     const ChainRows chain(scratch, *heads, 0, count);
     std::copy(states, states + count * chain.size, chain.states);
-    parallel(call->threads, [&] {
-        advance(*heads, *call, chain, [&](long row, float* place) {
-            std::copy(embedded + row * chain.size, embedded + (row + 1) * chain.size, place);
-        });
+#pragma omp parallel num_threads(call->threads)
+    advance(*heads, *call, chain, [&](long row, float* place) {
+        std::copy(embedded + row * chain.size, embedded + (row + 1) * chain.size, place);
     });
     std::copy(chain.states, chain.states + count * chain.size, to);
 }
@@ -268,7 +270,8 @@ extern "C" void extend_layers(
     static thread_local Scratch scratch;
     scratch.reset(LayerRows::bytes(rows, size, inner_size));
     const LayerRows work(scratch, rows, size, inner_size);
-    parallel(call->threads, [&] {
+#pragma omp parallel num_threads(call->threads)
+    {
         Tree tree = call->tree;
         Memory memory = call->memory;
         for (long layer = 0; layer < count; ++layer) {
@@ -276,5 +279,5 @@ extern "C" void extend_layers(
             extend_layer(layers[layer], nodes, tree, memory, work, layer ? hidden : from, hidden);
             tree.slots += nodes.utterances * tree.capacity * 2 * nodes.width();
         }
-    });
+    }
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "panel.h"
-#include "team.h"
 
 enum Activation { NONE, GELU, SILU, RELU };
 
@@ -99,14 +98,15 @@ inline void normalize(const float* row, long size, const Norm& norm, float* to) 
 inline void quantize_rows(
     const float* rows, long count, long size, const Norm* norm, float* normalized,
     const QuantizedRows& to) {
-    share(count, [&](long row) {
+#pragma omp for schedule(static)
+    for (long row = 0; row < count; ++row) {
         const float* from = rows + row * size;
         if (norm != nullptr) {
             normalize(from, size, *norm, normalized + row * size);
             from = normalized + row * size;
         }
         quantize(from, size, to.values + row * to.stride, to.scales + row);
-    });
+    }
 }
 
 // Sums as floats, without the contribution of ZERO_POINT.
@@ -147,9 +147,9 @@ inline void multiply_linear(
     float* to) {
     const long steps = linear.steps(), size = linear.outputs;
     Tiles tiles(count);
-    share((size + PANEL - 1) / PANEL, [&](long panel) {
-        alignas(64) int32_t sums[PANEL * PANEL];
-        const long column = panel * PANEL;
+    alignas(64) int32_t sums[PANEL * PANEL];
+#pragma omp for schedule(static)
+    for (long column = 0; column < size; column += PANEL) {
         const char* blocks = linear.blocks + column * steps * STEP_BYTES;
         for (long row = 0; row < count; row += PANEL) {
             const int in_panel = std::min<long>(count - row, PANEL);
@@ -158,5 +158,5 @@ inline void multiply_linear(
                 linear, column, sums, rows.scales + row, in_panel,
                 residual ? residual + row * size : nullptr, to + row * size);
         }
-    });
+    }
 }

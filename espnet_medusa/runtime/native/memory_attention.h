@@ -5,7 +5,6 @@
 
 #include "nodes.h"
 #include "panel.h"
-#include "team.h"
 
 // Keys and values of all utterances' frames. Each head has panels of bfloat16: keys with frames as
 // columns, then values with frames as depth.
@@ -138,18 +137,20 @@ inline void attend_memory(
     const long size = nodes.head_size, width = nodes.width();
     const long bytes = Memory::bytes_per_head(memory.frames, size);
     static thread_local Scratch scratch;
-    share(nodes.utterances * nodes.heads, [&](long index) {
-        const long utterance = index / nodes.heads, head = index % nodes.heads;
-        const long frames = memory.frames_of(utterance), end = nodes.first_row[utterance + 1];
-        const float* mask = memory.mask ? memory.mask + utterance * memory.frames : nullptr;
-        for (long row = nodes.first_row[utterance]; row < end; row += PANEL) {
-            const long place = row * width + head * size;
-            const Queries panel(queries + place, std::min<long>(PANEL, end - row), width, size,
-                                Memory::padded(frames), scratch);
-            attend_frames(panel, memory.packed + index * bytes, frames, memory.frames, mask,
-                          to + place);
+#pragma omp for schedule(static) collapse(2)
+    for (long utterance = 0; utterance < nodes.utterances; ++utterance) {
+        for (long head = 0; head < nodes.heads; ++head) {
+            const char* packed = memory.packed + (utterance * nodes.heads + head) * bytes;
+            const long frames = memory.frames_of(utterance), end = nodes.first_row[utterance + 1];
+            const float* mask = memory.mask ? memory.mask + utterance * memory.frames : nullptr;
+            for (long row = nodes.first_row[utterance]; row < end; row += PANEL) {
+                const long place = row * width + head * size;
+                const Queries panel(queries + place, std::min<long>(PANEL, end - row), width, size,
+                                    Memory::padded(frames), scratch);
+                attend_frames(panel, packed, frames, memory.frames, mask, to + place);
+            }
         }
-    });
+    }
 }
 
 // Packs `steps` of a key as 32-bit pairs that are TILE pairs apart.

@@ -155,28 +155,30 @@ inline Slots gather(const Slots& slots, float* to) {
 inline void attend_tree(const Nodes& nodes, const Tree& tree, float* to) {
     const long size = nodes.head_size, width = nodes.width();
     static thread_local Scratch scratch;
-    share(nodes.utterances * nodes.heads, [&](long index) {
-        const long utterance = index / nodes.heads, head = index % nodes.heads;
-        const long first = nodes.first_row[utterance];
-        const long count = nodes.first_row[utterance + 1] - first;
-        const long known = tree.slots_of(count);
-        float* keys = tree.slots + utterance * tree.capacity * 2 * width + head * size;
-        const float* joined = tree.joined + first * 3 * width + head * size;
-        fill_slots(nodes, joined, count, keys + tree.known * 2 * width);
-        Slots slots{keys, keys + width, known, 2 * width, size};
-        scratch.reset(Scratch::bytes_of<float>(known + LANES) +
-                      Scratch::bytes_of<int32_t>(known) +
-                      Scratch::bytes_of<float>(known * 2 * size));
-        float* scores = scratch.take<float>(known + LANES);
-        int32_t* places = scratch.take<int32_t>(known);
-        if (count > 1) slots = gather(slots, scratch.take<float>(known * 2 * size));
-        auto attend = [&](auto fixed) {
-            for (long node = 0; node < count; ++node) {
-                const Path path = list_path(tree.visible_to(utterance, node), known, places);
-                attend_slots(joined + node * 3 * width, slots, path, fixed, scores,
-                             to + (first + node) * width + head * size);
-            }
-        };
-        size == UsualSize::value ? attend(UsualSize{}) : attend(size);
-    });
+#pragma omp for schedule(static) collapse(2)
+    for (long utterance = 0; utterance < nodes.utterances; ++utterance) {
+        for (long head = 0; head < nodes.heads; ++head) {
+            const long first = nodes.first_row[utterance];
+            const long count = nodes.first_row[utterance + 1] - first;
+            const long known = tree.slots_of(count);
+            float* keys = tree.slots + utterance * tree.capacity * 2 * width + head * size;
+            const float* joined = tree.joined + first * 3 * width + head * size;
+            fill_slots(nodes, joined, count, keys + tree.known * 2 * width);
+            Slots slots{keys, keys + width, known, 2 * width, size};
+            scratch.reset(Scratch::bytes_of<float>(known + LANES) +
+                          Scratch::bytes_of<int32_t>(known) +
+                          Scratch::bytes_of<float>(known * 2 * size));
+            float* scores = scratch.take<float>(known + LANES);
+            int32_t* places = scratch.take<int32_t>(known);
+            if (count > 1) slots = gather(slots, scratch.take<float>(known * 2 * size));
+            auto attend = [&](auto fixed) {
+                for (long node = 0; node < count; ++node) {
+                    const Path path = list_path(tree.visible_to(utterance, node), known, places);
+                    attend_slots(joined + node * 3 * width, slots, path, fixed, scores,
+                                 to + (first + node) * width + head * size);
+                }
+            };
+            size == UsualSize::value ? attend(UsualSize{}) : attend(size);
+        }
+    }
 }
