@@ -89,6 +89,14 @@ class SpeechActivity:
         """Return whether a span may contain speech."""
         return bool((self.probabilities[_frames(start_s, end_s)] > SILENT).any())
 
+    def has_new_speech(self, start_s: float, end_s: float) -> bool:
+        """Return ``has_speech`` without the end of a word, up to ``MARGIN_S``, at the start."""
+        first = _frames(start_s, end_s).start
+        speech = np.append(self.probabilities[max(first - 1, 0) :] > SILENT, False)
+        silent_s = STEP_S * (first - 1 + int(np.argmin(speech)))  # after the word
+        ends = first > 0 and speech[0] and silent_s <= start_s + MARGIN_S
+        return self.has_speech(max(silent_s, start_s) if ends else start_s, end_s)
+
     def pauses(self, start_s: float, end_s: float) -> list[tuple[float, float]]:
         """Return long pauses in a span, without their margins, in s after ``start_s``."""
         frames = _frames(start_s, end_s)

@@ -135,7 +135,8 @@ class WindowSteps:
     def _skips(self, passage: Passage, window: Window) -> bool:
         """Skip a window without speech if ``skip_silence`` is set; return whether it is skipped."""
         speech = passage.recording.speech
-        skips = self.options.skip_silence and not speech.has_speech(window.start_s, window.end_s)
+        span = window.start_s, window.end_s
+        skips = self.options.skip_silence and not speech.has_new_speech(*span)
         if skips:
             passage.window.skip(window)
         return skips

@@ -62,6 +62,30 @@ def test_speech_activity():
     assert not SpeechActivity(np.zeros(0, np.float32), 0).has_speech(0, 1)
 
 
+@pytest.mark.parametrize(
+    ("span", "expected"),
+    [
+        ((0, 2), True),  # nothing before it
+        ((2.9, 6), False),  # the end of a word
+        ((2.9, 3.0), False),
+        ((2.6, 6), True),  # longer than the end of a word
+        ((2.9, 6.1), True),  # and a new word
+        ((5.9, 6.1), True),
+        ((6.9, 60), True),
+        ((40.5, 60), False),
+        ((59.9, 70), False),
+    ],
+)
+def test_the_end_of_a_word_is_no_new_speech(span, expected):
+    assert activity((0, 3), (6, 7), (9, 40)).has_new_speech(*span) == expected
+
+
+def test_speech_to_the_end_of_a_recording():
+    speech = activity((0, 60))
+    assert speech.has_new_speech(50, 60) and not speech.has_new_speech(59.8, 60)
+    assert not SpeechActivity(np.zeros(0, np.float32), 0).has_new_speech(0, 1)
+
+
 @pytest.mark.parametrize("level", [0.0, 1e-4, 0.05])
 def test_noise_is_no_speech(level):
     samples = level * np.random.default_rng(0).standard_normal(48000).astype(np.float32)
