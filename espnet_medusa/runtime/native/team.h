@@ -1,8 +1,8 @@
 // A team of threads that share loops.
 //
-// Between two decoder calls Python needs about 100 us, and waking a sleeping thread takes as long, so
-// threads wait awake. While another program needs their processor, they sleep soon: threads that use
-// up their time slices awake would have to wait for the next one. OpenMP's threads cannot adapt.
+// Between two decoder calls Python needs about 100 us. Waking a sleeping thread takes as long, so
+// waiting threads spin. While another program needs their processor, they soon sleep: a thread
+// that spins until its time slice ends must wait for the next one. OpenMP's threads cannot adapt.
 #pragma once
 
 #include <linux/futex.h>
@@ -25,7 +25,7 @@ namespace {  // each library has its own team: it is compiled from one file
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-// How long threads wait awake: LONG, or SHORT for a time after another program had a processor.
+// Spin time of waiting threads: LONG, or SHORT for a time after another program had a processor.
 class Patience {
   public:
     static constexpr microseconds LONG{1000}, SHORT{30}, INTERRUPTION{500}, CAUTION{50'000};
@@ -52,7 +52,7 @@ class Signal {
         if (sleepers.load() > 0) futex(FUTEX_WAKE_PRIVATE, INT_MAX);
     }
 
-    // Waits until the count is not `before`; calls `pause` repeatedly while awake.
+    // Waits until the count is not `before`; calls `pause` repeatedly while it spins.
     template <class Pause>
     void wait(uint32_t before, Patience& patience, const Pause& pause) {
         const auto begin = Clock::now();
