@@ -1,7 +1,7 @@
 """Multi-token Whisper decoding for ESPnet2.
 
-Importing this package enables ``encoder: hf_whisper``, ``decoder: whisper_medusa`` and ``model:
-medusa`` in every ESPnet command of this process.
+Importing this package enables ``encoder: hf_whisper``, ``decoder: whisper_medusa`` and
+``speech_llama``, and ``model: medusa`` in every ESPnet command of this process.
 
 Dimensions in docstrings:
     B  utterances of a training batch        U  utterances decoded together (ragged)

@@ -150,7 +150,7 @@ class TreeRuntime(TreeDecoder):
         )
 
     def _mask(self, state: TreeState, first: int) -> torch.Tensor | None:
-        """Return the self-attention mask; None if one new node per utterance sees all nodes."""
+        """Return the self-attention mask; None if one new node per utterance attends to all."""
         trees, num_nodes = state.trees, state.num_nodes
         if first == num_nodes - 1 and all(
             tree.visible[-1] == (1 << num_nodes) - 1 for tree in trees

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 MODEL_DEPTH = 5  # each step is a call of the draft model
 CTC_DEPTH, CTC_BEAM_DEPTH = 40, 15  # a step of beam search has several nodes to evaluate
 CTC_BEAM_BUDGET = 60
-LOOKAHEAD_DEPTH = 15  # lower bound of a lookahead's maximum, unless draft_depth is set
+LOOKAHEAD_DEPTH = 15  # least default draft_depth with a lookahead; parallel heads: their number
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 // Encoder layers over all frames of several utterances.
 //
-// A thread computes a block of rows through several operations while they are in its cache. Only
-// queries, keys and values are written to memory.
+// A thread computes a block of rows through several operations while they are in its cache. Of the
+// results between them, only queries, keys, values and attention are written to memory.
 #pragma once
 
 #include "linear.h"

@@ -63,7 +63,7 @@ struct PermittedLogits {
     }
 };
 
-// Text with other symbols, and timestamps: the columns that timestamp rules permit.
+// The columns that timestamp rules permit: text, end symbol and special tokens; and timestamps.
 struct Permitted {
     Columns text, times;
 };

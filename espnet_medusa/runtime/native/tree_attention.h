@@ -49,8 +49,8 @@ struct Slots {
     long count, stride, size;
 };
 
-// The slots visible to a node: its path from the root, in order. Sums are therefore the same for any
-// slots of the path.
+// The slots visible to a node: its path from the root, in order. So sums do not depend on
+// which slots the path has.
 struct Path {
     const int32_t* slots;
     long count;
