@@ -231,8 +231,8 @@ NOTES = {
 - *Same as openai-whisper*: segments equal in start, end and text (same search, float32).
 """,
     PLAN: """\
-- *Accepted*: percentage of the drafts of this step that needed no further call. In square brackets:
-  95% bootstrap interval over utterances.
+- *Accepted*: percentage of the drafts of this step that were accepted. In square brackets: 95%
+  bootstrap interval over utterances.
 - *Same text*, *same n-best*: utterances with the output of the first row in the same search. N-best
   lists are the same if they have the same token sequences, with scores less than 0.001 apart.
 - *Decoder*: search without encoder, with drafting. *Drafting*, the mean, includes a draft model's

@@ -65,7 +65,7 @@ class CTranslate2(MemoryDecoder):
 
 
 class FasterWhisper(Transcriber):
-    """``WhisperModel.transcribe`` without timestamps, at temperature 0."""
+    """``WhisperModel.transcribe``; utterances without timestamps, at temperature 0."""
 
     def load(self) -> None:
         from faster_whisper import WhisperModel

@@ -41,7 +41,7 @@ from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.search.search import Search
 from espnet_medusa.transcription.defaults import with_defaults
 
-BEAM_DEPTH = 2  # of heads; by default they do not draft in beams
+BEAM_DEPTH = 2  # of heads; by default the package's heads do not draft in beams
 
 
 def default_options(long_form: bool) -> dict[str, object]:

@@ -26,7 +26,7 @@ class Way:
 
     contestant: str  # a name in ``base.CONTESTANTS``, or the name of a plan's drafter
     weights: str  # float32, bfloat16, float16 or int8; empty for a plan's drafter
-    search: str  # ``GREEDY``, ``BEAM5`` or the name of a plan's search
+    search: str  # a key of ``BEAM_SIZES``, or the name of a plan's search
     batch_size: int = 1  # inputs (of long recordings: windows) decoded together
     drafts: str = BASELINE  # of ours: ``BASELINE`` or one of ``DRAFTERS``
     made_with: str = ""  # weights and options of a plan's drafter, which the journal compares

@@ -70,9 +70,9 @@ def plan_tasks(
 ) -> list[list[str]]:
     """Divide utterances into tasks of similar lengths, the longest first.
 
-    A task consists of consecutive batches. A single process may form others: it sorts in pools. It
-    has at most ``TASK_FRAMES`` padded frames, or is one batch. Tasks are smaller if there would
-    be fewer than ``TASKS_PER_WORKER`` per worker. ``lengths`` are 10 ms frames by utterance id.
+    A task is one batch, or consecutive batches of at most ``TASK_FRAMES`` padded frames. Tasks are
+    smaller if there would be fewer than ``TASKS_PER_WORKER`` per worker. A single process may form
+    other batches, because it sorts in pools. ``lengths`` are 10 ms frames by utterance id.
     """
     keys, frames = [*lengths], [max(length, 1) for length in lengths.values()]
     batches = make_batches(frames, batch_size, max_batch_frames)

@@ -105,5 +105,5 @@ def check_encoder(options: DecodeOptions, encoder: SpeechEncoder) -> None:
     if options.encoder_precision is not None and encoder.whisper is None:
         raise InputError(
             f"encoder_precision: {options.encoder_precision}; allowed with encoder: hf_whisper "
-            "without frontend, normalization, pre-encoder and post-encoder; omit it here"
+            "without frontend, normalization, cropping, pre-encoder and post-encoder; omit it here"
         )

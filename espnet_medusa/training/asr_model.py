@@ -63,7 +63,7 @@ class MedusaASRModel(ESPnetASRModel):
         if options.kl_weight > 0 and any(
             projection is not self.decoder.projection for projection in self.decoder.projections
         ):
-            raise InputError("model_conf.kl_weight: allowed with heads: projection: 0")
+            raise InputError("model_conf.kl_weight: with heads: projection, only 0 is allowed")
         self._set_ctc_units(options)
         if options.freeze_whisper != "nothing":
             self.encoder.requires_grad_(False)
@@ -139,7 +139,7 @@ class MedusaASRModel(ESPnetASRModel):
             speech_lengths: (B,).
             text: (B, L) tokens, -1 where padded.
             text_lengths: (B,).
-            memory: (B, S, D) cached output of the frozen encoder; None: no part to train needs it.
+            memory: (B, S, D) cached output of the frozen encoder; None: not needed, or audio given.
             memory_lengths: (B,).
             kwargs: ``utt_id``, for messages.
 

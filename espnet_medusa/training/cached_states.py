@@ -1,6 +1,6 @@
 """Cached texts and hidden states of a frozen Whisper for its training audio.
 
-Training of heads and CTC reads the states instead of running encoder and decoder
+Training of heads and CTC reads states and encoder output instead of running encoder and decoder
 (``training.asr_model``). The texts are also labels for training Whisper itself.
 """
 

@@ -14,7 +14,7 @@ CTC_DEPTHS = (5, 10, 15, 20, 30, 40, 60)  # a draft step costs nothing, verifyin
 CTC_BEAM_DEPTHS = (1, 2, 4, 6, 10, 15, 20)
 BEAM_WIDTH_SHARES = (0.6, 1.0, 2.0)  # of the beam
 GREEDY_WIDTHS = (1, 2, 4)
-BUDGET_SHARE = 0.5  # of the largest possible draft
+BUDGET_SHARE = 0.5  # of the largest possible draft, or of a smaller default budget
 WIDER_BUDGET = 2  # times the default budget, for drafts that exceed it
 
 

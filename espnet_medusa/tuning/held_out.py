@@ -32,7 +32,7 @@ class HeldOutBatch:
 
     keys: list[str]  # U utterance ids
     memory: torch.Tensor  # (U, S, D) encoder output
-    frames: torch.Tensor  # (U,) lengths of it
+    frames: torch.Tensor  # lengths (U,) or frames per row (U, S), as in ``Encoded``
     prompt: torch.Tensor  # (U, P) prompt tokens
     audio_seconds: float  # audio length, summed over the batch
     encoder_seconds: float  # time of the encoder

@@ -70,8 +70,8 @@ def _compare(tuning: Tuning, settings: Sequence[DraftSetting]) -> None:
         if keys and task.exact and not task.rounding:
             raise InputError(
                 f"{keys[0]}: with {setting} the tokens are {_brief(trial.outputs[keys[0]])}, "
-                f"without drafts {_brief(baseline.outputs[keys[0]])} (the same for {len(keys)} of "
-                f"{len(trial.outputs)} utterances); with acceptance: exact they must be equal: "
+                f"without drafts {_brief(baseline.outputs[keys[0]])} ({len(keys)} of "
+                f"{len(trial.outputs)} utterances differ); acceptance: exact requires equal ones: "
                 "this is a defect of the search, or of the arithmetic of this device"
             )
 

@@ -168,7 +168,7 @@ def test_speech_llama_writes_the_tables(llama_recipe, tmp_path, monkeypatch):
     report = (exp / "speech_llama" / "REPORT.md").read_text()
     assert "|part of test-clean|baseline|" in report and "|part of test-clean|latent 2" in report
     assert "|all of test-clean|" not in report and "- Utterances: 4 (part of test-clean)." in report
-    assert "a small Speech-LLaMA behind whisper's frozen encoder" in report
+    assert "a small Speech-LLaMA after whisper's frozen encoder" in report
 
     options = ["--whisper_model", "openai/whisper-tiny", "--stage", "11"]
     done = run_llama(llama_recipe, *options, status=2)

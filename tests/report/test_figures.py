@@ -94,7 +94,7 @@ def test_plot_shows_labels_bins_and_values(tmp_path, drawn):
     assert path.read_bytes().startswith(b"\x89PNG")
     left, right = drawn[0].axes
     assert (left.get_title(), right.get_title()) == ("one", "two")
-    assert left.get_ylabel() == "speedup over plain decoding"
+    assert left.get_ylabel() == "speedup over the baseline"
     assert left.get_xlabel() == right.get_xlabel() == "tokens of the utterance"
     assert [label.get_text() for label in left.get_xticklabels()] == ["0-9\nn=3", "10-19\nn=4"]
     lines = left.containers[0].lines[0], *left.containers[0].lines[1]
