@@ -17,6 +17,11 @@ LOG_LINES = 20  # of a failed job, shown to the user
 SHELL_SIGNAL = 128  # a shell's exit status after signal n is 128 + n
 
 
+def shell_status(status: int) -> int:
+    """Convert a process's status, -n after signal n, to that of a shell."""
+    return status if status >= 0 else SHELL_SIGNAL - status
+
+
 @dataclass(frozen=True)
 class Job:
     """One process: its name, command line, log file and additions to the environment."""

@@ -62,7 +62,7 @@ def _run_command(args: argparse.Namespace) -> int:
         except BaseException:  # such as an interruption
             jobs.stop([process])
             raise
-    return status if status >= 0 else jobs.SHELL_SIGNAL - status
+    return jobs.shell_status(status)
 
 
 def _run_command_on_slurm(args: argparse.Namespace) -> int:
@@ -80,7 +80,7 @@ def _run_command_on_slurm(args: argparse.Namespace) -> int:
         return 0
     [failure] = failures
     print(f"{array.name} {failure.ending}: {args.log}", file=sys.stderr)
-    return failure.status or 1
+    return jobs.shell_status(failure.status or 1)
 
 
 def run_jobs(parser: argparse.ArgumentParser) -> Work:

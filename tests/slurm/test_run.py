@@ -274,6 +274,9 @@ def test_run_command_returns_output_and_status(slurm, capfd):
         with pytest.raises(SystemExit) as end:
             stages.main(["run_command", *options, "echo some are left out; exit 3"])
         assert end.value.code == 3 and "some are left out\n" in capfd.readouterr().out
+        with pytest.raises(SystemExit) as end:
+            stages.main(["run_command", *options, "kill -9 $$"])
+        assert end.value.code == 137, "as a shell's, after signal 9"
 
 
 # The queue
