@@ -1,4 +1,4 @@
-"""Checks of audio containers that libraries do not make: missing bytes and unreadable codecs.
+"""Checks that audio libraries do not make: missing bytes in containers, and unreadable codecs.
 
 libsndfile silently shortens a truncated WAV, SPHERE, AIFF, AU or Ogg file, FFmpeg an AVI or ASF
 file. Therefore the sizes in the headers are compared with the size of the file.

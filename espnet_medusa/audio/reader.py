@@ -210,7 +210,7 @@ def _read_streamed_flac(sound: soundfile.SoundFile) -> tuple[np.ndarray, bool]:
     """Read a block of a FLAC stream without a length; returns the block and whether it is the last.
 
     After reading, soundfile seeks to the end of a full block, which fails at the end of the stream.
-    The block is filled with NaN before, which FLAC cannot contain: all other values were read.
+    FLAC cannot contain NaN. The block is first filled with NaN, so all other values were read.
     """
     block = np.full((_block_frames(sound), sound.channels), np.nan, dtype=np.float32)
     try:

@@ -3,13 +3,13 @@
     espnet-medusa-transcribe talk1.wav --model openai/whisper-base
     espnet-medusa-transcribe talks 'more/*.mp3' --model exp/base --language en --output_dir out
 
-AUDIO is files, folders (with all folders below) and patterns. Any sample rate, any length, and any
-format that libsndfile or FFmpeg reads is allowed. The text of each file is printed and written to
---output_dir, and to the table `text` there. Audio longer than the model's window is decoded window
-after window, as openai-whisper does, or by chunks of speech (--vad_filter), and has times. Shorter
-audio has times if --output_format needs them. A text that repeats itself is decoded again. Files
-that cannot be read are listed at the end, and the exit status is 3. The same command resumes after
-an interruption. Without --language, a Whisper that is no experiment detects the language.
+AUDIO is files, folders (searched recursively) and patterns, in any format that libsndfile or
+FFmpeg reads. The text of each file is printed, and written to --output_dir and to the table `text`
+there. Audio longer than the model's window is decoded window after window, as openai-whisper does,
+or by chunks of speech (--vad_filter), and has times. Shorter audio has times if --output_format
+needs them or it has a long pause. A text that repeats itself is decoded again. Files that cannot
+be read are listed at the end, with exit status 3. The same command resumes after an interruption.
+Defaults: int8 if our CPU kernels run, unless --config is given; for a Whisper, --language detect.
 """
 
 import argparse

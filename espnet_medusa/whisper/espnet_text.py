@@ -58,7 +58,7 @@ def _build(vocab_size: int, code: str, task: str | None, added: tuple[str, ...])
     tokenizer = make_tokenizer(vocab_size)
     tokenizer.add_tokens([*added])
     tokens = read_whisper_tokens(tokenizer)
-    # English-only tokenizers have no languages, and asr.sh passes any --lang.
+    # For English-only models, ``languages`` is empty; asr.sh passes any --lang to them, too.
     prompt = tokens.prompt(code if tokens.languages else None, task or TRANSCRIBE)
     return Prompted(tokenizer, tuple(prompt), range(tokens.end, vocab_size))
 

@@ -176,7 +176,7 @@ VOCAB_SIZES = (
 
 
 def read_text(whisper_model: str) -> Text:
-    """Return vocabulary and tokenizer from a Whisper's folder, or OpenAI's, as ``find_text``."""
+    """Return the vocabulary of a Whisper: its folder's, or OpenAI's; errors as ``find_text``."""
     if whisper_model in VOCAB_SIZES:
         return find_text(VOCAB_SIZES[whisper_model], None, TextOptions(), {})
     whisper = open_whisper(whisper_model)
