@@ -81,7 +81,11 @@ def add_long_form_options(parser: argparse.ArgumentParser, default: Any = ...) -
 
 
 def parse_clips(value: str) -> tuple[float, ...]:
-    return tuple(float(part) for part in value.split(",") if part.strip())
+    try:
+        return tuple(float(part) for part in value.split(",") if part.strip())
+    except ValueError:
+        message = f"{value!r}; allowed: seconds, such as 0,10.5"
+        raise argparse.ArgumentTypeError(message) from None
 
 
 def read_long_form_options(options: Mapping[str, Any]) -> LongFormOptions:

@@ -290,3 +290,10 @@ def test_options_of_fallback():
     assert asr_inference.fingerprint(given) != asr_inference.fingerprint(parse())
     with pytest.raises(InputError, match="nbest: 3; fallback: true allows only 1"):
         asr_inference.choose_long_form(parse("--fallback", "true", "--nbest", "3"))
+
+
+def test_clips_that_are_no_numbers(capsys):
+    assert parse("--clip_timestamps", "1,40.5")["clip_timestamps"] == (1, 40.5)
+    with pytest.raises(SystemExit):
+        parse("--clip_timestamps", "a")
+    assert "--clip_timestamps: 'a'; allowed: seconds, such as 0,10.5" in capsys.readouterr().err
