@@ -105,24 +105,23 @@ class Constraints:
         """
         if self.is_empty and min_lengths is None:
             return None
-        limits = None if timed is None else self.timestamps.limits(timed)
-        others = {"timestamps": limits, "renormalize": self.renormalize}
+        groups = None if timed is None else self.timestamps.groups(timed)
         blocked = rows = columns = None
         if self.blocked is not None:
             blocked, columns = (
                 part.to(eos_scores.device) for part in (self.blocked, self._columns)
             )
             rows = lengths.clamp(max=len(blocked) - 1)
-        if min_lengths is None and self.penalty is None:
-            return Restriction(self.eos, blocked, rows, columns=columns, **others)
+        changes_end = min_lengths is not None or self.penalty is not None
         # transformers applies the penalty first: the same result, as -inf stays -inf.
-        if blocked is not None:
+        if changes_end and blocked is not None:
             eos_scores = eos_scores.masked_fill(blocked[rows, self.eos], -torch.inf)
         if min_lengths is not None:
             eos_scores = eos_scores.masked_fill(lengths < min_lengths, -torch.inf)
         if self.penalty is not None:
             eos_scores = _add_penalty(eos_scores, lengths, *self.penalty)
-        return Restriction(self.eos, blocked, rows, eos_scores, columns, **others)
+        eos_scores = eos_scores if changes_end else None
+        return Restriction(self.eos, blocked, rows, eos_scores, columns, groups, self.renormalize)
 
 
 def _add_penalty(

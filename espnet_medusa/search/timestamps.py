@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import torch
 
-from espnet_medusa.tree.best_tokens import TimestampLimits
+from espnet_medusa.tree.best_tokens import ColumnGroups
 from espnet_medusa.tree.prefix import Prefix
 
 
@@ -75,8 +75,8 @@ class TimestampRules:
             torch.where(timed, tokens, states.latest),
         )
 
-    def limits(self, states: TimestampStates) -> TimestampLimits:
-        """Return the columns that are allowed after prefixes with these states."""
+    def groups(self, states: TimestampStates) -> ColumnGroups:
+        """Return the allowed text and timestamps after R prefixes with these states."""
         times = self.times.to(states.latest.device)
         closes = states.last & ~states.paired  # text is forbidden after the end of a segment
         least = torch.searchsorted(times, states.latest + (~closes).long())
@@ -85,7 +85,7 @@ class TimestampRules:
             end = torch.where(states.begins, (times <= self.latest_first).sum(), end)
         end = torch.where(states.last & states.paired, least, end)
         first = self.first_column
-        return TimestampLimits(self.eos, first, closes, states.begins, first + least, first + end)
+        return ColumnGroups(first, closes, states.begins, first + least, first + end)
 
 
 def build_timestamp_rules(

@@ -9,32 +9,32 @@ CHUNK = 64  # columns per chunk in ``top_scores``
 
 
 @dataclass(frozen=True, eq=False)
-class TimestampLimits:
-    """Columns that timestamp rules forbid after R prefixes.
+class ColumnGroups:
+    """Limits of two groups of columns: those before the end symbol, and the last ones.
 
-    Columns are text, end symbol, special tokens, timestamps, in order; tensors are (R,).
+    Tensors are (R,), for R prefixes.
     """
 
-    eos: int  # column of the end symbol
-    first: int  # column of the first timestamp
-    closes: torch.Tensor  # whether text is forbidden
-    begins: torch.Tensor  # whether all but timestamps are forbidden
-    least: torch.Tensor  # first allowed timestamp
-    end: torch.Tensor  # column after the last allowed timestamp
+    last: int  # first column of the last group
+    without_first: torch.Tensor  # whether the first group is forbidden
+    only_last: torch.Tensor  # whether only the last group is allowed
+    least: torch.Tensor  # first allowed column of the last group
+    end: torch.Tensor  # column after the last allowed one
 
-    def apply(self, scores: torch.Tensor) -> torch.Tensor:
+    def apply(self, scores: torch.Tensor, eos: int) -> torch.Tensor:
         """Return a copy of scores (R, V), logits or log-probabilities, with -inf if forbidden.
 
-        If timestamps together are more probable than any other token, only they are allowed.
+        If the last group's tokens together are more probable than any other, only they are
+        allowed. ``eos`` is the column of the end symbol.
         """
         columns = torch.arange(scores.size(1), device=scores.device)
-        timed = columns >= self.first
-        forbidden = timed & ((columns < self.least[:, None]) | (columns >= self.end[:, None]))
-        forbidden |= self.closes[:, None] & (columns < self.eos)
+        last = columns >= self.last
+        forbidden = last & ((columns < self.least[:, None]) | (columns >= self.end[:, None]))
+        forbidden |= self.without_first[:, None] & (columns < eos)
         scores = scores.masked_fill(forbidden, -torch.inf)
-        of_times = scores[:, self.first :].float().logsumexp(dim=-1)
-        only_times = self.begins | (of_times > scores[:, : self.first].amax(dim=-1).float())
-        return scores.masked_fill(only_times[:, None] & ~timed, -torch.inf)
+        together = scores[:, self.last :].float().logsumexp(dim=-1)
+        only_last = self.only_last | (together > scores[:, : self.last].amax(dim=-1).float())
+        return scores.masked_fill(only_last[:, None] & ~last, -torch.inf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class Restriction:
     eos_scores: torch.Tensor | None = None
     # (C,) columns of ``blocked`` with True values; the others are skipped. None: all V.
     columns: torch.Tensor | None = None
-    timestamps: TimestampLimits | None = None
+    groups: ColumnGroups | None = None
     renormalize: bool = False  # whether log-probabilities are normalized over allowed tokens
 
     def apply(self, scores: torch.Tensor) -> torch.Tensor:
@@ -60,7 +60,7 @@ class Restriction:
             scores[:, columns] = scores[:, columns].masked_fill(blocked, -torch.inf)
         if self.eos_scores is not None:
             scores[:, self.eos] = self.eos_scores
-        return scores if self.timestamps is None else self.timestamps.apply(scores)
+        return scores if self.groups is None else self.groups.apply(scores, self.eos)
 
 
 class BestTokens(NamedTuple):

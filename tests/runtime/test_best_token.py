@@ -12,7 +12,7 @@ from tiny import EOS, random_memory, tiny_decoder
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.native.operations import native_best_tokens, native_top_tokens
 from espnet_medusa.search.options import LengthLimits, SearchOptions
-from espnet_medusa.tree.best_tokens import Restriction, TimestampLimits, best_tokens, top_tokens
+from espnet_medusa.tree.best_tokens import ColumnGroups, Restriction, best_tokens, top_tokens
 
 
 @pytest.fixture(params=[None, *KINDS], ids=lambda kind: "".join(kind or "torch"))
@@ -101,7 +101,7 @@ def test_top_tokens_are_those_of_torch(kind, threads, size):
 
 @with_kernels
 @pytest.mark.parametrize("seed", range(20))
-def test_top_tokens_with_timestamp_rules_are_those_of_torch(kind, threads, seed):
+def test_top_tokens_of_two_groups_are_those_of_torch(kind, threads, seed):
     random = np.random.default_rng(seed)
     rows, size = int(random.integers(1, 9)), int(random.integers(3, 200))
     eos, first = sorted(random.integers(0, size, 2).tolist())
@@ -113,8 +113,8 @@ def test_top_tokens_with_timestamp_rules_are_those_of_torch(kind, threads, seed)
     blocked = torch.from_numpy(random.random((2, size)) < random.choice([0.0, 0.3, 1.0]))
     chosen = torch.arange(rows) % 2
     for renormalize in (False, True):
-        limits = TimestampLimits(eos, first, *flags, *bounds.unbind(1))
-        restriction = Restriction(eos, blocked, chosen, timestamps=limits, renormalize=renormalize)
+        groups = ColumnGroups(first, *flags, *bounds.unbind(1))
+        restriction = Restriction(eos, blocked, chosen, groups=groups, renormalize=renormalize)
         count = int(random.integers(1, size + 1))
         result = native_top_tokens(logits, count, restriction)
         expected = top_tokens(logits.double(), count, restriction)

@@ -55,7 +55,7 @@ def test_all_positions_at_once_are_openais_one_by_one(seed, latest_first):
     scores[::3, 2] = -math.inf
     states = rules.states([path_from(ROOT, text) for text in texts], scores.device)
     before = scores.clone()
-    filtered = rules.limits(states).apply(scores)
+    filtered = rules.groups(states).apply(scores, rules.eos)
     assert torch.equal(scores, before)
     for row, text in enumerate(texts):
         expected = openai_filter(scores[row : row + 1], torch.tensor([[1, *text]]), 1, latest_first)
@@ -81,7 +81,8 @@ def test_rules_for_a_draft_vocabulary(seed):
     full = torch.full((12, TIMED_VOCAB_SIZE), -math.inf)
     full[:, vocabulary] = scores
     prefixes = [path_from(ROOT, text) for text in texts]
-    filtered = rules.limits(rules.states(prefixes, scores.device)).apply(scores)
+    groups = rules.groups(rules.states(prefixes, scores.device))
+    filtered = groups.apply(scores, rules.eos)
     for row, text in enumerate(texts):
         expected = openai_filter(full[row : row + 1], torch.tensor([[1, *text]]), 1, 4)
         assert torch.equal(filtered[row], expected[0, vocabulary])

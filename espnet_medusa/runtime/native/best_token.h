@@ -3,9 +3,9 @@
 
 #include "vectors.h"
 
-// Columns that timestamp rules permit after a row; TimestampLimits in best_tokens.py.
-struct TimestampLimits {
-    int64_t closes, begins, least, end;
+// Limits of the first and the last columns of a row; ColumnGroups in best_tokens.py.
+struct ColumnGroups {
+    int64_t without_first, only_last, least, end;
 };
 
 // Tokens that may follow each row; RestrictionArguments in library.py.
@@ -14,9 +14,9 @@ struct Restriction {
     const int64_t* rows;      // (R) mask of each row
     int64_t eos;
     const float* eos_scores;  // (R) replace the logits of eos; or null
-    const TimestampLimits* timestamps;  // (R); or null
-    int64_t first_time;                 // column of the first timestamp
-    int64_t renormalize;                // over the permitted tokens
+    const ColumnGroups* groups;  // (R); or null
+    int64_t last_group;          // its first column
+    int64_t renormalize;         // over the permitted tokens
 
     const uint8_t* blocked_of(long row, long size) const {
         return blocked == nullptr ? nullptr : blocked + rows[row] * size;

@@ -111,7 +111,8 @@ void encode_layers(
     }
 }
 
-// Dequantizes the weights of `count` outputs: (count, inputs).
+// Dequantizes the weights of `count` outputs: (count, inputs). Waking a thread takes longer than a
+// few of them.
 void unpack_weights(
     const Linear* linear, const int64_t* outputs, int64_t count, float* to, int64_t threads) {
 #pragma omp parallel for num_threads(count > TILE ? threads : 1) schedule(static)

@@ -98,7 +98,7 @@ class RestrictionArguments(ctypes.Structure):
 
     _fields_ = (
         *(*members(c_void_p, "blocked rows"), ("eos", c_int64), ("eos_scores", c_void_p)),
-        *(("timestamps", c_void_p), *members(c_int64, "first_time renormalize")),
+        *(("groups", c_void_p), *members(c_int64, "last_group renormalize")),
     )
 
 

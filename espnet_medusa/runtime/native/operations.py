@@ -120,7 +120,7 @@ class NativeNorm:
 def native_best_tokens(logits: torch.Tensor, restriction: Restriction | None = None) -> BestTokens:
     """Compute ``tree.best_tokens.best_tokens`` of float32 logits, without a copy of them.
 
-    ``restriction.timestamps`` must be None.
+    ``restriction.groups`` must be None.
     """
     logits, arguments = logits.contiguous(), _restriction_arguments(restriction)
     tokens, normalizers = torch.empty(len(logits), dtype=torch.long), logits.new_empty(len(logits))
@@ -148,14 +148,14 @@ def native_top_tokens(
 def _restriction_arguments(restriction: Restriction | None) -> RestrictionArguments:
     if restriction is None:
         return RestrictionArguments(None, None, -1, None, None, 0, 0)
-    limits = restriction.timestamps
-    times = limits and torch.stack([limits.closes, limits.begins, limits.least, limits.end], dim=1)
-    tensors = restriction.blocked, restriction.rows, restriction.eos_scores, times
+    of = restriction.groups
+    groups = of and torch.stack([of.without_first, of.only_last, of.least, of.end], dim=1)
+    tensors = restriction.blocked, restriction.rows, restriction.eos_scores, groups
     tensors = [tensor if tensor is None else tensor.contiguous() for tensor in tensors]
-    blocked, rows, eos_scores, times = map(address, tensors)
+    blocked, rows, eos_scores, groups = map(address, tensors)
     arguments = RestrictionArguments(
-        *(blocked, rows, restriction.eos, eos_scores, times),
-        *(limits.first if limits else 0, restriction.renormalize),
+        *(blocked, rows, restriction.eos, eos_scores, groups),
+        *(of.last if of else 0, restriction.renormalize),
     )
     arguments.tensors = tensors  # keeps their memory allocated
     return arguments

@@ -28,56 +28,54 @@ struct Columns {
     long begin, end;
 };
 
-// A row of logits whose blocked tokens are excluded.
+// Logits of a row in two ranges of columns, without blocked tokens.
 struct PermittedLogits {
     const float* logits;
     const uint8_t* blocked;  // or null
+    Columns ranges[2];
 
     // Calls `visit(column, logits, lanes of permitted tokens)` for each vector.
     template <class Visit>
-    void each(Columns columns, Visit visit) const {
-        for (long at = columns.begin; at < columns.end; at += LANES)
-            visit(at, load(logits, at, columns.end, -INFINITY),
-                  allowed_lanes(blocked, at, columns.end));
+    void each(Visit visit) const {
+        for (const Columns& range : ranges)
+            for (long at = range.begin; at < range.end; at += LANES)
+                visit(at, load(logits, at, range.end, -INFINITY),
+                      allowed_lanes(blocked, at, range.end));
     }
 
-    // The largest logit; NaN if one is NaN.
-    float largest_of(Columns columns) const {
+    // NaN if a logit is NaN.
+    float largest_logit() const {
         Floats top = constant(-INFINITY);
         Mask nan = lanes(0, 0);
-        each(columns, [&](long, Floats values, Mask permitted) {
+        each([&](long, Floats values, Mask permitted) {
             nan = nan | Mask(permitted & not_a_number(values));
             top = select(permitted, maximum(top, values), top);
         });
         return bits(nan) ? NAN : largest(top);
     }
 
-    // sum(exp(logits - top))
-    float sum_of(Columns columns, float top) const {
+    // log(sum(exp(logits - top))) for the largest logit; 0 if that is not finite.
+    float log_of_sum(float top) const {
+        if (!std::isfinite(top)) return 0;
         Floats total = constant(0.0f);
-        each(columns, [&](long, Floats values, Mask permitted) {
-            const Floats part = exponential(values - constant(top));
-            total = select(permitted, total + part, total);
+        each([&](long, Floats values, Mask permitted) {
+            total = select(permitted, total + exponential(values - constant(top)), total);
         });
-        return sum(total);
+        return std::log(sum(total));
     }
 };
 
-// The columns that timestamp rules permit: text, end symbol and special tokens; and timestamps.
-struct Permitted {
-    Columns text, times;
-};
-
-inline Permitted permitted_columns(
-    const PermittedLogits& row, const Restriction& restriction, const TimestampLimits& limits) {
-    Columns text{limits.closes ? restriction.eos : 0, restriction.first_time};
-    const Columns times{limits.least, limits.end};
-    const float top = row.largest_of(times);
-    const bool only_times =
-        limits.begins ||
-        (std::isfinite(top) && top + std::log(row.sum_of(times, top)) > row.largest_of(text));
-    if (only_times) text.end = text.begin;
-    return {text, times};
+inline PermittedLogits permitted_logits(
+    const float* logits, long size, const Restriction& restriction, long row) {
+    const uint8_t* blocked = restriction.blocked_of(row, size);
+    if (restriction.groups == nullptr) return {logits, blocked, {{0, size}}};
+    const ColumnGroups& groups = restriction.groups[row];
+    const Columns other{groups.without_first ? restriction.eos : 0, restriction.last_group};
+    const Columns last{groups.least, groups.end};
+    const PermittedLogits of_last{logits, blocked, {last}}, others{logits, blocked, {other}};
+    const float top = of_last.largest_logit();
+    if (groups.only_last || top + of_last.log_of_sum(top) > others.largest_logit()) return of_last;
+    return {logits, blocked, {other, last}};
 }
 
 // The `count` best tokens of a row (size), best first, and their log-probabilities: -inf if fewer
@@ -85,28 +83,20 @@ inline Permitted permitted_columns(
 inline void find_top_tokens(
     const float* logits, long size, const Restriction& restriction, long row, long count,
     Scored* ranked, int64_t* tokens, float* log_probs) {
-    const PermittedLogits permitted{logits, restriction.blocked_of(row, size)};
-    Permitted columns{{0, size}, {size, size}};
-    if (restriction.timestamps != nullptr)
-        columns = permitted_columns(permitted, restriction, restriction.timestamps[row]);
+    const PermittedLogits permitted = permitted_logits(logits, size, restriction, row);
     Ranked best(ranked, count);
     Floats least = constant(-INFINITY);
-    for (const Columns& part : {columns.text, columns.times})
-        permitted.each(part, [&](long at, Floats values, Mask allowed) {
-            const Mask above = greater(values, least);
-            if (!bits(above)) return;  // the usual case
-            const uint32_t better = bits(Mask(above & allowed));
-            for (int lane = 0; lane < LANES; ++lane)
-                if (better >> lane & 1) best.add({logits[at + lane], at + lane});
-            least = constant(best.least());
-        });
-    const PermittedLogits counted = restriction.renormalize ? permitted : PermittedLogits{logits, nullptr};
-    if (!restriction.renormalize) columns = {{0, size}, {size, size}};
-    const float of_text = counted.largest_of(columns.text), of_times = counted.largest_of(columns.times);
-    const float top = std::isnan(of_text) || std::isnan(of_times) ? NAN : std::max(of_text, of_times);
-    float log_sum = 0;
-    if (std::isfinite(top))
-        log_sum = std::log(counted.sum_of(columns.text, top) + counted.sum_of(columns.times, top));
+    permitted.each([&](long at, Floats values, Mask allowed) {
+        const Mask above = greater(values, least);
+        if (!bits(above)) return;  // the usual case
+        const uint32_t better = bits(Mask(above & allowed));
+        for (int lane = 0; lane < LANES; ++lane)
+            if (better >> lane & 1) best.add({logits[at + lane], at + lane});
+        least = constant(best.least());
+    });
+    const PermittedLogits all{logits, nullptr, {{0, size}}};
+    const PermittedLogits& normalized = restriction.renormalize ? permitted : all;
+    const float top = normalized.largest_logit(), log_sum = normalized.log_of_sum(top);
     for (long place = 0; place < count; ++place) {
         tokens[place] = ranked[place].token;
         const float score = ranked[place].score;
