@@ -76,7 +76,7 @@ class WhisperWindows:
         if max_initial_timestamp:  # 0 is no limit, as in openai-whisper
             latest = round(max_initial_timestamp / self.clock.step_s)
         vocab_size = len(model.asr_model.token_list)
-        rules = build_timestamp_rules(tokens.first_time, tokens.end, vocab_size, latest)
+        rules = build_timestamp_rules(tokens.first_time, vocab_size, latest)
         blocked = constraints.blocked
         if blocked is None:
             blocked = torch.zeros(2, vocab_size, dtype=torch.bool, device=model.device)

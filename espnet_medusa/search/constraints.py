@@ -65,7 +65,7 @@ class Constraints:
             self,
             eos=eos,
             blocked=None if blocked is None else blocked[:, vocabulary.to(blocked.device)],
-            timestamps=None if timestamps is None else timestamps.restricted(vocabulary, eos),
+            timestamps=None if timestamps is None else timestamps.restricted(vocabulary),
         )
 
     def count_allowed(self, tokens: Sequence[int], min_length: int = 0) -> int:

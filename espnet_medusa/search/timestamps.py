@@ -13,7 +13,7 @@ section 2.3):
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -42,15 +42,13 @@ class TimestampRules:
 
     first: int  # id of the timestamp 0 s; all later ids are timestamps
     times: torch.Tensor  # (T,) timestamp ids of the last T columns
-    eos: int  # column of the end symbol
     first_column: int  # of the timestamps
     latest_first: int | None = None  # maximum id of the first token; None: any timestamp
 
-    def restricted(self, vocabulary: torch.Tensor, eos: int) -> TimestampRules:
-        """Return the rules for scores of ascending ids (V',), with the end symbol's column."""
+    def restricted(self, vocabulary: torch.Tensor) -> TimestampRules:
+        """Return the rules for scores of ascending ids (V',)."""
         times = vocabulary[vocabulary >= self.first]
-        width = len(vocabulary) - len(times)
-        return TimestampRules(self.first, times, eos, width, self.latest_first)
+        return replace(self, times=times, first_column=len(vocabulary) - len(times))
 
     def states(self, prefixes: Sequence[Prefix], device: torch.device) -> TimestampStates:
         rows = [self._state(prefix) for prefix in prefixes]
@@ -89,8 +87,8 @@ class TimestampRules:
 
 
 def build_timestamp_rules(
-    first: int, eos: int, vocab_size: int, latest_first: int | None = None
+    first: int, vocab_size: int, latest_first: int | None = None
 ) -> TimestampRules:
     """Return the rules for a whole vocabulary, with ``latest_first`` in timestamp steps."""
     latest = None if latest_first is None else first + latest_first
-    return TimestampRules(first, torch.arange(first, vocab_size), eos, first, latest)
+    return TimestampRules(first, torch.arange(first, vocab_size), first, latest)

@@ -1,6 +1,5 @@
 """Untrusted YAML is read as by PyYAML, or refused."""
 
-import re
 import time
 
 import pytest
@@ -81,11 +80,10 @@ def test_unsafe_documents_are_refused(text, message):
 
 
 def test_mappings_that_merge_one_key_many_times():
-    started = time.process_time()
-    try:
-        content = load_yaml("a: &a {x: 1}\n" + MAPPINGS)
-    except yaml.YAMLError as error:
-        assert re.search("RecursionError|aliases make|<<", str(error))
-    else:  # PyYAML 6.0.4 merges each key once
-        assert content == dict.fromkeys("abcdefghi", {"x": 1})
+    started, text = time.process_time(), "a: &a {x: 1}\n" + MAPPINGS
+    if [*map(int, yaml.__version__.split("."))] >= [6, 0, 4]:  # merges each key once
+        assert load_yaml(text) == dict.fromkeys("abcdefghi", {"x": 1})
+    else:
+        with pytest.raises(yaml.YAMLError, match="RecursionError|aliases make|<<"):
+            load_yaml(text)
     assert time.process_time() - started < 2

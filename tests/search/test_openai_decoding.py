@@ -55,7 +55,7 @@ def test_all_positions_at_once_are_openais_one_by_one(seed, latest_first):
     scores[::3, 2] = -math.inf
     states = rules.states([path_from(ROOT, text) for text in texts], scores.device)
     before = scores.clone()
-    filtered = rules.groups(states).apply(scores, rules.eos)
+    filtered = rules.groups(states).apply(scores, EOS)
     assert torch.equal(scores, before)
     for row, text in enumerate(texts):
         expected = openai_filter(scores[row : row + 1], torch.tensor([[1, *text]]), 1, latest_first)
@@ -75,14 +75,15 @@ def test_rules_for_a_draft_vocabulary(seed):
     rng = random.Random(seed)
     tokens = {*rng.sample(range(TIMED_VOCAB_SIZE), rng.randint(1, 12)), EOS}
     vocabulary = torch.tensor(sorted(tokens))
-    rules = timed_constraints(4).restricted(vocabulary).timestamps
+    constraints = timed_constraints(4).restricted(vocabulary)
+    rules = constraints.timestamps
     texts = [random_text(rng, 4) for _ in range(12)]
     scores = torch.randn(12, len(vocabulary), generator=torch.Generator().manual_seed(seed))
     full = torch.full((12, TIMED_VOCAB_SIZE), -math.inf)
     full[:, vocabulary] = scores
     prefixes = [path_from(ROOT, text) for text in texts]
     groups = rules.groups(rules.states(prefixes, scores.device))
-    filtered = groups.apply(scores, rules.eos)
+    filtered = groups.apply(scores, constraints.eos)
     for row, text in enumerate(texts):
         expected = openai_filter(full[row : row + 1], torch.tensor([[1, *text]]), 1, 4)
         assert torch.equal(filtered[row], expected[0, vocabulary])

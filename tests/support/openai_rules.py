@@ -12,7 +12,7 @@ FIRST_TIME, TIMED_VOCAB_SIZE = EOS + 3, EOS + 16  # two special tokens, 13 times
 
 
 def timed_constraints(latest_first: int | None) -> Constraints:
-    rules = build_timestamp_rules(FIRST_TIME, EOS, TIMED_VOCAB_SIZE, latest_first)
+    rules = build_timestamp_rules(FIRST_TIME, TIMED_VOCAB_SIZE, latest_first)
     return Constraints(EOS, timestamps=rules, renormalize=True)
 
 
