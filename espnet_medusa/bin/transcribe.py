@@ -9,7 +9,8 @@ there. Audio longer than the model's window is decoded window after window, as o
 or by chunks of speech (--vad_filter), and has times. Shorter audio has times if --output_format
 needs them or it has a long pause. A text that repeats itself is decoded again. Files that cannot
 be read are listed at the end, with exit status 3. The same command resumes after an interruption.
-Defaults: int8 if our CPU kernels run, unless --config is given; for a Whisper, --language detect.
+Defaults without --config: int8 if our CPU kernels run, --best_of 5, --fallback_on repetition,
+--skip_silence true. For a Whisper, --language detect.
 """
 
 import argparse

@@ -40,7 +40,7 @@ def describe(model: str, options: Mapping[str, Any]) -> str:
     return ", ".join(
         [
             model,
-            options["decoder_precision"] or "float32",
+            options["decoder_precision"] or options["dtype"],
             "greedy" if greedy else f"beam {options['beam_size']}",
             "GPU" if options["ngpu"] else f"{torch.get_num_threads()} threads",
         ]

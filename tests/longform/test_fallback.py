@@ -172,5 +172,5 @@ def test_defaults_of_the_command():
     assert "decoder_precision" not in defaults.with_defaults({}, "cuda")
     line = defaults.describe("base", chosen | {"ngpu": 0, "decoder_precision": "int8"})
     assert line.startswith("base, int8, beam 5, ") and line.endswith(" threads")
-    greedy = {"ngpu": 1, "decoder_precision": None, "search": "greedy"}
-    assert defaults.describe("base", chosen | greedy) == "base, float32, greedy, GPU"
+    greedy = {"ngpu": 1, "decoder_precision": None, "dtype": "bfloat16", "search": "greedy"}
+    assert defaults.describe("base", chosen | greedy) == "base, bfloat16, greedy, GPU"
