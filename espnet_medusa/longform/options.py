@@ -1,4 +1,4 @@
-"""Options of long audio with openai-whisper's names; of voice activity with faster-whisper's."""
+"""Options of long audio (openai-whisper's names) and voice activity (faster-whisper's)."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class LongFormOptions:
 
     @property
     def needs_windows(self) -> bool:
-        """Whether short audio also needs the moving window."""
+        """Whether short audio also needs the sliding window."""
         prompt, timed = self.initial_prompt is not None, self.without_timestamps is False
         sampled, words = self.temperature > 0, self.word_timestamps
         return any((prompt, timed, sampled, self.clip_timestamps, words, self.vad_filter))

@@ -189,7 +189,7 @@ def _merge(word: TimedWord, other: TimedWord, text: str) -> None:
 
 
 def _shorten_at_sentence_ends(words: Sequence[TimedWord], most_s: float) -> None:
-    """Limit the duration of words at the end of a sentence: the rest is a pause."""
+    """Limit the duration of sentence-end marks and of words after them: the rest is a pause."""
     for before, word in zip(words, words[1:], strict=False):
         if word.duration_s > most_s:
             if word.text in SENTENCE_ENDS:

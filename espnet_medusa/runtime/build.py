@@ -1,4 +1,4 @@
-"""Build the runtime that searches call from a trained decoder."""
+"""Build, from a trained decoder, the runtime that searches call."""
 
 from espnet_medusa.model.espnet_transformer import ESPnetTransformerDecoder
 from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder

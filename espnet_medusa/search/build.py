@@ -123,7 +123,7 @@ def build_beam(
     if nbest is not None:
         check_at_least(nbest, 1, "nbest")
     if options.acceptance == THRESHOLD:
-        reason = "acceptance: threshold, as only the heads score its drafts"
+        reason = "acceptance: threshold, as only the drafter scores its drafts"
         _check_decoder_alone(model.scorers, reason)
     if options.is_patient:
         reason = "patience or length_penalty, which rank by the decoder's probabilities"

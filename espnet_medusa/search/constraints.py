@@ -37,7 +37,7 @@ class Constraints:
 
     @property
     def can_raise(self) -> bool:
-        """Whether a score can become larger than the model's."""
+        """Whether a constrained log-probability can be above 0."""
         return self.penalty is not None
 
     @property

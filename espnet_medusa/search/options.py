@@ -220,7 +220,7 @@ class LengthLimits:
     maxlenratio: float = 0.0
     # Minimum number of tokens per encoder frame. Negative: its absolute value is the number.
     minlenratio: float = 0.0
-    # Greedy and openai-whisper's beam search call it with the best tokens; True may end them.
+    # Greedy and openai-whisper's beam search may end if it returns True for the best tokens.
     give_up: Callable[[list[int]], bool] | None = None
 
     def most(self, frames: int) -> int:

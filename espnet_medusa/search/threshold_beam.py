@@ -2,7 +2,7 @@
 
 Threshold decoding of multi-token Speech-LLaMA (arXiv 2409.08148) with a beam. Each decoder call
 evaluates all running hypotheses. The base head's best continuations are pruned as in ESPnet. Then
-the heads append tokens as long as their probability reaches the threshold. A hypothesis's score
+the drafter appends tokens as long as their probability reaches the threshold. A hypothesis's score
 is the sum of the log-probabilities of the heads that produced its tokens (eq. 12). The hypotheses
 of a beam differ in length. The paper needs a forward call per length; with a token tree one call
 evaluates all lengths of all utterances.
@@ -68,7 +68,7 @@ def threshold_beam_search(
     """Return a beam search with unverified drafts.
 
     ESPnet's end detection is not used, because it compares hypotheses of one length. Other scorers
-    are not allowed: they run on the host and would need a step per drafted token.
+    are not allowed: every drafted token would be copied to the host for them.
 
     Args:
         decoder, constraints, proposer, normalize_length: As in ``beam_search``.

@@ -54,7 +54,7 @@ class TreeState:
 
 
 class TreeDecoder(ABC):
-    """A decoder over token trees, the only part of a model that searches use."""
+    """A decoder over token trees; searches use a model's decoder only through this interface."""
 
     @abstractmethod
     def max_depth(self, frames: int) -> int:

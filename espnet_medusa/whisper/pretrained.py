@@ -122,7 +122,7 @@ def is_local(name: str) -> bool:
 def is_whisper(name: str) -> bool:
     """Return whether a name is a Whisper model for ``open_whisper``.
 
-    Fetches only ``config.json`` of a hub model. Also True for paths that do not exist:
+    Fetches only ``config.json`` of a hub model. Also True for any folder and for missing paths:
     ``open_whisper`` then raises the error.
     """
     path = Path(name).expanduser()

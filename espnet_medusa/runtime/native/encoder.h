@@ -39,7 +39,7 @@ struct Block {
     float* scales;
     float* normalized;  // (widest) one row
 
-    // Bytes of one row; no power of two, as in QuantizedRows.
+    // Bytes of one row; seldom a power of two, as in QuantizedRows.
     template <class Type>
     static long stride_of(long steps) {
         return (steps + 1) * STEP_ROW<Type> * sizeof(typename Type::Row);

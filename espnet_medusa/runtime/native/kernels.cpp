@@ -111,8 +111,8 @@ void encode_layers(
     }
 }
 
-// Dequantizes the weights of `count` outputs: (count, inputs). Waking a thread takes longer than a
-// few of them.
+// Dequantizes the weights of `count` outputs: (count, inputs). For a few outputs, one thread is
+// faster than several.
 void unpack_weights(
     const Linear* linear, const int64_t* outputs, int64_t count, float* to, int64_t threads) {
 #pragma omp parallel for num_threads(count > TILE ? threads : 1) schedule(static)

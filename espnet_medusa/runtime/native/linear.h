@@ -45,7 +45,7 @@ struct QuantizedRows {
     float* scales;
     long stride;
 
-    // No power of two, so that rows of a tile are in different sets of the cache.
+    // Seldom a power of two, so that rows of a tile are in different sets of the cache.
     static long stride_of(long size) { return round_up(size, STEP_BYTES) + STEP_BYTES; }
     static size_t bytes(long rows, long size) {
         return Scratch::bytes_of<Bytes::Row>(round_up(rows, TILE) * stride_of(size)) +

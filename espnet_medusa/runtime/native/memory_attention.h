@@ -36,7 +36,7 @@ struct Queries {
     Bfloat16::Row* rounded;  // (PANEL, columns)
     float* scores;           // (padded / PANEL, PANEL queries, PANEL frames)
     Bfloat16::Row* weights;  // (PANEL, weight_stride)
-    long weight_stride;  // no power of two, as in QuantizedRows
+    long weight_stride;  // seldom a power of two, as in QuantizedRows
 
     Queries(const float* values, int count, long stride, long size, long padded, Scratch& scratch)
         : values(values), count(count), stride(stride), size(size),

@@ -1,7 +1,7 @@
 """The steps of a draft: the base class, and steps with scorers other than the decoder.
 
-Such scorers (CTC, a language model) run on the host and need each prefix. Every step is therefore
-copied to the host. ``decoder_steps`` has faster steps, for searches without other scorers.
+Such scorers (CTC, a language model) need each prefix on the host. So every step is copied to the
+host. ``decoder_steps`` has faster steps, for searches without other scorers.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class PrefixStates:
         self.rows: dict[Prefix, int] = {}
 
     def of(self, prefixes: Sequence[Prefix]) -> States:
-        """Return states of prompts, or of children of evaluated or of the last step's prefixes."""
+        """Return states of prompts, or of prefixes with evaluated or last-step parents."""
         if prefixes[0].parent is None:
             self.states = self.proposer.start(prefixes)
             self.rows = {prefix: row for row, prefix in enumerate(prefixes)}
