@@ -73,7 +73,7 @@ def _end_of_asf(head: bytes) -> int:
 
 
 def _end_of_nist(head: bytes) -> int:
-    """Read the sample count of an uncompressed SPHERE header."""
+    """Compute the end of the samples from an uncompressed SPHERE header; 0 without counts."""
     values = {}
     for key in (b"sample_count", b"sample_n_bytes", b"channel_count"):
         match = re.search(rb"^" + key + rb" -i (\d+)", head, re.MULTILINE)

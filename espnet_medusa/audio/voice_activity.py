@@ -90,7 +90,7 @@ class SpeechActivity:
         return bool((self.probabilities[_frames(start_s, end_s)] > SILENT).any())
 
     def has_new_speech(self, start_s: float, end_s: float) -> bool:
-        """Return ``has_speech`` without the end of a word, up to ``MARGIN_S``, at the start."""
+        """Return ``has_speech``; ignore a word that ends in the first ``MARGIN_S`` of the span."""
         first = _frames(start_s, end_s).start
         speech = np.append(self.probabilities[max(first - 1, 0) :] > SILENT, False)
         silent_s = STEP_S * (first - 1 + int(np.argmin(speech)))  # after the word

@@ -1,6 +1,6 @@
 """ESPnet's asr_inference with this package's searches; one bad utterance does not stop the others.
 
-Options are ESPnet's, those of ``DecodeOptions`` and, with ``longform``, of ``LongFormOptions``.
+Options: ESPnet's, ``DecodeOptions`` and, with ``longform`` or ``fallback``, ``LongFormOptions``.
 Outputs and log lines are ESPnet's. Additional files are ``journal.jsonl``, ``statistics.json``,
 ``failed_utterances`` and, for audio longer than the model's window, ``segments``.
 """
@@ -170,7 +170,7 @@ def choose_long_form(options: dict) -> LongFormOptions | None:
         return long_form
     for name, value in LONG_FORM.items():
         if getattr(long_form, name) != value:
-            logging.warning(f"{name}: not used; it needs longform: true")
+            logging.warning(f"{name}: not used; it needs longform: true or fallback: true")
     return None
 
 

@@ -214,7 +214,7 @@ def cluster_decoder(
     ``open_decoder`` is that of ``WorkerDecoder``, ``options`` are other fields of
     ``ClusterDecoder``. Raises InputError if a worker has other package versions, or no GPU.
     """
-    # The name depends only on the model, so the plugin of an earlier, killed run is replaced.
+    # Equal options give equal names, so the plugin of an earlier, killed run is replaced.
     plugin = f"espnet_medusa-{tokenize(open_decoder)}"
     workers = Workers(client)
     workers.count()

@@ -30,7 +30,7 @@ from espnet_medusa.whisper.sizes import decoder_sizes
 
 MAX_BYTES = 10_000_000
 LEAST_AGREEMENT = 0.95
-POSITIONS, FRAMES = 100, 200  # maximum length of the sequence on which drafts are compared
+POSITIONS, FRAMES = 100, 200  # tokens (at most) and encoder frames for the comparison of drafts
 BEAM_SIZE = 5  # for checking the draft options of beam search
 
 

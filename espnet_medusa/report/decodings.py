@@ -66,7 +66,7 @@ def check_decoded(exp_dirs: Sequence[Path], decodings: Sequence[Decoding]) -> No
 
 
 def read_experiments(exp_dirs: Sequence[Path]) -> list[Decoding]:
-    """Return all decodings, ours first; raise ValueError if a file is malformed."""
+    """Return all decodings, in each experiment ours first; ValueError if a file is malformed."""
     return [
         decoding
         for exp_dir in exp_dirs

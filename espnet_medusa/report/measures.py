@@ -76,7 +76,7 @@ def estimate_cell(estimate: Estimate, digits: int = 2) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """Return milliseconds with at least three digits."""
+    """Return milliseconds as text, with one decimal below 100."""
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
 
 

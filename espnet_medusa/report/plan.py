@@ -45,7 +45,7 @@ class FigurePlan:
     # maps the label of each point to a system's key, or to ``CallsAndWer``.
     groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     points: str = ""  # meaning of the points' labels (scatter plots)
-    wer_of: str = ""  # text with the WER: ``the greedy CTC hypothesis`` (calls_against_wer)
+    wer_of: str = ""  # whose WER it is: ``the greedy CTC hypothesis`` (calls_against_wer)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ COMPARISON = {
     "rtf": ("RTF", "{:.4f}"),
     "decoder_speedup": ("decoder speedup", "{:.2f}"),
     "speedup": ("speedup", "{:.2f}"),
-    "same": ("same text as plain", "{}"),
+    "same": ("same text as the baseline", "{}"),
 }
 COMPARISON_NOTES = (
     "eta: decoder calls per word, 2 calls / (reference words + hypothesis words). "

@@ -274,7 +274,7 @@ class MedusaASRModel(ESPnetASRModel):
     def _log_heads(
         self, sums: HeadSums, counts: list[int], labels: list[int], batch_size: int, stats: Stats
     ) -> None:
-        """Add mean losses and accuracies to ``stats``; they are nan for a head without labels."""
+        """Add mean losses and accuracies to ``stats``; an accuracy without labels is nan."""
         losses = sums.cross_entropy / sums.cross_entropy.new_tensor(counts)
         accuracies = sums.correct / sums.correct.new_tensor(labels)
         stats["loss_att"], stats["acc"] = losses[0], accuracies[0]

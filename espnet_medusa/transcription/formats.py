@@ -175,4 +175,4 @@ FORMATS: dict[str, Callable[[Transcript], str]] = {
     CTM: as_ctm,
 }
 OPENAI = ("txt", "vtt", "srt", "tsv", "json")  # what openai-whisper writes for "all"
-UNTIMED = ("txt", "json")  # formats without times
+UNTIMED = ("txt", "json")  # formats that can be written without times
