@@ -9,7 +9,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.data_dir import find_reserved_words, parse_segment
 from espnet_medusa.kaldi.table import DataError, DataProblem, TableScan, scan_table, sort_ids
 
-# Optional tables of decoding: the language; start and factor of the length penalty.
+# Optional tables: the language; the length penalty's start and factor, which decoding ignores.
 EXTRA_TABLES = ("utt2lang", "utt2regulation")
 
 

@@ -98,7 +98,7 @@ def used(disk: Path) -> int:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return files by path, volatile ones without bytes, numbers of JSON with four digits."""
+    """Return files by path, volatile ones without bytes, numbers of JSON with four decimals."""
     return {
         name: NUMBER.sub(lambda number: b"%.4f" % float(number[0]), content)
         if name.endswith(".json")
@@ -117,7 +117,7 @@ def problems_of_message(done: subprocess.CompletedProcess[str]) -> list[str]:
     problems = [] if done.returncode else ["status 0"]
     named = any(NAMES_A_FILE.search(line.replace(FULL, "")) for line in shown if FULL in line)
     if not named and not any(TOO_SMALL in line for line in shown):
-        problems.append("no line names a file and says that the disk is full")
+        problems.append("no line names a file and states that the disk is full")
     if any(line.startswith("Traceback") for line in shown):
         problems.append("a traceback")
     return problems
@@ -178,7 +178,7 @@ def fill_recipe(recipe: Path, data_dir: Path) -> None:
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--whisper", required=True, help="hub name, folder or .pt file")
     parser.add_argument("--data_dir", type=Path, required=True, help="a Kaldi directory of files")
-    parser.add_argument("--parts", type=float, nargs="+", default=[0.3, 0.8], help="of its room")
+    parser.add_argument("--parts", type=float, nargs="+", default=[0.3, 0.8], help="of its output")
 
 
 def check(args: argparse.Namespace, folder: Path) -> tuple[str, str]:

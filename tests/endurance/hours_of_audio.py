@@ -5,9 +5,9 @@ python tests/endurance/hours_of_audio.py --model exp/base --data_dir data/test_c
 
 Recordings of a data directory are joined and repeated, in recordings of an hour. From the second
 tenth of the audio on, the peaks of each tenth are compared: memory in use as glibc counts it, and
-resident memory, which varies by some dozens of MB because glibc keeps freed parts. Progress
-promises the whole time: seconds so far over the share that is done. Exit status 1: memory grew by
-more than 2 %, files stayed open, or a promise was off by more than 10 %.
+resident memory, which varies by some dozens of MB because glibc keeps freed parts. After each
+window, the total time is estimated: seconds so far over the share that is done. Exit status 1:
+memory grew by more than 2 %, files stayed open, or an estimate is off by more than 10 %.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def memory_in_use() -> int:
 def join_audio(data_dir: Path, path: Path) -> None:
     """Write the samples of wav.scp, one recording after the other, as float32.
 
-    Readers need more memory for longer recordings; a file is read the same way every hour.
+    Audio readers need more memory for longer recordings; this file needs the same every hour.
     """
     with path.open("wb") as stream:
         for entry in read_table(data_dir / "wav.scp").values():
@@ -112,7 +112,7 @@ def growth(memory: Sequence[float]) -> float:
 
 
 def furthest_off(steps: Sequence[Step]) -> float:
-    """Return the largest relative error of the promised whole time."""
+    """Return the largest relative error of the estimated total time."""
     return max(abs(step.seconds / step.done / steps[-1].seconds - 1) for step in steps)
 
 

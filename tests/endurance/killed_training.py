@@ -41,7 +41,7 @@ class Killer:
     """Kills one of two training processes each time that two new ones run."""
 
     experiment: Path  # their folder
-    run: subprocess.Popen  # what started them, through others
+    run: subprocess.Popen  # the command whose descendants they are
     epoch_s: float  # seconds of an epoch
     rng: random.Random
     # When each process was killed, of ``START``, ``EPOCH``, ``WRITING``.

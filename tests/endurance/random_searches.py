@@ -1,4 +1,4 @@
-"""Compare random searches with the oracles: plain greedy search, and ESPnet's beam search.
+"""Compare random searches with the oracles: greedy search without drafts, ESPnet's beam search.
 
 python tests/endurance/random_searches.py --cases 10000 --table tests/endurance/checks.md
 
@@ -56,7 +56,7 @@ def random_decoder(rng: random.Random, seed: int):
 
 
 def greedy_case(rng: random.Random, seed: int) -> str:
-    """Compare exact greedy search with drafts and plain greedy search."""
+    """Compare exact greedy search with drafts to greedy search without drafts."""
     module, decoder, num_heads = random_decoder(rng, seed)
     frames = [rng.randint(1, 14) for _ in range(rng.randint(1, 4))]
     memory, lengths = random_memory(seed, frames)
@@ -72,7 +72,7 @@ def greedy_case(rng: random.Random, seed: int) -> str:
 
 
 def beam_case(rng: random.Random, seed: int) -> str:
-    """Compare beam search with drafts and ESPnet's over a decoder without cache."""
+    """Compare beam search with drafts to ESPnet's over a decoder without cache."""
     module, decoder, _ = random_decoder(rng, seed)
     beam_size, weights = rng.randint(1, WIDEST_BEAM), random_weights(rng)
     options = rng.choice(CONSTRAINTS)

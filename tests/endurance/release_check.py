@@ -4,7 +4,7 @@ python tests/endurance/release_check.py --folder /var/tmp/release \\
     --pythons python3.10=23 python3.13=26 --whisper whisper-tiny.en --tests tests/search tests/bin
 
 Builds an sdist of the last commit and the sdist's wheel; ``twine check`` reads both. Each Python
-gets an environment, the newest pip of the version after its =, and the wheel, as users install it.
+gets an environment, the newest pip of version PIP (PYTHON=PIP) and the wheel, as users install it.
 In an empty folder every command then prints its help, the Whisper is converted to an experiment,
 and the experiment transcribes speech, in int8, as the checkout does. The given tests run on the
 wheel, from the commit's files without its espnet_medusa. Each pair writes its row of the table. An
@@ -118,7 +118,7 @@ def transcribe(shell: Shell, whisper: Path, audio: Path, **variables: str) -> st
 
 
 def prepare(folder: Path, whisper: Path | None) -> Release:
-    """Build, and transcribe with the checkout; without a Whisper with a random one."""
+    """Build the release, and transcribe with the checkout; ``whisper`` None: a random one."""
     wheel, files = build(folder)
     audio = folder / "speech.wav"
     soundfile.write(audio, say(SENTENCE), RATE_HZ)

@@ -9,7 +9,7 @@ from espnet_medusa.errors import InputError
 
 WRITE = f"head -c {6 * PAGE} /dev/zero"
 FAIL = f"echo ./whole: {FULL}; exit 1"
-UNNAMED = "no line names a file and says that the disk is full"
+UNNAMED = "no line names a file and states that the disk is full"
 
 
 @pytest.mark.parametrize(

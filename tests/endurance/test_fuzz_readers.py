@@ -77,7 +77,7 @@ def refuses(message: str):
         (lambda data: {}[data], "KeyError"),
         (is_wrong, "AssertionError"),
         (lambda data: bytearray(900 * MEGABYTE), "MemoryError"),
-        (hides_greed, "asks for more memory"),
+        (hides_greed, "requests more memory"),
         (is_slow, "takes more than 0.1 s"),
         (refuses("x:\ndamaged"), "refusal of several lines"),
         (refuses(" "), "refusal that is empty or too long"),

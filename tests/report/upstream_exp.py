@@ -69,7 +69,7 @@ def write_plain(exp_dir: Path) -> Path:
 
 
 def write_exact(exp_dir: Path, scored: bool = True) -> Path:
-    """Drafts, in two jobs, the last utterance failed; an earlier run had nine, of other counts."""
+    """Drafts, in two jobs, the last utterance failed; jobs 3 and 9 of an earlier run remain."""
     folder = exp_dir / EXACT / "test"
     run_job(folder, 1, {
         "s1-a": (REFERENCES["s1-a"], statistics(4, 10, 1.0, drafted=[4, 2], accepted=[3, 1])),

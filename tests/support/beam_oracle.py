@@ -82,7 +82,7 @@ def random_weights(rng):
 
 
 class WideBeamSearch(BatchBeamSearch):
-    """ESPnet's, which fails if the beam is wider than the vocabulary."""
+    """ESPnet's, for beams wider than the vocabulary, too, with which ESPnet's own class fails."""
 
     def batch_beam(self, weighted_scores, ids):
         beam_size, self.beam_size = self.beam_size, min(self.beam_size, weighted_scores.numel())

@@ -85,7 +85,7 @@ def stored(name: str, value: torch.Tensor, kind: str) -> dict[str, torch.Tensor]
         scale = torch.tensor(1024.0) / value.abs().max()
         return {name: (value * scale).round().short(), f"{name}_scale": scale}
     largest = value.flatten(1).abs().amax(1)
-    # A tensor over a tensor: a number over a tensor is a product with its reciprocal.
+    # For a plain 127.0, torch would multiply by the reciprocal, which rounds differently.
     scale = torch.tensor(127.0) / torch.where(largest == 0, 127.0, largest)
     rows = scale.reshape(-1, *[1] * (value.dim() - 1))
     return {name: (value * rows).round().char(), f"{name}_scale": scale}

@@ -1,4 +1,4 @@
-"""What the recipes of Speech-LLaMA need to be small."""
+"""Small models and short decodings for tests of the Speech-LLaMA recipes."""
 
 from pathlib import Path
 

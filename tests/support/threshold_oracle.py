@@ -92,7 +92,7 @@ def by_definition(decoder, memory, setting, max_length, min_length=0, prompt=PRO
 
     running, ended, expanded, calls = {(): ((), 0.0)}, {}, set(), 0
     while running:
-        calls += not 0 < min(map(len, running)) <= known  # a forced prefix came with the prompt
+        calls += not 0 < min(map(len, running)) <= known  # one call has prompt and forced prefix
         grown = []
         for tokens, (heads, score) in running.items():
             assert tokens not in expanded, "expanded twice"

@@ -61,7 +61,7 @@ def _check_refusal(error: InputError) -> None:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, MemoryError) or any(word in str(cause) for word in NO_MEMORY):
-            raise DefectError("asks for more memory than the file justifies", cause) from error
+            raise DefectError("requests more memory than the file justifies", cause) from error
         cause = cause.__cause__ or cause.__context__
 
 
