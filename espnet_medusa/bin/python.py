@@ -6,6 +6,7 @@ ESPnet's. All else is plain python. With ``--no-redirect`` as first option, ESPn
 """
 
 import os
+import re
 import runpy
 import sys
 from importlib.util import find_spec
@@ -21,7 +22,9 @@ OURS = {
     ),
 }
 NO_REDIRECT = "--no-redirect"
-WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+LONG_WITH_VALUE = "--check-hash-based-pycs"
+# A letter with a value, after letters without; the value may be joined: ``-um`` or ``-mmodule``.
+WITH_VALUE = re.compile(r"-(\w*?)([mcWX])(.*)", re.DOTALL)
 
 
 def main(cmd: list[str] | None = None) -> None:
@@ -38,10 +41,20 @@ def main(cmd: list[str] | None = None) -> None:
 
 
 def split_options(words: list[str]) -> tuple[list[str], list[str]]:
-    end = 0
-    while end < len(words) and words[end].startswith("-") and words[end] not in ("-m", "-c", "-"):
-        end += 2 if words[end] in WITH_VALUE else 1
-    return words[:end], words[end:]
+    """Return Python's options, and the other words with ``-m`` or ``-c`` as a word of its own."""
+    options, words = [], [*words]
+    while words and words[0].startswith("-") and words[0] != "-":
+        option = words.pop(0)
+        match = WITH_VALUE.fullmatch(option)
+        flags, letter, value = match.groups() if match else ("", "", "")
+        if letter in ("m", "c"):
+            start = [f"-{letter}", *([value] if value else [])]
+            return options + ([f"-{flags}"] if flags else []), start + words
+        options.append(option)
+        if option == LONG_WITH_VALUE or (letter and not value):
+            options += words[:1]
+            del words[:1]
+    return options, words
 
 
 def run(words: list[str], redirect: bool) -> None:

@@ -108,9 +108,10 @@ def read_front_matter(path: Path) -> tuple[dict[str, Any], str]:
     """Return a card's fields and the text after them; raise InputError if it has no fields."""
     try:
         with open(path, "rb") as stream:
-            text = stream.read(MAX_CARD + 1).decode()
-        if len(text) > MAX_CARD:
+            data = stream.read(MAX_CARD + 1)
+        if len(data) > MAX_CARD:
             raise InputError(f"{path}: allowed: at most {MAX_CARD} bytes; {REMEDY}")
+        text = data.decode()
         opening, front, body = (*text.split(FENCE, 2), "", "")[:3]
         if opening or not front:
             raise InputError(f"{path}: no fields between two lines of ---; {REMEDY}")

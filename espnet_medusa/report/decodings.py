@@ -116,8 +116,9 @@ def find_baselines(
         found = exact or (longer if len(longer) == 1 else [])
         baselines[test_set] = found[0] if found else None
     if wanted and baselines and not any(baselines.values()):
-        known = ", ".join(f"{item.exp_dir / item.tag}" for item in same)
-        raise ValueError(f"--plain {wanted}: no such decoding of {test_set}; there is {known}")
+        known = ", ".join(sorted({f"{item.exp_dir / item.tag}" for item in decodings}))
+        sets = ", ".join(baselines)
+        raise ValueError(f"--plain {wanted}: no such decoding of {sets}; there is {known}")
     return baselines
 
 

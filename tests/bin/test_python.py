@@ -48,9 +48,10 @@ def test_inference_is_ours_without_no_redirect(capsys, redirect):
 def test_modules_run_as_main_with_their_arguments(monkeypatch, name, runs, redirect):
     seen = []
     monkeypatch.setattr(runpy, "run_module", lambda name, run_name: seen.append((name, run_name)))
+    python.main([*([] if redirect else ["--no-redirect"]), f"-m{name}", "--beam_size", "3"])
     python.main([*([] if redirect else ["--no-redirect"]), "-m", name, "--beam_size", "3"])
     chosen = runs if redirect else name
-    assert seen == [(chosen, "__main__")]
+    assert seen == [(chosen, "__main__")] * 2
     file = f"{chosen.replace('.', os.sep)}.py"
     assert sys.argv[0].endswith(file) and sys.argv[1:] == ["--beam_size", "3"]
 
@@ -81,6 +82,11 @@ def test_code_scripts_and_stdin_run(tmp_path, monkeypatch, capsys):
         ([], []),
         (["-u", "-m", "x", "-u"], ["-u", *WITH_PLUGIN, "-m", "x", "-u"]),
         (["-W", "ignore", "-X", "dev", "s"], ["-W", "ignore", "-X", "dev", *WITH_PLUGIN, "s"]),
+        (["-um", "x", "-u"], ["-u", *WITH_PLUGIN, "-m", "x", "-u"]),
+        (
+            ["-OuW", "ignore", "-Xdev", "-cx = 1", "y"],
+            ["-OuW", "ignore", "-Xdev", *WITH_PLUGIN, "-c", "x = 1", "y"],
+        ),
         (["--no-redirect", "-O", "-c", "1"], ["-O", *WITH_PLUGIN, "--no-redirect", "-c", "1"]),
     ],
 )

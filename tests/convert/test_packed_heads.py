@@ -230,7 +230,7 @@ DAMAGES = {
     "a list": (front("- heads"), "no fields between two lines of ---"),
     "bytes": (put("README.md", b"---\n\xff\n---\n"), "cannot be read"),
     "nested": (front("[" * 3000), "cannot be read"),
-    "long": (front("x" * 70000), "at most 65536 bytes"),
+    "long": (front("é" * 33000), "at most 65536 bytes"),
 }  # fmt: skip
 
 

@@ -243,7 +243,7 @@ def test_errors_name_folder_or_file(tmp_path, exp, capsys):
     assert f"{empty}: no decoded set" in fails(capsys, exp, empty)
     assert f"{exp / PLAIN}: no decoded set" in fails(capsys, exp / PLAIN)
     message = fails(capsys, exp, "--plain", exp / "decode_fast")
-    assert "decode_fast: no such decoding of test; there is" in message
+    assert "decode_fast: no such decoding of org/dev, test; there is" in message
     path = exp / PLAIN / "test" / "logdir" / "output.1" / "statistics.json"
     (exp / PLAIN / "test" / "statistics.json").unlink()
     path.write_text(path.read_text()[:100])
