@@ -5,7 +5,7 @@ options: {ctc_weight: 0.0}                      # decode options of all rows
 searches:                                       # decode options by name
     greedy: {search: greedy}
 drafters:                                       # the first one is the baseline
-    no drafts: {experiment: exp/base, options: {draft_depth: 0}}
+    baseline: {experiment: exp/base, options: {draft_depth: 0}}
     heads: {experiment: exp/heads, options: {draft_depth: 5}}
     CTC: {experiment: exp/ctc, options: {drafter: ctc}, grid: {draft_depth: [5, 10]}}
 """

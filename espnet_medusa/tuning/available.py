@@ -65,7 +65,7 @@ class DraftSetting:
         return self.drafter if self.depth == 0 else f"{self.drafter}, {self.shape}"
 
 
-NO_DRAFTS = DraftSetting("no drafts", 0)
+NO_DRAFTS = DraftSetting("baseline", 0)
 
 
 class DraftModelFiles(NamedTuple):

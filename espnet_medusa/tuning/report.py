@@ -99,10 +99,10 @@ def summary(tuning: Tuning, about: Mapping[str, Any]) -> list[str]:
     if tuning.faster:
         return [
             *lines,
-            "chosen: no drafts, because all faster settings change texts by rounding; "
+            "chosen: the baseline, because all faster settings change texts by rounding; "
             "--most_different N allows N changed texts",
         ]
-    return [*lines, "chosen: no drafts (draft_depth: 0), because no setting is faster"]
+    return [*lines, "chosen: the baseline (draft_depth: 0), because no setting is faster"]
 
 
 def best_settings(tuning: Tuning) -> list[DraftSetting]:

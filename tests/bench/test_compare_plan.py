@@ -25,7 +25,7 @@ from espnet_medusa.search.statistics import DecodingStatistics
 SHARED = {"ctc_weight": 0.0, "lm_weight": 0.0}
 SEARCHES = {"greedy": {"search": "greedy"}, "beam 3": {"beam_size": 3, "nbest": 3}}
 DRAFTERS = {
-    "no drafts": {"experiment": "exp/asr_base", "options": {"draft_depth": 0}},
+    "baseline": {"experiment": "exp/asr_base", "options": {"draft_depth": 0}},
     "heads": {"experiment": "exp/asr_recurrent", "curve": "recurrent", "hours": 0.5},
     "CTC": {"experiment": "exp/asr_base", "options": {"drafter": "ctc"}},
     "both": {"experiment": "exp/asr_recurrent", "options": {"drafter": "ctc+heads"}},
@@ -188,14 +188,14 @@ def test_a_grid_of_ctc_thresholds(command):
     }
     model = {"experiment": "exp/asr_recurrent"}
     drafters = {
-        "no drafts": model | {"options": {"draft_depth": 0}},
+        "baseline": model | {"options": {"draft_depth": 0}},
         "CTC first": model | {"options": {"drafter": "ctc"}, "grid": grid},
     }
     options = SHARED | {"maxlenratio": -60}
     rows = command("--searches", "greedy", drafters=drafters, options=options)
     rows = {row["contestant"].removeprefix("CTC first"): row for row in rows}
     assert len(rows) == 1 + 3 * 3
-    plain, exact = rows["no drafts"], rows[""]
+    plain, exact = rows["baseline"], rows[""]
     unlikely = rows[", ctc_likelihood_threshold 1.5"]
     assert exact["same"] == unlikely["same"] == "4/4" and exact["wer"] == plain["wer"]
     assert plain["calls"] >= exact["calls"] > 0

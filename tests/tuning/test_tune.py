@@ -63,7 +63,7 @@ def test_config_report_table_and_figure(
     assert "x over the baseline" in written.out and str(output) in written.out
     assert output.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     report = json.loads(output.with_suffix(".json").read_text())
-    names = ["no drafts", "heads", "ctc", "ctc+heads"]
+    names = ["baseline", "heads", "ctc", "ctc+heads"]
     names += [f"{kind} {plain.folder.name}" for kind in ("model", "ctc+model")]
 
     table = output.with_suffix(".md").read_text()

@@ -138,13 +138,13 @@ def test_the_fastest_setting_of_all_candidates_is_chosen(call, node, row, drafts
         (None, {"heads": Offer(0.05), "ctc": Offer(0.0, error=9.0, kind=CTC)}, "heads"),
         (None, {"heads": Offer(0.05), "ctc": Offer(0.0, begin=9.0, kind=CTC)}, "heads"),
         (None, {"heads": Offer(0.05), "small": Offer(0.0, encoder=9.0, kind=MODEL)}, "heads"),
-        (None, {"heads": Offer(9.0), "small": Offer(0.0, encoder=99.0, kind=MODEL)}, "no drafts"),
+        (None, {"heads": Offer(9.0), "small": Offer(0.0, encoder=99.0, kind=MODEL)}, "baseline"),
     ],
 )
 def test_the_fastest_drafter_is_chosen(beam_size, offers, winner):
     tuning = tune(make_task(Prices(offers=offers), beam_size))
     assert tuning.chosen.drafter == winner
-    assert {setting.drafter for setting in tuning.checked} == {"no drafts", *offers}
+    assert {setting.drafter for setting in tuning.checked} == {"baseline", *offers}
     for name, offer in offers.items():
         best = tuning.best_checked(name)
         assert tuning.total_seconds(best) == pytest.approx(
@@ -195,7 +195,7 @@ def test_other_tokens_are_an_error_with_names_unless_sums_round():
     [
         ("exact", 0, {"slower"}, "slower"),
         ("exact", 0, {"faster", "slower"}, "faster"),
-        ("exact", 0, set(), "no drafts"),
+        ("exact", 0, set(), "baseline"),
         ("exact", 1, set(), "faster"),
         ("typical", 0, {"slower"}, "faster"),
     ],
