@@ -83,10 +83,7 @@ def test_code_scripts_and_stdin_run(tmp_path, monkeypatch, capsys):
         (["-u", "-m", "x", "-u"], ["-u", *WITH_PLUGIN, "-m", "x", "-u"]),
         (["-W", "ignore", "-X", "dev", "s"], ["-W", "ignore", "-X", "dev", *WITH_PLUGIN, "s"]),
         (["-um", "x", "-u"], ["-u", *WITH_PLUGIN, "-m", "x", "-u"]),
-        (
-            ["-OuW", "ignore", "-Xdev", "-cx = 1", "y"],
-            ["-OuW", "ignore", "-Xdev", *WITH_PLUGIN, "-c", "x = 1", "y"],
-        ),
+        (["-uW", "ignore", "-cx = 1"], ["-uW", "ignore", *WITH_PLUGIN, "-c", "x = 1"]),
         (["--no-redirect", "-O", "-c", "1"], ["-O", *WITH_PLUGIN, "--no-redirect", "-c", "1"]),
     ],
 )
