@@ -59,7 +59,7 @@ class SpeechEncoder:
     encode: Callable[..., Encoded]
     # Whisper's encoder: ``encode`` reads its log-mel features; None: ``encode`` reads samples.
     whisper: HFWhisperEncoder | None
-    # Whether rows of padding are merged; ``encode`` then also takes the mask (U, S) of other rows.
+    # True: padding and pauses are merged; ``encode`` also takes the mask (U, S) of the other rows.
     merged: bool = False
     together: bool = True  # whether an utterance has the same output alone and in a batch
     packed: bool = False  # whether ``encode`` has its own copy of the weights of ``whisper``

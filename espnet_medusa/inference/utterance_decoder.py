@@ -58,7 +58,7 @@ class UtteranceDecoder:
 
     @property
     def recordings_together(self) -> int:
-        """Number of long recordings that are decoded together: a batch has one window of each."""
+        """Maximum windows per batch of long recordings: one of each, more with ``vad_filter``."""
         if self.max_batch_frames is None:
             return self.batch_size
         windows = self.max_batch_frames // round(self.reader.limits.window_s * FRAMES_PER_S)

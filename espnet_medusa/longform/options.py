@@ -44,7 +44,7 @@ class LongFormOptions:
         2.4, "a text with a higher zlib compression ratio repeats itself and is decoded again"
     )
     logprob_threshold: float | None = option(
-        -1.0, "any_failure: decode a text with a lower mean log-probability per token again"
+        -1.0, "decode again below this mean log-probability per token (fallback_on: any_failure)"
     )
     no_speech_threshold: float | None = option(
         0.6, "above this no-speech probability, a text below logprob_threshold is dropped"

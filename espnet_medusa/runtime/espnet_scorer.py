@@ -43,7 +43,7 @@ class CachedRuntime:
     decoder: TreeDecoder | None = None
 
     def __reduce__(self) -> tuple:
-        return CachedRuntime, ()  # blocked weights can be neither copied nor pickled
+        return CachedRuntime, ()  # oneDNN's weights can be neither copied nor pickled
 
 
 class TreeScorer(BatchScorerInterface):

@@ -57,7 +57,7 @@ def draft_precision(name: str | None, decoder: Precision, device: torch.device) 
     Without native kernels, ``int8`` applies to the vocabulary projection only.
 
     Raises:
-        InputError: The name is unknown, or the device does not support it.
+        InputError: The name is neither int8 nor the decoder's, or the device does not support it.
     """
     if name is None:
         return decoder

@@ -55,7 +55,7 @@ def draft_shape(
 ) -> DraftShape:
     """Return the shape of drafts; ``width`` is the search's default width.
 
-    Raise InputError for more steps than heads, or for unverified drafts of untrained heads.
+    Raise InputError for a depth above ``max_steps``, or unverified drafts of untrained heads.
     """
     greedy, unverified = options.search == GREEDY, options.acceptance == THRESHOLD
     most = 0 if proposer is None else proposer.max_steps

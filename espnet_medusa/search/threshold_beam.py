@@ -105,7 +105,7 @@ class ThresholdStrategy(BeamStrategy):
 
     def advance(self, states: Sequence[BeamState]) -> None:
         for state in states:
-            # Either all are evaluated, or none. After a step, only those in the forced prefix are.
+            # All are evaluated, or none: after a step, none unless the prefix is still forced.
             while not state.done and state.running[0].prefix.evaluated:
                 self._expand(state)
 

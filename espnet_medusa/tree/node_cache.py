@@ -71,7 +71,7 @@ class NodeCache:
         self.num_prefix = length
 
     def keep(self, slots: Sequence[Sequence[int]]) -> None:
-        """Keep only these slots of each utterance, at the front; copy from the first moved one."""
+        """Keep these slots of each utterance, at the front; do not copy leading unmoved ones."""
         self.num_nodes = max(map(len, slots))
         moved = (place for row in slots for place, slot in enumerate(row) if place != slot)
         start = min(moved, default=self.num_nodes)

@@ -1,4 +1,4 @@
-// Linear layers in 8-bit integers, with the operations before and after the product.
+// Linear layers in 8-bit integers or bfloat16, with the operations before and after the product.
 #pragma once
 
 #include "panel.h"

@@ -291,7 +291,7 @@ class EvaluatedPrefixes:
 
 
 def flat_rows(places: torch.Tensor, num_rows: int) -> torch.Tensor:
-    """Convert places (U, W') within each of U equal blocks of ``num_rows`` rows to rows (U W',)."""
+    """Convert places (U, W') in U equal blocks, together ``num_rows`` rows, to rows (U W',)."""
     first = torch.arange(len(places), device=places.device) * (num_rows // len(places))
     return (places + first[:, None]).flatten()
 
