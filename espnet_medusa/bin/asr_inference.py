@@ -158,7 +158,7 @@ def make_reader(speech2text: Speech2Text, allow_pipes: bool) -> UtteranceReader:
 
 
 def choose_long_form(options: dict) -> LongFormOptions | None:
-    """Build the options for audio longer than the window; None: such audio is not decoded."""
+    """Build the options of decoding in windows; None: audio longer than a window fails."""
     long_form = read_long_form_options(options)
     if options["fallback"]:
         if options["nbest"] > 1:

@@ -23,7 +23,7 @@ OURS = {
 }
 NO_REDIRECT = "--no-redirect"
 LONG_WITH_VALUE = "--check-hash-based-pycs"
-# A letter with a value, after letters without; the value may be joined: ``-um`` or ``-mmodule``.
+# Options in one word: letters without a value, then one with a value: ``-um`` or ``-mmodule``.
 WITH_VALUE = re.compile(r"-(\w*?)([mcWX])(.*)", re.DOTALL)
 
 

@@ -3,9 +3,9 @@
 python tests/endurance/broken_utterances.py --model exp/base --data_dir data/test_clean \\
     --config conf/decode/exact.yaml --table tests/endurance/checks.md
 
-Utterances of a data directory are decoded by asr.sh, stages 3, 12 and 13, and, as files of a
-folder, by transcribe: the good ones alone, then together with broken ones of each kind.
-The texts of the good ones must not change, each broken one must be reported with its reason, and
+asr.sh (stages 3, 12 and 13) decodes good utterances of a data directory, first alone, then with
+broken ones. transcribe decodes the good ones and the broken files together, from one folder. The
+texts must be those of the good ones alone, each broken one must be reported with its reason, and
 the exit status must be 3. Exit status 1: the check failed.
 """
 
@@ -84,7 +84,7 @@ def break_some(data_dir: Path, count: int, broken: int, folder: Path) -> Utteran
     """Return utterances that fit the window, some of them broken, each way in turn.
 
     Raises:
-        InputError: The data directory has fewer.
+        InputError: Fewer than ``count`` utterances fit, or ``broken`` is larger than ``count``.
     """
     table = read_table(data_dir / "wav.scp").items()
     fit = ((key, entry) for key, entry in table if probe_audio(entry).duration_s <= WINDOW_S)

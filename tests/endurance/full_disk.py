@@ -178,7 +178,7 @@ def fill_recipe(recipe: Path, data_dir: Path) -> None:
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--whisper", required=True, help="hub name, folder or .pt file")
     parser.add_argument("--data_dir", type=Path, required=True, help="a Kaldi directory of files")
-    parser.add_argument("--parts", type=float, nargs="+", default=[0.3, 0.8], help="of its output")
+    parser.add_argument("--parts", type=float, nargs="+", default=[0.3, 0.8], help="room / output")
 
 
 def check(args: argparse.Namespace, folder: Path) -> tuple[str, str]:

@@ -98,7 +98,7 @@ def decode(speech2text: Speech2Text, audio: Path, hours: float) -> Iterator[Step
 
 
 def peaks(steps: Sequence[Step], name: str) -> list[float]:
-    """Return the peak of a field in each tenth of the audio, in MB; it falls between recordings."""
+    """Return a field's peak in each tenth of the audio, in MB; memory falls between recordings."""
     tenths: dict[int, int] = {}
     for step in steps:
         tenth = min(int(10 * step.done), 9)
@@ -107,7 +107,7 @@ def peaks(steps: Sequence[Step], name: str) -> list[float]:
 
 
 def growth(memory: Sequence[float]) -> float:
-    """Return the largest number over the smallest before it, less 1."""
+    """Return the largest ratio of a number to the smallest one before it, less 1."""
     return max(most / min(memory[: place + 1]) - 1 for place, most in enumerate(memory))
 
 

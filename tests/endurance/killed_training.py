@@ -69,7 +69,7 @@ class Killer:
         return True
 
     def _reached(self, moment: str) -> Callable[[], bool]:
-        """Return whether the first or second epoch since the start has reached this moment."""
+        """Return a check that the first or second epoch since the start has reached this moment."""
         log = LogFollower(self.experiment / "train.log", from_end=True)
         begun, epochs = [], self.rng.choice((1, 2))
 

@@ -76,7 +76,7 @@ def beam_case(rng: random.Random, seed: int) -> str:
     module, decoder, _ = random_decoder(rng, seed)
     beam_size, weights = rng.randint(1, WIDEST_BEAM), random_weights(rng)
     options = rng.choice(CONSTRAINTS)
-    # ESPnet has no constraints: it would fill beams with forbidden tokens, and count their ends.
+    # ESPnet has no constraints: its end detection would count hypotheses with forbidden tokens.
     detect_end = [] if options else [0.0, 0.0]
     limits = LengthLimits(rng.choice([*detect_end, 0.5, 0.9, -1, -6]), rng.choice([0.0, 0.2, -2]))
     # ESPnet's CTC scorer fails with more labels than frames.

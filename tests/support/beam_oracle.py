@@ -58,7 +58,7 @@ class Bigrams(BatchScorerInterface):
 
 @cache
 def make_scorers(seed):
-    """Return random scorers (LM, bigrams, length bonus), which have no state, and a random CTC."""
+    """Return random scorers (LM, bigrams, length bonus) and a random CTC; tests share them."""
     torch.default_generator.manual_seed(seed)
     ctc = CTC(VOCAB_SIZE, HIDDEN_SIZE).eval()
     sizes = {"embed_unit": 8, "att_unit": 8, "head": 2, "unit": 8, "layer": 1}

@@ -97,7 +97,7 @@ def pack(
     header: tuple[int, str, int] = (6, "WhisperSpec", 3),
     places: list[int] | None = None,
 ) -> bytes:
-    """A ``model.bin``; places: takes where each number, string and tensor starts."""
+    """Return a ``model.bin``; append to ``places`` the offset of each of its fields."""
     parts: list[bytes] = []
 
     def put(data: bytes) -> None:
@@ -133,7 +133,7 @@ def pack(
 def save_ctranslate2(
     folder: Path, whisper: WhisperForConditionalGeneration, kind: str = "float32"
 ) -> Path:
-    """Write model.bin, config.json, and for a vocabulary of OpenAI's tokenizer.json."""
+    """Write model.bin, config.json and, if the vocabulary is OpenAI's, tokenizer.json."""
     folder.mkdir(parents=True)
     (folder / "model.bin").write_bytes(pack(variables_of(whisper, kind)))
     (folder / "config.json").write_text(json.dumps(CONFIG))

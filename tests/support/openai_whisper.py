@@ -59,7 +59,7 @@ def noise_and_silence(seconds: float, seed: int) -> np.ndarray:
 
 
 def ctc_whisper(folder: Path, seed: int = 1, **model_conf) -> Experiment:
-    """Convert a Whisper that ends, and give it the branch of ``model_conf``."""
+    """Convert a Whisper that predicts end symbols; add the CTC branch of ``model_conf``."""
     folder.mkdir(parents=True, exist_ok=True)
     weights = save_openai_whisper(openai_whisper(seed, end=4.0), folder / "whisper.pt")
     checkpoint = read_whisper(str(weights), TextOptions())

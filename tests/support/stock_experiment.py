@@ -9,7 +9,7 @@ from experiment import Experiment, dry_run
 
 
 def stock_experiment(folder, encoder="conformer", **changes) -> Experiment:
-    """Write what ``espnet2.bin.asr_train`` does, with random weights."""
+    """Write the files that ``espnet2.bin.asr_train`` writes, with random weights."""
     sizes = {"attention_heads": 2, "linear_units": 48, "num_blocks": 2}
     config = {
         "encoder": encoder,

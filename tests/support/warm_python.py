@@ -120,7 +120,7 @@ def end_with(stream: int) -> None:
 
 
 def answer(connection: socket.socket) -> None:
-    """Run what is asked for and send its status; does not return."""
+    """Run the command of a request and send its exit status; does not return."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
     streams = array.array("i")

@@ -90,7 +90,7 @@ def audio_containers(data: bytes) -> None:
 
 
 def archives() -> list[bytes]:
-    """Return archives as Kaldi and kaldiio write them, after the offset of their first entry."""
+    """Return inputs of ``ark``: an offset, then an archive as Kaldi or kaldiio writes it."""
     wav, flac = encode("WAV", "PCM_16"), encode("FLAC", "PCM_16")
     contents = [
         wav,
