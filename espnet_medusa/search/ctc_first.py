@@ -66,8 +66,8 @@ class CTCFirstStrategy(GreedyStrategy):
     ) -> list[DraftInput]:
         """Accept hypotheses with low entropies; the first decoder call may verify the others.
 
-        The score of an accepted hypothesis is CTC's: the sum over tokens of the log of the mean
-        probability over the token's frames.
+        The score of an accepted hypothesis is CTC's: the sum over CTC labels of the log of the
+        mean probability over the label's frames.
         """
         started, known = time.perf_counter(), []
         for state, draft_input in zip(states, draft_inputs, strict=True):

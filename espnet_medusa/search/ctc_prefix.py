@@ -93,7 +93,7 @@ class CTCPrefix:
         return self.prompt_labels + prefix.length
 
     def _first_frame(self, labels: int) -> int:
-        """Return the first frame that can emit a label if ``labels`` labels precede it."""
+        """Return the first frame from 1 on that can emit a label after ``labels`` labels."""
         return min(max(labels, 1), self.by_token.size(1))
 
     def _enter(self, before: torch.Tensor, emitted: torch.Tensor, labels: int) -> torch.Tensor:
