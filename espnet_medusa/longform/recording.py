@@ -102,7 +102,7 @@ class RunningRecording:
 
     @property
     def segments(self) -> list[Segment]:
-        """Segments up to the first passage that is not done."""
+        """Segments of all passages up to and including the first one that is not done."""
         return [segment for passage in self._in_order() for segment in passage.segments]
 
     @property
@@ -112,7 +112,7 @@ class RunningRecording:
 
     @property
     def done_s(self) -> float:
-        """Seconds of audio that are decoded, up to the first passage that is not done."""
+        """Seconds of the recording before the next window of the first unfinished passage."""
         running = self._running()
         return self.duration_s if running is None else running.window.done_s
 
