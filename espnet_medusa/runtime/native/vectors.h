@@ -6,7 +6,7 @@
 #include <cstring>
 #include <memory>
 
-// HALVES: tests on AVX-512 processors without AVX-VNNI define it to compile avx2.h.
+// HALVES: tests on processors with AVX512_VNNI define it to compile avx2.h.
 #if defined(__AVX512VNNI__) && !defined(HALVES)
 #include "avx512.h"
 #else
