@@ -71,7 +71,7 @@ BEST_FIRST = (AMX, AVX512_BF16, AVX512_VNNI, AVX_VNNI, AVX2)
 
 
 def usable_sets() -> list[InstructionSet]:
-    """Return the usable sets, best first, or only the one in ``VARIABLE``; may raise InputError."""
+    """Return usable sets, best first, or only the one in ``VARIABLE``; may raise InputError."""
     flags = processor_flags()
     usable = [candidate for candidate in BEST_FIRST if candidate.flags <= flags]
     # Intel's vector instruction for bfloat16 computes half as many products as that for float32.
