@@ -61,10 +61,10 @@ def draft_precision(name: str | None, decoder: Precision, device: torch.device) 
     """
     if name is None:
         return decoder
-    decoder_dtype = str(decoder.dtype).removeprefix("torch.")
-    check_choice(name, [INT8, decoder_dtype], "draft_precision")
+    own = INT8 if decoder.int8_projection else str(decoder.dtype).removeprefix("torch.")
+    check_choice(name, sorted({INT8, own}), "draft_precision")
     check_precision(name, device, "draft_precision")
-    if name == decoder_dtype:
+    if name == own:
         return decoder
     return replace(decoder, int8_projection=True) if kernels() is None else INT8_LAYERS
 

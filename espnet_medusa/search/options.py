@@ -43,8 +43,8 @@ class SearchOptions:
     )
     draft_depth: int | None = option(
         None,
-        "tokens drafted per call (the maximum, with a lookahead); none: one per head, 5 with a "
-        "draft model, 40 with CTC (beam: 15), lookahead: 15 or more if possible; 0: no drafts",
+        "tokens drafted per call (the maximum, with a lookahead); none: the heads' card or one per "
+        "head, draft model: 5, CTC: 40 (beam: 15), lookahead: 15 or more if possible; 0: no drafts",
     )
     draft_width: int | None = option(
         None, "hypotheses drafted in parallel; none: 1 for greedy (a chain), beam_size for beam"
