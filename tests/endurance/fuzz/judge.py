@@ -1,4 +1,4 @@
-"""Judge a reader: it must refuse a file in one line or read it correctly, within limits."""
+"""Judge a reader: it must read a file correctly or refuse it, one line per problem."""
 
 import os
 import resource
