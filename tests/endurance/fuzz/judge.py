@@ -1,4 +1,4 @@
-"""Judge a reader: it must read a file correctly or refuse it, one line per problem."""
+"""Within limits, a reader must refuse a file (one line per problem) or read it correctly."""
 
 import os
 import resource
