@@ -2,7 +2,7 @@
 
 A CTC layer over Whisper's 51,865 tokens would be larger than a decoder layer of Whisper base, and
 most tokens are rare. Whisper's encoder is not trained for CTC either. Therefore a small block
-processes the encoder output first, and CTC predicts byte pairs that tokens consist of.
+processes the encoder output first, and CTC predicts byte-pair units that tokens consist of.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ class Available:
         return min((window for window in windows if window is not None), default=None)
 
     def add_own(self, main: DecodingModel, kind: str) -> None:
-        """Add CTC or heads, once per draft vocabulary; raise InputError if they are unusable."""
+        """Add CTC, heads or both, once per draft vocabulary; raise InputError if unusable."""
         options, given = main.options, main.options.draft_vocab_size
         sizes = [given]
         if kind != CTC:  # the cost of CTC steps does not depend on the vocabulary

@@ -32,7 +32,7 @@ class Task:
     nbest: int  # hypotheses to compare
     clock: Clock  # measures time
     rounding: bool = False  # whether the precision is so low that batch shapes can change tokens
-    most_different: int = 0  # utterances whose output may differ with the chosen setting
+    most_different: int = 0  # how many outputs may differ with the chosen setting
 
     @property
     def beam_size(self) -> int | None:

@@ -61,7 +61,7 @@ def round_ends(batches: int, largest_group: int) -> list[int]:
 
 
 def _compare(tuning: Tuning, settings: Sequence[DraftSetting]) -> None:
-    """Record which outputs differ from the baseline's; raise InputError if none is allowed to."""
+    """Record which outputs differ from the baseline's; raise InputError if one may not differ."""
     task, baseline = tuning.task, tuning.trials[NO_DRAFTS]
     for setting in settings:
         trial = tuning.trials[setting]

@@ -6,8 +6,8 @@ Requires atheris, which searches for inputs that run new code (pip install ather
 function of tests/endurance/fuzz with seeds; it checks the result. The folder keeps inputs that ran
 new code, the smallest of each defect with its traceback, and counts; the next run continues from
 them. --keep copies the inputs into the repository; every run begins with them. A reader must refuse
-an input by an InputError of one line or read it correctly. It may take a second of processor time
-and memory that the file's size justifies. Anything else is a defect. Exit status 1: a defect.
+an input by an InputError, a line per problem, or read it correctly. It may take a second of CPU
+time and memory that the file's size justifies. Anything else is a defect. Exit status 1: a defect.
 """
 
 import argparse
@@ -79,8 +79,8 @@ def report(folders: Sequence[Path]) -> str:
     listed = "\n".join(["", "Defects:", "", *lines, ""]) if lines else ""
     return (
         "# Readers and hostile input\n\nWritten by `tests/endurance/fuzz_readers.py`. atheris "
-        "generates inputs from a few small files. A reader must refuse each in one line or read it "
-        "correctly; any other outcome is a defect.\n\n"
+        "generates inputs from a few small files. A reader must refuse each, in a line per "
+        "problem, or read it correctly; any other outcome is a defect.\n\n"
         f"{markdown_table(header, rows, text_columns=1)}{listed}"
     )
 

@@ -113,7 +113,7 @@ def read_lines(path: Path) -> dict[str, str]:
 
 
 def speeches(count: int = 3, step: int = 3700) -> list[np.ndarray]:
-    """Noise of 4,000 samples, and of ``step`` more each."""
+    """Return noise: 4,000 samples in the first array, ``step`` more in each further one."""
     rng = np.random.default_rng(0)
     sizes = [4000 + step * number for number in range(count)]
     return [0.1 * rng.standard_normal(size).astype(np.float32) for size in sizes]

@@ -37,7 +37,7 @@ def link_recipe(root: Path, recipe: str, without: tuple[str, ...] = ()) -> Path:
 
 
 def link_short_recipe(root: Path, recipe: str, ways: tuple[str, ...], **lengths: float) -> Path:
-    """Link a recipe of which `conf/decode` has only these ways, with bounds of the length."""
+    """Link a recipe with only the decode configs ``ways``; ``lengths`` replace their limits."""
     folder = link_recipe(root, recipe, without=("conf",))
     conf = ROOT / "egs" / recipe / "conf"
     for source in conf.iterdir():

@@ -123,7 +123,7 @@ def by_definition(decoder, memory, setting, max_length, min_length=0, prompt=PRO
 
 
 def prolonged(forward, setting, max_length, tokens, heads, score):
-    """Append the tokens whose probabilities by the heads of the origin reach the threshold."""
+    """Append the best tokens of the heads after ``tokens[:-1]`` while they reach the threshold."""
     origin, drafted = tokens[:-1], tokens[-1:]
     while (
         len(drafted) <= setting.depth

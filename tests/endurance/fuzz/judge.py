@@ -1,4 +1,4 @@
-"""Judge a reader: it must refuse a file in one line or read it correctly, within limits."""
+"""Within limits, a reader must refuse a file (one line per problem) or read it correctly."""
 
 import os
 import resource
