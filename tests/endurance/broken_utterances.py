@@ -90,7 +90,7 @@ def break_some(data_dir: Path, count: int, broken: int, folder: Path) -> Utteran
     fit = ((key, entry) for key, entry in table if probe_audio(entry).duration_s <= WINDOW_S)
     entries = dict(islice(fit, count))
     if len(entries) < count or broken > count:
-        raise InputError(f"{data_dir}: {len(entries)} utterances; allowed: --utterances or more")
+        raise InputError(f"{data_dir}: {len(entries)} are too few for {count} with {broken} broken")
     text = read_table(data_dir / "text")
     kinds = [*BAD_LINES, *BROKEN]
     keys = random.Random(0).sample(sorted(entries), broken)
