@@ -30,7 +30,7 @@ def test_stage_3_reports_each_way(tmp_path):
         for name, value in (("wav.scp", path), ("text", "word")):
             with (tmp_path / name).open("a") as stream:
                 stream.write(f"{path.stem} {value}\n")
-    with pytest.raises(InputError, match=f"{count} utterances; allowed: --utterances or more"):
+    with pytest.raises(InputError, match=f"{count} are too few for"):
         break_some(tmp_path, 1000, 50, tmp_path / "none")
     some = break_some(tmp_path, count, len(REASONS), tmp_path / "broken")
     assert len(some.good) == 2 and {*some.broken.values()} == REASONS.keys()
