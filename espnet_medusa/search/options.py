@@ -63,8 +63,8 @@ class SearchOptions:
     )
     draft_precision: str | None = option(
         None,
-        "int8: quantize only heads, verified text is exact; draft models: a value of "
-        "decoder_precision; none: the decoder's, on a CPU int8 for verified drafts of attending heads",
+        "int8: quantize only heads, verified text is exact; draft models: a decoder_precision; "
+        "none: the decoder's, on a CPU int8 for attending heads whose drafts are verified",
     )
     draft_with_lm: bool = option(True, "use the language model while drafting")
     acceptance: str = option(
