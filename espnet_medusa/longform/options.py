@@ -11,7 +11,7 @@ from espnet_medusa.audio.voice_activity import VadParameters
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import build_options, check_above, check_at_least, check_choice, option
 
-HOTTEST = 1.0  # temperature of the last attempt
+HOTTEST = 1.0  # maximum temperature of further attempts
 ATTENTION, CTC = WORD_TIMES = "attention", "ctc"
 ANY_FAILURE, REPETITION = FALLBACK_ON = "any_failure", "repetition"
 

@@ -98,7 +98,7 @@ def cut_window(tokens: Sequence[int], window: Window, clock: Clock) -> CutWindow
 
 
 def _whole(tokens: Sequence[int], window: Window, clock: Clock) -> Piece:
-    """Return all tokens as one segment, which ends at the last timestamp if there is one."""
+    """Return all tokens as one segment; it ends at the last timestamp if that is above 0 s."""
     duration_s = window.frames / FRAMES_PER_S
     times = [token for token in tokens if token >= clock.first]
     if times and times[-1] != clock.first:

@@ -1,7 +1,7 @@
 """ESPnet's BatchBeamSearch over prefixes: same scores, pruning and end detection.
 
-A step needs the next-token scores of each running hypothesis. If the last decoder call has
-evaluated all of them, the step needs no call.
+A step needs the next-token scores of each running hypothesis whose continuations may enter the
+beam. If decoder calls have evaluated all of these already, the step needs no further call.
 """
 
 import math

@@ -66,8 +66,8 @@ class CTCFirstStrategy(GreedyStrategy):
     ) -> list[DraftInput]:
         """Accept hypotheses with low entropies; the first decoder call may verify the others.
 
-        The score of an accepted hypothesis is CTC's: the sum over CTC labels of the log of the
-        mean probability over the label's frames.
+        The score is a sum of CTC's log-probabilities. A label's probability is the mean over its
+        frames; the end symbol's is the highest mean over the last run of equal labels.
         """
         started, known = time.perf_counter(), []
         for state, draft_input in zip(states, draft_inputs, strict=True):

@@ -46,7 +46,7 @@ class CTCPrefix:
         return scores - before.to(scores.device)[:, None]
 
     def states(self, prefixes: Sequence[Prefix]) -> list[CTCState]:
-        """Return the states of prefixes of equal length; their parents must have states."""
+        """Return the states of prefixes of equal length; missing ones are computed and cached."""
         missing = [prefix for prefix in prefixes if prefix.ctc is None]
         if missing and missing[0].parent is None:
             missing[0].ctc = self._start()

@@ -63,7 +63,7 @@ class SearchOptions:
     )
     draft_precision: str | None = option(
         None,
-        "int8: quantize only heads, verified text is exact; draft models: as decoder_precision; "
+        "int8: quantize only heads, verified text is exact; draft models: any decoder_precision; "
         "none: the decoder's, on a CPU int8 for attending heads whose drafts are verified",
     )
     draft_with_lm: bool = option(True, "use the language model while drafting")

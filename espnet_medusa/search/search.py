@@ -155,7 +155,7 @@ def run(
 ) -> None:
     """Run the search loop on U initial states until all utterances are done.
 
-    Memory is (U, S, D), with (U,) lengths; the other sequences have one entry per utterance.
+    Memory and lengths are as in ``Search``; the other sequences have one entry per utterance.
     """
     strategy, started = planner.strategy, time.perf_counter()
     tree_state = decoder.start(memory, memory_lengths, with_heads=planner.needs_head_input)

@@ -70,7 +70,7 @@ def cache_states(parser: argparse.ArgumentParser) -> Work:
         parser,
         FilterOptions(),
         drop_fraction="share of the texts to drop: those whose length fits the audio worst",
-        max_compression_ratio="zlib ratio above which a written text is dropped as repetitive",
+        max_compression_ratio="zlib ratio above which a decoded text is dropped as repetitive",
     )
     add("--batch_size", type=positive, default=8, help="utterances per batch")
     add("--ngpu", type=int, default=0, help="1: on the GPU")

@@ -196,7 +196,7 @@ def _proposer(
     sources = draft_sources(main, open_draft_model)
     model, decoder = main.asr_model, main.search.decoder
     proposer = build_proposer(options, decoder, len(model.token_list), model.eos, sources)
-    draft_shape(options, decoder, proposer, width=1)  # refuses untrained heads
+    draft_shape(options, decoder, proposer, width=1)  # threshold rule: rejects untrained heads
     return proposer
 
 

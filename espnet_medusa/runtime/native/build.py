@@ -74,7 +74,7 @@ def usable_sets() -> list[InstructionSet]:
     """Return usable sets, best first, or only the one in ``VARIABLE``; may raise InputError."""
     flags = processor_flags()
     usable = [candidate for candidate in BEST_FIRST if candidate.flags <= flags]
-    # Intel's vector instruction for bfloat16 computes half as many products as that for float32.
+    # Intel's bfloat16 vector instruction computes half as many products per second as float32's.
     usable.sort(key=lambda candidate: candidate == AVX512_BF16 and INTEL in flags)
     name = os.environ.get(VARIABLE)
     if not name:
