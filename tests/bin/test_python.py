@@ -48,9 +48,9 @@ def test_inference_is_ours_without_no_redirect(capsys, redirect):
 def test_modules_run_as_main_with_their_arguments(monkeypatch, name, runs, redirect):
     seen = []
     monkeypatch.setattr(runpy, "run_module", lambda name, run_name: seen.append((name, run_name)))
-    python.main([*([] if redirect else ["--no-redirect"]), f"-m{name}", "--beam_size", "3"])
-    python.main([*([] if redirect else ["--no-redirect"]), "-m", name, "--beam_size", "3"])
-    chosen = runs if redirect else name
+    chosen, first = (runs, []) if redirect else (name, ["--no-redirect"])
+    for module in (["-m", name], [f"-m{name}"]):
+        python.main([*first, *module, "--beam_size", "3"])
     assert seen == [(chosen, "__main__")] * 2
     file = f"{chosen.replace('.', os.sep)}.py"
     assert sys.argv[0].endswith(file) and sys.argv[1:] == ["--beam_size", "3"]
