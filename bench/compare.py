@@ -89,13 +89,13 @@ def get_parser() -> argparse.ArgumentParser:
     add("--searches", nargs="+", help=f"default: {', '.join(SEARCHES)}, or all of the plan")
     add("--drafters", nargs="*", help="our drafters, or the plan's, whose first always runs")
     add("--batch_sizes", nargs="+", type=positive, help="default: 1 8; with --plan 1")
-    add("--rounds", type=positive, help="repetitions; default: 3 on memories, else 1")
+    add("--rounds", type=positive, help="repetitions; default: 3 for --random, --exp_dir; else 1")
     add("--way_seconds", type=float, default=120.0, help="seconds until a row skips later rounds")
     add("--threads", type=positive, default=2, help="CPU threads of every contestant")
     add("--num_memories", type=positive, default=8, help="inputs of --random")
     add("--tokens", type=positive, default=TOKENS, help="tokens of each input of --random")
     add("--nodes", nargs="*", type=positive, default=[1, 2, 4, 8, 11, 16, 32],
-        help="nodes of our decoder calls on memories")  # fmt: skip
+        help="nodes of our decoder calls, for --random and --exp_dir")  # fmt: skip
     add("--no_memory", action="store_true", help="do not measure peak memory")
     add("--word_timestamps", action="store_true", help="of long recordings")
     add("--fallback", action="store_true",
@@ -171,7 +171,7 @@ def compare_memories(args: argparse.Namespace, shape: str | None, path: Path, fo
         row |= memory.get(way, {})
     sizes = asdict(subject.sizes)
     tokens = subject.fixed_tokens
-    random_inputs = f"random memories, {tokens} tokens each"
+    random_inputs = f"random encoder outputs, {tokens} tokens each"
     details = (
         f"{sizes['layers']} decoder layers of {sizes['hidden_size']}, vocabulary "
         f"{sizes['vocab_size']}, {len(subject.inputs)} {random_inputs if tokens else 'utterances'}"

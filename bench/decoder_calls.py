@@ -85,7 +85,7 @@ class CompiledCalls(CachedCalls):
     def __init__(
         self, whisper: WhisperDecoder, memory: torch.Tensor, nodes: int, mode: str | None = None
     ):
-        torch.compiler.reset()  # each size compiles anew, up to eight of them
+        torch.compiler.reset()  # else torch compiles at most eight sizes
         config = copy.deepcopy(whisper.config)
         config.num_hidden_layers = config.decoder_layers
         sizes = slot_bucket(CONTEXT_TOKENS + nodes), memory.size(1)

@@ -206,9 +206,9 @@ NOTES = {
 - Scores are not normalized by length, and have no CTC or language model. Each contestant ends a
   beam by its own rule.
 - Trained models: all contestants decode the float32 output of our encoder. Decoders of others have
-  no mask for padded memories, so in batches they attend to zeros after shorter memories.
-- Random weights: memories of 1500 random frames, the same number of tokens from every contestant,
-  without drafts, because drafts of random heads are never accepted.
+  no mask for padded frames, so in batches they attend to zeros after shorter utterances.
+- Random weights: encoder outputs of 1500 random frames, the same number of tokens from every
+  contestant, without drafts, because drafts of random heads are never accepted.
 """,
     SPEECH: """\
 - Each program and type of weights has a process of its own, with its own features and its own
@@ -265,7 +265,7 @@ def make_report(
 
 
 def write_report(report: Report, output: Path) -> None:
-    """Write ``output`` (Markdown) with its .json and .png; of memories, ``comparison.md`` anew."""
+    """Write .md, .json and .png files; for decoders (``MEMORIES``), rewrite ``comparison.md``."""
     output.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
     output.with_suffix(".json").write_text(text, encoding="utf-8")

@@ -38,7 +38,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = parser.add_argument
     add("--shapes", nargs="+", choices=SHAPES, default=[*SHAPES])
-    add("--tokens", type=int, nargs="+", default=[2, 3, 4, 5, 6], help="K")
+    add("--tokens", type=int, nargs="+", default=[2, 3, 4, 5, 6], help="K: tokens per call")
     add("--precisions", nargs="+", default=["float32", "bfloat16", "int8"])
     add("--rounds", type=int, default=15)
     add("--threads", type=int, default=2)

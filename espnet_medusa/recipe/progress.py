@@ -87,7 +87,7 @@ class LogFollower:
 
 
 class Progress:
-    """A progress line; in subclasses, ``read`` reads new log lines and ``text`` returns it."""
+    """A progress line; in subclasses, ``read`` reads new log lines, ``text`` returns the line."""
 
     def __init__(self, line: LiveLine | None = None) -> None:
         self.line = LiveLine() if line is None else line
@@ -102,7 +102,7 @@ class Progress:
 class JobsProgress(Progress):
     """Counts the utterances that jobs have finished: `best hypo` lines in their logs.
 
-    ``total_keys`` is their number in all jobs; with 0, only the elapsed time is shown.
+    ``total_keys`` is their number in all jobs; with 0, the number of jobs is shown instead.
     """
 
     def __init__(

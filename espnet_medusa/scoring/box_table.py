@@ -69,7 +69,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _stretch(text_widths: list[int], surplus: int) -> list[int]:
-    """Distribute the width that a long title adds evenly over the columns."""
+    """Widen all columns evenly, by ``surplus`` in total, to fit a long title."""
     n_columns = len(text_widths)
     added = [int(surplus / n_columns * column + 0.5) for column in range(n_columns + 1)]
     return [

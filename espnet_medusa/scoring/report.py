@@ -132,7 +132,7 @@ def _without(values: list[float], positions: list[int]) -> list[float]:
 
 
 def alignment_report(score: Score, line_width: int = DEFAULT_LINE_WIDTH) -> str:
-    """Print all alignments by speaker (sclite's `pralign`), in lines of ``line_width`` bytes."""
+    """Return all alignments by speaker (sclite's `pralign`), in lines of ``line_width`` bytes."""
     by_speaker: dict[str, list[ScoredUtterance]] = {}
     for utterance in score.utterances:
         by_speaker.setdefault(utterance.speaker, []).append(utterance)

@@ -120,7 +120,7 @@ LOADERS = {
     "espnet2.gan_tts.jets.alignments": NamesOnDemand,
     "espnet2.tasks.enh_s2t": NamesOnDemand,
     "typeguard": Unchecked,
-    # ESPnet 202511, and 202610 or newer.
+    # ESPnet 202511; ESPnet 202611.
     "espnet.nets.pytorch_backend.transformer.attention": WithoutFlashAttention,
     "espnet2.legacy.nets.pytorch_backend.transformer.attention": WithoutFlashAttention,
 }

@@ -232,7 +232,7 @@ def test_the_command_with_random_weights(tmp_path, small_shapes):
     assert "transformers assisted" in report["left_out"]
     assert [call["nodes"] for call in report["calls"]] == [1, 4]
     text = (output / "comparison.md").read_text()
-    assert "random memories" in text
+    assert "random encoder outputs" in text
     assert "### greedy, batch 1" in text and "- Left out: transformers assisted: " in text
     assert (output / "calls.png").stat().st_size
 

@@ -32,7 +32,7 @@ from espnet_medusa.kaldi.table import read_table
 ROOMY, PAGE = 4 << 30, 4096
 FULL = "No space left on device"
 TOO_SMALL = "GB are free; name a folder on another disk"  # before anything is written
-# Its last digits depend on where arrays are in memory.
+# Numbers in JSON files: their last digits depend on where arrays are in memory.
 NUMBER = re.compile(rb"-?\d+\.\d{6,}")
 NAMES_A_FILE = re.compile(r"[\w.~-]*/[\w./~-]+|\w+\.\w+")
 DECODING = "beam_size: 2\nctc_weight: 0.3\nmaxlenratio: -4\n"

@@ -1,4 +1,4 @@
-"""Steps of a shell on a small disk: right ones, ones that keep halves, ones without an error."""
+"""Shell steps on a small disk: correct, accepting a half-written file, or without an error."""
 
 from subprocess import CompletedProcess
 

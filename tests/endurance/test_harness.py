@@ -1,4 +1,4 @@
-"""The table of full-size checks, and recipes that decode by links."""
+"""The table of full-size checks, and a recipe with symbolic links to a model."""
 
 import pytest
 from harness import CheckRow, decoding_command, make_recipe, read_rows, run, write_row

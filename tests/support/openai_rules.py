@@ -8,7 +8,7 @@ from whisper.decoding import ApplyTimestampRules
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.timestamps import build_timestamp_rules
 
-FIRST_TIME, TIMED_VOCAB_SIZE = EOS + 3, EOS + 16  # two special tokens, 13 times
+FIRST_TIME, TIMED_VOCAB_SIZE = EOS + 3, EOS + 16  # two special tokens, 13 timestamps
 
 
 def timed_constraints(latest_first: int | None) -> Constraints:

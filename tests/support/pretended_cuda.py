@@ -212,7 +212,7 @@ def pretended_cuda() -> Iterator[PretendedCuda]:
 
 @contextmanager
 def device_guard() -> Iterator[None]:
-    """Let indexing switch to CUDA with the CPU's guard if torch is built without CUDA."""
+    """Register the CPU's device guard for CUDA, for indexing, if torch is built without CUDA."""
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
     guards = (ctypes.c_void_p * 2).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
     cpu, cuda = guards
