@@ -53,9 +53,8 @@ def read_conditions(folder: Path, names: Sequence[str] | None, count: int | None
     folders = [path.parent for path in sorted(folder.glob("*/wav.scp"))]
     missing = {*(names or ())} - {path.name for path in folders}
     if missing or not folders:
-        raise InputError(
-            f"{folder}: no condition {', '.join(missing)}; make them with bench/conditions.py"
-        )
+        which = ", ".join(missing) or "at all"
+        raise InputError(f"{folder}: no condition {which}; make them with bench/conditions.py")
     return {
         path.name: [read_clip(path.name, listed) for listed in list_utterances(path, count)]
         for path in folders

@@ -37,7 +37,7 @@ from espnet_medusa.report.markdown import markdown_table
 from espnet_medusa.training.asr_model import MedusaASRModel
 
 CONFIGS = Path(__file__).resolve().parents[1] / "conf" / "train"
-JOINT = "linear, nothing frozen"
+JOINT = "linear, encoder frozen"
 BASELINE, *HEADS = SYSTEMS = ("finetune", "linear", "block", "recurrent", JOINT)
 KINDS = {"in chunks": MedusaASRModel, "whole logits": WholeLogitsModel}
 SAMPLE_RATE_HZ, FRAMES_PER_S = 16000, 50

@@ -71,11 +71,7 @@ def steps(whisper: str) -> dict[str, list[str]]:
 
 @contextmanager
 def small_disk() -> Iterator[Path]:
-    """Yield a folder in memory, roomy at first.
-
-    Raises:
-        InputError: This machine refuses it.
-    """
+    """Yield a folder in memory, roomy at first; raise InputError if this machine refuses it."""
     with tempfile.TemporaryDirectory() as name:
         mount = ["mount", "-t", "tmpfs", "-o", f"size={ROOMY}", "tmpfs", name]
         done = subprocess.run(mount, capture_output=True, text=True, check=False)

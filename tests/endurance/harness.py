@@ -68,11 +68,7 @@ def write_row(path: Path, row: CheckRow) -> None:
 
 
 def read_rows(path: Path) -> Sequence[CheckRow]:
-    """Return the rows of a table; none if the file does not exist.
-
-    Raises:
-        InputError: The file contains another table.
-    """
+    """Return a table's rows, none without a file; raise InputError if it has another table."""
     if not path.is_file():
         return []
     lines = path.read_text(encoding="utf-8").removeprefix(HEADING).splitlines()
@@ -156,11 +152,7 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def run_to_end(name: str, command: list[str], folder: Path) -> None:
-    """Run a command that must succeed.
-
-    Raises:
-        InputError: It failed.
-    """
+    """Run a command; raise InputError if it fails."""
     done = run(command, folder)
     if done.returncode:
         raise InputError(f"{name}: {(done.stderr.strip().splitlines() or [''])[-1]}")

@@ -58,11 +58,7 @@ def _kill(process: psutil.Process) -> None:
 
 
 def finish(stages: Stages, recipe: Path) -> tuple[dict[str, bytes], float]:
-    """Run the stages and return their files and the seconds.
-
-    Raises:
-        InputError: They failed.
-    """
+    """Run the stages and return their files and the seconds; raise InputError if they fail."""
     started = time.monotonic()
     harness.run_to_end(stages.name, stages.command, recipe)
     return harness.contents(recipe / stages.outputs, TIMED), time.monotonic() - started
