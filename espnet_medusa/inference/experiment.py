@@ -87,14 +87,39 @@ def read_model(
         InputError: A file is missing, the weights could run code, the config has unknown options,
             or weights and config do not fit each other.
     """
+
+    class Task(task):
+        @classmethod
+        def build_model(cls, args: Namespace) -> torch.nn.Module:
+            vars(args).update(find_own_files(vars(args), Path(config).parent))
+            return super().build_model(args)
+
     weights = load_weights(Path(model_file))
     try:
         with NoInitialization():
-            model, args = task.build_model_from_file(config, None, device)
+            model, args = Task.build_model_from_file(config, None, device)
     except (AttributeError, TypeError) as error:
         raise InputError(f"{config}: {error}; give the config of an ASR model") from error
     put_weights(weights, model, model_file)
     return TrainedModel(model, args)
+
+
+def find_own_files(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Replace paths of missing files by those in the experiment's ``folder``, if they exist there.
+
+    Such paths are relative to the folder where training ran, or from before the experiment moved:
+    ``exp/base/tokenizer`` becomes ``folder/tokenizer``.
+    """
+    found = dict(config)
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            found[name] = find_own_files(value, folder)
+        elif isinstance(value, str) and "/" in value and not Path(value).exists():
+            parts = Path(value).parts
+            ends = (folder.joinpath(*parts[start:]) for start in range(len(parts)))
+            if ".." not in parts:
+                found[name] = next((str(path) for path in ends if path.exists()), value)
+    return found
 
 
 def open_whisper_model(

@@ -122,11 +122,7 @@ def problems_of_message(done: subprocess.CompletedProcess[str]) -> list[str]:
 def try_step(
     name: str, command: list[str], disk: Path, kept: Path, parts: Sequence[float]
 ) -> list[str]:
-    """Return the problems of a step; leave the recipe as an undisturbed step does.
-
-    Raises:
-        InputError: The undisturbed step fails.
-    """
+    """Run a step undisturbed, then on full disks; return problems. May raise InputError."""
     recipe = disk / "recipe"
     before = used(disk)
     harness.run_to_end(name, command, recipe)

@@ -38,11 +38,7 @@ QUIET = {
 
 
 def run_reader(name: str, folder: Path, executions: int) -> None:
-    """Fuzz a reader until it has read this many inputs in all runs.
-
-    Raises:
-        InputError: atheris is missing.
-    """
+    """Fuzz a reader up to this many inputs in all runs; raise InputError without atheris."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [HERE, HERE.parent / "support", *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | QUIET | {"PYTHONPATH": os.pathsep.join(map(str, paths))}

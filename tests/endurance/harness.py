@@ -57,11 +57,7 @@ def finish_check(row: CheckRow, table: Path | None) -> int:
 
 
 def write_row(path: Path, row: CheckRow) -> None:
-    """Replace the row of the same name; rows are sorted by name.
-
-    Raises:
-        InputError: The file contains another table.
-    """
+    """Replace the row of the same name, sort rows; raise InputError for another table."""
     rows = {old.check: old for old in read_rows(path)} | {row.check: row}
     cells = [astuple(rows[name]) for name in sorted(rows)]
     path.write_text(HEADING + markdown_table(TITLES, cells), encoding="utf-8")

@@ -14,7 +14,12 @@ from espnet_medusa.bin import asr_inference, convert
 from espnet_medusa.convert.experiment import read_experiment
 from espnet_medusa.convert.read_whisper import read_whisper
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.experiment import NoInitialization, open_whisper_model, put_weights
+from espnet_medusa.inference.experiment import (
+    NoInitialization,
+    find_own_files,
+    open_whisper_model,
+    put_weights,
+)
 from espnet_medusa.options import read_config
 from espnet_medusa.whisper.pretrained import is_whisper
 from espnet_medusa.whisper.text import TextOptions
@@ -44,6 +49,21 @@ def test_heads_draft_and_the_text_is_the_same(case, caplog, tmp_path, monkeypatc
     assert plain.statistics.drafted == []
     assert len(drafted.statistics.drafted) == 2, "the card's depth, not the number of heads"
     assert not [*tmp_path.iterdir()], "the model is built in memory"
+
+
+def test_an_experiment_opens_in_any_folder(case, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    convert.main([str(case[0]), "exp/tiny", "--heads", "none"])
+    assert read_config(tmp_path / "exp/tiny/config.yaml", "")["bpemodel"] == "exp/tiny/tokenizer"
+    files = "exp/tiny/config.yaml", "exp/tiny/model.pth"
+    expected = Speech2Text(*files, **SHORT)(noise(0))[0][0]
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert Speech2Text(*(f"../{file}" for file in files), **SHORT)(noise(0))[0][0] == expected != ""
+    own, there = tmp_path / "exp" / "tiny", str(tmp_path / "exp/tiny/tokenizer")
+    config = {"a": "exp/tiny/tokenizer", "b": {"c": "/gone/tokenizer", "d": "../tiny/tokenizer"}}
+    assert find_own_files(config, own) == {"a": there, "b": {"c": there, "d": "../tiny/tokenizer"}}
+    assert find_own_files({"a": there, "b": "org/model"}, own) == {"a": there, "b": "org/model"}
 
 
 def test_heads_of_the_package_are_attached_to_their_own_whisper(case, tmp_path, caplog):

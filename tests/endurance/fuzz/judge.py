@@ -32,11 +32,7 @@ class DefectError(Exception):
 
 
 def judge(reader: Reader, data: bytes) -> str:
-    """Read a file and return the outcome.
-
-    Raises:
-        DefectError: The outcome is not allowed.
-    """
+    """Read a file and return the outcome; raise DefectError if it is not allowed."""
     started = time.process_time()
     try:
         with address_space(reader.room_bytes + GROWTH * len(data)):
