@@ -43,8 +43,9 @@ class Recording:
 
     @property
     def id(self) -> str:
-        """Id in Kaldi tables: the name without white space or slashes."""
-        return "_".join(self.name.replace("/", "_").split())
+        """Id in Kaldi tables: the name without white space or slashes; ``?`` for invalid bytes."""
+        name = self.name.encode(errors="replace").decode()
+        return "_".join(name.replace("/", "_").split()) or "_"
 
     @property
     def file_key(self) -> str:
@@ -80,7 +81,7 @@ def find_recordings(audio: Iterable[str | Path]) -> list[Recording]:
 
 
 def _files(path: Path) -> list[tuple[Path, Path]]:
-    """Return the files of a folder, or the path itself, each with its folder."""
+    """Return the files of a folder (also broken links), or the path itself, with the folder."""
     if not path.is_dir():
         return [(path, path.parent)]
     hidden = [*path.rglob(".*")]
@@ -88,7 +89,7 @@ def _files(path: Path) -> list[tuple[Path, Path]]:
         (file, path)
         for file in sorted(path.rglob("*"))
         if file.suffix.lower() in SUFFIXES
-        and file.is_file()
+        and not file.is_dir()
         and not any(part == file or part in file.parents for part in hidden)
     ]
 
@@ -142,15 +143,29 @@ class AudioFileReader(UtteranceReader):
 
     def describe(self, key: str, entry: str) -> str:
         """Return the name of a file in messages."""
-        return entry
+        return entry if _fits_tables(entry) else repr(entry)[1:-1]
 
     def _header(self, path: str) -> AudioInfo | AudioError:
         if path not in self.headers:
             try:
+                self._check_file(path)
                 self.headers[path] = probe_audio(path)
             except AudioError as error:
                 self.headers[path] = error.with_traceback(None)
         return self.headers[path]
+
+    def _check_file(self, path: str) -> None:
+        """Raise AudioError for a name that tables cannot contain, and for a FIFO or a device."""
+        if not _fits_tables(path):
+            reason = "the name has a line break or is not UTF-8"
+            raise AudioError(f"{self.describe('', path)}: {reason}", "rename the file")
+        if Path(path).exists() and not Path(path).is_file():
+            raise AudioError(f"{path}: is not a regular file", "write the audio to a file")
+
+
+def _fits_tables(path: str) -> bool:
+    """Return whether a path has no line break and is UTF-8."""
+    return not {"\n", "\r"} & {*path} and path == path.encode(errors="replace").decode()
 
 
 def _check_duration(path: str, duration_s: float | None, max_duration_s: float | None) -> None:

@@ -113,11 +113,7 @@ def prepare(folder: Path, minutes: float) -> None:
 def training(
     folder: Path, args: argparse.Namespace, tag: str, *options: str
 ) -> Iterator[subprocess.Popen]:
-    """Train on this corpus with asr.sh, in two processes; wait for its end after the block.
-
-    Raises:
-        InputError: asr.sh failed.
-    """
+    """Train with asr.sh in two processes; wait after the block; raise InputError if it fails."""
     configuration = f"--max_epoch {args.epochs} --accum_grad {args.accum_grad} --batch_size 8"
     configuration += " --scheduler_conf max_steps=200 --log_interval 5"
     command = [
@@ -188,11 +184,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace, folder: Path) -> tuple[str, str]:
-    """Train twice; return figures and what is wrong.
-
-    Raises:
-        InputError: A run failed, or leaves no gradients over.
-    """
+    """Train twice; return figures and what is wrong; raise InputError if a run fails."""
     prepare(folder, args.minutes)
     alone, killed = (folder / "exp" / f"asr_{name}" for name in ("alone", "killed"))
     with training(folder, args, "alone", "--stop_stage", "11"):

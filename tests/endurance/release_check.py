@@ -55,11 +55,7 @@ class Shell:
     log: Path  # file that everything is appended to
 
     def run(self, *command: str | Path, **variables: str) -> str:
-        """Run a command and return its output.
-
-        Raises:
-            Failed: Its exit status is not 0; with its last error.
-        """
+        """Run a command and return its output; raise Failed if its exit status is not 0."""
         words = [str(word) for word in command]
         kept = {name: value for name, value in os.environ.items() if name not in OURS}
         path = f"{self.programs}{os.pathsep}{os.environ['PATH']}"
@@ -90,11 +86,7 @@ def last_error(output: str) -> str:
 
 
 def build(folder: Path) -> tuple[Path, Path]:
-    """Return the wheel of the last commit, and the commit's files without the package.
-
-    Raises:
-        Failed: It cannot be built, or twine refuses it.
-    """
+    """Return the last commit's wheel, and its files without the package; may raise Failed."""
     files, dist = folder / "files", folder / "dist"
     shell = Shell(folder / "tools" / "bin", folder, folder / "build.log")
     shell.run("git", "-C", ROOT, "archive", "--prefix=files/", "-o", folder / "files.tar", "HEAD")
@@ -141,11 +133,7 @@ def install(shell: Shell, python: str, pip: str, wheel: Path) -> str:
 
 
 def use(shell: Shell, release: Release) -> str:
-    """Run the installed commands in an empty folder.
-
-    Raises:
-        Failed: A command fails, or the text differs from the checkout's.
-    """
+    """Run the installed commands; raise Failed if the text differs from the checkout's."""
     with tempfile.TemporaryDirectory(dir=shell.folder) as empty:
         outside = replace(shell, folder=Path(empty))
         outside.run("python", "-c", "import espnet_medusa")

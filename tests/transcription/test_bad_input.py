@@ -1,6 +1,7 @@
 """Folders with broken files, which fail with a reason, and good files, which have a text."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -15,6 +16,12 @@ from espnet_medusa.transcription import recordings
 
 pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
 
+ODD_NAMES = {  # id in tables to reason
+    "line_break": r"line\nbreak.wav: the name has a line break",
+    "?": r"\udcff.wav: the name has a line break or is not UTF-8",
+    "fifo": "fifo.wav: is not a regular file",
+    "link": "link.wav: ",
+}
 QUIET = ("silence", "noise", "music")
 SPOKEN = ("talk", "film", "call")
 
@@ -34,6 +41,10 @@ def files(tmp_path_factory):
     write_media(folder / "music.m4a", chords(8.0))
     for kind in BROKEN:
         write_broken(folder, kind)
+    for name in ("line\nbreak.wav", os.fsdecode(b"\xff.wav")):
+        (folder / name).touch()
+    os.mkfifo(folder / "fifo.wav")
+    (folder / "link.wav").symlink_to("nowhere")
     return folder
 
 
@@ -50,11 +61,12 @@ def test_broken_files_fail_and_good_files_have_texts(
     assert transcribe_folder(files, *options) == 3
     stderr, out = capsys.readouterr().err, tmp_path / "out"
     texts, failed = read_lines(out / "text"), read_lines(out / "failed_utterances")
-    assert (texts.keys(), failed.keys()) == ({*QUIET, *SPOKEN}, BROKEN.keys())
+    assert (texts.keys(), failed.keys()) == ({*QUIET, *SPOKEN}, {*BROKEN, *ODD_NAMES})
+    assert all(reason in failed[key] for key, reason in ODD_NAMES.items())
     for kind, (suffix, _, reason) in BROKEN.items():
         assert failed[kind].startswith(f"{files / kind}{suffix}: ") and reason in failed[kind]
         assert stderr.count(f"failed: {failed[kind]}\n") == 1
-    assert f"{len(texts)} of {len(BROKEN) + len(texts)} files" in stderr
+    assert f"{len(texts)} of {len(failed) + len(texts)} files" in stderr
     assert all(texts[name] for name in SPOKEN)
     silent = [record.message for record in caplog.records if "no speech in" in record.message]
     assert len(silent) == (len(QUIET) if options else 0)
@@ -80,5 +92,5 @@ def test_a_header_is_read_once(transcribe_folder, files, monkeypatch):
     )
     monkeypatch.setattr(recordings, "probe_audio", lambda path: probed.append(path) or probe(path))
     assert transcribe_folder(files) == 3
-    assert sorted(probed) == sorted(map(str, files.iterdir()))
+    assert len(probed) == len({*probed}) == len([*files.iterdir()]) - 3, "three have odd names"
     assert max(map(opened.count, probed)) == 2, "once for the header, once for the samples"
