@@ -69,8 +69,8 @@ setup(
         "demo": ["espeakng-loader>=0.2.4"],
         # Writes what faster-whisper runs; reading it needs nothing.
         "ctranslate2": ["ctranslate2>=4.0"],
-        # Stage 3 of ESPnet's own recipes resamples with it.
-        "upstream": ["resampy"],
+        # Stages 3 and 11 of ESPnet's own recipes: resampling, curves of losses.
+        "upstream": ["resampy", "tensorboard"],
         # Low-rank adapters in a Speech-LLaMA's language model.
         "lora": ["peft>=0.15"],
         # Decoding by the workers of a cluster.

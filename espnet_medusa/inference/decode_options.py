@@ -1,5 +1,6 @@
 """Decode options in addition to ESPnet's, and checks against the model and the device."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,10 @@ from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.options import check_at_least, option
 from espnet_medusa.runtime.precision import check_precision
 from espnet_medusa.search.options import EXACT, FIXED, GREEDY, SearchOptions
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_CTC_WEIGHT = 0.5  # ESPnet's; a config without ctc_weight has it
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,9 @@ def check_espnet_decodes(
 
 
 def check_scoring(model: torch.nn.Module, options: DecodeOptions, ctc_weight: float) -> None:
-    """Refuse CTC scores of a branch with other units than the decoder's tokens."""
+    """Refuse CTC scores of a branch with other units than tokens; warn if there is no branch."""
+    if getattr(model, "ctc", None) is None and ctc_weight not in (0.0, DEFAULT_CTC_WEIGHT):
+        logger.warning(f"ctc_weight: {ctc_weight}: not used, because the model has no CTC branch")
     units = isinstance(getattr(model, "ctc", None), UnitCTC)
     if units and options.search != GREEDY and ctc_weight != 0:
         raise InputError(

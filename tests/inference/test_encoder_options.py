@@ -100,6 +100,12 @@ def test_int8_is_for_whispers_encoder(tmp_path):
     load(stock, decoder_precision="int8")(speeches(1)[0])
 
 
+def test_a_ctc_weight_without_a_ctc_branch_is_named(experiments, caplog):
+    for weight in (0.0, 0.5, 0.3):  # 0.5 is ESPnet's default
+        Speech2Text(**files(experiments["audio"]), ctc_weight=weight)
+    assert caplog.text.count("ctc_weight") == caplog.text.count("ctc_weight: 0.3: not used") == 1
+
+
 MERGED = {"encoder_padding": "merged"}
 
 
