@@ -30,9 +30,9 @@ NAME_TYPES = (
     tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
 )  # fmt: skip
-DAMAGE = (
+DAMAGE = (  # RuntimeError to MemoryError: wrong passwords, dates and names
     tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError,
-    RuntimeError, ValueError, OverflowError, LookupError, MemoryError,  # passwords, dates, names
+    RuntimeError, ValueError, OverflowError, LookupError, MemoryError,
     NotADirectoryError, IsADirectoryError, FileExistsError, FileNotFoundError,
 )  # fmt: skip
 DAMAGE_ERRNOS = (None, errno.EINVAL, errno.ENAMETOOLONG, errno.ELOOP)  # None: from bz2

@@ -170,7 +170,8 @@ def fill_recipe(recipe: Path, data_dir: Path) -> None:
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--whisper", required=True, help="hub name, folder or .pt file")
     parser.add_argument("--data_dir", type=Path, required=True, help="a Kaldi directory of files")
-    parser.add_argument("--parts", type=float, nargs="+", default=[0.3, 0.8], help="room / output")
+    help_text = "free space during a step, as shares of what the step writes"
+    parser.add_argument("--parts", type=float, nargs="+", default=[0.3, 0.8], help=help_text)
 
 
 def check(args: argparse.Namespace, folder: Path) -> tuple[str, str]:
