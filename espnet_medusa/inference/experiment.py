@@ -110,16 +110,16 @@ def find_own_files(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     Such paths are relative to the folder where training ran, or from before the experiment moved:
     ``exp/base/tokenizer`` becomes ``folder/tokenizer``.
     """
-    found = dict(config)
+    resolved = dict(config)
     for name, value in config.items():
         if isinstance(value, Mapping):
-            found[name] = find_own_files(value, folder)
+            resolved[name] = find_own_files(value, folder)
         elif isinstance(value, str) and "/" in value and not Path(value).exists():
             parts = Path(value).parts
             ends = (folder.joinpath(*parts[start:]) for start in range(len(parts)))
             if ".." not in parts:
-                found[name] = next((str(path) for path in ends if path.exists()), value)
-    return found
+                resolved[name] = next((str(path) for path in ends if path.exists()), value)
+    return resolved
 
 
 def open_whisper_model(
