@@ -1,6 +1,7 @@
 """Open trained models: from an experiment's files, or a pretrained Whisper built in memory."""
 
 import logging
+import os
 import threading
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
@@ -114,11 +115,11 @@ def find_own_files(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     for name, value in config.items():
         if isinstance(value, Mapping):
             resolved[name] = find_own_files(value, folder)
-        elif isinstance(value, str) and "/" in value and not Path(value).exists():
+        elif isinstance(value, str) and "/" in value and not os.path.exists(value):
             parts = Path(value).parts
             ends = (folder.joinpath(*parts[start:]) for start in range(len(parts)))
             if ".." not in parts:
-                resolved[name] = next((str(path) for path in ends if path.exists()), value)
+                resolved[name] = next((str(path) for path in ends if os.path.exists(path)), value)
     return resolved
 
 

@@ -63,7 +63,8 @@ def test_an_experiment_opens_in_any_folder(case, tmp_path, monkeypatch):
     own, there = tmp_path / "exp" / "tiny", str(tmp_path / "exp/tiny/tokenizer")
     config = {"a": "exp/tiny/tokenizer", "b": {"c": "/gone/tokenizer", "d": "../tiny/tokenizer"}}
     assert find_own_files(config, own) == {"a": there, "b": {"c": there, "d": "../tiny/tokenizer"}}
-    assert find_own_files({"a": there, "b": "org/model"}, own) == {"a": there, "b": "org/model"}
+    unchanged = {"a": there, "b": "org/model", "c": "/" + 5000 * "x"}
+    assert find_own_files(unchanged, own) == unchanged
 
 
 def test_heads_of_the_package_are_attached_to_their_own_whisper(case, tmp_path, caplog):
