@@ -89,13 +89,19 @@ class SpeechActivity:
         """Return whether a span may contain speech."""
         return bool((self.probabilities[_frames(start_s, end_s)] > SILENT).any())
 
-    def has_new_speech(self, start_s: float, end_s: float) -> bool:
-        """Return ``has_speech``; ignore a word that ends in the first ``MARGIN_S`` of the span."""
+    def new_speech_s(self, start_s: float, end_s: float) -> float | None:
+        """Return the start of a span's speech, without a word that ends in its first ``MARGIN_S``.
+
+        None: there is no speech.
+        """
         first = _frames(start_s, end_s).start
         speech = np.append(self.probabilities[max(first - 1, 0) :] > SILENT, False)
         silent_s = STEP_S * (first - 1 + int(np.argmin(speech)))  # after the word
-        ends = first > 0 and speech[0] and silent_s <= start_s + MARGIN_S
-        return self.has_speech(max(silent_s, start_s) if ends else start_s, end_s)
+        if first > 0 and speech[0] and silent_s <= start_s + MARGIN_S:
+            start_s = max(silent_s, start_s)
+        frames = _frames(start_s, end_s)
+        places = np.flatnonzero(self.probabilities[frames] > SILENT)
+        return max(STEP_S * (frames.start + int(places[0])), start_s) if len(places) else None
 
     def pauses(self, start_s: float, end_s: float) -> list[tuple[float, float]]:
         """Return long pauses in a span, without their margins, in s after ``start_s``."""

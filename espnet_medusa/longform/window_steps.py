@@ -10,11 +10,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from espnet_medusa.audio.voice_activity import SpeechActivity
+from espnet_medusa.audio.voice_activity import MARGIN_S, PAUSE_S, SpeechActivity
 from espnet_medusa.longform.moving_window import Align, History, MovingWindow
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongRecording, Passage, RunningRecording
-from espnet_medusa.longform.window import Clock, Window, WindowDecoding, choose_attempt, has_failed
+from espnet_medusa.longform.window import (
+    FRAMES_PER_S,
+    Clock,
+    Window,
+    WindowDecoding,
+    choose_attempt,
+    has_failed,
+)
 from espnet_medusa.longform.word_times import TimedWord
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.whisper.transcript import TranscriptText
@@ -114,12 +121,8 @@ class WindowSteps:
         if not passages:
             return
         started = time.perf_counter()
-        pairs = [(passage, passage.next()) for passage in passages]
-        pairs = [
-            (passage, window)
-            for passage, window in pairs
-            if window is not None and not self._skips(passage, window)
-        ]
+        pairs = [(passage, self._skip_silence(passage, passage.next())) for passage in passages]
+        pairs = [(passage, window) for passage, window in pairs if window is not None]
         for (passage, window), decoded in zip(pairs, self._decode(pairs), strict=True):
             try:
                 if isinstance(decoded, Exception):
@@ -132,14 +135,22 @@ class WindowSteps:
                 passage.recording.error = error
         share_seconds([passage.recording for passage in passages], started)
 
-    def _skips(self, passage: Passage, window: Window) -> bool:
-        """Skip a window without speech if ``skip_silence`` is set; return whether it is skipped."""
+    def _skip_silence(self, passage: Passage, window: Window | None) -> Window | None:
+        """Return the next window with speech, without a long pause at its start; None: no window.
+
+        With the preceding text as prompt, Whisper may repeat this text in such a pause.
+        """
         speech = passage.recording.speech
-        span = window.start_s, window.end_s
-        skips = self.options.skip_silence and not speech.has_new_speech(*span)
-        if skips:
+        if window is None or not self.options.skip_silence:
+            return window
+        start_s = speech.new_speech_s(window.start_s, window.end_s)
+        if start_s is None:
             passage.window.skip(window)
-        return skips
+            return None
+        if window.seek > 0 and start_s - window.start_s >= PAUSE_S:
+            passage.window.seek = round(FRAMES_PER_S * (start_s - MARGIN_S))
+            return passage.next()
+        return window
 
     def _decode(self, pairs: Sequence[tuple[Passage, Window]]) -> list[Decoded | Exception]:
         """Decode windows as a batch; one by one if that fails."""

@@ -63,27 +63,19 @@ def test_speech_activity():
 
 
 @pytest.mark.parametrize(
-    ("span", "expected"),
-    [
-        ((0, 2), True),  # nothing before it
-        ((2.9, 6), False),  # the end of a word
-        ((2.9, 3.0), False),
-        ((2.6, 6), True),  # longer than the end of a word
-        ((2.9, 6.1), True),  # and a new word
-        ((5.9, 6.1), True),
-        ((6.9, 60), True),
-        ((40.5, 60), False),
-        ((59.9, 70), False),
-    ],
-)
-def test_the_end_of_a_word_is_no_new_speech(span, expected):
-    assert activity((0, 3), (6, 7), (9, 40)).has_new_speech(*span) == expected
+    ("span", "start_s"),
+    [((0, 2), 0), ((2.6, 6), 2.6), ((2.9, 6.1), 6), ((5.9, 6.1), 6), ((6.9, 60), 9),
+     ((2.9, 6), None), ((2.9, 3.0), None), ((40.5, 60), None), ((59.9, 70), None)],
+)  # fmt: skip
+def test_new_speech_starts_after_the_end_of_a_word(span, start_s):
+    found_s = activity((0, 3), (6, 7), (9, 40)).new_speech_s(*span)
+    assert found_s == (None if start_s is None else pytest.approx(start_s, abs=0.04))
 
 
 def test_speech_to_the_end_of_a_recording():
     speech = activity((0, 60))
-    assert speech.has_new_speech(50, 60) and not speech.has_new_speech(59.8, 60)
-    assert not SpeechActivity(np.zeros(0, np.float32), 0).has_new_speech(0, 1)
+    assert speech.new_speech_s(50, 60) == 50 and speech.new_speech_s(59.8, 60) is None
+    assert SpeechActivity(np.zeros(0, np.float32), 0).new_speech_s(0, 1) is None
 
 
 @pytest.mark.parametrize("level", [0.0, 1e-4, 0.05])
@@ -136,6 +128,11 @@ def test_windows_without_speech_are_skipped(decoded):
     assert recording.error is None and recording.done_s == everything.done_s == 85
     assert 0 < len(attempts) - windows < windows
     assert all(30 <= segment.seek / 100 < 60 for segment in recording.segments)
+    recording, _ = decoded(85, activity((0, 29), (47, 59)), skip_silence=True)
+    starts_s = sorted({segment.seek / 100 for segment in recording.segments})
+    assert starts_s == pytest.approx([0, 46.75], abs=0.04), "shortly before the next speech"
+    recording, _ = decoded(8, activity((5, 7)), skip_silence=True)
+    assert {segment.seek for segment in recording.segments} == {0}, "nothing precedes the pause"
     silent, attempts = decoded(8, activity(), skip_silence=True)
     assert silent.error is None and silent.text == "" and silent.segments == []
 
