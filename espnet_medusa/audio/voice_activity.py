@@ -85,10 +85,6 @@ class SpeechActivity:
         samples = torch.as_tensor(samples).float().cpu().numpy()
         return cls(network.audio_forward(samples, RATE_HZ), len(samples))
 
-    def has_speech(self, start_s: float, end_s: float) -> bool:
-        """Return whether a span may contain speech."""
-        return bool((self.probabilities[_frames(start_s, end_s)] > SILENT).any())
-
     def new_speech_s(self, start_s: float, end_s: float) -> float | None:
         """Return the start of a span's speech, without a word that ends in its first ``MARGIN_S``.
 

@@ -17,8 +17,6 @@ from espnet_medusa.search.options import EXACT, FIXED, GREEDY, SearchOptions
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_CTC_WEIGHT = 0.5  # ESPnet's; a config without ctc_weight has it
-
 
 @dataclass(frozen=True)
 class DecodeOptions(SearchOptions):
@@ -87,9 +85,14 @@ def check_espnet_decodes(
             )
 
 
-def check_scoring(model: torch.nn.Module, options: DecodeOptions, ctc_weight: float) -> None:
-    """Refuse CTC scores of a branch with other units than tokens; warn if there is no branch."""
-    if getattr(model, "ctc", None) is None and ctc_weight not in (0.0, DEFAULT_CTC_WEIGHT):
+def check_scoring(
+    model: torch.nn.Module, options: DecodeOptions, ctc_weight: float, default: float
+) -> None:
+    """Refuse CTC scores of a branch with other units than tokens; warn if there is no branch.
+
+    ``default`` is ESPnet's weight, which a config may have without meaning it.
+    """
+    if getattr(model, "ctc", None) is None and ctc_weight not in (0.0, default):
         logger.warning(f"ctc_weight: {ctc_weight}: not used, because the model has no CTC branch")
     units = isinstance(getattr(model, "ctc", None), UnitCTC)
     if units and options.search != GREEDY and ctc_weight != 0:

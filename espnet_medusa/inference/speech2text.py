@@ -100,8 +100,8 @@ class Speech2Text(ESPnetSpeech2Text):
         network = self.asr_model  # a copy if ESPnet quantized it
         trained = replace(trained, asr_model=network)
         decode_options = _with_draft_defaults(decode_options, trained, beam_size)
-        ctc_weight = options.get("ctc_weight", ESPNET_OPTIONS["ctc_weight"].default)
-        check_scoring(network, decode_options, ctc_weight)
+        default = ESPNET_OPTIONS["ctc_weight"].default
+        check_scoring(network, decode_options, options.get("ctc_weight", default), default)
         prompts = _whisper_prompts(decode_options, trained, self.converter)
         if prompts is not None:
             decode_options = _suppressing(decode_options, prompts.tokens)

@@ -148,19 +148,19 @@ class AudioFileReader(UtteranceReader):
     def _header(self, path: str) -> AudioInfo | AudioError:
         if path not in self.headers:
             try:
-                self._check_file(path)
+                _check_file(path)
                 self.headers[path] = probe_audio(path)
             except AudioError as error:
                 self.headers[path] = error.with_traceback(None)
         return self.headers[path]
 
-    def _check_file(self, path: str) -> None:
-        """Raise AudioError for a name that tables cannot contain, and for a FIFO or a device."""
-        if not _fits_tables(path):
-            reason = "the name has a line break or is not UTF-8"
-            raise AudioError(f"{self.describe('', path)}: {reason}", "rename the file")
-        if Path(path).exists() and not Path(path).is_file():
-            raise AudioError(f"{path}: is not a regular file", "write the audio to a file")
+
+def _check_file(path: str) -> None:
+    """Raise AudioError for a name that tables cannot contain, and for a FIFO or a device."""
+    if not _fits_tables(path):
+        raise AudioError("the name has a line break or is not UTF-8", "rename the file")
+    if Path(path).exists() and not Path(path).is_file():
+        raise AudioError("is not a regular file", "write the audio to a file")
 
 
 def _fits_tables(path: str) -> bool:
