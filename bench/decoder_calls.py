@@ -12,6 +12,7 @@ from machine import wait_for
 from transformers.cache_utils import EncoderDecoderCache, StaticCache
 from transformers.models.whisper.modeling_whisper import WhisperDecoder
 
+from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.cuda_graph import slot_bucket
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
 from espnet_medusa.tree.tree_decoder import TreeDecoder
@@ -77,6 +78,13 @@ class CachedCalls:
         weight = self.whisper.embed_tokens.weight
         logits = torch.nn.functional.linear(outputs.last_hidden_state, weight)
         return logits, outputs.past_key_values
+
+
+def transformers_decoder(decoder: WhisperMedusaDecoder) -> WhisperDecoder:
+    """Build transformers' decoder with the weights of ours."""
+    whisper = WhisperDecoder(decoder.whisper.config).eval()
+    whisper.load_state_dict(decoder.whisper.state_dict())
+    return whisper
 
 
 class CompiledCalls(CachedCalls):

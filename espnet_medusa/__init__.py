@@ -12,11 +12,9 @@ Dimensions in docstrings:
 """
 
 from espnet_medusa.plugin import register
-from espnet_medusa.runtime.process import shorten_openmp_spin
-from espnet_medusa.upstream.hooks import install
+from espnet_medusa.upstream.hooks import install_changes
 
-shorten_openmp_spin()
-install(register)
+install_changes(register)
 
 __version__ = "0.1.0"
 

@@ -1,6 +1,5 @@
 """Measure time and memory of decoder calls of a Whisper's shape with random weights."""
 
-import copy
 import sys
 from argparse import Namespace
 from collections.abc import Callable
@@ -8,7 +7,14 @@ from functools import partial
 
 import torch
 from contestants.make_subjects import MEMORY_FRAMES, random_decoder
-from decoder_calls import CachedCalls, Calls, CompiledCalls, TreeCalls, call_seconds
+from decoder_calls import (
+    CachedCalls,
+    Calls,
+    CompiledCalls,
+    TreeCalls,
+    call_seconds,
+    transformers_decoder,
+)
 from figures import MILLI, quartiles
 
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
@@ -90,9 +96,9 @@ def ours(
 def transformers(
     decoder: WhisperMedusaDecoder, weights: str, device: str, compiled: bool = False
 ) -> Begin:
-    """Copy transformers' decoder, which ours contains; ``compiled``: each call is compiled."""
+    """Build transformers' decoder with these weights; ``compiled``: each call is compiled."""
     dtype, mode = getattr(torch, weights), COMPILE_MODE[device]
-    whisper = copy.deepcopy(decoder.whisper).to(device, dtype)
+    whisper = transformers_decoder(decoder).to(device, dtype)
     if compiled:
         return lambda memory, nodes: CompiledCalls(whisper, memory.to(dtype), nodes, mode)
     return lambda memory, nodes: CachedCalls(whisper, memory.to(dtype))

@@ -143,7 +143,7 @@ def open_decoder(options: dict) -> UtteranceDecoder:
     """Open the model for a process that only decodes; errors as ``load``."""
     set_all_random_seed(options["seed"])
     long_form = choose_long_form(options)
-    speech2text = load(options)
+    speech2text = load(options, mapped=True)
     if long_form is not None:
         check_word_times(speech2text.asr_model, long_form)
     speech2text.release_weights(long_form)
@@ -180,8 +180,12 @@ def freeze_imports() -> None:
     gc.freeze()
 
 
-def load(options: dict) -> Speech2Text:
-    """Load the model with its search; raise InputError if an option or the model is bad."""
+def load(options: dict, mapped: bool = False) -> Speech2Text:
+    """Load the model with its search; ``mapped`` as in ``Speech2Text``.
+
+    Raises:
+        InputError: An option or the model is not usable.
+    """
     if options["ngpu"] > 1:
         raise InputError(f"ngpu: {options['ngpu']}; allowed: at most 1")
     if options["max_batch_frames"] is not None:
@@ -194,7 +198,8 @@ def load(options: dict) -> Speech2Text:
     names = set(inspect.signature(ESPnetSpeech2Text.__init__).parameters) - {"self", "device"}
     names |= {*DECODE_OPTIONS}
     chosen = {name: value for name, value in options.items() if name in names}
-    return Speech2Text.from_pretrained(options["model_tag"], device=device, **chosen)
+    tag = options["model_tag"]
+    return Speech2Text.from_pretrained(tag, device=device, mapped=mapped, **chosen)
 
 
 def fingerprint(options: dict) -> dict:

@@ -11,8 +11,6 @@ import runpy
 import sys
 from importlib.util import find_spec
 
-import espnet_medusa  # noqa: F401  (installs the import hooks)
-
 OURS = {
     "espnet2.bin.asr_train": "espnet_medusa.bin.asr_train",
     "espnet2.bin.asr_inference": "espnet_medusa.bin.asr_inference",

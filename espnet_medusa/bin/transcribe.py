@@ -79,7 +79,7 @@ def work(args: argparse.Namespace) -> int:
     options = decode_options(args)
     long_form = asr_inference.read_long_form_options(options)
     started = time.perf_counter()
-    speech2text = asr_inference.load(options)
+    speech2text = asr_inference.load(options, mapped=True)
     reason = why_not_long_form(speech2text.model)
     formats, timestamps = choose_formats(args.output_format, options, reason)
     if timestamps and long_form.without_timestamps is None:

@@ -6,15 +6,11 @@ from typing import Any
 
 import torch
 from transformers import WhisperConfig
-from transformers.models.whisper.modeling_whisper import (
-    WhisperDecoder,
-    WhisperDecoderLayer,
-    WhisperEncoder,
-)
 
 from espnet_medusa.convert.names import DECODER, ENCODER, HEADS, ORIGINAL_LAYER
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import NO_HEADS, HeadOptions, Heads, Trunk, build_heads
+from espnet_medusa.model.whisper_modules import WhisperDecoder, WhisperEncoder, decoder_layer
 from espnet_medusa.whisper.sizes import decoder_config, encoder_config
 from espnet_medusa.whisper.text import Text
 
@@ -52,7 +48,7 @@ class Architecture:
         """Return the heads, their weights without storage (meta device)."""
         with torch.device("meta"):
             config = decoder_config(self.whisper, 0.0)
-            last = WhisperDecoderLayer(config, config.decoder_layers - 1)
+            last = decoder_layer(config)
             norm = torch.nn.LayerNorm(config.d_model)
             trunk = Trunk(config.d_model, config.vocab_size, last, norm)
             return build_heads(self.heads, trunk, self.head_options)

@@ -39,9 +39,7 @@ def check_torch_file(path: Path) -> None:
 
     Raises ValueError, OSError or zipfile.BadZipFile for damaged files.
     """
-    with path.open("rb") as stream:
-        is_zip = stream.read(len(ZIP)) == ZIP  # torch's own test
-    if is_zip:
+    if is_zip(path):
         with zipfile.ZipFile(path) as archive:
             for record in archive.infolist():
                 if record.compress_type != zipfile.ZIP_STORED:
@@ -58,6 +56,12 @@ def check_torch_file(path: Path) -> None:
             _check_numbers(operations, max(len(data), ANY_SIZE))
 
 
+def is_zip(path: Path) -> bool:
+    """Return whether a file has torch's format since PyTorch 1.6, which can be mapped to memory."""
+    with path.open("rb") as stream:
+        return stream.read(len(ZIP)) == ZIP  # torch's own test
+
+
 def _check_names(operations: Operations) -> None:
     for operation, name, _ in operations:
         if operation.name == "GLOBAL" and ALLOWED_NAMES.fullmatch(name) is None:
@@ -72,9 +76,11 @@ def _check_numbers(operations: Operations, limit: int) -> None:
             raise InputError(f"it declares {number} values; allowed: {limit}")
 
 
-def load_weights(path: Path) -> dict[str, torch.Tensor]:
+def load_weights(path: Path, mapped: bool = False) -> dict[str, torch.Tensor]:
     """Read a state dict: ``.pth`` with ``weights_only``, or ``.safetensors``.
 
+    With ``mapped``, a file for which ``is_zip`` is true is mapped into memory: it is read on
+    demand, and must not change.
     Raises InputError if the file is missing, is no checkpoint, or contains more than weights.
     """
     path = Path(path)
@@ -83,7 +89,7 @@ def load_weights(path: Path) -> dict[str, torch.Tensor]:
     if path.suffix == ".safetensors":
         with open_safetensors(path) as stored:
             return {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-    weights = load_pickled(path)
+    weights = load_pickled(path, mapped and is_zip(path))
     if isinstance(weights, Mapping) and isinstance(weights.get("model"), Mapping):
         weights = weights["model"]  # ESPnet's checkpoint.pth
     return check_state_dict(weights, path)

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import torch
 from espnet2.bin import asr_inference
-from espnet2.tasks.asr import ASRTask
 from espnet2.text.hugging_face_token_id_converter import HuggingFaceTokenIDConverter
 from espnet2.text.hugging_face_tokenizer import HuggingFaceTokenizer
 from torch.overrides import TorchFunctionMode
@@ -22,8 +21,11 @@ from espnet_medusa.convert.attach_heads import AUTO, SHIPPED, attach_heads
 from espnet_medusa.convert.experiment import PromptOptions, training_config
 from espnet_medusa.convert.read_whisper import read_whisper
 from espnet_medusa.errors import InputError
-from espnet_medusa.files.checkpoint import check_shapes, load_weights
+from espnet_medusa.files.checkpoint import check_shapes, is_zip, load_weights
+from espnet_medusa.files.mapped_weights import MappedWeight
 from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
+from espnet_medusa.options import read_config
+from espnet_medusa.training.whisper_model import build_whisper_model, is_plain_whisper
 from espnet_medusa.vocabulary.tokenizers import hugging_face_vocabulary, token_list_vocabulary
 from espnet_medusa.vocabulary.vocabulary import Vocabulary
 from espnet_medusa.whisper.text import TextOptions
@@ -80,29 +82,50 @@ class TrainedModel:
 
 
 def read_model(
-    config: Path | str, model_file: Path | str, device: str, task: type = ASRTask
+    config: Path | str,
+    model_file: Path | str,
+    device: str,
+    enhanced: bool = False,
+    mapped: bool = False,
 ) -> TrainedModel:
     """Read an experiment's ``config.yaml`` and weights.
+
+    Args:
+        enhanced: Whether the model was trained by ESPnet's task with speech enhancement.
+        mapped: Whether to map the weights' file into memory, which then must not change.
 
     Raises:
         InputError: A file is missing, the weights could run code, the config has unknown options,
             or weights and config do not fit each other.
     """
 
-    class Task(task):
-        @classmethod
-        def build_model(cls, args: Namespace) -> torch.nn.Module:
-            vars(args).update(find_own_files(vars(args), Path(config).parent))
-            return super().build_model(args)
-
-    weights = load_weights(Path(model_file))
+    weights = load_weights(Path(model_file), mapped)
+    values = read_config(Path(config), "give the config of an ASR model")
+    args = Namespace(**find_own_files(values, Path(config).parent))
     try:
-        with NoInitialization():
-            model, args = Task.build_model_from_file(config, None, device)
+        model = build_asr_model(args, device, enhanced)
     except (AttributeError, TypeError) as error:
         raise InputError(f"{config}: {error}; give the config of an ASR model") from error
-    put_weights(weights, model, model_file)
+    put_weights(weights, model, model_file, mapped)
     return TrainedModel(model, args)
+
+
+def build_asr_model(args: Namespace, device: str, enhanced: bool = False) -> torch.nn.Module:
+    """Build the model of a config without initial weights, as ESPnet's task does.
+
+    The task is slow to import. A Whisper without CTC is built without it.
+    """
+    with NoInitialization():
+        if is_plain_whisper(args):
+            return build_whisper_model(args).to(device)
+        from espnet2.tasks.abs_task import create_adapter
+        from espnet2.tasks.asr import ASRTask
+        from espnet2.tasks.enh_s2t import EnhS2TTask
+
+        model = (EnhS2TTask if enhanced else ASRTask).build_model(args).to(device)
+        if getattr(args, "use_adapter", False):
+            create_adapter(model, args.adapter, args.adapter_conf)
+        return model
 
 
 def find_own_files(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -141,8 +164,7 @@ def open_whisper_model(
     del checkpoint
     for name, weight in weights.items():
         weights[name] = weight.clone()  # the file is memory-mapped and could change later
-    with NoInitialization():
-        model = ASRTask.build_model(args).to(device)
+    model = build_asr_model(args, device)
     put_weights(weights, model, whisper_model)
     return TrainedModel(model, args, tokenizer)
 
@@ -227,9 +249,12 @@ class NoInitialization(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-def put_weights(weights: Weights, model: torch.nn.Module, model_file: Path | str) -> None:
+def put_weights(
+    weights: Weights, model: torch.nn.Module, model_file: Path | str, mapped: bool = False
+) -> None:
     """Load weights into a model, without copying those that have its type and device.
 
+    With ``mapped``, ``load_weights`` has mapped the file: its parameters become ``MappedWeight``.
     Counts of training tokens may be missing: heads of other projects have none.
 
     Raises:
@@ -240,4 +265,11 @@ def put_weights(weights: Weights, model: torch.nn.Module, model_file: Path | str
     expected = {name: state[name] for name in state if name in weights or name not in counts}
     check_shapes(weights, expected, model_file, complete=True)
     converted = {name: weight.to(state[name]) for name, weight in weights.items()}
+    if mapped and is_zip(Path(model_file)):
+        parameters = dict(model.named_parameters(remove_duplicate=False))
+        for name, weight in weights.items():
+            if converted[name] is weight and name in parameters:
+                converted[name] = MappedWeight.of(weight, parameters[name].requires_grad)
+            elif converted[name] is weight:
+                converted[name] = weight.clone()
     model.load_state_dict(converted, strict=False, assign=True)

@@ -7,18 +7,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from espnet2.tasks.asr import ASRTask
 
 from espnet_medusa.audio.reader import check_audio, read_audio
 from espnet_medusa.inference.audio_batch import AudioLimits
 from espnet_medusa.inference.batches import Utterance
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES
+from espnet_medusa.whisper.token_types import WHISPER_PREPROCESSOR
 
 Preprocess = Callable[[str, dict[str, np.ndarray]], dict[str, np.ndarray]]
 
 
 def build_preprocess(train_args: argparse.Namespace) -> Preprocess | None:
-    """Build ESPnet's preprocessing function ``(id, data) -> data`` of a trained model."""
+    """Build ESPnet's preprocessing ``(id, data) -> data`` of a model; None if there is none.
+
+    For Whisper labels the preprocessor only changes the audio if it normalizes the volume.
+    """
+    changes_audio = getattr(train_args, "speech_volume_normalize", None) is not None
+    if getattr(train_args, "preprocessor", None) == WHISPER_PREPROCESSOR and not changes_audio:
+        return None
+    from espnet2.tasks.asr import ASRTask  # slow to import
+
     # Decoding does not need this file of training utterances, which may be missing.
     (getattr(train_args, "preprocessor_conf", None) or {}).pop("utt2lang", None)
     return ASRTask.build_preprocess_fn(train_args, False)

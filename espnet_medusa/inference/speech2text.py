@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from espnet2.bin import asr_inference
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 from espnet2.text.hugging_face_token_id_converter import HuggingFaceTokenIDConverter as HFConverter
 
 from espnet_medusa.convert.attach_heads import AUTO
 from espnet_medusa.convert.experiment import CONFIG
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.mapped_weights import copy_mapped_weights
 from espnet_medusa.inference.audio_batch import audio_limits, model_encoder
 from espnet_medusa.inference.choose_search import with_search
 from espnet_medusa.inference.decode_options import (
@@ -46,6 +46,9 @@ from espnet_medusa.longform.segment import Segment
 from espnet_medusa.model.espnet_transformer import searchable
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.options import build_options
+from espnet_medusa.runtime.native.library import kernels
+from espnet_medusa.runtime.precision import INT8
+from espnet_medusa.runtime.process import trim_memory
 from espnet_medusa.search.options import LengthLimits, check_options, with_draft_defaults
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.whisper.pretrained import is_whisper
@@ -62,6 +65,8 @@ class Speech2Text(ESPnetSpeech2Text):
         asr_train_config: The experiment's ``config.yaml``; None: the one next to the weights.
         asr_model_file: The weights; needed without ``trained``.
         trained: A model in memory, in place of these files.
+        mapped: Whether to map the weights' file into memory, in int8 with our kernels. It then
+            must not change before ``release_weights`` is called.
         options: ESPnet's other arguments and the fields of ``DecodeOptions``. ``batch_size`` is
             the number of utterances per call of ``decode``; ESPnet's own search allows only 1.
 
@@ -79,6 +84,7 @@ class Speech2Text(ESPnetSpeech2Text):
         asr_model_file: Path | str | None = None,
         *,
         trained: TrainedModel | None = None,
+        mapped: bool = False,
         **options,
     ):
         ours = {name: options.pop(name) for name in [*options] if name not in ESPNET_OPTIONS}
@@ -90,9 +96,10 @@ class Speech2Text(ESPnetSpeech2Text):
             if asr_model_file is None:
                 raise InputError("asr_model_file: missing; give the trained model")
             asr_train_config = asr_train_config or Path(asr_model_file).parent / CONFIG
-            task = "EnhS2TTask" if options.get("enh_s2t_task") else "ASRTask"
             files = asr_train_config, asr_model_file, options.get("device", "cpu")
-            trained = read_model(*files, getattr(asr_inference, task))
+            precisions = {decode_options.encoding, decode_options.decoder_precision}
+            mapped = mapped and precisions == {INT8} and kernels() is not None
+            trained = read_model(*files, bool(options.get("enh_s2t_task")), mapped)
         with espnet_uses(trained), NoInitialization(), language_model_errors(options):
             super().__init__(asr_train_config, **options)
         if isinstance(self.converter, HFConverter) and self.tokenizer is not None:
@@ -185,6 +192,8 @@ class Speech2Text(ESPnetSpeech2Text):
             model.encoder.release()
         if model.draft_model is not None:
             model.draft_model.release()
+        copy_mapped_weights(model.asr_model)
+        trim_memory()
 
     @torch.no_grad()
     def __call__(self, speech) -> list[Result]:

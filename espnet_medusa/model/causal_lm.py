@@ -1,13 +1,14 @@
 """Language models with LLaMA's architecture: from scratch by their config, or pretrained."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from typing import Any
 
 import torch
+import transformers  # imports its models on first use, which takes seconds
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from espnet_medusa.errors import InputError, first_line
 from espnet_medusa.options import check_choice
@@ -18,7 +19,7 @@ LLAMA_LIKE = ("llama", "mistral", "qwen2")
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
-def scratch_model(llama_conf: Mapping[str, Any], vocab_size: int) -> PreTrainedModel:
+def scratch_model(llama_conf: Mapping[str, Any], vocab_size: int) -> transformers.PreTrainedModel:
     """Build a model with random weights.
 
     Args:
@@ -34,16 +35,16 @@ def scratch_model(llama_conf: Mapping[str, Any], vocab_size: int) -> PreTrainedM
     # The config's default ids would freeze an embedding or exceed the vocabulary.
     fields |= {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
     try:
-        config = CONFIG_MAPPING[fields.pop("model_type")](**fields)
+        config = transformers.CONFIG_MAPPING[fields.pop("model_type")](**fields)
         _check_config(config)
-        return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     except StrictDataclassError as error:
         raise InputError(f"decoder_conf.llama_conf: {first_line(error.__cause__)}") from error
     except (ValueError, TypeError, KeyError, ZeroDivisionError) as error:
         raise InputError(f"decoder_conf.llama_conf: {first_line(error)}") from error
 
 
-def pretrained_model(llama_model: str, vocab_size: int) -> PreTrainedModel:
+def pretrained_model(llama_model: str, vocab_size: int) -> transformers.PreTrainedModel:
     """Load a model in float32; code from the model's folder is not executed.
 
     Args:
@@ -54,7 +55,7 @@ def pretrained_model(llama_model: str, vocab_size: int) -> PreTrainedModel:
         InputError: The model cannot be loaded, is not supported, or has fewer than V embeddings.
     """
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        model = transformers.AutoModelForCausalLM.from_pretrained(
             llama_model, dtype=torch.float32, trust_remote_code=False
         )
     except (OSError, ValueError, KeyError) as error:
@@ -76,7 +77,7 @@ def pretrained_model(llama_model: str, vocab_size: int) -> PreTrainedModel:
     return model
 
 
-def config_fields(config: PreTrainedConfig) -> dict[str, Any]:
+def config_fields(config: transformers.PreTrainedConfig) -> dict[str, Any]:
     """Return the ``llama_conf`` that builds this model without its folder."""
     fields = json.loads(config.to_json_string(use_diff=True))
     unneeded = ("architectures", "dtype", "transformers_version", "_name_or_path", "vocab_size")
@@ -86,7 +87,7 @@ def config_fields(config: PreTrainedConfig) -> dict[str, Any]:
     }
 
 
-def _check_config(config: PreTrainedConfig) -> None:
+def _check_config(config: transformers.PreTrainedConfig) -> None:
     """Raise an InputError if a field of the config is not supported by the runtime."""
     check_choice(config.hidden_act, ["silu"], "decoder_conf: hidden_act")
     rope = config.rope_parameters["rope_type"]

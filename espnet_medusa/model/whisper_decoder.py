@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
-from transformers.models.whisper.modeling_whisper import WhisperDecoder
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import NO_HEADS, Trunk
 from espnet_medusa.model.heads.base import CrossKeysValues
 from espnet_medusa.model.masks import causal_mask, padding_mask
 from espnet_medusa.model.multi_token_decoder import HiddenStates, MultiTokenDecoder
+from espnet_medusa.model.whisper_modules import WhisperDecoder, WhisperLayer, decoder_layer
 from espnet_medusa.options import build_options
 from espnet_medusa.whisper.pretrained import DECODER, open_whisper
 from espnet_medusa.whisper.sizes import (
@@ -43,7 +43,7 @@ class DecoderOptions:
 
 
 class WhisperMedusaDecoder(MultiTokenDecoder):
-    """transformers' WhisperDecoder with Medusa heads.
+    """Whisper's decoder with Medusa heads.
 
     Args:
         encoder_output_size: D of the encoder output; must be the decoder's.
@@ -73,7 +73,7 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
         last_layer = self.whisper.layers[-1]
         self.original_last_layer = None
         if options.keep_original_last_layer:
-            self.original_last_layer = type(last_layer)(self.whisper.config, len(self.layers) - 1)
+            self.original_last_layer = decoder_layer(self.whisper.config)
             self.original_last_layer.load_state_dict(last_layer.state_dict())
             self.original_last_layer.requires_grad_(False)
         norm = self.whisper.layer_norm
@@ -194,19 +194,13 @@ def _masks(
 
 
 def _run_layers(
-    layers: Iterable[torch.nn.Module],
+    layers: Iterable[WhisperLayer],
     hidden: torch.Tensor,
     memory: torch.Tensor,
     causal: torch.Tensor,
     memory_mask: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Run transformers' layers on whole sequences (B, N L, D) with masks of ``_masks``."""
+    """Run layers on whole sequences (B, N L, D) with masks of ``_masks``."""
     for layer in layers:
-        hidden = layer(
-            hidden,
-            attention_mask=causal,
-            encoder_hidden_states=memory,
-            encoder_attention_mask=memory_mask,
-            use_cache=False,
-        )
+        hidden = layer(hidden, causal, memory, memory_mask)
     return hidden

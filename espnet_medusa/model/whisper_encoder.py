@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import torch
 from espnet2.asr.encoder.abs_encoder import AbsEncoder
 from espnet2.asr.specaug.specaug import SpecAug
-from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.masks import padding_mask
 from espnet_medusa.model.merged_padding import kept_rows, merge_rows
+from espnet_medusa.model.whisper_modules import WhisperEncoder
 from espnet_medusa.options import build_options, check_choice
 from espnet_medusa.tree.encoder_rows import repeat_rows
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ, LogMel
@@ -75,9 +75,9 @@ class FeatureKind(NamedTuple):
 
 
 class HFWhisperEncoder(AbsEncoder):
-    """Log-mel features, then transformers' convolutions and layers.
+    """Log-mel features, then Whisper's convolutions and layers.
 
-    Unlike transformers' forward it accepts any length up to the window and masks padding, in
+    Unlike transformers' encoder it accepts any length up to the window and masks padding, in
     convolutions and attention: an utterance's result does not depend on its batch.
 
     Args:

@@ -80,7 +80,7 @@ class WhisperRuntime(CrossAttentionRuntime):
     def __init__(self, decoder: WhisperMedusaDecoder, precision: Precision):
         whisper = decoder.whisper
         super().__init__(decoder, precision, whisper.embed_tokens.weight, whisper.embed_scale)
-        self.positions = whisper.embed_positions.weight.detach()
+        self.positions = whisper.embed_positions.weight.detach().clone()
         self.layers = pack_layers(map(whisper_weights, decoder.layers), precision)
         self.norm = pack_norm(whisper.layer_norm, precision)
         if self.heads is not None and self.heads.block is not None:
@@ -91,7 +91,7 @@ class WhisperRuntime(CrossAttentionRuntime):
 
 
 def whisper_weights(layer: torch.nn.Module) -> LayerWeights:
-    """Return the modules of a ``transformers`` WhisperDecoderLayer."""
+    """Return the modules of a decoder's ``WhisperLayer``."""
     attentions = (
         AttentionWeights(norm, part.q_proj, part.k_proj, part.v_proj, part.out_proj)
         for norm, part in (

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from espnet_medusa.files.mapped_weights import page_out
 from espnet_medusa.runtime.linear import Norm, pack_linear, pack_module, pack_norm
 from espnet_medusa.runtime.native.operations import NativeNorm
 from espnet_medusa.runtime.precision import Precision
@@ -227,4 +228,6 @@ def join(*modules: torch.nn.Linear) -> tuple[torch.Tensor, torch.Tensor]:
         weight.new_zeros(len(module.weight)) if module.bias is None else module.bias
         for module in modules
     ]
+    for module in modules:
+        page_out(module.weight)
     return weight, torch.cat(biases)

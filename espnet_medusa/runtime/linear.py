@@ -70,6 +70,7 @@ class Int8Linear:
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None):
         self.bias = None if bias is None else bias.detach().to(torch.float32, copy=True)
+        weight = weight.detach()
         self.scales = weight.abs().amax(dim=1).clamp(min=1e-12).float() / largest_weight()
         integers = (weight / self.scales[:, None]).round().to(torch.int8)
         self.blocked = torch.ops.onednn.qlinear_prepack(integers, None)
@@ -159,7 +160,7 @@ def pack_projection(
     """Pack a vocabulary projection (V, D) and its bias (V,)."""
     if precision.int8_projection:
         kind = Int8Linear if kernels() is None else NativeLinear
-        return kind(weight.detach(), bias)
+        return kind(weight, bias)
     return pack_linear(weight, bias, precision)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ctypes import addressof, c_int64
 
 import torch
-from transformers.models.whisper.modeling_whisper import WhisperEncoder, WhisperEncoderLayer
 
 from espnet_medusa.model.masks import padding_mask
 from espnet_medusa.model.merged_padding import merge_rows
+from espnet_medusa.model.whisper_modules import WhisperEncoder, WhisperLayer
 from espnet_medusa.runtime.layer import join
 from espnet_medusa.runtime.linear import GELU
 from espnet_medusa.runtime.native.library import (
@@ -77,7 +77,7 @@ class NativeEncoder:
 class NativeEncoderLayer:
     """An encoder layer with a packed copy of its weights."""
 
-    def __init__(self, layer: WhisperEncoderLayer, kind: Linear):
+    def __init__(self, layer: WhisperLayer, kind: Linear):
         attention = layer.self_attn
         self.parts = [
             *map(NativeNorm, (layer.self_attn_layer_norm, layer.final_layer_norm)),

@@ -24,6 +24,13 @@ def keep_freed_memory() -> None:
         mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
 
 
+def trim_memory() -> None:
+    """Return freed memory to the system; C libraries other than glibc are left as they are."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def shorten_openmp_spin() -> None:
     """Reduce OpenMP's spin count while threads wait at a barrier; call this before torch is loaded.
 

@@ -66,7 +66,7 @@ class TreeRuntime(TreeDecoder):
         self._max_depth = decoder.max_depth
         self.table, self.scale = table.detach(), scale
         self.weight = decoder.projection.detach()
-        self.projection = pack_projection(self.weight, precision, bias)
+        self.projection = pack_projection(decoder.projection, precision, bias)
         if precision.int8_layers and self.weight.data_ptr() == self.table.data_ptr():
             # Tied weights: the projection's rows are the embeddings, in a quarter of the memory.
             self.table = self.weight = None

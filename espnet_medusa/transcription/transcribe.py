@@ -63,6 +63,7 @@ def transcribe(
         files.config,
         files.weights,
         device=choose_device(device),
+        mapped=True,
         batch_size=batch_size,
         **{"language": files.language} | choose_search(options),
     )

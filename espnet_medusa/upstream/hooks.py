@@ -1,4 +1,4 @@
-"""Import hooks: ESPnet modules with a custom loader, in a process that imports the plugin."""
+"""Import hooks: ESPnet modules with a custom loader."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -8,20 +8,18 @@ from types import ModuleType
 
 from espnet_medusa.upstream import quiet, replaced
 
-LOADERS: dict[str, type[SourceFileLoader]] = {
-    **quiet.LOADERS,
-    **dict.fromkeys(replaced.CHANGES, replaced.ChangingLoader),
-}
-
 
 class Finder(MetaPathFinder):
-    """Find the modules of ``LOADERS`` as Python does, and set their loader."""
+    """Find modules as Python does, and set the loader of those in ``loaders``."""
+
+    def __init__(self):
+        self.loaders: dict[str, type[SourceFileLoader]] = {}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Importlib's interface."""
-        loader = LOADERS.get(name)
+        loader = self.loaders.get(name)
         spec = PathFinder.find_spec(name, path, target) if loader else None
         if spec is not None and isinstance(spec.loader, SourceFileLoader):
             spec.loader = loader(name, spec.origin)
@@ -29,17 +27,32 @@ class Finder(MetaPathFinder):
         return None
 
 
-def install(register: Callable[[], None]) -> None:
-    """Install the import hook, and change modules that are imported already.
+def installed_finder() -> Finder:
+    """Return this process's import hook; the first call installs it."""
+    for finder in sys.meta_path:
+        if isinstance(finder, Finder):
+            return finder
+    sys.meta_path.insert(0, Finder())
+    return sys.meta_path[0]
+
+
+def install_changes(register: Callable[[], None]) -> None:
+    """Change the modules of ``replaced.CHANGES`` when they are imported, or now if they are.
 
     Args:
         register: Adds the plugin's classes to ESPnet's tables after its ASR task is imported.
     """
-    if any(isinstance(finder, Finder) for finder in sys.meta_path):
+    finder = installed_finder()
+    if finder.loaders:
         return
     replaced.CHANGES[replaced.ASR_TASK] = lambda module: register()
-    sys.meta_path.insert(0, Finder())
-    quiet.drop_warnings()
+    finder.loaders |= dict.fromkeys(replaced.CHANGES, replaced.ChangingLoader)
     for name, change in replaced.CHANGES.items():
         if name in sys.modules:
             change(sys.modules[name])
+
+
+def make_imports_quiet() -> None:
+    """Import ESPnet without its messages, and quickly; for processes of this package's commands."""
+    installed_finder().loaders |= quiet.LOADERS
+    quiet.drop_warnings()

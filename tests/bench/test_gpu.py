@@ -10,7 +10,14 @@ import matplotlib.image
 import pytest
 import torch
 from contestants import make_subjects
-from decoder_calls import CONTEXT_TOKENS, CachedCalls, CompiledCalls, TreeCalls, call_seconds
+from decoder_calls import (
+    CONTEXT_TOKENS,
+    CachedCalls,
+    CompiledCalls,
+    TreeCalls,
+    call_seconds,
+    transformers_decoder,
+)
 from experiment import write_corpus
 from gpu_parts import audio_to_text, shape_calls
 from gpu_parts.cuda_tests import marked_files, read_report
@@ -102,9 +109,10 @@ def test_calls_of_both_programs_return_equal_logits(decoder):
     runtime = build_runtime(decoder, "float32")
     runtime.logits = record("ours", runtime.logits)
     calls = {"ours": TreeCalls(runtime, memory)}
+    whisper = transformers_decoder(decoder)
     with torch.no_grad():
-        calls["eager"] = CachedCalls(decoder.whisper, memory)
-        calls["static"] = CompiledCalls(decoder.whisper, memory, 3)
+        calls["eager"] = CachedCalls(whisper, memory)
+        calls["static"] = CompiledCalls(whisper, memory, 3)
     for name in ("eager", "static"):
         calls[name]._extend = record(name, calls[name]._extend)
     for timed in calls.values():

@@ -58,8 +58,8 @@ def load(experiment):
 @torch.no_grad()
 def logits_of(model, features, tokens):
     """(K + 1, 1, L, V) of an experiment's model, the base head first."""
-    memory = model.encoder.whisper(features).last_hidden_state
-    decoder, lengths = model.decoder, torch.tensor([memory.size(1)])
+    frames, decoder = torch.tensor([features.size(2)]), model.decoder
+    memory, lengths = model.encoder.encode(features.transpose(1, 2), frames)
     outputs = decoder.hidden_states(memory, lengths, tokens)
     heads = torch.stack([head(outputs.head_input) for head in decoder.heads.heads])
     return torch.stack([decoder.logits(outputs.hidden), *decoder.project(heads)])

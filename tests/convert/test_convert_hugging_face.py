@@ -22,8 +22,8 @@ def logits_of_experiment(experiment, features, tokens):
     """(1, L, V)."""
     model, _ = load(experiment)
     with torch.no_grad():
-        memory = model.encoder.whisper(features).last_hidden_state
-        lengths = torch.tensor([memory.size(1)])
+        frames = torch.tensor([features.size(2)])
+        memory, lengths = model.encoder.encode(features.transpose(1, 2), frames)
         return model.decoder(memory, lengths, tokens, torch.tensor([tokens.size(1)]))[0]
 
 

@@ -1,5 +1,7 @@
 """The encoder's window and precision: batches, searches, drafts, encoder output, refusals."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from experiment import ENCODER, NO_CTC, make_experiment, noise, speeches
@@ -33,6 +35,20 @@ def experiments(tmp_path_factory):
 
 def load(experiment, **options) -> Speech2Text:
     return Speech2Text(**files(experiment), **GREEDY | options)
+
+
+@pytest.mark.skipif(kernels() is None, reason="weights are mapped for the kernels")
+@pytest.mark.parametrize("options", [BEAM, GREEDY], ids=["beam", "greedy"])
+def test_mapped_weights_decode_as_read_ones(experiments, options):
+    read, mapped = (
+        Speech2Text(**files(experiments["whisper"]), **options, **INT8, mapped=mapped)
+        for mapped in (False, True)
+    )
+    mappings, file = Path("/proc/self/maps"), str(experiments["whisper"].model)
+    assert file in mappings.read_text()
+    mapped.release_weights()
+    assert file not in mappings.read_text(), "the file may change from now on"
+    assert_decodings(mapped.decode(SPEECHES), [nbest(read(speech)) for speech in SPEECHES])
 
 
 def encoded(speech2text: Speech2Text):

@@ -12,10 +12,10 @@ PRINT = "import os; print(os.environ.get('GOMP_SPINCOUNT'))"
 @pytest.mark.parametrize(
     ("environment", "imports", "spin_count"),
     [
-        ({}, "import espnet_medusa", "3000"),
-        ({"GOMP_SPINCOUNT": "7"}, "import espnet_medusa", "7"),
-        ({"OMP_WAIT_POLICY": "active"}, "import espnet_medusa", "None"),
-        ({}, "import torch, espnet_medusa", "None"),  # too late to change anything
+        ({}, "import espnet_medusa.bin", "3000"),
+        ({"GOMP_SPINCOUNT": "7"}, "import espnet_medusa.bin", "7"),
+        ({"OMP_WAIT_POLICY": "active"}, "import espnet_medusa.bin", "None"),
+        ({}, "import torch, espnet_medusa.bin", "None"),  # too late to change anything
     ],
 )
 def test_spin_count(environment, imports, spin_count):

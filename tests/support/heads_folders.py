@@ -8,13 +8,13 @@ from tempfile import TemporaryDirectory
 import torch
 from experiment import make_experiment, training_config, write_lines, write_noise
 from transformers import WhisperConfig
-from transformers.models.whisper.modeling_whisper import WhisperDecoder, WhisperEncoder
 
 from espnet_medusa.convert.checkpoint import Architecture, Checkpoint
 from espnet_medusa.convert.heads_card import write_card
 from espnet_medusa.convert.names import COUNTS, DECODER, ENCODER, HEADS
 from espnet_medusa.convert.pack_heads import pack_heads
 from espnet_medusa.model.heads import HeadOptions, Trunk, build_heads
+from espnet_medusa.model.whisper_modules import WhisperDecoder, WhisperEncoder
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
 from espnet_medusa.whisper.sizes import decoder_config
 from espnet_medusa.whisper.text import Text

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ import soxr
 import yaml
 from experiment import WINDOW_S, make_experiment, read_lines, write_noise
 from refusals import exit_status
-from tiny_whisper import save_tiny_whisper
+from tiny_whisper import save_tiny_whisper, whisper_experiment
 
 import espnet_medusa
 from espnet_medusa.bin import asr_inference, transcribe
@@ -158,6 +160,24 @@ def test_the_function_returns_a_transcript_of_each_file(model, talks, tmp_path):
     assert texts == decoded(model, talks, tmp_path) and transcripts.keys() == {*texts, *BAD}
     assert all(transcripts[key].text is None and reason in transcripts[key].error
                for key, reason in BAD.items())  # fmt: skip
+
+
+# ESPnet's tasks and transformers' models take seconds to import.
+NOT_IMPORTED = "espnet2.tasks.asr", "espnet2.tasks.abs_task", "transformers.modeling_utils"
+SHORT_START = f"""
+import sys
+from espnet_medusa.bin import transcribe
+transcribe.main(sys.argv[1:])
+assert not {{*{NOT_IMPORTED}}} & {{*sys.modules}}
+"""
+
+
+def test_a_whisper_is_transcribed_without_espnets_tasks(tmp_path, talks):
+    weights = save_tiny_whisper(tmp_path / "weights")
+    experiment = whisper_experiment(tmp_path, weights)
+    words = [talks / "good.wav", "--model", experiment.folder, "--output_dir", tmp_path / "out"]
+    subprocess.run([sys.executable, "-c", SHORT_START, *words], check=True)
+    assert [*read_lines(tmp_path / "out" / "text")] == ["good"]
 
 
 def test_a_whisper_is_converted_once_and_detects_the_language(tmp_path, monkeypatch, capsys):

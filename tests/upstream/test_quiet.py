@@ -13,9 +13,8 @@ from espnet2.tasks import abs_task
 from espnet2.utils.config_argparse import ArgumentParser
 from espnet2.utils.yaml_no_alias_safe_dump import yaml_no_alias_safe_dump
 
-import espnet_medusa  # noqa: F401  changes it
 from espnet_medusa.errors import InputError
-from espnet_medusa.upstream.quiet import NamesOnDemand, OnDemand, WithoutFlashAttention
+from espnet_medusa.upstream.quiet import Deferred, OnDemand, WithoutFlashAttention
 
 # Each command runs as `python -m` does; the first one imports most of ESPnet.
 CODE = """
@@ -28,7 +27,8 @@ try:
 except SystemExit as end:
     assert end.code == 0
 from espnet_medusa import Speech2Text
-for name in ("numba", "nltk", "hydra.utils", "espnet2.enh.separator.tfgridnet_separator"):
+for name in ("numba", "nltk", "hydra.utils", "espnet2.tasks.asr", "espnet2.tasks.lm",
+             "torch._dynamo", "transformers.modeling_utils"):
     assert name not in sys.modules, name
 import torch
 from espnet2.main_funcs.calculate_all_attentions import AlignmentModule
@@ -74,23 +74,51 @@ def load(path, loader):
     return module
 
 
-@pytest.mark.parametrize("loader", [OnDemand, NamesOnDemand])
-def test_a_module_on_demand_runs_when_it_is_used(tmp_path, capsys, loader):
+VOICE = "print('runs')\nclass Voice:\n    kind = 'tenor'\n    def __init__(self, n): self.n = n\n"
+
+
+def test_a_module_on_demand_runs_when_it_is_used(tmp_path, capsys):
     path = tmp_path / "later.py"
-    path.write_text(
-        "print('runs')\nclass Voice:\n    kind = 'tenor'\n    def __init__(self, n): self.n = n\n"
-    )
-    module = load(path, loader)
+    path.write_text(VOICE)
+    module = load(path, OnDemand)
     assert not hasattr(module, "__wrapped__") and capsys.readouterr().out == ""
-    voice = module.Voice
-    assert capsys.readouterr().out == ("runs\n" if loader is OnDemand else "")
-    assert not isinstance(3, voice)
-    assert capsys.readouterr().out == ("" if loader is OnDemand else "runs\n")
-    assert voice.kind == "tenor" and voice(2).n == voice(n=2).n == 2
-    assert isinstance(voice(1), voice) and isinstance(voice(1), module.Voice)
-    assert type(voice(1)) is module.Voice and capsys.readouterr().out == ""
+    assert module.Voice.kind == "tenor" and capsys.readouterr().out == "runs\n"
+    assert module.Voice(2).n == 2 and capsys.readouterr().out == ""
     with pytest.raises(AttributeError):
         _ = module.other
+
+
+def test_a_deferred_name_imports_its_module_when_it_is_used(tmp_path, capsys, monkeypatch):
+    (tmp_path / "voices_on_demand.py").write_text(VOICE)
+    monkeypatch.syspath_prepend(tmp_path)
+    voice = Deferred("voices_on_demand", "Voice")
+    assert not isinstance(3, voice) and capsys.readouterr().out == ""
+    assert voice.kind == "tenor" and capsys.readouterr().out == "runs\n"
+    module = sys.modules["voices_on_demand"]
+    assert type(voice(1)) is module.Voice and voice(2).n == voice(n=2).n == 2
+    assert isinstance(voice(1), voice) and not isinstance(3, voice)
+    with pytest.raises(AttributeError):
+        _ = Deferred("voices_on_demand", "other").kind
+
+
+# Without this package's commands, only ESPnet's tables and broken modules change.
+OWN_PROCESS = """
+import os, sys, warnings
+before = dict(os.environ), [*warnings.filters]
+import espnet_medusa
+assert (dict(os.environ), warnings.filters) == before
+assert "torch" not in sys.modules
+from espnet2.bin.asr_inference import ASRTask, EnhS2TTask
+from espnet2.tasks.asr import encoder_choices
+assert isinstance(ASRTask, type) and isinstance(EnhS2TTask, type)
+assert "hf_whisper" in encoder_choices.classes
+import scipy.signal
+assert "__getattr__" not in vars(scipy.signal)
+"""
+
+
+def test_the_package_alone_does_not_change_other_imports():
+    subprocess.run([sys.executable, "-c", OWN_PROCESS], capture_output=True, check=True)
 
 
 def test_other_lines_of_the_module_are_printed(tmp_path, capsys):

@@ -138,7 +138,7 @@ class AttendingHeads(AutoregressiveHeads):
 
 
 def without_self_attention(layer: torch.nn.Module) -> torch.nn.Module:
-    """Copy a ``transformers`` WhisperDecoderLayer without self-attention, keys and values."""
+    """Copy a ``WhisperLayer`` without self-attention, keys and values."""
     layer = copy.deepcopy(layer).requires_grad_(True)
     del layer.self_attn, layer.self_attn_layer_norm
     del layer.encoder_attn.k_proj, layer.encoder_attn.v_proj

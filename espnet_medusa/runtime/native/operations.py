@@ -2,6 +2,7 @@
 
 import torch
 
+from espnet_medusa.files.mapped_weights import page_out
 from espnet_medusa.runtime.native.library import (
     ACTIVATIONS,
     LinearArguments,
@@ -13,6 +14,7 @@ from espnet_medusa.runtime.native.library import (
 from espnet_medusa.tree.best_tokens import BestTokens, Restriction, TopTokens
 
 COLUMNS, DEPTH_BYTES = 32, 64  # PANEL and STEP_BYTES in panel.h
+ROWS_TOGETHER = 128 * COLUMNS  # rows of a weight that are packed together
 
 
 class NativeLinear:
@@ -26,19 +28,29 @@ class NativeLinear:
     def __init__(
         self, weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None = None
     ):
-        weight = weight.detach().float().contiguous()
         outputs, inputs = weight.shape
         self.blocks = empty_blocks(outputs, inputs, torch.int8)
         self.scales = torch.empty(outputs)
         self.corrections = torch.empty(outputs, dtype=torch.int32)
         self.bias = None if bias is None else bias.detach().to(torch.float32, copy=True)
         self.outputs = outputs
-        packed = [address(part) for part in (self.blocks, self.scales, self.corrections)]
-        threads = torch.get_num_threads()
-        kernels().pack_weights(weight.data_ptr(), outputs, inputs, *packed, threads)
+        packed = [address(part) for part in self._pack(weight)]
         self.arguments = LinearArguments(
             outputs, inputs, *packed, address(self.bias), ACTIVATIONS[activation]
         )
+
+    def _pack(self, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Pack some rows after the other, so that few pages of a mapped weight are in memory."""
+        packed = self.blocks, self.scales, self.corrections
+        for first in range(0, self.outputs, ROWS_TOGETHER):
+            rows = slice(first, first + ROWS_TOGETHER)
+            part = weight.detach()[rows].float().contiguous()
+            places = [address(tensor[first:]) for tensor in packed]
+            kernels().pack_weights(
+                *(part.data_ptr(), *part.shape, *places), torch.get_num_threads()
+            )
+            page_out(weight, rows)
+        return packed
 
     def __call__(self, hidden: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
         """Map (R, D) to (R, M) in float32; add ``residual`` (R, M) after the activation."""
@@ -68,13 +80,14 @@ class NativeBfloat16Linear:
     def __init__(
         self, weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None = None
     ):
-        weight = weight.detach().float().contiguous()
         outputs, inputs = weight.shape
         self.blocks = empty_blocks(outputs, inputs, torch.bfloat16)
         self.bias = None if bias is None else bias.detach().to(torch.float32, copy=True)
+        rows = weight.detach().float().contiguous()
         kernels().pack_bfloat16_weights(
-            weight.data_ptr(), outputs, inputs, address(self.blocks), torch.get_num_threads()
+            rows.data_ptr(), outputs, inputs, address(self.blocks), torch.get_num_threads()
         )
+        page_out(weight)
         self.arguments = LinearArguments(
             *(outputs, inputs, address(self.blocks), None, None),
             *(address(self.bias), ACTIVATIONS[activation]),
@@ -93,10 +106,10 @@ def multiply_rows(linear: NativeLinear | NativeBfloat16Linear, rows: torch.Tenso
 
 
 def empty_blocks(outputs: int, inputs: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return zeros of the size that the kernels need for weights (outputs, inputs)."""
+    """Return zeros of the size that the kernels need for weights: (outputs, padded inputs)."""
     depth = DEPTH_BYTES // dtype.itemsize
-    size = -(-outputs // COLUMNS) * COLUMNS * (-(-inputs // depth) * depth)
-    return torch.zeros(size, dtype=dtype)
+    shape = -(-outputs // COLUMNS) * COLUMNS, -(-inputs // depth) * depth
+    return torch.zeros(shape, dtype=dtype)
 
 
 class NativeNorm:

@@ -1,0 +1,44 @@
+"""Weights in a memory-mapped file, whose pages leave the memory after a runtime has packed them."""
+
+import ctypes
+import mmap
+
+import torch
+
+
+class MappedWeight(torch.nn.Parameter):
+    """A weight whose storage is part of a mapped file; the file must not change."""
+
+    mapped: torch.Tensor | None = None  # the part of the file; None: a deep copy
+
+    @staticmethod
+    def of(mapped: torch.Tensor, requires_grad: bool) -> "MappedWeight":
+        """Make the parameter of a tensor in a mapped file."""
+        weight = MappedWeight(mapped, requires_grad)
+        weight.mapped = mapped
+        return weight
+
+
+def page_out(weight: torch.Tensor, rows: slice = slice(None)) -> None:
+    """Drop the pages of some rows of a ``MappedWeight`` from memory; leave other tensors alone."""
+    advise = getattr(ctypes.CDLL(None), "madvise", None)
+    mapped = getattr(weight, "mapped", None)
+    # Other memory than the file's, such as that of converted values, would lose its values.
+    if advise is None or mapped is None or weight.data_ptr() != mapped.data_ptr():
+        return
+    if not mapped.is_contiguous():
+        return
+    part = mapped[rows]
+    first = -(-part.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
+    size = part.data_ptr() + part.nbytes - first
+    if size > 0:
+        advise(ctypes.c_void_p(first), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
+
+
+def copy_mapped_weights(module: torch.nn.Module) -> None:
+    """Replace mapped weights by copies, after which the file may change."""
+    for child in module.modules():
+        for name, weight in child.named_parameters(recurse=False):
+            if isinstance(weight, MappedWeight):
+                copied = torch.nn.Parameter(weight.detach().clone(), weight.requires_grad)
+                setattr(child, name, copied)

@@ -1,0 +1,141 @@
+"""Whisper's encoder and decoder as torch modules with transformers' parameter names.
+
+``HFWhisperEncoder`` and ``WhisperMedusaDecoder`` compute the stem, embeddings and masks. These
+modules hold the weights and compute the layers (Radford et al., "Robust Speech Recognition via
+Large-Scale Weak Supervision", 2022). transformers' modules compute the same, bit by bit, but their
+import takes longer than decoding a short file.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn.functional import dropout, gelu, scaled_dot_product_attention
+
+if TYPE_CHECKING:
+    from transformers import WhisperConfig
+
+
+class WhisperAttention(torch.nn.Module):
+    """Multi-head attention; keys have no bias."""
+
+    def __init__(self, size: int, num_heads: int, dropout_rate: float):
+        super().__init__()
+        self.num_heads, self.dropout = num_heads, dropout_rate
+        self.k_proj = torch.nn.Linear(size, size, bias=False)
+        self.v_proj, self.q_proj, self.out_proj = (torch.nn.Linear(size, size) for _ in range(3))
+
+    def forward(
+        self, hidden: torch.Tensor, memory: torch.Tensor, mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Attend from (B, T, D) to ``memory`` (B, S, D); ``mask`` is additive, (B, 1, T, S)."""
+        head_size = hidden.size(-1) // self.num_heads
+        queries = self.q_proj(hidden) * head_size**-0.5  # before the product, as in openai-whisper
+        queries, keys, values = (
+            part.unflatten(-1, (self.num_heads, head_size)).transpose(1, 2).contiguous()
+            for part in (queries, self.k_proj(memory), self.v_proj(memory))
+        )
+        rate = self.dropout if self.training else 0.0
+        attended = scaled_dot_product_attention(
+            queries, keys, values, attn_mask=mask, dropout_p=rate, scale=1.0
+        )
+        return self.out_proj(attended.transpose(1, 2).flatten(2))
+
+
+class WhisperLayer(torch.nn.Module):
+    """A layer of the encoder, or with ``cross_attention`` of the decoder."""
+
+    def __init__(
+        self, size: int, num_heads: int, inner_size: int, dropout_rate: float, cross_attention: bool
+    ):
+        super().__init__()
+        self.dropout = dropout_rate
+        self.self_attn = WhisperAttention(size, num_heads, dropout_rate)
+        self.self_attn_layer_norm = torch.nn.LayerNorm(size)
+        if cross_attention:
+            self.encoder_attn = WhisperAttention(size, num_heads, dropout_rate)
+            self.encoder_attn_layer_norm = torch.nn.LayerNorm(size)
+        self.fc1 = torch.nn.Linear(size, inner_size)
+        self.fc2 = torch.nn.Linear(inner_size, size)
+        self.final_layer_norm = torch.nn.LayerNorm(size)
+
+    def forward(
+        self,
+        hidden: torch.Tensor,
+        mask: torch.Tensor | None,
+        memory: torch.Tensor | None = None,
+        memory_mask: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Compute (B, T, D) from (B, T, D); a decoder's layer attends to ``memory`` (B, S, D)."""
+        normed = self.self_attn_layer_norm(hidden)
+        hidden = hidden + self._drop(self.self_attn(normed, normed, mask))
+        if memory is not None:
+            normed = self.encoder_attn_layer_norm(hidden)
+            hidden = hidden + self._drop(self.encoder_attn(normed, memory, memory_mask))
+        inner = self._drop(gelu(self.fc1(self.final_layer_norm(hidden))))
+        hidden = hidden + self._drop(self.fc2(inner))
+        if memory is None and hidden.dtype == torch.float16:  # the encoder's can overflow
+            limit = torch.finfo(hidden.dtype).max - 1000
+            hidden = hidden.clamp(min=-limit, max=limit)
+        return hidden
+
+    def _drop(self, hidden: torch.Tensor) -> torch.Tensor:
+        return dropout(hidden, p=self.dropout, training=self.training)
+
+
+class WhisperEncoder(torch.nn.Module):
+    """Weights of the encoder; positions are fixed sinusoids."""
+
+    def __init__(self, config: WhisperConfig):
+        super().__init__()
+        self.config, size = config, config.d_model
+        self.conv1 = torch.nn.Conv1d(config.num_mel_bins, size, kernel_size=3, padding=1)
+        self.conv2 = torch.nn.Conv1d(size, size, kernel_size=3, stride=2, padding=1)
+        self.embed_positions = torch.nn.Embedding(config.max_source_positions, size)
+        self.embed_positions.requires_grad_(False)
+        sizes = size, config.encoder_attention_heads, config.encoder_ffn_dim, config.dropout
+        layers = (WhisperLayer(*sizes, False) for _ in range(config.encoder_layers))
+        self.layers = torch.nn.ModuleList(layers)
+        self.layer_norm = torch.nn.LayerNorm(size)
+        self.apply(_initialize)
+        with torch.no_grad():
+            self.embed_positions.weight.copy_(sinusoids(config.max_source_positions, size))
+
+
+class WhisperDecoder(torch.nn.Module):
+    """Weights of the decoder; the output projection is ``embed_tokens``."""
+
+    def __init__(self, config: WhisperConfig):
+        super().__init__()
+        self.config, size = config, config.d_model
+        self.embed_scale = math.sqrt(size) if config.scale_embedding else 1.0
+        self.embed_tokens = torch.nn.Embedding(config.vocab_size, size)
+        self.embed_positions = torch.nn.Embedding(config.max_target_positions, size)
+        layers = (decoder_layer(config) for _ in range(config.decoder_layers))
+        self.layers = torch.nn.ModuleList(layers)
+        self.layer_norm = torch.nn.LayerNorm(size)
+        self.apply(_initialize)
+
+
+def decoder_layer(config: WhisperConfig) -> WhisperLayer:
+    """Build one layer of the decoder."""
+    sizes = config.d_model, config.decoder_attention_heads, config.decoder_ffn_dim, config.dropout
+    return WhisperLayer(*sizes, True)
+
+
+def sinusoids(length: int, size: int) -> torch.Tensor:
+    """Return the encoder's positions (length, size): half sines, half cosines."""
+    step = math.log(10000) / (size // 2 - 1)
+    frequencies = torch.exp(-step * torch.arange(size // 2))
+    angles = torch.arange(length)[:, None] * frequencies
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
+def _initialize(module: torch.nn.Module) -> None:
+    """Draw weights as transformers does: standard deviation 0.02, zero biases."""
+    if isinstance(module, torch.nn.Linear | torch.nn.Conv1d | torch.nn.Embedding):
+        torch.nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, torch.nn.Linear | torch.nn.Conv1d) and module.bias is not None:
+        torch.nn.init.zeros_(module.bias)

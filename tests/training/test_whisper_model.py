@@ -1,0 +1,57 @@
+"""A Whisper that is built without ESPnet's ASR task is the task's model."""
+
+import copy
+from argparse import Namespace
+
+import pytest
+import torch
+from espnet2.tasks.asr import ASRTask
+from experiment import DECODER, NO_CTC, TOKENS, training_config
+
+from espnet_medusa.training.whisper_model import build_whisper_model, is_plain_whisper
+
+CONFIG = {
+    **training_config(model_conf=NO_CTC), "token_list": TOKENS, "init": None, "ctc_conf": {},
+    "specaug": None, "frontend_conf": {}, "normalize_conf": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"decoder_conf": DECODER, "input_size": None, "frontend": "default"},
+        {"model_conf": NO_CTC | {"freeze_whisper": "all"}, "normalize": "utterance_mvn"},
+    ],
+    ids=str,
+)
+def test_the_model_is_that_of_the_task(changes):
+    built = []
+    for build in (ASRTask.build_model, build_whisper_model):
+        args = Namespace(**copy.deepcopy(CONFIG | changes))
+        assert is_plain_whisper(args)
+        torch.manual_seed(3)
+        built.append((build(args), args))
+    (expected, known), (model, args) = built
+    assert args == known and type(model) is type(expected)
+    assert [str(module) for module in model.children()] == [*map(str, expected.children())]
+    values = [{**part.state_dict()} for part in (model, expected)]
+    assert [*values[0]] == [*values[1]]
+    assert all(torch.equal(value, values[1][name]) for name, value in values[0].items())
+    for name, parameter in model.named_parameters():
+        assert parameter.requires_grad == expected.get_parameter(name).requires_grad
+    for name in ("sos", "eos", "blank_id", "token_list", "ctc", "ctc_weight"):
+        assert getattr(model, name) == getattr(expected, name)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"encoder": "conformer"}, {"decoder": "speech_llama"}, {"model": "espnet"},
+        {"model_conf": {"ctc_weight": 0.3}}, {"preencoder": "sinc"}, {"token_list": "tokens.txt"},
+        {"use_adapter": True},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_other_models_need_the_task(changes):
+    assert not is_plain_whisper(Namespace(**CONFIG | changes))
