@@ -28,8 +28,8 @@ from espnet_medusa.bin.command_line import add_fields, str2bool
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.job import JobInput, decode_job, read_input
-from espnet_medusa.inference.journal import Journal
-from espnet_medusa.inference.reader import UtteranceReader, build_preprocess
+from espnet_medusa.inference.journal import FAILED, Journal
+from espnet_medusa.inference.reader import UtteranceReader, build_audio_preprocess
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
 from espnet_medusa.inference.word_aligners import check_word_times
@@ -123,7 +123,8 @@ def run(
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
     if failed:
-        sys.exit(f"error: {failed} utterances failed; they are listed in {args.output_dir}")
+        count = f"{failed} utterance{'s' if failed > 1 else ''}"
+        sys.exit(f"error: {count} failed; listed in {args.output_dir}/{FAILED}")
 
 
 def inference(options: dict) -> int:
@@ -153,7 +154,7 @@ def open_decoder(options: dict) -> UtteranceDecoder:
 
 
 def make_reader(speech2text: Speech2Text, allow_pipes: bool) -> UtteranceReader:
-    preprocess = build_preprocess(speech2text.asr_train_args)
+    preprocess = build_audio_preprocess(speech2text.asr_train_args)
     return UtteranceReader(speech2text.model.audio, preprocess, allow_pipes)
 
 

@@ -10,6 +10,7 @@ import re
 import runpy
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 OURS = {
     "espnet2.bin.asr_train": "espnet_medusa.bin.asr_train",
@@ -18,6 +19,11 @@ OURS = {
     "espnet2.bin.hugging_face_export_vocabulary": (
         "espnet_medusa.bin.hugging_face_export_vocabulary"
     ),
+}
+# Commands for other kinds of models, and asr.sh's option for each.
+OTHER_SEARCHES = {
+    "espnet2.bin.asr_inference_streaming": "use_streaming",
+    "espnet2.bin.asr_inference_maskctc": "use_maskctc",
 }
 NO_REDIRECT = "--no-redirect"
 LONG_WITH_VALUE = "--check-hash-based-pycs"
@@ -61,6 +67,7 @@ def run(words: list[str], redirect: bool) -> None:
     script = first not in ("-m", "-c", "-")
     sys.path.insert(0, os.path.dirname(os.path.abspath(first)) if script else os.getcwd())
     if first == "-m" and rest:
+        refuse_other_search(*rest)
         name = OURS.get(rest[0], rest[0]) if redirect else rest[0]
         sys.argv = [getattr(find_spec(name), "origin", None) or name, *rest[1:]]
         # Without alter_sys, __main__ stays this file, which child processes import.
@@ -75,6 +82,23 @@ def run(words: list[str], redirect: bool) -> None:
     else:
         sys.argv = words
         runpy.run_path(first, run_name="__main__")
+
+
+def refuse_other_search(module: str, *words: str) -> None:
+    """Exit with one line if an ESPnet command cannot decode the model, which is one of ours."""
+    option, name = OTHER_SEARCHES.get(module), "--asr_train_config"
+    if option is None or name not in words[:-1]:
+        return
+    from espnet_medusa.options import read_config  # slow to import
+
+    path = Path(words[words.index(name) + 1])
+    config = read_config(path, "correct the path") if path.is_file() else {}
+    ours = config.get("model") == "medusa" or config.get("encoder") == "hf_whisper"
+    if ours or config.get("decoder") in ("whisper_medusa", "speech_llama"):
+        sys.exit(
+            f"error: {option}: true; {path} is a model of espnet_medusa, which {module} does not "
+            f"decode; give asr.sh --{option} false"
+        )
 
 
 if __name__ == "__main__":

@@ -141,7 +141,7 @@ class ClusterDecoder:
         single = [[key] for task in deadly for key in task]
         for (key,), result in self._run(job, single, alone=True):
             if isinstance(result, KilledWorker):
-                yield Failed(key, f"{job.entries[key]}: {key}: {_describe_deaths(result)}")
+                yield Failed(key, f"{job.entries[key]}: {_describe_deaths(result)}")
             else:
                 yield from self._logged(result)
 

@@ -26,11 +26,12 @@ Encoded = tuple[torch.Tensor, torch.Tensor]
 
 @dataclass(frozen=True)
 class AudioLimits:
-    """The audio that a model accepts."""
+    """The audio that a model accepts, or features in its place."""
 
-    sample_rate_hz: int
+    sample_rate_hz: int  # with features: their frames per second
     window_s: float | None = None  # longest audio; None without limit
     padded: bool = False  # whether the encoder pads all audio to the window
+    feature_size: int | None = None  # D of features (frames, D); None: the model reads samples
 
     def frames(self, samples: int) -> int:
         """Return the number of 10 ms frames that the encoder reads, padding included."""
@@ -40,11 +41,16 @@ class AudioLimits:
 
 
 def audio_limits(encoder: torch.nn.Module, train_args: Namespace) -> AudioLimits:
-    """Return the limits of a trained encoder, from its window or its frontend's config."""
+    """Return the limits of a trained encoder, from its window or its frontend's config.
+
+    A model without frontend was trained on features, which asr.sh extracts every 10 ms.
+    """
     window_samples = getattr(encoder, "window_samples", None)
     if window_samples is not None:
         padded = getattr(encoder, "window", None) == WHISPER_WINDOW
         return AudioLimits(SAMPLE_RATE_HZ, window_samples / SAMPLE_RATE_HZ, padded)
+    if getattr(train_args, "frontend", None) is None and train_args.input_size is not None:
+        return AudioLimits(FRAMES_PER_S, feature_size=train_args.input_size)
     rate = (getattr(train_args, "frontend_conf", None) or {}).get("fs", SAMPLE_RATE_HZ)
     if isinstance(rate, str):
         rate = int(float(rate.lower().removesuffix("k")) * (1000 if "k" in rate.lower() else 1))
@@ -157,7 +163,7 @@ def encode_alike(first: SpeechEncoder, second: SpeechEncoder) -> bool:
 
 
 class AudioBatch:
-    """U utterances, each (samples,) in [-1, 1]."""
+    """U utterances, each (samples,) in [-1, 1], or features (frames, D)."""
 
     def __init__(
         self, speeches: Sequence[torch.Tensor], device: str | torch.device, dtype: torch.dtype

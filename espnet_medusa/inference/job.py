@@ -3,14 +3,17 @@
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from espnet_medusa.audio.source import source_paths
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decoding import log_decoded
 from espnet_medusa.inference.journal import Decoded, Failed, Journal, Outcome
 from espnet_medusa.inference.progress import Progress
 from espnet_medusa.kaldi.table import DataProblem, read_table, scan_table
+from espnet_medusa.scoring.trn import list_some
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +29,19 @@ class JobInput:
     problems: Mapping[str, str]  # utterance id to the error in its line
     # Utterance id to language code; other utterances have the language of the decode options.
     languages: Mapping[str, str] = field(default_factory=dict)
+
+    def source(self, key: str) -> str:
+        """Return what an utterance's result depends on: entry, its file's size and time, language.
+
+        A result is decoded again if this has changed.
+        """
+        entry = self.entries.get(key, "")
+        parts = [entry, self.languages.get(key, "")]
+        for path in source_paths(entry):
+            with suppress(OSError):  # a missing file: reading it will fail
+                found = path.stat()
+                parts += f"{found.st_size} bytes", f"changed {found.st_mtime_ns}"
+        return "; ".join(filter(None, parts))
 
 
 def read_input(
@@ -62,7 +78,7 @@ def read_input(
         # Each bad line of wav.scp is reported by the one job whose key file has its id.
         problems = {key: text for key, text in problems.items() if key in ("", *keys)}
         problems |= _by_id(listed.problems)
-        problems |= {key: f"{path}: {key}: missing; add its line" for key in missing}
+        problems |= {key: f"{path}: has no such id; add its line" for key in missing}
     if "" in problems:
         raise InputError(problems[""])
     keys += [key for key in problems if key not in keys]
@@ -72,7 +88,7 @@ def read_input(
 
 def _by_id(problems: Sequence[DataProblem]) -> dict[str, str]:
     # The id of an unreadable line is its number, such as "line 3".
-    return {problem.id.replace(" ", "_"): str(problem) for problem in problems}
+    return {problem.id.replace(" ", "_"): str(replace(problem, id="")) for problem in problems}
 
 
 class JobDecoder(Protocol):
@@ -85,11 +101,24 @@ class JobDecoder(Protocol):
         ...
 
 
+def resume(job: JobInput, journal: Journal) -> list[Decoded]:
+    """Return the results of earlier runs whose input is unchanged; drop the others."""
+    keys = [key for key in job.keys if key in journal.decoded]
+    changed = [key for key in keys if journal.decoded[key].source != job.source(key)]
+    for key in changed:
+        del journal.decoded[key]
+    if changed:
+        logger.info(f"audio or language has changed, decoded again: {list_some(changed)}")
+    return [journal.decoded[key] for key in keys if key in journal.decoded]
+
+
 def decode_remaining(decoder: JobDecoder, job: JobInput, journal: Journal) -> Iterator[Outcome]:
     """Decode the utterances that the journal lacks; yield each outcome after it is recorded."""
     remaining = [key for key in job.keys if key not in journal.decoded]
+    sources = {key: job.source(key) for key in remaining}  # files may change from now on
     for outcome in decoder.decode(replace(job, keys=remaining)):
         if isinstance(outcome, Decoded):
+            outcome = replace(outcome, source=sources[outcome.key])
             journal.add(outcome)
         else:
             journal.fail(outcome)
@@ -98,7 +127,7 @@ def decode_remaining(decoder: JobDecoder, job: JobInput, journal: Journal) -> It
 
 def decode_job(decoder: JobDecoder, job: JobInput, journal: Journal) -> int:
     """Decode what the journal lacks, write ESPnet's files, and return the number of failures."""
-    resumed = [journal.decoded[key] for key in job.keys if key in journal.decoded]
+    resumed = resume(job, journal)
     if resumed:
         logger.info(f"resumed: {len(resumed)} of {len(job.keys)} utterances were decoded before")
     for decoded in resumed:
@@ -106,7 +135,7 @@ def decode_job(decoder: JobDecoder, job: JobInput, journal: Journal) -> int:
     with Progress(len(job.keys), len(resumed)) as progress:
         for outcome in decode_remaining(decoder, job, journal):
             if isinstance(outcome, Failed):
-                logger.error(f"failed: {journal.failed[outcome.key]}")
+                logger.error(f"failed: {outcome.key}: {journal.failed[outcome.key]}")
             progress.update()
     journal.write_outputs(job.keys, job.entries)
     return len(journal.failed)

@@ -37,6 +37,7 @@ class Decoded:
     language: str | None = None  # code; None: the model has no languages, or no speech was found
     # Segments of long audio; None: the utterance was decoded as a whole.
     segments: tuple[Segment, ...] | None = None
+    source: str = ""  # the audio and language that it belongs to, as ``JobInput.source`` returns
 
 
 @dataclass(frozen=True)

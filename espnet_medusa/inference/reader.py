@@ -6,30 +6,36 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import kaldiio
 import numpy as np
 
 from espnet_medusa.audio.reader import check_audio, read_audio
+from espnet_medusa.audio.source import AudioError, is_pipe
+from espnet_medusa.errors import first_line
 from espnet_medusa.inference.audio_batch import AudioLimits
 from espnet_medusa.inference.batches import Utterance
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES
 from espnet_medusa.whisper.token_types import WHISPER_PREPROCESSOR
 
+FEATURES = "kaldi_ark"  # type of data_path_and_name_and_type
 Preprocess = Callable[[str, dict[str, np.ndarray]], dict[str, np.ndarray]]
 
 
 def build_preprocess(train_args: argparse.Namespace) -> Preprocess | None:
-    """Build ESPnet's preprocessing ``(id, data) -> data`` of a model; None if there is none.
-
-    For Whisper labels the preprocessor only changes the audio if it normalizes the volume.
-    """
-    changes_audio = getattr(train_args, "speech_volume_normalize", None) is not None
-    if getattr(train_args, "preprocessor", None) == WHISPER_PREPROCESSOR and not changes_audio:
-        return None
+    """Build ESPnet's preprocessing function ``(id, data) -> data`` of a trained model."""
     from espnet2.tasks.asr import ASRTask  # slow to import
 
     # Decoding does not need this file of training utterances, which may be missing.
     (getattr(train_args, "preprocessor_conf", None) or {}).pop("utt2lang", None)
     return ASRTask.build_preprocess_fn(train_args, False)
+
+
+def build_audio_preprocess(train_args: argparse.Namespace) -> Preprocess | None:
+    """Build the preprocessing of audio alone; None if it changes nothing, as for most Whispers."""
+    changes_audio = getattr(train_args, "speech_volume_normalize", None) is not None
+    if getattr(train_args, "preprocessor", None) == WHISPER_PREPROCESSOR and not changes_audio:
+        return None
+    return build_preprocess(train_args)
 
 
 @dataclass(frozen=True)
@@ -49,9 +55,11 @@ class UtteranceReader:
 
         Raises:
             TooLongError: The audio is longer.
-            ValueError: The audio cannot be read or does not suit the model.
+            ValueError: Audio or features cannot be read or do not suit the model.
         """
-        data = {"speech": self.read_samples(entry, max_duration_s).astype(np.float32)}
+        size = self.limits.feature_size
+        speech = read_features(entry, size) if size else self.read_samples(entry, max_duration_s)
+        data = {"speech": speech.astype(np.float32)}
         if self.preprocess is not None:
             data = self.preprocess(key, data)
         return Utterance(key, data["speech"], self.limits.frames(len(data["speech"])))
@@ -64,6 +72,27 @@ class UtteranceReader:
         check_audio(samples, rate_hz, self.limits.sample_rate_hz, max_duration_s, HOP_SAMPLES)
         return samples
 
-    def describe(self, key: str, entry: str) -> str:
-        """Return the name of an utterance in messages."""
-        return f"{entry}: {key}"
+    def describe(self, entry: str) -> str:
+        """Return the name of an utterance's audio in messages."""
+        return entry
+
+
+def read_features(entry: str, size: int) -> np.ndarray:
+    """Read a feature matrix (frames, ``size``) from a Kaldi ark, ``x.ark:offset``.
+
+    Raises:
+        AudioError: There is no such matrix.
+    """
+    remedy = f"give what ESPnet's stage 3 wrote: matrices (frames, {size}) as {FEATURES}"
+    if is_pipe(entry):
+        raise AudioError(f"{entry}: is a command", remedy)
+    try:
+        features = kaldiio.load_mat(entry)
+    except Exception as error:  # kaldiio raises many kinds of errors
+        raise AudioError(f"{entry}: no features ({first_line(error)})", remedy) from error
+    shape = getattr(features, "shape", ("no", "matrix"))
+    if len(shape) != 2 or shape[1] != size or not len(features):
+        raise AudioError(f"{entry}: has shape ({', '.join(map(str, shape))})", remedy)
+    if not np.isfinite(features).all():
+        raise AudioError(f"{entry}: has NaN or infinite values", "extract the features again")
+    return features

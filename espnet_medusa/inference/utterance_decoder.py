@@ -159,7 +159,7 @@ class UtteranceDecoder:
             reason = "no hypothesis ended; allow shorter ones with a smaller minlenratio"
         else:
             return self._decoded(key, decoding)
-        name = self.reader.describe(key, job.entries[key])
+        name = self.reader.describe(job.entries[key])
         return Failed(key, reason if name in reason else f"{name}: {reason}")
 
     def _decoded(self, key: str, decoding: Decoding) -> Decoded:

@@ -2,6 +2,8 @@
 
 from argparse import Namespace
 
+from espnet2.asr.ctc import CTC
+
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.runtime.espnet_scorer import ScoringWhisperDecoder
 from espnet_medusa.training.asr_arguments import take_waveforms, write_out_sizes
@@ -11,9 +13,7 @@ PARTS = {  # of a config; parts that may be missing are None
     "encoder": "hf_whisper", "decoder": "whisper_medusa", "model": "medusa",
     "preencoder": None, "postencoder": None,
 }  # fmt: skip
-UNUSED = (
-    "frontend", "specaug", "normalize", "preencoder", "postencoder", "ctc", "joint_network",
-)  # fmt: skip
+UNUSED = "frontend", "specaug", "normalize", "preencoder", "postencoder", "joint_network"
 
 
 def is_plain_whisper(args: Namespace) -> bool:
@@ -37,6 +37,7 @@ def build_whisper_model(args: Namespace) -> MedusaASRModel:
         token_list=args.token_list,
         encoder=encoder,
         decoder=decoder,
+        ctc=CTC(1, 1),  # required, and dropped because its weight is 0
         **dict.fromkeys(UNUSED),
         **args.model_conf or {},
     )

@@ -49,9 +49,8 @@ class Recording:
 
     @property
     def file_key(self) -> str:
-        """Identify the file and its version: absolute path and time of change."""
-        path = self.path.resolve()
-        return f"{path} {path.stat().st_mtime_ns if path.exists() else ''}"
+        """Absolute path, as id of its results in the journal."""
+        return str(self.path.resolve())
 
 
 def find_recordings(audio: Iterable[str | Path]) -> list[Recording]:
@@ -141,8 +140,7 @@ class AudioFileReader(UtteranceReader):
         check_audio(samples, self.limits.sample_rate_hz, min_samples=HOP_SAMPLES)
         return samples
 
-    def describe(self, key: str, entry: str) -> str:
-        """Return the name of a file in messages."""
+    def describe(self, entry: str) -> str:
         return entry if _fits_tables(entry) else repr(entry)[1:-1]
 
     def _header(self, path: str) -> AudioInfo | AudioError:

@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 
 from espnet_medusa.files.atomic import write_atomically
-from espnet_medusa.inference.job import JobInput, decode_remaining
+from espnet_medusa.inference.job import JobInput, decode_remaining, resume
 from espnet_medusa.inference.journal import Journal, write_summary
 from espnet_medusa.inference.progress import Progress
-from espnet_medusa.inference.reader import build_preprocess
+from espnet_medusa.inference.reader import build_audio_preprocess
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
 from espnet_medusa.inference.whisper_windows import why_not_long_form
@@ -85,7 +85,7 @@ def make_decoder(
         InputError: The options need windows, which the model or its search does not decode.
     """
     speech2text.release_weights(long_form)
-    preprocess = build_preprocess(speech2text.asr_train_args)
+    preprocess = build_audio_preprocess(speech2text.asr_train_args)
     reader = AudioFileReader(speech2text.model.audio, preprocess)
     in_windows = long_form.needs_windows or why_not_long_form(speech2text.model) is None
     return UtteranceDecoder(
@@ -143,7 +143,7 @@ def transcribe_into(
     """
     journal, by_key = folder.journal, _by_file_key(recordings)
     job = _make_job(by_key)
-    resumed = [journal.decoded[key] for key in job.keys if key in journal.decoded]
+    resumed = resume(job, journal)
     before_s = sum(decoded.statistics.audio_seconds for decoded in resumed)
     remaining = [path for key, path in job.entries.items() if key not in journal.decoded]
     total_s = before_s + sum(decoder.reader.duration_s(path) or 0.0 for path in remaining)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 from espnet_medusa.bin import python
 
@@ -54,6 +55,22 @@ def test_modules_run_as_main_with_their_arguments(monkeypatch, name, runs, redir
     assert seen == [(chosen, "__main__")] * 2
     file = f"{chosen.replace('.', os.sep)}.py"
     assert sys.argv[0].endswith(file) and sys.argv[1:] == ["--beam_size", "3"]
+
+
+@pytest.mark.parametrize("config", [{"model": "medusa"}, {"encoder": "hf_whisper"}, {}], ids=str)
+@pytest.mark.parametrize("search", ["streaming", "maskctc"])
+def test_commands_for_other_models_refuse_ours(tmp_path, monkeypatch, search, config):
+    ran, path = [], tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(config | {"decoder": "rnn"}))
+    monkeypatch.setattr(runpy, "run_module", lambda name, run_name: ran.append(name))
+    command = ["-m", f"{INFERENCE}_{search}", "--asr_train_config", str(path), "--ngpu", "0"]
+    if not config:
+        python.main(command)
+        assert ran == [f"{INFERENCE}_{search}"]
+        return
+    with pytest.raises(SystemExit, match=f"use_{search}: true; {path} is a model of espnet_med"):
+        python.main(command)
+    assert ran == []
 
 
 def test_start_imports_no_large_modules():

@@ -22,7 +22,7 @@ from espnet_medusa.cluster import decoder as decoder_module
 from espnet_medusa.cluster.connection import Workers, connect
 from espnet_medusa.cluster.decoder import ClusterDecoder, cluster_decoder
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.job import JobInput, decode_job
+from espnet_medusa.inference.job import JobInput, decode_job, decode_remaining
 from espnet_medusa.inference.journal import Journal
 from espnet_medusa.kaldi.table import write_table
 
@@ -110,7 +110,7 @@ def test_only_the_utterance_that_kills_every_worker_fails(client, tmp_path):
     assert decode(client, tmp_path, job) == 1
     failed = read_lines(tmp_path / "out" / "failed_utterances")
     assert [*failed] == ["deadly"]
-    assert failed["deadly"].startswith("deadly.wav: deadly: 2 workers died one after the other")
+    assert failed["deadly"].startswith("deadly.wav: 2 workers died one after the other")
     assert sorted(recorded(tmp_path / "out")) == ["a", "b", "c", "d", "long"]
 
 
@@ -124,10 +124,10 @@ def test_the_job_stops_when_all_tasks_kill_their_workers(client, tmp_path, monke
 def test_recorded_utterances_are_not_decoded_again(client, tmp_path):
     job = make_job(tmp_path, [f"u{number:02d}" for number in range(16)])
     with scripted(client, tmp_path) as decoder:
-        outcomes = decoder.decode(job)
         journal = Journal(tmp_path / "many", {})
+        outcomes = decode_remaining(decoder, job, journal)
         for _ in range(5):
-            journal.add(next(outcomes))
+            next(outcomes)
         outcomes.close()
         done = {*journal.decoded}
     assert len(done) == 5
@@ -229,9 +229,9 @@ def test_the_command_writes_what_asr_inference_writes_though_workers_are_killed(
     monkeypatch.setattr(Journal, "add", add_and_kill)
     one, many = tmp_path / "one", tmp_path / "many"
     there = ["--scheduler", client.scheduler.address, "--output_dir"]
-    assert "1 utterances failed" in run(asr_inference.main, [*command, "--output_dir", one])
+    assert "1 utterance failed" in run(asr_inference.main, [*command, "--output_dir", one])
     with caplog.at_level("INFO"):
-        assert "1 utterances failed" in run(dask_inference.main, [*command, *there, many])
+        assert "1 utterance failed" in run(dask_inference.main, [*command, *there, many])
     assert results(one) == results(many) and len(results(one)) == 5
     assert sum("best hypo: " in record.message for record in caplog.records) == 9
     assert len(recorded(many)) == 9

@@ -50,7 +50,7 @@ def test_a_step_attends_as_the_last_layer_does(seed):
                 token = heads.token_norm(embeddings[labels[row, position + step]])
                 hidden = (state + heads.fuse(torch.cat([state, token])))[None, None]
                 read = layer.encoder_attn_layer_norm(hidden)
-                hidden = hidden + whole(read, key_value_states=memory[row : row + 1, :frames])[0]
+                hidden = hidden + whole(read, memory[row : row + 1, :frames], None)
                 read = layer.final_layer_norm(hidden)
                 hidden = hidden + layer.fc2(torch.nn.functional.gelu(layer.fc1(read)))
                 state = hidden[0, 0]

@@ -2,13 +2,16 @@
 
 import logging
 
+import kaldiio
+import numpy as np
 import pytest
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 from espnet2.tasks.lm import LMTask
-from experiment import speeches
+from experiment import read_lines, speeches
 from refusals import refuses
 from stock_experiment import assert_nbest, files, make_untrained, nbest, stock_experiment
 
+from espnet_medusa.bin import asr_inference
 from espnet_medusa.inference.speech2text import Speech2Text
 
 
@@ -55,6 +58,30 @@ def test_an_experiment_decodes_as_in_espnet(folders, name, options):
             assert_nbest(results, expected)
         assert expected[0][0][2], "some text"
         assert ours.statistics.decoder_calls > 1
+
+
+def test_features_are_decoded_as_in_espnet(tmp_path):
+    """A model without frontend, as asr.sh trains it with --feats_type fbank_pitch or extracted."""
+    trained = stock_experiment(tmp_path / "exp", frontend=None, frontend_conf={}, input_size=24)
+    rng, stock = np.random.default_rng(3), ESPnetSpeech2Text(**files(trained), beam_size=3)
+    features = {f"u{row}": rng.standard_normal((40 + 9 * row, 24), np.float32) for row in range(4)}
+    bad = {"nan": np.full((30, 24), np.nan, np.float32), "thin": np.zeros((30, 23), np.float32)}
+    scp = tmp_path / "feats.scp"
+    kaldiio.save_ark(str(tmp_path / "feats.ark"), features | bad, scp=str(scp))
+    scp.write_text(scp.read_text() + f"gone {tmp_path}/gone.ark:5\npipe cat {tmp_path}/x.ark |\n")
+    output, batch = tmp_path / "out", ["--batch_size", "3", "--beam_size", "3"]
+    command = [*trained.options(), *batch, "--output_dir", str(output)]
+    with pytest.raises(SystemExit, match="4 utterances failed"):
+        asr_inference.main([*command, "--data_path_and_name_and_type", f"{scp},speech,kaldi_ark"])
+    tokens = read_lines(output / "1best_recog" / "token_int")
+    assert tokens == {
+        key: " ".join(map(str, stock(matrix)[0][2])) for key, matrix in features.items()
+    }
+    assert any(tokens.values())
+    failed = read_lines(output / "failed_utterances")
+    assert failed.keys() == {"nan", "thin", "gone", "pipe"}
+    assert "(30, 23)" in failed["thin"] and "(frames, 24)" in failed["thin"]
+    assert "NaN" in failed["nan"] and "command" in failed["pipe"]
 
 
 def test_greedy_search_equals_a_beam_of_one(folders):

@@ -6,9 +6,11 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from types import SimpleNamespace
 
+import kaldiio
+import numpy as np
 import pytest
 import torch
-from experiment import read_lines, write_corpus
+from experiment import read_lines, write_corpus, write_noise
 from job_log import espnet_seconds, log_to
 
 from espnet_medusa.inference import progress
@@ -93,7 +95,8 @@ def test_only_the_bad_utterance_of_a_batch_fails(corpus, tmp_path):
     failed, journal = run(tmp_path, fake, batch_size=5)
     assert failed == 2 and [*journal.failed] == ["u2", "u4"]
     reasons = read_lines(tmp_path / "output" / "failed_utterances")
-    assert reasons["u4"] == f"{tmp_path / 'u4.wav'}: u4: this one is cursed"
+    assert reasons["u4"] == f"{tmp_path / 'u4.wav'}: this one is cursed"
+    assert reasons["u2"].count(str(tmp_path / "u2.wav")) == 1
     assert [len(sizes) for sizes in fake.tried][:1] == [5], "an unreadable file is in no batch"
     assert [*texts(tmp_path)] == [key for key in corpus if key not in reasons]
 
@@ -119,6 +122,56 @@ def test_results_are_recorded_batch_by_batch_and_the_job_resumes(corpus, tmp_pat
     shortest = sorted(corpus.values(), reverse=True)[6:]
     assert fake.tried == [shortest[:2], shortest[2:]]
     assert [*texts(tmp_path).items()] == [(key, f"t{size}") for key, size in corpus.items()]
+
+
+def swap(path, first, second):
+    """Exchange the values of two utterances in wav.scp."""
+    entries = read_lines(path)
+    entries[first], entries[second] = entries[second], entries[first]
+    path.write_text("".join(f"{key} {value}\n" for key, value in entries.items()))
+
+
+def test_results_of_changed_input_are_decoded_again(corpus, tmp_path, caplog):
+    scp, fake = tmp_path / "wav.scp", FakeSpeech2Text()
+    assert run(tmp_path, fake)[0] == 0
+    swap(scp, "u1", "u2")
+    write_noise(tmp_path / "u7.wav", 0.5)
+    fake.tried.clear()
+    with caplog.at_level("INFO"):
+        assert run(tmp_path, fake)[0] == 0
+    sizes = corpus | {"u1": corpus["u2"], "u2": corpus["u1"], "u7": 8000}
+    assert fake.tried == [[sizes[key]] for key in ("u1", "u2", "u7")]
+    assert texts(tmp_path) == {key: f"t{size}" for key, size in sizes.items()}
+    assert "decoded again: u1, u2, u7" in caplog.text and "resumed: 6 of 9" in caplog.text
+    # What is gone is dropped; nothing else is decoded again.
+    scp.write_text("".join(scp.read_text().splitlines(keepends=True)[:5]))
+    fake.tried.clear()
+    assert run(tmp_path, fake)[0] == 0 and fake.tried == []
+    assert [*texts(tmp_path)] == ["u0", "u1", "u2", "u3", "u4"]
+    (tmp_path / "u3.wav").unlink()
+    assert run(tmp_path, fake)[0] == 1 and "u3" not in texts(tmp_path)
+
+
+def test_results_of_a_changed_ark_or_language_are_decoded_again(tmp_path):
+    ark, scp, languages = (tmp_path / name for name in ("audio.ark", "wav.scp", "utt2lang"))
+    languages.write_text("u0 de\nu1 de\n")
+
+    def decode(*sizes) -> list[list[int]]:
+        samples = {f"u{row}": (RATE_HZ, np.ones(size, np.int16)) for row, size in enumerate(sizes)}
+        if sizes:
+            kaldiio.save_ark(str(ark), samples, scp=str(scp))
+        fake = FakeSpeech2Text()
+        job = read_input([(str(scp), "speech", "kaldi_ark")], None, str(languages))
+        reader = UtteranceReader(AudioLimits(RATE_HZ, 2.0, False))
+        journal = Journal(tmp_path / "output", {})
+        assert decode_job(UtteranceDecoder(fake, reader), job, journal) == 0
+        return fake.tried
+
+    assert sorted(decode(1600, 3200)) == [[1600], [3200]]
+    assert decode() == []
+    assert sorted(decode(1600, 4800)) == [[1600], [4800]]
+    languages.write_text("u0 fr\nu1 de\n")
+    assert decode() == [[1600]]
 
 
 def test_the_log_of_a_resumed_job_has_the_times_of_all_utterances(corpus, experiment, tmp_path):

@@ -211,7 +211,7 @@ OPTIONS = ["--word_timestamps", "true", "--word_times", "ctc", "--no_speech_thre
 @pytest.fixture
 def commands(experiment, models, talk, monkeypatch):
     def run(name, *words):
-        monkeypatch.setattr(asr_inference, "load", lambda options: models[name])
+        monkeypatch.setattr(asr_inference, "load", lambda options, mapped: models[name])
         monkeypatch.setattr(models[name], "release_weights", lambda long_form: None)
         model = ["--model", str(experiment.folder), "--device", "cpu"]
         if words:
