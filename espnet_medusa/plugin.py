@@ -43,7 +43,7 @@ def register() -> None:
 
 def _wrap_build_model(task: type) -> None:
     """Adapt the options of every ASR model that ESPnet builds, in training and decoding."""
-    from espnet_medusa.training.asr_arguments import take_waveforms, write_out_sizes
+    from espnet_medusa.model.asr_arguments import take_waveforms, write_out_sizes
 
     build = task.build_model.__func__
     if build.__module__ == __name__:

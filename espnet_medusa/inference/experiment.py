@@ -23,9 +23,9 @@ from espnet_medusa.convert.read_whisper import read_whisper
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.checkpoint import check_shapes, is_zip, load_weights
 from espnet_medusa.files.mapped_weights import MappedWeight
+from espnet_medusa.inference.whisper_model import build_whisper_model, is_plain_whisper
 from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
 from espnet_medusa.options import read_config
-from espnet_medusa.training.whisper_model import build_whisper_model, is_plain_whisper
 from espnet_medusa.vocabulary.tokenizers import hugging_face_vocabulary, token_list_vocabulary
 from espnet_medusa.vocabulary.vocabulary import Vocabulary
 from espnet_medusa.whisper.text import TextOptions

@@ -12,7 +12,7 @@ from refusals import refuses
 from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.training.asr_arguments import take_waveforms
+from espnet_medusa.model.asr_arguments import take_waveforms
 
 ASR_SH = ["--frontend_conf", "fs=16k", "--normalize=global_mvn", "--normalize_conf"]
 ASR_SH += ["stats_file=nowhere/feats_stats.npz"]

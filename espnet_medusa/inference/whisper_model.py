@@ -3,17 +3,19 @@
 from argparse import Namespace
 
 from espnet2.asr.ctc import CTC
+from espnet2.asr.espnet_model import ESPnetASRModel
 
+from espnet_medusa.model.asr_arguments import take_waveforms, write_out_sizes
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.runtime.espnet_scorer import ScoringWhisperDecoder
-from espnet_medusa.training.asr_arguments import take_waveforms, write_out_sizes
-from espnet_medusa.training.asr_model import MedusaASRModel
+from espnet_medusa.whisper.tokens import default_symbols
 
 PARTS = {  # of a config; parts that may be missing are None
     "encoder": "hf_whisper", "decoder": "whisper_medusa", "model": "medusa",
     "preencoder": None, "postencoder": None,
 }  # fmt: skip
 UNUSED = "frontend", "specaug", "normalize", "preencoder", "postencoder", "joint_network"
+SYMBOLS = "sym_sos", "sym_eos", "sym_blank"  # keys of ``model_conf`` that decoding uses
 
 
 def is_plain_whisper(args: Namespace) -> bool:
@@ -26,20 +28,26 @@ def is_plain_whisper(args: Namespace) -> bool:
     )
 
 
-def build_whisper_model(args: Namespace) -> MedusaASRModel:
-    """Build the model as the ASR task does; errors are the same."""
+def build_whisper_model(args: Namespace) -> ESPnetASRModel:
+    """Build encoder and decoder as the ASR task does, in a model without losses.
+
+    Raises:
+        InputError: An option has an unknown name or a value that is not allowed.
+    """
     take_waveforms(args)
-    vocab_size = len(args.token_list)
+    tokens, conf = args.token_list, args.model_conf or {}
     encoder = HFWhisperEncoder(args.input_size, **args.encoder_conf)
-    decoder = ScoringWhisperDecoder(vocab_size, encoder.output_size(), **args.decoder_conf)
-    model = MedusaASRModel(
-        vocab_size=vocab_size,
-        token_list=args.token_list,
+    decoder = ScoringWhisperDecoder(len(tokens), encoder.output_size(), **args.decoder_conf)
+    symbols = dict(zip(("sym_sos", "sym_eos"), default_symbols(tokens), strict=True))
+    model = ESPnetASRModel(
+        vocab_size=len(tokens),
+        token_list=tokens,
         encoder=encoder,
         decoder=decoder,
         ctc=CTC(1, 1),  # required, and dropped because its weight is 0
+        ctc_weight=0.0,
         **dict.fromkeys(UNUSED),
-        **args.model_conf or {},
+        **symbols | {name: conf[name] for name in SYMBOLS if name in conf},
     )
     write_out_sizes(args, model)
     return model
