@@ -41,7 +41,9 @@ def missing_bytes(stream: BinaryIO, size_bytes: int) -> int:
         (length,) = struct.unpack("<I", head[4:8])
         expected_end = 8 + length if length < STREAMED_SIZE else 0
     elif head[:16] == ASF:
-        expected_end = _end_of_asf(head)
+        # The file size in the file properties (ASF specification 01.20.05, 3.2).
+        place = head.find(ASF_FILE_PROPERTIES) + 40
+        expected_end = int.from_bytes(head[place : place + 8], "little") if place >= 40 else 0
     elif head[:4] == b"FORM" and head[8:11] == b"AIF":
         expected_end = _end_of_chunk(stream, size_bytes, b"SSND", ">")
     elif head[:4] == b".snd" and len(head) >= 12:
@@ -64,12 +66,6 @@ def _end_of_chunk(stream: BinaryIO, size_bytes: int, name: bytes, order: str) ->
             return position + 8 + length if length < STREAMED_SIZE else 0
         position += 8 + length + length % 2
     return 0
-
-
-def _end_of_asf(head: bytes) -> int:
-    """Read the file size from the file properties (ASF specification 01.20.05, 3.2)."""
-    place = head.find(ASF_FILE_PROPERTIES) + 40
-    return int.from_bytes(head[place : place + 8], "little") if place >= 40 else 0
 
 
 def _end_of_nist(head: bytes) -> int:

@@ -59,9 +59,8 @@ class AudioSource:
 
     def open(self) -> BinaryIO:
         """Open the encoded audio as a seekable binary stream."""
-        return (
-            io.BytesIO(self.target) if isinstance(self.target, bytes) else open(self.target, "rb")
-        )
+        target = self.sndfile_target()
+        return open(target, "rb") if isinstance(target, str) else target
 
     def sndfile_target(self) -> str | BinaryIO:
         """Return the argument for `soundfile.SoundFile`."""

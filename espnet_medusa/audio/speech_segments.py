@@ -94,15 +94,6 @@ def _levels_of(samples: np.ndarray, size: int) -> np.ndarray:
     return np.maximum(10 * np.log10(power + 1e-12), LOWEST_DB)
 
 
-def find_silence(levels: np.ndarray, options: SegmentOptions) -> np.ndarray:
-    """Return which frames are silent: levels (F,) in dB to bool (F,)."""
-    quiet, loud = np.percentile(levels, [5, 95])
-    threshold = options.silence_db
-    if loud - quiet >= options.contrast_db:
-        threshold = max(threshold, quiet + options.silence_level * (loud - quiet))
-    return levels < threshold
-
-
 def segment_levels(
     levels: np.ndarray, options: SegmentOptions | None = None
 ) -> list[tuple[float, float]]:
@@ -121,7 +112,7 @@ def segment_levels(
         return []
     joined: list[tuple[int, int]] = []
     longest = options.frames(options.max_segment_s)
-    for start, end in _find_speech(find_silence(levels, options), options):
+    for start, end in _find_speech(levels, options):
         for part in _cut(levels, start, end, longest):
             fits = joined and (
                 part[0] - joined[-1][1] <= options.frames(options.max_pause_s)
@@ -139,8 +130,13 @@ def segment_levels(
     ]
 
 
-def _find_speech(silent: np.ndarray, options: SegmentOptions) -> list[tuple[int, int]]:
+def _find_speech(levels: np.ndarray, options: SegmentOptions) -> list[tuple[int, int]]:
     """Return first and last frame (exclusive) of speech between pauses, with margins."""
+    quiet, loud = np.percentile(levels, [5, 95])
+    threshold = options.silence_db
+    if loud - quiet >= options.contrast_db:
+        threshold = max(threshold, quiet + options.silence_level * (loud - quiet))
+    silent = levels < threshold
     edges = np.flatnonzero(np.diff(np.concatenate([[False], silent, [False]]).astype(np.int8)))
     pauses = [
         (start, end)

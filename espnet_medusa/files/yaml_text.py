@@ -65,7 +65,9 @@ def load_yaml(text: str) -> Any:
     length of the text.
     """
     try:
-        if _deepest(text) > MAX_DEPTH_IN_C:
+        # An upper bound of the depth, from brackets and the longest line.
+        longest = max(map(len, text.splitlines()), default=0)
+        if text.count("[") + text.count("{") + 2 * longest > MAX_DEPTH_IN_C:
             _check_depth(text)
         content = yaml.load(text, Loader=_Loader)
         extent = _extent(content, 0, {})
@@ -78,11 +80,6 @@ def load_yaml(text: str) -> Any:
     if extent > max(MAX_REUSE * len(text), ANY_EXTENT):
         raise yaml.YAMLError(f"aliases make {extent} values and characters out of {len(text)}")
     return content
-
-
-def _deepest(text: str) -> int:
-    """Return an upper bound of the depth, from brackets and the longest line."""
-    return text.count("[") + text.count("{") + 2 * max(map(len, text.splitlines()), default=0)
 
 
 def _check_depth(text: str) -> None:

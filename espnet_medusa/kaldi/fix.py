@@ -39,7 +39,12 @@ def fix_data_dir(path: str | Path) -> FixReport:
     if "wav.scp" not in tables:
         raise DataError([DataProblem(str(folder / "wav.scp"), "", "is missing", "create it")])
     if "segments" in tables:
-        _drop_bad_segments(folder, tables, report)
+        for key, value in list(tables["segments"].items()):
+            try:
+                parse_segment(value, tables["wav.scp"])
+            except InputError as error:
+                report.drop(folder / "segments", key, str(error))
+                del tables["segments"][key]
     utterances = tables.get("segments", tables["wav.scp"])
     if "utt2spk" not in tables:
         tables["utt2spk"] = {key: key for key in utterances}
@@ -72,15 +77,6 @@ def _good_entries(path: Path, scan: TableScan, report: FixReport) -> dict[str, s
         problem for problem in scan.problems if problem.id and problem.id not in scan.entries
     ]
     return entries
-
-
-def _drop_bad_segments(folder: Path, tables: dict, report: FixReport) -> None:
-    for key, value in list(tables["segments"].items()):
-        try:
-            parse_segment(value, tables["wav.scp"])
-        except InputError as error:
-            report.drop(folder / "segments", key, str(error))
-            del tables["segments"][key]
 
 
 def _intersect(folder: Path, tables: dict, report: FixReport) -> set[str]:

@@ -82,7 +82,11 @@ def scan_table(path: str | Path, require_value: bool = True) -> TableScan:
     lines = data.removeprefix(UTF8_BOM).removesuffix(b"\n").split(b"\n")
     for number, raw_line in enumerate(lines, 1):
         _scan_line(scan, name, number, raw_line, require_value)
-    _check_order(scan, name)
+    for previous, key in pairwise(scan.entries):
+        if key.encode("utf-8") < previous.encode("utf-8"):
+            message = f"is out of byte order: it follows {previous}"
+            scan.warnings.append(DataProblem(name, key, message, f"LC_ALL=C sort, or {FIX_REMEDY}"))
+            break  # One warning is enough: sorting fixes all lines.
     return scan
 
 
@@ -118,14 +122,6 @@ def _decodable_id(raw_line: bytes) -> str:
         return b"".join(raw_line.split(maxsplit=1)[:1]).decode("utf-8")
     except UnicodeDecodeError:
         return ""
-
-
-def _check_order(scan: TableScan, name: str) -> None:
-    for previous, key in pairwise(scan.entries):
-        if key.encode("utf-8") < previous.encode("utf-8"):
-            message = f"is out of byte order: it follows {previous}"
-            scan.warnings.append(DataProblem(name, key, message, f"LC_ALL=C sort, or {FIX_REMEDY}"))
-            return  # One warning is enough: sorting fixes all lines.
 
 
 def read_table(path: str | Path, require_value: bool = True) -> dict[str, str]:
