@@ -62,30 +62,23 @@ def summary_report(score: Score, raw: bool = False) -> str:
     return report + (_FOOTNOTE if without_words and not raw else "")
 
 
-def _rounded(value: float, decimals: int) -> float:
-    """Round half away from zero."""
+def _cell(value: float, decimals: int, mark: str = " ") -> str:
+    """Format a number, rounded half away from zero."""
     scale = 10.0**decimals
-    return int(value * scale + (0.5 if value > 0 else -0.5)) / scale
-
-
-def _decimal(value: float, mark: str = " ") -> str:
-    return f"{_rounded(value, 1):5.1f}{mark}"
-
-
-def _whole(value: float, mark: str = " ") -> str:
-    return f"{_rounded(value, 0):5.0f}{mark}"
+    rounded = int(value * scale + (0.5 if value > 0 else -0.5)) / scale
+    return f"{rounded:5.{decimals}f}{mark}"
 
 
 def _counts_row(label: str, counts: Counts, raw: bool, rule: str) -> TableRow:
     """Format the row of a speaker, or with rule "=" of the sum."""
     values = [getattr(counts, column) for column in _COUNT_COLUMNS]
     if raw:
-        cells = [_whole(value) for value in [*values, counts.sentence_errors]]
+        cells = [_cell(value, 0) for value in [*values, counts.sentence_errors]]
     elif counts.words or rule == "=":
-        cells = [_decimal(percent(value, counts.words)) for value in values]
+        cells = [_cell(percent(value, counts.words), 1) for value in values]
     else:  # sclite prints a speaker's counts and a star
-        cells = [_whole(value, "*") for value in values]
-    cells += [] if raw else [_decimal(counts.sentence_error_percent)]
+        cells = [_cell(value, 0, "*") for value in values]
+    cells += [] if raw else [_cell(counts.sentence_error_percent, 1)]
     return TableRow((label, f"{counts.sentences:5d}", f"{counts.words:5d}", *cells), rule=rule)
 
 
@@ -113,7 +106,7 @@ def _spread_rows(speakers: list[Counts], raw: bool) -> list[TableRow]:
     rows = []
     for label, field in ((" Mean ", "mean"), (" S.D. ", "deviation"), ("Median", "median")):
         values = [getattr(column, field) for column in columns]
-        cells = [_decimal(value, mark) for value, mark in zip(values, marks, strict=True)]
+        cells = [_cell(value, 1, mark) for value, mark in zip(values, marks, strict=True)]
         rows.append(TableRow((label, *cells), rule="" if rows else "=", left=False))
     return rows
 

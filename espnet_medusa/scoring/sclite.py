@@ -5,6 +5,7 @@ at its first `;`. Backslashes and one final `*` are dropped. `@` means no word. 
 2.4.10 (align.c, word.c), checked against the program's output.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
@@ -23,6 +24,7 @@ from espnet_medusa.scoring.trn import TrnLine, list_some, read_trn
 
 ID_TYPES = ("rm", "spu_id", "swb", "wsj", "sp")
 CHARACTER_MODES = ("all", "noascii")
+WORD_END = re.compile(r"(?<!\\);")  # a `;` without a backslash before it
 
 _ASCII_LOWER = str.maketrans({chr(code): chr(code + 32) for code in range(ord("A"), ord("Z") + 1)})
 
@@ -233,20 +235,12 @@ def compared_words(
                 f"alternatives in a trn file, and those are not supported; clean the text, or "
                 f"use the real program with --sclite"
             )
-        word = _until_semicolon(token).replace("\\", "")
+        word = WORD_END.split(token, maxsplit=1)[0].replace("\\", "")
         if len(word) > 1 and word.endswith("*"):
             word = word[:-1]
         word = word if case_sensitive else word.translate(_ASCII_LOWER)
         words += [word] if characters is None else _split_characters(word, characters)
     return words
-
-
-def _until_semicolon(token: str) -> str:
-    """Cut at the first `;` without a backslash before it."""
-    position = token.find(";")
-    while position > 0 and token[position - 1] == "\\":
-        position = token.find(";", position + 1)
-    return token if position < 0 else token[:position]
 
 
 def _split_characters(word: str, mode: str) -> list[str]:
