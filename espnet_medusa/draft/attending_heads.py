@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -14,15 +15,19 @@ from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import DraftContext, head_inputs
 
 
-class AttendingLayer(Protocol):
+class AttendingLayer(ABC):
     """The layer of attending heads, with packed weights.
 
     Methods take the states (R, D), the result of ``prepare`` and the utterance of each row.
     """
 
+    output: Callable[[torch.Tensor], torch.Tensor]  # to the input of the projection, (R, D)
+
     def prepare(self, cross_keys_values: Any) -> Any:
         """Convert ``TreeState.cross_keys_values`` to the layout that the layer reads."""
+        return cross_keys_values
 
+    @abstractmethod
     def advance(
         self,
         states: torch.Tensor,
@@ -36,9 +41,7 @@ class AttendingLayer(Protocol):
         self, states: torch.Tensor, cross_keys_values: Any, utterances: Sequence[int], depth: int
     ) -> torch.Tensor | None:
         """Draft greedily; return columns of the logits (R, depth), or None if not supported."""
-
-    def output(self, states: torch.Tensor) -> torch.Tensor:
-        """Return the input of the vocabulary projection: (R, D) to (R, D)."""
+        return None
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,10 @@ from espnet_medusa.tree.proposer import HeadsProposer
 class Cell(Protocol):
     """The cell of recurrent heads, with packed weights."""
 
+    output: Callable[[torch.Tensor], torch.Tensor]  # to the input of the projection, (R, D)
+
     def advance(self, states: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor:
         """Advance states (R, D) by one token with embeddings (R, D)."""
-
-    def output(self, states: torch.Tensor) -> torch.Tensor:
-        """Return the input of the vocabulary projection: (R, D) to (R, D)."""
 
 
 @dataclass(frozen=True)

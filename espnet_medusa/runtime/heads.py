@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from espnet_medusa.draft.attending_heads import AttendingLayer
 from espnet_medusa.model.heads import (
     AttendingHeads,
     Heads,
@@ -135,8 +136,8 @@ class PackedCrossKeysValues(NamedTuple):
     utterances: int  # U
 
 
-class PackedAttendingHeads:
-    """Attending heads; see ``draft.attending_heads.AttendingLayer`` for its methods."""
+class PackedAttendingHeads(AttendingLayer):
+    """Attending heads."""
 
     def __init__(self, heads: AttendingHeads, precision: Precision):
         layer, attention = heads.layer, heads.layer.encoder_attn
@@ -151,9 +152,6 @@ class PackedAttendingHeads:
         self.outer = pack_module(layer.fc2, precision)
         self.output = pack_norm(heads.norm, precision)
 
-    def prepare(self, cross_keys_values: PackedCrossKeysValues) -> PackedCrossKeysValues:
-        return cross_keys_values
-
     def advance(
         self,
         states: torch.Tensor,
@@ -167,15 +165,6 @@ class PackedAttendingHeads:
         attended = self._attend(queries, cross_keys_values, utterances)
         hidden = self.cross_output(attended, hidden)
         return self.outer(self.inner(self.feed_forward_norm(hidden)), hidden)
-
-    def chain(
-        self,
-        states: torch.Tensor,
-        cross_keys_values: PackedCrossKeysValues,
-        utterances: Sequence[int],
-        depth: int,
-    ) -> torch.Tensor | None:
-        return None
 
     def _attend(
         self,

@@ -9,6 +9,7 @@ from itertools import accumulate
 
 import torch
 
+from espnet_medusa.draft.attending_heads import AttendingLayer
 from espnet_medusa.model.heads import AttendingHeads
 from espnet_medusa.runtime.heads import PackedCrossKeysValues, by_utterance
 from espnet_medusa.runtime.layer import LayerStack, LayerWeights, NewNodes, join
@@ -130,8 +131,8 @@ def visible_bits(trees: Sequence[TokenTree], first: int) -> torch.Tensor:
     return visible.view(len(trees), -1, num_bytes)
 
 
-class NativeAttendingHeads:
-    """Attending heads in 8 bits, for any decoder precision; methods as in ``AttendingLayer``.
+class NativeAttendingHeads(AttendingLayer):
+    """Attending heads in 8 bits, for any decoder precision.
 
     In ``chain``, the dequantized rows of ``projection`` (D to V') are the token embeddings.
     """
