@@ -18,7 +18,6 @@ from espnet_medusa.convert.generation import (
     LANGUAGES,
     check_ctranslate2,
 )
-from espnet_medusa.convert.names import DECODER, ENCODER
 from espnet_medusa.convert.write_whisper import (
     check_without_heads,
     feature_fields,
@@ -71,7 +70,8 @@ def write_ctranslate2(checkpoint: Checkpoint, folder: Path, weights_type: str) -
 
 def _values(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
     """Return float32 copies by CTranslate2's names; quantization changes them in place."""
-    weights = {_half_name(name): value for name, value in checkpoint.weights.items()}
+    # `decoder.whisper.layers...` is `decoder.layers...` there.
+    weights = {name.replace(".whisper.", ".", 1): t for name, t in checkpoint.weights.items()}
     values = {}
     for name, variable in layout(checkpoint.architecture.whisper).items():
         rows = variable.shape[0] // len(variable.parts)
@@ -80,14 +80,6 @@ def _values(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
         ]
         values[name] = torch.cat(parts).numpy()
     return values
-
-
-def _half_name(name: str) -> str:
-    """Rename ``decoder.whisper.layers...`` to ``decoder.layers...``."""
-    for half in (ENCODER, DECODER):
-        if name.startswith(half):
-            return name.replace(half, half.removesuffix("whisper."), 1)
-    return name
 
 
 def _config_fields(checkpoint: Checkpoint) -> Mapping[str, list]:

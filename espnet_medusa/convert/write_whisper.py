@@ -9,7 +9,7 @@ import torch
 from huggingface_hub import save_torch_state_dict
 from transformers import WhisperConfig, WhisperFeatureExtractor
 
-from espnet_medusa.convert.checkpoint import CONFIG, FEATURES, GENERATION, Architecture, Checkpoint
+from espnet_medusa.convert.checkpoint import CONFIG, FEATURES, GENERATION, Checkpoint
 from espnet_medusa.convert.generation import generation_of_text
 from espnet_medusa.convert.names import Rename, hugging_face_name, renamed
 from espnet_medusa.convert.read_whisper import (
@@ -86,16 +86,17 @@ def write_aiola(checkpoint: Checkpoint, folder: Path, base_model: str | None = N
         )
     weights = dict(checkpoint.weights)
     if kind == BASE_HEAD and not checkpoint.has_base_head:
-        weights |= _identity_base_head(architecture, weights)
+        weights |= _identity_base_head(weights)
+    num_heads, choices = architecture.head_options.num_heads, source.get(CHOICES) or ()
     config = {
         **{"medusa_loss_on_original": False, "medusa_kl_loss": False, "medusa_kl_weight": 0},
         **whisper_fields(checkpoint),
         "architectures": ["WhisperMedusaModel"],
         TYPE: kind,
-        NUM_HEADS: architecture.head_options.num_heads,
+        NUM_HEADS: num_heads,
         NUM_LAYERS: architecture.head_options.num_layers,
         "medusa_hidden_size": architecture.whisper.d_model,
-        CHOICES: _choices(source.get(CHOICES), architecture.head_options.num_heads),
+        CHOICES: choices if len(choices) == num_heads + 1 else [1] * (num_heads + 1),
         BASE_MODEL: base_model,
         "output_whisper_original": architecture.original_last_layer,
     }
@@ -104,14 +105,7 @@ def write_aiola(checkpoint: Checkpoint, folder: Path, base_model: str | None = N
     _write(folder, full, config, generation, aiola_names(architecture))
 
 
-def _choices(source: list[int] | None, num_heads: int) -> list[int]:
-    fits = source is not None and len(source) == num_heads + 1
-    return source if fits else [1] * (num_heads + 1)
-
-
-def _identity_base_head(
-    architecture: Architecture, weights: Mapping[str, torch.Tensor]
-) -> dict[str, torch.Tensor]:
+def _identity_base_head(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return zeros for aiola's base head, which always has residual layers."""
     first = "decoder.heads.heads.0."
     return {
@@ -135,17 +129,15 @@ def whisper_fields(checkpoint: Checkpoint) -> dict:
 
 def generation_fields(checkpoint: Checkpoint) -> dict:
     """Return ``generation_config.json``: the source's, or one from Whisper's vocabulary."""
-    recorded = checkpoint.records.get(GENERATION)
-    if recorded is not None:
-        return dict(recorded)
+    if GENERATION in checkpoint.records:
+        return dict(checkpoint.records[GENERATION])
     return generation_of_text(checkpoint.text, checkpoint.architecture.whisper)
 
 
 def feature_fields(checkpoint: Checkpoint) -> dict:
     """Return ``preprocessor_config.json``: the source's, or one from the encoder's sizes."""
-    recorded = checkpoint.records.get(FEATURES)
-    if recorded is not None:
-        return dict(recorded)
+    if FEATURES in checkpoint.records:
+        return dict(checkpoint.records[FEATURES])
     whisper = checkpoint.architecture.whisper
     seconds = 2 * whisper.max_source_positions * HOP_SAMPLES // SAMPLE_RATE_HZ
     return WhisperFeatureExtractor(whisper.num_mel_bins, chunk_length=seconds).to_dict()
