@@ -86,12 +86,9 @@ class MediaFile:
         return self.container.duration / 1e6
 
     def blocks(self, start: int, end: int | None) -> Iterator[np.ndarray]:
-        """Decode samples from ``start`` up to ``end``, or to the end of the file.
+        """Decode float32 (n, channels) from sample ``start`` up to ``end``, or to the file's end.
 
         Decodes from the beginning: seeking would not be exact to the sample.
-
-        Yields:
-            Float32 (samples, channels).
 
         Raises:
             MediaError: The file is corrupt.

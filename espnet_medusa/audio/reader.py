@@ -29,8 +29,7 @@ class TooLongError(AudioError):
 def probe_audio(entry: str, allow_pipes: bool = False) -> AudioInfo:
     """Read the header of a wav.scp value without decoding the samples.
 
-    Raises:
-        AudioError: As `read_audio`, except damage that only decoding detects.
+    Errors are those of `read_audio`, except damage that only decoding detects.
     """
     with _open(open_source(entry, allow_pipes)) as sound:
         return _info(sound)
@@ -237,14 +236,13 @@ def check_audio(
 ) -> None:
     """Refuse audio that a model cannot process; nothing is cut, padded or resampled silently.
 
+    The AudioError is one line with the reason and the remedy; the caller adds file and id.
+
     Args:
         samples: Mono audio, float (N,).
         expected_rate_hz: The model's sample rate; None accepts any.
         max_duration_s: The model's window; None accepts any length.
         min_samples: The shortest length, such as one frame shift.
-
-    Raises:
-        AudioError: One line with the reason and the remedy; the caller adds file and id.
     """
     if samples.ndim != 1:
         raise AudioError(f"has shape {samples.shape}", "give one channel, shape (N,)")

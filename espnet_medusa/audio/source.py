@@ -91,9 +91,7 @@ def source_paths(entry: str) -> list[Path]:
 def open_source(entry: str, allow_pipes: bool = False) -> AudioSource:
     """Find the encoded audio of a wav.scp value: a path, `x.ark:offset`, or `command |`.
 
-    Raises:
-        AudioError: The source is missing, unreadable, empty, or a command that is not allowed or
-            fails.
+    Raise AudioError if it is missing, unreadable, empty, or a command that is not allowed or fails.
     """
     entry = entry.strip()
     if not entry:

@@ -56,15 +56,14 @@ def read_levels(
 ) -> np.ndarray:
     """Measure the level of each frame of a recording; channels are averaged.
 
+    Raise AudioError if the audio cannot be read to its end.
+
     Args:
         options: For `frame_s`.
         start_s, end_s: Part of the recording; None is its end.
 
     Returns:
         Decibels relative to full scale, float (F,); the last frame may be shorter.
-
-    Raises:
-        AudioError: The audio cannot be read to its end.
     """
     options = options or SegmentOptions()
     levels = [np.zeros(0)]
@@ -97,12 +96,9 @@ def _levels_of(samples: np.ndarray, size: int) -> np.ndarray:
 def segment_levels(
     levels: np.ndarray, options: SegmentOptions | None = None
 ) -> list[tuple[float, float]]:
-    """Choose segments of speech and short pauses, cut at longer pauses.
+    """Choose segments of speech and short pauses from levels (F,) in dB; cut at longer pauses.
 
     Speech without a pause is cut at its quietest frame in the second half of `max_segment_s`.
-
-    Args:
-        levels: Levels of the frames in dB, (F,).
 
     Returns:
         Start and end of each segment in seconds, in order, without overlap.

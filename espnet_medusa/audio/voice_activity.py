@@ -29,10 +29,8 @@ SILENT = 0.2  # frames of noise have lower probabilities; soft or distorted word
 class VadParameters:
     """Parameters of voice activity detection, as in faster-whisper's batched pipeline.
 
-    Only the minimal speech duration differs: Whisper would turn clicks into words.
-
-    Raises:
-        InputError: A value is not allowed.
+    Only the minimal speech duration differs: Whisper would turn clicks into words. Raises
+    InputError for a value that is not allowed.
     """
 
     threshold: float = 0.5  # probability at which speech begins
@@ -124,11 +122,7 @@ def _frames(start_s: float, end_s: float) -> slice:
 
 
 class SpeechDetector:
-    """Find spans of speech.
-
-    Args:
-        longest_s: Longer speech is cut, at its longest pause if it has one.
-    """
+    """Find spans of speech; one above ``longest_s`` is cut, at its longest pause if it has one."""
 
     def __init__(self, parameters: VadParameters, longest_s: float):
         _, self.find = _load()

@@ -39,15 +39,14 @@ def pack_heads(
 ) -> tuple[int, float]:
     """Write a folder of heads; return its bytes, and the share of drafts unchanged by float16.
 
+    Raise InputError if there are no heads, they change Whisper's text, Whisper was not frozen,
+    float16 changes too many drafts, the folder is too large, or the card lacks a field.
+
     Args:
         base: The Whisper that they were trained on, as published.
         card: The author's fields: ``base_model``, ``license``, ``training_data``, ``commands``,
             ``acceptance.data``, and ``draft_conf``.
         statistics: ``statistics.json`` of greedy search with these heads.
-
-    Raises:
-        InputError: There are no heads, they change Whisper's text, Whisper was not frozen, float16
-            changes too many drafts, the folder is too large, or the card lacks a field.
     """
     architecture = trained.architecture
     content, body = read_front_matter(card)

@@ -33,8 +33,7 @@ LEAST = 1e-4  # minimum total probability of all tokens without a CTC probabilit
 def advance_rows(rows: torch.Tensor, different: torch.Tensor) -> torch.Tensor:
     """Return ``CTCStates.rows`` (R, L + 1) after appending a symbol to each prefix.
 
-    Args:
-        different: (R, L) whether the symbol differs from each symbol of the hypothesis.
+    ``different`` (R, L): whether the symbol differs from each symbol of the hypothesis.
     """
     longer = rows + 2
     torch.minimum(longer[:, 1:], rows[:, :-1] + different, out=longer[:, 1:])

@@ -48,8 +48,7 @@ def frame_entropies(log_probs: torch.Tensor) -> torch.Tensor:
 class Retokenization:
     """Conversion of a CTC branch's units to the decoder's tokens, by bytes.
 
-    Args:
-        units: Bytes of each unit. Label n + 1 of the branch is unit n, and label 0 is blank.
+    ``units`` are the bytes of each unit. Label n + 1 of the branch is unit n, and label 0 is blank.
     """
 
     def __init__(self, units: Sequence[bytes], tokens: Vocabulary):
@@ -77,11 +76,7 @@ class Retokenization:
 
 
 def greedy_hypothesis(log_probs: torch.Tensor, blank: int, eos: int) -> CTCHypothesis:
-    """Return the greedy hypothesis: repeated labels merged, blanks removed.
-
-    Args:
-        log_probs: (S, V) of a CTC branch over the decoder's tokens.
-    """
+    """Return the greedy hypothesis of (S, V) over decoder tokens: repeats merged, no blanks."""
     tokens, probabilities, end_probability = _greedy_tokens(log_probs, [blank, eos])
     places = torch.arange(len(tokens) + 1, device=tokens.device)
     return CTCHypothesis(
@@ -95,12 +90,9 @@ def greedy_hypothesis(log_probs: torch.Tensor, blank: int, eos: int) -> CTCHypot
 def retokenized_hypothesis(
     log_probs: torch.Tensor, eos: int, retokenization: Retokenization
 ) -> CTCHypothesis:
-    """Return the greedy hypothesis of a branch over other units, as bytes.
+    """Return the greedy hypothesis of a branch (S, N + 1) over other units, as bytes.
 
     A draft can continue at any byte of a word.
-
-    Args:
-        log_probs: (S, N + 1) of the branch.
     """
     labels, probabilities, end_probability = _greedy_tokens(log_probs, [0])
     pieces = [retokenization.units[label - 1] for label in labels[:, 0].tolist()]

@@ -35,14 +35,12 @@ class MixedStates:
 class MixedProposer(Proposer):
     """A linear mixture of two proposers' probabilities.
 
-    After ``max_steps`` of one proposer, the other is used alone.
+    After ``max_steps`` of one proposer, the other is used alone. Raises InputError if the weight is
+    out of range, or vocabularies differ.
 
     Args:
         second: A proposer with the same vocabulary.
         weight: Weight of the first one, in [0, 1].
-
-    Raises:
-        InputError: The weight is out of range, or vocabularies differ.
     """
 
     def __init__(self, first: Proposer, second: Proposer, weight: float = 0.3):

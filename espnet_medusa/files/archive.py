@@ -61,10 +61,8 @@ def unpack(archive: str | Path, folder: str | Path) -> Path:
 
     Unpacks into a hidden folder inside `folder`, then renames each file and each new folder to
     its place. Replaces files of the same name and merges folders of the same name.
-
-    Raises:
-        InputError: The file is no archive, is damaged or truncated, refers to files outside
-            `folder` or to devices, or is too large unpacked. Nothing is unpacked then.
+    Raises InputError, and unpacks nothing, if the file is no archive, is damaged or truncated,
+    refers to files outside `folder` or to devices, or is too large unpacked.
     """
     archive, folder = Path(archive), Path(folder)
     staging = folder / f".{archive.name}.unpacking"

@@ -97,10 +97,8 @@ def model_encoder(
 
     ``precision`` and ``padding`` are the decode options ``encoder_precision`` and
     ``encoder_padding``. They only apply to a Whisper encoder as in ``is_plain_whisper``. Merged
-    padding also needs Whisper's decoder.
-
-    Raises:
-        InputError: The device does not support the precision, or the model cannot merge padding.
+    padding also needs Whisper's decoder. Raise InputError if the device does not support the
+    precision, or the model cannot merge padding.
     """
 
     def encode(inputs: torch.Tensor, lengths: torch.Tensor) -> Encoded:

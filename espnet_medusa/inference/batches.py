@@ -58,15 +58,10 @@ def make_batches(
 
 
 def read_pools(utterances: Iterable[Utterance], batch_size: int) -> Iterator[list[Utterance]]:
-    """Read utterances ahead for sorting, in limited memory.
+    """Read utterances ahead, one at a time, into sorted pools: the longest utterance is first.
 
-    Args:
-        utterances: Iterator that reads one utterance at a time.
-        batch_size: A pool has at most ``POOL_BATCHES`` times as many utterances, and at most one
-            more than fit in ``POOL_BYTES``. With batch size 1 a pool is one utterance.
-
-    Yields:
-        Pools of utterances, the longest first.
+    A pool has at most ``POOL_BATCHES`` times ``batch_size`` utterances, and at most one more than
+    fit in ``POOL_BYTES``. With batch size 1 a pool is one utterance.
     """
     most = 1 if batch_size == 1 else POOL_BATCHES * batch_size
     pool, size = [], 0
@@ -90,8 +85,7 @@ def decode_together(
 ) -> Iterator[tuple[Utterance, Decoding | Exception]]:
     """Decode a batch; decode smaller batches if it exceeds GPU memory or an utterance fails.
 
-    Yields:
-        Each utterance with its result or its error.
+    Yield each utterance with its result or its error.
     """
     decodings, error = _attempt(decode, utterances)
     if error is None:

@@ -24,14 +24,9 @@ def with_search(
 ) -> DecodingModel:
     """Add a greedy or beam search over the model's decoder, and the draft model that it uses.
 
-    Args:
-        espnet: The search that ESPnet built for the model and its options.
-
-    Returns:
-        The unchanged model if ESPnet's own search is used; the reason is logged.
-
-    Raises:
-        InputError: The model does not support the options.
+    If ``espnet``, the search that ESPnet built for the model and its options, is used, log the
+    reason and return the unchanged model. Raise InputError if the model does not support the
+    options.
     """
     options, network = model.options, model.asr_model
     reason = next(

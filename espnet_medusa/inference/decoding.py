@@ -66,10 +66,8 @@ def log_decoded(samples: int, hypothesis: str, started: float, seconds: float) -
 
     ESPnet's ``calculate_rtf.py`` pairs these lines and adds up the times between them. A batch
     decodes utterances in parallel. Each gets an equal share of the batch's time, and the shares
-    follow each other. The two lines have the times at which the share begins and ends.
-
-    Args:
-        started: Start of the share, in seconds since the epoch (``time.time``).
+    follow each other. The two lines have the times at which the share begins (``started``, seconds
+    since the epoch as of ``time.time``) and ends.
     """
     if not logger.isEnabledFor(logging.INFO):
         return

@@ -63,15 +63,12 @@ class DecodingModel:
     def make_prompts(
         self, memory: torch.Tensor, frames: torch.Tensor, languages: Sequence[str | None]
     ) -> torch.Tensor:
-        """Return the prompt (U, P) of each utterance.
+        """Return the prompt (U, P) of each utterance; raise InputError for an unknown language.
 
         Args:
             memory: (U, S, D) encoder output.
             frames: Lengths (U,) or frames per row (U, S), as returned by ``encode``.
             languages: U codes; None: that of the decode options.
-
-        Raises:
-            InputError: The model does not support one of the languages.
         """
         rows = [self.start] * len(languages)
         if self.prompts is not None:
@@ -120,8 +117,7 @@ class DraftModelOnDemand:
     def __call__(self) -> Proposer:
         """Return the proposer.
 
-        Raises:
-            InputError: There is no such model, or it expects another sample rate.
+        Raise InputError if there is no such model, or it expects another sample rate.
         """
         main, options = self.model, self.model.options
         draft = open_draft_model(

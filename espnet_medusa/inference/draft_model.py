@@ -65,12 +65,11 @@ class DraftModel:
     ) -> DraftModelProposer:
         """Build the proposer; if the vocabularies differ, with a translation between them.
 
+        Raise InputError if the text of the tokens is not known.
+
         Args:
             tokens: V token names of the main model, by id.
             vocabulary: Returns the text of each of its tokens.
-
-        Raises:
-            InputError: The text of the tokens is not known.
         """
         translation = None
         if self.tokens != [*tokens] or self.end != eos:
@@ -128,8 +127,7 @@ def open_draft_model(
 ) -> DraftModel:
     """Open an experiment or a Whisper; arguments as the decode options of a draft model.
 
-    Raises:
-        InputError: There is no such model, or its decoder is not supported.
+    Raise InputError if there is no such model, or its decoder is not supported.
     """
     trained = _read_trained(name, model_file, device)
     model, args = trained.asr_model.to(dtype=dtype).eval(), trained.train_args

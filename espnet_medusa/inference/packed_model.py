@@ -49,8 +49,7 @@ REMEDY = "fetch it again; if you trust it, unpack it yourself and give --asr_tra
 def fetch_packed_model(model_tag: str) -> Path:
     """Return the path of an archive, or of a model that is downloaded from ESPnet's zoo or a hub.
 
-    Raises:
-        InputError: There is no such model, or it cannot be downloaded.
+    Raise InputError if there is no such model, or it cannot be downloaded.
     """
     path = Path(model_tag).expanduser()
     if path.is_file():
@@ -79,11 +78,9 @@ def fetch_packed_model(model_tag: str) -> Path:
 def open_packed_model(path: Path) -> dict[str, str]:
     """Unpack and check an archive or folder; return its files by ESPnet's option names.
 
-    The model is not changed: unpacked files and rewritten configs are in the cache folder.
-
-    Raises:
-        InputError: The archive is damaged or unsafe, a file is missing, or a config refers to a
-            file outside of the model.
+    The model is not changed: unpacked files and rewritten configs are in the cache folder. Raise
+    InputError if the archive is damaged or unsafe, a file is missing, or a config refers to a file
+    outside of the model.
     """
     path = path.absolute()
     cached = cache_folder() / "packed" / fingerprint([], [], {"path": str(path)})[:16]
@@ -113,8 +110,7 @@ class PackedModel:
     def files(self) -> dict[str, Path]:
         """Return weights and configs by option.
 
-        Raises:
-            InputError: ``meta.yaml`` is missing, or names a file that is not in the model.
+        Raise InputError if ``meta.yaml`` is missing, or names a file that is not in the model.
         """
         if not self._is_inside(META) or not (self.folder / META).is_file():
             raise InputError(f"{self.name}: no {META}; give a model that espnet2.bin.pack wrote")
@@ -137,8 +133,7 @@ class PackedModel:
     def configs(self, final: Path) -> dict[str, dict]:
         """Return configs by option, with absolute paths to the model's files in ``final``.
 
-        Raises:
-            InputError: A config refers to a file outside of the model.
+        Raise InputError if a config refers to a file outside of the model.
         """
         return {
             role: map_paths(
@@ -193,9 +188,7 @@ def is_file_here(name: str) -> bool:
 def pack_model(model: Mapping[str, Path], more: Sequence[Path], archive: Path) -> None:
     """Pack weights and configs as ``espnet2.bin.pack``, with all files that the configs name.
 
-    Raises:
-        InputError: A file is missing or not below the current folder, or a config names such a
-            file.
+    Raise InputError if one of these files is missing or not below the current folder.
     """
     inside = {role: _below_here(file, role) for role, file in model.items()}
     names = dict.fromkeys([*inside.values(), *(_below_here(file, "option") for file in more)])

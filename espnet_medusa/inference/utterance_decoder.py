@@ -31,8 +31,7 @@ from espnet_medusa.upstream.compat import Hypothesis
 class UtteranceDecoder:
     """Decodes in batches; audio longer than the model's window comes last, window after window.
 
-    Raises:
-        InputError: ``all_in_windows`` with a model or search that does not decode windows.
+    Raises InputError for ``all_in_windows`` with a model or search that does not decode windows.
     """
 
     speech2text: Speech2Text  # model and search

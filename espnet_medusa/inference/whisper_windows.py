@@ -41,8 +41,7 @@ from espnet_medusa.whisper.transcript import TranscriptText, split_words
 class WhisperWindows:
     """The ``WindowDecoder`` of a Whisper, with the model's search, drafts and precision.
 
-    Raises:
-        InputError: The model or its search cannot decode windows with timestamps.
+    Raises InputError if the model or its search cannot decode windows with timestamps.
     """
 
     def __init__(self, model: DecodingModel, options: LongFormOptions):

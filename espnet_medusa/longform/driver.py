@@ -45,9 +45,8 @@ class LongForm:
     def __call__(self, recordings: Iterable[LongRecording]) -> Iterator[LongFormStep]:
         """Decode recordings, which are read when the batch has room for them.
 
-        Returns:
-            Steps with new segments of a recording. An exception only ends its own recording and
-            becomes ``error`` of this recording.
+        Yield steps with new segments of a recording. An exception only ends its own recording and
+        becomes ``error`` of this recording.
         """
         waiting, batch = iter(recordings), []
         while True:
@@ -155,9 +154,8 @@ class ChunkedLongForm:
     def __call__(self, recordings: Iterable[LongRecording]) -> Iterator[LongFormStep]:
         """Decode recordings, which are read when a batch has room for their chunks.
 
-        Returns:
-            Steps with new segments of a recording, in order. An exception only ends its own
-            recording and becomes ``error`` of this recording.
+        Yield steps with new segments of a recording, in order. An exception only ends its own
+        recording and becomes ``error`` of this recording.
         """
         waiting, chunks = iter(recordings), []
         while True:

@@ -61,8 +61,7 @@ def first_hallucination(
 ) -> tuple[int, int] | None:
     """Find the first hallucinated segment between silences or other hallucinations.
 
-    Returns:
-        Its index, and the first frame of the next window; None: there is none.
+    Return its index, and the first frame of the next window; None: there is none.
     """
     start_s, last_end_s = stretch.window.start_s, stretch.last_speech_s
     for place, segment in enumerate(segments):

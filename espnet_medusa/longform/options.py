@@ -20,8 +20,7 @@ ANY_FAILURE, REPETITION = FALLBACK_ON = "any_failure", "repetition"
 class LongFormOptions:
     """Prompts, fallback, timestamps, word times and voice activity detection.
 
-    Raises:
-        InputError: A value is not allowed.
+    Raises InputError for a value that is not allowed.
     """
 
     condition_on_previous_text: bool = option(

@@ -20,13 +20,9 @@ ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
 def scratch_model(llama_conf: Mapping[str, Any], vocab_size: int) -> transformers.PreTrainedModel:
-    """Build a model with random weights.
+    """Build a model with random weights; raise InputError for an unsupported or invalid config.
 
-    Args:
-        llama_conf: Arguments of transformers' config class, and ``model_type`` (default: llama).
-
-    Raises:
-        InputError: The architecture is not supported, or sizes are invalid.
+    ``llama_conf``: arguments of transformers' config class, and ``model_type`` (default: llama).
     """
     fields = {"model_type": "llama", **llama_conf, "vocab_size": vocab_size}
     check_choice(fields["model_type"], LLAMA_LIKE, "decoder_conf.llama_conf.model_type")
@@ -47,12 +43,11 @@ def scratch_model(llama_conf: Mapping[str, Any], vocab_size: int) -> transformer
 def pretrained_model(llama_model: str, vocab_size: int) -> transformers.PreTrainedModel:
     """Load a model in float32; code from the model's folder is not executed.
 
+    Raise InputError if it cannot be loaded, is not supported, or has fewer than V embeddings.
+
     Args:
         llama_model: Hub name, or folder in Hugging Face format.
         vocab_size: V of the token list; further embeddings are dropped.
-
-    Raises:
-        InputError: The model cannot be loaded, is not supported, or has fewer than V embeddings.
     """
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(

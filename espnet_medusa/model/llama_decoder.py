@@ -34,14 +34,12 @@ class SpeechLlamaDecoder(MultiTokenDecoder):
     """Speech adapter, language model and heads.
 
     The input of an utterance is its speech embeddings, the start symbol and the text, at
-    consecutive positions: padding of the speech is masked and has no positions.
+    consecutive positions: padding of the speech is masked and has no positions. Raise InputError
+    if an option has an unknown name or value, or a model cannot be loaded.
 
     Args:
         encoder_output_size: D of the encoder output.
         options: Fields of ``LlamaOptions``.
-
-    Raises:
-        InputError: An option has an unknown name or value, or a model cannot be loaded.
     """
 
     network = "llama"

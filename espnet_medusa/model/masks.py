@@ -28,15 +28,12 @@ def inside(hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
 def causal_mask(
     length: int, like: torch.Tensor, branches: int = 1, prefix: int = 0
 ) -> torch.Tensor:
-    """Return a mask that hides later positions and other branches.
+    """Return a mask (1, 1, P + N L, P + N L) that hides later positions and other branches.
 
     Args:
         like: A tensor with the dtype and device of the mask.
         branches: N sequences after one another that do not attend to each other.
         prefix: P positions before them that all branches attend to.
-
-    Returns:
-        (1, 1, P + N L, P + N L).
     """
     places = torch.arange(prefix + branches * length, device=like.device)
     branch = torch.where(places < prefix, -1, (places - prefix) // length)

@@ -36,8 +36,7 @@ def merge_rows(
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Merge the rows of (U, S, D) that are not in ``kept`` (U, S).
 
-    Returns:
-        Rows (U, S', D) and the frames that each represents (U, S'); None if all rows are kept.
+    Return rows (U, S', D) and the frames that each represents (U, S'); None if all rows are kept.
     """
     if kept.all():
         return None

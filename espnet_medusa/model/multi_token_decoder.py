@@ -98,8 +98,7 @@ class MultiTokenDecoder(AbsDecoder):
     def project_memory(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> CrossKeysValues:
         """Return the last layer's cross-attention keys and values of encoder output (B, S, D).
 
-        Raises:
-            InputError: The decoder has no cross-attention.
+        Raise InputError if the decoder has no cross-attention.
         """
         raise InputError(f"{type(self).__name__}: its layers have no cross-attention")
 
@@ -148,13 +147,12 @@ class MultiTokenDecoder(AbsDecoder):
     ) -> HiddenStates:
         """Compute ``hidden_states`` from cached last hidden states.
 
+        Raise InputError if ``memory`` is missing, or the decoder does not support cached states.
+
         Args:
             hidden: (B, L, D).
             memory: (B, S, D) encoder output, if the heads require it.
             memory_lengths: (B,).
-
-        Raises:
-            InputError: ``memory`` is missing, or the decoder does not support cached states.
         """
         head_input, block = hidden, None if self.heads is None else self.heads.block
         if memory is None and (block is not None or self._uses_cross_attention):
@@ -269,8 +267,7 @@ class MultiTokenDecoder(AbsDecoder):
     def draft_vocabulary(self, size: int, eos: int) -> torch.Tensor:
         """Return the most frequent training tokens and ``eos``: (N,) ids, ascending, N <= size.
 
-        Raises:
-            InputError: The model has no counts.
+        Raise InputError if the model has no counts.
         """
         counts = self.token_counts.clone() if self.num_heads else torch.zeros(1)
         if not bool(counts.any()):

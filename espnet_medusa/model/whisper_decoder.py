@@ -45,12 +45,11 @@ class DecoderOptions:
 class WhisperMedusaDecoder(MultiTokenDecoder):
     """Whisper's decoder with Medusa heads.
 
+    Raise InputError if an option has an unknown name or value, or sizes differ.
+
     Args:
         encoder_output_size: D of the encoder output; must be the decoder's.
         options: Fields of ``DecoderOptions``.
-
-    Raises:
-        InputError: An option has an unknown name or value, or sizes differ.
     """
 
     network = "whisper"
@@ -146,13 +145,12 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
     ) -> torch.Tensor:
         """Compute last hidden states (B, L, D) with the original last layer, without gradients.
 
+        Raise InputError if there is no original last layer.
+
         Args:
             last_layer_input: (B, L, D) of ``hidden_states``.
             memory: (B, S, D) encoder output.
             memory_lengths: (B,).
-
-        Raises:
-            InputError: There is no original last layer.
         """
         if self.original_last_layer is None:
             raise InputError("set decoder_conf.keep_original_last_layer: true for a KL teacher")

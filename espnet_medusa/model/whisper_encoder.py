@@ -54,11 +54,7 @@ class EncoderOptions:
 
 
 def encoder_options(values: Mapping[str, Any] | None, where: str) -> EncoderOptions:
-    """Build options from a mapping; ``where`` is its config key, for messages.
-
-    Raises:
-        InputError: An option has an unknown name or a value that is not allowed.
-    """
+    """Build options from a mapping; arguments and errors as in ``build_options``."""
     options = build_options(EncoderOptions, values, where)
     if options.window is not None:
         check_choice(options.window, WINDOWS, f"{where}.window")
@@ -78,14 +74,12 @@ class HFWhisperEncoder(AbsEncoder):
     """Log-mel features, then Whisper's convolutions and layers.
 
     Unlike transformers' encoder it accepts any length up to the window and masks padding, in
-    convolutions and attention: an utterance's result does not depend on its batch.
+    convolutions and attention: an utterance's result does not depend on its batch. Raise InputError
+    if an option has an unknown name or a value that is not allowed.
 
     Args:
         input_size: 1, which means a waveform in ESPnet.
         options: Fields of ``EncoderOptions``.
-
-    Raises:
-        InputError: An option has an unknown name or a value that is not allowed.
     """
 
     def __init__(self, input_size: int = 1, **options):
@@ -164,14 +158,11 @@ class HFWhisperEncoder(AbsEncoder):
     def features(
         self, samples: torch.Tensor, lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute log-mel features, which ``forward`` accepts instead of samples.
+        """Return log-mel features (B, frames, num_mel_bins) and frames (B,), for ``forward``.
 
         Args:
             samples: (B, samples) in [-1, 1], 16 kHz.
             lengths: (B,) samples.
-
-        Returns:
-            Features (B, frames, num_mel_bins) and frames (B,).
         """
         kind = self.feature_kind
         features, frames = self.log_mel(samples, lengths, kind.window_frames, kind.padded)
@@ -180,7 +171,7 @@ class HFWhisperEncoder(AbsEncoder):
     def forward(
         self, xs_pad: torch.Tensor, ilens: torch.Tensor, prev_states: torch.Tensor = None
     ) -> tuple[torch.Tensor, torch.Tensor, None]:
-        """Encode a batch.
+        """Encode a batch; raise InputError if an utterance is above the window or below a frame.
 
         Args:
             xs_pad: (B, samples) in [-1, 1], 16 kHz, or (B, frames, num_mel_bins) of ``features``.
@@ -190,9 +181,6 @@ class HFWhisperEncoder(AbsEncoder):
 
         Returns:
             Encoder output (B, S, D), lengths (B,) and None.
-
-        Raises:
-            InputError: An utterance is longer than the window, or shorter than one frame.
         """
         features = xs_pad
         frames = audio_frames = ilens

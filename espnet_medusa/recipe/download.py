@@ -52,14 +52,13 @@ def _find_damage(content: Path, path: Path, expected: tuple[str, str] | None) ->
 def download(url: str, path: str | Path, checksum: str | None = None) -> Path:
     """Download a file, unless it exists already, and return its path.
 
+    Raise InputError for a bad option, a file that the server lacks, a connection that keeps failing
+    (the next call resumes), or another checksum (the download is removed).
+
     Args:
         url: http or https address.
         checksum: Such as `md5:...`. An existing file with another checksum is named on stderr and
             downloaded again. Without a checksum an existing file is not checked.
-
-    Raises:
-        InputError: A bad option, no such file on the server, a connection that keeps failing
-            (the next call resumes), or another checksum (the download is removed).
     """
     expected = None if checksum is None else _parse_checksum(checksum)
     if not url.startswith(("http://", "https://")):

@@ -25,12 +25,11 @@ def build_runtime(
 ) -> TreeRuntime:
     """Return a decoder over token trees with a copy of the module's current weights.
 
+    Raise InputError if the device does not support the precision.
+
     Args:
         precision: The decode option ``decoder_precision``; None: the dtype of the weights.
         lasting: Whether enough searches will follow to pay for the capture of CUDA graphs.
-
-    Raises:
-        InputError: The device does not support the precision.
     """
     weight = decoder.projection
     kind = next(RUNTIMES[parent] for parent in type(decoder).__mro__ if parent in RUNTIMES)

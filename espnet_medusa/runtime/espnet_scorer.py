@@ -72,12 +72,11 @@ class TreeScorer(BatchScorerInterface):
     ) -> tuple[torch.Tensor, list[NodeReference]]:
         """Return log-probabilities (hypotheses, V) of the next token, and new states.
 
+        Raise RuntimeError if a hypothesis was dropped in an earlier step.
+
         Args:
             ys: (hypotheses, L) prefixes, all of one utterance.
             xs: Encoder output; not used, the states have it.
-
-        Raises:
-            RuntimeError: A hypothesis was dropped in an earlier step.
         """
         _check_cached(states)
         if states[0].node != ROOT:

@@ -54,10 +54,8 @@ def resolve_precision(
 def draft_precision(name: str | None, decoder: Precision, device: torch.device) -> Precision:
     """Return the heads' precision for the option ``draft_precision``; None: the decoder's.
 
-    Without native kernels, ``int8`` applies to the vocabulary projection only.
-
-    Raises:
-        InputError: The name is neither int8 nor the decoder's, or the device does not support it.
+    Without native kernels, ``int8`` applies to the vocabulary projection only. Raise InputError if
+    the name is neither int8 nor the decoder's, or the device does not support it.
     """
     if name is None:
         return decoder

@@ -148,16 +148,15 @@ def score_trn(
 ) -> Score:
     """Align the utterances of a hypothesis file with those of a reference file.
 
+    Raise ValueError if a line cannot be read, an id is repeated, missing or unknown to the
+    reference, or the reference is empty.
+
     Args:
         id_type: Which part of an id is the speaker: rm, spu_id and swb: up to the first `-`, or
             else `_`; wsj: three characters; sp: all.
         allow_missing: Count utterances without hypothesis as deletions instead of refusing them.
         characters: None: words; "all": characters; "noascii": runs of ASCII, others one by one.
         title: Name in the reports; by default the hypothesis file.
-
-    Raises:
-        ValueError: A line cannot be read, an id is repeated, missing or unknown to the reference,
-            or the reference is empty.
     """
     if characters is not None and characters not in CHARACTER_MODES:
         raise ValueError(f"characters: '{characters}' is not known; use one of {CHARACTER_MODES}")

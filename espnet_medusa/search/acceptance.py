@@ -61,13 +61,10 @@ def typical(
 
 
 def top_m(logits: torch.Tensor, tokens: torch.Tensor, m: int) -> torch.Tensor:
-    """Accept the base head's M best tokens (multi-token Speech-LLaMA, "verify top-M").
+    """Accept the base head's M >= 1 best tokens (multi-token Speech-LLaMA, "verify top-M").
 
     Among equal logits the lower token id ranks first, so that M = 1 equals ``exact``. Forbidden
     tokens (-inf) are never accepted. Not lossless.
-
-    Args:
-        m: Number of accepted tokens, 1 or more.
     """
     tokens = tokens[..., None]
     chosen = logits.gather(-1, tokens)
@@ -89,10 +86,8 @@ def likelihood(logits: torch.Tensor, tokens: torch.Tensor, least: float) -> torc
     """Accept a token if the base head's probability is ``least`` or more.
 
     If ``least`` is above 0.5, only the best token can be accepted; otherwise the rule is not
-    lossless. Forbidden tokens (-inf) are never accepted, even if ``least`` is 0.
-
-    Args:
-        least: Minimum probability; above 1 no token is accepted.
+    lossless. Forbidden tokens (-inf) are never accepted, even if ``least`` is 0. If it
+    is above 1, no token is accepted.
     """
     log_probs = torch.log_softmax(logits.float(), dim=-1)
     chosen = log_probs.gather(-1, tokens[..., None]).squeeze(-1)

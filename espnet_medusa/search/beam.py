@@ -81,10 +81,8 @@ class BeamState(SearchState):
 class BeamStrategy(Strategy):
     """Beam search with ESPnet's scorers, end detection and ranking.
 
-    Arguments are those of ``beam_search``, and the decoder's ``top_tokens``.
-
-    Attributes:
-        gain: Upper bound, 0 or more, of what a token adds to a score; inf: unknown.
+    Arguments are those of ``beam_search``, and the decoder's ``top_tokens``. ``gain`` is an upper
+    bound, 0 or more, of what a token adds to a score; inf: unknown.
     """
 
     def __init__(

@@ -186,11 +186,8 @@ class GreedyStrategy(Strategy):
 class SamplingStrategy(GreedyStrategy):
     """Greedy search with sampled tokens; scores are log-probabilities at temperature 1.
 
-    Each utterance has its own random numbers, so batching does not change its result.
-
-    Args:
-        temperature: Above 0; logits are divided by it.
-        seed: Random seed of each utterance.
+    Logits are divided by ``temperature``, above 0. Each utterance has its own random numbers, from
+    the same ``seed``, so batching does not change its result.
     """
 
     def __init__(self, constraints: Constraints, temperature: float, seed: int):

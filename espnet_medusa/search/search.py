@@ -44,8 +44,7 @@ class DraftPlanner(Protocol):
 class Search:
     """Decoding of several tokens per decoder call, for a batch of utterances.
 
-    Args:
-        planner: Plans drafts. Its strategy determines the search: greedy, beam, sampling, ...
+    The strategy of the planner of drafts determines the search: greedy, beam, sampling, ...
     """
 
     def __init__(self, decoder: TreeDecoder, planner: DraftPlanner):

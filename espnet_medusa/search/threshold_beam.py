@@ -179,8 +179,7 @@ class ThresholdPlanner:
     def _chains(self, states: Sequence[BeamState]) -> list[list[tuple[float, float, float]]]:
         """Draft after all running hypotheses; the host reads all steps at once.
 
-        Returns:
-            Token, log-probability and acceptance of each step of each hypothesis.
+        Return token, log-probability and acceptance of each step of each hypothesis.
         """
         pairs = [(state, hypothesis) for state in states for hypothesis in state.running]
         room = [self._room(*pair) for pair in pairs]

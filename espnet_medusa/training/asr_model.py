@@ -38,12 +38,11 @@ BLANK, SPACE = "<blank>", "Ġ"  # of CTC units, for error rates
 class MedusaASRModel(ESPnetASRModel):
     """CTC / attention model whose decoder predicts several tokens ahead.
 
+    Raise InputError if a key or value is not allowed, or the decoder is no ``MultiTokenDecoder``.
+
     Args:
         model_conf: ESPnet's keys and those of ``TrainingOptions``. By default there is no CTC, and
             start and end tokens are Whisper's if the token list has them.
-
-    Raises:
-        InputError: A key or value is not allowed, or the decoder is no ``MultiTokenDecoder``.
     """
 
     def __init__(self, **model_conf):
@@ -133,21 +132,18 @@ class MedusaASRModel(ESPnetASRModel):
     ) -> tuple[torch.Tensor, Stats, torch.Tensor]:
         """Compute the loss of a batch.
 
+        Raise InputError if a text is too long, or input is missing that a part to train needs.
+
         Args:
             speech: (B, samples), or (B, L + 1, D) cached last hidden states of the frozen decoder;
                 None: only ``memory`` is cached.
-            speech_lengths: (B,).
             text: (B, L) tokens, -1 where padded.
-            text_lengths: (B,).
             memory: (B, S, D) cached output of the frozen encoder; None: not needed, or audio given.
-            memory_lengths: (B,).
+            speech_lengths, text_lengths, memory_lengths: (B,).
             kwargs: ``utt_id``, for messages.
 
         Returns:
             Loss, stats to log (with loss and accuracy per head) and the batch size.
-
-        Raises:
-            InputError: A text is too long, or input is missing that a part to train needs.
         """
         text = text[:, : text_lengths.max()]
         states = None

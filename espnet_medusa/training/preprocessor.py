@@ -16,7 +16,8 @@ class WhisperPreprocessor(CommonPreprocessor):
     """Makes Whisper's labels (``preprocessor: whisper``); arguments are ``preprocessor_conf``.
 
     A label is language, task, the no-timestamps token, a space and the text. ESPnet's model adds
-    start (``sym_sos``) and end.
+    start (``sym_sos``) and end. Raises InputError if token type, tokenizer or language is not
+    Whisper's.
 
     Args:
         train: Whether noise and reverberation may be added.
@@ -25,9 +26,6 @@ class WhisperPreprocessor(CommonPreprocessor):
         utt2lang: Kaldi file, utterance to language code, which overrides ``language``.
         leading_space: Whether texts begin with a space, as Whisper's do.
         options: ESPnet's options; ``token_type`` is ``hugging_face`` or one of Whisper's.
-
-    Raises:
-        InputError: The token type, tokenizer or language is not Whisper's.
     """
 
     def __init__(

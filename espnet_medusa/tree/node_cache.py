@@ -53,8 +53,7 @@ class NodeCache:
     def write(self, layer: int, keys_values: torch.Tensor) -> torch.Tensor:
         """Write one layer's T new nodes (U, T, 2, heads, size) and return all of its nodes.
 
-        Returns:
-            (U, S + N + T, 2, heads, size), a view of the cache; S is ``num_prefix``.
+        They are (U, S + N + T, 2, heads, size), a view of the cache; S is ``num_prefix``.
         """
         start = self.num_prefix + self.num_nodes
         end = start + keys_values.size(1)

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 class Placement:
     """The prefixes of one utterance at the slots of its token tree.
 
-    Attributes:
-        slots: The prefix at each slot; None at unused ones and at all prompt tokens but the last.
+    ``slots`` has None at unused slots and at all prompt tokens but the last.
     """
 
     def __init__(self, prompt: list[int]):
@@ -24,11 +23,7 @@ class Placement:
         self.slots: list[Prefix | None] = []
 
     def place(self, prefixes: Iterable[Prefix]) -> tuple[list[int], list[int]]:
-        """Assign slots to new prefixes, ancestors first.
-
-        Returns:
-            Tokens and parent slots for the decoder call.
-        """
+        """Assign slots to new prefixes, ancestors first; return the call's tokens and parents."""
         tokens, parents = [], []
         for prefix in prefixes:
             if prefix.parent is None:

@@ -28,13 +28,12 @@ def byte_alphabet() -> dict[str, int]:
 class BytePairUnits:
     """The first tokens of a byte-level vocabulary, and every token as a sequence of them.
 
+    Raise InputError for another kind of vocabulary, or a ``size`` below 256 or above its tokens.
+
     Args:
         tokens: V names by id: the 256 bytes, then merges in their order; special tokens in ``<|``
             and ``|>``.
         size: N, number of units; 256: bytes.
-
-    Raises:
-        InputError: Another kind of vocabulary, or ``size`` is below 256 or above its tokens.
     """
 
     def __init__(self, tokens: Sequence[str], size: int):

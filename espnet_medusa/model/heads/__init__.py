@@ -20,8 +20,7 @@ NO_HEADS = "none"
 def build_heads(kind: str, trunk: Trunk, options: HeadOptions) -> Heads | None:
     """Build heads by their config name; return None for ``none`` or K = 0.
 
-    Raises:
-        InputError: The name is unknown or an option is not allowed for it.
+    Raise InputError if the name is unknown or an option is not allowed for it.
     """
     check_choice(kind, [NO_HEADS, *HEAD_TYPES], "decoder_conf.heads")
     options.check()

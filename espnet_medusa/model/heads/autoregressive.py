@@ -88,10 +88,8 @@ class AttendingHeads(AutoregressiveHeads):
     """A decoder layer without self-attention, shared by all steps.
 
     ``advance(s, e)`` is ``layer(n + fuse(n, norm(e)))`` with n = norm(s). The layer starts as a
-    copy of the decoder's last one and shares its cross-attention keys and values.
-
-    Raises:
-        InputError: An option is not allowed, or the decoder has no cross-attention.
+    copy of the decoder's last one and shares its cross-attention keys and values. Raise InputError
+    if an option is not allowed, or the decoder has no cross-attention.
     """
 
     uses_cross_attention = True

@@ -15,7 +15,7 @@ from espnet_medusa.model.heads.base import HeadOptions, Heads, Trunk
 
 
 class ParallelHeads(Heads):
-    """Heads that depend on the hidden state only."""
+    """Heads that depend on the hidden state only; ``heads`` has a network for each, if any."""
 
     @abstractmethod
     def run_head(self, head: int, head_input: torch.Tensor) -> torch.Tensor:

@@ -30,8 +30,7 @@ class Step(NamedTuple):
 class DecoderSteps(Steps):
     """Steps of the search as tensor operations over all beams.
 
-    Attributes:
-        normalized: Whether log-probabilities are needed. Logits suffice to draft a single chain.
+    ``normalized``: whether log-probabilities are needed. Logits suffice to draft a single chain.
     """
 
     def __init__(self, strategy: Strategy, scoring: Scoring, proposer: Proposer, shape: DraftShape):
@@ -234,10 +233,7 @@ class EvaluatedPrefixes:
     """Prefixes of the beams that the decoder has evaluated, and their evaluated descendants.
 
     At these prefixes, the draft uses the decoder's candidates, and a proposer state that starts
-    from the prefix.
-
-    Attributes:
-        nodes: (U W,) index of the evaluated prefix at each place of the beams; -1 for none.
+    from the prefix. ``nodes`` (U W,) is its index at each place of the beams; -1 for none.
     """
 
     def __init__(self, beams: Beams, proposer: Proposer, shape: DraftShape):
