@@ -88,13 +88,7 @@ class SpeechLlamaDecoder(MultiTokenDecoder):
     def embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
         return self.llama.model.embed_tokens(tokens)
 
-    def hidden_states(
-        self,
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
-        tokens: torch.Tensor,
-        branches: int = 1,
-    ) -> HiddenStates:
+    def hidden_states(self, memory, memory_lengths, tokens, branches=1) -> HiddenStates:
         speech, lengths = self.adapter(memory, memory_lengths)
         hidden = self.dropout(torch.cat([speech, self.embed_tokens(tokens)], dim=1))
         num_speech, length = speech.size(1), tokens.size(1) // branches

@@ -38,9 +38,7 @@ class CrossAttentionRuntime(TreeRuntime):
     def _position_table(self, count: int) -> torch.Tensor:
         """Return position embeddings (``count`` or more, D)."""
 
-    def start(
-        self, memory: torch.Tensor, memory_lengths: torch.Tensor, with_heads: bool = True
-    ) -> TreeState:
+    def start(self, memory, memory_lengths, with_heads=True) -> TreeState:
         memory = memory.to(self.dtype)
         layers = self._used_layers(with_heads)
         heads = layers[0].num_heads, layers[0].head_size

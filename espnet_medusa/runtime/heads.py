@@ -152,13 +152,7 @@ class PackedAttendingHeads(AttendingLayer):
         self.outer = pack_module(layer.fc2, precision)
         self.output = pack_norm(heads.norm, precision)
 
-    def advance(
-        self,
-        states: torch.Tensor,
-        embedded: torch.Tensor,
-        cross_keys_values: PackedCrossKeysValues,
-        utterances: Sequence[int],
-    ) -> torch.Tensor:
+    def advance(self, states, embedded, cross_keys_values, utterances) -> torch.Tensor:
         states, embedded = self.state_norm(states), self.token_norm(embedded)
         hidden = self.fuse(torch.cat([states, embedded], dim=-1), states)
         queries = self.queries(self.cross_norm(hidden))

@@ -36,9 +36,7 @@ class LlamaRuntime(TreeRuntime):
         if self.heads is not None and self.heads.block is not None:
             self.block = pack_llama_layers([self.heads.block], precision)
 
-    def start(
-        self, memory: torch.Tensor, memory_lengths: torch.Tensor, with_heads: bool = True
-    ) -> TreeState:
+    def start(self, memory, memory_lengths, with_heads=True) -> TreeState:
         stacked = self.adapter.stack(memory.to(self.dtype), memory_lengths)
         lengths = self.adapter.lengths(memory_lengths)
         shape, layer = stacked.shape[:2], self.layers[0]

@@ -159,13 +159,7 @@ class NativeAttendingHeads(AttendingLayer):
         mask = None if mask is None else mask.float()
         return PackedCrossKeysValues(NativeMemory.pack(keys_values), mask, utterances)
 
-    def advance(
-        self,
-        states: torch.Tensor,
-        embedded: torch.Tensor,
-        cross_keys_values: PackedCrossKeysValues,
-        utterances: Sequence[int],
-    ) -> torch.Tensor:
+    def advance(self, states, embedded, cross_keys_values, utterances) -> torch.Tensor:
         def advance(call: ChainArguments, states: torch.Tensor, embedded: torch.Tensor):
             advanced = torch.empty_like(states)
             addresses = map(address, (states, embedded, advanced))
@@ -174,13 +168,7 @@ class NativeAttendingHeads(AttendingLayer):
 
         return call_by_utterance(advance, cross_keys_values, utterances, 1, states, embedded)
 
-    def chain(
-        self,
-        states: torch.Tensor,
-        cross_keys_values: PackedCrossKeysValues,
-        utterances: Sequence[int],
-        depth: int,
-    ) -> torch.Tensor:
+    def chain(self, states, cross_keys_values, utterances, depth) -> torch.Tensor:
         def draft(call: ChainArguments, states: torch.Tensor):
             columns = torch.empty(len(states), depth, dtype=torch.long)
             addresses = map(address, (states, columns))

@@ -26,13 +26,7 @@ from espnet_medusa.runtime.native.library import kernels
 from espnet_medusa.runtime.native.operations import native_best_tokens, native_top_tokens
 from espnet_medusa.runtime.native_decoder import NativeAttendingHeads
 from espnet_medusa.runtime.precision import INT8, Precision, draft_precision
-from espnet_medusa.tree.best_tokens import (
-    BestTokens,
-    Restriction,
-    TopTokens,
-    best_tokens,
-    top_tokens,
-)
+from espnet_medusa.tree.best_tokens import BestTokens, TopTokens, best_tokens, top_tokens
 from espnet_medusa.tree.node_cache import NodeCache
 from espnet_medusa.tree.proposer import Proposer
 from espnet_medusa.tree.token_tree import TokenTree, upload, visibility
@@ -83,9 +77,7 @@ class TreeRuntime(TreeDecoder):
     def heads_trained(self) -> bool:
         return self.heads is not None and self.heads.trained
 
-    def extend(
-        self, state: TreeState, tokens: Sequence[Sequence[int]], parents: Sequence[Sequence[int]]
-    ) -> NodeOutputs:
+    def extend(self, state, tokens, parents) -> NodeOutputs:
         first, sizes = self._grow(state, tokens, parents)
         width = max(sizes)
         state.cache.reserve(width)
@@ -183,24 +175,15 @@ class TreeRuntime(TreeDecoder):
     def _has_kernels(self) -> bool:
         return self.device.type == "cpu" and kernels() is not None
 
-    def best_tokens(
-        self, logits: torch.Tensor, restriction: Restriction | None = None
-    ) -> BestTokens:
+    def best_tokens(self, logits, restriction=None) -> BestTokens:
         native = self._has_kernels and logits.dtype == torch.float32
         return (native_best_tokens if native else best_tokens)(logits, restriction)
 
-    def top_tokens(
-        self, logits: torch.Tensor, count: int, restriction: Restriction | None = None
-    ) -> TopTokens:
+    def top_tokens(self, logits, count, restriction=None) -> TopTokens:
         native = self._has_kernels and logits.dtype == torch.float32
         return (native_top_tokens if native else top_tokens)(logits, count, restriction)
 
-    def proposer(
-        self,
-        vocabulary: torch.Tensor | None = None,
-        precision: str | None = None,
-        verified: bool = False,
-    ) -> Proposer | None:
+    def proposer(self, vocabulary=None, precision=None, verified=False) -> Proposer | None:
         if self.heads is None:
             return None
         native = isinstance(self.heads, AttendingHeads) and self._has_kernels

@@ -14,7 +14,6 @@ from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.ctc_prefix import CTCPrefix
 from espnet_medusa.search.drafting.lookahead import NO_DRAFTS, DraftShape
 from espnet_medusa.search.drafting.step_planner import StepPlanner
-from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.ranking import MARGIN, Ranking
 from espnet_medusa.search.scores import CTC, DECODER, Request, Scorers, Scoring, UtteranceScorers
 from espnet_medusa.search.search import Search
@@ -108,9 +107,7 @@ class BeamStrategy(Strategy):
             self.gain = math.inf
         self.ranking = Ranking(nbest, self.gain, normalize_length)
 
-    def begin(
-        self, memory: torch.Tensor, prompt: torch.Tensor, max_length: int, limits: LengthLimits
-    ) -> BeamState:
+    def begin(self, memory, prompt, max_length, limits) -> BeamState:
         ctc = None
         if self.ctc is not None:
             log_probs = self.ctc(memory[None])[0]

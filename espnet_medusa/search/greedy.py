@@ -14,7 +14,6 @@ from espnet_medusa.search.acceptance import AcceptanceRule, exact
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.drafting.lookahead import NO_DRAFTS, DraftShape
 from espnet_medusa.search.drafting.step_planner import StepPlanner
-from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.scores import DECODER, Request, Scoring, UtteranceScorers
 from espnet_medusa.search.search import Search
 from espnet_medusa.search.state import Draft, EndedHypothesis, Hypothesis, SearchState, Strategy
@@ -101,9 +100,7 @@ class GreedyStrategy(Strategy):
         self.rule, self.best_tokens = rule, best_tokens
         self.needs_draft_scores = not rule.verifies
 
-    def begin(
-        self, memory: torch.Tensor, prompt: torch.Tensor, max_length: int, limits: LengthLimits
-    ) -> GreedyState:
+    def begin(self, memory, prompt, max_length, limits) -> GreedyState:
         root = Prefix(int(prompt[-1]))
         return GreedyState(
             root,
@@ -194,9 +191,7 @@ class SamplingStrategy(GreedyStrategy):
         super().__init__(AcceptanceRule(exact, best_only=True), constraints)
         self.temperature, self.seed = temperature, seed
 
-    def begin(
-        self, memory: torch.Tensor, prompt: torch.Tensor, max_length: int, limits: LengthLimits
-    ) -> GreedyState:
+    def begin(self, memory, prompt, max_length, limits) -> GreedyState:
         state = super().begin(memory, prompt, max_length, limits)
         state.generator = np.random.default_rng(self.seed)
         return state

@@ -20,7 +20,6 @@ from espnet_medusa.search.scores import DECODER_ALONE
 from espnet_medusa.search.search import Search
 from espnet_medusa.search.state import EndedHypothesis, Hypothesis, continuations
 from espnet_medusa.tree.best_tokens import Restriction, TopTokens
-from espnet_medusa.tree.prefix import Candidates
 from espnet_medusa.tree.proposer import Proposer
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
@@ -66,9 +65,7 @@ class PatientStrategy(BeamStrategy):
         patience = PATIENCE if options.patience is None else options.patience
         self.max_ended = max(round(beam_size * patience), 1)
 
-    def prune(
-        self, beam: Sequence[Hypothesis], candidates: Sequence[Candidates]
-    ) -> tuple[list[Hypothesis], bool]:
+    def prune(self, beam, candidates) -> tuple[list[Hypothesis], bool]:
         survivors, missing = [], self.beam_size
         for hypothesis in continuations(beam, candidates, self.beam_size + 1):
             survivors.append(hypothesis)
