@@ -1,6 +1,6 @@
 """Whisper's decoder with Medusa heads, for training in ESPnet."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -66,9 +66,8 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
             sizes = {"vocab_size": vocab_size, "d_model": encoder_output_size}
             config = config_of_options(options, DECODER_SIZES, options.dropout_rate, **sizes)
             self.whisper = WhisperDecoder(config)
-        self._check_sizes(vocab_size, encoder_output_size, options.whisper_model)
         self.alignment_heads = options.alignment_heads
-        self._check_alignment_heads()
+        self._check(vocab_size, encoder_output_size, options.whisper_model)
         last_layer = self.whisper.layers[-1]
         self.original_last_layer = None
         if options.keep_original_last_layer:
@@ -83,9 +82,7 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
     def conf(self) -> dict[str, int]:
         return decoder_sizes(self.whisper.config)
 
-    def _check_sizes(
-        self, vocab_size: int, encoder_output_size: int, whisper_model: str | None
-    ) -> None:
+    def _check(self, vocab_size: int, encoder_output_size: int, whisper_model: str | None) -> None:
         config = self.whisper.config
         if config.vocab_size != vocab_size:
             raise InputError(
@@ -98,9 +95,7 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
                 f"decoder hidden size {config.d_model} differs from the encoder's "
                 f"{encoder_output_size}; they must be the same"
             )
-
-    def _check_alignment_heads(self) -> None:
-        layers, heads = len(self.layers), self.whisper.config.decoder_attention_heads
+        layers, heads = len(self.layers), config.decoder_attention_heads
         for pair in self.alignment_heads:
             if len(pair) != 2 or not (0 <= pair[0] < layers and 0 <= pair[1] < heads):
                 raise InputError(
@@ -111,18 +106,14 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
     def max_depth(self, frames: int) -> int:
         return self.whisper.config.max_target_positions
 
-    def hidden_states(
-        self,
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
-        tokens: torch.Tensor,
-        branches: int = 1,
-    ) -> HiddenStates:
-        hidden = self._embed_sequence(tokens, branches)
-        context = memory, *_masks(hidden, memory, memory_lengths, branches)
-        outputs = self._through_layers(
-            hidden, lambda layers, hidden: _run_layers(layers, hidden, *context)
+    def hidden_states(self, memory, memory_lengths, tokens, branches=1) -> HiddenStates:
+        positions = self.whisper.embed_positions.weight[: tokens.size(1) // branches]
+        hidden = self.embed_tokens(tokens) + positions.repeat(branches, 1)
+        hidden = torch.nn.functional.dropout(
+            hidden, p=self.whisper.config.dropout, training=self.whisper.embed_tokens.training
         )
+        run = _layer_runner(hidden, memory, memory_lengths, branches)
+        outputs = self._through_layers(hidden, run)
         return outputs._replace(cross_keys_values=self._cross_keys_values(memory, memory_lengths))
 
     def project_memory(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> CrossKeysValues:
@@ -133,11 +124,8 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
         )
         return CrossKeysValues(keys, values, padding_mask(memory, memory_lengths))
 
-    def _run_block(
-        self, hidden: torch.Tensor, memory: torch.Tensor, memory_lengths: torch.Tensor
-    ) -> torch.Tensor:
-        masks = _masks(hidden, memory, memory_lengths)
-        return _run_layers([self.heads.block], hidden, memory, *masks)
+    def _run_block(self, hidden, memory, memory_lengths) -> torch.Tensor:
+        return _layer_runner(hidden, memory, memory_lengths)([self.heads.block], hidden)
 
     @torch.no_grad()
     def original_hidden(
@@ -154,9 +142,8 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
         """
         if self.original_last_layer is None:
             raise InputError("set decoder_conf.keep_original_last_layer: true for a KL teacher")
-        layers = [self.original_last_layer]
-        masks = _masks(last_layer_input, memory, memory_lengths)
-        return self.norm(_run_layers(layers, last_layer_input, memory, *masks))
+        run = _layer_runner(last_layer_input, memory, memory_lengths)
+        return self.norm(run([self.original_last_layer], last_layer_input))
 
     @property
     def layers(self) -> torch.nn.ModuleList:
@@ -165,14 +152,6 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
     @property
     def norm(self) -> torch.nn.Module:
         return self.whisper.layer_norm
-
-    def _embed_sequence(self, tokens: torch.Tensor, branches: int) -> torch.Tensor:
-        """Embed tokens (B, N L) with positions from 0, with dropout if embeddings are trained."""
-        positions = self.whisper.embed_positions.weight[: tokens.size(1) // branches]
-        hidden = self.embed_tokens(tokens) + positions.repeat(branches, 1)
-        return torch.nn.functional.dropout(
-            hidden, p=self.whisper.config.dropout, training=self.whisper.embed_tokens.training
-        )
 
     def embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
         return self.whisper.embed_tokens(tokens) * self.whisper.embed_scale
@@ -183,22 +162,16 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
         return self.whisper.embed_tokens.weight
 
 
-def _masks(
+def _layer_runner(
     hidden: torch.Tensor, memory: torch.Tensor, memory_lengths: torch.Tensor, branches: int = 1
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return the self-attention and cross-attention masks of whole sequences (B, N L, D)."""
+) -> Callable[[Iterable[WhisperLayer], torch.Tensor], torch.Tensor]:
+    """Return a function that runs layers on whole sequences like ``hidden`` (B, N L, D)."""
     causal = causal_mask(hidden.size(1) // branches, hidden, branches)
-    return causal, padding_mask(memory, memory_lengths)
+    memory_mask = padding_mask(memory, memory_lengths)
 
+    def run(layers: Iterable[WhisperLayer], hidden: torch.Tensor) -> torch.Tensor:
+        for layer in layers:
+            hidden = layer(hidden, causal, memory, memory_mask)
+        return hidden
 
-def _run_layers(
-    layers: Iterable[WhisperLayer],
-    hidden: torch.Tensor,
-    memory: torch.Tensor,
-    causal: torch.Tensor,
-    memory_mask: torch.Tensor | None,
-) -> torch.Tensor:
-    """Run layers on whole sequences (B, N L, D) with masks of ``_masks``."""
-    for layer in layers:
-        hidden = layer(hidden, causal, memory, memory_mask)
-    return hidden
+    return run

@@ -194,7 +194,7 @@ class HFWhisperEncoder(AbsEncoder):
         if self.crop_to_audio:
             lengths = audio_frames
             for convolution in self._convolutions:
-                lengths = _output_frames(convolution, lengths)
+                lengths = (lengths - 1) // convolution.stride[0] + 1
             memory = memory[:, : lengths.max()]
         return memory, lengths, None
 
@@ -252,7 +252,7 @@ class HFWhisperEncoder(AbsEncoder):
         lengths = frames
         for convolution in self._convolutions:
             hidden = torch.nn.functional.gelu(convolution(hidden))
-            lengths = _output_frames(convolution, lengths)
+            lengths = (lengths - 1) // convolution.stride[0] + 1
             inside = torch.arange(hidden.size(2), device=hidden.device) < lengths[:, None]
             hidden = hidden.masked_fill(~inside[:, None, :], 0.0)
         hidden = hidden.transpose(1, 2)
@@ -265,8 +265,3 @@ class HFWhisperEncoder(AbsEncoder):
     @property
     def _convolutions(self) -> tuple[torch.nn.Conv1d, torch.nn.Conv1d]:
         return self.whisper.conv1, self.whisper.conv2
-
-
-def _output_frames(convolution: torch.nn.Conv1d, frames: torch.Tensor) -> torch.Tensor:
-    """Return the number of output frames (B,) of one stem convolution."""
-    return torch.div(frames - 1, convolution.stride[0], rounding_mode="floor") + 1

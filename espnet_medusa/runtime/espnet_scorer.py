@@ -54,16 +54,13 @@ class TreeScorer(BatchScorerInterface):
 
     _cached = CachedRuntime()
 
-    def _current_runtime(self) -> TreeDecoder:
-        version = [(weight.data_ptr(), weight._version) for weight in self.parameters()]
-        if self._cached.version != version:
-            self._cached = CachedRuntime(version, build_runtime(self))
-        return self._cached.decoder
-
     def init_state(self, x: torch.Tensor) -> NodeReference:
         """Begin an utterance with encoder output (S, D)."""
         lengths = torch.tensor([x.size(0)], device=x.device)
-        decoder = self._current_runtime()
+        version = [(weight.data_ptr(), weight._version) for weight in self.parameters()]
+        if self._cached.version != version:
+            self._cached = CachedRuntime(version, build_runtime(self))
+        decoder = self._cached.decoder
         shared = SharedTree(decoder, decoder.start(x[None], lengths, with_heads=False))
         return NodeReference(shared, ROOT, 0)
 

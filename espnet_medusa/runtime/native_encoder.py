@@ -112,24 +112,19 @@ class NativeStem:
             copies = max(silent_frames(features) - RECEPTIVE_FRAMES, 0) // self.subsampling
         skipped = copies * self.subsampling
         hidden = features[:, : features.size(1) - skipped]
-        hidden, lengths = self._convolve(hidden, frames - skipped)
+        lengths = frames - skipped
+        for convolution in self.convolutions:
+            hidden = convolution(hidden)
+            lengths = (lengths - 1) // convolution.stride + 1
+            if int(lengths.min()) < hidden.size(1):
+                padding = torch.arange(hidden.size(1)) >= lengths[:, None]
+                hidden.masked_fill_(padding[:, :, None], 0.0)
         if copies:
             # The last row depends on zeros after the window; the row before it only on padding.
             silence = hidden[:, -2:-1].expand(-1, copies, -1)
             hidden = torch.cat([hidden[:, :-1], silence, hidden[:, -1:]], dim=1)
         hidden += self.positions[: hidden.size(1)]
         return hidden, lengths + copies
-
-    def _convolve(
-        self, hidden: torch.Tensor, lengths: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        for convolution in self.convolutions:
-            hidden = convolution(hidden)
-            lengths = torch.div(lengths - 1, convolution.stride, rounding_mode="floor") + 1
-            if int(lengths.min()) < hidden.size(1):
-                padding = torch.arange(hidden.size(1)) >= lengths[:, None]
-                hidden.masked_fill_(padding[:, :, None], 0.0)
-        return hidden, lengths
 
 
 class NativeConvolution:

@@ -6,8 +6,6 @@ heads: multi-token Speech-LLaMA (Raj, Keren et al., arXiv 2409.08148). That pape
 base head: K = num_heads + 1. Projection heads add (K - 1) D V parameters, latent heads K D^2.
 """
 
-from abc import abstractmethod
-
 import torch
 
 from espnet_medusa.errors import InputError
@@ -17,9 +15,9 @@ from espnet_medusa.model.heads.base import HeadOptions, Heads, Trunk
 class ParallelHeads(Heads):
     """Heads that depend on the hidden state only; ``heads`` has a network for each, if any."""
 
-    @abstractmethod
     def run_head(self, head: int, head_input: torch.Tensor) -> torch.Tensor:
         """Return the input (..., D) of a head's vocabulary projection."""
+        return self.heads[head](head_input)
 
     def unroll(self, head_input, labels, embed, cross_keys_values=None):
         for head in range(self.num_heads):
@@ -69,9 +67,6 @@ class LinearHeads(ParallelHeads):
     @property
     def trained(self) -> bool:
         return any(head.trained for head in self.heads)
-
-    def run_head(self, head, head_input):
-        return self.heads[head](head_input)
 
 
 class BlockHeads(LinearHeads):
@@ -131,6 +126,3 @@ class LatentHeads(MatrixHeads):
     def trained(self) -> bool:
         identity = torch.eye(len(self.base.weight), device=self.base.weight.device)
         return any(not torch.equal(head.weight, identity) for head in self.heads)
-
-    def run_head(self, head, head_input):
-        return self.heads[head](head_input)
