@@ -253,10 +253,7 @@ def bucket(num_nodes: int) -> int:
 
 def slot_bucket(num_slots: int) -> int:
     """Return the smallest of 64, 128, 256, ... attended slots that is large enough."""
-    size = FEWEST_SLOTS
-    while size < num_slots:
-        size *= 2
-    return size
+    return max(FEWEST_SLOTS, 1 << (num_slots - 1).bit_length())
 
 
 def round_up(number: int, step: int) -> int:

@@ -50,7 +50,7 @@ class LlamaRuntime(TreeRuntime):
         positions = torch.arange(shape[1], device=self.device).repeat(len(memory))
         nodes = NewNodes(positions, positions, mask, Packing([shape[1]] * shape[0], None))
         self._run(self.adapter_linear(stacked.flatten(0, 1)), state, nodes)
-        state.cache.commit_prefix(shape[1])
+        state.cache.num_prefix = shape[1]  # after all layers have written it
         return state
 
     def _compute(self, state: TreeState, nodes: NewNodes) -> NodeOutputs:

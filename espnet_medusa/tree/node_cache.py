@@ -65,10 +65,6 @@ class NodeCache:
         """Increase ``num_nodes``, after all layers have written the new nodes."""
         self.num_nodes += num_new
 
-    def commit_prefix(self, length: int) -> None:
-        """Set the length of the prefix, after all layers have written it."""
-        self.num_prefix = length
-
     def keep(self, slots: Sequence[Sequence[int]]) -> None:
         """Keep these slots of each utterance, at the front; do not copy leading unmoved ones."""
         self.num_nodes = max(map(len, slots))

@@ -91,10 +91,9 @@ class TreeDecoder(ABC):
 
     def keep(self, state: TreeState, slots: Sequence[Sequence[int]]) -> None:
         """Drop all nodes except these slots of each utterance, as ``TokenTree.keep``."""
+        width = max(map(len, slots))
         for tree, row in zip(state.trees, slots, strict=True):
             tree.keep(row)
-        width = max(map(len, slots))
-        for tree in state.trees:
             tree.fill(width)
         state.cache.keep(slots)
 
