@@ -193,7 +193,11 @@ class Scoring:
         count = int(PRE_BEAM_RATIO * width) if CTC in self.weights else width
         gains, columns = top_scores(weighted, min(count, weighted.size(1)))
         if CTC in self.weights:
-            gains, columns = self._append_end(gains, columns, weighted)
+            # The end symbol is the last candidate, so that CTC scores it whatever its rank.
+            eos = self.constraints.eos
+            gains = gains.masked_fill(columns == eos, -torch.inf)
+            gains = torch.cat([gains, weighted[:, eos, None]], dim=1)
+            columns = torch.cat([columns, torch.full_like(columns[:, :1], eos)], dim=1)
         gains = gains.double()
         tokens = columns if self.vocabulary is None else self.vocabulary[columns]
         parts = {name: scores.gather(-1, columns).double() for name, scores in full.items()}
@@ -218,12 +222,3 @@ class Scoring:
         tokens = columns if self.vocabulary is None else self.vocabulary[columns]
         rows = zip(tokens.tolist(), gains.tolist(), strict=True)
         return [Candidates(of_row, gains_of_row, [gains_of_row]) for of_row, gains_of_row in rows]
-
-    def _append_end(
-        self, gains: torch.Tensor, columns: torch.Tensor, weighted: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append the end symbol as the last candidate, so that CTC scores it whatever its rank."""
-        eos = self.constraints.eos
-        gains = gains.masked_fill(columns == eos, -torch.inf)
-        gains = torch.cat([gains, weighted[:, eos, None]], dim=1)
-        return gains, torch.cat([columns, torch.full_like(columns[:, :1], eos)], dim=1)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from itertools import zip_longest
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
@@ -39,12 +40,7 @@ class DecodingStatistics:
             self.accepted[step] += step < accepted
 
     def __add__(self, other: "DecodingStatistics") -> "DecodingStatistics":
-        return DecodingStatistics(
-            **{
-                entry.name: _add(getattr(self, entry.name), getattr(other, entry.name))
-                for entry in fields(self)
-            }
-        )
+        return DecodingStatistics(*map(_add, vars(self).values(), vars(other).values()))
 
     def summary(self) -> dict:
         """Return the counts, and the ratios for tables."""
@@ -115,9 +111,7 @@ def read_statistics(path: Path) -> dict[str, DecodingStatistics]:
 def _add(left, right):
     if not isinstance(left, list):
         return left + right
-    size = max(len(left), len(right))
-    padded = [[*counts, *[0] * (size - len(counts))] for counts in (left, right)]
-    return [first + second for first, second in zip(*padded, strict=True)]
+    return [first + second for first, second in zip_longest(left, right, fillvalue=0)]
 
 
 def _ratio(numerator: float, denominator: float) -> float:

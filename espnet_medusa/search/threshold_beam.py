@@ -12,7 +12,7 @@ token sequence is evaluated twice.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -23,7 +23,6 @@ from espnet_medusa.search.beam import BeamState, BeamStrategy
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.drafting.step_planner import count_cost
-from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.scores import DECODER_ALONE
 from espnet_medusa.search.search import Search
 from espnet_medusa.search.state import (
@@ -33,7 +32,6 @@ from espnet_medusa.search.state import (
     best_continuations,
     prompt_draft,
 )
-from espnet_medusa.tree.best_tokens import Restriction, TopTokens
 from espnet_medusa.tree.proposer import DraftContext, Proposer
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
@@ -76,29 +74,16 @@ def threshold_beam_search(
         depth: Maximum number of tokens drafted after the base head's; 0: no drafts.
         nbest: Number of requested hypotheses, at most ``beam_size``; None: ``beam_size``.
     """
-    top = decoder.top_tokens
-    strategy = ThresholdStrategy(beam_size, constraints, top, normalize_length, nbest)
+    nbest = beam_size if nbest is None else min(nbest, beam_size)
+    parts = DECODER_ALONE, beam_size, constraints, decoder.top_tokens, normalize_length, nbest
+    strategy = ThresholdStrategy(*parts)
     return Search(decoder, ThresholdPlanner(strategy, proposer, threshold, depth))
 
 
 class ThresholdStrategy(BeamStrategy):
     """Keeps the base head's ``beam_size`` best continuations of all running hypotheses."""
 
-    def __init__(
-        self,
-        beam_size: int,
-        constraints: Constraints,
-        top_tokens: Callable[[torch.Tensor, int, Restriction | None], TopTokens],
-        normalize_length: bool = False,
-        nbest: int | None = None,
-    ):
-        nbest = beam_size if nbest is None else min(nbest, beam_size)
-        parts = DECODER_ALONE, beam_size, constraints, top_tokens, normalize_length, nbest
-        super().__init__(*parts)
-
-    def begin(
-        self, memory: torch.Tensor, prompt: torch.Tensor, max_length: int, limits: LengthLimits
-    ) -> BeamState:
+    def begin(self, memory, prompt, max_length, limits) -> BeamState:
         state = super().begin(memory, prompt, max_length, limits)
         state.running = [DraftedHypothesis(state.root, 0.0, (0.0,))]
         return state

@@ -108,8 +108,10 @@ class ByCost(Lookahead):
 
     def depth(self, state: SearchState) -> int:
         last: Draft | None = state.draft
-        if last is not None:
-            self._learn(last)
+        if last is not None:  # Count accepted steps, and steps that were reached.
+            for step in range(min(last.accepted + 1, last.depth, self.most)):
+                self.accepted[step] = FORGETTING * self.accepted[step] + (step < last.accepted)
+                self.tried[step] = FORGETTING * self.tried[step] + 1
         if not self.costs.drafted:
             return self.bounded((self.least + self.most) // 2)
         of_call, of_step, of_token = self.costs.seconds()
@@ -124,12 +126,6 @@ class ByCost(Lookahead):
             if steps >= self.least and rate > best:
                 best, depth = rate, steps
         return depth if state.statistics.drafted else max(depth, min(1, self.most))
-
-    def _learn(self, last: Draft) -> None:
-        """Count accepted steps, and steps that were reached."""
-        for step in range(min(last.accepted + 1, last.depth, self.most)):
-            self.accepted[step] = FORGETTING * self.accepted[step] + (step < last.accepted)
-            self.tried[step] = FORGETTING * self.tried[step] + 1
 
 
 class Costs:
