@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from espnet_medusa.longform.segment import Segment, Word
+from espnet_medusa.longform.segment import Segment
 from espnet_medusa.longform.window import FRAMES_PER_S, Window
 
 PUNCTUATION = "\"'“¿([{-\"'.。,，!！?？:：”)]}、"
@@ -31,18 +31,12 @@ def is_anomalous(segment: Segment | None) -> bool:
     if segment is None or not segment.words:
         return False
     words = [word for word in segment.words if word.text not in PUNCTUATION][:MOST_WORDS]
-    score = sum(map(_anomaly, words))
+    score = 0.0
+    for word in words:
+        duration_s = word.end_s - word.start_s
+        short_s, long_s = max(SHORT_S - duration_s, 0.0), max(duration_s - LONG_S, 0.0)
+        score += (word.probability < IMPROBABLE) + short_s * 15 + long_s
     return score >= 3 or score + 0.01 >= len(words)
-
-
-def _anomaly(word: Word) -> float:
-    duration_s = word.end_s - word.start_s
-    score = 1.0 if word.probability < IMPROBABLE else 0.0
-    if duration_s < SHORT_S:
-        score += (SHORT_S - duration_s) * 15
-    if duration_s > LONG_S:
-        score += duration_s - LONG_S
-    return score
 
 
 def leading_silence(

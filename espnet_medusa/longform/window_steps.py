@@ -177,7 +177,8 @@ class WindowSteps:
         for temperature in temperatures:
             # The text of the last attempt may be used, even if it repeats itself.
             stop = self.options.stop_repetitions and temperature != temperatures[-1]
-            results = self._attempt(encoded, passages, rows, temperature, stop)
+            how = Attempt(temperature, stop_repetitions=stop)
+            results = self._attempt(encoded, passages, rows, how)
             for row, (decoding, statistics) in zip(rows, results, strict=True):
                 attempts[row].append(decoding)
                 passages[row].recording.statistics += statistics
@@ -189,12 +190,7 @@ class WindowSteps:
         return [*zip(decodings, aligners, strict=True)]
 
     def _attempt(
-        self,
-        encoded: Any,
-        passages: Sequence[Passage],
-        rows: Sequence[int],
-        temperature: float,
-        stop_repetitions: bool,
+        self, encoded: Any, passages: Sequence[Passage], rows: Sequence[int], how: Attempt
     ) -> list[tuple[WindowDecoding, DecodingStatistics]]:
         """Decode rows; those with timestamps and those without are separate batches."""
         results: dict[int, tuple[WindowDecoding, DecodingStatistics]] = {}
@@ -204,8 +200,8 @@ class WindowSteps:
                 continue
             prompts = [passages[row].window.history.prompt() for row in batch]
             languages = [passages[row].recording.language for row in batch]
-            how = Attempt(temperature, timestamps, stop_repetitions)
-            decoded = self.decoder.decode(encoded, batch, prompts, languages, how)
+            attempt = replace(how, timestamps=timestamps)
+            decoded = self.decoder.decode(encoded, batch, prompts, languages, attempt)
             results |= zip(batch, decoded, strict=True)
         return [results[row] for row in rows]
 

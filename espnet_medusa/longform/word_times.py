@@ -74,7 +74,14 @@ def cheapest_path(costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Dynamic time warping: Sakoe and Chiba, "Dynamic programming algorithm optimization for spoken
     word recognition", 1978. If several steps cost the same, the path comes from the left.
     """
-    return _follow(_steps(costs))
+    steps, path = _steps(costs), []
+    i, j = costs.shape
+    while i > 0 and j > 0:
+        path.append((i - 1, j - 1))
+        step = steps[i, j]
+        i, j = i - (step != RIGHT), j - (step != DOWN)
+    rows, columns = np.array(path[::-1]).T
+    return rows, columns
 
 
 def _steps(costs: np.ndarray) -> np.ndarray:
@@ -96,17 +103,6 @@ def _steps(costs: np.ndarray) -> np.ndarray:
     steps[:, 0] = DOWN
     steps[0] = RIGHT
     return steps
-
-
-def _follow(steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    i, j = steps.shape[0] - 1, steps.shape[1] - 1
-    path = []
-    while i > 0 and j > 0:
-        path.append((i - 1, j - 1))
-        step = steps[i, j]
-        i, j = i - (step != RIGHT), j - (step != DOWN)
-    rows, columns = np.array(path[::-1]).T
-    return rows, columns
 
 
 def sharpen(attention: torch.Tensor) -> torch.Tensor:
