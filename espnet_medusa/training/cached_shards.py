@@ -123,7 +123,12 @@ class Shards:
         failed: dict[str, str] = {}
         tables: dict[str, dict[str, str]] = {name: {} for name in self.tables}
         with naming(shard), ExitStack() as stack:
-            archives = {name: stack.enter_context(_writer(shard, name)) for name in self.archives}
+            archives = {}
+            for name in self.archives:
+                # NumPy's format: Kaldi matrices have no float16.
+                places = f"ark,scp:{shard}/{name}.ark,{shard}/{name}.scp"
+                writer = kaldiio.WriteHelper(places, write_function="numpy")
+                archives[name] = stack.enter_context(writer)
             for key, outcome in outcomes:
                 progress.update()
                 if isinstance(outcome, Exception):
@@ -166,9 +171,3 @@ def _outcomes(
 def float16(rows: torch.Tensor) -> np.ndarray:
     """Convert rows (N, D) for an archive."""
     return rows.half().cpu().numpy()
-
-
-def _writer(shard: Path, name: str) -> kaldiio.WriteHelper:
-    # NumPy's format: Kaldi matrices have no float16.
-    places = f"ark,scp:{shard}/{name}.ark,{shard}/{name}.scp"
-    return kaldiio.WriteHelper(places, write_function="numpy")

@@ -162,26 +162,22 @@ class StateCache:
         # All archives: an earlier call may have cached more.
         shards = Shards(job, folder, (STATES, MEMORY, UNPADDED), TABLES)
         tables, failed = shards.joined()
-        dropped = {} if self.references is not None else self._dropped(tables, durations_s)
+        model, dropped = self.speech2text.asr_model, {}
+        if self.references is None:
+            last = model.decoder.max_depth(0) - 1
+            written = {
+                key: WrittenText(text, durations_s[key], len(tables[TEXT_INT][key].split()) < last)
+                for key, text in tables[TEXT].items()
+            }
+            dropped = dropped_texts(written, self.filter_options)
         remaining = {
             name: {key: value for key, value in table.items() if key not in dropped}
             for name, table in tables.items()
         }
         shards.write_joined(remaining, {FAILED: failed, DROPPED_UTTERANCES: dropped})
-        model = self.speech2text.asr_model
         write_counts(folder, remaining[TEXT_INT], len(model.token_list), model.eos)
         counts = Counter(reason.split(":")[0] for reason in dropped.values())
         return counts + Counter({FAILED: len(failed)})
-
-    def _dropped(
-        self, tables: Mapping[str, Mapping[str, str]], durations_s: Mapping[str, float]
-    ) -> dict[str, str]:
-        last = self.speech2text.asr_model.decoder.max_depth(0) - 1
-        written = {
-            key: WrittenText(text, durations_s[key], len(tables[TEXT_INT][key].split()) < last)
-            for key, text in tables[TEXT].items()
-        }
-        return dropped_texts(written, self.filter_options)
 
 
 def write_counts(folder: Path, labels: Mapping[str, str], vocab_size: int, eos: int) -> None:

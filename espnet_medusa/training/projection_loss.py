@@ -118,8 +118,9 @@ class _ProjectedLoss(torch.autograd.Function):
         with torch.autocast(device, enabled=False):
             projection = _Projection(weight.to(dtype), weight_gradient, exact)
             columns = len(weight) * (1 if teacher is None else 2)  # the teacher's logits exist, too
-            for start, stop in _chunks(len(targets), columns):
-                reference = None
+            size = max(1, CHUNK_LOGITS // columns)  # labels per chunk
+            for start in range(0, len(targets), size):
+                stop, reference = min(start + size, len(targets)), None
                 if teacher is not None:
                     reference = projection.logits(teacher[start:stop]).log_softmax(dim=-1)
                 for head, objective in enumerate(objectives):
@@ -155,12 +156,6 @@ class _ProjectedLoss(torch.autograd.Function):
             if gradient is not None:
                 gradient *= scale * loss_gradient
         return weight_gradient, None, None, None, None, *gradients
-
-
-def _chunks(num_targets: int, columns: int) -> list[tuple[int, int]]:
-    """Return start and stop of each chunk of labels, with ``columns`` logits per label."""
-    size = max(1, CHUNK_LOGITS // columns)
-    return [(start, min(start + size, num_targets)) for start in range(0, num_targets, size)]
 
 
 @dataclass(frozen=True)
@@ -201,14 +196,12 @@ class _Projection:
             if gradient is not None:
                 gradient.copy_(unit @ self.weight)
             if self.gradient is not None:
-                self._accumulate(unit.T, hidden.to(unit.dtype), objective.scale)
+                hidden = hidden.to(unit.dtype)
+                if self.gradient.dtype == unit.dtype:  # needs no temporary (V, D)
+                    self.gradient.addmm_(unit.T, hidden, alpha=objective.scale)
+                else:
+                    self.gradient.add_(unit.T @ hidden, alpha=objective.scale)
         return torch.stack(sums)
-
-    def _accumulate(self, left: torch.Tensor, right: torch.Tensor, scale: float) -> None:
-        if self.gradient.dtype == left.dtype:
-            self.gradient.addmm_(left, right, alpha=scale)  # needs no temporary (V, D)
-        else:
-            self.gradient.add_(left @ right, alpha=scale)
 
 
 def _sum_losses(
