@@ -34,7 +34,10 @@ def describe(mapped: VocabularyMap, names: tuple[str, str], examples: int) -> It
     lengths = [len(pieces) for pieces in mapped.pieces.values()]
     average = f", {sum(lengths) / len(lengths):.2f} tokens each" if lengths else ""
     unmapped = [token for token in mapped.unmapped if mapped.source.contents[token] is not None]
-    several = (_show_pieces(mapped, token) for token in [*mapped.pieces][:examples])
+    several = (
+        f"{_show(mapped.source, token)} = {' '.join(_show(mapped.target, p) for p in pieces)}"
+        for token, pieces in [*mapped.pieces.items()][:examples]
+    )
     without = (_show(mapped.source, token) for token in unmapped[:examples])
     yield f"{names[0]} ({len(mapped.source)}) -> {names[1]} ({len(mapped.target)})"
     yield _row("exact", coverage.exact, ordinary)
@@ -63,11 +66,6 @@ def _show(vocabulary: Vocabulary, token: int) -> str:
         return repr(text.decode())
     except UnicodeDecodeError:
         return repr(text)
-
-
-def _show_pieces(mapped: VocabularyMap, token: int) -> str:
-    pieces = " ".join(_show(mapped.target, piece) for piece in mapped.pieces[token])
-    return f"{_show(mapped.source, token)} = {pieces}"
 
 
 def work(args: argparse.Namespace) -> None:

@@ -165,8 +165,10 @@ class ClusterDecoder:
             most = 1 if alone else TASKS_AHEAD * max(self.workers.count(), 1)
             while waiting and len(submitted) < most:
                 keys = waiting.popleft()
-                arguments = self.plugin, "decode", *task_arguments(job, keys)
-                future = self.client.submit(call_plugin, *arguments, pure=False)
+                entries = {key: job.entries[key] for key in keys}
+                languages = {key: job.languages[key] for key in keys if key in job.languages}
+                task = self.plugin, "decode", entries, languages  # as ``WorkerDecoder.decode``
+                future = self.client.submit(call_plugin, *task, pure=False)
                 submitted[future.key] = keys
                 running.add(future)
             future, result = next(running)
@@ -190,12 +192,6 @@ class ClusterDecoder:
             raise error
         self.workers.check_versions()
         raise InputError(f"a worker cannot run its task: {one_line(error)}") from error
-
-
-def task_arguments(job: JobInput, keys: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the arguments of ``WorkerDecoder.decode`` for a task."""
-    languages = {key: job.languages[key] for key in keys if key in job.languages}
-    return {key: job.entries[key] for key in keys}, languages
 
 
 def _describe_deaths(error: KilledWorker) -> str:

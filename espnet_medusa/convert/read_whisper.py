@@ -45,7 +45,12 @@ def read_whisper(source: str, text: TextOptions, base_model: str | None = None) 
         return _read_plain(whisper, find_text(whisper.config.vocab_size, None, text, {}), {})
     folder = whisper.files[0].parent
     if whisper.is_ctranslate2:
-        return _read_ctranslate2(whisper, folder, text)
+        content = find_text(whisper.config.vocab_size, folder, text, {})
+        generation = generation_of_ctranslate2(folder / CONFIG, content, whisper.config)
+        records = {GENERATION: generation}
+        if (folder / FEATURES).is_file():
+            records[FEATURES] = read_json(folder / FEATURES)
+        return _read_plain(whisper, content, records)
     records = {name: read_json(folder / name) for name in RECORDS if (folder / name).is_file()}
     fields = records[CONFIG]
     check_whisper_fields(fields, f"{source}: {CONFIG}")
@@ -67,14 +72,6 @@ def _read_plain(whisper: PretrainedWhisper, text: Text, records: dict[str, dict]
     }
     check_shapes(weights, architecture.tensors(), whisper.name, complete=True)
     return Checkpoint(whisper.name, architecture, weights, text, records)
-
-
-def _read_ctranslate2(whisper: PretrainedWhisper, folder: Path, options: TextOptions) -> Checkpoint:
-    text = find_text(whisper.config.vocab_size, folder, options, {})
-    records = {GENERATION: generation_of_ctranslate2(folder / CONFIG, text, whisper.config)}
-    if (folder / FEATURES).is_file():
-        records[FEATURES] = read_json(folder / FEATURES)
-    return _read_plain(whisper, text, records)
 
 
 def _read_aiola(

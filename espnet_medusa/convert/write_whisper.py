@@ -86,7 +86,11 @@ def write_aiola(checkpoint: Checkpoint, folder: Path, base_model: str | None = N
         )
     weights = dict(checkpoint.weights)
     if kind == BASE_HEAD and not checkpoint.has_base_head:
-        weights |= _identity_base_head(weights)
+        # aiola's base head always has residual layers; with zeros they change nothing.
+        first = "decoder.heads.heads.0."
+        for name in [name for name in weights if name.startswith(first)]:
+            base = name.replace(first, "decoder.heads.base.")
+            weights[base] = torch.zeros_like(weights[name])
     num_heads, choices = architecture.head_options.num_heads, source.get(CHOICES) or ()
     config = {
         **{"medusa_loss_on_original": False, "medusa_kl_loss": False, "medusa_kl_weight": 0},
@@ -103,16 +107,6 @@ def write_aiola(checkpoint: Checkpoint, folder: Path, base_model: str | None = N
     generation = POSTERIOR | generation_fields(checkpoint)
     full = Checkpoint(checkpoint.name, architecture, weights, checkpoint.text, checkpoint.records)
     _write(folder, full, config, generation, aiola_names(architecture))
-
-
-def _identity_base_head(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return zeros for aiola's base head, which always has residual layers."""
-    first = "decoder.heads.heads.0."
-    return {
-        name.replace(first, "decoder.heads.base."): torch.zeros_like(value)
-        for name, value in weights.items()
-        if name.startswith(first)
-    }
 
 
 def whisper_fields(checkpoint: Checkpoint) -> dict:

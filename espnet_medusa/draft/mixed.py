@@ -70,9 +70,7 @@ class MixedProposer(Proposer):
     def begin(self, context: DraftContext) -> MixedProposer:
         begun = copy.copy(self)
         begun.device = context.device
-        begun.first, begun.second = (
-            proposer.begin(context) for proposer in (self.first, self.second)
-        )
+        begun.first, begun.second = self.first.begin(context), self.second.begin(context)
         return begun
 
     def start(self, prefixes: Sequence[Prefix]) -> MixedStates:

@@ -140,15 +140,13 @@ class Retokenizer(Interpreter):
                     continuations[row] = end.value
                     del writing[row]
             if needed:
-                self._predict([node for node in needed if node not in self._predictions])
+                nodes = [node for node in needed if node not in self._predictions]
+                logits = self.tree.logits(nodes)[:, : len(self.to_main.source)]
+                log_probs = logits.float().log_softmax(dim=-1)
+                best = [column.tolist() for column in log_probs.max(dim=-1)]
+                for node, row, value, token in zip(nodes, log_probs, *best, strict=True):
+                    self._predictions[node] = Prediction(row, {b"": (token, value)})
         return continuations
-
-    def _predict(self, nodes: Sequence[Prefix]) -> None:
-        logits = self.tree.logits(nodes)[:, : len(self.to_main.source)]
-        log_probs = logits.float().log_softmax(dim=-1)
-        best = [column.tolist() for column in log_probs.max(dim=-1)]
-        for node, row, value, token in zip(nodes, log_probs, *best, strict=True):
-            self._predictions[node] = Prediction(row, {b"": (token, value)})
 
     def _write(self, place: Place) -> Generator[list[Prefix], None, Continuation | None]:
         """Yield nodes whose predictions are needed; return the continuation."""

@@ -53,7 +53,10 @@ def check_torch_file(path: Path) -> None:
         for _ in range(OLD_PICKLES):
             operations = [*pickletools.genops(data)]
             _check_names(operations)
-            _check_numbers(operations, max(len(data), ANY_SIZE))
+            limit = max(len(data), ANY_SIZE)
+            for _, number, _ in operations:
+                if isinstance(number, int) and limit < number != OLD_MAGIC:
+                    raise InputError(f"it declares {number} values; allowed: {limit}")
 
 
 def is_zip(path: Path) -> bool:
@@ -68,12 +71,6 @@ def _check_names(operations: Operations) -> None:
             raise InputError(f"it contains {name.replace(' ', '.')}")
         if operation.name == "STACK_GLOBAL":  # torch.save does not write it
             raise InputError("it is of another pickle protocol than torch's")
-
-
-def _check_numbers(operations: Operations, limit: int) -> None:
-    for _, number, _ in operations:
-        if isinstance(number, int) and limit < number != OLD_MAGIC:
-            raise InputError(f"it declares {number} values; allowed: {limit}")
 
 
 def load_weights(path: Path, mapped: bool = False) -> dict[str, torch.Tensor]:

@@ -139,16 +139,14 @@ class UtteranceDecoder:
         tokens, score = recording.text_tokens, torch.tensor(recording.score)
         hypothesis = Hypothesis(torch.tensor(tokens), score, {DECODER: score})
         pieces = self.speech2text.converter.ids2tokens(tokens)
+        # Segments by option, or because windows have timestamps.
+        timed = recording.timestamps or self.long_form.without_timestamps is not None
         return Decoding(
             [(recording.text, pieces, tokens, hypothesis)],
             recording.statistics,
             recording.language,
-            tuple(recording.segments) if self._with_segments(recording) else None,
+            tuple(recording.segments) if timed else None,
         )
-
-    def _with_segments(self, recording: RunningRecording) -> bool:
-        """Return whether the result has segments: by option, or because windows have timestamps."""
-        return recording.timestamps or self.long_form.without_timestamps is not None
 
     def _outcome(self, job: JobInput, key: str, decoding: Decoding | Exception) -> Outcome:
         if isinstance(decoding, Exception):

@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from espnet_medusa.audio.source import AudioError, is_pipe, open_source, source_paths
@@ -226,16 +225,12 @@ def _sentence(value: str) -> str:
     return sentence
 
 
-@cache
-def _language_codes() -> dict[str, str]:
-    from whisper.tokenizer import LANGUAGES, TO_LANGUAGE_CODE  # Slow to import.
-
-    return {code: code for code in LANGUAGES} | TO_LANGUAGE_CODE
-
-
 def whisper_language(value: str) -> str:
     """Return Whisper's code of a language, given its code or English name, or raise InputError."""
-    code = _language_codes().get(value.strip().lower())
+    from whisper.tokenizer import LANGUAGES, TO_LANGUAGE_CODE  # Slow to import.
+
+    name = value.strip().lower()
+    code = TO_LANGUAGE_CODE.get(name, name if name in LANGUAGES else None)
     if code is None:
         message = f"{LANGUAGE}: {value!r} is not one of Whisper's"
         raise _BadValueError(message, "give a code such as en, or a name")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 _START = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}).* INFO: speech length: (\d+)")
 _END = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}).* INFO: best hypo")
+_TIME = "%Y-%m-%d %H:%M:%S,%f"
 
 
 @dataclass(frozen=True)
@@ -48,20 +49,16 @@ def parse_rate(text: str) -> int:
     return rate
 
 
-def _seconds(start: str, end: str) -> float:
-    form = "%Y-%m-%d %H:%M:%S,%f"
-    return (datetime.strptime(end, form) - datetime.strptime(start, form)).total_seconds()
-
-
 def read_timings(log: Path) -> list[Timing]:
     """Pair each `speech length: N` line with the next `best hypo` line; failures have none."""
     timings, start = [], None
     for line in log.read_text(encoding="utf-8", errors="replace").split("\n"):
         if match := _START.search(line):
-            start = match[1]
+            start = datetime.strptime(match[1], _TIME)
             timings.append(Timing(int(match[2])))
         elif (match := _END.search(line)) and start is not None:
-            timings[-1] = replace(timings[-1], seconds=_seconds(start, match[1]))
+            passed = datetime.strptime(match[1], _TIME) - start
+            timings[-1] = replace(timings[-1], seconds=passed.total_seconds())
             start = None
     return timings
 

@@ -48,7 +48,10 @@ def box_table(title: str, rows: Sequence[TableRow]) -> str:
     # One character between columns, and one at either side of the box.
     table_width = sum(text_widths) + len(text_widths) - 1 + 2
     width = max(table_width, title_width + 2)
-    widths = _stretch(text_widths, width - table_width)
+    # A long title widens all columns evenly.
+    surplus, columns = width - table_width, range(len(text_widths) + 1)
+    added = [int(surplus / len(text_widths) * column + 0.5) for column in columns]
+    widths = [n + added[column + 1] - added[column] for column, n in enumerate(text_widths)]
 
     lines = ["," + "-" * (width - 2) + "."]
     lines += [f"|{_place(part, title_width, width - 2)}|" for part in _parts(title)]
@@ -66,16 +69,6 @@ def box_table(title: str, rows: Sequence[TableRow]) -> str:
 def _parts(text: str) -> list[str]:
     parts = text.split("//")
     return parts[:-1] if len(parts) > 1 and not parts[-1] else parts
-
-
-def _stretch(text_widths: list[int], surplus: int) -> list[int]:
-    """Widen all columns evenly, by ``surplus`` in total, to fit a long title."""
-    n_columns = len(text_widths)
-    added = [int(surplus / n_columns * column + 0.5) for column in range(n_columns + 1)]
-    return [
-        text_width + after - before
-        for text_width, before, after in zip(text_widths, added[:-1], added[1:], strict=True)
-    ]
 
 
 def _draw_row(row: TableRow, text_widths: list[int], widths: list[int]) -> list[str]:

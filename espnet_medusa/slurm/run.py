@@ -103,7 +103,11 @@ def run_array(
             return job.failures(), job.restarted()
         finally:
             if not job.is_over:
-                _cancel(job)
+                queue.cancel(job.job_id)
+                deadline = time.monotonic() + CANCELLING_S
+                while not job.is_over and time.monotonic() < deadline:
+                    time.sleep(SHORTEST_POLL_S)
+                    job.poll()
             if job.is_over:
                 array.job_file.unlink(missing_ok=True)
 
@@ -157,12 +161,3 @@ def _wait(job: Submitted, stop_on_failure: bool, show: Callable[[str], None]) ->
         while (left_s := now + pause_s - time.monotonic()) > 0:
             time.sleep(min(SHOW_S, left_s))
             show(job.summary())
-
-
-def _cancel(job: Submitted) -> None:
-    """Cancel the remaining tasks, and wait until they have ended."""
-    queue.cancel(job.job_id)
-    deadline = time.monotonic() + CANCELLING_S
-    while not job.is_over and time.monotonic() < deadline:
-        time.sleep(SHORTEST_POLL_S)
-        job.poll()

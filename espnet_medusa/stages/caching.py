@@ -98,7 +98,11 @@ def _cache_states(args: argparse.Namespace) -> int:
     job, speech2text = _load_decoding(args)
     durations_s = _durations(args.data_dir, job.keys, speech2text.sample_rate_hz)
     preprocess = build_preprocess(speech2text.asr_train_args)
-    references = _references(args.data_dir, preprocess) if args.references else None
+    references = None
+    if args.references:  # token ids and text of each utterance
+        texts = read_table(args.data_dir / "text")
+        ids = {key: preprocess(key, {"text": text})["text"].tolist() for key, text in texts.items()}
+        references = {key: (ids[key], text) for key, text in texts.items()}
     args.output_dir.mkdir(parents=True, exist_ok=True)
     archives = ()
     if args.states:
@@ -157,14 +161,6 @@ def _durations(data_dir: Path, keys: list[str], rate_hz: int) -> dict[str, float
     if missing is not None:
         raise InputError(f"{data_dir}: {missing}: not in utt2num_samples; run stages 3 and 4")
     return durations_s
-
-
-def _references(data_dir: Path, preprocess) -> dict[str, tuple[list[int], str]]:
-    """Return token ids and text of each utterance of the set."""
-    texts = read_table(data_dir / "text")
-    return {
-        key: (preprocess(key, {"text": text})["text"].tolist(), text) for key, text in texts.items()
-    }
 
 
 def _log_progress() -> None:

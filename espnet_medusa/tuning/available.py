@@ -171,7 +171,9 @@ def available(
         except InputError as error:
             drafters.left_out.append(str(error))
     with_models = [kind for kind in MODELS if kind in kinds]
-    names = _short_names([files.name for files in draft_models])
+    names = [files.name for files in draft_models]
+    short = [Path(name).name if Path(name).exists() else name for name in names]
+    names = short if len({*short}) == len({*names}) else names
     for name, files in zip(names, draft_models, strict=True):
         drafters.add_model(speech2text.model, with_models, name, files)
     if with_models and not draft_models:
@@ -198,9 +200,3 @@ def _proposer(
     proposer = build_proposer(options, decoder, len(model.token_list), model.eos, sources)
     draft_shape(options, decoder, proposer, width=1)  # threshold rule: rejects untrained heads
     return proposer
-
-
-def _short_names(names: Sequence[str]) -> list[str]:
-    """Return the last parts of paths if they are distinct, else the paths."""
-    short = [Path(name).name if Path(name).exists() else name for name in names]
-    return short if len({*short}) == len({*names}) else [*names]

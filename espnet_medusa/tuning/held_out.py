@@ -84,35 +84,30 @@ def encode(
     readers: Mapping[str, DecodingModel],
 ) -> list[HeldOutBatch]:
     """Encode in the batches of a decoding job; ``readers`` as ``Available.readers``."""
+    model = speech2text.model
+
+    def encode_batch(members: Sequence[Utterance]) -> HeldOutBatch:
+        speeches = [utterance.speech for utterance in members]
+        started = clock.now()
+        audio = model.batch(speeches)
+        memory, frames = model.encode(audio)
+        seconds = clock.now() - started
+        prompt = model.make_prompts(memory, frames, [member.language for member in members])
+        readings = {}
+        for name, reader in readers.items():
+            branch = audio.branch()
+            started = clock.now()
+            inputs = reader.draft_inputs(branch, prompt.tolist())
+            readings[name] = DraftReading(inputs, clock.now() - started)
+        audio_seconds = sum(map(len, speeches)) / speech2text.sample_rate_hz
+        keys = [utterance.key for utterance in members]
+        return HeldOutBatch(keys, memory, frames, prompt, audio_seconds, seconds, readings)
+
     lengths, batches = [utterance.frames for utterance in utterances], []
     groups = make_batches(lengths, batch_size, max_batch_frames)
     for indices in tqdm(groups, desc="encoding", unit="batch"):
         members = [utterances[index] for index in indices]
         if not batches:  # warm-up
-            _encode(speech2text, members, clock, readers)
-        batches.append(_encode(speech2text, members, clock, readers))
+            encode_batch(members)
+        batches.append(encode_batch(members))
     return batches
-
-
-def _encode(
-    speech2text: Speech2Text,
-    members: Sequence[Utterance],
-    clock: Clock,
-    readers: Mapping[str, DecodingModel],
-) -> HeldOutBatch:
-    speeches = [utterance.speech for utterance in members]
-    started = clock.now()
-    model = speech2text.model
-    audio = model.batch(speeches)
-    memory, frames = model.encode(audio)
-    seconds = clock.now() - started
-    prompt = model.make_prompts(memory, frames, [member.language for member in members])
-    readings = {}
-    for name, reader in readers.items():
-        branch = audio.branch()
-        started = clock.now()
-        inputs = reader.draft_inputs(branch, prompt.tolist())
-        readings[name] = DraftReading(inputs, clock.now() - started)
-    audio_seconds = sum(map(len, speeches)) / speech2text.sample_rate_hz
-    keys = [utterance.key for utterance in members]
-    return HeldOutBatch(keys, memory, frames, prompt, audio_seconds, seconds, readings)

@@ -192,7 +192,11 @@ class RetokenizedText:
         return self._push(text)
 
     def _push(self, text: bytes) -> "RetokenizedText":
-        text, pending = _whole_characters(self.pending + text)
+        text = self.pending + text
+        decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+        decoder.decode(text)
+        pending = decoder.getstate()[0]  # an incomplete character at the end
+        text = text[: len(text) - len(pending)]
         if not text:
             return replace(self, pending=pending)
         if not self.begun:
@@ -218,11 +222,3 @@ class RetokenizedText:
             return self
         settled = self._settle([rest if self.begun else self._begin(rest)])
         return replace(self, settled=settled, word=b"", pending=b"", begun=True)
-
-
-def _whole_characters(data: bytes) -> tuple[bytes, bytes]:
-    """Split off an incomplete UTF-8 character at the end."""
-    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-    decoder.decode(data)
-    rest = decoder.getstate()[0]
-    return data[: len(data) - len(rest)], rest
