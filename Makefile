@@ -6,9 +6,11 @@
 # `make release-check` builds the wheel, and installs and runs it with several Pythons and pips; which, and
 #          more: RELEASE="--folder release --pythons python3.12=25 --tests tests/search"
 # `make gpu` tests a GPU in ten minutes; with a real Whisper: GPU="--whisper EXP --data_dir DIR"
+# `make test ESPNET=202611 PYTHON=python3.12` tests with the newer ESPnet, in .venv-202611.
 # Options: VENV=.venv  PYTHON=python3  TORCH=auto|cpu|cuda  BENCH="--random base --rounds 5"
 #          DEMO=egs/mini_synth/asr1: the recipe at full size, 40 minutes
-VENV ?= .venv
+ESPNET ?= 202511
+VENV ?= $(if $(filter 202511,$(ESPNET)),.venv,.venv-$(ESPNET))
 PYTHON ?= python3
 TORCH ?= auto
 BIN := $(abspath $(VENV))/bin
@@ -28,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 setup: $(VENV)/.installed
 
 $(VENV)/.installed: setup.py tools/setup_env.py
-	$(PYTHON) tools/setup_env.py --venv $(VENV) --torch $(TORCH)
+	$(PYTHON) tools/setup_env.py --venv $(VENV) --torch $(TORCH) --espnet $(ESPNET)
 	@touch $@
 
 demo: setup

@@ -7,7 +7,10 @@ from setuptools import find_packages, setup
 
 PACKAGE = Path(__file__).with_name("espnet_medusa") / "__init__.py"
 VERSION = re.search('^__version__ = "(.+)"$', PACKAGE.read_text(encoding="utf-8"), re.M)[1]
-DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10", "pymdown-extensions>=10.7"]
+DOCS = [
+    "mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10", "pymdown-extensions>=10.7",
+    "mkdocstrings[python]>=1,<2",
+]  # fmt: skip
 
 setup(
     name="espnet_medusa",

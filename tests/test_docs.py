@@ -166,6 +166,11 @@ def test_the_site_builds_without_warnings(tmp_path, monkeypatch):
     home = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert 'href="decode/"' in home and 'src="one_call.svg"' in home
     assert (tmp_path / "egs/mini_synth/asr1/DRAFTERS/index.html").is_file()
+    api = (tmp_path / "api/index.html").read_text(encoding="utf-8")
+    for name in ("speech2text.Speech2Text.decode", "decode_options.DecodeOptions.acceptance"):
+        assert f'id="espnet_medusa.inference.{name}"' in api
+    assert "tokens drafted per call" in api, "the text of an option"
+    assert "duration of the audio" in api, "a field's comment"
 
 
 # Commands

@@ -19,7 +19,7 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TORCH = "torch==2.13.0"
+TORCH = {"202511": "torch==2.13.0", "202611": "torch==2.14.1"}  # by version of ESPnet
 OVERRIDES = "setuptools>=77\n"
 # openai-whisper requires triton, which is not used with a CPU build of torch.
 CPU_OVERRIDES = OVERRIDES + "triton; sys_platform == 'never'\n"
@@ -29,7 +29,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv")
     parser.add_argument("--torch", choices=["auto", "cpu", "cuda"], default="auto")
-    parser.add_argument("--espnet", default="202511", help="version of ESPnet")
+    parser.add_argument("--espnet", choices=[*TORCH], default="202511", help="version of ESPnet")
     return parser.parse_args()
 
 
@@ -57,11 +57,18 @@ def uv_environment(python: Path) -> dict:
     return environment
 
 
-def install_with_cpu_torch(install: list, packages: list[str], environment: dict) -> None:
-    """Run uv's command ``install`` with packages and the CPU build of torch."""
-    if not run([*install, f"{TORCH}+cpu", *packages], check=False, env=environment):
-        # No CPU wheel in the configured indexes: use PyTorch's own index.
-        run([*install, "--torch-backend", "cpu", TORCH, *packages], env=environment)
+def install_with_cpu_torch(
+    install: list, packages: list[str], environment: dict, torch: str = TORCH["202511"]
+) -> None:
+    """Run uv's command ``install`` with packages and the CPU build of torch.
+
+    The build is in the configured indexes or in PyTorch's own. Without a connection to the latter,
+    PyPI's CUDA build (6 GB) is installed, which also computes on a CPU.
+    """
+    for build in ([f"{torch}+cpu"], ["--torch-backend", "cpu", torch]):
+        if run([*install, *build, *packages], check=False, env=environment):
+            return
+    run([*install, torch, *packages], env=environment)
 
 
 def drop_unloadable_torchaudio_extension(python: Path) -> None:
@@ -101,10 +108,9 @@ def main() -> None:
         build = "cuda" if shutil.which("nvidia-smi") else "cpu"
     overrides.write_text(OVERRIDES if build == "cuda" else CPU_OVERRIDES)
     if build == "cuda":
-        run([*install, TORCH, *packages], env=environment)
-    elif not run([*install, f"{TORCH}+cpu", *packages], check=False, env=environment):
-        # No CPU wheel in the configured indexes: use PyTorch's own index.
-        run([*install, "--torch-backend", "cpu", TORCH, *packages], env=environment)
+        run([*install, TORCH[arguments.espnet], *packages], env=environment)
+    else:
+        install_with_cpu_torch(install, packages, environment, TORCH[arguments.espnet])
     drop_unloadable_torchaudio_extension(python)
     run([python, "-c", "import espnet_medusa.task"])
 

@@ -85,7 +85,7 @@ class Speech2Text(ESPnetSpeech2Text):
         *,
         trained: TrainedModel | None = None,
         mapped: bool = False,
-        **options,
+        **options: Any,
     ):
         ours = {name: options.pop(name) for name in [*options] if name not in ESPNET_OPTIONS}
         decode_options = build_options(DecodeOptions, ours, "decode config")
@@ -196,7 +196,7 @@ class Speech2Text(ESPnetSpeech2Text):
         trim_memory()
 
     @torch.no_grad()
-    def __call__(self, speech) -> list[Result]:
+    def __call__(self, speech: np.ndarray | torch.Tensor) -> list[Result]:
         """Decode one utterance.
 
         Args:
@@ -270,7 +270,7 @@ class Speech2Text(ESPnetSpeech2Text):
         samples: np.ndarray | torch.Tensor,
         language: str | None = None,
         batch_size: int = 8,
-        **options,
+        **options: Any,
     ) -> Iterator[Segment]:
         """Decode audio of any length, window after window, as openai-whisper's ``transcribe``.
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -32,7 +33,7 @@ def transcribe(
     device: str | None = None,
     batch_size: int = 8,
     timestamps: bool = False,
-    **options,
+    **options: Any,
 ) -> Iterator[Transcript]:
     """Transcribe audio files of any length.
 
