@@ -111,5 +111,5 @@ OPTIONS = {
     "stage", "stop_stage", "python", "token_type", "hugging_face_model_name_or_path", "cleaner",
     "lang", "fs", "feats_type", "feats_normalize", "max_wav_duration", "use_lm", "asr_config",
     "pretrained_model", "inference_config", "inference_args", "inference_tag",
-    "inference_asr_model", "batch_size",
+    "inference_asr_model", "batch_size", "use_streaming", "use_maskctc",
 }  # fmt: skip
