@@ -1,9 +1,11 @@
 """Packaging of espnet_medusa, an ESPnet2 plugin: multi-token Whisper and Speech-LLaMA."""
 
 import re
+import tarfile
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 PACKAGE = Path(__file__).with_name("espnet_medusa") / "__init__.py"
 VERSION = re.search('^__version__ = "(.+)"$', PACKAGE.read_text(encoding="utf-8"), re.M)[1]
@@ -12,7 +14,36 @@ DOCS = [
     "mkdocstrings[python]>=1,<2",
 ]  # fmt: skip
 
+# What espnet-medusa-recipe copies.
+RECIPES = (
+    "conf/*/*.yaml", "egs/*/*/*.sh", "egs/*/*/*.md", "egs/*/*/conf/*", "egs/*/*/conf/*/*",
+    "egs/*/*/local/*",
+)  # fmt: skip
+
+
+class BuildWithRecipes(build_py):
+    """Add an archive of the recipes to a wheel: unlike package data, it keeps links."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            write_recipes(Path(self.build_lib) / "espnet_medusa" / "bin" / "recipes.tar.gz")
+
+
+def write_recipes(path: Path) -> None:
+    """Write the archive; paths in it are those of the checkout."""
+    root = Path(__file__).resolve().parent
+    found = {file for pattern in RECIPES for file in root.glob(pattern)}
+    with tarfile.open(path, "w:gz") as archive:
+        for file in sorted(found):
+            name = file.relative_to(root)
+            linked = any((root / parent).is_symlink() for parent in name.parents)
+            if not linked and (file.is_symlink() or file.is_file()):
+                archive.add(file, name, recursive=False)
+
+
 setup(
+    cmdclass={"build_py": BuildWithRecipes},
     name="espnet_medusa",
     version=VERSION,
     description="Several tokens per decoder call for Whisper and Speech-LLaMA in ESPnet2",
@@ -106,6 +137,7 @@ setup(
             "espnet-medusa-convert = espnet_medusa.bin.convert:main",
             "espnet-medusa-tune = espnet_medusa.bin.tune:main",
             "espnet-medusa-report = espnet_medusa.bin.report:main",
+            "espnet-medusa-recipe = espnet_medusa.bin.recipe:main",
         ]
     },
 )

@@ -1,0 +1,63 @@
+"""Copy a recipe of the package to a new folder.
+
+    espnet-medusa-recipe mini_synth my_recipes
+    cd my_recipes/egs/mini_synth/asr1 && ./run.sh
+
+The folder gets `egs/RECIPE`, `egs/TEMPLATE` and `conf`, with the links of the checkout.
+"""
+
+import argparse
+import sys
+import tarfile
+from pathlib import Path
+
+from espnet_medusa.bin.command_line import make_parser, run_main
+from espnet_medusa.errors import InputError
+from espnet_medusa.files.atomic import naming
+from espnet_medusa.options import check_choice
+
+ARCHIVE = Path(__file__).with_name("recipes.tar.gz")  # setup.py writes it into the wheel
+TEMPLATE = "TEMPLATE"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("recipe", help="name of the recipe, or list")
+    parser.add_argument("folder", nargs="?", type=Path, help="new folder; default: the recipe")
+
+
+def work(args: argparse.Namespace) -> None:
+    """List the recipes, or copy one.
+
+    Raises:
+        InputError: There is no such recipe, or the folder exists already.
+    """
+    if not ARCHIVE.is_file():
+        raise InputError(
+            f"{ARCHIVE}: not in an editable installation; the recipes are in egs/ of the checkout"
+        )
+    with tarfile.open(ARCHIVE) as archive:
+        parts = {member: Path(member.name).parts for member in archive.getmembers()}
+        names = sorted({part[1] for part in parts.values() if part[0] == "egs"} - {TEMPLATE})
+        if args.recipe == "list":
+            print("\n".join(names))
+            return
+        check_choice(args.recipe, names, "recipe")
+        folder = args.folder or Path(args.recipe)
+        if folder.exists():
+            raise InputError(f"folder: {folder} exists already; name a new one")
+        chosen = [one for one, part in parts.items() if part[1] in (args.recipe, TEMPLATE)]
+        chosen += [one for one, part in parts.items() if part[0] == "conf"]
+        with naming(folder):
+            archive.extractall(folder, chosen)
+    for script in sorted(folder.glob(f"egs/{args.recipe}/*/run.sh")):
+        print(f"cd {script.parent} && ./run.sh", file=sys.stderr)
+
+
+def main(cmd: list[str] | None = None) -> None:
+    """Command-line entry."""
+    args = make_parser(__doc__, add_options).parse_args(cmd)
+    run_main("recipe", lambda: work(args))
+
+
+if __name__ == "__main__":
+    main()
