@@ -18,12 +18,14 @@ import numpy as np
 from contestants.base import CONTESTANTS, MEMORIES, RECORDINGS, MemoryDecoder, Setup, Timed
 from contestants.subjects import ENCODER_FILE, MemorySubject, load_subject
 from contestants.ways import Way
+from espnet_medusa.upstream.hooks import make_imports_quiet
 
 KILOBYTE = 1024  # unit of /proc
 Encode = Callable[[np.ndarray], np.ndarray]
 
 
 def main() -> None:
+    make_imports_quiet()  # as our commands do
     folder, name, weights, options = sys.argv[1:]
     subject, setup = load_subject(Path(folder)), Setup(**json.loads(options))
     with answers() as answer:
@@ -116,12 +118,9 @@ def load_encoder(subject: MemorySubject, setup: Setup) -> Encode | None:
 
 
 def decode(
-    contestant: MemoryDecoder,
-    encode: Encode | None,
-    way: Way,
-    names: Sequence[str],
+    contestant: MemoryDecoder, encode: Encode | None, way: Way, names: Sequence[str],
     inputs: Sequence[np.ndarray],
-) -> Timed:
+) -> Timed:  # fmt: skip
     """Encode and decode inputs, and time both."""
     started = time.perf_counter()
     memories = inputs if encode is None else [encode(samples) for samples in inputs]
