@@ -1,7 +1,7 @@
 """Choose the rows of a comparison from the options of ``compare.py``."""
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import product
 
@@ -51,10 +51,7 @@ def make_ways(
 
 
 def _with_drafts(
-    way: Way,
-    subject: MemorySubject | SpeechSubject,
-    args: argparse.Namespace,
-    drafters: Sequence[str],
+    way: Way, subject: MemorySubject | SpeechSubject, args: argparse.Namespace, drafters: list[str]
 ) -> Iterable[Way]:
     """Return the baseline ``way``; for our own search, also its ways with drafts."""
     if way.contestant != OURS:

@@ -160,11 +160,8 @@ def word_errors(
 ) -> list[Counts]:
     """Count the word errors of N texts; raise ValueError if ESPnet lacks the cleaner."""
     clean = make_cleaner(cleaner)
-    pairs = [
-        (clean(reference).split(), clean(text).split())
-        for reference, text in zip(references, texts, strict=True)
-    ]
-    return [Counts.of_operations(align(*pair)) for pair in pairs]
+    pairs = zip(map(clean, references), map(clean, texts), strict=True)
+    return [Counts.of_operations(align(first.split(), second.split())) for first, second in pairs]
 
 
 def _wer(group: Group, inputs: Inputs) -> dict | None:
@@ -232,9 +229,7 @@ def agree(result: Result, expected: Result, greedy: bool) -> bool:
     """Return whether texts (greedy search), or n-best lists up to ties, are equal."""
     if greedy:
         return result.text == expected.text
-    scores, wanted = (
-        {tuple(tokens): score for tokens, score in one.nbest} for one in (result, expected)
-    )
+    scores, wanted = ({tuple(ids): score for ids, score in one.nbest} for one in (result, expected))
     return (
         len(result.nbest) == len(expected.nbest)
         and scores.keys() == wanted.keys()

@@ -95,9 +95,7 @@ def cut_utterances(
 def list_utterances(data_dir: Path, count: int | None = None) -> list[Listed]:
     """List utterances without their audio; raise InputError if one has no reference."""
     if (data_dir / "segments").is_file():
-        raise InputError(
-            f"{data_dir}: has segments; cut them with espnet_medusa.stages format_data"
-        )
+        raise InputError(f"{data_dir}: has segments; run espnet_medusa.stages format_data")
     texts, entries = read_table(data_dir / "text"), read_table(data_dir / "wav.scp")
     names = [*entries] if count is None else choose_keys([*entries], count)
     for name in names:

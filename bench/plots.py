@@ -16,13 +16,9 @@ Rows = Mapping[str, Sequence[dict]]  # by search
 
 @contextmanager
 def panels(
-    titles: Sequence[str],
-    path: Path,
-    size: tuple[float, float] | None = None,
-    legend: bool = True,
-    columns: int = 4,
-    **options,
-) -> Iterator[list[pyplot.Axes]]:
+    titles: Sequence[str], path: Path, size: tuple[float, float] | None = None,
+    legend: bool = True, columns: int = 4, **options,
+) -> Iterator[list[pyplot.Axes]]:  # fmt: skip
     """Open a panel for each title; write the figure with one legend."""
     width, height = size or (PANEL_INCHES, PANEL_INCHES + 0.6)
     size = width * len(titles) + 1.0, height

@@ -71,10 +71,6 @@ def _speed(row: Mapping, name: str) -> str:
     return _interval(row, name) if name in row else "1.00"
 
 
-def _fewer(row: Mapping, name: str) -> str:
-    return _value(row, name) or "1.00"
-
-
 def _steps(row: Mapping, name: str) -> str:
     return " ".join(f"{share:.0f}" for share in row.get(name, ())[:FIRST_STEPS]) or "-"
 
@@ -142,7 +138,7 @@ COLUMNS = {
         "drafter": ("label", _as_is),
         "WER [%]": ("wer", _interval),
         "calls per utterance": ("calls_per_input", _interval),
-        "times fewer calls": ("fewer_calls", _fewer),
+        "times fewer calls": ("fewer_calls", lambda row, name: _value(row, name) or "1.00"),
         "without calls [%]": ("no_call", _whole),
         "tokens per call": ("tokens_per_call", _interval),
         "nodes per call": ("nodes_per_call", _short),
@@ -249,14 +245,9 @@ NOTES = {
 
 
 def make_report(
-    kind: str,
-    title: str,
-    details: str,
-    machine: Mapping[str, Any],
-    rows: Sequence[Mapping[str, Any]],
-    left_out: Mapping[str, str] | None = None,
-    timed: bool = True,
-) -> Report:
+    kind: str, title: str, details: str, machine: Mapping[str, Any], rows: Sequence[Mapping],
+    left_out: Mapping[str, str] | None = None, timed: bool = True,
+) -> Report:  # fmt: skip
     """Return the report without what its kind adds; ``timed``: whether it shows times."""
     return {
         "kind": kind, "title": title, "details": details, "timed": timed, "machine": machine,
@@ -326,11 +317,8 @@ def page(reports: Sequence[Report], image: str | None) -> str:
         parts.append(f"![Plot]({image})\n")
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     newer = any(row.get("contestant") in (OPENVINO, WHISPER_CPP) for row in first["rows"])
-    notes = [
-        NOTES[first["kind"]],
-        PEERS * newer,
-        *(f"- {note}.\n" for note in first.get("notes", ())),
-    ]
+    notes = [NOTES[first["kind"]], PEERS * newer]
+    notes += [f"- {note}.\n" for note in first.get("notes", ())]
     notes.append(f"- {machine['threads']} threads; {versions}.\n")
     return "\n".join([*parts, "".join(notes + ([] if many else _left_out(first)))])
 

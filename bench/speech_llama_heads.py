@@ -74,12 +74,10 @@ def measure(shape: str, args: argparse.Namespace) -> list[tuple[str, ...]]:
     vocab_size, sizes = SHAPES[shape]
     rows = []
     for precision, tokens in itertools.product(args.precisions, args.tokens):
-        calls, conf = {}, {"num_heads": tokens - 1}
+        calls, conf = {}, {"llama_conf": sizes, "heads_conf": {"num_heads": tokens - 1}}
         for heads in HEADS:
             torch.manual_seed(0)
-            decoder = SpeechLlamaDecoder(
-                vocab_size, ENCODER_SIZE, llama_conf=sizes, heads=heads, heads_conf=conf
-            )
+            decoder = SpeechLlamaDecoder(vocab_size, ENCODER_SIZE, heads=heads, **conf)
             decoder.eval().to(args.device)
             calls[heads] = make_call(decoder, 1 if heads == "none" else tokens, precision)
         seconds = {heads: [] for heads in HEADS}

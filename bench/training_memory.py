@@ -112,11 +112,8 @@ def build_model(system: str, kind: str, sizes: Sizes) -> MedusaASRModel:
         "attention_heads": max(1, sizes.hidden_size // 64),
         "linear_units": 4 * sizes.hidden_size,
     }
-    encoder = HFWhisperEncoder(
-        output_size=sizes.hidden_size,
-        max_source_positions=int(FRAMES_PER_S * sizes.seconds),
-        **shape,
-    )
+    frames = int(FRAMES_PER_S * sizes.seconds)
+    encoder = HFWhisperEncoder(output_size=sizes.hidden_size, max_source_positions=frames, **shape)
     decoder = WhisperMedusaDecoder(sizes.vocab_size, sizes.hidden_size, **shape, **decoder_conf)
     token_list = [*map(str, range(sizes.vocab_size - 2)), "<|startoftranscript|>", "<|endoftext|>"]
     model = KINDS[kind](

@@ -61,9 +61,7 @@ def load_decoder(subject: MemorySubject, with_heads: bool = True) -> WhisperMedu
     return _build_decoder(subject, conf, weights)
 
 
-def _build_decoder(
-    subject: MemorySubject, conf: dict, weights: dict[str, torch.Tensor]
-) -> WhisperMedusaDecoder:
+def _build_decoder(subject: MemorySubject, conf: dict, weights: dict) -> WhisperMedusaDecoder:
     decoder = WhisperMedusaDecoder(subject.sizes.vocab_size, subject.sizes.hidden_size, **conf)
     decoder.load_state_dict(weights)
     return decoder.eval()
@@ -89,11 +87,8 @@ class MemoryOurs(MemoryDecoder):
         if key in self.searches:
             return self.searches[key]
         greedy, drafter = way.beam_size == 1, way.drafts or None
-        options = SearchOptions(
-            search="greedy" if greedy else "beam",
-            drafter=drafter,
-            draft_depth=0 if way.drafts == BASELINE else None,
-        )
+        kind, depth = "greedy" if greedy else "beam", 0 if way.drafts == BASELINE else None
+        options = SearchOptions(search=kind, drafter=drafter, draft_depth=depth)
         sources = DraftSources(
             ctc=self.ctc.log_softmax if drafter in (CTC, CTC_HEADS) else None,
             blank=self.subject.ctc_blank or 0,
