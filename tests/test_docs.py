@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from cases import cases
 from markdown.extensions.toc import slugify
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -108,18 +109,15 @@ def test_a_block_takes_the_rows_and_columns_that_it_names(source):
     assert update_docs.fill(optional) == optional
 
 
-@pytest.mark.parametrize(
-    ("block", "message"),
-    [
-        (make_block("section: Three"), "no table under 'Three'"),
-        (make_block("section: One\nrows: [plain]"), "'plain' matches 2 rows"),
-        (make_block("section: One\nrows: [nobody]"), "no row has nobody"),
-        (make_block("section: One\ncolumns: [CER]"), "'CER' is not in list"),
-        ("<!-- from: results.md\n-->\nText.\n" + make_block("section: One"), "has no end"),
-        ("<!-- from: gone.md\nsection: One\n-->\n<!-- end -->", "No such file"),
-    ],
+@cases(
+    (make_block("section: Three"), "no table under 'Three'"),
+    (make_block("section: One\nrows: [plain]"), "'plain' matches 2 rows"),
+    (make_block("section: One\nrows: [nobody]"), "no row has nobody"),
+    (make_block("section: One\ncolumns: [CER]"), "'CER' is not in list"),
+    ("<!-- from: results.md\n-->\nText.\n" + make_block("section: One"), "has no end"),
+    ("<!-- from: gone.md\nsection: One\n-->\n<!-- end -->", "No such file"),
 )
-def test_a_block_that_its_source_cannot_fill_is_an_error(source, block, message):
+def test_a_block_that_its_source_cannot_fill_is_an_error(block, message, source):
     with pytest.raises(SystemExit, match=re.escape(message)):
         update_docs.fill(block)
 

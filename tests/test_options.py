@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import cases
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import build_options, check_choice
@@ -39,22 +40,19 @@ def test_valid_options_are_unchanged_and_others_have_defaults(given):
     assert vars(options) == vars(Options()) | (given or {})
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "allowed"),
-    [
-        ("count", 2.5, "a whole number"),
-        ("count", "2", "a whole number"),
-        ("count", None, "a whole number"),
-        ("count", True, "a whole number"),
-        ("share", False, "a number or none"),
-        ("share", "1e-3", "a number or none"),  # so PyYAML reads 1e-3
-        ("name", 3, "text"),
-        ("marks", (1.0, "2"), "a list of numbers"),
-        ("tokens", (1, 2, 3.5), "a list of whole numbers or none"),
-        ("tokens", "", "a list of whole numbers or none"),
-        ("tokens", 7, "a list of whole numbers or none"),
-        ("conf", [1], "Mapping[str, typing.Any]"),
-    ],
+@cases(
+    ("count", 2.5, "a whole number"),
+    ("count", "2", "a whole number"),
+    ("count", None, "a whole number"),
+    ("count", True, "a whole number"),
+    ("share", False, "a number or none"),
+    ("share", "1e-3", "a number or none"),  # so PyYAML reads 1e-3
+    ("name", 3, "text"),
+    ("marks", (1.0, "2"), "a list of numbers"),
+    ("tokens", (1, 2, 3.5), "a list of whole numbers or none"),
+    ("tokens", "", "a list of whole numbers or none"),
+    ("tokens", 7, "a list of whole numbers or none"),
+    ("conf", [1], "Mapping[str, typing.Any]"),
 )
 def test_wrong_types_are_refused(name, value, allowed):
     message = re.escape(f"decoder_conf: {name}: {value!r}; allowed: ") + f".*{re.escape(allowed)}$"
@@ -71,12 +69,9 @@ def test_numbers_of_numpy_and_booleans_are_converted():
         build_options(Options, {"flag": 2}, "conf")
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"cuont": 1}, "unknown option 'cuont' .*'count'.*share"),
-        *((values, ".*; allowed: options with") for values in (5, "x: 2", [1], [("count", 2)])),
-    ],
+@cases(
+    ({"cuont": 1}, "unknown option 'cuont' .*'count'.*share"),
+    *((values, ".*; allowed: options with") for values in (5, "x: 2", [1], [("count", 2)])),
 )
 def test_unknown_options_and_no_mappings_are_refused(values, message):
     with pytest.raises(InputError, match=f"decoder_conf: {message}"):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import soundfile
+from cases import cases, combinations
 from media_files import CODECS, cut, speechlike, write_media
 
 from espnet_medusa.audio.reader import AudioError, probe_audio, read_audio
@@ -30,8 +31,7 @@ def alignment(samples, decoded, rate_hz) -> tuple[float, float]:
     return float(np.corrcoef(inner, matched)[0, 1]), (delay - most) / rate_hz
 
 
-@pytest.mark.parametrize("channels", [1, 2])
-@pytest.mark.parametrize("suffix", CODECS)
+@combinations(channels=[1, 2], suffix=CODECS)
 def test_samples_equal_the_written_ones(tmp_path, suffix, channels):
     path = tmp_path / f"talk{suffix}"
     samples, rate_hz = make(path, 2.0, channels)
@@ -54,10 +54,8 @@ def test_samples_equal_the_written_ones(tmp_path, suffix, channels):
         assert info.duration_s == pytest.approx(len(decoded) / rate_hz, abs=0.1)
 
 
-@pytest.mark.parametrize(
-    ("name", "channels", "video_s"), [("cinema.m4a", 8, 0.0), ("talk.mp4", 1, 3.0)]
-)
-def test_the_sound_of_cinemas_and_videos(tmp_path, name, channels, video_s):
+@cases(("cinema.m4a", 8, 0.0), ("talk.mp4", 1, 3.0))
+def test_the_sound_of_cinemas_and_videos(name, channels, video_s, tmp_path):
     samples = np.stack([speechlike(1.5, seed=seed) for seed in range(channels)], axis=1)
     written = samples if channels > 1 else samples[:, 0]
     path = write_media(tmp_path / name, written, video_s=video_s)

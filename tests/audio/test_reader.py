@@ -6,6 +6,7 @@ import kaldiio
 import numpy as np
 import pytest
 import soundfile
+from cases import cases, combinations
 from media_files import speechlike, write_media
 from refusals import refused
 from tones import peak_frequency_hz, tone
@@ -40,23 +41,19 @@ def test_truncated_files_are_refused_by_name(tmp_path, format_name, subtype, n_c
 UNREADABLE = "is no audio that libsndfile or FFmpeg reads"
 
 
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        (b"", "is an empty file"),
-        (b"RIFF", UNREADABLE),
-        (np.random.default_rng(1).bytes(5000), UNREADABLE),
-        (b"Words of a user\n" * 100, UNREADABLE),
-        (b"#EXTM3U\n#EXTINF:1,\n/etc/passwd\n", UNREADABLE),
-        (b"ffconcat version 1.0\nfile talk.m4a\n", UNREADABLE),
-        (b"<!DOCTYPE html><html>404</html>", "HTML"),
-        (b"\0\0\0\x20ftypM4A \0\0\0\0", "is a damaged or truncated MP4 file"),
-        (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
-    ],
+@cases(
+    (b"", "is an empty file"),
+    (b"RIFF", UNREADABLE),
+    (np.random.default_rng(1).bytes(5000), UNREADABLE),
+    (b"Words of a user\n" * 100, UNREADABLE),
+    (b"#EXTM3U\n#EXTINF:1,\n/etc/passwd\n", UNREADABLE),
+    (b"ffconcat version 1.0\nfile talk.m4a\n", UNREADABLE),
+    (b"<!DOCTYPE html><html>404</html>", "HTML"),
+    (b"\0\0\0\x20ftypM4A \0\0\0\0", "is a damaged or truncated MP4 file"),
+    (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
 )
-@pytest.mark.parametrize("read", [probe_audio, read_audio])
-@pytest.mark.parametrize("suffix", ["wav", "mp4"])
-def test_other_files_are_explained(tmp_path, content, message, read, suffix):
+@combinations(read=[probe_audio, read_audio], suffix=["wav", "mp4"])
+def test_other_files_are_explained(content, message, tmp_path, read, suffix):
     write_media(tmp_path / "talk.m4a", speechlike(1.0))
     path = tmp_path / f"bad.{suffix}"
     path.write_bytes(content)
@@ -77,16 +74,13 @@ def overwritten(data: bytes) -> bytes:
     return half(data) + np.random.default_rng(2).bytes(200) + data[len(data) // 2 + 200 :]
 
 
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        (half(encode("MP3", None, tone(440, 2.0))), r"truncated \(\d+ of 32000 samples\)"),
-        (overwritten(encode("FLAC")), "corrupt"),
-        (SHORTENED, "sph2pipe"),
-    ],
+@cases(
+    (half(encode("MP3", None, tone(440, 2.0))), r"truncated \(\d+ of 32000 samples\)"),
+    (overwritten(encode("FLAC")), "corrupt"),
+    (SHORTENED, "sph2pipe"),
     ids=["MP3", "FLAC", "compressed"],
 )
-def test_damaged_and_compressed_files_are_refused(tmp_path, content, message):
+def test_damaged_and_compressed_files_are_refused(content, message, tmp_path):
     (tmp_path / "a.bin").write_bytes(content)
     with pytest.raises(AudioError, match=message):
         read_audio(str(tmp_path / "a.bin"))
@@ -238,18 +232,15 @@ def test_hour_long_audio_is_refused_from_its_header(tmp_path):
     assert probe_audio(str(path)).duration_s == 3600
 
 
-@pytest.mark.parametrize(
-    "samples, options, message",
-    [
-        (np.zeros(0, np.float32), {}, "zero length"),
-        (np.zeros(1, np.float32), {"min_samples": 160}, "fewer than the 160"),
-        (np.full(400, np.nan, np.float32), {}, "400 NaN"),
-        (np.array([0, np.inf, 0], np.float32), {}, "1 NaN or infinite"),
-        (np.full(400, 2e4, np.float32), {}, "amplitude"),
-        (np.zeros(400, np.float32), {"expected_rate_hz": 8000}, "16000 Hz, the model expects 8000"),
-        (np.zeros(16001, np.float32), {"max_duration_s": 1.0}, "lasts 1.00 s"),
-        (np.zeros((400, 2), np.float32), {}, "shape"),
-    ],
+@cases(
+    (np.zeros(0, np.float32), {}, "zero length"),
+    (np.zeros(1, np.float32), {"min_samples": 160}, "fewer than the 160"),
+    (np.full(400, np.nan, np.float32), {}, "400 NaN"),
+    (np.array([0, np.inf, 0], np.float32), {}, "1 NaN or infinite"),
+    (np.full(400, 2e4, np.float32), {}, "amplitude"),
+    (np.zeros(400, np.float32), {"expected_rate_hz": 8000}, "16000 Hz, the model expects 8000"),
+    (np.zeros(16001, np.float32), {"max_duration_s": 1.0}, "lasts 1.00 s"),
+    (np.zeros((400, 2), np.float32), {}, "shape"),
 )
 def test_check_audio_refuses_with_a_remedy(samples, options, message):
     with pytest.raises(AudioError, match=message) as caught:
@@ -292,32 +283,19 @@ def after_a_tag(mp3: bytes) -> bytes:
     return b"ID3\4\0\0" + bytes([0, 0, *divmod(1000, 128)]) + bytes(1000) + mp3
 
 
-@pytest.mark.parametrize(
-    "format_name, subtype, rate_hz, channels, wrap",
-    [
-        ("WAV", "PCM_16", 22050, 1, among_other_chunks),
-        ("WAV", "PCM_U8", 11025, 1, bytes),
-        ("WAV", "ALAW", 8000, 1, among_other_chunks),
-        ("WAV", "IMA_ADPCM", 16000, 1, bytes),
-        ("WAV", "GSM610", 8000, 1, bytes),
-        ("WAV", "DOUBLE", 48000, 2, bytes),
-        ("WAV", "FLOAT", 16000, 2, bytes),
-        ("AIFF", "PCM_24", 16000, 2, bytes),
-        ("WAVEX", "PCM_24", 48000, 2, among_other_chunks),
-        ("W64", "PCM_16", 16000, 2, bytes),
-        ("RF64", "PCM_16", 16000, 1, bytes),
-        ("NIST", "PCM_16", 8000, 2, bytes),
-        ("NIST", "ULAW", 8000, 2, bytes),
-        ("AU", "ULAW", 8000, 1, bytes),
-        ("CAF", "PCM_16", 44100, 2, bytes),
-        ("FLAC", "PCM_24", 44100, 2, bytes),
-        ("MP3", None, 48000, 1, after_a_tag),
-        ("MP3", None, 22050, 2, bytes),
-        ("OGG", "OPUS", 8000, 2, bytes),
-        ("OGG", "VORBIS", 44100, 2, bytes),
-    ],
-)
-def test_odd_rates_codecs_and_containers(tmp_path, format_name, subtype, rate_hz, channels, wrap):
+@cases(
+    ("WAV", "PCM_16", 22050, 1, among_other_chunks), ("WAV", "PCM_U8", 11025, 1, bytes),
+    ("WAV", "ALAW", 8000, 1, among_other_chunks), ("WAV", "IMA_ADPCM", 16000, 1, bytes),
+    ("WAV", "GSM610", 8000, 1, bytes), ("WAV", "DOUBLE", 48000, 2, bytes),
+    ("WAV", "FLOAT", 16000, 2, bytes), ("AIFF", "PCM_24", 16000, 2, bytes),
+    ("WAVEX", "PCM_24", 48000, 2, among_other_chunks), ("W64", "PCM_16", 16000, 2, bytes),
+    ("RF64", "PCM_16", 16000, 1, bytes), ("NIST", "PCM_16", 8000, 2, bytes),
+    ("NIST", "ULAW", 8000, 2, bytes), ("AU", "ULAW", 8000, 1, bytes),
+    ("CAF", "PCM_16", 44100, 2, bytes), ("FLAC", "PCM_24", 44100, 2, bytes),
+    ("MP3", None, 48000, 1, after_a_tag), ("MP3", None, 22050, 2, bytes),
+    ("OGG", "OPUS", 8000, 2, bytes), ("OGG", "VORBIS", 44100, 2, bytes),
+)  # fmt: skip
+def test_odd_rates_codecs_and_containers(format_name, subtype, rate_hz, channels, wrap, tmp_path):
     mono = tone(440, 1.5, rate_hz)
     sound = mono[:, None] * ([1.0] if channels == 1 else [1.5, 0.5])
     stream = io.BytesIO()

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import soundfile
+from cases import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,18 +29,15 @@ QUIETEST[round(10 / FRAME_S)] = -35.0  # Quieter, but the first part would be to
 LONG = levels_of((0, 20), (20.5, 35), (36, 55))
 
 
-@pytest.mark.parametrize(
-    ("levels", "longest_s", "segments"),
-    [
-        (levels_of((1, 3), (3.2, 5), (6, 9), (14, 17)), 30, [(0.86, 9.14), (13.86, 17.14)]),
-        (LONG, 30, [(0.0, 20.14), (20.36, 35.14), (35.86, 55.14)]),
-        (LONG, 60, [(0.0, 55.14)]),
-        (QUIETEST, 30, [(0.0, 22.02), (22.02, 37.04), (37.04, 55.14)]),
-        (levels_of((5, 5.04), (20, 30)), 30, [(19.86, 30.14)]),
-        (np.zeros(0), 30, []),
-        (np.full(500, -40.0), 30, [(0.0, 10.0)]),
-        (np.full(500, -90.0), 30, []),
-    ],
+@cases(
+    (levels_of((1, 3), (3.2, 5), (6, 9), (14, 17)), 30, [(0.86, 9.14), (13.86, 17.14)]),
+    (LONG, 30, [(0.0, 20.14), (20.36, 35.14), (35.86, 55.14)]),
+    (LONG, 60, [(0.0, 55.14)]),
+    (QUIETEST, 30, [(0.0, 22.02), (22.02, 37.04), (37.04, 55.14)]),
+    (levels_of((5, 5.04), (20, 30)), 30, [(19.86, 30.14)]),
+    (np.zeros(0), 30, []),
+    (np.full(500, -40.0), 30, [(0.0, 10.0)]),
+    (np.full(500, -90.0), 30, []),
     ids=["pauses", "long", "longer allowed", "no pause", "click", "empty", "hum", "silence"],
 )
 def test_segments_of_levels(levels, longest_s, segments):

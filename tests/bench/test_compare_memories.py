@@ -9,6 +9,7 @@ import compare
 import numpy as np
 import pytest
 import torch
+from cases import cases, combinations
 from contestants import make_subjects, worker
 from contestants.base import CONTESTANTS, MEMORIES, Result, Setup, Timed
 from contestants.ways import BASELINE, BEAM5, CTC, CTC_HEADS, DRAFTERS, GREEDY, HEADS, MODEL, Way
@@ -132,8 +133,7 @@ def test_drafters_have_the_names_of_the_decode_option():
     assert sorted([*DRAFTERS, search_options.CTC_MODEL]) == sorted(search_options.DRAFTERS)
 
 
-@pytest.mark.parametrize("search", [GREEDY, BEAM5])
-@pytest.mark.parametrize("drafter", DRAFTERS)
+@combinations(search=[GREEDY, BEAM5], drafter=DRAFTERS)
 def test_drafts_change_no_tokens(trained_subject, search, drafter):
     ours, inputs = build(trained_subject, "ours"), memories(trained_subject)
     plain, drafted = (
@@ -237,14 +237,11 @@ def test_the_command_with_random_weights(tmp_path, small_shapes):
     assert (output / "calls.png").stat().st_size
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ([], "no subject"),
-        (["--whisper", "x"], "--data_dir"),
-        (["--random", "tiny", "--seconds", "2"], "--seconds: goes with --whisper"),
-        (["--random", "tiny", "--data_dir", "x"], "--data_dir"),
-    ],
+@cases(
+    ([], "no subject"),
+    (["--whisper", "x"], "--data_dir"),
+    (["--random", "tiny", "--seconds", "2"], "--seconds: goes with --whisper"),
+    (["--random", "tiny", "--data_dir", "x"], "--data_dir"),
 )
 def test_unusable_options_are_refused(command, message, capsys):
     with command_refused(capsys, message):

@@ -7,6 +7,7 @@ import compare
 import matplotlib.image
 import pytest
 import yaml
+from cases import cases
 from contestants.base import PLAN, Result, Timed
 from contestants.plan_client import PlanClient
 from contestants.ways import Way
@@ -207,19 +208,16 @@ def test_a_grid_of_ctc_thresholds(command):
             assert row["wer"] == one_call["wer"]  # the text of CTC
 
 
-@pytest.mark.parametrize(
-    ("changes", "options", "message"),
-    [
-        ({}, ["--searches", "beam 7"], "searches: 'beam 7'"),
-        ({}, ["--drafters", "nobody"], "drafters: 'nobody'"),
-        ({"drafters": {"x": {"experiment": "exp/none"}}}, [], "exp/none/config.yaml: no such file"),
-        ({"drafters": {"x": {"experiment": "e", "hours": 1}}}, [], "x: curve and hours; allowed"),
-        ({"drafters": {"x": {"experiment": "e", "heads": 1}}}, [], "unknown option 'heads'"),
-        ({"drafters": {"x": {}}}, [], "x: {}; a mapping"),
-        ({"searches": {}}, [], "searches: {}; a mapping"),
-    ],
-)  # fmt: skip
-def test_unusable_plans_are_refused(command, capsys, changes, options, message):
+@cases(
+    ({}, ["--searches", "beam 7"], "searches: 'beam 7'"),
+    ({}, ["--drafters", "nobody"], "drafters: 'nobody'"),
+    ({"drafters": {"x": {"experiment": "exp/none"}}}, [], "exp/none/config.yaml: no such file"),
+    ({"drafters": {"x": {"experiment": "e", "hours": 1}}}, [], "x: curve and hours; allowed"),
+    ({"drafters": {"x": {"experiment": "e", "heads": 1}}}, [], "unknown option 'heads'"),
+    ({"drafters": {"x": {}}}, [], "x: {}; a mapping"),
+    ({"searches": {}}, [], "searches: {}; a mapping"),
+)
+def test_unusable_plans_are_refused(changes, options, message, command, capsys):
     with pytest.raises(SystemExit):
         command(*options, **changes)
     assert message in capsys.readouterr().err
@@ -239,18 +237,15 @@ def nbest(*hypotheses):
     return Result(text, nbest=[([*map(ord, text)], score) for text, score in hypotheses])
 
 
-@pytest.mark.parametrize(
-    ("hypotheses", "greedy", "same"),
-    [
-        ([("x", -1.0002), ("y", -2.0)], False, True),
-        ([("x", -1.01), ("y", -2.0)], False, False),
-        ([("y", -2.0), ("x", -1.0)], False, True),  # the order does not count
-        ([("y", -1.0), ("x", -2.0)], False, False),
-        ([("x", -1.0)], False, False),
-        ([("x", -9.0)], True, True),
-        ([("z", -1.0)], True, False),
-        ([], True, False),
-    ],
+@cases(
+    ([("x", -1.0002), ("y", -2.0)], False, True),
+    ([("x", -1.01), ("y", -2.0)], False, False),
+    ([("y", -2.0), ("x", -1.0)], False, True),  # the order does not count
+    ([("y", -1.0), ("x", -2.0)], False, False),
+    ([("x", -1.0)], False, False),
+    ([("x", -9.0)], True, True),
+    ([("z", -1.0)], True, False),
+    ([], True, False),
 )
 def test_equal_outputs(hypotheses, greedy, same):
     expected = nbest(("x", -1.0), ("y", -2.0))

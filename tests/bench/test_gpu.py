@@ -4,20 +4,14 @@ import json
 from argparse import Namespace
 from pathlib import Path
 
+import decoder_calls
 import gpu
 import machine
 import matplotlib.image
 import pytest
 import torch
+from cases import cases
 from contestants import make_subjects
-from decoder_calls import (
-    CONTEXT_TOKENS,
-    CachedCalls,
-    CompiledCalls,
-    TreeCalls,
-    call_seconds,
-    transformers_decoder,
-)
 from experiment import write_corpus
 from gpu_parts import audio_to_text, shape_calls
 from gpu_parts.cuda_tests import marked_files, read_report
@@ -108,16 +102,16 @@ def test_calls_of_both_programs_return_equal_logits(decoder):
 
     runtime = build_runtime(decoder, "float32")
     runtime.logits = record("ours", runtime.logits)
-    calls = {"ours": TreeCalls(runtime, memory)}
-    whisper = transformers_decoder(decoder)
+    calls = {"ours": decoder_calls.TreeCalls(runtime, memory)}
+    whisper = decoder_calls.transformers_decoder(decoder)
     with torch.no_grad():
-        calls["eager"] = CachedCalls(whisper, memory)
-        calls["static"] = CompiledCalls(whisper, memory, 3)
+        calls["eager"] = decoder_calls.CachedCalls(whisper, memory)
+        calls["static"] = decoder_calls.CompiledCalls(whisper, memory, 3)
     for name in ("eager", "static"):
         calls[name]._extend = record(name, calls[name]._extend)
     for timed in calls.values():
-        assert len(call_seconds(timed, 3, 2, "cpu")) == 2
-    assert CONTEXT_TOKENS > 3
+        assert len(decoder_calls.call_seconds(timed, 3, 2, "cpu")) == 2
+    assert decoder_calls.CONTEXT_TOKENS > 3
     first = logits_of["ours"][0]
     assert first.shape == (2 * 3, 96)
     assert {name: len(rows) for name, rows in logits_of.items()} == dict.fromkeys(calls, 2 + 5)
@@ -222,14 +216,11 @@ def test_parts_that_fail_or_exceed_their_time(tmp_path, monkeypatch, capsys):
     assert PartResults.read(tmp_path / "here" / "gpu_calls_tiny.json") == calls
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ([], "--device cuda, but torch sees no GPU; allowed here: cpu"),
-        (["--device", "cpu", "--weights", "float16"], "allowed on cpu: float32, bfloat16"),
-        (["--device", "cpu", "--whisper", "x"], "--whisper, --data_dir: give both"),
-        (["--device", "cpu", "--whisper", "x", "--data_dir", "y"], "--whisper x: no config.yaml"),
-    ],
+@cases(
+    ([], "--device cuda, but torch sees no GPU; allowed here: cpu"),
+    (["--device", "cpu", "--weights", "float16"], "allowed on cpu: float32, bfloat16"),
+    (["--device", "cpu", "--whisper", "x"], "--whisper, --data_dir: give both"),
+    (["--device", "cpu", "--whisper", "x", "--data_dir", "y"], "--whisper x: no config.yaml"),
 )
 def test_unusable_options_are_refused(command, message, capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

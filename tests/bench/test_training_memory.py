@@ -2,27 +2,22 @@
 
 import pytest
 import speech_llama_heads
+import training_memory
+from cases import cases
 from tiny import batch, model_of, tiny_decoder
-from training_memory import (
-    HEADS,
-    Allocation,
-    Measurement,
-    Sizes,
-    allocation_of,
-    build_model,
-    random_batch,
-    table,
-)
 
 from espnet_medusa.training.projection_loss import CHUNK_LOGITS
 
 FLOAT_BYTES = 4
-SIZES = Sizes(hidden_size=32, layers=2, batch_size=4, tokens=30, seconds=1.0)
+SIZES = training_memory.Sizes(hidden_size=32, layers=2, batch_size=4, tokens=30, seconds=1.0)
 
 
-def memory_of_step(system: str, kind: str = "in chunks") -> Allocation:
-    model, data = build_model(system, kind, SIZES), random_batch(SIZES)
-    return allocation_of(lambda: model(**data)[0].backward())
+def memory_of_step(system: str, kind: str = "in chunks") -> training_memory.Allocation:
+    model, data = (
+        training_memory.build_model(system, kind, SIZES),
+        training_memory.random_batch(SIZES),
+    )
+    return training_memory.allocation_of(lambda: model(**data)[0].backward())
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +25,7 @@ def plain():
     return memory_of_step("finetune")
 
 
-@pytest.mark.parametrize("system", HEADS)
+@pytest.mark.parametrize("system", training_memory.HEADS)
 def test_ten_heads_peak_within_one_and_a_half_fine_tuning_steps(system, plain):
     memory = memory_of_step(system)
     assert memory.peak <= 1.5 * plain.peak
@@ -49,15 +44,13 @@ def test_logits_are_never_whole(plain):
 
 def test_bench_measures_and_compares():
     measurements = {
-        (system, "in chunks"): Measurement(peak * 2**20, tensors * 2**20, 0.5)
+        (system, "in chunks"): training_memory.Measurement(peak * 2**20, tensors * 2**20, 0.5)
         for system, peak, tensors in [("finetune", 100, 50), ("linear", 130, 55)]
     }
-    assert table(measurements).endswith("|linear|130|1.30|55|1.10|0.50|\n")
+    assert training_memory.table(measurements).endswith("|linear|130|1.30|55|1.10|0.50|\n")
 
 
-@pytest.mark.parametrize(
-    ("heads", "part"), [("linear", "all_but_last_layer"), ("block", "all"), ("recurrent", "all")]
-)
+@cases(("linear", "all_but_last_layer"), ("block", "all"), ("recurrent", "all"))
 def test_frozen_layers_run_once_without_gradients(heads, part):
     decoder = tiny_decoder(0, heads, 3, keep_original_last_layer=heads == "linear")
     model = model_of(decoder, ctc_weight=0.0, kl_weight=0.01, freeze_whisper=part).train()
@@ -88,8 +81,8 @@ def test_calls_of_each_head_type(tmp_path):
         ["--shapes", "mini", "--tokens", "2", "3", "--precisions", "float32", "--rounds", "1",
          "--threads", "1", "--output_dir", str(tmp_path)]
     )  # fmt: skip
-    (table,) = tmp_path.glob("*/speech_llama_heads.md")
-    rows = [line.split("|")[1:-1] for line in table.read_text().splitlines()[4:]]
+    (training_memory.table,) = tmp_path.glob("*/speech_llama_heads.md")
+    rows = [line.split("|")[1:-1] for line in training_memory.table.read_text().splitlines()[4:]]
     assert [row[:3] for row in rows] == [["mini", "float32", "2"], ["mini", "float32", "3"]]
     for *_, one, projection, latent, ratio in rows:
         assert float(one) > 0

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import yaml
+from cases import cases
 
 from espnet_medusa.bin import python
 
@@ -35,18 +36,15 @@ def test_inference_is_ours_without_no_redirect(capsys, redirect):
     assert "--maxlenratio" in printed and "usage: asr_inference.py" in printed
 
 
-@pytest.mark.parametrize(
-    ("name", "runs"),
-    [
-        ("espnet2.bin.asr_train", "espnet_medusa.bin.asr_train"),
-        (INFERENCE, "espnet_medusa.bin.asr_inference"),
-        ("espnet2.bin.launch", "espnet2.bin.launch"),
-        ("espnet2.bin.tokenize_text", "espnet2.bin.tokenize_text"),
-        ("espnet2.bin.asr_transducer_inference", "espnet2.bin.asr_transducer_inference"),
-    ],
+@cases(
+    ("espnet2.bin.asr_train", "espnet_medusa.bin.asr_train"),
+    (INFERENCE, "espnet_medusa.bin.asr_inference"),
+    ("espnet2.bin.launch", "espnet2.bin.launch"),
+    ("espnet2.bin.tokenize_text", "espnet2.bin.tokenize_text"),
+    ("espnet2.bin.asr_transducer_inference", "espnet2.bin.asr_transducer_inference"),
 )
 @pytest.mark.parametrize("redirect", [True, False])
-def test_modules_run_as_main_with_their_arguments(monkeypatch, name, runs, redirect):
+def test_modules_run_as_main_with_their_arguments(name, runs, monkeypatch, redirect):
     seen = []
     monkeypatch.setattr(runpy, "run_module", lambda name, run_name: seen.append((name, run_name)))
     chosen, first = (runs, []) if redirect else (name, ["--no-redirect"])
@@ -92,19 +90,16 @@ def test_code_scripts_and_stdin_run(tmp_path, monkeypatch, capsys):
         assert f"HFWhisperEncoder {[first, 'x']}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("given", "replaced"),
-    [
-        (["--version"], ["--version"]),
-        ([], []),
-        (["-u", "-m", "x", "-u"], ["-u", *WITH_PLUGIN, "-m", "x", "-u"]),
-        (["-W", "ignore", "-X", "dev", "s"], ["-W", "ignore", "-X", "dev", *WITH_PLUGIN, "s"]),
-        (["-um", "x", "-u"], ["-u", *WITH_PLUGIN, "-m", "x", "-u"]),
-        (["-uW", "ignore", "-cx = 1"], ["-uW", "ignore", *WITH_PLUGIN, "-c", "x = 1"]),
-        (["--no-redirect", "-O", "-c", "1"], ["-O", *WITH_PLUGIN, "--no-redirect", "-c", "1"]),
-    ],
+@cases(
+    (["--version"], ["--version"]),
+    ([], []),
+    (["-u", "-m", "x", "-u"], ["-u", *WITH_PLUGIN, "-m", "x", "-u"]),
+    (["-W", "ignore", "-X", "dev", "s"], ["-W", "ignore", "-X", "dev", *WITH_PLUGIN, "s"]),
+    (["-um", "x", "-u"], ["-u", *WITH_PLUGIN, "-m", "x", "-u"]),
+    (["-uW", "ignore", "-cx = 1"], ["-uW", "ignore", *WITH_PLUGIN, "-c", "x = 1"]),
+    (["--no-redirect", "-O", "-c", "1"], ["-O", *WITH_PLUGIN, "--no-redirect", "-c", "1"]),
 )
-def test_options_of_python_start_a_new_interpreter(monkeypatch, given, replaced):
+def test_options_of_python_start_a_new_interpreter(given, replaced, monkeypatch):
     def execv(*call):
         raise InterruptedError(call)
 

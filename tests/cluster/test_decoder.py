@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import dask
 import pytest
+from cases import cases
 from experiment import make_experiment, read_lines, write_noise
 from refusals import exit_status
 from scripted_decoder import ScriptedDecoder, refuse
@@ -167,15 +168,12 @@ def test_the_scheduler_has_a_limited_number_of_tasks(client, tmp_path, monkeypat
     assert len(most) == 1 + 20 and max(most) <= 1 + 2 * decoder_module.TASKS_AHEAD
 
 
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (CancelledError(), "scheduler: tcp://a:1: the connection is lost; run the same command"),
-        (InputError("worker tcp://b:1: no"), "worker tcp://b:1: no"),
-        (ModuleNotFoundError("No module named 'x'"), "run its task: No module named 'x' (ModuleN"),
-    ],
+@cases(
+    (CancelledError(), "scheduler: tcp://a:1: the connection is lost; run the same command"),
+    (InputError("worker tcp://b:1: no"), "worker tcp://b:1: no"),
+    (ModuleNotFoundError("No module named 'x'"), "run its task: No module named 'x' (ModuleN"),
 )
-def test_errors_of_the_cluster_are_one_line(tmp_path, monkeypatch, error, message):
+def test_errors_of_the_cluster_are_one_line(error, message, tmp_path, monkeypatch):
     checks = []
     client = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://a:1"))
     workers = Workers(client)

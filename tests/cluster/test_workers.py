@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from cases import cases
 from experiment import write_noise
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,16 +21,13 @@ from espnet_medusa.inference.batches import make_batches
 HERE = dict.fromkeys(COMPARED, "1.2.3") | {"python": "3.11.7.final.0", "torch": "2.13.0+cpu"}
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({}, None),
-        ({"python": "3.11.2.final.0"}, None),
-        ({"torch": "2.13.0+cu128"}, None),
-        ({"torch": "2.12.1+cpu"}, "b has torch 2.12.1, this machine has 2.13.0"),
-        ({"python": "3.12.7.final.0"}, "b has python 3.12, this machine has 3.11"),
-        ({"espnet_medusa": None}, "b has espnet_medusa not installed, this machine has 1.2.3"),
-    ],
+@cases(
+    ({}, None),
+    ({"python": "3.11.2.final.0"}, None),
+    ({"torch": "2.13.0+cu128"}, None),
+    ({"torch": "2.12.1+cpu"}, "b has torch 2.12.1, this machine has 2.13.0"),
+    ({"python": "3.12.7.final.0"}, "b has python 3.12, this machine has 3.11"),
+    ({"espnet_medusa": None}, "b has espnet_medusa not installed, this machine has 1.2.3"),
 )
 def test_a_different_version_is_one_line_but_another_build_is_equal(changes, message):
     line = version_difference(HERE, {"a": HERE, "b": HERE | changes})
@@ -62,13 +60,10 @@ def test_workers_that_join_are_compared_once(monkeypatch):
         workers.count()
 
 
-@pytest.mark.parametrize(
-    ("name", "gpu"),
-    [
-        ("0", "4"), ("1", "5"), ("2", "7"), ("3", "4"),
-        ("SLURMCluster-0", "4"), ("SLURMCluster-2-14", "7"),
-        ("alice", "4"), ("tcp://10.0.0.7:38571", "4"),
-    ],
+@cases(
+    ("0", "4"), ("1", "5"), ("2", "7"), ("3", "4"),
+    ("SLURMCluster-0", "4"), ("SLURMCluster-2-14", "7"),
+    ("alice", "4"), ("tcp://10.0.0.7:38571", "4"),
 )  # fmt: skip
 def test_the_number_in_a_workers_name_chooses_its_gpu(name, gpu):
     assert choose_gpu(name, ["4", "5", "7"]) == gpu

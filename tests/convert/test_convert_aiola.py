@@ -7,6 +7,7 @@ import pytest
 import torch
 import yaml
 from aiola_files import EOS, START, VOCAB_SIZE, make_aiola, save_aiola, save_tokens
+from cases import cases
 from huggingface_hub import save_torch_state_dict
 from refusals import Calls, command_refused
 from safetensors.torch import load_file
@@ -161,26 +162,23 @@ def test_a_projection_saved_twice_must_equal_the_embedding(tmp_path, tokens, cap
     assert f"{name} differs from the token embedding; allowed: tied" in line
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"medusa_heads_type": "hydra"}, "medusa_heads_type: 'hydra' is not known"),
-        ({"medusa_num_heads": None}, "medusa_num_heads is missing"),
-        ({"medusa_num_heads": "3"}, "medusa_num_heads: '3'; allowed: a whole number"),
-        ({"medusa_num_heads": 2, "medusa_choices": None}, "medusa_heads.3.0.linear.weight is not"),
-        ({"medusa_num_heads": 4}, "medusa_heads.4.0.linear.weight is missing"),
-        ({"medusa_choices": [1, 0, 1, 1]}, "medusa_choices: [1, 0, 1, 1]; allowed: 1 for the"),
-        ({"medusa_choices": [1, 1, 1, 1, 1]}, "at most 3 numbers"),
-        ({"decoder_layers": 3}, "whisper_model.model.decoder.layers.2"),
-        ({"d_model": 24}, "is (16, 16), the model's (24, 24)"),
-        ({"activation_function": "relu"}, "activation_function: relu; allowed: gelu"),
-        ({"eos_token_id": [1, 2]}, "eos_token_id: [1, 2]; allowed: one token id"),
-        ({"generation": {"posterior_threshold": 2}}, "typical_epsilon: 2"),
-        ({"generation": {"posterior_alpha": "high"}}, "posterior_alpha: 'high'; allowed: a number"),
-        ({"generation": {"suppress_tokens": [1, "a"]}}, "suppress_tokens: [1, 'a']; allowed"),
-    ],
-)  # fmt: skip
-def test_invalid_config_is_refused(tmp_path, tokens, capsys, changes, message):
+@cases(
+    ({"medusa_heads_type": "hydra"}, "medusa_heads_type: 'hydra' is not known"),
+    ({"medusa_num_heads": None}, "medusa_num_heads is missing"),
+    ({"medusa_num_heads": "3"}, "medusa_num_heads: '3'; allowed: a whole number"),
+    ({"medusa_num_heads": 2, "medusa_choices": None}, "medusa_heads.3.0.linear.weight is not"),
+    ({"medusa_num_heads": 4}, "medusa_heads.4.0.linear.weight is missing"),
+    ({"medusa_choices": [1, 0, 1, 1]}, "medusa_choices: [1, 0, 1, 1]; allowed: 1 for the"),
+    ({"medusa_choices": [1, 1, 1, 1, 1]}, "at most 3 numbers"),
+    ({"decoder_layers": 3}, "whisper_model.model.decoder.layers.2"),
+    ({"d_model": 24}, "is (16, 16), the model's (24, 24)"),
+    ({"activation_function": "relu"}, "activation_function: relu; allowed: gelu"),
+    ({"eos_token_id": [1, 2]}, "eos_token_id: [1, 2]; allowed: one token id"),
+    ({"generation": {"posterior_threshold": 2}}, "typical_epsilon: 2"),
+    ({"generation": {"posterior_alpha": "high"}}, "posterior_alpha: 'high'; allowed: a number"),
+    ({"generation": {"suppress_tokens": [1, "a"]}}, "suppress_tokens: [1, 'a']; allowed"),
+)
+def test_invalid_config_is_refused(changes, message, tmp_path, tokens, capsys):
     folder = save_aiola(tmp_path / "aiola", make_aiola(), **{"generation": {"a": 1}, **changes})
     assert message in refused(capsys, folder, tmp_path / "exp", "--token_list", tokens)
 

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from cases import cases
 from ctranslate2_folder import CONFIG, pack, save_ctranslate2, variables_of
 from safetensors.torch import load_file
 from test_convert_aiola import refused, run
@@ -106,22 +107,14 @@ def folder(tmp_path_factory):
 FITTING = CONFIG | {"lang_ids": [258]}
 
 
-@pytest.mark.parametrize(
-    "name, value",
-    [
-        ("suppress_ids", [1, 265]),
-        ("suppress_ids", 7),
-        ("suppress_ids_begin", [-1]),
-        ("suppress_ids_begin", [True]),
-        ("lang_ids", ["<|en|>"]),
-        ("lang_ids", {"en": 50259} | {str(number): number for number in range(60)}),
-        ("alignment_heads", [[2, 0]]),
-        ("alignment_heads", [[0, 2]]),
-        ("alignment_heads", [[0]]),
-        ("alignment_heads", "all"),
-    ],
-)
-def test_invalid_config_is_refused(folder, tmp_path, capsys, name, value):
+@cases(
+    ("suppress_ids", [1, 265]), ("suppress_ids", 7), ("suppress_ids_begin", [-1]),
+    ("suppress_ids_begin", [True]), ("lang_ids", ["<|en|>"]),
+    ("lang_ids", {"en": 50259} | {str(number): number for number in range(60)}),
+    ("alignment_heads", [[2, 0]]), ("alignment_heads", [[0, 2]]), ("alignment_heads", [[0]]),
+    ("alignment_heads", "all"),
+)  # fmt: skip
+def test_invalid_config_is_refused(name, value, folder, tmp_path, capsys):
     (folder / "config.json").write_text(json.dumps(FITTING | {name: value}))
     line = refused(capsys, folder, tmp_path / "out")
     assert f"config.json: {name}: " in line and "allowed: " in line and len(line) < 400

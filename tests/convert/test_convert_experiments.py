@@ -3,9 +3,9 @@
 import json
 import logging
 
-import pytest
 import torch
 from aiola_files import read_aiola
+from cases import cases
 from experiment import make_experiment
 from heads_folders import pack, with_heads
 from openai_whisper import ctc_whisper
@@ -31,11 +31,8 @@ def features():
     return torch.randn(1, 80, 200, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize(
-    "heads, options",
-    [("linear", {"base_head": True}), ("linear", {"num_layers": 2}), ("block", {})],
-)
-def test_aiolas_file_computes_the_same(tmp_path, heads, options, caplog):
+@cases(("linear", {"base_head": True}), ("linear", {"num_layers": 2}), ("block", {}))
+def test_aiolas_file_computes_the_same(heads, options, tmp_path, caplog):
     experiment = experiment_with(tmp_path, heads, **options)
     with caplog.at_level(logging.WARNING):
         run(experiment, tmp_path / "out", "--to", "aiola", "--whisper_model", "openai/whisper-tiny")
@@ -86,17 +83,14 @@ def test_a_ctc_branch_is_kept_with_heads_and_drafts_with_them(tmp_path):
     assert speech2text.statistics.drafted, "both draft"
 
 
-@pytest.mark.parametrize(
-    "heads, options, to, message",
-    [
-        ("recurrent", {}, "aiola", "heads: recurrent; aiola's format supports linear, block"),
-        ("none", {}, "aiola", "give --to hugging_face"),
-        ("linear", {}, "aiola", "give --whisper_model"),
-        ("block", {"base_head": True}, "aiola", "give --drop_base_head true"),
-        ("linear", {"base_head": True}, "hugging_face", "give --drop_base_head true"),
-    ],
+@cases(
+    ("recurrent", {}, "aiola", "heads: recurrent; aiola's format supports linear, block"),
+    ("none", {}, "aiola", "give --to hugging_face"),
+    ("linear", {}, "aiola", "give --whisper_model"),
+    ("block", {"base_head": True}, "aiola", "give --drop_base_head true"),
+    ("linear", {"base_head": True}, "hugging_face", "give --drop_base_head true"),
 )
-def test_unsupported_parts_of_a_format_are_refused(tmp_path, capsys, heads, options, to, message):
+def test_unsupported_parts_of_a_format_are_refused(heads, options, to, message, tmp_path, capsys):
     experiment = experiment_with(tmp_path, heads, **options)
     assert message in refused(capsys, experiment, tmp_path / "out", "--to", to)
     if "drop_base_head" in message:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from cases import cases
 from experiment import NO_CTC, make_experiment, noise
 from openai_whisper import openai_whisper, save_openai_whisper
 from safetensors.torch import load_file
@@ -27,10 +28,8 @@ def logits_of_experiment(experiment, features, tokens):
         return model.decoder(memory, lengths, tokens, torch.tensor([tokens.size(1)]))[0]
 
 
-@pytest.mark.parametrize(
-    "vocab_size, num_mel_bins, decoder_layers", [(51865, 80, 2), (51866, 128, 4), (51864, 80, 1)]
-)
-def test_there_and_back_computes_the_same(tmp_path, vocab_size, num_mel_bins, decoder_layers):
+@cases((51865, 80, 2), (51866, 128, 4), (51864, 80, 1))
+def test_there_and_back_computes_the_same(vocab_size, num_mel_bins, decoder_layers, tmp_path):
     sizes = {"num_mel_bins": num_mel_bins, "decoder_layers": decoder_layers, "hidden_size": 8}
     folder = save_tiny_whisper(tmp_path / "whisper", vocab_size, **sizes)
     experiment = run(folder, tmp_path / "exp")

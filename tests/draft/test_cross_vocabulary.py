@@ -5,6 +5,7 @@ import random
 import pytest
 import torch
 from beam_oracle import make_weights
+from cases import cases, combinations
 from made_vocabularies import make_sentences
 from scripted import draft_inputs, path_from, scripted_decoder, scripted_search
 from searches import assert_decoded_alike_alone, assert_nbest_is_espnets, assert_plain, decode
@@ -44,17 +45,11 @@ def search_with_same_texts(translation, texts, depth):
 
 
 PAIRS = [
-    ("whisper_en", "whisper_multilingual"),
-    ("whisper_large_v3", "whisper_en"),
-    ("whisper_large_v3", "whisper_multilingual"),
-    ("small", "large"),
-    ("whisper_multilingual", "fallback"),
-    ("unigram", "whisper_en"),
-    ("char", "large"),
-    ("word", "small"),
-    ("word", "char"),
-    ("bpe", "char"),
-]
+    ("whisper_en", "whisper_multilingual"), ("whisper_large_v3", "whisper_en"),
+    ("whisper_large_v3", "whisper_multilingual"), ("small", "large"),
+    ("whisper_multilingual", "fallback"), ("unigram", "whisper_en"), ("char", "large"),
+    ("word", "small"), ("word", "char"), ("bpe", "char"),
+]  # fmt: skip
 WORDS = random.Random(0).choices(["bako", "ko", "ba", "kobako", "mako", "okak", "bam"], k=54)
 CASES = [(pair, make_sentences(3, seed=3), 0) for pair in PAIRS]
 CASES += [(("coarse", "fine"), [" ".join(WORDS[at : at + 9]) for at in range(0, 54, 9)], 0)]
@@ -75,10 +70,8 @@ def test_all_drafts_of_a_model_that_predicts_the_same_text_are_accepted(
             assert least <= state.statistics.decoder_calls <= least + more_calls
 
 
-@pytest.mark.parametrize(
-    ("main", "calls_for_word_ends"), [("whisper_large_v3", 0), ("whisper_en", 3)]
-)
-def test_draft_model_calls(translations, main, calls_for_word_ends):
+@cases(("whisper_large_v3", 0), ("whisper_en", 3))
+def test_draft_model_calls(main, calls_for_word_ends, translations):
     """A draft token costs one call; other tokens need further calls to detect word ends."""
     translation = translations(main, "whisper_multilingual")
     [state], calls = search_with_same_texts(translation, make_sentences(1, seed=5), 4)
@@ -131,9 +124,7 @@ def random_case(seed, main, translation):
     return rng, module, proposer, memory, lengths, draft_inputs(memory, lengths, [1, 2])
 
 
-@pytest.mark.parametrize("main", MAINS)
-@pytest.mark.parametrize("draft", DRAFTS)
-@pytest.mark.parametrize("seed", range(2))
+@combinations(main=MAINS, draft=DRAFTS, seed=range(2))
 def test_greedy_text_and_nbest_are_exact(translations, main, draft, seed):
     case = random_case(seed, main, translations(main, draft))
     rng, module, proposer, memory, lengths, inputs = case

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from beam_oracle import make_scorers, random_weights
+from cases import cases, combinations
 from edit_distance import edit_distance
 from refusals import refuses
 from scripted import ScriptedCTC, ctc_context, edited, path_from, scripted_calls, scripted_memory
@@ -61,18 +62,15 @@ def place_weights(prefix, *texts):
     return proposer.hypotheses.weights(proposer.start([path_from(roots[0], prefix)]))[0]
 
 
-@pytest.mark.parametrize(
-    ("prefix", "expected"),
-    [
-        ([], 0),
-        ([1, 2], 2),
-        ([1, 9], 2),  # substitution
-        ([1, 9, 3], 3),  # after a substitution
-        ([1, 3], 3),  # CTC inserted a token
-        ([1, 9, 2], 2),  # CTC deleted a token
-        ([9, 8], 2),  # no match: the diagonal
-        ([1, 2, 3, 4, 5, 7, 8], 5),  # after the end
-    ],
+@cases(
+    ([], 0),
+    ([1, 2], 2),
+    ([1, 9], 2),  # substitution
+    ([1, 9, 3], 3),  # after a substitution
+    ([1, 3], 3),  # CTC inserted a token
+    ([1, 9, 2], 2),  # CTC deleted a token
+    ([9, 8], 2),  # no match: the diagonal
+    ([1, 2, 3, 4, 5, 7, 8], 5),  # after the end
 )
 def test_the_best_place_after_a_prefix(prefix, expected):
     assert int(place_weights(prefix, [1, 2, 3, 4, 5]).argmax()) == expected
@@ -165,8 +163,7 @@ def random_texts(seed, count=6):
     return [[rng.randrange(BIG - 1) for _ in range(rng.randint(1, 30))] for _ in range(count)]
 
 
-@pytest.mark.parametrize("num_edits", [0, 1, 2, 4])
-@pytest.mark.parametrize("seed", range(5))
+@combinations(num_edits=[0, 1, 2, 4], seed=range(5))
 def test_drafts_continue_after_errors_of_ctc(seed, num_edits):
     rng, texts = random.Random(seed), random_texts(seed)
     hypotheses = [edited(text, num_edits, BIG - 1, rng) for text in texts]
@@ -202,8 +199,7 @@ KINDS = ["random", "edited", "random mixed", "edited mixed"]
 HEADS = ["linear", "block", "recurrent", "attending", "llama latent"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", range(12))
+@combinations(kind=KINDS, seed=range(12))
 def test_greedy_text_is_exact(seed, kind):
     rng = random.Random(f"{seed} {kind}")
     decoder = shared_decoder(seed, rng.choice(HEADS))
@@ -215,8 +211,7 @@ def test_greedy_text_is_exact(seed, kind):
     assert_plain(decoder, memory, lengths, states, most)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", range(12))
+@combinations(kind=KINDS, seed=range(12))
 def test_nbest_is_exact(seed, kind):
     rng = random.Random(f"{seed} {kind}")
     decoder, beam_size = shared_decoder(seed, rng.choice(HEADS)), rng.randint(1, 6)
@@ -244,8 +239,7 @@ def test_a_batch_equals_single_utterances(kind):
     assert_decoded_alike_alone(decoder, [40, 10, 25, 3], *audio, **options)
 
 
-@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("heads", ["block", "recurrent", "attending"])
+@combinations(weight=[0.0, 0.3, 1.0], heads=["block", "recurrent", "attending"])
 def test_a_mixture_adds_probabilities(heads, weight):
     runtime = build_runtime(shared_decoder(2, heads))
     memory, lengths = random_memory(2, [5, 6])

@@ -11,14 +11,8 @@ from made_vocabularies import open_bundled
 from scripted import ScriptedCTC, ctc_context, path_from, scripted_calls, scripted_memory
 from tiny import random_memory
 
+from espnet_medusa.draft import ctc_hypothesis
 from espnet_medusa.draft.ctc import CTCProposer
-from espnet_medusa.draft.ctc_hypothesis import (
-    NONE,
-    Retokenization,
-    frame_entropies,
-    greedy_hypothesis,
-    retokenized_hypothesis,
-)
 from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.vocabulary.byte_pairs import BytePairUnits
@@ -61,8 +55,8 @@ def ctc_of(texts, memory, units, vocabulary, sure=0.9):
 def hypothesis_of(text, units, vocabulary, sure=0.9):
     memory, _ = random_memory(0, [5])
     log_probs = ctc_of([text], memory, units, vocabulary, sure)(memory)[0]
-    return retokenized_hypothesis(
-        log_probs, vocabulary.end, Retokenization(units.contents, vocabulary)
+    return ctc_hypothesis.retokenized_hypothesis(
+        log_probs, vocabulary.end, ctc_hypothesis.Retokenization(units.contents, vocabulary)
     )
 
 
@@ -97,8 +91,8 @@ def test_bytes_that_are_no_text_are_retokenized(vocabulary):
     log_probs = torch.full((2 * len(labels), 257), 1e-4)
     log_probs[torch.arange(0, len(log_probs), 2), torch.tensor(labels)] = 0.9
     log_probs[1::2, 0] = 0.9
-    hypothesis = retokenized_hypothesis(
-        log_probs.log(), vocabulary.end, Retokenization(units.contents, vocabulary)
+    hypothesis = ctc_hypothesis.retokenized_hypothesis(
+        log_probs.log(), vocabulary.end, ctc_hypothesis.Retokenization(units.contents, vocabulary)
     )
     assert vocabulary.write(tokens_from(hypothesis, 0)) == b" a\xe4\xbd b\xff"
 
@@ -111,14 +105,14 @@ def test_bytes_without_a_token_are_skipped():
         def encode(text):
             return [{97: 0, 98: 1}.get(byte) for byte in text.removeprefix(b" ")]
 
-    places = Retokenization([], SmallVocabulary()).places(b" axb")
+    places = ctc_hypothesis.Retokenization([], SmallVocabulary()).places(b" axb")
     assert len(places) == 4
     assert places[0] == (0, 2) and places[3] == (1, 1)
-    assert (NONE, 1) in places
+    assert (ctc_hypothesis.NONE, 1) in places
 
 
 def test_special_and_unknown_tokens_write_no_bytes(vocabulary):
-    retokenization = Retokenization([], vocabulary)
+    retokenization = ctc_hypothesis.Retokenization([], vocabulary)
     assert retokenization.write(len(vocabulary)) == retokenization.write(vocabulary.end) == b""
     assert retokenization.write(vocabulary.encode(" the")[0]) == b" the"
 
@@ -133,7 +127,7 @@ def test_probabilities_are_products_over_units(units, vocabulary):
 
 def test_rows_are_edit_distances_of_bytes(units, vocabulary):
     memory, lengths = random_memory(0, [5, 5])
-    retokenization = Retokenization(units.contents, vocabulary)
+    retokenization = ctc_hypothesis.Retokenization(units.contents, vocabulary)
     ctc = ctc_of(TEXTS[:2], memory, units, vocabulary)
     proposer = CTCProposer(ctc, SIZE, vocabulary.end, retokenization=retokenization)
     roots = [Prefix(0), Prefix(0)]
@@ -154,7 +148,7 @@ def calls_for(units, vocabulary, texts, hypotheses, shape=CHAIN, limit=None):
     ctc = ctc_of(hypotheses, scripted_memory(len(texts))[0], units, vocabulary)
     proposer = CTCProposer(
         ctc, SIZE, vocabulary.end, vocabulary=limit,
-        retokenization=Retokenization(units.contents, vocabulary),
+        retokenization=ctc_hypothesis.Retokenization(units.contents, vocabulary),
     )  # fmt: skip
     tokens = [vocabulary.encode(text) for text in texts]
     return scripted_calls(tokens, proposer, shape, SIZE, vocabulary.end)
@@ -201,7 +195,7 @@ def test_greedy_hypothesis_merges_frames_and_drops_blanks():
         [0.6, 0.4, 0.0, 0.0], [0.1, 0.5, 0.4, 0.0], [0.1, 0.2, 0.1, 0.6],
         [0.0, 0.1, 0.9, 0.0], [0.8, 0.1, 0.1, 0.0], [0.6, 0.2, 0.1, 0.1],
     )  # fmt: skip
-    hypothesis = greedy_hypothesis(probabilities, blank=0, eos=3)
+    hypothesis = ctc_hypothesis.greedy_hypothesis(probabilities, blank=0, eos=3)
     assert hypothesis.tokens[:, 0].tolist() == [1, 1, 2, 3], "a blank separates equal tokens"
     assert hypothesis.probabilities[:, 0].tolist() == pytest.approx([0.7, 0.5, 0.9, 0.7])
     assert hypothesis.tokens[1, 1] == 2 and hypothesis.probabilities[1, 1] == pytest.approx(0.4)
@@ -210,7 +204,7 @@ def test_greedy_hypothesis_merges_frames_and_drops_blanks():
 
 
 def test_an_empty_hypothesis_has_the_end_token_only():
-    hypothesis = greedy_hypothesis(frames([0.9, 0.1], [0.7, 0.3]), 0, 1)
+    hypothesis = ctc_hypothesis.greedy_hypothesis(frames([0.9, 0.1], [0.7, 0.3]), 0, 1)
     assert hypothesis.tokens[:, 0].tolist() == [1]
     assert hypothesis.probabilities[0, 0] == pytest.approx(0.8)
 
@@ -222,8 +216,8 @@ def test_entropies_of_random_frames_in_any_precision():
     expected = [
         -sum(p * math.log(p) for p in row if p) for row in log_probs.double().exp().tolist()
     ]
-    assert frame_entropies(log_probs[:0]).shape == (0,)
-    assert frame_entropies(log_probs).tolist() == pytest.approx(expected, rel=1e-5)
-    rounded = frame_entropies(log_probs.bfloat16())
+    assert ctc_hypothesis.frame_entropies(log_probs[:0]).shape == (0,)
+    assert ctc_hypothesis.frame_entropies(log_probs).tolist() == pytest.approx(expected, rel=1e-5)
+    rounded = ctc_hypothesis.frame_entropies(log_probs.bfloat16())
     assert rounded.dtype == torch.float32
     assert rounded.tolist() == pytest.approx(expected, rel=0.05)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from beam_oracle import make_weights
+from cases import combinations
 from draft_models import DRAFT_MODELS, drafted, drafted_by, nearly
 from scripted import TokenTracker, foresight, new_places, path_of
 from searches import PROMPT, assert_decoded_alike_alone, assert_plain, decode, our_search
@@ -76,8 +77,7 @@ def test_logits_equal_the_trained_draft_models():
     assert proposer.cost(roots[1]).nodes == 3 + 3
 
 
-@pytest.mark.parametrize("depth", [1, 3, 10])
-@pytest.mark.parametrize("seed", range(3))
+@combinations(depth=[1, 3, 10], seed=range(3))
 def test_all_drafts_of_the_main_model_itself_are_accepted(seed, depth):
     module = tiny_decoder(seed, "none")
     memory, lengths = random_memory(seed, [6, 9, 4])
@@ -114,8 +114,7 @@ def searches(decoder, seed):
         )
 
 
-@pytest.mark.parametrize("kind", DRAFT_MODELS)
-@pytest.mark.parametrize("seed", range(2))
+@combinations(kind=DRAFT_MODELS, seed=range(2))
 def test_no_prefix_is_evaluated_twice(seed, kind):
     _, decoder = drafted(seed, kind)
     recorder = Recorder(decoder)

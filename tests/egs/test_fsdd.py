@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 import yaml
+from cases import cases
 from downloads import link, make_tar, tree
 from fsdd_clips import SAMPLE_RATE_HZ, Clip, read_clips
 from make_digit_strings import DIGIT_WORDS, join_clips, split_clips
@@ -85,18 +86,15 @@ def test_archives_write_nothing_and_their_links_are_not_followed(toy_dir, tmp_pa
     assert not Path("/0_eve_1.wav").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("0_eve_0.wav", b"not audio", "not an audio file"),
-        ("0_eve_0.wav", b"", "not an audio file"),
-        ("0_eve_0.wav", wav_bytes(0.5, rate=16000), "at 16000 Hz"),
-        ("0_eve_0.wav", wav_bytes(0.5, n_channels=2), "shape (800, 2)"),
-        ("0_eve_0.wav", bytes(1_000_001), "1000001 bytes"),
-        ("eve.tar.gz", b"not an archive", "not a whole gzipped tar archive"),
-    ],
+@cases(
+    ("0_eve_0.wav", b"not audio", "not an audio file"),
+    ("0_eve_0.wav", b"", "not an audio file"),
+    ("0_eve_0.wav", wav_bytes(0.5, rate=16000), "at 16000 Hz"),
+    ("0_eve_0.wav", wav_bytes(0.5, n_channels=2), "shape (800, 2)"),
+    ("0_eve_0.wav", bytes(1_000_001), "1000001 bytes"),
+    ("eve.tar.gz", b"not an archive", "not a whole gzipped tar archive"),
 )
-def test_broken_file_is_refused_by_name(toy_dir, name, content, message):
+def test_broken_file_is_refused_by_name(name, content, message, toy_dir):
     (toy_dir / name).write_bytes(content)
     with refused(f"{name}: ", message):
         read_clips(toy_dir)
@@ -190,16 +188,13 @@ def test_strings_depend_only_on_the_seed(toy_dir, tmp_path, monkeypatch):
     assert first == tree(tmp_path / "other")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--minutes", "0"], "--minutes 0.0: must be above 0"),
-        (["--min_digits", "9"], "--min_digits 9: must not be above --max_digits 8"),
-        (["--min_pause_ms", "-1"], "--min_pause_ms -1.0: must not be negative"),
-        (["--speakers", "eve"], "of eve; there are clips of:"),
-    ],
+@cases(
+    (["--minutes", "0"], "--minutes 0.0: must be above 0"),
+    (["--min_digits", "9"], "--min_digits 9: must not be above --max_digits 8"),
+    (["--min_pause_ms", "-1"], "--min_pause_ms -1.0: must not be negative"),
+    (["--speakers", "eve"], "of eve; there are clips of:"),
 )
-def test_bad_option_ends_with_one_line(toy_dir, tmp_path, monkeypatch, capsys, options, message):
+def test_bad_option_ends_with_one_line(options, message, toy_dir, tmp_path, monkeypatch, capsys):
     with command_refused(capsys, message):
         run(tmp_path, monkeypatch, toy_dir, *options)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import librispeech_miniature as miniature
 import pytest
 import soundfile
+from cases import cases
 from librispeech_corpus import measure_audio, read_genders, read_manifest
 from librispeech_miniature import RATE_HZ, SUBSETS, errors, make_librispeech, murmur, run
 
@@ -116,20 +117,17 @@ def change_line(line: bytes):
 KEY = KEYS[1].encode()
 
 
-@pytest.mark.parametrize(
-    ("name", "edit", "message"),
-    [
-        ("trans.txt", change_line(b""), r"{}: is missing \({}.flac is there\);"),
-        ("trans.txt", change_line(KEY + b" \n"), r"{}: has no value \(line 2\); add the value"),
-        ("trans.txt", change_line(KEY + b" CAF\xc9\n"), "{}: line 2 is not UTF-8"),
-        ("trans.txt", lambda old: old + KEY + b" MORE\n", "{}: occurs again in line 4;"),
-        ("flac", None, r"{}: is missing \(its transcript is in .*trans.txt\); copy it"),
-        ("flac", cut_short, "{}: is (corrupt or )?truncated .*; copy it again"),
-        ("flac", lambda _: b"<html>not found</html>", "{}: "),
-        ("flac", lambda _: b"", "{}: is an empty file; copy it again"),
-    ],
+@cases(
+    ("trans.txt", change_line(b""), r"{}: is missing \({}.flac is there\);"),
+    ("trans.txt", change_line(KEY + b" \n"), r"{}: has no value \(line 2\); add the value"),
+    ("trans.txt", change_line(KEY + b" CAF\xc9\n"), "{}: line 2 is not UTF-8"),
+    ("trans.txt", lambda old: old + KEY + b" MORE\n", "{}: occurs again in line 4;"),
+    ("flac", None, r"{}: is missing \(its transcript is in .*trans.txt\); copy it"),
+    ("flac", cut_short, "{}: is (corrupt or )?truncated .*; copy it again"),
+    ("flac", lambda _: b"<html>not found</html>", "{}: "),
+    ("flac", lambda _: b"", "{}: is an empty file; copy it again"),
 )
-def test_planted_error_is_one_line_and_the_rest_is_prepared(small, capsys, name, edit, message):
+def test_planted_error_is_one_line_and_the_rest_is_prepared(name, edit, message, small, capsys):
     path = chapter_of(small) / f"{KEYS[1]}.flac" if name == "flac" else transcripts_of(small)
     if edit is None:
         path.unlink()
@@ -247,17 +245,14 @@ def repeat_subset(corpus: Path) -> None:
 PC = ["--librispeech_pc", "true", "--librispeech_pc_dir"]
 
 
-@pytest.mark.parametrize(
-    ("damage", "options", "message"),
-    [
-        (None, ["--subsets", "train-clean-100"], "neither train-clean-100 nor LibriSpeech/train-"),
-        (None, [*PC, "nowhere"], "nowhere: has no dev-"),
-        (name_other_utterances, [*PC, "{}"], "dev-clean.json: names none of the 6 utterances"),
-        (remove_chapters, [], "test-clean: has no <reader>/<chapter> folders"),
-        (repeat_subset, [], "dev: 61-1061-0000 is in two subsets"),
-    ],
+@cases(
+    (None, ["--subsets", "train-clean-100"], "neither train-clean-100 nor LibriSpeech/train-"),
+    (None, [*PC, "nowhere"], "nowhere: has no dev-"),
+    (name_other_utterances, [*PC, "{}"], "dev-clean.json: names none of the 6 utterances"),
+    (remove_chapters, [], "test-clean: has no <reader>/<chapter> folders"),
+    (repeat_subset, [], "dev: 61-1061-0000 is in two subsets"),
 )
-def test_unusable_corpora_are_one_line(small, capsys, damage, options, message):
+def test_unusable_corpora_are_one_line(damage, options, message, small, capsys):
     if damage:
         damage(small)
     assert prepare_small(small, *(option.format(small.parent) for option in options)) == 1

@@ -11,6 +11,7 @@ import numpy as np
 import prepare_librispeech
 import pytest
 import soundfile
+from cases import cases
 from downloads import serve
 from librispeech_miniature import errors, make_librispeech, make_librispeech_pc, run
 from refusals import command_refused
@@ -136,17 +137,14 @@ def test_chapters_of_a_test_set(train, tmp_path, sets, capsys):
     assert "test_clean_chapters: 3 chapters of test_clean" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--valid_speakers", "1", "99"], "speakers 99: not in train-clean-5; allowed: the 3"),
-        (["--valid_speakers", "3", "2", "1"], "all 3 speakers of train-clean-5 are named; leave"),
-        (["--valid_speakers", "1", "--subsets", "test-clean"], "no training set is chosen"),
-        (["--valid_speakers", "1", "--max_valid_s", "0.1"], "dev: has no utterance of up to 0.1 s"),
-        ([], "has neither dev-clean-2 nor LibriSpeech/dev-clean-2"),
-    ],
+@cases(
+    (["--valid_speakers", "1", "99"], "speakers 99: not in train-clean-5; allowed: the 3"),
+    (["--valid_speakers", "3", "2", "1"], "all 3 speakers of train-clean-5 are named; leave"),
+    (["--valid_speakers", "1", "--subsets", "test-clean"], "no training set is chosen"),
+    (["--valid_speakers", "1", "--max_valid_s", "0.1"], "dev: has no utterance of up to 0.1 s"),
+    ([], "has neither dev-clean-2 nor LibriSpeech/dev-clean-2"),
 )
-def test_errors_are_one_line(train, tmp_path, capsys, options, message):
+def test_errors_are_one_line(options, message, train, tmp_path, capsys):
     options = [*MINI, "--librispeech", train, "--test_sets", "test_clean", *options]
     assert run(tmp_path, *options) == 1
     (line,) = errors(capsys)

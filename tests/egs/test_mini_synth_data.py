@@ -8,6 +8,7 @@ import kaldiio
 import numpy as np
 import pytest
 import soundfile
+from cases import cases, combinations
 from downloads import tree
 from espnet2.fileio.sound_scp import SoundScpReader
 
@@ -55,18 +56,15 @@ def test_two_speakers_of_one_process_do_not_share_samples(speaker):
     assert len(speaker.speak("one two three", "en+m1")[0]) == pytest.approx(alone, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("options", "parts"),
-    [
-        ({"voice": "xx"}, ["voice 'xx': espeak-ng cannot load language 'xx'"]),
-        ({"voice": "en-gb"}, ["en-gb-x-rp"]),
-        ({"voice": "en+nosuch"}, ["voice 'en+nosuch': espeak-ng took 'gmw/en' instead", " f1 f2"]),
-        ({"voice": "en", "text": "  "}, ["text: nothing to speak"]),
-        ({"voice": "en", "rate_wpm": 20}, ["rate_wpm=20: must be 80 to 450"]),
-        ({"voice": "en", "pitch": 120}, ["pitch=120: must be 0 to 99"]),
-    ],
+@cases(
+    ({"voice": "xx"}, ["voice 'xx': espeak-ng cannot load language 'xx'"]),
+    ({"voice": "en-gb"}, ["en-gb-x-rp"]),
+    ({"voice": "en+nosuch"}, ["voice 'en+nosuch': espeak-ng took 'gmw/en' instead", " f1 f2"]),
+    ({"voice": "en", "text": "  "}, ["text: nothing to speak"]),
+    ({"voice": "en", "rate_wpm": 20}, ["rate_wpm=20: must be 80 to 450"]),
+    ({"voice": "en", "pitch": 120}, ["pitch=120: must be 0 to 99"]),
 )
-def test_unusable_speech_options_are_refused(speaker, options, parts):
+def test_unusable_speech_options_are_refused(options, parts, speaker):
     with refused(*parts):
         speaker.speak(**{"text": TEXT, **options})
 
@@ -113,25 +111,21 @@ def test_sentences_end_with_an_error_when_all_are_used():
         next(sentences)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"templates": ["the {bird}"]}, "phrase 'the {bird}': slot 'bird' has no phrases"),
-        ({"slots": {"animal": ["{animal}"]}}, "slot 'animal' contains itself"),
-        ({"templates": ["Hello"]}, "phrase 'Hello': must be lower-case words"),
-        ({"templates": ["route 66"]}, "must be lower-case words"),
-        ({"templates": [None]}, "quote them"),
-        ({"unseen_voices": ["en"]}, r"voices both seen and unseen: \['en'\]"),
-        ({"colours": []}, "has keys"),
-    ],
+@cases(
+    ({"templates": ["the {bird}"]}, "phrase 'the {bird}': slot 'bird' has no phrases"),
+    ({"slots": {"animal": ["{animal}"]}}, "slot 'animal' contains itself"),
+    ({"templates": ["Hello"]}, "phrase 'Hello': must be lower-case words"),
+    ({"templates": ["route 66"]}, "must be lower-case words"),
+    ({"templates": [None]}, "quote them"),
+    ({"unseen_voices": ["en"]}, r"voices both seen and unseen: \['en'\]"),
+    ({"colours": []}, "has keys"),
 )
 def test_unusable_language_files_are_refused(changes, message):
     with pytest.raises(ValueError, match=f"^test.yaml: .*{message}"):
         parse_language(small_language(**changes), "test.yaml")
 
 
-@pytest.mark.parametrize("snr_db", [12.0, 40.0])
-@pytest.mark.parametrize("exponent", [0.0, 1.0])
+@combinations(snr_db=[12.0, 40.0], exponent=[0.0, 1.0])
 def test_noise_has_the_given_level(snr_db, exponent):
     generator = np.random.default_rng(0)
     speech = np.sin(np.arange(16000) / 7).astype(np.float32)
@@ -258,18 +252,15 @@ def test_rerun_makes_only_missing_files_and_keeps_another_language(tmp_path, mon
     assert all(key.startswith("de") for key in read_table(tmp_path / "data/train_de/text"))
 
 
-@pytest.mark.parametrize(
-    ("options", "parts"),
-    [
-        (["--language", "xx"], ["language 'xx'", "allowed: de en"]),
-        (["--minutes", "0"], ["--minutes 0.0: must be above 0"]),
-        (["--min_snr_db", "50"], ["--min_snr_db 50.0: must not be above --max_snr_db 40.0"]),
-        (["--test_unseen_fraction", "2"], ["must be 0 to 1"]),
-        (["--nj", "0"], ["must be 1 or more"]),
-        (["--voices", "99"], ["--voices 99: the language file has 18"]),
-        (["--max_rate_wpm", "600"], ["--max_rate_wpm 600: must be 80 to 450"]),
-    ],
+@cases(
+    (["--language", "xx"], ["language 'xx'", "allowed: de en"]),
+    (["--minutes", "0"], ["--minutes 0.0: must be above 0"]),
+    (["--min_snr_db", "50"], ["--min_snr_db 50.0: must not be above --max_snr_db 40.0"]),
+    (["--test_unseen_fraction", "2"], ["must be 0 to 1"]),
+    (["--nj", "0"], ["must be 1 or more"]),
+    (["--voices", "99"], ["--voices 99: the language file has 18"]),
+    (["--max_rate_wpm", "600"], ["--max_rate_wpm 600: must be 80 to 450"]),
 )
-def test_bad_options_are_refused(tmp_path, monkeypatch, capsys, options, parts):
+def test_bad_options_are_refused(options, parts, tmp_path, monkeypatch, capsys):
     with command_refused(capsys, "error: ", *parts, status=2 if "--nj" in options else 1):
         run(tmp_path, monkeypatch, *options)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import voxpopuli_miniature as miniature
+from cases import cases
 from tones import peak_frequency_hz
 from voxpopuli_miniature import TEST_SESSION, build_voxpopuli, key_of, problems, run, tables
 from voxpopuli_transcripts import parse_vad, read_rows
@@ -168,17 +169,14 @@ def test_unusable_test_utterances_are_in_utt2session(capsys):
     assert validate_data_dir("data/test_de") == []
 
 
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ("missing", "cannot be read (No such file"),
-        ("truncated", "is truncated"),
-        ("empty", "is an empty file"),
-        ("garbage", "is no audio that libsndfile or FFmpeg reads"),
-    ],
+@cases(
+    ("missing", "cannot be read (No such file"),
+    ("truncated", "is truncated"),
+    ("empty", "is an empty file"),
+    ("garbage", "is no audio that libsndfile or FFmpeg reads"),
 )
 @pytest.mark.parametrize("prepared", [False, True])
-def test_bad_audio_is_named_and_the_rest_is_prepared(prepared, how, message, capsys):
+def test_bad_audio_is_named_and_the_rest_is_prepared(how, message, prepared, capsys):
     first, *_, utterance = build(prepared=prepared)
     path = Path(f"vox/raw_audios/original/2019/{TEST_SESSION}_original.ogg")
     other = path.with_name("20190111-0900-PLENARY-1_original.ogg")
@@ -211,14 +209,11 @@ def test_long_utterances_stay_in_the_test_set_only(capsys):
     assert [len(tables(f"{name}_de")["text"]) for name in ("train", "dev", "test")] == [12, 3, 4]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--voxpopuli", "nowhere"], "--voxpopuli nowhere: is no folder"),
-        (["--voxpopuli", "."], "has neither asr_de.tsv.gz nor asr_train.tsv"),
-        (["--setup", "self_supervised"], "has no <year>/<session>_de.ogg of 2019 2020"),
-        (["--lang", "xx"], "argument --lang: invalid choice: 'xx'"),
-    ],
+@cases(
+    (["--voxpopuli", "nowhere"], "--voxpopuli nowhere: is no folder"),
+    (["--voxpopuli", "."], "has neither asr_de.tsv.gz nor asr_train.tsv"),
+    (["--setup", "self_supervised"], "has no <year>/<session>_de.ogg of 2019 2020"),
+    (["--lang", "xx"], "argument --lang: invalid choice: 'xx'"),
 )
 def test_user_errors_are_one_line(options, message, capsys):
     build()
@@ -239,20 +234,11 @@ def test_damaged_tables_are_named(capsys):
         list(read_rows(Path("missing.tsv"), "\t"))
 
 
-@pytest.mark.parametrize(
-    ("value", "times"),
-    [
-        ("[(0.5, 1.25), (2.0, 3.5)]", (0.5, 3.5)),
-        ("[[0, 1], [1, 2]]", (0, 2)),
-        ("[('0.5', '1.5')]", (0.5, 1.5)),
-        ("[(3, 4), (1, 2)]", None),
-        ("[(-1, 2)]", None),
-        ("[(0, 1e999)]", None),
-        ("__import__('os')", None),
-        ("[1, 2]", None),
-        ("", None),
-    ],
-)
+@cases(
+    ("[(0.5, 1.25), (2.0, 3.5)]", (0.5, 3.5)), ("[[0, 1], [1, 2]]", (0, 2)),
+    ("[('0.5', '1.5')]", (0.5, 1.5)), ("[(3, 4), (1, 2)]", None), ("[(-1, 2)]", None),
+    ("[(0, 1e999)]", None), ("__import__('os')", None), ("[1, 2]", None), ("", None),
+)  # fmt: skip
 def test_speech_times(value, times):
     if times is not None:
         assert parse_vad(value) == times

@@ -3,6 +3,7 @@
 from subprocess import CompletedProcess
 
 import pytest
+from cases import cases
 from full_disk import FULL, PAGE, TOO_SMALL, contents, problems_of_message, small_disk, try_step
 
 from espnet_medusa.errors import InputError
@@ -12,16 +13,13 @@ FAIL = f"echo ./whole: {FULL}; exit 1"
 UNNAMED = "no line names a file and states that the disk is full"
 
 
-@pytest.mark.parametrize(
-    ("script", "problems"),
-    [
-        (f"{WRITE} > .part && mv .part whole || {{ rm .part; {FAIL}; }}", []),
-        (f"[ -e whole ] || {WRITE} > whole || {{ {FAIL}; }}", ["whole differs"]),
-        (f"{WRITE} > whole 2> /dev/null || true", ["status 0", UNNAMED]),
-    ],
+@cases(
+    (f"{WRITE} > .part && mv .part whole || {{ rm .part; {FAIL}; }}", []),
+    (f"[ -e whole ] || {WRITE} > whole || {{ {FAIL}; }}", ["whole differs"]),
+    (f"{WRITE} > whole 2> /dev/null || true", ["status 0", UNNAMED]),
     ids=["right", "takes halves", "no error"],
 )
-def test_a_step_on_a_full_disk(tmp_path, script, problems):
+def test_a_step_on_a_full_disk(script, problems, tmp_path):
     (tmp_path / "kept").mkdir()
     try:
         with small_disk() as disk:
@@ -34,13 +32,10 @@ def test_a_step_on_a_full_disk(tmp_path, script, problems):
     assert size == 6 * PAGE, "the next step needs the file"
 
 
-@pytest.mark.parametrize(
-    ("output", "problems"),
-    [
-        (f"error: [Errno 28] {FULL}: 'exp/model.pth'\n", []),
-        (f"error: states: about 0.01 GB are needed, 0.00 {TOO_SMALL}\n", []),
-        ("Traceback (most recent call last):\nwrite failed\n", [UNNAMED, "a traceback"]),
-    ],
+@cases(
+    (f"error: [Errno 28] {FULL}: 'exp/model.pth'\n", []),
+    (f"error: states: about 0.01 GB are needed, 0.00 {TOO_SMALL}\n", []),
+    ("Traceback (most recent call last):\nwrite failed\n", [UNNAMED, "a traceback"]),
 )
 def test_an_error_names_a_file(output, problems):
     assert problems_of_message(CompletedProcess([], 1, "", output)) == problems

@@ -4,6 +4,7 @@ import time
 
 import fuzz_readers
 import pytest
+from cases import cases
 from fuzz import judge as judge_module
 from fuzz.judge import READ, DefectError, judge
 from fuzz.reader import DEFECTS, MEGABYTE, Reader, committed_inputs, mapped_counts, read_counts
@@ -71,17 +72,14 @@ def refuses(message: str):
     return read
 
 
-@pytest.mark.parametrize(
-    ("read", "place"),
-    [
-        (lambda data: {}[data], "KeyError"),
-        (is_wrong, "AssertionError"),
-        (lambda data: bytearray(900 * MEGABYTE), "MemoryError"),
-        (hides_greed, "requests more memory"),
-        (is_slow, "takes more than 0.1 s"),
-        (refuses("x:\ndamaged"), "refusal of several lines"),
-        (refuses(" "), "refusal that is empty or too long"),
-    ],
+@cases(
+    (lambda data: {}[data], "KeyError"),
+    (is_wrong, "AssertionError"),
+    (lambda data: bytearray(900 * MEGABYTE), "MemoryError"),
+    (hides_greed, "requests more memory"),
+    (is_slow, "takes more than 0.1 s"),
+    (refuses("x:\ndamaged"), "refusal of several lines"),
+    (refuses(" "), "refusal that is empty or too long"),
 )
 def test_defects(read, place, monkeypatch):
     monkeypatch.setattr(judge_module, "SECONDS", 0.1)

@@ -4,6 +4,7 @@ import hours_of_audio
 import numpy as np
 import pytest
 import soundfile
+from cases import cases
 from harness import read_rows
 from hours_of_audio import Step, furthest_off, growth, join_audio, memory_in_use, peaks, recordings
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
@@ -11,10 +12,7 @@ from openai_whisper import noise_and_silence, openai_whisper, save_openai_whispe
 from espnet_medusa.bin import convert
 
 
-@pytest.mark.parametrize(
-    ("memory", "expected"),
-    [([100, 100, 100], 0.0), ([100, 90, 99], 0.1), ([100, 104, 90, 93], 0.04), ([100, 50], 0.0)],
-)
+@cases(([100, 100, 100], 0.0), ([100, 90, 99], 0.1), ([100, 104, 90, 93], 0.04), ([100, 50], 0.0))
 def test_growth_is_relative_to_the_smallest_before(memory, expected):
     assert growth(memory) == pytest.approx(expected)
 

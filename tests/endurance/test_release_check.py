@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import release_check
+from cases import cases
 from recipes import write_script
 from release_check import Failed, Release, Shell, check, check_pythons, last_error
 
@@ -27,10 +28,7 @@ def test_commands_do_not_see_the_checkout(tmp_path, monkeypatch):
     assert output in (tmp_path / "log").read_text()
 
 
-@pytest.mark.parametrize(
-    ("output", "line"),
-    [("ERROR: a\nerror: b\n\nhint\n", "error: b"), ("a\nb\n", "b"), ("", "no output")],
-)
+@cases(("ERROR: a\nerror: b\n\nhint\n", "error: b"), ("a\nb\n", "b"), ("", "no output"))
 def test_the_last_error_is_reported(output, line):
     assert last_error(output) == line
 

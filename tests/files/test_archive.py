@@ -9,6 +9,7 @@ import tracemalloc
 import zipfile
 
 import pytest
+from cases import cases
 from downloads import link, make_tar, tree
 from refusals import refused
 
@@ -36,16 +37,13 @@ def test_archives_of_one_corpus_are_merged(tmp_path, mode):
     assert not outside.exists() and list(tree(tmp_path / "other").values()) == [b"x"]
 
 
-@pytest.mark.parametrize(
-    ("name", "member"),
-    [
-        ("../outside.txt", b"x"),
-        ("a/../../outside.txt", b"x"),
-        ("a/link", link("a/link", "../../outside.txt")),
-        ("device", tarfile.TarInfo("device")),
-    ],
+@cases(
+    ("../outside.txt", b"x"),
+    ("a/../../outside.txt", b"x"),
+    ("a/link", link("a/link", "../../outside.txt")),
+    ("device", tarfile.TarInfo("device")),
 )
-def test_tar_archive_that_would_escape_is_refused(tmp_path, name, member):
+def test_tar_archive_that_would_escape_is_refused(name, member, tmp_path):
     if name == "device":
         member.type = tarfile.CHRTYPE
     archive = make_tar(tmp_path / "bad.tar.gz", {"good.txt": b"x", name: member})
@@ -60,15 +58,12 @@ def symbolic_link() -> zipfile.ZipInfo:
     return member
 
 
-@pytest.mark.parametrize(
-    ("member", "message"),
-    [
-        *((name, "is outside") for name in ("../outside.txt", "/outside.txt", "a/../../b")),
-        ("a\\..\\b", "is outside"),
-        (symbolic_link(), "'link' is a link or a device"),
-    ],
+@cases(
+    *((name, "is outside") for name in ("../outside.txt", "/outside.txt", "a/../../b")),
+    ("a\\..\\b", "is outside"),
+    (symbolic_link(), "'link' is a link or a device"),
 )
-def test_zip_archive_that_would_escape_is_refused(tmp_path, member, message):
+def test_zip_archive_that_would_escape_is_refused(member, message, tmp_path):
     archive = make_zip(tmp_path / "bad.zip", {"good.txt": "x", member: "/etc/passwd"})
     with refused("bad.zip: is not safe to unpack", message, error=InputError):
         unpack(archive, tmp_path / "out")

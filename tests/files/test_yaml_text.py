@@ -4,6 +4,7 @@ import time
 
 import pytest
 import yaml
+from cases import cases
 
 from espnet_medusa.files.yaml_text import MAX_DEPTH, load_yaml
 
@@ -46,32 +47,29 @@ MAPPINGS = LISTS.replace("[", "{<<: [").replace("]", "]}")
 KEYS = ", ".join(f"k{number}: 1" for number in range(1000))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (nested(MAX_DEPTH + 1), "at most 100 deep"),
-        ("{a: " * 5000 + "}" * 5000, "at most 100 deep"),
-        ("[" * 200_000, "at most 100 deep"),
-        ("- " * 100_000 + "x", "at most 100 deep"),
-        ("? " * 100_000 + "x", "at most 100 deep"),
-        ("a: &a [*a]", "at most 100 deep"),
-        ("a: &a [1, 2]\n" + LISTS, "aliases make"),
-        (f"a: &a {'x' * 10_000}\nb: [{HUNDRED}]", "aliases make"),
-        (f"a: &a {{{KEYS}}}\nb: {{<<: [{HUNDRED}]}}", "<<: 100000 keys; allowed"),
-        ("a: &a {<<: *a}", "RecursionError"),
-        ("a: " + "9" * 5000, "number of 5000 characters"),
-        ("a: 1" + ":1" * 5000, "number of 10001 characters"),
-        ("a: 0x" + "f" * 5000, "number of 5002 characters"),
-        ("!!bool x", "KeyError"),
-        ("!!int ''", "IndexError|ValueError"),
-        ("!!float ''", "IndexError|ValueError"),
-        ("!!timestamp x", "AttributeError"),
-        ("2001-99-99", "ValueError"),
-        ("!!python/object/apply:os.system [ls]", "could not determine a constructor"),
-        ("a: \ud800", "UnicodeEncodeError|special characters"),
-        ("{", "expected"),
-    ],
-)  # fmt: skip
+@cases(
+    (nested(MAX_DEPTH + 1), "at most 100 deep"),
+    ("{a: " * 5000 + "}" * 5000, "at most 100 deep"),
+    ("[" * 200_000, "at most 100 deep"),
+    ("- " * 100_000 + "x", "at most 100 deep"),
+    ("? " * 100_000 + "x", "at most 100 deep"),
+    ("a: &a [*a]", "at most 100 deep"),
+    ("a: &a [1, 2]\n" + LISTS, "aliases make"),
+    (f"a: &a {'x' * 10_000}\nb: [{HUNDRED}]", "aliases make"),
+    (f"a: &a {{{KEYS}}}\nb: {{<<: [{HUNDRED}]}}", "<<: 100000 keys; allowed"),
+    ("a: &a {<<: *a}", "RecursionError"),
+    ("a: " + "9" * 5000, "number of 5000 characters"),
+    ("a: 1" + ":1" * 5000, "number of 10001 characters"),
+    ("a: 0x" + "f" * 5000, "number of 5002 characters"),
+    ("!!bool x", "KeyError"),
+    ("!!int ''", "IndexError|ValueError"),
+    ("!!float ''", "IndexError|ValueError"),
+    ("!!timestamp x", "AttributeError"),
+    ("2001-99-99", "ValueError"),
+    ("!!python/object/apply:os.system [ls]", "could not determine a constructor"),
+    ("a: \ud800", "UnicodeEncodeError|special characters"),
+    ("{", "expected"),
+)
 def test_unsafe_documents_are_refused(text, message):
     started = time.process_time()
     with pytest.raises(yaml.YAMLError, match=message):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import warm_python
+from cases import cases
 from experiment import DECODER, WINDOW_S, make_experiment, read_lines, write_corpus, write_noise
 from job_log import espnet_seconds, log_to
 from media_files import BROKEN, write_broken
@@ -166,26 +167,23 @@ def test_a_killed_job_has_recorded_its_results(experiment, tmp_path):
     assert journal.read_text().count("\n") == 1 + 3
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (["--search", "greedi"], "search: 'greedi'.*did you mean 'greedy'"),
-        (["--draft_depth", "4"], "draft_depth: 4; allowed: at most 3"),
-        (["--draft_depth", "-1"], "draft_depth: -1 is too small; allowed: 0 or more"),
-        (["--draft_width", "0"], "draft_width: 0 is too small; allowed: 1 or more"),
-        (["--draft_budget", "0"], "draft_budget: 0 is too small"),
-        (["--medusa_choices", "1", "2", "1", "1", "1"], "medusa_choices: depth: 4.*at most 3"),
-        (["--medusa_choices", "2", "2"], r"medusa_choices: \[2, 2\]; allowed: 1 for the root"),
-        (["--beam_size", "0"], "beam_size: 0 is too small; allowed: 1 or more"),
-        (["--suppress_tokens", "99"], "suppress_tokens: 99; allowed: a list of token ids, 0 to 13"),
-        (["--batch_size", "0"], "batch_size: 0 is too small"),
-        (["--batch_size", "2", "--search", "beam", "--streaming", "true"], "batch_size: 2.*stream"),
-        (["--max_batch_frames", "0"], "max_batch_frames: 0 is too small"),
-        (["--nbest", "3"], "nbest: 3; search: greedy allows only 1"),
-        (["--asr_model_file", "nowhere.pth"], "nowhere.pth: no such checkpoint"),
-    ],
+@cases(
+    (["--search", "greedi"], "search: 'greedi'.*did you mean 'greedy'"),
+    (["--draft_depth", "4"], "draft_depth: 4; allowed: at most 3"),
+    (["--draft_depth", "-1"], "draft_depth: -1 is too small; allowed: 0 or more"),
+    (["--draft_width", "0"], "draft_width: 0 is too small; allowed: 1 or more"),
+    (["--draft_budget", "0"], "draft_budget: 0 is too small"),
+    (["--medusa_choices", "1", "2", "1", "1", "1"], "medusa_choices: depth: 4.*at most 3"),
+    (["--medusa_choices", "2", "2"], r"medusa_choices: \[2, 2\]; allowed: 1 for the root"),
+    (["--beam_size", "0"], "beam_size: 0 is too small; allowed: 1 or more"),
+    (["--suppress_tokens", "99"], "suppress_tokens: 99; allowed: a list of token ids, 0 to 13"),
+    (["--batch_size", "0"], "batch_size: 0 is too small"),
+    (["--batch_size", "2", "--search", "beam", "--streaming", "true"], "batch_size: 2.*stream"),
+    (["--max_batch_frames", "0"], "max_batch_frames: 0 is too small"),
+    (["--nbest", "3"], "nbest: 3; search: greedy allows only 1"),
+    (["--asr_model_file", "nowhere.pth"], "nowhere.pth: no such checkpoint"),
 )
-def test_bad_options_stop_before_audio_is_read(experiment, tmp_path, change, message):
+def test_bad_options_stop_before_audio_is_read(change, message, experiment, tmp_path):
     with pytest.raises(SystemExit, match=message):
         asr_inference.main([*job(experiment, tmp_path), *change])
     assert not (tmp_path / "output" / "failed_utterances").exists()

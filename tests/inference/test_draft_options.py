@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from cases import cases
 from experiment import DECODER, ENCODER, NO_CTC, TOKENS, make_experiment, speeches
 from refusals import refuses
 from stock_experiment import assert_decodings, files, nbest, stock_experiment
@@ -112,25 +113,22 @@ def test_every_drafter_keeps_the_text(models, plain, main, options, kind, search
             assert (summary["draft_nodes"] > 0) == ("draft" in options)
 
 
-@pytest.mark.parametrize(
-    ("options", "depth", "budget", "lookahead"),
-    [
-        ({"search": "greedy"}, 3, None, None),
-        ({"search": "greedy", "drafter": "ctc"}, 40, None, None),
-        ({"search": "greedy", "drafter": "ctc+heads"}, 40, None, None),
-        (MODEL | {"search": "greedy"}, 5, None, None),
-        (MODEL | {"search": "greedy", "drafter": "ctc+model"}, 5, None, None),
-        ({"drafter": "ctc"}, 15, 60, None),
-        ({"drafter": "ctc", "draft_budget": 100, "draft_depth": 4}, 4, 100, None),
-        (MODEL, 5, None, None),
-        (MODEL | {"lookahead": "cost"}, 15, None, ByCost),
-        (MODEL | {"lookahead": "acceptance", "draft_depth": 7}, 7, None, ByAcceptance),
-        ({"search": "greedy", "lookahead": "acceptance"}, 3, None, ByAcceptance),
-        ({"search": "greedy", "lookahead": "cost", "draft_depth": 0}, 0, None, None),
-    ],
+@cases(
+    ({"search": "greedy"}, 3, None, None),
+    ({"search": "greedy", "drafter": "ctc"}, 40, None, None),
+    ({"search": "greedy", "drafter": "ctc+heads"}, 40, None, None),
+    (MODEL | {"search": "greedy"}, 5, None, None),
+    (MODEL | {"search": "greedy", "drafter": "ctc+model"}, 5, None, None),
+    ({"drafter": "ctc"}, 15, 60, None),
+    ({"drafter": "ctc", "draft_budget": 100, "draft_depth": 4}, 4, 100, None),
+    (MODEL, 5, None, None),
+    (MODEL | {"lookahead": "cost"}, 15, None, ByCost),
+    (MODEL | {"lookahead": "acceptance", "draft_depth": 7}, 7, None, ByAcceptance),
+    ({"search": "greedy", "lookahead": "acceptance"}, 3, None, ByAcceptance),
+    ({"search": "greedy", "lookahead": "cost", "draft_depth": 0}, 0, None, None),
     ids=str,
-)  # fmt: skip
-def test_draft_depth_budget_and_lookahead(models, options, depth, budget, lookahead):
+)
+def test_draft_depth_budget_and_lookahead(options, depth, budget, lookahead, models):
     shape = load(models, **options).search.planner.shape
     assert (shape.depth, shape.budget) == (depth, budget)
     assert (shape.lookahead and type(shape.lookahead)) == lookahead
@@ -209,11 +207,8 @@ def test_experiments_without_good_weights_or_config_are_refused(models, tmp_path
     refuse(models["draft"].model, "config.yaml: cannot be read")
 
 
-@pytest.mark.parametrize(
-    ("main", "draft", "computed"),
-    [("main", "draft", [80]), ("main", "128 bins", [80, 128]), ("stock", "draft", [80])],
-)
-def test_features_are_computed_once_for_each_kind(models, main, draft, computed, monkeypatch):
+@cases(("main", "draft", [80]), ("main", "128 bins", [80, 128]), ("stock", "draft", [80]))
+def test_features_are_computed_once_for_each_kind(main, draft, computed, models, monkeypatch):
     speech2text, bins = load(models, main, draft, drafter="model", search="greedy"), []
     compute = LogMel.forward
 

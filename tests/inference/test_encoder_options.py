@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from cases import cases
 from experiment import ENCODER, NO_CTC, make_experiment, noise, speeches
 from stock_experiment import assert_decodings, files, nbest, stock_experiment
 
@@ -155,18 +156,15 @@ def test_limits_count_frames_not_rows(experiments):
         assert len(merged(speech)[0][3].yseq) == len(full(speech)[0][3].yseq) >= 20
 
 
-@pytest.mark.parametrize(
-    ("options", "merged"),
-    [
-        ({}, False),
-        ({"decoder_precision": "int8"}, True),
-        ({"decoder_precision": "int8", "encoder_precision": "float32"}, False),
-        ({"decoder_precision": "int8", "encoder_padding": "full"}, False),
-        (MERGED, True),
-    ],
+@cases(
+    ({}, False),
+    ({"decoder_precision": "int8"}, True),
+    ({"decoder_precision": "int8", "encoder_precision": "float32"}, False),
+    ({"decoder_precision": "int8", "encoder_padding": "full"}, False),
+    (MERGED, True),
     ids=str,
 )
-def test_int8_merges_padding_by_default(experiments, options, merged):
+def test_int8_merges_padding_by_default(options, merged, experiments):
     if kernels() is None:
         pytest.skip("our kernels are not available")
     speech2text = load(experiments["whisper"], **options)

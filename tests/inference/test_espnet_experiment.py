@@ -5,6 +5,7 @@ import logging
 import kaldiio
 import numpy as np
 import pytest
+from cases import cases
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 from espnet2.tasks.lm import LMTask
 from experiment import read_lines, speeches
@@ -91,17 +92,14 @@ def test_greedy_search_equals_a_beam_of_one(folders):
         assert nbest(greedy(speech))[0] == nbest(stock(speech))[0]
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"time_sync": True, "ctc_weight": 0.3}, "BeamSearchTimeSync"),
-        ({"ctc_weight": 1.0}, "ctc_weight: 1"),
-        ({"quantize_asr_model": True}, "quantized"),
-        ({"streaming": True}, "BatchBeamSearchOnlineSim"),
-    ],
+@cases(
+    ({"time_sync": True, "ctc_weight": 0.3}, "BeamSearchTimeSync"),
+    ({"ctc_weight": 1.0}, "ctc_weight: 1"),
+    ({"quantize_asr_model": True}, "quantized"),
+    ({"streaming": True}, "BatchBeamSearchOnlineSim"),
     ids=str,
 )
-def test_espnets_search_decodes_with_unsupported_options(folders, options, reason, caplog):
+def test_espnets_search_decodes_with_unsupported_options(options, reason, folders, caplog):
     options = files(folders["conformer"]) | {"beam_size": 2} | options
     with caplog.at_level(logging.WARNING):
         ours = Speech2Text(**options)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import soundfile
+from cases import cases
 from decoded_segments import assert_same
 from drafted_whisper import with_options
 from experiment import read_lines
@@ -231,11 +232,9 @@ def test_an_unsupported_search_is_the_reason_of_each_failure(corpus, speech2text
                                "that verify drafts")  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("batch_size", "frames", "together"), [(4, None, 4), (4, 9000, 3), (2, 9000, 2), (4, 100, 1)]
-)
+@cases((4, None, 4), (4, 9000, 3), (2, 9000, 2), (4, 100, 1))
 def test_max_batch_frames_limits_the_recordings_that_run_together(
-    speech2text, batch_size, frames, together
+    batch_size, frames, together, speech2text
 ):
     decoder = make_decoder(speech2text, batch_size=batch_size, max_batch_frames=frames)
     assert decoder.recordings_together == together

@@ -4,11 +4,10 @@ import csv
 
 import pytest
 import soundfile
-from refusals import exit_status
+from refusals import exit_status, refuses
 from tones import RATE_HZ, tone
 
 from espnet_medusa.bin import csv_to_data_dir, results_to_csv
-from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.csv_import import read_csv
 from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.kaldi.table import read_table, write_table
@@ -113,20 +112,16 @@ def test_unclosed_quote_is_reported_at_its_start(corpus):
     assert "line 3: is no CSV (unexpected end of data)" in str(rows[1].problem)
 
 
-@pytest.mark.parametrize(
-    "lines, message",
-    [
-        ([], "is empty"),
-        (["audio;sentence"], "no column audio and sentence; the columns found: audio;sentence"),
-        (["audio,language"], "no column sentence"),
-        (["audio,sentence,audio"], "column 'audio' occurs twice"),
-        (['audio,"more', 'or less"'], "the columns found: audio, more or less;"),
-        (["audio,sentence,caf\xe9", "a.wav,one,x"], "line 1: is not UTF-8: convert .* iconv"),
-    ],
+@refuses(
+    ([], "is empty"),
+    (["audio;sentence"], "no column audio and sentence; the columns found: audio;sentence"),
+    (["audio,language"], "no column sentence"),
+    (["audio,sentence,audio"], "column 'audio' occurs twice"),
+    (['audio,"more', 'or less"'], "the columns found: audio, more or less;"),
+    (["audio,sentence,caf\xe9", "a.wav,one,x"], "line 1: is not UTF-8: convert .* iconv"),
 )
-def test_bad_header_is_refused(corpus, lines, message):
-    with pytest.raises(InputError, match=message):
-        read_csv(write_csv(corpus, *lines, encoding="latin-1"))
+def test_bad_header_is_refused(lines, corpus):
+    read_csv(write_csv(corpus, *lines, encoding="latin-1"))
 
 
 def test_without_usable_rows_nothing_is_written(corpus, capsys):

@@ -1,6 +1,7 @@
 """Tables, and checks and repairs of data directories."""
 
 import pytest
+from cases import cases
 from downloads import tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -95,29 +96,26 @@ def reverse_lines(text):
     return "".join(reversed(text.splitlines(True)))
 
 
-@pytest.mark.parametrize(
-    "table, change, key, message",
-    [
-        ("text", drop_line(FIRST), FIRST, "is missing (it is in wav.scp)"),
-        ("utt2spk", drop_line(FIRST), FIRST, "is missing (it is in wav.scp)"),
-        ("wav.scp", drop_line(FIRST), FIRST, "is not in wav.scp"),
-        ("text", lambda text: text + "zz new\n", "zz", "is not in wav.scp"),
-        ("text", lambda text: text.replace("word 0", ""), FIRST, "has no value"),
-        ("text", lambda text: text.replace("word 0", "a </s>"), FIRST, "reserved symbols: </s>"),
-        ("text", lambda text: text.replace("word 0", "<|endoftext|>"), FIRST, "reserved"),
-        ("text", lambda text: text + text.splitlines(True)[0], FIRST, "occurs again in line 5"),
-        ("text", lambda text: text[:-1], "", "no newline"),
-        ("text", lambda text: "", "", "is empty"),
-        ("wav.scp", reverse_lines, "s1-u001", "out of byte order"),
-        ("wav.scp", lambda text: text.replace(f"{FIRST}.wav", "no.wav"), FIRST, "no readable file"),
-        ("wav.scp", lambda text: text.replace("wav\n", "wav |\n", 1), FIRST, "is a command"),
-        ("wav.scp", lambda text: text.replace(" /", " ~/", 1), FIRST, "'~' is not expanded"),
-        ("utt2spk", lambda text: text.replace("s0\n", "s0 s1\n", 1), FIRST, "more than one"),
-        ("spk2utt", lambda text: text.replace(f" {FIRST}", ""), "s0", "disagrees with utt2spk"),
-        ("spk2utt", drop_line("s1 "), "s1", "disagrees with utt2spk"),
-    ],
+@cases(
+    ("text", drop_line(FIRST), FIRST, "is missing (it is in wav.scp)"),
+    ("utt2spk", drop_line(FIRST), FIRST, "is missing (it is in wav.scp)"),
+    ("wav.scp", drop_line(FIRST), FIRST, "is not in wav.scp"),
+    ("text", lambda text: text + "zz new\n", "zz", "is not in wav.scp"),
+    ("text", lambda text: text.replace("word 0", ""), FIRST, "has no value"),
+    ("text", lambda text: text.replace("word 0", "a </s>"), FIRST, "reserved symbols: </s>"),
+    ("text", lambda text: text.replace("word 0", "<|endoftext|>"), FIRST, "reserved"),
+    ("text", lambda text: text + text.splitlines(True)[0], FIRST, "occurs again in line 5"),
+    ("text", lambda text: text[:-1], "", "no newline"),
+    ("text", lambda text: "", "", "is empty"),
+    ("wav.scp", reverse_lines, "s1-u001", "out of byte order"),
+    ("wav.scp", lambda text: text.replace(f"{FIRST}.wav", "no.wav"), FIRST, "no readable file"),
+    ("wav.scp", lambda text: text.replace("wav\n", "wav |\n", 1), FIRST, "is a command"),
+    ("wav.scp", lambda text: text.replace(" /", " ~/", 1), FIRST, "'~' is not expanded"),
+    ("utt2spk", lambda text: text.replace("s0\n", "s0 s1\n", 1), FIRST, "more than one"),
+    ("spk2utt", lambda text: text.replace(f" {FIRST}", ""), "s0", "disagrees with utt2spk"),
+    ("spk2utt", drop_line("s1 "), "s1", "disagrees with utt2spk"),
 )
-def test_each_defect_is_reported(make_data_dir, table, change, key, message):
+def test_each_defect_is_reported(table, change, key, message, make_data_dir):
     folder = make_data_dir()
     edit(folder / table, change)
     problems = validate_data_dir(folder)
@@ -132,14 +130,11 @@ def rename_speaker(folder):
     fix_data_dir(folder)
 
 
-@pytest.mark.parametrize(
-    ("change", "message", "option"),
-    [
-        (rename_speaker, "make the speaker a prefix", "--speaker_order"),
-        (lambda folder: (folder / "text").unlink(), "data/text", "--require_text"),
-    ],
+@cases(
+    (rename_speaker, "make the speaker a prefix", "--speaker_order"),
+    (lambda folder: (folder / "text").unlink(), "data/text", "--require_text"),
 )
-def test_some_checks_can_be_switched_off(make_data_dir, capsys, change, message, option):
+def test_some_checks_can_be_switched_off(change, message, option, make_data_dir, capsys):
     folder = make_data_dir()
     change(folder)
     with command_refused(capsys, message):
@@ -147,18 +142,15 @@ def test_some_checks_can_be_switched_off(make_data_dir, capsys, change, message,
     stages.main(["validate_data_dir", str(folder), option, "false"])
 
 
-@pytest.mark.parametrize(
-    "value, message",
-    [
-        ("rec 0.5 0.5", "not after its start"),
-        ("rec 0.5", "has 3 fields"),
-        ("rec a b", "no numbers"),
-        ("rec 0 nan", "impossible"),
-        ("rec -1 1", "impossible"),
-        ("other 0 1", "recording other is not in wav.scp"),
-    ],
+@cases(
+    ("rec 0.5 0.5", "not after its start"),
+    ("rec 0.5", "has 3 fields"),
+    ("rec a b", "no numbers"),
+    ("rec 0 nan", "impossible"),
+    ("rec -1 1", "impossible"),
+    ("other 0 1", "recording other is not in wav.scp"),
 )
-def test_segments_are_checked(make_data_dir, value, message):
+def test_segments_are_checked(value, message, make_data_dir):
     folder = make_data_dir(1)
     path = read_table(folder / "wav.scp")[FIRST]
     write_table(folder / "wav.scp", {"rec": path, "unused": path})

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import soundfile
+from cases import cases
 from espnet2.train.dataset import ESPnetDataset
 from refusals import command_refused
 from tones import RATE_HZ, edit, peak_frequency_hz, tone
@@ -270,14 +271,11 @@ def test_ids_with_a_slash(make_data_dir, tmp_path):
     assert len(read_audio(entries["s0/u000"])[0]) == 3200
 
 
-@pytest.mark.parametrize(
-    "cmd, message",
-    [
-        (["--nj", "0"], "nj must be at least 1"),
-        (["--fs", "16"], "fs must be a rate in Hz"),
-        (["--max_duration", "0"], "above min_duration"),
-    ],
+@cases(
+    (["--nj", "0"], "nj must be at least 1"),
+    (["--fs", "16"], "fs must be a rate in Hz"),
+    (["--max_duration", "0"], "above min_duration"),
 )
-def test_impossible_options_are_refused(make_data_dir, tmp_path, capsys, cmd, message):
+def test_impossible_options_are_refused(cmd, message, make_data_dir, tmp_path, capsys):
     with command_refused(capsys, message):
         run(make_data_dir(1), tmp_path / "dump", *cmd)

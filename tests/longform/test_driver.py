@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from decoded_segments import as_openai_has_them, decode_all
+from refusals import refuses
 from whisper import timing
 from whisper.decoding import DecodingResult
 from whisper.timing import WordTiming
@@ -44,12 +45,9 @@ def made_up(rng: random.Random) -> WindowDecoding:
         tokens += [time, 400]
     tokens += rng.choice([[], [], [500] * 60])  # a text that repeats itself
     return WindowDecoding(
-        tuple(tokens),
-        TEXT.decode(tokens),
-        0.0,
-        rng.choice([-0.3, -0.9, -1.1, -2.0]),
+        tuple(tokens), TEXT.decode(tokens), 0.0, rng.choice([-0.3, -0.9, -1.1, -2.0]),
         rng.choice([0.1, 0.1, 0.5, 0.7, 0.9]),
-    )
+    )  # fmt: skip
 
 
 def made_up_words(tokens, frames: int) -> list[tuple[str, float, float, float]]:
@@ -239,27 +237,23 @@ def test_finished_recordings_are_freed_without_garbage_collection():
 BY_CTC = {"word_timestamps": True, "word_times": "ctc"}
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"temperature": -0.1}, "temperature: -0.1 is too small; allowed: 0 or more"),
-        ({"temperature": float("nan")}, "temperature: nan is too small; allowed: 0 or more"),
-        ({"temperature_increment_on_fallback": 0.0}, "on_fallback: 0.0; allowed: above 0"),
-        ({"best_of": 0}, "best_of: 0 is too small; allowed: 1 or more"),
-        ({"clip_timestamps": (3.0, 1.0)}, r"clip_timestamps: 3.0,1.0; allowed: start,end"),
-        ({"clip_timestamps": (-1.0,)}, "clip_timestamps: -1.0; allowed"),
-        ({"hallucination_silence_threshold": 2.0}, "allowed with word_timestamps: true"),
-        ({"max_initial_timestamp": -1.0}, "max_initial_timestamp: -1.0 is too small"),
-        ({"vad_parameters": {"treshold": 0.4}}, "unknown option 'treshold' .did you mean"),
-        ({"vad_parameters": {"threshold": 0.4}}, "vad_para.*; allowed with vad_filter: true"),
-        (BY_CTC | {"word_times": "cct"}, "'cct' is not known .*: attention, ctc"),
-        ({"word_times": "ctc"}, "word_times: ctc; allowed with word_timestamps: true"),
-        (BY_CTC | {"hallucination_silence_threshold": 2.0}, "2.0; allowed with word_times: atten"),
-    ],
+@refuses(
+    ({"temperature": -0.1}, "temperature: -0.1 is too small; allowed: 0 or more"),
+    ({"temperature": float("nan")}, "temperature: nan is too small; allowed: 0 or more"),
+    ({"temperature_increment_on_fallback": 0.0}, "on_fallback: 0.0; allowed: above 0"),
+    ({"best_of": 0}, "best_of: 0 is too small; allowed: 1 or more"),
+    ({"clip_timestamps": (3.0, 1.0)}, r"clip_timestamps: 3.0,1.0; allowed: start,end"),
+    ({"clip_timestamps": (-1.0,)}, "clip_timestamps: -1.0; allowed"),
+    ({"hallucination_silence_threshold": 2.0}, "allowed with word_timestamps: true"),
+    ({"max_initial_timestamp": -1.0}, "max_initial_timestamp: -1.0 is too small"),
+    ({"vad_parameters": {"treshold": 0.4}}, "unknown option 'treshold' .did you mean"),
+    ({"vad_parameters": {"threshold": 0.4}}, "vad_para.*; allowed with vad_filter: true"),
+    (BY_CTC | {"word_times": "cct"}, "'cct' is not known .*: attention, ctc"),
+    ({"word_times": "ctc"}, "word_times: ctc; allowed with word_timestamps: true"),
+    (BY_CTC | {"hallucination_silence_threshold": 2.0}, "2.0; allowed with word_times: atten"),
 )
-def test_bad_options_are_refused(options, message):
-    with pytest.raises(InputError, match=message):
-        LongFormOptions(**options)
+def test_bad_options_are_refused(options):
+    LongFormOptions(**options)
 
 
 def test_temperatures_equal_those_of_openais_command():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import cases
 from openai_whisper import noise_and_silence
 
 from espnet_medusa.audio import voice_activity
@@ -21,15 +22,12 @@ def attempt(text: str, average: float, no_speech: float = 0.0) -> WindowDecoding
     return WindowDecoding((1,), text, 0.0, average, no_speech)
 
 
-@pytest.mark.parametrize(
-    ("text", "average", "no_speech", "fails", "fails_on_repetition"),
-    [
-        ("a text", -0.5, 0.0, False, False),
-        ("a text", -1.5, 0.0, True, False),
-        ("a text", -1.5, 0.9, False, False),
-        (LOOP, -0.1, 0.0, True, True),
-        (LOOP, -1.5, 0.9, False, True),
-    ],
+@cases(
+    ("a text", -0.5, 0.0, False, False),
+    ("a text", -1.5, 0.0, True, False),
+    ("a text", -1.5, 0.9, False, False),
+    (LOOP, -0.1, 0.0, True, True),
+    (LOOP, -1.5, 0.9, False, True),
 )
 def test_failures(text, average, no_speech, fails, fails_on_repetition):
     decoding = attempt(text, average, no_speech)
@@ -104,17 +102,11 @@ def decoded(speech2text, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize(
-    ("seconds", "spans", "timestamps"),
-    [
-        (8, [(0, 8)], False),
-        (8, [(1, 3), (4.5, 7)], False),
-        (8, [(1, 3), (5.5, 7)], True),
-        (8, [(6, 7)], False),
-        (31, [(0, 31)], True),
-    ],
-)
-def test_short_audio_without_long_pauses_needs_no_timestamps(decoded, seconds, spans, timestamps):
+@cases(
+    (8, [(0, 8)], False), (8, [(1, 3), (4.5, 7)], False), (8, [(1, 3), (5.5, 7)], True),
+    (8, [(6, 7)], False), (31, [(0, 31)], True),
+)  # fmt: skip
+def test_short_audio_without_long_pauses_needs_no_timestamps(seconds, spans, timestamps, decoded):
     recording, attempts = decoded(seconds, activity(*spans), without_timestamps=None)
     assert recording.error is None and recording.timestamps == timestamps
     assert {one.timestamps for one in attempts} == {timestamps}

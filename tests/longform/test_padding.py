@@ -4,6 +4,7 @@ from functools import cache
 
 import pytest
 import torch
+from cases import cases
 from decoded_segments import assert_same, decode_all
 from openai_whisper import ctc_whisper, noise_and_silence, openai_whisper, save_openai_whisper
 from tiny_whisper import read_whisper_experiment
@@ -48,21 +49,15 @@ def test_the_rows_of_the_padding_are_equal(both_paddings):
         torch.testing.assert_close(repeated, rows[row], rtol=0.0, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("search", "options"),
-    [
-        ({}, {}),
-        ({}, {"word_timestamps": True}),
-        (
-            {"search": "beam", "beam_size": 3, "ctc_weight": 0.0},
-            {"compression_ratio_threshold": 1.2},
-        ),
-        ({"language": "detect"}, {"condition_on_previous_text": False}),
-        ({}, {"without_timestamps": True}),
-    ],
+@cases(
+    ({}, {}),
+    ({}, {"word_timestamps": True}),
+    ({"search": "beam", "beam_size": 3, "ctc_weight": 0.0}, {"compression_ratio_threshold": 1.2}),
+    ({"language": "detect"}, {"condition_on_previous_text": False}),
+    ({}, {"without_timestamps": True}),
     ids=str,
 )
-def test_segments_words_and_languages_are_the_same(both_paddings, search, options):
+def test_segments_words_and_languages_are_the_same(search, options, both_paddings):
     runs, options = [], LongFormOptions(temperature_increment_on_fallback=0.5, **options)
     for speech2text in both_paddings(**search):
         recordings = [LongRecording(row, speech) for row, speech in enumerate(SPEECHES)]

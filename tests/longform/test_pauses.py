@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from cases import cases
 from decoded_segments import assert_same, decode_all
 from openai_whisper import ctc_whisper, noise_and_silence
 
@@ -47,14 +48,11 @@ def test_long_pauses_of_a_span():
     assert not speech.pauses(27.2, 30.0), "the last pause is short, and the one before it as well"
 
 
-@pytest.mark.parametrize(
-    ("search", "options", "rows"),
-    [
-        ({}, {"word_timestamps": True}, [0, 1]),
-        ({"drafter": "ctc", "draft_depth": 3}, {"word_timestamps": True, "word_times": "ctc"}, [1]),
-    ],
+@cases(
+    ({}, {"word_timestamps": True}, [0, 1]),
+    ({"drafter": "ctc", "draft_depth": 3}, {"word_timestamps": True, "word_times": "ctc"}, [1]),
 )
-def test_segments_and_words_are_the_same(files, monkeypatch, search, options, rows):
+def test_segments_and_words_are_the_same(search, options, rows, files, monkeypatch):
     monkeypatch.setattr(SpeechActivity, "of", activity)
     merge, sizes = whisper_encoder.merge_rows, []
 

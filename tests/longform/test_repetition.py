@@ -59,12 +59,9 @@ def test_a_beam_stops_at_its_best_hypothesis_with_any_drafts():
                 return hopeless(tokens)
 
             search = patient_beam_search(
-                runtime,
-                beam_size,
-                constraints_of(),
-                runtime.proposer(),
+                runtime, beam_size, constraints_of(), runtime.proposer(),
                 DraftShape(depth, beam_size),
-            )
+            )  # fmt: skip
             states = search(memory, lengths, prompts, LengthLimits(-MOST, give_up=rule))
             results.append([[ended.tokens for ended in state.n_best] for state in states])
             stopped += sum(state.n_best[0].tokens[:-1] in rejected for state in states)

@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from cases import cases, combinations
 from whisper import timing
 from whisper.tokenizer import get_tokenizer
 
@@ -106,15 +107,12 @@ def test_a_word_has_the_times_of_its_units():
     assert timed([2, 1, 1], spans) == [(0.2, 0.7, 0.75), (0.7, 0.8, 0.25), (2.0, 2.4, 0.75)]
 
 
-@pytest.mark.parametrize(
-    ("sizes", "expected"),
-    [
-        ([1, 0, 1], [(1.0, 2.0)]),
-        ([0, 1, 1], [(0.0, 0.5)]),
-        ([1, 1, 0], [(3.0, 4.0)]),
-        ([1, 0, 0, 1], [(1.0, 1.5), (1.5, 2.0)]),
-        ([0, 0, 1, 1, 0, 0], [(0.0, 0.25), (0.25, 0.5), (3.0, 3.5), (3.5, 4.0)]),
-    ],
+@cases(
+    ([1, 0, 1], [(1.0, 2.0)]),
+    ([0, 1, 1], [(0.0, 0.5)]),
+    ([1, 1, 0], [(3.0, 4.0)]),
+    ([1, 0, 0, 1], [(1.0, 1.5), (1.5, 2.0)]),
+    ([0, 0, 1, 1, 0, 0], [(0.0, 0.25), (0.25, 0.5), (3.0, 3.5), (3.5, 4.0)]),
 )
 def test_a_word_without_units_is_between_its_neighbors(sizes, expected):
     found = timed(sizes, [(5, 10, 0.5), (20, 30, 0.5)])
@@ -181,17 +179,12 @@ def test_sharpening_equals_openais(frames):
 
 
 TEXTS = [
-    " So it's over, isn't it? Yes.",
-    " ¿Qué pasó? «Nada», dijo (él).",
-    "那是一个问题。对吗？",
-    " naïve café 🙂 end",
-    "ภาษาไทย",
-    " a -- b ' c",
-]
+    " So it's over, isn't it? Yes.", " ¿Qué pasó? «Nada», dijo (él).", "那是一个问题。对吗？",
+    " naïve café 🙂 end", "ภาษาไทย", " a -- b ' c",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("language", ["en", "es", "zh", "th"])
-@pytest.mark.parametrize("text", TEXTS)
+@combinations(language=["en", "es", "zh", "th"], text=TEXTS)
 def test_splitting_into_words_equals_openais(text, language):
     openai = get_tokenizer(True, language=language, task="transcribe")
     tokens, rng = openai.encode(text), random.Random(f"{text} {language}")

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from cases import cases
 from grown_trees import CLOSE, branched, halve, relative_error
 from refusals import refuses
 from tiny import HIDDEN_SIZE, VOCAB_SIZE, batch, model_of, random_memory, tiny_decoder
@@ -60,18 +61,14 @@ def test_keys_and_values_of_the_speech_are_computed_once():
     assert state.offsets == [2, 3]
 
 
-@pytest.mark.parametrize(
-    ("config", "changes"),
-    [
-        (LlamaConfig, {"tie_word_embeddings": True}),
-        (LlamaConfig, {"rope_parameters": {"rope_type": "linear", "factor": 2.0,
-                                           "rope_theta": 500.0}}),
-        (MistralConfig, {"sliding_window": None, "head_dim": 8}),
-    ],
+@cases(
+    (LlamaConfig, {"tie_word_embeddings": True}),
+    (LlamaConfig, {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}}),
+    (MistralConfig, {"sliding_window": None, "head_dim": 8}),
     ids=["tied", "linear rope", "mistral"],
-)  # fmt: skip
+)
 @torch.no_grad()
-def test_pretrained_language_model_and_its_conf(tmp_path, config, changes):
+def test_pretrained_language_model_and_its_conf(config, changes, tmp_path):
     model = save_language_model(tmp_path, config=config, **changes)
     decoder = SpeechLlamaDecoder(
         VOCAB_SIZE, HIDDEN_SIZE, llama_model=str(tmp_path), heads="latent"

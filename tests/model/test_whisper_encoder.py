@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from cases import combinations
 from refusals import refuses
 from tiny import tiny_encoder
 from tiny_whisper import save_tiny_whisper
@@ -43,9 +44,7 @@ def test_features_of_silence_are_those_of_zeros(length):
     assert torch.equal(log_mel.recording(samples, added), log_mel.recording(zeros, 0))
 
 
-@pytest.mark.parametrize("subsampling", [2, 4])
-@pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize("longest", [16000, None])
+@combinations(subsampling=[2, 4], window=WINDOWS, longest=[16000, None])
 def test_batch_equals_singles(subsampling, window, longest):
     encoder = tiny_encoder(0, subsampling=subsampling, window=window)
     longest = longest or encoder.window_samples

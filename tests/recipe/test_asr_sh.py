@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from cases import cases
 from recipes import TRAINING, link_template, run, write_script, write_set
 
 from espnet_medusa.kaldi.table import read_table
@@ -101,11 +102,8 @@ def test_long_audio_is_allowed_only_in_test_sets(recipe, tmp_path, longform, rem
     assert counts == expected
 
 
-@pytest.mark.parametrize(
-    ("stage", "broken", "sets"),
-    [("1", "text", "train dev"), ("1", "text", "dev"), ("3", "s-u0.wav", "train dev")],
-)
-def test_problems_of_all_sets_are_named_before_it_stops(recipe, tmp_path, stage, broken, sets):
+@cases(("1", "text", "train dev"), ("1", "text", "dev"), ("3", "s-u0.wav", "train dev"))
+def test_problems_of_all_sets_are_named_before_it_stops(stage, broken, sets, recipe, tmp_path):
     shutil.copytree(recipe / "own", tmp_path / "own")
     for name in sets.split():
         folder = tmp_path / "own" / name
@@ -141,29 +139,26 @@ def test_data_dropped_in_stage_1_is_named_and_the_rest_is_processed(tmp_path):
     assert "Stage 3" not in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--stage", "twelve"], "a whole number is needed"),
-        ([], "--train_set and --valid_set are needed"),
-        (["--skip_train", "true"], "--test_sets is needed"),
-        ([*SETS, "--feats_type", "fbank"], "allowed: raw"),
-        ([*SETS, "--train_nj", "2"], "needs --ngpu 0"),
-        ([*SETS, "--feats_normalize", "cmvn"], "allowed are global_mvn"),
-        ([*SETS, "--token_type", "whisper_multilingual"], "--token_list FILE"),
-        ([*SETS, "--whisper_model", "openai/whisper-tiny"], "only with --token_type whisper_en"),
-        ([*SETS, "--audio_format", "mp3"], "allowed are flac.ark"),
-        ([*SETS, "--inference_tag", "x", "--inference_configs", "a b"], "names one result"),
-        ([*SETS, "--cmd_backend", "nonesuch"], "allowed are local, slurm, sge, dask"),
-        ([*SETS, "--scheduler", "tcp://node1:8786"], "only with --cmd_backend dask"),
-        ([*SETS, "--num_nodes", "2"], "--num_nodes 2: only with --cmd_backend slurm"),
-        (
-            [*SETS, "--cmd_backend", "dask", "--inference_module", "espnet2.bin.asr_inference"],
-            "--inference_module espnet2.bin.asr_inference: not with --cmd_backend dask",
-        ),
-    ],
+@cases(
+    (["--stage", "twelve"], "a whole number is needed"),
+    ([], "--train_set and --valid_set are needed"),
+    (["--skip_train", "true"], "--test_sets is needed"),
+    ([*SETS, "--feats_type", "fbank"], "allowed: raw"),
+    ([*SETS, "--train_nj", "2"], "needs --ngpu 0"),
+    ([*SETS, "--feats_normalize", "cmvn"], "allowed are global_mvn"),
+    ([*SETS, "--token_type", "whisper_multilingual"], "--token_list FILE"),
+    ([*SETS, "--whisper_model", "openai/whisper-tiny"], "only with --token_type whisper_en"),
+    ([*SETS, "--audio_format", "mp3"], "allowed are flac.ark"),
+    ([*SETS, "--inference_tag", "x", "--inference_configs", "a b"], "names one result"),
+    ([*SETS, "--cmd_backend", "nonesuch"], "allowed are local, slurm, sge, dask"),
+    ([*SETS, "--scheduler", "tcp://node1:8786"], "only with --cmd_backend dask"),
+    ([*SETS, "--num_nodes", "2"], "--num_nodes 2: only with --cmd_backend slurm"),
+    (
+        [*SETS, "--cmd_backend", "dask", "--inference_module", "espnet2.bin.asr_inference"],
+        "--inference_module espnet2.bin.asr_inference: not with --cmd_backend dask",
+    ),
 )
-def test_bad_options_end_with_status_2_before_any_stage(recipe, options, message):
+def test_bad_options_end_with_status_2_before_any_stage(options, message, recipe):
     done = run_asr(recipe, *options, status=2)
     assert message in done.stderr and "Stage" not in done.stdout
 

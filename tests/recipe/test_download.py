@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
+from cases import cases
 from downloads import make_tar, serve, tree
 from refusals import command_refused, refused
 
@@ -134,19 +135,16 @@ def test_an_existing_damaged_file_is_named_and_downloaded_again(server, path, ca
 REFUSED = "http://127.0.0.1:9/corpus.tar.gz"
 
 
-@pytest.mark.parametrize(
-    ("url", "checksum", "parts"),
-    [
-        ("{}/nowhere.tar.gz", None, ["/nowhere.tar.gz", "404 Not Found"]),
-        (REFUSED, None, ["Connection refused", "run the command again"]),
-        *(
-            (REFUSED, checksum, [f"checksum {checksum!r}: allowed: md5:<32 digits>"])
-            for checksum in ("md5:12", "crc:" + "0" * 8, "0" * 32, "md5:" + "x" * 32)
-        ),
-        ("ftp://corpus.tar.gz", None, ["ftp://corpus.tar.gz: allowed: ", "http://"]),
-    ],
+@cases(
+    ("{}/nowhere.tar.gz", None, ["/nowhere.tar.gz", "404 Not Found"]),
+    (REFUSED, None, ["Connection refused", "run the command again"]),
+    *(
+        (REFUSED, checksum, [f"checksum {checksum!r}: allowed: md5:<32 digits>"])
+        for checksum in ("md5:12", "crc:" + "0" * 8, "0" * 32, "md5:" + "x" * 32)
+    ),
+    ("ftp://corpus.tar.gz", None, ["ftp://corpus.tar.gz: allowed: ", "http://"]),
 )
-def test_unusable_addresses_and_checksums_are_one_line(server, path, url, checksum, parts):
+def test_unusable_addresses_and_checksums_are_one_line(url, checksum, parts, server, path):
     with refused(*parts, error=InputError):
         download(url.format(server.url), path, checksum)
     assert len(server.requests) == url.startswith("{}") and not path.exists()

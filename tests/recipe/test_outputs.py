@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from cases import cases
 from refusals import command_refused
 from tiny_whisper import save_tiny_whisper
 
@@ -83,14 +84,11 @@ def test_failed_utterances_are_named_and_give_status_3(tmp_path, capsys):
     assert not (tmp_path / "out" / "statistics.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("second", "ids", "message"),
-    [
-        ({}, ["a", "lost1", "lost2"], "neither a result nor a reason: lost1, lost2"),
-        ({"a": "y"}, ["a"], "another job has the same ids: a"),
-    ],
+@cases(
+    ({}, ["a", "lost1", "lost2"], "neither a result nor a reason: lost1, lost2"),
+    ({"a": "y"}, ["a"], "another job has the same ids: a"),
 )
-def test_lost_and_repeated_utterances_are_named(tmp_path, capsys, second, ids, message):
+def test_lost_and_repeated_utterances_are_named(second, ids, message, tmp_path, capsys):
     write_job(tmp_path / "log", 1, {"a": "x"})
     write_job(tmp_path / "log", 2, second)
     with command_refused(capsys, message):
@@ -149,17 +147,14 @@ def test_rtf_pairs_lines_and_leaves_failed_utterances_out(tmp_path, capsys):
         calculate_rtf([tmp_path / "x.log"], 16000)
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ("calculate_rtf --log_dir x --fs bad", "--fs: bad: allowed: a sample rate such as 16k"),
-        ("calculate_rtf --log_dir x --fs inf", "--fs: inf: allowed"),
-        ("format_data --data_dir x --output_dir y --fs bad", "--fs: bad: allowed"),
-        ("filter_data --input_dir x --output_dir y --fs none", "--fs: none: allowed"),
-        ("perturb_speed --data_dir x --output_dir y --factors 9", "--factors: factor 9: allowed"),
-    ],
+@cases(
+    ("calculate_rtf --log_dir x --fs bad", "--fs: bad: allowed: a sample rate such as 16k"),
+    ("calculate_rtf --log_dir x --fs inf", "--fs: inf: allowed"),
+    ("format_data --data_dir x --output_dir y --fs bad", "--fs: bad: allowed"),
+    ("filter_data --input_dir x --output_dir y --fs none", "--fs: none: allowed"),
+    ("perturb_speed --data_dir x --output_dir y --factors 9", "--factors: factor 9: allowed"),
 )
-def test_wrong_arguments_are_refused_before_any_work(capsys, command, message):
+def test_wrong_arguments_are_refused_before_any_work(command, message, capsys):
     with command_refused(capsys, message, "allowed: ", status=2):
         stages.main(command.split())
 

@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from cases import cases
 from recipes import TEMPLATE
 
 
@@ -30,38 +31,29 @@ def strict(tmp_path):
     return write_script(tmp_path, "parse_options")
 
 
-@pytest.mark.parametrize(
-    ("options", "values"),
-    [
-        ([], "1|false|||set|"),
-        (["--inference_config", "a.yaml"], "1|false||a.yaml|set|"),
-        (["--inference-config", "a.yaml"], "1|false||a.yaml|set|"),
-        (["--inference_config=a=b.yaml"], "1|false||a=b.yaml|set|"),
-        (["--inference-config=a=b.yaml"], "1|false||a=b.yaml|set|"),
-        (["--asr_args", "--max_epoch 2", "--stage", ""], "|false|--max_epoch 2||set|"),
-        (["--stage", "3", "--stage", "12"], "12|false|||set|"),
-    ],
+@cases(
+    ([], "1|false|||set|"),
+    (["--inference_config", "a.yaml"], "1|false||a.yaml|set|"),
+    (["--inference-config", "a.yaml"], "1|false||a.yaml|set|"),
+    (["--inference_config=a=b.yaml"], "1|false||a=b.yaml|set|"),
+    (["--inference-config=a=b.yaml"], "1|false||a=b.yaml|set|"),
+    (["--asr_args", "--max_epoch 2", "--stage", ""], "|false|--max_epoch 2||set|"),
+    (["--stage", "3", "--stage", "12"], "12|false|||set|"),
 )
-def test_options_set_their_variables(strict, options, values):
+def test_options_set_their_variables(options, values, strict):
     assert run_script(strict, *options).stdout == f"{values}\n"
 
 
-@pytest.mark.parametrize(
-    ("options", "messages"),
-    [
-        (["--skip_eval", "yes"], ["allowed are true and false"]),
-        (["--skip_eval", "--stage"], ["allowed are true and false"]),
-        (["--stage"], ["a value is missing"]),
-        (["12"], ["unexpected '12'"]),
-        (
-            ["--inference_confg", "x"],
-            ["option --inference_confg", "did you mean: --inference_config"],
-        ),
-        (["--zzzz", "x"], ["--stage", "--skip_eval", "--asr_args"]),
-        (["--not_an_option", "x"], ["--not_an_option"]),
-    ],
+@cases(
+    (["--skip_eval", "yes"], ["allowed are true and false"]),
+    (["--skip_eval", "--stage"], ["allowed are true and false"]),
+    (["--stage"], ["a value is missing"]),
+    (["12"], ["unexpected '12'"]),
+    (["--inference_confg", "x"], ["option --inference_confg", "did you mean: --inference_config"]),
+    (["--zzzz", "x"], ["--stage", "--skip_eval", "--asr_args"]),
+    (["--not_an_option", "x"], ["--not_an_option"]),
 )
-def test_unusable_options_end_the_script(strict, options, messages):
+def test_unusable_options_end_the_script(options, messages, strict):
     done = run_script(strict, *options)
     assert done.returncode == 2 and all(message in done.stderr for message in messages)
     if options[0] == "--inference_confg":

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from cases import cases
 from refusals import command_refused
 from waiting import HANG_S, is_alive, wait_for
 
@@ -115,15 +116,12 @@ def test_training_processes_meet_in_a_new_file_with_ranks_from_0(tmp_path):
     assert not list(tmp_path.glob("exp/.rendezvous*"))
 
 
-@pytest.mark.parametrize(
-    ("options", "processes", "expected"),
-    [
-        ([], 1, "--multiprocessing_distributed false --dist_backend gloo"),
-        (["--nj", "2"], 2, "--multiprocessing_distributed false --dist_backend gloo"),
-        (["--ngpu", "4"], 4, "--multiprocessing_distributed false --ngpu 1"),
-    ],
+@cases(
+    ([], 1, "--multiprocessing_distributed false --dist_backend gloo"),
+    (["--nj", "2"], 2, "--multiprocessing_distributed false --dist_backend gloo"),
+    (["--ngpu", "4"], 4, "--multiprocessing_distributed false --ngpu 1"),
 )
-def test_torchrun_starts_processes_that_may_restart(tmp_path, options, processes, expected):
+def test_torchrun_starts_processes_that_may_restart(options, processes, expected, tmp_path):
     log = tmp_path / "train.log"
     options = ["--log", str(log), *options, "--max_restarts", "3"]
     stages.main(["run_training", *options, "--", "echo", "-m", "train"])

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import warm_python
+from cases import cases
 from refusals import command_refused
 
 from espnet_medusa import stages
@@ -127,18 +128,15 @@ def test_the_real_sclite_gets_the_same_arguments_and_a_missing_one_is_named(
         run_score(folders, "--sclite", "/no/such/sclite")
 
 
-@pytest.mark.parametrize(
-    ("lines", "ids", "words"),
-    [
-        (
-            ["a b (spk-u1)", "a (1089-1089-134686-0000)", "(x-y-u2)", "a b c (s-s-u1)"],
-            {"u1", "1089-134686-0000", "u2", "s-u1", "0000"},
-            {"u1": 2, "1089-134686-0000": 1, "u2": 0, "s-u1": 3},
-        ),
-        # Words of unknown utterances keep their labels.
-        (["a b (s-u1)", "a b c (s-t-u1)", "a (s-v-w)"], {"u1"}, {"u1": 2, "s-t-u1": 3, "s-v-w": 1}),
-    ],
+@cases(
+    (
+        ["a b (spk-u1)", "a (1089-1089-134686-0000)", "(x-y-u2)", "a b c (s-s-u1)"],
+        {"u1", "1089-134686-0000", "u2", "s-u1", "0000"},
+        {"u1": 2, "1089-134686-0000": 1, "u2": 0, "s-u1": 3},
+    ),
+    # Words of unknown utterances keep their labels.
+    (["a b (s-u1)", "a b c (s-t-u1)", "a (s-v-w)"], {"u1"}, {"u1": 2, "s-t-u1": 3, "s-v-w": 1}),
 )
-def test_labels_join_speaker_and_utterance_with_a_hyphen(tmp_path, lines, ids, words):
+def test_labels_join_speaker_and_utterance_with_a_hyphen(lines, ids, words, tmp_path):
     (tmp_path / "ref.trn").write_text("\n".join(lines))
     assert words_by_utterance(tmp_path / "ref.trn", ids) == words

@@ -1,6 +1,7 @@
 """Names of systems: their configuration, initial weights, checkpoint and options."""
 
 import pytest
+from cases import cases
 from refusals import command_refused
 
 from espnet_medusa import stages
@@ -40,20 +41,17 @@ def latent(tokens: str) -> str:
     return f"exp/asr_llama_latent_{tokens}/valid.loss.ave.pth"
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("linear", ("linear", "acc_heads", BASE, "")),
-        ("linear_kl", ("linear_kl", "acc_heads", BASE, "")),
-        ("linear_seed3", ("linear", "acc_heads", BASE, "--seed 3")),
-        ("linear_kl_10heads", ("linear_kl", "acc_heads", BASE, f"{HEADS}10")),
-        ("llama_latent_4", ("llama_latent", "loss", BASE, f"{HEADS}3")),
-        ("llama_latent_4_mwer", (MWER, "wer_best", latent("4"), f"{HEADS}3")),
-        ("llama_latent_4_mwer_seed12", (MWER, "wer_best", latent("4"), f"--seed 12 {HEADS}3")),
-        ("llama_latent_3heads_mwer", (MWER, "wer_best", latent("3heads"), f"{HEADS}3")),
-    ],
+@cases(
+    ("linear", ("linear", "acc_heads", BASE, "")),
+    ("linear_kl", ("linear_kl", "acc_heads", BASE, "")),
+    ("linear_seed3", ("linear", "acc_heads", BASE, "--seed 3")),
+    ("linear_kl_10heads", ("linear_kl", "acc_heads", BASE, f"{HEADS}10")),
+    ("llama_latent_4", ("llama_latent", "loss", BASE, f"{HEADS}3")),
+    ("llama_latent_4_mwer", (MWER, "wer_best", latent("4"), f"{HEADS}3")),
+    ("llama_latent_4_mwer_seed12", (MWER, "wer_best", latent("4"), f"--seed 12 {HEADS}3")),
+    ("llama_latent_3heads_mwer", (MWER, "wer_best", latent("3heads"), f"{HEADS}3")),
 )
-def test_name_defines_the_training(plan, name, expected):
+def test_name_defines_the_training(name, expected, plan):
     lines = plan(name)
     assert list(lines) == ["base", name]
     assert lines["base"] == ("train_base.yaml", "valid.acc.ave.pth", "", "")
@@ -73,16 +71,13 @@ def test_checkpoints_can_be_chosen(plan):
     assert lines["llama_latent_2_mwer"][1:3] == ("latest.pth", start)
 
 
-@pytest.mark.parametrize(
-    ("heads", "parts"),
-    [
-        ("lineal", ["system lineal: no ", "train_lineal.yaml"]),
-        ("linear_2_mwer", ["system linear_2_mwer: no ", "train_linear_mwer.yaml"]),
-        ("linear_1", ["system linear_1: has no heads; linear_2 or linear_1heads has one"]),
-        ("linear_0heads", ["has no heads"]),
-    ],
+@cases(
+    ("lineal", ["system lineal: no ", "train_lineal.yaml"]),
+    ("linear_2_mwer", ["system linear_2_mwer: no ", "train_linear_mwer.yaml"]),
+    ("linear_1", ["system linear_1: has no heads; linear_2 or linear_1heads has one"]),
+    ("linear_0heads", ["has no heads"]),
 )
-def test_mistakes_are_refused(plan, capsys, heads, parts):
+def test_mistakes_are_refused(heads, parts, plan, capsys):
     with command_refused(capsys, "systems: error: ", *parts):
         plan(heads)
 

@@ -2,6 +2,7 @@
 
 import pytest
 import sentencepiece
+from cases import cases
 from refusals import command_refused
 from tiny_whisper import save_tiny_whisper
 from tokenizers import Tokenizer, models
@@ -64,17 +65,14 @@ def test_hugging_face_tokens_are_ordered_by_id(text, tmp_path):
     assert make(text, *options) == ["b", "a", "<unused2>", "<unk>"]
 
 
-@pytest.mark.parametrize(
-    ("options", "messages"),
-    [
-        (["--token_type", "bpe", "--nbpe", "5000"], ["--nbpe 5000", "<= ", "train.txt"]),
-        (["--token_type", "whisper_en"], ["--token_list FILE"]),
-        (["--token_type", "hugging_face"], ["--hugging_face_model_name_or_path"]),
-        (["--token_type", "word", "--cleaner", "nonesuch"], ["--cleaner nonesuch"]),
-        (["--token_type", "char", "--text", "{}/empty"], ["no text to make tokens from"]),
-    ],
+@cases(
+    (["--token_type", "bpe", "--nbpe", "5000"], ["--nbpe 5000", "<= ", "train.txt"]),
+    (["--token_type", "whisper_en"], ["--token_list FILE"]),
+    (["--token_type", "hugging_face"], ["--hugging_face_model_name_or_path"]),
+    (["--token_type", "word", "--cleaner", "nonesuch"], ["--cleaner nonesuch"]),
+    (["--token_type", "char", "--text", "{}/empty"], ["no text to make tokens from"]),
 )
-def test_user_errors_name_the_option(text, tmp_path, capsys, options, messages):
+def test_user_errors_name_the_option(options, messages, text, tmp_path, capsys):
     (tmp_path / "empty").write_text("a\nb\n")
     with command_refused(capsys, *messages):
         make(text, *(option.format(tmp_path) for option in options))
@@ -98,15 +96,12 @@ def make_whisper(folder, model, token_type) -> list[str]:
     return (folder / "tokens.txt").read_text("utf-8").split("\n")[:-1]
 
 
-@pytest.mark.parametrize(
-    ("model", "token_type", "count", "languages"),
-    [
-        ("openai/whisper-tiny.en", "whisper_en", 51864, 0),
-        ("openai/whisper-large-v2", "whisper_multilingual", 51865, 99),
-        ("openai/whisper-large-v3-turbo", "whisper_multilingual", 51866, 100),
-    ],
+@cases(
+    ("openai/whisper-tiny.en", "whisper_en", 51864, 0),
+    ("openai/whisper-large-v2", "whisper_multilingual", 51865, 99),
+    ("openai/whisper-large-v3-turbo", "whisper_multilingual", 51866, 100),
 )
-def test_openais_names_need_no_network(tmp_path, model, token_type, count, languages):
+def test_openais_names_need_no_network(model, token_type, count, languages, tmp_path):
     tokens = make_whisper(tmp_path, model, token_type)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "own")
     assert len(tokens) == count
@@ -127,15 +122,12 @@ def test_a_local_model_uses_the_tokenizer_of_its_folder(tmp_path):
         make_whisper(tmp_path, larger, "whisper_multilingual")
 
 
-@pytest.mark.parametrize(
-    ("model", "token_type", "message"),
-    [
-        ("openai/whisper-base", "whisper_en", "needs whisper_multilingual"),
-        ("openai/whisper-base.en", "whisper_multilingual", "needs whisper_en"),
-        ("./nowhere", "whisper_en", "'./nowhere' has no config.json"),
-    ],
+@cases(
+    ("openai/whisper-base", "whisper_en", "needs whisper_multilingual"),
+    ("openai/whisper-base.en", "whisper_multilingual", "needs whisper_en"),
+    ("./nowhere", "whisper_en", "'./nowhere' has no config.json"),
 )
-def test_unusable_whisper_models_are_refused(tmp_path, capsys, model, token_type, message):
+def test_unusable_whisper_models_are_refused(model, token_type, message, tmp_path, capsys):
     with command_refused(capsys, message):
         make_whisper(tmp_path, model, token_type)
 

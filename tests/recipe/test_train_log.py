@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
+from cases import cases
 
 from espnet_medusa.recipe import progress as progress_module
 from espnet_medusa.recipe.progress import JobsProgress, LiveLine, TrainingProgress
@@ -143,10 +144,7 @@ def test_training_watch_prints_results_of_this_run_only(tmp_path):
     assert "1epoch results" not in stream.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("terminal", "expected"),
-    [(True, "\r\033[Kone\r\033[Klasting\none\r\033[Ktwo\n"), (False, "lasting\ntwo\n")],
-)
+@cases((True, "\r\033[Kone\r\033[Klasting\none\r\033[Ktwo\n"), (False, "lasting\ntwo\n"))
 def test_the_line_of_a_terminal_is_rewritten_and_files_get_few_lines(terminal, expected):
     stream = io.StringIO()
     stream.isatty = lambda: terminal

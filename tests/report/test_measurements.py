@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cases import cases
 from exp_folders import write_decoding, write_espnet_decoding, write_eta, write_score
 from safetensors.torch import save_file
 
@@ -149,16 +150,13 @@ def test_seconds_missing_from_logs(tmp_path):
     assert read_seconds(logs) == {"c": 3.0}
 
 
-@pytest.mark.parametrize(
-    ("column", "value", "expected"),
-    [
-        ("wer", Estimate(4.049, 3.3, 5.0), "4.05 [3.30, 5.00]"),
-        ("calls", 12345, "12345"),
-        ("calls", 0, "0"),
-        ("decoder_rtf", Estimate(0.01234, 0.012, 0.0131), "0.0123 [0.0120, 0.0131]"),
-        ("latency", Latency(21.04, 134.6), "21.0 (p90 135)"),
-        ("acceptance", Estimate(87.66, 80.0, 90.04), "87.7 [80.0, 90.0]"),
-    ],
+@cases(
+    ("wer", Estimate(4.049, 3.3, 5.0), "4.05 [3.30, 5.00]"),
+    ("calls", 12345, "12345"),
+    ("calls", 0, "0"),
+    ("decoder_rtf", Estimate(0.01234, 0.012, 0.0131), "0.0123 [0.0120, 0.0131]"),
+    ("latency", Latency(21.04, 134.6), "21.0 (p90 135)"),
+    ("acceptance", Estimate(87.66, 80.0, 90.04), "87.7 [80.0, 90.0]"),
 )
 def test_cells(column, value, expected):
     assert COLUMNS[column].cell(value) == expected

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from cases import cases
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.report.plan import DEFAULT_COLUMNS, CallsAndWer, FigurePlan, read_plan
@@ -44,23 +45,20 @@ def test_plan_as_read(tmp_path):
     assert table.columns == DEFAULT_COLUMNS
 
 
-@pytest.mark.parametrize(
-    ("figure", "expected"),
-    [
-        (
-            "kind: wer_against_eta, title: F, points: K, groups: {g: {v: {2: x}}}",
-            dict(groups={"g": {"v": {"2": "x"}}}, points="K"),
-        ),
-        (
-            "kind: calls_against_wer, title: F, points: K, wer_of: CTC, "
-            "groups: {g: {v: {2: {calls: x, wer: x}}}}",
-            dict(groups={"g": {"v": {"2": CallsAndWer("x", "x")}}}, points="K", wer_of="CTC"),
-        ),
-        ("kind: calls_per_word, title: F, groups: {g: {v: x}}", dict(groups={"g": {"v": "x"}})),
-    ],
+@cases(
+    (
+        "kind: wer_against_eta, title: F, points: K, groups: {g: {v: {2: x}}}",
+        dict(groups={"g": {"v": {"2": "x"}}}, points="K"),
+    ),
+    (
+        "kind: calls_against_wer, title: F, points: K, wer_of: CTC, "
+        "groups: {g: {v: {2: {calls: x, wer: x}}}}",
+        dict(groups={"g": {"v": {"2": CallsAndWer("x", "x")}}}, points="K", wer_of="CTC"),
+    ),
+    ("kind: calls_per_word, title: F, groups: {g: {v: x}}", dict(groups={"g": {"v": "x"}})),
     ids=["wer_against_eta", "calls_against_wer", "calls_per_word"],
 )
-def test_columns_and_figures_as_read(tmp_path, request, figure, expected):
+def test_columns_and_figures_as_read(figure, expected, tmp_path, request):
     table = read_table(tmp_path, f"columns: [eta, wer], figure: {{{figure}}}")
     assert table.columns == ("eta", "wer")
     assert table.figure == FigurePlan(request.node.callspec.id, "F", **expected)
@@ -87,66 +85,63 @@ def test_plan_of_the_speech_llama_recipe_has_the_papers_grid():
     assert systems == [("asr_llama", "plain"), *expected]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", "a mapping"),
-        ("a: [", "cannot be read .*; correct the file"),
-        ("tables: []", "title, tables missing"),
-        ("title: R\ntables: {a: b}", "a list of tables is needed"),
-        (f"title: R\ntables: [{TABLE}]\nmore: 1", "unknown option 'more'"),
-        ("title: R\ntables: [{title: T}]", "test_sets, systems, plain missing"),
-        (f"title: R\ntables: [{TABLE.replace('plain: x', 'plain: y')}]", "'y' is not known"),
-        (f"title: R\ntables: [{TABLE.replace('exp: asr_x', 'exq: 1')}]", "exp missing"),
-        *(
-            (with_entries(entry), expected)
-            for entry, expected in (
-                ("corpsu: c", "did you mean 'corpus'"),
-                ("utterances: {b: many}", "'many'"),
-                ("figure: {title: F, systems: [y]}", "'y' is not"),
-                ("figure: {title: F, systems: x}", "list of keys"),
-                ("figure: {title: F, systems: [x], bin_tokens: 0}", "allowed: 1 or more"),
-                ("published: p", "table 1: model: None"),
-                ("published: p, model: 2", "model: 2"),
-                ("columns: [weer]", "did you mean 'wer'"),
-                ("columns: []", "a list of wer, cer"),
-                ("figure: {kind: pie}", "'pie' is not known"),
-            )
-        ),
-        *(
-            (with_entries(f"figure: {{title: F, {figure}}}"), expected)
-            for figure, expected in (
-                ("kind: calls_per_word", "groups missing"),
-                ("kind: calls_per_word, groups: {g: {v: y}}", "groups: g: v: 'y' is not known"),
-                ("kind: calls_per_word, groups: {g: x}", "groups: g: 'x'; a mapping"),
-                ("kind: calls_per_word, groups: {g: {v: x}}, points: K", "option: 'points'"),
-                ("kind: wer_against_eta, groups: {g: {v: {2: x}}}", "points missing"),
-                ("kind: wer_against_eta, points: K, groups: {g: {v: x}}", "v: 'x'; a mapping"),
-                ("kind: wer_against_eta, points: K, groups: {g: {v: {2: y}}}", "v: 2: 'y' is not"),
-                ("kind: calls_against_wer, points: K, groups: {g: {v: {2: x}}}", "wer_of missing"),
-            )
-        ),
-        *(
-            (f"title: R\ntables: [{TABLE}]\nincluded: {content}", f"included: {expected}")
-            for content, expected in (
-                ("x.md", "'x.md'; a list of title and file"),
-                ("[x.md]", "1: 'x.md'; a mapping"),
-                ("[{title: T}]", "1: file missing; needed: title, file"),
-                ("[{title: T, file: x.md, level: 2}]", "1: unknown option 'level'"),
-            )
-        ),
-        *(
-            (with_entries(CALLS_AGAINST_WER % point), f"groups: g: v: 2: {expected}")
-            for point, expected in (
-                ("x", "'x'; a mapping"),
-                ("{calls: x}", "wer missing; needed: calls, wer"),
-                ("{calls: x, wer: y}", "wer: 'y' is not known"),
-                ("{calls: x, wer: x, cer: x}", "unknown option 'cer'"),
-            )
-        ),
-    ],
-)  # fmt: skip
-def test_bad_plans_are_refused(tmp_path, text, expected):
+@cases(
+    ("", "a mapping"),
+    ("a: [", "cannot be read .*; correct the file"),
+    ("tables: []", "title, tables missing"),
+    ("title: R\ntables: {a: b}", "a list of tables is needed"),
+    (f"title: R\ntables: [{TABLE}]\nmore: 1", "unknown option 'more'"),
+    ("title: R\ntables: [{title: T}]", "test_sets, systems, plain missing"),
+    (f"title: R\ntables: [{TABLE.replace('plain: x', 'plain: y')}]", "'y' is not known"),
+    (f"title: R\ntables: [{TABLE.replace('exp: asr_x', 'exq: 1')}]", "exp missing"),
+    *(
+        (with_entries(entry), expected)
+        for entry, expected in (
+            ("corpsu: c", "did you mean 'corpus'"),
+            ("utterances: {b: many}", "'many'"),
+            ("figure: {title: F, systems: [y]}", "'y' is not"),
+            ("figure: {title: F, systems: x}", "list of keys"),
+            ("figure: {title: F, systems: [x], bin_tokens: 0}", "allowed: 1 or more"),
+            ("published: p", "table 1: model: None"),
+            ("published: p, model: 2", "model: 2"),
+            ("columns: [weer]", "did you mean 'wer'"),
+            ("columns: []", "a list of wer, cer"),
+            ("figure: {kind: pie}", "'pie' is not known"),
+        )
+    ),
+    *(
+        (with_entries(f"figure: {{title: F, {figure}}}"), expected)
+        for figure, expected in (
+            ("kind: calls_per_word", "groups missing"),
+            ("kind: calls_per_word, groups: {g: {v: y}}", "groups: g: v: 'y' is not known"),
+            ("kind: calls_per_word, groups: {g: x}", "groups: g: 'x'; a mapping"),
+            ("kind: calls_per_word, groups: {g: {v: x}}, points: K", "option: 'points'"),
+            ("kind: wer_against_eta, groups: {g: {v: {2: x}}}", "points missing"),
+            ("kind: wer_against_eta, points: K, groups: {g: {v: x}}", "v: 'x'; a mapping"),
+            ("kind: wer_against_eta, points: K, groups: {g: {v: {2: y}}}", "v: 2: 'y' is not"),
+            ("kind: calls_against_wer, points: K, groups: {g: {v: {2: x}}}", "wer_of missing"),
+        )
+    ),
+    *(
+        (f"title: R\ntables: [{TABLE}]\nincluded: {content}", f"included: {expected}")
+        for content, expected in (
+            ("x.md", "'x.md'; a list of title and file"),
+            ("[x.md]", "1: 'x.md'; a mapping"),
+            ("[{title: T}]", "1: file missing; needed: title, file"),
+            ("[{title: T, file: x.md, level: 2}]", "1: unknown option 'level'"),
+        )
+    ),
+    *(
+        (with_entries(CALLS_AGAINST_WER % point), f"groups: g: v: 2: {expected}")
+        for point, expected in (
+            ("x", "'x'; a mapping"),
+            ("{calls: x}", "wer missing; needed: calls, wer"),
+            ("{calls: x, wer: y}", "wer: 'y' is not known"),
+            ("{calls: x, wer: x, cer: x}", "unknown option 'cer'"),
+        )
+    ),
+)
+def test_bad_plans_are_refused(text, expected, tmp_path):
     path = tmp_path / "plan.yaml"
     path.write_text(text)
     with pytest.raises(InputError, match=expected) as error:
@@ -273,34 +268,31 @@ def test_numbers_stay_as_printed(tmp_path):
     assert table.test_sets == ("t",)
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"source": ""}, "source missing"),
-        ({"model": None}, "model missing"),
-        ({"page": 3}, "unknown option 'page'"),
-        ({"measures": ["wer", "ser"]}, "measures: 'ser' is not known"),
-        ({"measures": ["parameters"]}, "measures: 'parameters' is not known"),
-        ({"measures": "wer"}, "measures: 'wer'; a list"),
-        ({"statements": {"text": "t"}}, "statements: .*; a list"),
-        ({"statements": [{"text": "t"}]}, "statements 1: source missing"),
-        ({"systems": ["x"]}, "systems: .*; a mapping"),
-        *(
-            ({"systems": {"x": PAPER_SYSTEM | changes}}, f"systems: x: {expected}")
-            for changes, expected in (
-                ({"name": None}, "name missing"),
-                ({"cells": None}, "cells missing"),
-                ({"cells": {"t": "1"}}, "cells: t: '1'; .* wer latency_s"),
-                ({"cells": {"t": "1 2 3"}}, "cells: t: '1 2 3'"),
-                ({"cells": {"t": "1 low"}}, "cells: t: '1 low'"),
-                ({"cells": {"t": 8.4}}, "cells: t: 8.4; needed in quotes"),
-                ({"parameters": 1550}, "parameters: 1550; needed in quotes"),
-                ({"source": "s"}, "unknown option 'source'"),
-            )
-        ),
-    ],
+@cases(
+    ({"source": ""}, "source missing"),
+    ({"model": None}, "model missing"),
+    ({"page": 3}, "unknown option 'page'"),
+    ({"measures": ["wer", "ser"]}, "measures: 'ser' is not known"),
+    ({"measures": ["parameters"]}, "measures: 'parameters' is not known"),
+    ({"measures": "wer"}, "measures: 'wer'; a list"),
+    ({"statements": {"text": "t"}}, "statements: .*; a list"),
+    ({"statements": [{"text": "t"}]}, "statements 1: source missing"),
+    ({"systems": ["x"]}, "systems: .*; a mapping"),
+    *(
+        ({"systems": {"x": PAPER_SYSTEM | changes}}, f"systems: x: {expected}")
+        for changes, expected in (
+            ({"name": None}, "name missing"),
+            ({"cells": None}, "cells missing"),
+            ({"cells": {"t": "1"}}, "cells: t: '1'; .* wer latency_s"),
+            ({"cells": {"t": "1 2 3"}}, "cells: t: '1 2 3'"),
+            ({"cells": {"t": "1 low"}}, "cells: t: '1 low'"),
+            ({"cells": {"t": 8.4}}, "cells: t: 8.4; needed in quotes"),
+            ({"parameters": 1550}, "parameters: 1550; needed in quotes"),
+            ({"source": "s"}, "unknown option 'source'"),
+        )
+    ),
 )
-def test_bad_published_figures_are_refused(tmp_path, changes, expected):
+def test_bad_published_figures_are_refused(changes, expected, tmp_path):
     path = write(tmp_path, PAPER | changes)
     with pytest.raises(InputError, match=f"^{path}: t: {expected}") as error:
         read_published(path)

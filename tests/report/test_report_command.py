@@ -6,6 +6,7 @@ import matplotlib.image
 import pytest
 import torch
 import yaml
+from cases import cases
 from exp_folders import error_of, write_decoding, write_espnet_decoding, write_eta, write_score
 
 from espnet_medusa.bin import report
@@ -261,17 +262,14 @@ def test_our_model_is_the_whisper_that_the_recipe_recorded(tmp_path, exp):
     assert f"{line}not run yet." in write_report(tmp_path, exp, content, *options)
 
 
-@pytest.mark.parametrize(
-    ("corpus", "label", "utterances", "expected"),
-    [
-        ("librispeech", "test-clean", {}, "not yet run on the full corpus (4 of 2620 utterances)"),
-        ("voxpopuli", "en", {}, "not yet run on the full corpus (4 utterances; size not given)"),
-        ("voxpopuli", "en", {"en": 5}, "not yet run on the full corpus (4 of 5 utterances)"),
-        ("voxpopuli", "en", {"en": 4}, "10.00"),
-        (None, "any", {"any": 5}, "not yet run on the full corpus (4 of 5 utterances)"),
-    ],
+@cases(
+    ("librispeech", "test-clean", {}, "not yet run on the full corpus (4 of 2620 utterances)"),
+    ("voxpopuli", "en", {}, "not yet run on the full corpus (4 utterances; size not given)"),
+    ("voxpopuli", "en", {"en": 5}, "not yet run on the full corpus (4 of 5 utterances)"),
+    ("voxpopuli", "en", {"en": 4}, "10.00"),
+    (None, "any", {"any": 5}, "not yet run on the full corpus (4 of 5 utterances)"),
 )
-def test_only_whole_corpora_are_shown(tmp_path, exp, corpus, label, utterances, expected):
+def test_only_whole_corpora_are_shown(corpus, label, utterances, expected, tmp_path, exp):
     table = plan(corpus=corpus, test_sets={"test": label}, utterances=utterances or None)
     text = write_report(tmp_path, exp, table)
     vanilla, linear, block = rows(text, label)
@@ -319,17 +317,14 @@ LIBRISPEECH |= {"utterances": {"test-clean": 4}}
 MISSING = {"name": "V", "exp": "asr_vanilla", "decoding": "plain", "draft_model": "asr_draft/x.pth"}
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"published": "nonesuch", "model": "Whisper base"}, "'nonesuch' is not known"),
-        ({"corpus": "libri"}, "corpus: 'libri' is not known"),
-        (LIBRISPEECH, "the corpus has 2620"),
-        ({"systems": {"vanilla": MISSING}, "figure": None}, "asr_draft/x.pth: no such checkpoint"),
-    ],
+@cases(
+    ({"published": "nonesuch", "model": "Whisper base"}, "'nonesuch' is not known"),
+    ({"corpus": "libri"}, "corpus: 'libri' is not known"),
+    (LIBRISPEECH, "the corpus has 2620"),
+    ({"systems": {"vanilla": MISSING}, "figure": None}, "asr_draft/x.pth: no such checkpoint"),
     ids=["published table", "corpus", "size of the corpus", "draft model"],
 )
-def test_plans_of_other_experiments_are_refused(tmp_path, exp, capsys, changes, expected):
+def test_plans_of_other_experiments_are_refused(changes, expected, tmp_path, exp, capsys):
     assert expected in fails(tmp_path, exp, plan(**changes), capsys)
 
 

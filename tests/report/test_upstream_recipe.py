@@ -6,6 +6,7 @@ import os
 import matplotlib.image
 import pytest
 import upstream_exp
+from cases import cases
 from exp_folders import error_of, statistics, write_espnet_decoding, write_score
 from matplotlib.figure import Figure
 from refusals import command_refused
@@ -258,10 +259,7 @@ def test_malformed_merged_statistics_are_refused(exp, capsys, content):
     assert f"{path}: is malformed" in fails(capsys, exp)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [([], "requires --output"), (["--output", "x", "--plain", "y"], "--plain: not allowed")],
-)
-def test_conflicting_options_are_refused(capsys, options, message):
+@cases(([], "requires --output"), (["--output", "x", "--plain", "y"], "--plain: not allowed"))
+def test_conflicting_options_are_refused(options, message, capsys):
     with command_refused(capsys, message, status=2):
         report.main(["exp", "--config", "plan.yaml", *options])

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from cases import cases
 from kernel_kinds import KINDS, running, with_kernels
 from searches import build_search
 from tiny import EOS, random_memory, tiny_decoder
@@ -26,12 +27,9 @@ def find(request):
 
 
 KINDS_OF_NUMBERS = {
-    "ties": [0.0, 1.0, 2.0],
-    "infinite": [-1.0, 0.5, math.inf, -math.inf],
-    "impossible": [-math.inf],
-    "nan": [math.nan, 3.0, 4.0, -math.inf],
-    "any": None,
-}
+    "ties": [0.0, 1.0, 2.0], "infinite": [-1.0, 0.5, math.inf, -math.inf],
+    "impossible": [-math.inf], "nan": [math.nan, 3.0, 4.0, -math.inf], "any": None,
+}  # fmt: skip
 
 
 def random_rows(values, random):
@@ -137,19 +135,16 @@ SUPPRESSED = {"suppress_tokens": [0, 2, 7], "begin_suppress_tokens": [1, EOS]}
 
 
 @with_kernels
-@pytest.mark.parametrize(
-    ("search", "options"),
-    [
-        ("greedy", SUPPRESSED),
-        ("greedy", {"exponential_decay_length_penalty": [3, 1.5], "suppress_tokens": [5]}),
-        ("greedy", {"forced_prefix": [8, 2]}),
-        ("greedy", SUPPRESSED | {"acceptance": "typical"}),
-        ("beam", SUPPRESSED),
-        ("beam", {}),
-    ],
+@cases(
+    ("greedy", SUPPRESSED),
+    ("greedy", {"exponential_decay_length_penalty": [3, 1.5], "suppress_tokens": [5]}),
+    ("greedy", {"forced_prefix": [8, 2]}),
+    ("greedy", SUPPRESSED | {"acceptance": "typical"}),
+    ("beam", SUPPRESSED),
+    ("beam", {}),
     ids=str,
 )
-def test_searches_are_the_same_with_kernels_and_torch(kind, search, options):
+def test_searches_are_the_same_with_kernels_and_torch(search, options, kind):
     runtime, results = build_runtime(tiny_decoder(1, "recurrent"), "int8"), []
     memory, lengths = random_memory(0, [20, 9, 4])
     limits = [LengthLimits(-15, minlenratio) for minlenratio in (0.0, 0.5, 0.0)]

@@ -9,12 +9,6 @@ from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, plain_greedy, random_memory, tiny
 from espnet_medusa.runtime import cuda_graph
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.cross_attention import WhisperRuntime
-from espnet_medusa.runtime.cuda_graph import (
-    NODE_BUCKETS,
-    CudaGraphWhisperRuntime,
-    bucket,
-    slot_bucket,
-)
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.search.options import SearchOptions
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
@@ -50,7 +44,7 @@ def test_searches_equal_those_of_any_shape(seed, heads, search, device):
     # By default heads on a CPU draft in 8 bits, which changes some drafts.
     options = SearchOptions(search=search, draft_width=2, draft_precision="float32")
     expected = search_twice(build_runtime(decoder), options, "cpu")
-    runtime = CudaGraphWhisperRuntime(decoder.to(device), Precision(torch.float32))
+    runtime = cuda_graph.CudaGraphWhisperRuntime(decoder.to(device), Precision(torch.float32))
     assert search_twice(runtime, options, device) == expected
     assert len(runtime.storages) == 1
 
@@ -67,7 +61,7 @@ def test_searches_on_a_mock_gpu(heads, search):
 def test_outputs_of_a_growing_storage(device):
     decoder = tiny_decoder(0, "block").to(device)
     memory, lengths = (part.to(device) for part in random_memory(0, [7, 5]))
-    fixed = CudaGraphWhisperRuntime(decoder, Precision(torch.float32))
+    fixed = cuda_graph.CudaGraphWhisperRuntime(decoder, Precision(torch.float32))
     free = WhisperRuntime(decoder, Precision(torch.float32))
     states = fixed.start(memory, lengths), free.start(memory, lengths)
     capacity, first = states[0].cache.capacity, 0
@@ -87,7 +81,7 @@ def test_outputs_of_a_growing_storage(device):
 
 def test_two_states_at_once_do_not_share_a_storage():
     decoder = tiny_decoder(1, "none")
-    runtime = CudaGraphWhisperRuntime(decoder, Precision(torch.float32))
+    runtime = cuda_graph.CudaGraphWhisperRuntime(decoder, Precision(torch.float32))
     memories = [torch.randn(1, 6, HIDDEN_SIZE) for _ in range(2)]
     states = [runtime.start(memory, torch.tensor([6])) for memory in memories]
     for state in states:
@@ -99,7 +93,7 @@ def test_two_states_at_once_do_not_share_a_storage():
 
 
 def test_idle_storages_are_freed_above_a_limit(monkeypatch):
-    runtime = CudaGraphWhisperRuntime(tiny_decoder(1, "none"), Precision(torch.float32))
+    runtime = cuda_graph.CudaGraphWhisperRuntime(tiny_decoder(1, "none"), Precision(torch.float32))
 
     def start(utterances):
         memory = torch.randn(utterances, 6, HIDDEN_SIZE)
@@ -122,9 +116,9 @@ def test_idle_storages_are_freed_above_a_limit(monkeypatch):
 
 def test_buckets_are_large_enough():
     for number in range(1, 700):
-        assert bucket(number) >= number
-        assert slot_bucket(number) >= number
-    assert {bucket(number) for number in range(1, 257)} == {*NODE_BUCKETS}
+        assert cuda_graph.bucket(number) >= number
+        assert cuda_graph.slot_bucket(number) >= number
+    assert {cuda_graph.bucket(number) for number in range(1, 257)} == {*cuda_graph.NODE_BUCKETS}
 
 
 @pytest.mark.cuda

@@ -6,6 +6,7 @@ import pickle
 import pytest
 import torch
 from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_weights
+from cases import combinations
 from tiny import EOS, random_memory, tiny_decoder
 
 from espnet_medusa.upstream.compat import BeamSearch
@@ -26,8 +27,7 @@ def compare(decoder, *arguments, **options):
 
 
 @pytest.mark.parametrize(("ctc", "lm"), [(0.0, 0.0), (0.3, 0.0), (0.3, 0.4)])
-@pytest.mark.parametrize("beam_size", [1, 4, 7])
-@pytest.mark.parametrize("seed", range(3))
+@combinations(beam_size=[1, 4, 7], seed=range(3))
 def test_nbest_equals_uncached(seed, beam_size, ctc, lm):
     decoder = tiny_decoder(seed, ["block", "llama latent", "linear"][seed])
     memory, _ = random_memory(seed, [14])
@@ -35,8 +35,7 @@ def test_nbest_equals_uncached(seed, beam_size, ctc, lm):
     compare(decoder, seed, weights, beam_size, memory[0], {"maxlenratio": -10})
 
 
-@pytest.mark.parametrize("maxlenratio", [0.0, 0.9, -3])
-@pytest.mark.parametrize("minlenratio", [0.0, 0.2])
+@combinations(maxlenratio=[0.0, 0.9, -3], minlenratio=[0.0, 0.2])
 def test_length_ratios_and_primer(maxlenratio, minlenratio):
     decoder = tiny_decoder(4)
     memory, _ = random_memory(4, [10])

@@ -6,10 +6,8 @@ import re
 import pytest
 import torch
 from beam_oracle import espnet_search, random_weights
-from espnet2.asr.decoder.transformer_decoder import (
-    LightweightConvolutionTransformerDecoder,
-    TransformerDecoder,
-)
+from cases import cases
+from espnet2.asr.decoder import transformer_decoder
 from grown_trees import CLOSE, Grown, branched, grow_raggedly, halve, relative_error
 from searches import assert_plain, compare, decode, our_search
 from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory
@@ -26,27 +24,23 @@ from espnet_medusa.runtime.native_decoder import NativeStack
 from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
-from espnet_medusa.upstream.compat import (
-    LearnableFourierPosEnc,
-    PositionalEncoding,
-    ScaledPositionalEncoding,
-)
+from espnet_medusa.upstream import compat
 
 KINDS = [
     {},
     {"normalize_before": False},
     {"concat_after": True},
     {"normalize_before": False, "concat_after": True},
-    {"pos_enc_class": ScaledPositionalEncoding, "layer_drop_rate": 0.5},
-    {"pos_enc_class": LearnableFourierPosEnc, "attention_heads": 1},
+    {"pos_enc_class": compat.ScaledPositionalEncoding, "layer_drop_rate": 0.5},
+    {"pos_enc_class": compat.LearnableFourierPosEnc, "attention_heads": 1},
 ]
 NO_DRAFTS = DraftShape(0)
 
 
-def espnet_decoder(seed: int, **options) -> TransformerDecoder:
+def espnet_decoder(seed: int, **options) -> transformer_decoder.TransformerDecoder:
     torch.manual_seed(seed)
     sizes = {"attention_heads": 4, "linear_units": 48, "num_blocks": 2}
-    module = TransformerDecoder(VOCAB_SIZE, HIDDEN_SIZE, **sizes | options)
+    module = transformer_decoder.TransformerDecoder(VOCAB_SIZE, HIDDEN_SIZE, **sizes | options)
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return module.eval()
@@ -154,7 +148,7 @@ def test_greedy_equals_plain_greedy(options):
     assert_plain(module, memory, lengths, result, [20, 30, 12])
 
 
-class Streaming(PositionalEncoding):
+class Streaming(compat.PositionalEncoding):
     """A positional encoding that is not supported."""
 
 
@@ -166,27 +160,24 @@ def quantized():
     return torch.quantization.quantize_dynamic(espnet_decoder(0), {torch.nn.Linear})
 
 
-def changed(part: str, value: torch.nn.Module) -> TransformerDecoder:
+def changed(part: str, value: torch.nn.Module) -> transformer_decoder.TransformerDecoder:
     module = espnet_decoder(0)
     module.set_submodule(part, value)
     return module
 
 
-@pytest.mark.parametrize(
-    ("make", "reason"),
-    [
-        (lambda: espnet_decoder(0, input_layer="linear"), "input_layer: linear"),
-        (lambda: espnet_decoder(0, use_output_layer=False), "use_output_layer: false"),
-        (lambda: espnet_decoder(0, qk_norm=True), "qk_norm: true"),
-        (lambda: espnet_decoder(0, pos_enc_class=Streaming), "pos_enc_class: Streaming"),
-        (lambda: changed("decoders.1.src_attn.linear_q", LoraLinear(HIDDEN_SIZE, HIDDEN_SIZE)),
-         "decoder.decoders.1.src_attn.linear_q: .*"),
-        (lambda: changed("decoders.0.feed_forward.activation", torch.nn.SiLU()), ".*SiLU.*"),
-        (quantized, ".*quantized.*"),
-        (lambda: LightweightConvolutionTransformerDecoder(
-            VOCAB_SIZE, HIDDEN_SIZE, num_blocks=1, conv_kernel_length=[3]
-        ), "decoder: LightweightConvolutionTransformerDecoder"),
-    ],
+@cases(
+    (lambda: espnet_decoder(0, input_layer="linear"), "input_layer: linear"),
+    (lambda: espnet_decoder(0, use_output_layer=False), "use_output_layer: false"),
+    (lambda: espnet_decoder(0, qk_norm=True), "qk_norm: true"),
+    (lambda: espnet_decoder(0, pos_enc_class=Streaming), "pos_enc_class: Streaming"),
+    (lambda: changed("decoders.1.src_attn.linear_q", LoraLinear(HIDDEN_SIZE, HIDDEN_SIZE)),
+     "decoder.decoders.1.src_attn.linear_q: .*"),
+    (lambda: changed("decoders.0.feed_forward.activation", torch.nn.SiLU()), ".*SiLU.*"),
+    (quantized, ".*quantized.*"),
+    (lambda: transformer_decoder.LightweightConvolutionTransformerDecoder(
+        VOCAB_SIZE, HIDDEN_SIZE, num_blocks=1, conv_kernel_length=[3]
+    ), "decoder: LightweightConvolutionTransformerDecoder"),
 )  # fmt: skip
 def test_unknown_parts_are_named(make, reason):
     module = make()

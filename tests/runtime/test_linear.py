@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from cases import combinations
 
 from espnet_medusa.runtime.linear import (
     ACTIVATIONS,
@@ -33,9 +34,7 @@ def by_hand(weight, bias, activation, hidden, residual):
     return product if residual is None else product + residual.double()
 
 
-@pytest.mark.parametrize("has_residual", [False, True])
-@pytest.mark.parametrize("has_bias", [False, True])
-@pytest.mark.parametrize("activation", NAMES)
+@combinations(has_residual=[False, True], has_bias=[False, True], activation=NAMES)
 @pytest.mark.parametrize(("size", "out"), SIZES)
 def test_blocked_and_plain_equal_float64(size, out, activation, has_bias, has_residual):
     draw = partial(torch.randn, generator=torch.Generator().manual_seed(0))
@@ -53,8 +52,7 @@ def test_blocked_and_plain_equal_float64(size, out, activation, has_bias, has_re
             assert residual is None or torch.equal(given[1], residual), "inputs are not changed"
 
 
-@pytest.mark.parametrize("has_residual", [False, True])
-@pytest.mark.parametrize("activation", NAMES)
+@combinations(has_residual=[False, True], activation=NAMES)
 @pytest.mark.parametrize(("size", "out"), SIZES)
 def test_bfloat16_is_near_float64(size, out, activation, has_residual):
     draw = partial(torch.randn, generator=torch.Generator().manual_seed(1), dtype=torch.bfloat16)

@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from cases import cases, combinations
 from grown_trees import Grown, branched, halve, random_nodes, relative_error, some_subtrees
 from kernel_kinds import KINDS, rounded, running, some_threads, with_kernels
 from searches import build_search, run_search
@@ -102,17 +103,11 @@ class StateWithNodes:
         return self.slots[layer][:, :end]
 
 
-@pytest.mark.parametrize(
-    ("heads", "head_size", "known", "sizes", "frames"),
-    [
-        (2, 64, 40, [11], [150]),
-        (4, 40, 0, [3, 1, 33], [33, 64, 1]),
-        (3, 8, 5, [1, 1], [7, 16]),
-        (1, 100, 17, [40], [31]),
-        (2, 64, 0, [1], [1]),
-    ],
-)
-def test_layer_is_near_the_float_layer(kind, heads, head_size, known, sizes, frames):
+@cases(
+    (2, 64, 40, [11], [150]), (4, 40, 0, [3, 1, 33], [33, 64, 1]), (3, 8, 5, [1, 1], [7, 16]),
+    (1, 100, 17, [40], [31]), (2, 64, 0, [1], [1]),
+)  # fmt: skip
+def test_layer_is_near_the_float_layer(heads, head_size, known, sizes, frames, kind):
     layer = layer_of(heads, head_size)
     size, width = heads * head_size, max(sizes)
     generator = torch.Generator().manual_seed(0)
@@ -245,8 +240,7 @@ def test_outputs_of_a_node_depend_on_its_path_only(kind, seed):
         grown.keep(some_subtrees(rng, grown))
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("heads", ["linear", "recurrent", "attending"])
+@combinations(beam_size=[1, 4], heads=["linear", "recurrent", "attending"])
 def test_drafts_change_neither_text_nor_scores(kind, heads, beam_size):
     memory, lengths = random_memory(0, [20, 9])
     runtime, n_best = build_runtime(tiny_decoder(1, heads), "int8"), []

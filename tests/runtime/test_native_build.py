@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from cases import cases
 from kernel_kinds import forget, with_kernels
 from tiny import random_memory, tiny_decoder
 
@@ -13,15 +14,6 @@ from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.layer import PackedLayer
 from espnet_medusa.runtime.linear import Int8Linear
 from espnet_medusa.runtime.native import build, library
-from espnet_medusa.runtime.native.build import (
-    AMX,
-    AVX2,
-    AVX512_BF16,
-    AVX512_VNNI,
-    BEST_FIRST,
-    INTEL,
-    VARIABLE,
-)
 from espnet_medusa.tree.token_tree import ROOT
 
 pytestmark = with_kernels
@@ -46,14 +38,11 @@ def small_source(monkeypatch, tmp_path):
     monkeypatch.setattr(build, "FOLDER", source.parent)
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "reason"),
-    [
-        ("CXX", "no-such-compiler", "no C++ compiler (no-such-compiler)"),
-        (VARIABLE, "none", f"{VARIABLE} is none"),
-    ],
+@cases(
+    ("CXX", "no-such-compiler", "no C++ compiler (no-such-compiler)"),
+    (build.VARIABLE, "none", f"{build.VARIABLE} is none"),
 )
-def test_without_kernels_torch_computes(fresh, caplog, variable, value, reason):
+def test_without_kernels_torch_computes(variable, value, reason, fresh, caplog):
     fresh.setenv(variable, value)
     decoder = tiny_decoder(0, vocab_size=500)
     memory, lengths = random_memory(0, [5, 9])
@@ -73,31 +62,31 @@ def test_without_kernels_torch_computes(fresh, caplog, variable, value, reason):
 
 
 def test_unknown_instruction_sets_are_refused(fresh):
-    fresh.setenv(VARIABLE, "SSE9")
-    with pytest.raises(InputError, match=f"{VARIABLE}: 'SSE9'.*AVX2.*, none"):
+    fresh.setenv(build.VARIABLE, "SSE9")
+    with pytest.raises(InputError, match=f"{build.VARIABLE}: 'SSE9'.*AVX2.*, none"):
         build.load_library()
-    fresh.setattr(build, "processor_flags", lambda: AVX2.flags)
-    fresh.setenv(VARIABLE, "AMX")
-    with pytest.raises(InputError, match=f"{VARIABLE}: 'AMX'.*allowed: AVX2, none"):
+    fresh.setattr(build, "processor_flags", lambda: build.AVX2.flags)
+    fresh.setenv(build.VARIABLE, "AMX")
+    with pytest.raises(InputError, match=f"{build.VARIABLE}: 'AMX'.*allowed: AVX2, none"):
         build.load_library()
 
 
-@pytest.mark.parametrize("best", BEST_FIRST, ids=lambda instructions: instructions.name)
+@pytest.mark.parametrize("best", build.BEST_FIRST, ids=lambda instructions: instructions.name)
 def test_a_processor_gets_its_best_instruction_set(fresh, best):
-    fresh.delenv(VARIABLE, raising=False)
+    fresh.delenv(build.VARIABLE, raising=False)
     fresh.setattr(build, "processor_flags", lambda: {*best.flags, "sse2"})
     usable = build.usable_sets()
-    assert usable[0] is best and usable[-1] is AVX2
+    assert usable[0] is best and usable[-1] is build.AVX2
     fresh.setattr(build, "processor_flags", lambda: {*best.flags} - {"avx2"})
     assert build.usable_sets() == []
 
 
-@pytest.mark.parametrize("best", [AMX, AVX512_VNNI])
+@pytest.mark.parametrize("best", [build.AMX, build.AVX512_VNNI])
 def test_bfloat16_products_of_intels_vectors_are_the_last_choice(fresh, best):
-    fresh.delenv(VARIABLE, raising=False)
-    flags = {*best.flags, *AVX512_BF16.flags, INTEL}
+    fresh.delenv(build.VARIABLE, raising=False)
+    flags = {*best.flags, *build.AVX512_BF16.flags, build.INTEL}
     fresh.setattr(build, "processor_flags", lambda: flags)
-    assert [build.usable_sets()[place] for place in (0, -1)] == [best, AVX512_BF16]
+    assert [build.usable_sets()[place] for place in (0, -1)] == [best, build.AVX512_BF16]
 
 
 def test_flags_and_vendor_are_those_of_the_first_processor(monkeypatch):
@@ -105,7 +94,7 @@ def test_flags_and_vendor_are_those_of_the_first_processor(monkeypatch):
         "vendor_id\t: GenuineIntel\nflags\t\t: fma avx2\nvmx flags\t: vnmi\n\nflags\t\t: amx_tile\n"
     )
     monkeypatch.setattr(build.Path, "read_text", lambda *_, **__: text)
-    assert build.processor_flags() == {INTEL, "fma", "avx2"}
+    assert build.processor_flags() == {build.INTEL, "fma", "avx2"}
 
 
 def test_missing_instructions_and_compiler_failures_are_reported(fresh, tmp_path):
@@ -113,13 +102,13 @@ def test_missing_instructions_and_compiler_failures_are_reported(fresh, tmp_path
     with pytest.raises(build.Unavailable, match="lacks bmi2, fma"):
         build.open_best(build.usable_sets())
     with pytest.raises(build.Unavailable, match="false fails"):
-        build.compiled(AVX2, ["false"], tmp_path)
+        build.compiled(build.AVX2, ["false"], tmp_path)
 
 
 def test_next_set_is_used_if_the_compiler_does_not_support_the_best(fresh, small_source, caplog):
     unknown = build.InstructionSet("NEWER", frozenset(["no_such_instructions"]))
     with caplog.at_level(logging.INFO):
-        assert build.open_best([unknown, AVX2])
+        assert build.open_best([unknown, build.AVX2])
     assert "native kernels: AVX2; NEWER: " in caplog.text
     assert "mnosuchinstructions" in caplog.text
 
@@ -135,7 +124,7 @@ def test_unusable_folder_and_library_are_reported(tmp_path):
 def test_concurrent_compilation(small_source, tmp_path):
     folder = build.library_folder(tmp_path / "new")
     assert folder.stat().st_mode & 0o777 == 0o700
-    arguments = AVX2, build.find_compiler(), folder
+    arguments = build.AVX2, build.find_compiler(), folder
     with ThreadPoolExecutor(2) as pool:
         paths = [*pool.map(lambda _: build.compiled(*arguments), range(2))]
     assert paths[0] == paths[1] and [*folder.iterdir()] == [paths[0]]
@@ -158,7 +147,7 @@ def test_folders_that_other_users_may_write_to_are_not_used(fresh, tmp_path, cap
 def test_the_folder_of_models_may_belong_to_a_group(fresh, small_source, tmp_path):
     (tmp_path / "espnet_medusa" / "models").mkdir(parents=True)
     (tmp_path / "espnet_medusa").chmod(0o775)
-    assert build.open_best([AVX2])
+    assert build.open_best([build.AVX2])
 
 
 def test_the_log_names_the_instruction_set(kind, caplog):

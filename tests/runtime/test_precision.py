@@ -1,7 +1,7 @@
 """Precisions: what they round, and that drafts in 8 bits do not change results."""
 
-import pytest
 import torch
+from cases import combinations
 from grown_trees import relative_error
 from kernel_kinds import rounded
 from refusals import refuses
@@ -29,8 +29,7 @@ def run(search):
     return run_search(search, *random_memory(0, LENGTHS), 15)
 
 
-@pytest.mark.parametrize("rows", [1, 3, 17])
-@pytest.mark.parametrize("size", [(11, 32), (500, 160)])
+@combinations(rows=[1, 3, 17], size=[(11, 32), (500, 160)])
 def test_int8_projection_is_the_product_of_rounded_numbers(size, rows):
     torch.manual_seed(rows)
     weight, hidden = torch.randn(size), torch.randn(rows, size[1])
@@ -50,8 +49,7 @@ def test_int8_projection_of_zeros_is_zero():
     assert torch.isfinite(product).all() and not product[0].any() and product[1, 2] == 0
 
 
-@pytest.mark.parametrize("heads", HEADS)
-@pytest.mark.parametrize("seed", range(4))
+@combinations(heads=HEADS, seed=range(4))
 def test_int8_drafts_leave_text_and_nbest_exact(seed, heads):
     decoder = tiny_decoder(seed, heads)
     states = run(search_of(decoder, search="greedy", draft_precision="int8"))
@@ -94,8 +92,7 @@ def test_draft_vocabulary_is_the_most_frequent_tokens_and_eos():
     assert decoder.draft_vocabulary(9, EOS).tolist() == [1, 3, 7, EOS], "no token without a count"
 
 
-@pytest.mark.parametrize("name", ["float32", "bfloat16", "int8"])
-@pytest.mark.parametrize("heads", HEADS)
+@combinations(name=["float32", "bfloat16", "int8"], heads=HEADS)
 def test_searches_do_not_need_the_modules_weights(heads, name):
     decoder = tiny_decoder(0, heads)
     search = search_of(decoder, search="greedy", decoder_precision=name)

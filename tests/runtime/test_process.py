@@ -4,19 +4,16 @@ import os
 import subprocess
 import sys
 
-import pytest
+from cases import cases
 
 PRINT = "import os; print(os.environ.get('GOMP_SPINCOUNT'))"
 
 
-@pytest.mark.parametrize(
-    ("environment", "imports", "spin_count"),
-    [
-        ({}, "import espnet_medusa.bin", "3000"),
-        ({"GOMP_SPINCOUNT": "7"}, "import espnet_medusa.bin", "7"),
-        ({"OMP_WAIT_POLICY": "active"}, "import espnet_medusa.bin", "None"),
-        ({}, "import torch, espnet_medusa.bin", "None"),  # too late to change anything
-    ],
+@cases(
+    ({}, "import espnet_medusa.bin", "3000"),
+    ({"GOMP_SPINCOUNT": "7"}, "import espnet_medusa.bin", "7"),
+    ({"OMP_WAIT_POLICY": "active"}, "import espnet_medusa.bin", "None"),
+    ({}, "import torch, espnet_medusa.bin", "None"),  # too late to change anything
 )
 def test_spin_count(environment, imports, spin_count):
     names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")

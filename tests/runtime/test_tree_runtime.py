@@ -4,6 +4,7 @@ import random
 
 import pytest
 import torch
+from cases import cases, combinations
 from grown_trees import CLOSE, Grown, branched, grow_raggedly, halve, relative_error, states_after
 from tiny import VOCAB_SIZE, random_memory, tiny_decoder
 
@@ -15,8 +16,7 @@ WHISPER_HEADS = ["linear", "block", "recurrent", "attending"]
 HEADS = ["none", *WHISPER_HEADS, "llama none", "llama latent", "llama block"]
 
 
-@pytest.mark.parametrize("heads", HEADS)
-@pytest.mark.parametrize("seed", range(6))
+@combinations(heads=HEADS, seed=range(6))
 def test_ragged_batches_equal_forward_of_each_path(heads, seed):
     """Utterances have different numbers of new and kept nodes, and leave the batch."""
     rng = random.Random(f"ragged {seed} {heads}")
@@ -54,12 +54,9 @@ def test_keep_moves_any_number_of_nodes(heads):
     grown.extend_and_check([[4], [4, 4]], [[1], [0, 2]])
 
 
-@pytest.mark.parametrize(
-    ("heads", "positions"),
-    [
-        ("block", {"max_target_positions": 200}),
-        ("llama block", {"llama_conf": {"max_position_embeddings": 210}}),
-    ],
+@cases(
+    ("block", {"max_target_positions": 200}),
+    ("llama block", {"llama_conf": {"max_position_embeddings": 210}}),
 )
 def test_the_cache_grows(heads, positions):
     decoder = tiny_decoder(0, heads, **positions)

@@ -1,6 +1,7 @@
 """Trn files and scores: counts, speakers, joining by id."""
 
 import pytest
+from cases import cases
 from refusals import refused
 
 from espnet_medusa.scoring.sclite import Counts, score_trn, speaker_of
@@ -59,19 +60,16 @@ def test_missing_hypotheses_are_refused_or_count_as_deletions(score):
     assert score(reference, "", allow_missing=True).total.deletions == 60
 
 
-@pytest.mark.parametrize(
-    ("reference", "hypothesis", "words"),
-    [
-        ("a (s-1)\n", "a (s-1)\nb (s-2)\n", ["hyp.trn", "s-2", "without a reference"]),
-        ("a (s-1)\n", "a (s-1)\nb (s-1)\n", ["hyp.trn", "s-1"]),
-        ("a (s-1)\na (s-1)\n", "a (s-1)\n", ["ref.trn", "s-1"]),
-        ("a (s1)\n", "a (s1)\n", ["s1", "-i sp"]),
-        ("", "", ["ref.trn", "no utterances"]),
-        ("{a / b} (s-1)\n", "a (s-1)\n", ["ref.trn", "line 1", "s-1", "--sclite"]),
-        ("a (s-1)\n", "c a{b (s-1)\n", ["hyp.trn", "line 1", "s-1", "a{b"]),
-    ],
+@cases(
+    ("a (s-1)\n", "a (s-1)\nb (s-2)\n", ["hyp.trn", "s-2", "without a reference"]),
+    ("a (s-1)\n", "a (s-1)\nb (s-1)\n", ["hyp.trn", "s-1"]),
+    ("a (s-1)\na (s-1)\n", "a (s-1)\n", ["ref.trn", "s-1"]),
+    ("a (s1)\n", "a (s1)\n", ["s1", "-i sp"]),
+    ("", "", ["ref.trn", "no utterances"]),
+    ("{a / b} (s-1)\n", "a (s-1)\n", ["ref.trn", "line 1", "s-1", "--sclite"]),
+    ("a (s-1)\n", "c a{b (s-1)\n", ["hyp.trn", "line 1", "s-1", "a{b"]),
 )
-def test_wrong_input_is_refused(score, reference, hypothesis, words):
+def test_wrong_input_is_refused(reference, hypothesis, words, score):
     with refused(*words):
         score(reference, hypothesis)
 
@@ -108,36 +106,30 @@ def test_comments_blank_lines_and_line_ends(tmp_path):
     assert lines == [("a-1", ("a", "b"), 4), ("a-3", ("c", "d"), 6)]
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"a (s-1)\nb c\n", ["line 2", "b c", "add the id"]),
-        (b"a (s-1)\nb c ()\n", ["line 2"]),
-        (b"hello (very nice)\n", ["line 1"]),
-        (b"a (s-1) b\n", ["line 1"]),
-        (b"a ) b (\n", ["line 1"]),
-        (b"a\0 (s-1)\n", ["line 1", "NUL"]),
-        (b"a (s-1)\n\xff (s-2)\n", ["line 2", "UTF-8", "0xff"]),
-        (b"a (s-1)\nb (s-2)\nc (s-1)\n", ["s-1 (lines 1 and 3)", "keep one"]),
-    ],
+@cases(
+    (b"a (s-1)\nb c\n", ["line 2", "b c", "add the id"]),
+    (b"a (s-1)\nb c ()\n", ["line 2"]),
+    (b"hello (very nice)\n", ["line 1"]),
+    (b"a (s-1) b\n", ["line 1"]),
+    (b"a ) b (\n", ["line 1"]),
+    (b"a\0 (s-1)\n", ["line 1", "NUL"]),
+    (b"a (s-1)\n\xff (s-2)\n", ["line 2", "UTF-8", "0xff"]),
+    (b"a (s-1)\nb (s-2)\nc (s-1)\n", ["s-1 (lines 1 and 3)", "keep one"]),
 )
-def test_unreadable_files_are_refused_in_one_line(tmp_path, content, words):
+def test_unreadable_files_are_refused_in_one_line(content, words, tmp_path):
     path = tmp_path / "bad.trn"
     path.write_bytes(content)
     with refused(path, *words):
         read_trn(path)
 
 
-@pytest.mark.parametrize(
-    ("utterances", "words"),
-    [
-        ({"nobody": ["a"]}, ["nobody", "utt2spk"]),
-        ({"spk-u1": ["a b"]}, ["spk-u1", "'a b'"]),
-        ({"spk-u1": [""]}, ["spk-u1"]),
-        ({"spk (1)": ["a"]}, ["spk (1)", "parentheses"]),
-    ],
+@cases(
+    ({"nobody": ["a"]}, ["nobody", "utt2spk"]),
+    ({"spk-u1": ["a b"]}, ["spk-u1", "'a b'"]),
+    ({"spk-u1": [""]}, ["spk-u1"]),
+    ({"spk (1)": ["a"]}, ["spk (1)", "parentheses"]),
 )
-def test_entries_that_the_format_cannot_represent_are_refused(tmp_path, utterances, words):
+def test_entries_that_the_format_cannot_represent_are_refused(utterances, words, tmp_path):
     path = tmp_path / "out.trn"
     with refused(path, *words):
         write_trn(path, utterances, UTT2SPK | {"spk (1)": "spk"})

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cases import cases
 from refusals import command_refused, refused
 
 from espnet_medusa.bin.sclite import main
@@ -117,15 +118,12 @@ def test_spread():
     assert spread([1, 3, 8, 4]) == Spread(4, pytest.approx((26 / 3) ** 0.5), 3.5)
 
 
-@pytest.mark.parametrize(
-    ("options", "expected", "absent"),
-    [
-        ([], ["| Sum/Avg|    2      4 | 75.0   25.0    0.0    0.0   25.0   50.0 |"], "DUMP"),
-        (["-o", "all", "sum", "-o", "stdout"], ["| Sum  |", "DUMP OF SYSTEM"], "Sum/Avg"),
-        (["-o", "all", "stdout", "-s"], ["Case_sensitve", "| 50.0   50.0 "], "75.0"),
-    ],
+@cases(
+    ([], ["| Sum/Avg|    2      4 | 75.0   25.0    0.0    0.0   25.0   50.0 |"], "DUMP"),
+    (["-o", "all", "sum", "-o", "stdout"], ["| Sum  |", "DUMP OF SYSTEM"], "Sum/Avg"),
+    (["-o", "all", "stdout", "-s"], ["Case_sensitve", "| 50.0   50.0 "], "75.0"),
 )
-def test_reports_on_request(files, run, options, expected, absent):
+def test_reports_on_request(options, expected, absent, files, run):
     printed = run(*files, "-i", "rm", *options).decode()
     assert all(text in printed for text in expected) and absent not in printed
     assert printed.count("Sum/Avg") <= 1
@@ -148,36 +146,30 @@ def test_reports_of_several_hypotheses_and_to_files(files, tmp_path, run):
     assert not (tmp_path / "out" / "best.raw").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["-o", "dtl"], ["dtl", "sum, rsum, pralign"]),
-        (["-c", "DH"], ["DH", "NOASCII"]),
-        (["--sclite", "/no/such/program"], ["/no/such/program"]),
-        (["--sclite", f"{sys.executable} -c exit(3)"], ["status 3"]),
-        (["-O", "/no/such/folder", "-o", "sum"], ["/no/such/folder"]),
-        (["-r", "/no/such/ref.trn"], ["/no/such/ref.trn"]),
-        (["-r", "ref.stm", "stm"], ["-r: format 'stm' is not supported; use trn"]),
-        (["-h", "hyp.ctm", "ctm"], ["-h: format 'ctm'"]),
-    ],
+@cases(
+    (["-o", "dtl"], ["dtl", "sum, rsum, pralign"]),
+    (["-c", "DH"], ["DH", "NOASCII"]),
+    (["--sclite", "/no/such/program"], ["/no/such/program"]),
+    (["--sclite", f"{sys.executable} -c exit(3)"], ["status 3"]),
+    (["-O", "/no/such/folder", "-o", "sum"], ["/no/such/folder"]),
+    (["-r", "/no/such/ref.trn"], ["/no/such/ref.trn"]),
+    (["-r", "ref.stm", "stm"], ["-r: format 'stm' is not supported; use trn"]),
+    (["-h", "hyp.ctm", "ctm"], ["-h: format 'ctm'"]),
 )
-def test_errors_are_one_line(files, arguments, words):
+def test_errors_are_one_line(arguments, words, files):
     with refused(*words, error=SystemExit) as caught:
         main([*files, "-i", "rm", *arguments])
     assert isinstance(caught.value.code, str)  # Python prints it and exits with status 1.
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["-i", "atis"], ["atis", "'rm'"]),
-        (["-i", "rm", "-F"], ["-F", "supported:", "-r -h -i -o"]),
-        (["-i", "rm", "-e", "gb"], ["gb", "utf-8"]),
-        (["-i", "rm", "--allow_missing", "maybe"], ["maybe", "true and false"]),
-        ([], ["-i"]),
-    ],
+@cases(
+    (["-i", "atis"], ["atis", "'rm'"]),
+    (["-i", "rm", "-F"], ["-F", "supported:", "-r -h -i -o"]),
+    (["-i", "rm", "-e", "gb"], ["gb", "utf-8"]),
+    (["-i", "rm", "--allow_missing", "maybe"], ["maybe", "true and false"]),
+    ([], ["-i"]),
 )
-def test_unknown_arguments_are_refused(files, arguments, words, capsys):
+def test_unknown_arguments_are_refused(arguments, words, files, capsys):
     with command_refused(capsys, *words, status=2):
         main([*files, *arguments])
 

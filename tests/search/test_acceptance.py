@@ -2,8 +2,8 @@
 
 import math
 
-import pytest
 import torch
+from cases import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -91,14 +91,11 @@ def test_each_draft_is_judged_independently(case, name):
     assert torch.equal(rule.allowed(logits, tokens), torch.cat(alone))
 
 
-@pytest.mark.parametrize(
-    ("acceptance", "loose", "strict"),
-    [
-        ("top_m", {}, {"acceptance": "exact"}),
-        ("top_m", {"top_m": 2}, {"top_m": 1}),
-        ("typical", {}, {"typical_epsilon": 0.5}),
-        ("typical", {"typical_epsilon": 1.0, "typical_alpha": 0.1}, {"typical_epsilon": 1.0}),
-    ],
+@cases(
+    ("top_m", {}, {"acceptance": "exact"}),
+    ("top_m", {"top_m": 2}, {"top_m": 1}),
+    ("typical", {}, {"typical_epsilon": 0.5}),
+    ("typical", {"typical_epsilon": 1.0, "typical_alpha": 0.1}, {"typical_epsilon": 1.0}),
 )
 def test_each_option_changes_the_rule(acceptance, loose, strict):
     logits, tokens = torch.tensor([[0.9, 0.1]]).log(), torch.tensor([1])

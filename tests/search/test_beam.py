@@ -6,6 +6,7 @@ from operator import le
 import pytest
 import torch
 from beam_oracle import FallingCTC, UncachedScorer, espnet_search, make_weights, random_weights
+from cases import combinations
 from draft_models import DRAFT_MODELS
 from searches import (
     CONSTRAINTS,
@@ -55,9 +56,7 @@ def test_nbest_equals_batch_beam_search(drafter, seed):
     compare(search, memory, lengths, oracle, limits)
 
 
-@pytest.mark.parametrize("left_out", ["lm", "ctc"])
-@pytest.mark.parametrize("heads", DRAFTING)
-@pytest.mark.parametrize("seed", range(4))
+@combinations(left_out=["lm", "ctc"], heads=DRAFTING, seed=range(4))
 def test_a_scorer_left_out_of_drafts(seed, heads, left_out):
     """Only the decoder scores drafts; other scorers score the search."""
     decoder = shared_decoder(seed, heads, 4)
@@ -83,8 +82,7 @@ def test_constraints_equal_one_token_at_a_time(seed, options):
     compare(search, memory, lengths, oracle, LengthLimits(-7))
 
 
-@pytest.mark.parametrize("maxlenratio", [0.0, 0.9, -3])
-@pytest.mark.parametrize("ctc", [0.0, 0.3])
+@combinations(maxlenratio=[0.0, 0.9, -3], ctc=[0.0, 0.3])
 def test_a_prompt_of_several_tokens(maxlenratio, ctc):
     if hasattr(BatchBeamSearch, "_primer_length") and (ctc or maxlenratio == 0.0):
         pytest.skip("ESPnet 202611 counts prompts otherwise: docs/limits.md")

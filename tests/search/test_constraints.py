@@ -6,13 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refuses
-from transformers.generation.logits_process import (
-    ExponentialDecayLengthPenalty,
-    LogitsProcessorList,
-    MinNewTokensLengthLogitsProcessor,
-    SuppressTokensAtBeginLogitsProcessor,
-    SuppressTokensLogitsProcessor,
-)
+from transformers.generation import logits_process
 
 from espnet_medusa.search.constraints import Constraints, build_constraints
 from espnet_medusa.search.options import SearchOptions
@@ -23,18 +17,20 @@ WORDS = [token for token in range(V) if token != EOS]
 
 def reference(options, scores, length, min_length):
     """(V,) to (V,): transformers' processors at one position, and forced tokens."""
-    processors = LogitsProcessorList()
+    processors = logits_process.LogitsProcessorList()
     if min_length is not None:
-        processors.append(MinNewTokensLengthLogitsProcessor(PROMPT, min_length, EOS))
+        processors.append(logits_process.MinNewTokensLengthLogitsProcessor(PROMPT, min_length, EOS))
     if options.exponential_decay_length_penalty is not None:
         penalty = options.exponential_decay_length_penalty
-        processors.append(ExponentialDecayLengthPenalty(penalty, EOS, PROMPT))
+        processors.append(logits_process.ExponentialDecayLengthPenalty(penalty, EOS, PROMPT))
     if options.suppress_tokens:
-        processors.append(SuppressTokensLogitsProcessor(options.suppress_tokens))
+        processors.append(logits_process.SuppressTokensLogitsProcessor(options.suppress_tokens))
     forced = options.forced_prefix or []
     if options.begin_suppress_tokens:
         begin = options.begin_suppress_tokens
-        processors.append(SuppressTokensAtBeginLogitsProcessor(begin, PROMPT + len(forced)))
+        processors.append(
+            logits_process.SuppressTokensAtBeginLogitsProcessor(begin, PROMPT + len(forced))
+        )
     if length < len(forced):
         only = torch.full_like(scores, -math.inf)
         only[forced[length]] = scores[forced[length]]

@@ -4,6 +4,7 @@ import random
 
 import pytest
 import torch
+from cases import combinations
 from draft_models import DRAFT_MODELS
 from grown_trees import states_after
 from scripted import PathDecoder, PathProposer
@@ -30,8 +31,7 @@ HEADS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("drafter", [*HEADS, *DRAFT_MODELS])
-@pytest.mark.parametrize("seed", range(12))
+@combinations(drafter=[*HEADS, *DRAFT_MODELS], seed=range(12))
 def test_exact_equals_plain_greedy(seed, drafter):
     rng = random.Random(f"{seed} {drafter}")
     num_heads = rng.choice([0, 1, 4, 10])
@@ -146,8 +146,7 @@ RULES = [
 
 
 @pytest.mark.parametrize("options", RULES, ids=str)
-@pytest.mark.parametrize("heads", HEADS)
-@pytest.mark.parametrize("seed", range(3))
+@combinations(heads=HEADS, seed=range(3))
 def test_rules_equal_one_token_at_a_time(seed, heads, options):
     decoder = shared_decoder(seed, heads, 4)
     memory, lengths = random_memory(seed, [6])
@@ -157,8 +156,7 @@ def test_rules_equal_one_token_at_a_time(seed, heads, options):
 
 
 @pytest.mark.parametrize("options", CONSTRAINTS, ids=str)
-@pytest.mark.parametrize("acceptance", ["exact", "typical"])
-@pytest.mark.parametrize("seed", range(4))
+@combinations(acceptance=["exact", "typical"], seed=range(4))
 def test_constraints_equal_one_token_at_a_time(seed, acceptance, options):
     decoder = shared_decoder(seed, HEADS[seed % 3], 4)
     memory, lengths = random_memory(seed, [6, 3])

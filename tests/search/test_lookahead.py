@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from beam_oracle import make_weights
+from cases import cases, combinations
 from draft_models import drafted, drafted_by
 from searches import assert_plain, decode, our_search
 from tiny import EOS, random_memory, shared_decoder
@@ -35,20 +36,17 @@ def after(limit, depth, accepted):
     return state
 
 
-@pytest.mark.parametrize(
-    ("limit", "depth", "accepted", "expected"),
-    [
-        (None, 0, 0, 5),
-        (5, 5, 5, 6),
-        (5, 5, 4, 5),  # 0.8 is not above 0.8
-        (5, 5, 2, 5),
-        (5, 5, 1, 4),
-        (10, 10, 3, 10),  # 0.3 is not below 0.3
-        (2, 2, 0, 2),  # bounds
-        (8, 8, 8, 8),
-        (6, 3, 3, 7),  # ended early, all accepted
-        (4, 0, 0, 4),  # nothing drafted
-    ],
+@cases(
+    (None, 0, 0, 5),
+    (5, 5, 5, 6),
+    (5, 5, 4, 5),  # 0.8 is not above 0.8
+    (5, 5, 2, 5),
+    (5, 5, 1, 4),
+    (10, 10, 3, 10),  # 0.3 is not below 0.3
+    (2, 2, 0, 2),  # bounds
+    (8, 8, 8, 8),
+    (6, 3, 3, 7),  # ended early, all accepted
+    (4, 0, 0, 4),  # nothing drafted
 )
 def test_depth_by_acceptance(limit, depth, accepted, expected):
     most = max(8, limit or 0)
@@ -135,8 +133,7 @@ def lookaheads():
     return [ByAcceptance(1, 7, 3), ByAcceptance(0, 9, 9), ByCost(1, 8), ByCost(0, 5)]
 
 
-@pytest.mark.parametrize("kind", ["near", "other"])
-@pytest.mark.parametrize("number", range(4))
+@combinations(kind=["near", "other"], number=range(4))
 def test_lookahead_does_not_change_greedy_text(number, kind):
     rng = random.Random(f"{number} {kind}")
     lookahead = lookaheads()[number]
@@ -149,8 +146,7 @@ def test_lookahead_does_not_change_greedy_text(number, kind):
     assert all(len(state.statistics.drafted) <= lookahead.most for state in states)
 
 
-@pytest.mark.parametrize("ctc", [0.0, 0.3])
-@pytest.mark.parametrize("number", range(4))
+@combinations(ctc=[0.0, 0.3], number=range(4))
 def test_lookahead_does_not_change_the_nbest_list(number, ctc):
     _, decoder = drafted(number, "near")
     memory, lengths = random_memory(number, [14, 9])

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from beam_oracle import UncachedScorer
+from cases import combinations
 from openai_rules import FIRST_TIME, TIMED_VOCAB_SIZE, openai_filter, timed_constraints
 from scripted import PathDecoder, PathProposer, drafting, foresight, path_from
 from searches import PROMPT, compare, our_greedy
@@ -41,8 +42,7 @@ def random_text(rng: random.Random, latest_first: int | None) -> list[int]:
     return tokens
 
 
-@pytest.mark.parametrize("latest_first", LATEST)
-@pytest.mark.parametrize("seed", range(20))
+@combinations(latest_first=LATEST, seed=range(20))
 def test_all_positions_at_once_are_openais_one_by_one(seed, latest_first):
     rng = random.Random(f"{seed} {latest_first}")
     rules = timed_constraints(latest_first).timestamps
@@ -89,8 +89,7 @@ def test_rules_for_a_draft_vocabulary(seed):
         assert torch.equal(filtered[row], expected[0, vocabulary])
 
 
-@pytest.mark.parametrize("heads", ["linear", "recurrent", "attending"])
-@pytest.mark.parametrize("seed", range(6))
+@combinations(heads=["linear", "recurrent", "attending"], seed=range(6))
 def test_drafts_leave_greedy_text_with_timestamps(seed, heads):
     rng = random.Random(f"{seed} {heads}")
     decoder = shared_decoder(seed, heads, vocab_size=TIMED_VOCAB_SIZE)

@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 from beam_oracle import UncachedScorer, espnet_search, make_weights
+from cases import cases, combinations
 from searches import compare, our_search
 from tiny import EOS, VOCAB_SIZE, random_memory, shared_decoder
 
@@ -66,20 +67,17 @@ def ended(*scores, length=5):
     return [EndedHypothesis([], score, (), length) for score in scores]
 
 
-@pytest.mark.parametrize(
-    ("ranking", "max_length", "hopeful"),
-    [
-        (Ranking(None), 10, [-1.0, -2.0, -3.0]),
-        (Ranking(4), 10, [-1.0, -2.0, -3.0]),
-        (Ranking(3), 10, [-1.0, -2.0]),
-        (Ranking(2), 10, [-1.0]),
-        (Ranking(1), 10, []),
-        (Ranking(1, 0.1), 10, [-1.0]),  # eight more tokens add at most 0.8
-        (Ranking(1, math.inf), 10, [-1.0, -2.0, -3.0]),
-        # The best ended rank is -0.125; -1.0 over ten tokens and the end would be -0.091.
-        (Ranking(1, 0.0, True), 10, [-1.0]),
-        (Ranking(1, 0.0, True), 4, []),
-    ],
+@cases(
+    (Ranking(None), 10, [-1.0, -2.0, -3.0]),
+    (Ranking(4), 10, [-1.0, -2.0, -3.0]),
+    (Ranking(3), 10, [-1.0, -2.0]),
+    (Ranking(2), 10, [-1.0]),
+    (Ranking(1), 10, []),
+    (Ranking(1, 0.1), 10, [-1.0]),  # eight more tokens add at most 0.8
+    (Ranking(1, math.inf), 10, [-1.0, -2.0, -3.0]),
+    # The best ended rank is -0.125; -1.0 over ten tokens and the end would be -0.091.
+    (Ranking(1, 0.0, True), 10, [-1.0]),
+    (Ranking(1, 0.0, True), 4, []),
 )
 def test_hopeful_hypotheses(ranking, max_length, hopeful):
     going, finished = running(-1.0, -2.0, -3.0), ended(-2.5, -0.5, -1.5)
@@ -87,8 +85,7 @@ def test_hopeful_hypotheses(ranking, max_length, hopeful):
     assert [hypothesis.score for hypothesis in remaining] == hopeful
 
 
-@pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("seed", range(5))
+@combinations(normalize=[False, True], seed=range(5))
 def test_hopeless_hypotheses_cannot_get_into_the_list(seed, normalize):
     """The best of all continuations ranks after the last entry."""
     rng, hopeless = random.Random(seed), 0

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from cases import cases
 from refusals import refuses
 
 from espnet_medusa.search.options import SearchOptions, check_options, with_draft_defaults
@@ -10,20 +11,17 @@ from espnet_medusa.search.options import SearchOptions, check_options, with_draf
 CONF = {"greedy": {"draft_depth": 3, "draft_vocab_size": 900}, "beam": {"draft_depth": 0}}
 
 
-@pytest.mark.parametrize(
-    ("search", "given", "expected"),
-    [
-        ("greedy", {}, (3, 900)),
-        ("greedy", {"drafter": "heads", "acceptance": "typical"}, (3, 900)),
-        ("greedy", {"draft_depth": 0}, (0, 900)),
-        ("greedy", {"draft_vocab_size": 50}, (3, 50)),
-        ("beam", {}, (0, None)),
-        ("beam", {"draft_depth": 7}, (7, None)),
-        # Defaults are for verified heads only.
-        ("greedy", {"drafter": "ctc"}, (None, None)),
-        ("greedy", {"acceptance": "threshold"}, (None, None)),
-        ("greedy", {"medusa_choices": [1, 2]}, (None, None)),
-    ],
+@cases(
+    ("greedy", {}, (3, 900)),
+    ("greedy", {"drafter": "heads", "acceptance": "typical"}, (3, 900)),
+    ("greedy", {"draft_depth": 0}, (0, 900)),
+    ("greedy", {"draft_vocab_size": 50}, (3, 50)),
+    ("beam", {}, (0, None)),
+    ("beam", {"draft_depth": 7}, (7, None)),
+    # Defaults are for verified heads only.
+    ("greedy", {"drafter": "ctc"}, (None, None)),
+    ("greedy", {"acceptance": "threshold"}, (None, None)),
+    ("greedy", {"medusa_choices": [1, 2]}, (None, None)),
 )
 def test_given_options_win_over_defaults(search, given, expected):
     options = with_draft_defaults(SearchOptions(search=search, **given), CONF)

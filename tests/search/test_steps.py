@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from beam_oracle import UncachedScorer, espnet_search, make_weights
+from cases import combinations
 from grown_trees import states_after
 from searches import PROMPT, assert_plain, compare, constraints_of, our_greedy, our_search
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, bounds, random_memory, shared_decoder, tiny_decoder
@@ -90,8 +91,7 @@ def vocabulary_of(rng, least):
     return rng.choice([None, torch.tensor(some)])
 
 
-@pytest.mark.parametrize("width", [2, 3, 12])
-@pytest.mark.parametrize("heads", HEADS)
+@combinations(width=[2, 3, 12], heads=HEADS)
 def test_device_and_host_draft_the_same_trees(heads, width):
     every = []
     for seed in range(4):
@@ -205,8 +205,7 @@ def test_nbest_is_exact_with_a_draft_vocabulary(seed, heads, weights):
 
 
 @pytest.mark.parametrize("constraints", BEAM_CONSTRAINTS, ids=str)
-@pytest.mark.parametrize("weights", [{}, {"ctc": 0.3}, {"lm": 0.4}, {"ctc": 0.3, "ngram": 0.3}])
-@pytest.mark.parametrize("heads", HEADS)
+@combinations(weights=[{}, {"ctc": 0.3}, {"lm": 0.4}, {"ctc": 0.3, "ngram": 0.3}], heads=HEADS)
 def test_a_draft_vocabulary_in_another_order_drafts_the_same(heads, weights, constraints):
     """Scorers and constraints use token ids, not columns."""
     runtime = build_runtime(shared_decoder(1, heads))

@@ -7,6 +7,7 @@ from operator import le
 import pytest
 import torch
 from beam_oracle import UncachedScorer, espnet_search, make_weights
+from cases import combinations
 from refusals import refuses
 from scripted import PathDecoder, PathProposer
 from searches import CONSTRAINTS, PROMPT, assert_same_alone, compare, constraints_of, decode
@@ -39,21 +40,17 @@ def compare_with_definition(decoder, memory, lengths, setting):
     return lists, states
 
 
-@pytest.mark.parametrize("heads", HEADS)
-@pytest.mark.parametrize("seed", range(16))
+@combinations(heads=HEADS, seed=range(16))
 def test_nbest_equals_the_definition(seed, heads):
     rng = random.Random(f"{seed} {heads}")
     decoder = shared_decoder(seed, heads, 5)
     memory, lengths = random_memory(seed, [rng.randint(1, 9) for _ in range(rng.randint(1, 4))])
     setting = Setting(
-        beam_size=rng.randint(1, 5),
-        threshold=rng.choice([1e-9, 0.2, 0.35, 0.5, 0.8]),
-        depth=rng.randint(0, 5),
-        limits=LengthLimits(rng.choice([0.0, 0.8, -1, -2, -5, -12])),
+        beam_size=rng.randint(1, 5), threshold=rng.choice([1e-9, 0.2, 0.35, 0.5, 0.8]),
+        depth=rng.randint(0, 5), limits=LengthLimits(rng.choice([0.0, 0.8, -1, -2, -5, -12])),
         constraints=constraints_of(**rng.choice([{}, *CONSTRAINTS])),
-        normalize_length=rng.random() < 0.2,
-        nbest=rng.choice([None, 1, 2, 7]),
-    )
+        normalize_length=rng.random() < 0.2, nbest=rng.choice([None, 1, 2, 7]),
+    )  # fmt: skip
     compare_with_definition(decoder, memory, lengths, setting)
 
 
@@ -91,8 +88,7 @@ def test_a_draft_vocabulary(heads):
     assert accepted > 0
 
 
-@pytest.mark.parametrize("heads", ["none", *HEADS])
-@pytest.mark.parametrize("seed", range(4))
+@combinations(heads=["none", *HEADS], seed=range(4))
 def test_without_accepted_drafts_the_nbest_list_is_espnets(seed, heads):
     decoder = shared_decoder(seed, heads, 4)
     limits = LengthLimits(random.Random(seed).choice([-1, -7, 0.8]))
@@ -104,8 +100,7 @@ def test_without_accepted_drafts_the_nbest_list_is_espnets(seed, heads):
         assert sum(state.statistics.accepted) == 0
 
 
-@pytest.mark.parametrize("heads", HEADS)
-@pytest.mark.parametrize("seed", range(8))
+@combinations(heads=HEADS, seed=range(8))
 def test_a_beam_of_one_is_greedy_search(seed, heads):
     rng = random.Random(f"{seed} {heads}")
     decoder = shared_decoder(seed, heads, 4)

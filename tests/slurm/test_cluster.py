@@ -11,6 +11,7 @@ import kaldiio
 import psutil
 import pytest
 import torch
+from cases import cases
 from experiment import make_experiment, write_noise
 from recipes import ROOT, TRAINING, link_template, write_set
 from tiny_whisper import save_tiny_whisper
@@ -229,11 +230,9 @@ def assert_same_weights(folder: Path, *tags: str) -> None:
         torch.testing.assert_close(second[name], weight, msg=name)
 
 
-@pytest.mark.parametrize(
-    ("tag", "options"), [("one_node", ["--train_nj", "2"]), ("two_nodes", ["--num_nodes", "2"])]
-)
+@cases(("one_node", ["--train_nj", "2"]), ("two_nodes", ["--num_nodes", "2"]))
 def test_statistics_and_training_by_torchrun_equal_those_of_this_machine(
-    trained_here, tag, options
+    tag, options, trained_here
 ):
     folder = trained_here
     train(folder, tag, "--stage", "10", "--cmd_backend", "slurm", *options)

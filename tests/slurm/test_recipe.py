@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import warm_python
+from cases import cases
 from pretended_slurm import PretendedSlurm
 from recipes import link_template
 
@@ -60,16 +61,13 @@ def test_statistics_are_an_array_job(slurm):
     assert "failed with status 1: exp/stats/logdir/stats." in message
 
 
-@pytest.mark.parametrize(
-    ("options", "resources"),
-    [
-        (["--ngpu", "0"], ["-p", "cpu"]),
-        (["--ngpu", "0", "--train_nj", "2", *RESTARTS], ["--cpus-per-task", "2", "-p", "cpu"]),
-        (["--ngpu", "4"], ["-p", "gpu", "--gres=gpu:4"]),
-        (["--ngpu", "1", "--num_nodes", "3"], ["-p", "gpu", "--gres=gpu:1", "--nodes", "3"]),
-    ],
+@cases(
+    (["--ngpu", "0"], ["-p", "cpu"]),
+    (["--ngpu", "0", "--train_nj", "2", *RESTARTS], ["--cpus-per-task", "2", "-p", "cpu"]),
+    (["--ngpu", "4"], ["-p", "gpu", "--gres=gpu:4"]),
+    (["--ngpu", "1", "--num_nodes", "3"], ["-p", "gpu", "--gres=gpu:1", "--nodes", "3"]),
 )
-def test_training_requests_its_resources(slurm, options, resources):
+def test_training_requests_its_resources(options, resources, slurm):
     message, requests = run_stage(slurm, 11, *options)
     assert sorted(requests[-1 - len(resources) : -1]) == sorted(resources)
     assert f"--output={Path.cwd()}/exp/tiny/train.log" in requests
@@ -78,11 +76,8 @@ def test_training_requests_its_resources(slurm, options, resources):
     assert ": exp/tiny/train.log" in message and "finished epochs are kept" in message
 
 
-@pytest.mark.parametrize(
-    ("options", "resources"),
-    [([], ["-p", "cpu"]), (["--gpu_inference", "true"], ["-p", "gpu", "--gres=gpu:1"])],
-)
-def test_decoding_is_an_array_job_with_one_gpu_per_task(slurm, options, resources):
+@cases(([], ["-p", "cpu"]), (["--gpu_inference", "true"], ["-p", "gpu", "--gres=gpu:1"]))
+def test_decoding_is_an_array_job_with_one_gpu_per_task(options, resources, slurm):
     message, requests = run_stage(slurm, 12, "--inference_nj", "2", *options)
     assert "--array=1-2" in requests and requests[-1 - len(resources) : -1] == resources
     log = "exp/tiny/tag/test/logdir/asr_inference"

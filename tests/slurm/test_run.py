@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cases import cases, combinations
 from pretended_slurm import PretendedSlurm
 from recipes import write_script
 from refusals import command_refused
@@ -89,16 +90,13 @@ def test_a_failure_cancels_the_others_with_stop_on_failure(slurm):
     wait_for(lambda: not any(map(is_alive, pids)))
 
 
-@pytest.mark.parametrize(
-    ("state", "ending"),
-    [
-        ("TIMEOUT|TimeLimit", "ran out of time (Slurm: TIMEOUT)"),
-        ("OUT_OF_MEMORY|OutOfMemory", "ran out of memory (Slurm: OUT_OF_MEMORY)"),
-        ("NODE_FAIL|NodeDown", "lost its node (Slurm: NODE_FAIL)"),
-        ("FAILED|RaisedSignal:9(Killed)", "failed (Slurm: RaisedSignal:9(Killed))"),
-    ],
+@cases(
+    ("TIMEOUT|TimeLimit", "ran out of time (Slurm: TIMEOUT)"),
+    ("OUT_OF_MEMORY|OutOfMemory", "ran out of memory (Slurm: OUT_OF_MEMORY)"),
+    ("NODE_FAIL|NodeDown", "lost its node (Slurm: NODE_FAIL)"),
+    ("FAILED|RaisedSignal:9(Killed)", "failed (Slurm: RaisedSignal:9(Killed))"),
 )
-def test_slurms_reason_for_a_failure_is_named(slurm, state, ending):
+def test_slurms_reason_for_a_failure_is_named(state, ending, slurm):
     # The task is killed before it can write its status.
     script = f'cd "$PRETENDED_SLURM"; echo "{state}" > message.JOB; mv message.JOB 1.JOB; '
     script += 'read -ra stat < /proc/$PPID/stat; kill -KILL "${stat[3]}" $PPID'
@@ -172,8 +170,7 @@ def test_without_slurms_programs_they_and_the_job_file_are_named(earlier_job, mo
         run.refuse_active_jobs(earlier_job)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("prefix", ["", "slurm.pl"])
+@combinations(number=[signal.SIGINT, signal.SIGTERM], prefix=["", "slurm.pl"])
 def test_interrupting_the_runner_ends_its_jobs(slurm, number, prefix):
     script = f"echo $$ > pid.JOB.new; mv pid.JOB.new pid.JOB; exec sleep {HANG_S}"
     runner = subprocess.Popen(
@@ -238,18 +235,15 @@ def test_one_training_process_appends_to_the_log(slurm):
     assert log.startswith("before\n# echo /JOB/train\n") and log.endswith("\n/JOB/train\n")
 
 
-@pytest.mark.parametrize(
-    ("prefix", "options", "launched", "expected"),
-    [
-        ("", ["--nj", "2"], "--nodes=1", "--nproc_per_node=2 .*--dist_backend gloo"),
-        ("", ["--max_restarts", "2"], "--nodes=1", "--nproc_per_node=1 --max_restarts=2 .*gloo"),
-        ("--num_nodes 3", [], "--nodes=3", "--nnodes=3 --nproc_per_node=1 .*--dist_backend gloo"),
-        ("--gpu 4", [], "--nodes=1", "--nproc_per_node=4 .*--ngpu 1"),
-        ("--gpu 1 --num_nodes 2", [], "--nodes=2", "--nnodes=2 --nproc_per_node=1 .*--ngpu 1"),
-    ],
+@cases(
+    ("", ["--nj", "2"], "--nodes=1", "--nproc_per_node=2 .*--dist_backend gloo"),
+    ("", ["--max_restarts", "2"], "--nodes=1", "--nproc_per_node=1 --max_restarts=2 .*gloo"),
+    ("--num_nodes 3", [], "--nodes=3", "--nnodes=3 --nproc_per_node=1 .*--dist_backend gloo"),
+    ("--gpu 4", [], "--nodes=1", "--nproc_per_node=4 .*--ngpu 1"),
+    ("--gpu 1 --num_nodes 2", [], "--nodes=2", "--nnodes=2 --nproc_per_node=1 .*--ngpu 1"),
 )
 def test_torchrun_starts_training_processes(
-    slurm, monkeypatch, tmp_path, prefix, options, launched, expected
+    prefix, options, launched, expected, slurm, monkeypatch, tmp_path
 ):
     write_script(tmp_path / "programs" / "srun", '#!/bin/sh\necho "srun $@"\n')
     monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}{os.pathsep}{os.environ['PATH']}")

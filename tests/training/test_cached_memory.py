@@ -7,6 +7,7 @@ import pytest
 import soundfile
 import torch
 import yaml
+from cases import cases
 from experiment import read_lines
 from refusals import command_refused, refuses
 from whisper_training import for_both_sets, losses, make_corpus, run_training, weights
@@ -68,12 +69,8 @@ def cached(corpus, tmp_path_factory):
     return cache(corpus, folder / "memory", command_of(corpus, folder / "exp"))
 
 
-@pytest.mark.parametrize(
-    ("kind", "model_conf"),
-    [("", {}), ("_latent", {"ctc_weight": 0.3})],
-    ids=["baseline", "latent and CTC"],
-)
-def test_losses_are_those_of_audio(corpus, cached, tmp_path, kind, model_conf):
+@cases(("", {}), ("_latent", {"ctc_weight": 0.3}), ids=["baseline", "latent and CTC"])
+def test_losses_are_those_of_audio(kind, model_conf, corpus, cached, tmp_path):
     exps = []
     for name, data in (
         ("audio", f"{corpus}/wav.scp,speech,sound"),
@@ -123,15 +120,12 @@ def test_another_encoder_is_refused(corpus, cached, tmp_path, capsys):
     assert len(read_lines(again / "memory.scp")) == 16, "heads share the baseline's"
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"freeze_param": ["encoder.whisper.conv1"]}, "encoder: trains; "),
-        ({"encoder_conf": {"use_specaug": True, "specaug_conf": {"apply_time_mask": False}}},
-         "specaug: masks features anew in every epoch"),
-    ],
+@cases(
+    ({"freeze_param": ["encoder.whisper.conv1"]}, "encoder: trains; "),
+    ({"encoder_conf": {"use_specaug": True, "specaug_conf": {"apply_time_mask": False}}},
+     "specaug: masks features anew in every epoch"),
 )  # fmt: skip
-def test_input_that_changes_in_every_epoch_is_refused(corpus, tmp_path, changes, message, capsys):
+def test_input_that_changes_in_every_epoch_is_refused(changes, message, corpus, tmp_path, capsys):
     with command_refused(capsys, message):
         cache(corpus, tmp_path / "memory", command_of(corpus, tmp_path / "exp", **changes))
 

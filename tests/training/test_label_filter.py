@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from cases import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from whisper.utils import compression_ratio as openai_compression_ratio
@@ -72,10 +73,7 @@ def test_filter_is_two_sided_and_judges_length_against_seconds():
     assert set(find_misfits(residuals, 0.1)) == {"long", "short"}
 
 
-@pytest.mark.parametrize(
-    ("count", "fraction", "n_dropped"),
-    [(140, 0.05, 7), (30, 0.0, 0), (29, 0.1, 2), (100, 0.57, 57)],
-)
+@cases((140, 0.05, 7), (30, 0.0, 0), (29, 0.1, 2), (100, 0.57, 57))
 def test_share_is_rounded_down_to_utterances(count, fraction, n_dropped):
     assert len(dropped_texts(natural(count), FilterOptions(fraction))) == n_dropped
 

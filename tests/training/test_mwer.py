@@ -7,16 +7,10 @@ import jiwer
 import pytest
 import test_training
 import torch
+from cases import cases, combinations
 from tiny import EOS, LLAMA, TOKENS, VOCAB_SIZE, batch, model_of, random_memory, tiny_decoder
 
-from espnet_medusa.training.mwer import (
-    MWERObjective,
-    count_word_errors,
-    hypothesis_log_probs,
-    mwer_loss,
-    word_pieces,
-    words_of,
-)
+from espnet_medusa.training import mwer
 from espnet_medusa.whisper.tokens import make_tokenizer
 
 SYMBOLS = {"<blank>", "<sos/eos>"}
@@ -28,35 +22,32 @@ class Scored(NamedTuple):
     heads: tuple[int, ...]
 
 
-@pytest.mark.parametrize(
-    ("token_list", "tokens", "words"),
-    [
-        (["<blank>", "<unk>", "▁a", "b", "▁", "<sos/eos>"], [2, 3, 4, 3, 2, 5], "ab b a"),
-        (["<blank>", "<unk>", "<space>", "a", "b", "<sos/eos>"], [3, 4, 2, 2, 3, 0, 4, 5], "ab ab"),
-        (["<blank>", "<unk>", "Ġa", "b", "<|en|>", "<sos/eos>"], [4, 2, 3, 2, 5], "ab a"),
-        (["<blank>", "<unk>", "one", "two", "<sos/eos>"], [2, 2, 3, 1, 4], "one one two <unk>"),
-        # Maltese: Ġ is a letter in a list with another space symbol.
-        (["<blank>", "<unk>", "▁Ġ", "Ġ", "<sos/eos>"], [2, 3, 2, 4], "ĠĠ Ġ"),
-    ],
+@cases(
+    (["<blank>", "<unk>", "▁a", "b", "▁", "<sos/eos>"], [2, 3, 4, 3, 2, 5], "ab b a"),
+    (["<blank>", "<unk>", "<space>", "a", "b", "<sos/eos>"], [3, 4, 2, 2, 3, 0, 4, 5], "ab ab"),
+    (["<blank>", "<unk>", "Ġa", "b", "<|en|>", "<sos/eos>"], [4, 2, 3, 2, 5], "ab a"),
+    (["<blank>", "<unk>", "one", "two", "<sos/eos>"], [2, 2, 3, 1, 4], "one one two <unk>"),
+    # Maltese: Ġ is a letter in a list with another space symbol.
+    (["<blank>", "<unk>", "▁Ġ", "Ġ", "<sos/eos>"], [2, 3, 2, 4], "ĠĠ Ġ"),
 )
 def test_words_of_token_lists(token_list, tokens, words):
-    assert words_of(tokens, word_pieces(token_list, SYMBOLS)) == words.split()
+    assert mwer.words_of(tokens, mwer.word_pieces(token_list, SYMBOLS)) == words.split()
 
 
 def test_word_errors_of_bytes_are_those_of_the_text():
     tokenizer = make_tokenizer(51865)
     token_list = tokenizer.convert_ids_to_tokens(range(51865))
-    pieces = word_pieces(token_list, {"<|startoftranscript|>", "<|endoftext|>"})
+    pieces = mwer.word_pieces(token_list, {"<|startoftranscript|>", "<|endoftext|>"})
     rng = random.Random(0)
     vocabulary = ["the", "grüße", "straße", "naïve", "日本語", "cat", "cats", "it's", "Ġ", "a"]
     for _ in range(50):
         pair = [" ".join(rng.choices(vocabulary, k=rng.randint(1, 8))) for _ in range(2)]
         ids = [tokenizer(f"<|startoftranscript|><|de|> {text}<|endoftext|>").input_ids
                for text in pair]  # fmt: skip
-        hypothesis, reference = (words_of(row, pieces) for row in ids)
+        hypothesis, reference = (mwer.words_of(row, pieces) for row in ids)
         counts = jiwer.process_words(pair[1], pair[0])
         errors = counts.substitutions + counts.deletions + counts.insertions
-        assert count_word_errors(hypothesis, reference) == errors
+        assert mwer.count_word_errors(hypothesis, reference) == errors
         assert len(reference) == len(pair[1].split())
 
 
@@ -101,7 +92,7 @@ def test_loss_and_gradient_equal_those_token_by_token(heads, monkeypatch):
     errors = torch.tensor([[0, 1, 2, 4], [3, 0, 0, 0], [0, 0, 0, 0], [2, 5, 0, 0]])
     # Several chunks of rows.
     monkeypatch.setattr("espnet_medusa.training.mwer.CHUNK_LOGITS", 5 * VOCAB_SIZE)
-    log_probs = hypothesis_log_probs(decoder, memory, lengths, n_best, EOS)
+    log_probs = mwer.hypothesis_log_probs(decoder, memory, lengths, n_best, EOS)
     assert log_probs.shape == errors.shape
     # transformers' LlamaRMSNorm computes in float32, whatever the weights are.
     atol = 1e-4 if heads.startswith(LLAMA) else 1e-9
@@ -117,7 +108,7 @@ def test_loss_and_gradient_equal_those_token_by_token(heads, monkeypatch):
             )
             wrong = errors[row, :count].double()
             expected += (torch.stack(whole).softmax(0) @ wrong - wrong.mean()) / len(n_best)
-    loss = mwer_loss(log_probs, errors)
+    loss = mwer.mwer_loss(log_probs, errors)
     torch.testing.assert_close(loss, expected, atol=atol, rtol=1e-5)
     parameters = {"memory": memory, **dict(decoder.named_parameters())}
     found, brute = (
@@ -142,7 +133,7 @@ def test_no_logits_are_saved_for_the_gradient():
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         n_best = random_hypotheses(2, [4, 4], decoder.num_heads)
-        hypothesis_log_probs(decoder, memory, lengths, n_best, EOS).sum().backward()
+        mwer.hypothesis_log_probs(decoder, memory, lengths, n_best, EOS).sum().backward()
     assert shapes and all(50 not in shape[1:] for shape in shapes)
 
 
@@ -150,7 +141,7 @@ def test_an_end_appended_at_maximum_length_is_not_scored():
     decoder = tiny_decoder(1, "linear", 2, max_target_positions=4)
     memory, lengths = random_memory(3, [5])
     full = Scored((1, 2, 3, 1, EOS), (0, 1, 2, 0))
-    log_probs = hypothesis_log_probs(decoder, memory, lengths, [[full]], EOS)
+    log_probs = mwer.hypothesis_log_probs(decoder, memory, lengths, [[full]], EOS)
     expected = one_by_one(decoder, memory[0], 5, Scored((1, 2, 3, 1), full.heads))
     torch.testing.assert_close(log_probs[0, 0], expected)
 
@@ -158,7 +149,7 @@ def test_an_end_appended_at_maximum_length_is_not_scored():
 @pytest.mark.parametrize("width", [0, 1])
 def test_without_a_choice_there_is_nothing_to_learn(width):
     log_probs = torch.zeros(2, width, requires_grad=True)
-    loss = mwer_loss(log_probs, torch.ones(2, width))
+    loss = mwer.mwer_loss(log_probs, torch.ones(2, width))
     loss.backward()
     assert float(loss.detach()) == 0 and (log_probs.grad == 0).all()
 
@@ -174,17 +165,16 @@ def word_distance(hypothesis: tuple[str, ...], reference: tuple[str, ...]) -> in
     )
 
 
-@pytest.mark.parametrize("heads", HEADS)
-@pytest.mark.parametrize("max_length", [3, 12, 100])
+@combinations(heads=HEADS, max_length=[3, 12, 100])
 def test_log_probs_equal_the_scores_of_the_search(heads, max_length):
     decoder = tiny_decoder(11, heads, 3)
     memory, lengths = random_memory(12, [8, 5, 6, 9])
-    objective = MWERObjective(word_pieces(TOKENS, SYMBOLS), EOS, EOS, 4, 0.15)
+    objective = mwer.MWERObjective(mwer.word_pieces(TOKENS, SYMBOLS), EOS, EOS, 4, 0.15)
     n_best = objective.search(decoder, memory, lengths, max_length)
     assert min(map(len, n_best)) > 1
     drafted = {head for found in n_best for one in found for head in one.heads}
     assert (drafted > {0}) == (heads != "none")
-    log_probs = hypothesis_log_probs(decoder, memory, lengths, n_best, EOS)
+    log_probs = mwer.hypothesis_log_probs(decoder, memory, lengths, n_best, EOS)
     for row, found in enumerate(n_best):
         scores = torch.tensor([one.score for one in found])
         torch.testing.assert_close(log_probs[row, : len(found)], scores, atol=1e-4, rtol=0)
@@ -255,6 +245,6 @@ def test_training_keeps_the_model_with_the_fewest_word_errors(corpus, tmp_path, 
 
 
 def test_no_search_runs_without_weight(monkeypatch):
-    monkeypatch.setattr(MWERObjective, "search", None)
+    monkeypatch.setattr(mwer.MWERObjective, "search", None)
     _, stats, _ = model_of(tiny_decoder(0))(**batch())
     assert "mwer" not in stats

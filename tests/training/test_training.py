@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from cases import cases
 from experiment import TOKENS, training_config, write_corpus, write_lines
 from refusals import refuses
 from tiny_whisper import save_tiny_whisper
@@ -104,15 +105,12 @@ def test_bad_initial_weights_stop_before_training(init_param, corpus, base, tmp_
     train(corpus, tmp_path / "exp", config_of(), "--init_param", option)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"decoder_conf": {"heads": "medusa"}}, "decoder_conf.heads: 'medusa'.*none, linear"),
-        ({"model_conf": {"kl_weigth": 1}}, "model_conf: unknown option 'kl_weigth'.*kl_weight"),
-        ({"decoder": "transformer", "decoder_conf": {"heads": "block"}}, "config: .*heads"),
-    ],
+@cases(
+    ({"decoder_conf": {"heads": "medusa"}}, "decoder_conf.heads: 'medusa'.*none, linear"),
+    ({"model_conf": {"kl_weigth": 1}}, "model_conf: unknown option 'kl_weigth'.*kl_weight"),
+    ({"decoder": "transformer", "decoder_conf": {"heads": "block"}}, "config: .*heads"),
 )
-def test_bad_configs_are_one_line(corpus, tmp_path, changes, message):
+def test_bad_configs_are_one_line(changes, message, corpus, tmp_path):
     config = config_of()
     for key, value in changes.items():
         config[key] = value if isinstance(value, str) else config[key] | value

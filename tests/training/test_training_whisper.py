@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import warm_python
+from cases import cases
 from espnet2.tasks.abs_task import optim_classes
 from espnet2.tasks.asr import ASRTask
 from espnet2.train.trainer import Trainer
@@ -31,16 +32,7 @@ from espnet_medusa import plugin, stages
 from espnet_medusa.bin import asr_train
 from espnet_medusa.options import read_config
 from espnet_medusa.task import MedusaASRTask
-from espnet_medusa.training.trainer import (
-    BEFORE,
-    CHECKPOINT,
-    GRADIENTS,
-    ResumableTrainer,
-    drop_previous_checkpoint,
-    keep_previous_checkpoint,
-    restore_checkpoint,
-    save_gradients,
-)
+from espnet_medusa.training import trainer
 
 LAST_LAYER = "decoder.whisper.layers.1."
 TRAINED = {  # system: what its training changes
@@ -206,7 +198,7 @@ def assert_same(expected: Path, found: Path) -> None:
         assert losses(expected, part) == losses(found, part)
     names = [{path.name for path in folder.glob("*.pth")} for folder in (expected, found)]
     assert names[0] == names[1] > {"1epoch.pth", "2epoch.pth", "valid.loss.ave.pth"}
-    for name in sorted(names[0] - {CHECKPOINT}):
+    for name in sorted(names[0] - {trainer.CHECKPOINT}):
         one, other = weights(expected / name), weights(found / name)
         assert one.keys() == other.keys()
         assert [key for key in one if not torch.equal(one[key], other[key])] == [], name
@@ -244,7 +236,9 @@ def test_killed_while_a_file_is_written(corpus, changes, undisturbed, tmp_path, 
 
     def write_half(content, path, **options) -> None:
         save(content, path, **options)
-        if Path(path).name == name and (name != CHECKPOINT or content["reporter"]["epoch"] == 2):
+        if Path(path).name == name and (
+            name != trainer.CHECKPOINT or content["reporter"]["epoch"] == 2
+        ):
             os.truncate(path, os.path.getsize(path) // 2)
             raise Killed
 
@@ -258,39 +252,31 @@ def test_killed_while_a_file_is_written(corpus, changes, undisturbed, tmp_path, 
 def test_deepspeed_has_espnets_trainer(monkeypatch):
     """DeepSpeed refuses other trainers."""
     trainers = []
-    monkeypatch.setattr(MedusaASRTask, "trainer", ResumableTrainer)  # set back afterwards
+    monkeypatch.setattr(MedusaASRTask, "trainer", trainer.ResumableTrainer)  # set back afterwards
     record = classmethod(lambda cls, args: trainers.append(cls.trainer))
     monkeypatch.setattr(ASRTask, "main_worker", record)
     for use_deepspeed in (False, True):
         MedusaASRTask.main_worker(Namespace(use_deepspeed=use_deepspeed))
-    assert trainers == [ResumableTrainer, Trainer]
+    assert trainers == [trainer.ResumableTrainer, Trainer]
 
 
-STEPS = {"keep": keep_previous_checkpoint, "drop": drop_previous_checkpoint}
+STEPS = {"keep": trainer.keep_previous_checkpoint, "drop": trainer.drop_previous_checkpoint}
 
 
-@pytest.mark.parametrize(
-    ("steps", "content"),
-    [
-        ("", None),
-        ("keep", None),
-        ("keep 1", None),
-        ("keep 1 drop", "1"),
-        ("keep 1 drop keep", "1"),
-        ("keep 1 drop keep 2", "1"),
-        ("keep 1 drop keep 2 drop", "2"),
-    ],
-)
-def test_a_killed_run_resumes_from_the_last_complete_checkpoint(tmp_path, steps, content):
+@cases(
+    ("", None), ("keep", None), ("keep 1", None), ("keep 1 drop", "1"), ("keep 1 drop keep", "1"),
+    ("keep 1 drop keep 2", "1"), ("keep 1 drop keep 2 drop", "2"),
+)  # fmt: skip
+def test_a_killed_run_resumes_from_the_last_complete_checkpoint(steps, content, tmp_path):
     """The killed run took these steps; a number is the epoch whose checkpoint it wrote."""
-    checkpoint = tmp_path / CHECKPOINT
+    checkpoint = tmp_path / trainer.CHECKPOINT
     for step in steps.split():
         if step in STEPS:
             STEPS[step](tmp_path)
         else:
             checkpoint.write_text(step)
-    restore_checkpoint(tmp_path)
-    assert not (tmp_path / BEFORE).exists()
+    trainer.restore_checkpoint(tmp_path)
+    assert not (tmp_path / trainer.BEFORE).exists()
     assert (checkpoint.read_text() if checkpoint.exists() else None) == content
 
 
@@ -300,9 +286,9 @@ def test_gradients_are_saved_in_the_state(tmp_path):
     optimizer, other, plain = (
         torch.optim.Adam([{"params": row[:2]}, {"params": row[2:], "lr": 0.5}]) for row in rows
     )
-    save_gradients(optimizer)
-    save_gradients(other)
-    assert GRADIENTS not in optimizer.state_dict()
+    trainer.save_gradients(optimizer)
+    trainer.save_gradients(other)
+    assert trainer.GRADIENTS not in optimizer.state_dict()
     (rows[0][0].sum() + 3 * rows[0][2][0]).backward()
     torch.save(optimizer.state_dict(), tmp_path / "state.pth")
     for loading in (other, plain):

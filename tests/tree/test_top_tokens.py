@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from cases import combinations
 
 from espnet_medusa.tree.best_tokens import CHUNK, top_scores
 
@@ -27,8 +28,7 @@ def test_random_scores(size, count):
     assert torch.equal(top_scores(scores, count)[1], expected.indices)  # no two are equal
 
 
-@pytest.mark.parametrize("count", [1, 3, 20, 100])
-@pytest.mark.parametrize("size", [300, LIMIT + 17, 51865])
+@combinations(count=[1, 3, 20, 100], size=[300, LIMIT + 17, 51865])
 def test_best_scores_in_one_chunk_or_at_the_end(size, count):
     scores = torch.randn(5, size, generator=torch.Generator().manual_seed(count))
     scores[0, 3 * CHUNK : 4 * CHUNK] += 50  # all in one chunk
@@ -39,8 +39,7 @@ def test_best_scores_in_one_chunk_or_at_the_end(size, count):
     assert_best(scores, count)
 
 
-@pytest.mark.parametrize("count", [1, 4, 70])
-@pytest.mark.parametrize("size", [300, LIMIT + 17, 51865])
+@combinations(count=[1, 4, 70], size=[300, LIMIT + 17, 51865])
 def test_rows_with_few_or_no_allowed_tokens(size, count):
     scores = torch.full((4, size), -torch.inf)
     scores[1, size // 2] = -3.0

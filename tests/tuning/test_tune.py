@@ -6,6 +6,7 @@ import re
 import pytest
 import torch
 import yaml
+from cases import cases
 from drafted_whisper import with_options
 from experiment import DECODER, NO_CTC, make_experiment, read_lines, write_corpus
 from refusals import exit_status
@@ -42,15 +43,12 @@ def texts(experiment, corpus, folder, options) -> dict[str, str]:
     return read_lines(folder / "1best_recog" / "text")
 
 
-@pytest.mark.parametrize(
-    ("config", "options"),
-    [
-        ("search: greedy\nmaxlenratio: -6\ndraft_depth: 2\nlookahead: cost\n", []),
-        ("beam_size: 2\nctc_weight: 0.3\nmaxlenratio: -5\n", ["--batch_size", "3", "--nbest", "2"]),
-    ],
+@cases(
+    ("search: greedy\nmaxlenratio: -6\ndraft_depth: 2\nlookahead: cost\n", []),
+    ("beam_size: 2\nctc_weight: 0.3\nmaxlenratio: -5\n", ["--batch_size", "3", "--nbest", "2"]),
 )
 def test_config_report_table_and_figure(
-    experiment, plain, corpus, tmp_path, monkeypatch, config, options, capsys
+    config, options, experiment, plain, corpus, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(tuning_available, "SHARES", (0.3,))
     monkeypatch.setattr(candidates, "depths", lambda *_: [1, 3])
@@ -174,17 +172,14 @@ def test_a_model_with_nothing_to_draft_decodes_without_drafts(plain, corpus, tmp
     assert "Left out" in output.with_suffix(".md").read_text()
 
 
-@pytest.mark.parametrize(
-    ("options", "rounding"),
-    [
-        ([], False),
-        (["--decoder_precision", "bfloat16"], True),
-        (["--dtype", "float64"], False),
-        (["--dtype", "float64", "--decoder_precision", "bfloat16"], True),
-    ],
+@cases(
+    ([], False),
+    (["--decoder_precision", "bfloat16"], True),
+    (["--dtype", "float64"], False),
+    (["--dtype", "float64", "--decoder_precision", "bfloat16"], True),
 )
 def test_the_decoders_precision_decides_whether_sums_round(
-    experiment, corpus, tmp_path, monkeypatch, options, rounding
+    options, rounding, experiment, corpus, tmp_path, monkeypatch
 ):
     tasks = []
 
@@ -203,27 +198,21 @@ def test_the_decoders_precision_decides_whether_sums_round(
 BEAM = "--search beam"
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("", r"a: nowhere.wav.*--key_file"),
-        ("--data_dir empty", "wav.scp.*empty"),
-        ("--data_dir none", "none/wav.scp"),
-        ("--medusa_choices 1 2", "medusa_choices.*remove it"),
-        ("--ctc_likelihood_threshold 0.1", "ctc_likelihood_threshold: 0.1; allowed while tuning"),
-        ("--output tuned.yml", "tuned.yml; allowed.*yaml"),
-        (f"{BEAM} --streaming true", "nothing to tune"),
-        ("--config no.yaml", "no.yaml"),
-        (
-            f"{BEAM} --acceptance threshold --ctc_weight 0",
-            "acceptance: threshold with search: beam",
-        ),
-        ("--draft_models nowhere", "draft_model: .*nowhere"),
-        ("--draft_models nowhere --drafters ctc", r"nowhere; allowed with one of model, ctc"),
-    ],
+@cases(
+    ("", r"a: nowhere.wav.*--key_file"),
+    ("--data_dir empty", "wav.scp.*empty"),
+    ("--data_dir none", "none/wav.scp"),
+    ("--medusa_choices 1 2", "medusa_choices.*remove it"),
+    ("--ctc_likelihood_threshold 0.1", "ctc_likelihood_threshold: 0.1; allowed while tuning"),
+    ("--output tuned.yml", "tuned.yml; allowed.*yaml"),
+    (f"{BEAM} --streaming true", "nothing to tune"),
+    ("--config no.yaml", "no.yaml"),
+    (f"{BEAM} --acceptance threshold --ctc_weight 0", "acceptance: threshold with search: beam"),
+    ("--draft_models nowhere", "draft_model: .*nowhere"),
+    ("--draft_models nowhere --drafters ctc", r"nowhere; allowed with one of model, ctc"),
 )
 def test_bad_options_and_audio_are_refused(
-    experiment, tmp_path, monkeypatch, capsys, options, message
+    options, message, experiment, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
     for name, table in {"data": "a nowhere.wav\n", "empty": ""}.items():

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from cases import cases, combinations
 from charged import Offer, Prices, make_task
 
 from espnet_medusa.errors import InputError
@@ -29,8 +30,7 @@ def test_only_one_thread_does_not_count_waiting(monkeypatch, threads):
         sum(range(1000))
 
 
-@pytest.mark.parametrize("beam_size", [None, 3])
-@pytest.mark.parametrize("kind", [HEADS, CTC])
+@combinations(beam_size=[None, 3], kind=[HEADS, CTC])
 def test_timing_changes_nothing_and_finds_the_seconds_of_each_part(kind, beam_size):
     prices = Prices(offers={"draft": Offer(0.01, begin=0.3, kind=kind)})
     task, setting = make_task(prices, beam_size), DraftSetting("draft", 4, 3)
@@ -51,41 +51,32 @@ def test_timing_changes_nothing_and_finds_the_seconds_of_each_part(kind, beam_si
     assert task.search.planner.shape.depth == 0, "the given search is not changed"
 
 
-@pytest.mark.parametrize(
-    ("kind", "greedy", "num_heads", "max_steps", "expected"),
-    [
-        (HEADS, True, 8, 8, [2, 3, 4, 6, 8]),
-        (HEADS, True, 8, None, [2, 3, 4, 6, 8, 12, 16]),
-        (HEADS, False, 1, 1, [1]),
-        (HEADS, True, 3, 3, [1, 2, 3]),
-        (HEADS, True, 1, None, [1, 2]),
-        (CTC, True, 0, None, [5, 10, 15, 20, 30, 40, 60]),
-        (CTC_HEADS, True, 8, None, [5, 10, 15, 20, 30, 40, 60]),
-        (CTC, False, 0, None, [1, 2, 4, 6, 10, 15, 20]),
-        (MODEL, True, 8, None, [1, 2, 3, 4, 6, 8, 12]),
-    ],
+@cases(
+    (HEADS, True, 8, 8, [2, 3, 4, 6, 8]),
+    (HEADS, True, 8, None, [2, 3, 4, 6, 8, 12, 16]),
+    (HEADS, False, 1, 1, [1]),
+    (HEADS, True, 3, 3, [1, 2, 3]),
+    (HEADS, True, 1, None, [1, 2]),
+    (CTC, True, 0, None, [5, 10, 15, 20, 30, 40, 60]),
+    (CTC_HEADS, True, 8, None, [5, 10, 15, 20, 30, 40, 60]),
+    (CTC, False, 0, None, [1, 2, 4, 6, 10, 15, 20]),
+    (MODEL, True, 8, None, [1, 2, 3, 4, 6, 8, 12]),
 )
 def test_depths(kind, greedy, num_heads, max_steps, expected):
     assert depths(kind, greedy, num_heads, max_steps) == expected
 
 
-@pytest.mark.parametrize(
-    ("beam_size", "chain_only", "expected"),
-    [(5, False, [3, 5, 10]), (1, False, [1, 2]), (None, False, [1, 2, 4]), (None, True, [1])],
-)
+@cases((5, False, [3, 5, 10]), (1, False, [1, 2]), (None, False, [1, 2, 4]), (None, True, [1]))
 def test_widths(beam_size, chain_only, expected):
     assert widths(beam_size, chain_only) == expected
 
 
-@pytest.mark.parametrize(
-    ("setting", "least", "expected"),
-    [
-        (DraftSetting("heads", 10, 1), 1, []),
-        (DraftSetting("heads", 10, 5), 5, [25]),
-        (DraftSetting("heads", 2, 5), 5, []),
-        (DraftSetting("ctc", 20, 5, 60), 5, [30, 120]),
-        (DraftSetting("ctc", 10, 5, 60), 5, [25]),
-    ],
+@cases(
+    (DraftSetting("heads", 10, 1), 1, []),
+    (DraftSetting("heads", 10, 5), 5, [25]),
+    (DraftSetting("heads", 2, 5), 5, []),
+    (DraftSetting("ctc", 20, 5, 60), 5, [30, 120]),
+    (DraftSetting("ctc", 10, 5, 60), 5, [25]),
     ids=["chain", "half of the largest", "no room", "default exceeded", "default not reached"],
 )
 def test_budgets_bind_and_leave_room_for_drafts(setting, least, expected):
@@ -128,18 +119,15 @@ def test_the_fastest_setting_of_all_candidates_is_chosen(call, node, row, drafts
         assert tuning.seconds(setting) == pytest.approx(seconds[setting])
 
 
-@pytest.mark.parametrize(
-    ("beam_size", "offers", "winner"),
-    [
-        (3, {"heads": Offer(0.01), "ctc": Offer(0.2, kind=CTC)}, "heads"),
-        (3, {"heads": Offer(0.2), "small": Offer(0.01, encoder=0.1, kind=MODEL)}, "small"),
-        (None, {"heads": Offer(0.2), "ctc": Offer(0.01, kind=CTC)}, "ctc"),
-        # A drafter that is cheap but wrong, or has a high price per batch, does not win.
-        (None, {"heads": Offer(0.05), "ctc": Offer(0.0, error=9.0, kind=CTC)}, "heads"),
-        (None, {"heads": Offer(0.05), "ctc": Offer(0.0, begin=9.0, kind=CTC)}, "heads"),
-        (None, {"heads": Offer(0.05), "small": Offer(0.0, encoder=9.0, kind=MODEL)}, "heads"),
-        (None, {"heads": Offer(9.0), "small": Offer(0.0, encoder=99.0, kind=MODEL)}, "baseline"),
-    ],
+@cases(
+    (3, {"heads": Offer(0.01), "ctc": Offer(0.2, kind=CTC)}, "heads"),
+    (3, {"heads": Offer(0.2), "small": Offer(0.01, encoder=0.1, kind=MODEL)}, "small"),
+    (None, {"heads": Offer(0.2), "ctc": Offer(0.01, kind=CTC)}, "ctc"),
+    # A drafter that is cheap but wrong, or has a high price per batch, does not win.
+    (None, {"heads": Offer(0.05), "ctc": Offer(0.0, error=9.0, kind=CTC)}, "heads"),
+    (None, {"heads": Offer(0.05), "ctc": Offer(0.0, begin=9.0, kind=CTC)}, "heads"),
+    (None, {"heads": Offer(0.05), "small": Offer(0.0, encoder=9.0, kind=MODEL)}, "heads"),
+    (None, {"heads": Offer(9.0), "small": Offer(0.0, encoder=99.0, kind=MODEL)}, "baseline"),
 )
 def test_the_fastest_drafter_is_chosen(beam_size, offers, winner):
     tuning = tune(make_task(Prices(offers=offers), beam_size))
@@ -190,15 +178,12 @@ def test_other_tokens_are_an_error_with_names_unless_sums_round():
     assert tuning.different[NO_DRAFTS] == [] and any(tuning.different.values())
 
 
-@pytest.mark.parametrize(
-    ("acceptance", "most_different", "same", "chosen"),
-    [
-        ("exact", 0, {"slower"}, "slower"),
-        ("exact", 0, {"faster", "slower"}, "faster"),
-        ("exact", 0, set(), "baseline"),
-        ("exact", 1, set(), "faster"),
-        ("typical", 0, {"slower"}, "faster"),
-    ],
+@cases(
+    ("exact", 0, {"slower"}, "slower"),
+    ("exact", 0, {"faster", "slower"}, "faster"),
+    ("exact", 0, set(), "baseline"),
+    ("exact", 1, set(), "faster"),
+    ("typical", 0, {"slower"}, "faster"),
 )
 def test_settings_that_change_the_text_are_not_chosen(acceptance, most_different, same, chosen):
     task = make_task(Prices(), rounding=True, acceptance=acceptance)
@@ -219,15 +204,12 @@ def test_drafts_must_save_more_than_the_margin(saved, drafts):
     assert tuning.chosen == (setting if drafts else NO_DRAFTS)
 
 
-@pytest.mark.parametrize(
-    ("output", "tie", "differs"),
-    [
-        ([((1, 2), -1.0), ((1, 3), -1.00001)], 0.0, False),
-        ([((1, 3), -1.0), ((1, 2), -1.00001)], 1e-4, False),
-        ([((1, 3), -1.0), ((1, 2), -1.00001)], 0.0, True),
-        ([((1, 3), -1.0), ((1, 2), -2.0)], 1e-4, True),
-        ([((1, 2), -1.0)], 1e-4, True),
-    ],
+@cases(
+    ([((1, 2), -1.0), ((1, 3), -1.00001)], 0.0, False),
+    ([((1, 3), -1.0), ((1, 2), -1.00001)], 1e-4, False),
+    ([((1, 3), -1.0), ((1, 2), -1.00001)], 0.0, True),
+    ([((1, 3), -1.0), ((1, 2), -2.0)], 1e-4, True),
+    ([((1, 2), -1.0)], 1e-4, True),
 )
 def test_only_ties_may_change_places(output, tie, differs):
     baseline = Trial(None, outputs={"a": [((1, 2), -1.0), ((1, 3), -1.00001)]})

@@ -4,20 +4,18 @@ import pytest
 from espnet2.text.build_tokenizer import build_tokenizer
 from espnet2.text.whisper_token_id_converter import OpenAIWhisperTokenIDConverter
 from espnet2.text.whisper_tokenizer import OpenAIWhisperTokenizer
+from refusals import refuses
 from whisper.tokenizer import get_tokenizer
 
 from espnet_medusa.bin import hugging_face_export_vocabulary, whisper_export_vocabulary
-from espnet_medusa.errors import InputError
 from espnet_medusa.whisper.text import TextOptions, find_text
 
 TEXTS = ("hello, world", " It's 5 o'clock.", "déjà vu für 你好 🙂", "a", "")
 CASES = [
-    ("whisper_en", "noinfo", "transcribe"),
-    ("whisper_multilingual", "noinfo", "transcribe"),
-    ("whisper_multilingual", "de", "translate"),
-    ("whisper_multilingual", "jpn", "transcribe"),
+    ("whisper_en", "noinfo", "transcribe"), ("whisper_multilingual", "noinfo", "transcribe"),
+    ("whisper_multilingual", "de", "translate"), ("whisper_multilingual", "jpn", "transcribe"),
     ("whisper_multilingual", "zh-TW", "transcribe"),
-]
+]  # fmt: skip
 CODES = {"noinfo": "en", "jpn": "ja", "zh-TW": "zh"}
 
 
@@ -59,18 +57,14 @@ def test_added_tokens_follow_whispers(tmp_path):
     assert OpenAIWhisperTokenIDConverter("whisper_multilingual").get_num_vocabulary_size() == 51865
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("whisper_tiny",), "bpemodel: 'whisper_tiny'; allowed: whisper_en, whisper_multilingual"),
-        (("whisper_multilingual", "xx"), "language: 'xx'; allowed"),
-        (("whisper_multilingual", "en", "sing"), "task: 'sing'; allowed: transcribe, translate"),
-        (("whisper_multilingual", "en", "transcribe", False, "<sc>", "none.txt"), "none.txt: cann"),
-    ],
+@refuses(
+    (("whisper_tiny",), "bpemodel: 'whisper_tiny'; allowed: whisper_en, whisper_multilingual"),
+    (("whisper_multilingual", "xx"), "language: 'xx'; allowed"),
+    (("whisper_multilingual", "en", "sing"), "task: 'sing'; allowed: transcribe, translate"),
+    (("whisper_multilingual", "en", "transcribe", False, "<sc>", "none.txt"), "none.txt: cann"),
 )
-def test_unknown_options_are_refused(arguments, message):
-    with pytest.raises(InputError, match=message):
-        OpenAIWhisperTokenizer(*arguments)
+def test_unknown_options_are_refused(arguments):
+    OpenAIWhisperTokenizer(*arguments)
 
 
 def export(output, kind: str, *more: str) -> list[str]:

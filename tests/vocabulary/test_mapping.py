@@ -26,18 +26,11 @@ ANY_TEXT = st.lists(
     st.sampled_from([*"abcsé你好🙂н\n,.1", " ", "   ", "'s", " the"]), max_size=30
 ).map("".join)
 PAIRS = [
-    ("whisper_en", "whisper_multilingual"),
-    ("whisper_multilingual", "whisper_large_v3"),
-    ("whisper_multilingual", "fallback"),
-    ("whisper_en", "unigram"),
-    ("small", "large"),
-    ("unigram", "whisper_large_v3"),
-    ("char", "whisper_multilingual"),
-    ("word", "whisper_en"),
-    ("char", "large"),
-    ("word", "small"),
-    ("bpe", "whisper_en"),
-]
+    ("whisper_en", "whisper_multilingual"), ("whisper_multilingual", "whisper_large_v3"),
+    ("whisper_multilingual", "fallback"), ("whisper_en", "unigram"), ("small", "large"),
+    ("unigram", "whisper_large_v3"), ("char", "whisper_multilingual"), ("word", "whisper_en"),
+    ("char", "large"), ("word", "small"), ("bpe", "whisper_en"),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -1,16 +1,9 @@
 """Vocabularies of all tokenizers, against the tokenizers."""
 
+import made_vocabularies
 import pytest
 import sentencepiece
 import yaml
-from made_vocabularies import (
-    MODELS,
-    make_list,
-    make_sentences,
-    make_words,
-    open_bundled,
-    train_sentencepiece,
-)
 from refusals import refuses
 from tokenizers import Tokenizer, models, normalizers
 from transformers import PreTrainedTokenizerFast
@@ -38,7 +31,7 @@ FILES = {
 
 @pytest.mark.parametrize("name", BUNDLED)
 def test_bytes_of_whisper_equal_openais(name):
-    ours, encoding = open_bundled(name), get_encoding(*FILES[name])
+    ours, encoding = made_vocabularies.open_bundled(name), get_encoding(*FILES[name])
     special = {encoding.encode_single_token(token) for token in encoding.special_tokens_set}
     assert len(ours) == encoding.n_vocab == BUNDLED[name]
     for token in range(encoding.n_vocab):
@@ -53,17 +46,19 @@ def test_bytes_of_whisper_equal_openais(name):
 def test_parts_of_characters_are_merged_as_by_openai(name):
     encoding = get_encoding(*FILES[name])
     parts = [sign.encode()[:2] for sign in "你好こ♪“🙂"] + [b"\x99\x82", b"\xff"]
-    ours = [open_bundled(name).encode(part) for part in parts]
+    ours = [made_vocabularies.open_bundled(name).encode(part) for part in parts]
     assert ours == [encoding._encode_single_piece(part) for part in parts]
     assert min(map(len, ours)) == 1
     assert any(len(tokens) < len(part) for tokens, part in zip(ours, parts, strict=True))
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", made_vocabularies.MODELS)
 def test_tokens_within_a_text_equal_sentencepieces(tmp_path, kind):
-    path = train_sentencepiece(tmp_path, kind)
+    path = made_vocabularies.train_sentencepiece(tmp_path, kind)
     ours, model = open_vocabulary(path), sentencepiece.SentencePieceProcessor(model_file=str(path))
-    for sentence in make_sentences(100, 1, make_words(300, seed=1)):
+    for sentence in made_vocabularies.make_sentences(
+        100, 1, made_vocabularies.make_words(300, seed=1)
+    ):
         assert ours.encode(" " + sentence) == model.encode(sentence)
         assert ours.write(ours.encode(sentence)) == sentence.encode()
     assert b"".join(ours.contents[token] for token in ours.encode("  ba")) == b"  ba"
@@ -88,11 +83,11 @@ def test_names_of_special_tokens_are_compared_without_brackets():
 
 
 def test_espnet_models_are_found(tmp_path):
-    tokens = make_list(tmp_path, "bpe")
+    tokens = made_vocabularies.make_list(tmp_path, "bpe")
     listed, model = tokens.read_text("utf-8").split(), tokens.with_name("bpe.model")
     ours = open_vocabulary(tokens)
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
-    for sentence in make_sentences(20, seed=1):
+    for sentence in made_vocabularies.make_sentences(20, seed=1):
         pieces = processor.encode_as_pieces(sentence)
         assert ours.encode(" " + sentence) == [listed.index(piece) for piece in pieces]
     for written in (listed, str(tokens)):
@@ -105,7 +100,7 @@ def test_espnet_models_are_found(tmp_path):
 def test_folders_of_tokenizers_are_found(tmp_path):
     tokenizer = make_tokenizer(51864)
     tokenizer.save_pretrained(tmp_path)
-    ours, bundled = open_vocabulary(tmp_path), open_bundled("whisper_en")
+    ours, bundled = open_vocabulary(tmp_path), made_vocabularies.open_bundled("whisper_en")
     assert (ours.contents, ours.names) == (bundled.contents, bundled.names)
     assert ours.encode("<|en|>") == bundled.encode("<|en|>") and len(ours.encode("<|en|>")) > 1
     assert token_list_vocabulary([], "hugging_face", tmp_path).contents == ours.contents

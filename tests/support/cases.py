@@ -1,0 +1,30 @@
+"""Parameters of tests: a table of cases, and combinations of values."""
+
+import inspect
+from collections.abc import Callable, Iterable
+
+import pytest
+
+
+def cases(*rows: tuple, **options: object) -> Callable:
+    """Parametrize a test; the values of a row are those of its first parameters.
+
+    ``options`` are those of ``pytest.mark.parametrize``.
+    """
+
+    def decorate(test: Callable) -> Callable:
+        names = [*inspect.signature(test).parameters][: len(rows[0])]
+        return pytest.mark.parametrize(names, rows, **options)(test)
+
+    return decorate
+
+
+def combinations(**values: Iterable) -> Callable:
+    """Parametrize a test with every combination of the values of its parameters."""
+
+    def decorate(test: Callable) -> Callable:
+        for name, choices in reversed(values.items()):
+            test = pytest.mark.parametrize(name, choices)(test)
+        return test
+
+    return decorate
