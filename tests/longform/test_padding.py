@@ -6,8 +6,7 @@ import pytest
 import torch
 from cases import cases
 from decoded_segments import assert_same, decode_all
-from openai_whisper import ctc_whisper, noise_and_silence, openai_whisper, save_openai_whisper
-from tiny_whisper import read_whisper_experiment
+from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.longform.options import LongFormOptions
@@ -68,21 +67,13 @@ def test_segments_words_and_languages_are_the_same(search, options, both_padding
         assert_same(runs[1][key].segments, expected.segments)
 
 
-def test_drafts_of_a_model_and_of_ctc_are_the_same(tmp_path):
-    experiment = ctc_whisper(tmp_path)
-    table = torch.load(experiment.model, weights_only=True)
-    table["encoder.whisper.embed_positions.weight"].zero_()
-    torch.save(table, experiment.model)
-    trained = read_whisper_experiment(experiment)
-    for drafts in ({"drafter": "ctc"}, {"drafter": "model", "draft_model": str(experiment.folder)}):
+def test_drafts_of_a_model_and_of_ctc_are_the_same(without_positions):
+    folder, trained = without_positions
+    for drafts in ({"drafter": "ctc"}, {"drafter": "model", "draft_model": folder}):
         results = []
         for padding in ("full", "merged"):
             options = {"search": "greedy", "draft_depth": 3, "encoder_padding": padding}
             speech2text = Speech2Text(trained=trained, **options, **drafts)
-            results.append(
-                [
-                    (one.results[0][2], one.statistics.decoder_calls)
-                    for one in speech2text.decode([SPEECHES[1], SPEECHES[4]])
-                ]
-            )
+            found = speech2text.decode([SPEECHES[1], SPEECHES[4]])
+            results.append([(one.results[0][2], one.statistics.decoder_calls) for one in found])
         assert results[0] == results[1]

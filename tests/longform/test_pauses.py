@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-import torch
 from cases import cases
 from decoded_segments import assert_same, decode_all
-from openai_whisper import ctc_whisper, noise_and_silence
+from openai_whisper import noise_and_silence
 
 from espnet_medusa.audio.voice_activity import STEP_S, SpeechActivity
 from espnet_medusa.inference.speech2text import Speech2Text
@@ -31,15 +30,6 @@ def activity(samples: np.ndarray) -> SpeechActivity:
     return SpeechActivity((frames != 0).any(axis=1).astype(np.float32), len(samples))
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory) -> dict[str, str]:
-    experiment = ctc_whisper(tmp_path_factory.mktemp("whisper"))
-    table = torch.load(experiment.model, weights_only=True)
-    table["encoder.whisper.embed_positions.weight"].zero_()
-    torch.save(table, experiment.model)
-    return {"asr_train_config": experiment.config, "asr_model_file": experiment.model}
-
-
 def test_long_pauses_of_a_span():
     speech = activity(with_pauses(1))
     (first, second) = speech.pauses(1.8, 30.0)
@@ -52,7 +42,7 @@ def test_long_pauses_of_a_span():
     ({}, {"word_timestamps": True}, [0, 1]),
     ({"drafter": "ctc", "draft_depth": 3}, {"word_timestamps": True, "word_times": "ctc"}, [1]),
 )
-def test_segments_and_words_are_the_same(search, options, rows, files, monkeypatch):
+def test_segments_and_words_are_the_same(search, options, rows, without_positions, monkeypatch):
     monkeypatch.setattr(SpeechActivity, "of", activity)
     merge, sizes = whisper_encoder.merge_rows, []
 
@@ -62,14 +52,12 @@ def test_segments_and_words_are_the_same(search, options, rows, files, monkeypat
         return merged
 
     monkeypatch.setattr(whisper_encoder, "merge_rows", counted)
-    runs = []
+    runs, model = [], {"trained": without_positions[1], "search": "greedy"}
     for padding in ("full", "merged"):
-        speech2text = Speech2Text(**files, search="greedy", encoder_padding=padding, **search)
+        speech2text = Speech2Text(**model, encoder_padding=padding, **search)
         recordings = [LongRecording(row, with_pauses(row)) for row in rows]
         options |= {"skip_silence": True, "temperature_increment_on_fallback": None}
-        run = speech2text.long_form(LongFormOptions(**options), 1)
-        done = decode_all(run, recordings)
-        runs.append(done)
+        runs.append(decode_all(speech2text.long_form(LongFormOptions(**options), 1), recordings))
     assert min(sizes) < 350, "6 s, of which 3 s are a pause, or 30 s with 24 s of pauses"
     for key, expected in runs[0].items():
         assert expected.segments
