@@ -23,7 +23,7 @@ from espnet_medusa.inference.audio_batch import AudioBatch
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.statistics import DecodingStatistics
 
-SHARED = {"ctc_weight": 0.0, "lm_weight": 0.0}
+SHARED = {"ctc_weight": 0.0, "lm_weight": 0.0, "maxlenratio": -20}
 SEARCHES = {"greedy": {"search": "greedy"}, "beam 3": {"beam_size": 3, "nbest": 3}}
 DRAFTERS = {
     "baseline": {"experiment": "exp/asr_base", "options": {"draft_depth": 0}},

@@ -13,6 +13,7 @@ from tiny_whisper import save_tiny_whisper
 from whisper_training import for_both_sets, shapes
 
 from espnet_medusa.bin import asr_train
+from espnet_medusa.inference.experiment import NoInitialization
 from espnet_medusa.task import MedusaASRTask
 
 LAST = "decoder.whisper.layers.0."
@@ -132,4 +133,5 @@ def test_every_recipe_config_builds_its_model(tmp_path):
         command = ["--config", config, "--token_list", tokens, "--output_dir", tmp_path / "exp"]
         if "whisper_model:" in config.read_text(encoding="utf-8"):
             command += ["--encoder_conf", f"whisper_model={whisper}"]
-        MedusaASRTask.main(cmd=[*map(str, command), "--dry_run", "true"])
+        with NoInitialization():
+            MedusaASRTask.main(cmd=[*map(str, command), "--dry_run", "true"])
