@@ -72,7 +72,6 @@ def trained_subject(tmp_path_factory, models, utterances):
 
 
 def build(subject, name):
-    """Build a contestant in this process."""
     if name == "ctranslate2":
         pytest.importorskip("ctranslate2")
         make_subjects.convert_to_ctranslate2(subject, "float32")

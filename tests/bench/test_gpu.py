@@ -52,7 +52,6 @@ def whisper(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def speech(tmp_path_factory):
-    """A data directory."""
     folder = tmp_path_factory.mktemp("speech")
     write_corpus(folder, {"0": 0.5, "1": 0.6})
     (folder / "text").write_text("0 some words\n1 some words\n")

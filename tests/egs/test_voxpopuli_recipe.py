@@ -53,7 +53,6 @@ def run_whisper(recipe: Path, *options: str, status: int = 0) -> subprocess.Comp
 
 
 def check_problems(done: subprocess.CompletedProcess, unwritten: str) -> None:
-    """Check that each defect is one line."""
     assert len(lines_about(done, f"{unwritten}: has no transcript")) == 1
     for name in (f"{BROKEN_SESSION}_cs.ogg", f"{BROKEN_TEST_SESSION}_original.ogg"):
         (line,) = lines_about(done, name)

@@ -100,15 +100,11 @@ def test_bad_unlabelled_segments_and_sessions_are_named(in_folder, capsys):
     build_voxpopuli(Path("vox"), unlabelled_sessions=4)
     good, bad = "20190301-0900-PLENARY-0", "20190302-0900-PLENARY-1"
     rows = [
-        (f"{good}_de", "0", "1", "2"),
-        (f"{good}_de", "1", "2", "1"),
-        (f"{good}_de", "2", "x", "1"),
-        (f"{good}_de", "3", "1", "77"),
-        (f"{good}_fr", "4", "1", "2"),
-        ("20190305-0900-PLENARY-9_de", "0", "1", "2"),
-        ("20190305-0900-ENVI_de", "0", "1", "2"),
+        (f"{good}_de", "0", "1", "2"), (f"{good}_de", "1", "2", "1"), (f"{good}_de", "2", "x", "1"),
+        (f"{good}_de", "3", "1", "77"), (f"{good}_fr", "4", "1", "2"),
+        ("20190305-0900-PLENARY-9_de", "0", "1", "2"), ("20190305-0900-ENVI_de", "0", "1", "2"),
         ("20120305-0900-PLENARY-9_de", "0", "1", "2"),
-    ]
+    ]  # fmt: skip
     miniature.write_segment_table(Path("vox"), rows)
     sessions = Path("vox/raw_audios/de/2019")
     damage_audio(sessions / f"{bad}_de.ogg", "truncated")

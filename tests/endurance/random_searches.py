@@ -21,7 +21,7 @@ import searches
 import torch
 from beam_oracle import FallingCTC, UncachedScorer, WideBeamSearch, espnet_search, random_weights
 from draft_models import DRAFT_MODELS, drafted
-from searches import assert_plain, beam_shape, compare, decode, our_search
+from searches import HEADS, assert_plain, beam_shape, compare, decode, our_search
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.bin.command_line import positive
@@ -29,19 +29,12 @@ from espnet_medusa.search.constraints import build_constraints
 from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.upstream.compat import CTCPrefixScorer
 
-HEADS = [
-    "linear", "block", "recurrent", "attending", "latent",
-    "llama projection", "llama latent", "llama block", "llama recurrent",
-]  # fmt: skip
 DRAFTERS = [*HEADS, "none", *DRAFT_MODELS]
 WIDEST_BEAM = VOCAB_SIZE + 3
 CONSTRAINTS = [
-    *({}, {}, {}),
-    {"suppress_tokens": [0, 2]},
-    {"begin_suppress_tokens": [1, 3, 4]},
-    {"forced_prefix": [4, 4, 9, 2, 1]},
-    {"exponential_decay_length_penalty": [3, 1.2]},
-]
+    *({}, {}, {}), {"suppress_tokens": [0, 2]}, {"begin_suppress_tokens": [1, 3, 4]},
+    {"forced_prefix": [4, 4, 9, 2, 1]}, {"exponential_decay_length_penalty": [3, 1.2]},
+]  # fmt: skip
 GREEDY, BEAM = "greedy", "beam"
 EQUAL, EQUAL_FALLING, DIFFERS = "equal", "equal if CTC scores only fall", "mismatch"
 

@@ -225,7 +225,6 @@ def test_features_are_computed_once_for_each_kind(main, draft, computed, models,
 
 @pytest.mark.parametrize("changed", [False, True])
 def test_a_shared_encoder_runs_once(models, tmp_path, changed, monkeypatch):
-    """As distil-whisper and its teacher."""
     copy = tmp_path / "copy.pth"
     weights = torch.load(models["main"].model, weights_only=True)
     if changed:

@@ -199,11 +199,6 @@ def talk(tmp_path):
     return tmp_path
 
 
-def segments_of(speech2text, talk):
-    samples, _ = soundfile.read(talk / "talk.wav", dtype="float32")
-    return [*speech2text.transcribe(samples, **BY_CTC)]
-
-
 OPTIONS = ["--word_timestamps", "true", "--word_times", "ctc", "--no_speech_threshold", "none",
            "--temperature_increment_on_fallback", "none", "--skip_silence", "false"]  # fmt: skip
 
@@ -225,7 +220,8 @@ def commands(experiment, models, talk, monkeypatch):
 
 
 def test_commands_write_word_times(models, talk, commands):
-    segments = segments_of(models["block"], talk)
+    samples, _ = soundfile.read(talk / "talk.wav", dtype="float32")
+    segments = [*models["block"].transcribe(samples, **BY_CTC)]
     words = [word for one in segments for word in one.words]
     commands("block", "--output_format", "json", "--output_dir", str(talk / "json"))
     rows = json.loads((talk / "json" / "talk.json").read_text())["segments"]

@@ -143,13 +143,10 @@ def test_some_checks_can_be_switched_off(change, message, option, make_data_dir,
 
 
 @cases(
-    ("rec 0.5 0.5", "not after its start"),
-    ("rec 0.5", "has 3 fields"),
-    ("rec a b", "no numbers"),
-    ("rec 0 nan", "impossible"),
-    ("rec -1 1", "impossible"),
+    ("rec 0.5 0.5", "not after its start"), ("rec 0.5", "has 3 fields"), ("rec a b", "no numbers"),
+    ("rec 0 nan", "impossible"), ("rec -1 1", "impossible"),
     ("other 0 1", "recording other is not in wav.scp"),
-)
+)  # fmt: skip
 def test_segments_are_checked(value, message, make_data_dir):
     folder = make_data_dir(1)
     path = read_table(folder / "wav.scp")[FIRST]

@@ -30,7 +30,6 @@ def speech_of(num_samples: int) -> list[tuple[float, float]]:
 
 @pytest.fixture
 def made_up_speech(monkeypatch):
-    """Replace the detector."""
     monkeypatch.setattr(
         driver, "SpeechDetector", lambda *given: lambda speech: speech_of(speech.num_samples)
     )

@@ -62,7 +62,6 @@ def made_up_words(tokens, frames: int) -> list[tuple[str, float, float, float]]:
 
 
 def find_alignment(model, tokenizer, text_tokens, mel, num_frames, **options):
-    """Replace openai-whisper's alignment."""
     rows = zip(text_tokens, made_up_words(text_tokens, num_frames), strict=True)
     return [WordTiming(text, [token], *numbers) for token, (text, *numbers) in rows]
 

@@ -54,7 +54,6 @@ def models(tmp_path_factory):
 
 
 def with_weights(speech2text, path):
-    """Return a copy with other weights."""
     whisper, asr_model = open_whisper(path), copy.deepcopy(speech2text.asr_model)
     for half, module in ((ENCODER, asr_model.encoder), (DECODER, asr_model.decoder)):
         module.whisper.load_state_dict(whisper.weights(half))
@@ -224,7 +223,6 @@ def test_lossy_rules_keep_the_order_of_timestamps(models):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_best_of_takes_the_likeliest_sample(models, monkeypatch, seed):
-    """Against openai-whisper's ranker."""
     _, speech2text = models(seed)
     samples, made = noise_and_silence(8, seed), []
 

@@ -76,7 +76,6 @@ def test_a_dead_connection_is_an_error_and_the_next_call_resumes(server, path):
 
 
 def download_partly(server, path) -> None:
-    """Leave what a first request brought."""
     server.statuses = []
 
     def break_down(*_):

@@ -17,7 +17,6 @@ from espnet_medusa.report.table_figures import LengthBin, bin_speedups, eta_bars
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """Figures that were written, still open."""
     figures = []
     close = pyplot.close
     monkeypatch.setattr("espnet_medusa.report.style.pyplot.close", figures.append)

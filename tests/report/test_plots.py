@@ -33,7 +33,6 @@ def drafted(tmp_path):
 
 @pytest.fixture
 def figures(monkeypatch):
-    """The figures that were saved, still open."""
     saved = []
     monkeypatch.setattr(
         experiment_figures, "save", lambda figure, path: saved.append(figure) or path

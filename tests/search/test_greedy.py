@@ -10,6 +10,7 @@ from grown_trees import states_after
 from scripted import PathDecoder, PathProposer
 from searches import (
     CONSTRAINTS,
+    HEADS,
     PROMPT,
     assert_decoded_alike_alone,
     assert_plain,
@@ -24,11 +25,6 @@ from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, build_rule
 from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.options import SearchOptions
-
-HEADS = [
-    "linear", "block", "recurrent", "attending", "latent",
-    "llama projection", "llama latent", "llama block", "llama recurrent",
-]  # fmt: skip
 
 
 @combinations(drafter=[*HEADS, *DRAFT_MODELS], seed=range(12))
@@ -47,17 +43,15 @@ def test_exact_equals_plain_greedy(seed, drafter):
     assert_plain(decoder, memory, lengths, states, most, least)
 
 
-def known_future(future: list[int]) -> PathProposer:
-    return PathProposer(lambda path: 9.0 * torch.eye(VOCAB_SIZE)[future[len(path) - len(PROMPT)]])
-
-
 @pytest.mark.parametrize("depth", [1, 4, 10])
 def test_end_symbol_inside_a_draft(depth):
     memory, lengths = random_memory(95, [5])
     decoder = shared_decoder(95, "none")
     tokens, _, ended = plain_greedy(decoder, memory, PROMPT, 30)
     assert ended and 4 <= len(tokens) <= 27
-    decoder = PathDecoder(build_runtime(decoder), known_future([*tokens, EOS, *([0] * 20)]))
+    future = 9.0 * torch.eye(VOCAB_SIZE)[[*tokens, EOS, *([0] * 20)]]
+    proposer = PathProposer(lambda path: future[len(path) - len(PROMPT)])
+    decoder = PathDecoder(build_runtime(decoder), proposer)
     state = decode(decoder, memory, lengths, [30], shape=DraftShape(depth))[0]
     assert state.ended and state.tokens == tokens
     # The first call has no drafts; each later call writes its drafts and one more token.

@@ -189,14 +189,10 @@ def pretended_cuda() -> Iterator[PretendedCuda]:
     gpu, stream = PretendedCuda(), SimpleNamespace(wait_stream=lambda other: None)
     with pytest.MonkeyPatch.context() as patch:
         for name, own in {
-            "_lazy_init": lambda: None,
-            "Stream": lambda *_: stream,
-            "current_stream": lambda *_: stream,
-            "stream": lambda *_: nullcontext(),
-            "synchronize": lambda *_: None,
-            "CUDAGraph": Graph,
-            "graph": gpu.capture,
-        }.items():
+            "_lazy_init": lambda: None, "Stream": lambda *_: stream,
+            "current_stream": lambda *_: stream, "stream": lambda *_: nullcontext(),
+            "synchronize": lambda *_: None, "CUDAGraph": Graph, "graph": gpu.capture,
+        }.items():  # fmt: skip
             patch.setattr(torch.cuda, name, own)
         # A module's weights cannot become PretendedTensor in place.
         overwrite = "get_overwrite_module_params_on_conversion"

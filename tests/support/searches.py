@@ -20,6 +20,10 @@ from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.search.scores import Scorers
 
 PROMPT = [3, 1]
+HEADS = [
+    "linear", "block", "recurrent", "attending", "latent",
+    "llama projection", "llama latent", "llama block", "llama recurrent",
+]  # fmt: skip
 EXACT = AcceptanceRule(exact)
 CONSTRAINTS = [
     {"suppress_tokens": [0, 2]},

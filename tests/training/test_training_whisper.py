@@ -250,7 +250,6 @@ def test_killed_while_a_file_is_written(corpus, changes, undisturbed, tmp_path, 
 
 
 def test_deepspeed_has_espnets_trainer(monkeypatch):
-    """DeepSpeed refuses other trainers."""
     trainers = []
     monkeypatch.setattr(MedusaASRTask, "trainer", trainer.ResumableTrainer)  # set back afterwards
     record = classmethod(lambda cls, args: trainers.append(cls.trainer))

@@ -37,7 +37,6 @@ def plain(tmp_path_factory):
 
 
 def texts(experiment, corpus, folder, options) -> dict[str, str]:
-    """By utterance, as ``asr_inference`` writes them."""
     data = ["--data_path_and_name_and_type", f"{corpus / 'wav.scp'},speech,sound"]
     asr_inference.main([*experiment.options(), *options, "--output_dir", str(folder), *data])
     return read_lines(folder / "1best_recog" / "text")

@@ -52,16 +52,12 @@ def test_timing_changes_nothing_and_finds_the_seconds_of_each_part(kind, beam_si
 
 
 @cases(
-    (HEADS, True, 8, 8, [2, 3, 4, 6, 8]),
-    (HEADS, True, 8, None, [2, 3, 4, 6, 8, 12, 16]),
-    (HEADS, False, 1, 1, [1]),
-    (HEADS, True, 3, 3, [1, 2, 3]),
-    (HEADS, True, 1, None, [1, 2]),
+    (HEADS, True, 8, 8, [2, 3, 4, 6, 8]), (HEADS, True, 8, None, [2, 3, 4, 6, 8, 12, 16]),
+    (HEADS, False, 1, 1, [1]), (HEADS, True, 3, 3, [1, 2, 3]), (HEADS, True, 1, None, [1, 2]),
     (CTC, True, 0, None, [5, 10, 15, 20, 30, 40, 60]),
     (CTC_HEADS, True, 8, None, [5, 10, 15, 20, 30, 40, 60]),
-    (CTC, False, 0, None, [1, 2, 4, 6, 10, 15, 20]),
-    (MODEL, True, 8, None, [1, 2, 3, 4, 6, 8, 12]),
-)
+    (CTC, False, 0, None, [1, 2, 4, 6, 10, 15, 20]), (MODEL, True, 8, None, [1, 2, 3, 4, 6, 8, 12]),
+)  # fmt: skip
 def test_depths(kind, greedy, num_heads, max_steps, expected):
     assert depths(kind, greedy, num_heads, max_steps) == expected
 

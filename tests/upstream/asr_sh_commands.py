@@ -7,13 +7,10 @@ in braces are keys of ``Recipe.places``; ``{python}`` is the value of ``--python
 from dataclasses import dataclass
 
 DATA = {
-    "train": "dump/raw/train",
-    "dev": "dump/raw/dev",
-    "test": "dump/raw/test",
-    "stats": "exp/asr_stats_raw",
-    "exp": "exp/asr_train_raw",
+    "train": "dump/raw/train", "dev": "dump/raw/dev", "test": "dump/raw/test",
+    "stats": "exp/asr_stats_raw", "exp": "exp/asr_train_raw",
     "decoded": "exp/asr_train_raw/decode_asr_model_valid.acc.ave/test",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,6 @@ def split_keys(recipe: Recipe, name: str, target: str, jobs: int = 2) -> None:
 
 
 def train(recipe: Recipe) -> None:
-    """Stages 10 and 11."""
     split_keys(recipe, "train", "{stats}/logdir/train.JOB.scp")
     split_keys(recipe, "dev", "{stats}/logdir/valid.JOB.scp")
     for job in (1, 2):

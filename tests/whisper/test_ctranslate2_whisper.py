@@ -22,12 +22,9 @@ from espnet_medusa.whisper.text import read_text
 from espnet_medusa.whisper.tokens import make_tokenizer
 
 KINDS = {
-    "float32": {"vocab_size": 51864},
-    "float16": {"vocab_size": 51866, "num_mel_bins": 128},
-    "bfloat16": {"encoder_layers": 3, "decoder_layers": 4},
-    "int8": {},
-    "int16": {},
-}
+    "float32": {"vocab_size": 51864}, "float16": {"vocab_size": 51866, "num_mel_bins": 128},
+    "bfloat16": {"encoder_layers": 3, "decoder_layers": 4}, "int8": {}, "int16": {},
+}  # fmt: skip
 
 
 def tiny(folder, **sizes) -> WhisperForConditionalGeneration:
