@@ -29,9 +29,7 @@ TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`((?:python|make|espnet-medusa-\w+) [^`]+)`")
 PROSE = {page: FENCE.sub("", text) for page, text in TEXTS.items()}
-SCRIPTS = dict(
-    re.findall(r'"(espnet-medusa-\w+) = ([\w.]+):main"', (ROOT / "setup.py").read_text())
-)
+SCRIPTS = dict(re.findall(r'"(espnet-medusa-\w+) = (\S+):main"', (ROOT / "setup.py").read_text()))
 SHELL = {".", "cat", "echo", "pip"}  # not ours
 by_page = pytest.mark.parametrize("page", TEXTS)
 

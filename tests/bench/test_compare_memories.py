@@ -59,10 +59,8 @@ def models(tmp_path_factory):
 @pytest.fixture(scope="module")
 def utterances():
     samples = np.random.default_rng(0).standard_normal((2, 16000)).astype(np.float32) / 10
-    return [
-        Utterance("long", samples[0], 1.0, "ab cd"),
-        Utterance("short", samples[1, :12000], 0.75, "ef"),
-    ]
+    short = Utterance("short", samples[1, :12000], 0.75, "ef")
+    return [Utterance("long", samples[0], 1.0, "ab cd"), short]
 
 
 @pytest.fixture(scope="module")
@@ -178,10 +176,8 @@ def measurement(contestant, weights, seconds, drafts=BASELINE):
     way = Way(contestant, weights, GREEDY, drafts=drafts)
     counts = DecodingStatistics(decoder_calls=2, nodes=6, tokens=4, drafted=[2, 1], accepted=[1, 1])
     result = Result(tokens=[3, 4, 5], counts=vars(counts) if contestant == "ours" else None)
-    return [
-        Measurement(way, ("a",), number, Timed([result], 0.0, seconds + number - 0.5))
-        for number in range(2)
-    ]
+    timed = [Timed([result], 0.0, seconds + difference) for difference in (-0.5, 0.5)]
+    return [Measurement(way, ("a",), number, one) for number, one in enumerate(timed)]
 
 
 def test_rows_by_hand():
@@ -208,9 +204,7 @@ def test_the_encoder_is_the_models_encoder(trained_subject, models, utterances):
         assert np.array_equal(memory, expected[0].numpy())
 
 
-def test_a_draft_model_with_another_encoder_or_other_tokens_is_refused(
-    tmp_path, models, utterances
-):
+def test_a_draft_model_of_another_encoder_or_other_tokens_is_refused(tmp_path, models, utterances):
     with pytest.raises(InputError, match="encoder"):
         make_subjects.trained_subject(tmp_path / "one", "test", *models, utterances)
     token_list = [*reversed(models[0].asr_model.token_list)]

@@ -183,10 +183,8 @@ def test_rows_with_another_window_or_padding_have_their_own_encoder(command, rec
 
 def test_a_grid_of_ctc_thresholds(command):
     """CTC first: an infinite entropy needs no calls; a likelihood of 0 needs one."""
-    grid = {
-        "ctc_likelihood_threshold": [None, 0.0, 1.5],
-        "ctc_entropy_threshold": [None, 0.5, float("inf")],
-    }
+    grid = {"ctc_likelihood_threshold": [None, 0.0, 1.5]}
+    grid["ctc_entropy_threshold"] = [None, 0.5, float("inf")]
     model = {"experiment": "exp/asr_recurrent"}
     drafters = {
         "baseline": model | {"options": {"draft_depth": 0}},

@@ -54,9 +54,8 @@ def test_whisper_cpp_reads_the_weights(tmp_path, monkeypatch):
     transcribe = model.Model.return_value.transcribe
     transcribe.return_value = [SimpleNamespace(text="Red.")]
     times = "mel time = 2.00 ms\nencode time = 3.50 ms / 1 runs"
-    native.whisper_print_timings.side_effect = lambda _: native.whisper_log_set.call_args[0][0](
-        1, times
-    )
+    log = native.whisper_log_set
+    native.whisper_print_timings.side_effect = lambda _: log.call_args[0][0](1, times)
     subject = SimpleNamespace(folder=tmp_path, hugging_face=tmp_path / "hf", language="en")
     save_tiny_whisper(subject.hugging_face, encoder_layers=2, widening=4)
     contestant = CONTESTANTS[SPEECH][WHISPER_CPP].build(subject, FLOAT16, Setup())

@@ -13,10 +13,8 @@ SIZES = training_memory.Sizes(hidden_size=32, layers=2, batch_size=4, tokens=30,
 
 
 def memory_of_step(system: str, kind: str = "in chunks") -> training_memory.Allocation:
-    model, data = (
-        training_memory.build_model(system, kind, SIZES),
-        training_memory.random_batch(SIZES),
-    )
+    model = training_memory.build_model(system, kind, SIZES)
+    data = training_memory.random_batch(SIZES)
     return training_memory.allocation_of(lambda: model(**data)[0].backward())
 
 

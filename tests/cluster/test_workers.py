@@ -42,11 +42,9 @@ def test_workers_that_join_are_compared_once(monkeypatch):
         about = {address: {"packages": versions} for address, versions in workers_there.items()}
         return {"client": {"packages": HERE}, "scheduler": {"packages": HERE}, "workers": about}
 
-    client = SimpleNamespace(
-        get_versions=versions,
-        nthreads=lambda: dict.fromkeys(workers_there, 1),
-        scheduler=SimpleNamespace(address="tcp://s:1"),
-    )
+    scheduler = SimpleNamespace(address="tcp://s:1")
+    client = SimpleNamespace(get_versions=versions, scheduler=scheduler)
+    client.nthreads = lambda: dict.fromkeys(workers_there, 1)
     monkeypatch.setattr(connection, "COUNT_EVERY_S", 0.0)
     workers = Workers(client)
     assert workers.count() == workers.count() == 1 and queries == [{"tcp://a:1"}]

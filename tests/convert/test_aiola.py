@@ -116,10 +116,8 @@ def test_divergence_of_every_head_but_for_padding(golden):
     """aiola counts padded positions: both agree without padding, with padding ours is smaller."""
     logits, labels = golden.logits_of(shifted(golden.labels)), ours(golden.labels)
     nothing_padded = labels.clamp(min=0)
-    found = [
-        float(head_divergence(row, logits[0], nothing_padded, head))
-        for head, row in enumerate(logits)
-    ]
+    heads = enumerate(logits)
+    found = [float(head_divergence(row, logits[0], nothing_padded, head)) for head, row in heads]
     assert found == pytest.approx(golden.facts["divergence"], rel=1e-5, abs=1e-4)
     masked = head_divergence(logits[1], logits[0], labels, 1)
     assert 0 < float(masked) < found[1]

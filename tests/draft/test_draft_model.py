@@ -100,7 +100,7 @@ def test_all_beam_drafts_of_the_main_model_itself_are_accepted():
 
 def searches(decoder, seed):
     """Yield functions that run each kind of search on three utterances."""
-    memory, lengths = random_memory(seed, [14, 9, 11])
+    prompts, (memory, lengths) = torch.tensor([PROMPT] * 3), random_memory(seed, [14, 9, 11])
     rule = build_rule(SearchOptions(acceptance="top_m"))
     for shape in (DraftShape(4), DraftShape(3, 3, 7), DraftShape(3, choices=(2, 2, 1))):
         yield lambda shape=shape: decode(decoder, memory, lengths, [30, 4, 17], rule, shape=shape)
@@ -109,9 +109,7 @@ def searches(decoder, seed):
         our_search(decoder, seed, make_weights(ctc=0.3, lm=0.3), 3, DraftShape(4, 6, 15)),
         threshold_beam_search(decoder, Constraints(EOS), decoder.proposer(), 0.2, 3, 4),
     ):
-        yield lambda search=search: search(
-            memory, lengths, torch.tensor([PROMPT] * 3), LengthLimits(-14)
-        )
+        yield lambda search=search: search(memory, lengths, prompts, LengthLimits(-14))
 
 
 @combinations(kind=DRAFT_MODELS, seed=range(2))

@@ -156,10 +156,8 @@ def test_speech_llama_writes_the_tables(llama_recipe, tmp_path, monkeypatch):
         for key, number in read_table(f"dump/raw/{name}/utt2num_samples").items():
             assert len(memory[key]) == -(-(int(number) // 160) // 2), "no padded frames"
     exp = llama_recipe / "exp"
-    texts = [
-        read_table(path, require_value=False)
-        for path in exp.glob("asr_speech_llama_whisper*/*/test_clean_part/text")
-    ]
+    paths = exp.glob("asr_speech_llama_whisper*/*/test_clean_part/text")
+    texts = [read_table(path, require_value=False) for path in paths]
     assert len(texts) == 2 and len(texts[0]) == 4 and texts[0].keys() == texts[1].keys()
     trained = yaml.safe_load((exp / "asr_speech_llama_whisper_latent_2/config.yaml").read_text())
     names = [name for _, name, _ in trained["train_data_path_and_name_and_type"]]

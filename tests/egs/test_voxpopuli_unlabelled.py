@@ -158,11 +158,8 @@ def test_test_set_is_held_out_by_id_and_by_time():
         "elsewhere": Segment("t", 22, 23), "same_id": Segment("t", 50, 60),
         "similar_session": Segment("s-a", 22, 23), "whole": Segment("u", 5000, 5010),
     }  # fmt: skip
-    held_out = {
-        "test1": Segment("s", 20, 30),
-        "same_id": Segment("elsewhere", 0, 1),
-        "test2": Segment("u", 0, -1),
-    }
+    held_out = {"test1": Segment("s", 20, 30), "test2": Segment("u", 0, -1)}
+    held_out["same_id"] = Segment("elsewhere", 0, 1)
     by_time = dict.fromkeys(("overlaps", "inside", "around"), f"{HELD_OUT_TIME}: test1")
     others = {"same_id": division.HELD_OUT_ID, "whole": f"{HELD_OUT_TIME}: test2"}
     assert find_held_out(places, held_out) == by_time | others

@@ -139,10 +139,8 @@ def read_checkpoint(experiment: Path) -> dict:
 
 
 def read_losses(experiment: Path) -> Losses:
-    epochs = read_checkpoint(experiment)["reporter"]["stats"].items()
-    return {
-        (epoch, part): stats[part]["loss"] for epoch, stats in epochs for part in ("train", "valid")
-    }
+    epochs, parts = read_checkpoint(experiment)["reporter"]["stats"].items(), ("train", "valid")
+    return {(epoch, part): stats[part]["loss"] for epoch, stats in epochs for part in parts}
 
 
 def epoch_seconds(experiment: Path) -> float:

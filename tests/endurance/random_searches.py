@@ -78,9 +78,8 @@ def beam_case(rng: random.Random, seed: int) -> str:
     constraints = build_constraints(SearchOptions(**options), VOCAB_SIZE, EOS)
     normalize = {"normalize_length": rng.random() < 0.3}
     shape, nbest = beam_shape(rng, decoder, beam_size), searches.random_nbest(rng, beam_size)
-    search = our_search(
-        decoder, seed, weights, beam_size, shape, constraints, nbest=nbest, **normalize
-    )
+    ranking = normalize | {"nbest": nbest}
+    search = our_search(decoder, seed, weights, beam_size, shape, constraints, **ranking)
     scorer = UncachedScorer(module, constraints)
     for outcome, ctc_kind in ((EQUAL, CTCPrefixScorer), (EQUAL_FALLING, FallingCTC)):
         kinds = {"kind": WideBeamSearch, "ctc_kind": ctc_kind}

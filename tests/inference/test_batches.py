@@ -28,9 +28,7 @@ def utterance(number: int, samples: int = 160) -> Utterance:
     max_frames=some.none() | some.integers(1, 120),
 )
 @example(lengths=[0, 0], batch_size=2, max_frames=1)
-def test_batches_have_each_index_once_and_as_many_as_the_limits_allow(
-    lengths, batch_size, max_frames
-):
+def test_batches_have_each_index_once_and_are_as_large_as_allowed(lengths, batch_size, max_frames):
     made = make_batches(lengths, batch_size, max_frames)
 
     def fits(batch):

@@ -41,10 +41,8 @@ def load(experiment, **options) -> Speech2Text:
 @pytest.mark.skipif(kernels() is None, reason="weights are mapped for the kernels")
 @pytest.mark.parametrize("options", [BEAM, GREEDY], ids=["beam", "greedy"])
 def test_mapped_weights_decode_as_read_ones(experiments, options):
-    read, mapped = (
-        Speech2Text(**files(experiments["whisper"]), **options, **INT8, mapped=mapped)
-        for mapped in (False, True)
-    )
+    given = files(experiments["whisper"]) | options | INT8
+    read, mapped = (Speech2Text(**given, mapped=mapped) for mapped in (False, True))
     mappings, file = Path("/proc/self/maps"), str(experiments["whisper"].model)
     assert file in mappings.read_text()
     mapped.release_weights()
@@ -148,10 +146,8 @@ def test_merged_padding_keeps_batches_and_drafts_exact(experiments, search, prec
 
 def test_limits_count_frames_not_rows(experiments):
     limits = {"search": "greedy", "maxlenratio": 0.2, "minlenratio": 0.2}
-    full, merged = (
-        Speech2Text(**files(experiments["whisper"]), **limits, encoder_padding=padding)
-        for padding in ("full", "merged")
-    )
+    given = files(experiments["whisper"]) | limits
+    full, merged = (Speech2Text(**given, encoder_padding=one) for one in ("full", "merged"))
     for speech in SPEECHES:
         assert len(merged(speech)[0][3].yseq) == len(full(speech)[0][3].yseq) >= 20
 

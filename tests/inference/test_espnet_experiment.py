@@ -75,9 +75,7 @@ def test_features_are_decoded_as_in_espnet(tmp_path):
     with pytest.raises(SystemExit, match="4 utterances failed"):
         asr_inference.main([*command, "--data_path_and_name_and_type", f"{scp},speech,kaldi_ark"])
     tokens = read_lines(output / "1best_recog" / "token_int")
-    assert tokens == {
-        key: " ".join(map(str, stock(matrix)[0][2])) for key, matrix in features.items()
-    }
+    assert tokens == {key: " ".join(map(str, stock(rows)[0][2])) for key, rows in features.items()}
     assert any(tokens.values())
     failed = read_lines(output / "failed_utterances")
     assert failed.keys() == {"nan", "thin", "gone", "pipe"}

@@ -86,9 +86,8 @@ def test_convert_decode_and_pack_heads(case, tmp_path, capsys):
     experiment = tmp_path / "exp"
     convert.main([*map(str, (whisper, experiment, "--heads", folder))])
     printed = capsys.readouterr().out.splitlines()
-    assert printed[-2].endswith("heads: recurrent") and printed[-1].startswith(
-        "tiniest: recurrent heads"
-    )
+    assert printed[-2].endswith("heads: recurrent")
+    assert printed[-1].startswith("tiniest: recurrent heads")
     config = read_config(experiment / "config.yaml", "")["decoder_conf"]
     assert (config["heads"], config["draft_conf"]) == ("recurrent", DRAFT_CONF)
     trained = read_experiment(experiment)

@@ -107,9 +107,8 @@ def test_words_have_the_times_of_their_bytes(models, monkeypatch):
     text, names = " né 10.", TOKENIZER.convert_ids_to_tokens(range(256))
     signs = ["Ġ", "n", "Ã", "©", "Ġ", "1", "0", "."]
     places = [2, 3, 5, 6, 20, 21, 22, 30]
-    spikes = {
-        place: (names.index(sign) + 1, 1.0) for place, sign in zip(places, signs, strict=True)
-    }
+    pairs = zip(places, signs, strict=True)
+    spikes = {place: (names.index(sign) + 1, 1.0) for place, sign in pairs}
     made_up(models["bytes"], monkeypatch, spikes, 50, 257)
     (found,) = align(models["bytes"], [text], 200)
     times = [(word.text, round(word.start_s, 6), round(word.end_s, 6)) for word in found]
@@ -150,9 +149,8 @@ def test_segments_contain_their_words(models):
         if one.words:
             assert (one.start_s, one.end_s) == (one.words[0].start_s, one.words[-1].end_s)
     by_attention = models["block"].transcribe(samples, **BY_CTC | {"word_times": "attention"})
-    assert [word.text for word in next(by_attention).words] == [
-        word.text for word in segments[0].words
-    ]
+    first = next(by_attention)
+    assert [word.text for word in first.words] == [word.text for word in segments[0].words]
 
 
 def test_words_by_ctc_do_not_run_the_decoder(experiment):
@@ -232,9 +230,7 @@ def test_commands_write_word_times(models, talk, commands):
         assert (talk / name / "segments" / "ctm").read_text() == ctm_lines("talk", segments)
 
 
-def test_a_model_without_ctc_is_refused_before_decoding(
-    models, talk, commands, monkeypatch, capsys
-):
+def test_a_model_without_ctc_is_refused_at_once(models, talk, commands, monkeypatch, capsys):
     monkeypatch.setattr(WhisperWindows, "features", None)
     message = "word_times: ctc; this model has no CTC branch .*; allowed here: attention"
     with pytest.raises(InputError, match=message):

@@ -246,8 +246,5 @@ def test_chunks_contain_all_speech_once(seed):
 
 def test_two_chunks_share_a_short_pause():
     speech = [(100, 900), (930, 1700), (2000, 2100)]
-    assert pack_speech(speech, (0, 2150), 1000, 40) == [
-        SpeechChunk(60, 915, 900),
-        SpeechChunk(915, 1740, 1700),
-        SpeechChunk(1960, 2140, 2100),
-    ]
+    expected = [(60, 915, 900), (915, 1740, 1700), (1960, 2140, 2100)]
+    assert pack_speech(speech, (0, 2150), 1000, 40) == [SpeechChunk(*one) for one in expected]

@@ -51,10 +51,8 @@ def test_units_are_aligned_by_the_best_of_all_paths():
         frames = 1 + seed % 5
         probabilities = posteriors(rng, frames, 4)
         units = rng.choice([0, 3], rng.integers(0, frames + 1))
-        expected, spans = (
-            best_of_all_paths(np.log(probabilities), units),
-            align_units(np.log(probabilities), units, BLANK),
-        )
+        logs = np.log(probabilities)
+        expected, spans = best_of_all_paths(logs, units), align_units(logs, units, BLANK)
         if expected is None:  # too few frames
             assert spans.ends[-1] == frames and len(spans.starts) == len(units)
             continue
@@ -62,9 +60,8 @@ def test_units_are_aligned_by_the_best_of_all_paths():
         repeated += bool((units[1:] == units[:-1]).any())
         assert [*spans.starts] == [frames[0] for frames in expected]
         assert [*spans.ends] == [frames[-1] + 1 for frames in expected]
-        means = [
-            probabilities[places, unit].mean() for places, unit in zip(expected, units, strict=True)
-        ]
+        pairs = zip(expected, units, strict=True)
+        means = [probabilities[places, unit].mean() for places, unit in pairs]
         assert spans.probabilities == pytest.approx(means)
     assert 50 < with_path < 80 and repeated > 5
 
@@ -96,9 +93,8 @@ def timed(sizes, spans, frames_per_s=10, duration_s=4.0):
     found = time_words_by_units(
         words, sizes, UnitSpans(starts, ends, probabilities), frames_per_s, duration_s
     )
-    assert [(word.text, word.tokens) for word in found] == [
-        (text, len(tokens)) for text, tokens in words
-    ]
+    expected = [(text, len(tokens)) for text, tokens in words]
+    assert [(word.text, word.tokens) for word in found] == expected
     return [(word.start_s, word.end_s, word.probability) for word in found]
 
 
@@ -139,10 +135,8 @@ def test_only_attention_shortens_long_words(source):
     times = [(2.0, 2.1), (2.2, 2.3), (2.3, 2.34), (3.0, 4.0), (4.1, 4.2)]
     texts = [" It", " is", ".", " Extraordinary", " indeed"]
     tokens = [TOKENIZER.encode(text, add_special_tokens=False) for text in texts]
-    words = [
-        TimedWord(text, len(own), *place, 0.5)
-        for text, own, place in zip(texts, tokens, times, strict=True)
-    ]
+    rows = zip(texts, tokens, times, strict=True)
+    words = [TimedWord(text, len(own), *place, 0.5) for text, own, place in rows]
     first_time = TEXT.tokens.first_time
     options = LongFormOptions(word_timestamps=True, word_times=source)
     written = (first_time, *(one for own in tokens for one in own), first_time + 250)

@@ -142,9 +142,8 @@ def test_recurrent_heads_by_hand(own_block):
         state = outputs.head_input[0, position]
         for step in range(3):
             state = heads.advance(state, embeddings[labels[0, position + step]])
-            torch.testing.assert_close(
-                unrolled[step][0, position], embeddings @ heads(state), **CLOSE
-            )
+            found = unrolled[step][0, position]
+            torch.testing.assert_close(found, embeddings @ heads(state), **CLOSE)
 
 
 @pytest.mark.parametrize("heads", HEAD_TYPES)

@@ -114,9 +114,7 @@ def test_symbols_that_do_not_count(folders, tmp_path):
     assert (row.words, row.err) == ("5", "0.0")
 
 
-def test_the_real_sclite_gets_the_same_arguments_and_a_missing_one_is_named(
-    folders, tmp_path, capsys
-):
+def test_sclite_itself_gets_the_arguments_and_a_missing_one_is_named(folders, tmp_path, capsys):
     ref, hyp = tmp_path / "ref.trn", tmp_path / "hyp.trn"
     command = sclite_command(ScoreOptions(sclite="/opt/sclite", sclite_options="-s"), ref, hyp)
     expected = f"/opt/sclite -s -r {ref} trn -h {hyp} trn -i rm -o all stdout"

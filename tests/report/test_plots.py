@@ -11,13 +11,9 @@ from espnet_medusa.search.statistics import DecodingStatistics
 
 
 def make_decoding(tmp_path, experiment, tag, heads, calls=4):
-    seconds = {"decoder_seconds": 0.1 * calls, "total_seconds": 0.2 * calls, "audio_seconds": 1.0}
-    utterances = {
-        f"u{index}": DecodingStatistics(
-            calls, calls, 10 + index, [4] * heads, [2] * heads, words=3, **seconds
-        )
-        for index in range(9)
-    }
+    counts = {"decoder_seconds": 0.1 * calls, "total_seconds": 0.2 * calls, "audio_seconds": 1.0}
+    counts |= {"drafted": [4] * heads, "accepted": [2] * heads, "words": 3}
+    utterances = {f"u{n}": DecodingStatistics(calls, calls, 10 + n, **counts) for n in range(9)}
     return Decoding(tmp_path / f"asr_{experiment}", f"{tag}_asr_model_x", "test", utterances, {})
 
 
@@ -34,9 +30,7 @@ def drafted(tmp_path):
 @pytest.fixture
 def figures(monkeypatch):
     saved = []
-    monkeypatch.setattr(
-        experiment_figures, "save", lambda figure, path: saved.append(figure) or path
-    )
+    monkeypatch.setattr(experiment_figures, "save", lambda shown, path: saved.append(shown) or path)
     yield saved
     pyplot.close("all")
 
@@ -119,11 +113,8 @@ def test_speedup_over_a_decoding_without_search_times(figures, tmp_path, drafted
 
 
 def test_curves_go_to_the_experiments_images(tmp_path, capsys):
-    log = "".join(
-        f"INFO: {epoch}epoch results: [train] loss=2.0, acc=0.5, [valid] loss=3.0, acc=0.4\n"
-        for epoch in (1, 2)
-    )
-    (tmp_path / "train.log").write_text(log)
+    log = "INFO: {}epoch results: [train] loss=2.0, acc=0.5, [valid] loss=3.0, acc=0.4\n"
+    (tmp_path / "train.log").write_text(log.format(1) + log.format(2))
     stages.main(["plot_training", "--exp_dir", str(tmp_path)])
     path = tmp_path / "images" / "training.png"
     assert capsys.readouterr().out == f"{path}\n"

@@ -69,10 +69,8 @@ def test_outputs_of_a_growing_storage(device):
         sizes = [90, 3]
         tokens = [[(first + place) % VOCAB_SIZE for place in range(size)] for size in sizes]
         parents = [[0 if first else ROOT] * size for size in sizes]
-        outputs, expected = (
-            runtime.extend(state, tokens, parents)
-            for runtime, state in zip((fixed, free), states, strict=True)
-        )
+        pairs = zip((fixed, free), states, strict=True)
+        outputs, expected = (runtime.extend(state, tokens, parents) for runtime, state in pairs)
         torch.testing.assert_close(outputs.hidden, expected.hidden, rtol=0, atol=1e-5)
         torch.testing.assert_close(outputs.head_input, expected.head_input, rtol=0, atol=1e-5)
         first = states[0].num_nodes

@@ -58,9 +58,8 @@ def test_top_m_grows_with_m_and_ranks_as_sorting_does(case, m):
     logits, tokens = case
     allowed = top_m(logits, tokens, m)
     assert (top_m(logits, tokens, m + 1) | ~allowed).all()
-    for row, token, accepted in zip(
-        logits.tolist(), tokens.tolist(), allowed.tolist(), strict=True
-    ):
+    rows = logits.tolist(), tokens.tolist(), allowed.tolist()
+    for row, token, accepted in zip(*rows, strict=True):
         ranked = sorted(range(len(row)), key=lambda index: (-row[index], index))
         assert accepted == (token in ranked[:m] and row[token] > -math.inf)
 

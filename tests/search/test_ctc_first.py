@@ -188,10 +188,8 @@ def test_a_rejected_token_also_rejects_the_tokens_after_it():
     decoder, (memory, lengths), least = shared_decoder(100), random_memory(100, [9]), 0.14
     text = plain_greedy(decoder, memory, PROMPT, 15)[0]
     hypothesis = [*text[:10], 3]
-    rejected, after = (
-        probabilities(decoder, memory, hypothesis[:place], 0, {})[hypothesis[place]]
-        for place in (9, 10)
-    )
+    likely = [probabilities(decoder, memory, hypothesis[:place], 0, {}) for place in (9, 10)]
+    rejected, after = (each[token] for each, token in zip(likely, hypothesis[9:], strict=True))
     assert rejected < least < after and text[10] != 3
     ctc = ScriptedCTC([hypothesis], memory, BLANK)
     [state] = search(decoder, ctc, memory, lengths, [15], ctc_likelihood_threshold=least)

@@ -78,10 +78,8 @@ def test_depth_by_cost_is_the_best_of_all():
         near = {"rel": 0.2, "abs": 0.05} if of_token else {}
         assert costs == pytest.approx((1.0, of_step, of_token), **near)
         usual = step_acceptance(sum(chosen.accepted), sum(chosen.tried))
-        shares = [
-            step_acceptance(accepted, tried, usual)
-            for accepted, tried in zip(chosen.accepted, chosen.tried, strict=True)
-        ]
+        pairs = zip(chosen.accepted, chosen.tried, strict=True)
+        shares = [step_acceptance(accepted, tried, usual) for accepted, tried in pairs]
         for step, tried in enumerate(chosen.tried):
             assert (tried > 0) == any(accepted >= step for accepted in drafts)
 

@@ -109,9 +109,7 @@ def test_a_beam_of_one_is_greedy_search(seed, heads):
     threshold = rng.choice([1e-9, 0.2, 0.4, NOTHING_REACHES])
     # Greedy search renormalizes over allowed tokens, which changes acceptance at high thresholds.
     options = rng.choice(CONSTRAINTS[:4]) if threshold < 0.1 else {}
-    setting = Setting(
-        1, threshold, 4, LengthLimits(-max_length), constraints=constraints_of(**options)
-    )
+    setting = Setting(1, threshold, 4, LengthLimits(-max_length), constraints_of(**options))
     lists, states = find(decoder, memory, lengths, setting)
     rule = build_rule(SearchOptions(acceptance="threshold", threshold=threshold))
     shape, most = DraftShape(setting.depth), [max_length] * 3
@@ -121,10 +119,8 @@ def test_a_beam_of_one_is_greedy_search(seed, heads):
         assert [*tokens[: len(heads_used)]] == plain.tokens + [EOS] * plain.ended
         if not options:
             assert score == pytest.approx(plain.hypothesis.score, abs=1e-4)
-        counts, expected = (
-            (counts.decoder_calls, counts.nodes, sum(counts.accepted))
-            for counts in (state.statistics, plain.statistics)
-        )
+        both = state.statistics, plain.statistics
+        counts, expected = ((one.decoder_calls, one.nodes, sum(one.accepted)) for one in both)
         assert counts == expected
 
 

@@ -148,11 +148,8 @@ def test_a_cancelled_task_is_named_and_the_next_run_does_only_its_work(recipe):
     done = run(recipe, *decode_command("cancelled", 3, "--cmd_backend", "slurm"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert_same_results(recipe, "cancelled")
-    resumed = [
-        "INFO: resumed: 3 of 3"
-        in (logdir(recipe, "cancelled") / f"asr_inference.{n}.log").read_text()
-        for n in (1, 2, 3)
-    ]
+    logs = [logdir(recipe, "cancelled") / f"asr_inference.{n}.log" for n in (1, 2, 3)]
+    resumed = ["INFO: resumed: 3 of 3" in log.read_text() for log in logs]
     assert resumed == [True, False, True]
     assert "9/9 utterances (6 of an earlier run)" in done.stderr
 
@@ -167,10 +164,8 @@ def test_a_node_drained_in_stage_12_finishes_its_tasks_and_gets_no_more(recipe):
     assert stage.returncode == 0, output + message
     assert_same_results(recipe, "drained")
     assert "DRAIN" in node_state(2)
-    heads = [
-        (logdir(recipe, "drained") / f"asr_inference.{number}.log").read_text().splitlines()[1]
-        for number in range(1, 9)
-    ]
+    logs = [logdir(recipe, "drained") / f"asr_inference.{n}.log" for n in range(1, 9)]
+    heads = [log.read_text().splitlines()[1] for log in logs]
     nodes = [re.search(r" on (node\d)", line)[1] for line in heads]
     assert nodes.count("node2") == 2 and all("start 1" in line for line in heads)
 
@@ -231,9 +226,7 @@ def assert_same_weights(folder: Path, *tags: str) -> None:
 
 
 @cases(("one_node", ["--train_nj", "2"]), ("two_nodes", ["--num_nodes", "2"]))
-def test_statistics_and_training_by_torchrun_equal_those_of_this_machine(
-    tag, options, trained_here
-):
+def test_statistics_and_training_by_torchrun_equal_those_made_here(tag, options, trained_here):
     folder = trained_here
     train(folder, tag, "--stage", "10", "--cmd_backend", "slurm", *options)
     for name in ("train/speech_shape", "train/text_shape.word", "valid/speech_shape"):

@@ -28,9 +28,8 @@ class Grown:
     def extend_and_check(self, tokens, parents):
         outputs, places = self.extend(tokens, parents)
         assert len(outputs.hidden) == len(outputs.head_input) == len(places)
-        for place, hidden, head_input in zip(
-            places, outputs.hidden, outputs.head_input, strict=True
-        ):
+        rows = zip(places, outputs.hidden, outputs.head_input, strict=True)
+        for place, hidden, head_input in rows:
             expected = self.expected(*place)
             torch.testing.assert_close(hidden, expected.hidden[0, -1], **CLOSE)
             torch.testing.assert_close(head_input, expected.head_input[0, -1], **CLOSE)

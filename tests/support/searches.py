@@ -103,15 +103,13 @@ def assert_decoded_alike_alone(decoder, most, memory, lengths, inputs=None, **op
     assert_same_alone(search, memory, lengths)
 
 
-def our_search(
-    decoder, seed, weights, beam_size, shape, constraints=None, proposer=None, **options
-):
+def our_search(decoder, seed, weights, beam_size, shape, constraints=None, proposer=None, **more):
     """Build beam search; arguments as ``our_greedy``'s."""
     decoder, (scorers, ctc) = runtime_of(decoder), make_scorers(seed)
     constraints = constraints or constraints_of()
     return beam_search(
         decoder, Scorers(weights, scorers, ctc.log_softmax), beam_size, constraints,
-        proposer or decoder.proposer(), shape, **options,
+        proposer or decoder.proposer(), shape, **more,
     )  # fmt: skip
 
 

@@ -102,18 +102,16 @@ def test_loss_and_gradient_equal_those_token_by_token(heads, monkeypatch):
         assert (log_probs[row, count:] == -torch.inf).all()
         if count:
             frames = int(lengths[row])
-            whole = [one_by_one(decoder, memory[row], frames, each) for each in hypotheses]
-            torch.testing.assert_close(
-                log_probs[row, :count], torch.stack(whole), atol=atol, rtol=1e-5
-            )
-            wrong = errors[row, :count].double()
-            expected += (torch.stack(whole).softmax(0) @ wrong - wrong.mean()) / len(n_best)
+            each = [one_by_one(decoder, memory[row], frames, one) for one in hypotheses]
+            whole, wrong = torch.stack(each), errors[row, :count].double()
+            torch.testing.assert_close(log_probs[row, :count], whole, atol=atol, rtol=1e-5)
+            expected += (whole.softmax(0) @ wrong - wrong.mean()) / len(n_best)
     loss = mwer.mwer_loss(log_probs, errors)
     torch.testing.assert_close(loss, expected, atol=atol, rtol=1e-5)
     parameters = {"memory": memory, **dict(decoder.named_parameters())}
+    weights = [*parameters.values()]
     found, brute = (
-        torch.autograd.grad(value, [*parameters.values()], allow_unused=True)
-        for value in (loss, expected)
+        torch.autograd.grad(one, weights, allow_unused=True) for one in (loss, expected)
     )
     for name, ours, theirs in zip(parameters, found, brute, strict=True):
         assert (ours is None) == (theirs is None), name

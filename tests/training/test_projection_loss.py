@@ -54,9 +54,7 @@ def step(kind, decoder, **conf):
     model.__class__ = kind
     loss, stats, _ = model.train()(**batch())
     loss.backward()
-    gradients = {
-        name: value.grad for name, value in model.named_parameters() if value.grad is not None
-    }
+    gradients = {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
     return loss.detach(), stats, gradients
 
 

@@ -73,10 +73,8 @@ def test_a_regime_trains_what_it_should_and_nothing_else(trained, corpus):
         assert loss[1] > loss[2] > loss[3], part
     assert losses(output, "train")[2] == pytest.approx(loss[1], rel=0.1), "what ESPnet logs"
     whisper = WhisperForConditionalGeneration.from_pretrained(corpus / "whisper").state_dict()
-    start = {
-        re.sub(r"^model\.(encoder|decoder)\.", r"\1.whisper.", name): value
-        for name, value in whisper.items()
-    }
+    ours = {name: re.sub(r"^model\.(encoder|decoder)\.", r"\1.whisper.", name) for name in whisper}
+    start = {ours[name]: value for name, value in whisper.items()}
     first, last = (weights(output / f"{epoch}epoch.pth") for epoch in (1, 3))
     for name, value in last.items():
         if name.startswith(TRAINED[system]):

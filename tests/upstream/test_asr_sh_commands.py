@@ -144,10 +144,8 @@ def score(recipe: Recipe) -> None:
     for command in (asr_sh.REFERENCES, asr_sh.HYPOTHESES):
         lines = recipe.run(command).splitlines()
         assert len(lines) == len(ids)
-        pasted = [
-            f"{line}\t({speaker}-{key})\n"
-            for line, (key, speaker) in zip(lines, map(str.split, ids), strict=True)
-        ]
+        rows = zip(lines, map(str.split, ids), strict=True)
+        pasted = [f"{line}\t({speaker}-{key})\n" for line, (key, speaker) in rows]
         recipe.path(command.stdout).with_suffix(".trn").write_text("".join(pasted))
     recipe.run(asr_sh.SCLITE)
 

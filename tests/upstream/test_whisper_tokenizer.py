@@ -28,9 +28,8 @@ def openais(model_type: str, language: str, task: str):
 @pytest.mark.parametrize(("model_type", "language", "task"), CASES)
 def test_labels_equal_openais(model_type, language, task):
     oracle = openais(model_type, language, task)
-    tokenizer = build_tokenizer(
-        model_type, model_type, whisper_language=language, whisper_task=task
-    )
+    options = {"whisper_language": language, "whisper_task": task}
+    tokenizer = build_tokenizer(model_type, model_type, **options)
     converter = OpenAIWhisperTokenIDConverter(model_type, language, task)
     prompt = converter.tokenizer.sot_sequence_including_notimestamps
     assert prompt == oracle.sot_sequence_including_notimestamps

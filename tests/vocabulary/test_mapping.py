@@ -126,10 +126,8 @@ def test_maps_write_the_same_bytes(maps, source, target):
 
 
 def test_a_thousand_sentences_between_two_sentencepiece_models(folder, maps):
-    small, large = (
-        sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{kind}.model"))
-        for kind in ("small", "large")
-    )
+    paths = [str(folder / f"{kind}.model") for kind in ("small", "large")]
+    small, large = (sentencepiece.SentencePieceProcessor(model_file=path) for path in paths)
     forth, back = maps("small", "large"), maps("large", "small")
     for sentence in make_sentences(1000, 2, make_words(900, seed=2)):
         over = follow(forth, small.encode(sentence))

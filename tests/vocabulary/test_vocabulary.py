@@ -56,9 +56,8 @@ def test_parts_of_characters_are_merged_as_by_openai(name):
 def test_tokens_within_a_text_equal_sentencepieces(tmp_path, kind):
     path = made_vocabularies.train_sentencepiece(tmp_path, kind)
     ours, model = open_vocabulary(path), sentencepiece.SentencePieceProcessor(model_file=str(path))
-    for sentence in made_vocabularies.make_sentences(
-        100, 1, made_vocabularies.make_words(300, seed=1)
-    ):
+    words = made_vocabularies.make_words(300, seed=1)
+    for sentence in made_vocabularies.make_sentences(100, 1, words):
         assert ours.encode(" " + sentence) == model.encode(sentence)
         assert ours.write(ours.encode(sentence)) == sentence.encode()
     assert b"".join(ours.contents[token] for token in ours.encode("  ba")) == b"  ba"
