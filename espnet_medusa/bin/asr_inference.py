@@ -182,11 +182,7 @@ def freeze_imports() -> None:
 
 
 def load(options: dict, mapped: bool = False) -> Speech2Text:
-    """Load the model with its search; ``mapped`` as in ``Speech2Text``.
-
-    Raises:
-        InputError: An option or the model is not usable.
-    """
+    """Load the model with its search, or raise InputError; ``mapped`` as in ``Speech2Text``."""
     if options["ngpu"] > 1:
         raise InputError(f"ngpu: {options['ngpu']}; allowed: at most 1")
     if options["max_batch_frames"] is not None:

@@ -25,6 +25,7 @@ OTHER_SEARCHES = {
     "espnet2.bin.asr_inference_streaming": "use_streaming",
     "espnet2.bin.asr_inference_maskctc": "use_maskctc",
 }
+OUR_NETWORKS = {"medusa", "hf_whisper", "whisper_medusa", "speech_llama"}
 NO_REDIRECT = "--no-redirect"
 LONG_WITH_VALUE = "--check-hash-based-pycs"
 # Options in one word: letters without a value, then one with a value: ``-um`` or ``-mmodule``.
@@ -93,11 +94,9 @@ def refuse_other_search(module: str, *words: str) -> None:
 
     path = Path(words[words.index(name) + 1])
     config = read_config(path, "correct the path") if path.is_file() else {}
-    ours = config.get("model") == "medusa" or config.get("encoder") == "hf_whisper"
-    if ours or config.get("decoder") in ("whisper_medusa", "speech_llama"):
+    if OUR_NETWORKS & {config.get(part) for part in ("model", "encoder", "decoder")}:
         sys.exit(
-            f"error: {option}: true; {path} is a model of espnet_medusa, which {module} does not "
-            f"decode; give asr.sh --{option} false"
+            f"error: {option}: true; {path} is a model of espnet_medusa: set {option} to false"
         )
 
 

@@ -21,16 +21,12 @@ TEMPLATE = "TEMPLATE"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recipe", help="name of the recipe, or list")
+    parser.add_argument("recipe", help="fsdd, librispeech, mini_synth or voxpopuli")
     parser.add_argument("folder", nargs="?", type=Path, help="new folder; default: the recipe")
 
 
 def work(args: argparse.Namespace) -> None:
-    """List the recipes, or copy one.
-
-    Raises:
-        InputError: There is no such recipe, or the folder exists already.
-    """
+    """Copy a recipe; raise InputError for an unknown name, which lists all, or an old folder."""
     if not ARCHIVE.is_file():
         raise InputError(
             f"{ARCHIVE}: not in an editable installation; the recipes are in egs/ of the checkout"
@@ -38,15 +34,12 @@ def work(args: argparse.Namespace) -> None:
     with tarfile.open(ARCHIVE) as archive:
         parts = {member: Path(member.name).parts for member in archive.getmembers()}
         names = sorted({part[1] for part in parts.values() if part[0] == "egs"} - {TEMPLATE})
-        if args.recipe == "list":
-            print("\n".join(names))
-            return
         check_choice(args.recipe, names, "recipe")
         folder = args.folder or Path(args.recipe)
         if folder.exists():
             raise InputError(f"folder: {folder} exists already; name a new one")
-        chosen = [one for one, part in parts.items() if part[1] in (args.recipe, TEMPLATE)]
-        chosen += [one for one, part in parts.items() if part[0] == "conf"]
+        folders = {("egs", args.recipe), ("egs", TEMPLATE)}
+        chosen = [one for one, part in parts.items() if part[0] == "conf" or part[:2] in folders]
         with naming(folder):
             archive.extractall(folder, chosen)
     for script in sorted(folder.glob(f"egs/{args.recipe}/*/run.sh")):
@@ -54,7 +47,6 @@ def work(args: argparse.Namespace) -> None:
 
 
 def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
     args = make_parser(__doc__, add_options).parse_args(cmd)
     run_main("recipe", lambda: work(args))
 

@@ -68,11 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def work(args: argparse.Namespace) -> int:
-    """Transcribe; return the exit status.
-
-    Raises:
-        InputError: An option or the model is not usable, or there is no audio at all.
-    """
+    """Transcribe; return the exit status, or raise InputError if nothing can be transcribed."""
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     recordings = find_recordings(args.audio)
@@ -111,11 +107,7 @@ def choose_formats(
 ) -> tuple[list[str], bool]:
     """Choose the formats to write, and whether they need times of all audio.
 
-    Args:
-        reason: Why the model writes no timestamps; None: it does.
-
-    Raises:
-        InputError: A format needs times that the model does not write.
+    ``reason``: why the model writes no timestamps. Raise InputError if a format needs them.
     """
     formats, without = [output_format], options["without_timestamps"]
     if output_format == ALL:
@@ -127,9 +119,9 @@ def choose_formats(
         raise InputError(
             f"output_format: {output_format}; {reason}; allowed here: {', '.join(UNTIMED)}"
         )
-    if reason is not None or without:
-        return formats, need_times
-    return formats, formats != ["txt"] or without is False
+    if reason is None and not without:
+        need_times = formats != ["txt"] or without is False
+    return formats, need_times
 
 
 def decode_options(args: argparse.Namespace) -> dict:

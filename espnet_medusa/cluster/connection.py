@@ -19,7 +19,8 @@ logger = logging.getLogger(__name__)
 
 # Workers are forked from a process that has imported ESPnet, which saves seconds per worker.
 LOCAL = {"distributed.worker.multiprocessing-method": "forkserver"}
-IMPORTED = ["espnet_medusa.cluster.worker", "espnet_medusa.bin.asr_inference"]
+OURS = [f"espnet_medusa.{name}" for name in ("bin", "cluster.worker", "bin.asr_inference")]
+IMPORTED = [*OURS, "espnet2.tasks.asr"]
 PACKAGES = ("espnet_medusa", "espnet", "torch", "transformers", "numpy")  # that change results
 COMPARED = ("python", "dask", "distributed", *PACKAGES)
 COUNT_EVERY_S = 2.0  # interval of queries for the number of workers

@@ -13,7 +13,6 @@ class MappedWeight(torch.nn.Parameter):
 
     @staticmethod
     def of(mapped: torch.Tensor, requires_grad: bool) -> "MappedWeight":
-        """Make the parameter of a tensor in a mapped file."""
         weight = MappedWeight(mapped, requires_grad)
         weight.mapped = mapped
         return weight
@@ -24,9 +23,8 @@ def page_out(weight: torch.Tensor, rows: slice = slice(None)) -> None:
     advise = getattr(ctypes.CDLL(None), "madvise", None)
     mapped = getattr(weight, "mapped", None)
     # Other memory than the file's, such as that of converted values, would lose its values.
-    if advise is None or mapped is None or weight.data_ptr() != mapped.data_ptr():
-        return
-    if not mapped.is_contiguous():
+    same = mapped is not None and weight.data_ptr() == mapped.data_ptr()
+    if advise is None or not (same and mapped.is_contiguous()):
         return
     part = mapped[rows]
     first = -(-part.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 import threading
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
@@ -39,6 +40,7 @@ CHECKPOINTS = (  # file names of weights; the first one that exists is used
     "valid.acc.best.pth", "valid.loss.best.pth",
 )  # fmt: skip
 
+ENHANCING = "EnhS2TTask"  # ESPnet's task with speech enhancement
 Weights = Mapping[str, torch.Tensor]
 
 
@@ -58,11 +60,7 @@ class TrainedModel:
     tokenizer: Any = None  # Hugging Face tokenizer; None: the one that the config names
 
     def vocabulary(self) -> Vocabulary:
-        """Return the text of each token.
-
-        Raises:
-            InputError: The tokenizer's type is not supported.
-        """
+        """Return the text of each token; raise InputError for an unsupported tokenizer."""
         if self.tokenizer is not None:
             return hugging_face_vocabulary(self.tokenizer)
         args = self.train_args
@@ -98,7 +96,6 @@ def read_model(
         InputError: A file is missing, the weights could run code, the config has unknown options,
             or weights and config do not fit each other.
     """
-
     weights = load_weights(Path(model_file), mapped)
     values = read_config(Path(config), "give the config of an ASR model")
     args = Namespace(**find_own_files(values, Path(config).parent))
@@ -119,10 +116,12 @@ def build_asr_model(args: Namespace, device: str, enhanced: bool = False) -> tor
         if is_plain_whisper(args):
             return build_whisper_model(args).to(device)
         from espnet2.tasks.abs_task import create_adapter
-        from espnet2.tasks.asr import ASRTask
-        from espnet2.tasks.enh_s2t import EnhS2TTask
 
-        model = (EnhS2TTask if enhanced else ASRTask).build_model(args).to(device)
+        if enhanced:
+            from espnet2.tasks.enh_s2t import EnhS2TTask as Task
+        else:
+            from espnet2.tasks.asr import ASRTask as Task
+        model = Task.build_model(args).to(device)
         if getattr(args, "use_adapter", False):
             create_adapter(model, args.adapter, args.adapter_conf)
         return model
@@ -151,8 +150,7 @@ def open_whisper_model(
 ) -> TrainedModel:
     """Build the ESPnet model of a pretrained Whisper in memory; arguments as ``attach_heads``.
 
-    Raises:
-        InputError: There is no such Whisper, or the heads cannot be attached.
+    Raise InputError if there is no such Whisper, or the heads cannot be attached.
     """
     checkpoint, message = attach_heads(read_whisper(whisper_model, TextOptions()), heads, shipped)
     if message is not None:
@@ -180,29 +178,34 @@ def espnet_uses(trained: TrainedModel) -> Iterator[None]:
     """
     model, args = trained.asr_model, trained.train_args
     task = SimpleNamespace(build_model_from_file=lambda *files: (model, args))
-    replaced: dict[str, Any] = {"ASRTask": task, "EnhS2TTask": task}
+    replaced: dict[tuple[Any, str], Any] = {(asr_inference, "ASRTask"): task}
+    # ESPnet 202611 imports this task when it needs it.
+    enhancing = hasattr(asr_inference, ENHANCING) and asr_inference
+    enhancing = enhancing or sys.modules.get("espnet2.tasks.enh_s2t")
+    if enhancing is not None:
+        replaced[enhancing, ENHANCING] = task
     if trained.tokenizer is not None:
         tokenizer = HuggingFaceTokenizer(args.bpemodel)
         converter = object.__new__(HuggingFaceTokenIDConverter)
         tokenizer.tokenizer = converter.tokenizer = trained.tokenizer
-        replaced["build_tokenizer"] = lambda **options: tokenizer
-        replaced["HuggingFaceTokenIDConverter"] = lambda **options: converter
+        replaced[asr_inference, "build_tokenizer"] = lambda **options: tokenizer
+        replaced[asr_inference, "HuggingFaceTokenIDConverter"] = lambda **options: converter
     with _construction:
-        originals = {name: getattr(asr_inference, name) for name in replaced}
-        vars(asr_inference).update(replaced)
+        originals = {place: getattr(*place) for place in replaced}
+        for place, value in replaced.items():
+            setattr(*place, value)
         try:
             yield
         finally:
-            vars(asr_inference).update(originals)
+            for place, value in originals.items():
+                setattr(*place, value)
 
 
 @contextmanager
 def language_model_errors(options: Mapping[str, Any]) -> Iterator[None]:
-    """Check the language model's weights, and turn ESPnet's errors about it into one line.
+    """Raise ESPnet's errors about the language model as an InputError of one line.
 
-    Raises:
-        InputError: Weights that could run code, a config with unknown options, or weights that do
-            not fit it.
+    Weights that could run code are refused, too.
     """
     config, weights = options.get("lm_train_config"), options.get("lm_file")
     if weights is not None:
@@ -223,8 +226,7 @@ def language_model_errors(options: Mapping[str, Any]) -> Iterator[None]:
 def find_weights(folder: Path, option: str) -> Path:
     """Return the path of the weights in an experiment's folder; ``option`` is for error messages.
 
-    Raises:
-        InputError: No file has one of the names of ``CHECKPOINTS``.
+    Raise InputError if no file has one of the names of ``CHECKPOINTS``.
     """
     for name in CHECKPOINTS:
         if (folder / name).is_file():
@@ -255,10 +257,8 @@ def put_weights(
     """Load weights into a model, without copying those that have its type and device.
 
     With ``mapped``, ``load_weights`` has mapped the file: its parameters become ``MappedWeight``.
-    Counts of training tokens may be missing: heads of other projects have none.
-
-    Raises:
-        InputError: Names or shapes differ; the message has the first differences.
+    Counts of training tokens may be missing: heads of other projects have none. Raise InputError
+    with the first differences if names or shapes differ.
     """
     state = model.state_dict()
     counts = {name for name in state if name.endswith(TOKEN_COUNTS)}

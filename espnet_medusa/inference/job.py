@@ -35,12 +35,10 @@ class JobInput:
 
         A result is decoded again if this has changed.
         """
-        entry = self.entries.get(key, "")
-        parts = [entry, self.languages.get(key, "")]
-        for path in source_paths(entry):
+        parts = [self.entries.get(key, ""), self.languages.get(key, "")]
+        for path in source_paths(parts[0]):
             with suppress(OSError):  # a missing file: reading it will fail
-                found = path.stat()
-                parts += f"{found.st_size} bytes", f"changed {found.st_mtime_ns}"
+                parts.append(f"{path.stat().st_size} bytes, changed {path.stat().st_mtime_ns}")
         return "; ".join(filter(None, parts))
 
 
@@ -103,13 +101,13 @@ class JobDecoder(Protocol):
 
 def resume(job: JobInput, journal: Journal) -> list[Decoded]:
     """Return the results of earlier runs whose input is unchanged; drop the others."""
-    keys = [key for key in job.keys if key in journal.decoded]
-    changed = [key for key in keys if journal.decoded[key].source != job.source(key)]
+    results = [journal.decoded[key] for key in job.keys if key in journal.decoded]
+    changed = [result.key for result in results if result.source != job.source(result.key)]
     for key in changed:
         del journal.decoded[key]
     if changed:
         logger.info(f"audio or language has changed, decoded again: {list_some(changed)}")
-    return [journal.decoded[key] for key in keys if key in journal.decoded]
+    return [result for result in results if result.key in journal.decoded]
 
 
 def decode_remaining(decoder: JobDecoder, job: JobInput, journal: Journal) -> Iterator[Outcome]:

@@ -33,9 +33,8 @@ def build_preprocess(train_args: argparse.Namespace) -> Preprocess | None:
 def build_audio_preprocess(train_args: argparse.Namespace) -> Preprocess | None:
     """Build the preprocessing of audio alone; None if it changes nothing, as for most Whispers."""
     changes_audio = getattr(train_args, "speech_volume_normalize", None) is not None
-    if getattr(train_args, "preprocessor", None) == WHISPER_PREPROCESSOR and not changes_audio:
-        return None
-    return build_preprocess(train_args)
+    is_whisper = getattr(train_args, "preprocessor", None) == WHISPER_PREPROCESSOR
+    return None if is_whisper and not changes_audio else build_preprocess(train_args)
 
 
 @dataclass(frozen=True)
@@ -78,11 +77,7 @@ class UtteranceReader:
 
 
 def read_features(entry: str, size: int) -> np.ndarray:
-    """Read a feature matrix (frames, ``size``) from a Kaldi ark, ``x.ark:offset``.
-
-    Raises:
-        AudioError: There is no such matrix.
-    """
+    """Read features (frames, ``size``) from a Kaldi ark; raise AudioError if it has none."""
     remedy = f"give what ESPnet's stage 3 wrote: matrices (frames, {size}) as {FEATURES}"
     if is_pipe(entry):
         raise AudioError(f"{entry}: is a command", remedy)

@@ -10,30 +10,21 @@ from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.runtime.espnet_scorer import ScoringWhisperDecoder
 from espnet_medusa.whisper.tokens import default_symbols
 
-PARTS = {  # of a config; parts that may be missing are None
-    "encoder": "hf_whisper", "decoder": "whisper_medusa", "model": "medusa",
-    "preencoder": None, "postencoder": None,
-}  # fmt: skip
+PARTS = {"encoder": "hf_whisper", "decoder": "whisper_medusa", "model": "medusa"}  # of a config
 UNUSED = "frontend", "specaug", "normalize", "preencoder", "postencoder", "joint_network"
 SYMBOLS = "sym_sos", "sym_eos", "sym_blank"  # keys of ``model_conf`` that decoding uses
 
 
 def is_plain_whisper(args: Namespace) -> bool:
     """Return whether ``build_whisper_model`` can build the model of a config."""
-    return (
-        all(getattr(args, part, None) == kind for part, kind in PARTS.items())
-        and not (args.model_conf or {}).get("ctc_weight")
-        and not getattr(args, "use_adapter", False)
-        and isinstance(args.token_list, list)
-    )
+    others = [getattr(args, name, None) for name in ("preencoder", "postencoder", "use_adapter")]
+    others.append((args.model_conf or {}).get("ctc_weight"))
+    parts = all(getattr(args, part, None) == kind for part, kind in PARTS.items())
+    return parts and not any(others) and isinstance(args.token_list, list)
 
 
 def build_whisper_model(args: Namespace) -> ESPnetASRModel:
-    """Build encoder and decoder as the ASR task does, in a model without losses.
-
-    Raises:
-        InputError: An option has an unknown name or a value that is not allowed.
-    """
+    """Build encoder and decoder as the ASR task does, in a model without losses."""
     take_waveforms(args)
     tokens, conf = args.token_list, args.model_conf or {}
     encoder = HFWhisperEncoder(args.input_size, **args.encoder_conf)

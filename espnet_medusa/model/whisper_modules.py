@@ -1,9 +1,7 @@
 """Whisper's encoder and decoder as torch modules with transformers' parameter names.
 
-``HFWhisperEncoder`` and ``WhisperMedusaDecoder`` compute the stem, embeddings and masks. These
-modules hold the weights and compute the layers (Radford et al., "Robust Speech Recognition via
-Large-Scale Weak Supervision", 2022). transformers' modules compute the same, bit by bit, but their
-import takes longer than decoding a short file.
+They hold weights and compute layers (Radford et al., arXiv 2212.04356); encoder and decoder classes
+compute stem, embeddings and masks. transformers' layers are bitwise equal, but slow to import.
 """
 
 from __future__ import annotations

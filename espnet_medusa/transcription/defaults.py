@@ -37,11 +37,7 @@ def choose_search(options: Mapping[str, Any]) -> dict[str, Any]:
 def describe(model: str, options: Mapping[str, Any]) -> str:
     """Return model, precision, search and device in one line."""
     greedy = options["search"] == "greedy" or options["beam_size"] == 1
-    return ", ".join(
-        [
-            model,
-            options["decoder_precision"] or options["dtype"],
-            "greedy" if greedy else f"beam {options['beam_size']}",
-            "GPU" if options["ngpu"] else f"{torch.get_num_threads()} threads",
-        ]
-    )
+    precision = options["decoder_precision"] or options["dtype"]
+    search = "greedy" if greedy else f"beam {options['beam_size']}"
+    device = "GPU" if options["ngpu"] else f"{torch.get_num_threads()} threads"
+    return f"{model}, {precision}, {search}, {device}"

@@ -82,8 +82,7 @@ def make_decoder(
 ) -> UtteranceDecoder:
     """Make a decoder of audio files, and free the weights that it does not need.
 
-    Raises:
-        InputError: The options need windows, which the model or its search does not decode.
+    Raise InputError if the options need windows, which the model or its search does not decode.
     """
     speech2text.release_weights(long_form)
     preprocess = build_audio_preprocess(speech2text.asr_train_args)

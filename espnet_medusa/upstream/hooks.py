@@ -39,8 +39,7 @@ def installed_finder() -> Finder:
 def install_changes(register: Callable[[], None]) -> None:
     """Change the modules of ``replaced.CHANGES`` when they are imported, or now if they are.
 
-    Args:
-        register: Adds the plugin's classes to ESPnet's tables after its ASR task is imported.
+    ``register`` adds the plugin's classes to ESPnet's tables after its ASR task is imported.
     """
     finder = installed_finder()
     if finder.loaders:

@@ -1,13 +1,9 @@
 """Import ESPnet without its messages, in a fraction of the time; only in this package's commands.
 
-Importing any part of ESPnet imports nearly all of it, with three costs:
-
-- messages: a phonemizer downloads a dictionary, attention prints that an optional package is
-  missing, and decorators of torch are deprecated;
-- typeguard, which rewrites every function to check its arguments;
-- modules that decoding and training rarely use: other tasks, aligners, transformers' models.
-
-This module drops the messages, excludes ESPnet from typeguard, and defers the rarely used modules.
+Importing any part of ESPnet imports nearly all of it. This module drops messages (a phonemizer's
+download, missing optional packages, deprecated decorators of torch), excludes ESPnet from
+typeguard, which rewrites every function to check its arguments, and defers modules that decoding
+and training rarely use: other tasks, aligners, transformers' models.
 """
 
 import builtins
@@ -97,9 +93,8 @@ class Unchecked(SourceFileLoader):
         check = module.typechecked
 
         def typechecked(target=None, **options):
-            if module_of(target).startswith(UNCHECKED):
-                return target
-            return check(target, **options)
+            unchecked = module_of(target).startswith(UNCHECKED)
+            return target if unchecked else check(target, **options)
 
         module.typechecked = typechecked
 
