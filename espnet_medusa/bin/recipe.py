@@ -11,7 +11,7 @@ import sys
 import tarfile
 from pathlib import Path
 
-from espnet_medusa.bin.command_line import make_parser, run_main
+from espnet_medusa.bin.command_line import make_main
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.atomic import naming
 from espnet_medusa.options import check_choice
@@ -46,9 +46,7 @@ def work(args: argparse.Namespace) -> None:
         print(f"cd {script.parent} && ./run.sh", file=sys.stderr)
 
 
-def main(cmd: list[str] | None = None) -> None:
-    args = make_parser(__doc__, add_options).parse_args(cmd)
-    run_main("recipe", lambda: work(args))
+main = make_main("recipe", __doc__, add_options, work)
 
 
 if __name__ == "__main__":
