@@ -163,7 +163,7 @@ def speech_subject(
     models = [] if draft_model is None else [DraftModelFiles(draft_model)]
     available_drafters = available(speech2text, DRAFTERS, models)
     drafters = [*dict.fromkeys(one.kind for one in available_drafters.drafters.values())]
-    windows = (speech2text.window_s, available_drafters.window_s)
+    windows = (speech2text.model.audio.window_s, available_drafters.window_s)
     window = min(seconds for seconds in windows if seconds is not None)
     speeches = {one.id: one.speech for one in utterances if long or one.seconds <= window}
     if not speeches:

@@ -47,7 +47,3 @@ def work(args: argparse.Namespace) -> None:
 
 
 main = make_main("recipe", __doc__, add_options, work)
-
-
-if __name__ == "__main__":
-    main()

@@ -95,9 +95,8 @@ def work(
     if args.output.suffix != ".yaml":
         raise InputError(f"output: {args.output}; allowed: a name that ends in .yaml")
     if args.data_dir is not None and (args.data_dir / "segments").is_file():
-        raise InputError(
-            f"{args.data_dir}: has segments; cut them with espnet_medusa.stages format_data"
-        )
+        remedy = "cut them with espnet_medusa.stages format_data"
+        raise InputError(f"{args.data_dir}: has segments; {remedy}")
     if options["medusa_choices"]:
         raise InputError("medusa_choices: a fixed tree cannot be tuned; remove it")
     job = read_input(options["data_path_and_name_and_type"], options["key_file"])
@@ -111,7 +110,7 @@ def work(
     batches = encode(speech2text, utterances, *sizes, clock, found.readers)
     task = Task(
         speech2text.search,
-        speech2text.search_options,
+        speech2text.model.options,
         found.drafters,
         batches,
         LengthLimits(speech2text.maxlenratio, speech2text.minlenratio),
@@ -137,10 +136,8 @@ def draft_models(args: argparse.Namespace, options: dict[str, Any]) -> list[Draf
         configured = DraftModelFiles(options["draft_model"], options["draft_model_file"])
         given = [configured, *(files for files in given if files.name != configured.name)]
     if given and not {*MODELS} & {*args.drafters}:
-        raise InputError(
-            f"draft_models: {given[0].name}; allowed with one of {', '.join(MODELS)} among "
-            "--drafters"
-        )
+        kinds = ", ".join(MODELS)
+        raise InputError(f"draft_models: {given[0].name}; allowed with --drafters: {kinds}")
     return [*dict.fromkeys(given)]
 
 
@@ -148,10 +145,8 @@ def load(options: dict[str, Any]) -> Speech2Text:
     """Load the model with the search to tune; raise InputError if an option is not usable."""
     for name in CTC_THRESHOLDS:
         if options[name] is not None:
-            raise InputError(
-                f"{name}: {options[name]}; allowed while tuning: none, as it changes the text; add "
-                "it to the written config"
-            )
+            remedy = "allowed while tuning: none; add it to the written config"
+            raise InputError(f"{name}: {options[name]}; {remedy}")
     speech2text = asr_inference.load(options | BASELINE)
     if speech2text.search is None:
         raise InputError(

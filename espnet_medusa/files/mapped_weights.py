@@ -11,12 +11,6 @@ class MappedWeight(torch.nn.Parameter):
 
     mapped: torch.Tensor | None = None  # the part of the file; None: a deep copy
 
-    @staticmethod
-    def of(mapped: torch.Tensor, requires_grad: bool) -> "MappedWeight":
-        weight = MappedWeight(mapped, requires_grad)
-        weight.mapped = mapped
-        return weight
-
 
 def page_out(weight: torch.Tensor, rows: slice = slice(None)) -> None:
     """Drop the pages of some rows of a ``MappedWeight`` from memory; leave other tensors alone."""

@@ -14,7 +14,7 @@ from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.build import SearchModel, build_beam, build_greedy
 from espnet_medusa.search.options import GREEDY
 from espnet_medusa.search.scores import Scorers
-from espnet_medusa.upstream.compat import BatchBeamSearch
+from espnet_medusa.upstream.compat import PROMPT_COUNTS, BatchBeamSearch
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,8 @@ def with_search(
     else:
         others = {name: part for name, part in espnet.full_scorers.items() if name != "decoder"}
         ctc = network.ctc if "ctc" in espnet.part_scorers else None
-        scorers = Scorers(espnet.weights, others, None if ctc is None else ctc.log_softmax)
+        ctc = None if ctc is None else ctc.log_softmax
+        scorers = Scorers(espnet.weights, others, ctc, PROMPT_COUNTS)
         parts = SearchModel(decoder, *sizes, model.device, scorers, sources)
         nbest = model.writer.nbest
         search = build_beam(options, parts, espnet.beam_size, espnet.normalize_length, nbest)

@@ -180,10 +180,9 @@ def espnet_uses(trained: TrainedModel) -> Iterator[None]:
     task = SimpleNamespace(build_model_from_file=lambda *files: (model, args))
     replaced: dict[tuple[Any, str], Any] = {(asr_inference, "ASRTask"): task}
     # ESPnet 202611 imports this task when it needs it.
-    enhancing = hasattr(asr_inference, ENHANCING) and asr_inference
-    enhancing = enhancing or sys.modules.get("espnet2.tasks.enh_s2t")
-    if enhancing is not None:
-        replaced[enhancing, ENHANCING] = task
+    for module in (asr_inference, sys.modules.get("espnet2.tasks.enh_s2t")):
+        if hasattr(module, ENHANCING):
+            replaced[module, ENHANCING] = task
     if trained.tokenizer is not None:
         tokenizer = HuggingFaceTokenizer(args.bpemodel)
         converter = object.__new__(HuggingFaceTokenIDConverter)
@@ -269,7 +268,8 @@ def put_weights(
         parameters = dict(model.named_parameters(remove_duplicate=False))
         for name, weight in weights.items():
             if converted[name] is weight and name in parameters:
-                converted[name] = MappedWeight.of(weight, parameters[name].requires_grad)
+                converted[name] = MappedWeight(weight, parameters[name].requires_grad)
+                converted[name].mapped = weight
             elif converted[name] is weight:
                 converted[name] = weight.clone()
     model.load_state_dict(converted, strict=False, assign=True)

@@ -17,7 +17,6 @@ from espnet_medusa.inference.batches import Utterance
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES
 from espnet_medusa.whisper.token_types import WHISPER_PREPROCESSOR
 
-FEATURES = "kaldi_ark"  # type of data_path_and_name_and_type
 Preprocess = Callable[[str, dict[str, np.ndarray]], dict[str, np.ndarray]]
 
 
@@ -78,7 +77,7 @@ class UtteranceReader:
 
 def read_features(entry: str, size: int) -> np.ndarray:
     """Read features (frames, ``size``) from a Kaldi ark; raise AudioError if it has none."""
-    remedy = f"give what ESPnet's stage 3 wrote: matrices (frames, {size}) as {FEATURES}"
+    remedy = f"give what ESPnet's stage 3 wrote: matrices (frames, {size}) as kaldi_ark"
     if is_pipe(entry):
         raise AudioError(f"{entry}: is a command", remedy)
     try:

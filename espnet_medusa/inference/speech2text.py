@@ -137,10 +137,8 @@ class Speech2Text(ESPnetSpeech2Text):
 
     # Parts of ``model``.
     search = property(attrgetter("model.search"))
-    search_options = property(attrgetter("model.options"))
     encoder = property(attrgetter("model.encoder"))
     whisper = property(attrgetter("model.prompts"))
-    draft_model = property(attrgetter("model.draft_model"))
     sample_rate_hz = property(attrgetter("model.audio.sample_rate_hz"))
     window_s = property(attrgetter("model.audio.window_s"))
 
@@ -179,11 +177,8 @@ class Speech2Text(ESPnetSpeech2Text):
     def release_weights(self, long_form: LongFormOptions | None = None) -> None:
         """Free the weights of modules that the search or the encoder runtime has copied.
 
-        For processes that only decode: these modules cannot be used afterwards.
-
-        Args:
-            long_form: Options of long audio, which may need the decoder's module; None: no long
-                audio will be decoded.
+        For processes that only decode: these modules cannot be used afterwards. Long audio may need
+        the decoder's module, by its options ``long_form``; None: no long audio will be decoded.
         """
         model = self.model
         if model.search is not None:

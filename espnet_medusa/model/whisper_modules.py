@@ -135,5 +135,5 @@ def _initialize(module: torch.nn.Module) -> None:
     """Draw weights as transformers does: standard deviation 0.02, zero biases."""
     if isinstance(module, torch.nn.Linear | torch.nn.Conv1d | torch.nn.Embedding):
         torch.nn.init.normal_(module.weight, std=0.02)
-    if isinstance(module, torch.nn.Linear | torch.nn.Conv1d) and module.bias is not None:
-        torch.nn.init.zeros_(module.bias)
+        if getattr(module, "bias", None) is not None:
+            torch.nn.init.zeros_(module.bias)

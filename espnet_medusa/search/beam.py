@@ -63,6 +63,7 @@ def beam_search(
 class BeamState(SearchState):
     """An utterance during beam search."""
 
+    uncounted: int = 0  # prompt tokens that do not count as output: ``Scorers.prompt_counts``
     min_length: int = 0  # hypotheses that end earlier are dropped
     detect_end: bool = True  # whether to stop by ``end_detected`` (ESPnet's maxlenratio 0)
     ended: list[EndedHypothesis] = field(default_factory=list)  # in the order of their ends
@@ -100,6 +101,7 @@ class BeamStrategy(Strategy):
         self.needs_draft_scores = beam_size > 1  # to compare the hypotheses of a beam
         self.full = {name: scorer for name, scorer in scorers.full.items() if name in weights}
         self.ctc = scorers.ctc if CTC in weights else None
+        self.prompt_counts = scorers.prompt_counts
         others = dict(weights)
         self.gain = max(others.pop(LENGTH_BONUS, 0.0), 0.0)
         falling = all(name in LOG_PROBABILITIES and weight >= 0 for name, weight in others.items())
@@ -108,10 +110,10 @@ class BeamStrategy(Strategy):
         self.ranking = Ranking(nbest, self.gain, normalize_length)
 
     def begin(self, memory, prompt, max_length, limits) -> BeamState:
-        ctc = None
+        ctc, uncounted = None, 0 if self.prompt_counts else len(prompt) - 1
         if self.ctc is not None:
             log_probs = self.ctc(memory[None])[0]
-            ctc = CTCPrefix(log_probs, 0, self.scoring.eos, len(prompt))
+            ctc = CTCPrefix(log_probs, 0, self.scoring.eos, len(prompt) - uncounted)
         root = Prefix(int(prompt[-1]))
         return BeamState(
             root,
@@ -119,6 +121,7 @@ class BeamStrategy(Strategy):
             max_length,
             [Hypothesis(root, 0.0, (0.0,) * len(self.scoring.names))],
             prompt_length=len(prompt),
+            uncounted=uncounted,
             min_length=limits.least(len(memory)),
             detect_end=limits.maxlenratio == 0,
         )
@@ -176,7 +179,7 @@ class BeamStrategy(Strategy):
                 state.running.append(hypothesis)
             elif step >= state.min_length:
                 state.ended.append(self.end(state, hypothesis, append_eos=last))
-        state.stopped = state.detect_end and end_detected(state.ended, step)
+        state.stopped = state.detect_end and end_detected(state.ended, step + state.uncounted)
         hopeful = self._hopeful(state, state.running)
         # End detection also counts hopeless hypotheses, so they stay while another is hopeful.
         if not (hopeful and state.detect_end):

@@ -21,8 +21,8 @@ class CTCPrefix:
     Args:
         log_probs: (T, V) of the CTC branch.
         eos: End symbol; its score is that of all paths of the prefix over all frames.
-        prompt_length: P. As in ESPnet, each of the P - 1 prompt tokens after the first one counts
-            as a label, which takes a frame. So the first label is at frame P - 1 or later.
+        prompt_length: P. As in ESPnet 202511, each of the P - 1 prompt tokens after the first one
+            counts as a label, which takes a frame. So the first label is at frame P - 1 or later.
     """
 
     def __init__(self, log_probs: torch.Tensor, blank: int, eos: int, prompt_length: int = 1):

@@ -26,6 +26,8 @@ class Scorers:
     full: Mapping[str, Any] = field(default_factory=dict)  # ESPnet's full scorers but the decoder
     # ``(memory (1, S, D)) -> (1, S, V)`` log-probabilities of the CTC branch, or None.
     ctc: Callable[[torch.Tensor], torch.Tensor] | None = None
+    # Whether CTC and end detection count all prompt tokens as output (ESPnet 202511) or one.
+    prompt_counts: bool = True
 
     @property
     def names(self) -> list[str]:

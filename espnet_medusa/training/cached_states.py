@@ -41,7 +41,7 @@ def bytes_needed(
     """Estimate the bytes on disk of archives for utterances of these durations in seconds."""
     encoder = speech2text.asr_model.encoder
     positions = encoder.whisper.config.max_source_positions
-    unpadded = positions / speech2text.window_s * sum(durations_s)
+    unpadded = positions / speech2text.model.audio.window_s * sum(durations_s)
     padded = positions * len(durations_s) if encoder.feature_kind.padded else unpadded
     vectors = {STATES: TOKENS_PER_S * sum(durations_s), MEMORY: padded, UNPADDED: unpadded}
     return int(sum(vectors[name] for name in archives) * encoder.output_size() * FLOAT16_BYTES)

@@ -168,8 +168,6 @@ def _fits_tables(path: str) -> bool:
 
 def _check_duration(path: str, duration_s: float | None, max_duration_s: float | None) -> None:
     if None not in (duration_s, max_duration_s) and duration_s > max_duration_s:
-        raise TooLongError(
-            f"{path}: lasts {duration_s:.2f} s, more than the model's window of "
-            f"{max_duration_s:g} s",
-            "cut it at pauses, see docs/long_audio.md",
-        )
+        window = f"more than the model's window of {max_duration_s:g} s"
+        remedy = "cut it at pauses, see docs/long_audio.md"
+        raise TooLongError(f"{path}: lasts {duration_s:.2f} s, {window}", remedy)

@@ -35,4 +35,6 @@ PositionwiseFeedForward = _load(
     f"{_TRANSFORMER}.positionwise_feed_forward", "PositionwiseFeedForward"
 )
 ScaledPositionalEncoding = _load(f"{_TRANSFORMER}.embedding", "ScaledPositionalEncoding")
+# Whether beam search counts prompt tokens as output: ``search.scores.Scorers``.
+PROMPT_COUNTS = not hasattr(BeamSearch, "_primer_length")
 add_sos_eos = _load(f"{_TRANSFORMER}.add_sos_eos", "add_sos_eos")

@@ -16,6 +16,7 @@ from importlib.util import resolve_name
 from io import StringIO
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 
 class OnDemand(SourceFileLoader):
@@ -84,6 +85,21 @@ class WithoutFlashAttention(SourceFileLoader):
                     print(line, file=stream)
 
 
+class WithoutCompiler(SourceFileLoader):
+    """Run a module whose decorator ``torch.compiler.disable`` would import torch's compiler."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module; the decorator only marks functions for the compiler."""
+        from torch import compiler
+
+        def disable(function):
+            function._torchdynamo_disable = True
+            return function
+
+        with patch.object(compiler, "disable", disable):
+            super().exec_module(module)
+
+
 class Unchecked(SourceFileLoader):
     """Run typeguard so that it ignores functions of ``UNCHECKED``, as under ``python -O``."""
 
@@ -126,6 +142,7 @@ LOADERS = {
     # ESPnet 202511; ESPnet 202611.
     "espnet.nets.pytorch_backend.transformer.attention": WithoutFlashAttention,
     "espnet2.legacy.nets.pytorch_backend.transformer.attention": WithoutFlashAttention,
+    "espnet2.legacy.nets.pytorch_backend.nets_utils": WithoutCompiler,
 }
 
 

@@ -30,8 +30,8 @@ def unchanged_sys(monkeypatch):
 @pytest.mark.parametrize("redirect", [True, False])
 def test_inference_is_ours_without_no_redirect(capsys, redirect):
     with pytest.raises(SystemExit):
-        python.main([*([] if redirect else ["--no-redirect"]), "-m", INFERENCE, "--help"])
-    printed = capsys.readouterr().out
+        python.main([*([] if redirect else ["--no-redirect"]), "-m", INFERENCE, "--none"])
+    printed = capsys.readouterr().err  # usage, without help texts, which ESPnet 202611 cannot print
     assert ("--draft_depth" in printed) == redirect
     assert "--maxlenratio" in printed and "usage: asr_inference.py" in printed
 

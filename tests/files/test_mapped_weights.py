@@ -18,9 +18,9 @@ def mapped(tmp_path):
     values = torch.randn(ROWS, SIZE)
     torch.save({"weight": values}, tmp_path / "weights.pth")
     module = torch.nn.Linear(SIZE, ROWS)
-    module.weight = MappedWeight.of(
-        load_weights(tmp_path / "weights.pth", mapped=True)["weight"], True
-    )
+    part = load_weights(tmp_path / "weights.pth", mapped=True)["weight"]
+    module.weight = MappedWeight(part, True)
+    module.weight.mapped = part
     return module, values
 
 

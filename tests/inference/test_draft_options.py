@@ -140,13 +140,13 @@ def test_draft_depth_budget_and_lookahead(options, depth, budget, lookahead, mod
 def test_heads_are_the_default_drafter(models, caplog):
     heads = load(models, draft="draft", search="greedy")
     assert isinstance(heads.search.planner.proposer, HeadsProposer)
-    assert heads.draft_model is None, "a model that does not draft is not read"
+    assert heads.model.draft_model is None, "a model that does not draft is not read"
     assert "draft_model is not used, because drafter is heads" in caplog.text
     assert load(models, "stock", search="greedy").search.planner.proposer is None
     by_config = {"drafter": "model", "draft_model": str(models["draft"].config)}
-    assert load(models, search="greedy", **by_config).draft_model.tokens == TOKENS
+    assert load(models, search="greedy", **by_config).model.draft_model.tokens == TOKENS
     plain = load(models, "stock", draft="draft", search="greedy", draft_depth=0)
-    assert plain.draft_model is None and plain.search.planner.proposer is None
+    assert plain.model.draft_model is None and plain.search.planner.proposer is None
 
 
 @pytest.mark.parametrize("search", ["greedy", "beam"])

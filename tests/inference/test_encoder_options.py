@@ -103,7 +103,7 @@ def test_releasing_weights_keeps_texts(experiments):
     before = [nbest(decoding.results) for decoding in speech2text.decode(SPEECHES)]
     speech2text.release_weights()
     assert_decodings(speech2text.decode(SPEECHES), before)
-    if speech2text.encoder.packed:
+    if speech2text.model.encoder.packed:
         weights = speech2text.asr_model.encoder.whisper.parameters()
         assert not any(weight.numel() for weight in weights)
 
@@ -164,7 +164,7 @@ def test_int8_merges_padding_by_default(options, merged, experiments):
     if kernels() is None:
         pytest.skip("our kernels are not available")
     speech2text = load(experiments["whisper"], **options)
-    assert speech2text.encoder.merged == merged
+    assert speech2text.model.encoder.merged == merged
     assert encoded(speech2text)[1].dim() == (2 if merged else 1)
     speech2text.release_weights()
     speech2text(SPEECHES[0])

@@ -70,7 +70,7 @@ def test_an_experiment_opens_in_any_folder(case, tmp_path, monkeypatch):
 def test_heads_of_the_package_are_attached_to_their_own_whisper(case, tmp_path, caplog):
     whisper, shipped = case
     trained = open_whisper_model(str(whisper), "cpu", shipped=shipped)
-    options = Speech2Text(trained=trained, **SHORT, draft_depth=5).search_options
+    options = Speech2Text(trained=trained, **SHORT, draft_depth=5).model.options
     assert (options.draft_depth, options.draft_vocab_size) == (5, 30)
     other = save_tiny_whisper(tmp_path / "other", hidden_size=8, seed=1)
     caplog.set_level("INFO", "espnet_medusa")

@@ -165,7 +165,7 @@ def test_words_by_ctc_do_not_run_the_decoder(experiment):
     speech2text.release_weights(by_attention)
     decoder, encoder = speech2text.asr_model.decoder, speech2text.asr_model.encoder
     assert all(weight.numel() for weight in decoder.parameters())
-    if speech2text.encoder.packed:
+    if speech2text.model.encoder.packed:
         assert not any(weight.numel() for weight in encoder.whisper.parameters())
     assert [*speech2text.transcribe(samples, **vars(by_attention))] == expected[0]
     speech2text.release_weights(by_ctc)

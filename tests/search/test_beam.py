@@ -25,7 +25,6 @@ from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.beam import EndedHypothesis, end_detected
 from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.options import LengthLimits
-from espnet_medusa.upstream.compat import BatchBeamSearch
 
 try:  # ESPnet 202611
     from espnet2.legacy.nets.e2e_asr_common import end_detect
@@ -84,8 +83,6 @@ def test_constraints_equal_one_token_at_a_time(seed, options):
 
 @combinations(maxlenratio=[0.0, 0.9, -3], ctc=[0.0, 0.3])
 def test_a_prompt_of_several_tokens(maxlenratio, ctc):
-    if hasattr(BatchBeamSearch, "_primer_length") and (ctc or maxlenratio == 0.0):
-        pytest.skip("ESPnet 202611 counts prompts otherwise: docs/limits.md")
     decoder = shared_decoder(4)
     memory, lengths = random_memory(4, [10, 12])
     weights, prompt = make_weights(ctc=ctc), [3, 1, 2]

@@ -18,6 +18,7 @@ from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.search.scores import Scorers
+from espnet_medusa.upstream.compat import PROMPT_COUNTS
 
 PROMPT = [3, 1]
 HEADS = [
@@ -108,7 +109,7 @@ def our_search(decoder, seed, weights, beam_size, shape, constraints=None, propo
     decoder, (scorers, ctc) = runtime_of(decoder), make_scorers(seed)
     constraints = constraints or constraints_of()
     return beam_search(
-        decoder, Scorers(weights, scorers, ctc.log_softmax), beam_size, constraints,
+        decoder, Scorers(weights, scorers, ctc.log_softmax, PROMPT_COUNTS), beam_size, constraints,
         proposer or decoder.proposer(), shape, **more,
     )  # fmt: skip
 

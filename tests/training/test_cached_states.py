@@ -147,7 +147,7 @@ def test_labels_are_what_the_model_writes(corpus, of_own_texts):
         logits = decoder.logits(torch.tensor(states[key]).float())
         prompt = len(hypothesis.yseq) - len(ids) - 1
         allowed = torch.ones(logits.size(1), dtype=torch.bool)
-        allowed[list(speech2text.search_options.suppress_tokens)] = False
+        allowed[list(speech2text.model.options.suppress_tokens)] = False
         best = logits.masked_fill(~allowed, -1e9)[prompt:-1].argmax(-1).tolist()
         assert best == label[prompt:]
 
