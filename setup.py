@@ -6,6 +6,7 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
 PACKAGE = Path(__file__).with_name("espnet_medusa") / "__init__.py"
 VERSION = re.search('^__version__ = "(.+)"$', PACKAGE.read_text(encoding="utf-8"), re.M)[1]
@@ -21,13 +22,25 @@ RECIPES = (
 )  # fmt: skip
 
 
+ARCHIVE = "espnet_medusa/bin/recipes.tar.gz"
+
+
+class SdistWithRecipes(sdist):
+    """Add an archive of the recipes to an sdist: unlike its files, it keeps links."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        super().make_release_tree(base_dir, files)
+        write_recipes(Path(base_dir, ARCHIVE))
+
+
 class BuildWithRecipes(build_py):
-    """Add an archive of the recipes to a wheel: unlike package data, it keeps links."""
+    """Add the archive to a wheel: that of the sdist, or a new one."""
 
     def run(self) -> None:
         super().run()
-        if not self.editable_mode:
-            write_recipes(Path(self.build_lib) / "espnet_medusa" / "bin" / "recipes.tar.gz")
+        target = Path(self.build_lib, ARCHIVE)
+        if not (self.editable_mode or target.is_file()):
+            write_recipes(target)
 
 
 def write_recipes(path: Path) -> None:
@@ -43,7 +56,7 @@ def write_recipes(path: Path) -> None:
 
 
 setup(
-    cmdclass={"build_py": BuildWithRecipes},
+    cmdclass={"build_py": BuildWithRecipes, "sdist": SdistWithRecipes},
     name="espnet_medusa",
     version=VERSION,
     description="Several tokens per decoder call for Whisper and Speech-LLaMA in ESPnet2",
@@ -55,6 +68,7 @@ setup(
     packages=find_packages(include=["espnet_medusa", "espnet_medusa.*"]),
     package_data={
         "espnet_medusa": [
+            "bin/recipes.tar.gz",
             "report/*.yaml",
             "runtime/native/*.cpp",
             "runtime/native/*.h",
