@@ -18,7 +18,7 @@ DOCS = [
 # What espnet-medusa-recipe copies.
 RECIPES = (
     "conf/*/*.yaml", "egs/*/*/*.sh", "egs/*/*/*.md", "egs/*/*/conf/*", "egs/*/*/conf/*/*",
-    "egs/*/*/local/*",
+    "egs/*/*/local", "egs/*/*/local/*",
 )  # fmt: skip
 
 
