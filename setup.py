@@ -18,7 +18,7 @@ DOCS = [
 # What espnet-medusa-recipe copies.
 RECIPES = (
     "conf/*/*.yaml", "egs/*/*/*.sh", "egs/*/*/*.md", "egs/*/*/conf/*", "egs/*/*/conf/*/*",
-    "egs/*/*/local", "egs/*/*/local/*",
+    "egs/*/*/local", "egs/*/*/local/**/*",
 )  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def write_recipes(path: Path) -> None:
         for file in sorted(found):
             name = file.relative_to(root)
             linked = any((root / parent).is_symlink() for parent in name.parents)
-            if not linked and (file.is_symlink() or file.is_file()):
+            if file.suffix != ".pyc" and not linked and (file.is_symlink() or file.is_file()):
                 archive.add(file, name, recursive=False)
 
 

@@ -33,6 +33,7 @@ def test_a_recipe_runs_in_its_new_folder(archive, tmp_path, capsys):
     assert f"cd {tmp_path}/mine/egs/mini_synth/asr1 && ./run.sh" in capsys.readouterr().err
     copied = tmp_path / "mine"
     assert sorted(os.listdir(copied / "egs")) == ["TEMPLATE", "mini_synth"]
+    assert (copied / "egs/mini_synth/asr1/local/languages/en.yaml").is_file()
     for path in (ROOT / "egs" / "mini_synth").glob("*/*.sh"):
         made = copied / path.relative_to(ROOT)
         assert made.read_bytes() == path.read_bytes() and os.access(made, os.X_OK) == os.access(
