@@ -136,8 +136,8 @@ def draft_models(args: argparse.Namespace, options: dict[str, Any]) -> list[Draf
         configured = DraftModelFiles(options["draft_model"], options["draft_model_file"])
         given = [configured, *(files for files in given if files.name != configured.name)]
     if given and not {*MODELS} & {*args.drafters}:
-        kinds = ", ".join(MODELS)
-        raise InputError(f"draft_models: {given[0].name}; allowed with --drafters: {kinds}")
+        allowed = f"allowed with one of {', '.join(MODELS)} among --drafters"
+        raise InputError(f"draft_models: {given[0].name}; {allowed}")
     return [*dict.fromkeys(given)]
 
 
