@@ -1,10 +1,10 @@
-# Two commands: `make demo` runs the mini recipe, small, `make test` checks and tests everything.
+# Two commands: `make demo` runs a small mini recipe; `make test` checks and tests everything.
 # `make docs` fills the tables of README and docs/ from their sources, and builds the site.
 # `make bench` compares with other Whisper programs, in an environment of its own; a real Whisper:
 #          BENCH="--whisper EXP --data_dir DIR --num_utterances 100"
 # `make test-cluster` tests the recipes' stages on a Slurm of several nodes, which it starts here.
-# `make release-check` builds the wheel, and installs and runs it with several Pythons and pips; which, and
-#          more: RELEASE="--folder release --pythons python3.12=25 --tests tests/search"
+# `make release-check` builds the wheel, and installs and runs it with several Pythons and pips;
+#          options: RELEASE="--folder release --pythons python3.12=25 --tests tests/search"
 # `make gpu` tests a GPU in ten minutes; with a real Whisper: GPU="--whisper EXP --data_dir DIR"
 # `make test ESPNET=202611 PYTHON=python3.12` tests with the newer ESPnet, in .venv-202611.
 # Options: VENV=.venv  PYTHON=python3  TORCH=auto|cpu|cuda  BENCH="--random base --rounds 5"

@@ -26,7 +26,7 @@ ARCHIVE = "espnet_medusa/bin/recipes.tar.gz"
 
 
 class SdistWithRecipes(sdist):
-    """Add an archive of the recipes to an sdist: unlike its files, it keeps links."""
+    """Add an archive of the recipes to an sdist, whose own files lose symbolic links."""
 
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
         super().make_release_tree(base_dir, files)
@@ -34,7 +34,7 @@ class SdistWithRecipes(sdist):
 
 
 class BuildWithRecipes(build_py):
-    """Add the archive to a wheel: that of the sdist, or a new one."""
+    """Add that archive to a wheel: the one in the sdist, or a new one."""
 
     def run(self) -> None:
         super().run()
@@ -81,7 +81,7 @@ setup(
     python_requires=">=3.10",
     install_requires=[
         "espnet>=202511",
-        # ESPnet 202611 counts errors with it in training, and leaves it to an extra.
+        # ESPnet 202611 imports it in training but requires it only in an extra.
         "editdistance; python_version < '3.13'",
         "torch>=2.4",
         # ESPnet imports torchaudio without declaring it.
@@ -93,7 +93,7 @@ setup(
         "kaldiio",
         "soundfile>=0.12",
         "soxr",
-        # FFmpeg's libraries: what libsndfile does not read.
+        # FFmpeg's libraries, for formats that libsndfile does not read.
         "av>=12",
         # Voice activity; its network is in the package, ONNX runs it seven times as fast as torch.
         "silero-vad[onnx-cpu]>=6.2.3",
@@ -113,9 +113,9 @@ setup(
         "numba",
     ],
     extras_require={
-        # The mini recipe speaks its corpus with the espeak-ng library in this wheel.
+        # The mini recipe synthesizes its corpus with the espeak-ng library in this wheel.
         "demo": ["espeakng-loader>=0.2.4"],
-        # Writes what faster-whisper runs; reading it needs nothing.
+        # For writing faster-whisper's format; reading it needs no extra package.
         "ctranslate2": ["ctranslate2>=4.0"],
         # Stages 3 and 11 of ESPnet's own recipes: resampling, curves of losses.
         "upstream": ["resampy", "tensorboard"],
@@ -132,7 +132,7 @@ setup(
             "pytest",
             "pytest-xdist",
             "hypothesis",
-            # Of `make lint`; Python 3.10 has older ones alone.
+            # For make lint; on Python 3.10, only older releases can be installed.
             "import-linter>=2.16; python_version >= '3.11'",
             # Memory of long runs, tests/endurance.
             "psutil",

@@ -162,7 +162,7 @@ for config in plain greedy; do
         diff <(texts "${base}" "${config}") <(texts asr_base "${config}" ours/exp)
 done
 
-title "stages 5 to 13: block heads on a Whisper, whose folder goes before it decodes"
+title "stages 5 to 13: block heads on a Whisper whose folder is removed before decoding"
 if [ -n "${WHISPER:-}" ]; then ln -s "$(cd "${WHISPER}" && pwd)" whisper; else
     python3 - << 'EOF'
 import torch

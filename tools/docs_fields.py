@@ -1,4 +1,4 @@
-"""Extension of griffe, which reads the package for docs/api.md: comments document fields.
+"""Griffe extension for docs/api.md: use comments and help texts as the texts of fields.
 
 A field's text is the comment after it, the comment lines before it, or the help text of `option`.
 """

@@ -1,7 +1,8 @@
 """Hooks of MkDocs: README.md is the site's first page, and pages may link out of docs/.
 
 Links in the pages work in the repository. In the site, reports and pictures that a page
-links to become part of it; links to other files lead to `repo_url`, or are text without it.
+links to become part of it; links to other files lead to `repo_url`; without `repo_url` they
+become plain text.
 """
 
 import re

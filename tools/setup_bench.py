@@ -35,7 +35,7 @@ def main() -> None:
     run([uv, "venv", "--allow-existing", exporter])
     exporter_python = exporter / "bin" / "python"
     install_with_cpu_torch([*install, exporter_python], EXPORTER, environment)
-    # Its operators need another build of torch, and the export then fails.
+    # torchvision's operators need another build of torch; with them, the export fails.
     run([uv, "pip", "uninstall", "--python", exporter_python, "torchvision"])
     modules = "ctranslate2, faster_whisper, openvino_genai, pywhispercpp, whisper, espnet_medusa"
     run([python, "-c", f"import {modules}"])

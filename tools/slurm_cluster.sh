@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Starts a Slurm cluster on this machine, runs a command on it, and stops the cluster:
 #   tools/slurm_cluster.sh COMMAND ...     such as `bash`, to look around with sinfo and squeue
-# Nodes node1, node2, ... are slurmd daemons of this host, three or NODES of them, each with two CPUs,
-# independent of the host's number. The user who runs this, root or not, administers the cluster.
+# Nodes node1, node2, ... are slurmd daemons of this host, NODES of them (default 3), each with two
+# CPUs however many the host has. The user who runs this, root or not, administers the cluster.
 # Debian and Ubuntu: apt-get install slurm-wlm munge
 set -euo pipefail
 
@@ -32,7 +32,7 @@ SlurmctldPort=${port}
 SlurmUser=${user}
 SlurmdUser=${user}
 AuthType=auth/munge
-# A task that is started again waits until its credential has expired, otherwise 2 minutes.
+# A restarted task waits until its old credential expires: 5 s here, 2 minutes by default.
 AuthInfo=socket=${folder}/munge.socket,cred_expire=5
 StateSaveLocation=${folder}/state
 SlurmctldPidFile=${folder}/slurmctld.pid

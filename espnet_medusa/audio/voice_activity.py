@@ -84,7 +84,7 @@ class SpeechActivity:
         return cls(network.audio_forward(samples, RATE_HZ), len(samples))
 
     def new_speech_s(self, start_s: float, end_s: float) -> float | None:
-        """Return the start of a span's speech, without a word that ends in its first ``MARGIN_S``.
+        """Return where speech starts in a span, after any word that ends in its first ``MARGIN_S``.
 
         None: there is no speech.
         """
@@ -111,7 +111,7 @@ class SpeechActivity:
 
     @property
     def longest_pause_s(self) -> float:
-        """Longest time between two frames with speech."""
+        """Longest time between two consecutive frames with speech."""
         places = np.flatnonzero(self.probabilities >= VadParameters.threshold)
         return float(np.diff(places, prepend=places[:1]).max(initial=1) - 1) * STEP_S
 

@@ -36,8 +36,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--to", choices=formats, default=EXPERIMENT, help="format to write")
     add("--dtype", choices=DTYPES, help="type of the weights with --to ctranslate2; none: float32")
     whisper = (
-        "the Whisper of an aiola model: it has the sizes that the model's config.json lacks, and "
-        "--to aiola writes its name"
+        "base Whisper of an aiola model: supplies the sizes that the model's config.json lacks; "
+        "--to aiola writes this name"
     )
     add("--whisper_model", help=whisper)
     add("--model_file", type=Path, help="weights of an experiment; none: model.pth")

@@ -1,4 +1,4 @@
-"""ESPnet's hugging_face_export_vocabulary, which also writes the added tokens (stage 5)."""
+"""Replace ESPnet's hugging_face_export_vocabulary (stage 5); also write the added tokens."""
 
 from pathlib import Path
 

@@ -63,7 +63,7 @@ def split_options(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def run(words: list[str], redirect: bool) -> None:
-    """Run a module, code or a script in this process; ``redirect``: modules of ``OURS``."""
+    """Run a module, code or a script here; ``redirect``: replace ESPnet's modules by ``OURS``."""
     first, *rest = words
     script = first not in ("-m", "-c", "-")
     sys.path.insert(0, os.path.dirname(os.path.abspath(first)) if script else os.getcwd())
@@ -86,7 +86,7 @@ def run(words: list[str], redirect: bool) -> None:
 
 
 def refuse_other_search(module: str, *words: str) -> None:
-    """Exit with one line if an ESPnet command cannot decode the model, which is one of ours."""
+    """Exit with one line if an ESPnet command would decode one of our models, which it cannot."""
     option, name = OTHER_SEARCHES.get(module), "--asr_train_config"
     if option is None or name not in words[:-1]:
         return

@@ -22,11 +22,11 @@ TEMPLATE = "TEMPLATE"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", help="fsdd, librispeech, mini_synth or voxpopuli")
-    parser.add_argument("folder", nargs="?", type=Path, help="new folder; default: the recipe")
+    parser.add_argument("folder", nargs="?", type=Path, help="new folder; default: its name")
 
 
 def work(args: argparse.Namespace) -> None:
-    """Copy a recipe; raise InputError for an unknown name, which lists all, or an old folder."""
+    """Copy a recipe; raise InputError for an unknown name or an existing folder."""
     if not ARCHIVE.is_file():
         raise InputError(
             f"{ARCHIVE}: not in an editable installation; the recipes are in egs/ of the checkout"

@@ -107,7 +107,7 @@ def choose_formats(
 ) -> tuple[list[str], bool]:
     """Choose the formats to write, and whether they need times of all audio.
 
-    ``reason``: why the model writes no timestamps. Raise InputError if a format needs them.
+    ``reason``: why the model writes no timestamps, or None. Raise InputError for unusable formats.
     """
     formats, without = [output_format], options["without_timestamps"]
     if output_format == ALL:

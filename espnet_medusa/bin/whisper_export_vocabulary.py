@@ -1,4 +1,4 @@
-"""ESPnet's whisper_export_vocabulary, which also writes Whisper's special tokens (stage 5)."""
+"""Replace ESPnet's whisper_export_vocabulary (stage 5); also write Whisper's special tokens."""
 
 from pathlib import Path
 

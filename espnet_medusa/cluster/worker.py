@@ -37,7 +37,7 @@ class WorkerDecoder(WorkerPlugin):
         return self.open_decoder()
 
     def decode(self, entries: dict[str, str], languages: dict[str, str]) -> list[Outcome]:
-        """Decode a task of a ``JobInput``; raise InputError without the model or the folder."""
+        """Decode the utterances of a task; raise InputError if model or folder is missing."""
         with self.lock:
             return [*self._opened().decode(JobInput([*entries], entries, {}, languages))]
 

@@ -25,7 +25,7 @@ from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import DraftContext, Proposer
 from espnet_medusa.tree.token_tree import upload
 
-EDIT_COST = 3.0  # in nats, of an edit; also the bonus of the best place
+EDIT_COST = 3.0  # nats per edit; also added to the score of the best place in the hypothesis
 LATER = 1e-3  # in nats, bonus per symbol before a place: of equally good places, the last wins
 LEAST = 1e-4  # minimum total probability of all tokens without a CTC probability
 

@@ -120,7 +120,7 @@ def _greedy_tokens(
 ) -> tuple[torch.Tensor, torch.Tensor, float]:
     """Return the K best labels (n, K) of each run of equal labels, and their mean probabilities.
 
-    The third result is the best probability of the last run, before ``removed`` runs are dropped.
+    The third result is the best probability of the last run, even if its label is in ``removed``.
     """
     labels, runs, sizes = log_probs.argmax(dim=-1).unique_consecutive(
         return_inverse=True, return_counts=True

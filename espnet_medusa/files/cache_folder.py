@@ -1,4 +1,4 @@
-"""The user's cache folder, for compiled kernels and converted models."""
+"""The user's cache folder, for compiled kernels, converted Whispers and unpacked models."""
 
 import os
 from pathlib import Path

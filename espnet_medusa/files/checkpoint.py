@@ -26,7 +26,7 @@ ALLOWED_NAMES = re.compile(
     r"|torch ([A-Z][A-Za-z0-9]*(?<!Typed)(?<!Untyped)Storage|Size|device|[a-z]+[0-9]+)"
 )
 ZIP, PICKLE = b"PK\x03\x04", ".pkl"
-ANY_SIZE = 1 << 20  # limit of numbers in a file of the old format; if the file is larger, its size
+ANY_SIZE = 1 << 20  # maximum number in a file of the old format; for larger files: their size
 OLD_MAGIC = 0x1950A86A20F9469CFC6C
 OLD_PICKLES = 5  # magic, version, machine, content, keys of the storages
 MAX_REUSE = 3  # limit of the tensors' total size, as a multiple of the file's size

@@ -130,7 +130,7 @@ def model_encoder(
 
 
 def is_plain_whisper(model: torch.nn.Module) -> bool:
-    """Return whether a Whisper encoder computes all encoder output from features alone."""
+    """Return whether a model's encoder output depends only on a Whisper's log-mel features."""
     others = "frontend", "normalize", "preencoder", "postencoder"
     return (
         isinstance(model.encoder, HFWhisperEncoder)

@@ -24,8 +24,8 @@ def with_search(
 ) -> DecodingModel:
     """Add a greedy or beam search over the model's decoder, and the draft model that it uses.
 
-    If ``espnet``, the search that ESPnet built for the model and its options, is used, log the
-    reason and return the unchanged model. Raise InputError if the model does not support the
+    ``espnet`` is the search that ESPnet built for the model and its options. If it must decode, log
+    the reason and return the unchanged model. Raise InputError if the model does not support the
     options.
     """
     options, network = model.options, model.asr_model

@@ -36,7 +36,7 @@ class DecodeOptions(SearchOptions):
     encoder_padding: str | None = option(
         None,
         "encoder rows for Whisper's padding to 30 s: full (one per frame) or merged (one for "
-        "several frames); none: merged if the encoder computes in int8 or bfloat16 on a CPU",
+        "several frames); none: merged if our CPU kernels run the encoder (int8, bfloat16)",
     )
     language: str | None = option(
         None, "language code for Whisper's prompt, or detect; none: that of training"
@@ -90,7 +90,7 @@ def check_scoring(
 ) -> None:
     """Refuse CTC scores of a branch with other units than tokens; warn if there is no branch.
 
-    ``default`` is ESPnet's weight, which a config may have without meaning it.
+    ``default`` is ESPnet's default, which gives no warning: the user may not have set it.
     """
     if getattr(model, "ctc", None) is None and ctc_weight not in (0.0, default):
         logger.warning(f"ctc_weight: {ctc_weight}: not used, because the model has no CTC branch")

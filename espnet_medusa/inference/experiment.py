@@ -108,7 +108,7 @@ def read_model(
 
 
 def build_asr_model(args: Namespace, device: str, enhanced: bool = False) -> torch.nn.Module:
-    """Build the model of a config without initial weights, as ESPnet's task does.
+    """Build the model of a config as ESPnet's task does, but without initializing its weights.
 
     The task is slow to import. A Whisper without CTC is built without it.
     """
@@ -255,7 +255,7 @@ def put_weights(
 ) -> None:
     """Load weights into a model, without copying those that have its type and device.
 
-    With ``mapped``, ``load_weights`` has mapped the file: its parameters become ``MappedWeight``.
+    With ``mapped``, ``load_weights`` has mapped the file; parameters become ``MappedWeight``.
     Counts of training tokens may be missing: heads of other projects have none. Raise InputError
     with the first differences if names or shapes differ.
     """

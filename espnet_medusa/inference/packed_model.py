@@ -174,7 +174,7 @@ def map_paths(value: Any, change: Callable[..., str], field: str = "") -> Any:
         return {name: map_paths(part, change, f"{inside}{name}") for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [map_paths(part, change, f"{field}[{place}]") for place, part in enumerate(value)]
-    # Values without a slash are no paths, even if the current folder has a file of this name.
+    # Outside PATHS, values without a slash are no paths, even if a file here has this name.
     if not isinstance(value, str) or not ("/" in value or field in PATHS):
         return value
     return change(value, field=field)

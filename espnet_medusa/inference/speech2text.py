@@ -65,14 +65,14 @@ class Speech2Text(ESPnetSpeech2Text):
         asr_train_config: The experiment's ``config.yaml``; None: the one next to the weights.
         asr_model_file: The weights; needed without ``trained``.
         trained: A model in memory, in place of these files.
-        mapped: Whether to map the weights' file into memory, in int8 with our kernels. It then
-            must not change before ``release_weights`` is called.
+        mapped: Whether to map the weights' file into memory, if our int8 kernels are used. The file
+            must then not change before ``release_weights`` is called.
         options: ESPnet's other arguments and the fields of ``DecodeOptions``. ``batch_size`` is
             the number of utterances per call of ``decode``; ESPnet's own search allows only 1.
 
     Attributes:
         model: The ``DecodingModel`` with the search and the draft model.
-        statistics: Of the last utterance.
+        statistics: Of the last call or ``transcribe``; ``decode`` returns them per utterance.
 
     Raises:
         InputError: An option, the checkpoint or their combination is not usable.

@@ -57,7 +57,7 @@ class UtteranceDecoder:
 
     @property
     def recordings_together(self) -> int:
-        """Maximum windows per batch of long recordings: one of each, more with ``vad_filter``."""
+        """Maximum windows per batch: one per long recording, or several with ``vad_filter``."""
         if self.max_batch_frames is None:
             return self.batch_size
         windows = self.max_batch_frames // round(self.reader.limits.window_s * FRAMES_PER_S)

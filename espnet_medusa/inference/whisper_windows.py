@@ -224,7 +224,7 @@ def why_not_long_form(model: DecodingModel) -> str | None:
     """Return why a model or its search does not decode long audio; None: it does."""
     if model.search is None or model.prompts is None or model.encoder.whisper is None:
         return (
-            "timestamps: allowed with a Whisper that has Whisper's tokens and prompts, and no "
+            "timestamps: allowed with a Whisper that uses Whisper's tokenizer and prompts, and no "
             "frontend, normalization, cropping, pre-encoder or post-encoder"
         )
     if not model.search.strategy.scoring.decoder_alone:

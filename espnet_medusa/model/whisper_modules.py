@@ -1,7 +1,7 @@
 """Whisper's encoder and decoder as torch modules with transformers' parameter names.
 
-They hold weights and compute layers (Radford et al., arXiv 2212.04356); encoder and decoder classes
-compute stem, embeddings and masks. transformers' layers are bitwise equal, but slow to import.
+Weights and layers (arXiv 2212.04356); ``HFWhisperEncoder`` and ``WhisperMedusaDecoder`` compute
+stem, embeddings and masks. transformers' layers are bitwise equal, but slow to import.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class WhisperAttention(torch.nn.Module):
     ) -> torch.Tensor:
         """Attend from (B, T, D) to ``memory`` (B, S, D); ``mask`` is additive, (B, 1, T, S)."""
         head_size = hidden.size(-1) // self.num_heads
-        queries = self.q_proj(hidden) * head_size**-0.5  # before the product, as in openai-whisper
+        queries = self.q_proj(hidden) * head_size**-0.5  # before the product, as in transformers
         queries, keys, values = (
             part.unflatten(-1, (self.num_heads, head_size)).transpose(1, 2).contiguous()
             for part in (queries, self.k_proj(memory), self.v_proj(memory))

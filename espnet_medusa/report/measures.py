@@ -127,7 +127,7 @@ def calls_per_word(statistics: Path) -> Estimate | None:
     if "eta" not in report["set"]:
         return None
     if not all(row["decoder_calls"] for row in report["utterances"].values()):
-        return Estimate(report["set"]["eta"])  # an eta of 0 does not give an utterance's words
+        return Estimate(report["set"]["eta"])  # with eta 0, the number of words is unknown
     # Eta is 2 calls / words, so each utterance's words follow from its calls.
     rows = [row for row in report["utterances"].values() if row["eta"]]
     calls = np.array([2 * row["decoder_calls"] for row in rows])

@@ -32,7 +32,7 @@ IDLE_BYTES = 2 << 30  # limit for unused storages: batches of other sizes need t
 
 
 class StaticNodeCache(NodeCache):
-    """A cache that writes to the slots in a tensor at a fixed address and reads a fixed number."""
+    """A cache that writes to the slots in ``places`` and reads a fixed number of slots."""
 
     places: torch.Tensor  # (T,) slots of the new nodes
     attended: int  # number of slots that are read, including the new ones

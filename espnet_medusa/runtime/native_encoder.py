@@ -109,7 +109,7 @@ class NativeStem:
         """Map features (B, T, bins) of (B,) frames to (B, S, D) of (B,) frames."""
         features, copies = features.float(), 0
         if int(frames.min()) == features.size(1):
-            copies = max(silent_frames(features) - RECEPTIVE_FRAMES, 0) // self.subsampling
+            copies = max(padded_frames(features) - RECEPTIVE_FRAMES, 0) // self.subsampling
         skipped = copies * self.subsampling
         hidden = features[:, : features.size(1) - skipped]
         lengths = frames - skipped
@@ -121,8 +121,8 @@ class NativeStem:
                 hidden.masked_fill_(padding[:, :, None], 0.0)
         if copies:
             # The last row depends on zeros after the window; the row before it only on padding.
-            silence = hidden[:, -2:-1].expand(-1, copies, -1)
-            hidden = torch.cat([hidden[:, :-1], silence, hidden[:, -1:]], dim=1)
+            padding = hidden[:, -2:-1].expand(-1, copies, -1)
+            hidden = torch.cat([hidden[:, :-1], padding, hidden[:, -1:]], dim=1)
         hidden += self.positions[: hidden.size(1)]
         return hidden, lengths + copies
 
@@ -150,7 +150,7 @@ class NativeConvolution:
         )
 
 
-def silent_frames(features: torch.Tensor) -> int:
+def padded_frames(features: torch.Tensor) -> int:
     """Count the frames at the end of (B, T, bins) that equal the last one in every utterance."""
     differs = (features != features[:, -1:]).any(dim=2).any(dim=0)
     return features.size(1) - int((differs * torch.arange(1, len(differs) + 1)).max())

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 MODEL_DEPTH = 5  # each step is a call of the draft model
 CTC_DEPTH, CTC_BEAM_DEPTH = 40, 15  # a step of beam search has several nodes to evaluate
 CTC_BEAM_BUDGET = 60
-LOOKAHEAD_DEPTH = 15  # least default draft_depth with a lookahead; parallel heads: their number
+LOOKAHEAD_DEPTH = 15  # minimum default of draft_depth with a lookahead, if max_steps allows it
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ NO_SOURCES = DraftSources()
 def build_proposer(
     options: SearchOptions, decoder: TreeDecoder, vocab_size: int, eos: int, sources: DraftSources
 ) -> Proposer | None:
-    """Build the drafter; None: no drafts. Raise InputError if the model lacks a required part."""
+    """Build the drafter, or None without drafts. Raise InputError if the model lacks a part."""
     if options.draft_depth == 0:
         return None
     drafter = options.drafter

@@ -43,8 +43,8 @@ class SearchOptions:
     )
     draft_depth: int | None = option(
         None,
-        "tokens drafted per call (the maximum, with a lookahead); none: the heads' card or one per "
-        "head, draft model: 5, CTC: 40 (beam: 15), lookahead: 15 or more if possible; 0: no drafts",
+        "tokens drafted per call (the maximum, with a lookahead); none: draft_conf or one per "
+        "head, draft model: 5, CTC: 40 (beam: 15), lookahead: 15 or more; 0: without drafts",
     )
     draft_width: int | None = option(
         None, "hypotheses drafted in parallel; none: 1 for greedy (a chain), beam_size for beam"
@@ -63,8 +63,8 @@ class SearchOptions:
     )
     draft_precision: str | None = option(
         None,
-        "int8: quantize only heads, verified text is exact; draft models: any decoder_precision; "
-        "none: the decoder's, on a CPU int8 for attending heads whose drafts are verified",
+        "int8: quantize only heads, verified text stays exact; draft models: any precision; "
+        "none: the decoder's, or int8 for verified attending heads with our CPU kernels",
     )
     draft_with_lm: bool = option(True, "use the language model while drafting")
     acceptance: str = option(
@@ -96,7 +96,7 @@ class SearchOptions:
         "mean log-probability if patience is set, else as ESPnet",
     )
     suppress_tokens: Sequence[int] | None = option(
-        None, "token ids that are never decoded; none: Whisper's list for models with its tokens"
+        None, "token ids that are never decoded; none: Whisper's list if the tokenizer is Whisper's"
     )
     begin_suppress_tokens: Sequence[int] | None = option(
         None, "token ids that are never decoded first; none: Whisper's list, as for suppress_tokens"

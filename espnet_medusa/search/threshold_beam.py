@@ -71,7 +71,7 @@ def threshold_beam_search(
     Args:
         decoder, constraints, proposer, normalize_length: As in ``beam_search``.
         threshold: Minimum probability of a draft, in (0, 1].
-        depth: Maximum number of tokens drafted after the base head's; 0: no drafts.
+        depth: Maximum number of tokens drafted after the base head's; 0: without drafts.
         nbest: Number of requested hypotheses, at most ``beam_size``; None: ``beam_size``.
     """
     nbest = beam_size if nbest is None else min(nbest, beam_size)
@@ -90,7 +90,7 @@ class ThresholdStrategy(BeamStrategy):
 
     def advance(self, states: Sequence[BeamState]) -> None:
         for state in states:
-            # All are evaluated, or none: after a step, none unless the prefix is still forced.
+            # All running hypotheses are evaluated, or none; after a step only forced ones are.
             while not state.done and state.running[0].prefix.evaluated:
                 self._expand(state)
 
@@ -142,7 +142,7 @@ class ThresholdPlanner:
         return begun
 
     def draft_prompt(self, states: Sequence[BeamState]) -> None:
-        for state in states:  # no drafts, because the base head predicts the first token
+        for state in states:  # without drafts, because the base head predicts the first token
             state.draft = prompt_draft(state, self.strategy.scoring.constraints.forced_prefix)
 
     def draft(self, states: Sequence[BeamState]) -> None:

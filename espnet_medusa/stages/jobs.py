@@ -44,7 +44,7 @@ def split_keys(parser: argparse.ArgumentParser) -> Work:
 
 
 def run_command(parser: argparse.ArgumentParser) -> Work:
-    """Run `-- COMMAND` once, here or in a job of Slurm, and return its output and exit status."""
+    """Run `-- COMMAND` once, here or in a Slurm job; print its output, exit with its status."""
     parser.add_argument("--cmd", default="", help=PREFIX_HELP)
     parser.add_argument("--log", required=True, help="log file of the job")
     return _run_command

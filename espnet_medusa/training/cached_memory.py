@@ -54,7 +54,7 @@ class MemoryCache:
     def run(self, job: JobInput, folder: Path, batch_size: int) -> int:
         """Cache the output of all utterances; return the number of failed ones.
 
-        Finished shards are kept. ``folder`` gets ``memory.scp`` and ``failed_utterances``. Raise
+        Finished shards are skipped. ``folder`` gets ``memory.scp`` and ``failed_utterances``. Raise
         InputError if all utterances failed.
         """
 

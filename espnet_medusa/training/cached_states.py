@@ -137,7 +137,7 @@ class StateCache:
         return labels, texts
 
     def run(self, job: JobInput, folder: Path, batch_size: int, share: slice = EVERY) -> None:
-        """Cache the output for the shards in ``share``; finished ones are kept."""
+        """Cache the output for the shards in ``share``; finished ones are skipped."""
         shards = Shards(job, folder, self.archives, TABLES)
         shards.run(self._reader(job), self.compute, batch_size, share)
 

@@ -37,8 +37,8 @@ class Recording:
     """An audio file."""
 
     path: Path  # path of the file
-    # Name of its results, without a suffix. In a folder of the command line it includes the
-    # subfolders, such as ``monday/talk1``.
+    # Name of its results, without a suffix unless another file has the same name. For files in a
+    # given folder it includes the subfolders, such as ``monday/talk1``.
     name: str
 
     @property

@@ -29,7 +29,7 @@ class States(Protocol):
 class DraftInput:
     """An utterance as input of a draft model or of CTC."""
 
-    memory: torch.Tensor  # (S, D) output of the draft model's encoder; without one the main's
+    memory: torch.Tensor  # (S, D) draft model's encoder output; if it has no encoder, the main's
     prompt: list[int]  # P prompt tokens
     frames: torch.Tensor | None = None  # (S,) frames of each row of ``memory``; None: 1
     # (S', D') output of the main model's encoder, for CTC; None: ``memory``.

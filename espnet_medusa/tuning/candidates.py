@@ -10,7 +10,7 @@ from espnet_medusa.tuning.trial import Task
 DEPTH_SHARES = (0.25, 0.375, 0.5, 0.75, 1.0)  # of the number of heads
 DEPTH_SHARES_BEYOND = (1.5, 2.0)  # for heads that can draft more steps than there are heads
 MODEL_DEPTHS = (1, 2, 3, 4, 6, 8, 12)  # each step is a call of the draft model
-CTC_DEPTHS = (5, 10, 15, 20, 30, 40, 60)  # a draft step costs nothing, verifying a node does
+CTC_DEPTHS = (5, 10, 15, 20, 30, 40, 60)  # a draft step takes no time; verifying a node does
 CTC_BEAM_DEPTHS = (1, 2, 4, 6, 10, 15, 20)
 BEAM_WIDTH_SHARES = (0.6, 1.0, 2.0)  # of the beam
 GREEDY_WIDTHS = (1, 2, 4)

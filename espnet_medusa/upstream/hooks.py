@@ -37,7 +37,7 @@ def installed_finder() -> Finder:
 
 
 def install_changes(register: Callable[[], None]) -> None:
-    """Change the modules of ``replaced.CHANGES`` when they are imported, or now if they are.
+    """Change the modules in ``replaced.CHANGES`` once imported; change already imported ones now.
 
     ``register`` adds the plugin's classes to ESPnet's tables after its ASR task is imported.
     """

@@ -123,7 +123,7 @@ def module_of(target: object) -> str:
 
 
 UNCHECKED = ("espnet.", "espnet2.", "inflect")  # ESPnet imports inflect
-# By importing module: slow modules whose names it rarely uses.
+# Slow modules, by the module that imports them and rarely uses their names.
 DEFERRED = {
     "espnet2.bin.asr_inference": (
         "espnet2.asr.decoder.hugging_face_transformers_decoder", "espnet2.asr.decoder.s4_decoder",

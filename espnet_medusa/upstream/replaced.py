@@ -83,7 +83,7 @@ def replace_methods(theirs: type, ours: type) -> None:
 
 
 CHANGES: dict[str, Callable[[ModuleType], None]] = {
-    ASR_TASK: lambda module: None,  # ``hooks.install`` sets it
+    ASR_TASK: lambda module: None,  # ``hooks.install_changes`` sets it
     "espnet2.tasks.abs_task": _replace_task_yaml,
     "espnet2.utils.config_argparse": _replace_parser_yaml,
     "espnet2.text.whisper_tokenizer": _replace_tokenizer,

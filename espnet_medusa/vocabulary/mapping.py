@@ -165,7 +165,7 @@ class RetokenizedText:
     word: bytes = b""  # whole characters of the last word
     pending: bytes = b""  # bytes of an incomplete character
     begun: bool = False  # False: the next word is a text's first, see ``Vocabulary.leading_space``
-    skip: bytes | None = b""  # bytes to drop, which must come next; None: other bytes came
+    skip: bytes | None = b""  # bytes to drop first; None: others came, so all tokens are ignored
 
     @property
     def tokens(self) -> tuple[int, ...]:

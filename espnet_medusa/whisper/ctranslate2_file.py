@@ -27,7 +27,7 @@ STORED_AS = {name: "uint16" if name == "bfloat16" else name for name in TYPES.va
 FLOATS = ("float32", "float16", "bfloat16")
 MAX_RANK = 3  # weights of a convolution
 MAX_NAME = 256  # bytes; Whisper's longest name has 60
-MAX_REUSE = 3  # maximum size of all variables and aliases over the file's size; Whisper: below 2
+MAX_REUSE = 3  # maximum size of variables and aliases, divided by the file's; Whisper: below 2
 NAME = re.compile(rb"[\w./-]+\0")
 SCALE = "_scale"
 REMEDY = "fetch it again, or convert the model again with a current ctranslate2"

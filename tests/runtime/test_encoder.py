@@ -16,7 +16,7 @@ from espnet_medusa.runtime.native.operations import (
     NativeLinear,
     multiply_rows,
 )
-from espnet_medusa.runtime.native_encoder import NativeEncoder, NativeStem, silent_frames
+from espnet_medusa.runtime.native_encoder import NativeEncoder, NativeStem, padded_frames
 
 LENGTHS = [1, 2, 33, 130, 199, 200]  # frames of features
 SHAPES = [  # head sizes 8, 20, 64; widths that are no multiple of a panel
@@ -168,13 +168,13 @@ def test_silence_is_computed_once_and_equal_bit_for_bit(kind, product, subsampli
     shapes = [(silence, frames) for frames in (61, 62, 63, 64) for silence in (*range(24), frames)]
     for silence, frames in [*shapes, (180, 200)]:
         features = features_with_silence([frames - silence, max(frames - silence - 5, 0)], frames)
-        assert silent_frames(features) == max(silence, 1)
+        assert padded_frames(features) == max(silence, 1)
         lengths = torch.tensor([frames] * 2)
         multiplied.clear()
         output, sizes = stem(features, lengths)
         rows = sum(multiplied)
         with monkeypatch.context() as patch:
-            patch.setattr(native_encoder, "silent_frames", lambda features: 0)
+            patch.setattr(native_encoder, "padded_frames", lambda features: 0)
             multiplied.clear()
             expected, expected_sizes = stem(features, lengths)
         assert torch.equal(output, expected) and torch.equal(sizes, expected_sizes)

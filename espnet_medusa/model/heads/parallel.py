@@ -76,7 +76,7 @@ class BlockHeads(LinearHeads):
 
 
 class MatrixHeads(ParallelHeads):
-    """Heads without layers; of the options they accept ``num_heads`` only."""
+    """Heads of one matrix each, without residual layers; ``num_heads`` is their only option."""
 
     def __init__(self, trunk: Trunk, options: HeadOptions):
         if options != HeadOptions(num_heads=options.num_heads):

@@ -40,7 +40,7 @@ class NativeLinear:
         )
 
     def _pack(self, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Pack some rows after the other, so that few pages of a mapped weight are in memory."""
+        """Pack the weight in groups of rows, so that few pages of a mapped weight are in memory."""
         packed = self.blocks, self.scales, self.corrections
         for first in range(0, self.outputs, ROWS_TOGETHER):
             rows = slice(first, first + ROWS_TOGETHER)

@@ -233,7 +233,7 @@ class EvaluatedPrefixes:
     """Prefixes of the beams that the decoder has evaluated, and their evaluated descendants.
 
     At these prefixes, the draft uses the decoder's candidates, and a proposer state that starts
-    from the prefix. ``nodes`` (U W,) is its index at each place of the beams; -1 for none.
+    from the prefix. ``nodes`` (U W,) has the index in ``prefixes`` for each place; -1: not there.
     """
 
     def __init__(self, beams: Beams, proposer: Proposer, shape: DraftShape):
@@ -287,7 +287,7 @@ class EvaluatedPrefixes:
 
 
 def flat_rows(places: torch.Tensor, num_rows: int) -> torch.Tensor:
-    """Convert places (U, W') in U equal blocks, together ``num_rows`` rows, to rows (U W',)."""
+    """Convert places (U, W') among each utterance's rows to places (U W',) among all rows."""
     first = torch.arange(len(places), device=places.device) * (num_rows // len(places))
     return (places + first[:, None]).flatten()
 

@@ -23,7 +23,7 @@ LEAST_CALL = 0.1  # minimum share of a call in the seconds of an iteration
 class DraftShape:
     """Size of drafts."""
 
-    depth: int  # steps to draft ahead; 0: no drafts
+    depth: int  # steps to draft ahead; 0: without drafts
     width: int = 1  # hypotheses of the drafted beam
     budget: int | None = None  # maximum nodes per utterance in a decoder call; None: no limit
     # A fixed tree instead of the drafted beam: number of children of every node of each depth

@@ -29,7 +29,7 @@ class LastDraft(NamedTuple):
 
 
 class StepPlanner:
-    """A ``DraftPlanner`` that drafts by steps of the strategy; None as proposer: no drafts."""
+    """A ``DraftPlanner`` that drafts by steps of the strategy; None as proposer: without drafts."""
 
     def __init__(self, strategy: Strategy, proposer: Proposer | None, shape: DraftShape):
         self.strategy = strategy.with_draft_width(shape.width)
