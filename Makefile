@@ -25,6 +25,8 @@ BENCH ?= --exp_dir $(RECIPE)/exp --data_dir $(RECIPE)/dump/raw/test --random tin
 
 # Without bytecode every import of ESPnet compiles it anew, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
+# Recipes would run the Python of this variable instead of the environment's.
+unexport PYTHON
 
 .PHONY: setup demo lint test test-cluster docs bench gpu release-check clean
 setup: $(VENV)/.installed

@@ -140,12 +140,12 @@ def use(shell: Shell, release: Release) -> str:
         commands = sorted(path.name for path in shell.programs.glob("espnet-medusa-*"))
         for command in commands:
             outside.run(command, "--help")
+        text = transcribe(outside, release.whisper, release.audio)
+        if text != release.text:
+            raise Failed(f"transcribed {text!r}, the checkout wrote {release.text!r}")
         outside.run("espnet-medusa-recipe", "mini_synth", "copied")
         if not Path(empty, "copied/egs/mini_synth/demo/local/data.sh").is_file():
             raise Failed("the copied recipe lacks its links")
-        text = transcribe(outside, release.whisper, release.audio)
-    if text != release.text:
-        raise Failed(f"transcribed {text!r}, the checkout wrote {release.text!r}")
     return f"{len(commands)} commands; the checkout's text"
 
 
