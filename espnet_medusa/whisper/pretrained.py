@@ -196,7 +196,7 @@ def _open_openai(name: str, path: Path) -> PretrainedWhisper:
         config = config_of_openai(checkpoint["dims"], f"whisper_model: {name!r}: dims")
     except (LookupError, TypeError) as error:
         raise InputError(
-            f"whisper_model: {name!r} lacks the 'dims' of OpenAI's .pt files ({error}); give a "
+            f"whisper_model: {name!r} has no 'dims', unlike OpenAI's .pt files ({error}); give a "
             "folder in Hugging Face format"
         ) from error
     return PretrainedWhisper(name, config, (path,))

@@ -96,7 +96,7 @@ def test_bad_sources_are_one_line(tmp_path, capsys):
     refuse(tmp_path / "nowhere", "has no config.json")
     refuse(tmp_path / "none.pt", "none.pt: no such file")
     torch.save({"dims": {}, "model_state_dict": {}}, tmp_path / "odd.pt")
-    refuse(tmp_path / "odd.pt", "has no 'dims' as OpenAI's")
+    refuse(tmp_path / "odd.pt", "has no 'dims', unlike OpenAI's")
     torch.save(Calls(print, "ran code"), tmp_path / "evil.pt")
     refuse(tmp_path / "evil.pt", "not a checkpoint with weights only")
     assert "ran code" not in capsys.readouterr().out
