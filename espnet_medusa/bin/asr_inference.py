@@ -194,9 +194,8 @@ def load(options: dict, mapped: bool = False) -> Speech2Text:
     freeze_imports()
     names = set(inspect.signature(ESPnetSpeech2Text.__init__).parameters) - {"self", "device"}
     names |= {*DECODE_OPTIONS}
-    chosen = {name: value for name, value in options.items() if name in names}
-    tag = options["model_tag"]
-    return Speech2Text.from_pretrained(tag, device=device, mapped=mapped, **chosen)
+    chosen = {name: options[name] for name in names & {*options}} | {"mapped": mapped}
+    return Speech2Text.from_pretrained(options["model_tag"], device=device, **chosen)
 
 
 def fingerprint(options: dict) -> dict:

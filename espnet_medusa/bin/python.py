@@ -93,11 +93,12 @@ def refuse_other_search(module: str, *words: str) -> None:
     from espnet_medusa.options import read_config  # slow to import
 
     path = Path(words[words.index(name) + 1])
-    config = read_config(path, "correct the path") if path.is_file() else {}
+    try:
+        config = read_config(path, "correct the file or its path")
+    except ValueError as error:
+        sys.exit(f"error: {error}")
     if OUR_NETWORKS & {config.get(part) for part in ("model", "encoder", "decoder")}:
-        sys.exit(
-            f"error: {option}: true; {path} is a model of espnet_medusa: set {option} to false"
-        )
+        sys.exit(f"error: {option}: true; {path} is a model of espnet_medusa; allowed: false")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ TEMPLATE = "TEMPLATE"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recipe", help="fsdd, librispeech, mini_synth or voxpopuli")
+    parser.add_argument("recipe", help="folder in egs/; an unknown name lists all")
     parser.add_argument("folder", nargs="?", type=Path, help="new folder; default: its name")
 
 

@@ -38,7 +38,8 @@ class JobInput:
         parts = [self.entries.get(key, ""), self.languages.get(key, "")]
         for path in source_paths(parts[0]):
             with suppress(OSError):  # a missing file: reading it will fail
-                parts.append(f"{path.stat().st_size} bytes, changed {path.stat().st_mtime_ns}")
+                status = path.stat()
+                parts.append(f"{status.st_size} bytes, changed {status.st_mtime_ns}")
         return "; ".join(filter(None, parts))
 
 

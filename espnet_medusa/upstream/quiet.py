@@ -60,11 +60,10 @@ class DeferringLoader(SourceFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Run the module with its own ``__import__``."""
-        slow = DEFERRED[module.__name__]
 
         def import_or_defer(name, globals=None, locals=None, fromlist=(), level=0):
             absolute = resolve_name("." * level + name, module.__package__)
-            if fromlist and absolute in slow:
+            if fromlist and absolute in DEFERRED[module.__name__]:
                 return SimpleNamespace(**{part: Deferred(absolute, part) for part in fromlist})
             return __import__(name, globals, locals, fromlist, level)
 

@@ -28,7 +28,8 @@ try:
 except SystemExit as end:
     assert end.code == 0
 from espnet_medusa import Speech2Text
-for name in ("numba", "nltk", "hydra.utils", "espnet2.tasks.asr", "espnet2.tasks.lm",
+for name in ("numba", "nltk", "hydra.utils", "espnet2.enh.separator.tfgridnet_separator",
+             "espnet2.tasks.asr", "espnet2.tasks.lm",
              "torch._dynamo", "transformers.modeling_utils"):
     assert name not in sys.modules, name
 import torch
@@ -37,7 +38,12 @@ module = AlignmentModule(8, 4)
 assert isinstance(module, torch.nn.Module) and isinstance(module, AlignmentModule)
 from espnet2.bin.asr_inference import LMTask
 assert LMTask.class_choices_list and "espnet2.tasks.lm" in sys.modules
+from espnet2.bin import asr_inference
+if hasattr(asr_inference, "EnhS2TTask"):  # ESPnet 202511
+    assert asr_inference.EnhS2TTask.class_choices_list and "numba" in sys.modules
 import espnet_medusa.bin.asr_train
+from importlib.util import find_spec  # ESPnet 202611 does not install it
+assert "g2p_en" in sys.modules or find_spec("g2p_en") is None
 assert "g2p_en.g2p" not in sys.modules
 warnings.warn("`torch.cuda.amp.autocast(args...)` is deprecated", FutureWarning)
 from typeguard import TypeCheckError, typechecked
