@@ -36,6 +36,7 @@ class TextWriter:
     tokenizer: Any  # ESPnet's, tokens to text; None: results have no text
     hidden_ids: frozenset[int]  # token ids that results leave out
     nbest: int  # maximum number of results per utterance
+    timestamps: range = range(0)  # token ids that texts leave out
 
     def write(self, state: SearchState, prompt: list[int], scorers: list[str]) -> Decoding:
         """Return the n-best results of an utterance.
@@ -57,7 +58,11 @@ class TextWriter:
         tokens, score = torch.tensor([*prompt, *ended.tokens]), torch.tensor(ended.score)
         ids = [token for token in ended.tokens[:-1] if token not in self.hidden_ids]
         pieces = self.converter.ids2tokens(ids)
-        text = None if self.tokenizer is None else self.tokenizer.tokens2text(pieces)
+        text = None
+        if self.tokenizer is not None:
+            timed = zip(ids, pieces, strict=True)
+            spoken = [piece for token, piece in timed if token not in self.timestamps]
+            text = self.tokenizer.tokens2text(spoken)
         return text, pieces, ids, Hypothesis(tokens, score, scores)
 
 

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import torch
 from espnet2.bin import asr_inference
 from espnet2.text.hugging_face_token_id_converter import HuggingFaceTokenIDConverter
-from espnet2.text.hugging_face_tokenizer import HuggingFaceTokenizer
 from torch.overrides import TorchFunctionMode
 
 from espnet_medusa.convert.attach_heads import AUTO, SHIPPED, attach_heads
@@ -31,7 +30,7 @@ from espnet_medusa.vocabulary.tokenizers import hugging_face_vocabulary, token_l
 from espnet_medusa.vocabulary.vocabulary import Vocabulary
 from espnet_medusa.whisper.text import TextOptions
 from espnet_medusa.whisper.token_types import WHISPER_PREPROCESSOR, WHISPER_TYPES
-from espnet_medusa.whisper.tokens import TRANSCRIBE
+from espnet_medusa.whisper.tokens import TRANSCRIBE, load_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -175,6 +174,7 @@ def espnet_uses(trained: TrainedModel) -> Iterator[None]:
     """Let ESPnet's ``Speech2Text`` use a model in memory: its constructor only takes files.
 
     Within the context, the functions of its module that open model and tokenizer are replaced.
+    Whisper's tokenizer opens faster than in ESPnet.
     """
     model, args = trained.asr_model, trained.train_args
     task = SimpleNamespace(build_model_from_file=lambda *files: (model, args))
@@ -183,12 +183,13 @@ def espnet_uses(trained: TrainedModel) -> Iterator[None]:
     for module in (asr_inference, sys.modules.get("espnet2.tasks.enh_s2t")):
         if hasattr(module, ENHANCING):
             replaced[module, ENHANCING] = task
-    if trained.tokenizer is not None:
-        tokenizer = HuggingFaceTokenizer(args.bpemodel)
+
+    def make_converter(model_name_or_path: str) -> HuggingFaceTokenIDConverter:
         converter = object.__new__(HuggingFaceTokenIDConverter)
-        tokenizer.tokenizer = converter.tokenizer = trained.tokenizer
-        replaced[asr_inference, "build_tokenizer"] = lambda **options: tokenizer
-        replaced[asr_inference, "HuggingFaceTokenIDConverter"] = lambda **options: converter
+        converter.tokenizer = trained.tokenizer or load_tokenizer(model_name_or_path)
+        return converter
+
+    replaced[asr_inference, "HuggingFaceTokenIDConverter"] = make_converter
     with _construction:
         originals = {place: getattr(*place) for place in replaced}
         for place, value in replaced.items():

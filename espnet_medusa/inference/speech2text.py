@@ -110,8 +110,10 @@ class Speech2Text(ESPnetSpeech2Text):
         default = ESPNET_OPTIONS["ctc_weight"].default
         check_scoring(network, decode_options, options.get("ctc_weight", default), default)
         prompts = _whisper_prompts(decode_options, trained, self.converter)
+        timestamps = range(0)
         if prompts is not None:
             decode_options = _suppressing(decode_options, prompts.tokens)
+            timestamps = range(prompts.tokens.first_time, len(network.token_list))
         device = torch.device(self.device)
         check_precisions(decode_options, device)
         encoder = model_encoder(network, decode_options.encoding, decode_options.encoder_padding)
@@ -126,7 +128,7 @@ class Speech2Text(ESPnetSpeech2Text):
             prompts,
             getattr(self.beam_search, "hyp_primer", None) or [network.sos],
             LengthLimits(self.maxlenratio, self.minlenratio),
-            TextWriter(self.converter, self.tokenizer, frozenset(hidden), self.nbest),
+            TextWriter(self.converter, self.tokenizer, frozenset(hidden), self.nbest, timestamps),
             device,
             getattr(torch, self.dtype),
         )

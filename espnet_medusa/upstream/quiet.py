@@ -130,6 +130,8 @@ DEFERRED = {
     ),
     "espnet2.main_funcs.calculate_all_attentions": ("espnet2.gan_tts.jets.alignments",),
     "espnet2.text.build_tokenizer": ("espnet2.text.qwen2audio_tokenizer",),
+    "espnet2.text.hugging_face_token_id_converter": ("transformers",),
+    "espnet2.text.hugging_face_tokenizer": ("transformers",),
     "whisper.transcribe": ("whisper.timing",),  # ESPnet imports openai-whisper's normalizers
 }  # fmt: skip
 LOADERS = {

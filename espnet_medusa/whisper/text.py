@@ -12,6 +12,7 @@ from espnet_medusa.files.token_list import read_token_list, write_token_list
 from espnet_medusa.whisper.pretrained import open_whisper, read_json
 from espnet_medusa.whisper.token_types import ENGLISH, MULTILINGUAL, VOCAB_SIZE_OF_TYPE
 from espnet_medusa.whisper.tokens import (
+    TOKENIZER_CONFIG,
     VOCABULARIES,
     WhisperTokens,
     load_tokenizer,
@@ -19,7 +20,6 @@ from espnet_medusa.whisper.tokens import (
     read_whisper_tokens,
 )
 
-TOKENIZER_CONFIG = "tokenizer_config.json"
 TOKENIZER_FILES = (
     TOKENIZER_CONFIG, "tokenizer.json", "vocab.json", "merges.txt", "normalizer.json",
     "added_tokens.json", "special_tokens_map.json",

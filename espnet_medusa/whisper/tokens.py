@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from espnet_medusa.errors import InputError, first_line
 from espnet_medusa.whisper.ctranslate2_file import BINARY
 
-TOKENIZER = "tokenizer.json"
+TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 TRANSCRIBE, TRANSLATE = "transcribe", "translate"
 TASKS = (TRANSCRIBE, TRANSLATE)
 DETECT = "detect"
@@ -41,7 +41,7 @@ def make_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
             f"vocabulary of {vocab_size} tokens: not one of OpenAI's "
             f"({', '.join(map(str, VOCABULARIES))}); give the model's own tokenizer folder"
         )
-    return _fast_tokenizer(_convert_openai_files(vocab_size))  # copies the cached one
+    return _fast_tokenizer(tokenizer_object=_convert_openai_files(vocab_size))  # copied
 
 
 @cache
@@ -60,15 +60,13 @@ def _convert_openai_files(vocab_size: int) -> Tokenizer:
     return converter.converted()
 
 
-def _fast_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+def _fast_tokenizer(**source: Any) -> PreTrainedTokenizerFast:
     """Wrap a tokenizer for transformers; its special roles have the token ``END``, if known."""
-    roles = ("bos_token", "eos_token", "unk_token", "pad_token")
-    known = tokenizer.token_to_id(END) is not None
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        clean_up_tokenization_spaces=False,
-        **(dict.fromkeys(roles, END) if known else {}),
-    )
+    tokenizer = PreTrainedTokenizerFast(clean_up_tokenization_spaces=False, **source)
+    if tokenizer.backend_tokenizer.token_to_id(END) is not None:
+        for role in ("bos_token", "eos_token", "unk_token", "pad_token"):
+            setattr(tokenizer, role, END)
+    return tokenizer
 
 
 @dataclass(frozen=True)
@@ -195,11 +193,13 @@ def load_tokenizer(folder: str | Path) -> Any:
     """Load the tokenizer of a folder or hub name; raise InputError if that fails."""
     from transformers import AutoTokenizer
 
-    file = Path(folder) / TOKENIZER
+    file, config = Path(folder) / TOKENIZER, Path(folder) / TOKENIZER_CONFIG
     try:
-        if (file.parent / BINARY).is_file() and file.is_file():
-            # CTranslate2's config.json does not contain the kind of tokenizer.
-            return _fast_tokenizer(Tokenizer.from_buffer(file.read_bytes()))
+        # transformers takes three times as long for a WhisperTokenizer, and 20 MB more memory.
+        # CTranslate2's config.json does not contain the kind of tokenizer.
+        whisper = config.is_file() and '"WhisperTokenizer' in config.read_text()
+        if file.is_file() and (whisper or (file.parent / BINARY).is_file()):
+            return _fast_tokenizer(tokenizer_file=str(file))
         return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     except Exception as error:  # tokenizers raises plain Exception
         raise InputError(

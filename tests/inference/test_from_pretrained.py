@@ -51,6 +51,19 @@ def test_heads_draft_and_the_text_is_the_same(case, caplog, tmp_path, monkeypatc
     assert not [*tmp_path.iterdir()], "the model is built in memory"
 
 
+def test_timestamps_are_not_text(case, tmp_path):
+    convert.main([str(case[0]), str(tmp_path / "exp"), "--heads", "none"])
+    words = {*range(50364)} - {50257}
+    for open_model in (
+        lambda **options: Speech2Text.from_pretrained(str(case[0]), heads="none", **options),
+        lambda **options: Speech2Text(asr_model_file=tmp_path / "exp" / "model.pth", **options),
+    ):
+        model = open_model(**SHORT, suppress_tokens=[*words], begin_suppress_tokens=[50257])
+        text, pieces, ids, _ = model(noise(0))[0]
+        assert text == "" and ids and min(ids) >= 50364
+        assert len(pieces) == len(ids) and pieces[0].startswith("<|")
+
+
 def test_an_experiment_opens_in_any_folder(case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     convert.main([str(case[0]), "exp/tiny", "--heads", "none"])

@@ -2,14 +2,18 @@
 
 import contextlib
 import json
+import shutil
 
 import numpy as np
 import pytest
+from transformers import AutoTokenizer
 from whisper.tokenizer import get_tokenizer
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.training.preprocessor import WhisperPreprocessor
 from espnet_medusa.whisper.tokens import (
+    END,
+    START,
     VOCABULARIES,
     load_tokenizer,
     make_tokenizer,
@@ -42,6 +46,24 @@ def test_ids_and_texts_equal_openais(case):
         assert ours.decode(ids) == text
     vocabulary = ours.get_vocab()
     assert {name: vocabulary[name] for name in openai.special_tokens} == openai.special_tokens
+
+
+@pytest.mark.parametrize("kind", ["WhisperTokenizer", "WhisperTokenizerFast"])
+def test_whispers_own_tokenizer_class_equals_transformers(case, tmp_path, kind):
+    _, folder, ours, _ = case
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    config = tmp_path / "tokenizer_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"tokenizer_class": kind}))
+    loaded, theirs = load_tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    assert "WhisperTokenizer" in type(theirs).__name__
+    assert loaded.get_vocab() == theirs.get_vocab() == ours.get_vocab()
+    assert loaded.special_tokens_map == theirs.special_tokens_map | {"pad_token": END}
+    for text in TEXTS:
+        ids = loaded(text, add_special_tokens=False)["input_ids"]
+        assert ids == theirs(text, add_special_tokens=False)["input_ids"]
+        prompted = [loaded.convert_tokens_to_ids(START), *ids, loaded.eos_token_id]
+        for options in ({}, {"skip_special_tokens": True}):
+            assert loaded.decode(prompted, **options) == theirs.decode(prompted, **options)
 
 
 def test_prompts_and_suppressed_tokens_equal_openais(case):
