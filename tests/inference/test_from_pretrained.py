@@ -52,15 +52,16 @@ def test_heads_draft_and_the_text_is_the_same(case, caplog, tmp_path, monkeypatc
 
 
 def test_timestamps_are_not_text(case, tmp_path):
-    convert.main([str(case[0]), str(tmp_path), "--heads", "none"])
-    file = tmp_path / "tokenizer" / "tokenizer.json"
+    exp = tmp_path / "exp"
+    convert.main([str(case[0]), str(exp), "--heads", "none"])
+    file = exp / "tokenizer" / "tokenizer.json"
     tokenizer = json.loads(file.read_text())
     for token in tokenizer["added_tokens"]:  # as in openai/whisper-base
         token["special"] = token["id"] < 50364
     file.write_text(json.dumps(tokenizer))
     words = {*range(50364)} - {50257}
     options = {"suppress_tokens": [*words], "begin_suppress_tokens": [50257]}
-    model = Speech2Text(asr_model_file=tmp_path / "model.pth", **SHORT, **options)
+    model = Speech2Text(asr_model_file=exp / "model.pth", **SHORT, **options)
     text, pieces, ids, _ = model(noise(0))[0]
     assert text == "" and ids and min(ids) >= 50364
     assert len(pieces) == len(ids) and pieces[0].startswith("<|")
