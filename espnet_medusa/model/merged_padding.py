@@ -14,6 +14,36 @@ import torch
 FULL, MERGED = PADDINGS = "full", "merged"  # values of ``encoder_padding``
 # Frames of a merged row, and frames at the window's end that are not merged (bench/NOTES.md).
 GROUP, LAST = 8, 16
+RECEPTIVE_FRAMES = 12  # more than the convolutions' receptive field with any ``subsampling``
+
+
+def padded_frames(features: torch.Tensor) -> int:
+    """Count the frames at the end of (B, T, bins) that equal the last one in every utterance."""
+    differs = (features != features[:, -1:]).any(dim=2).any(dim=0)
+    places = torch.arange(1, len(differs) + 1, device=features.device)
+    return features.size(1) - int((differs * places).max())
+
+
+def drop_equal_frames(
+    features: torch.Tensor, frames: torch.Tensor, subsampling: int
+) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Drop padded frames of (B, T, bins) for which Whisper's convolutions compute equal rows.
+
+    Return the other frames, their number (B,), and the rows for ``insert_equal_rows``.
+    """
+    rows = 0
+    if int(frames.min()) == features.size(1):
+        rows = max(padded_frames(features) - RECEPTIVE_FRAMES, 0) // subsampling
+    dropped = rows * subsampling
+    return features[:, : features.size(1) - dropped], frames - dropped, rows
+
+
+def insert_equal_rows(hidden: torch.Tensor, rows: int) -> torch.Tensor:
+    """Insert equal rows into the convolutions' output (B, S, D), before positions are added."""
+    if not rows:
+        return hidden
+    # The last row depends on zeros after the window; the row before it only on padding.
+    return torch.cat([hidden[:, :-1], hidden[:, -2:-1].expand(-1, rows, -1), hidden[:, -1:]], dim=1)
 
 
 def kept_rows(speech: torch.Tensor, rows: int) -> torch.Tensor:

@@ -7,7 +7,7 @@ from ctypes import addressof, c_int64
 import torch
 
 from espnet_medusa.model.masks import padding_mask
-from espnet_medusa.model.merged_padding import merge_rows
+from espnet_medusa.model.merged_padding import drop_equal_frames, insert_equal_rows, merge_rows
 from espnet_medusa.model.whisper_modules import WhisperEncoder, WhisperLayer
 from espnet_medusa.runtime.layer import join
 from espnet_medusa.runtime.linear import GELU
@@ -26,7 +26,6 @@ from espnet_medusa.runtime.native.operations import (
 from espnet_medusa.tree.encoder_rows import row_counts
 
 Linear = type[NativeLinear] | type[NativeBfloat16Linear]
-RECEPTIVE_FRAMES = 12  # more than the convolutions' receptive field with any ``subsampling``
 
 
 class NativeEncoder:
@@ -92,8 +91,7 @@ class NativeEncoderLayer:
 class NativeStem:
     """Two convolutions and position embeddings.
 
-    The padded feature frames at the end of Whisper's window are equal. Their convolution output is
-    computed once and copied to all of them; the result is bitwise the same.
+    The output for padding is computed once (``drop_equal_frames``); the result is bitwise the same.
     """
 
     def __init__(self, whisper: WhisperEncoder, kind: Linear):
@@ -107,22 +105,14 @@ class NativeStem:
         self, features: torch.Tensor, frames: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Map features (B, T, bins) of (B,) frames to (B, S, D) of (B,) frames."""
-        features, copies = features.float(), 0
-        if int(frames.min()) == features.size(1):
-            copies = max(padded_frames(features) - RECEPTIVE_FRAMES, 0) // self.subsampling
-        skipped = copies * self.subsampling
-        hidden = features[:, : features.size(1) - skipped]
-        lengths = frames - skipped
+        hidden, lengths, copies = drop_equal_frames(features.float(), frames, self.subsampling)
         for convolution in self.convolutions:
             hidden = convolution(hidden)
             lengths = (lengths - 1) // convolution.stride + 1
             if int(lengths.min()) < hidden.size(1):
                 padding = torch.arange(hidden.size(1)) >= lengths[:, None]
                 hidden.masked_fill_(padding[:, :, None], 0.0)
-        if copies:
-            # The last row depends on zeros after the window; the row before it only on padding.
-            padding = hidden[:, -2:-1].expand(-1, copies, -1)
-            hidden = torch.cat([hidden[:, :-1], padding, hidden[:, -1:]], dim=1)
+        hidden = insert_equal_rows(hidden, copies)
         hidden += self.positions[: hidden.size(1)]
         return hidden, lengths + copies
 
@@ -148,9 +138,3 @@ class NativeConvolution:
         return torch.stack(
             [multiply_rows(self.product, utterance.as_strided(*rows)) for utterance in padded]
         )
-
-
-def padded_frames(features: torch.Tensor) -> int:
-    """Count the frames at the end of (B, T, bins) that equal the last one in every utterance."""
-    differs = (features != features[:, -1:]).any(dim=2).any(dim=0)
-    return features.size(1) - int((differs * torch.arange(1, len(differs) + 1)).max())

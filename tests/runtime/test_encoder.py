@@ -6,6 +6,8 @@ from kernel_kinds import rounded, with_kernels
 from tiny import tiny_encoder
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.model import merged_padding
+from espnet_medusa.model.merged_padding import padded_frames
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.runtime import encoder as encoder_runtime
 from espnet_medusa.runtime import native_encoder
@@ -16,7 +18,7 @@ from espnet_medusa.runtime.native.operations import (
     NativeLinear,
     multiply_rows,
 )
-from espnet_medusa.runtime.native_encoder import NativeEncoder, NativeStem, padded_frames
+from espnet_medusa.runtime.native_encoder import NativeEncoder, NativeStem
 
 LENGTHS = [1, 2, 33, 130, 199, 200]  # frames of features
 SHAPES = [  # head sizes 8, 20, 64; widths that are no multiple of a panel
@@ -174,12 +176,31 @@ def test_silence_is_computed_once_and_equal_bit_for_bit(kind, product, subsampli
         output, sizes = stem(features, lengths)
         rows = sum(multiplied)
         with monkeypatch.context() as patch:
-            patch.setattr(native_encoder, "padded_frames", lambda features: 0)
+            patch.setattr(merged_padding, "padded_frames", lambda features: 0)
             multiplied.clear()
             expected, expected_sizes = stem(features, lengths)
         assert torch.equal(output, expected) and torch.equal(sizes, expected_sizes)
         assert rows <= sum(multiplied)
     assert rows < 0.25 * sum(multiplied)
+
+
+@pytest.mark.parametrize("subsampling", [2, 4])
+def test_the_module_computes_silence_once_if_padding_is_merged(subsampling, monkeypatch):
+    rows = 200
+    encoder = tiny_encoder(0, subsampling=subsampling, max_source_positions=rows).eval()
+    frames, computed = rows * subsampling, []
+    encoder.whisper.conv2.register_forward_hook(lambda *call: computed.append(call[2].size(2)))
+    for silence in (0, 11, 12, 13, 14, 15, 16, 17, 300, frames - 3, frames):
+        features = features_with_silence([frames - silence, max(frames - silence - 5, 0)], frames)
+        lengths = torch.tensor([frames] * 2)
+        kept = merged_padding.kept_rows((frames - torch.tensor([silence, silence])) // 4, rows)
+        output, sizes = encoder.encode(features, lengths, kept)
+        with monkeypatch.context() as patch:
+            patch.setattr(merged_padding, "padded_frames", lambda features: 0)
+            expected, expected_sizes = encoder.encode(features, lengths, kept)
+        torch.testing.assert_close(output, expected, rtol=0.0, atol=1e-5)
+        assert torch.equal(sizes, expected_sizes)
+    assert computed[0] == computed[1] == rows and computed[-2] < 10
 
 
 @with_kernels
