@@ -181,15 +181,20 @@ def freeze_imports() -> None:
     gc.freeze()
 
 
+def choose_device(ngpu: int) -> str:
+    """Return the device of ESPnet's option ``ngpu``; raise InputError if there is none."""
+    if ngpu > 1:
+        raise InputError(f"ngpu: {ngpu}; allowed: at most 1")
+    if ngpu == 1 and not torch.cuda.is_available():
+        raise InputError("ngpu: 1; allowed on this machine: 0, as torch finds no GPU")
+    return "cuda" if ngpu == 1 else "cpu"
+
+
 def load(options: dict, mapped: bool = False) -> Speech2Text:
     """Load the model with its search, or raise InputError; ``mapped`` as in ``Speech2Text``."""
-    if options["ngpu"] > 1:
-        raise InputError(f"ngpu: {options['ngpu']}; allowed: at most 1")
+    device = choose_device(options["ngpu"])
     if options["max_batch_frames"] is not None:
         check_at_least(options["max_batch_frames"], 1, "max_batch_frames")
-    device = "cuda" if options["ngpu"] == 1 else "cpu"
-    if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("ngpu: 1; allowed on this machine: 0, as torch finds no GPU")
     keep_freed_memory()
     freeze_imports()
     names = set(inspect.signature(ESPnetSpeech2Text.__init__).parameters) - {"self", "device"}

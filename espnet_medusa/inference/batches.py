@@ -18,8 +18,6 @@ FRAMES_PER_S = 100
 POOL_BATCHES = 24
 POOL_BYTES = 1 << 28  # 70 minutes at 16 kHz; two pools are in memory at once
 
-Decode = Callable[[Sequence[np.ndarray], Sequence[str | None]], list[Decoding]]
-
 
 @dataclass(frozen=True)
 class Utterance:
@@ -28,7 +26,11 @@ class Utterance:
     key: str  # utterance id
     speech: np.ndarray  # (samples,) in [-1, 1]
     frames: int  # frames of 10 ms, including padding to the encoder's window
-    language: str | None = None  # code for Whisper's prompt; None: that of the decode options
+    language: str | None = None  # code for the prompt; None: that of the decode options
+    previous_text: str | None = None  # for OWSM's prompt
+
+
+Decode = Callable[[Sequence[Utterance]], list[Decoding]]
 
 
 def make_batches(
@@ -111,8 +113,7 @@ def _attempt(
     decode: Decode, utterances: Sequence[Utterance]
 ) -> tuple[list[Decoding], Exception | None]:
     try:
-        speeches, languages = zip(*((u.speech, u.language) for u in utterances), strict=True)
-        return decode(speeches, languages), None
+        return decode(utterances), None
     except torch.cuda.OutOfMemoryError as error:
         # A new error without traceback, which would refer to tensors.
         return [], torch.cuda.OutOfMemoryError(str(error))

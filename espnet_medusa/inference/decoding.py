@@ -26,6 +26,7 @@ class Decoding:
     language: str | None = None  # code; None if unknown
     # Segments of long audio, with times; None: the utterance was decoded as a whole.
     segments: tuple[Segment, ...] | None = None
+    intermediate: dict[int, list[str]] | None = None  # of intermediate CTC: layer to tokens
 
 
 @dataclass(frozen=True)

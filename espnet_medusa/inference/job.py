@@ -18,6 +18,7 @@ from espnet_medusa.scoring.trn import list_some
 logger = logging.getLogger(__name__)
 
 AUDIO_TYPES = ("sound", "kaldi_ark")
+PREVIOUS = "text_prev"  # ESPnet's name of the text before an utterance
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,15 @@ class JobInput:
     problems: Mapping[str, str]  # utterance id to the error in its line
     # Utterance id to language code; other utterances have the language of the decode options.
     languages: Mapping[str, str] = field(default_factory=dict)
+    previous_texts: Mapping[str, str] = field(default_factory=dict)  # for OWSM's prompts
 
     def source(self, key: str) -> str:
-        """Return what an utterance's result depends on: entry, its file's size and time, language.
+        """Return what an utterance's result depends on: the values in tables, and file status.
 
         A result is decoded again if this has changed.
         """
-        parts = [self.entries.get(key, ""), self.languages.get(key, "")]
+        tables = self.entries, self.languages, self.previous_texts
+        parts = [table.get(key, "") for table in tables]
         for path in source_paths(parts[0]):
             with suppress(OSError):  # a missing file: reading it will fail
                 status = path.stat()
@@ -47,22 +50,27 @@ def read_input(
     data_path_and_name_and_type: Sequence[tuple[str, str, str]],
     key_file: str | None,
     utt2lang: str | None = None,
+    previous_text: bool = False,
 ) -> JobInput:
     """Read wav.scp and the key file.
 
     Args:
-        data_path_and_name_and_type: ESPnet's option; exactly one ``FILE,speech,TYPE``.
+        data_path_and_name_and_type: ESPnet's option; exactly one ``FILE,speech,TYPE`` and, with
+            ``previous_text``, at most one ``FILE,text_prev,text``.
         key_file: File whose first column has the ids to decode; None: all ids of wav.scp.
         utt2lang: File with languages of utterances; None: all have that of the decode options.
 
     Raises:
         InputError: A file is missing or empty, or the option names other data.
     """
-    speech = [entry for entry in data_path_and_name_and_type if entry[1] == "speech"]
-    if len(speech) != 1 or len(data_path_and_name_and_type) != 1:
+    by_name = {name: (path, kind) for path, name, kind in data_path_and_name_and_type}
+    others = by_name.keys() - {"speech"} - ({PREVIOUS} if previous_text else set())
+    if "speech" not in by_name or len(by_name) < len(data_path_and_name_and_type) or others:
         given = " ".join(",".join(entry) for entry in data_path_and_name_and_type)
-        raise InputError(f"data_path_and_name_and_type: {given!r}; allowed: one FILE,speech,TYPE")
-    path, _, kind = speech[0]
+        more = f" and one FILE,{PREVIOUS},text" if previous_text else ""
+        allowed = f"one FILE,speech,TYPE{more}"
+        raise InputError(f"data_path_and_name_and_type: {given!r}; allowed: {allowed}")
+    path, kind = by_name["speech"]
     if kind not in AUDIO_TYPES:
         raise InputError(
             f"data_path_and_name_and_type: type {kind!r}; allowed: {', '.join(AUDIO_TYPES)}"
@@ -82,7 +90,11 @@ def read_input(
         raise InputError(problems[""])
     keys += [key for key in problems if key not in keys]
     languages = {} if utt2lang is None else read_table(utt2lang)
-    return JobInput(keys, audio.entries, problems, languages)
+    texts = read_table(by_name[PREVIOUS][0]) if PREVIOUS in by_name else {}
+    if PREVIOUS in by_name:
+        lost = [key for key in keys if key not in texts and key not in problems]
+        problems |= {key: f"{by_name[PREVIOUS][0]}: has no such id; add its line" for key in lost}
+    return JobInput(keys, audio.entries, problems, languages, texts)
 
 
 def _by_id(problems: Sequence[DataProblem]) -> dict[str, str]:

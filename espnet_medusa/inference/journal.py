@@ -24,6 +24,7 @@ class NBestEntry:
     token: list[str]
     token_int: list[int]
     score: str
+    others: dict[str, str] = field(default_factory=dict)  # values of other files, by file name
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,7 @@ def _espnet_values(hypothesis: NBestEntry, is_long: bool) -> dict[str, str]:
         "token": " ".join(hypothesis.token),
         "token_int": " ".join(map(str, hypothesis.token_int)),
         "score": hypothesis.score,
+        **hypothesis.others,
     }
     text = hypothesis.text
     if text is not None:  # long audio has white space between segments

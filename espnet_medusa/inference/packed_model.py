@@ -29,8 +29,8 @@ from espnet_medusa.options import read_config
 META, UNPACKED = "meta.yaml", "model"
 WEIGHTS, CONFIGS = "files", "yaml_files"
 ROLES = {
-    WEIGHTS: ("asr_model_file", "lm_file", "ngram_file", "bpemodel"),
-    CONFIGS: ("asr_train_config", "lm_train_config"),
+    WEIGHTS: ("asr_model_file", "s2t_model_file", "lm_file", "ngram_file", "bpemodel"),
+    CONFIGS: ("asr_train_config", "s2t_train_config", "lm_train_config"),
 }
 TOKENS = "token_list"
 PATHS = (TOKENS, "bpemodel", "non_linguistic_symbols")  # values may be paths without a slash

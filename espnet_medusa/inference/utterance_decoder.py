@@ -1,6 +1,6 @@
 """Decode the utterances of a job in this process; one that fails does not stop the others."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -75,12 +75,16 @@ class UtteranceDecoder:
             lengths = [utterance.frames for utterance in pool]
             for batch in make_batches(lengths, self.batch_size, self.max_batch_frames):
                 utterances = [pool[index] for index in batch]
-                for utterance, decoding in decode_together(self.speech2text.decode, utterances):
+                for utterance, decoding in decode_together(self._decode_batch, utterances):
                     self.on_decoded(len(utterance.speech) / self.sample_rate_hz)
                     yield self._outcome(job, utterance.key, decoding)
         yield from _drain(failed)
         if too_long:
             yield from self._decode_long(job, too_long)
+
+    def _decode_batch(self, utterances: Sequence[Utterance]) -> list[Decoding]:
+        languages = [utterance.language for utterance in utterances]
+        return self.speech2text.decode([utterance.speech for utterance in utterances], languages)
 
     def _read(
         self,
@@ -104,7 +108,8 @@ class UtteranceDecoder:
             except Exception as error:  # any error: continue with the other utterances
                 failed.append(self._outcome(job, key, error))
             else:
-                yield replace(utterance, language=job.languages.get(key))
+                language, previous = job.languages.get(key), job.previous_texts.get(key)
+                yield replace(utterance, language=language, previous_text=previous)
 
     def _decode_long(
         self, job: JobInput, too_long: Mapping[str, TooLongError | None]

@@ -29,7 +29,8 @@ from espnet_medusa.tree.prefix import Candidates, Prefix
 from espnet_medusa.tree.proposer import Proposer
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
-LOG_PROBABILITIES = frozenset([DECODER, CTC, "lm", "ngram"])  # scorers; scores are at most 0
+# Scorers whose scores are at most 0; ``scorefilter`` is ESPnet's for timestamps.
+LOG_PROBABILITIES = frozenset([DECODER, CTC, "lm", "ngram", "scorefilter"])
 LENGTH_BONUS = "length_bonus"  # 1 for every token
 END_LENGTHS = 3  # end detection: number of consecutive lengths to compare
 END_GAP = -10.0  # end detection: score difference from the best hypothesis

@@ -159,12 +159,7 @@ def _outcomes(
     utterances.sort(key=lambda utterance: len(utterance.speech))
     for start in range(0, len(utterances), batch_size):
         batch = utterances[start : start + batch_size]
-        by_speech = {id(utterance.speech): utterance for utterance in batch}
-
-        def compute_some(speeches, _, by_speech=by_speech):
-            return compute([by_speech[id(speech)] for speech in speeches])
-
-        for utterance, outcome in decode_together(compute_some, batch):
+        for utterance, outcome in decode_together(compute, batch):
             yield utterance.key, outcome
 
 

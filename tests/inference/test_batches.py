@@ -78,8 +78,8 @@ class Decoder:
         self.tried = []
         self.held = []
 
-    def __call__(self, speeches, _languages):
-        numbers = [int(speech[0]) for speech in speeches]
+    def __call__(self, utterances):
+        numbers = [int(utterance.speech[0]) for utterance in utterances]
         assert all(reference() is None for reference in self.held), "not freed"
         self.tried.append(numbers)
         if len(numbers) > self.most_rows or self.unfit & {*numbers}:

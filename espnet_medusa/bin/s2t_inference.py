@@ -1,0 +1,76 @@
+"""ESPnet's s2t_inference (OWSM) with this package's beam search, in batches.
+
+Options: ESPnet's and ``SearchOptions``. Outputs and log lines are ESPnet's; a bad utterance does
+not stop the others, and an interrupted job resumes. Additional files are ``journal.jsonl``,
+``statistics.json`` and ``failed_utterances``.
+"""
+
+import re
+from dataclasses import fields
+
+from espnet2.bin.s2t_inference import get_parser as get_espnet_parser
+from espnet2.tasks.s2t import S2TTask
+from espnet2.torch_utils.set_all_random_seed import set_all_random_seed
+from espnet2.utils.types import str_or_none
+
+from espnet_medusa.bin import asr_inference
+from espnet_medusa.bin.command_line import add_fields, str2bool
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.audio_batch import AudioLimits
+from espnet_medusa.inference.job import decode_job, read_input
+from espnet_medusa.inference.journal import Journal
+from espnet_medusa.inference.reader import UtteranceReader
+from espnet_medusa.inference.s2t import ESPNET_OPTIONS, S2TSpeech2Text
+from espnet_medusa.inference.s2t_decoder import S2TUtteranceDecoder
+from espnet_medusa.search.options import SearchOptions
+
+
+def get_parser():
+    """Make ESPnet's parser with this package's options."""
+    parser = get_espnet_parser()
+    for action in parser._actions:  # ESPnet has an unescaped "%" in a help text
+        action.help = re.sub(r"%%|%(?!\()", "%%", action.help or "")
+    group = parser.add_argument_group("Multi-token search")
+    add_fields(group, SearchOptions())
+    languages = "Kaldi file with the languages of utterances, such as eng"
+    group.add_argument("--utt2lang", type=str_or_none, help=languages)
+    pipes = "run the commands in wav.scp"
+    group.add_argument("--allow_pipes", type=str2bool, default=False, help=pipes)
+    return parser
+
+
+def main(cmd: list[str] | None = None) -> None:
+    asr_inference.run(get_parser(), inference, cmd)
+
+
+def inference(options: dict) -> int:
+    """Decode one job; return the number of failed utterances, or raise InputError."""
+    lists = options["data_path_and_name_and_type"], options["key_file"], options["utt2lang"]
+    job = read_input(*lists, previous_text=True)
+    decoder = open_decoder(options)
+    made_with = asr_inference.fingerprint(options | {"longform": False, "fallback": False})
+    return decode_job(decoder, job, Journal(options["output_dir"], made_with))
+
+
+def open_decoder(options: dict) -> S2TUtteranceDecoder:
+    """Open the model; raise InputError if an option or the model is not usable."""
+    if options["word_lm_train_config"] is not None:
+        raise InputError(f"word_lm_train_config: {options['word_lm_train_config']}; allowed: none")
+    device = asr_inference.choose_device(options["ngpu"])
+    set_all_random_seed(options["seed"])
+    for name in ("lang_sym", "task_sym"):  # a shell would redirect by < and >
+        options[name] = f"<{options[name].strip('<>')}>"
+    names = {*ESPNET_OPTIONS, "batch_size", *(field.name for field in fields(SearchOptions))}
+    chosen = {name: options[name] for name in names & {*options}} | {"device": device}
+    speech2text = S2TSpeech2Text.from_pretrained(options["model_tag"], **chosen)
+    args = speech2text.s2t_train_args
+    preprocess = S2TTask.build_preprocess_fn(args, False)
+    # ESPnet's model pads and cuts audio itself.
+    changes_audio = getattr(args, "speech_volume_normalize", None) is not None
+    limits = AudioLimits(speech2text.preprocessor_conf["fs"])
+    reader = UtteranceReader(limits, preprocess if changes_audio else None, options["allow_pipes"])
+    return S2TUtteranceDecoder(speech2text, reader, options["batch_size"], preprocess=preprocess)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+"""ESPnet's speech-to-text inference (OWSM) with beam search that decodes several tokens per call.
+
+OWSM: Peng et al., arXiv 2309.13876.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from espnet2.bin.s2t_inference import ScoreFilter
+from espnet2.bin.s2t_inference import Speech2Text as ESPnetSpeech2Text
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.files.checkpoint import load_weights
+from espnet_medusa.inference.decoding import Decoding
+from espnet_medusa.inference.experiment import language_model_errors
+from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
+from espnet_medusa.model.espnet_transformer import searchable, unknown_part
+from espnet_medusa.options import build_options, check_at_least
+from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.search.build import SearchModel, build_beam
+from espnet_medusa.search.drafters import DraftSources
+from espnet_medusa.search.options import GREEDY, LengthLimits, SearchOptions, check_options
+from espnet_medusa.search.scores import Scorers
+from espnet_medusa.search.search import Search
+from espnet_medusa.search.state import SearchState
+from espnet_medusa.search.statistics import DecodingStatistics
+from espnet_medusa.upstream.compat import (
+    PROMPT_COUNTS,
+    BatchBeamSearch,
+    BatchScorerInterface,
+    BeamSearch,
+    Hypothesis,
+)
+
+logger = logging.getLogger(__name__)
+
+ESPNET_OPTIONS = inspect.signature(ESPnetSpeech2Text.__init__).parameters
+
+
+class TimestampFilter(BatchScorerInterface):
+    """ESPnet's ``ScoreFilter`` of timestamps, for all prefixes and tokens at once.
+
+    Scores are 0 for allowed tokens, else -inf. ``rules`` has the token ids.
+    """
+
+    def __init__(self, rules: ScoreFilter):
+        self.rules = rules
+
+    def batch_score(
+        self, ys: torch.Tensor, states: list[Any], xs: torch.Tensor
+    ) -> tuple[torch.Tensor, list[Any]]:
+        """Score the tokens (R, V) after prefixes (R, T) of a prompt and a hypothesis."""
+        rules, tokens = self.rules, torch.arange(self.rules.vocab_size, device=ys.device)
+        first, last = rules.first_time, rules.last_time
+        timed = (ys >= first) & (ys <= last)
+        places = torch.arange(1, ys.size(1) + 1, device=ys.device)
+        latest = ys.gather(1, (timed * places).argmax(dim=1, keepdim=True))  # (R, 1)
+        is_time = (tokens >= first) & (tokens <= last)
+        after_end = (tokens >= latest) & (tokens <= last) | (tokens == rules.eos)
+        cases = [  # of the prefix (R, 1), and its allowed tokens (R, V); the first that holds
+            ((ys == rules.notimestamps).any(dim=1, keepdim=True), ~is_time),
+            (ys[:, -3, None] == rules.sos, is_time),
+            (
+                timed.sum(dim=1, keepdim=True) % 2 == 1,
+                ~((tokens >= first) & (tokens <= latest) | (tokens == rules.eos)),
+            ),
+            (timed[:, -1:], after_end),
+        ]
+        allowed = torch.zeros(len(ys), len(tokens), dtype=torch.bool, device=ys.device)
+        for holds, tokens_allowed in reversed(cases):
+            allowed = torch.where(holds, tokens_allowed, allowed)
+        scores = torch.zeros(allowed.shape, dtype=rules.param.dtype, device=ys.device)
+        return scores.masked_fill(~allowed, -torch.inf), states
+
+
+class SearchInESPnet:
+    """Takes the place of the beam search in ESPnet's ``Speech2Text``.
+
+    ``decode`` calls it twice per utterance. The first call stores encoder output and prompt, the
+    second one returns the hypotheses. In between, ``decode`` searches for the whole batch.
+    """
+
+    def __init__(self, espnet: BeamSearch):
+        self.nn_dict, self.token_list = espnet.nn_dict, espnet.token_list  # used by ESPnet
+        self.prompt: list[int] = []
+        self.inputs: list[tuple[torch.Tensor, list[int]]] = []  # (S, D) encoder output, prompt
+        self.found: list[list[Hypothesis]] = []
+
+    def set_hyp_primer(self, prompt: list[int]) -> None:
+        """Set the prompt of the next utterance."""
+        self.prompt = prompt
+
+    def __call__(self, x: torch.Tensor, **limits: float) -> list[Hypothesis]:
+        """Store ``x`` (S, D), or return its n-best list."""
+        if self.found:
+            return self.found.pop(0)
+        self.inputs.append((x, self.prompt))
+        return []
+
+
+class S2TSpeech2Text(ESPnetSpeech2Text):
+    """Audio in, n-best list out; same call, ``decode_long`` and return values as ESPnet's.
+
+    Args:
+        options: ESPnet's arguments and the fields of ``SearchOptions``. ``batch_size`` is the
+            number of utterances per call of ``decode``.
+
+    Attributes:
+        search: Our beam search; None: ESPnet's own search decodes.
+        statistics: Of the last call; ``decode`` returns them per utterance.
+
+    Raises:
+        InputError: An option, the model or their combination is not usable.
+    """
+
+    def __init__(self, s2t_train_config=None, s2t_model_file=None, **options: Any):
+        ours = {name: options.pop(name) for name in [*options] if name not in ESPNET_OPTIONS}
+        batch_size = options.pop("batch_size", 1)
+        check_at_least(batch_size, 1, "batch_size")
+        self.options = build_options(SearchOptions, ours, "decode config")
+        check_options(self.options, options.get("beam_size", 20))
+        if self.options.search == GREEDY:
+            raise InputError(f"search: {GREEDY}; allowed with s2t: beam, with beam_size: 1")
+        if s2t_model_file is not None:
+            load_weights(Path(s2t_model_file), mapped=True)  # refuses files that could run code
+        with language_model_errors(options):
+            super().__init__(s2t_train_config, s2t_model_file, **options)
+        self.search = self._build_search()
+        if self.search is not None:
+            self.beam_search = SearchInESPnet(self.beam_search)
+        elif batch_size > 1:
+            raise InputError(f"batch_size: {batch_size}; ESPnet's own search allows only 1")
+        self.statistics = DecodingStatistics()
+
+    @staticmethod
+    def from_pretrained(model_tag: str | None = None, **options) -> S2TSpeech2Text:
+        """Open a packed model: an archive, or a tag of ESPnet's zoo; None: ``options`` name files.
+
+        Raise InputError if there is no such model, or an option is not usable.
+        """
+        if model_tag is not None:
+            options |= open_packed_model(fetch_packed_model(model_tag))
+        return S2TSpeech2Text(**options)
+
+    def _build_search(self) -> Search | None:
+        """Build a search over the scorers of ESPnet's; None: it has to decode, for a reason."""
+        espnet, network = self.beam_search, self.s2t_model
+        reason = unknown_part(network.decoder)
+        if type(espnet) is not BatchBeamSearch:
+            reason = type(espnet).__name__
+        elif "decoder" not in espnet.full_scorers:
+            reason = "ctc_weight: 1"
+        elif others := espnet.part_scorers.keys() - {"ctc"}:
+            reason = f"partial scorers: {', '.join(sorted(others))}"
+        if reason is not None:
+            logger.warning(f"ESPnet's own search decodes, without drafts; the reason: {reason}")
+            return None
+        full = {name: part for name, part in espnet.full_scorers.items() if name != "decoder"}
+        full = {
+            name: TimestampFilter(part) if isinstance(part, ScoreFilter) else part
+            for name, part in full.items()
+        }
+        ctc = None if network.ctc is None else network.ctc.log_softmax
+        scoring = ctc if "ctc" in espnet.part_scorers else None
+        parts = SearchModel(
+            build_runtime(searchable(network.decoder), self.options.decoder_precision),
+            *(len(network.token_list), network.eos, torch.device(self.device)),
+            Scorers(espnet.weights, full, scoring, PROMPT_COUNTS),
+            DraftSources(ctc, network.blank_id),
+        )
+        normalize = espnet.normalize_length
+        return build_beam(self.options, parts, espnet.beam_size, normalize, self.nbest)
+
+    def __call__(self, speech, text_prev=None, lang_sym=None, task_sym=None, predict_time=None):
+        """Decode one utterance; arguments and return value as in ESPnet."""
+        condition = {
+            "text_prev": text_prev,
+            "lang_sym": lang_sym,
+            "task_sym": task_sym,
+            "predict_time": predict_time,
+        }
+        decoding = self.decode([speech], [condition])[0]
+        self.statistics = decoding.statistics
+        if decoding.intermediate is None:
+            return decoding.results
+        return decoding.results, decoding.intermediate
+
+    @torch.no_grad()
+    def decode(
+        self,
+        speeches: Sequence[np.ndarray | torch.Tensor],
+        conditions: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[Decoding]:
+        """Decode several utterances together.
+
+        Args:
+            speeches: U times (samples,) in [-1, 1], at the model's sample rate.
+            conditions: U times the other arguments of a call, such as ``text_prev``; None: none.
+
+        Returns:
+            U results as of a call, in order. Each has an equal share of the seconds.
+        """
+        started, conditions = time.perf_counter(), conditions or [{}] * len(speeches)
+        if self.search is not None:
+            self.beam_search.inputs.clear()
+        calls = zip(speeches, conditions, strict=True)
+        results = [self._call_espnet(speech, condition) for speech, condition in calls]
+        statistics = [DecodingStatistics() for _ in results]
+        if self.search is not None:
+            states = self._search()
+            statistics = [state.statistics for state in states]
+            memories = [memory for memory, _ in self.beam_search.inputs]
+            nbest = [self._decode_single_sample(memory) for memory in memories]
+            results = [(one, layers) for one, (_, layers) in zip(nbest, results, strict=True)]
+        seconds = (time.perf_counter() - started) / len(speeches)
+        for speech, counted in zip(speeches, statistics, strict=True):
+            counted.audio_seconds = len(speech) / self.preprocessor_conf["fs"]
+            counted.total_seconds = seconds
+        return [
+            Decoding(nbest, counted, intermediate=layers)
+            for (nbest, layers), counted in zip(results, statistics, strict=True)
+        ]
+
+    def _call_espnet(
+        self, speech: np.ndarray | torch.Tensor, condition: Mapping[str, Any]
+    ) -> tuple[list, dict[int, list[str]] | None]:
+        """Return ESPnet's n-best list and the results of intermediate CTC, if there are any."""
+        for name in ("lang_sym", "task_sym"):
+            symbol = condition.get(name) or getattr(self, name)
+            if symbol not in self.converter.token2id:
+                raise InputError(f"{name}: {symbol}; allowed: tokens of this model")
+        result = super().__call__(speech, **condition)
+        return result if isinstance(result, tuple) else (result, None)
+
+    def _search(self) -> list[SearchState]:
+        """Decode the stored inputs together, and store their n-best lists."""
+        memories, prompts = zip(*self.beam_search.inputs, strict=True)
+        device = memories[0].device
+        states = self.search(
+            torch.nn.utils.rnn.pad_sequence(memories, batch_first=True),
+            torch.tensor([len(memory) for memory in memories], device=device),
+            [torch.tensor(prompt, device=device) for prompt in prompts],
+            LengthLimits(self.maxlenratio, self.minlenratio),
+        )
+        names = self.search.strategy.scoring.names
+        self.beam_search.found = [
+            _hypotheses(state, prompt, names) for state, prompt in zip(states, prompts, strict=True)
+        ]
+        return states
+
+
+def _hypotheses(state: SearchState, prompt: list[int], names: list[str]) -> list[Hypothesis]:
+    """Return ESPnet's hypotheses, best first."""
+    return [
+        Hypothesis(
+            torch.tensor([*prompt, *ended.tokens]),
+            torch.tensor(ended.score),
+            {name: torch.tensor(part) for name, part in zip(names, ended.parts, strict=True)},
+        )
+        for ended in state.n_best
+    ]

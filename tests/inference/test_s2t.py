@@ -1,0 +1,176 @@
+"""OWSM's searches: the n-best lists of ESPnet's own s2t_inference."""
+
+import random
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from espnet2.bin import s2t_inference as espnet
+from experiment import noise, read_lines, write_corpus, write_lines
+from refusals import refused, refuses
+from s2t_experiment import (
+    TIMES,
+    TOKENS,
+    difference,
+    make_s2t_experiment,
+    nbest_of,
+    random_inputs,
+    random_options,
+)
+
+from espnet_medusa.bin import s2t_inference
+from espnet_medusa.inference.packed_model import pack_model
+from espnet_medusa.inference.s2t import S2TSpeech2Text, TimestampFilter
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory):
+    return make_s2t_experiment(tmp_path_factory.mktemp("s2t"), seed=3)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_nbest_lists_are_espnets(tmp_path, seed):
+    rng = random.Random(seed)
+    files, options = make_s2t_experiment(tmp_path, seed).files, random_options(rng)
+    theirs = espnet.Speech2Text(**files, **options)
+    speeches, conditions = random_inputs(rng, 3)
+    calls = [*zip(speeches, conditions, strict=True)]
+    expected = [nbest_of(theirs, *call) for call in calls]
+    for drafts in ({}, {"drafter": "ctc"}, {"drafter": "ctc", "draft_depth": 7}):
+        ours = S2TSpeech2Text(**files, **options, **drafts)
+        alone = [ours(speech, **condition) for speech, condition in calls]
+        together = [decoding.results for decoding in ours.decode(speeches, conditions)]
+        for results in (alone, together):
+            for result, right in zip(results, expected, strict=True):
+                assert right is None or difference(result, right) is None
+
+
+def test_ctc_drafts_save_calls(experiment):
+    options = {"ctc_weight": 0.3, "beam_size": 1, "maxlenratio": -30}
+    calls = []
+    for drafter in (None, "ctc"):
+        model = S2TSpeech2Text(**experiment.files, **options, drafter=drafter)
+        model(noise(1))
+        calls.append(model.statistics.decoder_calls)
+    assert calls[0] > 2 * calls[1]
+
+
+def test_timestamps_take_one_call_per_token(experiment):
+    # A score of at most 0 tells the search that a filter cannot raise a hypothesis.
+    options = {"predict_time": True, "beam_size": 5, "maxlenratio": -20, "nbest": 1}
+    model = S2TSpeech2Text(**experiment.files, **options, ctc_weight=0.0)
+    model(noise(1))
+    assert model.statistics.decoder_calls <= 20
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_timestamp_filter_equals_espnets(seed):
+    generator = torch.Generator().manual_seed(seed)
+    sos, eos = TOKENS.index("<sos>"), TOKENS.index("<eos>")
+    times = TOKENS.index(TIMES[0]), TOKENS.index(TIMES[-1])
+    rules = espnet.ScoreFilter(TOKENS.index("<notimestamps>"), *times, sos, eos, len(TOKENS))
+    for length in (0, 1, 2, 3, 8):
+        random_tokens = torch.randint(4, len(TOKENS) - 3, (200, length), generator=generator)
+        prompt = torch.tensor([sos, 4, 6] + [8] * (seed == 4)).expand(200, -1)
+        prefixes = torch.cat([prompt, random_tokens], dim=1)
+        expected, _ = rules.batch_score(prefixes, [None] * 200, torch.zeros(200, 1, 1))
+        scores, _ = TimestampFilter(rules).batch_score(prefixes, [None] * 200, None)
+        assert torch.equal(scores, expected)
+
+
+def test_long_audio_and_intermediate_ctc_are_espnets(tmp_path):
+    layers = {"interctc_layer_idx": [1], "interctc_use_conditioning": True, "num_blocks": 2}
+    conf = {"attention_heads": 2, "linear_units": 48, "output_size": 32, "input_layer": "conv2d"}
+    model_conf = {"ctc_weight": 0.3, "sym_sop": "<sop>", "sym_na": "<na>", "interctc_weight": 0.2}
+    changes = {"encoder_conf": conf | layers, "model_conf": model_conf}
+    files = make_s2t_experiment(tmp_path, 1, **changes).files
+    options = {"ctc_weight": 0.0, "beam_size": 3, "maxlenratio": -12}
+    ours, theirs = S2TSpeech2Text(**files, **options), espnet.Speech2Text(**files, **options)
+    (result, layer), (expected, right) = ours(noise(0)), theirs(noise(0))
+    assert difference(result, expected) is None and layer == right and layer
+    speech = noise(1, 90000)
+    arguments = {"condition_on_prev_text": True, "init_text": "abc", "end_time_threshold": "<1.80>"}
+    assert ours.decode_long(speech, **arguments) == theirs.decode_long(speech, **arguments)
+
+
+def command(experiment, folder, *options):
+    files = [part for name, path in experiment.files.items() for part in (f"--{name}", str(path))]
+    lists = [f"{folder}/wav.scp,speech,sound", f"{folder}/text_prev,text_prev,text"]
+    data = [part for entry in lists for part in ("--data_path_and_name_and_type", entry)]
+    return [*files, *data, "--maxlenratio", "-12", "--beam_size", "4", "--nbest", "2", *options]
+
+
+def test_the_command_writes_espnets_files(experiment, tmp_path, monkeypatch):
+    write_corpus(tmp_path, {"a": 0.7, "b": 2.6, "c": 1.3})
+    write_lines(tmp_path / "text_prev", {"a": "hello", "b": "<na>", "c": "n b"})
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    run = command(experiment, tmp_path, "--ctc_weight", "0.2", "--lang_sym", "deu")
+    espnet.main([*run, "--output_dir", str(theirs), "--num_workers", "0"])
+    s2t_inference.main([*run, "--output_dir", str(ours), "--batch_size", "3", "--drafter", "ctc"])
+    for rank in ("1best_recog", "2best_recog"):
+        for name in ("text", "text_nospecial", "token", "token_int", "score"):
+            result, expected = (read_lines(root / rank / name) for root in (ours, theirs))
+            if name == "score":
+                numbers = [
+                    [float(row[7:-1]) for row in table.values()] for table in (result, expected)
+                ]
+                np.testing.assert_allclose(*numbers, rtol=1e-4)
+            else:
+                assert result == expected, (rank, name)
+    assert (ours / "failed_utterances").read_text() == ""
+
+
+def test_languages_bad_utterances_and_resumption(experiment, tmp_path, capsys):
+    write_corpus(tmp_path, {"a": 0.7, "b": 0.6, "c": 1.3, "d": 0.9})
+    (tmp_path / "b.wav").write_text("no audio")
+    write_lines(tmp_path / "text_prev", {"a": "hello", "b": "a", "d": "e"})
+    write_lines(tmp_path / "utt2lang", {"a": "deu", "b": "deu", "c": "deu", "d": "xyz"})
+    out = tmp_path / "out"
+    run = command(experiment, tmp_path, "--output_dir", str(out), "--batch_size", "2")
+    run += ["--utt2lang", str(tmp_path / "utt2lang"), "--ctc_weight", "0"]
+    with pytest.raises(SystemExit, match="3 utterances failed"):
+        s2t_inference.main(run)
+    failed = read_lines(out / "failed_utterances")
+    assert [*failed] == ["b", "c", "d"]
+    assert "text_prev: has no such id" in failed["c"] and "lang_sym: <xyz>" in failed["d"]
+    assert read_lines(out / "1best_recog" / "token")["a"].startswith("<deu> <asr>")
+    write_lines(tmp_path / "utt2lang", {"a": "eng", "b": "deu", "c": "deu", "d": "eng"})
+    with pytest.raises(SystemExit, match="2 utterances failed"):
+        s2t_inference.main(run)
+    tokens = read_lines(out / "1best_recog" / "token")
+    assert [tokens[key].split()[0] for key in ("a", "d")] == ["<eng>", "<eng>"], "decoded again"
+
+
+def test_a_packed_model(experiment, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shutil.copytree(experiment.folder, "exp")
+    files = {name: tmp_path / "exp" / path.name for name, path in experiment.files.items()}
+    pack_model(files, [], tmp_path / "model.zip")
+    options = {"beam_size": 2, "maxlenratio": -8}
+    packed = S2TSpeech2Text.from_pretrained(str(tmp_path / "model.zip"), **options)
+    expected = S2TSpeech2Text(**experiment.files, **options)(noise(0))
+    assert difference(packed(noise(0)), expected) is None
+
+
+@refuses(
+    ({"search": "greedy"}, "search: greedy; allowed with s2t: beam, with beam_size: 1"),
+    ({"nbest": 0}, "nbest: 0"),
+    ({"draft_depth": 2}, "draft_depth: 2; .*no heads"),
+    ({"unknown": 1}, "unknown"),
+)
+def test_refusals(options, experiment):
+    S2TSpeech2Text(**experiment.files, **options)
+
+
+def test_espnets_search_decodes_what_ours_does_not(tmp_path, caplog):
+    conf = {"attention_heads": 2, "linear_units": 48, "num_blocks": 1, "conv_kernel_length": [3]}
+    changes = {"decoder": "lightweight_conv", "decoder_conf": conf}
+    files, options = make_s2t_experiment(tmp_path, 0, **changes).files, {"maxlenratio": -8}
+    ours = S2TSpeech2Text(**files, **options)
+    assert "ESPnet's own search decodes" in caplog.text and ours.search is None
+    expected = espnet.Speech2Text(**files, **options)(noise(0))
+    assert difference(ours(noise(0)), expected) is None
+    with refused("batch_size: 2", "ESPnet's own search allows only 1"):
+        S2TSpeech2Text(**files, batch_size=2)
