@@ -3,11 +3,16 @@
 import random
 
 import pytest
+import random_s2t
 import random_searches
 from draft_models import nearly
 from harness import read_rows
+from random_s2t import cases_of_a_model
 from random_searches import DIFFERS, beam_case, greedy_case, main
 from tiny import tiny_decoder
+
+from espnet_medusa.inference import s2t
+from espnet_medusa.upstream.compat import LengthBonus
 
 
 def test_a_few_cases_write_a_row(tmp_path):
@@ -26,3 +31,18 @@ def test_a_search_over_another_decoder_is_a_mismatch(monkeypatch, case):
 
     monkeypatch.setattr(random_searches, "random_decoder", two_decoders)
     assert case(random.Random(3), 3) == DIFFERS
+
+
+def test_a_few_s2t_cases_write_a_row(tmp_path):
+    table = tmp_path / "checks.md"
+    random_s2t.main(["--cases", "6", "--table", str(table)])
+    (row,) = read_rows(table)
+    assert row.right == "yes" and row.found.startswith("6 calls of 1 s2t models")
+
+
+def test_another_s2t_search_is_a_mismatch(tmp_path, monkeypatch):
+    monkeypatch.setattr(s2t, "TimestampFilter", lambda rules: LengthBonus(rules.vocab_size))
+    outcomes = [
+        outcome for seed in range(3) for outcome in cases_of_a_model(seed, tmp_path / str(seed))
+    ]
+    assert DIFFERS in outcomes
