@@ -15,14 +15,14 @@ The subject decides what is compared:
         --data_dir egs/mini_synth/asr1/dump/raw/test --random tiny base small
 
 Contestants (``contestants/base.py``) take turns on each input, each in a process of its own. The
-rows of a plan share one process and each run of the encoder. With random weights no draft
-is accepted, so --random compares decoders without drafts.
+rows of a plan share one process, and those with equal encoders the encoder output. With random
+weights no draft is accepted, so --random compares decoders without drafts.
 --exp_dir reads EXP/asr_HEADS, and EXP/asr_draft as draft model, which the recipe trains with
 
     ./run.sh --stage 11 --stop_stage 11 --heads draft --ignore_init_mismatch true
 
-Writes bench/results/MACHINE/NAME.{md,json,png} or --output. With --plan and --long every
-measurement is written to a journal at once: the same command continues an interrupted run.
+Writes bench/results/MACHINE/NAME.{md,json,png} or --output; for decoders NAME.json, comparison.md.
+With --plan and --long a journal gets each measurement immediately, so the same command resumes.
 """
 
 import argparse

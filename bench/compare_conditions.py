@@ -5,8 +5,8 @@
 Programs take turns on each clip. The report (.md and .json) has a row for each condition: word
 error rates with bootstrap intervals, inserted words, looped texts, and milliseconds per clip.
 Conditions ``no_speech_*`` have words per minute instead of errors; there faster-whisper also runs
-with its --vad_filter. Every measurement is written to a journal at once: the same command continues
-an interrupted run.
+with its --vad_filter. Each measurement is written to a journal immediately, so the same command
+continues an interrupted run.
 """
 
 import argparse

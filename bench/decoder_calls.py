@@ -18,7 +18,7 @@ from espnet_medusa.tree.token_tree import ROOT, chain_parents
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 CONTEXT_TOKENS = 36  # half of a sentence
-WARM_UP_CALLS = 5  # the first ones capture or compile
+WARM_UP_CALLS = 5  # the first ones record CUDA graphs or compile
 
 
 class Calls(Protocol):

@@ -75,7 +75,7 @@ def read_utterances(data_dir: Path, count: int | None = None) -> list[Utterance]
 def cut_utterances(
     data_dir: Path, lengths_s: Sequence[float], count: int | None = None
 ) -> list[Utterance]:
-    """Cut ``count`` (None: all) utterances of at least the greatest length to each length.
+    """Cut utterances to each length: ``count`` (None: all) of those that are long enough for all.
 
     Raises:
         InputError: No utterance is that long.

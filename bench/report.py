@@ -195,7 +195,7 @@ NOTES = {
   assistant of *transformers assisted*.
 - *speedup over ctranslate2 int8*: its seconds over these, median over inputs.
 - *same tokens*: inputs with the tokens of ours in float32 without drafts.
-- *MB*: peak memory (resident set size) of a process that decodes one input, without imports; in
+- *MB*: peak memory (resident set size) of a process that decodes one input, with imports; in
   brackets the memory before it loaded its decoder.
 - CTranslate2 is the engine of faster-whisper. *espnet uncached* is ESPnet's BatchBeamSearch over a
   decoder that recomputes its prefixes, as ESPnet's Whisper decoder does.

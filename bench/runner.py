@@ -1,4 +1,4 @@
-"""The runner: every ``Way`` decodes every input, in random order; results are written at once."""
+"""The runner: every ``Way`` decodes every input, in random order. Results are saved one by one."""
 
 import json
 import random

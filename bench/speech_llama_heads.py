@@ -1,4 +1,4 @@
-"""Time a decoder call of a Speech-LLaMA with projection heads, latent heads and no heads.
+"""Time a decoder call of a Speech-LLaMA with projection heads, latent heads or only the base head.
 
 A call evaluates the last token and K - 1 drafts, computes the logits of all of them, and lets the
 heads draft after one of them, as greedy search does. Weights are random: time does not depend on

@@ -53,7 +53,7 @@ class MemoryHuggingFace(MemoryDecoder):
 
 
 class Assisted(MemoryHuggingFace):
-    """Assisted generation: a small decoder on the same memory drafts, as distil-whisper's.
+    """Assisted generation: a small decoder drafts from the same memory, as distil-whisper's does.
 
     ``generate`` allows no batches with an assistant, and chooses the draft length itself.
     """

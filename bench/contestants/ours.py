@@ -184,7 +184,7 @@ class Ours(Transcriber):
         return self._timed(Result(text, counts=vars(model.statistics)), seconds)
 
     def transcribe_long(self, way: Way, samples: np.ndarray) -> Timed:
-        """Transcribe by openai-whisper's defaults; batches use faster-whisper's for batches."""
+        """Transcribe by openai-whisper's defaults; batches by faster-whisper's batched defaults."""
         model = self.model(way)
         if way.by_default:
             return self._transcribe_by_default(model, samples)

@@ -112,7 +112,7 @@ def _spread_rows(speakers: list[Counts], raw: bool) -> list[TableRow]:
 
 
 def _without(values: list[float], positions: list[int]) -> list[float]:
-    """Remove the speakers without reference words, with sclite's error.
+    """Remove the speakers without reference words, reproducing a bug of sclite.
 
     sclite removes them one by one without adjusting the later positions, so after the first one it
     removes a neighbor instead.

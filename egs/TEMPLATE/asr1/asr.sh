@@ -48,7 +48,7 @@ longform=false          # test audio of any length: stage 3 accepts it, stage 12
                         # sliding window
 min_wav_duration=0.1    # minimum seconds of training utterances; shorter ones are dropped
 max_wav_duration=20     # maximum seconds of training utterances; longer ones are dropped
-lang=noinfo             # language, used in names
+lang=noinfo             # language, used in names; with whisper_model, also in the prompt
 token_type=bpe          # bpe, char, word, hugging_face, whisper_en, whisper_multilingual
 whisper_model=          # for whisper_*: hub name, folder or OpenAI's .pt file to start from
 token_listdir=          # default data/<lang>_token_list, with data_dir <dumpdir>/token_list
