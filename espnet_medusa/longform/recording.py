@@ -32,7 +32,7 @@ class LongRecording:
 
     @property
     def duration_s(self) -> float:
-        """Duration of the whole frames."""
+        """Duration without an incomplete last frame."""
         return self.frames / FRAMES_PER_S
 
 

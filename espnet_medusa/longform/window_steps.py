@@ -136,7 +136,7 @@ class WindowSteps:
         share_seconds([passage.recording for passage in passages], started)
 
     def _skip_silence(self, passage: Passage, window: Window | None) -> Window | None:
-        """Return the next window with speech, without a long pause at its start; None: no window.
+        """Return the window, moved past a long pause at its start; None if it has no new speech.
 
         With the preceding text as prompt, Whisper may repeat this text in such a pause.
         """

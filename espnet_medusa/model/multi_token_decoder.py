@@ -145,7 +145,7 @@ class MultiTokenDecoder(AbsDecoder):
     def from_states(
         self, hidden: torch.Tensor, memory: torch.Tensor | None, memory_lengths: torch.Tensor | None
     ) -> HiddenStates:
-        """Compute ``hidden_states`` from cached last hidden states.
+        """Compute ``hidden_states``, except ``last_layer_input``, from cached last hidden states.
 
         Raise InputError if ``memory`` is missing, or the decoder does not support cached states.
 

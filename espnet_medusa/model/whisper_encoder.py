@@ -149,7 +149,7 @@ class HFWhisperEncoder(AbsEncoder):
     def unpadded(
         self, memory: torch.Tensor, frames: torch.Tensor, lengths: torch.Tensor
     ) -> list[torch.Tensor]:
-        """Return each utterance's encoder output (S', D) without frames of the padding.
+        """Return each utterance's encoder output (S', D), up to ``frames_of_speech``.
 
         Args:
             memory: (B, S, D) encoder output.

@@ -67,7 +67,7 @@ class CTCFirstStrategy(GreedyStrategy):
         """Accept hypotheses with low entropies; the first decoder call may verify the others.
 
         The score is a sum of CTC's log-probabilities. A label's probability is the mean over its
-        frames; the end symbol's is the best label's mean over the last frames with equal labels.
+        frames; the end symbol gets that of the last run of equal labels, even of blanks.
         """
         started, known = time.perf_counter(), []
         for state, draft_input in zip(states, draft_inputs, strict=True):

@@ -20,7 +20,7 @@ class DecodingStatistics:
 
     decoder_calls: int = 0
     nodes: int = 0  # tokens evaluated in these calls, including drafts
-    tokens: int = 0  # of the hypothesis, without the prompt, with an end symbol
+    tokens: int = 0  # after the prompt, with the end symbol (greedy search: only if decoded)
     drafted: list[int] = field(default_factory=list)  # drafts with >= 1, 2, ... steps
     accepted: list[int] = field(default_factory=list)  # drafts with >= 1, 2, ... accepted steps
     draft_calls: int = 0  # calls of the draft model; 0 without one

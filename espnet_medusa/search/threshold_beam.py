@@ -90,7 +90,7 @@ class ThresholdStrategy(BeamStrategy):
 
     def advance(self, states: Sequence[BeamState]) -> None:
         for state in states:
-            # All running hypotheses are evaluated, or none; after a step only forced ones are.
+            # All running hypotheses are evaluated, or none. After a step, only a forced prefix is.
             while not state.done and state.running[0].prefix.evaluated:
                 self._expand(state)
 

@@ -10,7 +10,7 @@ CHUNK = 64  # columns per chunk in ``top_scores``
 
 @dataclass(frozen=True, eq=False)
 class ColumnGroups:
-    """Limits of two column groups: tokens before the end symbol, and the last of the vocabulary.
+    """Limits of two groups of columns: those before the end symbol, and the last (timestamps).
 
     Tensors are (R,), for R prefixes.
     """

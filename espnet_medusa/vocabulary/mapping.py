@@ -165,7 +165,7 @@ class RetokenizedText:
     word: bytes = b""  # whole characters of the last word
     pending: bytes = b""  # bytes of an incomplete character
     begun: bool = False  # False: the next word is a text's first, see ``Vocabulary.leading_space``
-    skip: bytes | None = b""  # bytes to drop first; None: others came, so all tokens are ignored
+    skip: bytes | None = b""  # bytes to drop first; None: other bytes came, so tokens are ignored
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -175,7 +175,7 @@ class RetokenizedText:
         return self.settled + tuple(t for t in self.map._spell(self.word) if t is not None)
 
     def push(self, token: int) -> "RetokenizedText":
-        """Return the state after another source token; unmapped special tokens are ignored."""
+        """Return the state after a source token; unmapped special tokens only settle the text."""
         source = self.map.source
         if source.names[token] is not None:
             ended, equal = self.end(), self.map._exact_ids[token]

@@ -16,7 +16,7 @@ from espnet_medusa.options import check_at_least
 class HeadOptions:
     """``heads_conf`` of ``decoder_conf``."""
 
-    num_heads: int = 4  # K, tokens predicted after the next one; recurrent: steps trained
+    num_heads: int = 4  # K, tokens after the next one; recurrent, attending: steps trained
     num_layers: int = 1  # residual layers per head; recurrent: after the cell, for all steps
     base_head: bool = False  # residual layers for the base head, too, as in whisper-medusa
     # Whether the heads have a decoder layer below them. None: block and recurrent heads do, others

@@ -1,4 +1,4 @@
-// Cross-attention of new nodes to their utterance's frames, in bfloat16 with sums in float32.
+// Attention to frames in bfloat16 with sums in float32: cross-attention, and the encoder's.
 #pragma once
 
 #include <cfloat>

@@ -1,8 +1,8 @@
 // Matrix products of a few rows with a panel of 32 columns, with AMX tiles or vector registers.
 //
-// Weights, keys and values are stored in blocks of 16 columns. Each STEP_BYTES of depth are 16 rows
-// of 64 bytes; a row has 4 neighbors in depth (8-bit integers) or 2 (bfloat16) of each column. This
-// is the layout of AMX's right-hand tiles, and of 16 lanes of dot products.
+// Weights, keys and values are stored in blocks of 16 columns. A step is STEP_BYTES of each column,
+// stored as 16 rows of 64 bytes. A row has 4 neighbors in depth (8-bit integers) or 2 (bfloat16) of
+// each column. This is the layout of AMX's right-hand tiles, and of 16 lanes of dot products.
 #pragma once
 
 #include "dot_products.h"

@@ -233,7 +233,7 @@ class EvaluatedPrefixes:
     """Prefixes of the beams that the decoder has evaluated, and their evaluated descendants.
 
     At these prefixes, the draft uses the decoder's candidates, and a proposer state that starts
-    from the prefix. ``nodes`` (U W,) has the index in ``prefixes`` for each place; -1: not there.
+    from the prefix. ``nodes`` (U W,): each hypothesis's index in ``prefixes``, or -1.
     """
 
     def __init__(self, beams: Beams, proposer: Proposer, shape: DraftShape):

@@ -88,7 +88,7 @@ class PrefixStates:
         self.rows: dict[Prefix, int] = {}
 
     def of(self, prefixes: Sequence[Prefix]) -> States:
-        """Return states of prompts, or of children of evaluated prefixes or last-step prefixes."""
+        """Return states of prompts, or of children of evaluated or previous-step prefixes."""
         if prefixes[0].parent is None:
             self.states = self.proposer.start(prefixes)
             self.rows = {prefix: row for row, prefix in enumerate(prefixes)}
