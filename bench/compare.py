@@ -127,6 +127,10 @@ def work(args: argparse.Namespace) -> None:
         raise InputError("--data_dir: goes with --exp_dir, --whisper or --plan; give both")
     if args.seconds and not args.whisper:
         raise InputError("--seconds: goes with --whisper; give both")
+    if args.output and not (args.whisper or args.plan):
+        raise InputError("--output: goes with --whisper or --plan; give --results")
+    if args.batch_sizes and args.whisper and not args.long:
+        raise InputError("--batch_sizes: with --whisper only with --long; omit it")
     folder = args.results / (args.machine or machine_name("cpu"))
     if args.output is not None:
         args.output = args.output.resolve()

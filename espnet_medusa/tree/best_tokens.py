@@ -10,7 +10,7 @@ CHUNK = 64  # columns per chunk in ``top_scores``
 
 @dataclass(frozen=True, eq=False)
 class ColumnGroups:
-    """Limits of two groups of columns: those before the end symbol, and the last (timestamps).
+    """Limits of two groups of columns: those before the end symbol, and the last ones.
 
     Tensors are (R,), for R prefixes.
     """
