@@ -37,7 +37,7 @@ def with_search(
     if greedy:
         _check_greedy(reason, espnet_options)
     else:
-        reason = reason or _unsupported_beam(espnet)
+        reason = reason or unsupported_beam(espnet)
     if reason is not None:
         logger.warning(
             "ESPnet's own search decodes, one utterance at a time and without drafts; the "
@@ -63,7 +63,7 @@ def with_search(
     return model.with_draft_model(open_draft_model and open_draft_model.opened)
 
 
-def _unsupported_beam(espnet: torch.nn.Module | None) -> str | None:
+def unsupported_beam(espnet: torch.nn.Module | None) -> str | None:
     """Return the part of ESPnet's search that our beam search does not support, or None."""
     if type(espnet) is not BatchBeamSearch:
         return "no beam search" if espnet is None else type(espnet).__name__

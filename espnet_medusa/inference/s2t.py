@@ -19,6 +19,7 @@ from espnet2.bin.s2t_inference import Speech2Text as ESPnetSpeech2Text
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.checkpoint import load_weights
+from espnet_medusa.inference.choose_search import unsupported_beam
 from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.experiment import language_model_errors
 from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
@@ -34,7 +35,6 @@ from espnet_medusa.search.state import SearchState
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.upstream.compat import (
     PROMPT_COUNTS,
-    BatchBeamSearch,
     BatchScorerInterface,
     BeamSearch,
     Hypothesis,
@@ -153,20 +153,14 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
     def _build_search(self) -> Search | None:
         """Build a search over the scorers of ESPnet's; None: it has to decode, for a reason."""
         espnet, network = self.beam_search, self.s2t_model
-        reason = unknown_part(network.decoder)
-        if type(espnet) is not BatchBeamSearch:
-            reason = type(espnet).__name__
-        elif "decoder" not in espnet.full_scorers:
-            reason = "ctc_weight: 1"
-        elif others := espnet.part_scorers.keys() - {"ctc"}:
-            reason = f"partial scorers: {', '.join(sorted(others))}"
+        reason = unknown_part(network.decoder) or unsupported_beam(espnet)
         if reason is not None:
             logger.warning(f"ESPnet's own search decodes, without drafts; the reason: {reason}")
             return None
-        full = {name: part for name, part in espnet.full_scorers.items() if name != "decoder"}
         full = {
             name: TimestampFilter(part) if isinstance(part, ScoreFilter) else part
-            for name, part in full.items()
+            for name, part in espnet.full_scorers.items()
+            if name != "decoder"
         }
         ctc = None if network.ctc is None else network.ctc.log_softmax
         scoring = ctc if "ctc" in espnet.part_scorers else None
@@ -210,7 +204,7 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         """
         started, conditions = time.perf_counter(), conditions or [{}] * len(speeches)
         if self.search is not None:
-            self.beam_search.inputs.clear()
+            self.beam_search.inputs, self.beam_search.found = [], []
         calls = zip(speeches, conditions, strict=True)
         results = [self._call_espnet(speech, condition) for speech, condition in calls]
         statistics = [DecodingStatistics() for _ in results]
