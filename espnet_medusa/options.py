@@ -74,7 +74,7 @@ def build_options(kind: type[Options], values: Mapping[str, Any] | None, where: 
 
 
 def _as_type(value: Any, expected: Any, where: str) -> Any:
-    # Imported late: numpy slows the start, and the hooks that silence typeguard come first.
+    # Imported late: numpy slows the start, and ``make_imports_quiet`` must run before typeguard.
     import numpy as np
     from typeguard import CollectionCheckStrategy, TypeCheckError, check_type
 

@@ -23,7 +23,7 @@ def attach_heads(
     """Attach heads to a Whisper; its text does not change.
 
     Return the checkpoint, and a message that describes the heads or why there are none, or None.
-    Raise InputError if the Whisper has heads already, or the folder's heads do not fit.
+    With a folder, raise InputError if its heads do not fit, or the Whisper has heads already.
 
     Args:
         heads: ``auto``: heads in ``shipped`` that were trained on exactly these weights; ``none``;

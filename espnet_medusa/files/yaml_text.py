@@ -80,7 +80,7 @@ def load_yaml(text: str) -> Any:
         raise yaml.YAMLError(f"{type(error).__name__}: {error}") from error
     if extent > max(MAX_REUSE * len(text), ANY_EXTENT):
         raise yaml.YAMLError(f"aliases make {extent} values and characters out of {len(text)}")
-    # A copy takes half the memory: strings lie between nodes that are freed by now.
+    # A copy takes half the memory: the original strings are scattered among freed nodes.
     return pickle.loads(pickle.dumps(content))
 
 

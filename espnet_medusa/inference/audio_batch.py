@@ -63,7 +63,7 @@ class SpeechEncoder:
 
     # ``(inputs (U, N, ...), lengths (U,))`` to ``Encoded``.
     encode: Callable[..., Encoded]
-    # Whisper's encoder: ``encode`` reads its log-mel features; None: ``encode`` reads samples.
+    # Whisper's encoder: ``encode`` reads its log-mel features; None: samples, or other features.
     whisper: HFWhisperEncoder | None
     # True: padding and pauses are merged; ``encode`` also takes the mask (U, S) of the other rows.
     merged: bool = False

@@ -179,8 +179,8 @@ class Speech2Text(ESPnetSpeech2Text):
     def release_weights(self, long_form: LongFormOptions | None = None) -> None:
         """Free the weights of modules that the search or the encoder runtime has copied.
 
-        For processes that only decode: these modules cannot be used afterwards. Long audio may need
-        the decoder's module, by its options ``long_form``; None: no long audio will be decoded.
+        For processes that only decode: these modules cannot be used afterwards. The decoder's
+        module stays if ``long_form`` needs it; None: no long audio will be decoded.
         """
         model = self.model
         if model.search is not None:

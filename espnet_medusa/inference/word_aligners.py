@@ -56,7 +56,7 @@ class AttentionAligner:
 class CTCAligner:
     """A ``WordAligner`` by forced alignment with a CTC branch, without the decoder."""
 
-    # ``(memory (1, S, D)) -> (1, S', N)`` of the branch.
+    # Memory (1, S, D) to the branch's log-probabilities (1, S', labels).
     log_probs: Callable[[torch.Tensor], torch.Tensor]
     # The branch's labels of a token of the decoder; empty if it has none.
     labels_of: Callable[[int], Sequence[int]]

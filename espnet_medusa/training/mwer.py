@@ -5,7 +5,7 @@ Sequence-to-Sequence Models" (arXiv 1712.01818). As in multi-token Speech-LLaMA 
 the log-probability of a token is that of the head that produced it, which is the score of the
 search with unverified drafts.
 
-A batch has U utterances with at most N hypotheses each, H in total.
+A batch has U utterances with at most N hypotheses each.
 """
 
 import re
@@ -158,7 +158,7 @@ def hypothesis_log_probs(
     token at position t from position t - k. Only rows with a produced token are projected.
 
     Args:
-        decoder: In training mode with its dropout.
+        decoder: Its dropout is active in training mode.
         memory: (U, S, D) encoder output.
         memory_lengths: (U,).
         n_best: Lists of U utterances; at least one hypothesis in total.
@@ -241,6 +241,6 @@ def _project(hidden: torch.Tensor, targets: torch.Tensor, projection: torch.Tens
 
 
 def _padded(rows: Sequence[Sequence[int]], filler: int, device: torch.device) -> torch.Tensor:
-    """Return (H, longest) integers."""
+    """Return integers (rows, longest row), padded with ``filler``."""
     rows = [torch.tensor([*row], dtype=torch.long) for row in rows]
     return pad_sequence(rows, batch_first=True, padding_value=filler).to(device)

@@ -83,7 +83,7 @@ def summary(tuning: Tuning, about: Mapping[str, Any]) -> list[str]:
     """Return the result in a few lines."""
     lines = [headline(about), *(f"left out: {line}" for line in tuning.left_out)]
     if not tuning.checked:
-        return [*lines, "no drafts: this model has no drafter"]
+        return [*lines, "chosen: the baseline, because this model has no drafter"]
     settings = {*best_settings(tuning), tuning.chosen}
     for setting in sorted(settings, key=tuning.total_seconds):
         time_ms = milliseconds(tuning, tuning.total_seconds(setting))

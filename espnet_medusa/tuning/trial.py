@@ -36,7 +36,7 @@ class Task:
 
     @property
     def beam_size(self) -> int | None:
-        """B; None with greedy search."""
+        """Beam size; None with greedy search."""
         beam = isinstance(self.search.strategy, BeamStrategy)
         return self.search.strategy.beam_size if beam else None
 
@@ -51,7 +51,7 @@ class Task:
         return self.options.acceptance == THRESHOLD
 
     def redraft(self, setting: DraftSetting) -> Search:
-        """Return a copy that drafts as ``setting``; raise InputError if it cannot."""
+        """Return the search with drafts of ``setting``; raise InputError if it cannot draft so."""
         options, proposer = replace(self.options, **setting.options()), None
         if setting.depth > 0:
             proposer = self.drafters[setting.drafter].proposers[setting.share]

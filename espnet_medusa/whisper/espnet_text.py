@@ -1,6 +1,6 @@
 """Tokenizer and converter for ESPnet's ``token_type: whisper_en`` and ``whisper_multilingual``.
 
-They replace ESPnet 202511's classes, which need an interface that openai-whisper removed in 2023.
+They replace ESPnet's classes, which need an interface that openai-whisper removed in 2023.
 """
 
 from collections.abc import Iterable

@@ -41,7 +41,7 @@ def make_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
             f"vocabulary of {vocab_size} tokens: not one of OpenAI's "
             f"({', '.join(map(str, VOCABULARIES))}); give the model's own tokenizer folder"
         )
-    return _fast_tokenizer(tokenizer_object=_convert_openai_files(vocab_size))  # copied
+    return _fast_tokenizer(tokenizer_object=_convert_openai_files(vocab_size))  # copies it
 
 
 @cache
@@ -61,7 +61,7 @@ def _convert_openai_files(vocab_size: int) -> Tokenizer:
 
 
 def _fast_tokenizer(**source: Any) -> PreTrainedTokenizerFast:
-    """Wrap a tokenizer for transformers; its special roles have the token ``END``, if known."""
+    """Wrap a tokenizer for transformers; if it has ``END``, use that as bos, eos, unk and pad."""
     tokenizer = PreTrainedTokenizerFast(clean_up_tokenization_spaces=False, **source)
     if tokenizer.backend_tokenizer.token_to_id(END) is not None:
         for role in ("bos_token", "eos_token", "unk_token", "pad_token"):

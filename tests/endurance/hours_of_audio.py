@@ -6,9 +6,9 @@ python tests/endurance/hours_of_audio.py --model exp/base --data_dir data/test_c
 Recordings of a data directory are joined and repeated, in recordings of an hour. From the second
 tenth of the audio on, the peaks of each tenth are compared: memory in use as glibc counts it, and
 resident memory, which varies by some dozens of MB because glibc keeps freed parts. After each
-window, the total time is estimated: processor time so far over the share that is done. Other
-programs change the time by the clock, so that it does not test the share. Exit status 1: memory
-grew by more than 2 %, files stayed open, or an estimate is off by more than 10 %.
+window, the total time is estimated: processor time so far over the share that is done. Elapsed
+time would not do, because it depends on other programs. Exit status 1: memory grew by more than
+2 %, files stayed open, or an estimate is off by more than 10 %.
 """
 
 import argparse

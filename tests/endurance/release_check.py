@@ -146,7 +146,7 @@ def use(shell: Shell, release: Release) -> str:
         outside.run("espnet-medusa-recipe", "mini_synth", "copied")
         if not Path(empty, "copied/egs/mini_synth/demo/local/data.sh").is_file():
             raise Failed("the copied recipe lacks its links")
-    return f"{len(commands)} commands; the checkout's text"
+    return f"{len(commands)} commands; same text as the checkout"
 
 
 def run_tests(shell: Shell, release: Release, patterns: Sequence[str]) -> str:

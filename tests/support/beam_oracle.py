@@ -82,7 +82,7 @@ def random_weights(rng):
 
 
 class WideBeamSearch(BatchBeamSearch):
-    """ESPnet's, for beams wider than the vocabulary, too, with which ESPnet's own class fails."""
+    """ESPnet's search; its beam may be wider than the vocabulary, unlike in ESPnet's own class."""
 
     def batch_beam(self, weighted_scores, ids):
         beam_size, self.beam_size = self.beam_size, min(self.beam_size, weighted_scores.numel())

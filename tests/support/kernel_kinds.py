@@ -12,7 +12,7 @@ from espnet_medusa.runtime.native.build import AVX512_VNNI, VARIABLE, usable_set
 
 INT8_MAX = 127
 NAMES = [instructions.name for instructions in usable_sets()]
-# Instruction set and compiler options; -DHALVES tests AVX_VNNI's code in AVX-512's encoding.
+# Instruction set and compiler options; -DHALVES compiles avx2.h instead of avx512.h.
 KINDS = [(name, "") for name in NAMES]
 KINDS += [(AVX512_VNNI.name, " -DHALVES")] * (AVX512_VNNI.name in NAMES)
 with_kernels = pytest.mark.skipif(library.kernels() is None, reason="our kernels are not available")

@@ -51,7 +51,7 @@ def save_openai_whisper(model: Whisper, path: Path) -> Path:
 
 
 def noise_and_silence(seconds: float, seed: int) -> np.ndarray:
-    """Return (samples,) at 16 kHz whose windows differ."""
+    """Return noise (samples,) at 16 kHz whose loudness changes every second."""
     rng = np.random.default_rng(seed)
     samples = rng.standard_normal(int(16000 * seconds))
     loudness = np.repeat(rng.uniform(0, 0.3, int(seconds) + 1), 16000)[: len(samples)]

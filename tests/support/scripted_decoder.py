@@ -1,4 +1,4 @@
-"""A decoder for workers whose utterance ids choose their outcome."""
+"""A decoder for workers; the id of an utterance chooses its outcome."""
 
 import os
 import signal

@@ -38,7 +38,7 @@ IMPOSSIBLE = -1e8
 
 
 def runtime_of(decoder):
-    """Return the ``TreeDecoder`` of a trained module; a ``TreeDecoder`` is its own."""
+    """Return the ``TreeDecoder`` of a trained module; return a ``TreeDecoder`` unchanged."""
     return build_runtime(decoder) if isinstance(decoder, torch.nn.Module) else decoder
 
 
