@@ -110,7 +110,9 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
     """Audio in, n-best list out; same call, ``decode_long`` and return values as ESPnet's.
 
     Args:
-        options: ESPnet's arguments and the fields of ``SearchOptions``. ``batch_size`` is the
+        s2t_train_config: The experiment's ``config.yaml``.
+        s2t_model_file: The weights.
+        options: ESPnet's other arguments and the fields of ``SearchOptions``. ``batch_size`` is the
             number of utterances per call of ``decode``.
 
     Attributes:
@@ -121,7 +123,12 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         InputError: An option, the model or their combination is not usable.
     """
 
-    def __init__(self, s2t_train_config=None, s2t_model_file=None, **options: Any):
+    def __init__(
+        self,
+        s2t_train_config: Path | str | None = None,
+        s2t_model_file: Path | str | None = None,
+        **options: Any,
+    ):
         ours = {name: options.pop(name) for name in [*options] if name not in ESPNET_OPTIONS}
         batch_size = options.pop("batch_size", 1)
         check_at_least(batch_size, 1, "batch_size")
@@ -173,8 +180,27 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         normalize = espnet.normalize_length
         return build_beam(self.options, parts, espnet.beam_size, normalize, self.nbest)
 
-    def __call__(self, speech, text_prev=None, lang_sym=None, task_sym=None, predict_time=None):
-        """Decode one utterance; arguments and return value as in ESPnet."""
+    def __call__(
+        self,
+        speech: np.ndarray | torch.Tensor,
+        text_prev: np.ndarray | torch.Tensor | str | list | None = None,
+        lang_sym: str | None = None,
+        task_sym: str | None = None,
+        predict_time: bool | None = None,
+    ) -> list | tuple[list, dict[int, list[str]]]:
+        """Decode one utterance.
+
+        Args:
+            speech: (samples,) in [-1, 1], at the model's sample rate.
+            text_prev: Text before the utterance, or its token ids; None: unknown.
+            lang_sym: Language symbol, such as ``<eng>``; None: the one given to the constructor.
+            task_sym: Task symbol, such as ``<asr>``; None: the one given to the constructor.
+            predict_time: Whether to write timestamps; None: as given to the constructor.
+
+        Returns:
+            N-best list of text, tokens, token ids, text without symbols, and hypothesis. With
+            intermediate CTC, a tuple of it and the tokens by layer, as in ESPnet.
+        """
         condition = {
             "text_prev": text_prev,
             "lang_sym": lang_sym,
