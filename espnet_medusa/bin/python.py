@@ -16,6 +16,7 @@ OURS = {
     "espnet2.bin.asr_train": "espnet_medusa.bin.asr_train",
     "espnet2.bin.asr_inference": "espnet_medusa.bin.asr_inference",
     "espnet2.bin.s2t_inference": "espnet_medusa.bin.s2t_inference",
+    "espnet2.bin.st_inference": "espnet_medusa.bin.st_inference",
     "espnet2.bin.whisper_export_vocabulary": "espnet_medusa.bin.whisper_export_vocabulary",
     "espnet2.bin.hugging_face_export_vocabulary": (
         "espnet_medusa.bin.hugging_face_export_vocabulary"

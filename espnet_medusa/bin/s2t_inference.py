@@ -5,8 +5,11 @@ not stop the others, and an interrupted job resumes. Additional files are ``jour
 ``statistics.json`` and ``failed_utterances``.
 """
 
+import argparse
 import re
+from collections.abc import Iterable
 from dataclasses import fields
+from typing import Any
 
 from espnet2.bin.s2t_inference import get_parser as get_espnet_parser
 from espnet2.tasks.s2t import S2TTask
@@ -25,17 +28,32 @@ from espnet_medusa.inference.s2t_decoder import S2TUtteranceDecoder
 from espnet_medusa.search.options import SearchOptions
 
 
-def get_parser():
-    """Make ESPnet's parser with this package's options."""
-    parser = get_espnet_parser()
+def add_search(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Add the options of our search to a parser of ESPnet, and return it."""
     for action in parser._actions:  # ESPnet has an unescaped "%" in a help text
         action.help = re.sub(r"%%|%(?!\()", "%%", action.help or "")
-    group = parser.add_argument_group("Multi-token search")
-    add_fields(group, SearchOptions())
-    languages = "Kaldi file with the languages of utterances, such as eng"
-    group.add_argument("--utt2lang", type=str_or_none, help=languages)
+    add_fields(parser.add_argument_group("Multi-token search"), SearchOptions())
     pipes = "run the commands in wav.scp"
-    group.add_argument("--allow_pipes", type=str2bool, default=False, help=pipes)
+    parser.add_argument("--allow_pipes", type=str2bool, default=False, help=pipes)
+    return parser
+
+
+def choose_options(options: dict, names: Iterable[str]) -> dict[str, Any]:
+    """Return the arguments of a ``Speech2Text``: ``names``, ours and the device; set the seed.
+
+    Raise InputError if there is no such device.
+    """
+    device = asr_inference.choose_device(options["ngpu"])
+    set_all_random_seed(options["seed"])
+    wanted = {*names, "batch_size", *(field.name for field in fields(SearchOptions))}
+    return {name: options[name] for name in wanted & {*options}} | {"device": device}
+
+
+def get_parser():
+    """Make ESPnet's parser with this package's options."""
+    parser = add_search(get_espnet_parser())
+    languages = "Kaldi file with the languages of utterances, such as eng"
+    parser.add_argument("--utt2lang", type=str_or_none, help=languages)
     return parser
 
 
@@ -56,12 +74,9 @@ def open_decoder(options: dict) -> S2TUtteranceDecoder:
     """Open the model; raise InputError if an option or the model is not usable."""
     if options["word_lm_train_config"] is not None:
         raise InputError(f"word_lm_train_config: {options['word_lm_train_config']}; allowed: none")
-    device = asr_inference.choose_device(options["ngpu"])
-    set_all_random_seed(options["seed"])
     for name in ("lang_sym", "task_sym"):  # a shell would redirect by < and >
         options[name] = f"<{options[name].strip('<>')}>"
-    names = {*ESPNET_OPTIONS, "batch_size", *(field.name for field in fields(SearchOptions))}
-    chosen = {name: options[name] for name in names & {*options}} | {"device": device}
+    chosen = choose_options(options, ESPNET_OPTIONS)
     speech2text = S2TSpeech2Text.from_pretrained(options["model_tag"], **chosen)
     args = speech2text.s2t_train_args
     preprocess = S2TTask.build_preprocess_fn(args, False)

@@ -6,7 +6,6 @@ OWSM: Peng et al., arXiv 2309.13876.
 from __future__ import annotations
 
 import inspect
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,28 +18,20 @@ from espnet2.bin.s2t_inference import Speech2Text as ESPnetSpeech2Text
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.checkpoint import load_weights
-from espnet_medusa.inference.choose_search import unsupported_beam
 from espnet_medusa.inference.decoding import Decoding
+from espnet_medusa.inference.espnet_search import (
+    SearchInESPnet,
+    full_scorers,
+    search_like,
+    split_options,
+)
 from espnet_medusa.inference.experiment import language_model_errors
 from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
-from espnet_medusa.model.espnet_transformer import searchable, unknown_part
-from espnet_medusa.options import build_options, check_at_least
-from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.build import SearchModel, build_beam
-from espnet_medusa.search.drafters import DraftSources
-from espnet_medusa.search.options import GREEDY, LengthLimits, SearchOptions, check_options
-from espnet_medusa.search.scores import Scorers
+from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.search import Search
 from espnet_medusa.search.state import SearchState
 from espnet_medusa.search.statistics import DecodingStatistics
-from espnet_medusa.upstream.compat import (
-    PROMPT_COUNTS,
-    BatchScorerInterface,
-    BeamSearch,
-    Hypothesis,
-)
-
-logger = logging.getLogger(__name__)
+from espnet_medusa.upstream.compat import BatchScorerInterface, BeamSearch, Hypothesis
 
 ESPNET_OPTIONS = inspect.signature(ESPnetSpeech2Text.__init__).parameters
 
@@ -81,22 +72,21 @@ class TimestampFilter(BatchScorerInterface):
         return scores.masked_fill(~allowed, -torch.inf), states
 
 
-class SearchInESPnet:
-    """Takes the place of the beam search in ESPnet's ``Speech2Text``.
+class BatchInESPnet(SearchInESPnet):
+    """Lets ESPnet encode several utterances before one search decodes them.
 
-    ``decode`` calls it twice per utterance. The first call stores encoder output and prompt, the
-    second one returns the hypotheses. In between, ``decode`` searches for the whole batch.
+    ``S2TSpeech2Text.decode`` lets ESPnet call it twice per utterance. The first call stores encoder
+    output and prompt, the second one returns the hypotheses that the search found in between.
     """
 
-    def __init__(self, espnet: BeamSearch):
-        self.nn_dict, self.token_list = espnet.nn_dict, espnet.token_list  # used by ESPnet
-        self.prompt: list[int] = []
+    def __init__(self, espnet: BeamSearch, search: Search):
+        super().__init__(espnet, search)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all utterances."""
         self.inputs: list[tuple[torch.Tensor, list[int]]] = []  # (S, D) encoder output, prompt
         self.found: list[list[Hypothesis]] = []
-
-    def set_hyp_primer(self, prompt: list[int]) -> None:
-        """Set the prompt of the next utterance."""
-        self.prompt = prompt
 
     def __call__(self, x: torch.Tensor, **limits: float) -> list[Hypothesis]:
         """Store ``x`` (S, D), or return its n-best list."""
@@ -104,6 +94,13 @@ class SearchInESPnet:
             return self.found.pop(0)
         self.inputs.append((x, self.prompt))
         return []
+
+    def search_all(self, limits: LengthLimits) -> list[SearchState]:
+        """Decode the stored utterances together, and store their n-best lists."""
+        memories, prompts = zip(*self.inputs, strict=True)
+        states = self.decode(memories, prompts, limits)
+        self.found = [*map(self.hypotheses, states, prompts)]
+        return states
 
 
 class S2TSpeech2Text(ESPnetSpeech2Text):
@@ -129,20 +126,20 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         s2t_model_file: Path | str | None = None,
         **options: Any,
     ):
-        ours = {name: options.pop(name) for name in [*options] if name not in ESPNET_OPTIONS}
-        batch_size = options.pop("batch_size", 1)
-        check_at_least(batch_size, 1, "batch_size")
-        self.options = build_options(SearchOptions, ours, "decode config")
-        check_options(self.options, options.get("beam_size", 20))
-        if self.options.search == GREEDY:
-            raise InputError(f"search: {GREEDY}; allowed with s2t: beam, with beam_size: 1")
+        self.options, batch_size = split_options(options, ESPNET_OPTIONS, "s2t")
         if s2t_model_file is not None:
             load_weights(Path(s2t_model_file), mapped=True)  # refuses files that could run code
         with language_model_errors(options):
             super().__init__(s2t_train_config, s2t_model_file, **options)
-        self.search = self._build_search()
+        espnet, network = self.beam_search, self.s2t_model
+        full = {
+            name: TimestampFilter(part) if isinstance(part, ScoreFilter) else part
+            for name, part in full_scorers(espnet).items()
+        }
+        parts = espnet, network.decoder, network.ctc, self.options, self.nbest
+        self.search = search_like(*parts, full)
         if self.search is not None:
-            self.beam_search = SearchInESPnet(self.beam_search)
+            self.beam_search = BatchInESPnet(espnet, self.search)
         elif batch_size > 1:
             raise InputError(f"batch_size: {batch_size}; ESPnet's own search allows only 1")
         self.statistics = DecodingStatistics()
@@ -156,29 +153,6 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         if model_tag is not None:
             options |= open_packed_model(fetch_packed_model(model_tag))
         return S2TSpeech2Text(**options)
-
-    def _build_search(self) -> Search | None:
-        """Build a search over the scorers of ESPnet's; None: it has to decode, for a reason."""
-        espnet, network = self.beam_search, self.s2t_model
-        reason = unknown_part(network.decoder) or unsupported_beam(espnet)
-        if reason is not None:
-            logger.warning(f"ESPnet's own search decodes, without drafts; the reason: {reason}")
-            return None
-        full = {
-            name: TimestampFilter(part) if isinstance(part, ScoreFilter) else part
-            for name, part in espnet.full_scorers.items()
-            if name != "decoder"
-        }
-        ctc = None if network.ctc is None else network.ctc.log_softmax
-        scoring = ctc if "ctc" in espnet.part_scorers else None
-        parts = SearchModel(
-            build_runtime(searchable(network.decoder), self.options.decoder_precision),
-            *(len(network.token_list), network.eos, torch.device(self.device)),
-            Scorers(espnet.weights, full, scoring, PROMPT_COUNTS),
-            DraftSources(ctc, network.blank_id),
-        )
-        normalize = espnet.normalize_length
-        return build_beam(self.options, parts, espnet.beam_size, normalize, self.nbest)
 
     def __call__(
         self,
@@ -230,12 +204,13 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         """
         started, conditions = time.perf_counter(), conditions or [{}] * len(speeches)
         if self.search is not None:
-            self.beam_search.inputs, self.beam_search.found = [], []
+            self.beam_search.clear()
         calls = zip(speeches, conditions, strict=True)
         results = [self._call_espnet(speech, condition) for speech, condition in calls]
         statistics = [DecodingStatistics() for _ in results]
         if self.search is not None:
-            states = self._search()
+            limits = LengthLimits(self.maxlenratio, self.minlenratio)
+            states = self.beam_search.search_all(limits)
             statistics = [state.statistics for state in states]
             memories = [memory for memory, _ in self.beam_search.inputs]
             nbest = [self._decode_single_sample(memory) for memory in memories]
@@ -259,31 +234,3 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
                 raise InputError(f"{name}: {symbol}; allowed: tokens of this model")
         result = super().__call__(speech, **condition)
         return result if isinstance(result, tuple) else (result, None)
-
-    def _search(self) -> list[SearchState]:
-        """Decode the stored inputs together, and store their n-best lists."""
-        memories, prompts = zip(*self.beam_search.inputs, strict=True)
-        device = memories[0].device
-        states = self.search(
-            torch.nn.utils.rnn.pad_sequence(memories, batch_first=True),
-            torch.tensor([len(memory) for memory in memories], device=device),
-            [torch.tensor(prompt, device=device) for prompt in prompts],
-            LengthLimits(self.maxlenratio, self.minlenratio),
-        )
-        names = self.search.strategy.scoring.names
-        self.beam_search.found = [
-            _hypotheses(state, prompt, names) for state, prompt in zip(states, prompts, strict=True)
-        ]
-        return states
-
-
-def _hypotheses(state: SearchState, prompt: list[int], names: list[str]) -> list[Hypothesis]:
-    """Return ESPnet's hypotheses, best first."""
-    return [
-        Hypothesis(
-            torch.tensor([*prompt, *ended.tokens]),
-            torch.tensor(ended.score),
-            {name: torch.tensor(part) for name, part in zip(names, ended.parts, strict=True)},
-        )
-        for ended in state.n_best
-    ]

@@ -40,6 +40,7 @@ def test_inference_is_ours_without_no_redirect(capsys, redirect):
     ("espnet2.bin.asr_train", "espnet_medusa.bin.asr_train"),
     (INFERENCE, "espnet_medusa.bin.asr_inference"),
     ("espnet2.bin.s2t_inference", "espnet_medusa.bin.s2t_inference"),
+    ("espnet2.bin.st_inference", "espnet_medusa.bin.st_inference"),
     ("espnet2.bin.launch", "espnet2.bin.launch"),
     ("espnet2.bin.tokenize_text", "espnet2.bin.tokenize_text"),
     ("espnet2.bin.asr_transducer_inference", "espnet2.bin.asr_transducer_inference"),

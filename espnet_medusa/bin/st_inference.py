@@ -1,0 +1,51 @@
+"""ESPnet's st_inference (speech translation) with this package's beam search.
+
+Options: ESPnet's and ``SearchOptions``. Outputs and log lines are ESPnet's; a bad utterance does
+not stop the others, and an interrupted job resumes.
+"""
+
+from espnet2.bin.st_inference import get_parser as get_espnet_parser
+from espnet2.tasks.st import STTask
+
+from espnet_medusa.bin import asr_inference
+from espnet_medusa.bin.s2t_inference import add_search, choose_options
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.audio_batch import audio_limits
+from espnet_medusa.inference.job import decode_job, read_input
+from espnet_medusa.inference.journal import Journal
+from espnet_medusa.inference.reader import UtteranceReader
+from espnet_medusa.inference.st import ESPNET_OPTIONS, STSpeech2Text
+from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
+
+
+def get_parser():
+    """Make ESPnet's parser with this package's options."""
+    return add_search(get_espnet_parser())
+
+
+def main(cmd: list[str] | None = None) -> None:
+    asr_inference.run(get_parser(), inference, cmd)
+
+
+def inference(options: dict) -> int:
+    """Decode one job; return the number of failed utterances, or raise InputError."""
+    job = read_input(options["data_path_and_name_and_type"], options["key_file"])
+    if options["model_tag"] is not None:
+        raise InputError(f"model_tag: {options['model_tag']}; allowed with st: files of the model")
+    speech2text = STSpeech2Text(**choose_options(options, ESPNET_OPTIONS))
+    if speech2text.st_model.use_multidecoder:
+        raise InputError(
+            "use_multidecoder: true; such models need espnet-medusa-python "
+            "--no-redirect, which writes their transcripts"
+        )
+    args = speech2text.st_train_args
+    limits = audio_limits(speech2text.st_model.encoder, args)
+    preprocess = STTask.build_preprocess_fn(args, False)
+    reader = UtteranceReader(limits, preprocess, options["allow_pipes"])
+    made_with = asr_inference.fingerprint(options | {"longform": False, "fallback": False})
+    journal = Journal(options["output_dir"], made_with)
+    return decode_job(UtteranceDecoder(speech2text, reader), job, journal)
+
+
+if __name__ == "__main__":
+    main()

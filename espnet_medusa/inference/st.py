@@ -1,0 +1,77 @@
+"""ESPnet's speech translation with beam search that decodes several tokens per decoder call."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from espnet2.bin.st_inference import Speech2Text as ESPnetSpeech2Text
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.files.checkpoint import load_weights
+from espnet_medusa.inference.decoding import Decoding
+from espnet_medusa.inference.espnet_search import (
+    SearchInESPnet,
+    full_scorers,
+    search_like,
+    split_options,
+)
+from espnet_medusa.inference.experiment import language_model_errors
+from espnet_medusa.search.statistics import DecodingStatistics
+
+ESPNET_OPTIONS = inspect.signature(ESPnetSpeech2Text.__init__).parameters
+
+
+class STSpeech2Text(ESPnetSpeech2Text):
+    """Audio in, n-best list out; same call and return values as ESPnet's.
+
+    Args:
+        options: ESPnet's arguments and the fields of ``SearchOptions``.
+
+    Attributes:
+        search: Our beam search; None: ESPnet's own search decodes.
+
+    Raises:
+        InputError: An option, the model or their combination is not usable.
+    """
+
+    whisper = None  # prompts: ESPnet sets them
+
+    def __init__(self, st_train_config=None, st_model_file=None, **options: Any):
+        self.options, batch_size = split_options(options, ESPNET_OPTIONS, "st")
+        if batch_size > 1:
+            raise InputError(f"batch_size: {batch_size}; allowed with st: 1")
+        if st_model_file is not None:
+            load_weights(Path(st_model_file), mapped=True)  # refuses files that could run code
+        with language_model_errors(options):
+            super().__init__(st_train_config, st_model_file, **options)
+        espnet, network = self.beam_search, self.st_model
+        parts = espnet, network.decoder, getattr(network, "st_ctc", None), self.options, self.nbest
+        self.search = search_like(*parts, full_scorers(espnet))
+        if self.search is not None:
+            self.beam_search = SearchInESPnet(espnet, self.search)
+
+    def decode(
+        self, speeches: Sequence[np.ndarray | torch.Tensor], languages: Sequence[str | None] = ()
+    ) -> list[Decoding]:
+        """Decode utterances, each (samples,) in [-1, 1], one after the other.
+
+        ``languages`` is not used: a model translates from one language.
+        """
+        decodings = []
+        for speech in speeches:
+            started = time.perf_counter()
+            results = self(speech)
+            statistics = DecodingStatistics()
+            if self.search is not None:
+                statistics = self.beam_search.statistics
+            statistics.total_seconds = time.perf_counter() - started
+            # ESPnet's tuple also has the transcripts of a model with two decoders.
+            nbest = results[0] if isinstance(results, tuple) else results
+            decodings.append(Decoding(nbest, statistics))
+        return decodings
