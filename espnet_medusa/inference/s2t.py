@@ -136,8 +136,8 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
             name: TimestampFilter(part) if isinstance(part, ScoreFilter) else part
             for name, part in full_scorers(espnet).items()
         }
-        parts = espnet, network.decoder, network.ctc, self.options, self.nbest
-        self.search = search_like(*parts, full)
+        decoder = getattr(network, "decoder", None)  # OWSM-CTC has none
+        self.search = search_like(espnet, decoder, network.ctc, self.options, self.nbest, full)
         if self.search is not None:
             self.beam_search = BatchInESPnet(espnet, self.search)
         elif batch_size > 1:
@@ -186,6 +186,20 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         if decoding.intermediate is None:
             return decoding.results
         return decoding.results, decoding.intermediate
+
+    def batch_decode(
+        self, speech, speech_lengths=None, text_prev=None, text_prev_lengths=None, **symbols
+    ) -> list[list]:
+        """Decode several utterances; arguments and return value as in ESPnet 202611."""
+        if self.search is None:
+            inputs = speech, speech_lengths, text_prev, text_prev_lengths
+            return super().batch_decode(*inputs, **symbols)
+        texts = [None] * len(speech) if text_prev is None else [*text_prev]
+        if text_prev_lengths is not None:
+            texts = [text[: int(size)] for text, size in zip(texts, text_prev_lengths, strict=True)]
+        conditions = [{"text_prev": text, **symbols} for text in texts]
+        rows = [torch.as_tensor(row).reshape(-1) for row in speech]
+        return [decoding.results for decoding in self.decode(rows, conditions)]
 
     @torch.no_grad()
     def decode(

@@ -94,6 +94,27 @@ def test_long_audio_and_intermediate_ctc_are_espnets(tmp_path):
     assert ours.decode_long(speech, **arguments) == theirs.decode_long(speech, **arguments)
 
 
+@pytest.mark.parametrize("with_text", [False, True])
+def test_batch_decode_of_espnet_202611(experiment, with_text):
+    options = {"beam_size": 3, "ctc_weight": 0.3, "maxlenratio": -8}
+    model = S2TSpeech2Text(**experiment.files, **options)
+    speech, arguments = torch.tensor(np.stack([noise(seed) for seed in range(3)])), {}
+    texts = [None] * 3
+    if with_text:
+        texts = [np.array([112, 113]), np.array([114, 115]), np.array([116, 112])]
+        arguments = {"text_prev": torch.tensor(np.stack(texts)), "text_prev_lengths": [2, 2, 2]}
+    results = model.batch_decode(speech, **arguments, lang_sym="<deu>")
+    calls = zip(speech, texts, strict=True)
+    alone = [model(row, text_prev=text, lang_sym="<deu>") for row, text in calls]
+    expected = [alone]
+    if hasattr(espnet.Speech2Text, "batch_decode"):
+        theirs = espnet.Speech2Text(**experiment.files, **options)
+        expected.append(theirs.batch_decode(speech, **arguments, lang_sym="<deu>"))
+    for nbests in expected:
+        pairs = zip(results, nbests, strict=True)
+        assert [difference(result, right) for result, right in pairs] == [None] * 3
+
+
 def command(experiment, folder, *options):
     files = [part for name, path in experiment.files.items() for part in (f"--{name}", str(path))]
     lists = [f"{folder}/wav.scp,speech,sound", f"{folder}/text_prev,text_prev,text"]

@@ -44,7 +44,7 @@ def make_s2t_experiment(folder: Path, seed: int = 0, **changes) -> S2TExperiment
         "decoder": "transformer", "decoder_conf": SIZES | {"num_blocks": 2},
         "model_conf": {"ctc_weight": 0.3, "sym_sop": "<sop>", "sym_na": "<na>"},
         "input_size": None, "frontend": "default",
-        "frontend_conf": {"n_fft": 256, "hop_length": 128}, "normalize": None,
+        "frontend_conf": {"fs": 16000, "n_fft": 256, "hop_length": 128}, "normalize": None,
         "token_type": "char", "preprocessor": "s2t",
         "preprocessor_conf": symbols
         | {"speech_length": 2.0, "fs": 16000, "speech_resolution": 0.02},
