@@ -1,5 +1,6 @@
 """VoxPopuli's unlabelled audio: segments, and whole sessions as sets without the test set."""
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -12,7 +13,13 @@ from downloads import serve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from voxpopuli_miniature import TEST_SESSION, build_voxpopuli, damage_audio, problems, run, tables
-from voxpopuli_sessions import HELD_OUT_TIME, DivisionOptions, divide, find_held_out
+from voxpopuli_sessions import (
+    HELD_OUT_TIME,
+    DivisionOptions,
+    choose_sessions,
+    divide,
+    find_held_out,
+)
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi import data_dir
@@ -260,3 +267,10 @@ def test_places_come_from_utt2session_or_segments(tmp_path):
     (folder / "segments").unlink()
     with pytest.raises(InputError, match="neither utt2session nor segments"):
         division.read_places(folder)
+
+
+def test_a_small_session_trains_if_the_others_are_needed_to_validate():
+    ordered = sorted(["s1", "s2"], key=lambda name: hashlib.sha256(name.encode()).digest())
+    sessions = [ordered[0]] + 5 * [ordered[1]]
+    assert choose_sessions(sessions, 0.2) == {ordered[1]}
+    assert choose_sessions(sessions, 0.1) == {ordered[0]}

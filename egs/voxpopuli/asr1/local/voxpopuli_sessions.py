@@ -122,15 +122,20 @@ def choose_sessions(sessions: Iterable[str], fraction: float) -> set[str]:
     counts = Counter(sessions)
     minimum = fraction * counts.total()
     chosen: set[str] = set()
-    for session in sorted(counts, key=lambda name: hashlib.sha256(name.encode()).digest()):
+    order = sorted(counts, key=lambda name: hashlib.sha256(name.encode()).digest())
+    for session in order:
         if sum(counts[name] for name in chosen) >= minimum:
             break
         chosen.add(session)
     if chosen and len(chosen) == len(counts):
-        raise InputError(
-            f"{len(counts)} sessions cannot be divided into training and a validation set of"
-            f" {fraction:g}; add sessions, or give a smaller --valid_fraction (0: no set)"
-        )
+        # If the last session alone is large enough, another one can remain for training.
+        spare = [name for name in order[:-1] if counts.total() - counts[name] >= minimum]
+        if not spare:
+            raise InputError(
+                f"{len(counts)} sessions cannot be divided into training and a validation set of"
+                f" {fraction:g}; add sessions, or give a smaller --valid_fraction (0: no set)"
+            )
+        chosen.remove(max(spare, key=counts.get))
     return chosen
 
 
