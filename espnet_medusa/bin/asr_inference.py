@@ -43,9 +43,7 @@ LONG_FORM = {field.name: field.default for field in fields(LongFormOptions)}
 
 def get_parser():
     """Make ESPnet's parser with this package's options."""
-    parser = get_espnet_parser()
-    for action in parser._actions:  # ESPnet 202611 has an unescaped "3.19%" in a help text
-        action.help = re.sub(r"%%|%(?!\()", "%%", action.help or "")
+    parser = escape_percents(get_espnet_parser())
     group = add_decode_options(parser)
     add, off = group.add_argument, {"type": str2bool, "default": False}
     frames = "maximum padded frames (10 ms) of a batch; none: no limit"
@@ -60,6 +58,13 @@ def get_parser():
     add("--utt2lang", type=str_or_none, help="Kaldi file with the languages of utterances")
     add("--allow_pipes", help="run the commands in wav.scp", **off)
     add_long_form_options(parser)
+    return parser
+
+
+def escape_percents(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Escape "%" in the help texts of ESPnet's parser, such as 202611's "3.19%"; return it."""
+    for action in parser._actions:
+        action.help = re.sub(r"%%|%(?!\()", "%%", action.help or "")
     return parser
 
 
@@ -208,7 +213,7 @@ def fingerprint(options: dict) -> dict:
     ignored = {"output_dir", "key_file", "log_level", "num_workers", "config"}
     # Results do not depend on batches, so a job may resume with smaller ones.
     ignored |= {"batch_size", "max_batch_frames"}
-    if not (options["longform"] or options["fallback"]):
+    if not (options.get("longform") or options.get("fallback")):
         ignored |= {"longform", *LONG_FORM}
     used = {name: value for name, value in options.items() if name not in ignored}
     files = [value for value in used.values() if isinstance(value, str) and os.path.isfile(value)]

@@ -6,7 +6,6 @@ not stop the others, and an interrupted job resumes. Additional files are ``jour
 """
 
 import argparse
-import re
 from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
@@ -30,8 +29,6 @@ from espnet_medusa.search.options import SearchOptions
 
 def add_search(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """Add the options of our search to a parser of ESPnet, and return it."""
-    for action in parser._actions:  # ESPnet has an unescaped "%" in a help text
-        action.help = re.sub(r"%%|%(?!\()", "%%", action.help or "")
     add_fields(parser.add_argument_group("Multi-token search"), SearchOptions())
     pipes = "run the commands in wav.scp"
     parser.add_argument("--allow_pipes", type=str2bool, default=False, help=pipes)
@@ -51,7 +48,7 @@ def choose_options(options: dict, names: Iterable[str]) -> dict[str, Any]:
 
 def get_parser():
     """Make ESPnet's parser with this package's options."""
-    parser = add_search(get_espnet_parser())
+    parser = add_search(asr_inference.escape_percents(get_espnet_parser()))
     languages = "Kaldi file with the languages of utterances, such as eng"
     parser.add_argument("--utt2lang", type=str_or_none, help=languages)
     return parser
@@ -66,8 +63,8 @@ def inference(options: dict) -> int:
     lists = options["data_path_and_name_and_type"], options["key_file"], options["utt2lang"]
     job = read_input(*lists, previous_text=True)
     decoder = open_decoder(options)
-    made_with = asr_inference.fingerprint(options | {"longform": False, "fallback": False})
-    return decode_job(decoder, job, Journal(options["output_dir"], made_with))
+    journal = Journal(options["output_dir"], asr_inference.fingerprint(options))
+    return decode_job(decoder, job, journal)
 
 
 def open_decoder(options: dict) -> S2TUtteranceDecoder:

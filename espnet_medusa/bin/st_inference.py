@@ -10,7 +10,6 @@ from espnet2.tasks.st import STTask
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.bin.s2t_inference import add_search, choose_options
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.audio_batch import audio_limits
 from espnet_medusa.inference.job import decode_job, read_input
 from espnet_medusa.inference.journal import Journal
 from espnet_medusa.inference.reader import UtteranceReader
@@ -20,7 +19,7 @@ from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
 
 def get_parser():
     """Make ESPnet's parser with this package's options."""
-    return add_search(get_espnet_parser())
+    return add_search(asr_inference.escape_percents(get_espnet_parser()))
 
 
 def main(cmd: list[str] | None = None) -> None:
@@ -39,11 +38,9 @@ def inference(options: dict) -> int:
             "--no-redirect, which writes their transcripts"
         )
     args = speech2text.st_train_args
-    limits = audio_limits(speech2text.st_model.encoder, args)
     preprocess = STTask.build_preprocess_fn(args, False)
-    reader = UtteranceReader(limits, preprocess, options["allow_pipes"])
-    made_with = asr_inference.fingerprint(options | {"longform": False, "fallback": False})
-    journal = Journal(options["output_dir"], made_with)
+    reader = UtteranceReader(speech2text.audio, preprocess, options["allow_pipes"])
+    journal = Journal(options["output_dir"], asr_inference.fingerprint(options))
     return decode_job(UtteranceDecoder(speech2text, reader), job, journal)
 
 

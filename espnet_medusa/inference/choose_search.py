@@ -51,7 +51,7 @@ def with_search(
     if greedy:
         search = build_greedy(options, SearchModel(decoder, *sizes, model.device, sources=sources))
     else:
-        others = {name: part for name, part in espnet.full_scorers.items() if name != "decoder"}
+        others = full_scorers(espnet)
         ctc = network.ctc if "ctc" in espnet.part_scorers else None
         ctc = None if ctc is None else ctc.log_softmax
         scorers = Scorers(espnet.weights, others, ctc, PROMPT_COUNTS)
@@ -61,6 +61,12 @@ def with_search(
     logger.info(f"{type(search.strategy).__name__}, drafts: {search.planner.shape}")
     model = replace(model, search=search)
     return model.with_draft_model(open_draft_model and open_draft_model.opened)
+
+
+def full_scorers(espnet: torch.nn.Module | None) -> dict[str, Any]:
+    """Return ESPnet's scorers over the whole vocabulary, without the decoder."""
+    scorers = {} if espnet is None else espnet.full_scorers
+    return {name: part for name, part in scorers.items() if name != "decoder"}
 
 
 def unsupported_beam(espnet: torch.nn.Module | None) -> str | None:

@@ -75,12 +75,6 @@ def search_like(
     return build_beam(options, parts, espnet.beam_size, espnet.normalize_length, nbest)
 
 
-def full_scorers(espnet: BeamSearch | None) -> dict[str, Any]:
-    """Return ESPnet's scorers over the whole vocabulary, without the decoder."""
-    scorers = {} if espnet is None else espnet.full_scorers
-    return {name: part for name, part in scorers.items() if name != "decoder"}
-
-
 class SearchInESPnet:
     """A search with the call and the return value of ESPnet's ``BeamSearch``."""
 
@@ -117,6 +111,9 @@ class SearchInESPnet:
     def hypotheses(self, state: SearchState, prompt: list[int]) -> list[Hypothesis]:
         """Return ESPnet's hypotheses, best first."""
         names = self.search.strategy.scoring.names
+        if state.n_best:  # ESPnet's calculate_rtf reads this line
+            best = state.n_best[0].tokens[:-1]
+            logger.info("best hypo: " + "".join(self.token_list[token] for token in best))
         return [
             Hypothesis(
                 torch.tensor([*prompt, *ended.tokens]),

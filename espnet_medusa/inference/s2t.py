@@ -18,13 +18,9 @@ from espnet2.bin.s2t_inference import Speech2Text as ESPnetSpeech2Text
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.checkpoint import load_weights
+from espnet_medusa.inference.choose_search import full_scorers
 from espnet_medusa.inference.decoding import Decoding
-from espnet_medusa.inference.espnet_search import (
-    SearchInESPnet,
-    full_scorers,
-    search_like,
-    split_options,
-)
+from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like, split_options
 from espnet_medusa.inference.experiment import language_model_errors
 from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
 from espnet_medusa.search.options import LengthLimits

@@ -14,13 +14,10 @@ from espnet2.bin.st_inference import Speech2Text as ESPnetSpeech2Text
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.checkpoint import load_weights
+from espnet_medusa.inference.audio_batch import audio_limits
+from espnet_medusa.inference.choose_search import full_scorers
 from espnet_medusa.inference.decoding import Decoding
-from espnet_medusa.inference.espnet_search import (
-    SearchInESPnet,
-    full_scorers,
-    search_like,
-    split_options,
-)
+from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like, split_options
 from espnet_medusa.inference.experiment import language_model_errors
 from espnet_medusa.search.statistics import DecodingStatistics
 
@@ -30,8 +27,13 @@ ESPNET_OPTIONS = inspect.signature(ESPnetSpeech2Text.__init__).parameters
 class STSpeech2Text(ESPnetSpeech2Text):
     """Audio in, n-best list out; same call and return values as ESPnet's.
 
+    A call takes (samples,) in [-1, 1] at the model's sample rate. It returns text, tokens, token
+    ids and hypothesis of each translation.
+
     Args:
-        options: ESPnet's arguments and the fields of ``SearchOptions``.
+        st_train_config: The experiment's ``config.yaml``.
+        st_model_file: The weights.
+        options: ESPnet's other arguments and the fields of ``SearchOptions``.
 
     Attributes:
         search: Our beam search; None: ESPnet's own search decodes.
@@ -42,7 +44,12 @@ class STSpeech2Text(ESPnetSpeech2Text):
 
     whisper = None  # prompts: ESPnet sets them
 
-    def __init__(self, st_train_config=None, st_model_file=None, **options: Any):
+    def __init__(
+        self,
+        st_train_config: Path | str | None = None,
+        st_model_file: Path | str | None = None,
+        **options: Any,
+    ):
         self.options, batch_size = split_options(options, ESPNET_OPTIONS, "st")
         if batch_size > 1:
             raise InputError(f"batch_size: {batch_size}; allowed with st: 1")
@@ -55,6 +62,7 @@ class STSpeech2Text(ESPnetSpeech2Text):
         self.search = search_like(*parts, full_scorers(espnet))
         if self.search is not None:
             self.beam_search = SearchInESPnet(espnet, self.search)
+        self.audio = audio_limits(network.encoder, self.st_train_args)
 
     def decode(
         self, speeches: Sequence[np.ndarray | torch.Tensor], languages: Sequence[str | None] = ()
@@ -70,6 +78,7 @@ class STSpeech2Text(ESPnetSpeech2Text):
             statistics = DecodingStatistics()
             if self.search is not None:
                 statistics = self.beam_search.statistics
+            statistics.audio_seconds = len(speech) / self.audio.sample_rate_hz
             statistics.total_seconds = time.perf_counter() - started
             # ESPnet's tuple also has the transcripts of a model with two decoders.
             nbest = results[0] if isinstance(results, tuple) else results

@@ -29,7 +29,7 @@ from espnet_medusa.tree.prefix import Candidates, Prefix
 from espnet_medusa.tree.proposer import Proposer
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
-# Scorers whose scores are at most 0; ``scorefilter`` is ESPnet's for timestamps.
+# Scorers whose scores are at most 0; those of ``scorefilter`` are 0 or -inf.
 LOG_PROBABILITIES = frozenset([DECODER, CTC, "lm", "ngram", "scorefilter"])
 LENGTH_BONUS = "length_bonus"  # 1 for every token
 END_LENGTHS = 3  # end detection: number of consecutive lengths to compare

@@ -46,6 +46,17 @@ def test_nbest_lists_are_espnets(tmp_path, seed):
                 assert right is None or difference(result, right) is None
 
 
+def test_each_utterance_has_the_log_lines_of_calculate_rtf(experiment, caplog):
+    caplog.set_level("INFO")
+    model = S2TSpeech2Text(**experiment.files, beam_size=2, maxlenratio=-5)
+    caplog.clear()
+    results = model.decode([noise(0), noise(1)])
+    lines = [line.partition(": ") for line in caplog.messages]
+    assert sum(name == "speech length" for name, _, _ in lines) == 2
+    best = [text.strip() for name, _, text in lines if name == "best hypo"]
+    assert best == ["".join(decoding.results[0][1][3:]) for decoding in results]
+
+
 def test_ctc_drafts_save_calls(experiment):
     options = {"ctc_weight": 0.3, "beam_size": 1, "maxlenratio": -30}
     calls = []

@@ -68,6 +68,7 @@ def test_nbest_lists_are_espnets(tmp_path, seed):
             scores = [[float(row[3].score) for row in nbest] for nbest in (result, right)]
             np.testing.assert_allclose(*scores, rtol=1e-4)
             assert decoding.statistics.decoder_calls > 0
+            assert decoding.statistics.audio_seconds == len(speech) / 16000
 
 
 def test_the_command_writes_espnets_files(tmp_path):
