@@ -95,6 +95,18 @@ class MultiTokenDecoder(AbsDecoder):
 
     # Some subclasses implement:
 
+    @property
+    def projection_bias(self) -> torch.Tensor | None:
+        """(V,) bias of all vocabulary projections, or None."""
+        return None
+
+    def rename_weights(self, weights: dict[str, torch.Tensor], prefix: str) -> None:
+        """Give a checkpoint's weights of a decoder without heads their names in this one."""
+
+    def last_layer_name(self, name: str) -> str:
+        """Return the last layer's name of the weight from which a heads' weight starts."""
+        return name
+
     def project_memory(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> CrossKeysValues:
         """Return the last layer's cross-attention keys and values of encoder output (B, S, D).
 
@@ -117,6 +129,7 @@ class MultiTokenDecoder(AbsDecoder):
             # Counts of the labels that the heads were trained on, for `draft_vocabulary`.
             counts = torch.zeros(trunk.vocab_size, dtype=torch.long)
             self.register_buffer(TOKEN_COUNTS, counts)
+        self.register_load_state_dict_pre_hook(_rename_weights)
         self.register_load_state_dict_pre_hook(_copy_last_layer)
         self.register_load_state_dict_pre_hook(_add_token_counts)
 
@@ -205,7 +218,7 @@ class MultiTokenDecoder(AbsDecoder):
 
     def project(self, hidden: torch.Tensor) -> torch.Tensor:
         """Apply the base head's vocabulary projection: (..., D) to (..., V)."""
-        return torch.nn.functional.linear(hidden, self.projection)
+        return torch.nn.functional.linear(hidden, self.projection, self.projection_bias)
 
     # All heads.
 
@@ -256,7 +269,7 @@ class MultiTokenDecoder(AbsDecoder):
         if self.heads is not None:
             unrolled = self.heads.unroll(head_input, labels, self.embed_tokens, cross_keys_values)
             for hidden, projection in zip(unrolled, self.projections[1:], strict=True):
-                yield torch.nn.functional.linear(hidden, projection)
+                yield torch.nn.functional.linear(hidden, projection, self.projection_bias)
 
     # Token counts, for the draft vocabulary.
 
@@ -280,6 +293,10 @@ class MultiTokenDecoder(AbsDecoder):
         return counts.topk(min(size, seen)).indices.sort().values
 
 
+def _rename_weights(decoder, state_dict, prefix, *_) -> None:
+    decoder.rename_weights(state_dict, prefix)
+
+
 def _copy_last_layer(decoder, state_dict, prefix, *_) -> None:
     """Fill in missing copies of the last layer in a state dict from that layer's weights.
 
@@ -297,15 +314,19 @@ def _copy_last_layer(decoder, state_dict, prefix, *_) -> None:
         if module is None or any(last + part not in state_dict for part in current):
             continue
         weights = module.state_dict()  # `heads.layer` has no self-attention
+        sources = {part: decoder.last_layer_name(part) for part in weights}
         incoming = {part: state_dict.get(prefix + name + part) for part in weights}
         missing = all(
             value is None
-            or (value.data_ptr() == weights[part].data_ptr() and torch.equal(value, current[part]))
+            or (
+                value.data_ptr() == weights[part].data_ptr()
+                and torch.equal(value, current[sources[part]])
+            )
             for part, value in incoming.items()
         )
         if missing:
-            for part in weights:
-                state_dict[prefix + name + part] = state_dict[last + part]
+            for part, source in sources.items():
+                state_dict[prefix + name + part] = state_dict[last + source]
 
 
 def _add_token_counts(decoder, state_dict, prefix, *_) -> None:

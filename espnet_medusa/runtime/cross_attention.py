@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import torch
 
-from espnet_medusa.model.espnet_transformer import TOKEN_SCALES, ESPnetTransformerDecoder
+from espnet_medusa.model.espnet_transformer import TOKEN_SCALES, TransformerMedusaDecoder
 from espnet_medusa.model.heads import AttendingHeads
 from espnet_medusa.model.masks import padding_mask
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
@@ -102,18 +102,19 @@ def whisper_weights(layer: torch.nn.Module) -> LayerWeights:
 
 
 class ESPnetTransformerRuntime(CrossAttentionRuntime):
-    """ESPnet's ``TransformerDecoder``, without heads."""
+    """ESPnet's ``TransformerDecoder`` and the heads' block, if there is one."""
 
-    def __init__(self, decoder: ESPnetTransformerDecoder, precision: Precision):
-        module = decoder.module
+    def __init__(self, decoder: TransformerMedusaDecoder, precision: Precision):
+        module = decoder.transformer
         embedding, encoding = module.embed
         scale = TOKEN_SCALES[type(encoding)](encoding)
-        bias = module.output_layer.bias
-        super().__init__(decoder, precision, embedding.weight, scale, bias)
+        super().__init__(decoder, precision, embedding.weight, scale)
         self.encoding = copy.deepcopy(encoding).eval()
         self.positions = self._encode_positions(FIRST_POSITIONS)
         self.layers = pack_layers(map(espnet_weights, module.decoders), precision)
         self.norm = pack_norm(module.after_norm, precision) if module.normalize_before else None
+        if self.heads is not None and self.heads.block is not None:
+            self.block = pack_layers([espnet_weights(self.heads.block)], precision)
 
     def _position_table(self, count: int) -> torch.Tensor:
         if count > len(self.positions):

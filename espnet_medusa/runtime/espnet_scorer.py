@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from espnet_medusa.model.espnet_transformer import TransformerMedusaDecoder
 from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.build import build_runtime
@@ -116,6 +117,10 @@ class TreeScorer(BatchScorerInterface):
 
 class ScoringWhisperDecoder(TreeScorer, WhisperMedusaDecoder):
     """``decoder: whisper_medusa`` for ESPnet."""
+
+
+class ScoringTransformerDecoder(TreeScorer, TransformerMedusaDecoder):
+    """``decoder: transformer_medusa`` for ESPnet."""
 
 
 class ScoringLlamaDecoder(TreeScorer, SpeechLlamaDecoder):

@@ -12,8 +12,6 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.files.yaml_text import DUMPER
 from espnet_medusa.options import read_yaml
 
-ASR_TASK = "espnet2.tasks.asr"
-
 
 class ChangingLoader(SourceFileLoader):
     """Run a module of ``CHANGES``, then change it."""
@@ -83,7 +81,6 @@ def replace_methods(theirs: type, ours: type) -> None:
 
 
 CHANGES: dict[str, Callable[[ModuleType], None]] = {
-    ASR_TASK: lambda module: None,  # ``hooks.install_changes`` sets it
     "espnet2.tasks.abs_task": _replace_task_yaml,
     "espnet2.utils.config_argparse": _replace_parser_yaml,
     "espnet2.text.whisper_tokenizer": _replace_tokenizer,
