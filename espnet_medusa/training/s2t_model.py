@@ -31,6 +31,8 @@ class MedusaS2TModel(MultiHeadLoss, ESPnetS2TModel):
                 raise InputError(f"model_conf.{name}: {values[name]}; not allowed in the s2t task")
         super().__init__(**model_conf)
         self.set_objective(build_options(TrainingOptions, values, "model_conf"))
+        if self.options.freeze_whisper != "nothing" and self.ctc is not None:
+            self.ctc.requires_grad_(False)
         self._head_stats: Stats = {}  # of the last batch
 
     def forward(self, **batch) -> tuple[torch.Tensor, Stats, torch.Tensor]:

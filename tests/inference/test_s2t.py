@@ -14,6 +14,7 @@ from s2t_experiment import (
     TOKENS,
     difference,
     make_s2t_experiment,
+    medusa_config,
     nbest_of,
     random_inputs,
     random_options,
@@ -44,6 +45,31 @@ def test_nbest_lists_are_espnets(tmp_path, seed):
         for results in (alone, together):
             for result, right in zip(results, expected, strict=True):
                 assert right is None or difference(result, right) is None
+
+
+@pytest.mark.parametrize("heads", ["linear", "block", "recurrent", "attending"])
+@pytest.mark.parametrize("seed", range(3))
+def test_heads_do_not_change_the_nbest_lists(tmp_path, heads, seed):
+    """The oracle is ESPnet's search with ESPnet's decoder and the same weights."""
+    rng = random.Random(f"{heads} {seed}")
+    base, options = make_s2t_experiment(tmp_path / "base", seed), random_options(rng)
+    ours = make_s2t_experiment(tmp_path / heads, seed + 9, **medusa_config(heads))
+    weights, own = (torch.load(one.files["s2t_model_file"]) for one in (base, ours))
+    for name, value in weights.items():
+        own[name.replace("decoder.", "decoder.transformer.", name.startswith("decoder."))] = value
+    torch.save(own, ours.files["s2t_model_file"])
+    theirs = espnet.Speech2Text(**base.files, **options)
+    speeches, conditions = random_inputs(rng, 3)
+    calls = [*zip(speeches, conditions, strict=True)]
+    expected = [nbest_of(theirs, *call) for call in calls]
+    for drafts in ({"draft_depth": 3}, {"drafter": "ctc+heads", "draft_depth": 3}):
+        model = S2TSpeech2Text(**ours.files, **options, **drafts)
+        results = [model(speech, **condition) for speech, condition in calls]
+        together = [decoding.results for decoding in model.decode(speeches, conditions)]
+        for result, other, right in zip(results, together, expected, strict=True):
+            assert right is None or difference(result, right) is None
+            assert right is None or difference(other, right) is None
+    assert model.search.planner.proposer is not None
 
 
 def test_each_utterance_has_the_log_lines_of_calculate_rtf(experiment, caplog):
