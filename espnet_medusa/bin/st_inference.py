@@ -15,11 +15,12 @@ from espnet_medusa.inference.journal import Journal
 from espnet_medusa.inference.reader import UtteranceReader
 from espnet_medusa.inference.st import ESPNET_OPTIONS, STSpeech2Text
 from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
+from espnet_medusa.search.options import SearchOptions
 
 
 def get_parser():
     """Make ESPnet's parser with this package's options."""
-    return add_search(asr_inference.escape_percents(get_espnet_parser()))
+    return add_search(asr_inference.escape_percents(get_espnet_parser()), SearchOptions())
 
 
 def main(cmd: list[str] | None = None) -> None:
@@ -31,7 +32,7 @@ def inference(options: dict) -> int:
     job = read_input(options["data_path_and_name_and_type"], options["key_file"])
     if options["model_tag"] is not None:
         raise InputError(f"model_tag: {options['model_tag']}; allowed with st: files of the model")
-    speech2text = STSpeech2Text(**choose_options(options, ESPNET_OPTIONS))
+    speech2text = STSpeech2Text(**choose_options(options, ESPNET_OPTIONS, SearchOptions))
     if speech2text.st_model.use_multidecoder:
         raise InputError(
             "use_multidecoder: true; such models need espnet-medusa-python "

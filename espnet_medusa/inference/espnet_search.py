@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 
@@ -20,22 +20,24 @@ from espnet_medusa.search.scores import Scorers
 from espnet_medusa.search.search import Search
 from espnet_medusa.search.state import SearchState
 from espnet_medusa.search.statistics import DecodingStatistics
+from espnet_medusa.tree.proposer import DraftInput, Proposer
 from espnet_medusa.upstream.compat import PROMPT_COUNTS, BeamSearch, Hypothesis
 
 logger = logging.getLogger(__name__)
+Options = TypeVar("Options", bound=SearchOptions)
 
 
 def split_options(
-    options: dict[str, Any], names: Mapping[str, Any], task: str
-) -> tuple[SearchOptions, int]:
-    """Remove our options from ESPnet's (``names``); return them and the batch size.
+    options: dict[str, Any], names: Mapping[str, Any], task: str, kind: type[Options]
+) -> tuple[Options, int]:
+    """Remove our options (``kind``) from ESPnet's (``names``); return them and the batch size.
 
     Raise InputError if one is not usable with this task.
     """
     ours = {name: options.pop(name) for name in [*options] if name not in names}
     batch_size = options.pop("batch_size", 1)
     check_at_least(batch_size, 1, "batch_size")
-    search = build_options(SearchOptions, ours, "decode config")
+    search = build_options(kind, ours, "decode config")
     check_options(search, options.get("beam_size", 20))
     if search.search == GREEDY:
         raise InputError(f"search: {GREEDY}; allowed with {task}: beam, with beam_size: 1")
@@ -49,6 +51,7 @@ def search_like(
     options: SearchOptions,
     nbest: int,
     full: Mapping[str, Any],
+    open_draft_model: Callable[[], Proposer] | None = None,
 ) -> Search | None:
     """Build a search with the scorers of ESPnet's; None: ESPnet's has to decode, for a reason.
 
@@ -56,6 +59,7 @@ def search_like(
         decoder: The model's decoder.
         ctc: ESPnet's CTC module, which may draft; None: there is none.
         full: ESPnet's scorers over the whole vocabulary, without the decoder, or replacements.
+        open_draft_model: Returns the proposer of a draft model; None: there is none.
 
     Raises:
         InputError: The model does not support the options.
@@ -65,12 +69,13 @@ def search_like(
         logger.warning(f"ESPnet's own search decodes, without drafts; the reason: {reason}")
         return None
     log_softmax = None if ctc is None else ctc.log_softmax
-    scoring = log_softmax if "ctc" in espnet.part_scorers else None
+    scoring, decoder = log_softmax if "ctc" in espnet.part_scorers else None, searchable(decoder)
+    blank = 0  # ESPnet's
     parts = SearchModel(
-        build_runtime(searchable(decoder), options.decoder_precision),
+        build_runtime(decoder, options.decoder_precision),
         *(len(espnet.token_list), espnet.eos, next(decoder.parameters()).device),
         Scorers(espnet.weights, full, scoring, PROMPT_COUNTS),
-        DraftSources(log_softmax, 0),  # ESPnet's blank
+        DraftSources(log_softmax, blank, open_draft_model, decoder.draft_vocabulary),
     )
     return build_beam(options, parts, espnet.beam_size, espnet.normalize_length, nbest)
 
@@ -97,7 +102,11 @@ class SearchInESPnet:
         return self.hypotheses(states[0], self.prompt)
 
     def decode(
-        self, memories: Sequence[torch.Tensor], prompts: Sequence[list[int]], limits: LengthLimits
+        self,
+        memories: Sequence[torch.Tensor],
+        prompts: Sequence[list[int]],
+        limits: LengthLimits,
+        draft_inputs: Sequence[DraftInput] | None = None,
     ) -> list[SearchState]:
         """Decode U utterances, each with encoder output (S, D), together."""
         device = memories[0].device
@@ -106,6 +115,7 @@ class SearchInESPnet:
             torch.tensor([len(memory) for memory in memories], device=device),
             [torch.tensor(prompt, device=device) for prompt in prompts],
             limits,
+            draft_inputs,
         )
 
     def hypotheses(self, state: SearchState, prompt: list[int]) -> list[Hypothesis]:

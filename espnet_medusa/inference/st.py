@@ -19,6 +19,7 @@ from espnet_medusa.inference.choose_search import full_scorers
 from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like, split_options
 from espnet_medusa.inference.experiment import language_model_errors
+from espnet_medusa.search.options import SearchOptions
 from espnet_medusa.search.statistics import DecodingStatistics
 
 ESPNET_OPTIONS = inspect.signature(ESPnetSpeech2Text.__init__).parameters
@@ -50,7 +51,7 @@ class STSpeech2Text(ESPnetSpeech2Text):
         st_model_file: Path | str | None = None,
         **options: Any,
     ):
-        self.options, batch_size = split_options(options, ESPNET_OPTIONS, "st")
+        self.options, batch_size = split_options(options, ESPNET_OPTIONS, "st", SearchOptions)
         if batch_size > 1:
             raise InputError(f"batch_size: {batch_size}; allowed with st: 1")
         if st_model_file is not None:
