@@ -152,5 +152,4 @@ def _machine(machine: Mapping) -> str:
 
 def _label(row: Mapping) -> str:
     """Return contestant and drafts in words."""
-    drafts = DRAFTS[row["drafts"]] if row["drafts"] else ""
-    return ", ".join(filter(None, [row["contestant"], drafts]))
+    return ", ".join(filter(None, [row["contestant"], DRAFTS.get(row["drafts"])]))
