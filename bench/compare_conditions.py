@@ -152,7 +152,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     add("--conditions", type=Path, required=True, help="output of bench/conditions.py")
     add("--whisper", type=Path, required=True, help="experiment of a real Whisper")
     add("--names", nargs="+", help="conditions; default: all")
-    add("--num_utterances", type=positive, help="at most so many of each condition")
+    add("--num_utterances", type=positive, help="maximum number of clips of each condition")
     add("--threads", type=positive, default=2, help="CPU threads of each program")
     add("--machine", help="name of the results' folder; default: the processor")
     add("--results", type=Path, default=RESULTS, help="folder of the machines' folders")
