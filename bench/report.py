@@ -281,8 +281,8 @@ def plot(report: Report, path: Path) -> bool:
     """Write the plot of one report; False: nothing is plotted."""
     kind, searches = report["kind"], by_search(report)
     if kind == PLAN:
-        learnt = any(row.get("hours") is not None for row in report["rows"])
-        (plot_curves if learnt else plot_saved_calls)(searches, path)
+        with_hours = any(row.get("hours") is not None for row in report["rows"])
+        (plot_curves if with_hours else plot_saved_calls)(searches, path)
     elif kind == LENGTHS:
         plot_lengths(searches, path)
     elif kind in BARS and report["timed"]:
