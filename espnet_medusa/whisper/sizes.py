@@ -81,7 +81,7 @@ def check_sizes(fields: Mapping[str, Any], where: str) -> None:
 
 
 def config_of_hugging_face(fields: Mapping[str, Any], where: str) -> WhisperConfig:
-    """Build the config from ``config.json``; raise InputError if it is no Whisper's."""
+    """Build the config from ``config.json``; raise InputError if it is not Whisper's."""
     check_sizes(fields, where)
     try:
         return WhisperConfig.from_dict({**fields})
