@@ -60,8 +60,8 @@ class ESPnetTransformerDecoder(torch.nn.Module):
     def draft_vocabulary(self, size: int, eos: int) -> torch.Tensor:
         """Raise an InputError: ESPnet does not count training tokens."""
         raise InputError(
-            f"draft_vocab_size: {size}; decoder: transformer holds no counts of training tokens; "
-            "leave draft_vocab_size out"
+            f"draft_vocab_size: {size}; decoder: transformer has no counts of training tokens; "
+            "remove draft_vocab_size"
         )
 
 

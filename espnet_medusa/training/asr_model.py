@@ -38,11 +38,9 @@ BLANK, SPACE = "<blank>", "Ġ"  # of CTC units, for error rates
 class MedusaASRModel(ESPnetASRModel):
     """CTC / attention model whose decoder predicts several tokens ahead.
 
-    Raise InputError if a key or value is not allowed, or the decoder is no ``MultiTokenDecoder``.
-
-    Args:
-        model_conf: ESPnet's keys and those of ``TrainingOptions``. By default there is no CTC, and
-            start and end tokens are Whisper's if the token list has them.
+    ``model_conf`` has ESPnet's keys and those of ``TrainingOptions``. By default there is no CTC,
+    and start and end tokens are Whisper's if the token list has them. Raise InputError if a key or
+    value is not allowed, or the decoder is no ``MultiTokenDecoder``.
     """
 
     def __init__(self, **model_conf):
@@ -63,7 +61,7 @@ class MedusaASRModel(ESPnetASRModel):
             projection is not self.decoder.projection for projection in self.decoder.projections
         ):
             raise InputError("model_conf.kl_weight: with heads: projection, only 0 is allowed")
-        self._set_ctc_units(options)
+        self._set_ctc_units()
         if options.freeze_whisper != "nothing":
             self.encoder.requires_grad_(False)
             self.decoder.get_submodule(self.decoder.network).requires_grad_(False)
@@ -74,15 +72,12 @@ class MedusaASRModel(ESPnetASRModel):
         if options.mwer_weight > 0:
             start, end = self.token_list[self.sos], self.token_list[self.eos]
             symbols = {model_conf.get("sym_blank", "<blank>"), start, end}
-            self.mwer = MWERObjective(
-                word_pieces(self.token_list, symbols),
-                self.sos,
-                self.eos,
-                options.mwer_beam,
-                options.mwer_threshold,
-            )
+            pieces = word_pieces(self.token_list, symbols)
+            search = options.mwer_beam, options.mwer_threshold
+            self.mwer = MWERObjective(pieces, self.sos, self.eos, *search)
 
-    def _set_ctc_units(self, options: TrainingOptions) -> None:
+    def _set_ctc_units(self) -> None:
+        options = self.options
         if options.ctc_units is None:
             return
         if self.ctc is None:
@@ -100,13 +95,7 @@ class MedusaASRModel(ESPnetASRModel):
             old = self.error_calculator
             self.error_calculator = type(old)(names, SPACE, BLANK, old.report_cer, old.report_wer)
 
-    def _calc_ctc_loss(
-        self,
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
-        text: torch.Tensor,
-        text_lengths: torch.Tensor,
-    ):
+    def _calc_ctc_loss(self, memory, memory_lengths, text, text_lengths):
         if isinstance(self.ctc, UnitCTC):
             text, text_lengths = self.ctc.labels(text, text_lengths)
         return super()._calc_ctc_loss(memory, memory_lengths, text, text_lengths)
@@ -115,8 +104,7 @@ class MedusaASRModel(ESPnetASRModel):
         """Set the mode; frozen modules stay in evaluation mode, without dropout."""
         super().train(mode)
         for module in self.modules():
-            parameters = list(module.parameters())
-            if parameters and not any(parameter.requires_grad for parameter in parameters):
+            if [*module.parameters()] and not trains(module):
                 module.eval()
         return self
 
@@ -132,7 +120,7 @@ class MedusaASRModel(ESPnetASRModel):
     ) -> tuple[torch.Tensor, Stats, torch.Tensor]:
         """Compute the loss of a batch.
 
-        Raise InputError if a text is too long, or input is missing that a part to train needs.
+        Raise InputError if a text is too long, or the batch lacks input that training requires.
 
         Args:
             speech: (B, samples), or (B, L + 1, D) cached last hidden states of the frozen decoder;
@@ -223,13 +211,8 @@ class MedusaASRModel(ESPnetASRModel):
             teacher = labeled_rows(teacher, labels, 0)
         per_token = self.criterion_att.normalize_length
         counts = [max(len(rows), 1) if per_token else labels.size(0) for rows in hidden]
-        loss, sums = projected_loss(
-            hidden,
-            unpadded_labels(labels),
-            projections,
-            self._objectives(counts, labels.size(0)),
-            teacher,
-        )
+        objectives, targets = self._objectives(counts, labels.size(0)), unpadded_labels(labels)
+        loss, sums = projected_loss(hidden, targets, projections, objectives, teacher)
         if self.options.state_weight > 0 and len(unrolled) > 1:
             stats["loss_state"] = state_distance(unrolled[1:], outputs.hidden.detach(), labels)
             loss = loss + self.options.state_weight * stats["loss_state"]
