@@ -32,11 +32,13 @@ class MultiTokenDecoder(AbsDecoder):
 
     Attributes:
         network: Name of the attribute with the network below the heads.
+        layers_name: Prefix of the layers' weights in the decoder's state dict.
         heads: The heads, or None.
         original_last_layer: Frozen copy of the last layer (the teacher of a KL loss), or None.
     """
 
     network: str
+    layers_name: str
     heads: Heads | None
     original_last_layer: torch.nn.Module | None
 
@@ -51,11 +53,6 @@ class MultiTokenDecoder(AbsDecoder):
     @abstractmethod
     def layers(self) -> torch.nn.ModuleList:
         """The decoder's layers, without the heads' block."""
-
-    @property
-    @abstractmethod
-    def layers_name(self) -> str:
-        """Prefix of the layers' weights in the decoder's state dict."""
 
     @property
     @abstractmethod
@@ -160,12 +157,8 @@ class MultiTokenDecoder(AbsDecoder):
     ) -> HiddenStates:
         """Compute ``hidden_states``, except ``last_layer_input``, from cached last hidden states.
 
-        Raise InputError if ``memory`` is missing, or the decoder does not support cached states.
-
-        Args:
-            hidden: (B, L, D).
-            memory: (B, S, D) encoder output, if the heads require it.
-            memory_lengths: (B,).
+        Raise InputError if the heads require encoder output (B, S, D) and ``memory`` is None, or
+        the decoder does not support cached states (B, L, D).
         """
         head_input, block = hidden, None if self.heads is None else self.heads.block
         if memory is None and (block is not None or self._uses_cross_attention):
@@ -193,16 +186,10 @@ class MultiTokenDecoder(AbsDecoder):
         ys_in_pad: torch.Tensor,
         ys_in_lens: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute the base head's logits of whole sequences (ESPnet's decoder interface).
+        """Return the base head's logits (B, L, V) of whole sequences, and ``ys_in_lens``.
 
-        Args:
-            hs_pad: (B, S, D) encoder output.
-            hlens: (B,) its frames.
-            ys_in_pad: (B, L) input tokens.
-            ys_in_lens: (B,) their number.
-
-        Returns:
-            Logits (B, L, V) and ``ys_in_lens``.
+        This is ESPnet's decoder interface: encoder output (B, S, D) of (B,) frames, then input
+        tokens (B, L) of (B,) lengths.
         """
         return self.logits(self.hidden_states(hs_pad, hlens, ys_in_pad).hidden), ys_in_lens
 
@@ -234,14 +221,9 @@ class MultiTokenDecoder(AbsDecoder):
         return [shared] if self.heads is None else [shared, *self.heads.projections(shared)]
 
     def unroll_hidden(self, outputs: HiddenStates, labels: torch.Tensor) -> list[torch.Tensor]:
-        """Return the inputs of the vocabulary projections of the base head and all heads.
+        """Return the inputs (B, L - k, D) of the vocabulary projections of heads k = 0 to K.
 
-        Args:
-            outputs: Result of ``hidden_states``.
-            labels: (B, L) the token that follows each position; any token in padding.
-
-        Returns:
-            For k = 0 to K: (B, L - k, D) for the k-th token after the next one.
+        Head 0 is the base head. ``labels`` are those of ``Heads.unroll``.
         """
         hidden = [self.base_hidden(outputs.hidden)]
         if self.heads is not None:
@@ -256,16 +238,7 @@ class MultiTokenDecoder(AbsDecoder):
         labels: torch.Tensor,
         cross_keys_values: CrossKeysValues | None = None,
     ) -> Iterator[torch.Tensor]:
-        """Compute logits of one head after the other, so that each can be freed before the next.
-
-        Args:
-            head_input: (B, L, D) of ``hidden_states``.
-            labels: (B, L) the token that follows each position; any token in padding.
-            cross_keys_values: Of ``hidden_states``.
-
-        Yields:
-            For k = 1 to K: (B, L - k, V) for the k-th token after the next one.
-        """
+        """Yield the logits (B, L - k, V) of each head k; the arguments are those of ``unroll``."""
         if self.heads is not None:
             unrolled = self.heads.unroll(head_input, labels, self.embed_tokens, cross_keys_values)
             for hidden, projection in zip(unrolled, self.projections[1:], strict=True):
@@ -285,8 +258,8 @@ class MultiTokenDecoder(AbsDecoder):
         counts = self.token_counts.clone() if self.num_heads else torch.zeros(1)
         if not bool(counts.any()):
             raise InputError(
-                f"draft_vocab_size: {size}; this model holds no counts of training tokens; train "
-                "its heads with this version, or leave draft_vocab_size out"
+                f"draft_vocab_size: {size}; this model has no counts of training tokens; train "
+                "its heads with this version, or remove draft_vocab_size"
             )
         counts[eos] = counts.max() + 1
         seen = int((counts > 0).sum())

@@ -15,7 +15,6 @@ RUNTIMES: dict[type, type[TreeRuntime]] = {
     SpeechLlamaDecoder: LlamaRuntime,
     TransformerMedusaDecoder: ESPnetTransformerRuntime,
 }
-CUDA_GRAPH_RUNTIMES = {WhisperRuntime: CudaGraphWhisperRuntime}
 
 
 def build_runtime(
@@ -31,6 +30,6 @@ def build_runtime(
     """
     weight = decoder.projection
     kind = next(RUNTIMES[parent] for parent in type(decoder).__mro__ if parent in RUNTIMES)
-    if lasting and weight.device.type == "cuda":
-        kind = CUDA_GRAPH_RUNTIMES.get(kind, kind)
+    if kind is WhisperRuntime and lasting and weight.device.type == "cuda":
+        kind = CudaGraphWhisperRuntime
     return kind(decoder, resolve_precision(precision, weight.device, weight.dtype))

@@ -30,11 +30,9 @@ BLANK, SPACE = "<blank>", "Ġ"  # of CTC units, for error rates
 class MedusaASRModel(MultiHeadLoss, ESPnetASRModel):
     """CTC / attention model whose decoder predicts several tokens ahead.
 
-    Raise InputError if a key or value is not allowed, or the decoder is no ``MultiTokenDecoder``.
-
-    Args:
-        model_conf: ESPnet's keys and those of ``TrainingOptions``. By default there is no CTC, and
-            start and end tokens are Whisper's if the token list has them.
+    ``model_conf`` has ESPnet's keys and those of ``TrainingOptions``. By default there is no CTC,
+    and start and end tokens are Whisper's if the token list has them. Raise InputError if a key or
+    value is not allowed, or the decoder is no ``MultiTokenDecoder``.
     """
 
     def __init__(self, **model_conf):
@@ -45,20 +43,17 @@ class MedusaASRModel(MultiHeadLoss, ESPnetASRModel):
         defaults = {"ctc_weight": 0.0, "sym_sos": start, "sym_eos": end}
         super().__init__(**defaults | model_conf)
         self.set_objective(options)
-        self._set_ctc_units(options)
+        self._set_ctc_units()
         self.mwer = None
         if options.mwer_weight > 0:
             start, end = self.token_list[self.sos], self.token_list[self.eos]
             symbols = {model_conf.get("sym_blank", "<blank>"), start, end}
-            self.mwer = MWERObjective(
-                word_pieces(self.token_list, symbols),
-                self.sos,
-                self.eos,
-                options.mwer_beam,
-                options.mwer_threshold,
-            )
+            pieces = word_pieces(self.token_list, symbols)
+            search = options.mwer_beam, options.mwer_threshold
+            self.mwer = MWERObjective(pieces, self.sos, self.eos, *search)
 
-    def _set_ctc_units(self, options: TrainingOptions) -> None:
+    def _set_ctc_units(self) -> None:
+        options = self.options
         if options.ctc_units is None:
             return
         if self.ctc is None:
@@ -76,13 +71,7 @@ class MedusaASRModel(MultiHeadLoss, ESPnetASRModel):
             old = self.error_calculator
             self.error_calculator = type(old)(names, SPACE, BLANK, old.report_cer, old.report_wer)
 
-    def _calc_ctc_loss(
-        self,
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
-        text: torch.Tensor,
-        text_lengths: torch.Tensor,
-    ):
+    def _calc_ctc_loss(self, memory, memory_lengths, text, text_lengths):
         if isinstance(self.ctc, UnitCTC):
             text, text_lengths = self.ctc.labels(text, text_lengths)
         return super()._calc_ctc_loss(memory, memory_lengths, text, text_lengths)
@@ -99,7 +88,7 @@ class MedusaASRModel(MultiHeadLoss, ESPnetASRModel):
     ) -> tuple[torch.Tensor, Stats, torch.Tensor]:
         """Compute the loss of a batch.
 
-        Raise InputError if a text is too long, or input is missing that a part to train needs.
+        Raise InputError if a text is too long, or the batch lacks input that training requires.
 
         Args:
             speech: (B, samples), or (B, L + 1, D) cached last hidden states of the frozen decoder;

@@ -5,6 +5,7 @@ from torch.nn.functional import pad
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
+from espnet_medusa.training.inputs import trains
 from espnet_medusa.training.options import TrainingOptions
 from espnet_medusa.training.projection_loss import (
     IGNORE,
@@ -53,8 +54,7 @@ class MultiHeadLoss:
         """Set the mode; frozen modules stay in evaluation mode, without dropout."""
         super().train(mode)
         for module in self.modules():
-            parameters = list(module.parameters())
-            if parameters and not any(parameter.requires_grad for parameter in parameters):
+            if [*module.parameters()] and not trains(module):
                 module.eval()
         return self
 
@@ -105,13 +105,8 @@ class MultiHeadLoss:
             teacher = None if teacher is None else pad(teacher, (0, 1), value=1.0)
         per_token = self.criterion_att.normalize_length
         counts = [max(len(rows), 1) if per_token else labels.size(0) for rows in hidden]
-        loss, sums = projected_loss(
-            hidden,
-            unpadded_labels(labels),
-            projections,
-            self._objectives(counts, labels.size(0)),
-            teacher,
-        )
+        objectives, targets = self._objectives(counts, labels.size(0)), unpadded_labels(labels)
+        loss, sums = projected_loss(hidden, targets, projections, objectives, teacher)
         if self.options.state_weight > 0 and len(unrolled) > 1:
             stats["loss_state"] = state_distance(unrolled[1:], outputs.hidden.detach(), labels)
             loss = loss + self.options.state_weight * stats["loss_state"]

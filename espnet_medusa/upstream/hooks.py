@@ -18,7 +18,6 @@ class Finder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Importlib's interface."""
         loader = self.loaders.get(name)
         spec = PathFinder.find_spec(name, path, target) if loader else None
         if spec is not None and isinstance(spec.loader, SourceFileLoader):
