@@ -108,17 +108,12 @@ def work(
     utterances = read_utterances(job, args.num_utterances, reader, window_s)
     sizes = options["batch_size"], options["max_batch_frames"]
     batches = encode(speech2text, utterances, *sizes, clock, found.readers)
+    limits = LengthLimits(speech2text.maxlenratio, speech2text.minlenratio)
+    rounding = (options["decoder_precision"] or speech2text.dtype) in ROUNDED
     task = Task(
-        speech2text.search,
-        speech2text.model.options,
-        found.drafters,
-        batches,
-        LengthLimits(speech2text.maxlenratio, speech2text.minlenratio),
-        speech2text.nbest,
-        clock,
-        rounding=(options["decoder_precision"] or speech2text.dtype) in ROUNDED,
-        most_different=args.most_different,
-    )
+        speech2text.search, speech2text.model.options, found.drafters, batches, limits,
+        speech2text.nbest, clock, rounding, args.most_different,
+    )  # fmt: skip
     tuning = tune(task, found.left_out)
     about = report.circumstances(options, command, _wav_scp(args), tuning)
     args.output.parent.mkdir(parents=True, exist_ok=True)

@@ -130,8 +130,6 @@ def version_difference(
     return None
 
 
-def _comparable(package: str, version: str | None) -> str | None:
-    if version is None:
-        return None
-    parts = version.split("+")[0].split(".")
+def _comparable(package: str, version: str | None) -> str:
+    parts = (version or "").split("+")[0].split(".")
     return ".".join(parts[:2] if package == "python" else parts)

@@ -122,9 +122,7 @@ def _row(
         if reason is None and readable != value:
             reason, remedy = f"{name}: is not UTF-8: {readable}", "convert the file with iconv"
         fields[name] = readable
-    problem = None
-    if reason is not None:
-        problem = DataProblem(str(path), f"line {line}", reason, remedy)
+    problem = reason and DataProblem(str(path), f"line {line}", reason, remedy)
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "_", Path(fields.get(AUDIO, "").strip()).stem)
     return CsvRow(line, f"{number}-{stem[:STEM_CHARACTERS] or 'audio'}", fields, problem)
 
@@ -168,12 +166,10 @@ def csv_to_data_dir(path: Path, output_dir: Path, language: str | None = None) -
             result.bad.append(row.problem)
             continue
         try:
-            entries = _entries(row, path.parent, default)
+            for name, value in _entries(row, path.parent, default).items():
+                result.tables.setdefault(name, {})[row.id] = value
         except _BadValueError as error:
             result.bad.append(DataProblem(str(path), f"line {row.line}", *error.args))
-            continue
-        for name, value in entries.items():
-            result.tables.setdefault(name, {})[row.id] = value
     if not result.tables["wav.scp"]:
         nothing = DataProblem(str(path), "", "has no usable row", "correct the rows")
         raise DataError([*result.bad, nothing])

@@ -66,7 +66,7 @@ class LongForm:
         return begun
 
     def _features(self, recording: LongRecording) -> RunningRecording:
-        running = RunningRecording.of(recording)
+        running = RunningRecording(recording.key, recording.duration_s, recording.language)
         try:
             self.windows.detect_speech(running, recording)
             running.features = self.decoder.features(recording.samples)
@@ -81,9 +81,8 @@ class LongForm:
         first = Window(0, self.decoder.window_frames)
         windows = [(running.features, first) for running in recordings]
         try:
-            languages = self.decoder.choose_languages(
-                windows, [running.language for running in recordings]
-            )
+            given = [running.language for running in recordings]
+            languages = self.decoder.choose_languages(windows, given)
         except Exception as error:
             if len(recordings) == 1:
                 recordings[0].error = error
@@ -175,7 +174,8 @@ class ChunkedLongForm:
 
     def _begin(self, recording: LongRecording) -> RunningRecording:
         """Add a passage for each chunk, and choose the language."""
-        started, running = time.perf_counter(), RunningRecording.of(recording)
+        started = time.perf_counter()
+        running = RunningRecording(recording.key, recording.duration_s, recording.language)
         try:
             self.windows.detect_speech(running, recording)
             chunks = self._chunks(recording, self.find_speech(running.speech))
@@ -205,10 +205,7 @@ class ChunkedLongForm:
         self, recording: LongRecording, spans_s: Sequence[tuple[float, float]]
     ) -> list[SpeechChunk]:
         """Pack the spans of speech within ``clip_timestamps``."""
-        speech = [
-            (math.floor(start_s * FRAMES_PER_S), math.ceil(end_s * FRAMES_PER_S))
-            for start_s, end_s in spans_s
-        ]
+        speech = [(math.floor(a * FRAMES_PER_S), math.ceil(b * FRAMES_PER_S)) for a, b in spans_s]
         frames = recording.frames
         return [
             chunk

@@ -125,7 +125,13 @@ class MovingWindow:
             self.seek = max(self.seek, window.seek + 1)  # never stay at the same window
             if segments is None:
                 return []
-        segments = [clear_if_empty(segment) for segment in segments]
+        segments = [
+            # Without duration or text, a segment keeps neither text, tokens nor words.
+            segment
+            if segment.start_s != segment.end_s and segment.text.strip()
+            else replace(segment, text="", tokens=(), words=())
+            for segment in segments
+        ]
         tokens = [token for segment in segments for token in segment.tokens]
         conditions = self.options.condition_on_previous_text
         self.history.add(tokens, forget=not conditions or decoding.temperature > HOT)
@@ -147,7 +153,7 @@ class MovingWindow:
         if not cut.ends_in_silence and end_s is not None and end_s > window.start_s:
             self.seek = round(end_s * FRAMES_PER_S)
             if threshold_s is not None and window_end_s - end_s <= threshold_s:
-                self.seek = window.seek + window.frames
+                self.skip(window)
         if threshold_s is not None:
             stretch = Stretch(window, window_end_s, self.frames, self.last_speech_s)
             seek = leading_silence(segments, stretch, threshold_s)
@@ -185,13 +191,6 @@ def clips_in_frames(clips_s: Sequence[float], frames: int) -> list[tuple[int, in
     if len(edges) % 2:
         edges.append(frames)
     return [*zip(edges[::2], edges[1::2], strict=True)]
-
-
-def clear_if_empty(segment: Segment) -> Segment:
-    """Remove text, tokens and words of a segment without duration or without text."""
-    if segment.start_s != segment.end_s and segment.text.strip():
-        return segment
-    return replace(segment, text="", tokens=(), words=())
 
 
 def last_end(segments: Sequence[Segment]) -> float | None:

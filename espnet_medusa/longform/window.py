@@ -64,7 +64,7 @@ class Piece:
 class CutWindow:
     """The segments of a window."""
 
-    pieces: tuple[Piece, ...]  # its segments
+    pieces: tuple[Piece, ...]
     seek: int  # first frame of the next window
     ends_in_silence: bool  # whether a single timestamp ends the window: no speech follows it
 
@@ -158,7 +158,7 @@ def repeats_itself(decoding: WindowDecoding, options: LongFormOptions) -> bool:
 
 
 def is_silence(decoding: WindowDecoding, options: LongFormOptions) -> bool:
-    """Return whether the window is left out: silence is probable and the text is not."""
+    """Return whether the window has no segments: silence is probable, its text is improbable."""
     least = options.logprob_threshold
     probable = least is not None and decoding.average_log_probability > least
     return _is_probably_silence(decoding, options) and not probable

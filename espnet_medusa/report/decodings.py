@@ -1,6 +1,6 @@
 """Find the decodings of experiments, by our command or ESPnet's, and the baseline among them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,20 +67,16 @@ def check_decoded(exp_dirs: Sequence[Path], decodings: Sequence[Decoding]) -> No
 
 def read_experiments(exp_dirs: Sequence[Path]) -> list[Decoding]:
     """Return all decodings, in each experiment ours first; ValueError if a file is malformed."""
-    return [
-        decoding
-        for exp_dir in exp_dirs
-        for decoding in find_decodings([exp_dir]) + find_espnet_decodings(exp_dir)
-    ]
+    found = ((find_decodings(path), find_espnet_decodings(path)) for path in exp_dirs)
+    return [decoding for ours, espnets in found for decoding in ours + espnets]
 
 
-def find_decodings(exp_dirs: Iterable[Path]) -> list[Decoding]:
+def find_decodings(exp_dir: Path) -> list[Decoding]:
     """Return all sets with ``statistics.json``; raise ValueError if one is malformed."""
     decodings = []
-    for exp_dir in exp_dirs:
-        for path in decoded_files(exp_dir, "statistics.json"):
-            texts, place = read_results(path.parent / "text"), tag_and_set(exp_dir, path)
-            decodings.append(Decoding(exp_dir, *place, read_statistics(path), texts))
+    for path in decoded_files(exp_dir, "statistics.json"):
+        texts, place = read_results(path.parent / "text"), tag_and_set(exp_dir, path)
+        decodings.append(Decoding(exp_dir, *place, read_statistics(path), texts))
     return decodings
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 from espnet_medusa.inference.journal import Failed, Outcome
 from espnet_medusa.longform.segment import CHANNEL, Segment, ctm_lines
@@ -16,8 +16,6 @@ CTM = "ctm"
 
 @dataclass(frozen=True)
 class Transcript:
-    """Text of one recording."""
-
     recording: Recording  # the audio file
     text: str | None = None  # transcribed text; None: the recording failed
     # Language code, given or detected; None: the model has no languages, or the recording has no
@@ -68,10 +66,8 @@ def as_json(transcript: Transcript) -> str:
             "duration": round(transcript.statistics.audio_seconds, 3),
         }
         return json.dumps(fields, ensure_ascii=False, indent=2) + "\n"
-    rows = [
-        _fields(number, segment, transcript.has_words)
-        for number, segment in enumerate(transcript.segments)
-    ]
+    timed = transcript.has_words
+    rows = [_fields(number, one, timed) for number, one in enumerate(transcript.segments)]
     return json.dumps({"text": transcript.text, "segments": rows, "language": transcript.language})
 
 
@@ -90,15 +86,8 @@ def _fields(number: int, segment: Segment, with_words: bool) -> dict:
     }
     # openai-whisper writes an empty list of words for an empty segment, even without word times.
     if with_words or not segment.tokens:
-        fields["words"] = [
-            {
-                "word": word.text,
-                "start": word.start_s,
-                "end": word.end_s,
-                "probability": word.probability,
-            }
-            for word in segment.words
-        ]
+        names = ("word", "start", "end", "probability")
+        fields["words"] = [dict(zip(names, astuple(word), strict=True)) for word in segment.words]
     return fields
 
 

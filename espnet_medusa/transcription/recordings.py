@@ -9,15 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from espnet_medusa.audio.reader import (
-    AudioInfo,
-    TooLongError,
-    check_audio,
-    probe_audio,
-    read_audio,
-    resample,
-)
-from espnet_medusa.audio.source import AudioError
+from espnet_medusa.audio.reader import TooLongError, check_audio, probe_audio, read_audio, resample
+from espnet_medusa.audio.source import AudioError, AudioInfo
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.reader import UtteranceReader
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES

@@ -88,9 +88,8 @@ def make_decoder(
     preprocess = build_audio_preprocess(speech2text.asr_train_args)
     reader = AudioFileReader(speech2text.model.audio, preprocess)
     in_windows = long_form.needs_windows or why_not_long_form(speech2text.model) is None
-    return UtteranceDecoder(
-        speech2text, reader, batch_size, long_form=long_form, all_in_windows=in_windows
-    )
+    windows = {"long_form": long_form, "all_in_windows": in_windows}
+    return UtteranceDecoder(speech2text, reader, batch_size, **windows)
 
 
 class OutputFolder:
@@ -118,17 +117,14 @@ class OutputFolder:
 
     def write_tables(self, transcripts: Iterable[Transcript]) -> None:
         """Write the Kaldi table ``text`` and the files of ``write_summary`` for all recordings."""
-        done, failed = {}, {}
-        for transcript in transcripts:
-            if transcript.error is None:
-                done[transcript.recording.id] = transcript
-            else:
-                failed[transcript.recording.id] = transcript.error
+        by_id = {transcript.recording.id: transcript for transcript in transcripts}
+        failed = {key: by_id[key].error for key in sorted(by_id) if by_id[key].error is not None}
+        done = {key: transcript for key, transcript in by_id.items() if key not in failed}
         write_table(self.folder / "text", {key: done[key].line for key in done})
         write_summary(
             self.folder,
             {key: done[key].statistics for key in done},
-            {key: failed[key] for key in sorted(failed)},
+            failed,
             {key: done[key].segments for key in done},
             {key: str(done[key].recording.path.resolve()) for key in done},
         )

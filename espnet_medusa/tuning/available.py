@@ -139,9 +139,8 @@ class Available:
     ) -> None:
         """Add a draft model, alone and mixed with CTC; raise InputError if it is unusable."""
         options = replace(main.options, draft_vocab_size=None)
-        reading = replace(
-            options, drafter=CTC_MODEL, draft_model=files.name, draft_model_file=files.weights
-        )
+        given = {"draft_model": files.name, "draft_model_file": files.weights}
+        reading = replace(options, drafter=CTC_MODEL, **given)
         reader = replace(main, options=reading)
         open_draft_model = DraftModelOnDemand(reader)
         model = _proposer(reader, reading, MODEL, open_draft_model=open_draft_model)
