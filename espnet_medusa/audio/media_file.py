@@ -62,13 +62,9 @@ class MediaFile(AbstractContextManager):
         codec, duration_s = self.audio.codec_context, self._duration_s
         if self.audio.duration is not None and duration_s is not None:
             duration_s = float(self.audio.duration * self.audio.time_base)
-        return AudioInfo(
-            rate_hz=codec.rate,
-            n_channels=codec.channels,
-            n_samples=None if duration_s is None else round(duration_s * codec.rate),
-            format_name=self.container.format.name,
-            subtype=codec.name,
-        )
+        n_samples = None if duration_s is None else round(duration_s * codec.rate)
+        container = self.container.format.name
+        return AudioInfo(codec.rate, codec.channels, n_samples, container, codec.name)
 
     @property
     def _duration_s(self) -> float | None:

@@ -103,13 +103,8 @@ def _reason(error: Exception) -> str:
 def _info(sound: soundfile.SoundFile | MediaFile) -> AudioInfo:
     if isinstance(sound, MediaFile):
         return sound.info
-    return AudioInfo(
-        rate_hz=sound.samplerate,
-        n_channels=sound.channels,
-        n_samples=sound.frames if sound.frames < UNKNOWN_FRAMES else None,
-        format_name=sound.format,
-        subtype=sound.subtype,
-    )
+    n_samples = sound.frames if sound.frames < UNKNOWN_FRAMES else None
+    return AudioInfo(sound.samplerate, sound.channels, n_samples, sound.format, sound.subtype)
 
 
 def _sample_range(

@@ -50,8 +50,6 @@ class AudioInfo:
 
 @dataclass(frozen=True)
 class AudioSource:
-    """Encoded audio."""
-
     name: str  # for messages
     target: str | bytes  # a path, or the bytes in memory
     size_bytes: int  # length of the encoded audio

@@ -42,7 +42,6 @@ LONG_FORM = {field.name: field.default for field in fields(LongFormOptions)}
 
 
 def get_parser():
-    """Make ESPnet's parser with this package's options."""
     parser = escape_percents(get_espnet_parser())
     group = add_decode_options(parser)
     add, off = group.add_argument, {"type": str2bool, "default": False}

@@ -46,7 +46,6 @@ def choose_options(options: dict, names: Iterable[str]) -> dict[str, Any]:
 
 
 def get_parser():
-    """Make ESPnet's parser with this package's options."""
     parser = add_search(asr_inference.escape_percents(get_espnet_parser()))
     languages = "Kaldi file with the languages of utterances, such as eng"
     parser.add_argument("--utt2lang", type=str_or_none, help=languages)
@@ -58,7 +57,6 @@ def main(cmd: list[str] | None = None) -> None:
 
 
 def inference(options: dict) -> int:
-    """Decode one job; return the number of failed utterances, or raise InputError."""
     lists = options["data_path_and_name_and_type"], options["key_file"], options["utt2lang"]
     job = read_input(*lists, previous_text=True)
     return asr_inference.decode(open_decoder(options), job, options)

@@ -17,7 +17,6 @@ from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
 
 
 def get_parser():
-    """Make ESPnet's parser with this package's options."""
     return add_search(asr_inference.escape_percents(get_espnet_parser()))
 
 
@@ -26,7 +25,6 @@ def main(cmd: list[str] | None = None) -> None:
 
 
 def inference(options: dict) -> int:
-    """Decode one job; return the number of failed utterances, or raise InputError."""
     job = read_input(options["data_path_and_name_and_type"], options["key_file"])
     if options["model_tag"] is not None:
         raise InputError(f"model_tag: {options['model_tag']}; allowed with st: files of the model")

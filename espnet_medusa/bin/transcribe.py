@@ -144,7 +144,6 @@ def decode_options(args: argparse.Namespace) -> dict:
 
 
 def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
     args = make_parser(__doc__, add_options).parse_args(cmd)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     run_main("transcribe", lambda: work(args))

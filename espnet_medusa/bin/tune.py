@@ -66,17 +66,14 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: list[str] | None = None) -> None:
     words = sys.argv[1:] if cmd is None else [*map(str, cmd)]
     args, rest = get_parser().parse_known_args(words)
+    args.wav_scp = args.wav_scp or args.data_dir / "wav.scp"
     given = ["--output_dir", str(args.output.parent), *rest]
-    given += ["--data_path_and_name_and_type", f"{_wav_scp(args)},speech,sound"]
+    given += ["--data_path_and_name_and_type", f"{args.wav_scp},speech,sound"]
     options = vars(asr_inference.get_parser().parse_args(given))
     # Not INFO, unlike asr_inference: the search would log each decoding of each utterance.
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     command = shlex.join(["espnet-medusa-tune", *words])
     run_main("tune", lambda: work(args, options, decode_config(options), command))
-
-
-def _wav_scp(args: argparse.Namespace) -> Path:
-    return args.wav_scp if args.data_dir is None else args.data_dir / "wav.scp"
 
 
 def decode_config(options: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +112,7 @@ def work(
         speech2text.nbest, clock, rounding, args.most_different,
     )  # fmt: skip
     tuning = tune(task, found.left_out)
-    about = report.circumstances(options, command, _wav_scp(args), tuning)
+    about = report.circumstances(options, command, args.wav_scp, tuning)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     report.write_config(args.output, given, tuning, about)
     report.write_report(args.output.with_suffix(".json"), given, tuning, about)

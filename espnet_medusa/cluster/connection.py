@@ -64,8 +64,6 @@ def call_plugin(name: str, method: str, *arguments: Any) -> Any:
 
 
 class Workers:
-    """The workers of a cluster."""
-
     def __init__(self, client: Client):
         self.client = client
         self.scheduler = client.scheduler.address

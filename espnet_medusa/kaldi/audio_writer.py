@@ -30,8 +30,6 @@ Write = Callable[[Utterance, np.ndarray, int], str]
 
 @dataclass(frozen=True)
 class AudioOptions:
-    """Options for reading and writing audio."""
-
     fs: int | None = 16000  # sample rate to write, in Hz; None keeps the rate of each file
     audio_format: str = "flac.ark"  # one of `AUDIO_FORMATS`; always 16 bit, one channel
     nj: int = 1  # processes
@@ -62,8 +60,6 @@ class WrittenAudio:
 
 @dataclass(frozen=True)
 class _Part:
-    """The utterances of one process."""
-
     job: int
     utterances: Sequence[Utterance]
     staging_dir: Path

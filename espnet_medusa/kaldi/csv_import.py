@@ -24,12 +24,11 @@ REQUIRED = (AUDIO, SENTENCE)
 REGULATION = "utt2regulation"  # table of start and factor of the length penalty
 TABLES = ("wav.scp", "text", "utt2spk")
 STEM_CHARACTERS = 40
+Record = tuple[int, list[str], str | None]  # first line, fields, and the parser's error
 
 
 @dataclass(frozen=True)
 class CsvRow:
-    """One record."""
-
     line: int  # first line of the record in the file, from 1
     id: str  # utterance id: number of the row and stem of the audio file
     fields: Mapping[str, str]  # column to value; empty if the record cannot be parsed
@@ -38,8 +37,6 @@ class CsvRow:
 
 @dataclass(frozen=True)
 class CsvTable:
-    """A CSV file."""
-
     columns: tuple[str, ...]  # names from the header, in order
     rows: tuple[CsvRow, ...]  # all records in order, including bad ones
 
@@ -57,7 +54,7 @@ def read_csv(path: Path) -> CsvTable:
     columns = _columns(path, *header)
     width = max(6, len(str(len(records))))
     rows = (
-        _row(path, columns, f"{number:0{width}}", *record)
+        _row(path, columns, f"{number:0{width}}", record)
         for number, record in enumerate(records, start=1)
     )
     return CsvTable(columns, tuple(rows))
@@ -85,8 +82,8 @@ def _readable(value: str) -> str:
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _records(stream) -> Iterator[tuple[int, list[str], str | None]]:
-    """Yield line, fields and the parser's error of every record that is not blank."""
+def _records(stream) -> Iterator[Record]:
+    """Yield every record that is not blank."""
     reader = csv.reader(stream, strict=True)
     while True:
         line = reader.line_num + 1
@@ -102,14 +99,8 @@ def _records(stream) -> Iterator[tuple[int, list[str], str | None]]:
             yield line, fields, None
 
 
-def _row(
-    path: Path,
-    columns: tuple[str, ...],
-    number: str,
-    line: int,
-    values: list[str],
-    reason: str | None,
-) -> CsvRow:
+def _row(path: Path, columns: tuple[str, ...], number: str, record: Record) -> CsvRow:
+    line, values, reason = record
     remedy = "put quotes around a value with commas, and write quotes in it twice"
     if reason is None and len(values) != len(columns):
         reason = f"has {len(values)} values for {len(columns)} columns"
@@ -136,8 +127,6 @@ class _BadValueError(InputError):
 
 @dataclass
 class CsvImport:
-    """The result of `csv_to_data_dir`."""
-
     tables: dict[str, dict[str, str]]  # file of the data directory to its lines
     bad: list[DataProblem]  # one for each row that is left out
 

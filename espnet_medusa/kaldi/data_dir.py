@@ -19,8 +19,6 @@ RESERVED_WORDS = frozenset(
 
 @dataclass(frozen=True)
 class ValidationOptions:
-    """Selection of checks."""
-
     require_text: bool = True  # every utterance needs a transcript
     allow_pipes: bool = False  # wav.scp may contain commands
     check_speaker_order: bool = True  # sorted ids must have sorted speakers, as in Kaldi

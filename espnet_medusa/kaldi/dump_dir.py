@@ -12,7 +12,6 @@ from espnet_medusa.kaldi.data_dir import make_spk2utt
 from espnet_medusa.kaldi.table import DataError, DataProblem, read_table, sort_ids, write_table
 from espnet_medusa.kaldi.utterances import EXTRA_TABLES
 
-FEATS_TYPE = "raw"
 DROPPED_UTTERANCES = "dropped_utterances"
 
 
@@ -28,8 +27,6 @@ class DumpTables:
     extra_tables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by name
 
     def select(self, ids: set[str]) -> "DumpTables":
-        """Keep some utterances."""
-
         def keep(table: Mapping) -> dict:
             return {key: value for key, value in table.items() if key in ids}
 
@@ -53,7 +50,7 @@ class DumpTables:
             if table:
                 write_table(folder / name, table)
         if self.audio_format:
-            write_atomically(folder / "feats_type", f"{FEATS_TYPE}\n")
+            write_atomically(folder / "feats_type", "raw\n")
             write_atomically(folder / "audio_format", f"{self.audio_format}\n")
 
 

@@ -31,8 +31,6 @@ class FormatOptions:
 
 @dataclass
 class FormatReport:
-    """The result of `format_data_dir`."""
-
     n_written: int  # utterances in the output
     bad: list[DataProblem]  # one problem for each utterance that is not in the output
     was_complete: bool = False  # whether the output existed already and nothing was done

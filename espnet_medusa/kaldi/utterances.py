@@ -15,8 +15,6 @@ EXTRA_TABLES = ("utt2lang", "utt2regulation")
 
 @dataclass(frozen=True)
 class Utterance:
-    """Audio to read."""
-
     id: str  # utterance id
     entry: str  # value of wav.scp
     start_s: float = 0.0  # start of the utterance in the audio

@@ -179,27 +179,22 @@ class ChunkedLongForm:
         try:
             self.windows.detect_speech(running, recording)
             chunks = self._chunks(recording, self.find_speech(running.speech))
-            if chunks:
-                self._add(running, recording, chunks)
-            else:
+            if not chunks:
                 logger.warning(f"{recording.name}: no speech in {running.duration_s:.1f} s")
+                return running
+            running.features, speech_end_s = self.decoder.features(recording.samples), 0.0
+            for chunk in chunks:
+                last_frame = max(chunk.speech_end - SHORTEST_REST_FRAMES, chunk.start + 1)
+                clip = chunk.start / FRAMES_PER_S, chunk.end / FRAMES_PER_S
+                self.windows.begin(running, last_frame, clip, speech_end_s)
+                speech_end_s = chunk.speech_end / FRAMES_PER_S
+            first = running.features, running.passages[0].window.next()
+            (running.language,) = self.decoder.choose_languages([first], [running.language])
         except Exception as error:  # such as out of memory for the features of long audio
             running.error = error
-        share_seconds([running], started)
+        finally:
+            share_seconds([running], started)
         return running
-
-    def _add(
-        self, running: RunningRecording, recording: LongRecording, chunks: Sequence[SpeechChunk]
-    ) -> None:
-        running.features = self.decoder.features(recording.samples)
-        speech_end_s = 0.0
-        for chunk in chunks:
-            last_frame = max(chunk.speech_end - SHORTEST_REST_FRAMES, chunk.start + 1)
-            clip = chunk.start / FRAMES_PER_S, chunk.end / FRAMES_PER_S
-            self.windows.begin(running, last_frame, clip, speech_end_s)
-            speech_end_s = chunk.speech_end / FRAMES_PER_S
-        first = running.features, running.passages[0].window.next()
-        (running.language,) = self.decoder.choose_languages([first], [running.language])
 
     def _chunks(
         self, recording: LongRecording, spans_s: Sequence[tuple[float, float]]

@@ -169,19 +169,16 @@ class MovingWindow:
         return segments
 
     def _segments(self, window: Window, cut: CutWindow, decoding: WindowDecoding) -> list[Segment]:
+        of_window = (
+            decoding.temperature,
+            decoding.average_log_probability,
+            decoding.compression_ratio,
+            decoding.no_speech_probability,
+        )
+        texts = [self.text.decode(self.text.text_tokens(piece.tokens)) for piece in cut.pieces]
         return [
-            Segment(
-                window.seek,
-                piece.start_s,
-                piece.end_s,
-                self.text.decode(self.text.text_tokens(piece.tokens)),
-                piece.tokens,
-                decoding.temperature,
-                decoding.average_log_probability,
-                decoding.compression_ratio,
-                decoding.no_speech_probability,
-            )
-            for piece in cut.pieces
+            Segment(window.seek, piece.start_s, piece.end_s, text, piece.tokens, *of_window)
+            for piece, text in zip(cut.pieces, texts, strict=True)
         ]
 
 

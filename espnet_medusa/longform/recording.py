@@ -18,8 +18,6 @@ from espnet_medusa.whisper.log_mel import HOP_SAMPLES
 
 @dataclass(frozen=True)
 class LongRecording:
-    """A recording to decode."""
-
     key: Any  # identifies it
     samples: np.ndarray  # (samples,) in [-1, 1], at the model's rate
     language: str | None = None  # code; None: that of the decode options
@@ -85,7 +83,6 @@ class RunningRecording:
 
     @property
     def text(self) -> str:
-        """Text of all segments."""
         windows = (passage.window for passage in self._in_order())
         return "".join(window.text.decode(window.history.written) for window in windows)
 
@@ -138,8 +135,6 @@ class RunningRecording:
 
 @dataclass(frozen=True)
 class LongFormStep:
-    """A step of one recording."""
-
     recording: RunningRecording  # the recording; later steps change it
     segments: list[Segment]  # new segments
     done: bool  # whether this is the last step

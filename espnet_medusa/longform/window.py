@@ -36,8 +36,6 @@ class Window:
 
 @dataclass(frozen=True)
 class Clock:
-    """Converts timestamps."""
-
     first: int  # token of 0 s; all later ids are timestamps
     frames: int  # frames of 10 ms between two timestamps
 
@@ -62,8 +60,6 @@ class Piece:
 
 @dataclass(frozen=True)
 class CutWindow:
-    """The segments of a window."""
-
     pieces: tuple[Piece, ...]
     seek: int  # first frame of the next window
     ends_in_silence: bool  # whether a single timestamp ends the window: no speech follows it

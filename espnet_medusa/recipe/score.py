@@ -18,8 +18,6 @@ Tokenize = Callable[[str], list[str]]
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """Options of scoring."""
-
     cleaner: str = option("none", "ESPnet text cleaner of the references, or none")
     hyp_cleaner: str = option("none", "text cleaner of the hypotheses, or none")
     allow_missing: bool = option(False, "count missing hypotheses as deletions")

@@ -18,8 +18,6 @@ TOKEN_TYPES = ("bpe", "char", "word", "hugging_face")
 
 @dataclass(frozen=True)
 class TokenOptions:
-    """Options of a token list."""
-
     token_type: str  # one of TOKEN_TYPES
     nbpe: int = option(30, "number of tokens for bpe")
     bpe_mode: str = option("unigram", "kind of sentencepiece model: unigram, bpe, char, word")

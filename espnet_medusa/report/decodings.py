@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.table import read_results
 from espnet_medusa.options import read_config
 from espnet_medusa.recipe.job_files import job_folders, merge_statistics_files
@@ -28,7 +27,6 @@ class Decoding:
 
     @property
     def folder(self) -> Path:
-        """Folder of the results."""
         return self.exp_dir / self.tag / self.test_set
 
     def result(self, rate: str) -> Path:
@@ -43,26 +41,7 @@ class Decoding:
 
     @property
     def total(self) -> DecodingStatistics:
-        """Sum over the utterances."""
         return sum(self.utterances.values(), DecodingStatistics())
-
-
-def check_experiments(exp_dirs: Sequence[Path]) -> None:
-    """Raise an InputError that names the first missing folder."""
-    for exp_dir in exp_dirs:
-        if not exp_dir.is_dir():
-            raise InputError(f"{exp_dir}: no such folder; give experiments that were trained")
-
-
-def check_decoded(exp_dirs: Sequence[Path], decodings: Sequence[Decoding]) -> None:
-    """Raise an InputError that names the first experiment without a decoding."""
-    decoded = {decoding.exp_dir for decoding in decodings}
-    for exp_dir in exp_dirs:
-        if exp_dir not in decoded:
-            raise InputError(
-                f"{exp_dir}: no decoded set, such as {exp_dir}/TAG/SET/text; decode (stage 12), or "
-                "give the experiment's folder"
-            )
 
 
 def read_experiments(exp_dirs: Sequence[Path]) -> list[Decoding]:

@@ -48,8 +48,6 @@ class FigurePlan:
 
 @dataclass(frozen=True)
 class System:
-    """A row of a table."""
-
     name: str  # as shown
     exp: str  # last parts of the experiment's path; ``{label}`` is the test set's label
     decoding: str  # inference tag, with or without its part ``_asr_model_...``

@@ -25,8 +25,6 @@ PRINTED = re.compile(r"-|\d+(\.\d+)?")
 
 @dataclass(frozen=True)
 class PublishedSystem:
-    """A row of a paper's table."""
-
     name: str  # as in the paper
     cells: Mapping[str, Mapping[str, str]]  # as printed, by label of the test set and measure
     parameters: str | None = None  # in millions, as printed; None: not printed
@@ -52,7 +50,6 @@ class PublishedTable:
 
     @property
     def test_sets(self) -> tuple[str, ...]:
-        """Labels of the test sets."""
         return tuple(dict.fromkeys(label for row in self.systems.values() for label in row.cells))
 
     @property

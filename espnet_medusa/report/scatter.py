@@ -24,8 +24,6 @@ LOG_SPAN = 8.0  # ratio of the largest to the smallest value, for a logarithmic 
 
 @dataclass(frozen=True)
 class Axis:
-    """The measure on one axis."""
-
     measure: str  # name in ``COLUMNS``
     label: str  # as shown; fields of the plan in braces
     value: str = "value"  # field of the measure

@@ -68,7 +68,6 @@ class Counts:
 
     @property
     def errors(self) -> int:
-        """Substitutions, deletions and insertions."""
         return self.substitutions + self.deletions + self.insertions
 
     @property
@@ -83,8 +82,6 @@ class Counts:
 
 @dataclass(frozen=True)
 class ScoredUtterance:
-    """One aligned utterance."""
-
     id: str  # in lower case unless scoring was case sensitive
     speaker: str
     reference: tuple[str, ...]  # words as compared, without null words
@@ -124,7 +121,6 @@ class Score:
 
     @cached_property
     def total(self) -> Counts:
-        """Counts over all utterances."""
         return sum(self.speakers.values(), Counts())
 
 

@@ -65,7 +65,6 @@ class ArrayJob:
         return self.folder / "q" / f"{self.name}.job"
 
     def log_of(self, number: int) -> Path:
-        """Return the log file of a task."""
         return Path(str(number).join(self._split(self.log)))
 
     def ending_file(self, number: int) -> Path:

@@ -22,8 +22,6 @@ FORGOTTEN = queue.TaskState("COMPLETED")
 
 @dataclass
 class Submitted:
-    """A submitted array job."""
-
     array: ArrayJob
     job_id: str  # Slurm's id
     ended: dict[int, queue.TaskState] = field(default_factory=dict)  # final states
@@ -32,7 +30,6 @@ class Submitted:
 
     @property
     def is_over(self) -> bool:
-        """Whether all tasks have ended."""
         return len(self.ended) == len(self.array.numbers)
 
     def poll(self) -> None:

@@ -40,12 +40,10 @@ class Transcript:
 
     @property
     def line(self) -> str:
-        """The text on one line."""
         return " ".join((self.text or "").split())
 
     @property
     def has_words(self) -> bool:
-        """Whether segments have word times."""
         return any(segment.words for segment in self.segments or ())
 
 
@@ -149,11 +147,6 @@ def as_stm(transcript: Transcript) -> str:
     )
 
 
-def as_ctm(transcript: Transcript) -> str:
-    """Return NIST's ctm: words with times."""
-    return ctm_lines(transcript.recording.id, transcript.segments or ())
-
-
 FORMATS: dict[str, Callable[[Transcript], str]] = {
     "txt": as_text,
     "vtt": as_vtt,
@@ -161,7 +154,7 @@ FORMATS: dict[str, Callable[[Transcript], str]] = {
     "tsv": as_tsv,
     "json": as_json,
     "stm": as_stm,
-    CTM: as_ctm,
+    CTM: lambda transcript: ctm_lines(transcript.recording.id, transcript.segments or ()),
 }
 OPENAI = ("txt", "vtt", "srt", "tsv", "json")  # what openai-whisper writes for "all"
 UNTIMED = ("txt", "json")  # formats that can be written without times

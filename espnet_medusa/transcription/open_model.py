@@ -21,8 +21,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Files of an ESPnet experiment."""
-
     config: Path  # ``config.yaml``
     weights: Path  # checkpoint
     language: str | None = None  # default of ``language``; None: that of the experiment's training

@@ -60,13 +60,9 @@ def transcribe(
     given |= {name: options.pop(name) for name in names if name in options}
     long_form = build_options(LongFormOptions, given, "transcribe")
     files = find_model(model, model_file)
+    chosen = {"batch_size": batch_size, "language": files.language} | choose_search(options)
     speech2text = Speech2Text(
-        files.config,
-        files.weights,
-        device=choose_device(device),
-        mapped=True,
-        batch_size=batch_size,
-        **{"language": files.language} | choose_search(options),
+        files.config, files.weights, device=choose_device(device), mapped=True, **chosen
     )
     decoder = make_decoder(speech2text, batch_size, long_form)
     by_key = _by_file_key(recordings)
@@ -110,7 +106,6 @@ class OutputFolder:
             self.journal.decoded.clear()
 
     def write(self, transcript: Transcript) -> None:
-        """Write the files of one recording."""
         for name in self.formats:
             path = self.folder / f"{transcript.recording.name}.{name}"
             write_atomically(path, FORMATS[name](transcript))

@@ -82,8 +82,6 @@ class DraftModelFiles(NamedTuple):
 
 @dataclass(frozen=True)
 class Drafter:
-    """A way to draft with a model."""
-
     name: str  # as tables show it
     kind: str  # the decode option ``drafter``
     proposers: dict[float | None, Proposer]  # by ``DraftSetting.share``
@@ -102,8 +100,6 @@ class Drafter:
 
 @dataclass
 class Available:
-    """The drafters of a model."""
-
     drafters: dict[str, Drafter] = field(default_factory=dict)  # by name
     left_out: list[str] = field(default_factory=list)  # why others cannot be used, a line each
 

@@ -40,12 +40,10 @@ class HeldOutBatch:
     readings: dict[str, DraftReading] = field(default_factory=dict)
 
     def decode(self, search: Any, limits: LengthLimits, drafter: str) -> list[SearchState]:
-        """Run a greedy or beam search with a drafter."""
         reading = self.readings.get(drafter)
         return search(self.memory, self.frames, self.prompt, limits, reading and reading.inputs)
 
     def draft_encoder_seconds(self, drafter: str) -> float:
-        """Time of a drafter's own encoder."""
         return self.readings[drafter].seconds if drafter in self.readings else 0.0
 
 

@@ -62,7 +62,6 @@ def circumstances(
 
 
 def machine_name(device: torch.device) -> str:
-    """Return the name of the GPU or processor."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     table = Path("/proc/cpuinfo")

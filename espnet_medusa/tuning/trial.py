@@ -81,7 +81,6 @@ class Trial:
         return sum(self.batch_statistics, DecodingStatistics())
 
     def run(self, batch: HeldOutBatch, task: Task, drafter: str) -> None:
-        """Decode one more batch."""
         stopwatch = Stopwatch(task.clock)
         search, started = timed(self.search, stopwatch), task.clock.now()
         states = batch.decode(search, task.limits, drafter)
