@@ -52,7 +52,7 @@ class History:
         return _last([*self.initial, *_last(decoded, self.most - len(self.initial))], self.most)
 
     def add(self, tokens: Sequence[int], forget: bool) -> None:
-        """Add the tokens of a window; ``forget``: do not use any tokens so far in prompts."""
+        """Add the tokens of a window; ``forget``: later prompts have none of the tokens so far."""
         self.tokens += tokens
         if forget:
             self.forgotten = len(self.tokens)
@@ -126,7 +126,7 @@ class MovingWindow:
             if segments is None:
                 return []
         segments = [
-            # Without duration or text, a segment keeps neither text, tokens nor words.
+            # Segments without duration or text have no text, tokens and words.
             segment
             if segment.start_s != segment.end_s and segment.text.strip()
             else replace(segment, text="", tokens=(), words=())
@@ -140,7 +140,7 @@ class MovingWindow:
     def _add_words(
         self, window: Window, cut: CutWindow, segments: list[Segment], align: Align
     ) -> list[Segment] | None:
-        """Add words, and seek to the end of the last one; None: discard the window's segments."""
+        """Add words, and seek to the end of the last one; None: the window has no segments."""
         counts = [len(self.text.text_tokens(segment.tokens)) for segment in segments]
         tokens = [t for segment in segments for t in self.text.text_tokens(segment.tokens)]
         marks = self.options.prepend_punctuations, self.options.append_punctuations

@@ -130,7 +130,7 @@ def compression_ratio(text: str) -> float:
 
 
 def has_failed(decoding: WindowDecoding, options: LongFormOptions) -> bool:
-    """Return whether to decode the window again: repetitive or improbable, but not silent."""
+    """Return whether to decode again: the text is repetitive, or improbable but not silence."""
     if options.fallback_on == REPETITION:
         return repeats_itself(decoding, options)
     least = options.logprob_threshold

@@ -99,7 +99,7 @@ class Progress:
 
 
 class JobsProgress(Progress):
-    """Counts the utterances that jobs have finished: `best hypo` lines in their logs.
+    """Counts finished utterances of jobs: `best hypo` lines in their logs.
 
     ``total_keys`` is their number in all jobs; with 0, the number of jobs is shown instead.
     """
