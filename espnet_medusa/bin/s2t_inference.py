@@ -19,8 +19,7 @@ from espnet_medusa.bin import asr_inference
 from espnet_medusa.bin.command_line import add_fields, str2bool
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import AudioLimits
-from espnet_medusa.inference.job import decode_job, read_input
-from espnet_medusa.inference.journal import Journal
+from espnet_medusa.inference.job import read_input
 from espnet_medusa.inference.reader import UtteranceReader
 from espnet_medusa.inference.s2t import ESPNET_OPTIONS, S2TSpeech2Text
 from espnet_medusa.inference.s2t_decoder import S2TUtteranceDecoder
@@ -47,7 +46,6 @@ def choose_options(options: dict, names: Iterable[str]) -> dict[str, Any]:
 
 
 def get_parser():
-    """Make ESPnet's parser with this package's options."""
     parser = add_search(asr_inference.escape_percents(get_espnet_parser()))
     languages = "Kaldi file with the languages of utterances, such as eng"
     parser.add_argument("--utt2lang", type=str_or_none, help=languages)
@@ -59,12 +57,9 @@ def main(cmd: list[str] | None = None) -> None:
 
 
 def inference(options: dict) -> int:
-    """Decode one job; return the number of failed utterances, or raise InputError."""
     lists = options["data_path_and_name_and_type"], options["key_file"], options["utt2lang"]
     job = read_input(*lists, previous_text=True)
-    decoder = open_decoder(options)
-    journal = Journal(options["output_dir"], asr_inference.fingerprint(options))
-    return decode_job(decoder, job, journal)
+    return asr_inference.decode(open_decoder(options), job, options)
 
 
 def open_decoder(options: dict) -> S2TUtteranceDecoder:
