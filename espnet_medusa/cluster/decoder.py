@@ -125,7 +125,9 @@ class ClusterDecoder:
         lengths = read_lengths(keys, job.entries, self.wav_scp)
         workers = max(self.workers.count(), 1)
         tasks = plan_tasks(lengths, self.batch_size, self.max_batch_frames, workers)
-        logger.info(f"{len(keys)} utterances, {len(tasks)} tasks, {workers} workers")
+        # The rate is read before a task can kill the worker that has it.
+        rate = f"{self.sample_rate_hz} Hz"
+        logger.info(f"{len(keys)} utterances, {rate}, {len(tasks)} tasks, {workers} workers")
         deadly, any_done = [], False
         for task, result in self._run(job, tasks):
             if isinstance(result, KilledWorker):
