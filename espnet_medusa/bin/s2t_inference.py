@@ -20,8 +20,7 @@ from espnet_medusa.bin.command_line import add_fields, str2bool
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import AudioLimits
 from espnet_medusa.inference.decode_options import DraftModelOptions
-from espnet_medusa.inference.job import decode_job, read_input
-from espnet_medusa.inference.journal import Journal
+from espnet_medusa.inference.job import read_input
 from espnet_medusa.inference.reader import UtteranceReader
 from espnet_medusa.inference.s2t import ESPNET_OPTIONS, S2TSpeech2Text
 from espnet_medusa.inference.s2t_decoder import S2TUtteranceDecoder
@@ -50,7 +49,6 @@ def choose_options(
 
 
 def get_parser():
-    """Make ESPnet's parser with this package's options."""
     parser = asr_inference.escape_percents(get_espnet_parser())
     add_search(parser, DraftModelOptions())
     languages = "Kaldi file with the languages of utterances, such as eng"
@@ -63,12 +61,9 @@ def main(cmd: list[str] | None = None) -> None:
 
 
 def inference(options: dict) -> int:
-    """Decode one job; return the number of failed utterances, or raise InputError."""
     lists = options["data_path_and_name_and_type"], options["key_file"], options["utt2lang"]
     job = read_input(*lists, previous_text=True)
-    decoder = open_decoder(options)
-    journal = Journal(options["output_dir"], asr_inference.fingerprint(options))
-    return decode_job(decoder, job, journal)
+    return asr_inference.decode(open_decoder(options), job, options)
 
 
 def open_decoder(options: dict) -> S2TUtteranceDecoder:
