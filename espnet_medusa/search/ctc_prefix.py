@@ -49,14 +49,12 @@ class CTCPrefix:
         """Return the states of prefixes of equal length; missing ones are computed and cached."""
         missing = [prefix for prefix in prefixes if prefix.ctc is None]
         if missing and missing[0].parent is None:
-            missing[0].ctc = self._start()
+            impossible = torch.full_like(self.cumulated_blank, LOG_ZERO)
+            blanks = self.cumulated_blank
+            missing[0].ctc = CTCState(impossible, blanks, blanks, 0.0)
         elif missing:
             self._extend(missing)
         return [prefix.ctc for prefix in prefixes]
-
-    def _start(self) -> CTCState:
-        impossible = torch.full_like(self.cumulated_blank, LOG_ZERO)
-        return CTCState(impossible, self.cumulated_blank, self.cumulated_blank, 0.0)
 
     def _extend(self, prefixes: Sequence[Prefix]) -> None:
         parents = [prefix.parent for prefix in prefixes]

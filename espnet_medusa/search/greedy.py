@@ -120,7 +120,8 @@ class GreedyStrategy(Strategy):
         rule = self.rule_of(states)
         requests = [Request(state.scorers, state.draft.queried) for state in states]
         prefixes = [prefix for request in requests for prefix in request.prefixes]
-        if self.scoring.constraints.logits_first:
+        constraints = self.scoring.constraints
+        if constraints.renormalize or constraints.timestamps is not None:
             logits, restriction = self.scoring.constrain(requests, logits), None
         else:
             restriction = self.scoring.restrict(requests, logits)

@@ -67,7 +67,7 @@ class PatientStrategy(BeamStrategy):
 
     def prune(self, beam, candidates) -> tuple[list[Hypothesis], bool]:
         survivors, missing = [], self.beam_size
-        for hypothesis in continuations(beam, candidates, self.beam_size + 1):
+        for hypothesis in continuations(beam, candidates, self.own_width):
             survivors.append(hypothesis)
             missing -= hypothesis.prefix.token != self.scoring.eos
             if missing == 0:

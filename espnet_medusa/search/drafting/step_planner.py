@@ -29,7 +29,10 @@ class LastDraft(NamedTuple):
 
 
 class StepPlanner:
-    """A ``DraftPlanner`` that drafts by steps of the strategy; None as proposer: without drafts."""
+    """Plans which nodes the next decoder call evaluates, and drafts by steps of the strategy.
+
+    With None as proposer, it does not draft.
+    """
 
     def __init__(self, strategy: Strategy, proposer: Proposer | None, shape: DraftShape):
         self.strategy = strategy.with_draft_width(shape.width)
@@ -43,9 +46,11 @@ class StepPlanner:
 
     @property
     def needs_head_input(self) -> bool:
+        """Whether the planner drafts from the decoder's head input."""
         return self.steps is not None and self.proposer.needs_head_input
 
     def begin(self, context: DraftContext) -> StepPlanner:
+        """Return the planner for one batch of utterances."""
         if self.steps is None:
             return self
         begun = copy.copy(self)
@@ -55,6 +60,7 @@ class StepPlanner:
         return begun
 
     def draft_prompt(self, states: Sequence[SearchState]) -> None:
+        """Set each state's first ``draft`` to its prompt and drafted continuations."""
         forced = self.strategy.scoring.constraints.forced_prefix
         early = None if self.steps is None else self.proposer.early
         steps = None
@@ -64,6 +70,7 @@ class StepPlanner:
         self._draft(states, [prompt_draft(state, forced) for state in states], steps)
 
     def draft(self, states: Sequence[SearchState]) -> None:
+        """Set each state's ``draft`` to its unevaluated hypotheses and drafted continuations."""
         self._draft(states, [Draft([]) for _ in states], self.steps)
 
     def _draft(
