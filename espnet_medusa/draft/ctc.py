@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -166,7 +167,6 @@ class CTCProposer(Proposer):
         retokenization: For a branch with its own units and blank 0; None: units are tokens.
     """
 
-    max_steps = None
     needs_head_input = False
 
     def __init__(
@@ -238,8 +238,5 @@ class CTCProposer(Proposer):
     def keep(self, running: Sequence[Prefix]) -> None:
         living = set()
         for prefix in running:
-            for ancestor in prefix.ancestors():
-                if ancestor in living:
-                    break
-                living.add(ancestor)
+            living.update(takewhile(lambda p: p not in living, prefix.ancestors()))
         self.known = {prefix: place for prefix, place in self.known.items() if prefix in living}

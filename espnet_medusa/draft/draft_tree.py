@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -79,13 +80,9 @@ class DraftTree:
         new: dict[Prefix, list[Prefix]] = {root: [] for root in self._placements}
         seen = set()
         for node in nodes:
-            path = []
-            while node is not None and not node.evaluated and node not in seen:
-                path.append(node)
-                seen.add(node)
-                node = node.parent
-            if path:
-                new[path[0].root] += reversed(path)
+            path = [*takewhile(lambda n: not n.evaluated and n not in seen, node.ancestors())]
+            seen.update(path)
+            new[node.root] += reversed(path)
         if not seen:
             return
         tokens, parents = [], []

@@ -116,9 +116,8 @@ class Retokenizer(Interpreter):
             node = place.base.parent
             while node is not None and self._predictions.pop(node, None) is not None:
                 node = node.parent
-        forgotten = [node for node in self._predictions if not node.evaluated]
-        for node in forgotten:
-            del self._predictions[node]
+        predictions = self._predictions.items()
+        self._predictions = {node: found for node, found in predictions if node.evaluated}
 
     def logits(self, places: Sequence[Place]) -> torch.Tensor:
         different = {place: row for row, place in enumerate(dict.fromkeys(places))}

@@ -17,13 +17,13 @@ from espnet2.bin.s2t_inference import ScoreFilter
 from espnet2.bin.s2t_inference import Speech2Text as ESPnetSpeech2Text
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.files.checkpoint import load_weights
 from espnet_medusa.inference.choose_search import full_scorers
+from espnet_medusa.inference.decode_options import split_options
 from espnet_medusa.inference.decoding import Decoding
-from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like, split_options
+from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like
 from espnet_medusa.inference.experiment import language_model_errors
 from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
-from espnet_medusa.search.options import LengthLimits
+from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.search.search import Search
 from espnet_medusa.search.state import SearchState
 from espnet_medusa.search.statistics import DecodingStatistics
@@ -122,10 +122,8 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         s2t_model_file: Path | str | None = None,
         **options: Any,
     ):
-        self.options, batch_size = split_options(options, ESPNET_OPTIONS, "s2t")
-        if s2t_model_file is not None:
-            load_weights(Path(s2t_model_file), mapped=True)  # refuses files that could run code
-        with language_model_errors(options):
+        self.options, batch_size = split_options(options, ESPNET_OPTIONS, SearchOptions, "s2t")
+        with language_model_errors(options, s2t_model_file):
             super().__init__(s2t_train_config, s2t_model_file, **options)
         espnet, network = self.beam_search, self.s2t_model
         full = {

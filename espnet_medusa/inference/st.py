@@ -13,12 +13,13 @@ import torch
 from espnet2.bin.st_inference import Speech2Text as ESPnetSpeech2Text
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.files.checkpoint import load_weights
 from espnet_medusa.inference.audio_batch import audio_limits
 from espnet_medusa.inference.choose_search import full_scorers
+from espnet_medusa.inference.decode_options import split_options
 from espnet_medusa.inference.decoding import Decoding
-from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like, split_options
+from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like
 from espnet_medusa.inference.experiment import language_model_errors
+from espnet_medusa.search.options import SearchOptions
 from espnet_medusa.search.statistics import DecodingStatistics
 
 ESPNET_OPTIONS = inspect.signature(ESPnetSpeech2Text.__init__).parameters
@@ -50,12 +51,10 @@ class STSpeech2Text(ESPnetSpeech2Text):
         st_model_file: Path | str | None = None,
         **options: Any,
     ):
-        self.options, batch_size = split_options(options, ESPNET_OPTIONS, "st")
+        self.options, batch_size = split_options(options, ESPNET_OPTIONS, SearchOptions, "st")
         if batch_size > 1:
             raise InputError(f"batch_size: {batch_size}; allowed with st: 1")
-        if st_model_file is not None:
-            load_weights(Path(st_model_file), mapped=True)  # refuses files that could run code
-        with language_model_errors(options):
+        with language_model_errors(options, st_model_file):
             super().__init__(st_train_config, st_model_file, **options)
         espnet, network = self.beam_search, self.st_model
         parts = espnet, network.decoder, getattr(network, "st_ctc", None), self.options, self.nbest

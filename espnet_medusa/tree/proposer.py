@@ -66,15 +66,12 @@ class Proposer(ABC):
         vocabulary: (V',) token ids of the columns of ``logits``; None: all.
         needs_head_input: Whether ``start`` reads ``Prefix.head_input``. If False, the drafter can
             draft before the decoder's first call.
+        max_steps: How often a state can be advanced; None: without limit.
     """
 
     vocabulary: torch.Tensor | None = None
     needs_head_input = True
-
-    @property
-    @abstractmethod
-    def max_steps(self) -> int | None:
-        """How often a state can be advanced; None: without limit."""
+    max_steps: int | None = None
 
     def begin(self, context: DraftContext) -> Proposer:
         """Return the proposer for one batch; a proposer with state per utterance returns a copy."""

@@ -173,24 +173,15 @@ def read(
         steps: Scores, places among all continuations and tokens, (U, W) each.
         counts: Continuations per prefix, of each step.
     """
-    rows = len(steps[0][0])
     columns = [torch.cat(parts, dim=1).double() for parts in zip(*steps, strict=True)]
-    scores, places, tokens = torch.stack(columns).tolist()
-    host_steps, begin = [], 0
-    for (step_scores, _, _), count in zip(steps, counts, strict=True):
-        end = begin + step_scores.size(1)
-        host_steps.append(
-            [
-                Step(
-                    scores[row][begin:end],
-                    [int(place) // count for place in places[row][begin:end]],
-                    [int(token) for token in tokens[row][begin:end]],
-                )
-                for row in range(rows)
-            ]
-        )
-        begin = end
-    return host_steps
+    tables = torch.stack(columns).cpu().split([scores.size(1) for scores, _, _ in steps], dim=2)
+    return [
+        [
+            Step(scores, [int(place) // count for place in places], [*map(int, tokens)])
+            for scores, places, tokens in zip(*table.tolist(), strict=True)
+        ]
+        for table, count in zip(tables, counts, strict=True)
+    ]
 
 
 class Beams:
