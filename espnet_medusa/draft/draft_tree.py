@@ -1,7 +1,5 @@
 """A draft model's token trees, one per utterance."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import takewhile
 
@@ -81,18 +79,16 @@ class DraftTree:
         seen = set()
         for node in nodes:
             path = [*takewhile(lambda n: not n.evaluated and n not in seen, node.ancestors())]
-            seen.update(path)
-            new[node.root] += reversed(path)
+            if path:
+                seen.update(path)
+                new[node.root] += reversed(path)
         if not seen:
             return
-        tokens, parents = [], []
-        for root, placement in self._placements.items():
-            row_tokens, row_parents = placement.place(new[root])
-            tokens.append(row_tokens)
-            parents.append(row_parents)
-            if row_tokens:
-                calls, evaluated = self._costs[root]
-                self._costs[root] = DraftCost(calls + 1, evaluated + len(row_tokens))
+        placed = [placement.place(new[root]) for root, placement in self._placements.items()]
+        tokens, parents = zip(*placed, strict=True)
+        for root, row in zip(self._placements, tokens, strict=True):
+            calls, evaluated = self._costs[root]
+            self._costs[root] = DraftCost(calls + bool(row), evaluated + len(row))
         first = self.state.num_nodes
         hidden = self.decoder.extend(self.state, tokens, parents).hidden
         places = [node for p in self._placements.values() for node in p.slots[first:]]

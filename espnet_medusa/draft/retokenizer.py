@@ -7,8 +7,6 @@ model predicts from the start of that word, among tokens that agree with the wor
 often the case at the end of the word.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -13,7 +13,7 @@ from espnet_medusa.inference.audio_batch import SpeechEncoder
 from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.options import build_options, check_at_least, option
 from espnet_medusa.runtime.precision import check_precision
-from espnet_medusa.search.options import GREEDY, SearchOptions, check_options
+from espnet_medusa.search.options import GREEDY, Options, SearchOptions, check_options
 
 logger = logging.getLogger(__name__)
 
@@ -56,16 +56,12 @@ class DecodeOptions(SearchOptions):
         return self.draft_precision or self.encoding
 
 
-Options = TypeVar("Options", bound=SearchOptions)
-
-
 def split_options(
     options: dict[str, Any], names: Mapping[str, Any], kind: type[Options], task: str | None = None
 ) -> tuple[Options, int]:
     """Remove our options from ESPnet's (``names``); return them and the batch size.
 
-    ``task`` is the name of a task without greedy search. Raise InputError if an option is not
-    usable.
+    ``task`` names a task without greedy search. Raise InputError if an option is not usable.
     """
     ours = {name: options.pop(name) for name in [*options] if name not in names}
     ours, batch_size = build_options(kind, ours, "decode config"), options.pop("batch_size", 1)
@@ -120,7 +116,7 @@ def check_precisions(options: DecodeOptions, device: torch.device) -> None:
 
 
 def check_encoder(options: DecodeOptions, encoder: SpeechEncoder) -> None:
-    """Reject ``encoder_precision`` for encoders without a choice of precisions."""
+    """Refuse ``encoder_precision`` for encoders with one precision only."""
     if options.encoder_precision is not None and encoder.whisper is None:
         raise InputError(
             f"encoder_precision: {options.encoder_precision}; allowed with encoder: hf_whisper "

@@ -1,7 +1,5 @@
 """Our beam search in the place of the one in ESPnet's ``Speech2Text`` classes of other tasks."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any

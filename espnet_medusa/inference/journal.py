@@ -38,7 +38,7 @@ class Decoded:
     language: str | None = None  # code; None: the model has no languages, or no speech was found
     # Segments of long audio; None: the utterance was decoded as a whole.
     segments: tuple[Segment, ...] | None = None
-    source: str = ""  # the audio and language that it belongs to, as ``JobInput.source`` returns
+    source: str = ""  # audio, language and previous text of the result: ``JobInput.source``
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,6 @@ class Journal:
         write_atomically(self.path, "".join(rows))
 
     def add(self, decoded: Decoded) -> None:
-        """Record a result."""
         self.decoded[decoded.key] = decoded
         with naming(self.path), self.path.open("a", encoding="utf-8") as stream:
             stream.write(_as_line(decoded))

@@ -52,7 +52,7 @@ class TimestampFilter(BatchScorerInterface):
         latest = ys.gather(1, (timed * places).argmax(dim=1, keepdim=True))  # (R, 1)
         is_time = (tokens >= first) & (tokens <= last)
         after_end = (tokens >= latest) & (tokens <= last) | (tokens == rules.eos)
-        cases = [  # of the prefix (R, 1), and its allowed tokens (R, V); the first that holds
+        cases = [  # condition on the prefix (R, 1), allowed tokens (R, V); the first true one counts
             ((ys == rules.notimestamps).any(dim=1, keepdim=True), ~is_time),
             (ys[:, -3, None] == rules.sos, is_time),
             (
@@ -80,7 +80,6 @@ class BatchInESPnet(SearchInESPnet):
         self.clear()
 
     def clear(self) -> None:
-        """Forget all utterances."""
         self.inputs: list[tuple[torch.Tensor, list[int]]] = []  # (S, D) encoder output, prompt
         self.found: list[list[Hypothesis]] = []
 

@@ -1,7 +1,5 @@
 """ESPnet's speech translation with beam search that decodes several tokens per decoder call."""
 
-from __future__ import annotations
-
 import inspect
 import time
 from collections.abc import Sequence
@@ -43,7 +41,7 @@ class STSpeech2Text(ESPnetSpeech2Text):
         InputError: An option, the model or their combination is not usable.
     """
 
-    whisper = None  # prompts: ESPnet sets them
+    whisper = None  # no Whisper prompts: ESPnet sets the prompt
 
     def __init__(
         self,
@@ -74,9 +72,8 @@ class STSpeech2Text(ESPnetSpeech2Text):
         for speech in speeches:
             started = time.perf_counter()
             results = self(speech)
-            statistics = DecodingStatistics()
-            if self.search is not None:
-                statistics = self.beam_search.statistics
+            counted = self.search is not None  # by the search
+            statistics = self.beam_search.statistics if counted else DecodingStatistics()
             statistics.audio_seconds = len(speech) / self.audio.sample_rate_hz
             statistics.total_seconds = time.perf_counter() - started
             # ESPnet's tuple also has the transcripts of a model with two decoders.

@@ -53,7 +53,7 @@ class SearchModel:
 def draft_shape(
     options: SearchOptions, decoder: TreeDecoder, proposer: Proposer | None, width: int
 ) -> DraftShape:
-    """Return the shape of drafts; ``width`` is the search's default width.
+    """Return the shape of drafts; ``width`` is the default of ``draft_width``.
 
     Raise InputError for a depth above ``max_steps``, or unverified drafts of untrained heads.
     """

@@ -98,9 +98,8 @@ class Constraints:
         groups = None if timed is None else self.timestamps.groups(timed)
         blocked = rows = columns = None
         if self.blocked is not None:
-            blocked, columns = (
-                part.to(eos_scores.device) for part in (self.blocked, self._columns)
-            )
+            device = eos_scores.device
+            blocked, columns = self.blocked.to(device), self._columns.to(device)
             rows = lengths.clamp(max=len(blocked) - 1)
         changes_end = min_lengths is not None or self.penalty is not None
         # transformers applies the penalty first: the same result, as -inf stays -inf.

@@ -38,7 +38,7 @@ class CTCPrefix:
         blank = torch.stack([state.blank for state in states])[:, None]
         last = torch.tensor([prefix.token for prefix in prefixes], device=tokens.device)
         before = torch.where((tokens == last[:, None])[..., None], blank, total)
-        scores = self._enter(before, self._emitted(tokens), self._labels(prefixes[0]))
+        scores = self._enter(before, self._emitted(tokens), self.prompt_labels + prefixes[0].length)
         scores = torch.where(tokens == self.eos, total[..., -1], scores)
         if self.blank != self.eos:
             scores = scores.masked_fill(tokens == self.blank, LOG_ZERO)
@@ -66,7 +66,7 @@ class CTCPrefix:
                 for prefix, state in zip(prefixes, states, strict=True)
             ]
         )
-        labels = self._labels(parents[0])
+        labels = self.prompt_labels + parents[0].length
         emitted = self._emitted(tokens)
         scores = self._enter(before, emitted, labels).tolist()
         first = self._first_frame(labels)
@@ -86,9 +86,6 @@ class CTCPrefix:
     def _emitted(self, tokens: torch.Tensor | int) -> torch.Tensor:
         """Return log-probabilities (..., T) of tokens (...,), in float64 for precise sums."""
         return self.by_token[tokens].double()
-
-    def _labels(self, prefix: Prefix) -> int:
-        return self.prompt_labels + prefix.length
 
     def _first_frame(self, labels: int) -> int:
         """Return the first frame from 1 on that can emit a label after ``labels`` labels."""

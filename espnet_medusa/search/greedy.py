@@ -40,9 +40,8 @@ def sampling_search(
     decoder: TreeDecoder, constraints: Constraints, temperature: float, seed: int = 0
 ) -> Search:
     """Return a search that samples each token; arguments as in ``SamplingStrategy``."""
-    return Search(
-        decoder, StepPlanner(SamplingStrategy(constraints, temperature, seed), None, NO_DRAFTS)
-    )
+    strategy = SamplingStrategy(constraints, temperature, seed)
+    return Search(decoder, StepPlanner(strategy, None, NO_DRAFTS))
 
 
 @dataclass

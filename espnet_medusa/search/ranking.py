@@ -2,8 +2,8 @@
 
 A running hypothesis is hopeless if the n-best list is full and its bound is below the last entry.
 Bounds do not rise with further steps, so all its continuations are hopeless, too. The search can
-drop it: other hypotheses get its place in the beam, but they have lower scores, and so are
-hopeless themselves. The n-best list does not change.
+drop it: the hypotheses that replace it in the beam have lower scores, so they are hopeless, too.
+The n-best list does not change.
 """
 
 import heapq

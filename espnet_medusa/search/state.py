@@ -67,18 +67,13 @@ class Draft:
     # Inner nodes whose next-token distribution is not needed.
     inner: set[Prefix] = field(default_factory=set)
     depth: int = 0  # steps drafted
-    limit: int | None = None  # maximum number of steps; None: that of the planner
+    limit: float = math.inf  # maximum number of steps, if it is below that of the planner
     accepted: int = 0  # accepted steps
 
     @property
     def queried(self) -> list[Prefix]:
         """Nodes whose next-token distribution is needed, in order."""
         return [prefix for prefix in self.nodes if prefix not in self.inner]
-
-    @property
-    def may_continue(self) -> bool:
-        """Whether one more step may be drafted."""
-        return self.limit is None or self.depth < self.limit
 
     def visit(self, beam: Sequence[Hypothesis], max_length: int, eos: int) -> None:
         """Add the beam's unevaluated prefixes as nodes; drop hypotheses that cannot continue."""

@@ -29,9 +29,9 @@ class States(Protocol):
 class DraftInput:
     """An utterance as input of a draft model or of CTC."""
 
-    memory: torch.Tensor  # (S, D) draft model's encoder output; if it has no encoder, the main's
+    memory: torch.Tensor  # (S, D) encoder output of the draft model; without one, the main model's
     prompt: list[int]  # P prompt tokens
-    frames: torch.Tensor | None = None  # (S,) frames of each row of ``memory``; None: 1
+    frames: torch.Tensor | None = None  # (S,) frames of each row of ``memory``; None: one each
     # (S', D') output of the main model's encoder, for CTC; None: ``memory``.
     speech: torch.Tensor | None = None
     ctc_hypothesis: Any = None  # the CTC branch's hypothesis, if it has been computed already

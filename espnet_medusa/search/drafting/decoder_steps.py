@@ -43,13 +43,10 @@ class DecoderSteps(Steps):
     def run(self, states: Sequence[SearchState]) -> None:
         most = self.shape.depth
         limits = [
-            min(
-                state.max_length - state.draft.beam[0].prefix.length,
-                most if state.draft.limit is None else state.draft.limit,
-            )
+            min(state.max_length - state.draft.beam[0].prefix.length, most, state.draft.limit)
             for state in states
         ]
-        depth = min(most, max(limits, default=0))
+        depth = max(limits, default=0)
         if depth > 0:
             beams = Beams(states, self.device)
             draft_states = beams.start(self.proposer)
@@ -111,7 +108,8 @@ class DecoderSteps(Steps):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return weighted log-probabilities (or logits) and ids (R, c) of the best next tokens."""
         scores = self.proposer.logits(draft_states)
-        count = min(self.shape.count(step), scores.size(1))
+        count = self.shape.choices[step] if self.shape.choices else self.shape.width
+        count = min(count, scores.size(1))
         if self.scoring.at_once and not any(beams.least):
             restriction = self._restriction(scores, beams, step, timed)
             gains, columns = self.scoring.top_tokens(scores, count, restriction)
@@ -301,7 +299,7 @@ def visit(
     for row, state in enumerate(states):
         beam = [hypothesis.prefix for hypothesis in state.draft.beam]
         for step in steps:
-            if not (state.draft.beam and state.draft.may_continue):
+            if not (state.draft.beam and state.draft.depth < state.draft.limit):
                 break
             going = {hypothesis.prefix for hypothesis in state.draft.beam}
             beam = [

@@ -45,7 +45,7 @@ class ScorerSteps(Steps):
     def run(self, states: Sequence[SearchState]) -> None:
         draft_states = PrefixStates(self.proposer, self.device)
         for _ in range(self.shape.depth):
-            states = [state for state in states if state.draft.beam and state.draft.may_continue]
+            states = [s for s in states if s.draft.beam and s.draft.depth < s.draft.limit]
             if not states:
                 break
             candidates = self._candidates(states, draft_states)
