@@ -99,11 +99,13 @@ def decode_together(
         # Hypotheses (``tree.prefix``) form reference cycles and hold logits in GPU memory.
         gc.collect()
         torch.cuda.empty_cache()
-        error = InputError(
-            f"CUDA out of memory with this utterance alone ({longest / FRAMES_PER_S:.2f} s); use "
-            "a smaller beam_size or draft_width, cut it into segments, or decode with ngpu: 0"
-        )
     if len(utterances) == 1:
+        if out_of_memory:
+            error = InputError(
+                f"CUDA out of memory with this utterance alone ({longest / FRAMES_PER_S:.2f} s); "
+                "use a smaller beam_size or draft_width, cut it into segments, or decode with "
+                "ngpu: 0"
+            )
         yield utterances[0], error
         return
     parts, middle = [[utterance] for utterance in utterances], (len(utterances) + 1) // 2

@@ -35,8 +35,7 @@ def with_search(
         (f"{name}: true" for name in ("multi_asr", "enh_s2t_task") if espnet_options.get(name)),
         unknown_part(network.decoder),
     )
-    greedy = options.search == GREEDY
-    if greedy:
+    if options.search == GREEDY:
         _check_greedy(reason, espnet_options)
     else:
         reason = reason or unsupported_beam(espnet)

@@ -119,9 +119,8 @@ def resume(job: JobInput, journal: Journal) -> list[Decoded]:
     for key in changed:
         del journal.decoded[key]
     if changed:
-        logger.info(
-            f"audio, language or previous text has changed, decoded again: {list_some(changed)}"
-        )
+        what = "audio, language or previous text"
+        logger.info(f"{what} has changed, decoded again: {list_some(changed)}")
     return [result for result in results if result.key in journal.decoded]
 
 

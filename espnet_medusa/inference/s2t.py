@@ -52,7 +52,7 @@ class TimestampFilter(BatchScorerInterface):
         latest = ys.gather(1, (timed * places).argmax(dim=1, keepdim=True))  # (R, 1)
         is_time = (tokens >= first) & (tokens <= last)
         after_end = (tokens >= latest) & (tokens <= last) | (tokens == rules.eos)
-        cases = [  # condition on the prefix (R, 1), allowed tokens (R, V); the first true one counts
+        cases = [  # condition on the prefix (R, 1), allowed tokens (R, V); first true one counts
             ((ys == rules.notimestamps).any(dim=1, keepdim=True), ~is_time),
             (ys[:, -3, None] == rules.sos, is_time),
             (
@@ -216,11 +216,9 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         results = [self._call_espnet(speech, condition) for speech, condition in calls]
         statistics = [DecodingStatistics() for _ in results]
         if self.search is not None:
-            limits = LengthLimits(self.maxlenratio, self.minlenratio)
-            states = self.beam_search.search_all(limits)
+            states = self.beam_search.search_all(LengthLimits(self.maxlenratio, self.minlenratio))
             statistics = [state.statistics for state in states]
-            memories = [memory for memory, _ in self.beam_search.inputs]
-            nbest = [self._decode_single_sample(memory) for memory in memories]
+            nbest = [self._decode_single_sample(memory) for memory, _ in self.beam_search.inputs]
             results = [(one, layers) for one, (_, layers) in zip(nbest, results, strict=True)]
         seconds = (time.perf_counter() - started) / len(speeches)
         for speech, counted in zip(speeches, statistics, strict=True):

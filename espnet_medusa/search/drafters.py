@@ -98,7 +98,7 @@ def build_proposer(
 def build_ctc(
     sources: DraftSources, vocab_size: int, eos: int, vocabulary: torch.Tensor | None = None
 ) -> CTCProposer:
-    """Build the drafter of the CTC branch; it drafts only tokens of ``vocabulary`` (V',)."""
+    """Build the drafter of the CTC branch; it drafts only ``vocabulary`` (V',); None: all."""
     retokenization = None if sources.retokenization is None else sources.retokenization()
     return CTCProposer(sources.ctc, vocab_size, eos, sources.blank, vocabulary, retokenization)
 

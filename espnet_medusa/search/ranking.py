@@ -9,12 +9,10 @@ The n-best list does not change.
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from espnet_medusa.search.state import EndedHypothesis, Hypothesis, SearchState
 
 MARGIN = 1e-4  # rounding of scores
-AnyHypothesis = TypeVar("AnyHypothesis", bound=Hypothesis)
 
 
 @dataclass(frozen=True)
@@ -30,8 +28,8 @@ class Ranking:
         return sorted(ended, key=self._rank_of, reverse=True)[: self.nbest]
 
     def hopeful(
-        self, state: SearchState, running: Sequence[AnyHypothesis], ended: Sequence[EndedHypothesis]
-    ) -> list[AnyHypothesis]:
+        self, state: SearchState, running: Sequence[Hypothesis], ended: Sequence[EndedHypothesis]
+    ) -> list[Hypothesis]:
         """Return the running hypotheses of an utterance that may still get into the n-best list."""
         if self.nbest is None or len(ended) < self.nbest:
             return [*running]

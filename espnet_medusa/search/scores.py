@@ -23,9 +23,8 @@ class Scorers:
     """The scorers of beam search."""
 
     weights: Mapping[str, float] = field(default_factory=lambda: {DECODER: 1.0})  # 0: not used
-    full: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # ESPnet's full scorers except the decoder
+    # ESPnet's full scorers except the decoder.
+    full: Mapping[str, Any] = field(default_factory=dict)
     # ``(memory (1, S, D)) -> (1, S, V)`` log-probabilities of the CTC branch, or None.
     ctc: Callable[[torch.Tensor], torch.Tensor] | None = None
     # Whether CTC and end detection count all prompt tokens as output (ESPnet 202511) or one.
