@@ -74,7 +74,8 @@ def build_search(
     )
     if options.search == GREEDY:
         return build_greedy(options, model)
-    ctc = espnet.part_scorers["ctc"].ctc.log_softmax if "ctc" in espnet.part_scorers else None
+    ctc = getattr(espnet.part_scorers.get("ctc"), "ctc", None)  # None: no scorer, or no branch
+    ctc = None if ctc is None else ctc.log_softmax
     model = replace(model, scorers=Scorers(espnet.weights, full, ctc, PROMPT_COUNTS))
     return build_beam(options, model, espnet.beam_size, espnet.normalize_length, nbest)
 
