@@ -49,9 +49,8 @@ class CTCPrefix:
         """Return the states of prefixes of equal length; missing ones are computed and cached."""
         missing = [prefix for prefix in prefixes if prefix.ctc is None]
         if missing and missing[0].parent is None:
-            impossible = torch.full_like(self.cumulated_blank, LOG_ZERO)
-            blanks = self.cumulated_blank
-            missing[0].ctc = CTCState(impossible, blanks, blanks, 0.0)
+            blank = self.cumulated_blank
+            missing[0].ctc = CTCState(torch.full_like(blank, LOG_ZERO), blank, blank, 0.0)
         elif missing:
             self._extend(missing)
         return [prefix.ctc for prefix in prefixes]

@@ -190,8 +190,7 @@ def best_continuations(
     beam: Sequence[Hypothesis], candidates: Sequence[Candidates], width: int, eos: int
 ) -> list[Hypothesis]:
     """Return the ``width`` best continuations of a beam, best first."""
-    pre_beam = int(PRE_BEAM_RATIO * width)
-    return [*islice(continuations(beam, candidates, pre_beam, eos), width)]
+    return [*islice(continuations(beam, candidates, int(PRE_BEAM_RATIO * width), eos), width)]
 
 
 def continuations(
