@@ -2,7 +2,7 @@
 # `make docs` fills the tables of README and docs/ from their sources, and builds the site.
 # `make bench` compares with other Whisper programs, in an environment of its own; a real Whisper:
 #          BENCH="--whisper EXP --data_dir DIR --num_utterances 100"
-# `make test-cluster` tests the recipes' stages on a Slurm of several nodes, which it starts here.
+# `make test-cluster` starts a Slurm cluster of three nodes here and tests the recipes' stages on it.
 # `make release-check` builds the wheel, and installs and runs it with several Pythons and pips;
 #          options: RELEASE="--folder release --pythons python3.12=25 --tests tests/search"
 # `make gpu` tests a GPU in ten minutes; with a real Whisper: GPU="--whisper EXP --data_dir DIR"

@@ -42,7 +42,7 @@ from contestants.make_subjects import (
     speech_subject,
     trained_subject,
 )
-from contestants.plan_client import PlanClient, PlanSubject
+from contestants.plan_client import PlanClient
 from contestants.subjects import MemorySubject
 from contestants.ways import DRAFTERS, OURS, Way
 from figures import WHISPER_CLEANER, Inputs, differences, make_rows, quartiles
@@ -57,7 +57,7 @@ from inputs import (
 from machine import describe_machine, machine_name
 from plan import read_plan
 from report import make_report, write_report
-from runner import Journal, Session, measure, peak_memory, time_calls
+from runner import Journal, Session, in_batches, measure, peak_memory, time_calls
 
 from espnet_medusa.bin.command_line import positive, run_main
 from espnet_medusa.errors import InputError
@@ -164,7 +164,7 @@ def compare_memories(args: argparse.Namespace, shape: str | None, path: Path, fo
     ways = make_ways(subject, args, journal.left_out)
     rounds = args.rounds or 3
     with Session(connect, journal) as session:
-        turns = subject.turns(args.batch_sizes or [1, 8])
+        turns = in_batches(subject.inputs, args.batch_sizes or [1, 8])
         measure(session, ways, turns, rounds, args.way_seconds)
         seconds, frames = time_calls(session, args.nodes, rounds)
     single = [way for way in ways if way.batch_size == 1 and journal.of(way)]
@@ -242,8 +242,9 @@ def compare_speech(args: argparse.Namespace, folder: Path) -> None:
         subject = speech_subject(Path(path), name, exp_dir, draft_model, utterances, args.long)
         ways = make_ways(subject, args, journal.left_out)
         with Session(lambda way: Client(subject.folder, *way.process, setup), journal) as session:
+            # A batch consists of windows of one recording.
             sizes = (args.batch_sizes or [1, 8]) if args.long else [1]
-            turns = subject.turns(sizes)
+            turns = [(size, [name]) for name in subject.inputs for size in sizes]
             measure(session, ways, turns, args.rounds or 1, warm_up=not args.long)
     names = finished(journal, ways, subject.inputs)
     texts = {one.id: one.text for one in utterances}
@@ -287,21 +288,21 @@ def compare_plan(args: argparse.Namespace, folder: Path) -> None:
     if not args.no_seconds:  # texts do not depend on the machine
         about |= {name: machine[name] for name in ("processor", "threads")}
     journal = Journal(journal_path(args, output, True), about, left_out=dict(left_out))
-    subject = PlanSubject(args.data_dir.name, list_utterances(args.data_dir, args.num_utterances))
-    client = PlanClient(subject, ways)
-    too_long = subject.leave_out(client.window_s)
+    listed = {one.id: one for one in list_utterances(args.data_dir, args.num_utterances)}
+    client = PlanClient(listed, ways)
+    too_long = client.too_long()
+    names = [name for name in listed if name not in too_long]
     with Session(lambda _: client, journal) as session:
-        measure(
-            session, [*ways], subject.turns(sizes), args.rounds or 1, warm_up=not args.no_seconds
-        )
-    references = {name: one.text for name, one in subject.listed.items()}
+        turns = in_batches(names, sizes)
+        measure(session, [*ways], turns, args.rounds or 1, warm_up=not args.no_seconds)
+    references = {name: listed[name].text for name in names}
     greedy = [row.search for row in rows if row.greedy]
-    inputs = Inputs(PLAN, subject.inputs, references, cleaner=args.cleaner, greedy=greedy)
+    inputs = Inputs(PLAN, names, references, cleaner=args.cleaner, greedy=greedy)
     figures = make_rows(journal, [*ways], inputs)
     for figure, row in zip(figures, ways.values(), strict=True):
         figure |= {"curve": row.drafter.curve, "hours": row.drafter.hours}
     together = "one by one" if sizes == [1] else f"{' and '.join(map(str, sizes))} together"
-    details = f"{len(subject.inputs)} utterances of {subject.name}, {together}"
+    details = f"{len(names)} utterances of {args.data_dir.name}, {together}"
     details += of_machine(args, machine)
     timed = not args.no_seconds
     report = make_report(PLAN, plan.title, details, machine, figures, journal.left_out, timed)

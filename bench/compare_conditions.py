@@ -24,7 +24,7 @@ from contestants.base import CONDITIONS, FASTER_WHISPER, Setup, Timed
 from contestants.client import Client
 from contestants.make_subjects import speech_subject
 from contestants.ways import DEFAULTS, DEFAULTS_VAD, INT8, OURS, Way
-from figures import word_errors
+from figures import error_rate, ratio, word_errors
 from inputs import Listed, Utterance, enter_experiment, list_utterances
 from machine import describe_machine, machine_name
 from report import make_report, write_report
@@ -35,7 +35,6 @@ from espnet_medusa.bin.command_line import positive, run_main
 from espnet_medusa.errors import InputError
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.window import compression_ratio
-from espnet_medusa.report.measures import ratio_of_sums
 
 MILLI, RATE_HZ = 1000.0, 16000
 NO_SPEECH = "no_speech_"
@@ -84,10 +83,8 @@ def condition_row(
             figures = program_figures(clips, [timed[way][clip.id] for clip in clips], quiet)
             row |= {f"{program}_{figure}": value for figure, value in figures.items()}
     if not quiet:
-        theirs, ours = (
-            np.array([timed[way][clip.id].seconds for clip in clips]) for way in (THEIRS, MINE)
-        )
-        row["speedup"] = asdict(ratio_of_sums(theirs, ours))
+        seconds = ([timed[way][clip.id].seconds for clip in clips] for way in (THEIRS, MINE))
+        row["speedup"] = ratio(*seconds)
     return row
 
 
@@ -102,11 +99,8 @@ def program_figures(
         words = sum(len(text.split()) for text in texts)
         return figures | {"words_per_minute": words / minutes}
     errors = word_errors([clip.text for clip in clips], texts)
-    rate = ratio_of_sums(
-        np.array([100 * one.errors for one in errors]), np.array([one.words for one in errors])
-    )
     return figures | {
-        "wer": rate and asdict(rate),
+        "wer": error_rate(errors),
         "inserted": sum(one.insertions for one in errors),
         "looped": sum(map(is_looped, texts)),
     }
@@ -158,7 +152,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     add("--conditions", type=Path, required=True, help="output of bench/conditions.py")
     add("--whisper", type=Path, required=True, help="experiment of a real Whisper")
     add("--names", nargs="+", help="conditions; default: all")
-    add("--num_utterances", type=positive, help="at most so many of each condition")
+    add("--num_utterances", type=positive, help="maximum number of clips of each condition")
     add("--threads", type=positive, default=2, help="CPU threads of each program")
     add("--machine", help="name of the results' folder; default: the processor")
     add("--results", type=Path, default=RESULTS, help="folder of the machines' folders")

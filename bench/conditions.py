@@ -9,9 +9,10 @@ The same corpora and --seed make the same samples. The reference of ``no_speech_
 """
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
@@ -188,7 +189,7 @@ def in_room(speech: Samples, rng: Random, talkers: Sequence[Clip]) -> Samples:
 
 
 def telephone(speech: Samples, rng: Random, talkers: Sequence[Clip]) -> Samples:
-    """Resample speech to 8 kHz; ``DataDir`` writes it in G.711 (µ-law)."""
+    """Resample speech to 8 kHz; ``write_data_dir`` writes it in G.711 (µ-law)."""
     return unclipped(resample_poly(speech, TELEPHONE_HZ, RATE_HZ))
 
 
@@ -203,31 +204,27 @@ EFFECTS = {
 # Data directories
 
 
-class DataDir:
-    """Writes a data directory."""
+def write_data_dir(folder: Path, utterances: Iterable[tuple[str, Samples | Path, str]]) -> None:
+    """Write a data directory.
 
-    def __init__(self, folder: Path):
-        self.folder, self.paths, self.texts = folder, {}, {}
-        folder.mkdir(parents=True, exist_ok=True)
-
-    def add(self, key: str, samples: Samples, text: str) -> None:
-        """Write the audio of an utterance: FLAC, or µ-law at 8 kHz for telephone."""
-        if self.folder.name == "telephone":
-            path = (self.folder / f"{key}.wav").resolve()
-            soundfile.write(path, samples, TELEPHONE_HZ, subtype="ULAW")
+    Args:
+        utterances: Id, audio and text. Samples are written as FLAC, or as µ-law at 8 kHz for
+            telephone; the audio at a path is not copied.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    paths, texts = {}, {}
+    for key, audio, text in utterances:
+        if isinstance(audio, Path):
+            path = audio
+        elif folder.name == "telephone":
+            path = folder / f"{key}.wav"
+            soundfile.write(path, audio, TELEPHONE_HZ, subtype="ULAW")
         else:
-            path = (self.folder / f"{key}.flac").resolve()
-            soundfile.write(path, samples, RATE_HZ)
-        self.paths[key], self.texts[key] = str(path), text
-
-    def refer(self, clip: Clip) -> None:
-        """Add an utterance with the audio of its corpus."""
-        self.paths[clip.id], self.texts[clip.id] = str(clip.path.resolve()), clip.text
-
-    def write(self) -> None:
-        """Write the tables."""
-        write_table(self.folder / "wav.scp", self.paths)
-        write_table(self.folder / "text", self.texts)
+            path = folder / f"{key}.flac"
+            soundfile.write(path, audio, RATE_HZ)
+        paths[key], texts[key] = str(path.resolve()), text
+    write_table(folder / "wav.scp", paths)
+    write_table(folder / "text", texts)
 
 
 def with_pause(first: Clip, second: Clip, pause_s: float, rng: Random) -> Samples:
@@ -256,28 +253,23 @@ def make_conditions(args: argparse.Namespace) -> None:
     words = choose(digits(args.digits), few, args.digits)
     talkers = librispeech(args.train_clean)
     for name, clips in {"clean": clean, "accented": accented, "digits": words}.items():
-        data = DataDir(args.output / name)
-        for clip in clips:
-            data.refer(clip)
-        data.write()
+        write_data_dir(args.output / name, ((clip.id, clip.path, clip.text) for clip in clips))
     noisy = [clean[index] for index in sorted(rng.choice(len(clean), few, replace=False))]
     for name, effect in tqdm(EFFECTS.items(), unit="condition"):
-        data = DataDir(args.output / name)
-        for clip in noisy:
-            data.add(clip.id, effect(clip.read(), rng, talkers), clip.text)
-        data.write()
+        changed = ((clip.id, effect(clip.read(), rng, talkers), clip.text) for clip in noisy)
+        write_data_dir(args.output / name, changed)
     for pause_s in PAUSES_S:
-        data = DataDir(args.output / f"pause_{pause_s}s")
-        for first, second in zip(noisy[::2], noisy[1::2], strict=False):
-            samples = with_pause(first, second, pause_s, rng)
-            data.add(f"{first.id}_{second.id}", samples, f"{first.text} {second.text}")
-        data.write()
+        joined = (
+            (f"{one.id}_{two.id}", with_pause(one, two, pause_s, rng), f"{one.text} {two.text}")
+            for one, two in zip(noisy[::2], noisy[1::2], strict=False)
+        )
+        write_data_dir(args.output / f"pause_{pause_s}s", joined)
     for name, sound in SOUNDS.items():
-        data = DataDir(args.output / f"no_speech_{name}")
-        for index in range(args.num_silent):
-            level_db = NO_SPEECH_DB[index % len(NO_SPEECH_DB)]
-            data.add(f"{name}_{-level_db}db_{index}", no_speech(sound, level_db, rng), SILENCE)
-        data.write()
+        sounds = (
+            (f"{name}_{-level_db}db_{index}", no_speech(sound, level_db, rng), SILENCE)
+            for index, level_db in enumerate(islice(cycle(NO_SPEECH_DB), args.num_silent))
+        )
+        write_data_dir(args.output / f"no_speech_{name}", sounds)
 
 
 def main(cmd: Sequence[str] | None = None) -> None:

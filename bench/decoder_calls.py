@@ -5,7 +5,6 @@ A call evaluates a chain of nodes and their logits; afterwards the cache drops t
 
 import copy
 import time
-from typing import Protocol
 
 import torch
 from machine import wait_for
@@ -21,18 +20,8 @@ CONTEXT_TOKENS = 36  # half of a sentence
 WARM_UP_CALLS = 5  # the first ones record CUDA graphs or compile
 
 
-class Calls(Protocol):
-    """U utterances with ``CONTEXT_TOKENS`` in the cache."""
-
-    def call(self, nodes: int) -> None:
-        """Evaluate ``nodes`` more tokens of each utterance."""
-
-    def undo(self, nodes: int) -> None:
-        """Drop them from the cache."""
-
-
 class TreeCalls:
-    """Calls of our runtime on encoder output (U, S, D)."""
+    """Calls of our runtime on encoder output (U, S, D), with ``CONTEXT_TOKENS`` in the cache."""
 
     def __init__(self, decoder: TreeDecoder, memory: torch.Tensor):
         self.decoder, self.utterances = decoder, range(len(memory))
@@ -41,10 +30,12 @@ class TreeCalls:
         self._extend(CONTEXT_TOKENS, ROOT, 0)
 
     def call(self, nodes: int) -> None:
+        """Evaluate ``nodes`` more tokens of each utterance."""
         hidden = self._extend(nodes, CONTEXT_TOKENS - 1, CONTEXT_TOKENS)
         self.decoder.logits(hidden)
 
     def undo(self, nodes: int) -> None:
+        """Drop them from the cache."""
         self.decoder.keep(self.state, [[*range(CONTEXT_TOKENS)] for _ in self.utterances])
 
     def _extend(self, nodes: int, parent: int, first: int) -> torch.Tensor:
@@ -54,7 +45,7 @@ class TreeCalls:
 
 
 class CachedCalls:
-    """Calls of transformers' decoder on encoder output (U, S, D)."""
+    """The same calls of transformers' decoder."""
 
     def __init__(self, whisper: WhisperDecoder, memory: torch.Tensor):
         self.whisper, self.memory = whisper, memory
@@ -108,7 +99,9 @@ class CompiledCalls(CachedCalls):
 
 
 @torch.no_grad()
-def call_seconds(calls: Calls, nodes: int, repeats: int, device: str) -> list[float]:
+def call_seconds(
+    calls: TreeCalls | CachedCalls, nodes: int, repeats: int, device: str
+) -> list[float]:
     """Return seconds of ``repeats`` synchronized calls after warm-up."""
     seconds = []
     for _ in range(WARM_UP_CALLS + repeats):

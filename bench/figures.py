@@ -111,8 +111,8 @@ def _times(group: Group, inputs: Inputs) -> dict:
         ]
         row["ms_per_token"] = quartiles(MILLI * group.decoder / np.array(written))
         row["ms_per_input"] = quartiles(MILLI * group.seconds / group.sizes)
-    if inputs.kind == MEMORIES and not inputs.seconds:
-        del row["encoder_ms"]  # the inputs are encoder outputs
+        if not inputs.seconds:
+            del row["encoder_ms"]  # the inputs are encoder outputs
     if inputs.seconds:
         audio = sum(inputs.seconds[name] for name in group.results)
         per_hour = HOUR_S / audio
@@ -139,8 +139,8 @@ def _counts(group: Group, inputs: Inputs) -> dict:
     calls = np.array([one.decoder_calls for one in counts])
     return {
         "calls": total.decoder_calls,
-        "calls_per_input": _ratio(calls, np.ones(number)),
-        "tokens_per_call": _ratio([one.tokens for one in counts], calls),
+        "calls_per_input": ratio(calls, np.ones(number)),
+        "tokens_per_call": ratio([one.tokens for one in counts], calls),
         "nodes_per_call": summary["nodes_per_call"],
         "no_call": 100 * float(np.mean(calls == 0)),
         "accepted": [100 * share for share in summary["acceptance_per_head"]],
@@ -149,10 +149,10 @@ def _counts(group: Group, inputs: Inputs) -> dict:
     }
 
 
-def _ratio(numerators: Sequence[float], denominators: Sequence[float]) -> dict | None:
+def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> dict | None:
     """Return the ratio of sums with its interval."""
     estimate = ratio_of_sums(np.array(numerators), np.array(denominators))
-    return None if estimate is None else dict(estimate.__dict__)
+    return estimate and asdict(estimate)
 
 
 def word_errors(
@@ -164,14 +164,18 @@ def word_errors(
     return [Counts.of_operations(align(first.split(), second.split())) for first, second in pairs]
 
 
+def error_rate(errors: Sequence[Counts]) -> dict | None:
+    """Return the word error rate in percent with its interval."""
+    return ratio([100 * one.errors for one in errors], [one.words for one in errors])
+
+
 def _wer(group: Group, inputs: Inputs) -> dict | None:
-    """Word error rate in percent with its interval."""
     names = [*group.results]
     texts = [group.results[name].text for name in names]
     if inputs.to_text is not None:
         texts = [inputs.to_text(group.results[name].tokens) for name in names]
-    errors = word_errors([inputs.references[name] for name in names], texts, inputs.cleaner)
-    return _ratio([100 * one.errors for one in errors], [one.words for one in errors])
+    references = [inputs.references[name] for name in names]
+    return error_rate(word_errors(references, texts, inputs.cleaner))
 
 
 def _speed(way: Way, groups: Mapping[Way, Group], inputs: Inputs) -> dict:
@@ -187,7 +191,7 @@ def _speed(way: Way, groups: Mapping[Way, Group], inputs: Inputs) -> dict:
             return {}
         calls = [groups[key].counts for key in (first, way)]
         fewer = [sum(one.decoder_calls for one in counts) for counts in calls]
-        speed = _ratio(groups[first].decoder, groups[way].decoder)
+        speed = ratio(groups[first].decoder, groups[way].decoder)
         return {"speed": speed, "fewer_calls": fewer[0] / fewer[1] if fewer[1] else None}
     size = 1 if inputs.kind == RECORDINGS else way.batch_size
     reference = groups.get(Way(*REFERENCE[inputs.kind], way.search, size))

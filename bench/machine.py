@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -50,10 +51,8 @@ def describe_machine(device: str, threads: int) -> dict:
     """Return processor, device, threads and versions of packages."""
     versions = {}
     for package in PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return {
         "processor": device_name(torch.device("cpu")),
         "cores": os.cpu_count(),

@@ -67,10 +67,6 @@ def _milliseconds(row: Mapping, name: str) -> str:
     return "-" if row.get(name) is None else milliseconds(row[name])
 
 
-def _speed(row: Mapping, name: str) -> str:
-    return _interval(row, name) if name in row else "1.00"
-
-
 def _steps(row: Mapping, name: str) -> str:
     return " ".join(f"{share:.0f}" for share in row.get(name, ())[:FIRST_STEPS]) or "-"
 
@@ -148,7 +144,9 @@ COLUMNS = {
         "decoder ms (median)": ("decoder_ms", _milliseconds),
         "decoder s (all)": ("decoder_seconds", _short),
         "drafting ms": ("draft_ms", _milliseconds),
-        "speedup over the baseline": ("speed", _speed),
+        "speedup over the baseline": (
+            "speed", lambda row, name: _interval(row, name) if name in row else "1.00"
+        ),
         "same text": ("same", _as_is),
         "same n-best": ("same_nbest", _as_is),
     },
@@ -281,18 +279,16 @@ def write_comparison(folder: Path) -> None:
 
 def plot(report: Report, path: Path) -> bool:
     """Write the plot of one report; False: nothing is plotted."""
-    searches = by_search(report)
-    kind, rows = report["kind"], report["rows"]
+    kind, searches = report["kind"], by_search(report)
     if kind == PLAN:
-        learnt = any(row.get("hours") is not None for row in rows)
-        (plot_curves if learnt else plot_saved_calls)(searches, path)
-        return True
-    if kind == LENGTHS:
+        with_hours = any(row.get("hours") is not None for row in report["rows"])
+        (plot_curves if with_hours else plot_saved_calls)(searches, path)
+    elif kind == LENGTHS:
         plot_lengths(searches, path)
-        return True
-    if kind not in BARS or not report["timed"]:
+    elif kind in BARS and report["timed"]:
+        plot_bars(searches, *BARS[kind], path)
+    else:
         return False
-    plot_bars(searches, *BARS[kind], path)
     return True
 
 

@@ -5,29 +5,17 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from contestants.base import Timed
 from contestants.client import Client, ContestantFailed
+from contestants.plan_client import PlanClient
 from contestants.ways import OURS, Way
 from tqdm import tqdm
 
 from espnet_medusa.errors import InputError
 
 CALL_REPEATS = 10
-
-
-class Decodes(Protocol):
-    """A contestant that is ready to decode."""
-
-    def decode(self, way: Way, names: list[str]) -> Timed:
-        """Decode inputs together."""
-
-    def end(self) -> None:
-        """Free its resources."""
-
-
-Connect = Callable[[Way], Decodes]
 
 
 @dataclass(frozen=True)
@@ -107,9 +95,9 @@ def _read(line: str) -> dict[str, Any] | None:
 class Session:
     """Running contestants; one that fails is left out from then on."""
 
-    connect: Connect  # starts the contestant of a way
+    connect: Callable[[Way], Client | PlanClient]  # starts the contestant of a way
     journal: Journal  # receives the measurements
-    clients: dict[tuple[str, str], Decodes] = field(default_factory=dict)
+    clients: dict[tuple[str, str], Client | PlanClient] = field(default_factory=dict)
     failed: set[tuple[str, str]] = field(default_factory=set)
 
     def __enter__(self) -> "Session":
@@ -131,6 +119,12 @@ class Session:
             self.journal.left_out[", ".join(filter(None, way.process))] = str(error)
             self.failed.add(way.process)
             return None
+
+
+def in_batches(names: Sequence[str], sizes: Iterable[int]) -> list[tuple[int, list[str]]]:
+    """Return each batch size with each batch of neighboring inputs."""
+    starts = [(size, start) for size in sizes for start in range(0, len(names), size)]
+    return [(size, [*names[start : start + size]]) for size, start in starts]
 
 
 def measure(

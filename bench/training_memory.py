@@ -1,4 +1,4 @@
-"""Measure peak memory and seconds of a training step: plain fine-tuning and ten heads.
+"""Measure peak memory and seconds of a training step: fine-tuning without heads, and ten heads.
 
 python bench/training_memory.py
 python bench/training_memory.py --device cuda --hidden_sizes 1280 --layers 32

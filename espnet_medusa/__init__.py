@@ -1,7 +1,8 @@
 """Multi-token Whisper decoding for ESPnet2.
 
-Importing this package enables ``encoder: hf_whisper``, ``decoder: whisper_medusa`` and
-``speech_llama``, and ``model: medusa`` in every ESPnet command of this process.
+Importing this package enables ``encoder: hf_whisper``, ``decoder: whisper_medusa``,
+``speech_llama`` and ``transformer_medusa``, and ``model: medusa`` in every ESPnet command of this
+process.
 
 Dimensions in docstrings:
     B  utterances of a training batch        U  utterances decoded together (ragged)
@@ -11,10 +12,10 @@ Dimensions in docstrings:
     D  hidden size                           V  vocabulary size
 """
 
-from espnet_medusa.plugin import register
+from espnet_medusa.plugin import REGISTRATIONS
 from espnet_medusa.upstream.hooks import install_changes
 
-install_changes(register)
+install_changes(REGISTRATIONS)
 
 __version__ = "0.1.0"
 

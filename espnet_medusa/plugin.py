@@ -1,15 +1,15 @@
-"""Registration of the plugin in ESPnet's tables and its ASR task."""
+"""Registration of the plugin in the tables of ESPnet's tasks."""
 
 import argparse
+from typing import Any
 
 from espnet_medusa.whisper.token_types import WHISPER_PREPROCESSOR
 
 
-def register() -> None:
-    """Add the plugin's classes to ESPnet's tables; a second call changes nothing.
+def register_asr() -> None:
+    """Add the plugin's classes to the ASR task; a second call changes nothing.
 
-    ``upstream.replaced`` calls it when ESPnet's ASR task is imported. Raise RuntimeError if ESPnet
-    or another plugin uses a name already.
+    Raise RuntimeError if ESPnet or another plugin uses a name already.
     """
     import kaldiio
     from espnet2.tasks import asr
@@ -18,20 +18,20 @@ def register() -> None:
     from transformers.optimization import Adafactor
 
     from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
-    from espnet_medusa.runtime.espnet_scorer import ScoringLlamaDecoder, ScoringWhisperDecoder
+    from espnet_medusa.runtime.espnet_scorer import (
+        ScoringLlamaDecoder,
+        ScoringTransformerDecoder,
+        ScoringWhisperDecoder,
+    )
     from espnet_medusa.training.asr_model import MedusaASRModel
     from espnet_medusa.training.preprocessor import WhisperPreprocessor
 
-    for table, name, kind in (
-        (asr.encoder_choices, "hf_whisper", HFWhisperEncoder),
-        (asr.decoder_choices, "whisper_medusa", ScoringWhisperDecoder),
-        (asr.decoder_choices, "speech_llama", ScoringLlamaDecoder),
-        (asr.model_choices, "medusa", MedusaASRModel),
-        (asr.preprocessor_choices, WHISPER_PREPROCESSOR, WhisperPreprocessor),
-    ):
-        taken = table.classes.setdefault(name, kind)
-        if taken is not kind:
-            raise RuntimeError(f"ESPnet's {table.name} '{name}' is {taken} already")
+    _add(asr.encoder_choices, "hf_whisper", HFWhisperEncoder)
+    _add(asr.decoder_choices, "whisper_medusa", ScoringWhisperDecoder)
+    _add(asr.decoder_choices, "speech_llama", ScoringLlamaDecoder)
+    _add(asr.decoder_choices, "transformer_medusa", ScoringTransformerDecoder)
+    _add(asr.model_choices, "medusa", MedusaASRModel)
+    _add(asr.preprocessor_choices, WHISPER_PREPROCESSOR, WhisperPreprocessor)
     # torch's Adafactor scales steps by the size of the weights, and heads start at zero.
     optim_classes.setdefault("adafactor", Adafactor)
     # For cached float16 outputs of a frozen model: Kaldi matrices have no float16, and ESPnet
@@ -39,6 +39,27 @@ def register() -> None:
     numpy_ark = {"func": kaldiio.load_scp, "kwargs": ["max_cache_fd"], "help": "arrays of numpy"}
     DATA_TYPES.setdefault("numpy_ark", numpy_ark)
     _wrap_build_model(asr.ASRTask)
+
+
+def register_s2t() -> None:
+    """Add the plugin's classes to the s2t task; errors as ``register_asr``."""
+    from espnet2.tasks import s2t
+
+    from espnet_medusa.runtime.espnet_scorer import ScoringTransformerDecoder
+    from espnet_medusa.training.s2t_model import MedusaS2TModel
+
+    _add(s2t.decoder_choices, "transformer_medusa", ScoringTransformerDecoder)
+    _add(s2t.model_choices, "medusa", MedusaS2TModel)
+
+
+# Called by ``upstream.hooks`` when these modules are imported.
+REGISTRATIONS = {"espnet2.tasks.asr": register_asr, "espnet2.tasks.s2t": register_s2t}
+
+
+def _add(table: Any, name: str, kind: type) -> None:
+    taken = table.classes.setdefault(name, kind)
+    if taken is not kind:
+        raise RuntimeError(f"ESPnet's {table.name} '{name}' is {taken} already")
 
 
 def _wrap_build_model(task: type) -> None:

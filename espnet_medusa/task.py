@@ -14,6 +14,7 @@ from espnet2.train.trainer import Trainer
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.checkpoint import check_shapes, load_weights
+from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.training.trainer import ResumableTrainer
 
 
@@ -83,4 +84,6 @@ def _check_init_param(model: torch.nn.Module, init_param: str, ignore_mismatch: 
         reason = f"init_param: the model has no module '{target}'; correct the name"
         raise InputError(reason) from None
     if not ignore_mismatch:
+        if isinstance(getattr(module, "decoder", None), MultiTokenDecoder):
+            module.decoder.rename_weights(weights, "decoder.")
         check_shapes(weights, module.state_dict(), path)

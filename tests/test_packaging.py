@@ -84,11 +84,11 @@ def test_licenses_of_the_package_and_of_its_heads(monkeypatch):
 
 
 def test_register_fills_the_tables_and_may_be_repeated(monkeypatch):
-    plugin.register()
-    plugin.register()
+    plugin.register_asr()
+    plugin.register_asr()
     assert encoder_choices.get_class("hf_whisper") is HFWhisperEncoder
     assert decoder_choices.get_class("whisper_medusa") is ScoringWhisperDecoder
     assert model_choices.get_class("medusa") is MedusaASRModel
     monkeypatch.setitem(encoder_choices.classes, "hf_whisper", int)
     with pytest.raises(RuntimeError, match="hf_whisper.*already"):
-        plugin.register()
+        plugin.register_asr()

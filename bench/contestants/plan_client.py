@@ -1,8 +1,7 @@
 """Decode the drafters of a plan in one process; each encoder runs once per batch."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping
 
 import torch
 from inputs import Listed
@@ -18,39 +17,14 @@ from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.runtime.process import keep_freed_memory
 
 
-class PlanSubject:
-    """Utterances of the data directory ``name``, which are read when they are decoded."""
-
-    def __init__(self, name: str, listed: list[Listed]):
-        self.name, self.listed = name, {one.id: one for one in listed}
-
-    @property
-    def inputs(self) -> list[str]:
-        """Ids of the utterances."""
-        return [*self.listed]
-
-    def leave_out(self, window_s: float | None) -> list[str]:
-        """Leave out utterances that are longer than a window; return their ids."""
-        if window_s is None:
-            return []
-        too_long = [name for name, one in self.listed.items() if one.read().seconds > window_s]
-        for name in too_long:
-            del self.listed[name]
-        return too_long
-
-    def turns(self, batch_sizes: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
-        """Yield each batch size with each batch of utterances."""
-        names = self.inputs
-        for size in batch_sizes:
-            for start in range(0, len(names), size):
-                yield size, names[start : start + size]
-
-
 class PlanClient:
-    """Decodes utterances with all rows of a plan, from the output of shared encoders."""
+    """Decodes utterances with all rows of a plan, from the output of shared encoders.
 
-    def __init__(self, subject: PlanSubject, rows: Mapping[Way, Row]):
-        self.subject, shared = subject, SharedWeights()
+    Utterances, by id, are read when they are decoded.
+    """
+
+    def __init__(self, listed: Mapping[str, Listed], rows: Mapping[Way, Row]):
+        self.listed, shared = listed, SharedWeights()
         self.models: dict[tuple[str, str], Speech2Text] = {}
         for way, row in rows.items():
             key = way.search, way.contestant
@@ -66,11 +40,12 @@ class PlanClient:
         self.audio: AudioBatch | None = None
         self.encoded: dict[int, tuple[torch.Tensor, torch.Tensor, float]] = {}
 
-    @cached_property
-    def window_s(self) -> float | None:
-        """The shortest window of all models; None: any length."""
-        windows = [model.window_s for model in self.models.values()]
-        return min((window for window in windows if window is not None), default=None)
+    def too_long(self) -> list[str]:
+        """Return the utterances that are longer than a model's window."""
+        windows = [model.window_s for model in self.models.values() if model.window_s is not None]
+        if not windows:
+            return []
+        return [name for name, one in self.listed.items() if one.read().seconds > min(windows)]
 
     @torch.no_grad()
     def decode(self, way: Way, names: list[str]) -> Timed:
@@ -100,7 +75,7 @@ class PlanClient:
         """Memory, frames and seconds of a batch; computed once for each encoder."""
         if names != self.names:
             self.names, self.encoded = names, {}
-            self.audio = model.batch([self.subject.listed[name].read().speech for name in names])
+            self.audio = model.batch([self.listed[name].read().speech for name in names])
         key = id(model.encoder)
         if key not in self.encoded:
             started = time.perf_counter()

@@ -1,7 +1,7 @@
 """Subjects: one model in the format of each contestant, with the inputs that all of them decode."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -28,12 +28,6 @@ class Subject:
     def hugging_face(self) -> Path:
         """The model in the format of transformers."""
         return self.folder / "hugging_face"
-
-    def turns(self, batch_sizes: Iterable[int]) -> Iterator[tuple[int, list[str]]]:
-        """Yield each batch size with each batch of inputs; neighbors go together."""
-        for size in batch_sizes:
-            for start in range(0, len(self.inputs), size):
-                yield size, self.inputs[start : start + size]
 
     def read_input(self, name: str) -> np.ndarray:
         """Return audio (samples,), 16 kHz, or a memory (S, D), float32."""
@@ -127,12 +121,6 @@ class SpeechSubject(Subject):
     def ctranslate2(self) -> Path:
         """The model for faster-whisper, which converts the weights when it loads them."""
         return self.folder / "ctranslate2"
-
-    def turns(self, batch_sizes: Iterable[int]) -> Iterator[tuple[int, list[str]]]:
-        """Yield each input with each batch size: batches hold windows of one recording."""
-        for name in self.inputs:
-            for size in batch_sizes:
-                yield size, [name]
 
 
 def load_subject(folder: Path) -> MemorySubject | SpeechSubject:

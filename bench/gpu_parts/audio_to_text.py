@@ -32,11 +32,6 @@ WARM_UP_UTTERANCES = 16  # enough for calls of all usual sizes
 Transcribe = Callable[[Sequence[np.ndarray]], Timed]
 
 
-def main(options: str) -> int:
-    """Measure and return the exit status."""
-    return run(measure, ["whisper", "data_dir", "num_utterances"], options)
-
-
 def measure(part: Part, args: Namespace) -> None:
     """Measure all rows."""
     exp_dir, data_dir = Path(args.whisper), Path(args.data_dir)
@@ -173,6 +168,8 @@ def transformers(subject: SpeechSubject, args: Namespace, weights: str) -> Trans
     model = HuggingFace(subject, weights, Setup(args.device, args.threads))
     return partial(model.transcribe_batch, beam_size=1)
 
+
+main = partial(run, measure, ["whisper", "data_dir", "num_utterances"])
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1]))

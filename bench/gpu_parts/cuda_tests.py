@@ -5,6 +5,7 @@ import sys
 import tempfile
 from argparse import Namespace
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,11 +19,6 @@ MARK = "cuda"
 
 class TestsFailed(Exception):
     """Tests failed, or pytest did not finish."""
-
-
-def main(options: str) -> int:
-    """Run the tests and return the exit status."""
-    return run(measure, ["tests"], options)
 
 
 def measure(part: Part, args: Namespace) -> None:
@@ -60,6 +56,8 @@ def read_report(path: Path) -> tuple[Counter, list[str]]:
             failed.append(f"{test.get('classname')}.{test.get('name')}")
     return outcomes, failed
 
+
+main = partial(run, measure, ["tests"])
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1]))

@@ -27,7 +27,7 @@ TEXT_COLUMNS = {  # title: figure and how it is written
 }
 CALL_NOTES = """\
 - *A call*: the decoder and the vocabulary projections over new tokens of each utterance, after 36
-  tokens, with 1500 frames of memory; medians of synchronized calls after warm-up. *transformers*:
+  tokens, with 1500 encoder frames; medians of synchronized calls after warm-up. *transformers*:
   the same layers with its own cache; *compiled*: `torch.compile` with a static cache. *GB*: peak
   memory of tensors on the GPU, with weights.
 """
@@ -152,5 +152,4 @@ def _machine(machine: Mapping) -> str:
 
 def _label(row: Mapping) -> str:
     """Return contestant and drafts in words."""
-    drafts = DRAFTS[row["drafts"]] if row["drafts"] else ""
-    return ", ".join(filter(None, [row["contestant"], drafts]))
+    return ", ".join(filter(None, [row["contestant"], DRAFTS.get(row["drafts"])]))

@@ -7,14 +7,7 @@ from functools import partial
 
 import torch
 from contestants.make_subjects import MEMORY_FRAMES, random_decoder
-from decoder_calls import (
-    CachedCalls,
-    Calls,
-    CompiledCalls,
-    TreeCalls,
-    call_seconds,
-    transformers_decoder,
-)
+from decoder_calls import CachedCalls, CompiledCalls, TreeCalls, call_seconds, transformers_decoder
 from figures import MILLI, quartiles
 
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
@@ -34,12 +27,7 @@ from gpu_parts.part import (
 COMPILE_MODE = {"cuda": "reduce-overhead", "cpu": None}  # "reduce-overhead" captures CUDA graphs
 REPEATS = 20
 # (memory (U, S, D), nodes) to calls
-Begin = Callable[[torch.Tensor, int], Calls]
-
-
-def main(options: str) -> int:
-    """Measure and return the exit status."""
-    return run(measure, ["shape"], options)
+Begin = Callable[[torch.Tensor, int], TreeCalls | CachedCalls]
 
 
 def measure(part: Part, args: Namespace) -> None:
@@ -111,6 +99,8 @@ BUILDERS = {
     COMPILED: partial(transformers, compiled=True),
 }
 
+
+main = partial(run, measure, ["shape"])
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1]))

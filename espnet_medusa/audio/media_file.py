@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +25,7 @@ class MediaError(Exception):
     """FFmpeg's reason for not reading a file."""
 
 
-class MediaFile:
+class MediaFile(AbstractContextManager):
     """The default audio stream of a file.
 
     Raises:
@@ -46,21 +47,12 @@ class MediaFile:
             raise MediaError(getattr(error, "strerror", None) or str(error)) from error
         audio = self.container.streams.best("audio")
         if audio is None or audio.codec_context is None or not audio.codec_context.rate:
-            self.close()
-            raise AudioError(
-                f"{source.name}: has no audio that FFmpeg decodes",
-                "give a file with sound, or remove it",
-            )
+            self.__exit__()
+            problem = f"{source.name}: has no audio that FFmpeg decodes"
+            raise AudioError(problem, "give a file with sound, or remove it")
         self.audio: av.AudioStream = audio
 
-    def __enter__(self) -> MediaFile:
-        return self
-
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file."""
         self.container.close()
         self.stream.close()
 
@@ -70,13 +62,9 @@ class MediaFile:
         codec, duration_s = self.audio.codec_context, self._duration_s
         if self.audio.duration is not None and duration_s is not None:
             duration_s = float(self.audio.duration * self.audio.time_base)
-        return AudioInfo(
-            rate_hz=codec.rate,
-            n_channels=codec.channels,
-            n_samples=None if duration_s is None else round(duration_s * codec.rate),
-            format_name=self.container.format.name,
-            subtype=codec.name,
-        )
+        n_samples = None if duration_s is None else round(duration_s * codec.rate)
+        container = self.container.format.name
+        return AudioInfo(codec.rate, codec.channels, n_samples, container, codec.name)
 
     @property
     def _duration_s(self) -> float | None:

@@ -103,13 +103,8 @@ def _reason(error: Exception) -> str:
 def _info(sound: soundfile.SoundFile | MediaFile) -> AudioInfo:
     if isinstance(sound, MediaFile):
         return sound.info
-    return AudioInfo(
-        rate_hz=sound.samplerate,
-        n_channels=sound.channels,
-        n_samples=sound.frames if sound.frames < UNKNOWN_FRAMES else None,
-        format_name=sound.format,
-        subtype=sound.subtype,
-    )
+    n_samples = sound.frames if sound.frames < UNKNOWN_FRAMES else None
+    return AudioInfo(sound.samplerate, sound.channels, n_samples, sound.format, sound.subtype)
 
 
 def _sample_range(
@@ -123,16 +118,12 @@ def _sample_range(
         end = round(end_s * info.rate_hz)
         if info.n_samples is not None:
             if (end - info.n_samples) / info.rate_hz > MAX_OVERSHOOT_S:
-                raise AudioError(
-                    f"{name}: the segment ends at {end_s} s but the recording at"
-                    f" {info.duration_s:.2f} s",
-                    "correct segments",
-                )
+                lengths = f"ends at {end_s} s but the recording at {info.duration_s:.2f} s"
+                raise AudioError(f"{name}: the segment {lengths}", "correct segments")
             end = min(end, info.n_samples)
     if start_s < 0 or (end is not None and start > end):
-        raise AudioError(
-            f"{name}: the segment starts at {start_s} s, outside the recording", "correct segments"
-        )
+        problem = f"{name}: the segment starts at {start_s} s, outside the recording"
+        raise AudioError(problem, "correct segments")
     return start, end
 
 
@@ -160,18 +151,16 @@ def _decode(
     except AudioError:  # MediaFile detects truncation itself.
         raise
     except (*SNDFILE_ERRORS, MediaError) as error:
-        raise AudioError(
-            f"{source.name}: is corrupt or truncated ({_reason(error)})", COPY_AGAIN
-        ) from error
+        problem = f"{source.name}: is corrupt or truncated ({_reason(error)})"
+        raise AudioError(problem, COPY_AGAIN) from error
     samples = np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.float32)
     expected = None if end is None or isinstance(sound, MediaFile) else end - start
     if expected is not None and len(samples) < expected:
         with source.open() as stream:
             tolerance = frame_count_tolerance(stream, info.format_name)
         if len(samples) < expected - tolerance:
-            raise AudioError(
-                f"{source.name}: is truncated ({len(samples)} of {expected} samples)", COPY_AGAIN
-            )
+            sizes = f"{len(samples)} of {expected} samples"
+            raise AudioError(f"{source.name}: is truncated ({sizes})", COPY_AGAIN)
     return samples.astype(np.float32, copy=False)
 
 
@@ -249,10 +238,8 @@ def check_audio(
     if len(samples) == 0:
         raise AudioError("has zero length", "remove the utterance")
     if len(samples) < min_samples:
-        raise AudioError(
-            f"has {len(samples)} samples, fewer than the {min_samples} of one frame",
-            "remove the utterance",
-        )
+        reason = f"has {len(samples)} samples, fewer than the {min_samples} of one frame"
+        raise AudioError(reason, "remove the utterance")
     if expected_rate_hz is not None and rate_hz != expected_rate_hz:
         raise AudioError(
             f"has a rate of {rate_hz} Hz, the model expects {expected_rate_hz} Hz",
@@ -264,9 +251,8 @@ def check_audio(
         n_bad = int(np.count_nonzero(~np.isfinite(samples)))
         raise AudioError(f"has {n_bad} NaN or infinite samples", "write the file again")
     if peak > MAX_AMPLITUDE:
-        raise AudioError(
-            f"reaches an amplitude of {peak:g}, not within [-1, 1]", "scale it, or store integers"
-        )
+        reason = f"reaches an amplitude of {peak:g}, not within [-1, 1]"
+        raise AudioError(reason, "scale it, or store integers")
 
 
 def resample(samples: np.ndarray, from_hz: float, to_hz: int) -> np.ndarray:

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import stat
-import struct
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,8 +50,6 @@ class AudioInfo:
 
 @dataclass(frozen=True)
 class AudioSource:
-    """Encoded audio."""
-
     name: str  # for messages
     target: str | bytes  # a path, or the bytes in memory
     size_bytes: int  # length of the encoded audio
@@ -106,9 +103,8 @@ def open_source(entry: str, allow_pipes: bool = False) -> AudioSource:
             return _read_ark(entry, *address)
         return _find_file(entry)
     except OSError as error:
-        raise AudioError(
-            f"{entry}: cannot be read ({error.strerror})", "correct the path in wav.scp"
-        ) from error
+        reason = f"{entry}: cannot be read ({error.strerror})"
+        raise AudioError(reason, "correct the path in wav.scp") from error
 
 
 def _find_file(entry: str) -> AudioSource:
@@ -136,13 +132,10 @@ def _read_ark(entry: str, path: str, offset: int) -> AudioSource:
             length = int.from_bytes(stream.read(n_length_bytes), "little")
             data = _take(stream, length)
             if len(data) < length:
-                raise AudioError(
-                    f"{entry}: the ark is truncated ({length - len(data)} of {length} bytes are"
-                    " missing)",
-                    "write it again",
-                )
+                missing = f"{length - len(data)} of {length} bytes are missing"
+                raise AudioError(f"{entry}: the ark is truncated ({missing})", "write it again")
         elif flag[:4] == b"RIFF":  # Kaldi's wav arks: the wav header contains the length
-            (length,) = struct.unpack("<I", (flag[4:] + stream.read(3)).ljust(4, b"\0"))
+            length = int.from_bytes(flag[4:] + stream.read(3), "little")
             stream.seek(offset)
             data = _take(stream, length + 8)
         elif flag[:4] == b"fLaC":
@@ -157,7 +150,7 @@ def _read_ark(entry: str, path: str, offset: int) -> AudioSource:
 
 
 def _take(stream: BinaryIO, length: int) -> bytes:
-    """Read at most to the end of the file: Python would allocate all `length` bytes first."""
+    """Read `length` bytes or to the end of the file; Python would first allocate all of them."""
     left = os.fstat(stream.fileno()).st_size - stream.tell()
     return stream.read(max(0, min(length, left)))
 

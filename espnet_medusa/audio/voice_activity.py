@@ -84,9 +84,9 @@ class SpeechActivity:
         return cls(network.audio_forward(samples, RATE_HZ), len(samples))
 
     def new_speech_s(self, start_s: float, end_s: float) -> float | None:
-        """Return where speech starts in a span, after any word that ends in its first ``MARGIN_S``.
+        """Return the start of the first speech in a span; None: there is no speech.
 
-        None: there is no speech.
+        A word that ends in the first ``MARGIN_S`` of the span does not count.
         """
         first = _frames(start_s, end_s).start
         speech = np.append(self.probabilities[max(first - 1, 0) :] > SILENT, False)
@@ -131,7 +131,6 @@ class SpeechDetector:
 
     def __call__(self, speech: SpeechActivity) -> list[tuple[float, float]]:
         """Return start and end of speech in s, in order."""
-        chunks = self.find(
-            speech.probabilities, audio_length_samples=speech.num_samples, **self.options
-        )
+        options = {**self.options, "audio_length_samples": speech.num_samples}
+        chunks = self.find(speech.probabilities, **options)
         return [(chunk["start"] / RATE_HZ, chunk["end"] / RATE_HZ) for chunk in chunks]

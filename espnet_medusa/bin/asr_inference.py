@@ -27,7 +27,7 @@ from espnet2.utils.types import int_or_none, str_or_none
 from espnet_medusa.bin.command_line import add_fields, str2bool
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import DecodeOptions
-from espnet_medusa.inference.job import JobInput, decode_job, read_input
+from espnet_medusa.inference.job import JobDecoder, JobInput, decode_job, read_input
 from espnet_medusa.inference.journal import FAILED, Journal
 from espnet_medusa.inference.reader import UtteranceReader, build_audio_preprocess
 from espnet_medusa.inference.speech2text import Speech2Text
@@ -42,14 +42,12 @@ LONG_FORM = {field.name: field.default for field in fields(LongFormOptions)}
 
 
 def get_parser():
-    """Make ESPnet's parser with this package's options."""
     parser = escape_percents(get_espnet_parser())
     group = add_decode_options(parser)
     add, off = group.add_argument, {"type": str2bool, "default": False}
     frames = "maximum padded frames (10 ms) of a batch; none: no limit"
     add("--max_batch_frames", type=int_or_none, help=frames)
-    windows = "decode audio longer than the model's window in several windows"
-    add("--longform", help=windows, **off)
+    add("--longform", help="decode audio longer than the window in several windows", **off)
     fallback = (
         "decode an utterance again, at a higher temperature, if its text repeats itself or is "
         "improbable; requires nbest 1"
@@ -135,7 +133,11 @@ def run(
 def inference(options: dict) -> int:
     """Decode one job; return the number of failed utterances, or raise InputError."""
     job = read_job(options)
-    decoder = open_decoder(options)
+    return decode(open_decoder(options), job, options)
+
+
+def decode(decoder: JobDecoder, job: JobInput, options: dict) -> int:
+    """Decode into ``output_dir``, or resume there; return the number of failed utterances."""
     return decode_job(decoder, job, Journal(options["output_dir"], fingerprint(options)))
 
 

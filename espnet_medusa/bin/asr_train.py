@@ -13,7 +13,6 @@ def get_parser():
 
 
 def main(cmd: list[str] | None = None) -> None:
-    """Train; options are ESPnet's."""
     try:
         MedusaASRTask.main(cmd=cmd)
     except InputError as error:

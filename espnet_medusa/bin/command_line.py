@@ -119,7 +119,6 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescript
 
 
 def make_parser(description: str, add_options: AddOptions) -> argparse.ArgumentParser:
-    """Make a parser with this description and these options."""
     parser = argparse.ArgumentParser(description=description, formatter_class=HelpFormatter)
     add_options(parser)
     return parser

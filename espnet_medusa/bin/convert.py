@@ -23,7 +23,8 @@ from espnet_medusa.errors import InputError
 
 logger = logging.getLogger(__name__)
 
-EXPERIMENT, AIOLA, HUGGING_FACE, CTRANSLATE2 = "experiment", "aiola", "hugging_face", "ctranslate2"
+FORMATS = "experiment", "aiola", "hugging_face", "ctranslate2"
+EXPERIMENT, AIOLA, HUGGING_FACE, CTRANSLATE2 = FORMATS
 # Types of weights; with int8, tensors that are not quantized are float32.
 DTYPES = ("float32", "float16", "bfloat16", "int8", "int8_float16", "int8_bfloat16")
 
@@ -32,8 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("source", help="folder, hub name, or OpenAI .pt file")
     add("target", type=Path, help="folder to write; must not exist")
-    formats = [EXPERIMENT, AIOLA, HUGGING_FACE, CTRANSLATE2]
-    add("--to", choices=formats, default=EXPERIMENT, help="format to write")
+    add("--to", choices=FORMATS, default=EXPERIMENT, help="format to write")
     add("--dtype", choices=DTYPES, help="type of the weights with --to ctranslate2; none: float32")
     whisper = (
         "base Whisper of an aiola model: supplies the sizes that the model's config.json lacks; "
@@ -106,8 +106,7 @@ def _write(checkpoint, folder: Path, args: argparse.Namespace) -> None:
     elif args.to == CTRANSLATE2:
         write_ctranslate2(checkpoint, folder, args.dtype or DTYPES[0])
     else:
-        prompt = PromptOptions(args.language, args.task)
-        write_experiment(checkpoint, folder, args.target, prompt)
+        write_experiment(checkpoint, folder, args.target, PromptOptions(args.language, args.task))
 
 
 main = make_main("convert", __doc__, add_options, work)

@@ -30,11 +30,8 @@ def work(args: argparse.Namespace) -> int:
         option = f"--exponential_decay_length_penalty {next(iter(done.regulations))}"
         print(f"{args.data_dir}: one length penalty for all rows: use {option}", file=sys.stderr)
     elif done.regulations:
-        print(
-            f"{args.data_dir}: {len(done.regulations)} length penalties in {REGULATION}; decoding "
-            "uses one: split the set by length penalty",
-            file=sys.stderr,
-        )
+        several = f"{len(done.regulations)} length penalties in {REGULATION}; decoding uses one"
+        print(f"{args.data_dir}: {several}: split the set by length penalty", file=sys.stderr)
     return 1 if done.bad else 0
 
 

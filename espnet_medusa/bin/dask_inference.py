@@ -12,8 +12,6 @@ from espnet2.utils.types import str_or_none
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.bin.command_line import positive
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.job import decode_job
-from espnet_medusa.inference.journal import Journal
 
 
 def get_parser():
@@ -47,8 +45,7 @@ def inference(options: dict) -> int:
         connect(scheduler, workers) as client,
         cluster_decoder(client, open_decoder, options["ngpu"] > 0, **fields) as decoder,
     ):
-        journal = Journal(options["output_dir"], asr_inference.fingerprint(options))
-        return decode_job(decoder, job, journal)
+        return asr_inference.decode(decoder, job, options)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 For an unmodified ESPnet recipe: ``asr.sh --python espnet-medusa-python``. ESPnet's ASR task then
 has the plugin's classes, also in child processes, and the modules of ``OURS`` run instead of
-ESPnet's. All else is plain python. With ``--no-redirect`` as first option, ESPnet's modules run.
+ESPnet's. All else is as in python. With ``--no-redirect`` as first option, ESPnet's modules run.
 """
 
 import os
@@ -27,7 +27,7 @@ OTHER_SEARCHES = {
     "espnet2.bin.asr_inference_streaming": "use_streaming",
     "espnet2.bin.asr_inference_maskctc": "use_maskctc",
 }
-OUR_NETWORKS = {"medusa", "hf_whisper", "whisper_medusa", "speech_llama"}
+OUR_NETWORKS = {"medusa", "hf_whisper", "whisper_medusa", "speech_llama", "transformer_medusa"}
 NO_REDIRECT = "--no-redirect"
 LONG_WITH_VALUE = "--check-hash-based-pycs"
 # Options in one word: letters without a value, then one with a value: ``-um`` or ``-mmodule``.

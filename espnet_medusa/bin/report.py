@@ -8,12 +8,8 @@ import argparse
 from pathlib import Path
 
 from espnet_medusa.bin.command_line import run_main
-from espnet_medusa.report.decodings import (
-    check_decoded,
-    check_experiments,
-    complete_statistics,
-    read_experiments,
-)
+from espnet_medusa.errors import InputError
+from espnet_medusa.report.decodings import complete_statistics, read_experiments
 from espnet_medusa.report.paper_tables import write_papers
 from espnet_medusa.report.published import PUBLISHED
 from espnet_medusa.report.results import default_output, write_results
@@ -44,7 +40,9 @@ def get_parser() -> argparse.ArgumentParser:
 
 def work(args: argparse.Namespace) -> None:
     exp_dirs = list(dict.fromkeys(args.exp_dirs))
-    check_experiments(exp_dirs)
+    for exp_dir in exp_dirs:
+        if not exp_dir.is_dir():
+            raise InputError(f"{exp_dir}: no such folder; give experiments that were trained")
     written = [path for exp_dir in exp_dirs for path in complete_statistics(exp_dir)]
     decodings = read_experiments(exp_dirs)
     output = args.output or default_output(exp_dirs)
@@ -52,7 +50,13 @@ def work(args: argparse.Namespace) -> None:
     if args.config:
         written += write_papers(args.config, args.published, decodings, output, image_dir)
     else:
-        check_decoded(exp_dirs, decodings)
+        decoded = {decoding.exp_dir for decoding in decodings}
+        for exp_dir in exp_dirs:
+            if exp_dir not in decoded:
+                raise InputError(
+                    f"{exp_dir}: no decoded set, such as {exp_dir}/TAG/SET/text; decode (stage "
+                    "12), or give the experiment's folder"
+                )
         written += write_results(exp_dirs, decodings, args.plain, output, image_dir)
     print("\n".join(map(str, written)))
 

@@ -30,10 +30,8 @@ def work(args: argparse.Namespace) -> int:
     for line, reason in results.missing.items():
         print(f"{args.csv}: line {line}: no hypothesis: {reason}")
     rates = " ".join(f"{name} {100 * rate:.2f}%" for name, rate in results.error_rates().items())
-    print(
-        f"{args.output}: {results.rows} rows, {len(results.missing)} without hypothesis {rates}",
-        file=sys.stderr,
-    )
+    counts = f"{results.rows} rows, {len(results.missing)} without hypothesis"
+    print(f"{args.output}: {counts} {rates}", file=sys.stderr)
     return 1 if results.missing else 0
 
 

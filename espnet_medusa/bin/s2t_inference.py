@@ -1,7 +1,7 @@
 """ESPnet's s2t_inference (OWSM) with this package's beam search, in batches.
 
-Options: ESPnet's and ``SearchOptions``. Outputs and log lines are ESPnet's; a bad utterance does
-not stop the others, and an interrupted job resumes. Additional files are ``journal.jsonl``,
+Options: ESPnet's and ``DraftModelOptions``. Outputs and log lines are ESPnet's; a bad utterance
+does not stop the others, and an interrupted job resumes. Additional files are ``journal.jsonl``,
 ``statistics.json`` and ``failed_utterances``.
 """
 
@@ -19,36 +19,38 @@ from espnet_medusa.bin import asr_inference
 from espnet_medusa.bin.command_line import add_fields, str2bool
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import AudioLimits
-from espnet_medusa.inference.job import decode_job, read_input
-from espnet_medusa.inference.journal import Journal
+from espnet_medusa.inference.decode_options import DraftModelOptions
+from espnet_medusa.inference.job import read_input
 from espnet_medusa.inference.reader import UtteranceReader
 from espnet_medusa.inference.s2t import ESPNET_OPTIONS, S2TSpeech2Text
 from espnet_medusa.inference.s2t_decoder import S2TUtteranceDecoder
 from espnet_medusa.search.options import SearchOptions
 
 
-def add_search(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+def add_search(parser: argparse.ArgumentParser, defaults: SearchOptions) -> argparse.ArgumentParser:
     """Add the options of our search to a parser of ESPnet, and return it."""
-    add_fields(parser.add_argument_group("Multi-token search"), SearchOptions())
+    add_fields(parser.add_argument_group("Multi-token search"), defaults)
     pipes = "run the commands in wav.scp"
     parser.add_argument("--allow_pipes", type=str2bool, default=False, help=pipes)
     return parser
 
 
-def choose_options(options: dict, names: Iterable[str]) -> dict[str, Any]:
-    """Return the arguments of a ``Speech2Text``: ``names``, ours and the device; set the seed.
+def choose_options(
+    options: dict, names: Iterable[str], kind: type[SearchOptions]
+) -> dict[str, Any]:
+    """Return a ``Speech2Text``'s arguments: ``names``, those of ``kind``, the device; set the seed.
 
     Raise InputError if there is no such device.
     """
     device = asr_inference.choose_device(options["ngpu"])
     set_all_random_seed(options["seed"])
-    wanted = {*names, "batch_size", *(field.name for field in fields(SearchOptions))}
+    wanted = {*names, "batch_size", *(field.name for field in fields(kind))}
     return {name: options[name] for name in wanted & {*options}} | {"device": device}
 
 
 def get_parser():
-    """Make ESPnet's parser with this package's options."""
-    parser = add_search(asr_inference.escape_percents(get_espnet_parser()))
+    parser = asr_inference.escape_percents(get_espnet_parser())
+    add_search(parser, DraftModelOptions())
     languages = "Kaldi file with the languages of utterances, such as eng"
     parser.add_argument("--utt2lang", type=str_or_none, help=languages)
     return parser
@@ -59,12 +61,9 @@ def main(cmd: list[str] | None = None) -> None:
 
 
 def inference(options: dict) -> int:
-    """Decode one job; return the number of failed utterances, or raise InputError."""
     lists = options["data_path_and_name_and_type"], options["key_file"], options["utt2lang"]
     job = read_input(*lists, previous_text=True)
-    decoder = open_decoder(options)
-    journal = Journal(options["output_dir"], asr_inference.fingerprint(options))
-    return decode_job(decoder, job, journal)
+    return asr_inference.decode(open_decoder(options), job, options)
 
 
 def open_decoder(options: dict) -> S2TUtteranceDecoder:
@@ -73,7 +72,7 @@ def open_decoder(options: dict) -> S2TUtteranceDecoder:
         raise InputError(f"word_lm_train_config: {options['word_lm_train_config']}; allowed: none")
     for name in ("lang_sym", "task_sym"):  # a shell would redirect by < and >
         options[name] = f"<{options[name].strip('<>')}>"
-    chosen = choose_options(options, ESPNET_OPTIONS)
+    chosen = choose_options(options, ESPNET_OPTIONS, DraftModelOptions)
     speech2text = S2TSpeech2Text.from_pretrained(options["model_tag"], **chosen)
     args = speech2text.s2t_train_args
     preprocess = S2TTask.build_preprocess_fn(args, False)

@@ -95,8 +95,7 @@ def _score(args: argparse.Namespace, reference: str, hypothesis: str, title: str
 
 def _report(args: argparse.Namespace, reference: str, hypothesis: str, title: str | None) -> None:
     """Score one hypothesis file and print or write its reports."""
-    outputs = _outputs(args.outputs)
-    score = _score(args, reference, hypothesis, title)
+    outputs, score = _outputs(args.outputs), _score(args, reference, hypothesis, title)
     folder = Path(args.output_dir or Path(hypothesis).parent)
     name = args.name or Path(hypothesis).name
     for report, (suffix, make) in _REPORTS.items():
@@ -126,11 +125,8 @@ def _run_real(args: argparse.Namespace, reference: str, hypothesis: str, title: 
         command.append("sclite")
     with tempfile.TemporaryDirectory() as folder:
         copies = Path(folder, "ref.trn"), Path(folder, "hyp.trn")
-        sides = (
-            [line.reference for line in joined],
-            [line.hypothesis or replace(line.reference, tokens=()) for line in joined],
-        )
-        for copy, side in zip(copies, sides, strict=True):
+        pairs = ((expected, line or replace(expected, tokens=())) for expected, line in joined)
+        for copy, side in zip(copies, zip(*pairs, strict=True), strict=True):
             lines = [f" {' '.join(line.tokens)}\t({line.id})\n" for line in side]
             copy.write_text("".join(lines), encoding="utf-8", newline="\n")
         command += ["-r", str(copies[0]), "trn", "-h", str(copies[1]), "trn", title or hypothesis]
@@ -142,9 +138,8 @@ def _run_real(args: argparse.Namespace, reference: str, hypothesis: str, title: 
         try:
             result = subprocess.run(command, stdout=subprocess.PIPE, check=False)
         except OSError as error:
-            raise ValueError(
-                f"--sclite: cannot run '{command[0]}' ({error.strerror}); give the program's path"
-            ) from None
+            reason = f"cannot run '{command[0]}' ({error.strerror}); give the program's path"
+            raise ValueError(f"--sclite: {reason}") from None
     _print_bytes(result.stdout)
     if result.returncode != 0:
         raise ValueError(

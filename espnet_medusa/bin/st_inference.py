@@ -10,16 +10,15 @@ from espnet2.tasks.st import STTask
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.bin.s2t_inference import add_search, choose_options
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.job import decode_job, read_input
-from espnet_medusa.inference.journal import Journal
+from espnet_medusa.inference.job import read_input
 from espnet_medusa.inference.reader import UtteranceReader
 from espnet_medusa.inference.st import ESPNET_OPTIONS, STSpeech2Text
 from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
+from espnet_medusa.search.options import SearchOptions
 
 
 def get_parser():
-    """Make ESPnet's parser with this package's options."""
-    return add_search(asr_inference.escape_percents(get_espnet_parser()))
+    return add_search(asr_inference.escape_percents(get_espnet_parser()), SearchOptions())
 
 
 def main(cmd: list[str] | None = None) -> None:
@@ -27,21 +26,18 @@ def main(cmd: list[str] | None = None) -> None:
 
 
 def inference(options: dict) -> int:
-    """Decode one job; return the number of failed utterances, or raise InputError."""
     job = read_input(options["data_path_and_name_and_type"], options["key_file"])
     if options["model_tag"] is not None:
         raise InputError(f"model_tag: {options['model_tag']}; allowed with st: files of the model")
-    speech2text = STSpeech2Text(**choose_options(options, ESPNET_OPTIONS))
+    speech2text = STSpeech2Text(**choose_options(options, ESPNET_OPTIONS, SearchOptions))
     if speech2text.st_model.use_multidecoder:
         raise InputError(
             "use_multidecoder: true; such models need espnet-medusa-python "
             "--no-redirect, which writes their transcripts"
         )
-    args = speech2text.st_train_args
-    preprocess = STTask.build_preprocess_fn(args, False)
+    preprocess = STTask.build_preprocess_fn(speech2text.st_train_args, False)
     reader = UtteranceReader(speech2text.audio, preprocess, options["allow_pipes"])
-    journal = Journal(options["output_dir"], asr_inference.fingerprint(options))
-    return decode_job(UtteranceDecoder(speech2text, reader), job, journal)
+    return asr_inference.decode(UtteranceDecoder(speech2text, reader), job, options)
 
 
 if __name__ == "__main__":

@@ -84,19 +84,17 @@ def work(args: argparse.Namespace) -> int:
     loaded = time.perf_counter()
     print(f"{describe(Path(args.model).name, options)}; --help for more", file=sys.stderr)
     # After all checks: opening the folder discards the results of other options.
-    made_with = asr_inference.fingerprint(options)
-    made_with |= {"long_form": asdict(long_form)}
+    made_with = asr_inference.fingerprint(options) | {"long_form": asdict(long_form)}
     folder = OutputFolder(args.output_dir, formats, made_with, args.overwrite)
     transcripts = transcribe_into(folder, decoder, recordings)
     folder.write_tables(transcripts)
     failures = [transcript.error for transcript in transcripts if transcript.error is not None]
     audio_s = sum(transcript.statistics.audio_seconds for transcript in transcripts)
-    print(
-        f"{args.output_dir}: {len(transcripts) - len(failures)} of {len(transcripts)} files, "
-        f"{audio_s:.1f} s of audio, in {time.perf_counter() - loaded:.1f} s; the model was opened "
-        f"in {loaded - started:.1f} s",
-        file=sys.stderr,
+    done = f"{len(transcripts) - len(failures)} of {len(transcripts)} files"
+    seconds = (
+        f"{time.perf_counter() - loaded:.1f} s; the model was opened in {loaded - started:.1f} s"
     )
+    print(f"{args.output_dir}: {done}, {audio_s:.1f} s of audio, in {seconds}", file=sys.stderr)
     for error in failures:
         print(f"failed: {error}", file=sys.stderr)
     return SOME_FAILED if failures else 0
@@ -116,9 +114,8 @@ def choose_formats(
     if output_format == CTM and not options["word_timestamps"]:
         raise InputError("output_format: ctm; allowed with word_timestamps: true: it lists words")
     if need_times and reason is not None:
-        raise InputError(
-            f"output_format: {output_format}; {reason}; allowed here: {', '.join(UNTIMED)}"
-        )
+        allowed = f"allowed here: {', '.join(UNTIMED)}"
+        raise InputError(f"output_format: {output_format}; {reason}; {allowed}")
     if reason is None and not without:
         need_times = formats != ["txt"] or without is False
     return formats, need_times
@@ -147,7 +144,6 @@ def decode_options(args: argparse.Namespace) -> dict:
 
 
 def main(cmd: list[str] | None = None) -> None:
-    """Command-line entry."""
     args = make_parser(__doc__, add_options).parse_args(cmd)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     run_main("transcribe", lambda: work(args))

@@ -66,17 +66,14 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: list[str] | None = None) -> None:
     words = sys.argv[1:] if cmd is None else [*map(str, cmd)]
     args, rest = get_parser().parse_known_args(words)
+    args.wav_scp = args.wav_scp or args.data_dir / "wav.scp"
     given = ["--output_dir", str(args.output.parent), *rest]
-    given += ["--data_path_and_name_and_type", f"{_wav_scp(args)},speech,sound"]
+    given += ["--data_path_and_name_and_type", f"{args.wav_scp},speech,sound"]
     options = vars(asr_inference.get_parser().parse_args(given))
     # Not INFO, unlike asr_inference: the search would log each decoding of each utterance.
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     command = shlex.join(["espnet-medusa-tune", *words])
     run_main("tune", lambda: work(args, options, decode_config(options), command))
-
-
-def _wav_scp(args: argparse.Namespace) -> Path:
-    return args.wav_scp if args.data_dir is None else args.data_dir / "wav.scp"
 
 
 def decode_config(options: dict[str, Any]) -> dict[str, Any]:
@@ -108,19 +105,14 @@ def work(
     utterances = read_utterances(job, args.num_utterances, reader, window_s)
     sizes = options["batch_size"], options["max_batch_frames"]
     batches = encode(speech2text, utterances, *sizes, clock, found.readers)
+    limits = LengthLimits(speech2text.maxlenratio, speech2text.minlenratio)
+    rounding = (options["decoder_precision"] or speech2text.dtype) in ROUNDED
     task = Task(
-        speech2text.search,
-        speech2text.model.options,
-        found.drafters,
-        batches,
-        LengthLimits(speech2text.maxlenratio, speech2text.minlenratio),
-        speech2text.nbest,
-        clock,
-        rounding=(options["decoder_precision"] or speech2text.dtype) in ROUNDED,
-        most_different=args.most_different,
-    )
+        speech2text.search, speech2text.model.options, found.drafters, batches, limits,
+        speech2text.nbest, clock, rounding, args.most_different,
+    )  # fmt: skip
     tuning = tune(task, found.left_out)
-    about = report.circumstances(options, command, _wav_scp(args), tuning)
+    about = report.circumstances(options, command, args.wav_scp, tuning)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     report.write_config(args.output, given, tuning, about)
     report.write_report(args.output.with_suffix(".json"), given, tuning, about)

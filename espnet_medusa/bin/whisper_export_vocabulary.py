@@ -15,9 +15,8 @@ def main(cmd: list[str] | None = None) -> None:
 
     def work() -> None:
         added = None if args.add_token_file_name == "none" else args.add_token_file_name
-        change = args.speaker_change_symbol if args.sot_asr else None
-        prompt = args.whisper_language, args.whisper_task
-        tokenizer = build(args.whisper_model, *prompt, added, change).tokenizer
+        options = args.whisper_language, args.whisper_task, args.sot_asr, args.speaker_change_symbol
+        tokenizer = build(args.whisper_model, *options, added).tokenizer
         tokens = list_tokens(tokenizer, len(tokenizer))
         write_token_list(None if args.output == "-" else Path(args.output), tokens)
 

@@ -64,8 +64,6 @@ def call_plugin(name: str, method: str, *arguments: Any) -> Any:
 
 
 class Workers:
-    """The workers of a cluster."""
-
     def __init__(self, client: Client):
         self.client = client
         self.scheduler = client.scheduler.address
@@ -130,8 +128,6 @@ def version_difference(
     return None
 
 
-def _comparable(package: str, version: str | None) -> str | None:
-    if version is None:
-        return None
-    parts = version.split("+")[0].split(".")
+def _comparable(package: str, version: str | None) -> str:
+    parts = (version or "").split("+")[0].split(".")
     return ".".join(parts[:2] if package == "python" else parts)

@@ -78,8 +78,7 @@ def plan_tasks(
     batches = make_batches(frames, batch_size, max_batch_frames)
     sizes = [len(batch) * frames[batch[0]] for batch in batches]
     most = min(TASK_FRAMES, math.ceil(sum(sizes) / (TASKS_PER_WORKER * workers)))
-    tasks: list[list[str]] = []
-    room = 0
+    tasks, room = [], 0
     for batch, size in zip(batches, sizes, strict=True):
         if size > room:
             tasks.append([])
@@ -126,9 +125,10 @@ class ClusterDecoder:
         lengths = read_lengths(keys, job.entries, self.wav_scp)
         workers = max(self.workers.count(), 1)
         tasks = plan_tasks(lengths, self.batch_size, self.max_batch_frames, workers)
-        logger.info(f"{len(keys)} utterances, {len(tasks)} tasks, {workers} workers")
-        deadly: list[list[str]] = []
-        any_done = False
+        # The rate is read before a task can kill the worker that has it.
+        rate = f"{self.sample_rate_hz} Hz"
+        logger.info(f"{len(keys)} utterances, {rate}, {len(tasks)} tasks, {workers} workers")
+        deadly, any_done = [], False
         for task, result in self._run(job, tasks):
             if isinstance(result, KilledWorker):
                 deadly.append(task)

@@ -31,8 +31,7 @@ from espnet_medusa.whisper.sizes import (
     DECODER_SIZES,
     ENCODER_SIZES,
     config_of_options,
-    decoder_sizes,
-    encoder_sizes,
+    options_of_config,
 )
 from espnet_medusa.whisper.text import (
     TOKENIZER_FILES,
@@ -99,7 +98,8 @@ def training_config(checkpoint: Checkpoint, prompt: PromptOptions) -> dict:
     config = vars(ASRTask.get_parser().parse_args([]))
     config = {name: config[name] for name in config if name not in ASRTask.exclude_opts()}
     architecture, text = checkpoint.architecture, checkpoint.text
-    decoder_conf = decoder_sizes(architecture.whisper)
+    encoder_conf = options_of_config(architecture.whisper, ENCODER_SIZES)
+    decoder_conf = options_of_config(architecture.whisper, DECODER_SIZES)
     pairs = checkpoint.records.get(GENERATION, {}).get(ALIGNMENT)
     if pairs:
         decoder_conf["alignment_heads"] = [[*pair] for pair in pairs]
@@ -112,7 +112,7 @@ def training_config(checkpoint: Checkpoint, prompt: PromptOptions) -> dict:
         }
     config |= {
         **KINDS,
-        "encoder_conf": encoder_sizes(architecture.whisper) | {"window": WHISPER_WINDOW},
+        "encoder_conf": encoder_conf | {"window": WHISPER_WINDOW},
         "decoder_conf": decoder_conf,
         "model": "medusa",
         "model_conf": {
@@ -189,7 +189,7 @@ def _read_config(path: Path) -> dict:
             raise InputError(f"{path}: {part}: {config.get(part)}; {remedy}")
     tokens = config.get("token_list")
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-        raise InputError(f"{path}: token_list holds no tokens; give the one that training wrote")
+        raise InputError(f"{path}: token_list has no tokens; give the one that training wrote")
     return config
 
 

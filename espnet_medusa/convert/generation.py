@@ -1,5 +1,6 @@
 """Make ``generation_config.json`` from Whisper's vocabulary and CTranslate2's ``config.json``."""
 
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from transformers import WhisperConfig
 from espnet_medusa.errors import InputError
 from espnet_medusa.whisper.pretrained import read_json
 from espnet_medusa.whisper.text import Text
+from espnet_medusa.whisper.tokens import TASKS
 
 SUPPRESS, SUPPRESS_FIRST = "suppress_tokens", "begin_suppress_tokens"
 LANGUAGES, ALIGNMENT = "lang_to_id", "alignment_heads"
@@ -18,10 +20,7 @@ LANGUAGE_IDS = "lang_ids"
 
 def generation_of_text(text: Text, whisper: WhisperConfig) -> dict:
     """Make the config from the vocabulary; with Whisper's tokenizer, it has more fields."""
-    fields = {
-        "bos_token_id": text.end,
-        "pad_token_id": text.end,
-        "eos_token_id": text.end,
+    fields = dict.fromkeys(("bos_token_id", "pad_token_id", "eos_token_id"), text.end) | {
         "decoder_start_token_id": text.start,
         "max_length": whisper.max_target_positions,
         "return_timestamps": False,
@@ -37,8 +36,7 @@ def generation_of_text(text: Text, whisper: WhisperConfig) -> dict:
     }
     if tokens.languages:
         fields[LANGUAGES] = {f"<|{code}|>": id for code, id in tokens.languages.items()}
-        tasks = {"transcribe": tokens.transcribe, "translate": tokens.translate}
-        fields["task_to_id"] = tasks
+        fields["task_to_id"] = {name: getattr(tokens, name) for name in TASKS}
     return fields
 
 
@@ -65,7 +63,7 @@ def check_ctranslate2(config: Mapping, whisper: WhisperConfig, where: str) -> No
         ids = config.get(name)
         if ids is not None and not _below(ids, whisper.vocab_size):
             raise InputError(
-                f"{where}: {name}: {_short(ids)}; allowed: a list of token ids, 0 to "
+                f"{where}: {name}: {reprlib.repr(ids)}; allowed: a list of token ids, 0 to "
                 f"{whisper.vocab_size - 1}; correct it"
             )
     layers, heads = whisper.decoder_layers, whisper.decoder_attention_heads
@@ -76,8 +74,8 @@ def check_ctranslate2(config: Mapping, whisper: WhisperConfig, where: str) -> No
         and all(layer < layers and head < heads for layer, head in pairs)
     ):
         raise InputError(
-            f"{where}: {ALIGNMENT}: {_short(pairs)}; allowed: pairs of a layer below {layers} and "
-            f"a head below {heads}; correct it"
+            f"{where}: {ALIGNMENT}: {reprlib.repr(pairs)}; allowed: pairs of a layer below "
+            f"{layers} and a head below {heads}; correct it"
         )
 
 
@@ -85,8 +83,3 @@ def _below(numbers: object, limit: int) -> bool:
     return isinstance(numbers, list) and all(
         type(number) is int and 0 <= number < limit for number in numbers
     )
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -83,10 +83,7 @@ def read_card(folder: Path) -> HeadsCard:
 
 def check_card(content: Mapping[str, Any], path: Path) -> HeadsCard:
     """Return the known fields of the card ``path``; raise InputError if one is invalid."""
-    names = [entry.name for entry in fields(HeadsCard)]
-    missing = [name for name in names if name not in content and name != "draft_conf"]
-    if missing:
-        raise InputError(f"{path}: lacks {', '.join(missing)}; {REMEDY}")
+    names = _check_complete(HeadsCard, {"draft_conf": {}, **content}, path)
     values = {name: content[name] for name in names if content.get(name) is not None}
     values["acceptance"] = _acceptance(content["acceptance"], path)
     texts = ("base_model", "license", "fingerprint", "heads")
@@ -113,9 +110,7 @@ def read_front_matter(path: Path) -> tuple[dict[str, Any], str]:
             raise InputError(f"{path}: allowed: at most {MAX_CARD} bytes; {REMEDY}")
         text = data.decode()
         opening, front, body = (*text.split(FENCE, 2), "", "")[:3]
-        if opening or not front:
-            raise InputError(f"{path}: no fields between two lines of ---; {REMEDY}")
-        content = load_yaml(front)
+        content = None if opening else load_yaml(front)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{path}: cannot be read ({reason}); {REMEDY}") from error
@@ -130,13 +125,20 @@ def write_card(folder: Path, content: Mapping[str, Any], body: str) -> None:
     (folder / CARD).write_text(f"{FENCE}{front}{FENCE}{body}", encoding="utf-8")
 
 
+def _check_complete(kind: type, content: Mapping[str, Any], where: Path | str) -> list[str]:
+    """Return the fields of a dataclass; raise InputError if ``content`` lacks one."""
+    names = [entry.name for entry in fields(kind)]
+    missing = [name for name in names if name not in content]
+    if missing:
+        raise InputError(f"{where}: lacks {', '.join(missing)}; {REMEDY}")
+    return names
+
+
 def _acceptance(content: object, path: Path) -> Acceptance:
     where = f"{path}: acceptance"
     if not isinstance(content, dict):
         raise _invalid(where, content)
-    missing = [entry.name for entry in fields(Acceptance) if entry.name not in content]
-    if missing:
-        raise InputError(f"{where}: lacks {', '.join(missing)}; {REMEDY}")
+    _check_complete(Acceptance, content, where)
     acceptance = build_options(Acceptance, content, where)
     if not _is_text(acceptance.data):
         raise _invalid(where, content)
@@ -167,8 +169,4 @@ def _is_text(value: object) -> bool:
 
 
 def _is_texts(value: object) -> bool:
-    return (
-        isinstance(value, dict)
-        and bool(value)
-        and all(_is_text(text) for text in (*value, *value.values()))
-    )
+    return isinstance(value, dict) and value != {} and all(map(_is_text, (*value, *value.values())))

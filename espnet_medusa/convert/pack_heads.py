@@ -26,7 +26,7 @@ from espnet_medusa.search.options import (
 )
 from espnet_medusa.search.statistics import read_report
 from espnet_medusa.whisper.fingerprint import digests, fingerprint
-from espnet_medusa.whisper.sizes import decoder_sizes
+from espnet_medusa.whisper.sizes import DECODER_SIZES, options_of_config
 
 MAX_BYTES = 10_000_000
 LEAST_AGREEMENT = 0.95
@@ -130,13 +130,9 @@ def _decoder(trained: Checkpoint, heads: Mapping[str, torch.Tensor]) -> WhisperM
     """Return the experiment's decoder in float32 with these heads and counts."""
     architecture = trained.architecture
     whisper = architecture.whisper
-    decoder = WhisperMedusaDecoder(
-        whisper.vocab_size,
-        whisper.d_model,
-        **decoder_sizes(whisper),
-        heads=architecture.heads,
-        heads_conf=asdict(architecture.head_options),
-    )
+    conf = {"heads": architecture.heads, "heads_conf": asdict(architecture.head_options)}
+    conf |= options_of_config(whisper, DECODER_SIZES)
+    decoder = WhisperMedusaDecoder(whisper.vocab_size, whisper.d_model, **conf)
     frozen = {name: value for name, value in trained.weights.items() if name.startswith(DECODER)}
     weights = frozen | head_tensors(heads)
     weights |= {COUNTS: heads[COUNTS]} if COUNTS in heads else {}

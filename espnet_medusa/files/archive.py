@@ -30,7 +30,7 @@ NAME_TYPES = (
     tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
 )  # fmt: skip
-DAMAGE = (  # RuntimeError to MemoryError: wrong passwords, dates and names
+DAMAGE = (  # second line: errors for wrong passwords, dates and names
     tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError,
     RuntimeError, ValueError, OverflowError, LookupError, MemoryError,
     NotADirectoryError, IsADirectoryError, FileExistsError, FileNotFoundError,

@@ -16,7 +16,7 @@ def page_out(weight: torch.Tensor, rows: slice = slice(None)) -> None:
     """Drop the pages of some rows of a ``MappedWeight`` from memory; leave other tensors alone."""
     advise = getattr(ctypes.CDLL(None), "madvise", None)
     mapped = getattr(weight, "mapped", None)
-    # Other memory than the file's, such as that of converted values, would lose its values.
+    # Only pages of the file can be read again: those of converted values would be lost.
     same = mapped is not None and weight.data_ptr() == mapped.data_ptr()
     if advise is None or not (same and mapped.is_contiguous()):
         return

@@ -32,18 +32,15 @@ def fingerprint(tables: Iterable[Path], audio: Iterable[Path], options: Mapping)
         try:
             status = path.stat()
             facts = (status.st_size, status.st_mtime_ns, status.st_mode)
-            digest.update(f"\0{path}\0{facts}".encode())
         except OSError:
-            digest.update(f"\0{path}\0missing".encode())
+            facts = "missing"
+        digest.update(f"\0{path}\0{facts}".encode())
     return digest.hexdigest()
 
 
 def is_up_to_date(output_dir: str | Path, expected: str) -> bool:
     """Return whether a folder has this fingerprint and all of its files in full length."""
-    stamp = _read_stamp(Path(output_dir))
-    if stamp is None or stamp.get("fingerprint") != expected:
-        return False
-    return stamp.get("sizes_bytes") == _sizes(Path(output_dir))
+    return _read_stamp(Path(output_dir)) == _make_stamp(Path(output_dir), expected)
 
 
 @contextmanager
@@ -67,8 +64,8 @@ def staged_output(output_dir: str | Path, made_from: str) -> Iterator[Path]:
     try:
         with naming(output_dir):
             yield staging
-            stamp = {"fingerprint": made_from, "sizes_bytes": _sizes(staging)}
-            (staging / STAMP).write_text(json.dumps(stamp, indent=0), encoding="utf-8")
+            stamp = json.dumps(_make_stamp(staging, made_from), indent=0)
+            (staging / STAMP).write_text(stamp, encoding="utf-8")
         shutil.rmtree(old, ignore_errors=True)
         if output_dir.exists():
             os.rename(output_dir, old)
@@ -78,12 +75,13 @@ def staged_output(output_dir: str | Path, made_from: str) -> Iterator[Path]:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _sizes(folder: Path) -> dict[str, int]:
-    return {
+def _make_stamp(folder: Path, made_from: str) -> dict:
+    sizes = {
         str(path.relative_to(folder)): path.stat().st_size
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != STAMP
     }
+    return {"fingerprint": made_from, "sizes_bytes": sizes}
 
 
 def _read_stamp(folder: Path) -> dict | None:

@@ -19,8 +19,8 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class DecodeOptions(SearchOptions):
-    """Options of the search, the draft model, the encoder and Whisper's prompt."""
+class DraftModelOptions(SearchOptions):
+    """Options of the search and the draft model."""
 
     draft_model: str | Path | None = option(
         None,
@@ -30,6 +30,12 @@ class DecodeOptions(SearchOptions):
     draft_model_file: str | Path | None = option(
         None, "weights of the experiment in draft_model; none: those in its folder"
     )
+
+
+@dataclass(frozen=True)
+class DecodeOptions(DraftModelOptions):
+    """Options of the search, the draft model, the encoder and Whisper's prompt."""
+
     encoder_precision: str | None = option(
         None, "precision of Whisper's encoder, as for decoder_precision; none: that of the decoder"
     )

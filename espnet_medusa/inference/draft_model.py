@@ -22,11 +22,7 @@ from espnet_medusa.inference.experiment import (
     open_whisper_model,
     read_model,
 )
-from espnet_medusa.model.espnet_transformer import (
-    ESPnetTransformerDecoder,
-    searchable,
-    unknown_part,
-)
+from espnet_medusa.model.espnet_transformer import searchable, unknown_part
 from espnet_medusa.model.heads import NO_HEADS
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.runtime.build import build_runtime
@@ -46,7 +42,7 @@ class DraftModel:
 
     name: str  # as the user specified it
     encoder: SpeechEncoder
-    decoder: MultiTokenDecoder | ESPnetTransformerDecoder
+    decoder: MultiTokenDecoder
     tokens: list[str]  # V token names, by id
     start: int  # id of the symbol before a text
     end: int  # id of the symbol after a text

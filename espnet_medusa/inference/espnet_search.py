@@ -1,19 +1,20 @@
 """Our beam search in the place of the one in ESPnet's ``Speech2Text`` classes of other tasks."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from espnet_medusa.inference.choose_search import build_search, unsupported_beam
 from espnet_medusa.inference.decoding import espnet_hypothesis
-from espnet_medusa.model.espnet_transformer import unknown_part
+from espnet_medusa.model.espnet_transformer import searchable, unknown_part
 from espnet_medusa.search.drafters import DraftSources
 from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.search.search import Search
 from espnet_medusa.search.state import SearchState
 from espnet_medusa.search.statistics import DecodingStatistics
+from espnet_medusa.tree.proposer import DraftInput, Proposer
 from espnet_medusa.upstream.compat import BeamSearch, Hypothesis
 
 logger = logging.getLogger(__name__)
@@ -26,16 +27,20 @@ def search_like(
     options: SearchOptions,
     nbest: int,
     full: Mapping[str, Any],
+    open_draft_model: Callable[[], Proposer] | None = None,
 ) -> Search | None:
     """Return ``build_search``, or None if ESPnet's search must decode; log the reason.
 
-    ``ctc`` is ESPnet's CTC module, which may draft; None: there is none.
+    ``ctc`` is ESPnet's CTC module, which may draft, ``open_draft_model`` returns the proposer of a
+    draft model; None: there is none.
     """
     reason = unknown_part(decoder) or unsupported_beam(espnet)
     if reason is not None:
         logger.warning(f"ESPnet's own search decodes, without drafts; the reason: {reason}")
         return None
-    sources = DraftSources(None if ctc is None else ctc.log_softmax, 0)  # ESPnet's blank
+    log_softmax, blank = None if ctc is None else ctc.log_softmax, 0  # ESPnet's blank
+    vocabulary = searchable(decoder).draft_vocabulary
+    sources = DraftSources(log_softmax, blank, open_draft_model, vocabulary)
     return build_search(options, decoder, espnet, full, sources, nbest)
 
 
@@ -61,7 +66,11 @@ class SearchInESPnet:
         return self.hypotheses(states[0], self.prompt)
 
     def decode(
-        self, memories: Sequence[torch.Tensor], prompts: Sequence[list[int]], limits: LengthLimits
+        self,
+        memories: Sequence[torch.Tensor],
+        prompts: Sequence[list[int]],
+        limits: LengthLimits,
+        draft_inputs: Sequence[DraftInput] | None = None,
     ) -> list[SearchState]:
         """Decode U utterances, each with encoder output (S, D), together."""
         device = memories[0].device
@@ -70,6 +79,7 @@ class SearchInESPnet:
             torch.tensor([len(memory) for memory in memories], device=device),
             [torch.tensor(prompt, device=device) for prompt in prompts],
             limits,
+            draft_inputs,
         )
 
     def hypotheses(self, state: SearchState, prompt: list[int]) -> list[Hypothesis]:

@@ -15,18 +15,25 @@ import numpy as np
 import torch
 from espnet2.bin.s2t_inference import ScoreFilter
 from espnet2.bin.s2t_inference import Speech2Text as ESPnetSpeech2Text
+from espnet2.tasks.s2t import S2TTask
 
+from espnet_medusa.convert.experiment import CONFIG
+from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.checkpoint import load_weights
 from espnet_medusa.inference.choose_search import full_scorers
-from espnet_medusa.inference.decode_options import split_options
+from espnet_medusa.inference.decode_options import DraftModelOptions, split_options
 from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like
-from espnet_medusa.inference.experiment import language_model_errors
+from espnet_medusa.inference.experiment import find_weights, language_model_errors
 from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
-from espnet_medusa.search.options import LengthLimits, SearchOptions
+from espnet_medusa.model.espnet_transformer import searchable, unknown_part
+from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.search import Search
 from espnet_medusa.search.state import SearchState
 from espnet_medusa.search.statistics import DecodingStatistics
+from espnet_medusa.tree.proposer import DraftInput
 from espnet_medusa.upstream.compat import BatchScorerInterface, BeamSearch, Hypothesis
 
 ESPNET_OPTIONS = inspect.signature(ESPnetSpeech2Text.__init__).parameters
@@ -68,6 +75,48 @@ class TimestampFilter(BatchScorerInterface):
         return scores.masked_fill(~allowed, -torch.inf), states
 
 
+class S2TDraftModel:
+    """A smaller model with the same token list, which encodes what the main model encodes.
+
+    Attributes:
+        network: None before ``open``.
+        memories: Encoder outputs (S, D) since they were cleared.
+    """
+
+    def __init__(self, main: S2TSpeech2Text):
+        self.main, self.network = main, None
+        self.memories: list[torch.Tensor] = []
+
+    def open(self) -> DraftModelProposer:
+        """Return the proposer; raise InputError if the model is missing or does not fit."""
+        main, options = self.main.s2t_model, self.main.options
+        name = options.draft_model
+        folder = Path(name).expanduser()
+        folder = folder.parent if folder.suffix in (".yaml", ".yml") else folder
+        if not (folder / CONFIG).is_file():
+            raise InputError(f"draft_model: {name}: has no {CONFIG}; allowed: an s2t experiment")
+        weights = Path(options.draft_model_file or find_weights(folder, "draft_model"))
+        load_weights(weights, mapped=True)  # refuses files that could run code
+        network, _ = S2TTask.build_model_from_file(folder / CONFIG, weights, self.main.device)
+        decoder = searchable(network.decoder)
+        if decoder is None:
+            reason = unknown_part(network.decoder)
+            raise InputError(f"draft_model: {name}: {reason}; allowed: decoder: transformer")
+        if [*network.token_list] != [*main.token_list]:
+            raise InputError(f"draft_model: {name}: allowed: a model with the same token list")
+        self.network = network.to(dtype=getattr(torch, self.main.dtype)).eval()
+        encode_main = main.encode
+
+        def encode(**batch: torch.Tensor):
+            memory, _ = self.network.encode(**batch)
+            self.memories.append((memory[0] if isinstance(memory, tuple) else memory)[0])
+            return encode_main(**batch)
+
+        main.encode = encode  # ESPnet's call pads and cuts audio before it
+        precision = options.draft_precision or options.decoder_precision
+        return DraftModelProposer(build_runtime(decoder, precision), main.eos)
+
+
 class BatchInESPnet(SearchInESPnet):
     """Lets ESPnet encode several utterances before one search decodes them.
 
@@ -75,13 +124,16 @@ class BatchInESPnet(SearchInESPnet):
     output and prompt, the second one returns the hypotheses that the search found in between.
     """
 
-    def __init__(self, espnet: BeamSearch, search: Search):
+    def __init__(self, espnet: BeamSearch, search: Search, draft: S2TDraftModel | None = None):
         super().__init__(espnet, search)
+        self.draft = draft
         self.clear()
 
     def clear(self) -> None:
         self.inputs: list[tuple[torch.Tensor, list[int]]] = []  # (S, D) encoder output, prompt
         self.found: list[list[Hypothesis]] = []
+        if self.draft is not None:
+            self.draft.memories.clear()
 
     def __call__(self, x: torch.Tensor, **limits: float) -> list[Hypothesis]:
         """Store ``x`` (S, D), or return its n-best list."""
@@ -93,7 +145,11 @@ class BatchInESPnet(SearchInESPnet):
     def search_all(self, limits: LengthLimits) -> list[SearchState]:
         """Decode the stored utterances together, and store their n-best lists."""
         memories, prompts = zip(*self.inputs, strict=True)
-        states = self.decode(memories, prompts, limits)
+        draft_inputs = None
+        if self.draft is not None and self.draft.network is not None:
+            rows = zip(self.draft.memories, prompts, memories, strict=True)
+            draft_inputs = [DraftInput(row, prompt, speech=main) for row, prompt, main in rows]
+        states = self.decode(memories, prompts, limits, draft_inputs)
         self.found = [*map(self.hypotheses, states, prompts)]
         return states
 
@@ -104,8 +160,8 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
     Args:
         s2t_train_config: The experiment's ``config.yaml``.
         s2t_model_file: The weights.
-        options: ESPnet's other arguments and the fields of ``SearchOptions``. ``batch_size`` is the
-            number of utterances per call of ``decode``.
+        options: ESPnet's other arguments and the fields of ``DraftModelOptions``. ``batch_size`` is
+            the number of utterances per call of ``decode``.
 
     Attributes:
         search: Our beam search; None: ESPnet's own search decodes.
@@ -121,7 +177,8 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         s2t_model_file: Path | str | None = None,
         **options: Any,
     ):
-        self.options, batch_size = split_options(options, ESPNET_OPTIONS, SearchOptions, "s2t")
+        ours = split_options(options, ESPNET_OPTIONS, DraftModelOptions, "s2t")
+        self.options, batch_size = ours
         with language_model_errors(options, s2t_model_file):
             super().__init__(s2t_train_config, s2t_model_file, **options)
         espnet, network = self.beam_search, self.s2t_model
@@ -130,11 +187,16 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
             for name, part in full_scorers(espnet).items()
         }
         decoder = getattr(network, "decoder", None)  # OWSM-CTC has none
-        self.search = search_like(espnet, decoder, network.ctc, self.options, self.nbest, full)
+        draft = None if self.options.draft_model is None else S2TDraftModel(self)
+        parts = espnet, decoder, network.ctc, self.options, self.nbest, full
+        self.search = search_like(*parts, draft and draft.open)
         if self.search is not None:
-            self.beam_search = BatchInESPnet(espnet, self.search)
+            self.beam_search = BatchInESPnet(espnet, self.search, draft)
         elif batch_size > 1:
             raise InputError(f"batch_size: {batch_size}; ESPnet's own search allows only 1")
+        elif draft is not None:
+            name = self.options.draft_model
+            raise InputError(f"draft_model: {name}; ESPnet's own search allows none")
         self.statistics = DecodingStatistics()
 
     @staticmethod

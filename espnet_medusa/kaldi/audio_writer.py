@@ -30,8 +30,6 @@ Write = Callable[[Utterance, np.ndarray, int], str]
 
 @dataclass(frozen=True)
 class AudioOptions:
-    """Options for reading and writing audio."""
-
     fs: int | None = 16000  # sample rate to write, in Hz; None keeps the rate of each file
     audio_format: str = "flac.ark"  # one of `AUDIO_FORMATS`; always 16 bit, one channel
     nj: int = 1  # processes
@@ -44,12 +42,10 @@ class AudioOptions:
             raise ValueError(f"nj must be at least 1, not {self.nj}")
         if self.fs is not None and self.fs < 1000:
             raise ValueError(f"fs must be a rate in Hz such as 16k, not {self.fs}")
-        if self.min_duration_s < 0 or (
-            self.max_duration_s is not None and self.max_duration_s <= self.min_duration_s
-        ):
+        least_s, most_s = self.min_duration_s, self.max_duration_s
+        if least_s < 0 or (most_s is not None and most_s <= least_s):
             raise ValueError(
-                f"max_duration must be above min_duration, not {self.max_duration_s} and"
-                f" {self.min_duration_s} s"
+                f"max_duration must be above min_duration, not {most_s} and {least_s} s"
             )
 
 
@@ -64,8 +60,6 @@ class WrittenAudio:
 
 @dataclass(frozen=True)
 class _Part:
-    """The utterances of one process."""
-
     job: int
     utterances: Sequence[Utterance]
     staging_dir: Path
@@ -97,9 +91,8 @@ def write_utterances(
         for job, part in enumerate(split_scp(utterances, options.nj), 1)
     ]
     for part in _run(parts, len(utterances), title):
-        result.entries.update(part.entries)
-        result.n_samples.update(part.n_samples)
-        result.bad.update(part.bad)
+        for name, table in vars(part).items():
+            getattr(result, name).update(table)
     return result
 
 
@@ -173,10 +166,8 @@ def _prepare(
     source: AudioSource, utterance: Utterance, options: AudioOptions
 ) -> tuple[np.ndarray, int]:
     """Read one utterance, change speed and rate; return float32 (N,) and the rate in Hz."""
-    max_duration_s = options.max_duration_s
-    samples, rate_hz = read_audio(
-        source, start_s=utterance.start_s, end_s=utterance.end_s, max_duration_s=max_duration_s
-    )
+    span = {"start_s": utterance.start_s, "end_s": utterance.end_s}
+    samples, rate_hz = read_audio(source, max_duration_s=options.max_duration_s, **span)
     try:
         check_audio(samples, rate_hz, min_samples=round(options.min_duration_s * rate_hz))
     except AudioError as error:
@@ -209,20 +200,18 @@ def _ark_writer(part: _Part) -> Iterator[Write]:
 def _file_writer(part: _Part) -> Iterator[Write]:
     """Write a file for each utterance, unless the source is such a file already."""
     audio_format = part.options.audio_format
+    format_name = audio_format.upper()
 
     def write(utterance: Utterance, samples: np.ndarray, rate_hz: int) -> str:
         if utterance.is_whole_file and not is_pipe(utterance.entry):
             info = probe_audio(utterance.entry)
             stored = (info.format_name, info.subtype, info.n_channels, info.rate_hz)
-            expected = (audio_format.upper(), SUBTYPE, 1, rate_hz)
+            expected = (format_name, SUBTYPE, 1, rate_hz)
             if stored == expected and utterance.entry.endswith(f".{audio_format}"):
                 return utterance.entry
         # An id may contain a slash, a file name must not.
         file = part.folder / f"{utterance.id.replace('/', '%2F')}.{audio_format}"
-        format_name = audio_format.upper()
-        soundfile.write(
-            part.staging_dir / file, samples, rate_hz, subtype=SUBTYPE, format=format_name
-        )
+        soundfile.write(part.staging_dir / file, samples, rate_hz, SUBTYPE, format=format_name)
         return str(part.final_dir / file)
 
     yield write

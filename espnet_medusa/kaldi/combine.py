@@ -61,8 +61,7 @@ def _join(name: str, sources: Sequence[Path], tables: Sequence[dict[str, str]]) 
     joined: dict[str, str] = {}
     for source, table in zip(sources, tables, strict=True):
         message, remedy = "is also in another directory", "make ids unique"
-        repeated = sort_ids(joined.keys() & table.keys())
-        if repeated:
+        if repeated := sort_ids(joined.keys() & table.keys()):
             file = str(source / name)
             raise DataError(DataProblem(file, key, message, remedy) for key in repeated)
         joined |= table

@@ -24,12 +24,11 @@ REQUIRED = (AUDIO, SENTENCE)
 REGULATION = "utt2regulation"  # table of start and factor of the length penalty
 TABLES = ("wav.scp", "text", "utt2spk")
 STEM_CHARACTERS = 40
+Record = tuple[int, list[str], str | None]  # first line, fields, and the parser's error
 
 
 @dataclass(frozen=True)
 class CsvRow:
-    """One record."""
-
     line: int  # first line of the record in the file, from 1
     id: str  # utterance id: number of the row and stem of the audio file
     fields: Mapping[str, str]  # column to value; empty if the record cannot be parsed
@@ -38,8 +37,6 @@ class CsvRow:
 
 @dataclass(frozen=True)
 class CsvTable:
-    """A CSV file."""
-
     columns: tuple[str, ...]  # names from the header, in order
     rows: tuple[CsvRow, ...]  # all records in order, including bad ones
 
@@ -57,7 +54,7 @@ def read_csv(path: Path) -> CsvTable:
     columns = _columns(path, *header)
     width = max(6, len(str(len(records))))
     rows = (
-        _row(path, columns, f"{number:0{width}}", *record)
+        _row(path, columns, f"{number:0{width}}", record)
         for number, record in enumerate(records, start=1)
     )
     return CsvTable(columns, tuple(rows))
@@ -85,8 +82,8 @@ def _readable(value: str) -> str:
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _records(stream) -> Iterator[tuple[int, list[str], str | None]]:
-    """Yield line, fields and the parser's error of every record that is not blank."""
+def _records(stream) -> Iterator[Record]:
+    """Yield every record that is not blank."""
     reader = csv.reader(stream, strict=True)
     while True:
         line = reader.line_num + 1
@@ -102,14 +99,8 @@ def _records(stream) -> Iterator[tuple[int, list[str], str | None]]:
             yield line, fields, None
 
 
-def _row(
-    path: Path,
-    columns: tuple[str, ...],
-    number: str,
-    line: int,
-    values: list[str],
-    reason: str | None,
-) -> CsvRow:
+def _row(path: Path, columns: tuple[str, ...], number: str, record: Record) -> CsvRow:
+    line, values, reason = record
     remedy = "put quotes around a value with commas, and write quotes in it twice"
     if reason is None and len(values) != len(columns):
         reason = f"has {len(values)} values for {len(columns)} columns"
@@ -122,9 +113,7 @@ def _row(
         if reason is None and readable != value:
             reason, remedy = f"{name}: is not UTF-8: {readable}", "convert the file with iconv"
         fields[name] = readable
-    problem = None
-    if reason is not None:
-        problem = DataProblem(str(path), f"line {line}", reason, remedy)
+    problem = reason and DataProblem(str(path), f"line {line}", reason, remedy)
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "_", Path(fields.get(AUDIO, "").strip()).stem)
     return CsvRow(line, f"{number}-{stem[:STEM_CHARACTERS] or 'audio'}", fields, problem)
 
@@ -138,8 +127,6 @@ class _BadValueError(InputError):
 
 @dataclass
 class CsvImport:
-    """The result of `csv_to_data_dir`."""
-
     tables: dict[str, dict[str, str]]  # file of the data directory to its lines
     bad: list[DataProblem]  # one for each row that is left out
 
@@ -168,12 +155,10 @@ def csv_to_data_dir(path: Path, output_dir: Path, language: str | None = None) -
             result.bad.append(row.problem)
             continue
         try:
-            entries = _entries(row, path.parent, default)
+            for name, value in _entries(row, path.parent, default).items():
+                result.tables.setdefault(name, {})[row.id] = value
         except _BadValueError as error:
             result.bad.append(DataProblem(str(path), f"line {row.line}", *error.args))
-            continue
-        for name, value in entries.items():
-            result.tables.setdefault(name, {})[row.id] = value
     if not result.tables["wav.scp"]:
         nothing = DataProblem(str(path), "", "has no usable row", "correct the rows")
         raise DataError([*result.bad, nothing])

@@ -20,8 +20,6 @@ FAILED = "failed_utterances"
 
 @dataclass
 class CsvResults:
-    """The result of `write_csv_results`."""
-
     rows: int  # number of rows
     missing: dict[int, str]  # line of each row without a hypothesis, and the reason
     references: list[str]  # of the scored rows

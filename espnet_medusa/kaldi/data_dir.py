@@ -19,8 +19,6 @@ RESERVED_WORDS = frozenset(
 
 @dataclass(frozen=True)
 class ValidationOptions:
-    """Selection of checks."""
-
     require_text: bool = True  # every utterance needs a transcript
     allow_pipes: bool = False  # wav.scp may contain commands
     check_speaker_order: bool = True  # sorted ids must have sorted speakers, as in Kaldi
@@ -72,9 +70,7 @@ def validate_data_dir(
     """List all defects of a directory of wav.scp, text, utt2spk, spk2utt, segments and utt2dur."""
     if not Path(path).is_dir():
         return [DataProblem(str(path), "", "is no directory", "correct the path")]
-    validation = _Validation(Path(path), options or ValidationOptions())
-    validation.run()
-    return validation.problems
+    return _Validation(Path(path), options or ValidationOptions()).run()
 
 
 class _Validation:
@@ -97,7 +93,7 @@ class _Validation:
     def exists(self, file: str) -> bool:
         return (self.folder / file).exists()
 
-    def run(self) -> None:
+    def run(self) -> list[DataProblem]:
         wav_scp = self.utterances = self.scan("wav.scp")
         self.check_audio_entries(wav_scp)
         if self.exists("segments"):
@@ -112,6 +108,7 @@ class _Validation:
         self.check_speakers()
         if self.exists("utt2dur"):
             self.check_durations()
+        return self.problems
 
     def check_audio_entries(self, wav_scp: Mapping[str, str]) -> None:
         for key, entry in wav_scp.items():
@@ -168,11 +165,7 @@ class _Validation:
             listed = spk2utt.get(speaker, "").split()
             if sorted(expected.get(speaker, "").split()) != sorted(listed):
                 self.add("spk2utt", speaker, "disagrees with utt2spk", FIX_REMEDY)
-        if self.options.check_speaker_order:
-            self.check_speaker_order(utt2spk)
-
-    def check_speaker_order(self, utt2spk: Mapping[str, str]) -> None:
-        for before, key in pairwise(sort_ids(utt2spk)):
+        for before, key in pairwise(sort_ids(utt2spk)) if self.options.check_speaker_order else ():
             first, second = utt2spk[before], utt2spk[key]
             if second.encode("utf-8") < first.encode("utf-8"):
                 message = f"speaker {second} sorts before {first} of the line above"

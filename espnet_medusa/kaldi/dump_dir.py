@@ -12,7 +12,6 @@ from espnet_medusa.kaldi.data_dir import make_spk2utt
 from espnet_medusa.kaldi.table import DataError, DataProblem, read_table, sort_ids, write_table
 from espnet_medusa.kaldi.utterances import EXTRA_TABLES
 
-FEATS_TYPE = "raw"
 DROPPED_UTTERANCES = "dropped_utterances"
 
 
@@ -28,19 +27,13 @@ class DumpTables:
     extra_tables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by name
 
     def select(self, ids: set[str]) -> "DumpTables":
-        """Keep some utterances."""
-
         def keep(table: Mapping) -> dict:
             return {key: value for key, value in table.items() if key in ids}
 
-        return dataclasses.replace(
-            self,
-            wav_scp=keep(self.wav_scp),
-            utt2spk=keep(self.utt2spk),
-            text=keep(self.text),
-            utt2num_samples=keep(self.utt2num_samples),
-            extra_tables={name: keep(table) for name, table in self.extra_tables.items()},
-        )
+        names = ("wav_scp", "utt2spk", "text", "utt2num_samples")
+        tables = {name: keep(getattr(self, name)) for name in names}
+        extra_tables = {name: keep(table) for name, table in self.extra_tables.items()}
+        return dataclasses.replace(self, extra_tables=extra_tables, **tables)
 
     def with_text(self, text: Mapping[str, str]) -> "DumpTables":
         """Replace the transcripts and keep only the utterances that have one."""
@@ -57,7 +50,7 @@ class DumpTables:
             if table:
                 write_table(folder / name, table)
         if self.audio_format:
-            write_atomically(folder / "feats_type", f"{FEATS_TYPE}\n")
+            write_atomically(folder / "feats_type", "raw\n")
             write_atomically(folder / "audio_format", f"{self.audio_format}\n")
 
 
@@ -87,14 +80,9 @@ def read_dump_dir(folder: str | Path) -> DumpTables:
         ]
     if problems:
         raise DataError(problems)
-    return DumpTables(
-        wav_scp=tables["wav.scp"],
-        utt2spk=tables["utt2spk"],
-        text=tables.get("text", {}),
-        utt2num_samples={key: int(value) for key, value in tables["utt2num_samples"].items()},
-        audio_format=_audio_format(folder),
-        extra_tables=extra_tables,
-    )
+    lengths = {key: int(value) for key, value in tables["utt2num_samples"].items()}
+    main = tables["wav.scp"], tables["utt2spk"], tables.get("text", {}), lengths
+    return DumpTables(*main, _audio_format(folder), extra_tables)
 
 
 def _audio_format(folder: Path) -> str:

@@ -16,8 +16,6 @@ BACKUP = ".backup"
 
 @dataclass
 class FixReport:
-    """The changes of `fix_data_dir`."""
-
     n_kept: int = 0  # utterances that remain
     dropped: list[DataProblem] = field(default_factory=list)  # utterances, recordings, lines
     generated: list[str] = field(default_factory=list)  # tables that were missing

@@ -31,8 +31,6 @@ class FormatOptions:
 
 @dataclass
 class FormatReport:
-    """The result of `format_data_dir`."""
-
     n_written: int  # utterances in the output
     bad: list[DataProblem]  # one problem for each utterance that is not in the output
     was_complete: bool = False  # whether the output existed already and nothing was done
@@ -73,14 +71,8 @@ def format_data_dir(
         problems = sorted(data.problems + problems, key=lambda problem: problem.id.encode("utf-8"))
         if problems and (options.on_bad == "stop" or not written.entries):
             raise DataError(problems)
-        tables = DumpTables(
-            wav_scp=written.entries,
-            utt2spk=data.utt2spk,
-            text=data.text,
-            utt2num_samples=written.n_samples,
-            audio_format=options.audio.audio_format,
-            extra_tables=data.extra_tables,
-        )
+        main = written.entries, data.utt2spk, data.text, written.n_samples
+        tables = DumpTables(*main, options.audio.audio_format, data.extra_tables)
         tables.select(set(written.entries)).write(staging)
         if problems:
             write_table(staging / BAD_UTTERANCES, dict(map(_table_line, problems)))

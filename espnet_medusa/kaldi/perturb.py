@@ -72,21 +72,16 @@ def perturb_speed(
         for key, (factor, utterance) in copies.items()
     ]
     with staged_output(output_dir, made_from) as staging:
-        written = write_utterances(
-            [utterance for utterance in changed if not utterance.is_whole_file],
-            staging,
-            output_dir,
-            AudioOptions(fs=None, nj=nj, allow_pipes=allow_pipes),
-            title=f"perturb {Path(data_dir).name}",
-        )
+        to_write = [utterance for utterance in changed if not utterance.is_whole_file]
+        audio = AudioOptions(fs=None, nj=nj, allow_pipes=allow_pipes)
+        title = f"perturb {Path(data_dir).name}"
+        written = write_utterances(to_write, staging, output_dir, audio, title)
         bad = {copies[key][1].id: reason for key, reason in written.bad.items()}
         wav_scp = str(Path(data_dir) / "wav.scp")
         problems = data.problems + [DataProblem(wav_scp, key, *bad[key]) for key in sort_ids(bad)]
         if problems:
             raise DataError(problems)
-        unchanged = {
-            utterance.id: utterance.entry for utterance in changed if utterance.is_whole_file
-        }
+        unchanged = {one.id: one.entry for one in changed if one.is_whole_file}
         _tables(data, copies, unchanged | written.entries).write(staging)
     return len(copies)
 

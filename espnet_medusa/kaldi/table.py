@@ -104,8 +104,7 @@ def _scan_line(
     if not fields:
         scan.warnings.append(DataProblem(name, f"line {number}", "is blank", FIX_REMEDY))
         return
-    key = fields[0]
-    value = fields[1].rstrip() if len(fields) == 2 else ""
+    key, value = fields[0], "".join(fields[1:]).rstrip()
     if key in scan.entries:
         scan.repeats.setdefault(key, []).append(value)
         message = f"occurs again in line {number}"

@@ -15,8 +15,6 @@ EXTRA_TABLES = ("utt2lang", "utt2regulation")
 
 @dataclass(frozen=True)
 class Utterance:
-    """Audio to read."""
-
     id: str  # utterance id
     entry: str  # value of wav.scp
     start_s: float = 0.0  # start of the utterance in the audio
@@ -59,14 +57,11 @@ def collect_utterances(
         allow_empty_text: Whether that line may have no words.
     """
     folder = Path(data_dir)
-    names = ["wav.scp"] + [
-        name
-        for name in ("segments", "text", "utt2spk")
-        if (folder / name).exists() or (name == "text" and require_text)
-    ]
+    needed = {"wav.scp", "text"} if require_text else {"wav.scp"}
     scans = {
         name: scan_table(folder / name, require_value=name != "text" or not allow_empty_text)
-        for name in names
+        for name in ("wav.scp", "segments", "text", "utt2spk")
+        if name in needed or (folder / name).exists()
     }
     extra = {name: scan_table(folder / name) for name in EXTRA_TABLES if (folder / name).exists()}
     all_scans = scans | extra
@@ -75,7 +70,7 @@ def collect_utterances(
         raise DataError(whole)
     by_id: dict[str, DataProblem] = {}
     for name, scan in all_scans.items():
-        if name != "wav.scp" or "segments" not in names:
+        if name != "wav.scp" or "segments" not in scans:
             for problem in scan.problems:
                 by_id.setdefault(problem.id, problem)
     utterances = _make_utterances(folder, scans, by_id)

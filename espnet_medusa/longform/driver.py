@@ -66,7 +66,7 @@ class LongForm:
         return begun
 
     def _features(self, recording: LongRecording) -> RunningRecording:
-        running = RunningRecording.of(recording)
+        running = RunningRecording(recording.key, recording.duration_s, recording.language)
         try:
             self.windows.detect_speech(running, recording)
             running.features = self.decoder.features(recording.samples)
@@ -81,9 +81,8 @@ class LongForm:
         first = Window(0, self.decoder.window_frames)
         windows = [(running.features, first) for running in recordings]
         try:
-            languages = self.decoder.choose_languages(
-                windows, [running.language for running in recordings]
-            )
+            given = [running.language for running in recordings]
+            languages = self.decoder.choose_languages(windows, given)
         except Exception as error:
             if len(recordings) == 1:
                 recordings[0].error = error
@@ -175,40 +174,33 @@ class ChunkedLongForm:
 
     def _begin(self, recording: LongRecording) -> RunningRecording:
         """Add a passage for each chunk, and choose the language."""
-        started, running = time.perf_counter(), RunningRecording.of(recording)
+        started = time.perf_counter()
+        running = RunningRecording(recording.key, recording.duration_s, recording.language)
         try:
             self.windows.detect_speech(running, recording)
             chunks = self._chunks(recording, self.find_speech(running.speech))
-            if chunks:
-                self._add(running, recording, chunks)
-            else:
+            if not chunks:
                 logger.warning(f"{recording.name}: no speech in {running.duration_s:.1f} s")
+                return running
+            running.features, speech_end_s = self.decoder.features(recording.samples), 0.0
+            for chunk in chunks:
+                last_frame = max(chunk.speech_end - SHORTEST_REST_FRAMES, chunk.start + 1)
+                clip = chunk.start / FRAMES_PER_S, chunk.end / FRAMES_PER_S
+                self.windows.begin(running, last_frame, clip, speech_end_s)
+                speech_end_s = chunk.speech_end / FRAMES_PER_S
+            first = running.features, running.passages[0].window.next()
+            (running.language,) = self.decoder.choose_languages([first], [running.language])
         except Exception as error:  # such as out of memory for the features of long audio
             running.error = error
-        share_seconds([running], started)
+        finally:
+            share_seconds([running], started)
         return running
-
-    def _add(
-        self, running: RunningRecording, recording: LongRecording, chunks: Sequence[SpeechChunk]
-    ) -> None:
-        running.features = self.decoder.features(recording.samples)
-        speech_end_s = 0.0
-        for chunk in chunks:
-            last_frame = max(chunk.speech_end - SHORTEST_REST_FRAMES, chunk.start + 1)
-            clip = chunk.start / FRAMES_PER_S, chunk.end / FRAMES_PER_S
-            self.windows.begin(running, last_frame, clip, speech_end_s)
-            speech_end_s = chunk.speech_end / FRAMES_PER_S
-        first = running.features, running.passages[0].window.next()
-        (running.language,) = self.decoder.choose_languages([first], [running.language])
 
     def _chunks(
         self, recording: LongRecording, spans_s: Sequence[tuple[float, float]]
     ) -> list[SpeechChunk]:
         """Pack the spans of speech within ``clip_timestamps``."""
-        speech = [
-            (math.floor(start_s * FRAMES_PER_S), math.ceil(end_s * FRAMES_PER_S))
-            for start_s, end_s in spans_s
-        ]
+        speech = [(math.floor(a * FRAMES_PER_S), math.ceil(b * FRAMES_PER_S)) for a, b in spans_s]
         frames = recording.frames
         return [
             chunk

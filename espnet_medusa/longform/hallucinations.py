@@ -63,9 +63,7 @@ def first_hallucination(
             continue
         if is_anomalous(segment):
             following = _first_with_words(segments[place + 1 :])
-            next_s = stretch.window.end_s
-            if following is not None:
-                next_s = following.words[0].start_s
+            next_s = stretch.window.end_s if following is None else following.words[0].start_s
             silence_before = (
                 segment.start_s - last_end_s > threshold_s
                 or segment.start_s < threshold_s

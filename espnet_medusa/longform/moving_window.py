@@ -52,7 +52,7 @@ class History:
         return _last([*self.initial, *_last(decoded, self.most - len(self.initial))], self.most)
 
     def add(self, tokens: Sequence[int], forget: bool) -> None:
-        """Add the tokens of a window; ``forget``: do not use any tokens so far in prompts."""
+        """Add the tokens of a window; ``forget``: later prompts have none of the tokens so far."""
         self.tokens += tokens
         if forget:
             self.forgotten = len(self.tokens)
@@ -125,7 +125,13 @@ class MovingWindow:
             self.seek = max(self.seek, window.seek + 1)  # never stay at the same window
             if segments is None:
                 return []
-        segments = [clear_if_empty(segment) for segment in segments]
+        segments = [
+            # Segments without duration or text have no text, tokens and words.
+            segment
+            if segment.start_s != segment.end_s and segment.text.strip()
+            else replace(segment, text="", tokens=(), words=())
+            for segment in segments
+        ]
         tokens = [token for segment in segments for token in segment.tokens]
         conditions = self.options.condition_on_previous_text
         self.history.add(tokens, forget=not conditions or decoding.temperature > HOT)
@@ -134,7 +140,7 @@ class MovingWindow:
     def _add_words(
         self, window: Window, cut: CutWindow, segments: list[Segment], align: Align
     ) -> list[Segment] | None:
-        """Add words, and seek to the end of the last one; None: discard the window's segments."""
+        """Add words, and seek to the end of the last one; None: the window has no segments."""
         counts = [len(self.text.text_tokens(segment.tokens)) for segment in segments]
         tokens = [t for segment in segments for t in self.text.text_tokens(segment.tokens)]
         marks = self.options.prepend_punctuations, self.options.append_punctuations
@@ -147,7 +153,7 @@ class MovingWindow:
         if not cut.ends_in_silence and end_s is not None and end_s > window.start_s:
             self.seek = round(end_s * FRAMES_PER_S)
             if threshold_s is not None and window_end_s - end_s <= threshold_s:
-                self.seek = window.seek + window.frames
+                self.skip(window)
         if threshold_s is not None:
             stretch = Stretch(window, window_end_s, self.frames, self.last_speech_s)
             seek = leading_silence(segments, stretch, threshold_s)
@@ -163,19 +169,16 @@ class MovingWindow:
         return segments
 
     def _segments(self, window: Window, cut: CutWindow, decoding: WindowDecoding) -> list[Segment]:
+        of_window = (
+            decoding.temperature,
+            decoding.average_log_probability,
+            decoding.compression_ratio,
+            decoding.no_speech_probability,
+        )
+        texts = [self.text.decode(self.text.text_tokens(piece.tokens)) for piece in cut.pieces]
         return [
-            Segment(
-                window.seek,
-                piece.start_s,
-                piece.end_s,
-                self.text.decode(self.text.text_tokens(piece.tokens)),
-                piece.tokens,
-                decoding.temperature,
-                decoding.average_log_probability,
-                decoding.compression_ratio,
-                decoding.no_speech_probability,
-            )
-            for piece in cut.pieces
+            Segment(window.seek, piece.start_s, piece.end_s, text, piece.tokens, *of_window)
+            for piece, text in zip(cut.pieces, texts, strict=True)
         ]
 
 
@@ -185,13 +188,6 @@ def clips_in_frames(clips_s: Sequence[float], frames: int) -> list[tuple[int, in
     if len(edges) % 2:
         edges.append(frames)
     return [*zip(edges[::2], edges[1::2], strict=True)]
-
-
-def clear_if_empty(segment: Segment) -> Segment:
-    """Remove text, tokens and words of a segment without duration or without text."""
-    if segment.start_s != segment.end_s and segment.text.strip():
-        return segment
-    return replace(segment, text="", tokens=(), words=())
 
 
 def last_end(segments: Sequence[Segment]) -> float | None:

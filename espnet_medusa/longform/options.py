@@ -143,7 +143,6 @@ class LongFormOptions:
 
     @property
     def needs_speech_activity(self) -> bool:
-        """Whether an option needs voice activity detection."""
         return self.skip_silence or self.vad_filter or self.without_timestamps is None
 
     @property

@@ -18,8 +18,6 @@ from espnet_medusa.whisper.log_mel import HOP_SAMPLES
 
 @dataclass(frozen=True)
 class LongRecording:
-    """A recording to decode."""
-
     key: Any  # identifies it
     samples: np.ndarray  # (samples,) in [-1, 1], at the model's rate
     language: str | None = None  # code; None: that of the decode options
@@ -60,9 +58,11 @@ class RunningRecording:
     """A recording and its results so far."""
 
     key: Any  # that of the recording
-    features: Any  # of the whole recording; None if nothing is decoded, and after the last step
     duration_s: float  # of the whole recording
     language: str | None = None  # code; None for English-only models
+    features: Any = (
+        None  # of the whole recording; None if nothing is decoded, and after the last step
+    )
     timestamps: bool = True  # whether windows are decoded with timestamps
     speech: SpeechActivity | None = None  # where there is speech; None: no option needs it
     passages: list[Passage] = field(default_factory=list)  # in order
@@ -72,11 +72,6 @@ class RunningRecording:
 
     def __post_init__(self) -> None:
         self.statistics.audio_seconds = self.duration_s
-
-    @classmethod
-    def of(cls, recording: LongRecording) -> RunningRecording:
-        """Begin a recording, without features."""
-        return cls(recording.key, None, recording.duration_s, recording.language)
 
     def with_pauses(self, window: Window) -> Window:
         """Add pauses to a window; unchanged if voice activity detection did not run."""
@@ -88,17 +83,15 @@ class RunningRecording:
 
     @property
     def text(self) -> str:
-        """Text of all segments."""
-        windows = [passage.window for passage in self._in_order()]
+        windows = (passage.window for passage in self._in_order())
         return "".join(window.text.decode(window.history.written) for window in windows)
 
     @property
     def text_tokens(self) -> list[int]:
         """Tokens of all segments, without timestamps."""
-        windows = [passage.window for passage in self._in_order()]
-        return [
-            token for window in windows for token in window.text.text_tokens(window.history.written)
-        ]
+        windows = (passage.window for passage in self._in_order())
+        tokens = ((window.text, window.history.written) for window in windows)
+        return [token for text, written in tokens for token in text.text_tokens(written)]
 
     @property
     def segments(self) -> list[Segment]:
@@ -142,8 +135,6 @@ class RunningRecording:
 
 @dataclass(frozen=True)
 class LongFormStep:
-    """A step of one recording."""
-
     recording: RunningRecording  # the recording; later steps change it
     segments: list[Segment]  # new segments
     done: bool  # whether this is the last step

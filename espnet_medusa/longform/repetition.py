@@ -11,16 +11,6 @@ def ends_in_loop(tokens: Sequence[int]) -> bool:
 
     The phrase occurs at least ``LOOP_REPEATS`` times, with ``LOOP_TOKENS`` tokens or more in all.
     """
-    longest = len(tokens) // LOOP_REPEATS
-    return any(
-        _periodic(tokens, period, max(LOOP_TOKENS, LOOP_REPEATS * period))
-        for period in range(1, longest + 1)
-    )
-
-
-def _periodic(tokens: Sequence[int], period: int, count: int) -> bool:
-    """Return whether the last ``count`` tokens repeat their first ``period`` tokens."""
-    if count > len(tokens):
-        return False
-    end = len(tokens)
-    return all(tokens[end - k] == tokens[end - k - period] for k in range(1, count - period + 1))
+    periods = range(1, len(tokens) // LOOP_REPEATS + 1) if len(tokens) >= LOOP_TOKENS else ()
+    tails = ((tokens[-max(LOOP_TOKENS, LOOP_REPEATS * period) :], period) for period in periods)
+    return any(tail[period:] == tail[:-period] for tail, period in tails)

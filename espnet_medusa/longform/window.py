@@ -36,8 +36,6 @@ class Window:
 
 @dataclass(frozen=True)
 class Clock:
-    """Converts timestamps."""
-
     first: int  # token of 0 s; all later ids are timestamps
     frames: int  # frames of 10 ms between two timestamps
 
@@ -62,9 +60,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class CutWindow:
-    """The segments of a window."""
-
-    pieces: tuple[Piece, ...]  # its segments
+    pieces: tuple[Piece, ...]
     seek: int  # first frame of the next window
     ends_in_silence: bool  # whether a single timestamp ends the window: no speech follows it
 
@@ -134,7 +130,7 @@ def compression_ratio(text: str) -> float:
 
 
 def has_failed(decoding: WindowDecoding, options: LongFormOptions) -> bool:
-    """Return whether to decode the window again: repetitive or improbable, but not silent."""
+    """Return whether to decode again: the text is repetitive, or improbable but not silence."""
     if options.fallback_on == REPETITION:
         return repeats_itself(decoding, options)
     least = options.logprob_threshold
@@ -158,7 +154,7 @@ def repeats_itself(decoding: WindowDecoding, options: LongFormOptions) -> bool:
 
 
 def is_silence(decoding: WindowDecoding, options: LongFormOptions) -> bool:
-    """Return whether the window is left out: silence is probable and the text is not."""
+    """Return whether the window has no segments: silence is probable, its text is improbable."""
     least = options.logprob_threshold
     probable = least is not None and decoding.average_log_probability > least
     return _is_probably_silence(decoding, options) and not probable

@@ -32,8 +32,6 @@ LONG_PAUSE_S = 2.0  # without timestamps, Whisper may end at such a pause
 
 @dataclass(frozen=True)
 class Attempt:
-    """How windows are decoded."""
-
     temperature: float = 0.0  # above 0: sampling
     timestamps: bool = True  # whether segments get times
     stop_repetitions: bool = False  # whether a text that repeats itself may end early
@@ -186,7 +184,11 @@ class WindowSteps:
             if not rows:
                 break
         decodings = [choose_attempt(one, self.options) for one in attempts]
-        aligners = [self._aligner(encoded, row, *pair) for row, pair in enumerate(pairs)]
+        align = partial(self.decoder.align, encoded) if self.options.word_timestamps else None
+        aligners = [
+            align and partial(align, row, window.frames, passage.recording.language)
+            for row, (passage, window) in enumerate(pairs)
+        ]
         return [*zip(decodings, aligners, strict=True)]
 
     def _attempt(
@@ -204,12 +206,6 @@ class WindowSteps:
             decoded = self.decoder.decode(encoded, batch, prompts, languages, attempt)
             results |= zip(batch, decoded, strict=True)
         return [results[row] for row in rows]
-
-    def _aligner(self, encoded: Any, row: int, passage: Passage, window: Window) -> Align | None:
-        if not self.options.word_timestamps:
-            return None
-        language = passage.recording.language
-        return partial(self.decoder.align, encoded, row, window.frames, language)
 
 
 def share_seconds(recordings: Sequence[RunningRecording], started: float) -> None:

@@ -33,7 +33,6 @@ class TimedWord:
 
     @property
     def duration_s(self) -> float:
-        """From start to end."""
         return self.end_s - self.start_s
 
 

@@ -51,10 +51,8 @@ def take_waveforms(args: argparse.Namespace) -> None:
 
 def write_out_sizes(args: argparse.Namespace, model: AbsESPnetModel) -> None:
     """Replace a pretrained model's name by its sizes, so that decoding does not need its folder."""
-    for conf, module in (
-        (args.encoder_conf, getattr(model, "encoder", None)),
-        (args.decoder_conf, getattr(model, "decoder", None)),
-    ):
+    for part in ("encoder", "decoder"):
+        conf, module = getattr(args, f"{part}_conf"), getattr(model, part, None)
         if isinstance(module, HFWhisperEncoder | MultiTokenDecoder):
             for name in ("whisper_model", "llama_model"):
                 if conf.pop(name, None) is not None:

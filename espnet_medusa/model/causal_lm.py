@@ -76,10 +76,8 @@ def config_fields(config: transformers.PreTrainedConfig) -> dict[str, Any]:
     """Return the ``llama_conf`` that builds this model without its folder."""
     fields = json.loads(config.to_json_string(use_diff=True))
     unneeded = ("architectures", "dtype", "transformers_version", "_name_or_path", "vocab_size")
-    return {
-        "model_type": config.model_type,
-        **{name: value for name, value in fields.items() if name not in unneeded},
-    }
+    fields = {name: value for name, value in fields.items() if name not in unneeded}
+    return {"model_type": config.model_type, **fields}
 
 
 def _check_config(config: transformers.PreTrainedConfig) -> None:

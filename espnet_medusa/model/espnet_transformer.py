@@ -1,13 +1,20 @@
-"""Adapter for ESPnet's ``decoder: transformer``, so that our searches can use it."""
+"""ESPnet's ``decoder: transformer`` with Medusa heads, and for our searches without them."""
 
+import inspect
 import sys
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from espnet2.asr.decoder.transformer_decoder import TransformerDecoder
 from torch.nn import Dropout, Identity, Linear, ReLU
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
+from espnet_medusa.model.heads import HEAD_TYPES, NO_HEADS, AttendingHeads, ProjectionHeads, Trunk
+from espnet_medusa.model.heads.base import CrossKeysValues
+from espnet_medusa.model.masks import causal_mask, inside, padding_mask
+from espnet_medusa.model.multi_token_decoder import HiddenStates, MultiTokenDecoder
+from espnet_medusa.model.whisper_modules import WhisperLayer
 from espnet_medusa.upstream.compat import (
     DecoderLayer,
     LayerNorm,
@@ -37,39 +44,170 @@ KNOWN_PARTS = {
     ReLU,
 }
 
+ESPNET_OPTIONS = inspect.signature(TransformerDecoder.__init__).parameters
+ESPNET_PARTS = "embed", "decoders", "after_norm", "output_layer"  # modules with weights
+# Names in a WhisperLayer, and in ESPnet's layer.
+NAMES = {
+    "encoder_attn.q_proj": "src_attn.linear_q",
+    "encoder_attn.k_proj": "src_attn.linear_k",
+    "encoder_attn.v_proj": "src_attn.linear_v",
+    "encoder_attn.out_proj": "src_attn.linear_out",
+    "encoder_attn_layer_norm": "norm2",
+    "fc1": "feed_forward.w_1",
+    "fc2": "feed_forward.w_2",
+    "final_layer_norm": "norm3",
+}
 
-class ESPnetTransformerDecoder(torch.nn.Module):
-    """Adapter for a ``TransformerDecoder`` without an ``unknown_part``."""
 
-    heads = None
-    release = MultiTokenDecoder.release
+class TransformerMedusaDecoder(MultiTokenDecoder):
+    """``decoder: transformer`` with Medusa heads, for models of all of ESPnet's tasks.
 
-    def __init__(self, module: TransformerDecoder):
-        super().__init__()
-        self.module = module
+    Attending heads have Whisper's layer with GELU, which starts with the weights of the decoder's
+    last layer. Raise InputError if an option has an unknown name or value.
+
+    Args:
+        encoder_output_size: D of the encoder output.
+        heads: none, linear, block, recurrent, attending or latent.
+        heads_conf: Fields of ``HeadOptions``.
+        draft_conf: By search (greedy, beam): defaults of draft options in decode configs.
+        options: ESPnet's options of ``decoder: transformer``.
+    """
+
+    network = "transformer"
+    layers_name = "transformer.decoders"
+    original_last_layer = None
+
+    def __init__(
+        self,
+        vocab_size: int,
+        encoder_output_size: int,
+        heads: str = NO_HEADS,
+        heads_conf: dict[str, Any] | None = None,
+        draft_conf: dict[str, Any] | None = None,
+        **options,
+    ):
+        unknown = sorted({*options} - {*ESPNET_OPTIONS})
+        if unknown:
+            raise InputError(
+                f"decoder_conf.{unknown[0]}: no such option; allowed: heads, heads_conf, "
+                "draft_conf and the options of ESPnet's decoder: transformer"
+            )
+        self._wrap(TransformerDecoder(vocab_size, encoder_output_size, **options))
+        reason = unknown_part(self.transformer)
+        if reason is not None:
+            raise InputError(f"decoder_conf: {reason}; not allowed with transformer_medusa")
+        kind, last_layer = HEAD_TYPES.get(heads), self.layers[-1]
+        if kind is ProjectionHeads:
+            raise InputError(f"decoder_conf.heads: {heads}; not allowed with transformer_medusa")
+        if kind is AttendingHeads:
+            if last_layer.concat_after:
+                raise InputError(
+                    "decoder_conf.concat_after: true; allowed with heads: attending: false"
+                )
+            last_layer = whisper_layer(last_layer)
+        norm = self.norm if self.transformer.normalize_before else None
+        trunk = Trunk(encoder_output_size, vocab_size, last_layer, norm)
+        self._add_heads(heads, heads_conf or {}, trunk)
+
+    def _wrap(self, transformer: TransformerDecoder) -> None:
+        MultiTokenDecoder.__init__(self)
+        self.transformer, self.heads = transformer, None
+
+    @classmethod
+    def without_heads(cls, transformer: TransformerDecoder) -> "TransformerMedusaDecoder":
+        """Wrap a decoder without an ``unknown_part``; weights are shared."""
+        decoder = cls.__new__(cls)
+        decoder._wrap(transformer)
+        return decoder
+
+    @property
+    def conf(self) -> dict:
+        return {}
+
+    @property
+    def layers(self) -> torch.nn.ModuleList:
+        return self.transformer.decoders
+
+    @property
+    def norm(self) -> torch.nn.Module:
+        return self.transformer.after_norm if self.transformer.normalize_before else Identity()
 
     @property
     def projection(self) -> torch.Tensor:
-        """(V, D) vocabulary projection, without its bias."""
-        return self.module.output_layer.weight
+        return self.transformer.output_layer.weight
+
+    @property
+    def projection_bias(self) -> torch.Tensor:
+        return self.transformer.output_layer.bias
 
     def max_depth(self, frames: int) -> int:
         """Return a limit that is never reached: there is no last position."""
         return sys.maxsize
 
-    def draft_vocabulary(self, size: int, eos: int) -> torch.Tensor:
-        """Raise an InputError: ESPnet does not count training tokens."""
-        raise InputError(
-            f"draft_vocab_size: {size}; decoder: transformer holds no counts of training tokens; "
-            "leave draft_vocab_size out"
+    def embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
+        embedding, encoding = self.transformer.embed
+        return embedding(tokens) * TOKEN_SCALES[type(encoding)](encoding)
+
+    def hidden_states(self, memory, memory_lengths, tokens, branches=1) -> HiddenStates:
+        sequences = tokens.unflatten(1, (branches, -1)).flatten(0, 1)
+        hidden = self.transformer.embed(sequences).unflatten(0, (-1, branches)).flatten(1, 2)
+        causal = causal_mask(sequences.size(1), hidden, branches)[0] == 0
+        run = _layer_runner(causal, memory, memory_lengths)
+        outputs = self._through_layers(hidden, run)
+        return outputs._replace(cross_keys_values=self._cross_keys_values(memory, memory_lengths))
+
+    def project_memory(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> CrossKeysValues:
+        attention = self.layers[-1].src_attn
+        keys, values = (
+            project(memory).unflatten(-1, (attention.h, -1)).transpose(1, 2)
+            for project in (attention.linear_k, attention.linear_v)
         )
+        return CrossKeysValues(keys, values, padding_mask(memory, memory_lengths))
+
+    def rename_weights(self, weights: dict[str, torch.Tensor], prefix: str) -> None:
+        for name in [*weights]:
+            part = name.removeprefix(prefix)
+            if name.startswith(prefix) and part.split(".")[0] in ESPNET_PARTS:
+                weights[f"{prefix}{self.network}.{part}"] = weights.pop(name)
+
+    def last_layer_name(self, name: str) -> str:
+        module, _, kind = name.rpartition(".")
+        return f"{NAMES.get(module, module)}.{kind}"
 
 
-def searchable(decoder: torch.nn.Module) -> MultiTokenDecoder | ESPnetTransformerDecoder | None:
-    """Return a decoder that our searches support: ours, an adapter for ESPnet's, or None."""
+def whisper_layer(layer: DecoderLayer) -> WhisperLayer:
+    """Return a WhisperLayer with the weights of ESPnet's layer, without its self-attention's."""
+    inner, size = layer.feed_forward.w_1.weight.shape
+    copied = WhisperLayer(size, layer.src_attn.h, inner, 0.0, cross_attention=True)
+    weights = layer.state_dict()
+    with torch.no_grad():
+        for name, parameter in copied.named_parameters():
+            module, _, kind = name.rpartition(".")
+            if module in NAMES:
+                parameter.copy_(weights[f"{NAMES[module]}.{kind}"])
+    return copied
+
+
+def _layer_runner(
+    causal: torch.Tensor, memory: torch.Tensor, memory_lengths: torch.Tensor
+) -> Callable[[Iterable[DecoderLayer], torch.Tensor], torch.Tensor]:
+    """Return a function that runs layers on whole sequences (B, L, D); ``causal``: (1, L, L)."""
+    visible = inside(memory, memory_lengths)[:, None]
+
+    def run(layers: Iterable[DecoderLayer], hidden: torch.Tensor) -> torch.Tensor:
+        for layer in layers:
+            hidden = layer(hidden, causal, memory, visible)[0]
+        return hidden
+
+    return run
+
+
+def searchable(decoder: torch.nn.Module) -> MultiTokenDecoder | None:
+    """Return a decoder that our searches support: ours, ESPnet's in one of ours, or None."""
     if isinstance(decoder, MultiTokenDecoder):
         return decoder
-    return ESPnetTransformerDecoder(decoder) if unknown_part(decoder) is None else None
+    known = unknown_part(decoder) is None
+    return TransformerMedusaDecoder.without_heads(decoder) if known else None
 
 
 def unknown_part(decoder: torch.nn.Module) -> str | None:

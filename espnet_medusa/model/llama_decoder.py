@@ -31,15 +31,11 @@ class LlamaOptions:
 
 
 class SpeechLlamaDecoder(MultiTokenDecoder):
-    """Speech adapter, language model and heads.
+    """Speech adapter, language model and heads; ``options`` are fields of ``LlamaOptions``.
 
     The input of an utterance is its speech embeddings, the start symbol and the text, at
     consecutive positions: padding of the speech is masked and has no positions. Raise InputError
     if an option has an unknown name or value, or a model cannot be loaded.
-
-    Args:
-        encoder_output_size: D of the encoder output.
-        options: Fields of ``LlamaOptions``.
     """
 
     network = "llama"

@@ -32,11 +32,13 @@ class MultiTokenDecoder(AbsDecoder):
 
     Attributes:
         network: Name of the attribute with the network below the heads.
+        layers_name: Prefix of the layers' weights in the decoder's state dict.
         heads: The heads, or None.
         original_last_layer: Frozen copy of the last layer (the teacher of a KL loss), or None.
     """
 
     network: str
+    layers_name: str
     heads: Heads | None
     original_last_layer: torch.nn.Module | None
 
@@ -51,11 +53,6 @@ class MultiTokenDecoder(AbsDecoder):
     @abstractmethod
     def layers(self) -> torch.nn.ModuleList:
         """The decoder's layers, without the heads' block."""
-
-    @property
-    @abstractmethod
-    def layers_name(self) -> str:
-        """Prefix of the layers' weights in the decoder's state dict."""
 
     @property
     @abstractmethod
@@ -95,6 +92,18 @@ class MultiTokenDecoder(AbsDecoder):
 
     # Some subclasses implement:
 
+    @property
+    def projection_bias(self) -> torch.Tensor | None:
+        """(V,) bias of all vocabulary projections, or None."""
+        return None
+
+    def rename_weights(self, weights: dict[str, torch.Tensor], prefix: str) -> None:
+        """Give a checkpoint's weights of a decoder without heads their names in this one."""
+
+    def last_layer_name(self, name: str) -> str:
+        """Return the last layer's name of the weight from which a heads' weight starts."""
+        return name
+
     def project_memory(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> CrossKeysValues:
         """Return the last layer's cross-attention keys and values of encoder output (B, S, D).
 
@@ -117,6 +126,7 @@ class MultiTokenDecoder(AbsDecoder):
             # Counts of the labels that the heads were trained on, for `draft_vocabulary`.
             counts = torch.zeros(trunk.vocab_size, dtype=torch.long)
             self.register_buffer(TOKEN_COUNTS, counts)
+        self.register_load_state_dict_pre_hook(_rename_weights)
         self.register_load_state_dict_pre_hook(_copy_last_layer)
         self.register_load_state_dict_pre_hook(_add_token_counts)
 
@@ -147,12 +157,8 @@ class MultiTokenDecoder(AbsDecoder):
     ) -> HiddenStates:
         """Compute ``hidden_states``, except ``last_layer_input``, from cached last hidden states.
 
-        Raise InputError if ``memory`` is missing, or the decoder does not support cached states.
-
-        Args:
-            hidden: (B, L, D).
-            memory: (B, S, D) encoder output, if the heads require it.
-            memory_lengths: (B,).
+        Raise InputError if the heads require encoder output (B, S, D) and ``memory`` is None, or
+        the decoder does not support cached states (B, L, D).
         """
         head_input, block = hidden, None if self.heads is None else self.heads.block
         if memory is None and (block is not None or self._uses_cross_attention):
@@ -180,16 +186,10 @@ class MultiTokenDecoder(AbsDecoder):
         ys_in_pad: torch.Tensor,
         ys_in_lens: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute the base head's logits of whole sequences (ESPnet's decoder interface).
+        """Return the base head's logits (B, L, V) of whole sequences, and ``ys_in_lens``.
 
-        Args:
-            hs_pad: (B, S, D) encoder output.
-            hlens: (B,) its frames.
-            ys_in_pad: (B, L) input tokens.
-            ys_in_lens: (B,) their number.
-
-        Returns:
-            Logits (B, L, V) and ``ys_in_lens``.
+        This is ESPnet's decoder interface: encoder output (B, S, D) of (B,) frames, then input
+        tokens (B, L) of (B,) lengths.
         """
         return self.logits(self.hidden_states(hs_pad, hlens, ys_in_pad).hidden), ys_in_lens
 
@@ -205,7 +205,7 @@ class MultiTokenDecoder(AbsDecoder):
 
     def project(self, hidden: torch.Tensor) -> torch.Tensor:
         """Apply the base head's vocabulary projection: (..., D) to (..., V)."""
-        return torch.nn.functional.linear(hidden, self.projection)
+        return torch.nn.functional.linear(hidden, self.projection, self.projection_bias)
 
     # All heads.
 
@@ -221,14 +221,9 @@ class MultiTokenDecoder(AbsDecoder):
         return [shared] if self.heads is None else [shared, *self.heads.projections(shared)]
 
     def unroll_hidden(self, outputs: HiddenStates, labels: torch.Tensor) -> list[torch.Tensor]:
-        """Return the inputs of the vocabulary projections of the base head and all heads.
+        """Return the inputs (B, L - k, D) of the vocabulary projections of heads k = 0 to K.
 
-        Args:
-            outputs: Result of ``hidden_states``.
-            labels: (B, L) the token that follows each position; any token in padding.
-
-        Returns:
-            For k = 0 to K: (B, L - k, D) for the k-th token after the next one.
+        Head 0 is the base head. ``labels`` are those of ``Heads.unroll``.
         """
         hidden = [self.base_hidden(outputs.hidden)]
         if self.heads is not None:
@@ -243,20 +238,11 @@ class MultiTokenDecoder(AbsDecoder):
         labels: torch.Tensor,
         cross_keys_values: CrossKeysValues | None = None,
     ) -> Iterator[torch.Tensor]:
-        """Compute logits of one head after the other, so that each can be freed before the next.
-
-        Args:
-            head_input: (B, L, D) of ``hidden_states``.
-            labels: (B, L) the token that follows each position; any token in padding.
-            cross_keys_values: Of ``hidden_states``.
-
-        Yields:
-            For k = 1 to K: (B, L - k, V) for the k-th token after the next one.
-        """
+        """Yield the logits (B, L - k, V) of each head k; the arguments are those of ``unroll``."""
         if self.heads is not None:
             unrolled = self.heads.unroll(head_input, labels, self.embed_tokens, cross_keys_values)
             for hidden, projection in zip(unrolled, self.projections[1:], strict=True):
-                yield torch.nn.functional.linear(hidden, projection)
+                yield torch.nn.functional.linear(hidden, projection, self.projection_bias)
 
     # Token counts, for the draft vocabulary.
 
@@ -272,12 +258,16 @@ class MultiTokenDecoder(AbsDecoder):
         counts = self.token_counts.clone() if self.num_heads else torch.zeros(1)
         if not bool(counts.any()):
             raise InputError(
-                f"draft_vocab_size: {size}; this model holds no counts of training tokens; train "
-                "its heads with this version, or leave draft_vocab_size out"
+                f"draft_vocab_size: {size}; this model has no counts of training tokens; train "
+                "its heads with this version, or remove draft_vocab_size"
             )
         counts[eos] = counts.max() + 1
         seen = int((counts > 0).sum())
         return counts.topk(min(size, seen)).indices.sort().values
+
+
+def _rename_weights(decoder, state_dict, prefix, *_) -> None:
+    decoder.rename_weights(state_dict, prefix)
 
 
 def _copy_last_layer(decoder, state_dict, prefix, *_) -> None:
@@ -297,15 +287,19 @@ def _copy_last_layer(decoder, state_dict, prefix, *_) -> None:
         if module is None or any(last + part not in state_dict for part in current):
             continue
         weights = module.state_dict()  # `heads.layer` has no self-attention
+        sources = {part: decoder.last_layer_name(part) for part in weights}
         incoming = {part: state_dict.get(prefix + name + part) for part in weights}
         missing = all(
             value is None
-            or (value.data_ptr() == weights[part].data_ptr() and torch.equal(value, current[part]))
+            or (
+                value.data_ptr() == weights[part].data_ptr()
+                and torch.equal(value, current[sources[part]])
+            )
             for part, value in incoming.items()
         )
         if missing:
-            for part in weights:
-                state_dict[prefix + name + part] = state_dict[last + part]
+            for part, source in sources.items():
+                state_dict[prefix + name + part] = state_dict[last + source]
 
 
 def _add_token_counts(decoder, state_dict, prefix, *_) -> None:

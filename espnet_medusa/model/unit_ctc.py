@@ -26,13 +26,8 @@ PADDING = -1  # label of padding, ESPnet's ignore_id; label 0 is blank, label n 
 class UnitCTC(torch.nn.Module):
     """ESPnet's ``CTC`` over units of the decoder's tokens, after a small encoder block.
 
-    Raise InputError if the block or one of its options is unknown.
-
-    Args:
-        ctc: ESPnet's module; its linear layer is replaced.
-        units: Units that tokens consist of.
-        memory_size: D of the encoder output.
-        block: Name of one of ESPnet's encoders; None: no block.
+    ``block`` is the name of one of ESPnet's encoders, or None: no block. The linear layer of
+    ``ctc`` is replaced. Raise InputError if the block or one of its options is unknown.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from espnet_medusa.whisper.sizes import (
     DECODER_SIZES,
     config_of_options,
     decoder_config,
-    decoder_sizes,
+    options_of_config,
 )
 from espnet_medusa.whisper.token_types import asr_sh_options
 
@@ -43,13 +43,10 @@ class DecoderOptions:
 
 
 class WhisperMedusaDecoder(MultiTokenDecoder):
-    """Whisper's decoder with Medusa heads.
+    """Whisper's decoder with Medusa heads; ``options`` are fields of ``DecoderOptions``.
 
-    Raise InputError if an option has an unknown name or value, or sizes differ.
-
-    Args:
-        encoder_output_size: D of the encoder output; must be the decoder's.
-        options: Fields of ``DecoderOptions``.
+    Raise InputError if an option has an unknown name or value, or the decoder's size differs from
+    ``encoder_output_size``.
     """
 
     network = "whisper"
@@ -74,13 +71,12 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
             self.original_last_layer = decoder_layer(self.whisper.config)
             self.original_last_layer.load_state_dict(last_layer.state_dict())
             self.original_last_layer.requires_grad_(False)
-        norm = self.whisper.layer_norm
-        trunk = Trunk(encoder_output_size, vocab_size, last_layer, norm)
+        trunk = Trunk(encoder_output_size, vocab_size, last_layer, self.norm)
         self._add_heads(options.heads, options.heads_conf, trunk)
 
     @property
     def conf(self) -> dict[str, int]:
-        return decoder_sizes(self.whisper.config)
+        return options_of_config(self.whisper.config, DECODER_SIZES)
 
     def _check(self, vocab_size: int, encoder_output_size: int, whisper_model: str | None) -> None:
         config = self.whisper.config
@@ -118,11 +114,11 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
 
     def project_memory(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> CrossKeysValues:
         attention = self.layers[-1].encoder_attn
-        keys, values = (
+        keys_values = (
             project(memory).unflatten(-1, (attention.num_heads, -1)).transpose(1, 2)
             for project in (attention.k_proj, attention.v_proj)
         )
-        return CrossKeysValues(keys, values, padding_mask(memory, memory_lengths))
+        return CrossKeysValues(*keys_values, padding_mask(memory, memory_lengths))
 
     def _run_block(self, hidden, memory, memory_lengths) -> torch.Tensor:
         return _layer_runner(hidden, memory, memory_lengths)([self.heads.block], hidden)
@@ -133,12 +129,7 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
     ) -> torch.Tensor:
         """Compute last hidden states (B, L, D) with the original last layer, without gradients.
 
-        Raise InputError if there is no original last layer.
-
-        Args:
-            last_layer_input: (B, L, D) of ``hidden_states``.
-            memory: (B, S, D) encoder output.
-            memory_lengths: (B,).
+        Raise InputError if there is none. ``last_layer_input`` is that of ``hidden_states``.
         """
         if self.original_last_layer is None:
             raise InputError("set decoder_conf.keep_original_last_layer: true for a KL teacher")

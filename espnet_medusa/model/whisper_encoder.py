@@ -25,7 +25,7 @@ from espnet_medusa.whisper.sizes import (
     ENCODER_SIZES,
     config_of_options,
     encoder_config,
-    encoder_sizes,
+    options_of_config,
 )
 
 WHISPER_WINDOW, AUDIO_WINDOW = WINDOWS = "whisper", "audio"
@@ -76,15 +76,12 @@ class FeatureKind(NamedTuple):
 
 
 class HFWhisperEncoder(AbsEncoder):
-    """Log-mel features, then Whisper's convolutions and layers.
+    """Log-mel features, convolutions and layers; ``options`` are fields of ``EncoderOptions``.
 
     Unlike transformers' encoder it accepts any length up to the window and masks padding, in
     convolutions and attention: an utterance's result does not depend on its batch. Raise InputError
-    if an option has an unknown name or a value that is not allowed.
-
-    Args:
-        input_size: 1, which means a waveform in ESPnet.
-        options: Fields of ``EncoderOptions``.
+    if an option has an unknown name or a value that is not allowed; ``input_size`` must be 1, which
+    means a waveform in ESPnet.
     """
 
     def __init__(self, input_size: int = 1, **options):
@@ -113,7 +110,7 @@ class HFWhisperEncoder(AbsEncoder):
     def conf(self) -> dict[str, int | str | bool]:
         """Options of ``encoder_conf`` that replace ``whisper_model``."""
         window = {"window": self.window, "crop_to_audio": self.crop_to_audio}
-        return encoder_sizes(self.whisper.config) | window
+        return options_of_config(self.whisper.config, ENCODER_SIZES) | window
 
     def output_size(self) -> int:
         """Hidden size D."""
@@ -139,10 +136,7 @@ class HFWhisperEncoder(AbsEncoder):
         return (lengths + TAIL_SAMPLES + hop_samples - 1) // hop_samples
 
     def kept_rows(self, lengths: torch.Tensor) -> torch.Tensor:
-        """Return bool (B, S): the rows of Whisper's window that merged padding keeps.
-
-        ``lengths`` are (B,) samples.
-        """
+        """Return bool (B, S): the rows that merged padding keeps, for (B,) lengths in samples."""
         rows = self.whisper.config.max_source_positions
         return kept_rows(self.frames_of_speech(lengths), rows)
 
@@ -165,9 +159,7 @@ class HFWhisperEncoder(AbsEncoder):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return log-mel features (B, frames, num_mel_bins) and frames (B,), for ``forward``.
 
-        Args:
-            samples: (B, samples) in [-1, 1], 16 kHz.
-            lengths: (B,) samples.
+        ``samples`` are (B, samples) in [-1, 1] at 16 kHz, of (B,) lengths.
         """
         kind = self.feature_kind
         features, frames = self.log_mel(samples, lengths, kind.window_frames, kind.padded)
@@ -198,7 +190,7 @@ class HFWhisperEncoder(AbsEncoder):
         memory, lengths = self.encode(features, frames)
         if self.crop_to_audio:
             lengths = audio_frames
-            for convolution in self._convolutions:
+            for convolution in (self.whisper.conv1, self.whisper.conv2):
                 lengths = (lengths - 1) // convolution.stride[0] + 1
             memory = memory[:, : lengths.max()]
         return memory, lengths, None
@@ -208,11 +200,8 @@ class HFWhisperEncoder(AbsEncoder):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Encode features (B, T, bins) of (B,) frames.
 
-        Args:
-            kept: (B, S) bool, rows that are not merged; None: all.
-
-        Returns:
-            Encoder output (B, S, D) and its (B,) frames, or the frames (B, S) of merged rows.
+        Rows that are False in ``kept`` (B, S) are merged. Return encoder output (B, S, D) and its
+        (B,) frames, or the frames (B, S) of merged rows.
         """
         hidden, lengths = self._stem(features, frames, equal_frames=kept is not None)
         if kept is not None:
@@ -233,10 +222,7 @@ class HFWhisperEncoder(AbsEncoder):
             weight.data = weight.new_empty(0)
 
     def check_lengths(self, lengths: torch.Tensor) -> None:
-        """Raise an InputError if an utterance exceeds the window or is shorter than one frame.
-
-        ``lengths`` are (B,) samples.
-        """
+        """Raise InputError for lengths (B,), in samples, above the window or below one frame."""
         longest, shortest = int(lengths.max()), int(lengths.min())
         if longest > self.window_samples:
             raise InputError(
@@ -260,7 +246,7 @@ class HFWhisperEncoder(AbsEncoder):
         if equal_frames:
             features, lengths, rows = drop_equal_frames(features, frames, self.subsampling)
         hidden = features.transpose(1, 2).to(self.whisper.conv1.weight.dtype)
-        for convolution in self._convolutions:
+        for convolution in (self.whisper.conv1, self.whisper.conv2):
             hidden = torch.nn.functional.gelu(convolution(hidden))
             lengths = (lengths - 1) // convolution.stride[0] + 1
             inside = torch.arange(hidden.size(2), device=hidden.device) < lengths[:, None]
@@ -271,7 +257,3 @@ class HFWhisperEncoder(AbsEncoder):
             hidden, p=self.whisper.config.dropout, training=self.whisper.training
         )
         return hidden, lengths + rows
-
-    @property
-    def _convolutions(self) -> tuple[torch.nn.Conv1d, torch.nn.Conv1d]:
-        return self.whisper.conv1, self.whisper.conv2

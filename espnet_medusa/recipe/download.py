@@ -37,16 +37,15 @@ def _find_damage(content: Path, path: Path, expected: tuple[str, str] | None) ->
     """Return a message about `path` if `content` has another checksum than expected, else None."""
     if expected is None:
         return None
-    digest = hashlib.new(expected[0])
+    algorithm, digest = expected
+    computed = hashlib.new(algorithm)
     with content.open("rb") as stream:
         while chunk := stream.read(CHUNK_BYTES):
-            digest.update(chunk)
-    if digest.hexdigest() == expected[1]:
+            computed.update(chunk)
+    found, size = computed.hexdigest(), content.stat().st_size
+    if found == digest:
         return None
-    return (
-        f"{path}: is damaged ({content.stat().st_size} bytes): {expected[0]} is"
-        f" {digest.hexdigest()}, expected {expected[1]}"
-    )
+    return f"{path}: is damaged ({size} bytes): {algorithm} is {found}, expected {digest}"
 
 
 def download(url: str, path: str | Path, checksum: str | None = None) -> Path:
@@ -65,8 +64,7 @@ def download(url: str, path: str | Path, checksum: str | None = None) -> Path:
         raise InputError(f"{url}: allowed: an address that starts with http:// or https://")
     path = Path(path)
     if path.exists():
-        damage = _find_damage(path, path, expected)
-        if damage is None:
+        if (damage := _find_damage(path, path, expected)) is None:
             return path
         print(f"{damage}; downloading it again", file=sys.stderr)
         path.unlink()
@@ -74,8 +72,7 @@ def download(url: str, path: str | Path, checksum: str | None = None) -> Path:
     partial = Path(f"{path}.partial")
     _fetch(url, path, partial)
     _version_file(partial).unlink(missing_ok=True)
-    damage = _find_damage(partial, path, expected)
-    if damage is not None:
+    if damage := _find_damage(partial, path, expected):
         partial.unlink()
         raise InputError(
             f"{damage}; the download from {url} was removed: run the command again, and if the"

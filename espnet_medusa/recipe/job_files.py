@@ -65,10 +65,9 @@ def _join(files: Sequence[Path]) -> dict[str, str]:
     joined: dict[str, str] = {}
     for path in files:
         values = read_results(path)
-        twice = joined.keys() & values.keys()
-        if twice:
+        if twice := joined.keys() & values.keys():
             raise ValueError(f"{path}: another job has the same ids: {list_some(sorted(twice))}")
-        joined.update(values)
+        joined |= values
     return joined
 
 
@@ -87,14 +86,12 @@ def merge_results(keys: Path, log_dir: Path, output_dir: Path) -> tuple[int, dic
         if name == "text" or table:
             write_table(output_dir / name, table)
     texts = merged["text"]
-    lost = read_table(keys, require_value=False).keys() - texts.keys() - failed.keys()
-    if lost:
+    if lost := read_table(keys, require_value=False).keys() - texts.keys() - failed.keys():
         raise ValueError(
             f"{len(lost)} utterances of {keys} have neither a result nor a reason: "
             f"{list_some(sorted(lost))}; see {log_dir}/*.log and decode again (stage 12)"
         )
-    both = texts.keys() & failed.keys()
-    if both:
+    if both := texts.keys() & failed.keys():
         raise ValueError(f"{log_dir}: both decoded and failed: {list_some(sorted(both))}")
     (output_dir / "failed_utterances").unlink(missing_ok=True)
     if failed:
@@ -118,8 +115,8 @@ def merge_statistics_files(log_dir: Path, output_dir: Path) -> bool:
     Raises ValueError if a file is malformed or an utterance has no statistics.
     """
     target = output_dir / "statistics.json"
-    files = [folder / "statistics.json" for folder in job_folders(log_dir)]
-    files = [path for path in files if path.is_file()]
+    folders = job_folders(log_dir)
+    files = [path for folder in folders if (path := folder / "statistics.json").is_file()]
     if not files:
         target.unlink(missing_ok=True)
         return False
@@ -128,8 +125,7 @@ def merge_statistics_files(log_dir: Path, output_dir: Path) -> bool:
         # A job with a higher number may be from an earlier run of ESPnet: lower numbers win.
         statistics = read_statistics(path) | statistics
     decoded = read_results(output_dir / "text")
-    lost = decoded.keys() - statistics.keys()
-    if lost:
+    if lost := decoded.keys() - statistics.keys():
         raise ValueError(
             f"{log_dir}: no statistics of {len(lost)} utterances of {output_dir / 'text'}: "
             f"{list_some(sorted(lost))}; a job failed, decode again (stage 12)"

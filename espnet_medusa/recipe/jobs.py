@@ -24,12 +24,10 @@ def shell_status(status: int) -> int:
 
 @dataclass(frozen=True)
 class Job:
-    """One process: its name, command line, log file and additions to the environment."""
-
     name: str
     command: tuple[str, ...]
     log: Path
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)  # additions
     append: bool = False  # whether it appends to an existing log
 
 

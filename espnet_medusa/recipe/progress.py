@@ -5,7 +5,6 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -100,7 +99,7 @@ class Progress:
 
 
 class JobsProgress(Progress):
-    """Counts the utterances that jobs have finished: `best hypo` lines in their logs.
+    """Counts finished utterances of jobs: `best hypo` lines in their logs.
 
     ``total_keys`` is their number in all jobs; with 0, the number of jobs is shown instead.
     """
@@ -110,7 +109,7 @@ class JobsProgress(Progress):
     ) -> None:
         super().__init__(line)
         self.title, self.total_keys = title, total_keys
-        self._jobs = [_JobCount(LogFollower(log)) for log in logs]
+        self._jobs = [_JobCount(log) for log in logs]
 
     def read(self) -> None:
         for job in self._jobs if self.total_keys else ():
@@ -132,17 +131,14 @@ class JobsProgress(Progress):
         return shown
 
 
-@dataclass
-class _JobCount:
+class _JobCount(LogFollower):
     """Utterances in a job's log, and how many of them an earlier run decoded."""
 
-    log: LogFollower
-    count: int = 0
-    resumed: int = 0
+    count = resumed = 0
 
     def read(self) -> None:
-        lines = self.log.new_lines()
-        if self.log.restarted:
+        lines = self.new_lines()
+        if self.restarted:
             self.count = self.resumed = 0
         self.count += sum("INFO: best hypo" in line for line in lines)
         self.resumed += sum(int(match[1]) for match in map(_RESUMED.search, lines) if match)

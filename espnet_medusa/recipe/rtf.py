@@ -19,24 +19,6 @@ class Timing:
     seconds: float | None = None
 
 
-@dataclass(frozen=True)
-class RealTimeFactor:
-    """Number of decoded utterances, their audio and their decoding time in seconds."""
-
-    utterances: int
-    audio_s: float
-    decoding_s: float
-
-    def report(self) -> str:
-        """Return the four lines that ESPnet's calculate_rtf prints."""
-        return (
-            f"Total audio duration: {self.audio_s:.3f} [sec]\n"
-            f"Total decoding time: {self.decoding_s:.3f} [sec]\n"
-            f"RTF: {self.decoding_s / self.audio_s:.3f}\n"
-            f"Latency: {self.decoding_s * 1000.0 / self.utterances:.3f} [ms/sentence]"
-        )
-
-
 def parse_rate(text: str) -> int:
     """Parse a sample rate in Hz (`16k` is 16000); raise ValueError if it is not above 0."""
     number, factor = (text[:-1], 1000) if text.lower().endswith("k") else (text, 1)
@@ -63,15 +45,20 @@ def read_timings(log: Path) -> list[Timing]:
     return timings
 
 
-def calculate_rtf(logs: Iterable[Path], sample_rate: float) -> RealTimeFactor:
-    """Sum audio (``sample_rate`` in Hz) and decoding time; raise ValueError without utterances.
+def calculate_rtf(logs: Iterable[Path], sample_rate: float) -> str:
+    """Return the lines that ESPnet's calculate_rtf prints; raise ValueError without utterances.
 
-    Each utterance of a batch is logged with its share of the batch's time.
+    ``sample_rate`` is in Hz. Each utterance is logged with its share of its batch's time.
     """
     timings = [timing for log in logs for timing in read_timings(log)]
     decoded = [timing for timing in timings if timing.seconds is not None]
-    samples = sum(timing.samples for timing in decoded)
-    if not samples:
+    audio_s = sum(timing.samples for timing in decoded) / sample_rate
+    if not audio_s:
         raise ValueError("no `speech length` and `best hypo` lines in the logs: nothing decoded")
     decoding_s = sum(timing.seconds for timing in decoded)
-    return RealTimeFactor(len(decoded), samples / sample_rate, decoding_s)
+    return (
+        f"Total audio duration: {audio_s:.3f} [sec]\n"
+        f"Total decoding time: {decoding_s:.3f} [sec]\n"
+        f"RTF: {decoding_s / audio_s:.3f}\n"
+        f"Latency: {decoding_s * 1000.0 / len(decoded):.3f} [ms/sentence]"
+    )

@@ -18,8 +18,6 @@ Tokenize = Callable[[str], list[str]]
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """Options of scoring."""
-
     cleaner: str = option("none", "ESPnet text cleaner of the references, or none")
     hyp_cleaner: str = option("none", "text cleaner of the hypotheses, or none")
     allow_missing: bool = option(False, "count missing hypotheses as deletions")
@@ -43,7 +41,11 @@ def tokenizers(options: ScoreOptions) -> dict[str, Tokenize]:
         "wer": WordTokenizer(**removal).text2tokens,
         "cer": CharTokenizer(**removal).text2tokens,
     }
-    model = options.bpemodel or trained_bpe_model(options.asr_train_config)
+    model = options.bpemodel
+    if options.asr_train_config and not model:
+        remedy = "scoring needs the config of the decoded experiment"
+        trained = read_config(Path(options.asr_train_config), remedy)
+        model = trained.get("bpemodel") if trained.get("token_type") == "bpe" else None
     if model:
         if not Path(model).is_file():
             source = "" if options.bpemodel else f" ({options.asr_train_config} names it)"
@@ -52,20 +54,11 @@ def tokenizers(options: ScoreOptions) -> dict[str, Tokenize]:
     return chosen
 
 
-def trained_bpe_model(config: str) -> str:
-    """Return the sentencepiece model of an experiment; empty if it has other tokens."""
-    if not config:
-        return ""
-    values = read_config(Path(config), "scoring needs the config of the decoded experiment")
-    return (values.get("token_type") == "bpe" and values.get("bpemodel")) or ""
-
-
 def join_by_id(
     references: dict[str, str], hypotheses: dict[str, str], allow_missing: bool, names: str
 ) -> dict[str, str]:
     """Return a text per reference id, empty if missing; raise ValueError if ids do not match."""
-    unknown = hypotheses.keys() - references.keys()
-    if unknown:
+    if unknown := hypotheses.keys() - references.keys():
         raise ValueError(f"{names}: no reference for {list_some(sorted(unknown))}")
     missing = references.keys() - hypotheses.keys()
     if missing and not allow_missing:
@@ -114,8 +107,7 @@ def score(data_dir: Path, output_dir: Path, options: ScoreOptions) -> list[Path]
     hypotheses = read_results(output_dir / "text")
     hypotheses = join_by_id(references, hypotheses, options.allow_missing, names)
     speakers = read_table(data_dir / "utt2spk")
-    unnamed = references.keys() - speakers.keys()
-    if unnamed:
+    if unnamed := references.keys() - speakers.keys():
         raise ValueError(f"{data_dir / 'utt2spk'}: no speaker for {list_some(sorted(unnamed))}")
     clean, clean_hyp = make_cleaner(options.cleaner), make_cleaner(options.hyp_cleaner)
     results = []
@@ -153,14 +145,12 @@ def add_scored_eta(folder: Path) -> None:
     reference, hypothesis = (folder / "score_wer" / name for name in ("ref.trn", "hyp.trn"))
     words = [words_by_utterance(path, decoded) for path in (reference, hypothesis)]
     for path, scored in zip((reference, hypothesis), words, strict=True):
-        missing = decoded.keys() - scored.keys()
-        if missing:
+        if missing := decoded.keys() - scored.keys():
             names = list_some(sorted(missing))
             raise ValueError(f"{path}: no line of {names}; score again (stage 13)")
     # ESPnet's own stage 13 pairs texts and ids by line number. A missing text then shifts all
     # following texts to the wrong references.
-    shifted = [key for key in words[1] if key not in decoded and words[1][key]]
-    if shifted:
+    if shifted := [key for key in words[1] if key not in decoded and words[1][key]]:
         raise ValueError(
             f"{hypothesis}: has words of {list_some(shifted)}, which {folder / 'text'} does not "
             "have: hypotheses are paired with wrong references; decode what failed, or remove it "

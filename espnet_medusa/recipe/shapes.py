@@ -88,9 +88,12 @@ def drop_long_texts(folder: Path, longest: int | None, text_name: str = "text") 
     if len(long) == len(lengths):
         message = f"every text is longer than the decoder's {longest} tokens; cut the utterances"
         raise ValueError(f"{folder}: {message}")
-    for path, shapes in tables.items():
-        _write(path, {key: shape for key, shape in shapes.items() if key not in long})
-    _write(list_file, long)
+    tables = {
+        path: {key: shape for key, shape in shapes.items() if key not in long}
+        for path, shapes in tables.items()
+    }
+    for path, table in (tables | {list_file: long}).items():
+        write_atomically(path, "".join(f"{key} {value}\n" for key, value in table.items()))
     shown = ", ".join(f"{key}: {length}" for key, length in [*long.items()][:EXAMPLES_SHOWN])
     more = ", ..." if len(long) > EXAMPLES_SHOWN else ""
     print(
@@ -98,8 +101,3 @@ def drop_long_texts(folder: Path, longest: int | None, text_name: str = "text") 
         f"({shown}{more}); cut these utterances; {list_file} lists all"
     )
     return [*long]
-
-
-def _write(path: Path, table: Mapping[str, object]) -> None:
-    lines = [f"{key} {value}\n" for key, value in table.items()]
-    write_atomically(path, "".join(lines))

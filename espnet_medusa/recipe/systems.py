@@ -21,8 +21,6 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class System:
-    """One model of a recipe."""
-
     name: str  # name; its experiment is `<exp_dir>/asr_<name>`
     config: Path  # training configuration
     checkpoint: str  # file name of the weights that decode

@@ -18,8 +18,6 @@ TOKEN_TYPES = ("bpe", "char", "word", "hugging_face")
 
 @dataclass(frozen=True)
 class TokenOptions:
-    """Options of a token list."""
-
     token_type: str  # one of TOKEN_TYPES
     nbpe: int = option(30, "number of tokens for bpe")
     bpe_mode: str = option("unigram", "kind of sentencepiece model: unigram, bpe, char, word")
@@ -51,9 +49,8 @@ def make_cleaner(name: str) -> Callable[[str], str]:
 def read_sentences(texts: Iterable[Path], cleaner: str) -> list[str]:
     """Return cleaned sentences of Kaldi text files; raise ValueError if there are none."""
     clean, texts = make_cleaner(cleaner), list(texts)
-    sentences = [
-        clean(text) for path in texts for text in read_table(path, require_value=False).values()
-    ]
+    tables = [read_table(path, require_value=False) for path in texts]
+    sentences = [clean(text) for table in tables for text in table.values()]
     sentences = [sentence for sentence in sentences if sentence.strip()]
     if not sentences:
         raise ValueError(f"{', '.join(map(str, texts))}: no text to make tokens from")
@@ -117,9 +114,8 @@ def make_token_list(texts: Iterable[Path], token_list: Path, options: TokenOptio
     Raises ValueError for an unknown token type, or if there is not enough text.
     """
     if options.token_type not in TOKEN_TYPES:
-        allowed = ", ".join(TOKEN_TYPES)
         raise ValueError(
-            f"--token_type {options.token_type}: allowed are {allowed}; "
+            f"--token_type {options.token_type}: allowed are {', '.join(TOKEN_TYPES)}; "
             "for a model with its own tokens give --token_list FILE"
         )
     token_list.parent.mkdir(parents=True, exist_ok=True)

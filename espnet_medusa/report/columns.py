@@ -30,8 +30,6 @@ SPEEDUP = (
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table."""
-
     title: str
     note: str  # for the end of the report
     # Arguments: the decoding, the baseline, and the draft model of the plan; None: not measured.

@@ -1,10 +1,9 @@
 """Find the decodings of experiments, by our command or ESPnet's, and the baseline among them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.table import read_results
 from espnet_medusa.options import read_config
 from espnet_medusa.recipe.job_files import job_folders, merge_statistics_files
@@ -28,7 +27,6 @@ class Decoding:
 
     @property
     def folder(self) -> Path:
-        """Folder of the results."""
         return self.exp_dir / self.tag / self.test_set
 
     def result(self, rate: str) -> Path:
@@ -43,44 +41,21 @@ class Decoding:
 
     @property
     def total(self) -> DecodingStatistics:
-        """Sum over the utterances."""
         return sum(self.utterances.values(), DecodingStatistics())
-
-
-def check_experiments(exp_dirs: Sequence[Path]) -> None:
-    """Raise an InputError that names the first missing folder."""
-    for exp_dir in exp_dirs:
-        if not exp_dir.is_dir():
-            raise InputError(f"{exp_dir}: no such folder; give experiments that were trained")
-
-
-def check_decoded(exp_dirs: Sequence[Path], decodings: Sequence[Decoding]) -> None:
-    """Raise an InputError that names the first experiment without a decoding."""
-    decoded = {decoding.exp_dir for decoding in decodings}
-    for exp_dir in exp_dirs:
-        if exp_dir not in decoded:
-            raise InputError(
-                f"{exp_dir}: no decoded set, such as {exp_dir}/TAG/SET/text; decode (stage 12), or "
-                "give the experiment's folder"
-            )
 
 
 def read_experiments(exp_dirs: Sequence[Path]) -> list[Decoding]:
     """Return all decodings, in each experiment ours first; ValueError if a file is malformed."""
-    return [
-        decoding
-        for exp_dir in exp_dirs
-        for decoding in find_decodings([exp_dir]) + find_espnet_decodings(exp_dir)
-    ]
+    found = ((find_decodings(path), find_espnet_decodings(path)) for path in exp_dirs)
+    return [decoding for ours, espnets in found for decoding in ours + espnets]
 
 
-def find_decodings(exp_dirs: Iterable[Path]) -> list[Decoding]:
+def find_decodings(exp_dir: Path) -> list[Decoding]:
     """Return all sets with ``statistics.json``; raise ValueError if one is malformed."""
     decodings = []
-    for exp_dir in exp_dirs:
-        for path in decoded_files(exp_dir, "statistics.json"):
-            texts, place = read_results(path.parent / "text"), tag_and_set(exp_dir, path)
-            decodings.append(Decoding(exp_dir, *place, read_statistics(path), texts))
+    for path in decoded_files(exp_dir, "statistics.json"):
+        texts, place = read_results(path.parent / "text"), tag_and_set(exp_dir, path)
+        decodings.append(Decoding(exp_dir, *place, read_statistics(path), texts))
     return decodings
 
 

@@ -25,13 +25,6 @@ def plot_experiment(exp_dir: Path) -> list[Path]:
     return [path for path in images if path]
 
 
-def head_names(epochs: Mapping[int, EpochStats], prefix: str) -> list[str]:
-    """Return names such as loss_head1, loss_head2 of validation values, by head number."""
-    names = {name for stats in epochs.values() for name in stats.get("valid", {})}
-    heads = [name for name in names if name.removeprefix(f"{prefix}_head").isdigit()]
-    return sorted(heads, key=lambda name: int(name.removeprefix(f"{prefix}_head")))
-
-
 def plot_training(epochs: Mapping[int, EpochStats], title: str, path: Path) -> Path:
     """Draw loss and accuracy over the epochs, training and validation."""
     figure, axes = _epoch_axes(title, ("loss", "token accuracy"))
@@ -44,16 +37,21 @@ def plot_training(epochs: Mapping[int, EpochStats], title: str, path: Path) -> P
 
 def plot_heads(epochs: Mapping[int, EpochStats], title: str, path: Path) -> Path | None:
     """Draw validation loss and accuracy of each head; None for a model without heads."""
-    names = {prefix: head_names(epochs, prefix) for prefix in ("loss", "acc")}
-    if not any(names.values()):
+    names = {
+        name.partition("_head") for stats in epochs.values() for name in stats.get("valid", {})
+    }
+    numbers = {  # of loss_head1, loss_head2, ..., acc_head1, ...
+        kind: sorted(int(end) for start, _, end in names if start == kind and end.isdigit())
+        for kind in ("loss", "acc")
+    }
+    if not any(numbers.values()):
         return None
     figure, axes = _epoch_axes(title, ("validation loss", "validation accuracy"))
-    for axis, (prefix, heads) in zip(axes, names.items(), strict=True):
-        for name, shade in zip(heads, np.linspace(*SHADES, len(heads)), strict=True):
-            number = name.removeprefix(f"{prefix}_head")
+    for axis, (kind, heads) in zip(axes, numbers.items(), strict=True):
+        for head, shade in zip(heads, np.linspace(*SHADES, len(heads)), strict=True):
             color = matplotlib.colormaps["viridis"](shade)
-            points = _series(epochs, "valid", name)
-            axis.plot(*points, "o-", color=color, markersize=3, label=number)
+            points = _series(epochs, "valid", f"{kind}_head{head}")
+            axis.plot(*points, "o-", color=color, markersize=3, label=head)
     axes[1].legend(title="head", loc="center left", bbox_to_anchor=(1.0, 0.5))
     return save(figure, path)
 
@@ -161,11 +159,7 @@ def plot_speedup(decodings: Sequence[Decoding], baseline: Decoding, path: Path) 
 def plot_tokens_per_call(decodings: Sequence[Decoding], path: Path) -> Path | None:
     """Draw a histogram over utterances of tokens per decoder call; None without drafts."""
     values = {
-        item.name: [
-            statistics.tokens / statistics.decoder_calls
-            for statistics in item.utterances.values()
-            if statistics.decoder_calls
-        ]
+        item.name: [s.tokens / s.decoder_calls for s in item.utterances.values() if s.decoder_calls]
         for item in decodings
         if item.total.drafted
     }

@@ -44,8 +44,6 @@ class Latency:
 
 @dataclass(frozen=True)
 class SameTexts:
-    """Comparison of texts with the baseline's."""
-
     identical: int  # utterances with the same text
     compared: int  # utterances that both decoded
 

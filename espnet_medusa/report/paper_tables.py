@@ -168,11 +168,9 @@ def included_markdown(included: IncludedFile, report: Path) -> str:
     text = path.read_text(encoding="utf-8")
     text = re.sub(r"\A# .*\n+", "", text)
     text = HEADING.sub(lambda match: f"#{match[0]}", text)
-
-    def move(match: re.Match) -> str:
-        return f"]({os.path.relpath(path.parent / match[1], report.parent)})"
-
-    return f"## {included.title}\n\n{LINK.sub(move, text)}"
+    here, there = path.parent, report.parent
+    text = LINK.sub(lambda match: f"]({os.path.relpath(here / match[1], there)})", text)
+    return f"## {included.title}\n\n{text}"
 
 
 def report_markdown(plan: ReportPlan, environment: Sequence[str], sections: Sequence[str]) -> str:

@@ -35,8 +35,6 @@ class CallsAndWer:
 
 @dataclass(frozen=True)
 class FigurePlan:
-    """The plot of a table."""
-
     kind: str  # key of ``FIGURE_KEYS``
     title: str  # as shown
     systems: tuple[str, ...] = ()  # keys of the systems to draw (speedup_by_length)
@@ -45,13 +43,11 @@ class FigurePlan:
     # maps the label of each point to a system's key, or to ``CallsAndWer``.
     groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     points: str = ""  # meaning of the points' labels (scatter plots)
-    wer_of: str = ""  # whose WER it is: ``the greedy CTC hypothesis`` (calls_against_wer)
+    wer_of: str = ""  # text with this WER: ``the greedy CTC hypothesis`` (calls_against_wer)
 
 
 @dataclass(frozen=True)
 class System:
-    """A row of a table."""
-
     name: str  # as shown
     exp: str  # last parts of the experiment's path; ``{label}`` is the test set's label
     decoding: str  # inference tag, with or without its part ``_asr_model_...``
@@ -62,8 +58,6 @@ class System:
 
 @dataclass(frozen=True)
 class TablePlan:
-    """A table."""
-
     title: str  # as shown
     test_sets: Mapping[str, str]  # folder name of each test set to its label
     systems: Mapping[str, System]  # rows by key
@@ -97,18 +91,14 @@ class ReportPlan:
 
 def read_plan(path: Path) -> ReportPlan:
     """Read ``conf/report/*.yaml``; raise InputError if it is malformed or has unknown names."""
-    where = str(path)
-    content = read_fields(ReportPlan, read_mapping(path), where)
-    tables = as_list(content["tables"], f"{where}: tables", "tables")
-    included = as_list(content.get("included"), f"{where}: included", "title and file")
+    content = read_fields(ReportPlan, read_mapping(path), str(path))
+    tables = as_list(content["tables"], f"{path}: tables", "tables")
     content["tables"] = tuple(
-        _table(table, f"{where}: table {n}") for n, table in enumerate(tables, 1)
+        _table(table, f"{path}: table {n}") for n, table in enumerate(tables, 1)
     )
-    content["included"] = tuple(
-        read_entry(IncludedFile, entry, f"{where}: included: {number}")
-        for number, entry in enumerate(included, 1)
-    )
-    return build_options(ReportPlan, content, where)
+    included = content.get("included")
+    content["included"] = read_entries(IncludedFile, included, f"{path}: included")
+    return build_options(ReportPlan, content, str(path))
 
 
 def _table(content: Any, where: str) -> TablePlan:
@@ -232,3 +222,9 @@ def read_fields(kind: type, content: Any, where: str) -> dict[str, Any]:
 def read_entry(kind: type[Entry], content: Any, where: str) -> Entry:
     """Build the dataclass ``kind`` from a mapping; errors as for ``read_fields``."""
     return build_options(kind, read_fields(kind, content, where), where)
+
+
+def read_entries(kind: type[Entry], content: Any, where: str) -> tuple[Entry, ...]:
+    """Build a dataclass from each mapping of a list, none for None; errors as for ``as_list``."""
+    entries = as_list(content, where, " and ".join(field.name for field in fields(kind)))
+    return tuple(read_entry(kind, entry, f"{where}: {n}") for n, entry in enumerate(entries, 1))

@@ -8,7 +8,14 @@ from pathlib import Path
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import build_options, check_choice
 from espnet_medusa.report.columns import COLUMNS
-from espnet_medusa.report.plan import as_list, as_mapping, read_entry, read_fields, read_mapping
+from espnet_medusa.report.plan import (
+    as_list,
+    as_mapping,
+    read_entries,
+    read_entry,
+    read_fields,
+    read_mapping,
+)
 
 PUBLISHED = Path(__file__).with_name("published.yaml")
 CORPORA = Path(__file__).with_name("corpora.yaml")
@@ -18,8 +25,6 @@ PRINTED = re.compile(r"-|\d+(\.\d+)?")
 
 @dataclass(frozen=True)
 class PublishedSystem:
-    """A row of a paper's table."""
-
     name: str  # as in the paper
     cells: Mapping[str, Mapping[str, str]]  # as printed, by label of the test set and measure
     parameters: str | None = None  # in millions, as printed; None: not printed
@@ -35,8 +40,6 @@ class Statement:
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table of a paper."""
-
     source: str  # authors, paper and number of the table
     model: str  # model of the figures, such as ``Whisper large-v2``
     data: str = ""  # test data and machine
@@ -47,7 +50,6 @@ class PublishedTable:
 
     @property
     def test_sets(self) -> tuple[str, ...]:
-        """Labels of the test sets."""
         return tuple(dict.fromkeys(label for row in self.systems.values() for label in row.cells))
 
     @property
@@ -74,15 +76,12 @@ def _table(content: object, where: str) -> PublishedTable:
         check_choice(measure, CELL_MEASURES, f"{where}: measures")
     systems = content.get("systems")
     systems = {} if systems is None else as_mapping(systems, f"{where}: systems")
-    statements = as_list(content.get("statements"), f"{where}: statements", "text and source")
     content["measures"] = tuple(measures)
     content["systems"] = {
         key: _system(row, measures, f"{where}: systems: {key}") for key, row in systems.items()
     }
-    content["statements"] = tuple(
-        read_entry(Statement, entry, f"{where}: statements {number}")
-        for number, entry in enumerate(statements, 1)
-    )
+    statements = content.get("statements")
+    content["statements"] = read_entries(Statement, statements, f"{where}: statements")
     return build_options(PublishedTable, content, where)
 
 
@@ -126,8 +125,7 @@ def read_corpora(path: Path = CORPORA) -> Corpora:
         sizes[corpus] = {}
         for name, entry in as_mapping(sets, f"{path}: {corpus}").items():
             where = f"{path}: {corpus}: {name}"
-            size = read_entry(SetSize, entry, where)
+            size = sizes[corpus][name] = read_entry(SetSize, entry, where)
             if size.utterances is not None and not size.source:
                 raise InputError(f"{where}: {size.utterances} without a source; name it")
-            sizes[corpus][name] = size
     return sizes

@@ -24,8 +24,6 @@ LOG_SPAN = 8.0  # ratio of the largest to the smallest value, for a logarithmic 
 
 @dataclass(frozen=True)
 class Axis:
-    """The measure on one axis."""
-
     measure: str  # name in ``COLUMNS``
     label: str  # as shown; fields of the plan in braces
     value: str = "value"  # field of the measure
@@ -75,6 +73,11 @@ class Panel:
     series: Mapping[tuple[str, str], Sequence[Point]]  # points by group and variant
     plain: Point | None  # the baseline; None: not decoded or not scored
 
+    @property
+    def points(self) -> list[Point]:
+        """All points without the baseline."""
+        return [point for members in self.series.values() for point in members]
+
 
 def scatter_panels(table: TablePlan, rows: Sequence[SystemRow]) -> dict[str, Panel]:
     """Return panels by label of the test set, without systems that were not run or scored."""
@@ -122,7 +125,7 @@ def plot_scatter(plan: FigurePlan, panels: Mapping[str, Panel], path: Path) -> P
         1, len(panels), figsize=(6.0 * len(panels) + 2, 5.5), squeeze=False
     )
     layout = LAYOUTS[plan.kind]
-    points = [point for panel in panels.values() for point in _all_points(panel)]
+    points = [p for panel in panels.values() for p in (*panel.points, panel.plain) if p is not None]
     for axis, (label, panel) in zip(axes[0], panels.items(), strict=True):
         _draw_panel(axis, plan, panel)
         axis.set_title(label, fontsize=10)
@@ -136,11 +139,6 @@ def plot_scatter(plan: FigurePlan, panels: Mapping[str, Panel], path: Path) -> P
     for axis, panel in zip(axes[0], panels.values(), strict=True):
         _write_labels(axis, plan, panel)
     return save(figure, path)
-
-
-def _all_points(panel: Panel) -> list[Point]:
-    points = [point for members in panel.series.values() for point in members]
-    return points + [panel.plain] * (panel.plain is not None)
 
 
 def _scale(axis: "pyplot.Axes", name: str, shown: Axis, values: Sequence[float]) -> None:
@@ -180,8 +178,8 @@ def _write_labels(axis: "pyplot.Axes", plan: FigurePlan, panel: Panel) -> None:
         for name, members in panel.series.items()
         for _ in members
     ]
-    points = [point for members in panel.series.values() for point in members]
-    taken = [point for point in _all_points(panel) if point.x is not None]
+    points, plain = panel.points, panel.plain
+    taken = [*points, plain] if plain is not None and plain.x is not None else points
     lines = [_places(members) for members in panel.series.values() if len(members) > 1]
     joined = lines if LAYOUTS[plan.kind].lines else []
     textalloc.allocate(

@@ -1,6 +1,6 @@
 """Build, from a trained decoder, the runtime that searches call."""
 
-from espnet_medusa.model.espnet_transformer import ESPnetTransformerDecoder
+from espnet_medusa.model.espnet_transformer import TransformerMedusaDecoder
 from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
@@ -13,15 +13,12 @@ from espnet_medusa.runtime.tree_runtime import TreeRuntime
 RUNTIMES: dict[type, type[TreeRuntime]] = {
     WhisperMedusaDecoder: WhisperRuntime,
     SpeechLlamaDecoder: LlamaRuntime,
-    ESPnetTransformerDecoder: ESPnetTransformerRuntime,
+    TransformerMedusaDecoder: ESPnetTransformerRuntime,
 }
-CUDA_GRAPH_RUNTIMES = {WhisperRuntime: CudaGraphWhisperRuntime}
 
 
 def build_runtime(
-    decoder: MultiTokenDecoder | ESPnetTransformerDecoder,
-    precision: str | None = None,
-    lasting: bool = True,
+    decoder: MultiTokenDecoder, precision: str | None = None, lasting: bool = True
 ) -> TreeRuntime:
     """Return a decoder over token trees with a copy of the module's current weights.
 
@@ -33,6 +30,6 @@ def build_runtime(
     """
     weight = decoder.projection
     kind = next(RUNTIMES[parent] for parent in type(decoder).__mro__ if parent in RUNTIMES)
-    if lasting and weight.device.type == "cuda":
-        kind = CUDA_GRAPH_RUNTIMES.get(kind, kind)
+    if kind is WhisperRuntime and lasting and weight.device.type == "cuda":
+        kind = CudaGraphWhisperRuntime
     return kind(decoder, resolve_precision(precision, weight.device, weight.dtype))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
 from collections.abc import Iterable
 
 import torch
 
-from espnet_medusa.model.espnet_transformer import TOKEN_SCALES, ESPnetTransformerDecoder
+from espnet_medusa.model.espnet_transformer import TOKEN_SCALES, TransformerMedusaDecoder
 from espnet_medusa.model.heads import AttendingHeads
 from espnet_medusa.model.masks import padding_mask
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
@@ -34,9 +33,11 @@ FIRST_POSITIONS = 512
 class CrossAttentionRuntime(TreeRuntime):
     """Layers with self-attention over the token tree and cross-attention over encoder output."""
 
-    @abstractmethod
+    positions: torch.Tensor  # position embeddings (positions, D)
+
     def _position_table(self, count: int) -> torch.Tensor:
         """Return position embeddings (``count`` or more, D)."""
+        return self.positions
 
     def start(self, memory, memory_lengths, with_heads=True) -> TreeState:
         memory = memory.to(self.dtype)
@@ -66,8 +67,7 @@ class CrossAttentionRuntime(TreeRuntime):
 def pack_layers(layers: Iterable[LayerWeights], precision: Precision) -> LayerStack:
     """Pack layers for ``extend``; native kernels support pre-norm without ``concat`` only."""
     layers = [*layers]
-    supported = all(layer.norm_first and not layer.concat for layer in layers)
-    if precision.int8_layers and supported:
+    if precision.int8_layers and all(layer.norm_first and not layer.concat for layer in layers):
         return NativeStack(layers)
     return LayerStack([PackedLayer(layer, precision) for layer in layers])
 
@@ -84,9 +84,6 @@ class WhisperRuntime(CrossAttentionRuntime):
         if self.heads is not None and self.heads.block is not None:
             self.block = pack_layers([whisper_weights(self.heads.block)], precision)
 
-    def _position_table(self, count: int) -> torch.Tensor:
-        return self.positions
-
 
 def whisper_weights(layer: torch.nn.Module) -> LayerWeights:
     """Return the modules of a decoder's ``WhisperLayer``."""
@@ -102,18 +99,19 @@ def whisper_weights(layer: torch.nn.Module) -> LayerWeights:
 
 
 class ESPnetTransformerRuntime(CrossAttentionRuntime):
-    """ESPnet's ``TransformerDecoder``, without heads."""
+    """ESPnet's ``TransformerDecoder`` and the heads' block, if there is one."""
 
-    def __init__(self, decoder: ESPnetTransformerDecoder, precision: Precision):
-        module = decoder.module
+    def __init__(self, decoder: TransformerMedusaDecoder, precision: Precision):
+        module = decoder.transformer
         embedding, encoding = module.embed
         scale = TOKEN_SCALES[type(encoding)](encoding)
-        bias = module.output_layer.bias
-        super().__init__(decoder, precision, embedding.weight, scale, bias)
+        super().__init__(decoder, precision, embedding.weight, scale)
         self.encoding = copy.deepcopy(encoding).eval()
         self.positions = self._encode_positions(FIRST_POSITIONS)
         self.layers = pack_layers(map(espnet_weights, module.decoders), precision)
         self.norm = pack_norm(module.after_norm, precision) if module.normalize_before else None
+        if self.heads is not None and self.heads.block is not None:
+            self.block = pack_layers([espnet_weights(self.heads.block)], precision)
 
     def _position_table(self, count: int) -> torch.Tensor:
         if count > len(self.positions):
@@ -132,21 +130,13 @@ def espnet_weights(layer: DecoderLayer) -> LayerWeights:
     outputs = [attention.linear_out for attention in attentions]
     if layer.concat_after:
         outputs = map(merge_concatenation, (layer.concat_linear1, layer.concat_linear2), outputs)
-    self_attention, cross_attention = (
+    attentions = (
         AttentionWeights(norm, part.linear_q, part.linear_k, part.linear_v, output)
         for norm, part, output in zip((layer.norm1, layer.norm2), attentions, outputs, strict=True)
     )
-    return LayerWeights(
-        num_heads=layer.self_attn.h,
-        self_attention=self_attention,
-        cross_attention=cross_attention,
-        feed_forward_norm=layer.norm3,
-        inner=layer.feed_forward.w_1,
-        outer=layer.feed_forward.w_2,
-        activation=RELU,
-        norm_first=layer.normalize_before,
-        concat=layer.concat_after,
-    )
+    feed_forward = layer.norm3, layer.feed_forward.w_1, layer.feed_forward.w_2
+    kind = {"norm_first": layer.normalize_before, "concat": layer.concat_after}
+    return LayerWeights(layer.self_attn.h, *attentions, *feed_forward, RELU, **kind)
 
 
 @torch.no_grad()

@@ -94,9 +94,7 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
         super().__init__(decoder, precision)
         self.storages: dict[tuple, Storage] = {}  # least recently used first
 
-    def start(
-        self, memory: torch.Tensor, memory_lengths: torch.Tensor, with_heads: bool = True
-    ) -> CudaGraphState:
+    def start(self, memory, memory_lengths, with_heads=True) -> CudaGraphState:
         frames = round_up(memory.size(1), FRAME_STEP)
         memory = torch.nn.functional.pad(memory, (0, 0, 0, frames - memory.size(1)))
         state = super().start(memory, memory_lengths, with_heads)
@@ -112,17 +110,10 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
         if state.memory_mask is not None:
             storage.memory_mask.copy_(state.memory_mask)
         storage.cache.num_nodes = 0
-        state = CudaGraphState(
-            state.trees,
-            storage.cache,
-            storage.memory_keys_values,
-            storage.memory_mask,
-            with_heads,
-            state.offsets,
-            # Not taken from the storage, because `select` moves the storage's rows.
-            cross_keys_values=state.cross_keys_values,
-            storage=storage,
-        )
+        # Not `cross_keys_values`, because `select` moves the storage's rows.
+        names = "cache", "memory_keys_values", "memory_mask"
+        fixed = {name: getattr(storage, name) for name in names}
+        state = CudaGraphState(**vars(state) | fixed, storage=storage)
         storage.user = weakref.ref(state)
         return state
 
@@ -144,12 +135,7 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
         mask = torch.zeros(num_utterances, 1, 1, frames, dtype=self.dtype, device=self.device)
         return Storage(cache, [torch.empty_like(part) for part in state.memory_keys_values], mask)
 
-    def extend(
-        self,
-        state: CudaGraphState,
-        tokens: Sequence[Sequence[int]],
-        parents: Sequence[Sequence[int]],
-    ) -> NodeOutputs:
+    def extend(self, state: CudaGraphState, tokens, parents) -> NodeOutputs:
         first, sizes = self._grow(state, tokens, parents)
         storage, cache = state.storage, state.cache
         width = bucket(max(sizes))

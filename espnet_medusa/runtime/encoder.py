@@ -48,14 +48,13 @@ def build_encoder_runtime(
     if precision is None:
         return None
     check_precision(precision, weight.device, OPTION)
-    on_cpu = weight.device.type == "cpu"
     if precision == INT8:
         if kernels() is not None:
             return NativeEncoder(encoder.whisper, NativeLinear)
         if not has_bfloat16_instructions():
             return None
         precision = BFLOAT16
-    if precision == BFLOAT16 and on_cpu:
+    if precision == BFLOAT16 and weight.device.type == "cpu":
         if has_bfloat16_instructions() and kernels() is not None:
             return NativeEncoder(encoder.whisper, NativeBfloat16Linear)
         log_bfloat16_support(OPTION)

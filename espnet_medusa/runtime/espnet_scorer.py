@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from espnet_medusa.model.espnet_transformer import TransformerMedusaDecoder
 from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.build import build_runtime
@@ -21,9 +22,7 @@ class SharedTree:
     """One utterance's tree, shared by all its hypotheses."""
 
     decoder: TreeDecoder  # computes nodes
-    state: TreeState  # the utterance's trees and cache
-    # Number of compactions; node references from before the last compaction are invalid.
-    generation: int = 0
+    state: TreeState | None  # its nodes and cache; None: replaced by a compacted tree
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,6 @@ class NodeReference:
 
     shared: SharedTree
     node: int
-    generation: int
 
 
 @dataclass(frozen=True)
@@ -62,18 +60,15 @@ class TreeScorer(BatchScorerInterface):
             self._cached = CachedRuntime(version, build_runtime(self))
         decoder = self._cached.decoder
         shared = SharedTree(decoder, decoder.start(x[None], lengths, with_heads=False))
-        return NodeReference(shared, ROOT, 0)
+        return NodeReference(shared, ROOT)
 
     def batch_score(
         self, ys: torch.Tensor, states: list[NodeReference], xs: torch.Tensor
     ) -> tuple[torch.Tensor, list[NodeReference]]:
         """Return log-probabilities (hypotheses, V) of the next token, and new states.
 
-        Raise RuntimeError if a hypothesis was dropped in an earlier step.
-
-        Args:
-            ys: (hypotheses, L) prefixes, all of one utterance.
-            xs: Encoder output; not used, the states have it.
+        ``ys`` (hypotheses, L) are prefixes of one utterance. ``xs`` is not used: the states have
+        the encoder output. Raise RuntimeError if a hypothesis was dropped in an earlier step.
         """
         _check_cached(states)
         if states[0].node != ROOT:
@@ -100,7 +95,7 @@ class TreeScorer(BatchScorerInterface):
         outputs = shared.decoder.extend(shared.state, [tokens], [parents])
         scores = torch.log_softmax(shared.decoder.logits(outputs.hidden[-len(states) :]), dim=-1)
         last = range(shared.state.num_nodes - len(states), shared.state.num_nodes)
-        return scores, [NodeReference(shared, node, shared.generation) for node in last]
+        return scores, [NodeReference(shared, node) for node in last]
 
     def _compact(self, shared: SharedTree, states: list[NodeReference]) -> list[NodeReference]:
         """Drop nodes of dropped hypotheses once they are the majority."""
@@ -109,13 +104,18 @@ class TreeScorer(BatchScorerInterface):
         if 2 * len(alive) > len(tree):
             return states
         shared.decoder.keep(shared.state, [alive])
-        shared.generation += 1
+        compacted = SharedTree(shared.decoder, shared.state)
+        shared.state = None
         slots = {old: new for new, old in enumerate(alive)}
-        return [NodeReference(shared, slots[s.node], shared.generation) for s in states]
+        return [NodeReference(compacted, slots[state.node]) for state in states]
 
 
 class ScoringWhisperDecoder(TreeScorer, WhisperMedusaDecoder):
     """``decoder: whisper_medusa`` for ESPnet."""
+
+
+class ScoringTransformerDecoder(TreeScorer, TransformerMedusaDecoder):
+    """``decoder: transformer_medusa`` for ESPnet."""
 
 
 class ScoringLlamaDecoder(TreeScorer, SpeechLlamaDecoder):
@@ -123,5 +123,5 @@ class ScoringLlamaDecoder(TreeScorer, SpeechLlamaDecoder):
 
 
 def _check_cached(states: list[NodeReference]) -> None:
-    if any(state.generation != state.shared.generation for state in states):
+    if any(state.shared.state is None for state in states):
         raise RuntimeError("a dropped hypothesis is scored again: its nodes are not cached")

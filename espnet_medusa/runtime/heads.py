@@ -15,7 +15,7 @@ from espnet_medusa.model.heads import (
     RecurrentHeads,
 )
 from espnet_medusa.model.heads.parallel import ResidualLayers
-from espnet_medusa.runtime.layer import Packing, attend_memory
+from espnet_medusa.runtime.layer import Packing, attend_memory, join
 from espnet_medusa.runtime.linear import (
     GELU,
     SILU,
@@ -48,37 +48,19 @@ class PackedParallelHeads:
     def __init__(self, heads: LinearHeads, precision: Precision):
         stacks = [head.layers for head in heads.heads]
         self.num_heads = len(stacks)
-        self.first = pack_linear(
-            torch.cat([stack[0].weight for stack in stacks]),
-            torch.cat([stack[0].bias for stack in stacks]),
-            precision,
-            SILU,
-        )
+        self.first = pack_linear(*join(*(stack[0] for stack in stacks)), precision, SILU)
         self.later = [
             [pack_module(layer, precision, SILU) for layer in layers]
             for layers in zip(*(stack[1:] for stack in stacks), strict=True)
         ]
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Map (R, D) to (R, K, D)."""
+        """Map (R, D) to (R, K D)."""
         states = self.first(hidden).unflatten(-1, (self.num_heads, -1)) + hidden[:, None]
         for layers in self.later:
             rows = [layer(row, row) for layer, row in zip(layers, states.unbind(1), strict=True)]
             states = torch.stack(rows, dim=1)
-        return states
-
-
-class PackedLatentHeads:
-    """Latent heads; their matrices are one product."""
-
-    def __init__(self, heads: LatentHeads, precision: Precision):
-        self.num_heads = heads.num_heads
-        weight = torch.cat([head.weight for head in heads.heads])
-        self.product = pack_linear(weight, None, precision)
-
-    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Map (R, D) to (R, K, D)."""
-        return self.product(hidden).unflatten(-1, (self.num_heads, -1))
+        return states.flatten(1)
 
 
 Tables = Callable[[torch.Tensor], torch.Tensor]
@@ -99,11 +81,12 @@ def pack_tables(
             weight = weight[:, vocabulary]
         projections = pack_projection(weight.flatten(0, 1), precision)
         return lambda hidden: projections(hidden).unflatten(-1, (heads.num_heads, -1))
-    kind = PackedLatentHeads if isinstance(heads, LatentHeads) else PackedParallelHeads
-    packed = kind(heads, precision)
-    return lambda hidden: projection(packed(hidden).flatten(0, 1)).unflatten(
-        0, (-1, heads.num_heads)
-    )
+    if isinstance(heads, LatentHeads):
+        packed = pack_linear(torch.cat([head.weight for head in heads.heads]), None, precision)
+    else:
+        packed = PackedParallelHeads(heads, precision)
+    shape = -1, heads.num_heads
+    return lambda hidden: projection(packed(hidden).view(-1, hidden.size(1))).unflatten(0, shape)
 
 
 def pack_base(heads: Heads | None, precision: Precision) -> Tables | None:
@@ -156,24 +139,17 @@ class PackedAttendingHeads(AttendingLayer):
         states, embedded = self.state_norm(states), self.token_norm(embedded)
         hidden = self.fuse(torch.cat([states, embedded], dim=-1), states)
         queries = self.queries(self.cross_norm(hidden))
-        attended = self._attend(queries, cross_keys_values, utterances)
-        hidden = self.cross_output(attended, hidden)
-        return self.outer(self.inner(self.feed_forward_norm(hidden)), hidden)
-
-    def _attend(
-        self,
-        queries: torch.Tensor,
-        cross_keys_values: PackedCrossKeysValues,
-        utterances: Sequence[int],
-    ) -> torch.Tensor:
         keys_values, mask, num_utterances = cross_keys_values
         order, sizes = by_utterance(utterances, num_utterances)
         packing = Packing.of(sizes, queries.device)
         if order is None:
-            return attend_memory(queries, packing, keys_values, mask)
-        order = upload(order, queries.device)
-        attended = attend_memory(queries[order], packing, keys_values, mask)
-        return torch.empty_like(attended).index_copy_(0, order, attended)
+            attended = attend_memory(queries, packing, keys_values, mask)
+        else:
+            order = upload(order, queries.device)
+            grouped = attend_memory(queries[order], packing, keys_values, mask)
+            attended = torch.empty_like(grouped).index_copy_(0, order, grouped)
+        hidden = self.cross_output(attended, hidden)
+        return self.outer(self.inner(self.feed_forward_norm(hidden)), hidden)
 
 
 def by_utterance(utterances: Sequence[int], count: int) -> tuple[list[int] | None, list[int]]:

@@ -10,7 +10,6 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from espnet_medusa.files.mapped_weights import page_out
 from espnet_medusa.runtime.linear import Norm, pack_linear, pack_module, pack_norm
-from espnet_medusa.runtime.native.operations import NativeNorm
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.tree.token_tree import upload
 from espnet_medusa.tree.tree_decoder import TreeState
@@ -159,10 +158,10 @@ class PackedLayer:
         inputs = self._pre_norm(self.feed_forward_norm, hidden)
         return self._post_norm(self.feed_forward_norm, self.outer(self.inner(inputs), hidden))
 
-    def _pre_norm(self, norm: Norm | NativeNorm, hidden: torch.Tensor) -> torch.Tensor:
+    def _pre_norm(self, norm: Norm, hidden: torch.Tensor) -> torch.Tensor:
         return norm(hidden) if self.norm_first else hidden
 
-    def _post_norm(self, norm: Norm | NativeNorm, hidden: torch.Tensor) -> torch.Tensor:
+    def _post_norm(self, norm: Norm, hidden: torch.Tensor) -> torch.Tensor:
         return hidden if self.norm_first else norm(hidden)
 
     def _concatenate(self, inputs: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:

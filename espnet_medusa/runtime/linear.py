@@ -6,6 +6,7 @@ eleven rows as fast as one.
 """
 
 import functools
+from collections.abc import Callable
 
 import torch
 
@@ -164,19 +165,15 @@ def pack_projection(
     return pack_linear(weight, bias, precision)
 
 
-class Norm:
-    """Layer normalization in ``dtype`` with a copy of the module's weights."""
-
-    def __init__(self, module: torch.nn.LayerNorm, dtype: torch.dtype):
-        self.weight = module.weight.detach().to(dtype, copy=True)
-        self.bias = module.bias.detach().to(dtype, copy=True)
-        self.shape, self.eps = module.normalized_shape, module.eps
-
-    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Map (R, D) to (R, D)."""
-        return torch.layer_norm(hidden, self.shape, self.weight, self.bias, self.eps)
+Norm = Callable[[torch.Tensor], torch.Tensor]
 
 
-def pack_norm(module: torch.nn.LayerNorm, precision: Precision) -> Norm | NativeNorm:
-    """Pack a layer normalization."""
-    return NativeNorm(module) if precision.int8_layers else Norm(module, precision.dtype)
+def pack_norm(module: torch.nn.LayerNorm, precision: Precision) -> Norm:
+    """Return a layer normalization (R, D) to (R, D) with a copy of the module's weights."""
+    if precision.int8_layers:
+        return NativeNorm(module)
+    weights = [
+        part.detach().to(precision.dtype, copy=True) for part in (module.weight, module.bias)
+    ]
+    shape, epsilon = module.normalized_shape, module.eps
+    return lambda hidden: torch.layer_norm(hidden, shape, *weights, epsilon)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import torch
 
@@ -58,7 +57,7 @@ class LlamaRuntime(TreeRuntime):
 
     def _run(self, hidden: torch.Tensor, state: TreeState, nodes: NewNodes) -> NodeOutputs:
         cos, sin = self.rotary(hidden, nodes.positions[None])
-        rotation = Rotation(cos[0, :, None], sin[0, :, None])
+        rotation = cos[0, :, None], sin[0, :, None]
         return self._through_layers(hidden, state, nodes, state.cache, rotation)
 
     def _mask(self, state: TreeState, first: int) -> torch.Tensor | None:
@@ -75,16 +74,10 @@ class LlamaRuntime(TreeRuntime):
         return torch.cat([padding.expand(-1, -1, width, -1), mask], dim=-1)
 
 
-class Rotation(NamedTuple):
-    """Rotary embeddings of R positions, (R, 1, head_size) each."""
-
-    cos: torch.Tensor
-    sin: torch.Tensor
-
-    def __call__(self, heads: torch.Tensor) -> torch.Tensor:
-        """Rotate (R, heads, head_size); element i forms a pair with element i + head_size / 2."""
-        first, second = heads.chunk(2, dim=-1)
-        return heads * self.cos + torch.cat([-second, first], dim=-1) * self.sin
+def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotate pairs of elements i and i + size / 2 of (R, heads, size) by angles (R, 1, size)."""
+    first, second = heads.chunk(2, dim=-1)
+    return heads * cos + torch.cat([-second, first], dim=-1) * sin
 
 
 class RootMeanSquareNorm:
@@ -126,16 +119,16 @@ class PackedLlamaLayer:
         nodes: NewNodes,
         index: int,
         cache: NodeCache,
-        rotation: Rotation,
+        rotation: tuple[torch.Tensor, torch.Tensor],
     ) -> torch.Tensor:
-        """Compute the layer for new nodes (R, D) and cache their keys and values.
+        """Compute the layer for new nodes (R, D); ``cache`` gets their keys and values.
 
-        ``index`` is the layer's index in the cache.
+        ``index`` is the layer's index in the cache, ``rotation`` the arguments of ``rotate``.
         """
         packing = nodes.packing
         heads = self.queries_keys_values(self.norm(hidden)).unflatten(-1, (-1, self.head_size))
-        queries, keys, values = heads.split([self.num_heads, *[self.num_groups] * 2], dim=1)
-        rotated = torch.cat([rotation(queries), rotation(keys), values], dim=1)
+        queries_keys, values = heads.tensor_split([-self.num_groups], dim=1)
+        rotated = torch.cat([rotate(queries_keys, *rotation), values], dim=1)
         padded = packing.unpack(rotated.flatten(1)).unflatten(-1, (-1, self.head_size))
         queries, keys_values = padded.split([self.num_heads, 2 * self.num_groups], dim=2)
         keys_values = cache.write(index, keys_values.unflatten(2, (2, self.num_groups)))

@@ -134,12 +134,14 @@ def visible_bits(trees: Sequence[TokenTree], first: int) -> torch.Tensor:
 class NativeAttendingHeads(AttendingLayer):
     """Attending heads in 8 bits, for any decoder precision.
 
-    In ``chain``, the dequantized rows of ``projection`` (D to V') are the token embeddings.
+    Args:
+        projection: To the logits, D to V'.
+        tied: Whether its dequantized rows are the token embeddings; ``chain`` requires it.
     """
 
-    def __init__(self, heads: AttendingHeads, projection: NativeLinear):
+    def __init__(self, heads: AttendingHeads, projection: NativeLinear, tied: bool):
         layer, attention = heads.layer, heads.layer.encoder_attn
-        self.projection = projection
+        self.projection, self.tied = projection, tied
         self.output = NativeNorm(heads.norm)
         norms = heads.state_norm, heads.token_norm
         norms += layer.encoder_attn_layer_norm, layer.final_layer_norm
@@ -168,7 +170,10 @@ class NativeAttendingHeads(AttendingLayer):
 
         return call_by_utterance(advance, cross_keys_values, utterances, 1, states, embedded)
 
-    def chain(self, states, cross_keys_values, utterances, depth) -> torch.Tensor:
+    def chain(self, states, cross_keys_values, utterances, depth) -> torch.Tensor | None:
+        if not self.tied:
+            return None
+
         def draft(call: ChainArguments, states: torch.Tensor):
             columns = torch.empty(len(states), depth, dtype=torch.long)
             addresses = map(address, (states, columns))

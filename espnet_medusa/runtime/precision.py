@@ -70,10 +70,9 @@ def draft_precision(name: str | None, decoder: Precision, device: torch.device) 
 def check_precision(name: str, device: torch.device, option: str) -> None:
     """Raise an InputError if ``name`` is unknown or the device does not support it."""
     check_choice(name, PRECISIONS, option)
-    allowed = ON_CPU if device.type == "cpu" else ON_GPU
+    place, allowed = ("CPU", ON_CPU) if device.type == "cpu" else ("GPU", ON_GPU)
     if name not in allowed:
-        place = "a CPU" if device.type == "cpu" else "a GPU"
-        raise InputError(f"{option}: {name}; allowed on {place}: {', '.join(allowed)}")
+        raise InputError(f"{option}: {name}; allowed on a {place}: {', '.join(allowed)}")
 
 
 def log_bfloat16_support(option: str) -> None:

@@ -39,7 +39,6 @@ class TreeRuntime(TreeDecoder):
     Args:
         precision: Of layers and vocabulary projection.
         table: (V, D) token embeddings; ``scale`` is their factor.
-        bias: (V,) of the vocabulary projection, or None.
     """
 
     # Set by subclasses.
@@ -53,16 +52,19 @@ class TreeRuntime(TreeDecoder):
         precision: Precision,
         table: torch.Tensor,
         scale: float = 1.0,
-        bias: torch.Tensor | None = None,
     ):
         self.precision, self.heads = precision, decoder.heads
         self.dtype, self.device = precision.dtype, table.device
         self._max_depth = decoder.max_depth
         self.table, self.scale = table.detach(), scale
         self.weight = decoder.projection.detach()
-        self.projection = pack_projection(decoder.projection, precision, bias)
-        if precision.int8_layers and self.weight.data_ptr() == self.table.data_ptr():
-            # Tied weights: the projection's rows are the embeddings, in a quarter of the memory.
+        bias = decoder.projection_bias
+        self.bias = None if bias is None else bias.detach()
+        self.projection = pack_projection(decoder.projection, precision, self.bias)
+        tied = self.weight.data_ptr() == self.table.data_ptr()
+        self.embeds_projection = tied and scale == 1  # the projection's rows are the embeddings
+        if precision.int8_layers and tied:
+            # The projection has the same rows in a quarter of the memory.
             self.table = self.weight = None
         self.base_head = pack_base(self.heads, precision)
 
@@ -196,7 +198,7 @@ class TreeRuntime(TreeDecoder):
             return RecurrentHeadsProposer(cell, self.embed_tokens, projection, vocabulary)
         if isinstance(self.heads, AttendingHeads):
             if resolved.int8_layers:
-                layer = NativeAttendingHeads(self.heads, projection)
+                layer = NativeAttendingHeads(self.heads, projection, self.embeds_projection)
             else:
                 layer = PackedAttendingHeads(self.heads, resolved)
             return AttendingHeadsProposer(layer, self.embed_tokens, projection, vocabulary)
@@ -209,12 +211,14 @@ class TreeRuntime(TreeDecoder):
         """Return the vocabulary projection to the tokens of ``vocabulary``; None: to all."""
         if vocabulary is None and precision == self.precision:
             return self.projection
-        weight = self.weight
+        weight, bias = self.weight, self.bias
         if weight is None:
             weight = self.projection.rows(vocabulary)
         elif vocabulary is not None:
             weight = weight[vocabulary]
-        return pack_projection(weight, precision)
+        if bias is not None and vocabulary is not None:
+            bias = bias[vocabulary]
+        return pack_projection(weight, precision, bias)
 
 
 def depths(tree: TokenTree, first: int, count: int) -> list[int]:

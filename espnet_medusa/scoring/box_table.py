@@ -17,15 +17,12 @@ _LINE_AFTER = (0, 2)  # columns followed by a line; the others are followed by a
 
 @dataclass(frozen=True)
 class TableRow:
-    """One row of the table."""
-
     cells: tuple[str, ...]  # formatted values
     rule: str = ""  # line above the row: "-", "=" or "" for none
     left: bool = True  # whether the first cell is flush left; the others are centered
 
 
 def byte_width(text: str) -> int:
-    """Return the length of the text in UTF-8 bytes."""
     return len(text.encode("utf-8"))
 
 

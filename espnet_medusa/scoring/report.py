@@ -8,7 +8,6 @@ import operator
 import statistics
 from collections.abc import Sequence
 from functools import reduce
-from typing import NamedTuple
 
 from espnet_medusa.scoring.alignment import CORRECT, DELETION, INSERTION
 from espnet_medusa.scoring.box_table import PAGE_WIDTH, TableRow, box_table, byte_width, center
@@ -29,23 +28,15 @@ _COUNT_COLUMNS = ("correct", "substitutions", "deletions", "insertions", "errors
 _ASCII_UPPER = str.maketrans({chr(code): chr(code - 32) for code in range(ord("a"), ord("z") + 1)})
 
 
-class Spread(NamedTuple):
-    """Mean, standard deviation (n - 1) and median of the speakers' values."""
-
-    mean: float
-    deviation: float
-    median: float
-
-
-def spread(values: Sequence[float]) -> Spread:
-    """Return mean, deviation and median; all are 0 without values."""
+def spread(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return mean, standard deviation (n - 1) and median; all are 0 without values."""
     if not values:
-        return Spread(0.0, 0.0, 0.0)
+        return 0.0, 0.0, 0.0
     # Added one by one, as in sclite: sum() compensates rounding, and the last digit may differ.
     mean = reduce(operator.add, values, 0.0) / len(values)
     squares = reduce(operator.add, ((value - mean) * (value - mean) for value in values), 0.0)
     deviation = math.sqrt(squares / (len(values) - 1)) if squares else 0.0
-    return Spread(mean, deviation, statistics.median(values))
+    return mean, deviation, statistics.median(values)
 
 
 def summary_report(score: Score, raw: bool = False) -> str:
@@ -85,27 +76,24 @@ def _counts_row(label: str, counts: Counts, raw: bool, rule: str) -> TableRow:
 def _spread_rows(speakers: list[Counts], raw: bool) -> list[TableRow]:
     """Format the rows Mean, S.D. and Median."""
     without_words_at = [number for number, counts in enumerate(speakers) if counts.words == 0]
-    columns = [
-        spread([counts.sentences for counts in speakers]),
-        spread([counts.words for counts in speakers]),
-    ]
-    for column in _COUNT_COLUMNS:
+    columns = []
+    last = "sentence_errors" if raw else "sentence_error_percent"
+    for column in ("sentences", "words", *_COUNT_COLUMNS, last):
         values = [getattr(counts, column) for counts in speakers]
-        if not raw:
+        if column in _COUNT_COLUMNS and not raw:
             percentages = [
                 percent(value, counts.words) if counts.words else float(value)
                 for value, counts in zip(values, speakers, strict=True)
             ]
             values = _without(percentages, without_words_at)
         columns.append(spread(values))
-    last = "sentence_errors" if raw else "sentence_error_percent"
-    columns.append(spread([getattr(counts, last) for counts in speakers]))
     marks = [" "] * len(columns)
     if without_words_at and not raw:
         marks[2:-1] = ["+"] * len(_COUNT_COLUMNS)
     rows = []
-    for label, field in ((" Mean ", "mean"), (" S.D. ", "deviation"), ("Median", "median")):
-        values = [getattr(column, field) for column in columns]
+    for label, values in zip(
+        (" Mean ", " S.D. ", "Median"), zip(*columns, strict=True), strict=True
+    ):
         cells = [_cell(value, 1, mark) for value, mark in zip(values, marks, strict=True)]
         rows.append(TableRow((label, *cells), rule="" if rows else "=", left=False))
     return rows

@@ -68,7 +68,6 @@ class Counts:
 
     @property
     def errors(self) -> int:
-        """Substitutions, deletions and insertions."""
         return self.substitutions + self.deletions + self.insertions
 
     @property
@@ -83,8 +82,6 @@ class Counts:
 
 @dataclass(frozen=True)
 class ScoredUtterance:
-    """One aligned utterance."""
-
     id: str  # in lower case unless scoring was case sensitive
     speaker: str
     reference: tuple[str, ...]  # words as compared, without null words
@@ -124,16 +121,7 @@ class Score:
 
     @cached_property
     def total(self) -> Counts:
-        """Counts over all utterances."""
         return sum(self.speakers.values(), Counts())
-
-
-@dataclass(frozen=True)
-class JoinedLine:
-    """A reference and its hypothesis; None if the hypothesis is missing."""
-
-    reference: TrnLine
-    hypothesis: TrnLine | None
 
 
 def score_trn(
@@ -162,13 +150,12 @@ def score_trn(
         raise ValueError(f"characters: '{characters}' is not known; use one of {CHARACTER_MODES}")
     joined = read_joined(reference, hypothesis, case_sensitive, allow_missing)
     utterances = []
-    for line in joined:
-        name = (line.hypothesis or line.reference).id
+    for sides in joined:
+        name = (sides[1] or sides[0]).id
         name = name if case_sensitive else name.translate(_ASCII_LOWER)
-        sides = (line.reference, reference), (line.hypothesis, hypothesis)
         pair = [
             compared_words(side, path, case_sensitive, characters) if side else []
-            for side, path in sides
+            for side, path in zip(sides, (reference, hypothesis), strict=True)
         ]
         operations = align(*pair)
         spoken, recognized = (tuple(w for w in side if w != NULL_WORD) for side in pair)
@@ -180,14 +167,14 @@ def score_trn(
         utterances=tuple(utterances),
         case_sensitive=case_sensitive,
         characters=characters is not None,
-        missing=tuple(line.reference.id for line in joined if line.hypothesis is None),
+        missing=tuple(expected.id for expected, line in joined if line is None),
     )
 
 
 def read_joined(
     reference: str | Path, hypothesis: str | Path, case_sensitive: bool, allow_missing: bool
-) -> list[JoinedLine]:
-    """Read both files and join them by id, in the order of the hypothesis file.
+) -> list[tuple[TrnLine, TrnLine | None]]:
+    """Pair each reference with its hypothesis, None if missing, in the hypothesis file's order.
 
     Ids are compared without case, as in sclite, unless two ids differ by case only. Errors are
     those of `score_trn`.
@@ -214,8 +201,10 @@ def read_joined(
             f"{hypothesis}: no hypothesis for {list_some(line.id for line in missing)}; decode "
             f"these utterances again, or count them as deletions with --allow_missing true"
         )
-    joined = [JoinedLine(by_key[key(line)], line) for line in hypotheses]
-    return joined + [JoinedLine(line, None) for line in missing]
+    return [
+        *((by_key[key(line)], line) for line in hypotheses),
+        *((line, None) for line in missing),
+    ]
 
 
 def _unique_folded(lines: Sequence[TrnLine]) -> bool:

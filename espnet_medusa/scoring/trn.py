@@ -17,8 +17,6 @@ _ASCII_SPACE_TO_BLANK = str.maketrans(dict.fromkeys(ASCII_SPACE, " "))
 
 @dataclass(frozen=True)
 class TrnLine:
-    """One transcript."""
-
     id: str  # utterance id without its parentheses
     tokens: tuple[str, ...]  # words, characters or subword units
     line_number: int  # in its file, from 1
@@ -62,13 +60,7 @@ def _parse_line(text: str, where: str, number: int) -> TrnLine:
     opening, closing = text.rfind("("), text.rfind(")")
     utterance_id = text[opening + 1 : closing]
     rest = text[closing + 1 :].strip(ASCII_SPACE)
-    if (
-        opening < 0
-        or closing < opening
-        or not utterance_id
-        or rest
-        or split_tokens(utterance_id) != [utterance_id]
-    ):
+    if opening < 0 or closing < opening or rest or split_tokens(utterance_id) != [utterance_id]:
         shown = text.strip(ASCII_SPACE)
         shown = shown if len(shown) <= 60 else f"...{shown[-57:]}"
         raise InputError(f"{where}: no '(speaker-utterance)' at the end of '{shown}'; add the id")

@@ -65,7 +65,6 @@ class ArrayJob:
         return self.folder / "q" / f"{self.name}.job"
 
     def log_of(self, number: int) -> Path:
-        """Return the log file of a task."""
         return Path(str(number).join(self._split(self.log)))
 
     def ending_file(self, number: int) -> Path:
@@ -96,9 +95,8 @@ class ArrayJob:
         ``most_at_once`` is the maximum number of parallel tasks; None: all.
         """
         # Only the log's own name is split: the current folder's name may contain JOB.
-        log = Path(
-            str(Path.cwd()).replace("%", "%%"), "%a".join(self._split(self.log.replace("%", "%%")))
-        )
+        name = "%a".join(self._split(self.log.replace("%", "%%")))
+        log = Path(str(Path.cwd()).replace("%", "%%"), name)
         if "\\" in str(log):
             raise InputError(f"{self.log}: Slurm allows no log in a folder with a backslash")
         throttle = "" if most_at_once is None else f"%{most_at_once}"

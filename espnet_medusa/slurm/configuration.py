@@ -42,8 +42,6 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Request:
-    """The resources of a job."""
-
     command: tuple[str, ...]  # sbatch and its options
     gpus: int = 0  # GPUs of each node
     nodes: int = 1  # nodes of each task

@@ -34,7 +34,6 @@ class TaskState:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the state is final."""
         return self.name in ENDED
 
 

@@ -22,8 +22,6 @@ FORGOTTEN = queue.TaskState("COMPLETED")
 
 @dataclass
 class Submitted:
-    """A submitted array job."""
-
     array: ArrayJob
     job_id: str  # Slurm's id
     ended: dict[int, queue.TaskState] = field(default_factory=dict)  # final states
@@ -32,7 +30,6 @@ class Submitted:
 
     @property
     def is_over(self) -> bool:
-        """Whether all tasks have ended."""
         return len(self.ended) == len(self.array.numbers)
 
     def poll(self) -> None:
@@ -54,8 +51,7 @@ class Submitted:
 
     def failures(self) -> list[Failure]:
         """Return the failed tasks, in the order of their numbers."""
-        results = (self._failure(number) for number in sorted(self.ended))
-        return [failure for failure in results if failure is not None]
+        return [failure for number in sorted(self.ended) if (failure := self._failure(number))]
 
     def restarted(self) -> list[int]:
         """Return the numbers of the tasks that Slurm restarted."""
@@ -128,10 +124,9 @@ def refuse_active_jobs(folder: Path) -> None:
                 f"{earlier} may be in Slurm's queue, which does not answer; run the stage again "
                 "when it does, or remove the file if the job has ended"
             )
-        active = [state for state in states.values() if not state.has_ended]
-        if active:
+        if active := sum(not state.has_ended for state in states.values()):
             raise InputError(
-                f"{earlier} is still in Slurm's queue, with {len(active)} tasks; wait for it or "
+                f"{earlier} is still in Slurm's queue, with {active} tasks; wait for it or "
                 f"`scancel {job_id}`, then run the stage again"
             )
 

@@ -37,7 +37,7 @@ WRAPPED = {
 
 
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Run the command that the first word names with the options that follow."""
+    """Run the command whose name is the first word; the other words are its options."""
     name, *words = (sys.argv[1:] if cmd is None else cmd) or ["--help"]
     if name not in MODULES:
         parser = argparse.ArgumentParser("python -m espnet_medusa.stages")

@@ -60,7 +60,7 @@ def cache_states(parser: argparse.ArgumentParser) -> Work:
     add("--output_dir", type=path, required=True, help="folder to write")
     add("--references", type=str2bool, default=False, help="labels are the texts in --data_dir")
     add("--states", type=str2bool, default=True, help="cache states; false: only texts")
-    add("--memory", type=str2bool, default=True, help="cache encoder output; linear heads: false")
+    add("--memory", type=str2bool, default=True, help="cache encoder output; not for linear heads")
     add("--unpadded", type=str2bool, default=False, help="cache unpadded encoder outputs, for CTC")
     add("--labelled_dir", type=path, help="data directory to write, with the cached texts")
     add("--config", type=path, help="decode config of the search; none: greedy")
@@ -157,9 +157,9 @@ def _durations(data_dir: Path, keys: list[str], rate_hz: int) -> dict[str, float
     """Return the durations in utt2num_samples in seconds; raise InputError if a key is missing."""
     samples = read_table(data_dir / "utt2num_samples")
     durations_s = {key: int(number) / rate_hz for key, number in samples.items()}
-    missing = next((key for key in keys if key not in durations_s), None)
-    if missing is not None:
-        raise InputError(f"{data_dir}: {missing}: not in utt2num_samples; run stages 3 and 4")
+    for key in keys:
+        if key not in durations_s:
+            raise InputError(f"{data_dir}: {key}: not in utt2num_samples; run stages 3 and 4")
     return durations_s
 
 

@@ -77,15 +77,11 @@ def validate_data_dir(parser: argparse.ArgumentParser) -> Work:
             for problem in report.dropped:
                 print(problem)
             made = f"; made {' and '.join(report.generated)}" if report.generated else ""
-            print(
-                f"{args.data_dir}: kept {report.n_kept} utterances{made}; the old tables are in"
-                f" {args.data_dir}/{BACKUP}",
-                file=sys.stderr,
-            )
-        options = data_dir.ValidationOptions(
-            args.require_text, args.allow_pipes, check_speaker_order=args.speaker_order
-        )
-        problems = data_dir.validate_data_dir(args.data_dir, options=options)
+            old = f"the old tables are in {args.data_dir}/{BACKUP}"
+            kept = f"kept {report.n_kept} utterances{made}; {old}"
+            print(f"{args.data_dir}: {kept}", file=sys.stderr)
+        checks = args.require_text, args.allow_pipes, args.speaker_order
+        problems = data_dir.validate_data_dir(args.data_dir, data_dir.ValidationOptions(*checks))
         for problem in problems:
             print(problem)
         return 1 if problems else 0
@@ -108,9 +104,7 @@ def perturb_speed(parser: argparse.ArgumentParser) -> Work:
 
     def work(args: argparse.Namespace) -> None:
         with problems_to_stdout(f"{args.data_dir}: nothing was written to {args.output_dir}"):
-            n_utterances = perturb.perturb_speed(
-                args.data_dir, args.output_dir, args.factors, args.nj, args.allow_pipes
-            )
+            n_utterances = perturb.perturb_speed(**vars(args))
         print(f"{args.output_dir}: {n_utterances} utterances", file=sys.stderr)
 
     return work
@@ -146,19 +140,15 @@ def format_data(parser: argparse.ArgumentParser) -> Work:
 
     def work(args: argparse.Namespace) -> None:
         with problems_to_stdout(f"{args.data_dir}: nothing was written to {args.output_dir}"):
-            audio = AudioOptions(
-                args.fs, args.audio_format, args.nj, args.allow_pipes,
-                args.max_duration, args.min_duration,
-            )  # fmt: skip
+            duration = args.max_duration, args.min_duration
+            audio = AudioOptions(args.fs, args.audio_format, args.nj, args.allow_pipes, *duration)
             options = FormatOptions(audio, args.on_bad, args.require_text, args.allow_empty_text)
             report = format_data_dir(args.data_dir, args.output_dir, options)
         for problem in report.bad:
             print(problem)
         state = "already complete" if report.was_complete else "written"
-        print(
-            f"{args.output_dir}: {report.n_written} utterances {state}, {len(report.bad)} bad",
-            file=sys.stderr,
-        )
+        counts = f"{report.n_written} utterances {state}, {len(report.bad)} bad"
+        print(f"{args.output_dir}: {counts}", file=sys.stderr)
 
     return work
 
@@ -178,9 +168,8 @@ def filter_data(parser: argparse.ArgumentParser) -> Work:
 
     def work(args: argparse.Namespace) -> None:
         with problems_to_stdout():
-            options = FilterOptions(
-                args.min_wav_duration, args.max_wav_duration, args.fs, args.drop_empty_text
-            )
+            limits = args.min_wav_duration, args.max_wav_duration
+            options = FilterOptions(*limits, args.fs, args.drop_empty_text)
             n_kept, dropped = filter_data_dir(args.input_dir, args.output_dir, options)
         print(f"{args.output_dir}: kept {n_kept} utterances, dropped {len(dropped)}")
         by_reason: dict[str, list[str]] = {}

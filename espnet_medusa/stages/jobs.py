@@ -5,7 +5,6 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -120,8 +119,15 @@ def _run_jobs(args: argparse.Namespace) -> int:
         failures = jobs.run(processes, most, args.on_failure == "stop", progress.show)
     progress.show(last=True)
     failures = [failure for failure in failures if not _is_partial(failure, args.partial_file)]
+    for failure in failures[:MAX_SHOWN_LOGS]:
+        print(jobs.describe(failure), file=sys.stderr)
+    for failure in failures[MAX_SHOWN_LOGS:]:
+        print(f"{failure.job.name} {failure.ending}: {failure.job.log}", file=sys.stderr)
     if failures:
-        _report(failures, args, len(processes))
+        finished = "; finished work is kept" if args.on_failure == "wait" else ""
+        remedy = f"correct what their logs name and run the stage again{finished}"
+        counts = f"{len(failures)} of {len(processes)} jobs failed"
+        print(f"{args.title}: {counts}; {remedy}", file=sys.stderr)
     return 1 if failures else 0
 
 
@@ -164,13 +170,3 @@ def _run_jobs_on_slurm(args: argparse.Namespace, progress: JobsProgress) -> list
         numbers = ", ".join(map(str, restarted))
         progress.line.print(f"{args.title}: Slurm restarted job {numbers}")
     return failures
-
-
-def _report(failures: Sequence[Failure], args: argparse.Namespace, count: int) -> None:
-    for failure in failures[:MAX_SHOWN_LOGS]:
-        print(jobs.describe(failure), file=sys.stderr)
-    for failure in failures[MAX_SHOWN_LOGS:]:
-        print(f"{failure.job.name} {failure.ending}: {failure.job.log}", file=sys.stderr)
-    finished = "; finished work is kept" if args.on_failure == "wait" else ""
-    remedy = f"correct what their logs name and run the stage again{finished}"
-    print(f"{args.title}: {len(failures)} of {count} jobs failed; {remedy}", file=sys.stderr)

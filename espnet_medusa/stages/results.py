@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from espnet_medusa.bin.command_line import SOME_FAILED, add_fields, naming_allowed
-from espnet_medusa.errors import InputError
+from espnet_medusa.errors import InputError, first_line
 from espnet_medusa.stages import Work
 
 
@@ -44,7 +44,7 @@ def calculate_rtf(parser: argparse.ArgumentParser) -> Work:
 
     def work(args: argparse.Namespace) -> None:
         logs = sorted(args.log_dir.glob(f"{args.log_name}.*.log"))
-        print(rtf.calculate_rtf(logs, args.fs).report())
+        print(rtf.calculate_rtf(logs, args.fs))
 
     return work
 
@@ -62,11 +62,11 @@ def score(parser: argparse.ArgumentParser) -> Work:
     def work(args: argparse.Namespace) -> None:
         values = dict(vars(args))
         data_dir, output_dir = values.pop("data_dir"), values.pop("output_dir")
-        rates = []
-        for result in scoring.score(data_dir, output_dir, scoring.ScoreOptions(**values)):
-            rate = result.parent.name.removeprefix("score_").upper()
-            rates.append(f"{rate} {parse_sum(result).err}")
-        print(f"{output_dir}: {', '.join(rates)}")
+        results = scoring.score(data_dir, output_dir, scoring.ScoreOptions(**values))
+        rates = {
+            path.parent.name.removeprefix("score_").upper(): parse_sum(path) for path in results
+        }
+        print(f"{output_dir}: {', '.join(f'{name} {rate.err}' for name, rate in rates.items())}")
 
     return work
 
@@ -118,10 +118,8 @@ def pack_heads(parser: argparse.ArgumentParser) -> Work:
         base = read_whisper(args.whisper_model, TextOptions())
         with new_folder(args.output_dir) as folder:
             num_bytes, agreement = pack_heads(trained, base, args.card, args.statistics, folder)
-        print(
-            f"{args.output_dir}: {num_bytes / 1e6:.2f} MB; {100 * agreement:.2f} % "
-            "of drafts from random states equal the experiment's"
-        )
+        drafts = f"{100 * agreement:.2f} % of drafts from random states equal the experiment's"
+        print(f"{args.output_dir}: {num_bytes / 1e6:.2f} MB; {drafts}")
 
     return work
 
@@ -148,8 +146,7 @@ def upload(parser: argparse.ArgumentParser) -> Work:
                 api.create_repo(args.hf_repo, exist_ok=True)
                 api.upload_folder(repo_id=args.hf_repo, folder_path=folder)
             except HfHubHTTPError as error:
-                raise ValueError(
-                    f"--hf_repo {args.hf_repo}: {str(error).splitlines()[0]}; log in with hf auth"
-                ) from error
+                reason = f"{first_line(error)}; log in with hf auth"
+                raise ValueError(f"--hf_repo {args.hf_repo}: {reason}") from error
 
     return work

@@ -41,9 +41,8 @@ def whisper_tokens(parser: argparse.ArgumentParser) -> Work:
     parser.add_argument("--tokenizer", type=Path, required=True, help="folder to write")
 
     def work(args: argparse.Namespace) -> None:
-        count = save_whisper_tokens(
-            args.whisper_model, args.token_type, args.token_list, args.tokenizer
-        )
+        named = args.whisper_model, args.token_type
+        count = save_whisper_tokens(*named, args.token_list, args.tokenizer)
         print(f"{args.token_list}: {count} tokens")
 
     return work
@@ -75,9 +74,8 @@ def collect_shapes(parser: argparse.ArgumentParser) -> Work:
             folder = args.output_dir / part
             shapes.write_shapes(data_dir, folder, count_labels)
             shapes.drop_long_texts(folder, longest)
-            shapes.add_vocabulary_size(
-                folder / "text_shape", Path(options.token_list), options.token_type
-            )
+            token_list = Path(options.token_list)
+            shapes.add_vocabulary_size(folder / "text_shape", token_list, options.token_type)
 
     return work
 

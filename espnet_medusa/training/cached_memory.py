@@ -79,7 +79,7 @@ def check_frozen(asr_model: ESPnetASRModel) -> None:
     for owner in (asr_model, asr_model.encoder):
         if getattr(owner, "specaug", None) is not None:
             raise InputError(
-                "specaug: masks features anew in every epoch, cached output does not change: set "
+                "specaug: masks other features in each epoch, but cached output never changes: set "
                 "specaug: null (encoder_conf.use_specaug: false), or train on audio"
             )
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from espnet_medusa.errors import InputError
@@ -87,22 +86,20 @@ class StateCache:
         else:
             pairs = (self.references[utterance.key] for utterance in utterances)
             labels, texts = zip(*pairs, strict=True)
-        archives: list[dict[str, np.ndarray]] = [{} for _ in utterances]
+        rows: dict[str, list[torch.Tensor]] = {}
         if STATES in self.archives:
-            hidden = self._states(memory, frames, labels)
-            for row, label in enumerate(labels):
-                archives[row][STATES] = float16(hidden[row, : len(label) + 1])
+            states = zip(self._states(memory, frames, labels), labels, strict=True)
+            rows[STATES] = [hidden[: len(label) + 1] for hidden, label in states]
         if MEMORY in self.archives:
-            for row, length in enumerate(frames.tolist()):
-                archives[row][MEMORY] = float16(memory[row, :length])
+            rows[MEMORY] = [memory[row, :length] for row, length in enumerate(frames.tolist())]
         if UNPADDED in self.archives:
-            rows = own.encoder.unpadded(memory, frames, audio.lengths)
-            for row, unpadded in enumerate(rows):
-                archives[row][UNPADDED] = float16(unpadded)
-        return [
-            Cached(arrays, {TEXT: text, TEXT_INT: " ".join(map(str, label))})
-            for arrays, text, label in zip(archives, texts, labels, strict=True)
-        ]
+            rows[UNPADDED] = own.encoder.unpadded(memory, frames, audio.lengths)
+        outputs = []
+        for place, (text, label) in enumerate(zip(texts, labels, strict=True)):
+            archives = {name: float16(part[place]) for name, part in rows.items()}
+            tables = {TEXT: text, TEXT_INT: " ".join(map(str, label))}
+            outputs.append(Cached(archives, tables))
+        return outputs
 
     def _states(
         self, memory: torch.Tensor, frames: torch.Tensor, labels: Sequence[list[int]]

@@ -5,7 +5,7 @@ above Whisper's threshold (Radford et al., arXiv 2212.04356, section 4.5). Of th
 share with unusual lengths, like Whisper-Medusa (arXiv 2409.15869), which drops 5 %.
 
 These are the ``drop_fraction`` (rounded down) of texts with the largest |r - m|, where
-r = ln(characters / seconds) and m is the median of r. Of equal ones, smaller ids are dropped first.
+r = ln(characters / seconds) and m is the median of r. If values are equal, smaller ids come first.
 """
 
 import math

@@ -11,7 +11,6 @@ A batch has U utterances with at most N hypotheses each.
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from rapidfuzz.distance import Levenshtein
@@ -23,22 +22,13 @@ from espnet_medusa.model.multi_token_decoder import HiddenStates, MultiTokenDeco
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.options import LengthLimits
-from espnet_medusa.search.threshold_beam import threshold_beam_search
+from espnet_medusa.search.threshold_beam import EndedDraftedHypothesis, threshold_beam_search
 from espnet_medusa.training.projection_loss import CHUNK_LOGITS
 
 SPACES = ("<space>", "▁", "Ġ")  # ESPnet's characters, SentencePiece, byte-level BPE
 CONTROL_TOKEN = re.compile(r"<\|.*\|>")  # such as Whisper's prompt and timestamps
 NO_HEAD = -1
 SPARE_TOKENS = 10  # by which hypotheses may be longer than the batch's longest reference
-
-
-class ScoredHypothesis(Protocol):
-    """A hypothesis of the search."""
-
-    tokens: Sequence[int]  # after the prompt, end token included
-    # The head that produced each token, 0 for the base head. An end token appended at maximum
-    # length has no head, because it is not in the score.
-    heads: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -81,10 +71,7 @@ class MWERObjective:
         log_probs = hypothesis_log_probs(decoder, memory, memory_lengths, n_best, self.start)
         words = [words_of(tokens, self.pieces) for tokens in references]
         errors = [
-            [
-                count_word_errors(words_of(hypothesis.tokens, self.pieces), reference)
-                for hypothesis in hypotheses
-            ]
+            [Levenshtein.distance(words_of(h.tokens, self.pieces), reference) for h in hypotheses]
             for hypotheses, reference in zip(n_best, words, strict=True)
         ]
         errors = _padded(errors, 0, memory.device)
@@ -104,17 +91,13 @@ class MWERObjective:
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         max_length: int,
-    ) -> list[list[ScoredHypothesis]]:
+    ) -> list[list[EndedDraftedHypothesis]]:
         """Return n-best lists for encoder output (U, S, D) of lengths (U,), best first."""
         with torch.autocast(memory.device.type, enabled=False):
             runtime = build_runtime(decoder, lasting=False)
+            constraints, proposer = Constraints(self.end), runtime.proposer()
             search = threshold_beam_search(
-                runtime,
-                Constraints(self.end),
-                runtime.proposer(),
-                self.threshold,
-                self.beam_size,
-                depth=decoder.num_heads,
+                runtime, constraints, proposer, self.threshold, self.beam_size, decoder.num_heads
             )
             prompt = torch.full((len(memory), 1), self.start, device=memory.device)
             limits = LengthLimits(maxlenratio=-float(max_length))
@@ -141,15 +124,11 @@ def words_of(tokens: Sequence[int], pieces: Sequence[str]) -> list[str]:
     return "".join(pieces[token] for token in tokens).split()
 
 
-def count_word_errors(hypothesis: Sequence[str], reference: Sequence[str]) -> int:
-    return Levenshtein.distance(hypothesis, reference)
-
-
 def hypothesis_log_probs(
     decoder: MultiTokenDecoder,
     memory: torch.Tensor,
     memory_lengths: torch.Tensor,
-    n_best: Sequence[Sequence[ScoredHypothesis]],
+    n_best: Sequence[Sequence[EndedDraftedHypothesis]],
     start: int,
 ) -> torch.Tensor:
     """Return log-probabilities (U, N) under the heads that produced tokens; -inf where missing.
@@ -159,9 +138,8 @@ def hypothesis_log_probs(
 
     Args:
         decoder: Its dropout is active in training mode.
-        memory: (U, S, D) encoder output.
-        memory_lengths: (U,).
-        n_best: Lists of U utterances; at least one hypothesis in total.
+        memory: (U, S, D) encoder output of lengths (U,).
+        n_best: U lists of hypotheses after the prompt; at least one hypothesis in total.
         start: Token before the first one.
     """
     device, branches = memory.device, max(map(len, n_best))

@@ -28,7 +28,8 @@ class TrainingOptions:
     mwer_weight: float = 0.0
     mwer_beam: int = 4
     mwer_threshold: float = 0.8
-    # Frozen parts of encoder and decoder; the last layer is the decoder's. Heads always train.
+    # Frozen parts of encoder and decoder, in the s2t task also CTC; the last layer is the
+    # decoder's. Heads always train.
     freeze_whisper: str = "nothing"
     # Number of tokens that heads learn to draft, the most frequent ones in training; None: all.
     # Other labels are ignored in losses and accuracies, also for the base head.

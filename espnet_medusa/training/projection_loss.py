@@ -86,14 +86,9 @@ def projected_loss(
         sharing.setdefault(id(weight), []).append(head)
     losses, columns = [], {}
     for heads in sharing.values():
-        loss, sums = _ProjectedLoss.apply(
-            weights[heads[0]],
-            teacher,
-            targets,
-            [objectives[head] for head in heads],
-            torch.is_grad_enabled(),
-            *(hidden[head] for head in heads),
-        )
+        shared = weights[heads[0]], teacher, targets, [objectives[head] for head in heads]
+        of_heads = (hidden[head] for head in heads)
+        loss, sums = _ProjectedLoss.apply(*shared, torch.is_grad_enabled(), *of_heads)
         losses.append(loss)
         columns |= dict(zip(heads, sums.unbind(1), strict=True))
     sums = torch.stack([columns[head] for head in range(len(weights))], dim=1)
@@ -130,12 +125,9 @@ class _ProjectedLoss(torch.autograd.Function):
                         continue
                     rows = slice(first - skipped, stop - skipped)
                     gradient = None if gradients[head] is None else gradients[head][rows]
+                    of_teacher = None if reference is None else reference[first - start :]
                     sums[:, head] += projection.score(
-                        hidden[head][rows],
-                        targets[first:stop],
-                        None if reference is None else reference[first - start :],
-                        objective,
-                        gradient,
+                        hidden[head][rows], targets[first:stop], of_teacher, objective, gradient
                     )
         ctx.gradients = weight_gradient, gradients, [objective.scale for objective in objectives]
         weights = [[objective.cross_entropy, objective.divergence] for objective in objectives]

@@ -23,36 +23,31 @@ class ResumableTrainer(Trainer):
     """ESPnet's trainer; a resumed run equals an uninterrupted one."""
 
     @classmethod
-    def run(cls, *, optimizers, trainer_options, distributed_option, **others) -> None:
-        folder, is_writer = Path(trainer_options.output_dir), _is_writer(distributed_option)
-        for optimizer in optimizers:
+    def run(cls, **arguments) -> None:
+        folder = Path(arguments["trainer_options"].output_dir)
+        distributed_option = arguments["distributed_option"]
+        is_writer = _is_writer(distributed_option)
+        for optimizer in arguments["optimizers"]:
             save_gradients(optimizer)
         if is_writer:
             restore_checkpoint(folder)
         if distributed_option.distributed:
             torch.distributed.barrier()  # all processes read the same checkpoint
-        super().run(
-            optimizers=optimizers,
-            trainer_options=trainer_options,
-            distributed_option=distributed_option,
-            **others,
-        )
+        super().run(**arguments)
         if is_writer:
             drop_previous_checkpoint(folder)
 
     @classmethod
-    def train_one_epoch(cls, *, options, distributed_option, **others) -> bool:
-        if _is_writer(distributed_option):
-            drop_previous_checkpoint(Path(options.output_dir))
-        return super().train_one_epoch(
-            options=options, distributed_option=distributed_option, **others
-        )
+    def train_one_epoch(cls, **arguments) -> bool:
+        if _is_writer(arguments["distributed_option"]):
+            drop_previous_checkpoint(Path(arguments["options"].output_dir))
+        return super().train_one_epoch(**arguments)
 
     @classmethod
-    def validate_one_epoch(cls, *, options, distributed_option, **others) -> None:
-        super().validate_one_epoch(options=options, distributed_option=distributed_option, **others)
-        if _is_writer(distributed_option):
-            keep_previous_checkpoint(Path(options.output_dir))
+    def validate_one_epoch(cls, **arguments) -> None:
+        super().validate_one_epoch(**arguments)
+        if _is_writer(arguments["distributed_option"]):
+            keep_previous_checkpoint(Path(arguments["options"].output_dir))
 
 
 def _is_writer(option: DistributedOption) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 from espnet_medusa.inference.journal import Failed, Outcome
 from espnet_medusa.longform.segment import CHANNEL, Segment, ctm_lines
@@ -16,8 +16,6 @@ CTM = "ctm"
 
 @dataclass(frozen=True)
 class Transcript:
-    """Text of one recording."""
-
     recording: Recording  # the audio file
     text: str | None = None  # transcribed text; None: the recording failed
     # Language code, given or detected; None: the model has no languages, or the recording has no
@@ -42,12 +40,10 @@ class Transcript:
 
     @property
     def line(self) -> str:
-        """The text on one line."""
         return " ".join((self.text or "").split())
 
     @property
     def has_words(self) -> bool:
-        """Whether segments have word times."""
         return any(segment.words for segment in self.segments or ())
 
 
@@ -68,10 +64,8 @@ def as_json(transcript: Transcript) -> str:
             "duration": round(transcript.statistics.audio_seconds, 3),
         }
         return json.dumps(fields, ensure_ascii=False, indent=2) + "\n"
-    rows = [
-        _fields(number, segment, transcript.has_words)
-        for number, segment in enumerate(transcript.segments)
-    ]
+    timed = transcript.has_words
+    rows = [_fields(number, one, timed) for number, one in enumerate(transcript.segments)]
     return json.dumps({"text": transcript.text, "segments": rows, "language": transcript.language})
 
 
@@ -90,15 +84,8 @@ def _fields(number: int, segment: Segment, with_words: bool) -> dict:
     }
     # openai-whisper writes an empty list of words for an empty segment, even without word times.
     if with_words or not segment.tokens:
-        fields["words"] = [
-            {
-                "word": word.text,
-                "start": word.start_s,
-                "end": word.end_s,
-                "probability": word.probability,
-            }
-            for word in segment.words
-        ]
+        names = ("word", "start", "end", "probability")
+        fields["words"] = [dict(zip(names, astuple(word), strict=True)) for word in segment.words]
     return fields
 
 
@@ -160,11 +147,6 @@ def as_stm(transcript: Transcript) -> str:
     )
 
 
-def as_ctm(transcript: Transcript) -> str:
-    """Return NIST's ctm: words with times."""
-    return ctm_lines(transcript.recording.id, transcript.segments or ())
-
-
 FORMATS: dict[str, Callable[[Transcript], str]] = {
     "txt": as_text,
     "vtt": as_vtt,
@@ -172,7 +154,7 @@ FORMATS: dict[str, Callable[[Transcript], str]] = {
     "tsv": as_tsv,
     "json": as_json,
     "stm": as_stm,
-    CTM: as_ctm,
+    CTM: lambda transcript: ctm_lines(transcript.recording.id, transcript.segments or ()),
 }
 OPENAI = ("txt", "vtt", "srt", "tsv", "json")  # what openai-whisper writes for "all"
 UNTIMED = ("txt", "json")  # formats that can be written without times

@@ -21,8 +21,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Files of an ESPnet experiment."""
-
     config: Path  # ``config.yaml``
     weights: Path  # checkpoint
     language: str | None = None  # default of ``language``; None: that of the experiment's training
@@ -46,9 +44,8 @@ def find_model(name: str, model_file: str | None = None) -> ModelFiles:
         if config == path:
             raise InputError(f"model: {name}: no such file; correct the path")
         if model_file is not None:
-            raise InputError(
-                f"model_file: {model_file}; allowed with an experiment; '{name}' has no {CONFIG}"
-            )
+            allowed = f"allowed with an experiment; '{name}' has no {CONFIG}"
+            raise InputError(f"model_file: {model_file}; {allowed}")
         folder = _converted(str(path) if path.exists() else name)
         return ModelFiles(folder / CONFIG, folder / MODEL, DETECT)
     if model_file is not None:

@@ -9,15 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from espnet_medusa.audio.reader import (
-    AudioInfo,
-    TooLongError,
-    check_audio,
-    probe_audio,
-    read_audio,
-    resample,
-)
-from espnet_medusa.audio.source import AudioError
+from espnet_medusa.audio.reader import TooLongError, check_audio, probe_audio, read_audio, resample
+from espnet_medusa.audio.source import AudioError, AudioInfo
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.reader import UtteranceReader
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES
@@ -34,8 +27,6 @@ SUFFIXES = (
 
 @dataclass(frozen=True)
 class Recording:
-    """An audio file."""
-
     path: Path  # path of the file
     # Name of its results, without a suffix unless another file has the same name. For files in a
     # given folder it includes the subfolders, such as ``monday/talk1``.
@@ -146,19 +137,14 @@ class AudioFileReader(UtteranceReader):
     def _header(self, path: str) -> AudioInfo | AudioError:
         if path not in self.headers:
             try:
-                _check_file(path)
+                if not _fits_tables(path):
+                    raise AudioError("the name has a line break or is not UTF-8", "rename the file")
+                if Path(path).exists() and not Path(path).is_file():  # a FIFO or a device
+                    raise AudioError("is not a regular file", "write the audio to a file")
                 self.headers[path] = probe_audio(path)
             except AudioError as error:
                 self.headers[path] = error.with_traceback(None)
         return self.headers[path]
-
-
-def _check_file(path: str) -> None:
-    """Raise AudioError for a name that tables cannot contain, and for a FIFO or a device."""
-    if not _fits_tables(path):
-        raise AudioError("the name has a line break or is not UTF-8", "rename the file")
-    if Path(path).exists() and not Path(path).is_file():
-        raise AudioError("is not a regular file", "write the audio to a file")
 
 
 def _fits_tables(path: str) -> bool:

@@ -60,13 +60,9 @@ def transcribe(
     given |= {name: options.pop(name) for name in names if name in options}
     long_form = build_options(LongFormOptions, given, "transcribe")
     files = find_model(model, model_file)
+    chosen = {"batch_size": batch_size, "language": files.language} | choose_search(options)
     speech2text = Speech2Text(
-        files.config,
-        files.weights,
-        device=choose_device(device),
-        mapped=True,
-        batch_size=batch_size,
-        **{"language": files.language} | choose_search(options),
+        files.config, files.weights, device=choose_device(device), mapped=True, **chosen
     )
     decoder = make_decoder(speech2text, batch_size, long_form)
     by_key = _by_file_key(recordings)
@@ -88,9 +84,8 @@ def make_decoder(
     preprocess = build_audio_preprocess(speech2text.asr_train_args)
     reader = AudioFileReader(speech2text.model.audio, preprocess)
     in_windows = long_form.needs_windows or why_not_long_form(speech2text.model) is None
-    return UtteranceDecoder(
-        speech2text, reader, batch_size, long_form=long_form, all_in_windows=in_windows
-    )
+    windows = {"long_form": long_form, "all_in_windows": in_windows}
+    return UtteranceDecoder(speech2text, reader, batch_size, **windows)
 
 
 class OutputFolder:
@@ -111,24 +106,20 @@ class OutputFolder:
             self.journal.decoded.clear()
 
     def write(self, transcript: Transcript) -> None:
-        """Write the files of one recording."""
         for name in self.formats:
             path = self.folder / f"{transcript.recording.name}.{name}"
             write_atomically(path, FORMATS[name](transcript))
 
     def write_tables(self, transcripts: Iterable[Transcript]) -> None:
         """Write the Kaldi table ``text`` and the files of ``write_summary`` for all recordings."""
-        done, failed = {}, {}
-        for transcript in transcripts:
-            if transcript.error is None:
-                done[transcript.recording.id] = transcript
-            else:
-                failed[transcript.recording.id] = transcript.error
+        by_id = {transcript.recording.id: transcript for transcript in transcripts}
+        failed = {key: by_id[key].error for key in sorted(by_id) if by_id[key].error is not None}
+        done = {key: transcript for key, transcript in by_id.items() if key not in failed}
         write_table(self.folder / "text", {key: done[key].line for key in done})
         write_summary(
             self.folder,
             {key: done[key].statistics for key in done},
-            {key: failed[key] for key in sorted(failed)},
+            failed,
             {key: done[key].segments for key in done},
             {key: str(done[key].recording.path.resolve()) for key in done},
         )

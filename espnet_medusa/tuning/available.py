@@ -82,8 +82,6 @@ class DraftModelFiles(NamedTuple):
 
 @dataclass(frozen=True)
 class Drafter:
-    """A way to draft with a model."""
-
     name: str  # as tables show it
     kind: str  # the decode option ``drafter``
     proposers: dict[float | None, Proposer]  # by ``DraftSetting.share``
@@ -102,8 +100,6 @@ class Drafter:
 
 @dataclass
 class Available:
-    """The drafters of a model."""
-
     drafters: dict[str, Drafter] = field(default_factory=dict)  # by name
     left_out: list[str] = field(default_factory=list)  # why others cannot be used, a line each
 
@@ -139,9 +135,8 @@ class Available:
     ) -> None:
         """Add a draft model, alone and mixed with CTC; raise InputError if it is unusable."""
         options = replace(main.options, draft_vocab_size=None)
-        reading = replace(
-            options, drafter=CTC_MODEL, draft_model=files.name, draft_model_file=files.weights
-        )
+        given = {"draft_model": files.name, "draft_model_file": files.weights}
+        reading = replace(options, drafter=CTC_MODEL, **given)
         reader = replace(main, options=reading)
         open_draft_model = DraftModelOnDemand(reader)
         model = _proposer(reader, reading, MODEL, open_draft_model=open_draft_model)

@@ -33,10 +33,8 @@ def candidates(task: Task, drafter: Drafter) -> list[list[DraftSetting]]:
     ]
     fixed = [replace(shape, depth=depth) for depth in tried for shape in shapes]
     fixed += [other for shape in shapes for other in with_budgets(shape, task.beam_size or 1)]
-    groups = [fixed]
-    for lookahead in () if task.unverified else (ACCEPTANCE, COST):
-        groups.append([replace(shape, lookahead=lookahead) for shape in shapes])
-    return groups
+    lookaheads = () if task.unverified else (ACCEPTANCE, COST)
+    return [fixed, *([replace(shape, lookahead=name) for shape in shapes] for name in lookaheads)]
 
 
 def depths(kind: str, greedy: bool, num_heads: int, max_steps: int | None) -> list[int]:
@@ -60,7 +58,7 @@ def widths(beam_size: int | None, chain_only: bool = False) -> list[int]:
 
 
 def with_budgets(setting: DraftSetting, least: int) -> list[DraftSetting]:
-    """Return copies of a fixed depth with budgets above ``least`` that can change its drafts.
+    """Return copies of a setting with node budgets above ``least`` that can change its drafts.
 
     A chain gets no budget, because a cut chain equals a chain of less depth.
     """

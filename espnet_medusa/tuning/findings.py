@@ -12,8 +12,6 @@ MARGIN = 0.02  # share of the baseline's search time that chosen drafts must sav
 
 @dataclass
 class Tuning:
-    """Measurements of all settings."""
-
     task: Task  # the tuned search and its utterances
     left_out: list[str] = field(default_factory=list)  # as in ``Available``
     # By setting; dropped candidates have decoded a part of the batches.

@@ -40,20 +40,16 @@ class HeldOutBatch:
     readings: dict[str, DraftReading] = field(default_factory=dict)
 
     def decode(self, search: Any, limits: LengthLimits, drafter: str) -> list[SearchState]:
-        """Run a greedy or beam search with a drafter."""
         reading = self.readings.get(drafter)
-        inputs = self.memory, self.frames, self.prompt
-        return search(*inputs, limits, reading and reading.inputs)
+        return search(self.memory, self.frames, self.prompt, limits, reading and reading.inputs)
 
     def draft_encoder_seconds(self, drafter: str) -> float:
-        """Time of a drafter's own encoder."""
         return self.readings[drafter].seconds if drafter in self.readings else 0.0
 
 
 def choose_keys(keys: Sequence[str], count: int) -> list[str]:
     """Return ``count`` evenly spaced ids; all of them if there are fewer."""
-    if len(keys) <= count:
-        return [*keys]
+    count = min(count, len(keys))
     return [keys[index * len(keys) // count] for index in range(count)]
 
 

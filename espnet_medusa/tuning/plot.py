@@ -1,6 +1,7 @@
 """Draw a tuning: the time of each drafter by part, and all settings that were tried."""
 
 import textwrap
+from functools import partial
 from pathlib import Path
 
 import matplotlib
@@ -75,21 +76,15 @@ def _draw_settings(axis: "pyplot.Axes", tuning: Tuning) -> None:
             *_place(tuning, setting), s=30, marker=MARKERS[setting.lookahead], alpha=0.75,
             color=color_of[setting.drafter], linewidths=0, zorder=3,
         )  # fmt: skip
-    axis.scatter(
-        *_place(tuning, tuning.chosen), s=150, facecolors="none", edgecolors="tab:red", zorder=4
-    )
-    handles = [
-        Line2D([], [], ls="", marker="o", color=color, label=name)
-        for name, color in color_of.items()
-    ]
+    ring = {"s": 150, "facecolors": "none", "edgecolors": "tab:red", "zorder": 4}
+    axis.scatter(*_place(tuning, tuning.chosen), **ring)
+    marker = partial(Line2D, [], [], ls="")
+    handles = [marker(marker="o", color=color, label=name) for name, color in color_of.items()]
     used = dict.fromkeys(setting.lookahead for setting in tuning.trials)
     handles += [
-        Line2D([], [], ls="", marker=MARKERS[name], color="0.5", label=MARKER_NAMES[name])
-        for name in used
+        marker(marker=MARKERS[name], color="0.5", label=MARKER_NAMES[name]) for name in used
     ]
-    handles.append(
-        Line2D([], [], ls="", marker="o", ms=11, mfc="none", color="tab:red", label="chosen")
-    )
+    handles.append(marker(marker="o", ms=11, mfc="none", color="tab:red", label="chosen"))
     axis.legend(handles=handles, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_formatter(ScalarFormatter())

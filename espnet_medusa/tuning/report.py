@@ -62,7 +62,6 @@ def circumstances(
 
 
 def machine_name(device: torch.device) -> str:
-    """Return the name of the GPU or processor."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     table = Path("/proc/cpuinfo")
@@ -225,12 +224,10 @@ def _acceptance(tuning: Tuning, setting: DraftSetting) -> str:
 
 
 def _lookahead_row(tuning: Tuning, drafter: str) -> list[str]:
-    seconds = {
-        s.lookahead: (s, value) for s, value in tuning.checked.items() if s.drafter == drafter
-    }
-    cells, (_, fixed) = [drafter], seconds[FIXED]
+    checked, cells = tuning.checked, [drafter]
+    settings = {setting.lookahead: setting for setting in checked if setting.drafter == drafter}
     for name in LOOKAHEADS:
-        setting, value = seconds[name]
-        ratio = "" if name == FIXED else f" ({value / fixed:.2f})"
-        cells.append(f"{setting.shape}: {milliseconds(tuning, value):.1f}{ratio}")
+        seconds = checked[settings[name]]
+        ratio = "" if name == FIXED else f" ({seconds / checked[settings[FIXED]]:.2f})"
+        cells.append(f"{settings[name].shape}: {milliseconds(tuning, seconds):.1f}{ratio}")
     return cells

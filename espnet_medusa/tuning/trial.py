@@ -37,8 +37,8 @@ class Task:
     @property
     def beam_size(self) -> int | None:
         """Beam size; None with greedy search."""
-        beam = isinstance(self.search.strategy, BeamStrategy)
-        return self.search.strategy.beam_size if beam else None
+        strategy = self.search.strategy
+        return strategy.beam_size if isinstance(strategy, BeamStrategy) else None
 
     @property
     def exact(self) -> bool:
@@ -51,7 +51,7 @@ class Task:
         return self.options.acceptance == THRESHOLD
 
     def redraft(self, setting: DraftSetting) -> Search:
-        """Return the search with drafts of ``setting``; raise InputError if it cannot draft so."""
+        """Return the search with drafts of ``setting``; raise InputError if that is impossible."""
         options, proposer = replace(self.options, **setting.options()), None
         if setting.depth > 0:
             proposer = self.drafters[setting.drafter].proposers[setting.share]
@@ -81,7 +81,6 @@ class Trial:
         return sum(self.batch_statistics, DecodingStatistics())
 
     def run(self, batch: HeldOutBatch, task: Task, drafter: str) -> None:
-        """Decode one more batch."""
         stopwatch = Stopwatch(task.clock)
         search, started = timed(self.search, stopwatch), task.clock.now()
         states = batch.decode(search, task.limits, drafter)

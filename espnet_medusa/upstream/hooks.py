@@ -1,7 +1,7 @@
 """Import hooks: ESPnet modules with a custom loader."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
@@ -18,7 +18,6 @@ class Finder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Importlib's interface."""
         loader = self.loaders.get(name)
         spec = PathFinder.find_spec(name, path, target) if loader else None
         if spec is not None and isinstance(spec.loader, SourceFileLoader):
@@ -36,15 +35,16 @@ def installed_finder() -> Finder:
     return sys.meta_path[0]
 
 
-def install_changes(register: Callable[[], None]) -> None:
+def install_changes(registrations: Mapping[str, Callable[[], None]]) -> None:
     """Change the modules in ``replaced.CHANGES`` once imported; change already imported ones now.
 
-    ``register`` adds the plugin's classes to ESPnet's tables after its ASR task is imported.
+    ``registrations`` add the plugin's classes to ESPnet's tables after a task is imported.
     """
     finder = installed_finder()
     if finder.loaders:
         return
-    replaced.CHANGES[replaced.ASR_TASK] = lambda module: register()
+    for task, register in registrations.items():
+        replaced.CHANGES[task] = lambda module, register=register: register()
     finder.loaders |= dict.fromkeys(replaced.CHANGES, replaced.ChangingLoader)
     for name, change in replaced.CHANGES.items():
         if name in sys.modules:

@@ -23,8 +23,6 @@ class OnDemand(SourceFileLoader):
     """Run a module when one of its attributes is read."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Define only ``__getattr__``, which runs the module."""
-
         def load(name: str) -> object:
             if name.startswith("__"):  # inspect reads such names of all modules
                 raise AttributeError(name)
@@ -59,8 +57,6 @@ class DeferringLoader(SourceFileLoader):
     """Run a module of ``DEFERRED`` so that it imports ``Deferred`` names from the slow modules."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module with its own ``__import__``."""
-
         def import_or_defer(name, globals=None, locals=None, fromlist=(), level=0):
             absolute = resolve_name("." * level + name, module.__package__)
             if fromlist and absolute in DEFERRED[module.__name__]:
@@ -75,7 +71,7 @@ class WithoutFlashAttention(SourceFileLoader):
     """Run a module and drop its message that Flash Attention is missing."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module; ESPnet 202511 prints the message to stdout, 202611 to stderr."""
+        # ESPnet 202511 prints the message to stdout, 202611 to stderr.
         with redirect_stdout(StringIO()) as stdout, redirect_stderr(StringIO()) as stderr:
             super().exec_module(module)
         for captured, stream in ((stdout, sys.stdout), (stderr, sys.stderr)):
@@ -85,10 +81,12 @@ class WithoutFlashAttention(SourceFileLoader):
 
 
 class WithoutCompiler(SourceFileLoader):
-    """Run a module whose decorator ``torch.compiler.disable`` would import torch's compiler."""
+    """Run a module whose decorator ``torch.compiler.disable`` would import torch's compiler.
+
+    The decorator only marks functions for the compiler.
+    """
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module; the decorator only marks functions for the compiler."""
         from torch import compiler
 
         def disable(function):
@@ -103,7 +101,6 @@ class Unchecked(SourceFileLoader):
     """Run typeguard so that it ignores functions of ``UNCHECKED``, as under ``python -O``."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module, then wrap its decorator."""
         super().exec_module(module)
         check = module.typechecked
 

@@ -1,6 +1,7 @@
 """Changes of ESPnet's modules after they are loaded; no file is changed."""
 
 from collections.abc import Callable
+from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -11,15 +12,13 @@ import yaml
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.yaml_text import DUMPER
 from espnet_medusa.options import read_yaml
-
-ASR_TASK = "espnet2.tasks.asr"
+from espnet_medusa.whisper.espnet_text import WhisperTokenIDConverter, WhisperTokenizer
 
 
 class ChangingLoader(SourceFileLoader):
     """Run a module of ``CHANGES``, then change it."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Importlib's interface."""
         super().exec_module(module)
         CHANGES[module.__name__](module)
 
@@ -27,7 +26,7 @@ class ChangingLoader(SourceFileLoader):
 def _replace_task_yaml(module: ModuleType) -> None:
     """Use PyYAML's C code for an experiment's config, which has a long token list."""
     _replace_safe_load(module, _load_yaml)
-    module.yaml_no_alias_safe_dump = _dump_without_aliases
+    module.yaml_no_alias_safe_dump = partial(yaml.dump, Dumper=_WithoutAliases, allow_unicode=True)
 
 
 class _WithoutAliases(DUMPER):
@@ -35,10 +34,6 @@ class _WithoutAliases(DUMPER):
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
-
-
-def _dump_without_aliases(data: Any, stream: TextIO | None = None, **options: Any) -> str | None:
-    return yaml.dump(data, stream, Dumper=_WithoutAliases, allow_unicode=True, **options)
 
 
 def _replace_parser_yaml(module: ModuleType) -> None:
@@ -61,20 +56,6 @@ def _replace_safe_load(module: ModuleType, load: Callable[[TextIO], Any]) -> Non
     module.yaml = SimpleNamespace(**vars(yaml) | {"safe_load": load})
 
 
-def _replace_tokenizer(module: ModuleType) -> None:
-    """Replace ESPnet's Whisper tokenizer, which fails with current openai-whisper."""
-    from espnet_medusa.whisper.espnet_text import WhisperTokenizer
-
-    replace_methods(module.OpenAIWhisperTokenizer, WhisperTokenizer)
-
-
-def _replace_converter(module: ModuleType) -> None:
-    """Replace ESPnet's converter of Whisper's tokens and ids, which fails for the same reason."""
-    from espnet_medusa.whisper.espnet_text import WhisperTokenIDConverter
-
-    replace_methods(module.OpenAIWhisperTokenIDConverter, WhisperTokenIDConverter)
-
-
 def replace_methods(theirs: type, ours: type) -> None:
     """Replace the methods of a class in place, also for modules that imported it already."""
     for name, value in vars(ours).items():
@@ -83,9 +64,13 @@ def replace_methods(theirs: type, ours: type) -> None:
 
 
 CHANGES: dict[str, Callable[[ModuleType], None]] = {
-    ASR_TASK: lambda module: None,  # ``hooks.install_changes`` sets it
     "espnet2.tasks.abs_task": _replace_task_yaml,
     "espnet2.utils.config_argparse": _replace_parser_yaml,
-    "espnet2.text.whisper_tokenizer": _replace_tokenizer,
-    "espnet2.text.whisper_token_id_converter": _replace_converter,
+    # ESPnet's own classes fail with current openai-whisper.
+    "espnet2.text.whisper_tokenizer": lambda module: replace_methods(
+        module.OpenAIWhisperTokenizer, WhisperTokenizer
+    ),
+    "espnet2.text.whisper_token_id_converter": lambda module: replace_methods(
+        module.OpenAIWhisperTokenIDConverter, WhisperTokenIDConverter
+    ),
 }

@@ -127,10 +127,7 @@ def map_vocabularies(source: Vocabulary, target: Vocabulary) -> VocabularyMap:
     exact, pieces, unmapped = [-1] * len(source), {}, []
     for token, text in enumerate(source.contents):
         name = source.names[token]
-        if name is not None:
-            equal = _map_special(source, target, token, name)
-        else:
-            equal = target.ids.get(text)
+        equal = target.ids.get(text) if name is None else _map_special(source, target, token, name)
         if equal is not None:
             exact[token] = equal
             continue

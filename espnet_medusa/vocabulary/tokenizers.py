@@ -195,9 +195,8 @@ def _list_speller(
     contents: Sequence[bytes | None], token_type: str
 ) -> Callable[[str], list[int | None]]:
     ids = {text: number for number, text in enumerate(contents) if text is not None}
-
-    def spell_characters(text: str) -> list[int | None]:
-        return [ids.get(character.encode()) for character in text]
+    if token_type == "char":
+        return lambda text: [ids.get(character.encode()) for character in text]
 
     def spell_words(text: str) -> list[int | None]:
         # Text before the first space continues a word, but every token is a whole word.
@@ -205,7 +204,7 @@ def _list_speller(
         numbers = [ids.get(f" {word}".encode()) for word in words if word]
         return [None, *numbers] if first else numbers
 
-    return spell_characters if token_type == "char" else spell_words
+    return spell_words
 
 
 def _bpe_speller(tokens: Sequence[str], bpemodel: str | Path) -> Callable[[str], list[int | None]]:

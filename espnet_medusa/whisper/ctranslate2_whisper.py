@@ -102,7 +102,7 @@ def _linear(variable: str, shape: tuple[int, int], *tensors: str) -> dict[str, S
 
 
 def read_config(path: Path) -> WhisperConfig:
-    """Return the sizes of a ``model.bin``; raise InputError if it is no complete Whisper."""
+    """Return the sizes of a ``model.bin``; raise InputError if it is not a complete Whisper."""
     return _open(path)[1]
 
 

@@ -30,8 +30,9 @@ def build(
     model_type: str,
     language: str | None = None,
     task: str | None = None,
-    added_tokens: str | Path | None = None,
-    speaker_change: str | None = None,
+    sot: bool = False,
+    speaker_change_symbol: str = "<sc>",
+    added_tokens_txt: str | Path | None = None,
 ) -> Prompted:
     """Build Whisper's tokenizer from ESPnet's options; raise InputError if one is not allowed.
 
@@ -39,13 +40,13 @@ def build(
         model_type: ``whisper_en`` or ``whisper_multilingual``.
         language: Code, or ESPnet's name for it; None: English.
         task: ``transcribe`` (also None) or ``translate``.
-        added_tokens: File with one token per line; their ids follow Whisper's.
-        speaker_change: One more token, for serialized output training.
+        sot: Whether ``speaker_change_symbol`` is a token, for serialized output training.
+        added_tokens_txt: File with one token per line; their ids follow Whisper's.
     """
     if model_type not in VOCAB_SIZE_OF_TYPE:
         raise InputError(f"bpemodel: '{model_type}'; allowed: {', '.join(VOCAB_SIZE_OF_TYPE)}")
-    added = [] if added_tokens is None else read_token_list(Path(added_tokens))
-    added += [speaker_change] if speaker_change else []
+    added = [] if added_tokens_txt is None else read_token_list(Path(added_tokens_txt))
+    added += [speaker_change_symbol] if sot else []
     code = LANGUAGES.get(language or "en", language or "en")
     return _build(VOCAB_SIZE_OF_TYPE[model_type], code, task, tuple(added))
 
@@ -64,20 +65,11 @@ def _build(vocab_size: int, code: str, task: str | None, added: tuple[str, ...])
 
 
 class WhisperTokenizer:
-    """Convert text to tokens, as ESPnet's ``OpenAIWhisperTokenizer``; errors as ``build``."""
+    """Convert text to tokens, as ``OpenAIWhisperTokenizer``; arguments and errors as ``build``."""
 
-    def __init__(
-        self,
-        model_type: str,
-        language: str | None = "en",
-        task: str | None = "transcribe",
-        sot: bool = False,
-        speaker_change_symbol: str = "<sc>",
-        added_tokens_txt: str | None = None,
-    ):
+    def __init__(self, model_type: str, language: str | None = "en", *arguments, **options):
         self.model, self.language = model_type, language
-        change = speaker_change_symbol if sot else None
-        self.tokenizer = build(model_type, language, task, added_tokens_txt, change)
+        self.tokenizer = build(model_type, language, *arguments, **options)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(model_type={self.model}, language={self.language})"
@@ -93,19 +85,12 @@ class WhisperTokenizer:
 
 
 class WhisperTokenIDConverter:
-    """Convert tokens to ids, as ``OpenAIWhisperTokenIDConverter``; errors as ``build``."""
+    """Convert tokens to ids, as ``OpenAIWhisperTokenIDConverter``; options as ``build``."""
 
     def __init__(
-        self,
-        model_type: str,
-        language: str | None = "en",
-        task: str | None = "transcribe",
-        added_tokens_txt: str | None = None,
-        sot: bool = False,
-        speaker_change_symbol: str = "<sc>",
+        self, model_type: str, language: str | None = None, task: str | None = None, **options
     ):
-        change = speaker_change_symbol if sot else None
-        self.tokenizer = build(model_type, language, task, added_tokens_txt, change)
+        self.tokenizer = build(model_type, language, task, **options)
 
     def get_num_vocabulary_size(self) -> int:
         """Return V, including added tokens."""

@@ -45,11 +45,9 @@ class LogMel(torch.nn.Module):
         # A negative pad removes the samples of an incomplete frame.
         samples = pad(samples, (0, count * HOP_SAMPLES + tail - samples.size(1)))
         log_mel = pad(self._log_mel(samples, count), (0, longest - count), value=SILENCE)
-        inside = torch.arange(log_mel.size(2), device=samples.device) < frames[:, None]
-        inside = inside[:, None, :]
-        peak = log_mel.masked_fill(~inside, -torch.inf).amax(dim=(1, 2), keepdim=True)
-        log_mel = _normalized(log_mel, peak)
-        return log_mel.masked_fill(~inside, 0.0), frames
+        outside = torch.arange(log_mel.size(2), device=samples.device) >= frames[:, None, None]
+        peak = log_mel.masked_fill(outside, -torch.inf).amax(dim=(1, 2), keepdim=True)
+        return _normalized(log_mel, peak).masked_fill(outside, 0.0), frames
 
     def recording(self, samples: torch.Tensor, silence_frames: int) -> torch.Tensor:
         """Compute (frames, num_mel_bins) of audio of any length, as openai-whisper does.
@@ -74,14 +72,8 @@ class LogMel(torch.nn.Module):
 
     def _log_mel(self, samples: torch.Tensor, frames: int, center: bool = True) -> torch.Tensor:
         """Convert (..., samples) to (..., num_mel_bins, frames) with full dynamic range."""
-        spectrum = torch.stft(
-            samples,
-            FFT_SAMPLES,
-            HOP_SAMPLES,
-            window=self.window.float(),
-            center=center,
-            return_complex=True,
-        )
+        options = {"window": self.window.float(), "center": center, "return_complex": True}
+        spectrum = torch.stft(samples, FFT_SAMPLES, HOP_SAMPLES, **options)
         power = spectrum[..., :frames].abs().square()
         return (self.filters.float() @ power).clamp(min=1e-10).log10()
 

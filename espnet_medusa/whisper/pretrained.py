@@ -43,10 +43,8 @@ OPENAI_NAMES = [
     (r"\.mlp_ln\.", ".final_layer_norm."),
     (r"\.attn\.", ".self_attn."),
     (r"\.cross_attn\.", ".encoder_attn."),
-    (r"attn\.(query|key|value|out)\.", r"attn.\1_proj."),
-    (r"\.query_proj\.", ".q_proj."),
-    (r"\.key_proj\.", ".k_proj."),
-    (r"\.value_proj\.", ".v_proj."),
+    (r"attn\.(q|k|v)(?:uery|ey|alue)\.", r"attn.\1_proj."),
+    (r"attn\.out\.", "attn.out_proj."),
     (r"\.mlp\.0\.", ".fc1."),
     (r"\.mlp\.2\.", ".fc2."),
 ]
@@ -126,11 +124,9 @@ def is_whisper(name: str) -> bool:
     ``open_whisper`` then raises the error.
     """
     path = Path(name).expanduser()
-    if path.suffix == ".pt" or (path / CONFIG).is_file():
-        return True
-    if path.exists():
+    if path.exists() and path.suffix != ".pt":
         return path.is_dir()
-    if name.startswith((".", "/", "~")) or name.startswith(HUB_OWNERS):
+    if path.suffix == ".pt" or name.startswith((".", "/", "~", *HUB_OWNERS)):
         return True
     from huggingface_hub import hf_hub_download
 

@@ -1,7 +1,7 @@
 """Whisper's sizes as ESPnet options, transformers' config and OpenAI's ``dims``."""
 
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from transformers import WhisperConfig
@@ -31,16 +31,11 @@ MAX_SIZE, MAX_LAYERS = 10_000_000, 1000
 
 def scratch_config(dropout_rate: float, **sizes: int) -> WhisperConfig:
     """Build the config of a network from its sizes by ``WhisperConfig``'s names."""
-    return WhisperConfig(
-        **sizes,
-        dropout=dropout_rate,
-        attention_dropout=dropout_rate,
-        activation_dropout=dropout_rate,
-        pad_token_id=None,  # an id would freeze that token's embedding
-        bos_token_id=None,
-        eos_token_id=None,
-        decoder_start_token_id=0,  # unused; valid in any vocabulary
-    )
+    kinds = "dropout", "attention_dropout", "activation_dropout"
+    rates = dict.fromkeys(kinds, dropout_rate)
+    # A padding id would freeze that token's embedding. The start id 0 is valid in any vocabulary.
+    ids = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))
+    return WhisperConfig(**sizes, **rates, **ids, decoder_start_token_id=0)
 
 
 def config_of_options(
@@ -53,27 +48,19 @@ def config_of_options(
 
 def encoder_config(config: WhisperConfig, dropout_rate: float) -> WhisperConfig:
     """Return the config of the encoder, with another dropout rate."""
-    return scratch_config(dropout_rate, **_read(config, ENCODER_SIZES.values()))
+    sizes = {name: getattr(config, name) for name in ENCODER_SIZES.values()}
+    return scratch_config(dropout_rate, **sizes)
 
 
 def decoder_config(config: WhisperConfig, dropout_rate: float) -> WhisperConfig:
     """Return the config of the decoder, with another dropout rate."""
     names = ["vocab_size", "d_model", "scale_embedding", *DECODER_SIZES.values()]
-    return scratch_config(dropout_rate, **_read(config, names))
+    return scratch_config(dropout_rate, **{name: getattr(config, name) for name in names})
 
 
-def encoder_sizes(config: WhisperConfig) -> dict[str, int]:
-    """Return the ``encoder_conf`` of ``encoder: hf_whisper`` that builds this encoder."""
-    return {option: getattr(config, name) for option, name in ENCODER_SIZES.items()}
-
-
-def decoder_sizes(config: WhisperConfig) -> dict[str, int]:
-    """Return the ``decoder_conf`` of ``decoder: whisper_medusa`` that builds this decoder."""
-    return {option: getattr(config, name) for option, name in DECODER_SIZES.items()}
-
-
-def _read(config: WhisperConfig, names: Iterable[str]) -> dict[str, int]:
-    return {name: getattr(config, name) for name in names}
+def options_of_config(config: WhisperConfig, names: Mapping[str, str]) -> dict[str, int]:
+    """Return the ``encoder_conf`` or ``decoder_conf`` that builds a network of these sizes."""
+    return {option: getattr(config, name) for option, name in names.items()}
 
 
 def check_sizes(fields: Mapping[str, Any], where: str) -> None:
@@ -94,7 +81,7 @@ def check_sizes(fields: Mapping[str, Any], where: str) -> None:
 
 
 def config_of_hugging_face(fields: Mapping[str, Any], where: str) -> WhisperConfig:
-    """Build the config from ``config.json``; raise InputError if it is no Whisper's."""
+    """Build the config from ``config.json``; raise InputError if it is not Whisper's."""
     check_sizes(fields, where)
     try:
         return WhisperConfig.from_dict({**fields})

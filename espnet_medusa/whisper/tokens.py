@@ -124,9 +124,8 @@ class WhisperTokens:
     @cached_property
     def suppressed(self) -> list[int]:
         """Ids that are always suppressed, as in OpenAI's generation configs."""
-        others = self.language_model, self.previous, self.no_speech
-        tasks = (self.transcribe, self.translate)
-        return sorted({*self.annotations, *others, *tasks, self.start})
+        others = self.start, self.language_model, self.previous, self.no_speech
+        return sorted({*self.annotations, *others, self.transcribe, self.translate})
 
     @cached_property
     def begin_suppressed(self) -> list[int]:

@@ -22,8 +22,7 @@ class TranscriptText:
 
     def encode(self, text: str) -> list[int]:
         """Tokenize a text that precedes a transcript."""
-        encoded = self.tokenizer(" " + text.strip(), add_special_tokens=False)
-        return [*encoded["input_ids"]]
+        return self.tokenizer(" " + text.strip(), add_special_tokens=False)["input_ids"]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens without timestamps."""

@@ -255,7 +255,7 @@ def test_ways_of_recordings(recording):
 def run(subject, ways, **options):
     journal, setup = Journal(), Setup(threads=1, **options)
     with Session(lambda way: Client(subject.folder, *way.process, setup), journal) as session:
-        measure(session, ways, subject.turns([1]), warm_up=False)
+        measure(session, ways, [(1, [name]) for name in subject.inputs], warm_up=False)
     return journal
 
 

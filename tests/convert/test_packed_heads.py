@@ -118,7 +118,7 @@ UNFIT = {
     ),
     "no licence": (linear(), {"license": ""}, "license: ''"),
     "no counts": (
-        linear(COUNTS, torch.zeros_like), {}, "draft_vocab_size: 20; this model holds no counts",
+        linear(COUNTS, torch.zeros_like), {}, "draft_vocab_size: 20; this model has no counts",
     ),
     "option": (
         linear(), {"draft_conf": {"greedy": {"lookahead": "cost"}}},

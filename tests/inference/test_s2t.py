@@ -10,16 +10,19 @@ from espnet2.bin import s2t_inference as espnet
 from experiment import noise, read_lines, write_corpus, write_lines
 from refusals import refused, refuses
 from s2t_experiment import (
+    SIZES,
     TIMES,
     TOKENS,
     difference,
     make_s2t_experiment,
+    medusa_config,
     nbest_of,
     random_inputs,
     random_options,
 )
 
 from espnet_medusa.bin import s2t_inference
+from espnet_medusa.errors import InputError
 from espnet_medusa.inference.packed_model import pack_model
 from espnet_medusa.inference.s2t import S2TSpeech2Text, TimestampFilter
 
@@ -44,6 +47,69 @@ def test_nbest_lists_are_espnets(tmp_path, seed):
         for results in (alone, together):
             for result, right in zip(results, expected, strict=True):
                 assert right is None or difference(result, right) is None
+
+
+@pytest.mark.parametrize("heads", ["linear", "block", "recurrent", "attending"])
+@pytest.mark.parametrize("seed", range(3))
+def test_heads_do_not_change_the_nbest_lists(tmp_path, heads, seed):
+    """The oracle is ESPnet's search with ESPnet's decoder and the same weights."""
+    rng = random.Random(f"{heads} {seed}")
+    base, options = make_s2t_experiment(tmp_path / "base", seed), random_options(rng)
+    ours = make_s2t_experiment(tmp_path / heads, seed + 9, **medusa_config(heads))
+    weights, own = (torch.load(one.files["s2t_model_file"]) for one in (base, ours))
+    for name, value in weights.items():
+        own[name.replace("decoder.", "decoder.transformer.", name.startswith("decoder."))] = value
+    torch.save(own, ours.files["s2t_model_file"])
+    theirs = espnet.Speech2Text(**base.files, **options)
+    speeches, conditions = random_inputs(rng, 3)
+    calls = [*zip(speeches, conditions, strict=True)]
+    expected = [nbest_of(theirs, *call) for call in calls]
+    for drafts in ({"draft_depth": 3}, {"drafter": "ctc+heads", "draft_depth": 3}):
+        model = S2TSpeech2Text(**ours.files, **options, **drafts)
+        results = [model(speech, **condition) for speech, condition in calls]
+        together = [decoding.results for decoding in model.decode(speeches, conditions)]
+        for result, other, right in zip(results, together, expected, strict=True):
+            assert right is None or difference(result, right) is None
+            assert right is None or difference(other, right) is None
+    assert model.search.planner.proposer is not None
+
+
+@pytest.mark.parametrize("drafter", ["model", "ctc+model"])
+@pytest.mark.parametrize("seed", range(4))
+def test_draft_models_do_not_change_the_nbest_lists(tmp_path, drafter, seed):
+    rng = random.Random(seed)
+    options, conf = random_options(rng), {"decoder_conf": SIZES | {"num_blocks": 1}}
+    files = make_s2t_experiment(tmp_path / "main", seed).files
+    draft = make_s2t_experiment(tmp_path / "draft", seed, **conf)
+    theirs = espnet.Speech2Text(**files, **options)
+    ours = S2TSpeech2Text(**files, **options, drafter=drafter, draft_model=draft.folder)
+    speeches, conditions = random_inputs(rng, 3)
+    calls = [*zip(speeches, conditions, strict=True)]
+    expected = [nbest_of(theirs, *call) for call in calls]
+    alone = [ours(speech, **condition) for speech, condition in calls]
+    together = [decoding.results for decoding in ours.decode(speeches, conditions)]
+    for results in (alone, together):
+        for result, right in zip(results, expected, strict=True):
+            assert right is None or difference(result, right) is None
+
+
+def test_an_equal_draft_model_saves_calls(experiment):
+    options, calls = {"ctc_weight": 0.0, "beam_size": 3, "maxlenratio": -30}, []
+    for draft in ({}, {"draft_model": experiment.folder}):
+        model = S2TSpeech2Text(**experiment.files, **options, **draft)
+        model(noise(1))
+        calls.append(model.statistics.decoder_calls)
+    assert calls[0] > 3 * calls[1]
+
+
+def test_draft_models_that_do_not_fit(experiment, tmp_path):
+    rows = []
+    other = make_s2t_experiment(tmp_path / "lstm", 1, decoder="rnn", decoder_conf={})
+    rows.append((other.folder, "draft_model: .*decoder: RNNDecoder"))
+    rows.append((tmp_path, "draft_model: .*has no config.yaml"))
+    for folder, message in rows:
+        with pytest.raises(InputError, match=message):
+            S2TSpeech2Text(**experiment.files, draft_model=folder)
 
 
 def test_each_utterance_has_the_log_lines_of_calculate_rtf(experiment, caplog):

@@ -103,7 +103,7 @@ def test_killed_worker_is_an_error_not_a_hang(make_data_dir, tmp_path, capsys):
 def test_killed_command_ends_its_workers(make_data_dir, tmp_path):
     folder, output = make_data_dir(4), tmp_path / "dump"
     entries = read_table(folder / "wav.scp")
-    # Each names the process that reads it, a worker, and ends when it may.
+    # Each command writes the id of its parent, a worker, and waits for the file `go`.
     names_worker = "echo $PPID > {0}.new; mv {0}.new {0}; until [ -e {1} ]; do sleep 0.1; done"
     slow = {
         key: f"{names_worker.format(tmp_path / key, tmp_path / 'go')}; cat {path} |"

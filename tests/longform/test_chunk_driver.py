@@ -1,4 +1,4 @@
-"""Chunks of speech: in every batch the segments of moving windows over each chunk."""
+"""Chunks of speech: in any batch, their segments equal those of a moving window over each."""
 
 import random
 
@@ -131,7 +131,7 @@ def test_words_are_within_their_chunks(speech2text, made_up_speech):
     options = LongFormOptions(**CHUNKS, word_timestamps=True)
     segments = [*speech2text.transcribe(samples, **vars(options))]
     first = alone(speech2text, samples, options)[0]
-    assert_same([segments[0]], [first])  # before it nobody spoke
+    assert_same([segments[0]], [first])  # no speech before it
     speech = [(round(start * 100), round(end * 100)) for start, end in speech_of(len(samples))]
     chunks = pack_speech(speech, (0, 4100), 3000, 40)
     words = [(segment.seek, word) for segment in segments for word in segment.words]

@@ -129,7 +129,7 @@ def random_options(rng: random.Random, seconds: float) -> dict:
     return {
         "condition_on_previous_text": rng.random() < 0.6,
         "initial_prompt": prompt,
-        # openai-whisper carries a prompt without room beside it by no rule.
+        # openai-whisper has no rule for an initial prompt that fills the whole prompt.
         "carry_initial_prompt": prompt == "Words of a user" and rng.random() < 0.5,
         "compression_ratio_threshold": rng.choice([None, 2.4]),
         "logprob_threshold": rng.choice([None, -1.0]),

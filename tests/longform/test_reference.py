@@ -30,7 +30,7 @@ from espnet_medusa.search.greedy import greedy_search, sampling_search
 from espnet_medusa.search.options import SearchOptions
 from espnet_medusa.whisper.pretrained import DECODER, ENCODER, open_whisper
 
-ALONE = {"temperature_increment_on_fallback": None}  # what is drawn differs
+ALONE = {"temperature_increment_on_fallback": None}  # random samples differ
 
 
 @pytest.fixture(scope="module")
@@ -145,12 +145,12 @@ def test_words_of_unpadded_windows_do_not_depend_on_the_batch(models, monkeypatc
 
 
 def test_words_equal_openai_whisper(models, monkeypatch):
-    # Without its compiler, which takes longer than the rest.
+    # Without numba, whose compilation takes longer than the rest.
     for name in ("dtw_cpu", "backtrace"):
         monkeypatch.setattr(timing, name, getattr(timing, name).py_func)
     options = {"word_timestamps": True, "no_speech_threshold": None}
     result, segments = transcribed_by_both(models(1), noise_and_silence(36, 4), **options)
-    # Of a window of one encoder frame openai-whisper's attention is no number.
+    # With a single encoder frame, openai-whisper's attention is NaN.
     result["segments"] = [one for one in result["segments"] if one["seek"] < 3596]
     segments = [one for one in segments if one.seek < 3596]
     assert_reference(result, segments)

@@ -1,4 +1,4 @@
-"""Loops: when a text is called one, and that searches with a rule stop there, with any drafts."""
+"""Loops: how they are detected, and searches with a rule, which stop there with any drafts."""
 
 import random
 

@@ -157,7 +157,7 @@ def test_the_cheapest_path_equals_openais(seed, monkeypatch):
     costs = rng.standard_normal(shape)
     if seed % 2:  # with ties
         costs = np.round(costs)
-    # Without its compiler, which takes longer than the rest.
+    # Without numba, whose compilation takes longer than the rest.
     monkeypatch.setattr(timing, "backtrace", timing.backtrace.py_func)
     expected = timing.dtw_cpu.py_func(costs)
     assert np.array_equal(np.stack(cheapest_path(costs)), expected)
@@ -182,7 +182,7 @@ TEXTS = [
 def test_splitting_into_words_equals_openais(text, language):
     openai = get_tokenizer(True, language=language, task="transcribe")
     tokens, rng = openai.encode(text), random.Random(f"{text} {language}")
-    # Cut within characters, too.
+    # The cut may be within a character.
     for cut in (0, rng.randrange(len(tokens))):
         some = [*tokens[cut:], openai.eot]
         words = split_words(some, TEXT.decode, TEXT.tokens.end, language)

@@ -90,7 +90,7 @@ def test_calls_per_word_has_the_interval_of_a_ratio_over_utterances(tmp_path):
 def test_calls_are_known_if_each_utterance_has_calls_or_tokens(tmp_path):
     seconds = {"a": 3.0, "b": 9.0}
     write_decoding(tmp_path, "plain", "test", seconds, tokens=5, calls=2, draft_seconds=0.1)
-    (plain,) = find_decodings([tmp_path])
+    (plain,) = find_decodings(tmp_path)
     assert measures.calls_known(plain)
     assert measures.draft_milliseconds(plain) is None, "nothing was drafted"
     plain.utterances["b"].decoder_calls = 0
@@ -106,7 +106,7 @@ def test_no_calls(tmp_path):
     system = System("CTC", "asr_x", "ctc_first")
     plan = TablePlan("T", {"test": "test"}, {"ctc": system}, "ctc")
     folder = write_decoding(tmp_path / "asr_x", "ctc_first", "test", {"a": 1.0}, tokens=5, calls=0)
-    (row,) = measure_rows(plan, find_decodings([folder.parents[1]]), read_corpora())
+    (row,) = measure_rows(plan, find_decodings(folder.parents[1]), read_corpora())
     assert (row.values["calls"], row.values["calls_per_utterance"]) == (0, Estimate(0.0))
     assert all(row.values[name] is None for name in ("tokens_per_call", "nodes_per_call", "eta"))
     assert list(row.values) == list(COLUMNS)
@@ -118,7 +118,7 @@ def test_decodings_by_espnets_command(tmp_path):
     write_decoding(tmp_path, "ours", "test", {"a": 1.0, "b": 2.0, "c": 3.0})
     write_espnet_decoding(tmp_path, "espnet", "test", [{"b": 4.0, "a": 3.0}, {"c": 0.5}])
     write_espnet_decoding(tmp_path, "espnet", "org/dev", [{"x": 2.0}])
-    (ours,) = find_decodings([tmp_path])
+    (ours,) = find_decodings(tmp_path)
     dev, espnet = find_espnet_decodings(tmp_path)
     assert (espnet.tag, espnet.test_set, dev.test_set) == ("espnet", "test", "org/dev")
     seconds = {key: item.total_seconds for key, item in espnet.utterances.items()}

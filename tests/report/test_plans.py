@@ -272,7 +272,7 @@ def test_numbers_stay_as_printed(tmp_path):
     ({"measures": ["parameters"]}, "measures: 'parameters' is not known"),
     ({"measures": "wer"}, "measures: 'wer'; a list"),
     ({"statements": {"text": "t"}}, "statements: .*; a list"),
-    ({"statements": [{"text": "t"}]}, "statements 1: source missing"),
+    ({"statements": [{"text": "t"}]}, "statements: 1: source missing"),
     ({"systems": ["x"]}, "systems: .*; a mapping"),
     *(
         ({"systems": {"x": PAPER_SYSTEM | changes}}, f"systems: x: {expected}")

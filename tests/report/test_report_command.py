@@ -292,7 +292,7 @@ def test_draft_model_counts(tmp_path, exp):
     torch.save({"weight": torch.zeros(1000, 750)}, exp / "asr_draft" / "draft.pth")
     content = plan()
     system = content["tables"][0]["systems"]["linear"]
-    # Beside the experiment, wherever the command runs; or anywhere.
+    # Relative to the experiments' folder, not to the working directory; or absolute.
     for draft_model in ("asr_draft/draft.pth", str(exp / "asr_draft" / "draft.pth")):
         system["draft_model"] = draft_model
         text = write_report(tmp_path, exp, content)

@@ -18,7 +18,7 @@ OLD = 1_700_000_000  # seconds since the epoch: what an earlier run wrote
 def run_job(
     folder: Path, number: int, results: dict[str, tuple[str, DecodingStatistics] | None]
 ) -> Path:
-    """What our inference command writes for a job; None: the utterance failed."""
+    """Write the files of our inference command for a job; None: the utterance failed."""
     output = folder / "logdir" / f"output.{number}"
     journal = Journal(output, {})
     for key, result in results.items():
@@ -32,7 +32,7 @@ def run_job(
 
 
 def concatenate(folder: Path, jobs: int) -> None:
-    """Stage 12's end: `for i in $(seq jobs); do cat ...; done | sort`."""
+    """Join the jobs' files as the end of stage 12: `for i in ...; do cat ...; done | sort`."""
     for name in ("text", "token", "token_int", "score"):
         lines = []
         for number in range(1, jobs + 1):
@@ -42,7 +42,7 @@ def concatenate(folder: Path, jobs: int) -> None:
 
 
 def score(folder: Path, references: dict[str, str], err: str) -> None:
-    """Stage 13: texts next to ids by line number, as `paste` writes them, and sclite's report."""
+    """Pair texts and ids by line number, as `paste` in stage 13, and write sclite's report."""
     write_score(folder, "wer", [(4, 0, 0, 0)] * len(references), err)
     labels = [f"\t({key.split('-')[0]}-{key})" for key in references]
     hypotheses = [line.partition(" ")[2] for line in (folder / "text").read_text().splitlines()]
@@ -53,7 +53,7 @@ def score(folder: Path, references: dict[str, str], err: str) -> None:
 
 
 def write_plain(exp_dir: Path) -> Path:
-    """All four utterances without drafts, in one job, scored."""
+    """Write all four utterances without drafts, in one job, and score them."""
     folder = exp_dir / PLAIN / "test"
     counts = ((10, 2.0), (6, 1.0), (8, 3.0), (7, 2.0))
     counted = (statistics(tokens, tokens, seconds) for tokens, seconds in counts)
@@ -65,7 +65,7 @@ def write_plain(exp_dir: Path) -> Path:
 
 
 def write_exact(exp_dir: Path, scored: bool = True) -> Path:
-    """Drafts, in two jobs, the last utterance failed; jobs 3 and 9 of an earlier run remain."""
+    """Write two jobs with drafts; the last utterance failed, jobs 3 and 9 are of an earlier run."""
     folder = exp_dir / EXACT / "test"
     run_job(folder, 1, {
         "s1-a": (REFERENCES["s1-a"], statistics(4, 10, 1.0, drafted=[4, 2], accepted=[3, 1])),
@@ -83,7 +83,7 @@ def write_exact(exp_dir: Path, scored: bool = True) -> Path:
 
 
 def write_dev(exp_dir: Path) -> Path:
-    """An utterance of the validation set, which eval_valid_set decodes; scored."""
+    """Write a scored utterance of the validation set, which eval_valid_set decodes."""
     folder = exp_dir / EXACT / "org" / "dev"
     counts = statistics(2, 8, 1.0, drafted=[2, 2], accepted=[2, 2])
     run_job(folder, 1, {"s9-x": ("one two three", counts)})

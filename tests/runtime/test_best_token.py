@@ -82,6 +82,15 @@ def test_best_tokens_of_a_large_vocabulary(kind, threads):
             torch.testing.assert_close(result.normalizers.double(), sums, rtol=1e-6, atol=0)
 
 
+def assert_top_tokens(logits, count, restriction):
+    """Native kernels find torch's tokens."""
+    result = native_top_tokens(logits, count, restriction)
+    expected = top_tokens(logits.double(), count, restriction)
+    torch.testing.assert_close(result.log_probs, expected.log_probs)
+    permitted = expected.log_probs > -math.inf
+    assert torch.equal(result.tokens[permitted], expected.tokens[permitted])
+
+
 @with_kernels
 @pytest.mark.parametrize("size", [3, 16, 40, 51865])
 def test_top_tokens_are_those_of_torch(kind, threads, size):
@@ -90,11 +99,7 @@ def test_top_tokens_are_those_of_torch(kind, threads, size):
         logits = 5 * torch.randn(rows, size, generator=generator)
         blocked = torch.rand(2, size, generator=generator) < 0.3
         for restriction in (None, Restriction(0, blocked, torch.arange(rows) % 2)):
-            result = native_top_tokens(logits, count, restriction)
-            expected = top_tokens(logits.double(), count, restriction)
-            torch.testing.assert_close(result.log_probs, expected.log_probs)
-            permitted = expected.log_probs > -math.inf
-            assert torch.equal(result.tokens[permitted], expected.tokens[permitted])
+            assert_top_tokens(logits, count, restriction)
 
 
 @with_kernels
@@ -113,12 +118,7 @@ def test_top_tokens_of_two_groups_are_those_of_torch(kind, threads, seed):
     for renormalize in (False, True):
         groups = ColumnGroups(first, *flags, *bounds.unbind(1))
         restriction = Restriction(eos, blocked, chosen, groups=groups, renormalize=renormalize)
-        count = int(random.integers(1, size + 1))
-        result = native_top_tokens(logits, count, restriction)
-        expected = top_tokens(logits.double(), count, restriction)
-        torch.testing.assert_close(result.log_probs, expected.log_probs)
-        permitted = expected.log_probs > -math.inf
-        assert torch.equal(result.tokens[permitted], expected.tokens[permitted])
+        assert_top_tokens(logits, int(random.integers(1, size + 1)), restriction)
 
 
 @with_kernels

@@ -13,7 +13,7 @@ from searches import assert_plain, compare, decode, our_search
 from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory
 
 from espnet_medusa.model.espnet_transformer import (
-    ESPnetTransformerDecoder,
+    TransformerMedusaDecoder,
     searchable,
     unknown_part,
 )
@@ -46,16 +46,19 @@ def espnet_decoder(seed: int, **options) -> transformer_decoder.TransformerDecod
     return module.eval()
 
 
-class Module(ESPnetTransformerDecoder):
+class Module(TransformerMedusaDecoder):
     """ESPnet's module with the methods that ``Grown`` calls."""
+
+    def __init__(self, module):
+        self._wrap(module)
 
     def hidden_states(self, memory, lengths, tokens):
         sizes = torch.full((len(tokens),), tokens.size(1))
-        (_, hidden), _ = self.module(memory, lengths, tokens, sizes, return_hs=True)
+        (_, hidden), _ = self.transformer(memory, lengths, tokens, sizes, return_hs=True)
         return HiddenStates(hidden, hidden, hidden)
 
     def logits(self, hidden):
-        return self.module.output_layer(hidden)
+        return self.transformer.output_layer(hidden)
 
 
 @pytest.mark.parametrize("options", KINDS, ids=str)

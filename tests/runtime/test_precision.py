@@ -67,7 +67,7 @@ def test_int8_drafts_leave_text_and_nbest_exact(seed, heads):
     ({"decoder_precision": "float16"}, "float16; allowed on a CPU: float32, bfloat16, int8"),
     ({"draft_precision": "bfloat16"}, "draft_precision: 'bfloat16' is not known.*int8"),
     ({"decoder_precision": "int8", "draft_precision": "float32"}, "'float32'.*allowed: int8$"),
-    ({"draft_vocab_size": 5}, "draft_vocab_size: 5; this model holds no counts"),
+    ({"draft_vocab_size": 5}, "draft_vocab_size: 5; this model has no counts"),
 )
 def test_impossible_options_are_refused(options):
     search_of(tiny_decoder(0, "recurrent"), search="greedy", **options)

@@ -12,7 +12,7 @@ from cases import cases
 from refusals import command_refused, refused
 
 from espnet_medusa.bin.sclite import main
-from espnet_medusa.scoring.report import Spread, spread
+from espnet_medusa.scoring.report import spread
 
 GOLDEN = sorted(path.parent for path in Path(__file__).parent.glob("golden/*/result.txt"))
 assert len(GOLDEN) >= 13
@@ -113,9 +113,9 @@ def test_words_longer_than_sclites_row_of_stars_and_than_a_line(tmp_path, run):
 
 
 def test_spread():
-    assert spread([]) == Spread(0, 0, 0)
-    assert spread([4]) == Spread(4, 0, 4)
-    assert spread([1, 3, 8, 4]) == Spread(4, pytest.approx((26 / 3) ** 0.5), 3.5)
+    assert spread([]) == (0, 0, 0)
+    assert spread([4]) == (4, 0, 4)
+    assert spread([1, 3, 8, 4]) == (4, pytest.approx((26 / 3) ** 0.5), 3.5)
 
 
 @cases(

@@ -274,7 +274,7 @@ def training_processes(module: str, experiment: str) -> list[psutil.Process]:
 def test_cached_states_equal_those_of_this_machine(tmp_path, monkeypatch):
     whisper = save_tiny_whisper(tmp_path / "whisper")
     folder = link_template(tmp_path / "recipe", "whisper.sh")
-    monkeypatch.chdir(folder)  # which the tables' paths start from
+    monkeypatch.chdir(folder)  # paths in the tables are relative to it
     (folder / "conf").symlink_to(ROOT / "egs" / "librispeech" / "asr1" / "conf")
     for name in ("train", "dev"):
         write_set(folder / "own" / name, 3)

@@ -57,6 +57,16 @@ def make_s2t_experiment(folder: Path, seed: int = 0, **changes) -> S2TExperiment
     return S2TExperiment(folder)
 
 
+def medusa_config(heads: str, **model_conf) -> dict[str, Any]:
+    """Return keys of the config of ``model: medusa`` with heads on ESPnet's decoder."""
+    symbols = {"ctc_weight": 0.3, "sym_sop": "<sop>", "sym_na": "<na>"}
+    conf = {"num_blocks": 2, "heads": heads, "heads_conf": {"num_heads": 3}}
+    return {
+        "decoder": "transformer_medusa", "decoder_conf": SIZES | conf,
+        "model": "medusa", "model_conf": symbols | model_conf,
+    }  # fmt: skip
+
+
 def random_options(rng: random.Random) -> dict[str, Any]:
     """Return ESPnet's options of a search."""
     timed = rng.random() < 0.5

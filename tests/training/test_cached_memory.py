@@ -123,7 +123,7 @@ def test_another_encoder_is_refused(corpus, cached, tmp_path, capsys):
 @cases(
     ({"freeze_param": ["encoder.whisper.conv1"]}, "encoder: trains; "),
     ({"encoder_conf": {"use_specaug": True, "specaug_conf": {"apply_time_mask": False}}},
-     "specaug: masks features anew in every epoch"),
+     "specaug: masks other features in each epoch"),
 )  # fmt: skip
 def test_input_that_changes_in_every_epoch_is_refused(changes, message, corpus, tmp_path, capsys):
     with command_refused(capsys, message):

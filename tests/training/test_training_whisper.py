@@ -171,7 +171,7 @@ def test_a_text_too_long_for_the_decoder_is_dropped_in_stage_10(corpus, tmp_path
 def test_adafactor_is_transformers_unless_espnet_has_one(monkeypatch):
     assert optim_classes["adafactor"] is Adafactor
     monkeypatch.setitem(optim_classes, "adafactor", torch.optim.SGD)
-    plugin.register()
+    plugin.register_asr()
     assert optim_classes["adafactor"] is torch.optim.SGD
 
 

@@ -118,7 +118,7 @@ def test_heads_are_tried_with_several_vocabularies(experiment, monkeypatch):
     speech2text = Speech2Text(experiment.config, experiment.model, **base, draft_depth=0)
     uncounted = available(speech2text, [HEADS, CTC], [])
     assert [*uncounted.drafters] == [HEADS, CTC]
-    assert re.match("draft_vocab_size: 3; this model holds no counts", *uncounted.left_out)
+    assert re.match("draft_vocab_size: 3; this model has no counts", *uncounted.left_out)
 
     decoder = speech2text.asr_model.decoder
     decoder.count_tokens(torch.arange(len(speech2text.asr_model.token_list)))

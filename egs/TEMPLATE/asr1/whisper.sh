@@ -30,7 +30,7 @@ states=true         # run a frozen Whisper once over the audio, not in every epo
                     # cached in <dumpdir>/states_<labels>
 states_nj=1         # processes that compute states and texts; each on a GPU of its own, if any
 cmd_backend=${cmd_backend:-local}   # where jobs run, see asr.sh; with slurm the frozen Whisper, too
-draft_vocab_size=16384  # number of most frequent tokens that heads on states may draft; empty: all
+draft_vocab_size=16384  # most frequent tokens, which heads trained on states may draft; empty: all
 train_set=          # name of the training set; not needed for only vanilla
 valid_set=          # name of the validation set; not needed for only vanilla
 longform=true       # decode test audio longer than Whisper's window, with a sliding window; false:

@@ -29,6 +29,6 @@ def build_heads(kind: str, trunk: Trunk, options: HeadOptions) -> Heads | None:
     if options.dropout and HEAD_TYPES[kind] is not AttendingHeads:
         raise InputError(
             f"decoder_conf.heads_conf.dropout: {options.dropout}; allowed with heads: attending; "
-            "leave it out"
+            "remove it"
         )
     return HEAD_TYPES[kind](trunk, options)

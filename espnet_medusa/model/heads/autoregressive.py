@@ -111,7 +111,9 @@ class AttendingHeads(AutoregressiveHeads):
         self.fuse = torch.nn.Linear(2 * size, size)
         torch.nn.init.zeros_(self.fuse.weight)
         torch.nn.init.zeros_(self.fuse.bias)
-        self.layer = without_self_attention(trunk.last_layer)
+        self.layer = copy.deepcopy(trunk.last_layer).requires_grad_(True)
+        del self.layer.self_attn, self.layer.self_attn_layer_norm
+        del self.layer.encoder_attn.k_proj, self.layer.encoder_attn.v_proj
         self.dropout = torch.nn.Dropout(options.dropout)
         norm = torch.nn.LayerNorm(size) if trunk.norm is None else copy.deepcopy(trunk.norm)
         self.norm = norm.requires_grad_(True)
@@ -133,11 +135,3 @@ class AttendingHeads(AutoregressiveHeads):
 
     def forward(self, states):
         return self.norm(states)
-
-
-def without_self_attention(layer: torch.nn.Module) -> torch.nn.Module:
-    """Copy a ``WhisperLayer`` without self-attention, keys and values."""
-    layer = copy.deepcopy(layer).requires_grad_(True)
-    del layer.self_attn, layer.self_attn_layer_norm
-    del layer.encoder_attn.k_proj, layer.encoder_attn.v_proj
-    return layer

@@ -57,7 +57,7 @@ class LinearHeads(ParallelHeads):
         if options.own_block not in (None, self.has_block):
             raise InputError(
                 f"decoder_conf.heads_conf.own_block: {options.own_block}; allowed with heads: "
-                "recurrent; leave it out, or use heads: linear (no block) or block"
+                "recurrent; remove it, or use heads: linear (no block) or block"
             )
         super().__init__(trunk, options, self.has_block)
         sizes = trunk.hidden_size, options.num_layers

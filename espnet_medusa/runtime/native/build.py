@@ -176,12 +176,11 @@ def compile_library(compiler: Sequence[str], instructions: InstructionSet, libra
 def find_compiler() -> list[str]:
     """Return the command in ``CXX``, or an installed compiler; raise Unavailable without one."""
     command = shlex.split(os.environ.get("CXX", ""))
-    if command and shutil.which(command[0]):
-        return command
-    compiler = None if command else next(filter(shutil.which, COMPILERS), None)
-    if compiler is None:
-        raise Unavailable(f"no C++ compiler ({command[0] if command else ', '.join(COMPILERS)})")
-    return [compiler]
+    compilers = [command] if command else [[name] for name in COMPILERS]
+    for compiler in compilers:
+        if shutil.which(compiler[0]):
+            return compiler
+    raise Unavailable(f"no C++ compiler ({', '.join(compiler[0] for compiler in compilers)})")
 
 
 def run(command: list[str]) -> str:

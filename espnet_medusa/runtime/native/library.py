@@ -9,100 +9,64 @@ import torch
 from espnet_medusa.runtime.native.build import load_library
 
 ACTIVATIONS = {None: 0, "gelu": 1, "silu": 2, "relu": 3}  # enum Activation in linear.h
-
-
-def members(kind: type, names: str) -> list[tuple[str, type]]:
-    """Return structure fields of one C type."""
-    return [(name, kind) for name in names.split()]
-
-
-class LinearArguments(ctypes.Structure):
-    """``Linear`` in linear.h."""
-
-    _fields_ = (
-        *members(c_int64, "outputs inputs"),
-        *members(c_void_p, "blocks scales corrections bias"),
-        ("activation", c_int64),
-    )
-
-
-class NormArguments(ctypes.Structure):
-    """``Norm`` in linear.h."""
-
-    _fields_ = (*members(c_void_p, "weight bias"), ("epsilon", c_double))
-
-
-class LayerArguments(ctypes.Structure):
-    """``Layer`` in kernels.cpp."""
-
-    _fields_ = (
-        *members(NormArguments, "self_norm cross_norm feed_forward_norm"),
-        *members(LinearArguments, "queries_keys_values self_output cross_queries cross_output"),
-        *members(LinearArguments, "inner outer"),
-    )
-
-
-class EncoderLayerArguments(ctypes.Structure):
-    """``EncoderLayer`` in encoder.h."""
-
-    _fields_ = (
-        *members(NormArguments, "self_norm feed_forward_norm"),
-        *members(LinearArguments, "queries_keys_values self_output inner outer"),
-    )
-
-
-class FramesArguments(ctypes.Structure):
-    """``Frames`` in encoder.h."""
-
-    _fields_ = (
-        *members(c_int64, "utterances frames heads head_size"),
-        *(("lengths", c_void_p), ("mask", c_void_p), ("threads", c_int64)),
-    )
-
-
-class CallArguments(ctypes.Structure):
-    """``Call`` in kernels.cpp."""
-
-    _fields_ = (
-        *members(c_int64, "utterances heads head_size"),
-        *members(c_void_p, "first_row joined slots"),
-        *members(c_int64, "capacity known"),
-        *(("visible", c_void_p), ("width", c_int64)),
-        *(("packed", c_void_p), ("frames", c_int64), ("memory_mask", c_void_p)),
-        ("threads", c_int64),
-    )
-
-
-class AttendingHeadsArguments(ctypes.Structure):
-    """``AttendingHeads`` in draft_chain.h."""
-
-    _fields_ = (
-        *members(NormArguments, "state_norm token_norm cross_norm feed_forward_norm norm"),
-        *members(LinearArguments, "fuse queries cross_output inner outer"),
-    )
-
-
-class ChainArguments(ctypes.Structure):
-    """``Chain`` in draft_chain.h."""
-
-    _fields_ = (
-        *members(c_int64, "utterances heads head_size"),
-        *members(c_void_p, "first_row packed"),
-        *(("frames", c_int64), ("memory_mask", c_void_p)),
-        *members(c_int64, "steps threads"),
-    )
-
-
-class RestrictionArguments(ctypes.Structure):
-    """``Restriction`` in best_token.h."""
-
-    _fields_ = (
-        *(*members(c_void_p, "blocked rows"), ("eos", c_int64), ("eos_scores", c_void_p)),
-        *(("groups", c_void_p), *members(c_int64, "last_group renormalize")),
-    )
-
-
 number, pointer = c_int64, c_void_p
+
+
+def structure(*fields: tuple[type, str]) -> type[ctypes.Structure]:
+    """Define a structure by the types of its members, and their names separated by spaces."""
+    members = [(name, kind) for kind, names in fields for name in names.split()]
+    return type("Arguments", (ctypes.Structure,), {"_fields_": members})
+
+
+# In linear.h: Linear, Norm.
+LinearArguments = structure(
+    (number, "outputs inputs"), (pointer, "blocks scales corrections bias"), (number, "activation")
+)
+NormArguments = structure((pointer, "weight bias"), (c_double, "epsilon"))
+# In kernels.cpp: Layer, Call.
+LayerArguments = structure(
+    (NormArguments, "self_norm cross_norm feed_forward_norm"),
+    (LinearArguments, "queries_keys_values self_output cross_queries cross_output inner outer"),
+)
+CallArguments = structure(
+    (number, "utterances heads head_size"),
+    (pointer, "first_row joined slots"),
+    (number, "capacity known"),
+    (pointer, "visible"),
+    (number, "width"),
+    (pointer, "packed"),
+    (number, "frames"),
+    (pointer, "memory_mask"),
+    (number, "threads"),
+)
+# In encoder.h: EncoderLayer, Frames.
+EncoderLayerArguments = structure(
+    (NormArguments, "self_norm feed_forward_norm"),
+    (LinearArguments, "queries_keys_values self_output inner outer"),
+)
+FramesArguments = structure(
+    (number, "utterances frames heads head_size"), (pointer, "lengths mask"), (number, "threads")
+)
+# In draft_chain.h: AttendingHeads, Chain.
+AttendingHeadsArguments = structure(
+    (NormArguments, "state_norm token_norm cross_norm feed_forward_norm norm"),
+    (LinearArguments, "fuse queries cross_output inner outer"),
+)
+ChainArguments = structure(
+    (number, "utterances heads head_size"),
+    (pointer, "first_row packed"),
+    (number, "frames"),
+    (pointer, "memory_mask"),
+    (number, "steps threads"),
+)
+# In best_token.h: Restriction.
+RestrictionArguments = structure(
+    (pointer, "blocked rows"),
+    (number, "eos"),
+    (pointer, "eos_scores groups"),
+    (number, "last_group renormalize"),
+)
+
 linear, norm = POINTER(LinearArguments), POINTER(NormArguments)
 restriction = POINTER(RestrictionArguments)
 heads, chain = POINTER(AttendingHeadsArguments), POINTER(ChainArguments)

@@ -1,0 +1,59 @@
+"""ESPnet's speech-to-text model (OWSM) with a multi-head decoder loss."""
+
+import inspect
+
+import torch
+from espnet2.s2t.espnet_model import ESPnetS2TModel
+from espnet2.torch_utils.device_funcs import force_gatherable
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.options import build_options
+from espnet_medusa.training.multi_head_loss import MultiHeadLoss, Stats
+from espnet_medusa.training.options import TrainingOptions
+
+NOT_IN_S2T = "mwer_weight", "ctc_units", "ctc_block"
+
+
+class MedusaS2TModel(MultiHeadLoss, ESPnetS2TModel):
+    """ESPnet's model whose decoder predicts several tokens ahead.
+
+    Raise InputError if a key or value is not allowed, or the decoder is no ``MultiTokenDecoder``.
+
+    Args:
+        model_conf: ESPnet's keys and those of ``TrainingOptions`` except ``NOT_IN_S2T``.
+    """
+
+    def __init__(self, **model_conf):
+        espnet_keys = inspect.signature(ESPnetS2TModel.__init__).parameters
+        values = {key: model_conf.pop(key) for key in [*model_conf] if key not in espnet_keys}
+        for name in NOT_IN_S2T:
+            if name in values:
+                raise InputError(f"model_conf.{name}: {values[name]}; not allowed in the s2t task")
+        super().__init__(**model_conf)
+        self.set_objective(build_options(TrainingOptions, values, "model_conf"))
+        if self.options.freeze_whisper != "nothing" and self.ctc is not None:
+            self.ctc.requires_grad_(False)
+        self._head_stats: Stats = {}  # of the last batch
+
+    def forward(self, **batch) -> tuple[torch.Tensor, Stats, torch.Tensor]:
+        """Compute ESPnet's loss with that of the heads; stats have loss and accuracy per head."""
+        loss, stats, weight = super().forward(**batch)
+        head_stats, self._head_stats = self._head_stats, {}
+        return loss, stats | force_gatherable(head_stats, loss.device), weight
+
+    def _calc_att_loss(self, memory, memory_lengths, text, text_lengths, prev, prev_lengths):
+        inputs, labels = [], []
+        for row, before in zip(text, prev, strict=True):
+            row, before = row[row != self.ignore_id], before[before != self.ignore_id]
+            prompt = text.new_tensor([self.sos])
+            if self.na not in before:
+                prompt = torch.cat([text.new_tensor([self.sop]), before, prompt])
+            inputs.append(torch.cat([prompt, row]))
+            ignored = torch.full_like(prompt[1:], self.ignore_id)
+            labels.append(torch.cat([ignored, row, text.new_tensor([self.eos])]))
+        pad = torch.nn.utils.rnn.pad_sequence
+        tokens = pad(inputs, batch_first=True, padding_value=self.eos)
+        labels = pad(labels, batch_first=True, padding_value=self.ignore_id)
+        stats = self._head_stats = {}
+        loss = self.decoder_loss(memory, memory_lengths, tokens, labels, stats)
+        return loss, float(stats["acc"]), None, None
