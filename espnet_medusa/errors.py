@@ -6,5 +6,5 @@ class InputError(ValueError):
 
 
 def first_line(error: BaseException | None) -> str:
-    """Return the first line of a library's error message, or its class if the message is empty."""
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
+    """Return the first line with text of an error message, or the error's class without any."""
+    return next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)

@@ -70,15 +70,12 @@ class MedusaASRTask(ASRTask):
 
 def _check_init_param(model: torch.nn.Module, init_param: str, ignore_mismatch: bool) -> None:
     path, source, target, excluded = (init_param.split(":") + ["", "", ""])[:4]
-    weights = load_weights(Path(path))
-    for prefix in filter(None, excluded.split(",")):
-        weights = {name: value for name, value in weights.items() if not name.startswith(prefix)}
-    if source:
-        weights = {
-            name[len(source) + 1 :]: value
-            for name, value in weights.items()
-            if name.startswith(source + ".")
-        }
+    excluded, prefix = tuple(filter(None, excluded.split(","))), f"{source}." if source else ""
+    weights = {
+        name.removeprefix(prefix): value
+        for name, value in load_weights(Path(path)).items()
+        if name.startswith(prefix) and not name.startswith(excluded)
+    }
     if not weights:
         raise InputError(f"init_param: {path} has no tensors under '{source}'; correct the name")
     try:

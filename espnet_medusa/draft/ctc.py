@@ -10,6 +10,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
+from typing import NamedTuple
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -40,8 +42,7 @@ def advance_rows(rows: torch.Tensor, different: torch.Tensor) -> torch.Tensor:
     return longer.cummin(dim=-1).values
 
 
-@dataclass(frozen=True)
-class CTCStates:
+class CTCStates(NamedTuple):
     """Alignment of R prefixes with their utterances' hypotheses."""
 
     # (R, L + 1) edit distances between the prefix and the hypothesis's first 0 to L symbols. An
@@ -51,12 +52,10 @@ class CTCStates:
     utterances: torch.Tensor  # (R,) index of the utterance
 
     def select(self, rows: torch.Tensor) -> CTCStates:
-        return CTCStates(self.rows[rows], self.utterances[rows])
+        return CTCStates(*(part[rows] for part in self))
 
     def join(self, others: CTCStates) -> CTCStates:
-        return CTCStates(
-            torch.cat([self.rows, others.rows]), torch.cat([self.utterances, others.utterances])
-        )
+        return CTCStates(*map(torch.cat, zip(self, others, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -106,11 +105,6 @@ class Hypotheses:
             width,
             write,
         )
-
-    def start(self) -> CTCStates:
-        """Return the states of the empty prefix of each utterance."""
-        utterances = torch.arange(len(self.symbols), device=self.symbols.device)
-        return CTCStates(torch.zeros_like(self.place_costs), utterances)
 
     def advance(self, states: CTCStates, tokens: torch.Tensor) -> CTCStates:
         """Return the states after appending a token (R,) to each prefix."""
@@ -166,7 +160,6 @@ class CTCProposer(Proposer):
         retokenization: For a branch with its own units and blank 0; None: units are tokens.
     """
 
-    max_steps = None
     needs_head_input = False
 
     def __init__(
@@ -191,7 +184,8 @@ class CTCProposer(Proposer):
         write = None if self.retokenization is None else self.retokenization.write
         begun = copy.copy(self)
         begun.hypotheses = Hypotheses.of(hypotheses, self.vocab_size, self.vocabulary, write)
-        states = begun.hypotheses.start()
+        rows = torch.zeros_like(begun.hypotheses.place_costs)
+        states = CTCStates(rows, torch.arange(len(rows), device=rows.device))
         begun.known = {root: (states, row) for row, root in enumerate(context.roots)}
         return begun
 
@@ -238,8 +232,5 @@ class CTCProposer(Proposer):
     def keep(self, running: Sequence[Prefix]) -> None:
         living = set()
         for prefix in running:
-            for ancestor in prefix.ancestors():
-                if ancestor in living:
-                    break
-                living.add(ancestor)
+            living.update(takewhile(lambda p: p not in living, prefix.ancestors()))
         self.known = {prefix: place for prefix, place in self.known.items() if prefix in living}

@@ -1,7 +1,5 @@
 """Greedy CTC hypotheses in tokens of the decoder, with probabilities."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple

@@ -1,8 +1,7 @@
 """A draft model's token trees, one per utterance."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
+from itertools import takewhile
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -79,23 +78,17 @@ class DraftTree:
         new: dict[Prefix, list[Prefix]] = {root: [] for root in self._placements}
         seen = set()
         for node in nodes:
-            path = []
-            while node is not None and not node.evaluated and node not in seen:
-                path.append(node)
-                seen.add(node)
-                node = node.parent
+            path = [*takewhile(lambda n: not n.evaluated and n not in seen, node.ancestors())]
             if path:
-                new[path[0].root] += reversed(path)
+                seen.update(path)
+                new[node.root] += reversed(path)
         if not seen:
             return
-        tokens, parents = [], []
-        for root, placement in self._placements.items():
-            row_tokens, row_parents = placement.place(new[root])
-            tokens.append(row_tokens)
-            parents.append(row_parents)
-            if row_tokens:
-                calls, evaluated = self._costs[root]
-                self._costs[root] = DraftCost(calls + 1, evaluated + len(row_tokens))
+        placed = [placement.place(new[root]) for root, placement in self._placements.items()]
+        tokens, parents = zip(*placed, strict=True)
+        for root, row in zip(self._placements, tokens, strict=True):
+            calls, evaluated = self._costs[root]
+            self._costs[root] = DraftCost(calls + bool(row), evaluated + len(row))
         first = self.state.num_nodes
         hidden = self.decoder.extend(self.state, tokens, parents).hidden
         places = [node for p in self._placements.values() for node in p.slots[first:]]

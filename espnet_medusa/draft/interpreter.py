@@ -1,7 +1,5 @@
 """Places in a draft model's token tree for prefixes of the main model."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any

@@ -52,6 +52,8 @@ class MixedProposer(Proposer):
         self.first, self.second, self.weight = first, second, weight
         self.vocabulary = first.vocabulary
         self.needs_head_input = first.needs_head_input or second.needs_head_input
+        limits = first.max_steps, second.max_steps
+        self.max_steps = None if None in limits else max(limits)
         self.device: torch.device | None = None
 
     @property
@@ -61,11 +63,6 @@ class MixedProposer(Proposer):
         parts = (self.first, self.weight), (self.second, 1 - self.weight)
         early = (part.early for part, weight in parts if weight > 0)
         return next((part for part in early if part is not None), None)
-
-    @property
-    def max_steps(self) -> int | None:
-        limits = self.first.max_steps, self.second.max_steps
-        return None if None in limits else max(limits)
 
     def begin(self, context: DraftContext) -> MixedProposer:
         begun = copy.copy(self)

@@ -49,7 +49,6 @@ class DraftModelProposer(Proposer):
         tree: Nodes evaluated by the draft model; None before ``begin``.
     """
 
-    max_steps = None
     needs_head_input = False
 
     def __init__(self, decoder: TreeDecoder, eos: int, translation: Translation | None = None):

@@ -43,11 +43,7 @@ class ParallelHeadsProposer(HeadsProposer):
         num_heads: int,
         vocabulary: torch.Tensor | None = None,
     ):
-        self.tables, self.num_heads, self.vocabulary = tables, num_heads, vocabulary
-
-    @property
-    def max_steps(self) -> int:
-        return self.num_heads
+        self.tables, self.max_steps, self.vocabulary = tables, num_heads, vocabulary
 
     def start_from(self, head_input: torch.Tensor) -> ParallelStates:
         return ParallelStates(

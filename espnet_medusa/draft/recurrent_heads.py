@@ -42,8 +42,6 @@ class RecurrentHeadsProposer(HeadsProposer):
         vocabulary: As in ``Proposer``.
     """
 
-    max_steps = None
-
     def __init__(
         self,
         heads: Cell,

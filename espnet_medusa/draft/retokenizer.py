@@ -7,8 +7,6 @@ model predicts from the start of that word, among tokens that agree with the wor
 often the case at the end of the word.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
@@ -116,9 +114,8 @@ class Retokenizer(Interpreter):
             node = place.base.parent
             while node is not None and self._predictions.pop(node, None) is not None:
                 node = node.parent
-        forgotten = [node for node in self._predictions if not node.evaluated]
-        for node in forgotten:
-            del self._predictions[node]
+        predictions = self._predictions.items()
+        self._predictions = {node: found for node, found in predictions if node.evaluated}
 
     def logits(self, places: Sequence[Place]) -> torch.Tensor:
         different = {place: row for row, place in enumerate(dict.fromkeys(places))}

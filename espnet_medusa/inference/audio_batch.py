@@ -65,7 +65,7 @@ class SpeechEncoder:
     encode: Callable[..., Encoded]
     # Whisper's encoder: ``encode`` reads its log-mel features; None: samples, or other features.
     whisper: HFWhisperEncoder | None
-    # True: padding and pauses are merged; ``encode`` also takes the mask (U, S) of the other rows.
+    # True: padding and pauses are merged; ``encode`` also takes the mask (U, S) of unmerged rows.
     merged: bool = False
     together: bool = True  # whether an utterance has the same output alone and in a batch
     packed: bool = False  # whether ``encode`` has its own copy of the weights of ``whisper``
@@ -191,7 +191,7 @@ class AudioBatch:
         return pad_sequence(rows, batch_first=True), frames
 
     def branch(self) -> AudioBatch:
-        """Copy the batch with its caches; later results are not shared."""
+        """Return a copy with its own caches, which contain all results so far."""
         branch = copy.copy(self)
         branch._features, branch._encoded = dict(self._features), dict(self._encoded)
         return branch

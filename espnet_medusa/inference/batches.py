@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from espnet_medusa.errors import InputError
+from espnet_medusa.errors import InputError, first_line
 from espnet_medusa.inference.decoding import Decoding
 
 logger = logging.getLogger(__name__)
@@ -92,21 +92,38 @@ def decode_together(
     decodings, error = _attempt(decode, utterances)
     if error is None:
         yield from zip(utterances, decodings, strict=True)
-    elif isinstance(error, torch.cuda.OutOfMemoryError):
+        return
+    longest = max(utterance.frames for utterance in utterances)
+    out_of_memory = isinstance(error, torch.cuda.OutOfMemoryError)
+    if out_of_memory:
         # Hypotheses (``tree.prefix``) form reference cycles and hold logits in GPU memory.
         gc.collect()
         torch.cuda.empty_cache()
-        yield from _halve(decode, utterances)
-    elif len(utterances) == 1:
+    if len(utterances) == 1:
+        if out_of_memory:
+            error = InputError(
+                f"CUDA out of memory with this utterance alone ({longest / FRAMES_PER_S:.2f} s); "
+                "use a smaller beam_size or draft_width, cut it into segments, or decode with "
+                "ngpu: 0"
+            )
         yield utterances[0], error
+        return
+    parts, middle = [[utterance] for utterance in utterances], (len(utterances) + 1) // 2
+    if out_of_memory:
+        logger.warning(
+            f"CUDA out of memory with {len(utterances)} utterances of up to {longest} frames "
+            f"({len(utterances) * longest} in total): halving the batch; lower max_batch_frames "
+            "or batch_size to avoid failed attempts"
+        )
+        parts = [utterances[:middle], utterances[middle:]]
     else:
         logger.warning(
             f"a batch of {len(utterances)} utterances failed: {one_line(error)}; decoding them one "
             "by one"
         )
         log_traceback(error)
-        for utterance in utterances:
-            yield from decode_together(decode, [utterance])
+    for part in parts:
+        yield from decode_together(decode, part)
 
 
 def _attempt(
@@ -121,31 +138,9 @@ def _attempt(
         return [], error
 
 
-def _halve(
-    decode: Decode, utterances: Sequence[Utterance]
-) -> Iterator[tuple[Utterance, Decoding | Exception]]:
-    longest = max(utterance.frames for utterance in utterances)
-    if len(utterances) == 1:
-        reason = (
-            f"CUDA out of memory with this utterance alone ({longest / FRAMES_PER_S:.2f} s); use "
-            "a smaller beam_size or draft_width, cut it into segments, or decode with ngpu: 0"
-        )
-        yield utterances[0], InputError(reason)
-        return
-    middle = (len(utterances) + 1) // 2
-    logger.warning(
-        f"CUDA out of memory with {len(utterances)} utterances of up to {longest} frames "
-        f"({len(utterances) * longest} in total): halving the batch; lower max_batch_frames "
-        "or batch_size to avoid failed attempts"
-    )
-    for half in (utterances[:middle], utterances[middle:]):
-        yield from decode_together(decode, half)
-
-
 def one_line(error: Exception) -> str:
     """Return the first line of an error's message, with the class unless it is a user error."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    message = lines[0] if lines else "failed"
+    message = first_line(error)
     return message if isinstance(error, ValueError) else f"{message} ({type(error).__name__})"
 
 

@@ -12,15 +12,17 @@ from espnet_medusa.inference.decoding_model import DecodingModel, DraftModelOnDe
 from espnet_medusa.model.espnet_transformer import searchable, unknown_part
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.build import SearchModel, build_beam, build_greedy
-from espnet_medusa.search.options import GREEDY
+from espnet_medusa.search.drafters import DraftSources
+from espnet_medusa.search.options import GREEDY, SearchOptions
 from espnet_medusa.search.scores import Scorers
-from espnet_medusa.upstream.compat import PROMPT_COUNTS, BatchBeamSearch
+from espnet_medusa.search.search import Search
+from espnet_medusa.upstream.compat import PROMPT_COUNTS, BatchBeamSearch, BeamSearch
 
 logger = logging.getLogger(__name__)
 
 
 def with_search(
-    model: DecodingModel, espnet_options: Mapping[str, Any], espnet: torch.nn.Module | None
+    model: DecodingModel, espnet_options: Mapping[str, Any], espnet: BeamSearch | None
 ) -> DecodingModel:
     """Add a greedy or beam search over the model's decoder, and the draft model that it uses.
 
@@ -33,8 +35,7 @@ def with_search(
         (f"{name}: true" for name in ("multi_asr", "enh_s2t_task") if espnet_options.get(name)),
         unknown_part(network.decoder),
     )
-    greedy = options.search == GREEDY
-    if greedy:
+    if options.search == GREEDY:
         _check_greedy(reason, espnet_options)
     else:
         reason = reason or unsupported_beam(espnet)
@@ -46,30 +47,46 @@ def with_search(
         return model
     open_draft_model = None if options.draft_model is None else DraftModelOnDemand(model)
     sources = draft_sources(model, open_draft_model)
-    decoder = build_runtime(searchable(network.decoder), options.decoder_precision)
-    sizes = len(network.token_list), network.eos
-    if greedy:
-        search = build_greedy(options, SearchModel(decoder, *sizes, model.device, sources=sources))
-    else:
-        others = full_scorers(espnet)
-        ctc = network.ctc if "ctc" in espnet.part_scorers else None
-        ctc = None if ctc is None else ctc.log_softmax
-        scorers = Scorers(espnet.weights, others, ctc, PROMPT_COUNTS)
-        parts = SearchModel(decoder, *sizes, model.device, scorers, sources)
-        nbest = model.writer.nbest
-        search = build_beam(options, parts, espnet.beam_size, espnet.normalize_length, nbest)
+    parts = network.decoder, espnet, full_scorers(espnet), sources
+    search = build_search(options, *parts, model.writer.nbest)
     logger.info(f"{type(search.strategy).__name__}, drafts: {search.planner.shape}")
     model = replace(model, search=search)
     return model.with_draft_model(open_draft_model and open_draft_model.opened)
 
 
-def full_scorers(espnet: torch.nn.Module | None) -> dict[str, Any]:
+def build_search(
+    options: SearchOptions,
+    decoder: torch.nn.Module,
+    espnet: BeamSearch,
+    full: Mapping[str, Any],
+    sources: DraftSources,
+    nbest: int,
+) -> Search:
+    """Build a greedy search, or a beam search with the scorers of ESPnet's search.
+
+    ``decoder`` is the model's, ``full`` is as ``full_scorers`` or has replacements. Raise
+    InputError if the model does not support the options.
+    """
+    model = SearchModel(
+        build_runtime(searchable(decoder), options.decoder_precision),
+        *(len(espnet.token_list), espnet.eos, next(decoder.parameters()).device),
+        sources=sources,
+    )
+    if options.search == GREEDY:
+        return build_greedy(options, model)
+    ctc = getattr(espnet.part_scorers.get("ctc"), "ctc", None)  # None: no scorer, or no branch
+    ctc = None if ctc is None else ctc.log_softmax
+    model = replace(model, scorers=Scorers(espnet.weights, full, ctc, PROMPT_COUNTS))
+    return build_beam(options, model, espnet.beam_size, espnet.normalize_length, nbest)
+
+
+def full_scorers(espnet: BeamSearch | None) -> dict[str, Any]:
     """Return ESPnet's scorers over the whole vocabulary, without the decoder."""
     scorers = {} if espnet is None else espnet.full_scorers
     return {name: part for name, part in scorers.items() if name != "decoder"}
 
 
-def unsupported_beam(espnet: torch.nn.Module | None) -> str | None:
+def unsupported_beam(espnet: BeamSearch | None) -> str | None:
     """Return the part of ESPnet's search that our beam search does not support, or None."""
     if type(espnet) is not BatchBeamSearch:
         return "no beam search" if espnet is None else type(espnet).__name__

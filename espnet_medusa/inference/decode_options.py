@@ -11,9 +11,9 @@ import torch
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import SpeechEncoder
 from espnet_medusa.model.unit_ctc import UnitCTC
-from espnet_medusa.options import check_at_least, option
+from espnet_medusa.options import build_options, check_at_least, option
 from espnet_medusa.runtime.precision import check_precision
-from espnet_medusa.search.options import EXACT, FIXED, GREEDY, SearchOptions
+from espnet_medusa.search.options import GREEDY, Options, SearchOptions, check_options
 
 logger = logging.getLogger(__name__)
 
@@ -62,28 +62,33 @@ class DecodeOptions(DraftModelOptions):
         return self.draft_precision or self.encoding
 
 
-def check_batch(batch_size: int, espnet_options: Mapping[str, Any]) -> None:
-    """Refuse batches with options for which ESPnet decodes single utterances."""
+def split_options(
+    options: dict[str, Any], names: Mapping[str, Any], kind: type[Options], task: str | None = None
+) -> tuple[Options, int]:
+    """Remove our options from ESPnet's (``names``); return them and the batch size.
+
+    ``task`` names a task without greedy search. Raise InputError if an option is not usable.
+    """
+    ours = {name: options.pop(name) for name in [*options] if name not in names}
+    ours, batch_size = build_options(kind, ours, "decode config"), options.pop("batch_size", 1)
     check_at_least(batch_size, 1, "batch_size")
     for name in ("streaming", "time_sync", "partial_ar", "multi_asr", "enh_s2t_task"):
-        if batch_size > 1 and espnet_options.get(name, False):
+        if batch_size > 1 and options.get(name, False):
             raise InputError(f"batch_size: {batch_size}; {name}: true allows only 1")
+    check_options(ours, options.get("beam_size", 20))
+    if task is not None and ours.search == GREEDY:
+        raise InputError(f"search: {GREEDY}; allowed with {task}: beam, with beam_size: 1")
+    return ours, batch_size
 
 
 def check_espnet_decodes(
     options: DecodeOptions, batch_size: int, decoder: torch.nn.Module | None
 ) -> None:
     """Refuse options that ESPnet's search does not support."""
-    given = {
-        "acceptance": (options.acceptance, EXACT),
-        "drafter": (options.drafter, None),
-        "draft_model": (options.draft_model, None),
-        "lookahead": (options.lookahead, FIXED),
-        "batch_size": (batch_size, 1),
-        "encoder_precision": (options.encoder_precision, None),
-        "encoder_padding": (options.encoder_padding, None),
-    }
-    for name, (value, allowed) in given.items():
+    ours = "acceptance", "drafter", "draft_model", "lookahead", "encoder_precision"
+    given = {name: getattr(options, name) for name in (*ours, "encoder_padding")}
+    for name, value in [*given.items(), ("batch_size", batch_size)]:
+        allowed = getattr(DecodeOptions, name, 1)  # the default
         if value != allowed:
             raise InputError(
                 f"{name}: {value}; ESPnet's own search, which decodes this model "
@@ -117,7 +122,7 @@ def check_precisions(options: DecodeOptions, device: torch.device) -> None:
 
 
 def check_encoder(options: DecodeOptions, encoder: SpeechEncoder) -> None:
-    """Reject ``encoder_precision`` for encoders without a choice of precisions."""
+    """Refuse ``encoder_precision`` for encoders with one precision only."""
     if options.encoder_precision is not None and encoder.whisper is None:
         raise InputError(
             f"encoder_precision: {options.encoder_precision}; allowed with encoder: hf_whisper "

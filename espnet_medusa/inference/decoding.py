@@ -1,6 +1,7 @@
 """Convert search states to ESPnet's n-best results, and log times for ESPnet's RTF script."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,8 +56,6 @@ class TextWriter:
         return Decoding(results, state.statistics)
 
     def _result(self, ended: EndedHypothesis, prompt: list[int], scorers: list[str]) -> Result:
-        scores = {name: torch.tensor(part) for name, part in zip(scorers, ended.parts, strict=True)}
-        tokens, score = torch.tensor([*prompt, *ended.tokens]), torch.tensor(ended.score)
         ids = [token for token in ended.tokens[:-1] if token not in self.hidden_ids]
         pieces = self.converter.ids2tokens(ids)
         text = None
@@ -64,7 +63,15 @@ class TextWriter:
             timed = zip(ids, pieces, strict=True)
             spoken = [piece for token, piece in timed if token not in self.timestamps]
             text = self.tokenizer.tokens2text(spoken)
-        return text, pieces, ids, Hypothesis(tokens, score, scores)
+        return text, pieces, ids, espnet_hypothesis(ended, prompt, scorers)
+
+
+def espnet_hypothesis(
+    ended: EndedHypothesis, prompt: Sequence[int], scorers: Sequence[str]
+) -> Hypothesis:
+    """Return ESPnet's hypothesis; arguments as for ``TextWriter.write``."""
+    scores = {name: torch.tensor(part) for name, part in zip(scorers, ended.parts, strict=True)}
+    return Hypothesis(torch.tensor([*prompt, *ended.tokens]), torch.tensor(ended.score), scores)
 
 
 def log_decoded(samples: int, hypothesis: str, started: float, seconds: float) -> None:

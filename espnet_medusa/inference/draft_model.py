@@ -1,7 +1,5 @@
 """Draft models: a second, smaller ESPnet experiment or Whisper."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

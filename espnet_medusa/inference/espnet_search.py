@@ -1,47 +1,23 @@
 """Our beam search in the place of the one in ESPnet's ``Speech2Text`` classes of other tasks."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
-from espnet_medusa.errors import InputError
-from espnet_medusa.inference.choose_search import unsupported_beam
+from espnet_medusa.inference.choose_search import build_search, unsupported_beam
+from espnet_medusa.inference.decoding import espnet_hypothesis
 from espnet_medusa.model.espnet_transformer import searchable, unknown_part
-from espnet_medusa.options import build_options, check_at_least
-from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.build import SearchModel, build_beam
 from espnet_medusa.search.drafters import DraftSources
-from espnet_medusa.search.options import GREEDY, LengthLimits, SearchOptions, check_options
-from espnet_medusa.search.scores import Scorers
+from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.search.search import Search
 from espnet_medusa.search.state import SearchState
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.tree.proposer import DraftInput, Proposer
-from espnet_medusa.upstream.compat import PROMPT_COUNTS, BeamSearch, Hypothesis
+from espnet_medusa.upstream.compat import BeamSearch, Hypothesis
 
 logger = logging.getLogger(__name__)
-Options = TypeVar("Options", bound=SearchOptions)
-
-
-def split_options(
-    options: dict[str, Any], names: Mapping[str, Any], task: str, kind: type[Options]
-) -> tuple[Options, int]:
-    """Remove our options (``kind``) from ESPnet's (``names``); return them and the batch size.
-
-    Raise InputError if one is not usable with this task.
-    """
-    ours = {name: options.pop(name) for name in [*options] if name not in names}
-    batch_size = options.pop("batch_size", 1)
-    check_at_least(batch_size, 1, "batch_size")
-    search = build_options(kind, ours, "decode config")
-    check_options(search, options.get("beam_size", 20))
-    if search.search == GREEDY:
-        raise InputError(f"search: {GREEDY}; allowed with {task}: beam, with beam_size: 1")
-    return search, batch_size
 
 
 def search_like(
@@ -53,31 +29,19 @@ def search_like(
     full: Mapping[str, Any],
     open_draft_model: Callable[[], Proposer] | None = None,
 ) -> Search | None:
-    """Build a search with the scorers of ESPnet's; None: ESPnet's has to decode, for a reason.
+    """Return ``build_search``, or None if ESPnet's search must decode; log the reason.
 
-    Args:
-        decoder: The model's decoder.
-        ctc: ESPnet's CTC module, which may draft; None: there is none.
-        full: ESPnet's scorers over the whole vocabulary, without the decoder, or replacements.
-        open_draft_model: Returns the proposer of a draft model; None: there is none.
-
-    Raises:
-        InputError: The model does not support the options.
+    ``ctc`` is ESPnet's CTC module, which may draft, ``open_draft_model`` returns the proposer of a
+    draft model; None: there is none.
     """
     reason = unknown_part(decoder) or unsupported_beam(espnet)
     if reason is not None:
         logger.warning(f"ESPnet's own search decodes, without drafts; the reason: {reason}")
         return None
-    log_softmax = None if ctc is None else ctc.log_softmax
-    scoring, decoder = log_softmax if "ctc" in espnet.part_scorers else None, searchable(decoder)
-    blank = 0  # ESPnet's
-    parts = SearchModel(
-        build_runtime(decoder, options.decoder_precision),
-        *(len(espnet.token_list), espnet.eos, next(decoder.parameters()).device),
-        Scorers(espnet.weights, full, scoring, PROMPT_COUNTS),
-        DraftSources(log_softmax, blank, open_draft_model, decoder.draft_vocabulary),
-    )
-    return build_beam(options, parts, espnet.beam_size, espnet.normalize_length, nbest)
+    log_softmax, blank = None if ctc is None else ctc.log_softmax, 0  # ESPnet's blank
+    vocabulary = searchable(decoder).draft_vocabulary
+    sources = DraftSources(log_softmax, blank, open_draft_model, vocabulary)
+    return build_search(options, decoder, espnet, full, sources, nbest)
 
 
 class SearchInESPnet:
@@ -124,11 +88,4 @@ class SearchInESPnet:
         if state.n_best:  # ESPnet's calculate_rtf reads this line
             best = state.n_best[0].tokens[:-1]
             logger.info("best hypo: " + "".join(self.token_list[token] for token in best))
-        return [
-            Hypothesis(
-                torch.tensor([*prompt, *ended.tokens]),
-                torch.tensor(ended.score),
-                {name: torch.tensor(part) for name, part in zip(names, ended.parts, strict=True)},
-            )
-            for ended in state.n_best
-        ]
+        return [espnet_hypothesis(ended, prompt, names) for ended in state.n_best]

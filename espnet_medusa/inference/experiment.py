@@ -202,14 +202,16 @@ def espnet_uses(trained: TrainedModel) -> Iterator[None]:
 
 
 @contextmanager
-def language_model_errors(options: Mapping[str, Any]) -> Iterator[None]:
+def language_model_errors(
+    options: Mapping[str, Any], model_file: Path | str | None = None
+) -> Iterator[None]:
     """Raise ESPnet's errors about the language model as an InputError of one line.
 
-    Weights that could run code are refused, too.
+    Refuse weights of the language model, or a ``model_file``, that could run code.
     """
     config, weights = options.get("lm_train_config"), options.get("lm_file")
-    if weights is not None:
-        load_weights(Path(weights))
+    for file in filter(None, (model_file, weights)):
+        load_weights(Path(file), mapped=True)
     try:
         yield
     except TypeError as error:

@@ -33,9 +33,9 @@ class JobInput:
     previous_texts: Mapping[str, str] = field(default_factory=dict)  # for OWSM's prompts
 
     def source(self, key: str) -> str:
-        """Return what an utterance's result depends on: the values in tables, and file status.
+        """Return an utterance's values in the tables, and size and time of its audio files.
 
-        A result is decoded again if this has changed.
+        If this has changed, an earlier result is not used.
         """
         tables = self.entries, self.languages, self.previous_texts
         parts = [table.get(key, "") for table in tables]
@@ -119,7 +119,8 @@ def resume(job: JobInput, journal: Journal) -> list[Decoded]:
     for key in changed:
         del journal.decoded[key]
     if changed:
-        logger.info(f"audio or language has changed, decoded again: {list_some(changed)}")
+        what = "audio, language or previous text"
+        logger.info(f"{what} has changed, decoded again: {list_some(changed)}")
     return [result for result in results if result.key in journal.decoded]
 
 

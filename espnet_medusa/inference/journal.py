@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 
 from espnet_medusa.files.atomic import naming, write_atomically
 from espnet_medusa.longform.segment import SEGMENTS, Segment, read_segment, write_segments_dir
@@ -13,7 +12,6 @@ from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
 JOURNAL = "journal.jsonl"
 FAILED = "failed_utterances"
 STATISTICS = "statistics.json"
-EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Decoded:
     language: str | None = None  # code; None: the model has no languages, or no speech was found
     # Segments of long audio; None: the utterance was decoded as a whole.
     segments: tuple[Segment, ...] | None = None
-    source: str = ""  # the audio and language that it belongs to, as ``JobInput.source`` returns
+    source: str = ""  # audio, language and previous text of the result: ``JobInput.source``
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,11 @@ class Journal:
         self.decoded: dict[str, Decoded] = {}
         self.failed: dict[str, str] = {}
         header = json.dumps(made_with, sort_keys=True, default=str)
-        lines = self._read_lines()
+        lines = []
+        if self.path.is_file():
+            # An interruption may cut a character in two. Texts may contain Unicode line separators.
+            text = self.path.read_text(encoding="utf-8", errors="replace")
+            lines = text.rstrip("\n").split("\n")
         if lines and lines[0] == header:
             for line in lines[1:]:
                 self._resume(line)
@@ -73,7 +75,6 @@ class Journal:
         write_atomically(self.path, "".join(rows))
 
     def add(self, decoded: Decoded) -> None:
-        """Record a result."""
         self.decoded[decoded.key] = decoded
         with naming(self.path), self.path.open("a", encoding="utf-8") as stream:
             stream.write(_as_line(decoded))
@@ -82,7 +83,7 @@ class Journal:
         """Note an utterance without a result; a resumed job decodes it again."""
         self.failed[failed.key] = " ".join(failed.reason.split())
 
-    def write_outputs(self, keys: Sequence[str], entries: Mapping[str, str] = EMPTY) -> None:
+    def write_outputs(self, keys: Sequence[str], entries: Mapping[str, str]) -> None:
         """Write ESPnet's files, in the order of the keys, and those of ``write_summary``.
 
         ``entries`` has the values in wav.scp, for long audio.
@@ -103,12 +104,6 @@ class Journal:
             {result.key: result.segments for result in results},
             entries,
         )
-
-    def _read_lines(self) -> list[str]:
-        if not self.path.is_file():
-            return []
-        # An interruption may cut a character in two. Texts may contain Unicode line separators.
-        return self.path.read_text(encoding="utf-8", errors="replace").rstrip("\n").split("\n")
 
     def _resume(self, line: str) -> None:
         try:

@@ -165,9 +165,8 @@ class PackedModel:
 
 def map_paths(value: Any, change: Callable[..., str], field: str = "") -> Any:
     """Return a config, or a part, in which ``change(text, field=...)`` replaces possible paths."""
-    if field in OF_TRAINING or (field == TOKENS and isinstance(value, list)):
-        return value
-    if field.rpartition(".")[2] in DOWNLOADS:
+    is_token_list = field == TOKENS and isinstance(value, list)
+    if field in OF_TRAINING or field.rpartition(".")[2] in DOWNLOADS or is_token_list:
         return value
     if isinstance(value, Mapping):
         inside = f"{field}." if field else ""
@@ -202,10 +201,8 @@ def pack_model(model: Mapping[str, Path], more: Sequence[Path], archive: Path) -
         with naming(archive), zipfile.ZipFile(staging, "w") as packed:
             packed.writestr(META, yaml.safe_dump(meta))
             for path in map(Path, names):
-                files = [path]
-                if path.is_dir():
-                    files = [file for file in sorted(path.rglob("*")) if file.is_file()]
-                for file in files:
+                files = sorted(path.rglob("*")) if path.is_dir() else [path]
+                for file in filter(Path.is_file, files):
                     packed.write(file)
         staging.replace(archive)
     finally:

@@ -1,7 +1,5 @@
 """Read the audio of an utterance, check it and preprocess it for one model."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -22,9 +22,9 @@ from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.checkpoint import load_weights
 from espnet_medusa.inference.choose_search import full_scorers
-from espnet_medusa.inference.decode_options import DraftModelOptions
+from espnet_medusa.inference.decode_options import DraftModelOptions, split_options
 from espnet_medusa.inference.decoding import Decoding
-from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like, split_options
+from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like
 from espnet_medusa.inference.experiment import find_weights, language_model_errors
 from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
 from espnet_medusa.model.espnet_transformer import searchable, unknown_part
@@ -59,7 +59,7 @@ class TimestampFilter(BatchScorerInterface):
         latest = ys.gather(1, (timed * places).argmax(dim=1, keepdim=True))  # (R, 1)
         is_time = (tokens >= first) & (tokens <= last)
         after_end = (tokens >= latest) & (tokens <= last) | (tokens == rules.eos)
-        cases = [  # of the prefix (R, 1), and its allowed tokens (R, V); the first that holds
+        cases = [  # condition on the prefix (R, 1), allowed tokens (R, V); first true one counts
             ((ys == rules.notimestamps).any(dim=1, keepdim=True), ~is_time),
             (ys[:, -3, None] == rules.sos, is_time),
             (
@@ -130,7 +130,6 @@ class BatchInESPnet(SearchInESPnet):
         self.clear()
 
     def clear(self) -> None:
-        """Forget all utterances."""
         self.inputs: list[tuple[torch.Tensor, list[int]]] = []  # (S, D) encoder output, prompt
         self.found: list[list[Hypothesis]] = []
         if self.draft is not None:
@@ -178,11 +177,9 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         s2t_model_file: Path | str | None = None,
         **options: Any,
     ):
-        ours = split_options(options, ESPNET_OPTIONS, "s2t", DraftModelOptions)
+        ours = split_options(options, ESPNET_OPTIONS, DraftModelOptions, "s2t")
         self.options, batch_size = ours
-        if s2t_model_file is not None:
-            load_weights(Path(s2t_model_file), mapped=True)  # refuses files that could run code
-        with language_model_errors(options):
+        with language_model_errors(options, s2t_model_file):
             super().__init__(s2t_train_config, s2t_model_file, **options)
         espnet, network = self.beam_search, self.s2t_model
         full = {
@@ -281,11 +278,9 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         results = [self._call_espnet(speech, condition) for speech, condition in calls]
         statistics = [DecodingStatistics() for _ in results]
         if self.search is not None:
-            limits = LengthLimits(self.maxlenratio, self.minlenratio)
-            states = self.beam_search.search_all(limits)
+            states = self.beam_search.search_all(LengthLimits(self.maxlenratio, self.minlenratio))
             statistics = [state.statistics for state in states]
-            memories = [memory for memory, _ in self.beam_search.inputs]
-            nbest = [self._decode_single_sample(memory) for memory in memories]
+            nbest = [self._decode_single_sample(memory) for memory, _ in self.beam_search.inputs]
             results = [(one, layers) for one, (_, layers) in zip(nbest, results, strict=True)]
         seconds = (time.perf_counter() - started) / len(speeches)
         for speech, counted in zip(speeches, statistics, strict=True):

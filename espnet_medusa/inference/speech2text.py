@@ -21,11 +21,11 @@ from espnet_medusa.inference.audio_batch import audio_limits, model_encoder
 from espnet_medusa.inference.choose_search import with_search
 from espnet_medusa.inference.decode_options import (
     DecodeOptions,
-    check_batch,
     check_encoder,
     check_espnet_decodes,
     check_precisions,
     check_scoring,
+    split_options,
 )
 from espnet_medusa.inference.decoding import Decoding, Result, TextWriter, log_decoded
 from espnet_medusa.inference.decoding_model import DecodingModel
@@ -53,7 +53,7 @@ from espnet_medusa.search.options import LengthLimits, check_options, with_draft
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.whisper.pretrained import is_whisper
 from espnet_medusa.whisper.prompts import WhisperPrompts
-from espnet_medusa.whisper.tokens import WhisperTokens, hugging_face_tokenizer, read_whisper_tokens
+from espnet_medusa.whisper.tokens import hugging_face_tokenizer, read_whisper_tokens
 
 ESPNET_OPTIONS = inspect.signature(ESPnetSpeech2Text.__init__).parameters
 
@@ -87,11 +87,7 @@ class Speech2Text(ESPnetSpeech2Text):
         mapped: bool = False,
         **options: Any,
     ):
-        ours = {name: options.pop(name) for name in [*options] if name not in ESPNET_OPTIONS}
-        decode_options = build_options(DecodeOptions, ours, "decode config")
-        batch_size, beam_size = options.pop("batch_size", 1), options.get("beam_size", 20)
-        check_batch(batch_size, options)
-        check_options(decode_options, beam_size)
+        decode_options, batch_size = split_options(options, ESPNET_OPTIONS, DecodeOptions)
         if trained is None:
             if asr_model_file is None:
                 raise InputError("asr_model_file: missing; give the trained model")
@@ -106,13 +102,18 @@ class Speech2Text(ESPnetSpeech2Text):
             self.tokenizer.tokenizer = self.converter.tokenizer  # ESPnet would read it twice
         network = self.asr_model  # a copy if ESPnet quantized it
         trained = replace(trained, asr_model=network)
-        decode_options = _with_draft_defaults(decode_options, trained, beam_size)
+        decode_options = _with_draft_defaults(decode_options, trained, options.get("beam_size", 20))
         default = ESPNET_OPTIONS["ctc_weight"].default
         check_scoring(network, decode_options, options.get("ctc_weight", default), default)
         prompts = _whisper_prompts(decode_options, trained, self.converter)
         timestamps = range(0)
         if prompts is not None:
-            decode_options = _suppressing(decode_options, prompts.tokens)
+            lists = {
+                "suppress_tokens": prompts.tokens.suppressed,
+                "begin_suppress_tokens": prompts.tokens.begin_suppressed,
+            }
+            unset = [name for name in lists if getattr(decode_options, name) is None]
+            decode_options = replace(decode_options, **{name: lists[name] for name in unset})
             timestamps = range(prompts.tokens.first_time, len(network.token_list))
         device = torch.device(self.device)
         check_precisions(decode_options, device)
@@ -320,13 +321,3 @@ def _whisper_prompts(
         return None
     tokens = read_whisper_tokens(hugging_face_tokenizer(converter))
     return WhisperPrompts(tokens, options.language or labels.language, options.task or labels.task)
-
-
-def _suppressing(options: DecodeOptions, tokens: WhisperTokens) -> DecodeOptions:
-    """Fill in unset options for suppressed tokens with Whisper's lists."""
-    ids, first = options.suppress_tokens, options.begin_suppress_tokens
-    return replace(
-        options,
-        suppress_tokens=tokens.suppressed if ids is None else ids,
-        begin_suppress_tokens=tokens.begin_suppressed if first is None else first,
-    )

@@ -1,7 +1,5 @@
 """ESPnet's speech translation with beam search that decodes several tokens per decoder call."""
 
-from __future__ import annotations
-
 import inspect
 import time
 from collections.abc import Sequence
@@ -13,11 +11,11 @@ import torch
 from espnet2.bin.st_inference import Speech2Text as ESPnetSpeech2Text
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.files.checkpoint import load_weights
 from espnet_medusa.inference.audio_batch import audio_limits
 from espnet_medusa.inference.choose_search import full_scorers
+from espnet_medusa.inference.decode_options import split_options
 from espnet_medusa.inference.decoding import Decoding
-from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like, split_options
+from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like
 from espnet_medusa.inference.experiment import language_model_errors
 from espnet_medusa.search.options import SearchOptions
 from espnet_medusa.search.statistics import DecodingStatistics
@@ -43,7 +41,7 @@ class STSpeech2Text(ESPnetSpeech2Text):
         InputError: An option, the model or their combination is not usable.
     """
 
-    whisper = None  # prompts: ESPnet sets them
+    whisper = None  # no Whisper prompts: ESPnet sets the prompt
 
     def __init__(
         self,
@@ -51,12 +49,10 @@ class STSpeech2Text(ESPnetSpeech2Text):
         st_model_file: Path | str | None = None,
         **options: Any,
     ):
-        self.options, batch_size = split_options(options, ESPNET_OPTIONS, "st", SearchOptions)
+        self.options, batch_size = split_options(options, ESPNET_OPTIONS, SearchOptions, "st")
         if batch_size > 1:
             raise InputError(f"batch_size: {batch_size}; allowed with st: 1")
-        if st_model_file is not None:
-            load_weights(Path(st_model_file), mapped=True)  # refuses files that could run code
-        with language_model_errors(options):
+        with language_model_errors(options, st_model_file):
             super().__init__(st_train_config, st_model_file, **options)
         espnet, network = self.beam_search, self.st_model
         parts = espnet, network.decoder, getattr(network, "st_ctc", None), self.options, self.nbest
@@ -76,9 +72,8 @@ class STSpeech2Text(ESPnetSpeech2Text):
         for speech in speeches:
             started = time.perf_counter()
             results = self(speech)
-            statistics = DecodingStatistics()
-            if self.search is not None:
-                statistics = self.beam_search.statistics
+            counted = self.search is not None  # by the search
+            statistics = self.beam_search.statistics if counted else DecodingStatistics()
             statistics.audio_seconds = len(speech) / self.audio.sample_rate_hz
             statistics.total_seconds = time.perf_counter() - started
             # ESPnet's tuple also has the transcripts of a model with two decoders.

@@ -52,7 +52,6 @@ class UtteranceDecoder:
 
     @property
     def sample_rate_hz(self) -> int:
-        """Sample rate of the model."""
         return self.reader.limits.sample_rate_hz
 
     @property

@@ -1,7 +1,5 @@
 """Decodes windows of long audio with a Whisper: windows in, tokens with timestamps out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -54,11 +52,9 @@ class WhisperWindows:
         self.text = TranscriptText(hugging_face_tokenizer(model.writer.converter), tokens)
         context = model.search.decoder.max_depth(0)
         self.most_tokens, self.prompt_tokens = context // 2, context // 2 - 1
+        latest = options.max_initial_timestamp
         # Index 0: without timestamps; index 1: with timestamps.
-        self.constraints = [
-            self._constraints(timestamps, options.max_initial_timestamp)
-            for timestamps in (False, True)
-        ]
+        self.constraints = [self._constraints(timed, latest) for timed in (False, True)]
         frames_per_s = FRAMES_PER_S / self.clock.frames
         self.align_words = build_word_aligner(model, options.word_times, frames_per_s)
         self.encoders = [encoder]

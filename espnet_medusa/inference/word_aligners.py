@@ -1,7 +1,5 @@
 """Times of the words of a window: by the decoder's attention, or by the model's CTC branch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

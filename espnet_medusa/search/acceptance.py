@@ -25,9 +25,6 @@ class AcceptanceRule:
     best_only: bool = False  # whether ``allowed`` is true for the best token only
     prefix_only: bool = False  # whether a rejected token also rejects all tokens after it
 
-    def __post_init__(self) -> None:
-        assert (self.allowed is None) != (self.accepts_draft is None)
-
     @property
     def verifies(self) -> bool:
         """Whether the rule needs the base head's logits."""

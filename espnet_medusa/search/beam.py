@@ -106,7 +106,7 @@ class BeamStrategy(Strategy):
         others = dict(weights)
         self.gain = max(others.pop(LENGTH_BONUS, 0.0), 0.0)
         falling = all(name in LOG_PROBABILITIES and weight >= 0 for name, weight in others.items())
-        if not falling or constraints.can_raise:
+        if not falling or constraints.penalty is not None:
             self.gain = math.inf
         self.ranking = Ranking(nbest, self.gain, normalize_length)
 
@@ -181,7 +181,7 @@ class BeamStrategy(Strategy):
             elif step >= state.min_length:
                 state.ended.append(self.end(state, hypothesis, append_eos=last))
         state.stopped = state.detect_end and end_detected(state.ended, step + state.uncounted)
-        hopeful = self._hopeful(state, state.running)
+        hopeful = self.ranking.hopeful(state, state.running, state.ended)
         # End detection also counts hopeless hypotheses, so they stay while another is hopeful.
         if not (hopeful and state.detect_end):
             state.running = hopeful
@@ -193,16 +193,6 @@ class BeamStrategy(Strategy):
         length = state.prompt_length + len(tokens)
         return EndedHypothesis(tokens, hypothesis.score, hypothesis.parts, length)
 
-    def _hopeful(
-        self,
-        state: BeamState,
-        beam: Sequence[Hypothesis],
-        drafted_ends: Sequence[EndedHypothesis] = (),
-    ) -> list[Hypothesis]:
-        """Return the hypotheses that may still get into the n-best list."""
-        ended = [*state.ended, *drafted_ends]
-        return self.ranking.hopeful(beam, ended, state.max_length, state.prompt_length)
-
     def drop_hopeless(self, state: BeamState, beam: Sequence[Hypothesis]) -> Sequence[Hypothesis]:
         eos = self.scoring.eos
         ends = state.draft.ends | {h.prefix: h.score for h in beam if h.prefix.token == eos}
@@ -211,7 +201,7 @@ class BeamStrategy(Strategy):
             for prefix, score in ends.items()
             if prefix.length > state.min_length
         ]
-        return self._hopeful(state, beam, ended)
+        return self.ranking.hopeful(state, beam, state.ended + ended)
 
     def finish(self, state: BeamState) -> None:
         state.ended = self.ranking.best(state.ended)

@@ -24,7 +24,7 @@ from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.search.options import FIXED, GREEDY, THRESHOLD, SearchOptions
 from espnet_medusa.search.patient_beam import patient_beam_search
-from espnet_medusa.search.scores import DECODER_ALONE, Scorers
+from espnet_medusa.search.scores import DECODER, DECODER_ALONE, Scorers
 from espnet_medusa.search.search import Search
 from espnet_medusa.search.threshold_beam import threshold_beam_search
 from espnet_medusa.tree.proposer import Proposer
@@ -53,7 +53,7 @@ class SearchModel:
 def draft_shape(
     options: SearchOptions, decoder: TreeDecoder, proposer: Proposer | None, width: int
 ) -> DraftShape:
-    """Return the shape of drafts; ``width`` is the search's default width.
+    """Return the shape of drafts; ``width`` is the default of ``draft_width``.
 
     Raise InputError for a depth above ``max_steps``, or unverified drafts of untrained heads.
     """
@@ -122,12 +122,15 @@ def build_beam(
     """
     if nbest is not None:
         check_at_least(nbest, 1, "nbest")
+    reason = None
     if options.acceptance == THRESHOLD:
         reason = "acceptance: threshold, as only the drafter scores its drafts"
-        _check_decoder_alone(model.scorers, reason)
-    if options.is_patient:
+    elif options.is_patient:
         reason = "patience or length_penalty, which rank by the decoder's probabilities"
-        _check_decoder_alone(model.scorers, reason)
+    for name, weight in model.scorers.active_weights.items():
+        if reason is not None and name != DECODER:
+            option = WEIGHT_OPTIONS.get(name, name)
+            raise InputError(f"{option}: {weight}; allowed: 0 with search: beam and {reason}")
     decoder = model.decoder
     proposer = build_proposer(options, decoder, model.vocab_size, model.eos, model.sources)
     shape = draft_shape(options, decoder, proposer, width=beam_size)
@@ -139,12 +142,3 @@ def build_beam(
         return patient_beam_search(decoder, beam_size, constraints, proposer, shape, options, nbest)
     parts = decoder, model.scorers, beam_size, constraints, proposer, shape
     return beam_search(*parts, normalize_length, nbest)
-
-
-def _check_decoder_alone(scorers: Scorers, reason: str) -> None:
-    for name, weight in scorers.active_weights.items():
-        if name in scorers.names[1:]:
-            raise InputError(
-                f"{WEIGHT_OPTIONS.get(name, name)}: {weight}; allowed: 0 with search: beam and "
-                f"{reason}"
-            )

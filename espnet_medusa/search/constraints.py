@@ -36,19 +36,9 @@ class Constraints:
     renormalize: bool = False
 
     @property
-    def can_raise(self) -> bool:
-        """Whether a constrained log-probability can be above 0."""
-        return self.penalty is not None
-
-    @property
     def is_empty(self) -> bool:
         """Whether there is no constraint other than minimum lengths."""
         return self.blocked is None and self.penalty is None and self.timestamps is None
-
-    @property
-    def logits_first(self) -> bool:
-        """Whether logits must be constrained before they are normalized."""
-        return self.renormalize or self.timestamps is not None
 
     @cached_property
     def _columns(self) -> torch.Tensor:
@@ -108,9 +98,8 @@ class Constraints:
         groups = None if timed is None else self.timestamps.groups(timed)
         blocked = rows = columns = None
         if self.blocked is not None:
-            blocked, columns = (
-                part.to(eos_scores.device) for part in (self.blocked, self._columns)
-            )
+            device = eos_scores.device
+            blocked, columns = self.blocked.to(device), self._columns.to(device)
             rows = lengths.clamp(max=len(blocked) - 1)
         changes_end = min_lengths is not None or self.penalty is not None
         # transformers applies the penalty first: the same result, as -inf stays -inf.
@@ -172,11 +161,9 @@ def build_constraints(
 
 def _tokens(options: SearchOptions, name: str, vocab_size: int) -> list[int]:
     tokens = getattr(options, name)
-    if tokens is None:
-        return []
-    listed = isinstance(tokens, list | tuple)
-    wrong = [token for token in tokens if type(token) is not int] if listed else [tokens]
-    wrong = wrong or [token for token in tokens if not 0 <= token < vocab_size]
+    tokens, wrong = [] if tokens is None else tokens, [tokens]
+    if isinstance(tokens, list | tuple):
+        wrong = [t for t in tokens if type(t) is not int or not 0 <= t < vocab_size]
     if wrong:
         raise InputError(
             f"{name}: {wrong[0]!r}; allowed: a list of token ids, 0 to {vocab_size - 1}"

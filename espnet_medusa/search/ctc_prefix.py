@@ -38,7 +38,7 @@ class CTCPrefix:
         blank = torch.stack([state.blank for state in states])[:, None]
         last = torch.tensor([prefix.token for prefix in prefixes], device=tokens.device)
         before = torch.where((tokens == last[:, None])[..., None], blank, total)
-        scores = self._enter(before, self._emitted(tokens), self._labels(prefixes[0]))
+        scores = self._enter(before, self._emitted(tokens), self.prompt_labels + prefixes[0].length)
         scores = torch.where(tokens == self.eos, total[..., -1], scores)
         if self.blank != self.eos:
             scores = scores.masked_fill(tokens == self.blank, LOG_ZERO)
@@ -49,14 +49,11 @@ class CTCPrefix:
         """Return the states of prefixes of equal length; missing ones are computed and cached."""
         missing = [prefix for prefix in prefixes if prefix.ctc is None]
         if missing and missing[0].parent is None:
-            missing[0].ctc = self._start()
+            blank = self.cumulated_blank
+            missing[0].ctc = CTCState(torch.full_like(blank, LOG_ZERO), blank, blank, 0.0)
         elif missing:
             self._extend(missing)
         return [prefix.ctc for prefix in prefixes]
-
-    def _start(self) -> CTCState:
-        impossible = torch.full_like(self.cumulated_blank, LOG_ZERO)
-        return CTCState(impossible, self.cumulated_blank, self.cumulated_blank, 0.0)
 
     def _extend(self, prefixes: Sequence[Prefix]) -> None:
         parents = [prefix.parent for prefix in prefixes]
@@ -68,7 +65,7 @@ class CTCPrefix:
                 for prefix, state in zip(prefixes, states, strict=True)
             ]
         )
-        labels = self._labels(parents[0])
+        labels = self.prompt_labels + parents[0].length
         emitted = self._emitted(tokens)
         scores = self._enter(before, emitted, labels).tolist()
         first = self._first_frame(labels)
@@ -88,9 +85,6 @@ class CTCPrefix:
     def _emitted(self, tokens: torch.Tensor | int) -> torch.Tensor:
         """Return log-probabilities (..., T) of tokens (...,), in float64 for precise sums."""
         return self.by_token[tokens].double()
-
-    def _labels(self, prefix: Prefix) -> int:
-        return self.prompt_labels + prefix.length
 
     def _first_frame(self, labels: int) -> int:
         """Return the first frame from 1 on that can emit a label after ``labels`` labels."""

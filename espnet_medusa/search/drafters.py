@@ -73,7 +73,17 @@ def build_proposer(
                 f"drafter: {drafter}; this model has no heads; {_allowed(sources, decoder)}"
             )
     if MODEL in names:
-        main = _draft_model(options, sources)
+        if sources.model is None:
+            raise InputError(
+                f"drafter: {drafter} needs draft_model: an experiment folder of ESPnet or a "
+                "Whisper model"
+            )
+        if options.draft_vocab_size is not None:
+            raise InputError(
+                f"draft_vocab_size: {options.draft_vocab_size}; a draft model has its own tokens; "
+                "omit it"
+            )
+        main = sources.model()
     if CTC not in names:
         return main
     if sources.ctc is None:
@@ -88,23 +98,9 @@ def build_proposer(
 def build_ctc(
     sources: DraftSources, vocab_size: int, eos: int, vocabulary: torch.Tensor | None = None
 ) -> CTCProposer:
-    """Build the drafter of the CTC branch, with (V',) tokens that may be drafted; None: all."""
+    """Build the drafter of the CTC branch; it drafts only ``vocabulary`` (V',); None: all."""
     retokenization = None if sources.retokenization is None else sources.retokenization()
     return CTCProposer(sources.ctc, vocab_size, eos, sources.blank, vocabulary, retokenization)
-
-
-def _draft_model(options: SearchOptions, sources: DraftSources) -> Proposer:
-    if sources.model is None:
-        raise InputError(
-            f"drafter: {options.drafter or MODEL} needs draft_model: an experiment folder of "
-            "ESPnet or a Whisper model"
-        )
-    if options.draft_vocab_size is not None:
-        raise InputError(
-            f"draft_vocab_size: {options.draft_vocab_size}; a draft model has its own tokens; "
-            "omit it"
-        )
-    return sources.model()
 
 
 def _allowed(sources: DraftSources, decoder: TreeDecoder) -> str:

@@ -40,9 +40,8 @@ def sampling_search(
     decoder: TreeDecoder, constraints: Constraints, temperature: float, seed: int = 0
 ) -> Search:
     """Return a search that samples each token; arguments as in ``SamplingStrategy``."""
-    return Search(
-        decoder, StepPlanner(SamplingStrategy(constraints, temperature, seed), None, NO_DRAFTS)
-    )
+    strategy = SamplingStrategy(constraints, temperature, seed)
+    return Search(decoder, StepPlanner(strategy, None, NO_DRAFTS))
 
 
 @dataclass
@@ -120,7 +119,8 @@ class GreedyStrategy(Strategy):
         rule = self.rule_of(states)
         requests = [Request(state.scorers, state.draft.queried) for state in states]
         prefixes = [prefix for request in requests for prefix in request.prefixes]
-        if self.scoring.constraints.logits_first:
+        constraints = self.scoring.constraints
+        if constraints.renormalize or constraints.timestamps is not None:
             logits, restriction = self.scoring.constrain(requests, logits), None
         else:
             restriction = self.scoring.restrict(requests, logits)

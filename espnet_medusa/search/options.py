@@ -224,7 +224,6 @@ class LengthLimits:
     give_up: Callable[[list[int]], bool] | None = None
 
     def most(self, frames: int) -> int:
-        """Return the maximum number of tokens."""
         if self.maxlenratio == 0:
             return frames
         if self.maxlenratio < 0:
@@ -232,7 +231,6 @@ class LengthLimits:
         return max(1, int(self.maxlenratio * frames))
 
     def least(self, frames: int) -> int:
-        """Return the minimum number of tokens."""
         return -int(self.minlenratio) if self.minlenratio < 0 else int(self.minlenratio * frames)
 
 

@@ -8,6 +8,7 @@ Google's length penalty (Wu et al., arXiv 1609.08144, eq. 14).
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 import torch
 
@@ -67,7 +68,7 @@ class PatientStrategy(BeamStrategy):
 
     def prune(self, beam, candidates) -> tuple[list[Hypothesis], bool]:
         survivors, missing = [], self.beam_size
-        for hypothesis in continuations(beam, candidates, self.beam_size + 1):
+        for hypothesis in continuations(beam, candidates, self.own_width):
             survivors.append(hypothesis)
             missing -= hypothesis.prefix.token != self.scoring.eos
             if missing == 0:
@@ -86,7 +87,7 @@ class PatientStrategy(BeamStrategy):
 
     def _gives_up(self, state: BeamState) -> bool:
         """Return whether the best running hypothesis ranks first and ``give_up`` returns True."""
-        best = max(state.running, key=lambda hypothesis: hypothesis.score)
+        best = max(state.running, key=attrgetter("score"))
         if not state.gives_up(best.prefix):
             return False
         rank = self._rank(self.end(state, best, append_eos=True))
@@ -97,10 +98,8 @@ class PatientStrategy(BeamStrategy):
 
     def finish(self, state: BeamState) -> None:
         missing = max(self.beam_size - len(state.ended), 0)
-        best = sorted(state.running, key=lambda hypothesis: hypothesis.score, reverse=True)
-        state.ended += [
-            self.end(state, hypothesis, append_eos=True) for hypothesis in best[:missing]
-        ]
+        best = sorted(state.running, key=attrgetter("score"), reverse=True)[:missing]
+        state.ended += [self.end(state, hypothesis, append_eos=True) for hypothesis in best]
         state.ended = sorted(state.ended, key=self._rank, reverse=True)[: self.ranking.nbest]
         state.statistics.tokens = len(state.ended[0].tokens) if state.ended else 0
 

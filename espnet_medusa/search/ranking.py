@@ -2,21 +2,17 @@
 
 A running hypothesis is hopeless if the n-best list is full and its bound is below the last entry.
 Bounds do not rise with further steps, so all its continuations are hopeless, too. The search can
-drop it: other hypotheses get its place in the beam, but they have lower scores, and so are
-hopeless themselves. The n-best list does not change.
+drop it: the hypotheses that replace it in the beam have lower scores, so they are hopeless, too.
+The n-best list does not change.
 """
-
-from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-from espnet_medusa.search.state import EndedHypothesis, Hypothesis
+from espnet_medusa.search.state import EndedHypothesis, Hypothesis, SearchState
 
 MARGIN = 1e-4  # rounding of scores
-AnyHypothesis = TypeVar("AnyHypothesis", bound=Hypothesis)
 
 
 @dataclass(frozen=True)
@@ -32,33 +28,22 @@ class Ranking:
         return sorted(ended, key=self._rank_of, reverse=True)[: self.nbest]
 
     def hopeful(
-        self,
-        running: Sequence[AnyHypothesis],
-        ended: Sequence[EndedHypothesis],
-        max_length: int,
-        prompt_length: int,
-    ) -> list[AnyHypothesis]:
-        """Return the running hypotheses that may still get into the n-best list.
-
-        ``max_length`` is the maximum number of tokens after the prompt, without the end symbol.
-        """
+        self, state: SearchState, running: Sequence[Hypothesis], ended: Sequence[EndedHypothesis]
+    ) -> list[Hypothesis]:
+        """Return the running hypotheses of an utterance that may still get into the n-best list."""
         if self.nbest is None or len(ended) < self.nbest:
             return [*running]
         last = heapq.nlargest(self.nbest, map(self._rank_of, ended))[-1]
-        return [
-            hypothesis
-            for hypothesis in running
-            if self._bound(hypothesis, max_length, prompt_length) >= last - MARGIN
-        ]
+        return [h for h in running if self._bound(state, h) >= last - MARGIN]
 
-    def _bound(self, hypothesis: Hypothesis, max_length: int, prompt_length: int) -> float:
+    def _bound(self, state: SearchState, hypothesis: Hypothesis) -> float:
         """Return an upper bound of the rank of all continuations: each further token adds ``gain``.
 
         Score over length is then largest at the maximum length, because no earlier token added more
         than ``gain``. An end symbol that is appended there only adds length.
         """
-        score = hypothesis.score + self.gain * (max_length - hypothesis.prefix.length)
-        longest = prompt_length + max_length
+        score = hypothesis.score + self.gain * (state.max_length - hypothesis.prefix.length)
+        longest = state.prompt_length + state.max_length
         return max(self._rank(score, longest), self._rank(score, longest + 1))
 
     def _rank_of(self, ended: EndedHypothesis) -> float:

@@ -23,7 +23,8 @@ class Scorers:
     """The scorers of beam search."""
 
     weights: Mapping[str, float] = field(default_factory=lambda: {DECODER: 1.0})  # 0: not used
-    full: Mapping[str, Any] = field(default_factory=dict)  # ESPnet's full scorers but the decoder
+    # ESPnet's full scorers except the decoder.
+    full: Mapping[str, Any] = field(default_factory=dict)
     # ``(memory (1, S, D)) -> (1, S, V)`` log-probabilities of the CTC branch, or None.
     ctc: Callable[[torch.Tensor], torch.Tensor] | None = None
     # Whether CTC and end detection count all prompt tokens as output (ESPnet 202511) or one.
@@ -62,11 +63,7 @@ class UtteranceScorers:
         missing = [prefix for prefix in prefixes if name not in prefix.scorers]
         if missing:
             states = [self._state(name, prefix) for prefix in missing]
-            tokens = torch.tensor(
-                [prefix.tokens() for prefix in missing],
-                dtype=self.prompt.dtype,
-                device=self.prompt.device,
-            )
+            tokens = self.prompt.new_tensor([prefix.tokens() for prefix in missing])
             sequences = torch.cat([self.prompt.expand(len(missing), -1), tokens], dim=1)
             memory = self.memory.expand(len(missing), *self.memory.shape)
             scores, states = self.full[name].batch_score(sequences, states, memory)
@@ -179,7 +176,11 @@ class Scoring:
     ) -> list[Candidates]:
         """Return ``width`` best next tokens (more with CTC) of R prefixes with logits (R, V)."""
         if self.at_once and not any(request.scorers.min_length for request in requests):
-            return self._candidates_at_once(requests, logits, width)
+            restriction = self.restrict(requests, logits)
+            gains, columns = self.top_tokens(logits, min(width, logits.size(1)), restriction)
+            tokens = columns if self.vocabulary is None else self.vocabulary[columns]
+            pairs = zip(tokens.tolist(), gains.tolist(), strict=True)
+            return [Candidates(of_row, row_gains, [row_gains]) for of_row, row_gains in pairs]
         if self.constraints.renormalize:
             log_probs = self.constrain(requests, logits.float()).log_softmax(dim=-1)
         else:
@@ -215,12 +216,3 @@ class Scoring:
         table = [tokens.double(), gains, *(parts[name] for name in self.names)]
         table = torch.stack(table, dim=1).tolist()
         return [Candidates([int(token) for token in row[0]], row[1], row[2:]) for row in table]
-
-    def _candidates_at_once(
-        self, requests: Sequence[Request], logits: torch.Tensor, width: int
-    ) -> list[Candidates]:
-        restriction = self.restrict(requests, logits)
-        gains, columns = self.top_tokens(logits, min(width, logits.size(1)), restriction)
-        tokens = columns if self.vocabulary is None else self.vocabulary[columns]
-        rows = zip(tokens.tolist(), gains.tolist(), strict=True)
-        return [Candidates(of_row, gains_of_row, [gains_of_row]) for of_row, gains_of_row in rows]

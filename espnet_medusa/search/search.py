@@ -9,10 +9,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Protocol
 
 import torch
 
+from espnet_medusa.search.drafting.step_planner import StepPlanner
 from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.state import SearchState, Strategy, Watched
 from espnet_medusa.tree.encoder_rows import frame_counts, row_counts
@@ -25,29 +25,13 @@ AS_MANY_AS_FRAMES = LengthLimits()
 SHORTER = 0.1  # ESPnet's decrement of minlenratio if no hypothesis was long enough
 
 
-class DraftPlanner(Protocol):
-    """Plans which nodes the next decoder call evaluates."""
-
-    strategy: Strategy  # of the search
-    needs_head_input: bool  # whether the planner drafts from the decoder's head input
-
-    def begin(self, context: DraftContext) -> DraftPlanner:
-        """Return the planner for one batch of utterances."""
-
-    def draft_prompt(self, states: Sequence[SearchState]) -> None:
-        """Set each state's first ``draft`` to its prompt and drafted continuations."""
-
-    def draft(self, states: Sequence[SearchState]) -> None:
-        """Set each state's ``draft`` to its unevaluated hypotheses and drafted continuations."""
-
-
 class Search:
     """Decoding of several tokens per decoder call, for a batch of utterances.
 
     The strategy of the planner of drafts determines the search: greedy, beam, sampling, ...
     """
 
-    def __init__(self, decoder: TreeDecoder, planner: DraftPlanner):
+    def __init__(self, decoder: TreeDecoder, planner: StepPlanner):
         self.decoder, self.planner = decoder, planner
 
     @property
@@ -145,7 +129,7 @@ class PlacedState(Placement):
 
 def run(
     decoder: TreeDecoder,
-    planner: DraftPlanner,
+    planner: StepPlanner,
     states: Sequence[SearchState],
     memory: torch.Tensor,
     memory_lengths: torch.Tensor,

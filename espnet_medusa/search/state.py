@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import heapq
 import math
-import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from itertools import islice
+from operator import itemgetter
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -19,6 +19,8 @@ from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.tree.prefix import Candidates, Prefix
 
 if TYPE_CHECKING:
+    from typing import Self  # of Python 3.11
+
     from espnet_medusa.tree.proposer import DraftInput
 
 GIVE_UP_STEPS = 16  # steps between two calls of ``give_up``
@@ -65,18 +67,13 @@ class Draft:
     # Inner nodes whose next-token distribution is not needed.
     inner: set[Prefix] = field(default_factory=set)
     depth: int = 0  # steps drafted
-    limit: int | None = None  # maximum number of steps; None: that of the planner
+    limit: float = math.inf  # maximum number of steps, if it is below that of the planner
     accepted: int = 0  # accepted steps
 
     @property
     def queried(self) -> list[Prefix]:
         """Nodes whose next-token distribution is needed, in order."""
         return [prefix for prefix in self.nodes if prefix not in self.inner]
-
-    @property
-    def may_continue(self) -> bool:
-        """Whether one more step may be drafted."""
-        return self.limit is None or self.depth < self.limit
 
     def visit(self, beam: Sequence[Hypothesis], max_length: int, eos: int) -> None:
         """Add the beam's unevaluated prefixes as nodes; drop hypotheses that cannot continue."""
@@ -193,36 +190,20 @@ def best_continuations(
     beam: Sequence[Hypothesis], candidates: Sequence[Candidates], width: int, eos: int
 ) -> list[Hypothesis]:
     """Return the ``width`` best continuations of a beam, best first."""
-    pre_beam = int(PRE_BEAM_RATIO * width)
-    options = [
-        (score, hypothesis, row, rank)
-        for score, hypothesis, row, rank in _options(beam, candidates)
-        if rank < pre_beam or row.tokens[rank] == eos
-    ]
-    best = heapq.nlargest(width, options, key=operator.itemgetter(0))
-    return [_continued(*option) for option in best]
+    return [*islice(continuations(beam, candidates, int(PRE_BEAM_RATIO * width), eos), width)]
 
 
 def continuations(
-    beam: Sequence[Hypothesis], candidates: Sequence[Candidates], most: int
+    beam: Sequence[Hypothesis], candidates: Sequence[Candidates], most: int, eos: int | None = None
 ) -> Iterator[Hypothesis]:
-    """Yield the continuations of a beam, best first, at most ``most`` per hypothesis."""
-    options = [option for option in _options(beam, candidates) if option[-1] < most]
-    for option in sorted(options, key=operator.itemgetter(0), reverse=True):
-        yield _continued(*option)
-
-
-def _options(
-    beam: Sequence[Hypothesis], candidates: Sequence[Candidates]
-) -> Iterator[tuple[float, Hypothesis, Candidates, int]]:
-    """Yield score, hypothesis, its candidates and the rank of a candidate."""
-    for hypothesis, row in zip(beam, candidates, strict=True):
-        for rank, gain in enumerate(row.gains):
-            if gain > -math.inf:
-                yield hypothesis.score + gain, hypothesis, row, rank
-
-
-def _continued(score: float, hypothesis: Hypothesis, row: Candidates, rank: int) -> Hypothesis:
-    parts = zip(hypothesis.parts, row.parts, strict=False)
-    parts = tuple(total + part[rank] for total, part in parts)
-    return Hypothesis(hypothesis.prefix.child(row.tokens[rank]), score, parts)
+    """Yield continuations, best first: ``most`` per hypothesis, and that with token ``eos``."""
+    options = [
+        (hypothesis.score + gain, hypothesis, row, rank)
+        for hypothesis, row in zip(beam, candidates, strict=True)
+        for rank, gain in enumerate(row.gains)
+        if gain > -math.inf and (rank < most or row.tokens[rank] == eos)
+    ]
+    for score, hypothesis, row, rank in sorted(options, key=itemgetter(0), reverse=True):
+        parts = zip(hypothesis.parts, row.parts, strict=False)
+        parts = tuple(total + part[rank] for total, part in parts)
+        yield Hypothesis(hypothesis.prefix.child(row.tokens[rank]), score, parts)

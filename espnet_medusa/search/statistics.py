@@ -74,22 +74,18 @@ def add_eta(
     write_atomically(path, json.dumps(report, indent=1) + "\n")
 
 
-def set_report(utterances: Mapping[str, DecodingStatistics]) -> dict:
-    """Return ``{"utterances": {id: summary}, "set": summary}``."""
+def write_statistics(path: Path, utterances: Mapping[str, DecodingStatistics]) -> None:
+    """Write ``statistics.json`` of a set: ``{"utterances": {id: summary}, "set": summary}``."""
     total = sum(utterances.values(), DecodingStatistics())
-    return {
+    report = {
         "utterances": {key: utterances[key].summary() for key in sorted(utterances)},
         "set": {"num_utterances": len(utterances), **total.summary()},
     }
-
-
-def write_statistics(path: Path, utterances: Mapping[str, DecodingStatistics]) -> None:
-    """Write ``statistics.json`` of a set."""
-    write_atomically(path, json.dumps(set_report(utterances), indent=1) + "\n")
+    write_atomically(path, json.dumps(report, indent=1) + "\n")
 
 
 def read_report(path: Path) -> dict:
-    """Read ``statistics.json``, a ``set_report``; raise InputError if it is malformed."""
+    """Read what ``write_statistics`` wrote; raise InputError if it is malformed."""
     try:
         report = json.loads(Path(path).read_text(encoding="utf-8"))
         for row in (report["set"], *report["utterances"].values()):

@@ -11,7 +11,6 @@ The continuations of a hypothesis replace it. So no hypothesis is a prefix of an
 token sequence is evaluated twice.
 """
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -22,7 +21,7 @@ from espnet_medusa.search.acceptance import threshold as exceeds
 from espnet_medusa.search.beam import BeamState, BeamStrategy
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.drafting.lookahead import DraftShape
-from espnet_medusa.search.drafting.step_planner import count_cost
+from espnet_medusa.search.drafting.step_planner import StepPlanner, count_cost
 from espnet_medusa.search.scores import DECODER_ALONE
 from espnet_medusa.search.search import Search
 from espnet_medusa.search.state import (
@@ -32,7 +31,7 @@ from espnet_medusa.search.state import (
     best_continuations,
     prompt_draft,
 )
-from espnet_medusa.tree.proposer import DraftContext, Proposer
+from espnet_medusa.tree.proposer import Proposer
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 
@@ -115,31 +114,17 @@ class ThresholdStrategy(BeamStrategy):
             elif prefix.length > state.min_length:
                 ended = self.end(state, hypothesis, append_eos=last)
                 state.ended.append(EndedDraftedHypothesis(**vars(ended), heads=hypothesis.heads))
-        state.running = self._hopeful(state, state.running)
+        state.running = self.ranking.hopeful(state, state.running, state.ended)
 
 
-class ThresholdPlanner:
+class ThresholdPlanner(StepPlanner):
     """Appends drafted tokens to each hypothesis, up to the first one below the threshold."""
 
     def __init__(
         self, strategy: ThresholdStrategy, proposer: Proposer | None, threshold: float, depth: int
     ):
-        self.strategy, self.proposer, self.threshold = strategy, proposer, threshold
-        self.shape = DraftShape(depth)
-        if depth > 0:
-            constraints = strategy.scoring.constraints
-            self.constraints = constraints.restricted(proposer.vocabulary)
-
-    @property
-    def needs_head_input(self) -> bool:
-        return self.shape.depth > 0 and self.proposer.needs_head_input
-
-    def begin(self, context: DraftContext) -> "ThresholdPlanner":
-        if self.shape.depth == 0:
-            return self
-        begun = copy.copy(self)
-        begun.proposer = self.proposer.begin(context)
-        return begun
+        super().__init__(strategy, proposer, DraftShape(depth))
+        self.threshold = threshold
 
     def draft_prompt(self, states: Sequence[BeamState]) -> None:
         for state in states:  # without drafts, because the base head predicts the first token
@@ -173,7 +158,7 @@ class ThresholdPlanner:
         prefixes = [hypothesis.prefix for _, hypothesis in pairs]
         rows = {parent: row for row, parent in enumerate(dict.fromkeys(p.parent for p in prefixes))}
         self.proposer.keep(prefixes)
-        device = prefixes[0].parent.head_input[0].device
+        constraints, device = self.steps.scoring.constraints, self.steps.device
         table = [[rows[p.parent] for p in prefixes], [p.token for p in prefixes],
                  [p.length for p in prefixes], room]  # fmt: skip
         origins, tokens, lengths, places = torch.tensor(table, device=device)
@@ -181,7 +166,7 @@ class ThresholdPlanner:
         for step in range(max(room)):
             draft_states = self.proposer.advance(draft_states, tokens)
             scores = self.proposer.logits(draft_states).float().log_softmax(dim=-1)
-            log_probs, columns = self.constraints.apply(scores, lengths + step).max(dim=-1)
+            log_probs, columns = constraints.apply(scores, lengths + step).max(dim=-1)
             tokens = self.proposer.token_ids(columns)
             accepted = accepted & (step < places) & exceeds(log_probs, self.threshold)
             steps.append(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 
@@ -21,8 +22,7 @@ from espnet_medusa.tree.best_tokens import ColumnGroups
 from espnet_medusa.tree.prefix import Prefix
 
 
-@dataclass(frozen=True, eq=False)
-class TimestampStates:
+class TimestampStates(NamedTuple):
     """States of R prefixes for the timestamp rules; each attribute is (R,)."""
 
     begins: torch.Tensor  # whether there is no token after the prompt
@@ -31,9 +31,7 @@ class TimestampStates:
     latest: torch.Tensor  # id of the last timestamp, or ``TimestampRules.first`` - 1
 
     def select(self, rows: torch.Tensor) -> TimestampStates:
-        return TimestampStates(
-            self.begins[rows], self.last[rows], self.paired[rows], self.latest[rows]
-        )
+        return TimestampStates(*(part[rows] for part in self))
 
 
 @dataclass(frozen=True, eq=False)

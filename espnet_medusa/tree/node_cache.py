@@ -44,7 +44,6 @@ class NodeCache:
         return self.slots.size(2)
 
     def reserve(self, num_new: int) -> None:
-        """Make room for ``num_new`` more nodes."""
         needed = self.num_prefix + self.num_nodes + num_new
         if needed > self.capacity:
             more = max(needed, GROWTH * self.capacity) - self.capacity
@@ -66,7 +65,7 @@ class NodeCache:
         self.num_nodes += num_new
 
     def keep(self, slots: Sequence[Sequence[int]]) -> None:
-        """Move these slots of each utterance to the front; copy from the first moved one on."""
+        """Move these slots of each utterance to the front; a front that stays is not copied."""
         self.num_nodes = max(map(len, slots))
         moved = (place for row in slots for place, slot in enumerate(row) if place != slot)
         start = min(moved, default=self.num_nodes)
@@ -80,5 +79,4 @@ class NodeCache:
         self.slots[:, : len(rows), start:end] = self.slots[:, utterances, source]
 
     def select(self, utterances: Sequence[int]) -> None:
-        """Keep these utterances."""
         self.slots = self.slots[:, upload(utterances, self.slots.device)]

@@ -78,7 +78,6 @@ class Prefix:
         return [prefix.token for prefix in self.ancestors()][-2::-1]
 
     def forget_scores(self) -> None:
-        """Free the scores and scorer states."""
         self.logits = self.best = self.accepted = self.candidates = self.ctc = None
         self.scorers = {}
 

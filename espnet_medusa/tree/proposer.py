@@ -29,9 +29,9 @@ class States(Protocol):
 class DraftInput:
     """An utterance as input of a draft model or of CTC."""
 
-    memory: torch.Tensor  # (S, D) draft model's encoder output; if it has no encoder, the main's
+    memory: torch.Tensor  # (S, D) encoder output of the draft model; without one, the main model's
     prompt: list[int]  # P prompt tokens
-    frames: torch.Tensor | None = None  # (S,) frames of each row of ``memory``; None: 1
+    frames: torch.Tensor | None = None  # (S,) frames of each row of ``memory``; None: one each
     # (S', D') output of the main model's encoder, for CTC; None: ``memory``.
     speech: torch.Tensor | None = None
     ctc_hypothesis: Any = None  # the CTC branch's hypothesis, if it has been computed already
@@ -66,15 +66,12 @@ class Proposer(ABC):
         vocabulary: (V',) token ids of the columns of ``logits``; None: all.
         needs_head_input: Whether ``start`` reads ``Prefix.head_input``. If False, the drafter can
             draft before the decoder's first call.
+        max_steps: How often a state can be advanced; None: without limit.
     """
 
     vocabulary: torch.Tensor | None = None
     needs_head_input = True
-
-    @property
-    @abstractmethod
-    def max_steps(self) -> int | None:
-        """How often a state can be advanced; None: without limit."""
+    max_steps: int | None = None
 
     def begin(self, context: DraftContext) -> Proposer:
         """Return the proposer for one batch; a proposer with state per utterance returns a copy."""

@@ -7,13 +7,7 @@ from typing import Any
 
 import torch
 
-from espnet_medusa.tree.best_tokens import (
-    BestTokens,
-    Restriction,
-    TopTokens,
-    best_tokens,
-    top_tokens,
-)
+from espnet_medusa.tree.best_tokens import best_tokens, top_tokens
 from espnet_medusa.tree.node_cache import NodeCache
 from espnet_medusa.tree.proposer import Proposer
 from espnet_medusa.tree.token_tree import TokenTree, upload
@@ -111,17 +105,8 @@ class TreeDecoder(ABC):
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Apply the base vocabulary projection: (..., D) to (..., V)."""
 
-    def best_tokens(
-        self, logits: torch.Tensor, restriction: Restriction | None = None
-    ) -> BestTokens:
-        """Return ``best_tokens`` of logits (R, V); runtimes may have a faster kernel."""
-        return best_tokens(logits, restriction)
-
-    def top_tokens(
-        self, logits: torch.Tensor, count: int, restriction: Restriction | None = None
-    ) -> TopTokens:
-        """Return ``top_tokens`` of logits (R, V); runtimes may have a faster kernel."""
-        return top_tokens(logits, count, restriction)
+    # Runtimes may have methods with a faster kernel.
+    best_tokens, top_tokens = staticmethod(best_tokens), staticmethod(top_tokens)
 
     @abstractmethod
     def proposer(

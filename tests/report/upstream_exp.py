@@ -27,7 +27,7 @@ def run_job(
         else:
             text, counts = result
             journal.add(Decoded(key, [NBestEntry(text, text.split(), [1], "-1.0")], counts))
-    journal.write_outputs([*results])
+    journal.write_outputs([*results], {})
     return output / "statistics.json"
 
 

@@ -37,7 +37,7 @@ def after(limit, depth, accepted):
 
 
 @cases(
-    (None, 0, 0, 5),
+    (math.inf, 0, 0, 5),
     (5, 5, 5, 6),
     (5, 5, 4, 5),  # 0.8 is not above 0.8
     (5, 5, 2, 5),
@@ -49,7 +49,7 @@ def after(limit, depth, accepted):
     (4, 0, 0, 4),  # nothing drafted
 )
 def test_depth_by_acceptance(limit, depth, accepted, expected):
-    most = max(8, limit or 0)
+    most = max(8, depth)
     assert ByAcceptance(2, most, 5).depth(after(limit, depth, accepted)) == expected
 
 

@@ -13,6 +13,7 @@ from tiny import EOS, VOCAB_SIZE, random_memory, shared_decoder
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.search.beam import BeamState
 from espnet_medusa.search.build import SearchModel, build_beam
 from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.options import LengthLimits, SearchOptions
@@ -81,7 +82,7 @@ def ended(*scores, length=5):
 )
 def test_hopeful_hypotheses(ranking, max_length, hopeful):
     going, finished = running(-1.0, -2.0, -3.0), ended(-2.5, -0.5, -1.5)
-    remaining = ranking.hopeful(going, finished, max_length, prompt_length=1)
+    remaining = ranking.hopeful(BeamState(Prefix(0), None, max_length), going, finished)
     assert [hypothesis.score for hypothesis in remaining] == hopeful
 
 
@@ -97,7 +98,7 @@ def test_hopeless_hypotheses_cannot_get_into_the_list(seed, normalize):
         sizes = [rng.randint(1, 6) for _ in range(rng.randint(0, 6))]
         finished = [EndedHypothesis([], gain * n - rng.uniform(0, 4), (), n + 1) for n in sizes]
         going = running(*sofar, length=length)
-        remaining = ranking.hopeful(going, finished, most, 1)
+        remaining = ranking.hopeful(BeamState(Prefix(0), None, most), going, finished)
         hopeless += len(going) - len(remaining)
         for hypothesis in going:
             more = [

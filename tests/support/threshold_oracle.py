@@ -83,7 +83,7 @@ def by_definition(decoder, memory, setting, max_length, min_length=0, prompt=PRO
     """Return the n-best list of (tokens, heads, score), and the number of iterations."""
     forward = Forward(decoder, memory, setting, prompt)
     width = setting.beam_size
-    may_rise = setting.constraints.can_raise
+    may_rise = setting.constraints.penalty is not None
     places = min(setting.nbest or width, width)
     known = len(setting.constraints.forced_prefix[: max_length - 1])
 

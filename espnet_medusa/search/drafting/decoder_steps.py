@@ -43,13 +43,10 @@ class DecoderSteps(Steps):
     def run(self, states: Sequence[SearchState]) -> None:
         most = self.shape.depth
         limits = [
-            min(
-                state.max_length - state.draft.beam[0].prefix.length,
-                most if state.draft.limit is None else state.draft.limit,
-            )
+            min(state.max_length - state.draft.beam[0].prefix.length, most, state.draft.limit)
             for state in states
         ]
-        depth = min(most, max(limits, default=0))
+        depth = max(limits, default=0)
         if depth > 0:
             beams = Beams(states, self.device)
             draft_states = beams.start(self.proposer)
@@ -111,7 +108,8 @@ class DecoderSteps(Steps):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return weighted log-probabilities (or logits) and ids (R, c) of the best next tokens."""
         scores = self.proposer.logits(draft_states)
-        count = min(self.shape.count(step), scores.size(1))
+        count = self.shape.choices[step] if self.shape.choices else self.shape.width
+        count = min(count, scores.size(1))
         if self.scoring.at_once and not any(beams.least):
             restriction = self._restriction(scores, beams, step, timed)
             gains, columns = self.scoring.top_tokens(scores, count, restriction)
@@ -173,24 +171,15 @@ def read(
         steps: Scores, places among all continuations and tokens, (U, W) each.
         counts: Continuations per prefix, of each step.
     """
-    rows = len(steps[0][0])
     columns = [torch.cat(parts, dim=1).double() for parts in zip(*steps, strict=True)]
-    scores, places, tokens = torch.stack(columns).tolist()
-    host_steps, begin = [], 0
-    for (step_scores, _, _), count in zip(steps, counts, strict=True):
-        end = begin + step_scores.size(1)
-        host_steps.append(
-            [
-                Step(
-                    scores[row][begin:end],
-                    [int(place) // count for place in places[row][begin:end]],
-                    [int(token) for token in tokens[row][begin:end]],
-                )
-                for row in range(rows)
-            ]
-        )
-        begin = end
-    return host_steps
+    tables = torch.stack(columns).cpu().split([scores.size(1) for scores, _, _ in steps], dim=2)
+    return [
+        [
+            Step(scores, [int(place) // count for place in places], [*map(int, tokens)])
+            for scores, places, tokens in zip(*table.tolist(), strict=True)
+        ]
+        for table, count in zip(tables, counts, strict=True)
+    ]
 
 
 class Beams:
@@ -310,7 +299,7 @@ def visit(
     for row, state in enumerate(states):
         beam = [hypothesis.prefix for hypothesis in state.draft.beam]
         for step in steps:
-            if not (state.draft.beam and state.draft.may_continue):
+            if not (state.draft.beam and state.draft.depth < state.draft.limit):
                 break
             going = {hypothesis.prefix for hypothesis in state.draft.beam}
             beam = [

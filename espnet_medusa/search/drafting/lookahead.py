@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -31,10 +32,6 @@ class DraftShape:
     choices: tuple[int, ...] | None = None
     excluded_scorers: frozenset[str] = frozenset()  # not used while drafting
     lookahead: Lookahead | None = None  # chooses each draft's depth; None: always ``depth``
-
-    def count(self, step: int) -> int:
-        """Return the number of continuations of a prefix that a step considers."""
-        return self.choices[step] if self.choices else self.width
 
 
 NO_DRAFTS = DraftShape(depth=0)
@@ -77,7 +74,7 @@ class ByAcceptance(Lookahead):
 
     def depth(self, state: SearchState) -> int:
         last: Draft | None = state.draft
-        if last is None or last.limit is None:
+        if last is None or last.limit == math.inf:
             return self.bounded(round(self.usual))
         if not last.depth:
             return last.limit

@@ -7,9 +7,10 @@ chain; larger widths result in candidate trees, or for beam search in a drafted 
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from espnet_medusa.search.drafting.decoder_steps import DecoderSteps
 from espnet_medusa.search.drafting.lookahead import DraftShape
@@ -20,22 +21,15 @@ if TYPE_CHECKING:
     from espnet_medusa.tree.proposer import DraftContext, Proposer
 
 
-class LastDraft(NamedTuple):
-    """The last draft: its end time and duration in seconds, and its number of steps."""
-
-    ended: float
-    seconds: float
-    steps: int
-
-
 class StepPlanner:
-    """A ``DraftPlanner`` that drafts by steps of the strategy; None as proposer: without drafts."""
+    """Plans the nodes of each decoder call: hypotheses and, if there is a proposer, drafts."""
 
     def __init__(self, strategy: Strategy, proposer: Proposer | None, shape: DraftShape):
         self.strategy = strategy.with_draft_width(shape.width)
         self.proposer, self.shape = proposer, shape
         self.steps: Steps | None = None
-        self._last: LastDraft | None = None
+        # Of the last draft: end time and duration in seconds, and number of steps.
+        self._last: tuple[float, float, int] | None = None
         if proposer is not None and shape.depth > 0:
             scoring = strategy.scoring.for_drafts(shape.excluded_scorers, proposer.vocabulary)
             kind = DecoderSteps if scoring.decoder_alone else ScorerSteps
@@ -43,9 +37,11 @@ class StepPlanner:
 
     @property
     def needs_head_input(self) -> bool:
+        """Whether the planner drafts from the decoder's head input."""
         return self.steps is not None and self.proposer.needs_head_input
 
     def begin(self, context: DraftContext) -> StepPlanner:
+        """Return the planner for one batch of utterances."""
         if self.steps is None:
             return self
         begun = copy.copy(self)
@@ -55,6 +51,7 @@ class StepPlanner:
         return begun
 
     def draft_prompt(self, states: Sequence[SearchState]) -> None:
+        """Set each state's first ``draft`` to its prompt and drafted continuations."""
         forced = self.strategy.scoring.constraints.forced_prefix
         early = None if self.steps is None else self.proposer.early
         steps = None
@@ -64,6 +61,7 @@ class StepPlanner:
         self._draft(states, [prompt_draft(state, forced) for state in states], steps)
 
     def draft(self, states: Sequence[SearchState]) -> None:
+        """Set each state's ``draft`` to its unevaluated hypotheses and drafted continuations."""
         self._draft(states, [Draft([]) for _ in states], self.steps)
 
     def _draft(
@@ -73,10 +71,10 @@ class StepPlanner:
         started, lookahead = time.perf_counter(), self.shape.lookahead
         if lookahead is not None and self._last is not None:
             tokens = 1 + sum(state.draft.accepted for state in states) / len(states)
-            last = self._last
-            lookahead.measure(started - last.ended, last.seconds, last.steps, tokens)
+            before, seconds, steps_before = self._last
+            lookahead.measure(started - before, seconds, steps_before, tokens)
         for state, draft in zip(states, drafts, strict=True):
-            draft.limit = None if lookahead is None else lookahead.depth(state)
+            draft.limit = math.inf if lookahead is None else lookahead.depth(state)
             draft.visit(state.running, state.max_length, self.strategy.scoring.eos)
             state.draft = draft
         if steps is not None:
@@ -88,7 +86,7 @@ class StepPlanner:
         if lookahead is not None:
             ended = time.perf_counter()
             depth = max(state.draft.depth for state in states)
-            self._last = LastDraft(ended, ended - started, depth)
+            self._last = ended, ended - started, depth
 
     def _apply_budget(self, state: SearchState) -> None:
         """Drop drafts over the budget, but no unevaluated hypotheses of the search."""

@@ -45,7 +45,7 @@ class ScorerSteps(Steps):
     def run(self, states: Sequence[SearchState]) -> None:
         draft_states = PrefixStates(self.proposer, self.device)
         for _ in range(self.shape.depth):
-            states = [state for state in states if state.draft.beam and state.draft.may_continue]
+            states = [s for s in states if s.draft.beam and s.draft.depth < s.draft.limit]
             if not states:
                 break
             candidates = self._candidates(states, draft_states)
@@ -91,17 +91,15 @@ class PrefixStates:
         """Return states of prompts, or of children of evaluated or previous-step prefixes."""
         if prefixes[0].parent is None:
             self.states = self.proposer.start(prefixes)
-            self.rows = {prefix: row for row, prefix in enumerate(prefixes)}
-            return self.states
-        parents = [prefix.parent for prefix in prefixes]
-        evaluated = [*dict.fromkeys(parent for parent in parents if parent.evaluated)]
-        draft_states, rows = self.states, dict(self.rows)
-        if evaluated:
-            started = self.proposer.start(evaluated)
-            draft_states = started if draft_states is None else draft_states.join(started)
-            rows |= {parent: len(self.rows) + row for row, parent in enumerate(evaluated)}
-        chosen = torch.tensor([rows[parent] for parent in parents], device=self.device)
-        tokens = torch.tensor([prefix.token for prefix in prefixes], device=self.device)
-        self.states = self.proposer.advance(draft_states.select(chosen), tokens)
+        else:
+            parents, draft_states = [prefix.parent for prefix in prefixes], self.states
+            evaluated = [*dict.fromkeys(parent for parent in parents if parent.evaluated)]
+            if evaluated:
+                started = self.proposer.start(evaluated)
+                draft_states = started if draft_states is None else draft_states.join(started)
+            rows = {prefix: row for row, prefix in enumerate([*self.rows, *evaluated])}
+            chosen = torch.tensor([rows[parent] for parent in parents], device=self.device)
+            tokens = torch.tensor([prefix.token for prefix in prefixes], device=self.device)
+            self.states = self.proposer.advance(draft_states.select(chosen), tokens)
         self.rows = {prefix: row for row, prefix in enumerate(prefixes)}
         return self.states
