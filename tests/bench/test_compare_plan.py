@@ -16,6 +16,7 @@ from figures import Inputs, agree, make_rows
 from heads_folders import make_recipe
 from inputs import list_utterances, read_utterances
 from plan import read_plan
+from recorded_calls import record_calls
 from runner import Journal, Measurement
 
 from espnet_medusa.errors import InputError
@@ -103,14 +104,7 @@ def test_rows_decode_as_from_samples(command, recipe, tmp_path):
 
 
 def test_the_encoder_runs_once_for_all_rows(command, monkeypatch):
-    encoded = []
-    encode = AudioBatch._encode
-
-    def count(self, encoder):
-        encoded.append(encoder)
-        return encode(self, encoder)
-
-    monkeypatch.setattr(AudioBatch, "_encode", count)
+    encoded = record_calls(monkeypatch, AudioBatch, "_encode", lambda _, encoder: encoder)
     drafters = ["--drafters", "heads", "CTC", "a model"]
     command("--searches", "greedy", *drafters, "--no_seconds")
     assert len({*encoded}) == 2  # the draft model has its own
@@ -120,13 +114,7 @@ def test_the_encoder_runs_once_for_all_rows(command, monkeypatch):
 def test_an_interrupted_run_continues(command, monkeypatch):
     options = "--searches", "greedy", "--num_utterances", 2, "--drafters"
     first = command(*options, "heads")
-    decode, decoded = PlanClient.decode, []
-
-    def record(self, way, names):
-        decoded.append(way.contestant)
-        return decode(self, way, names)
-
-    monkeypatch.setattr(PlanClient, "decode", record)
+    decoded = record_calls(monkeypatch, PlanClient, "decode", lambda _, way, names: way.contestant)
     assert command(*options, "heads") == first and not decoded
     command(*options, "CTC")
     assert decoded == 3 * ["CTC"]  # the first utterance twice, for warm-up

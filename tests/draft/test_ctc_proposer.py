@@ -9,6 +9,7 @@ import torch
 from beam_oracle import make_scorers, random_weights
 from cases import cases, combinations
 from edit_distance import edit_distance
+from recorded_calls import record_calls
 from refusals import refuses
 from scripted import ScriptedCTC, ctc_context, edited, path_from, scripted_calls, scripted_memory
 from searches import (
@@ -112,14 +113,8 @@ def test_start_equals_advance():
 
 def test_each_prefix_is_aligned_once(monkeypatch):
     proposer, [root] = begin([[1, 2, 3, 4, 5]])
-    tip, advanced = path_from(root, [1, 2, 9]), []
-    advance = proposer.hypotheses.advance
-
-    def record(self, states, tokens):
-        advanced.append(tokens.tolist())
-        return advance(states, tokens)
-
-    monkeypatch.setattr(type(proposer.hypotheses), "advance", record)
+    tip, kind = path_from(root, [1, 2, 9]), type(proposer.hypotheses)
+    advanced = record_calls(monkeypatch, kind, "advance", lambda _, states, new: new.tolist())
     proposer.start([tip])
     assert advanced == [[1], [2], [9]]
     side = path_from(root, [1, 7])

@@ -3,6 +3,7 @@
 import random
 from itertools import islice
 from pathlib import Path
+from unittest.mock import Mock
 
 import kaldiio
 import numpy as np
@@ -228,12 +229,8 @@ def test_rerun_makes_only_missing_files_and_keeps_another_language(tmp_path, mon
     before = tree(tmp_path)
     assert not is_redone()
     assert not is_redone("--nj", "1")
-
-    def stop(*_):
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(make_corpus, "write_data_dir", stop)
+        patch.setattr(make_corpus, "write_data_dir", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path, monkeypatch, "--seed", "1")
     # The tables on disk are those of seed 0, the audio is not.

@@ -3,6 +3,7 @@
 import errno
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,11 +15,8 @@ from espnet_medusa.files.cache_folder import check_private, make_private
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "folder" / "text"
     write_atomically(path, "a one\n")
-
-    def refuse(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(atomic.os, "replace", refuse)
+    error = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(atomic.os, "replace", Mock(side_effect=error))
     with pytest.raises(OSError, match="No space left on device: '.*folder/text'"):
         write_atomically(path, "b two\n")
     assert path.read_text() == "a one\n"

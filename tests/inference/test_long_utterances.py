@@ -11,7 +11,7 @@ from drafted_whisper import with_options
 from experiment import read_lines
 from job_log import log_to
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
-from recorded_calls import record_decode
+from recorded_calls import record_calls
 
 from espnet_medusa import stages
 from espnet_medusa.bin import asr_inference
@@ -106,7 +106,9 @@ def transcribed(speech2text, samples, key, options=OPTIONS):
 @pytest.fixture
 def batches(monkeypatch):
     """Numbers of samples of the utterances of each call of ``decode``."""
-    return record_decode(monkeypatch, lambda speeches: [*map(len, speeches)])
+    return record_calls(
+        monkeypatch, Speech2Text, "decode", lambda _, given, *languages: [*map(len, given)]
+    )
 
 
 def test_short_utterances_are_decoded_as_without_the_option(corpus, speech2text, batches):

@@ -6,6 +6,7 @@ import pytest
 from decoded_segments import assert_same, decode_all
 from drafted_whisper import drafted
 from openai_whisper import noise_and_silence
+from recorded_calls import record_calls
 
 from espnet_medusa.audio.voice_activity import SpeechActivity
 from espnet_medusa.inference.whisper_windows import WhisperWindows
@@ -75,13 +76,7 @@ def test_each_chunk_is_decoded_like_a_clip(speech2text, made_up_speech, case):
 
 
 def test_windows_of_all_recordings_fill_batches(speech2text, made_up_speech, monkeypatch):
-    rows, encode = [], WhisperWindows.encode
-
-    def counted(self, windows):
-        rows.append(len(windows))
-        return encode(self, windows)
-
-    monkeypatch.setattr(WhisperWindows, "encode", counted)
+    rows = record_calls(monkeypatch, WhisperWindows, "encode", lambda _, windows: len(windows))
     limit = {"max_speech_duration_s": 3}
     options = LongFormOptions(**CHUNKS, without_timestamps=True, vad_parameters=limit)
     recordings = [LongRecording(key, noise_and_silence(20 + key, key)) for key in range(3)]
