@@ -63,8 +63,7 @@ def test_tables_of_figures_are_their_sources(page):
 
 @by_page
 def test_no_figures_are_typed_into_tables(page):
-    rest = update_docs.BLOCK.sub("", PROSE[page])
-    rows = re.findall(r"^\|(.*)\|$", rest, re.MULTILINE)
+    rows = re.findall(r"^\|(.*)\|$", update_docs.BLOCK.sub("", PROSE[page]), re.MULTILINE)
     cells = [cell.strip(" *") for row in rows for cell in row.split("|")]
     assert [cell for cell in cells if re.fullmatch(r"[\d.,/]+ ?[%xM]?", cell)] == []
 
@@ -226,8 +225,7 @@ def script_options(script: Path) -> frozenset[str]:
 
 def check_script(script: Path, words: list[str]) -> None:
     options = dict(zip(words[::2], words[1::2], strict=True))
-    known = script_options(script) | {"help"}
-    assert {name.removeprefix("--") for name in options} <= known
+    assert {name.removeprefix("--") for name in options} <= script_options(script) | {"help"}
     for system in options.get("--heads", "").split():
         kind = re.sub(r"_\d+(heads)?$", "", system)
         assert (script.parent / f"conf/train_{kind}.yaml").exists(), system
@@ -311,8 +309,7 @@ def test_options_in_text_are_options(page):
 def rows_of(title: str) -> list[str]:
     """Names in the first cells of a table of docs/decode.md."""
     section = TEXTS["docs/decode.md"].split(f"\n## {title}\n")[1].split("\n## ")[0]
-    cells = re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)
-    return re.findall(r"`([^`]+)`", " ".join(cells))
+    return re.findall(r"`([^`]+)`", " ".join(re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)))
 
 
 def test_decode_options_and_configs_are_all_documented():

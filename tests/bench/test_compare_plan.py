@@ -105,8 +105,7 @@ def test_rows_decode_as_from_samples(command, recipe, tmp_path):
 
 def test_the_encoder_runs_once_for_all_rows(command, monkeypatch):
     encoded = record_calls(monkeypatch, AudioBatch, "_encode", lambda _, encoder: encoder)
-    drafters = ["--drafters", "heads", "CTC", "a model"]
-    command("--searches", "greedy", *drafters, "--no_seconds")
+    command("--searches", "greedy", "--drafters", "heads", "CTC", "a model", "--no_seconds")
     assert len({*encoded}) == 2  # the draft model has its own
     assert [encoded.count(encoder) for encoder in {*encoded}] == [4, 4]
 
@@ -125,8 +124,7 @@ def test_an_interrupted_run_continues(command, monkeypatch):
 
 
 def test_texts_without_times_and_in_batches(command, tmp_path):
-    options = "--searches", "greedy", "--no_seconds", "--batch_sizes", 1, 3
-    rows = command(*options)
+    rows = command("--searches", "greedy", "--no_seconds", "--batch_sizes", 1, 3)
     text = (tmp_path / "out" / "results.md").read_text()
     assert " ms" not in text.split("\n- ")[0] and "P;" not in text and "speed" not in text[:400]
     alone, together = ([row for row in rows if row["batch_size"] == size] for size in (1, 3))
@@ -144,8 +142,7 @@ def test_audio_beyond_the_window_is_left_out(command, recipe, tmp_path):
     rows = command("--searches", "greedy", "--drafters", "heads", "--data_dir", "long",
                    "--batch_sizes", 2)  # fmt: skip
     assert [row["inputs"] for row in rows] == [1, 1]
-    text = (tmp_path / "out" / "results.md").read_text()
-    assert "Longer than the models' window: z." in text
+    assert "Longer than the models' window: z." in (tmp_path / "out" / "results.md").read_text()
 
 
 def test_rows_with_another_window_or_padding_have_their_own_encoder(command, recipe, tmp_path):
@@ -178,8 +175,7 @@ def test_a_grid_of_ctc_thresholds(command):
         "baseline": model | {"options": {"draft_depth": 0}},
         "CTC first": model | {"options": {"drafter": "ctc"}, "grid": grid},
     }
-    options = SHARED | {"maxlenratio": -60}
-    rows = command("--searches", "greedy", drafters=drafters, options=options)
+    rows = command("--searches", "greedy", drafters=drafters, options=SHARED | {"maxlenratio": -60})
     rows = {row["contestant"].removeprefix("CTC first"): row for row in rows}
     assert len(rows) == 1 + 3 * 3
     plain, exact = rows["baseline"], rows[""]
@@ -214,8 +210,7 @@ def test_plans_of_the_recipes_can_be_read():
     paths = sorted(root.glob("egs/*/asr1/conf/drafters/*.yaml"))
     assert len(paths) == 16
     for path in paths:
-        plan = read_plan(path)
-        assert next(iter(plan.drafters.values())).options == {"draft_depth": 0}
+        assert next(iter(read_plan(path).drafters.values())).options == {"draft_depth": 0}
 
 
 def nbest(*hypotheses):
@@ -234,8 +229,7 @@ def nbest(*hypotheses):
     ([], True, False),
 )
 def test_equal_outputs(hypotheses, greedy, same):
-    expected = nbest(("x", -1.0), ("y", -2.0))
-    assert agree(nbest(*hypotheses), expected, greedy) is same
+    assert agree(nbest(*hypotheses), nbest(("x", -1.0), ("y", -2.0)), greedy) is same
 
 
 def test_rows_by_hand():

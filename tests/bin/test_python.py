@@ -18,8 +18,7 @@ INFERENCE = "espnet2.bin.asr_inference"
 
 
 def run(*arguments: str, **options) -> subprocess.CompletedProcess:
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, **options)
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, **options)
 
 
 @pytest.fixture(autouse=True)

@@ -153,8 +153,7 @@ def test_a_projection_saved_twice_must_equal_the_embedding(tmp_path, tokens, cap
     name = "whisper_model.proj_out.weight"
     twice = aiola.tensors() | {name: embedding.clone()}
     run(save_aiola(tmp_path / "twice", aiola, twice), tmp_path / "a", "--token_list", tokens)
-    untied = aiola.tensors() | {name: embedding + 1}
-    folder = save_aiola(tmp_path / "untied", aiola, untied)
+    folder = save_aiola(tmp_path / "untied", aiola, aiola.tensors() | {name: embedding + 1})
     line = refused(capsys, folder, tmp_path / "b", "--token_list", tokens)
     assert f"{name} differs from the token embedding; allowed: tied" in line
 

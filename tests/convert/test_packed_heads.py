@@ -69,9 +69,6 @@ def test_existing_heads_are_kept(tmp_path):
         attach_heads(trained, str(folder))
 
 
-# Packing
-
-
 def test_card_is_filled_in(tmp_path):
     base = tiny_base()
     folder = pack(tmp_path / "heads", with_heads(base, "linear"), base, tags=["speech"])
@@ -140,16 +137,12 @@ def test_heads_too_large_or_imprecise_in_float16_are_refused(tmp_path, monkeypat
     base = tiny_base()
     # The first weights cancel except for a rest that float16 cannot represent.
     trained = with_heads(base, "projection")
-    name = "decoder.heads.weight"
-    trained = changed(trained, name, lambda value: 1 + 1e-5 * value)
+    trained = changed(trained, "decoder.heads.weight", lambda value: 1 + 1e-5 * value)
     with pytest.raises(InputError, match=r"in float16 \d+.\d % of the heads' drafts"):
         pack(tmp_path / "rounded", trained, base)
     monkeypatch.setattr("espnet_medusa.convert.pack_heads.MAX_BYTES", 2000)
     with pytest.raises(InputError, match="its heads take .* MB; allowed: at most"):
         pack(tmp_path / "large", with_heads(base, "linear"), base)
-
-
-# Untrusted folders
 
 
 def edit_tensors(change):
@@ -237,8 +230,7 @@ DAMAGES = {
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
     base = tiny_base()
-    path = tmp_path_factory.mktemp("good") / "heads"
-    return pack(path, with_heads(base, "linear"), base), base
+    return pack(tmp_path_factory.mktemp("good") / "heads", with_heads(base, "linear"), base), base
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

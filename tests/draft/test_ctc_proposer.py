@@ -268,8 +268,7 @@ def test_ctc_continues_drafts_after_the_last_head(weight):
         MixedProposer(runtime.proposer(), ctc, 1 - weight),
     ):
         assert proposer.max_steps is None
-        shape = DraftShape(12, 2)
-        [state] = decode(runtime, memory, lengths, [30], shape=shape, proposer=proposer)
+        [state] = decode(runtime, memory, lengths, [30], shape=DraftShape(12, 2), proposer=proposer)
         assert state.tokens == text
         calls.append(state.statistics.decoder_calls)
     assert calls[0] == calls[1]

@@ -82,8 +82,7 @@ def test_all_drafts_of_the_main_model_itself_are_accepted(seed, depth):
     module = tiny_decoder(seed, "none")
     memory, lengths = random_memory(seed, [6, 9, 4])
     most = [30, 23, 40]
-    decoder = drafted_by(module, module)
-    states = decode(decoder, memory, lengths, most, shape=DraftShape(depth))
+    states = decode(drafted_by(module, module), memory, lengths, most, shape=DraftShape(depth))
     assert_plain(module, memory, lengths, states, most)
     for state in states:
         # The prompt's call gives one token, each other call depth + 1 if so many are left.

@@ -179,8 +179,7 @@ def test_a_chain_is_the_best_token_of_each_step(kind, seed, vocabulary, precisio
     vocabulary = vocabulary and torch.tensor(vocabulary)
     memory, lengths = random_memory(seed, [6, 3, 9, 1])
     roots = [Prefix(0) for _ in lengths]
-    runtime = build_runtime(decoder, precision)
-    proposer = begin(runtime, roots, memory, lengths, "int8", vocabulary)
+    proposer = begin(build_runtime(decoder, precision), roots, memory, lengths, "int8", vocabulary)
     prefixes = [roots[row].child(token) for row, token in [(0, 1), (0, 2), (2, 1), (3, 4)]]
     for prefix in prefixes:
         prefix.head_input = torch.randn(1, HIDDEN_SIZE), 0
@@ -222,8 +221,7 @@ def test_cross_attention_keys_remain_when_utterances_leave(kind, precision):
     assert not torch.allclose(before[0], before[1], **CLOSE)
     for remaining in ([1, 2, 3], [1, 2], [1]):
         runtime.select(state, remaining)
-        logits = proposer.logits(proposer.advance(states, tokens))
-        assert torch.equal(logits, before)
+        assert torch.equal(proposer.logits(proposer.advance(states, tokens)), before)
 
 
 @pytest.mark.parametrize("heads", ["linear", "block", "attending", "none"])

@@ -106,8 +106,7 @@ def test_sentences_end_with_an_error_when_all_are_used():
     assert language.n_sentences == 3 * 3 + 1
     assert language.vocabulary == {"and", "hello", "cat", "dog", "big", "small"}
     sentences = language.sentences(random.Random(0))
-    drawn = {next(sentences) for _ in range(10)}
-    assert {"hello", "cat and cat", "big dog and small dog"} <= drawn
+    assert {"hello", "cat and cat", "big dog and small dog"} <= {next(sentences) for _ in range(10)}
     with pytest.raises(ValueError, match="10 sentences and 10 are used"):
         next(sentences)
 
@@ -158,13 +157,11 @@ def test_plan_separates_sentences_and_voices():
     assert plan == list(islice(plan_utterances(language, options), 1000))
     assert [u.set_name for u in plan] == ["dev"] * 30 + ["test"] * 40 + ["train"] * 930
     assert len({u.text for u in plan}) == len({u.utterance_id for u in plan}) == 1000
-    unseen = [u.set_name for u in plan if u.voice in language.unseen_voices]
-    assert unseen == ["test"] * 10
+    assert [u.set_name for u in plan if u.voice in language.unseen_voices] == ["test"] * 10
     for u in plan:
         assert u.utterance_id.startswith(f"{u.speaker}-")
         assert 130 <= u.rate_wpm <= 190 and 12 <= u.snr_db <= 40
-    other_seed = next(plan_utterances(language, CorpusOptions(seed=1)))
-    assert other_seed.text != plan[0].text
+    assert next(plan_utterances(language, CorpusOptions(seed=1))).text != plan[0].text
     by_id = sorted(plan, key=lambda u: u.utterance_id)
     assert [u.speaker for u in by_id] == sorted(u.speaker for u in plan)
 

@@ -50,8 +50,7 @@ def session_audio(
     sounds: Iterable[tuple[float, float, float]], duration_s: float, seed: int = 0
 ) -> np.ndarray:
     """Sounds `(start_s, end_s, pitch_hz)` with two overtones in faint noise: float (N,)."""
-    generator = np.random.default_rng(seed)
-    samples = NOISE_LEVEL * generator.standard_normal(round(duration_s * RATE_HZ))
+    samples = NOISE_LEVEL * np.random.default_rng(seed).standard_normal(round(duration_s * RATE_HZ))
     for start_s, end_s, pitch_hz in sounds:
         time_s = np.arange(round((end_s - start_s) * RATE_HZ)) / RATE_HZ
         sound = sum(0.2 / n * np.sin(2 * np.pi * n * pitch_hz * time_s) for n in (1, 2, 3))
@@ -105,8 +104,7 @@ def write_table(
     path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]], delimiter: str
 ) -> Path:
     """Write a table as the corpus has them: no quoting; compressed if its name says so."""
-    lines = [delimiter.join(row) + "\n" for row in (columns, *rows)]
-    data = "".join(lines).encode()
+    data = "".join([delimiter.join(row) + "\n" for row in (columns, *rows)]).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
     return path

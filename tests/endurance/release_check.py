@@ -117,8 +117,7 @@ def prepare(folder: Path, whisper: Path | None) -> Release:
     whisper = whisper.resolve() if whisper else save_tiny_whisper(folder / "whisper")
     ours = Shell(Path(sys.executable).parent, folder, folder / "build.log")
     with tempfile.TemporaryDirectory(dir=folder) as empty:
-        shell = replace(ours, folder=Path(empty))
-        text = transcribe(shell, whisper, audio, PYTHONPATH=str(ROOT))
+        text = transcribe(replace(ours, folder=Path(empty)), whisper, audio, PYTHONPATH=str(ROOT))
     return Release(wheel, files, whisper, audio, text)
 
 
@@ -152,8 +151,7 @@ def use(shell: Shell, release: Release) -> str:
 def run_tests(shell: Shell, release: Release, patterns: Sequence[str]) -> str:
     shell.run("pip", "install", f"{release.wheel}[demo,test]")
     command = ("python", "-m", "pytest", "-p", "no:cacheprovider", *patterns)
-    output = replace(shell, folder=release.files).run(*command, OMP_NUM_THREADS="1")
-    return output.splitlines()[-1]
+    return replace(shell, folder=release.files).run(*command, OMP_NUM_THREADS="1").splitlines()[-1]
 
 
 def check(release: Release, folder: Path, pair: str, patterns: Sequence[str]) -> CheckRow:

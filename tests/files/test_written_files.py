@@ -66,9 +66,6 @@ def test_other_errors_on_a_full_disk_name_the_file(tmp_path, monkeypatch):
         write()
 
 
-# The cache folder
-
-
 def test_the_folder_belongs_to_the_user(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder.cache_folder() == tmp_path / "espnet_medusa"

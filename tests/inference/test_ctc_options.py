@@ -106,8 +106,7 @@ def test_a_whisper_accepts_its_ctc_text(whisper):
     assert ids(found) == [[token]] * 3 and calls(found) == [0] * 3
     assert [decoding.results[0][0].strip() for decoding in found] == ["ja"] * 3
     prompt = read_whisper_tokens(make_tokenizer(51865)).prompt("de", "transcribe")
-    hypothesis = found[0].results[0][3]
-    assert hypothesis.yseq.tolist()[: len(prompt)] == prompt
+    assert found[0].results[0][3].yseq.tolist()[: len(prompt)] == prompt
 
 
 @pytest.mark.parametrize("kind", ["prompts", "suppressed"])

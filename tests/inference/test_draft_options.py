@@ -258,8 +258,7 @@ def test_the_shorter_window_limits_the_audio(models, tmp_path, shape):
 
 
 def open_tiny_whisper(folder, vocab_size: int):
-    weights = save_tiny_whisper(folder, vocab_size)
-    return open_draft_model(str(weights), None, "cpu", torch.float32)
+    return open_draft_model(str(save_tiny_whisper(folder, vocab_size)), None, "cpu", torch.float32)
 
 
 def whisper_prompts(draft, vocab_size: int, *prompts) -> list[list[int]]:

@@ -10,7 +10,7 @@ import kaldiio
 import numpy as np
 import pytest
 import torch
-from experiment import read_lines, write_corpus, write_noise
+from experiment import read_lines, write_corpus, write_lines, write_noise
 from job_log import espnet_seconds, log_to
 
 from espnet_medusa.inference import progress
@@ -124,17 +124,11 @@ def test_results_are_recorded_batch_by_batch_and_the_job_resumes(corpus, tmp_pat
     assert [*texts(tmp_path).items()] == [(key, f"t{size}") for key, size in corpus.items()]
 
 
-def swap(path, first, second):
-    """Exchange the values of two utterances in wav.scp."""
-    entries = read_lines(path)
-    entries[first], entries[second] = entries[second], entries[first]
-    path.write_text("".join(f"{key} {value}\n" for key, value in entries.items()))
-
-
 def test_results_of_changed_input_are_decoded_again(corpus, tmp_path, caplog):
     scp, fake = tmp_path / "wav.scp", FakeSpeech2Text()
     assert run(tmp_path, fake)[0] == 0
-    swap(scp, "u1", "u2")
+    entries = read_lines(scp)
+    write_lines(scp, entries | {"u1": entries["u2"], "u2": entries["u1"]})
     write_noise(tmp_path / "u7.wav", 0.5)
     fake.tried.clear()
     with caplog.at_level("INFO"):
@@ -276,8 +270,7 @@ def test_recorded_results_are_read_back(tmp_path):
 def test_a_line_that_an_interruption_cut_is_ignored(tmp_path, cut):
     journal = Journal(tmp_path, {})
     odd = replace(PLAIN, key="odd", nbest=[replace(PLAIN.nbest[0], text="a\u2028b\x85c")])
-    last = replace(PLAIN, key="\u00fc")
-    for decoded in (odd, last):
+    for decoded in (odd, replace(PLAIN, key="\u00fc")):
         journal.add(decoded)
     data = (tmp_path / JOURNAL).read_bytes()
     end = data.rindex("\u00fc".encode()) + 1 if cut == 1 else len(data) - cut

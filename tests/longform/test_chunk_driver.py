@@ -157,10 +157,7 @@ def test_a_recording_without_speech_has_no_text(speech2text, monkeypatch, caplog
 
 
 def test_the_detectors_network_runs_once(speech2text, monkeypatch):
-    computed, compute = [], SpeechActivity.of
-    monkeypatch.setattr(
-        SpeechActivity, "of", lambda samples: computed.append(samples) or compute(samples)
-    )
+    computed = record_calls(monkeypatch, SpeechActivity, "of", lambda samples: samples)
     options = LongFormOptions(**CHUNKS, skip_silence=True, without_timestamps=None)
     decode_all(speech2text.long_form(options), [LongRecording(0, noise_and_silence(5, 1))])
     assert len(computed) == 1
@@ -208,15 +205,11 @@ def test_the_detector_limits_speech_to_leave_room_for_margins(speech2text, monke
         assert given.pop() == (options.vad_parameters, pytest.approx(longest_s))
 
 
-def random_speech(rng: random.Random) -> list[tuple[int, int]]:
-    edges = sorted(rng.sample(range(2000), 2 * rng.randint(0, 30)))
-    return [*zip(edges[::2], edges[1::2], strict=True)]
-
-
 @pytest.mark.parametrize("seed", range(200))
 def test_chunks_contain_all_speech_once(seed):
     rng = random.Random(seed)
-    speech = random_speech(rng)
+    edges = sorted(rng.sample(range(2000), 2 * rng.randint(0, 30)))
+    speech = [*zip(edges[::2], edges[1::2], strict=True)]
     clip = sorted(rng.sample(range(2200), 2)) if rng.random() < 0.5 else (0, 2000)
     most, margin = rng.choice([150, 300, 1500]), rng.choice([0, 10, 40])
     chunks = pack_speech(speech, (*clip,), most, margin)

@@ -141,8 +141,7 @@ def random_options(rng: random.Random, seconds: float) -> dict:
 
 
 def noise(seconds: float, seed: int) -> np.ndarray:
-    samples = np.random.default_rng(seed).uniform(0.1, 0.5, int(16000 * seconds))
-    return samples.astype(np.float32)
+    return np.random.default_rng(seed).uniform(0.1, 0.5, int(16000 * seconds)).astype(np.float32)
 
 
 def numbered(seconds: float, seeds) -> list[LongRecording]:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from cases import cases
 from openai_whisper import noise_and_silence
+from recorded_calls import record_calls
 
 from espnet_medusa.audio import voice_activity
 from espnet_medusa.audio.voice_activity import SpeechActivity
@@ -85,15 +86,10 @@ def test_noise_is_no_speech(level):
 @pytest.fixture
 def decoded(speech2text, monkeypatch):
     """Function that decodes with made-up speech; returns the recording and all attempts."""
-    attempts, decode = [], WhisperWindows.decode
-
-    def recorded(self, encoded, rows, prompts, languages, how):
-        attempts.append(how)
-        return decode(self, encoded, rows, prompts, languages, how)
+    attempts = record_calls(monkeypatch, WhisperWindows, "decode", lambda *given: given[-1])
 
     def run(seconds, speech, **options):
         monkeypatch.setattr(voice_activity.SpeechActivity, "of", lambda samples: speech)
-        monkeypatch.setattr(WhisperWindows, "decode", recorded)
         options = {"no_speech_threshold": None, "logprob_threshold": None} | options
         run_all = speech2text.long_form(LongFormOptions(**options))
         recording = LongRecording("one", noise_and_silence(seconds, 1))

@@ -124,8 +124,7 @@ def test_low_rank_adapters_are_trained_and_merged_for_searches():
     tokens = torch.randint(0, VOCAB_SIZE, (2, 4))
     expected = decoder.eval().hidden_states(memory, lengths, tokens)
     runtime = build_runtime(decoder)
-    parents = [[ROOT, 0, 1, 2]] * 2
-    result = runtime.extend(runtime.start(memory, lengths), tokens.tolist(), parents)
+    result = runtime.extend(runtime.start(memory, lengths), tokens.tolist(), [[ROOT, 0, 1, 2]] * 2)
     torch.testing.assert_close(result.hidden, expected.hidden.flatten(0, 1), **CLOSE)
     torch.testing.assert_close(result.head_input, expected.head_input.flatten(0, 1), **CLOSE)
     bare = tiny_decoder(0, "llama block").state_dict().keys()

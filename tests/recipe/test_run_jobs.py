@@ -27,8 +27,7 @@ def log_of(folder: Path, job: int) -> str:
 
 
 def test_each_job_gets_its_number_and_log(tmp_path):
-    script = f"echo out JOB; echo err JOB >&2; touch {tmp_path}/JOB"
-    run_script(tmp_path, script, jobs=3)
+    run_script(tmp_path, f"echo out JOB; echo err JOB >&2; touch {tmp_path}/JOB", jobs=3)
     for job in (1, 2, 3):
         assert (tmp_path / str(job)).exists()
         assert {f"out {job}", f"err {job}"} <= {*log_of(tmp_path, job).splitlines()}

@@ -49,8 +49,7 @@ def test_ratio_weighs_utterances_by_length():
 
 
 def test_error_rate_with_and_without_alignments(tmp_path):
-    counts = [(3, 1, 0, 0)] * 10 + [(4, 0, 0, 1)] * 10
-    write_score(tmp_path, "wer", counts)
+    write_score(tmp_path, "wer", [(3, 1, 0, 0)] * 10 + [(4, 0, 0, 1)] * 10)
     estimate = measures.error_rate(tmp_path / "score_wer" / "result.txt")
     assert estimate.value == pytest.approx(100 * 20 / 80)
     assert estimate.low == estimate.high == pytest.approx(25.0)  # each has one error in four
@@ -103,8 +102,7 @@ def test_calls_are_known_if_each_utterance_has_calls_or_tokens(tmp_path):
 
 def test_no_calls(tmp_path):
     """CTC decided everything: the number of calls is 0, and tokens per call are not measured."""
-    system = System("CTC", "asr_x", "ctc_first")
-    plan = TablePlan("T", {"test": "test"}, {"ctc": system}, "ctc")
+    plan = TablePlan("T", {"test": "test"}, {"ctc": System("CTC", "asr_x", "ctc_first")}, "ctc")
     folder = write_decoding(tmp_path / "asr_x", "ctc_first", "test", {"a": 1.0}, tokens=5, calls=0)
     (row,) = measure_rows(plan, find_decodings([folder.parents[1]]), read_corpora())
     assert (row.values["calls"], row.values["calls_per_utterance"]) == (0, Estimate(0.0))
@@ -164,8 +162,7 @@ def test_cells(column, value, expected):
 
 def test_absent_and_large_values():
     assert {column.cell(None) for column in COLUMNS.values()} == {"-"}
-    counts = (3.4e6, 39.2e6, 1.54331e9)
-    assert [*map(measures.millions, counts)] == ["3.40", "39.2", "1543"]
+    assert [*map(measures.millions, (3.4e6, 39.2e6, 1.54331e9))] == ["3.40", "39.2", "1543"]
 
 
 def test_parameters_of_a_state_dict(tmp_path):

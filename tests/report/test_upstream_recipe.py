@@ -172,8 +172,7 @@ def test_decoding_again_is_noticed(exp, capsys):
     later = (folder / "statistics.json").stat().st_mtime + 10
     os.utime(path, (later, later))
     upstream_exp.concatenate(folder, 1)
-    score_again = folder / "score_wer" / "hyp.trn"
-    score_again.write_text("one two\t(s9-s9-x)\n")
+    (folder / "score_wer" / "hyp.trn").write_text("one two\t(s9-s9-x)\n")
     assert str(folder / "statistics.json") in run(capsys, exp)
     assert counts(folder / "statistics.json")["set"]["eta"] == pytest.approx(2 * 3 / (3 + 2))
 
@@ -203,8 +202,7 @@ def test_utterances_without_scores_or_statistics_are_named(exp, capsys):
     path = folder / "logdir" / "output.1" / "statistics.json"
     before = path.read_text()
     path.unlink()
-    message = fails(capsys, exp)
-    assert f"no statistics of 2 utterances of {folder / 'text'}: s1-a, s1-b" in message
+    assert f"no statistics of 2 utterances of {folder / 'text'}: s1-a, s1-b" in fails(capsys, exp)
     path.write_text(before)
     path = folder / "score_wer" / "ref.trn"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))

@@ -32,6 +32,15 @@ KINDS_OF_NUMBERS = {
 }  # fmt: skip
 
 
+def assert_top_tokens(logits, count, restriction):
+    """Compare the native kernels' top tokens with those of torch in float64."""
+    result = native_top_tokens(logits, count, restriction)
+    expected = top_tokens(logits.double(), count, restriction)
+    torch.testing.assert_close(result.log_probs, expected.log_probs)
+    permitted = expected.log_probs > -math.inf
+    assert torch.equal(result.tokens[permitted], expected.tokens[permitted])
+
+
 def random_rows(values, random):
     """Logits (R, V) drawn from ``values``, and a restriction or None."""
     rows, size = random.integers(0, 6), random.integers(2, 70)
@@ -90,11 +99,7 @@ def test_top_tokens_are_those_of_torch(kind, threads, size):
         logits = 5 * torch.randn(rows, size, generator=generator)
         blocked = torch.rand(2, size, generator=generator) < 0.3
         for restriction in (None, Restriction(0, blocked, torch.arange(rows) % 2)):
-            result = native_top_tokens(logits, count, restriction)
-            expected = top_tokens(logits.double(), count, restriction)
-            torch.testing.assert_close(result.log_probs, expected.log_probs)
-            permitted = expected.log_probs > -math.inf
-            assert torch.equal(result.tokens[permitted], expected.tokens[permitted])
+            assert_top_tokens(logits, count, restriction)
 
 
 @with_kernels
@@ -113,12 +118,7 @@ def test_top_tokens_of_two_groups_are_those_of_torch(kind, threads, seed):
     for renormalize in (False, True):
         groups = ColumnGroups(first, *flags, *bounds.unbind(1))
         restriction = Restriction(eos, blocked, chosen, groups=groups, renormalize=renormalize)
-        count = int(random.integers(1, size + 1))
-        result = native_top_tokens(logits, count, restriction)
-        expected = top_tokens(logits.double(), count, restriction)
-        torch.testing.assert_close(result.log_probs, expected.log_probs)
-        permitted = expected.log_probs > -math.inf
-        assert torch.equal(result.tokens[permitted], expected.tokens[permitted])
+        assert_top_tokens(logits, int(random.integers(1, size + 1)), restriction)
 
 
 @with_kernels

@@ -177,8 +177,7 @@ def test_decoder_is_near_the_trained_one(kind, heads):
         results.append((outputs.hidden, outputs.head_input, runtime.logits(outputs.hidden)))
     for first, second, third in zip(*results, strict=True):
         assert torch.equal(first, second) and torch.equal(first, third), "the same each time"
-    sequences = torch.tensor([[1, 3, 5, 1], [4, 6, 0, 0]])
-    exact = decoder.hidden_states(memory, lengths, sequences)
+    exact = decoder.hidden_states(memory, lengths, torch.tensor([[1, 3, 5, 1], [4, 6, 0, 0]]))
     exact = exact.hidden, exact.head_input, decoder.logits(exact.hidden)
     for result, of_sequences in zip(results[0], exact, strict=True):
         expected = torch.stack([of_sequences[0, 2], of_sequences[0, 3], of_sequences[1, 1]])
@@ -195,8 +194,7 @@ def outputs_of_all_kernels(seed):
         for (size, out), activation in zip(SIZES, [None, "gelu", "silu", "relu"] * 2, strict=False)
     ]
     encoder = build_encoder_runtime(tiny_encoder(seed, output_size=40, attention_heads=2), "int8")
-    features = torch.randn(2, 90, 80, generator=generator)
-    memory, lengths = encoder(features, torch.tensor([90, 31]))
+    memory, lengths = encoder(torch.randn(2, 90, 80, generator=generator), torch.tensor([90, 31]))
     runtime = build_runtime(tiny_decoder(seed, "block", vocab_size=500), "int8")
     state = runtime.start(*random_memory(seed, [60, 9]))
     outputs = runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])

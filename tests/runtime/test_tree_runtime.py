@@ -59,8 +59,7 @@ def test_keep_moves_any_number_of_nodes(heads):
     ("llama block", {"llama_conf": {"max_position_embeddings": 210}}),
 )
 def test_the_cache_grows(heads, positions):
-    decoder = tiny_decoder(0, heads, **positions)
-    grown = Grown(decoder, *random_memory(0, [4, 7]))
+    grown = Grown(tiny_decoder(0, heads, **positions), *random_memory(0, [4, 7]))
     capacity = grown.state.cache.capacity
     for begin in range(0, 2 * capacity, 50):
         size = min(50, 200 - begin)
@@ -98,8 +97,7 @@ def test_a_runtime_keeps_its_weights(heads):
         return runtime, runtime.proposer()
 
     def hidden(runtime, proposer):
-        state = runtime.start(memory, lengths)
-        outputs = runtime.extend(state, [[1, 2]], [[ROOT, 0]])
+        outputs = runtime.extend(runtime.start(memory, lengths), [[1, 2]], [[ROOT, 0]])
         drafted = proposer.advance(proposer.start_from(outputs.head_input), torch.tensor([1, 2]))
         return torch.cat([outputs.hidden, outputs.head_input]), proposer.logits(drafted)
 

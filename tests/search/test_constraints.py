@@ -35,8 +35,7 @@ def reference(options, scores, length, min_length):
         only = torch.full_like(scores, -math.inf)
         only[forced[length]] = scores[forced[length]]
         return only
-    ids = torch.zeros(1, PROMPT + length, dtype=torch.long)
-    return processors(ids, scores[None])[0]
+    return processors(torch.zeros(1, PROMPT + length, dtype=torch.long), scores[None])[0]
 
 
 @st.composite

@@ -32,8 +32,7 @@ def build(decoder, ctc, blank=BLANK, **options):
 
 def search(decoder, ctc, memory, lengths, most, least=None, blank=BLANK, **options):
     greedy = build(decoder, ctc, blank, **options)
-    prompt = torch.tensor([PROMPT] * len(lengths))
-    return greedy(memory, lengths, prompt, bounds(most, least))
+    return greedy(memory, lengths, torch.tensor([PROMPT] * len(lengths)), bounds(most, least))
 
 
 # The oracle: frame by frame, token by token, with a forward pass of all written tokens.
@@ -135,8 +134,7 @@ def ctc_case(seed, num_edits=2, sure=0.9):
     memory, lengths = random_memory(seed, [9, 4, 12])
     texts = [plain_greedy(decoder, row, PROMPT, 30)[0] for row in utterances(memory, lengths)]
     ctc_texts = [edited(text, num_edits, EOS, rng)[:30] for text in texts]
-    ctc = ScriptedCTC(ctc_texts, memory, BLANK, sure)
-    return decoder, ctc, memory, lengths, texts, ctc_texts
+    return decoder, ScriptedCTC(ctc_texts, memory, BLANK, sure), memory, lengths, texts, ctc_texts
 
 
 SEEDS = range(4)

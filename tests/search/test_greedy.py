@@ -168,8 +168,7 @@ def test_constraints_equal_one_token_at_a_time(seed, acceptance, options):
 
 def test_statistics_without_drafts():
     memory, lengths = random_memory(0, [6])
-    decoder = shared_decoder(0, "linear", 4)
-    [state] = decode(decoder, memory, lengths, [30], shape=DraftShape(0))
+    [state] = decode(shared_decoder(0, "linear", 4), memory, lengths, [30], shape=DraftShape(0))
     counts = state.statistics
     assert (counts.decoder_calls, counts.drafted) == (counts.tokens, [])
     assert counts.nodes == counts.tokens + len(PROMPT) - 1

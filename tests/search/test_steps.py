@@ -196,8 +196,7 @@ def test_greedy_text_is_exact_with_a_draft_vocabulary(seed, heads, shape):
 def test_nbest_is_exact_with_a_draft_vocabulary(seed, heads, weights):
     decoder, weights = shared_decoder(seed, heads), make_weights(**weights)
     proposer = build_runtime(decoder).proposer(torch.tensor(VOCABULARY))
-    shape = DraftShape(4, 2 + seed)
-    search = our_search(decoder, seed, weights, 4, shape, proposer=proposer)
+    search = our_search(decoder, seed, weights, 4, DraftShape(4, 2 + seed), proposer=proposer)
     watched = Watched(search, [])
     oracle = espnet_search(UncachedScorer(decoder), seed, weights, 4)
     compare(search, *random_memory(seed, [14, 9]), oracle, LengthLimits(-9))

@@ -229,8 +229,7 @@ def build(decoder, beam_size=4, weights=(), **options):
 def test_options_reach_the_search():
     decoder = shared_decoder(0, "linear", 4)
     memory, lengths = random_memory(0, [7])
-    options = {"threshold": 0.2, "draft_depth": 2, "suppress_tokens": [1]}
-    search = build(decoder, 2, **options)
+    search = build(decoder, 2, **{"threshold": 0.2, "draft_depth": 2, "suppress_tokens": [1]})
     assert type(search.strategy) is ThresholdStrategy
     setting = Setting(2, 0.2, 2, constraints=constraints_of(suppress_tokens=[1]))
     [expected], _ = find(decoder, memory, lengths, setting)

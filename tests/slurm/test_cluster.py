@@ -13,6 +13,7 @@ import pytest
 import torch
 from cases import cases
 from experiment import make_experiment, write_noise
+from harness import environment
 from recipes import ROOT, TRAINING, link_template, write_set
 from tiny_whisper import save_tiny_whisper
 from waiting import HANG_S, wait_for
@@ -76,11 +77,6 @@ def decode_command(tag: str, jobs: int, *options: str) -> list[str]:
         "--audio_format", "wav", "--inference_args", "--search beam --beam_size 2",
         "--inference_tag", tag, "--inference_nj", str(jobs), *options,
     ]  # fmt: skip
-
-
-def environment() -> dict[str, str]:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    return {**os.environ, "PATH": path}
 
 
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess:
@@ -149,8 +145,7 @@ def test_a_cancelled_task_is_named_and_the_next_run_does_only_its_work(recipe):
     assert done.returncode == 0, done.stdout + done.stderr
     assert_same_results(recipe, "cancelled")
     logs = [logdir(recipe, "cancelled") / f"asr_inference.{n}.log" for n in (1, 2, 3)]
-    resumed = ["INFO: resumed: 3 of 3" in log.read_text() for log in logs]
-    assert resumed == [True, False, True]
+    assert ["INFO: resumed: 3 of 3" in log.read_text() for log in logs] == [True, False, True]
     assert "9/9 utterances (6 of an earlier run)" in done.stderr
 
 

@@ -10,7 +10,8 @@ from espnet_medusa.slurm.configuration import parse_request
 
 # A configuration as in ESPnet's recipes.
 CONF = """\
-# Default configuration
+
+
 command sbatch --export=PATH --account "two words"
 option name=* --job-name $0
 option mem=* --mem-per-cpu $0

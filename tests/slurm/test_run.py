@@ -43,8 +43,7 @@ def earlier_job(slurm) -> Path:
 
 def run_script(script: str, *options: str, jobs: int = 1) -> None:
     """Run a script as the jobs of `run_jobs` in Slurm."""
-    words = ["run_jobs", *options, f"JOB=1:{jobs}", "x.JOB.log", "--", "bash", "-c", script]
-    stages.main(words)
+    stages.main(["run_jobs", *options, f"JOB=1:{jobs}", "x.JOB.log", "--", "bash", "-c", script])
 
 
 def make_array(script: str, count: int = 3) -> ArrayJob:
@@ -193,9 +192,6 @@ def test_interrupting_the_runner_ends_its_jobs(slurm, number, prefix):
         runner.kill()
 
 
-# The stages' commands
-
-
 def test_jobs_go_to_slurm_with_the_configurations_options(slurm, capsys):
     Path("conf").mkdir()
     Path("conf/slurm.conf").write_text("command sbatch -p cpu\noption mem=* --mem $0\n")
@@ -272,8 +268,6 @@ def test_run_command_returns_output_and_status(slurm, capfd):
             stages.main(["run_command", *options, "kill -9 $$"])
         assert end.value.code == 137, "as a shell's, after signal 9"
 
-
-# The queue
 
 ANSWER = """\
 1|COMPLETED|None

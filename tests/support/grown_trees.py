@@ -54,8 +54,7 @@ class Grown:
 
     def keep(self, slots):
         self.runtime.keep(self.state, slots)
-        longest = max(map(len, slots))
-        assert self.state.num_nodes == self.state.cache.num_nodes == longest
+        assert self.state.num_nodes == self.state.cache.num_nodes == max(map(len, slots))
 
     def select(self, rows):
         self.runtime.select(self.state, rows)

@@ -30,8 +30,7 @@ FROZEN = {"freeze_whisper": "all", "kl_weight": 0.0, "base_loss_weight": 0.0}
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     folder = make_corpus(tmp_path_factory.mktemp("corpus"))
-    audio = read_lines(folder / "wav.scp")
-    write_lines(folder / "utt2num_samples", {key: 4800 for key in audio})
+    write_lines(folder / "utt2num_samples", {key: 4800 for key in read_lines(folder / "wav.scp")})
     tokens = (folder / "tokens.txt").read_text("utf-8").split("\n")
     ids = {"decoder_start_token_id": tokens.index(START), "eos_token_id": tokens.index(END)}
     for name in ("config.json", "generation_config.json"):
@@ -143,13 +142,11 @@ def test_labels_are_what_the_model_writes(corpus, of_own_texts):
         assert states[key].dtype == memory[key].dtype == np.float16
         assert len(states[key]) == len(label) + 1
         # The state after each token predicts the next one.
-        decoder = speech2text.asr_model.decoder
-        logits = decoder.logits(torch.tensor(states[key]).float())
+        logits = speech2text.asr_model.decoder.logits(torch.tensor(states[key]).float())
         prompt = len(hypothesis.yseq) - len(ids) - 1
         allowed = torch.ones(logits.size(1), dtype=torch.bool)
         allowed[list(speech2text.model.options.suppress_tokens)] = False
-        best = logits.masked_fill(~allowed, -1e9)[prompt:-1].argmax(-1).tolist()
-        assert best == label[prompt:]
+        assert logits.masked_fill(~allowed, -1e9)[prompt:-1].argmax(-1).tolist() == label[prompt:]
 
 
 def test_texts_without_states_are_the_same_and_label_the_set(corpus, tmp_path, of_own_texts):
@@ -185,8 +182,7 @@ def test_repeated_texts_and_endless_loops_are_dropped(
     dropped = read_lines(states / "dropped_utterances")
     labels = read_lines(of_own_texts / "text_int")
     for key, reason in dropped.items():
-        last = len(labels[key].split()) == longest
-        assert reason.startswith(ENDLESS if last else REPEATING)
+        assert reason.startswith(ENDLESS if len(labels[key].split()) == longest else REPEATING)
     assert {ENDLESS} < {reason.split(":")[0] for reason in dropped.values()}
 
 
@@ -215,8 +211,7 @@ def test_the_decode_config_and_utt2lang_are_used(corpus, tmp_path):
     labels = read_lines(output / "text_int")
     for key in (keys[0], keys[2]):
         samples, _ = soundfile.read(read_lines(corpus / "wav.scp")[key], dtype="float32")
-        label = speech2text(samples)[0][3].yseq.tolist()[1:-1]
-        assert labels[key] == " ".join(map(str, label))
+        assert labels[key] == " ".join(map(str, speech2text(samples)[0][3].yseq.tolist()[1:-1]))
 
 
 def test_bad_options_are_one_line_errors(corpus, tmp_path, capsys):

@@ -202,8 +202,7 @@ def test_stats_are_those_of_the_lists():
 def test_the_loss_gains_the_weighted_errors(heads):
     conf = {"ctc_weight": 0.3, "mwer_threshold": 0.3}
     plain = model_of(tiny_decoder(0, heads, 2), **conf).eval()
-    model = model_of(tiny_decoder(0, heads, 2), mwer_weight=5.0, **conf).eval()
-    loss, stats, _ = model(**batch())
+    loss, stats, _ = model_of(tiny_decoder(0, heads, 2), mwer_weight=5.0, **conf).eval()(**batch())
     assert float(stats["mwer"]) != 0
     torch.testing.assert_close(loss, plain(**batch())[0] + 5.0 * stats["mwer"])
 

@@ -102,8 +102,7 @@ def test_a_trained_block_is_loaded_as_it_is(corpus, tmp_path, heads):
     error=SystemExit,
 )
 def test_bad_initial_weights_stop_before_training(init_param, corpus, base, tmp_path):
-    option = init_param.format(base=base[1])
-    train(corpus, tmp_path / "exp", config_of(), "--init_param", option)
+    train(corpus, tmp_path / "exp", config_of(), "--init_param", init_param.format(base=base[1]))
 
 
 @cases(

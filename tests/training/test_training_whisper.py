@@ -220,8 +220,7 @@ def killed_and_resumed(corpus, output, system, **changes) -> Path:
 
 def test_every_regime_resumes_to_the_same_files(trained, corpus, tmp_path):
     system, output = trained
-    resumed = killed_and_resumed(corpus, tmp_path / "exp", system, **changes_of(system))
-    assert_same(output, resumed)
+    assert_same(output, killed_and_resumed(corpus, tmp_path / "exp", system, **changes_of(system)))
 
 
 def test_killed_in_an_epoch(corpus, changes, undisturbed, tmp_path):

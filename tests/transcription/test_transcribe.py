@@ -173,8 +173,7 @@ assert not {{*{NOT_IMPORTED}}} & {{*sys.modules}}
 
 
 def test_a_whisper_is_transcribed_without_espnets_tasks(tmp_path, talks):
-    weights = save_tiny_whisper(tmp_path / "weights")
-    experiment = whisper_experiment(tmp_path, weights)
+    experiment = whisper_experiment(tmp_path, save_tiny_whisper(tmp_path / "weights"))
     words = [talks / "good.wav", "--model", experiment.folder, "--output_dir", tmp_path / "out"]
     subprocess.run([sys.executable, "-c", SHORT_START, *words], check=True)
     assert [*read_lines(tmp_path / "out" / "text")] == ["good"]

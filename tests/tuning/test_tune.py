@@ -120,8 +120,7 @@ def test_heads_are_tried_with_several_vocabularies(experiment, monkeypatch):
     assert [*uncounted.drafters] == [HEADS, CTC]
     assert re.match("draft_vocab_size: 3; this model holds no counts", *uncounted.left_out)
 
-    decoder = speech2text.asr_model.decoder
-    decoder.count_tokens(torch.arange(len(speech2text.asr_model.token_list)))
+    speech2text.asr_model.decoder.count_tokens(torch.arange(len(speech2text.asr_model.token_list)))
     drafting = available(speech2text, [HEADS, CTC, CTC_HEADS], [])
     sizes = {name: d.keys.get("draft_vocab_size") for name, d in drafting.drafters.items()}
     assert sizes == {

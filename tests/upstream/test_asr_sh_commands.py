@@ -84,8 +84,7 @@ def make_recipe(folder: Path, token_type: str, language: str = "en") -> Recipe:
     if token_type == "hugging_face":
         model += "preprocessor: whisper\n"
     (folder / "conf" / "train.yaml").write_text(model + SHORT_TRAINING)
-    greedy = f"search: greedy\nbatch_size: 4\n{LENGTHS}"
-    (folder / "conf" / "decode.yaml").write_text(greedy)
+    (folder / "conf" / "decode.yaml").write_text(f"search: greedy\nbatch_size: 4\n{LENGTHS}")
     (folder / "conf" / "beam.yaml").write_text(f"beam_size: 2\n{LENGTHS}")
     if token_type != "char":
         save_tiny_whisper(folder / "whisper")

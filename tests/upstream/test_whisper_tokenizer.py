@@ -47,8 +47,7 @@ def test_added_tokens_follow_whispers(tmp_path):
     options = {"added_tokens_txt": str(path), "sot": True}
     tokenizer = OpenAIWhisperTokenizer("whisper_multilingual", **options)
     converter = OpenAIWhisperTokenIDConverter("whisper_multilingual", **options)
-    tokens = tokenizer.text2tokens("yes <laugh> <sc> no")
-    ids = converter.tokens2ids(tokens)
+    ids = converter.tokens2ids(tokenizer.text2tokens("yes <laugh> <sc> no"))
     assert [number for number in ids if number >= 51865] == [51865, 51867]
     assert converter.get_num_vocabulary_size() == 51868
     assert "<laugh>" in converter.ids2tokens(ids)

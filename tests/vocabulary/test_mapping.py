@@ -260,8 +260,7 @@ def test_starts_and_ends_map_between_families(maps):
     whisper = {"<|startoftranscript|>": "<sos/eos>", "<|endoftext|>": "<sos/eos>"}
     assert special("whisper_en", "char") == whisper
     assert special("char", "whisper_en") == {"<sos/eos>": "<|endoftext|>"}
-    sentencepiece_ends = {"<unk>": "<unk>", "<s>": "<sos/eos>", "</s>": "<sos/eos>"}
-    assert special("small", "char") == sentencepiece_ends
+    assert special("small", "char") == {"<unk>": "<unk>", "<s>": "<sos/eos>", "</s>": "<sos/eos>"}
     assert special("char", "small") == {"<unk>": "<unk>", "<sos/eos>": "</s>"}
 
 
@@ -283,8 +282,7 @@ def test_converted_sentencepiece(vocabularies):
         tokenizer_object=Tokenizer(model), unk_token="<unk>", bos_token="<s>", eos_token="</s>"
     )
     ours = hugging_face_vocabulary(tokenizer)
-    pieces = [names[token] for token in ours.encode(" ab é")]
-    assert pieces == ["▁a", "b", "▁", "<0xC3>", "<0xA9>"]
+    assert [names[token] for token in ours.encode(" ab é")] == ["▁a", "b", "▁", "<0xC3>", "<0xA9>"]
     assert ours.encode(b"\xff") == [names.index("<0xFF>")]
     assert (ours.start, ours.end, ours.unknown) == (1, 2, 0)
     mapped = map_vocabularies(vocabularies["whisper_en"], ours)

@@ -232,8 +232,7 @@ def test_aliases_allocate_no_memory(small):
         for number in range(1, 40)
         for name in layer
     }
-    content = pack(variables, ALIASES | aliases)
-    (folder / "model.bin").write_bytes(content)
+    (folder / "model.bin").write_bytes(pack(variables, ALIASES | aliases))
     assert read_config(folder / "model.bin").decoder_layers == 40, "layers may share their values"
     wide = dict(variables)
     wide["decoder/layer_0/ffn/linear_0/weight"] = torch.zeros(8192, 8)

@@ -123,8 +123,7 @@ def torch_checkpoint(data: bytes) -> None:
 
 def check_sizes(config: WhisperConfig) -> None:
     for name in SIZES:
-        most = MAX_LAYERS if name.endswith("_layers") else MAX_SIZE
-        assert 1 <= getattr(config, name) <= most
+        assert 1 <= getattr(config, name) <= (MAX_LAYERS if name.endswith("_layers") else MAX_SIZE)
 
 
 def openai_pickle() -> bytes:
