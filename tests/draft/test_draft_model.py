@@ -3,7 +3,7 @@
 import pytest
 import torch
 from beam_oracle import make_weights
-from cases import combinations
+from cases import cases, combinations
 from draft_models import DRAFT_MODELS, drafted, drafted_by, nearly
 from scripted import TokenTracker, foresight, new_places, path_of
 from searches import PROMPT, assert_decoded_alike_alone, assert_plain, decode, our_search
@@ -186,12 +186,9 @@ def test_a_batch_equals_single_utterances():
     assert_decoded_alike_alone(decoder, [40, 10, 25, 3], *audio, shape=DraftShape(3))
 
 
-@pytest.mark.parametrize(
-    ("acceptance", "option"),
-    [("typical", {}), ("top_m", {"top_m": 2}), ("threshold", {"threshold": 1 / VOCAB_SIZE})],
-)
+@cases(("typical", {}), ("top_m", {"top_m": 2}), ("threshold", {"threshold": 1 / VOCAB_SIZE}))
 @pytest.mark.parametrize("seed", range(4))
-def test_greedy_text_with_other_acceptance_rules(seed, acceptance, option):
+def test_greedy_text_with_other_acceptance_rules(acceptance, option, seed):
     """The rules allow other texts, but the main model itself drafts the greedy one."""
     module, audio = tiny_decoder(seed, "none"), random_memory(seed, [9])
     rule = build_rule(SearchOptions(acceptance=acceptance, **option))

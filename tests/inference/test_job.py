@@ -10,6 +10,7 @@ import kaldiio
 import numpy as np
 import pytest
 import torch
+from cases import cases
 from experiment import read_lines, write_corpus, write_lines, write_noise
 from job_log import espnet_seconds, log_to
 
@@ -217,18 +218,15 @@ def test_log_lines_have_the_time_of_the_share(tmp_path):
     assert all(line.endswith(end) for (_, line), end in zip(lines, ends, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("total", "unit", "done", "steps", "lines"),
-    [
-        (300, "utterances", 20, [(1, 1)] * 280,
-         [f"{80 + 60 * number} of 300 utterances, 0{3 - number}:40 left" for number in range(4)]),
-        (3, "utterances", 0, [(0, 1)] * 3, []),
-        (9.5, "minutes", 0, [(60, 0.0), (60, 1.25)], ["1.2 of 9.5 minutes, 13:12 left"]),
-    ],
+@cases(
+    (300, "utterances", 20, [(1, 1)] * 280,
+     [f"{80 + 60 * number} of 300 utterances, 0{3 - number}:40 left" for number in range(4)]),
+    (3, "utterances", 0, [(0, 1)] * 3, []),
+    (9.5, "minutes", 0, [(60, 0.0), (60, 1.25)], ["1.2 of 9.5 minutes, 13:12 left"]),
     ids=["utterances", "short", "minutes"],
 )  # fmt: skip
 def test_a_log_gets_one_line_per_minute_and_no_bar(
-    monkeypatch, caplog, capsys, total, unit, done, steps, lines
+    total, unit, done, steps, lines, monkeypatch, caplog, capsys
 ):
     """Each step takes some seconds and finishes some of the work."""
     now_s = [0.0]

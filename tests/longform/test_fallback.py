@@ -61,10 +61,9 @@ def test_speech_activity():
     assert has_speech == [True, False, True, False, False]
 
 
-@pytest.mark.parametrize(
-    ("span", "start_s"),
-    [((0, 2), 0), ((2.6, 6), 2.6), ((2.9, 6.1), 6), ((5.9, 6.1), 6), ((6.9, 60), 9),
-     ((2.9, 6), None), ((2.9, 3.0), None), ((40.5, 60), None), ((59.9, 70), None)],
+@cases(
+    ((0, 2), 0), ((2.6, 6), 2.6), ((2.9, 6.1), 6), ((5.9, 6.1), 6), ((6.9, 60), 9),
+    ((2.9, 6), None), ((2.9, 3.0), None), ((40.5, 60), None), ((59.9, 70), None),
 )  # fmt: skip
 def test_new_speech_starts_after_the_end_of_a_word(span, start_s):
     found_s = activity((0, 3), (6, 7), (9, 40)).new_speech_s(*span)

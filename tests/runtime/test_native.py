@@ -148,11 +148,8 @@ def unpack(packed: torch.Tensor, frames: int, size: int) -> tuple[torch.Tensor, 
 
 
 @pytest.mark.parametrize("utterances", [1, 3])
-@pytest.mark.parametrize(
-    ("heads", "head_size", "frames"),
-    [(2, 64, 200), (4, 40, 97), (3, 8, 96), (1, 100, 33), (2, 32, 31), (2, 64, 1), (8, 64, 500)],
-)
-def test_packed_keys_and_values_are_products(kind, heads, head_size, frames, utterances, threads):
+@cases((2, 64, 200), (4, 40, 97), (3, 8, 96), (1, 100, 33), (2, 32, 31), (2, 64, 1), (8, 64, 500))
+def test_packed_keys_and_values_are_products(heads, head_size, frames, kind, utterances, threads):
     layer = NativeLayer(whisper_weights(layer_of(heads, head_size)))
     generator = torch.Generator().manual_seed(frames)
     memory = torch.randn(utterances, frames, heads * head_size, generator=generator)

@@ -11,6 +11,7 @@ import pytest
 import soundfile
 import soxr
 import yaml
+from cases import cases
 from experiment import WINDOW_S, make_experiment, read_lines, write_noise
 from refusals import exit_status
 from tiny_whisper import save_tiny_whisper, whisper_experiment
@@ -211,19 +212,16 @@ def test_a_whisper_is_converted_once_and_detects_the_language(tmp_path, monkeypa
     assert find_model(str(experiment)) == ModelFiles(*files, None)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["nowhere", "--model", "{model}", "--model_file", "none.pth"], "none.pth"),
-        (["{talks}/good.wav", "--model", "{talks}"], "config"),
-        (["{talks}", "--model", "{talks}/none.yaml"], "model: .*none.yaml: no such file"),
-        (["{talks}", "--model", "{talks}", "--model_file", "x"], "allowed with an experiment"),
-        (["{talks}", "--model", "{model}", "--search", "best"], "search: .?best"),
-        (["{talks}", "--model", "{model}", "--clip_timestamps", "5,3"], "clip_timestamps: 5.0,3.0"),
-        (["{talks}", "--model", "{model}", "--vad_parameters", "tres=1"], "unknown option 'tres'"),
-    ],
+@cases(
+    (["nowhere", "--model", "{model}", "--model_file", "none.pth"], "none.pth"),
+    (["{talks}/good.wav", "--model", "{talks}"], "config"),
+    (["{talks}", "--model", "{talks}/none.yaml"], "model: .*none.yaml: no such file"),
+    (["{talks}", "--model", "{talks}", "--model_file", "x"], "allowed with an experiment"),
+    (["{talks}", "--model", "{model}", "--search", "best"], "search: .?best"),
+    (["{talks}", "--model", "{model}", "--clip_timestamps", "5,3"], "clip_timestamps: 5.0,3.0"),
+    (["{talks}", "--model", "{model}", "--vad_parameters", "tres=1"], "unknown option 'tres'"),
 )
-def test_user_errors_are_one_line(model, talks, capsys, tmp_path, options, message):
+def test_user_errors_are_one_line(options, message, model, talks, capsys, tmp_path):
     words = [word.format(model=model.folder, talks=talks) for word in options]
     assert exit_status(transcribe.main, *words, "--output_dir", tmp_path / "out") == 1
     (line,) = capsys.readouterr().err.strip().splitlines()

@@ -93,10 +93,7 @@ def test_each_lookahead_has_a_group(beam_size):
 
 
 @pytest.mark.parametrize("beam_size", [None, 3])
-@pytest.mark.parametrize(
-    ("call", "node", "row", "drafts"),
-    [(1.0, 0.001, 0.001, True), (1.0, 0.05, 0.02, True), (1.0, 0.2, 5.0, False)],
-)
+@cases((1.0, 0.001, 0.001, True), (1.0, 0.05, 0.02, True), (1.0, 0.2, 5.0, False))
 def test_the_fastest_setting_of_all_candidates_is_chosen(call, node, row, drafts, beam_size):
     task = make_task(Prices(call, node, {"heads": Offer(row)}), beam_size, utterances=4)
     tuning = tune(task)
