@@ -60,8 +60,7 @@ def load(experiment):
 def logits_of(model, features, tokens):
     """(K + 1, 1, L, V) of an experiment's model, the base head first."""
     frames, decoder = torch.tensor([features.size(2)]), model.decoder
-    memory, lengths = model.encoder.encode(features.transpose(1, 2), frames)
-    outputs = decoder.hidden_states(memory, lengths, tokens)
+    outputs = decoder.hidden_states(*model.encoder.encode(features.transpose(1, 2), frames), tokens)
     heads = torch.stack([head(outputs.head_input) for head in decoder.heads.heads])
     return torch.stack([decoder.logits(outputs.hidden), *decoder.project(heads)])
 

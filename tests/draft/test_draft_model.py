@@ -91,9 +91,8 @@ def test_all_drafts_of_the_main_model_itself_are_accepted(seed, depth):
 
 def test_all_beam_drafts_of_the_main_model_itself_are_accepted():
     module = tiny_decoder(2, "none")
-    memory, lengths = random_memory(2, [16, 11])
     search = our_search(drafted_by(module, module), 2, make_weights(ctc=0.3), 5, DraftShape(6, 5))
-    for state in search(memory, lengths, torch.tensor([[EOS]] * 2)):
+    for state in search(*random_memory(2, [16, 11]), torch.tensor([[EOS]] * 2)):
         assert state.statistics.decoder_calls == -(-state.steps // 7)
 
 
@@ -133,8 +132,7 @@ def test_no_prefix_is_evaluated_twice(seed, kind):
 def test_a_chain_costs_one_call_per_step_and_its_tree_stays_small(kind):
     _, decoder = drafted(3, kind, max_target_positions=64)
     recorder = Recorder(decoder)
-    memory, lengths = random_memory(3, [12])
-    [state] = decode(decoder, memory, lengths, [50], min_lengths=[50], shape=DraftShape(4))
+    [state] = decode(decoder, *random_memory(3, [12]), [50], min_lengths=[50], shape=DraftShape(4))
     counts = state.statistics
     assert len(state.tokens) == 50
     # None in the prompt's call; one step less if only the base head's token is left.

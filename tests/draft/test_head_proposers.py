@@ -98,12 +98,11 @@ def test_drafts_along_a_path_are_the_unrolled_ones(heads, num_layers, precision,
 def begun(request):
     """A proposer begun for two utterances, and three prefixes with random head inputs."""
     decoder = tiny_decoder(0, request.param, NUM_HEADS)
-    memory, lengths = random_memory(2, [7, 4])
     roots = [Prefix(0), Prefix(0)]
     prefixes = [roots[row].child(place) for place, row in enumerate([0, 1, 1])]
     for prefix in prefixes:
         prefix.head_input = torch.randn(1, decoder.projection.size(1)), 0
-    return begin(build_runtime(decoder), roots, memory, lengths, "float32"), prefixes
+    return begin(build_runtime(decoder), roots, *random_memory(2, [7, 4]), "float32"), prefixes
 
 
 def states_of_paths(proposer, prefixes, paths):

@@ -67,7 +67,6 @@ def beam_case(rng: random.Random, seed: int) -> str:
     limits = LengthLimits(rng.choice([*detect_end, 0.5, 0.9, -1, -6]), rng.choice([0.0, 0.2, -2]))
     # ESPnet's CTC scorer fails with more labels than frames.
     frames = [rng.randint(7, 12) for _ in range(rng.choice([1, 1, 1, 2, 4]))]
-    memory, lengths = random_memory(seed, frames)
     constraints = searches.constraints_of(**options)
     normalize = {"normalize_length": rng.random() < 0.3}
     shape, nbest = beam_shape(rng, decoder, beam_size), searches.random_nbest(rng, beam_size)
@@ -78,7 +77,7 @@ def beam_case(rng: random.Random, seed: int) -> str:
         kinds = {"kind": WideBeamSearch, "ctc_kind": ctc_kind}
         oracle = espnet_search(scorer, seed, weights, beam_size, **kinds, **normalize)
         try:
-            compare(search, memory, lengths, oracle, limits)
+            compare(search, *random_memory(seed, frames), oracle, limits)
         except AssertionError:
             continue
         return outcome

@@ -90,14 +90,13 @@ def test_the_block_is_not_computed_without_heads(heads):
 @pytest.mark.parametrize("heads", ["block", "llama block", "llama latent", "llama projection"])
 def test_a_runtime_keeps_its_weights(heads):
     decoder = tiny_decoder(0, heads)
-    memory, lengths = random_memory(0, [5])
 
     def parts():
         runtime = build_runtime(decoder)
         return runtime, runtime.proposer()
 
     def hidden(runtime, proposer):
-        outputs = runtime.extend(runtime.start(memory, lengths), [[1, 2]], [[ROOT, 0]])
+        outputs = runtime.extend(runtime.start(*random_memory(0, [5])), [[1, 2]], [[ROOT, 0]])
         drafted = proposer.advance(proposer.start_from(outputs.head_input), torch.tensor([1, 2]))
         return torch.cat([outputs.hidden, outputs.head_input]), proposer.logits(drafted)
 

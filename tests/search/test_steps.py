@@ -97,12 +97,11 @@ def test_device_and_host_draft_the_same_trees(heads, width):
     for seed in range(4):
         rng = random.Random(f"{seed} {heads} {width}")
         runtime = build_runtime(shared_decoder(seed, heads))
-        memory, lengths = random_memory(seed, [8, 3, 11])
         proposer = runtime.proposer(vocabulary_of(rng, 2), "float32")
         search = our_greedy(runtime, DraftShape(4, width), rule_of("top_m"), proposer=proposer)
         assert type(search.planner.steps) is DecoderSteps
         every.append(Watched(search))
-        search(memory, lengths, PROMPTS, bounds([30, 12, 3]))
+        search(*random_memory(seed, [8, 3, 11]), PROMPTS, bounds([30, 12, 3]))
     assert_drafted_alike(every)
     assert not any(known for watched in every for known in watched.known)
 
@@ -116,10 +115,9 @@ def test_device_and_host_draft_the_same_chains(heads, constraints, acceptance):
     least, every = [0, 0 if comparable else 4, 0], []
     options = rule_of(acceptance), constraints_of(**constraints)
     for seed in range(4):
-        memory, lengths = random_memory(seed, [8, 3, 11])
         search = our_greedy(shared_decoder(seed, heads), DraftShape(4), *options)
         every.append(Watched(search, ["prefixes", *(["scores"] if comparable else [])]))
-        search(memory, lengths, PROMPTS, bounds([30, 12, 5], least))
+        search(*random_memory(seed, [8, 3, 11]), PROMPTS, bounds([30, 12, 5], least))
     assert_drafted_alike(every)
 
 
@@ -139,7 +137,6 @@ def test_device_and_host_draft_the_same_beams(heads, constraints):
         rng = random.Random(f"{seed} {heads} {constraints}")
         beam_size = rng.randint(1, 6)
         runtime = build_runtime(shared_decoder(seed, heads))
-        memory, lengths = random_memory(seed, [14, 9, 12])
         shape = DraftShape(4, rng.choice([1, beam_size, 2 * beam_size]))
         # A vocabulary smaller than the width would also limit candidates of known prefixes.
         small = not constraints and shape.width < VOCAB_SIZE
@@ -151,7 +148,7 @@ def test_device_and_host_draft_the_same_beams(heads, constraints):
         assert type(search.planner.steps) is DecoderSteps
         lone = beam_size == shape.width == 1
         every.append(Watched(search, ["prefixes"] if lone else ["prefixes", "scores"]))
-        search(memory, lengths, torch.tensor([[EOS]] * 3), LengthLimits(-15))
+        search(*random_memory(seed, [14, 9, 12]), torch.tensor([[EOS]] * 3), LengthLimits(-15))
     assert_drafted_alike(every)
     known = [known for watched in every for known in watched.known]
     assert 10 < sum(known) < len(known) - 10
@@ -208,13 +205,12 @@ def test_nbest_is_exact_with_a_draft_vocabulary(seed, heads, weights):
 def test_a_draft_vocabulary_in_another_order_drafts_the_same(heads, weights, constraints):
     """Scorers and constraints use token ids, not columns."""
     runtime = build_runtime(shared_decoder(1, heads))
-    memory, lengths = random_memory(1, [14, 9, 12])
     order = torch.randperm(VOCAB_SIZE, generator=torch.Generator().manual_seed(3))
     constraints, drafted = constraints_of(**constraints), []
     for proposer in (runtime.proposer(vocabulary, "float32") for vocabulary in (None, order)):
         shape, weighted = DraftShape(4, 4), make_weights(**weights)
         search = our_search(runtime, 1, weighted, 4, shape, constraints, proposer)
         watched = Watched(search, [])
-        search(memory, lengths, torch.tensor([[EOS]] * 3), LengthLimits(-9))
+        search(*random_memory(1, [14, 9, 12]), torch.tensor([[EOS]] * 3), LengthLimits(-9))
         drafted.append([tuple(prefix.tokens()) for prefix, _ in watched.drafted])
     assert len(drafted[0]) > 20 and drafted[0] == drafted[1]

@@ -135,13 +135,12 @@ def test_state_loss_is_the_distance_to_later_decoder_states(heads):
         model = model_of(decoder, ctc_weight=0.0, state_weight=state_weight).eval()
         losses[state_weight], stats, _ = model(**batch())
     data = batch()
-    memory, lengths = model.encode(data["speech"], data["speech_lengths"])
     text = data["text"]
     labels = torch.nn.functional.pad(text, (0, 1), value=-1)
     tokens = torch.nn.functional.pad(text.clamp(min=0), (1, 0), value=EOS)
     for row, length in enumerate(data["text_lengths"]):
         labels[row, length] = EOS
-    outputs = decoder.hidden_states(memory, lengths, tokens)
+    outputs = decoder.hidden_states(*model.encode(data["speech"], data["speech_lengths"]), tokens)
     distances = []
     for head, states in enumerate(decoder.unroll_hidden(outputs, labels.clamp(min=0))[1:], 1):
         for row, place in (labels[:, head:] >= 0).nonzero().tolist():

@@ -122,7 +122,6 @@ def test_loss_and_gradient_equal_those_token_by_token(heads, monkeypatch):
 
 def test_no_logits_are_saved_for_the_gradient():
     decoder = tiny_decoder(1, "linear", 3, vocab_size=50)
-    memory, lengths = random_memory(3, [9, 6])
     shapes = []
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
@@ -131,7 +130,7 @@ def test_no_logits_are_saved_for_the_gradient():
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         n_best = random_hypotheses(2, [4, 4], decoder.num_heads)
-        mwer.hypothesis_log_probs(decoder, memory, lengths, n_best, EOS).sum().backward()
+        mwer.hypothesis_log_probs(decoder, *random_memory(3, [9, 6]), n_best, EOS).sum().backward()
     assert shapes and all(50 not in shape[1:] for shape in shapes)
 
 
