@@ -270,15 +270,7 @@ def check_command(words: list[str], monkeypatch) -> dict[str, str]:
 
 @cache
 def parsers() -> dict[str, argparse.ArgumentParser]:
-    names = (
-        "asr_inference",
-        "asr_train",
-        "convert",
-        "report",
-        "s2t_inference",
-        "transcribe",
-        "tune",
-    )
+    names = "asr_inference", "asr_train", "convert", "report", "s2t_inference", "transcribe", "tune"
     modules = {name: importlib.import_module(f"espnet_medusa.bin.{name}") for name in names}
     modules |= {name: importlib.import_module(name) for name in MADE.values()}
     command_line = importlib.import_module("espnet_medusa.bin.command_line")

@@ -20,7 +20,7 @@ from gpu_parts.part import CALLERS, COMPILED, FAILED, NO_MEMORY, NO_TIME, Part, 
 from gpu_parts.report import write_report
 from heads_folders import pack, with_heads
 from recipes import write_script
-from refusals import command_refused
+from refusals import command_refused, exit_status
 from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa.bin import convert
@@ -190,9 +190,7 @@ def test_parts_that_fail_or_exceed_their_time(tmp_path, monkeypatch, capsys):
     reports = []
     command = ["--device", "cpu", "--shapes", "tiny", "--whisper", tmp_path, "--data_dir", tmp_path]
     command += ["--results", tmp_path, "--machine", "here", "--minutes", 0.02]
-    with pytest.raises(SystemExit) as end:
-        gpu.main([*map(str, command)])
-    assert end.value.code == FAILED
+    assert exit_status(gpu.main, *command) == FAILED
     assert [len(report) for report in reports] == [1, 2, 3]
     tests, calls, texts = reports[-1].values()
     assert tests.failed == {} and tests.rows == [{"tests": 2, "skipped": 1}]

@@ -31,9 +31,8 @@ def test_openvino_converts_its_weights_once(tmp_path, monkeypatch):
     subject = SimpleNamespace(folder=tmp_path, hugging_face=tmp_path / "hf", language="en")
     with pytest.raises(FileNotFoundError, match="optimum-cli: missing; make it with tools"):
         CONTESTANTS[SPEECH][OPENVINO].build(subject, INT8, Setup())
-    exporter = tmp_path / "openvino" / "bin" / "optimum-cli"
     script = '#!/bin/sh\nfor last; do :; done\nmkdir "$last"\necho "$@" > "$last/log"\n'
-    write_script(exporter, script)
+    write_script(tmp_path / "openvino" / "bin" / "optimum-cli", script)
     for _ in range(2):  # the second one fails if the folder is made again
         contestant = CONTESTANTS[SPEECH][OPENVINO].build(subject, INT8, Setup(threads=1))
     assert "--weight-format int8" in (tmp_path / "openvino_int8" / "log").read_text()

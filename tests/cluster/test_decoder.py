@@ -116,9 +116,8 @@ def test_only_the_utterance_that_kills_every_worker_fails(client, tmp_path):
 
 def test_the_job_stops_when_all_tasks_kill_their_workers(client, tmp_path, monkeypatch):
     monkeypatch.setattr(decoder_module, "DEADLY_TASKS", 2)
-    job = make_job(tmp_path, ["deadly-a", "deadly-b"])
     with pytest.raises(InputError, match="2 workers died .* in each of 2 tasks"):
-        decode(client, tmp_path, job)
+        decode(client, tmp_path, make_job(tmp_path, ["deadly-a", "deadly-b"]))
 
 
 def test_recorded_utterances_are_not_decoded_again(client, tmp_path):

@@ -9,7 +9,7 @@ import yaml
 from aiola_files import EOS, START, VOCAB_SIZE, make_aiola, save_aiola, save_tokens
 from cases import cases
 from huggingface_hub import save_torch_state_dict
-from refusals import Calls, command_refused
+from refusals import Calls, command_refused, exit_status
 from safetensors.torch import load_file
 
 from espnet_medusa.bin import convert
@@ -38,12 +38,10 @@ def run(*arguments):
 
 def refused(capsys, *arguments):
     """Return the one-line error of a refused conversion, which leaves no files."""
-    with pytest.raises(SystemExit) as end:
-        run(*arguments)
-    assert end.value.code == 1
-    said = capsys.readouterr().err.splitlines()
-    (line,) = [line for line in said if line.startswith("convert: error: ")]
-    assert said[-1] == line, "nothing follows, no traceback"
+    assert exit_status(convert.main, *arguments) == 1
+    lines = capsys.readouterr().err.splitlines()
+    (line,) = [line for line in lines if line.startswith("convert: error: ")]
+    assert lines[-1] == line, "nothing follows, no traceback"
     target = arguments[1]
     assert not target.exists() and not [*target.parent.glob(f".{target.name}.*")]
     return line

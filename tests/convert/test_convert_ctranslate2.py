@@ -211,6 +211,5 @@ def test_ctranslate2_writes_transformers_tokens(ctranslate2, case, converted, tm
             if tokens.size(1) == len(prompt):
                 scores[CONFIG["suppress_ids_begin"]] = -torch.inf
             tokens = torch.cat([tokens, scores.argmax()[None, None]], dim=1)
-    expected = tokens[0, len(prompt) :].tolist()
     ids = found.sequences_ids[0]
-    assert ids and ids == expected[: len(ids)]
+    assert ids and ids == tokens[0, len(prompt) :].tolist()[: len(ids)]

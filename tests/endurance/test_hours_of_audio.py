@@ -8,6 +8,7 @@ from experiment import write_samples
 from harness import read_rows
 from hours_of_audio import Step, furthest_off, growth, join_audio, memory_in_use, peaks, recordings
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
+from refusals import exit_status
 
 from espnet_medusa.bin import convert
 
@@ -44,10 +45,8 @@ def test_a_minute(tmp_path):
     command = ["--model", tmp_path / "exp", "--data_dir", tmp_path, "--threads", 1]
     command += ["--output", tmp_path / "hours.md", "--table", tmp_path / "checks.md"]
     command += ["--decoder_precision", "float32", "--hours", 75 / 3600]
-    try:
-        hours_of_audio.main([*map(str, command)])
-    except SystemExit as stop:
-        assert stop.code == 1  # figures of so short a time may be out of bounds
+    # Figures of so short a time may be out of bounds: status 1.
+    assert exit_status(hours_of_audio.main, *command) in (0, 1)
     text = (tmp_path / "hours.md").read_text()
     assert "|audio [h]|0.0208333|" in text and "progress off by" in text
     (row,) = read_rows(tmp_path / "checks.md")

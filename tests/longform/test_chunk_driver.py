@@ -125,8 +125,7 @@ def test_words_are_within_their_chunks(speech2text, made_up_speech):
     samples = noise_and_silence(41, 41)
     options = LongFormOptions(**CHUNKS, word_timestamps=True)
     segments = [*speech2text.transcribe(samples, **vars(options))]
-    first = alone(speech2text, samples, options)[0]
-    assert_same([segments[0]], [first])  # before it nobody spoke
+    assert_same([segments[0]], [alone(speech2text, samples, options)[0]])  # before it nobody spoke
     speech = [(round(start * 100), round(end * 100)) for start, end in speech_of(len(samples))]
     chunks = pack_speech(speech, (0, 4100), 3000, 40)
     words = [(segment.seek, word) for segment in segments for word in segment.words]

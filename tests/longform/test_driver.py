@@ -78,8 +78,7 @@ class OpenAIModel:
     def decode(self, mel, options):
         frames = int((mel != 0).any(0).sum())
         # As ``DecodingTask`` cuts it.
-        prompt = [*options.prompt][-(CONTEXT // 2 - 1) :]
-        self.asked.append((frames, prompt, options.temperature))
+        self.asked.append((frames, [*options.prompt][-(CONTEXT // 2 - 1) :], options.temperature))
         one = made_up(self.rng)
         return DecodingResult(
             audio_features=None, language="en", tokens=[*one.tokens], text=one.text,

@@ -273,8 +273,7 @@ def test_plot_of_calls_per_word(tmp_path, drawn):
     assert colors.same_color(shown[min(shown)].get_facecolor(), "0.55")
     assert [text.get_text() for text in axis.texts] == ["2.00", "1.20", "1.00", "0.80", "0.70"]
     label_boxes(axis)
-    reach = axis.containers[1].lines[2][0].get_segments()[0]
-    assert reach[:, 1] == pytest.approx([1.9, 2.2])
+    assert axis.containers[1].lines[2][0].get_segments()[0][:, 1] == pytest.approx([1.9, 2.2])
 
 
 def test_variants_of_one_name_have_one_rank():

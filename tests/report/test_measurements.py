@@ -30,9 +30,8 @@ def interval(estimate: Estimate) -> list[float]:
 
 
 def test_ratio_and_its_interval():
-    random = np.random.default_rng(1)
     below = np.ones(400)
-    above = random.normal(3.0, 0.5, 400)
+    above = np.random.default_rng(1).normal(3.0, 0.5, 400)
     estimate = measures.ratio_of_sums(above, below)
     # The interval of a mean: 1.96 standard errors on either side.
     mean, error = above.mean(), above.std() / 20
@@ -166,9 +165,8 @@ def test_absent_and_large_values():
 
 
 def test_parameters_of_a_state_dict(tmp_path):
-    shared = torch.zeros(5, 4)
     names = ("decoder.embed.weight", "decoder.output.weight")
-    weights = dict.fromkeys(names, shared) | {
+    weights = dict.fromkeys(names, torch.zeros(5, 4)) | {
         "decoder.heads.block.weight": torch.zeros(3),
         "decoder.original_last_layer.weight": torch.zeros(100),
         "encoder.weight": torch.zeros(7, dtype=torch.bfloat16),
@@ -226,5 +224,4 @@ def test_git_hash_of_the_repository(tmp_path, monkeypatch):
     git("init")
     git("commit", "--allow-empty", "-m", "x")
     monkeypatch.chdir(tmp_path)
-    text = results_markdown([])
-    assert f"- Git hash: `{git('rev-parse', 'HEAD')}`\n  - Commit date: `" in text
+    assert f"- Git hash: `{git('rev-parse', 'HEAD')}`\n  - Commit date: `" in results_markdown([])

@@ -82,8 +82,7 @@ def test_best_tokens_of_a_large_vocabulary(kind, threads):
     for rows in (1, 9):
         logits = 5 * torch.randn(rows, size, generator=generator)
         eos_scores = 20 * torch.randn(rows, generator=generator)
-        chosen = torch.arange(rows) % 2
-        for restriction in (None, Restriction(eos, blocked, chosen, eos_scores)):
+        for restriction in (None, Restriction(eos, blocked, torch.arange(rows) % 2, eos_scores)):
             result = native_best_tokens(logits, restriction)
             scores = logits if restriction is None else restriction.apply(logits)
             assert torch.equal(result.tokens, scores.argmax(-1))

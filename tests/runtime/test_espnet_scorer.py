@@ -37,16 +37,14 @@ def test_nbest_equals_uncached(seed, beam_size, ctc, lm):
 
 @combinations(maxlenratio=[0.0, 0.9, -3], minlenratio=[0.0, 0.2])
 def test_length_ratios_and_primer(maxlenratio, minlenratio):
-    decoder = tiny_decoder(4)
     memory, _ = random_memory(4, [10])
     limits = {"maxlenratio": maxlenratio, "minlenratio": minlenratio}
-    compare(decoder, 4, make_weights(0.3), 3, memory[0], limits, hyp_primer=[3, 1, 2])
+    compare(tiny_decoder(4), 4, make_weights(0.3), 3, memory[0], limits, hyp_primer=[3, 1, 2])
 
 
 def test_unbatched_beam_search_scores_sibling_by_sibling():
-    decoder = tiny_decoder(6)
     memory, _ = random_memory(6, [8])
-    compare(decoder, 6, make_weights(), 4, memory[0], {"maxlenratio": -12}, kind=BeamSearch)
+    compare(tiny_decoder(6), 6, make_weights(), 4, memory[0], {"maxlenratio": -12}, kind=BeamSearch)
 
 
 def test_each_step_computes_one_node_per_hypothesis_and_drops_dead_ones():

@@ -61,9 +61,8 @@ class Module(ESPnetTransformerDecoder):
 @pytest.mark.parametrize("options", KINDS, ids=str)
 @pytest.mark.parametrize("seed", range(4))
 def test_branching_ragged_trees_equal_forward_of_each_path(options, seed):
-    rng = random.Random(f"{seed} {options}")
     grown = Grown(Module(espnet_decoder(seed, **options)), *random_memory(seed, [8, 1, 5, 12]))
-    grow_raggedly(rng, grown)
+    grow_raggedly(random.Random(f"{seed} {options}"), grown)
 
 
 @pytest.mark.parametrize("options", [KINDS[0], *KINDS[-2:]], ids=str)

@@ -89,10 +89,9 @@ class StateWithNodes:
 
     def __init__(self, layers, memory, lengths, known):
         layer = layers[0]
-        generator = torch.Generator().manual_seed(1)
         shape = (1, len(memory), known + 64, 2, layer.num_heads, layer.head_size)
         self.cache = self
-        self.slots = torch.randn(shape, generator=generator)
+        self.slots = torch.randn(shape, generator=torch.Generator().manual_seed(1))
         self.num_nodes = known
         self.memory_keys_values = [layer.project_memory(memory)]
         self.memory_mask = padding_mask(memory, lengths)

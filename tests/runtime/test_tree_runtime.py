@@ -19,11 +19,10 @@ HEADS = ["none", *WHISPER_HEADS, "llama none", "llama latent", "llama block"]
 @combinations(heads=HEADS, seed=range(6))
 def test_ragged_batches_equal_forward_of_each_path(heads, seed):
     """Utterances have different numbers of new and kept nodes, and leave the batch."""
-    rng = random.Random(f"ragged {seed} {heads}")
     has_base_head = seed % 2 and heads in ("linear", "block")
     options = {"heads_conf": {"base_head": True}} if has_base_head else {}
     grown = Grown(tiny_decoder(seed, heads, **options), *random_memory(seed, [8, 1, 5, 12]))
-    grow_raggedly(rng, grown)
+    grow_raggedly(random.Random(f"ragged {seed} {heads}"), grown)
     assert (grown.state.calls, grown.state.nodes) == (5, 46)
     assert len(grown.state.trees) == grown.state.cache.slots.size(1) == 1
     assert all(len(keys_values) == 1 for keys_values in grown.state.memory_keys_values)
@@ -73,9 +72,8 @@ def test_the_cache_grows(heads, positions):
 
 @pytest.mark.parametrize("heads", ["block", "llama block"])
 def test_the_block_is_not_computed_without_heads(heads):
-    decoder = tiny_decoder(0, heads)
     memory, lengths = random_memory(0, [5])
-    runtime = build_runtime(decoder)
+    runtime = build_runtime(tiny_decoder(0, heads))
     with_block, without = (runtime.start(memory, lengths, with_heads=on) for on in (True, False))
     if heads == "block":
         assert len(with_block.memory_keys_values) == len(without.memory_keys_values) + 1 == 3

@@ -69,11 +69,10 @@ def same_draft(ours, theirs, scores):
     """The same prefixes (two drafts of one tree share them) and steps, and the same scores."""
     if ours.depth != theirs.depth:
         return False
-    pairs = ((ours.nodes, theirs.nodes), (ours.ends, theirs.ends))
     return all(
         mine.keys() == other.keys()
         and not (scores and any(abs(mine[prefix] - other[prefix]) > 1e-3 for prefix in mine))
-        for mine, other in pairs
+        for mine, other in ((ours.nodes, theirs.nodes), (ours.ends, theirs.ends))
     )
 
 

@@ -43,7 +43,6 @@ def compare_with_definition(decoder, memory, lengths, setting):
 @combinations(heads=HEADS, seed=range(16))
 def test_nbest_equals_the_definition(seed, heads):
     rng = random.Random(f"{seed} {heads}")
-    decoder = shared_decoder(seed, heads, 5)
     memory, lengths = random_memory(seed, [rng.randint(1, 9) for _ in range(rng.randint(1, 4))])
     setting = Setting(
         beam_size=rng.randint(1, 5), threshold=rng.choice([1e-9, 0.2, 0.35, 0.5, 0.8]),
@@ -51,7 +50,7 @@ def test_nbest_equals_the_definition(seed, heads):
         constraints=constraints_of(**rng.choice([{}, *CONSTRAINTS])),
         normalize_length=rng.random() < 0.2, nbest=rng.choice([None, 1, 2, 7]),
     )  # fmt: skip
-    compare_with_definition(decoder, memory, lengths, setting)
+    compare_with_definition(shared_decoder(seed, heads, 5), memory, lengths, setting)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -162,8 +161,7 @@ def test_end_symbol_inside_a_draft_ends_without_a_further_call():
 
 @pytest.mark.parametrize("max_length", [1, 2, 5, 6, 11])
 def test_maximum_length_inside_a_draft(max_length):
-    decoder = shared_decoder(1, "none")
-    drafting = PathDecoder(build_runtime(decoder), certain([5]))
+    drafting = PathDecoder(build_runtime(shared_decoder(1, "none")), certain([5]))
     setting = Setting(2, 0.9, 4, LengthLimits(-max_length))
     [nbest], [state] = find(drafting, *random_memory(1, [6]), setting)
     full = [row for row in nbest if len(row[1]) == max_length]
@@ -192,8 +190,7 @@ def test_positions_run_out_before_the_maximum_length():
 
 
 def test_logits_are_computed_for_ends_of_hypotheses_only():
-    decoder = shared_decoder(0, "none")
-    drafting = PathDecoder(build_runtime(decoder), certain([5]))
+    drafting = PathDecoder(build_runtime(shared_decoder(0, "none")), certain([5]))
     rows, logits = [], drafting.logits
     drafting.logits = lambda hidden: rows.append(len(hidden)) or logits(hidden)
     setting = Setting(3, 0.9, 4, LengthLimits(-16), constraints_of(suppress_tokens=[0]))

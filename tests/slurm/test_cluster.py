@@ -152,8 +152,7 @@ def test_a_cancelled_task_is_named_and_the_next_run_does_only_its_work(recipe):
 def test_a_node_drained_in_stage_12_finishes_its_tasks_and_gets_no_more(recipe):
     # Six tasks fill the three nodes; the others wait.
     stage = start_decoding(recipe, "drained", 8)
-    job = submitted_job(recipe, "drained")
-    wait_until_running(job, 1)
+    wait_until_running(submitted_job(recipe, "drained"), 1)
     set_node(2, "drain")
     output, message = stage.communicate(timeout=HANG_S)
     assert stage.returncode == 0, output + message
@@ -215,9 +214,7 @@ def train(folder: Path, tag: str, *options: str) -> None:
 
 def assert_same_weights(folder: Path, *tags: str) -> None:
     paths = [folder / "exp" / f"asr_{tag}" / "valid.acc.ave.pth" for tag in tags]
-    first, second = map(torch.load, paths)
-    for name, weight in first.items():
-        torch.testing.assert_close(second[name], weight, msg=name)
+    torch.testing.assert_close(*map(torch.load, paths))
 
 
 @cases(("one_node", ["--train_nj", "2"]), ("two_nodes", ["--num_nodes", "2"]))

@@ -11,7 +11,7 @@ import pytest
 from cases import cases, combinations
 from pretended_slurm import PretendedSlurm
 from recipes import write_script
-from refusals import command_refused
+from refusals import command_refused, exit_status
 from waiting import HANG_S, is_alive, wait_for
 
 from espnet_medusa import stages
@@ -261,12 +261,11 @@ def test_run_command_returns_output_and_status(slurm, capfd):
         options = ["--cmd", prefix, "--log", "x.log", "--", "bash", "-c"]
         stages.main(["run_command", *options, "echo of JOB"])
         assert capfd.readouterr().out.endswith("of JOB\n")
-        with pytest.raises(SystemExit) as end:
-            stages.main(["run_command", *options, "echo some are left out; exit 3"])
-        assert end.value.code == 3 and "some are left out\n" in capfd.readouterr().out
-        with pytest.raises(SystemExit) as end:
-            stages.main(["run_command", *options, "kill -9 $$"])
-        assert end.value.code == 137, "as a shell's, after signal 9"
+        command = "run_command", *options
+        assert exit_status(stages.main, *command, "echo some are left out; exit 3") == 3
+        assert "some are left out\n" in capfd.readouterr().out
+        # As a shell's, after signal 9.
+        assert exit_status(stages.main, *command, "kill -9 $$") == 137
 
 
 ANSWER = """\

@@ -10,9 +10,9 @@ import pytest
 import soundfile
 import torch
 import yaml
-from experiment import read_lines
+from experiment import read_lines, write_lines
 from refusals import command_refused, refuses
-from whisper_training import losses, make_corpus, train, weights, write_good_and_bad, write_lines
+from whisper_training import losses, make_corpus, train, weights, write_good_and_bad
 
 from espnet_medusa import stages
 from espnet_medusa.bin import convert
@@ -290,8 +290,7 @@ def test_only_drafted_tokens_are_trained(corpus, of_references, tmp_path):
     some = train_with("some", *counts)
     assert losses(some, "train")[2] < losses(some, "train")[1]
     changes["model_conf"] = conf | {"draft_vocab_size": 10_000}  # more than were ever seen
-    seen = train_with("all", *counts)
-    assert losses(seen, "train")[1] > losses(some, "train")[1]
+    assert losses(train_with("all", *counts), "train")[1] > losses(some, "train")[1]
     with pytest.raises(SystemExit, match="token_counts.pth"):
         train_with("none")
 

@@ -71,13 +71,12 @@ def one_by_one(decoder, memory, frames, hypothesis: Scored, start=EOS) -> torch.
         node = place - head  # the head drafts after this many tokens
         inputs = torch.tensor([[start, *hypothesis.tokens[:node]]])
         outputs = decoder.hidden_states(memory, lengths, inputs)
-        labels = torch.tensor([hypothesis.tokens[: place + 1]])
         hidden = decoder.unroll_hidden(
             outputs._replace(
                 hidden=outputs.hidden[:, -1:].expand(-1, head + 1, -1),
                 head_input=outputs.head_input[:, -1:].expand(-1, head + 1, -1),
             ),
-            labels[:, node:],
+            torch.tensor([hypothesis.tokens[: place + 1]])[:, node:],
         )[head][0, 0]
         total = total + (decoder.projections[head] @ hidden).log_softmax(-1)[token]
     return total

@@ -2,6 +2,7 @@
 
 import json
 import re
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -179,18 +180,14 @@ def test_a_model_with_nothing_to_draft_decodes_without_drafts(plain, corpus, tmp
 def test_the_decoders_precision_decides_whether_sums_round(
     options, rounding, experiment, corpus, tmp_path, monkeypatch
 ):
-    tasks = []
-
-    def record(task, left_out):
-        tasks.append(task)
-        raise InputError("stop after the task")
-
-    monkeypatch.setattr(tune, "tune", record)
+    stop = Mock(side_effect=InputError("stop after the task"))
+    monkeypatch.setattr(tune, "tune", stop)
     command = [*experiment.options(), "--data_dir", str(corpus), "--num_utterances", "1"]
     with pytest.raises(SystemExit):
         tune.main([*command, "--output", str(tmp_path / "tuned.yaml"), *options])
-    rounds = [(task.rounding, task.search.decoder.dtype == torch.bfloat16) for task in tasks]
-    assert rounds == [(rounding, rounding)]
+    stop.assert_called_once()
+    task = stop.call_args.args[0]
+    assert task.rounding == (task.search.decoder.dtype == torch.bfloat16) == rounding
 
 
 BEAM = "--search beam"

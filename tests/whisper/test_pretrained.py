@@ -200,8 +200,7 @@ def test_greedy_text_equals_transformers_in_each_language(experiment):
         decodings = load(made, draft_depth=depth).decode(speeches, languages)
         for speech, language, decoding in zip(speeches, languages, decodings, strict=True):
             prompt = tokens.prompt(language or "de")
-            expected = generate(whisper, speech, tokens, prompt)
-            assert decoding.results[0][2] == expected
+            assert decoding.results[0][2] == generate(whisper, speech, tokens, prompt)
             assert decoding.results[0][3].yseq.tolist()[: len(prompt)] == prompt
 
 

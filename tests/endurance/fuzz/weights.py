@@ -157,8 +157,7 @@ def ctranslate2_models() -> list[bytes]:
             bos_token_id=0, eos_token_id=0, decoder_start_token_id=1,
         )
     )  # fmt: skip
-    kinds = ("float32", "float16", "int8", "int16")
-    return [pack(variables_of(whisper, kind)) for kind in kinds]
+    return [pack(variables_of(whisper, kind)) for kind in ("float32", "float16", "int8", "int16")]
 
 
 @fuzzed(
