@@ -28,7 +28,6 @@ TOKENS = 14
 
 @pytest.fixture(scope="module")
 def small_shapes():
-    """Make the shape ``tiny`` smaller."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(make_subjects.WHISPER_SHAPES, "tiny", (2, 32, 2))
         patch.setattr(make_subjects, "VOCAB_SIZE", 96)

@@ -41,7 +41,6 @@ class Searches:
         self.ours = [S2TSpeech2Text(**options, drafter=drafter) for drafter in (None, "ctc")]
 
     def compare(self, speeches: Sequence[np.ndarray], conditions: Sequence[dict]) -> list[str]:
-        """Return the outcome of each call."""
         calls = [*zip(speeches, conditions, strict=True)]
         found = [[model(speech, **condition) for speech, condition in calls] for model in self.ours]
         found += [

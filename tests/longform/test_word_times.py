@@ -21,18 +21,13 @@ from espnet_medusa.whisper.transcript import TranscriptText, split_words
 BLANK = 2
 
 
-def units_of(path) -> list[tuple[int, list[int]]]:
-    """Units of a path with their frames: repeats merged, blanks removed."""
-    runs = itertools.groupby(enumerate(path), key=lambda pair: pair[1])
-    units = [(unit, [frame for frame, _ in run]) for unit, run in runs]
-    return [(unit, frames) for unit, frames in units if unit != BLANK]
-
-
 def best_of_all_paths(log_probs, units) -> list[list[int]] | None:
     """Frames of each unit on the best path; None: there is no path."""
     best, places = -np.inf, None
     for path in itertools.product(range(log_probs.shape[1]), repeat=len(log_probs)):
-        written = units_of(path)
+        # Repeats merged, blanks removed.
+        runs = itertools.groupby(enumerate(path), key=lambda pair: pair[1])
+        written = [(unit, [frame for frame, _ in run]) for unit, run in runs if unit != BLANK]
         score = log_probs[range(len(path)), path].sum()
         if [unit for unit, _ in written] == [*units] and (places is None or score > best):
             best, places = score, [frames for _, frames in written]

@@ -38,11 +38,6 @@ def search(decoder, ctc, memory, lengths, most, least=None, blank=BLANK, **optio
 # The oracle: frame by frame, token by token, with a forward pass of all written tokens.
 
 
-def collapse(log_probs, blank):
-    best = [max(range(len(row)), key=row.__getitem__) for row in log_probs.tolist()]
-    return [label for label, _ in itertools.groupby(best) if label not in (blank, EOS)]
-
-
 def is_sure(log_probs, threshold):
     return all(
         -sum(p * math.log(p) for p in row if p > 0) < threshold for row in log_probs.exp().tolist()
@@ -66,7 +61,8 @@ def probabilities(decoder, memory, written, least, options):
 
 def expected(decoder, memory, log_probs, most, least, blank, entropy, likelihood, options):
     """Tokens without the end symbol, and whether there is a decoder call."""
-    hypothesis = collapse(log_probs, blank)
+    best = [max(range(len(row)), key=row.__getitem__) for row in log_probs.tolist()]
+    hypothesis = [label for label, _ in itertools.groupby(best) if label not in (blank, EOS)]
     ended = [*hypothesis, EOS][:most]
     possible = all(not forbidden(t, place, least, options) for place, t in enumerate(ended))
     if entropy is not None and possible and len(hypothesis) <= most and is_sure(log_probs, entropy):

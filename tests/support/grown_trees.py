@@ -49,7 +49,6 @@ class Grown:
         return utterances(self.memory, self.lengths)[row], self.lengths[[row]]
 
     def alive(self, row):
-        """Return the slots that have a node."""
         return [slot for slot, token in enumerate(self.state.tokens[row]) if token is not None]
 
     def keep(self, slots):

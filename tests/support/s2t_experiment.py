@@ -43,7 +43,6 @@ def make_s2t_experiment(folder: Path, seed: int, **changes) -> dict[str, Path]:
 
 
 def random_options(rng: random.Random) -> dict[str, Any]:
-    """Return ESPnet's options of a search."""
     timed = rng.random() < 0.5
     return {
         "beam_size": rng.randint(1, 10),

@@ -138,7 +138,6 @@ def ctc_context(roots, memory, lengths):
 
 
 def path_from(prefix: Prefix, tokens) -> Prefix:
-    """Return ``prefix`` extended by ``tokens``."""
     for token in tokens:
         prefix = prefix.child(token)
     return prefix

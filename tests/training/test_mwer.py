@@ -151,7 +151,6 @@ def test_without_a_choice_there_is_nothing_to_learn(width):
 
 
 def word_distance(hypothesis: tuple[str, ...], reference: tuple[str, ...]) -> int:
-    """Return the edit distance by its definition."""
     if not hypothesis or not reference:
         return len(hypothesis) + len(reference)
     return min(

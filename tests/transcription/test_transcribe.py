@@ -36,7 +36,6 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def talks(tmp_path):
-    """A folder of good and bad files."""
     folder = tmp_path / "talks"
     (folder / "more").mkdir(parents=True)
     write_noise(folder / "good.wav", 0.6, seed=1)
@@ -59,7 +58,6 @@ BAD = {"long": "docs/long_audio.md", "empty": "zero length", "nothing": "is an e
 
 
 def run(model, *words) -> int:
-    """Run the command; return the exit status."""
     options = ["--model", model.folder, "--config", model.folder / "greedy.yaml"]
     return exit_status(transcribe.main, *words, *options)
 
