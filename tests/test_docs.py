@@ -53,9 +53,6 @@ def inline_commands() -> list:
     ]
 
 
-# Figures
-
-
 @by_page
 def test_tables_of_figures_are_their_sources(page):
     assert update_docs.fill(TEXTS[page]) == TEXTS[page], "run: python tools/update_docs.py"
@@ -127,9 +124,6 @@ def test_the_chart_shows_the_figures_of_its_source():
         assert f">{milliseconds} ms, WER {rate} %<" in drawn, "run: make docs"
 
 
-# Links
-
-
 @by_page
 def test_links_exist(page):
     here = ROOT / page
@@ -164,9 +158,6 @@ def test_the_site_builds_without_warnings(tmp_path, monkeypatch):
         assert f'id="espnet_medusa.inference.{name}"' in api
     assert "tokens drafted per call" in api, "the text of an option"
     assert "duration of the audio" in api, "a field's comment"
-
-
-# Commands
 
 
 class Parsed(Exception):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from cases import combinations
 from kernel_kinds import with_kernels
 from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
 
@@ -169,8 +170,7 @@ def best_tokens_of_steps(proposer, states, depth):
 
 
 @with_kernels
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-@pytest.mark.parametrize("vocabulary", [None, [0, 2, 3, 5, 8]])
+@combinations(precision=["float32", "bfloat16", "int8"], vocabulary=[None, [0, 2, 3, 5, 8]])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_chain_is_the_best_token_of_each_step(kind, seed, vocabulary, precision):
     """Utterances have two, one or no rows, and audio of different lengths."""
@@ -198,8 +198,7 @@ def test_a_chain_is_the_best_token_of_each_step(kind, seed, vocabulary, precisio
         assert torch.equal(alone[0], tokens[row])
 
 
-@pytest.mark.parametrize("kind", [WhisperRuntime, CudaGraphWhisperRuntime])
-@pytest.mark.parametrize("precision", ["float32", "int8"])
+@combinations(kind=[WhisperRuntime, CudaGraphWhisperRuntime], precision=["float32", "int8"])
 def test_cross_attention_keys_remain_when_utterances_leave(kind, precision):
     """The heads attend to the decoder's keys and values after its state has changed."""
     if kind is CudaGraphWhisperRuntime and precision == "int8":

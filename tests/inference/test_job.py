@@ -13,6 +13,7 @@ import torch
 from cases import cases
 from experiment import read_lines, write_corpus, write_lines, write_noise
 from job_log import espnet_seconds, log_to
+from recorded_calls import interrupt_call
 
 from espnet_medusa.inference import progress
 from espnet_medusa.inference.audio_batch import AudioLimits
@@ -102,21 +103,15 @@ def test_only_the_bad_utterance_of_a_batch_fails(corpus, tmp_path):
     assert [*texts(tmp_path)] == [key for key in corpus if key not in reasons]
 
 
-def test_results_are_recorded_batch_by_batch_and_the_job_resumes(corpus, tmp_path, caplog):
+def test_results_are_recorded_batch_by_batch_and_the_job_resumes(
+    corpus, tmp_path, caplog, monkeypatch
+):
     fake = FakeSpeech2Text()
-    decode, fake_decode = fake.decode, []
-
-    def interrupted(speeches, languages):
-        fake_decode.append(len(speeches))
-        if len(fake_decode) == 3:
-            raise KeyboardInterrupt
-        return decode(speeches, languages)
-
-    fake.decode = interrupted
+    interrupt_call(monkeypatch, fake, "decode", 3)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, fake, batch_size=3)
     assert len((tmp_path / "output" / "journal.jsonl").read_text().splitlines()) == 1 + 6
-    fake.decode, fake.tried = decode, []
+    fake.tried = []
     with caplog.at_level("INFO"):
         failed, _ = run(tmp_path, fake, batch_size=2)
     assert failed == 0 and "resumed: 6 of 9" in caplog.text

@@ -179,9 +179,6 @@ def test_the_same_split_keeps_the_jobs_outputs_and_another_removes_them(tmp_path
     assert not (logs / "output.1").exists()
 
 
-# Texts longer than the decoder's positions
-
-
 def shapes(folder, **lengths: str):
     for name in ("text_shape", "speech_shape"):
         lines = [f"{key} {shape if name[0] == 't' else 9}\n" for key, shape in lengths.items()]

@@ -77,8 +77,6 @@ def test_user_errors_name_the_option(options, messages, text, tmp_path, capsys):
         make(text, *(option.format(tmp_path) for option in options))
 
 
-# Whisper
-
 TRAINING = """
 encoder: hf_whisper
 decoder: whisper_medusa

@@ -106,8 +106,7 @@ def test_device_and_host_draft_the_same_trees(heads, width):
 
 
 @pytest.mark.parametrize("acceptance", ["exact", "threshold"])
-@pytest.mark.parametrize("constraints", [{}, {"suppress_tokens": [0, 3], "forced_prefix": [4, 1]}])
-@pytest.mark.parametrize("heads", HEADS)
+@combinations(constraints=[{}, {"suppress_tokens": [0, 3], "forced_prefix": [4, 1]}], heads=HEADS)
 def test_device_and_host_draft_the_same_chains(heads, constraints, acceptance):
     # A verified chain has no scores; host steps constrain log-probabilities instead of logits.
     comparable = acceptance == "threshold" and not constraints
@@ -172,8 +171,7 @@ def test_heads_over_a_draft_vocabulary_are_columns_of_the_whole(heads):
 @pytest.mark.parametrize(
     "shape", [DraftShape(4), DraftShape(4, 3), DraftShape(3, choices=(2, 9, 1))]
 )
-@pytest.mark.parametrize("heads", HEADS)
-@pytest.mark.parametrize("seed", range(3))
+@combinations(heads=HEADS, seed=range(3))
 def test_greedy_text_is_exact_with_a_draft_vocabulary(seed, heads, shape):
     decoder = shared_decoder(seed, heads)
     audio, most, least = random_memory(seed, [8, 3, 11]), [30] * 3, [0, 6, 0]
@@ -187,8 +185,7 @@ def test_greedy_text_is_exact_with_a_draft_vocabulary(seed, heads, shape):
 @pytest.mark.parametrize(
     "weights", [{}, {"ctc": 0.3}, {"lm": 0.4, "ngram": 0.2}, {"ctc": 0.3, "length_bonus": 0.2}]
 )
-@pytest.mark.parametrize("heads", HEADS)
-@pytest.mark.parametrize("seed", range(3))
+@combinations(heads=HEADS, seed=range(3))
 def test_nbest_is_exact_with_a_draft_vocabulary(seed, heads, weights):
     decoder, weights = shared_decoder(seed, heads), make_weights(**weights)
     proposer = build_runtime(decoder).proposer(torch.tensor(VOCABULARY))

@@ -14,3 +14,17 @@ def record_calls(monkeypatch, owner: object, name: str, describe: Callable[..., 
 
     monkeypatch.setattr(owner, name, recorded)
     return seen
+
+
+def interrupt_call(monkeypatch, owner: object, name: str, number: int) -> list[tuple]:
+    """Let one call of ``owner.name`` raise KeyboardInterrupt; return the arguments of all calls."""
+    calls, function = [], getattr(owner, name)
+
+    def interrupted(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) == number:
+            raise KeyboardInterrupt
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, interrupted)
+    return calls

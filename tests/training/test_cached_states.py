@@ -11,6 +11,7 @@ import soundfile
 import torch
 import yaml
 from experiment import read_lines, write_lines
+from recorded_calls import interrupt_call
 from refusals import command_refused, refuses
 from whisper_training import losses, make_corpus, train, weights, write_good_and_bad
 
@@ -228,22 +229,13 @@ def test_bad_options_are_one_line_errors(corpus, tmp_path, capsys):
 
 def test_an_interrupted_pass_resumes(corpus, tmp_path, monkeypatch, of_own_texts):
     monkeypatch.setattr(cached_shards, "SHARD_UTTERANCES", 5)
-    run, calls = cached_states.StateCache.compute, []
-
-    def interrupted(keeper, utterances):
-        calls.append([utterance.key for utterance in utterances])
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return run(keeper, utterances)
-
-    monkeypatch.setattr(cached_states.StateCache, "compute", interrupted)
+    calls = interrupt_call(monkeypatch, cached_states.StateCache, "compute", 4)
     with pytest.raises(SystemExit):
         cache(corpus, tmp_path / "states", *ALL)
     assert not (tmp_path / "states" / "states.scp").exists()
-    first = {key for keys in calls[:2] for key in keys}
-    calls[:] = [[]] * 4
     cache(corpus, tmp_path / "states", *ALL)
-    assert not first & {key for keys in calls[4:] for key in keys}, "the first shard is there"
+    keys = [{utterance.key for utterance in utterances} for _, utterances in calls]
+    assert set.union(*keys[:2]).isdisjoint(*keys[4:]), "the first shard is there"
     for name in ("text", "text_int", "speech_shape", "text_shape"):
         assert (tmp_path / "states" / name).read_text() == (of_own_texts / name).read_text()
     folders = tmp_path / "states", of_own_texts

@@ -13,6 +13,7 @@ import soxr
 import yaml
 from cases import cases
 from experiment import WINDOW_S, make_experiment, read_lines, write_noise
+from recorded_calls import interrupt_call
 from refusals import exit_status
 from tiny_whisper import save_tiny_whisper, whisper_experiment
 
@@ -136,16 +137,8 @@ def test_files_with_results_are_not_decoded_again(model, talks, tmp_path, capsys
 
 def test_an_interrupted_call_resumes(model, talks, tmp_path, rows, monkeypatch):
     good = [talks / name for name in GOOD.values()]
-    decode = Speech2Text.decode
-
-    def interrupted(self, speeches, languages=None):
-        if rows:
-            raise KeyboardInterrupt
-        return decode(self, speeches, languages)
-
-    monkeypatch.setattr(Speech2Text, "decode", interrupted)
+    interrupt_call(monkeypatch, Speech2Text, "decode", 2)
     assert run(model, *good, "--output_dir", tmp_path / "out") == 130
-    monkeypatch.setattr(Speech2Text, "decode", decode)
     assert rows == [3]
     assert run(model, *good, "--output_dir", tmp_path / "out") == 0
     assert rows == [3, 1]
