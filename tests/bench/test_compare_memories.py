@@ -49,8 +49,7 @@ def models(tmp_path_factory):
     models = []
     for seed in (33, 0):
         folder = tmp_path_factory.mktemp(f"exp{seed}")
-        experiment = make_experiment(folder, seed=seed, **conf)
-        experiment.model.rename(folder / "valid.acc_heads.ave.pth")
+        make_experiment(folder, seed=seed, **conf).model.rename(folder / "valid.acc_heads.ave.pth")
         models.append(load_model(folder))
     return models
 

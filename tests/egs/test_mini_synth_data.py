@@ -127,16 +127,14 @@ def test_unusable_language_files_are_refused(changes, message):
 
 @combinations(snr_db=[12.0, 40.0], exponent=[0.0, 1.0])
 def test_noise_has_the_given_level(snr_db, exponent):
-    generator = np.random.default_rng(0)
     speech = np.sin(np.arange(16000) / 7).astype(np.float32)
-    noise = add_noise(speech, snr_db, exponent, generator) - speech
+    noise = add_noise(speech, snr_db, exponent, np.random.default_rng(0)) - speech
     assert 10 * np.log10(np.mean(speech**2) / np.mean(noise**2)) == pytest.approx(snr_db, abs=0.1)
 
 
 def test_exponent_tilts_the_noise():
     def low_share(exponent: float) -> float:
-        noise = coloured_noise(16001, exponent, np.random.default_rng(0))
-        power = np.abs(np.fft.rfft(noise)) ** 2
+        power = np.abs(np.fft.rfft(coloured_noise(16001, exponent, np.random.default_rng(0)))) ** 2
         return power[: len(power) // 8].sum() / power.sum()
 
     assert low_share(0.0) == pytest.approx(1 / 8, abs=0.02)

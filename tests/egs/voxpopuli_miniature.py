@@ -91,9 +91,8 @@ def write_session(
     root: Path, channel: str, session: str, utterances: Sequence[MiniatureUtterance]
 ) -> Path:
     sounds = [(u.start_s, u.end_s, u.pitch_hz) for u in utterances]
-    samples = session_audio(sounds, utterances[-1].end_s + 0.5)
     path = root / "raw_audios" / channel / session[:4] / f"{session}_{channel}.ogg"
-    return write_ogg(path, samples)
+    return write_ogg(path, session_audio(sounds, utterances[-1].end_s + 0.5))
 
 
 def write_table(

@@ -141,8 +141,7 @@ def make_random_check(
                 if seed % 100 == 0:
                     print(f"{outcomes.total()} cases", flush=True)
         logging.disable(disabled)
-        figures = describe(outcomes, range(args.seed, seed))
-        return figures, "no" if outcomes[DIFFERS] else ""
+        return describe(outcomes, range(args.seed, seed)), "no" if outcomes[DIFFERS] else ""
 
     return make_check(title, file, description, add_options, check)
 

@@ -70,8 +70,7 @@ def cases_of_a_model(seed: int, folder: Path) -> list[str]:
         calls = random_inputs(rng, BATCH)
         found = searches.compare(*calls)
         if DIFFERS in found:  # hypotheses whose scores are equal but for rounding
-            double = Searches(**options, dtype="float64").compare(*calls)
-            pairs = zip(found, double, strict=True)
+            pairs = zip(found, Searches(**options, dtype="float64").compare(*calls), strict=True)
             found = [
                 EQUAL_DOUBLE if one == DIFFERS and other in (EQUAL, EQUAL_FALLING) else one
                 for one, other in pairs

@@ -41,9 +41,8 @@ def test_pipes_and_streams_are_not_replaced(tmp_path):
 
 
 def test_an_error_of_a_full_device_names_the_file_and_one_with_a_name_is_unchanged():
-    message = "No space left on device: 'out/speech.flac'"
     with (
-        pytest.raises(OSError, match=message) as caught,
+        pytest.raises(OSError, match="No space left on device: 'out/speech.flac'") as caught,
         naming("out/speech.flac"),
         open("/dev/full", "w") as stream,
     ):

@@ -145,9 +145,8 @@ def test_speech_outside_clips_is_left_out(speech2text, made_up_speech):
 
 def test_a_recording_without_speech_has_no_text(speech2text, monkeypatch, caplog):
     monkeypatch.setattr(driver, "SpeechDetector", lambda *given: lambda speech: [])
-    options = LongFormOptions(vad_filter=True)
     quiet = LongRecording("key", noise_and_silence(5, 1), "en", "talk.wav")
-    (step,) = speech2text.long_form(options)([quiet])
+    (step,) = speech2text.long_form(LongFormOptions(vad_filter=True))([quiet])
     assert step.done and step.segments == [] and step.recording.error is None
     assert step.recording.text == "" and step.recording.statistics.decoder_calls == 0
     assert step.recording.statistics.audio_seconds == 5

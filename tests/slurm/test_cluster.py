@@ -224,9 +224,8 @@ def test_statistics_and_training_by_torchrun_equal_those_made_here(tag, options,
     for name in ("train/speech_shape", "train/text_shape.word", "valid/speech_shape"):
         shapes = [(folder / "exp" / f"stats_{run}" / name).read_bytes() for run in ("here", tag)]
         assert shapes[0] == shapes[1], name
-    log = (folder / "exp" / f"asr_{tag}" / "train.log").read_text()
     assert "torch.distributed.run" in (folder / "exp" / f"asr_{tag}" / "q" / "train.sh").read_text()
-    assert ":0/2]" in log, "rank 0 of 2"
+    assert ":0/2]" in (folder / "exp" / f"asr_{tag}" / "train.log").read_text(), "rank 0 of 2"
     assert_same_weights(folder, "here", tag)
     epochs = [read_epochs(folder / "exp" / f"asr_{run}" / "train.log") for run in ("here", tag)]
     assert [*epochs[0]] == [*epochs[1]] == [1, 2]

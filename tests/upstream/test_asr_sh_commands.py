@@ -61,10 +61,9 @@ class Recipe:
         line = command.words.format_map(self.places)
         words = shlex.split(f"{python} {line} {extra}" if line.startswith("-m") else line)
         given = self.path(command.stdin).read_text() if command.stdin else None
-        errors = subprocess.STDOUT if command.log else subprocess.PIPE
         done = subprocess.run(
             words, cwd=self.folder, env=warm_python.environment(), input=given, text=True,
-            stdout=subprocess.PIPE, stderr=errors,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT if command.log else subprocess.PIPE,
         )  # fmt: skip
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
         for target in (command.stdout, command.log):
