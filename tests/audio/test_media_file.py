@@ -49,7 +49,7 @@ def test_samples_equal_the_written_ones(tmp_path, suffix, channels):
     info = probe_audio(str(path))
     assert (info.rate_hz, info.n_channels) == (rate_hz, channels)
     if suffix == ".aac":
-        assert info.duration_s is None, "its header says nothing"
+        assert info.duration_s is None, "its header has no duration"
     else:
         assert info.duration_s == pytest.approx(len(decoded) / rate_hz, abs=0.1)
 

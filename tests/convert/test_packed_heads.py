@@ -51,7 +51,7 @@ def test_other_weights_get_no_heads_and_a_message(tmp_path):
     assert "openai/whisper-tiniest" in said and str(folder) in said
     assert attach_heads(base, "none", tmp_path / "shipped") == (base, None)
     assert attach_heads(base, "auto", tmp_path / "nothing") == (base, None)
-    larger = tiny_base(hidden_size=24)  # of this size there are none: nothing to say
+    larger = tiny_base(hidden_size=24)  # no heads are for this size: no message
     assert attach_heads(larger, "auto", tmp_path / "shipped") == (larger, None)
     attached, said = attach_heads(other, str(folder))
     assert attached.architecture.heads == "linear"

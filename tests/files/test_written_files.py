@@ -37,7 +37,7 @@ def test_pipes_and_streams_are_not_replaced(tmp_path):
     link.symlink_to(text)
     write_atomically(link, "c three\n")
     assert (text.read_text(), link.read_text()) == ("b two\n", "c three\n")
-    assert not link.is_symlink(), "what it led to may be another's"
+    assert not link.is_symlink(), "its target may belong to another user"
 
 
 def test_an_error_of_a_full_device_names_the_file_and_one_with_a_name_is_unchanged():

@@ -68,7 +68,7 @@ def test_ctc_drafts_save_calls(files):
 
 
 def test_timestamps_take_one_call_per_token(files):
-    # A score of at most 0 tells the search that a filter cannot raise a hypothesis.
+    # A filter's scores are at most 0: the search can rule out that it raises a hypothesis.
     options = {"predict_time": True, "beam_size": 5, "maxlenratio": -20, "nbest": 1}
     model = S2TSpeech2Text(**files, **options, ctc_weight=0.0)
     model(noise(1))

@@ -7,6 +7,7 @@ import matplotlib.image
 import pytest
 import upstream_exp
 from cases import cases
+from downloads import tree
 from exp_folders import error_of, statistics, write_espnet_decoding, write_score
 from matplotlib.figure import Figure
 from refusals import command_refused
@@ -153,14 +154,10 @@ def test_frontends_without_a_sample_rate(exp, capsys):
 
 def test_twice_gives_the_same_files(drawn_exp, capsys):
     exp = drawn_exp
-
-    def files():
-        return {path: path.read_bytes() for path in exp.rglob("*") if path.is_file()}
-
     first_names = run(capsys, exp, "--plain", exp / "decode_plain")
-    first = files()
+    first = tree(exp)
     names = run(capsys, exp, "--plain", exp / "decode_plain")
-    assert files() == first
+    assert tree(exp) == first
     merged = [name for name in first_names if name.endswith("statistics.json")]
     assert len(merged) == 3 and names == [name for name in first_names if name not in merged]
 

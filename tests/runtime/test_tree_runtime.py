@@ -30,11 +30,12 @@ def test_ragged_batches_equal_forward_of_each_path(heads, seed):
 
 @pytest.mark.parametrize("heads", ["linear", "block", "llama block"])
 def test_one_new_node_per_utterance(heads):
-    """Without a mask if it sees all nodes, else with one."""
+    """A mask is needed only if the node must not attend to all earlier nodes."""
     grown = Grown(tiny_decoder(3, heads), *random_memory(3, [6, 9]))
     grown.extend_and_check([[1], [2]], [[ROOT], [ROOT]])
     grown.extend_and_check([[3], [4]], [[0], [0]])
-    grown.extend_and_check([[5], [6]], [[1], [0]])  # the second one does not see its sibling
+    # The second one must not attend to its sibling.
+    grown.extend_and_check([[5], [6]], [[1], [0]])
     grown.extend_and_check([[7], [8]], [[2], [2]])
 
 

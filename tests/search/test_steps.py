@@ -24,10 +24,6 @@ PROMPTS = torch.tensor([PROMPT] * 3)
 pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
-def rule_of(acceptance):
-    return build_rule(SearchOptions(acceptance=acceptance))
-
-
 class Watched:
     """Compares a search's drafts with those of ``ScorerSteps``, by "prefixes" or "scores".
 
@@ -92,12 +88,12 @@ def vocabulary_of(rng, least):
 
 @combinations(width=[2, 3, 12], heads=HEADS)
 def test_device_and_host_draft_the_same_trees(heads, width):
-    every = []
+    every, rule = [], build_rule(SearchOptions(acceptance="top_m"))
     for seed in range(4):
         rng = random.Random(f"{seed} {heads} {width}")
         runtime = build_runtime(shared_decoder(seed, heads))
         proposer = runtime.proposer(vocabulary_of(rng, 2), "float32")
-        search = our_greedy(runtime, DraftShape(4, width), rule_of("top_m"), proposer=proposer)
+        search = our_greedy(runtime, DraftShape(4, width), rule, proposer=proposer)
         assert type(search.planner.steps) is DecoderSteps
         every.append(Watched(search))
         search(*random_memory(seed, [8, 3, 11]), PROMPTS, bounds([30, 12, 3]))
@@ -111,7 +107,7 @@ def test_device_and_host_draft_the_same_chains(heads, constraints, acceptance):
     # A verified chain has no scores; host steps constrain log-probabilities instead of logits.
     comparable = acceptance == "threshold" and not constraints
     least, every = [0, 0 if comparable else 4, 0], []
-    options = rule_of(acceptance), constraints_of(**constraints)
+    options = build_rule(SearchOptions(acceptance=acceptance)), constraints_of(**constraints)
     for seed in range(4):
         search = our_greedy(shared_decoder(seed, heads), DraftShape(4), *options)
         every.append(Watched(search, ["prefixes", *(["scores"] if comparable else [])]))

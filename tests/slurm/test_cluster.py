@@ -12,7 +12,7 @@ import psutil
 import pytest
 import torch
 from cases import cases
-from experiment import make_experiment, write_noise
+from experiment import make_experiment, write_corpus
 from harness import environment
 from recipes import ROOT, TRAINING, link_template, write_set
 from tiny_whisper import save_tiny_whisper
@@ -61,11 +61,7 @@ def recipe(tmp_path_factory):
     make_experiment(folder / "exp" / "asr_tiny")
     data = folder / "dump" / "raw" / "test"
     data.mkdir(parents=True)
-    lines = ""
-    for number in range(UTTERANCES):
-        write_noise(data / f"{number}.wav", 0.5 + 0.15 * number, number)
-        lines += f"utt{number} {data}/{number}.wav\n"
-    (data / "wav.scp").write_text(lines)
+    write_corpus(data, {f"utt{number}": 0.5 + 0.15 * number for number in range(UTTERANCES)})
     decode(folder, "local", 1)
     return folder
 

@@ -27,7 +27,7 @@ from espnet_medusa.transcription.open_model import ModelFiles, find_model
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """An experiment, with a decode config with which the texts of its random model end."""
+    """An experiment, and a decode config that makes the texts of its random model end."""
     experiment = make_experiment(tmp_path_factory.mktemp("exp"))
     config = experiment.folder / "greedy.yaml"
     options = {"search": "greedy", "minlenratio": -4, "maxlenratio": -12, "batch_size": 3}
