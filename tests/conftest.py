@@ -38,9 +38,11 @@ def aiola_golden() -> Path:
 @pytest.fixture
 def rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Numbers of utterances of all calls of ``Speech2Text.decode``."""
-    from recorded_calls import record_decode
+    from recorded_calls import record_calls
 
-    return record_decode(monkeypatch, len)
+    from espnet_medusa.inference.speech2text import Speech2Text
+
+    return record_calls(monkeypatch, Speech2Text, "decode", lambda _, given, *languages: len(given))
 
 
 @pytest.fixture(scope="session")

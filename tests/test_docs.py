@@ -53,9 +53,6 @@ def inline_commands() -> list:
     ]
 
 
-# Figures
-
-
 @by_page
 def test_tables_of_figures_are_their_sources(page):
     assert update_docs.fill(TEXTS[page]) == TEXTS[page], "run: python tools/update_docs.py"
@@ -63,8 +60,7 @@ def test_tables_of_figures_are_their_sources(page):
 
 @by_page
 def test_no_figures_are_typed_into_tables(page):
-    rest = update_docs.BLOCK.sub("", PROSE[page])
-    rows = re.findall(r"^\|(.*)\|$", rest, re.MULTILINE)
+    rows = re.findall(r"^\|(.*)\|$", update_docs.BLOCK.sub("", PROSE[page]), re.MULTILINE)
     cells = [cell.strip(" *") for row in rows for cell in row.split("|")]
     assert [cell for cell in cells if re.fullmatch(r"[\d.,/]+ ?[%xM]?", cell)] == []
 
@@ -128,21 +124,16 @@ def test_the_chart_shows_the_figures_of_its_source():
         assert f">{milliseconds} ms, WER {rate} %<" in drawn, "run: make docs"
 
 
-# Links
-
-
-def anchors(page: Path) -> set[str]:
-    text = FENCE.sub("", page.read_text(encoding="utf-8"))
-    return {slugify(heading, "-") for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
-
-
 @by_page
 def test_links_exist(page):
     here = ROOT / page
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", PROSE[page]):
         linked = here.parent / target if target else here
         assert linked.exists(), f"{page}: {target}"
-        assert not anchor or anchor in anchors(linked), f"{page}: {target}#{anchor}"
+        if anchor:
+            text = FENCE.sub("", linked.read_text(encoding="utf-8"))
+            headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+            assert anchor in [slugify(heading, "-") for heading in headings], f"{page}: {target}"
 
 
 @by_page
@@ -167,9 +158,6 @@ def test_the_site_builds_without_warnings(tmp_path, monkeypatch):
         assert f'id="espnet_medusa.inference.{name}"' in api
     assert "tokens drafted per call" in api, "the text of an option"
     assert "duration of the audio" in api, "a field's comment"
-
-
-# Commands
 
 
 class Parsed(Exception):
@@ -226,8 +214,7 @@ def script_options(script: Path) -> frozenset[str]:
 
 def check_script(script: Path, words: list[str]) -> None:
     options = dict(zip(words[::2], words[1::2], strict=True))
-    known = script_options(script) | {"help"}
-    assert {name.removeprefix("--") for name in options} <= known
+    assert {name.removeprefix("--") for name in options} <= script_options(script) | {"help"}
     for system in options.get("--heads", "").split():
         kind = re.sub(r"_\d+(heads)?$", "", system)
         assert (script.parent / f"conf/train_{kind}.yaml").exists(), system
@@ -272,15 +259,7 @@ def check_command(words: list[str], monkeypatch) -> dict[str, str]:
 
 @cache
 def parsers() -> dict[str, argparse.ArgumentParser]:
-    names = (
-        "asr_inference",
-        "asr_train",
-        "convert",
-        "report",
-        "s2t_inference",
-        "transcribe",
-        "tune",
-    )
+    names = "asr_inference", "asr_train", "convert", "report", "s2t_inference", "transcribe", "tune"
     modules = {name: importlib.import_module(f"espnet_medusa.bin.{name}") for name in names}
     modules |= {name: importlib.import_module(name) for name in MADE.values()}
     command_line = importlib.import_module("espnet_medusa.bin.command_line")
@@ -311,8 +290,7 @@ def test_options_in_text_are_options(page):
 def rows_of(title: str) -> list[str]:
     """Names in the first cells of a table of docs/decode.md."""
     section = TEXTS["docs/decode.md"].split(f"\n## {title}\n")[1].split("\n## ")[0]
-    cells = re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)
-    return re.findall(r"`([^`]+)`", " ".join(cells))
+    return re.findall(r"`([^`]+)`", " ".join(re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)))
 
 
 def test_decode_options_and_configs_are_all_documented():

@@ -36,8 +36,7 @@ class Options:
     ],
 )
 def test_valid_options_are_unchanged_and_others_have_defaults(given):
-    options = build_options(Options, given, "conf")
-    assert vars(options) == vars(Options()) | (given or {})
+    assert vars(build_options(Options, given, "conf")) == vars(Options()) | (given or {})
 
 
 @cases(

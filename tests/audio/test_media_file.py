@@ -57,8 +57,7 @@ def test_samples_equal_the_written_ones(tmp_path, suffix, channels):
 @cases(("cinema.m4a", 8, 0.0), ("talk.mp4", 1, 3.0))
 def test_the_sound_of_cinemas_and_videos(name, channels, video_s, tmp_path):
     samples = np.stack([speechlike(1.5, seed=seed) for seed in range(channels)], axis=1)
-    written = samples if channels > 1 else samples[:, 0]
-    path = write_media(tmp_path / name, written, video_s=video_s)
+    path = write_media(tmp_path / name, samples if channels > 1 else samples[:, 0], video_s=video_s)
     assert probe_audio(str(path)).n_channels == channels
     decoded, rate_hz = read_audio(str(path))
     correlation, _ = alignment(samples.mean(axis=1), decoded, rate_hz)

@@ -259,8 +259,7 @@ def test_resampling_keeps_pitch_and_level(from_hz, to_hz):
 
 
 def test_resampling_high_frequencies_and_short_audio():
-    samples = resample(tone(15000, 1.0, 48000), 48000, 16000)
-    assert np.abs(samples[1000:-1000]).max() < 1e-3
+    assert np.abs(resample(tone(15000, 1.0, 48000), 48000, 16000)[1000:-1000]).max() < 1e-3
     for count in (0, 1):
         assert len(resample(np.zeros(count, np.float32), 8000, 16000)) == 2 * count
 

@@ -66,9 +66,8 @@ def test_segments_are_ordered_bounded_and_hold_all_sound(pairs):
 
 
 def test_levels_are_those_of_the_samples(tmp_path):
-    generator = np.random.default_rng(0)
     # More than one block, and a last frame that is not full.
-    samples = 0.1 * generator.standard_normal((RATE_HZ * 45 + 100, 2))
+    samples = 0.1 * np.random.default_rng(0).standard_normal((RATE_HZ * 45 + 100, 2))
     samples[RATE_HZ : 2 * RATE_HZ] = 0
     path = tmp_path / "a.wav"
     soundfile.write(path, samples, RATE_HZ, subtype="FLOAT")

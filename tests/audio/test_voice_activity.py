@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from kernel_kinds import some_threads
 from refusals import refuses
 from tones import chords, lay_out, say
 
@@ -22,16 +23,12 @@ def talk():
 
 def test_speech_is_detected_and_the_number_of_threads_is_unchanged(talk):
     samples, places = talk
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
+    with some_threads(3):
         for given in (samples, torch.from_numpy(samples), samples.astype(np.float64)):
             find = SpeechDetector(VadParameters(min_silence_duration_ms=1000), 30.0)
             found = find(SpeechActivity.of(given))
             assert np.array(found) == pytest.approx(np.array(places), abs=NEAR_S)
         assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_each_parameter_has_an_effect(talk):

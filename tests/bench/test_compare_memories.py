@@ -28,7 +28,6 @@ TOKENS = 14
 
 @pytest.fixture(scope="module")
 def small_shapes():
-    """Make the shape ``tiny`` smaller."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(make_subjects.WHISPER_SHAPES, "tiny", (2, 32, 2))
         patch.setattr(make_subjects, "VOCAB_SIZE", 96)
@@ -50,8 +49,7 @@ def models(tmp_path_factory):
     models = []
     for seed in (33, 0):
         folder = tmp_path_factory.mktemp(f"exp{seed}")
-        experiment = make_experiment(folder, seed=seed, **conf)
-        experiment.model.rename(folder / "valid.acc_heads.ave.pth")
+        make_experiment(folder, seed=seed, **conf).model.rename(folder / "valid.acc_heads.ave.pth")
         models.append(load_model(folder))
     return models
 
@@ -122,8 +120,7 @@ def test_a_batch_equals_single_inputs(random_subject, name):
     peer, inputs = build(random_subject, name), memories(random_subject)
     way = Way(name, "float32", GREEDY, 2)
     together = peer.decode(way, random_subject.inputs, inputs)
-    alone = [peer.decode(way, ["any"], [memory])[0] for memory in inputs]
-    assert tokens(together) == tokens(alone)
+    assert tokens(together) == tokens([peer.decode(way, ["any"], [memory])[0] for memory in inputs])
 
 
 def test_drafters_have_the_names_of_the_decode_option():

@@ -16,6 +16,7 @@ from figures import Inputs, agree, make_rows
 from heads_folders import make_recipe
 from inputs import list_utterances, read_utterances
 from plan import read_plan
+from recorded_calls import record_calls
 from runner import Journal, Measurement
 
 from espnet_medusa.errors import InputError
@@ -103,16 +104,8 @@ def test_rows_decode_as_from_samples(command, recipe, tmp_path):
 
 
 def test_the_encoder_runs_once_for_all_rows(command, monkeypatch):
-    encoded = []
-    encode = AudioBatch._encode
-
-    def count(self, encoder):
-        encoded.append(encoder)
-        return encode(self, encoder)
-
-    monkeypatch.setattr(AudioBatch, "_encode", count)
-    drafters = ["--drafters", "heads", "CTC", "a model"]
-    command("--searches", "greedy", *drafters, "--no_seconds")
+    encoded = record_calls(monkeypatch, AudioBatch, "_encode", lambda _, encoder: encoder)
+    command("--searches", "greedy", "--drafters", "heads", "CTC", "a model", "--no_seconds")
     assert len({*encoded}) == 2  # the draft model has its own
     assert [encoded.count(encoder) for encoder in {*encoded}] == [4, 4]
 
@@ -120,13 +113,7 @@ def test_the_encoder_runs_once_for_all_rows(command, monkeypatch):
 def test_an_interrupted_run_continues(command, monkeypatch):
     options = "--searches", "greedy", "--num_utterances", 2, "--drafters"
     first = command(*options, "heads")
-    decode, decoded = PlanClient.decode, []
-
-    def record(self, way, names):
-        decoded.append(way.contestant)
-        return decode(self, way, names)
-
-    monkeypatch.setattr(PlanClient, "decode", record)
+    decoded = record_calls(monkeypatch, PlanClient, "decode", lambda _, way, names: way.contestant)
     assert command(*options, "heads") == first and not decoded
     command(*options, "CTC")
     assert decoded == 3 * ["CTC"]  # the first utterance twice, for warm-up
@@ -137,8 +124,7 @@ def test_an_interrupted_run_continues(command, monkeypatch):
 
 
 def test_texts_without_times_and_in_batches(command, tmp_path):
-    options = "--searches", "greedy", "--no_seconds", "--batch_sizes", 1, 3
-    rows = command(*options)
+    rows = command("--searches", "greedy", "--no_seconds", "--batch_sizes", 1, 3)
     text = (tmp_path / "out" / "results.md").read_text()
     assert " ms" not in text.split("\n- ")[0] and "P;" not in text and "speed" not in text[:400]
     alone, together = ([row for row in rows if row["batch_size"] == size] for size in (1, 3))
@@ -156,8 +142,7 @@ def test_audio_beyond_the_window_is_left_out(command, recipe, tmp_path):
     rows = command("--searches", "greedy", "--drafters", "heads", "--data_dir", "long",
                    "--batch_sizes", 2)  # fmt: skip
     assert [row["inputs"] for row in rows] == [1, 1]
-    text = (tmp_path / "out" / "results.md").read_text()
-    assert "Longer than the models' window: z." in text
+    assert "Longer than the models' window: z." in (tmp_path / "out" / "results.md").read_text()
 
 
 def test_rows_with_another_window_or_padding_have_their_own_encoder(command, recipe, tmp_path):
@@ -190,8 +175,7 @@ def test_a_grid_of_ctc_thresholds(command):
         "baseline": model | {"options": {"draft_depth": 0}},
         "CTC first": model | {"options": {"drafter": "ctc"}, "grid": grid},
     }
-    options = SHARED | {"maxlenratio": -60}
-    rows = command("--searches", "greedy", drafters=drafters, options=options)
+    rows = command("--searches", "greedy", drafters=drafters, options=SHARED | {"maxlenratio": -60})
     rows = {row["contestant"].removeprefix("CTC first"): row for row in rows}
     assert len(rows) == 1 + 3 * 3
     plain, exact = rows["baseline"], rows[""]
@@ -226,8 +210,7 @@ def test_plans_of_the_recipes_can_be_read():
     paths = sorted(root.glob("egs/*/asr1/conf/drafters/*.yaml"))
     assert len(paths) == 16
     for path in paths:
-        plan = read_plan(path)
-        assert next(iter(plan.drafters.values())).options == {"draft_depth": 0}
+        assert next(iter(read_plan(path).drafters.values())).options == {"draft_depth": 0}
 
 
 def nbest(*hypotheses):
@@ -246,8 +229,7 @@ def nbest(*hypotheses):
     ([], True, False),
 )
 def test_equal_outputs(hypotheses, greedy, same):
-    expected = nbest(("x", -1.0), ("y", -2.0))
-    assert agree(nbest(*hypotheses), expected, greedy) is same
+    assert agree(nbest(*hypotheses), nbest(("x", -1.0), ("y", -2.0)), greedy) is same
 
 
 def test_rows_by_hand():

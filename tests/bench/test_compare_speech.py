@@ -50,8 +50,7 @@ def journal_of(results):
             if counts:
                 statistics = DecodingStatistics(decoder_calls=counts[0], tokens=counts[1])
                 result = replace(result, counts=vars(statistics))
-            timed = Timed([result], encoder, decoder)
-            journal.rows.append(Measurement(way, (name,), 0, timed))
+            journal.rows.append(Measurement(way, (name,), 0, Timed([result], encoder, decoder)))
     return journal
 
 
@@ -266,8 +265,7 @@ def speech2text_of(subject, **options):
 
 def test_processes_write_the_texts_of_speech2text(utterances):
     options = "--contestants", FASTER_WHISPER, OURS, "--weights", FLOAT32
-    ways = ways_of(utterances, *options)
-    journal = run(utterances, ways)
+    journal = run(utterances, ways_of(utterances, *options))
     assert [*journal.left_out] == [f"{FASTER_WHISPER}, {FLOAT32}"]  # it cannot load
     searches = {GREEDY: {"search": "greedy"}, BEAM5: {"beam_size": 5, "patience": 1.0}}
     for search, options in searches.items():

@@ -3,6 +3,7 @@
 import json
 from argparse import Namespace
 from pathlib import Path
+from unittest.mock import Mock
 
 import decoder_calls
 import gpu
@@ -18,7 +19,8 @@ from gpu_parts.cuda_tests import marked_files, read_report
 from gpu_parts.part import CALLERS, COMPILED, FAILED, NO_MEMORY, NO_TIME, Part, PartResults
 from gpu_parts.report import write_report
 from heads_folders import pack, with_heads
-from refusals import command_refused
+from recipes import write_script
+from refusals import command_refused, exit_status
 from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa.bin import convert
@@ -58,30 +60,23 @@ def speech(tmp_path_factory):
     return folder
 
 
-def fail(error):
-    def work():
-        raise error
-
-    return work
-
-
 def test_rows_are_written_at_once_and_not_repeated(tmp_path):
     part = Part.open(tmp_path / "one.json", {"of": "all"}, 60.0)
     part.measure({"a": 1}, lambda: {"ms": 1.0})
-    part.measure({"a": 2}, fail(ValueError("no\nmore")))
-    part.measure({"a": 3}, fail(torch.OutOfMemoryError("CUDA out of memory")))
-    part.measure({"a": 4, "b": "x"}, fail(KeyError("y")), peer=True)
+    part.measure({"a": 2}, Mock(side_effect=ValueError("no\nmore")))
+    part.measure({"a": 3}, Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory")))
+    part.measure({"a": 4, "b": "x"}, Mock(side_effect=KeyError("y")), peer=True)
     assert part.status == FAILED
     assert part.results.failed == {"2": "no"}
     assert part.results.left_out == {"3": NO_MEMORY, "4, x": "'y' (KeyError)"}
     assert PartResults.read(part.path) == part.results
     again = Part.open(part.path, {"of": "all"}, 60.0)
-    again.measure({"a": 1}, fail(AssertionError("measured twice")))
+    again.measure({"a": 1}, Mock(side_effect=AssertionError("measured twice")))
     again.measure({"a": 2}, lambda: {"ms": 2.0})
     assert again.status == 0 and again.results.left_out == {}
     assert PartResults.read(part.path).rows == [{"a": 1, "ms": 1.0}, {"a": 2, "ms": 2.0}]
     late = Part.open(part.path, {"of": "others"}, 0.0)
-    late.measure({"a": 1}, fail(AssertionError("begun after the time limit")))
+    late.measure({"a": 1}, Mock(side_effect=AssertionError("begun after the time limit")))
     assert late.status == 0 and late.results.rows == [] and late.results.left_out == {"1": NO_TIME}
 
 
@@ -195,9 +190,7 @@ def test_parts_that_fail_or_exceed_their_time(tmp_path, monkeypatch, capsys):
     reports = []
     command = ["--device", "cpu", "--shapes", "tiny", "--whisper", tmp_path, "--data_dir", tmp_path]
     command += ["--results", tmp_path, "--machine", "here", "--minutes", 0.02]
-    with pytest.raises(SystemExit) as end:
-        gpu.main([*map(str, command)])
-    assert end.value.code == FAILED
+    assert exit_status(gpu.main, *command) == FAILED
     assert [len(report) for report in reports] == [1, 2, 3]
     tests, calls, texts = reports[-1].values()
     assert tests.failed == {} and tests.rows == [{"tests": 2, "skipped": 1}]
@@ -269,12 +262,11 @@ def test_report(tmp_path):
 
 def test_each_fact_of_the_gpu_is_a_query(tmp_path, monkeypatch):
     """A name that the driver lacks leaves the other facts; without nvidia-smi CUDA remains."""
-    smi = tmp_path / "nvidia-smi"
-    smi.write_text(
+    write_script(
+        tmp_path / "nvidia-smi",
         '#!/bin/sh\ncase "$*" in *id=GPU-u-1*driver_version*) echo 550.1;;\n'
-        "*id=GPU-u-1*pstate*) echo P0;; *) echo no; exit 2;; esac\n"
+        "*id=GPU-u-1*pstate*) echo P0;; *) echo no; exit 2;; esac\n",
     )
-    smi.chmod(0o755)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Namespace(uuid="u-1"))
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     facts = {"CUDA": str(torch.version.cuda), "driver": "550.1", "performance state": "P0"}

@@ -12,6 +12,7 @@ from contestants.base import CONTESTANTS, LENGTHS, OPENVINO, SPEECH, WHISPER_CPP
 from contestants.ways import BEAM5, FLOAT16, GREEDY, INT8, Way
 from experiment import write_corpus, write_lines
 from inputs import cut_utterances
+from recipes import write_script
 from report import write_report
 from tiny_whisper import save_tiny_whisper
 
@@ -30,10 +31,8 @@ def test_openvino_converts_its_weights_once(tmp_path, monkeypatch):
     subject = SimpleNamespace(folder=tmp_path, hugging_face=tmp_path / "hf", language="en")
     with pytest.raises(FileNotFoundError, match="optimum-cli: missing; make it with tools"):
         CONTESTANTS[SPEECH][OPENVINO].build(subject, INT8, Setup())
-    exporter = tmp_path / "openvino" / "bin" / "optimum-cli"
-    exporter.parent.mkdir(parents=True)
-    exporter.write_text('#!/bin/sh\nfor last; do :; done\nmkdir "$last"\necho "$@" > "$last/log"\n')
-    exporter.chmod(0o755)
+    script = '#!/bin/sh\nfor last; do :; done\nmkdir "$last"\necho "$@" > "$last/log"\n'
+    write_script(tmp_path / "openvino" / "bin" / "optimum-cli", script)
     for _ in range(2):  # the second one fails if the folder is made again
         contestant = CONTESTANTS[SPEECH][OPENVINO].build(subject, INT8, Setup(threads=1))
     assert "--weight-format int8" in (tmp_path / "openvino_int8" / "log").read_text()

@@ -5,6 +5,7 @@ import os
 import runpy
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -17,8 +18,7 @@ INFERENCE = "espnet2.bin.asr_inference"
 
 
 def run(*arguments: str, **options) -> subprocess.CompletedProcess:
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, **options)
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, **options)
 
 
 @pytest.fixture(autouse=True)
@@ -102,13 +102,10 @@ def test_code_scripts_and_stdin_run(tmp_path, monkeypatch, capsys):
     (["--no-redirect", "-O", "-c", "1"], ["-O", *WITH_PLUGIN, "--no-redirect", "-c", "1"]),
 )
 def test_options_of_python_start_a_new_interpreter(given, replaced, monkeypatch):
-    def execv(*call):
-        raise InterruptedError(call)
-
-    monkeypatch.setattr("os.execv", execv)
-    with pytest.raises(InterruptedError) as error:
+    monkeypatch.setattr("os.execv", execv := Mock(side_effect=InterruptedError))
+    with pytest.raises(InterruptedError):
         python.main(given)
-    assert error.value.args == ((sys.executable, [sys.executable, *replaced]),)
+    execv.assert_called_once_with(sys.executable, [sys.executable, *replaced])
 
 
 @pytest.mark.parametrize("word", ["-m", "-c"])

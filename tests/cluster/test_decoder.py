@@ -107,8 +107,7 @@ def test_tasks_whose_worker_dies_run_again_and_count_once(client, tmp_path, capl
 def test_only_the_utterance_that_kills_every_worker_fails(client, tmp_path):
     # At first all short ones are in one task.
     frames = dict.fromkeys(("a", "b", "deadly", "c", "d"), 10) | {"long": 12000}
-    job = make_job(tmp_path, frames, frames)
-    assert decode(client, tmp_path, job) == 1
+    assert decode(client, tmp_path, make_job(tmp_path, frames, frames)) == 1
     failed = read_lines(tmp_path / "out" / "failed_utterances")
     assert [*failed] == ["deadly"]
     assert failed["deadly"].startswith("deadly.wav: 2 workers died one after the other")
@@ -117,9 +116,8 @@ def test_only_the_utterance_that_kills_every_worker_fails(client, tmp_path):
 
 def test_the_job_stops_when_all_tasks_kill_their_workers(client, tmp_path, monkeypatch):
     monkeypatch.setattr(decoder_module, "DEADLY_TASKS", 2)
-    job = make_job(tmp_path, ["deadly-a", "deadly-b"])
     with pytest.raises(InputError, match="2 workers died .* in each of 2 tasks"):
-        decode(client, tmp_path, job)
+        decode(client, tmp_path, make_job(tmp_path, ["deadly-a", "deadly-b"]))
 
 
 def test_recorded_utterances_are_not_decoded_again(client, tmp_path):
@@ -184,9 +182,6 @@ def test_errors_of_the_cluster_are_one_line(error, message, tmp_path, monkeypatc
     assert len(checks) == isinstance(error, ModuleNotFoundError), "versions are checked first"
 
 
-# The command
-
-
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     """Options of a tiny model, and ten utterances, one of which is no audio."""
@@ -196,8 +191,7 @@ def corpus(tmp_path_factory):
         write_noise(folder / f"{number}.wav", 0.3 + 0.04 * (number * 3 % 7), seed=number)
     (folder / "4.wav").write_bytes(b"no audio")
     # Relative paths as in recipes; the workers start in another folder.
-    table = {f"u{number}": f"{number}.wav" for number in range(10)}
-    write_table(folder / "wav.scp", table)
+    write_table(folder / "wav.scp", {f"u{number}": f"{number}.wav" for number in range(10)})
     command = [*experiment.options(), "--search", "greedy", "--maxlenratio", "-12"]
     return folder, [*command, "--data_path_and_name_and_type", "wav.scp,speech,sound"]
 

@@ -42,8 +42,7 @@ def test_workers_that_join_are_compared_once(monkeypatch):
         about = {address: {"packages": versions} for address, versions in workers_there.items()}
         return {"client": {"packages": HERE}, "scheduler": {"packages": HERE}, "workers": about}
 
-    scheduler = SimpleNamespace(address="tcp://s:1")
-    client = SimpleNamespace(get_versions=versions, scheduler=scheduler)
+    client = SimpleNamespace(get_versions=versions, scheduler=SimpleNamespace(address="tcp://s:1"))
     client.nthreads = lambda: dict.fromkeys(workers_there, 1)
     monkeypatch.setattr(connection, "COUNT_EVERY_S", 0.0)
     workers = Workers(client)

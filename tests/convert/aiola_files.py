@@ -105,7 +105,6 @@ def save_aiola(folder: Path, model: AiolaModel, tensors=None, generation=None, *
 
 
 def read_aiola(folder: Path) -> AiolaModel:
-    """Read a folder as aiola's code does."""
     config = json.loads((folder / "config.json").read_text())
     names = WhisperConfig().to_dict().keys() & config
     sizes = WhisperConfig(**{name: config[name] for name in names})

@@ -9,7 +9,7 @@ import yaml
 from aiola_files import EOS, START, VOCAB_SIZE, make_aiola, save_aiola, save_tokens
 from cases import cases
 from huggingface_hub import save_torch_state_dict
-from refusals import Calls, command_refused
+from refusals import Calls, command_refused, exit_status
 from safetensors.torch import load_file
 
 from espnet_medusa.bin import convert
@@ -38,12 +38,10 @@ def run(*arguments):
 
 def refused(capsys, *arguments):
     """Return the one-line error of a refused conversion, which leaves no files."""
-    with pytest.raises(SystemExit) as end:
-        run(*arguments)
-    assert end.value.code == 1
-    said = capsys.readouterr().err.splitlines()
-    (line,) = [line for line in said if line.startswith("convert: error: ")]
-    assert said[-1] == line, "nothing follows, no traceback"
+    assert exit_status(convert.main, *arguments) == 1
+    lines = capsys.readouterr().err.splitlines()
+    (line,) = [line for line in lines if line.startswith("convert: error: ")]
+    assert lines[-1] == line, "nothing follows, no traceback"
     target = arguments[1]
     assert not target.exists() and not [*target.parent.glob(f".{target.name}.*")]
     return line
@@ -60,8 +58,7 @@ def load(experiment):
 def logits_of(model, features, tokens):
     """(K + 1, 1, L, V) of an experiment's model, the base head first."""
     frames, decoder = torch.tensor([features.size(2)]), model.decoder
-    memory, lengths = model.encoder.encode(features.transpose(1, 2), frames)
-    outputs = decoder.hidden_states(memory, lengths, tokens)
+    outputs = decoder.hidden_states(*model.encoder.encode(features.transpose(1, 2), frames), tokens)
     heads = torch.stack([head(outputs.head_input) for head in decoder.heads.heads])
     return torch.stack([decoder.logits(outputs.hidden), *decoder.project(heads)])
 
@@ -94,9 +91,7 @@ def test_converting_there_and_back_gives_the_same_file(tmp_path, tokens, options
     run(folder, tmp_path / "exp", "--token_list", tokens)
     back = run(tmp_path / "exp", tmp_path / "back", "--to", "aiola")
     found = load_file(back / "model.safetensors")
-    assert found.keys() == tensors.keys()
-    for name, value in tensors.items():
-        assert found[name].dtype == dtype and torch.equal(found[name], value), name
+    torch.testing.assert_close(found, tensors, rtol=0, atol=0)  # of the same dtype
     for name in ("config.json", "generation_config.json"):
         theirs, ours = (json.loads((place / name).read_text()) for place in (folder, back))
         assert ours == theirs, name
@@ -143,8 +138,7 @@ def test_weights_from_other_file_formats_are_the_same(tmp_path, tokens, capsys):
         experiments.append(run(folder, tmp_path / f"exp_{form}", "--token_list", tokens))
     whole, *others = (torch.load(folder / "model.pth") for folder in experiments)
     for other in others:
-        assert other.keys() == whole.keys()
-        assert all(torch.equal(other[name], whole[name]) for name in whole)
+        torch.testing.assert_close(other, whole, rtol=0, atol=0)
     torch.save(Calls(sys.exit), folder / "pytorch_model.bin")  # code that must not run
     line = refused(capsys, folder, tmp_path / "exp", "--token_list", tokens)
     assert "not a checkpoint with weights only" in line
@@ -156,8 +150,7 @@ def test_a_projection_saved_twice_must_equal_the_embedding(tmp_path, tokens, cap
     name = "whisper_model.proj_out.weight"
     twice = aiola.tensors() | {name: embedding.clone()}
     run(save_aiola(tmp_path / "twice", aiola, twice), tmp_path / "a", "--token_list", tokens)
-    untied = aiola.tensors() | {name: embedding + 1}
-    folder = save_aiola(tmp_path / "untied", aiola, untied)
+    folder = save_aiola(tmp_path / "untied", aiola, aiola.tensors() | {name: embedding + 1})
     line = refused(capsys, folder, tmp_path / "b", "--token_list", tokens)
     assert f"{name} differs from the token embedding; allowed: tied" in line
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 import yaml
 from heads_folders import NUM_HEADS, SAID, VOCAB_SIZE, pack, tiny_base, with_heads, write_sources
-from refusals import Calls
+from refusals import Calls, refuses
 from safetensors.torch import load_file, save_file
 
 from espnet_medusa.convert.attach_heads import attach_heads
@@ -51,7 +51,7 @@ def test_other_weights_get_no_heads_and_a_message(tmp_path):
     assert "openai/whisper-tiniest" in said and str(folder) in said
     assert attach_heads(base, "none", tmp_path / "shipped") == (base, None)
     assert attach_heads(base, "auto", tmp_path / "nothing") == (base, None)
-    larger = tiny_base(hidden_size=24)  # of this size there are none: nothing to say
+    larger = tiny_base(hidden_size=24)  # no heads are for this size: no message
     assert attach_heads(larger, "auto", tmp_path / "shipped") == (larger, None)
     attached, said = attach_heads(other, str(folder))
     assert attached.architecture.heads == "linear"
@@ -67,9 +67,6 @@ def test_existing_heads_are_kept(tmp_path):
     assert attach_heads(trained, "auto", tmp_path / "shipped") == (trained, None)
     with pytest.raises(InputError, match="trained has block heads of its own; allowed: auto, none"):
         attach_heads(trained, str(folder))
-
-
-# Packing
 
 
 def test_card_is_filled_in(tmp_path):
@@ -101,55 +98,40 @@ def linear(name=COUNTS, change=lambda value: value, **options):
 
 HEAD, BASE_HEAD = "decoder.heads.heads.0.layers.0.weight", "decoder.heads.base.layers.0.weight"
 BIAS = "decoder.whisper.layers.1.fc2.bias"
-UNFIT = {
-    "no heads": (lambda base: base, {}, "heads: none; give an experiment with trained"),
-    "fine-tuned": (
-        linear(BIAS, lambda value: value + 1), {},
-        f"1 of .* tensors are not those of base, such as {BIAS}",
-    ),
-    "beyond float16": (linear(HEAD, lambda value: value * 1e6), {}, "not finite"),
-    "text moves": (
-        linear(BASE_HEAD, lambda value: value + 0.1, base_head=True), {},
-        "which change Whisper's text",
-    ),
-    "too deep": (
-        linear(), {"draft_conf": {"greedy": {"draft_depth": 4}}},
-        "draft_depth: 4; allowed: at most 3",
-    ),
-    "no licence": (linear(), {"license": ""}, "license: ''"),
-    "no counts": (
-        linear(COUNTS, torch.zeros_like), {}, "draft_vocab_size: 20; this model has no counts",
-    ),
-    "option": (
-        linear(), {"draft_conf": {"greedy": {"lookahead": "cost"}}},
-        "draft_conf.greedy: unknown option 'lookahead'",
-    ),
-}  # fmt: skip
 
 
-@pytest.mark.parametrize("case", UNFIT)
-def test_unsuitable_heads_are_refused(tmp_path, case):
-    make, said, message = UNFIT[case]
+def greedy_drafts(**options):
+    return {"draft_conf": {"greedy": options}}
+
+
+@refuses(
+    (lambda base: base, {}, "heads: none; give an experiment with trained"),
+    (linear(BIAS, lambda value: value + 1), {},
+     f"1 of .* tensors are not those of base, such as {BIAS}"),
+    (linear(HEAD, lambda value: value * 1e6), {}, "not finite"),
+    (linear(BASE_HEAD, lambda value: value + 0.1, base_head=True), {},
+     "which change Whisper's text"),
+    (linear(), greedy_drafts(draft_depth=4), "draft_depth: 4; allowed: at most 3"),
+    (linear(), {"license": ""}, "license: ''"),
+    (linear(COUNTS, torch.zeros_like), {}, "draft_vocab_size: 20; this model has no counts"),
+    (linear(), greedy_drafts(lookahead="cost"), "draft_conf.greedy: unknown option 'lookahead'"),
+)  # fmt: skip
+def test_unsuitable_heads_are_refused(make, fields, tmp_path):
     base = tiny_base()
-    card, statistics = write_sources(tmp_path / "sources", **said)
-    with pytest.raises(InputError, match=message):
-        pack_heads(make(base), base, card, statistics, tmp_path)
+    sources = write_sources(tmp_path / "sources", **fields)
+    pack_heads(make(base), base, *sources, tmp_path)
 
 
 def test_heads_too_large_or_imprecise_in_float16_are_refused(tmp_path, monkeypatch):
     base = tiny_base()
     # The first weights cancel except for a rest that float16 cannot represent.
     trained = with_heads(base, "projection")
-    name = "decoder.heads.weight"
-    trained = changed(trained, name, lambda value: 1 + 1e-5 * value)
+    trained = changed(trained, "decoder.heads.weight", lambda value: 1 + 1e-5 * value)
     with pytest.raises(InputError, match=r"in float16 \d+.\d % of the heads' drafts"):
         pack(tmp_path / "rounded", trained, base)
     monkeypatch.setattr("espnet_medusa.convert.pack_heads.MAX_BYTES", 2000)
     with pytest.raises(InputError, match="its heads take .* MB; allowed: at most"):
         pack(tmp_path / "large", with_heads(base, "linear"), base)
-
-
-# Untrusted folders
 
 
 def edit_tensors(change):
@@ -187,9 +169,7 @@ DAMAGES = {
     "no card": (lambda folder: (folder / "README.md").unlink(), "README.md is missing"),
     "no tensors": (lambda folder: (folder / "heads.safetensors").unlink(), "tensors is missing"),
     "garbage": (put("heads.safetensors", b"\x07garbage" * 9), "no safetensors"),
-    "code in tensors": (
-        put("heads.safetensors", pickle.dumps(Calls(sys.exit))), "no safetensors",
-    ),
+    "code in tensors": (put("heads.safetensors", pickle.dumps(Calls(sys.exit))), "no safetensors"),
     "wrong shape": (
         put_tensor(HEAD, torch.zeros(16, 8)), rf"{HEAD} is \(16, 8\); allowed: \(16, 16\)",
     ),
@@ -222,8 +202,8 @@ DAMAGES = {
                               "per_head": []}),
         "acceptance: tokens_per_call: 'much'; allowed: a number",
     ),
-    "depth": (edit_card(draft_conf={"greedy": {"draft_depth": -1}}), "draft_depth: -1 is too"),
-    "depths": (edit_card(draft_conf={"greedy": {"draft_depth": []}}), "draft_depth: .*a whole num"),
+    "depth": (edit_card(**greedy_drafts(draft_depth=-1)), "draft_depth: -1 is too"),
+    "depths": (edit_card(**greedy_drafts(draft_depth=[])), "draft_depth: .*a whole num"),
     "search": (edit_card(draft_conf={"best": {}}), "draft_conf: 'best' is not known"),
     "code": (front("heads: !!python/object/apply:os.getcwd []"), "could not determine a constr"),
     "no fields": (put("README.md", b"# Heads\n"), "no fields between two lines of ---"),
@@ -237,8 +217,7 @@ DAMAGES = {
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
     base = tiny_base()
-    path = tmp_path_factory.mktemp("good") / "heads"
-    return pack(path, with_heads(base, "linear"), base), base
+    return pack(tmp_path_factory.mktemp("good") / "heads", with_heads(base, "linear"), base), base
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

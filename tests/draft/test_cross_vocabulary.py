@@ -22,11 +22,6 @@ from espnet_medusa.tree.proposer import DraftContext
 from espnet_medusa.vocabulary.translation import PrefixIndex, Translation
 
 
-def best_calls(tokens, depth):
-    """Return the number of calls if all drafts are accepted: each gives depth + 1 tokens."""
-    return -(-(len(tokens) + 1) // (depth + 1))  # the end token included
-
-
 def search_with_same_texts(translation, texts, depth):
     """Decode texts that both models predict; return the states and the draft model's calls."""
     main, draft = translation.to_draft.source, translation.to_draft.target
@@ -66,7 +61,8 @@ def test_all_drafts_of_a_model_that_predicts_the_same_text_are_accepted(
     translation = translations(*(pair[::-1] if reverse else pair))
     for depth in (1, 5):
         for state in search_with_same_texts(translation, texts, depth)[0]:
-            least = best_calls(state.tokens, depth)
+            # Each call gives depth + 1 tokens; the last token is the end token.
+            least = -(-(len(state.tokens) + 1) // (depth + 1))
             assert least <= state.statistics.decoder_calls <= least + more_calls
 
 

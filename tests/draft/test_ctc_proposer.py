@@ -9,6 +9,7 @@ import torch
 from beam_oracle import make_scorers, random_weights
 from cases import cases, combinations
 from edit_distance import edit_distance
+from recorded_calls import record_calls
 from refusals import refuses
 from scripted import ScriptedCTC, ctc_context, edited, path_from, scripted_calls, scripted_memory
 from searches import (
@@ -112,14 +113,8 @@ def test_start_equals_advance():
 
 def test_each_prefix_is_aligned_once(monkeypatch):
     proposer, [root] = begin([[1, 2, 3, 4, 5]])
-    tip, advanced = path_from(root, [1, 2, 9]), []
-    advance = proposer.hypotheses.advance
-
-    def record(self, states, tokens):
-        advanced.append(tokens.tolist())
-        return advance(states, tokens)
-
-    monkeypatch.setattr(type(proposer.hypotheses), "advance", record)
+    tip, kind = path_from(root, [1, 2, 9]), type(proposer.hypotheses)
+    advanced = record_calls(monkeypatch, kind, "advance", lambda _, states, new: new.tolist())
     proposer.start([tip])
     assert advanced == [[1], [2], [9]]
     side = path_from(root, [1, 7])
@@ -273,8 +268,7 @@ def test_ctc_continues_drafts_after_the_last_head(weight):
         MixedProposer(runtime.proposer(), ctc, 1 - weight),
     ):
         assert proposer.max_steps is None
-        shape = DraftShape(12, 2)
-        [state] = decode(runtime, memory, lengths, [30], shape=shape, proposer=proposer)
+        [state] = decode(runtime, memory, lengths, [30], shape=DraftShape(12, 2), proposer=proposer)
         assert state.tokens == text
         calls.append(state.statistics.decoder_calls)
     assert calls[0] == calls[1]
@@ -299,9 +293,8 @@ def test_a_chain_equals_single_steps(seed):
     starts = [text[: rng.randint(0, len(text))] for text in texts]
     paths = [edited(start, rng.randint(0, 1), BIG - 1, rng) for start in starts]
     states = begun.start([*map(path_from, roots, paths)])
-    chains = begun.chain(states, 40)
     ended = torch.zeros(len(texts), dtype=torch.bool)
-    for chained in chains.t():
+    for chained in begun.chain(states, 40).t():
         tokens = begun.logits(states).argmax(dim=-1)
         assert (ended | (tokens == chained)).all()
         ended |= tokens == BIG - 1

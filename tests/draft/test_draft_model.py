@@ -3,7 +3,7 @@
 import pytest
 import torch
 from beam_oracle import make_weights
-from cases import combinations
+from cases import cases, combinations
 from draft_models import DRAFT_MODELS, drafted, drafted_by, nearly
 from scripted import TokenTracker, foresight, new_places, path_of
 from searches import PROMPT, assert_decoded_alike_alone, assert_plain, decode, our_search
@@ -82,8 +82,7 @@ def test_all_drafts_of_the_main_model_itself_are_accepted(seed, depth):
     module = tiny_decoder(seed, "none")
     memory, lengths = random_memory(seed, [6, 9, 4])
     most = [30, 23, 40]
-    decoder = drafted_by(module, module)
-    states = decode(decoder, memory, lengths, most, shape=DraftShape(depth))
+    states = decode(drafted_by(module, module), memory, lengths, most, shape=DraftShape(depth))
     assert_plain(module, memory, lengths, states, most)
     for state in states:
         # The prompt's call gives one token, each other call depth + 1 if so many are left.
@@ -92,9 +91,8 @@ def test_all_drafts_of_the_main_model_itself_are_accepted(seed, depth):
 
 def test_all_beam_drafts_of_the_main_model_itself_are_accepted():
     module = tiny_decoder(2, "none")
-    memory, lengths = random_memory(2, [16, 11])
     search = our_search(drafted_by(module, module), 2, make_weights(ctc=0.3), 5, DraftShape(6, 5))
-    for state in search(memory, lengths, torch.tensor([[EOS]] * 2)):
+    for state in search(*random_memory(2, [16, 11]), torch.tensor([[EOS]] * 2)):
         assert state.statistics.decoder_calls == -(-state.steps // 7)
 
 
@@ -134,8 +132,7 @@ def test_no_prefix_is_evaluated_twice(seed, kind):
 def test_a_chain_costs_one_call_per_step_and_its_tree_stays_small(kind):
     _, decoder = drafted(3, kind, max_target_positions=64)
     recorder = Recorder(decoder)
-    memory, lengths = random_memory(3, [12])
-    [state] = decode(decoder, memory, lengths, [50], min_lengths=[50], shape=DraftShape(4))
+    [state] = decode(decoder, *random_memory(3, [12]), [50], min_lengths=[50], shape=DraftShape(4))
     counts = state.statistics
     assert len(state.tokens) == 50
     # None in the prompt's call; one step less if only the base head's token is left.
@@ -187,12 +184,9 @@ def test_a_batch_equals_single_utterances():
     assert_decoded_alike_alone(decoder, [40, 10, 25, 3], *audio, shape=DraftShape(3))
 
 
-@pytest.mark.parametrize(
-    ("acceptance", "option"),
-    [("typical", {}), ("top_m", {"top_m": 2}), ("threshold", {"threshold": 1 / VOCAB_SIZE})],
-)
+@cases(("typical", {}), ("top_m", {"top_m": 2}), ("threshold", {"threshold": 1 / VOCAB_SIZE}))
 @pytest.mark.parametrize("seed", range(4))
-def test_greedy_text_with_other_acceptance_rules(seed, acceptance, option):
+def test_greedy_text_with_other_acceptance_rules(acceptance, option, seed):
     """The rules allow other texts, but the main model itself drafts the greedy one."""
     module, audio = tiny_decoder(seed, "none"), random_memory(seed, [9])
     rule = build_rule(SearchOptions(acceptance=acceptance, **option))

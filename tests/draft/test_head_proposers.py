@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from cases import combinations
 from kernel_kinds import with_kernels
 from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
 
@@ -98,12 +99,11 @@ def test_drafts_along_a_path_are_the_unrolled_ones(heads, num_layers, precision,
 def begun(request):
     """A proposer begun for two utterances, and three prefixes with random head inputs."""
     decoder = tiny_decoder(0, request.param, NUM_HEADS)
-    memory, lengths = random_memory(2, [7, 4])
     roots = [Prefix(0), Prefix(0)]
     prefixes = [roots[row].child(place) for place, row in enumerate([0, 1, 1])]
     for prefix in prefixes:
         prefix.head_input = torch.randn(1, decoder.projection.size(1)), 0
-    return begin(build_runtime(decoder), roots, memory, lengths, "float32"), prefixes
+    return begin(build_runtime(decoder), roots, *random_memory(2, [7, 4]), "float32"), prefixes
 
 
 def states_of_paths(proposer, prefixes, paths):
@@ -170,8 +170,7 @@ def best_tokens_of_steps(proposer, states, depth):
 
 
 @with_kernels
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-@pytest.mark.parametrize("vocabulary", [None, [0, 2, 3, 5, 8]])
+@combinations(precision=["float32", "bfloat16", "int8"], vocabulary=[None, [0, 2, 3, 5, 8]])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_chain_is_the_best_token_of_each_step(kind, seed, vocabulary, precision):
     """Utterances have two, one or no rows, and audio of different lengths."""
@@ -179,8 +178,7 @@ def test_a_chain_is_the_best_token_of_each_step(kind, seed, vocabulary, precisio
     vocabulary = vocabulary and torch.tensor(vocabulary)
     memory, lengths = random_memory(seed, [6, 3, 9, 1])
     roots = [Prefix(0) for _ in lengths]
-    runtime = build_runtime(decoder, precision)
-    proposer = begin(runtime, roots, memory, lengths, "int8", vocabulary)
+    proposer = begin(build_runtime(decoder, precision), roots, memory, lengths, "int8", vocabulary)
     prefixes = [roots[row].child(token) for row, token in [(0, 1), (0, 2), (2, 1), (3, 4)]]
     for prefix in prefixes:
         prefix.head_input = torch.randn(1, HIDDEN_SIZE), 0
@@ -200,8 +198,7 @@ def test_a_chain_is_the_best_token_of_each_step(kind, seed, vocabulary, precisio
         assert torch.equal(alone[0], tokens[row])
 
 
-@pytest.mark.parametrize("kind", [WhisperRuntime, CudaGraphWhisperRuntime])
-@pytest.mark.parametrize("precision", ["float32", "int8"])
+@combinations(kind=[WhisperRuntime, CudaGraphWhisperRuntime], precision=["float32", "int8"])
 def test_cross_attention_keys_remain_when_utterances_leave(kind, precision):
     """The heads attend to the decoder's keys and values after its state has changed."""
     if kind is CudaGraphWhisperRuntime and precision == "int8":
@@ -222,8 +219,7 @@ def test_cross_attention_keys_remain_when_utterances_leave(kind, precision):
     assert not torch.allclose(before[0], before[1], **CLOSE)
     for remaining in ([1, 2, 3], [1, 2], [1]):
         runtime.select(state, remaining)
-        logits = proposer.logits(proposer.advance(states, tokens))
-        assert torch.equal(logits, before)
+        assert torch.equal(proposer.logits(proposer.advance(states, tokens)), before)
 
 
 @pytest.mark.parametrize("heads", ["linear", "block", "attending", "none"])

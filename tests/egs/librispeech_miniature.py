@@ -1,7 +1,4 @@
-"""LibriSpeech and LibriSpeech-PC in miniature, and their data preparation.
-
-The layout and the file formats are those of the corpora.
-"""
+"""LibriSpeech and LibriSpeech-PC in miniature, in the corpora's formats; their data preparation."""
 
 import hashlib
 import json

@@ -32,8 +32,7 @@ def clip_level(speaker: str, digit: int, index: int) -> float:
 
 def wav_bytes(level: float, rate: int = SAMPLE_RATE_HZ, n_channels: int = 1) -> bytes:
     stream = io.BytesIO()
-    samples = np.full((800, n_channels), level)
-    soundfile.write(stream, samples, rate, format="WAV", subtype="PCM_16")
+    soundfile.write(stream, np.full((800, n_channels), level), rate, format="WAV", subtype="PCM_16")
     return stream.getvalue()
 
 
@@ -125,8 +124,7 @@ def test_missing_folders_clips_speakers_and_digits_are_named(toy_dir, tmp_path):
 
 
 def test_joined_clips_keep_their_places():
-    clips = [Clip(1, "ann", 0, np.full(400, 0.5, np.float32))] * 2
-    samples = join_clips(clips, [0.1, 0.05, 0.2])
+    samples = join_clips([Clip(1, "ann", 0, np.full(400, 0.5, np.float32))] * 2, [0.1, 0.05, 0.2])
     assert len(samples) == 800 + 400 + 400 + 400 + 1600
     for start, end, level in [(0, 800, 0), (900, 1100, 0.5), (1200, 1600, 0), (2000, 3600, 0)]:
         np.testing.assert_array_equal(samples[start:end], level)
@@ -171,9 +169,8 @@ def check_levels(samples: np.ndarray, speaker: str, digits: list[int], indices) 
     pauses_s = np.diff(np.concatenate([[0], edges, [len(samples)]]))[::2] / SAMPLE_RATE_HZ
     assert pauses_s.min() > 0.045 and pauses_s.max() < 0.255
     for digit, start, end in zip(digits, starts, ends, strict=True):
-        level = samples[(start + end) // 2]
         allowed = [clip_level(speaker, digit, index) for index in indices]
-        assert np.abs(np.array(allowed) - level).min() < 1e-3
+        assert np.abs(np.array(allowed) - samples[(start + end) // 2]).min() < 1e-3
 
 
 def test_strings_depend_only_on_the_seed(toy_dir, tmp_path, monkeypatch):

@@ -122,9 +122,6 @@ def test_mini_librispeech_in_two_folders(recipe, tmp_path):
     assert "51864 tokens" in done.stdout
 
 
-# The Speech-LLaMA with a frozen Whisper
-
-
 @pytest.fixture
 def llama_recipe(tmp_path):
     """Return the recipe with small decoders that end early."""
@@ -169,5 +166,4 @@ def test_speech_llama_writes_the_tables(llama_recipe, tmp_path, monkeypatch):
     assert "a small Speech-LLaMA after whisper's frozen encoder" in report
 
     options = ["--whisper_model", "openai/whisper-tiny", "--stage", "11"]
-    done = run_llama(llama_recipe, *options, status=2)
-    assert "give another --expdir" in done.stderr
+    assert "give another --expdir" in run_llama(llama_recipe, *options, status=2).stderr

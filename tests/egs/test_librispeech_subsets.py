@@ -100,8 +100,7 @@ def test_speakers_leave_the_training_set_and_validate(train, tmp_path, capsys):
 
 
 def test_speakers_of_any_subset_of_a_part(tmp_path):
-    subsets = ("train-clean-100", "train-clean-360")
-    corpus = make_librispeech(tmp_path, subsets, 2, 2, (0.2, 0.4))
+    corpus = make_librispeech(tmp_path, ("train-clean-100", "train-clean-360"), 2, 2, (0.2, 0.4))
     options = ["--part", "460", *PLAIN, "--librispeech", corpus, "--test_sets"]
     assert run(tmp_path, *options, "--valid_speakers", "2", "21") == 0
     assert made(tmp_path) == {"train_clean_100", "train_clean_360", "train_460", "dev"}

@@ -3,6 +3,7 @@
 import random
 from itertools import islice
 from pathlib import Path
+from unittest.mock import Mock
 
 import kaldiio
 import numpy as np
@@ -105,8 +106,7 @@ def test_sentences_end_with_an_error_when_all_are_used():
     assert language.n_sentences == 3 * 3 + 1
     assert language.vocabulary == {"and", "hello", "cat", "dog", "big", "small"}
     sentences = language.sentences(random.Random(0))
-    drawn = {next(sentences) for _ in range(10)}
-    assert {"hello", "cat and cat", "big dog and small dog"} <= drawn
+    assert {"hello", "cat and cat", "big dog and small dog"} <= {next(sentences) for _ in range(10)}
     with pytest.raises(ValueError, match="10 sentences and 10 are used"):
         next(sentences)
 
@@ -127,16 +127,14 @@ def test_unusable_language_files_are_refused(changes, message):
 
 @combinations(snr_db=[12.0, 40.0], exponent=[0.0, 1.0])
 def test_noise_has_the_given_level(snr_db, exponent):
-    generator = np.random.default_rng(0)
     speech = np.sin(np.arange(16000) / 7).astype(np.float32)
-    noise = add_noise(speech, snr_db, exponent, generator) - speech
+    noise = add_noise(speech, snr_db, exponent, np.random.default_rng(0)) - speech
     assert 10 * np.log10(np.mean(speech**2) / np.mean(noise**2)) == pytest.approx(snr_db, abs=0.1)
 
 
 def test_exponent_tilts_the_noise():
     def low_share(exponent: float) -> float:
-        noise = coloured_noise(16001, exponent, np.random.default_rng(0))
-        power = np.abs(np.fft.rfft(noise)) ** 2
+        power = np.abs(np.fft.rfft(coloured_noise(16001, exponent, np.random.default_rng(0)))) ** 2
         return power[: len(power) // 8].sum() / power.sum()
 
     assert low_share(0.0) == pytest.approx(1 / 8, abs=0.02)
@@ -157,13 +155,11 @@ def test_plan_separates_sentences_and_voices():
     assert plan == list(islice(plan_utterances(language, options), 1000))
     assert [u.set_name for u in plan] == ["dev"] * 30 + ["test"] * 40 + ["train"] * 930
     assert len({u.text for u in plan}) == len({u.utterance_id for u in plan}) == 1000
-    unseen = [u.set_name for u in plan if u.voice in language.unseen_voices]
-    assert unseen == ["test"] * 10
+    assert [u.set_name for u in plan if u.voice in language.unseen_voices] == ["test"] * 10
     for u in plan:
         assert u.utterance_id.startswith(f"{u.speaker}-")
         assert 130 <= u.rate_wpm <= 190 and 12 <= u.snr_db <= 40
-    other_seed = next(plan_utterances(language, CorpusOptions(seed=1)))
-    assert other_seed.text != plan[0].text
+    assert next(plan_utterances(language, CorpusOptions(seed=1))).text != plan[0].text
     by_id = sorted(plan, key=lambda u: u.utterance_id)
     assert [u.speaker for u in by_id] == sorted(u.speaker for u in plan)
 
@@ -228,12 +224,8 @@ def test_rerun_makes_only_missing_files_and_keeps_another_language(tmp_path, mon
     before = tree(tmp_path)
     assert not is_redone()
     assert not is_redone("--nj", "1")
-
-    def stop(*_):
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(make_corpus, "write_data_dir", stop)
+        patch.setattr(make_corpus, "write_data_dir", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path, monkeypatch, "--seed", "1")
     # The tables on disk are those of seed 0, the audio is not.

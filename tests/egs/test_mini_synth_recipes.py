@@ -32,9 +32,6 @@ def run_recorded(folder: Path, script: str, *options: str, status: int | None = 
     return run(folder, script, *options, status=status).stdout, recorded(folder)
 
 
-# The demo
-
-
 def test_demo_trains_a_base_and_heads_on_a_smaller_corpus(tmp_path):
     folder = link_recipe(tmp_path, "mini_synth/demo")
     printed, (base, *heads) = run_recorded(folder, "./run.sh", status=None)  # no report
@@ -60,8 +57,7 @@ def test_heads_of_the_demo_fit_its_base(system):
     assert heads["decoder_conf"].pop("heads") == system
     assert heads["decoder_conf"].pop("heads_conf") == {"num_heads": 8}
     for part in ("encoder_conf", "decoder_conf"):
-        without_dropout = {k: v for k, v in base[part].items() if k != "dropout_rate"}
-        assert heads[part] == without_dropout
+        assert heads[part] == {k: v for k, v in base[part].items() if k != "dropout_rate"}
 
 
 @pytest.mark.parametrize("system", ["base", "linear", "block", "recurrent"])
@@ -72,9 +68,6 @@ def test_demo_is_the_full_recipe_with_other_sizes(system):
         ours, theirs = demo.pop(name), full.pop(name)
         assert not isinstance(ours, dict) or ours.keys() == theirs.keys()
     assert demo == full
-
-
-# Drafters
 
 
 def decoded_by(calls: list[dict[str, str]]) -> list[tuple[str, str]]:
@@ -123,8 +116,7 @@ def test_decode_configs_have_known_options(path):
     given = config(FULL, path.stem)
     names = {entry.name for entry in dataclasses.fields(DecodeOptions)}
     options = {name: value for name, value in given.items() if name in names}
-    parser = asr_inference.get_parser()
-    assert given.keys() <= names | {action.dest for action in parser._actions}
+    assert given.keys() <= names | {action.dest for action in asr_inference.get_parser()._actions}
     check_options(DecodeOptions(**options), given.get("beam_size", 20))
 
 
@@ -134,9 +126,6 @@ def test_hybrid_searches_differ_only_in_drafts_and_precision():
     for way in ("plain", "ctc_draft", "ctc_draft_cost", "plain_int8"):
         options = config(FULL, f"decode_hybrid_{way}").items()
         assert {key: value for key, value in options if key not in other} == hybrid
-
-
-# Speech-LLaMA
 
 
 @pytest.fixture

@@ -37,8 +37,7 @@ def build_damaged_corpus(root: Path) -> str:
 @pytest.fixture
 def recipe(tmp_path):
     """Return the recipe with searches of bounded length, and a small Whisper."""
-    ways = ("beam5_plain", "exact")
-    folder = link_short_recipe(tmp_path, "voxpopuli/asr1", ways, **LENGTHS)
+    folder = link_short_recipe(tmp_path, "voxpopuli/asr1", ("beam5_plain", "exact"), **LENGTHS)
     save_tiny_whisper(folder / "tiny")
     return folder
 
@@ -50,13 +49,6 @@ def run_whisper(recipe: Path, *options: str, status: int = 0) -> subprocess.Comp
         "--nj", "1", "--inference_nj", "1", "--ngpu", "0", "--asr_args", TRAINING, *options,
         status=status,
     )  # fmt: skip
-
-
-def check_problems(done: subprocess.CompletedProcess, unwritten: str) -> None:
-    assert len(lines_about(done, f"{unwritten}: has no transcript")) == 1
-    for name in (f"{BROKEN_SESSION}_cs.ogg", f"{BROKEN_TEST_SESSION}_original.ogg"):
-        (line,) = lines_about(done, name)
-        assert "is truncated" in line
 
 
 def check_training_data(recipe: Path) -> None:
@@ -89,7 +81,10 @@ def test_self_supervised_recipe_writes_the_tables(recipe):
     options += ["--states_nj", "2"]
     options += ["--max_compression_ratio", "100"]  # a random Whisper repeats itself
     done = run_whisper(recipe, *options, "--stop_stage", "11", status=3)
-    check_problems(done, unwritten)
+    assert len(lines_about(done, f"{unwritten}: has no transcript")) == 1
+    for name in (f"{BROKEN_SESSION}_cs.ogg", f"{BROKEN_TEST_SESSION}_original.ogg"):
+        (line,) = lines_about(done, name)
+        assert "is truncated" in line
     check_training_data(recipe)
 
     exp = recipe / "exp/cs_self_supervised"
@@ -105,8 +100,7 @@ def test_self_supervised_recipe_writes_the_tables(recipe):
     assert len(read_table(folder / "text", require_value=False)) == 3
     assert "Sum/Avg" in (folder / "score_wer/result.txt").read_text()
     # Scores know neither case nor punctuation.
-    reference = (folder / "score_wer/ref.trn").read_text()
-    assert reference.startswith("madam president 1\t")
+    assert (folder / "score_wer/ref.trn").read_text().startswith("madam president 1\t")
     row = "|cs|Medusa-Linear, exact|not yet run on the full corpus (3 utterances"
     assert row in (exp / "RESULTS.md").read_text()
 
@@ -118,8 +112,7 @@ def test_supervised_data_of_two_languages(recipe):
         run_whisper(recipe, "--lang", lang, "--stop_stage", "4")
         for split, count in (("train", 16), ("dev", 4), ("test", 4)):
             assert len(read_table(recipe / f"dump/raw/{split}_{lang}/text")) == count
-            notes = read_table(recipe / f"dump/raw/{split}_{lang}/utt2lang")
-            assert set(notes.values()) == {lang}
+            assert set(read_table(recipe / f"dump/raw/{split}_{lang}/utt2lang").values()) == {lang}
     assert (recipe / "exp/de/whisper_model").is_file() and (recipe / "exp/fr").is_dir()
     done = run_whisper(recipe, "--lang", "de", "--setup", "selfsupervised", status=2)
     assert "allowed are supervised and self_supervised" in done.stderr

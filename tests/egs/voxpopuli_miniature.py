@@ -46,12 +46,9 @@ class MiniatureUtterance:
         return f"{self.session}-{self.columns['id_']}"
 
 
-def session_audio(
-    sounds: Iterable[tuple[float, float, float]], duration_s: float, seed: int = 0
-) -> np.ndarray:
+def session_audio(sounds: Iterable[tuple[float, float, float]], duration_s: float) -> np.ndarray:
     """Sounds `(start_s, end_s, pitch_hz)` with two overtones in faint noise: float (N,)."""
-    generator = np.random.default_rng(seed)
-    samples = NOISE_LEVEL * generator.standard_normal(round(duration_s * RATE_HZ))
+    samples = NOISE_LEVEL * np.random.default_rng(0).standard_normal(round(duration_s * RATE_HZ))
     for start_s, end_s, pitch_hz in sounds:
         time_s = np.arange(round((end_s - start_s) * RATE_HZ)) / RATE_HZ
         sound = sum(0.2 / n * np.sin(2 * np.pi * n * pitch_hz * time_s) for n in (1, 2, 3))
@@ -61,7 +58,6 @@ def session_audio(
 
 
 def write_ogg(path: Path, samples: np.ndarray) -> Path:
-    """Write OGG Vorbis, as the corpus has it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     soundfile.write(path, samples, RATE_HZ, format="OGG", subtype="VORBIS")
     return path
@@ -94,19 +90,16 @@ def plan_session(
 def write_session(
     root: Path, channel: str, session: str, utterances: Sequence[MiniatureUtterance]
 ) -> Path:
-    """Write a session as raw_audios has it."""
     sounds = [(u.start_s, u.end_s, u.pitch_hz) for u in utterances]
-    samples = session_audio(sounds, utterances[-1].end_s + 0.5)
     path = root / "raw_audios" / channel / session[:4] / f"{session}_{channel}.ogg"
-    return write_ogg(path, samples)
+    return write_ogg(path, session_audio(sounds, utterances[-1].end_s + 0.5))
 
 
 def write_table(
     path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]], delimiter: str
 ) -> Path:
-    """Write a table as the corpus has them: no quoting; compressed if its name says so."""
-    lines = [delimiter.join(row) + "\n" for row in (columns, *rows)]
-    data = "".join(lines).encode()
+    """Write a table as the corpus has them: no quoting; compressed if its name ends in .gz."""
+    data = "".join([delimiter.join(row) + "\n" for row in (columns, *rows)]).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
     return path
@@ -144,32 +137,28 @@ def write_segment_table(root: Path, rows: Iterable[tuple[str, str, str, str]]) -
     return write_table(path, ("event_id", "segment_no", "start", "end"), rows, "\t")
 
 
-def plan_voxpopuli(language: str, per_session: int = 4) -> list[MiniatureUtterance]:
-    """Four training sessions, one for dev, one for test."""
+def plan_voxpopuli(language: str) -> list[MiniatureUtterance]:
+    """Four training sessions, one for dev, one for test, each of 4 utterances in 10 s."""
     plan = [("train", f"2019011{n}-0900-PLENARY-{n}") for n in range(1, 5)]
     plan += [("dev", "20190121-0900-PLENARY-5"), ("test", TEST_SESSION)]
     return [
         utterance
         for index, (split, session) in enumerate(plan)
-        for utterance in plan_session(session, split, per_session, 200 + 200 * index, language)
+        for utterance in plan_session(session, split, 4, 200 + 200 * index, language)
     ]
 
 
 def build_voxpopuli(
-    root: Path,
-    language: str = "de",
-    prepared: bool = False,
-    unlabelled_sessions: int = 0,
-    per_session: int = 4,
+    root: Path, language: str = "de", prepared: bool = False, unlabelled_sessions: int = 0
 ) -> Path:
-    """Build the corpus in ``root``; ``per_session``: 4 utterances make 10 s.
+    """Build the corpus in ``root``.
 
     Args:
         prepared: Write what get_asr_data writes: utterances instead of original sessions.
         unlabelled_sessions: Sessions with the language's channel, without the test session.
             Every other one has official segments.
     """
-    utterances = plan_voxpopuli(language, per_session)
+    utterances = plan_voxpopuli(language)
     by_session: dict[str, list[MiniatureUtterance]] = {}
     for utterance in utterances:
         by_session.setdefault(utterance.session, []).append(utterance)
@@ -182,8 +171,7 @@ def build_voxpopuli(
     if unlabelled_sessions:
         names = [f"2019030{n % 9 + 1}-0900-PLENARY-{n}" for n in range(unlabelled_sessions)]
         spoken = {
-            name: plan_session(name, "", per_session, 150 + 30 * n, language)
-            for n, name in enumerate(names)
+            name: plan_session(name, "", 4, 150 + 30 * n, language) for n, name in enumerate(names)
         }
         test_session = utterances[-1].session
         spoken[test_session] = by_session[test_session]
@@ -205,9 +193,9 @@ def archive_year(root: Path, channel: str, year: str, archive: Path) -> Path:
     return make_tar(archive, members, "w")
 
 
-def run(*options: str, lang: str = "de") -> int:
+def run(*options: str) -> int:
     """Prepare `vox` of the current folder; return the exit status."""
-    command = ["--lang", lang, "--voxpopuli", "vox", "--nj", "2", *options]
+    command = ["--lang", "de", "--voxpopuli", "vox", "--nj", "2", *options]
     return exit_status(prepare_voxpopuli.main, *command)
 
 

@@ -84,8 +84,7 @@ def small_disk() -> Iterator[Path]:
 
 
 def resize(disk: Path, size: int) -> None:
-    options = f"remount,size={max(size, PAGE)}"
-    subprocess.run(["mount", "-o", options, str(disk)], check=True)
+    subprocess.run(["mount", "-o", f"remount,size={max(size, PAGE)}", str(disk)], check=True)
 
 
 def used(disk: Path) -> int:
@@ -139,8 +138,7 @@ def try_step(
         if again.returncode:
             new.append(f"then status {again.returncode}")
         else:
-            different = harness.differing(contents(recipe), expected)
-            new += [f"{file} differs" for file in different]
+            new += [f"{file} differs" for file in harness.differing(contents(recipe), expected)]
         if new:
             print(done.stdout, done.stderr, again.stdout, again.stderr, sep="\n---\n")
         problems += [f"{name} at {part:g}: {problem}" for problem in new]

@@ -1,19 +1,22 @@
-"""Shared code of the full-size checks: their table and recipes of asr.sh."""
+"""Shared code of the full-size checks: their table, random cases, and recipes of asr.sh."""
 
 import argparse
+import logging
 import os
 import platform
 import re
 import subprocess
 import sys
 import tempfile
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 import torch
 
-from espnet_medusa.bin.command_line import AddOptions, make_main
+from espnet_medusa.bin.command_line import AddOptions, make_main, positive
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.kaldi.table import write_table
@@ -30,6 +33,7 @@ TEST_SET, EXPERIMENT = "test", "exp/asr"
 RESULTS = f"{EXPERIMENT}/decoded/{TEST_SET}"  # folder in the recipe that decoding writes to
 TABLES = ("wav.scp", "text", "utt2spk")
 
+EQUAL, EQUAL_FALLING, DIFFERS = "equal", "equal if CTC scores only fall", "mismatch"
 TITLES = ("check", "found", "right", "command", "machine")
 HEADING = "# Full-size checks\n\nEach command of `tests/endurance` writes its own row.\n\n"
 
@@ -102,6 +106,44 @@ def make_check(
         return finish_check(CheckRow(title, found, wrong or "yes", " ".join(words)), args.table)
 
     return make_main(script.stem, description, add_all_options, work)
+
+
+def make_random_check(
+    title: str,
+    file: str,
+    description: str,
+    cases: int,
+    outcomes_of: Callable[[int, Path], Iterable[str]],
+    describe: Callable[[Counter[str], range], str],
+) -> Callable[[Sequence[str] | None], None]:
+    """Make the ``main`` of a check of random cases, by default of this many.
+
+    ``outcomes_of`` a seed, with a temporary folder, returns the outcomes of its cases; none may be
+    ``DIFFERS``. ``describe`` returns figures from the counts of outcomes and the seeds.
+    """
+
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--cases", type=positive, default=cases)
+        parser.add_argument("--seed", type=int, default=0, help="the first; others follow")
+
+    def check(args: argparse.Namespace, folder: Path) -> tuple[str, str]:
+        torch.set_num_threads(1)
+        outcomes, seed, disabled = Counter(), args.seed, logging.root.manager.disable
+        logging.disable(logging.WARNING)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            while outcomes.total() < args.cases:
+                found = Counter(outcomes_of(seed, folder / str(seed)))
+                outcomes += found
+                if found[DIFFERS]:
+                    print(f"seed {seed}: {found[DIFFERS]} mismatches", flush=True)
+                seed += 1
+                if seed % 100 == 0:
+                    print(f"{outcomes.total()} cases", flush=True)
+        logging.disable(disabled)
+        return describe(outcomes, range(args.seed, seed)), "no" if outcomes[DIFFERS] else ""
+
+    return make_check(title, file, description, add_options, check)
 
 
 def make_recipe(folder: Path, model: Path | None = None) -> Path:

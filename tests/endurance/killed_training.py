@@ -143,11 +143,6 @@ def read_losses(experiment: Path) -> Losses:
     return {(epoch, part): stats[part]["loss"] for epoch, stats in epochs for part in parts}
 
 
-def epoch_seconds(experiment: Path) -> float:
-    epochs = read_checkpoint(experiment)["reporter"]["stats"].values()
-    return max(stats["train"]["time"].total_seconds() for stats in epochs)
-
-
 def read_tensors(experiment: Path) -> dict[str, bytes]:
     """Return the bytes of all tensors of saved models by file and name."""
     paths = [path for path in experiment.glob("*.pth") if path.name != CHECKPOINT]
@@ -189,9 +184,11 @@ def check(args: argparse.Namespace, folder: Path) -> tuple[str, str]:
         pass
     if not leaves_gradients(alone):
         raise InputError(f"--accum_grad {args.accum_grad} divides an epoch's batches; give another")
+    epochs = read_checkpoint(alone)["reporter"]["stats"].values()
+    epoch_s = max(stats["train"]["time"].total_seconds() for stats in epochs)
     again = ("--stage", "11", "--max_restarts", str(args.kills))
     with training(folder, args, "killed", *again) as run:
-        killer = Killer(killed, run, epoch_seconds(alone), random.Random(args.seed))
+        killer = Killer(killed, run, epoch_s, random.Random(args.seed))
         while len(killer.kills) < args.kills and killer.kill():
             print(f"killed {len(killer.kills)}: {killer.kills[-1]}", flush=True)
     expected, losses = read_losses(alone), read_losses(killed)

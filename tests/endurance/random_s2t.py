@@ -10,26 +10,21 @@ CTC scores only fall, and then in float64. It counts as a mismatch if it still d
 1: there is a mismatch.
 """
 
-import argparse
-import logging
 import random
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import harness
 import numpy as np
-import torch
 from beam_oracle import FallingCTC
 from espnet2.bin import s2t_inference as espnet
+from harness import DIFFERS, EQUAL, EQUAL_FALLING
 from s2t_experiment import difference, make_s2t_experiment, nbest_of, random_inputs, random_options
 
-from espnet_medusa.bin.command_line import positive
 from espnet_medusa.inference.s2t import S2TSpeech2Text
 
 BATCH, BATCHES = 3, 2  # cases of a model: BATCH * BATCHES
-EQUAL, EQUAL_FALLING, DIFFERS = "equal", "equal if CTC scores only fall", "mismatch"
 EQUAL_DOUBLE = "equal in float64"
 REFUSED = "ESPnet fails"
 
@@ -46,7 +41,6 @@ class Searches:
         self.ours = [S2TSpeech2Text(**options, drafter=drafter) for drafter in (None, "ctc")]
 
     def compare(self, speeches: Sequence[np.ndarray], conditions: Sequence[dict]) -> list[str]:
-        """Return the outcome of each call."""
         calls = [*zip(speeches, conditions, strict=True)]
         found = [[model(speech, **condition) for speech, condition in calls] for model in self.ours]
         found += [
@@ -70,14 +64,13 @@ class Searches:
 def cases_of_a_model(seed: int, folder: Path) -> list[str]:
     """Return the outcomes of BATCH * BATCHES cases."""
     rng = random.Random(seed)
-    options = make_s2t_experiment(folder, seed).files | random_options(rng)
+    options = make_s2t_experiment(folder, seed) | random_options(rng)
     searches, outcomes = Searches(**options), []
     for _ in range(BATCHES):
         calls = random_inputs(rng, BATCH)
         found = searches.compare(*calls)
         if DIFFERS in found:  # hypotheses whose scores are equal but for rounding
-            double = Searches(**options, dtype="float64").compare(*calls)
-            pairs = zip(found, double, strict=True)
+            pairs = zip(found, Searches(**options, dtype="float64").compare(*calls), strict=True)
             found = [
                 EQUAL_DOUBLE if one == DIFFERS and other in (EQUAL, EQUAL_FALLING) else one
                 for one, other in pairs
@@ -86,36 +79,18 @@ def cases_of_a_model(seed: int, folder: Path) -> list[str]:
     return outcomes
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cases", type=positive, default=3000)
-    parser.add_argument("--seed", type=int, default=0, help="of the first model; others follow")
-
-
-def check(args: argparse.Namespace, folder: Path) -> tuple[str, str]:
-    torch.set_num_threads(1)
-    outcomes, seed, disabled = Counter(), args.seed, logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        while outcomes.total() < args.cases:
-            found = Counter(cases_of_a_model(seed, folder / str(seed)))
-            outcomes += found
-            if found[DIFFERS]:
-                print(f"seed {seed}: {found[DIFFERS]} mismatches", flush=True)
-            seed += 1
-            if seed % 50 == 0:
-                print(f"{outcomes.total()} cases", flush=True)
-    logging.disable(disabled)
-    figures = (
-        f"{outcomes.total():,} calls of {seed - args.seed:,} s2t models, beams of 1 to 10: "
+def figures(outcomes: Counter[str], seeds: range) -> str:
+    return (
+        f"{outcomes.total():,} calls of {len(seeds):,} s2t models, beams of 1 to 10: "
         f"{outcomes[DIFFERS]} mismatches; {outcomes[EQUAL_FALLING]} match only if ESPnet's CTC "
         f"scores never rise again, {outcomes[EQUAL_DOUBLE]} only in float64; ESPnet's CTC scores "
         f"fail in {outcomes[REFUSED]}"
     )
-    return figures, "no" if outcomes[DIFFERS] else ""
 
 
-main = harness.make_check("random s2t searches", __file__, __doc__, add_options, check)
+main = harness.make_random_check(
+    "random s2t searches", __file__, __doc__, 3000, cases_of_a_model, figures
+)
 
 
 if __name__ == "__main__":

@@ -9,24 +9,19 @@ beam case that differs is therefore compared again with an ESPnet search whose C
 and counts as a mismatch if it still differs. Exit status 1: there is a mismatch.
 """
 
-import argparse
-import logging
 import random
-import warnings
 from collections import Counter
 from pathlib import Path
 
 import harness
 import searches
-import torch
 from beam_oracle import FallingCTC, UncachedScorer, WideBeamSearch, espnet_search, random_weights
 from draft_models import DRAFT_MODELS, drafted
+from harness import DIFFERS, EQUAL, EQUAL_FALLING
 from searches import HEADS, assert_plain, beam_shape, compare, decode, our_search
-from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
+from tiny import VOCAB_SIZE, random_memory, tiny_decoder
 
-from espnet_medusa.bin.command_line import positive
-from espnet_medusa.search.constraints import build_constraints
-from espnet_medusa.search.options import LengthLimits, SearchOptions
+from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.upstream.compat import CTCPrefixScorer
 
 DRAFTERS = [*HEADS, "none", *DRAFT_MODELS]
@@ -35,8 +30,6 @@ CONSTRAINTS = [
     *({}, {}, {}), {"suppress_tokens": [0, 2]}, {"begin_suppress_tokens": [1, 3, 4]},
     {"forced_prefix": [4, 4, 9, 2, 1]}, {"exponential_decay_length_penalty": [3, 1.2]},
 ]  # fmt: skip
-GREEDY, BEAM = "greedy", "beam"
-EQUAL, EQUAL_FALLING, DIFFERS = "equal", "equal if CTC scores only fall", "mismatch"
 
 
 def random_decoder(rng: random.Random, seed: int):
@@ -74,8 +67,7 @@ def beam_case(rng: random.Random, seed: int) -> str:
     limits = LengthLimits(rng.choice([*detect_end, 0.5, 0.9, -1, -6]), rng.choice([0.0, 0.2, -2]))
     # ESPnet's CTC scorer fails with more labels than frames.
     frames = [rng.randint(7, 12) for _ in range(rng.choice([1, 1, 1, 2, 4]))]
-    memory, lengths = random_memory(seed, frames)
-    constraints = build_constraints(SearchOptions(**options), VOCAB_SIZE, EOS)
+    constraints = searches.constraints_of(**options)
     normalize = {"normalize_length": rng.random() < 0.3}
     shape, nbest = beam_shape(rng, decoder, beam_size), searches.random_nbest(rng, beam_size)
     ranking = normalize | {"nbest": nbest}
@@ -85,44 +77,32 @@ def beam_case(rng: random.Random, seed: int) -> str:
         kinds = {"kind": WideBeamSearch, "ctc_kind": ctc_kind}
         oracle = espnet_search(scorer, seed, weights, beam_size, **kinds, **normalize)
         try:
-            compare(search, memory, lengths, oracle, limits)
+            compare(search, *random_memory(seed, frames), oracle, limits)
         except AssertionError:
             continue
         return outcome
     return DIFFERS
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cases", type=positive, default=10000)
-    parser.add_argument("--seed", type=int, default=0, help="of the first case; others follow")
+def is_greedy(rng: random.Random) -> bool:
+    return rng.random() < 1 / 3
 
 
-def check(args: argparse.Namespace, _: Path) -> tuple[str, str]:
-    torch.set_num_threads(1)
-    counts, outcomes, disabled = Counter(), Counter(), logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for number, seed in enumerate(range(args.seed, args.seed + args.cases), 1):
-            rng = random.Random(seed)
-            search, case = (GREEDY, greedy_case) if rng.random() < 1 / 3 else (BEAM, beam_case)
-            outcome = case(rng, seed)
-            counts[search] += 1
-            outcomes[outcome] += 1
-            if outcome == DIFFERS:
-                print(f"seed {seed}: {search}: {outcome}", flush=True)
-            if number % 500 == 0:
-                print(f"{number} cases", flush=True)
-    logging.disable(disabled)
-    figures = (
-        f"{counts[GREEDY]:,} greedy and {counts[BEAM]:,} beam cases, beams of 1 to "
+def outcomes_of(seed: int, _: Path) -> list[str]:
+    rng = random.Random(seed)
+    return [(greedy_case if is_greedy(rng) else beam_case)(rng, seed)]
+
+
+def figures(outcomes: Counter[str], seeds: range) -> str:
+    greedy = sum(is_greedy(random.Random(seed)) for seed in seeds)
+    return (
+        f"{greedy:,} greedy and {len(seeds) - greedy:,} beam cases, beams of 1 to "
         f"{WIDEST_BEAM} over {VOCAB_SIZE} tokens: {outcomes[DIFFERS]} mismatches; "
         f"{outcomes[EQUAL_FALLING]} match only if ESPnet's CTC scores never rise again"
     )
-    return figures, "no" if outcomes[DIFFERS] else ""
 
 
-main = harness.make_check("random searches", __file__, __doc__, add_options, check)
+main = harness.make_random_check("random searches", __file__, __doc__, 10000, outcomes_of, figures)
 
 
 if __name__ == "__main__":

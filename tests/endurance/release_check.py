@@ -117,8 +117,7 @@ def prepare(folder: Path, whisper: Path | None) -> Release:
     whisper = whisper.resolve() if whisper else save_tiny_whisper(folder / "whisper")
     ours = Shell(Path(sys.executable).parent, folder, folder / "build.log")
     with tempfile.TemporaryDirectory(dir=folder) as empty:
-        shell = replace(ours, folder=Path(empty))
-        text = transcribe(shell, whisper, audio, PYTHONPATH=str(ROOT))
+        text = transcribe(replace(ours, folder=Path(empty)), whisper, audio, PYTHONPATH=str(ROOT))
     return Release(wheel, files, whisper, audio, text)
 
 
@@ -149,13 +148,6 @@ def use(shell: Shell, release: Release) -> str:
     return f"{len(commands)} commands; same text as the checkout"
 
 
-def run_tests(shell: Shell, release: Release, patterns: Sequence[str]) -> str:
-    shell.run("pip", "install", f"{release.wheel}[demo,test]")
-    command = ("python", "-m", "pytest", "-p", "no:cacheprovider", *patterns)
-    output = replace(shell, folder=release.files).run(*command, OMP_NUM_THREADS="1")
-    return output.splitlines()[-1]
-
-
 def check(release: Release, folder: Path, pair: str, patterns: Sequence[str]) -> CheckRow:
     """Check a pair ``PYTHON=PIP``."""
     python, _, pip = pair.rpartition("=")
@@ -168,13 +160,16 @@ def check(release: Release, folder: Path, pair: str, patterns: Sequence[str]) ->
         found.append(install(shell, python, pip, release.wheel))
         found.append(use(shell, release))
         if patterns:
-            found.append(run_tests(shell, release, patterns))
+            shell.run("pip", "install", f"{release.wheel}[demo,test]")
+            tests = "python", "-m", "pytest", "-p", "no:cacheprovider", *patterns
+            output = replace(shell, folder=release.files).run(*tests, OMP_NUM_THREADS="1")
+            found.append(output.splitlines()[-1])
     except Failed as failure:
         right = str(failure)
     finally:
         shutil.rmtree(venv, ignore_errors=True)
-    tests = ["--tests", *patterns] if patterns else []
-    return CheckRow(name, "; ".join(found), right, shlex.join(["release_check.py", *tests]))
+    command = ["release_check.py", *(["--tests", *patterns] if patterns else [])]
+    return CheckRow(name, "; ".join(found), right, shlex.join(command))
 
 
 def check_pythons(pairs: Sequence[str]) -> None:

@@ -5,22 +5,24 @@ import random
 import pytest
 import random_s2t
 import random_searches
+from cases import cases
 from draft_models import nearly
 from harness import read_rows
 from random_s2t import cases_of_a_model
-from random_searches import DIFFERS, beam_case, greedy_case, main
+from random_searches import DIFFERS, beam_case, greedy_case
 from tiny import tiny_decoder
 
 from espnet_medusa.inference import s2t
 from espnet_medusa.upstream.compat import LengthBonus
 
 
-def test_a_few_cases_write_a_row(tmp_path):
+@cases((random_searches, ": 0 mismatches"), (random_s2t, "6 calls of 1 s2t models"))
+def test_a_few_cases_write_a_row(check, found, tmp_path):
     table = tmp_path / "checks.md"
-    main(["--cases", "6", "--table", str(table)])
+    check.main(["--cases", "6", "--table", str(table)])
     (row,) = read_rows(table)
-    assert row.right == "yes" and ": 0 mismatches" in row.found
-    assert row.command == "random_searches.py --cases 6 --seed 0"
+    assert row.right == "yes" and found in row.found
+    assert row.command == f"{check.__name__}.py --cases 6 --seed 0"
 
 
 @pytest.mark.parametrize("case", [greedy_case, beam_case])
@@ -31,13 +33,6 @@ def test_a_search_over_another_decoder_is_a_mismatch(monkeypatch, case):
 
     monkeypatch.setattr(random_searches, "random_decoder", two_decoders)
     assert case(random.Random(3), 3) == DIFFERS
-
-
-def test_a_few_s2t_cases_write_a_row(tmp_path):
-    table = tmp_path / "checks.md"
-    random_s2t.main(["--cases", "6", "--table", str(table)])
-    (row,) = read_rows(table)
-    assert row.right == "yes" and row.found.startswith("6 calls of 1 s2t models")
 
 
 def test_another_s2t_search_is_a_mismatch(tmp_path, monkeypatch):

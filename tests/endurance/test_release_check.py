@@ -34,8 +34,7 @@ def test_the_last_error_is_reported(output, line):
 
 
 def test_a_python_without_venv_has_a_row(tmp_path, python):
-    release = Release(*[Path("none")] * 4, "text")
-    row = check(release, tmp_path, f"{python}=23", ["tests/a b"])
+    row = check(Release(*[Path("none")] * 4, "text"), tmp_path, f"{python}=23", ["tests/a b"])
     assert row.check == "release: Python 3.99.0, pip 23" and row.found == ""
     assert row.right == f"{python} -m: Error: no venv"
     assert row.command == "release_check.py --tests 'tests/a b'"

@@ -7,6 +7,7 @@ import struct
 import tarfile
 import tracemalloc
 import zipfile
+from unittest.mock import Mock
 
 import pytest
 from cases import cases
@@ -114,16 +115,12 @@ def test_truncated_archive_is_one_line_and_unpacks_nothing(tmp_path, mode):
 
 def test_interrupted_unpacking_leaves_no_partial_output(tmp_path, monkeypatch):
     archive = make_tar(tmp_path / "a.tar.gz", {"Corpus/a.txt": b"a", "Corpus/b.txt": b"b"})
-    moved = []
-
-    def stop(source, target):
-        moved.append(os.path.basename(source))
-        raise KeyboardInterrupt
-
+    move = Mock(side_effect=KeyboardInterrupt)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(module.os, "replace", stop)
+        patch.setattr(module.os, "replace", move)
         unpack(archive, tmp_path / "out")
-    assert moved == ["Corpus"], "the folder is moved as a whole"
+    [call] = move.call_args_list
+    assert os.path.basename(call.args[0]) == "Corpus", "the folder is moved as a whole"
     assert not list((tmp_path / "out").iterdir())
     unpack(archive, tmp_path / "out")
     assert tree(tmp_path / "out") == {"Corpus/a.txt": b"a", "Corpus/b.txt": b"b"}

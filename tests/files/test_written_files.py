@@ -3,6 +3,7 @@
 import errno
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,11 +15,8 @@ from espnet_medusa.files.cache_folder import check_private, make_private
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "folder" / "text"
     write_atomically(path, "a one\n")
-
-    def refuse(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(atomic.os, "replace", refuse)
+    error = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(atomic.os, "replace", Mock(side_effect=error))
     with pytest.raises(OSError, match="No space left on device: '.*folder/text'"):
         write_atomically(path, "b two\n")
     assert path.read_text() == "a one\n"
@@ -39,13 +37,12 @@ def test_pipes_and_streams_are_not_replaced(tmp_path):
     link.symlink_to(text)
     write_atomically(link, "c three\n")
     assert (text.read_text(), link.read_text()) == ("b two\n", "c three\n")
-    assert not link.is_symlink(), "what it led to may be another's"
+    assert not link.is_symlink(), "its target may belong to another user"
 
 
 def test_an_error_of_a_full_device_names_the_file_and_one_with_a_name_is_unchanged():
-    message = "No space left on device: 'out/speech.flac'"
     with (
-        pytest.raises(OSError, match=message) as caught,
+        pytest.raises(OSError, match="No space left on device: 'out/speech.flac'") as caught,
         naming("out/speech.flac"),
         open("/dev/full", "w") as stream,
     ):
@@ -66,9 +63,6 @@ def test_other_errors_on_a_full_disk_name_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(atomic, "FULL_BYTES", 1 << 60)
     with pytest.raises(OSError, match="No space left on device: '.*model.pth'"):
         write()
-
-
-# The cache folder
 
 
 def test_the_folder_belongs_to_the_user(monkeypatch, tmp_path):

@@ -18,8 +18,7 @@ OutOfMemoryError = torch.cuda.OutOfMemoryError
 
 
 def utterance(number: int, samples: int = 160) -> Utterance:
-    speech = np.full(samples, number, dtype=np.float32)
-    return Utterance(f"u{number}", speech, samples // 160)
+    return Utterance(f"u{number}", np.full(samples, number, dtype=np.float32), samples // 160)
 
 
 @given(

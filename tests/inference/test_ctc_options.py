@@ -106,15 +106,13 @@ def test_a_whisper_accepts_its_ctc_text(whisper):
     assert ids(found) == [[token]] * 3 and calls(found) == [0] * 3
     assert [decoding.results[0][0].strip() for decoding in found] == ["ja"] * 3
     prompt = read_whisper_tokens(make_tokenizer(51865)).prompt("de", "transcribe")
-    hypothesis = found[0].results[0][3]
-    assert hypothesis.yseq.tolist()[: len(prompt)] == prompt
+    assert found[0].results[0][3].yseq.tolist()[: len(prompt)] == prompt
 
 
 @pytest.mark.parametrize("kind", ["prompts", "suppressed"])
 def test_prompts_and_suppressed_tokens_are_not_accepted(whisper, kind):
     """Prompts count as blanks, and a text does not begin with the end symbol."""
-    token = getattr(read_whisper_tokens(make_tokenizer(51865)), kind)[5]
-    trained = whisper(token)
+    trained = whisper(getattr(read_whisper_tokens(make_tokenizer(51865)), kind)[5])
     plain = decode(trained, draft_depth=0, maxlenratio=-6)
     sure = {"ctc_entropy_threshold": math.inf, "ctc_likelihood_threshold": 0.0}
     found = decode(trained, maxlenratio=-6, **sure)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from cases import cases
 from experiment import DECODER, ENCODER, NO_CTC, TOKENS, make_experiment, speeches
+from recorded_calls import record_calls
 from refusals import refuses
 from stock_experiment import assert_decodings, files, nbest, stock_experiment
 from tiny_whisper import read_whisper_experiment, save_tiny_whisper, whisper_experiment
@@ -209,14 +210,8 @@ def test_experiments_without_good_weights_or_config_are_refused(models, tmp_path
 
 @cases(("main", "draft", [80]), ("main", "128 bins", [80, 128]), ("stock", "draft", [80]))
 def test_features_are_computed_once_for_each_kind(main, draft, computed, models, monkeypatch):
-    speech2text, bins = load(models, main, draft, drafter="model", search="greedy"), []
-    compute = LogMel.forward
-
-    def count(self, *arguments):
-        bins.append(len(self.filters))
-        return compute(self, *arguments)
-
-    monkeypatch.setattr(LogMel, "forward", count)
+    speech2text = load(models, main, draft, drafter="model", search="greedy")
+    bins = record_calls(monkeypatch, LogMel, "forward", lambda log_mel, *_: len(log_mel.filters))
     speech2text.decode(speeches())
     assert bins == computed
     speech2text.decode(speeches(1))
@@ -234,13 +229,7 @@ def test_a_shared_encoder_runs_once(models, tmp_path, changed, monkeypatch):
     speech2text = Speech2Text(
         **files(models["main"]), **draft, drafter="model", search="greedy", draft_depth=2
     )
-    batches, forward = [], HFWhisperEncoder.forward
-
-    def count(self, inputs, lengths):
-        batches.append(len(inputs))
-        return forward(self, inputs, lengths)
-
-    monkeypatch.setattr(HFWhisperEncoder, "forward", count)
+    batches = record_calls(monkeypatch, HFWhisperEncoder, "forward", lambda *_: None)
     speech2text.decode(speeches())
     assert len(batches) == 1 + changed
 
@@ -269,8 +258,7 @@ def test_the_shorter_window_limits_the_audio(models, tmp_path, shape):
 
 
 def open_tiny_whisper(folder, vocab_size: int):
-    weights = save_tiny_whisper(folder, vocab_size)
-    return open_draft_model(str(weights), None, "cpu", torch.float32)
+    return open_draft_model(str(save_tiny_whisper(folder, vocab_size)), None, "cpu", torch.float32)
 
 
 def whisper_prompts(draft, vocab_size: int, *prompts) -> list[list[int]]:

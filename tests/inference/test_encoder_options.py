@@ -136,8 +136,7 @@ def test_merged_padding_keeps_batches_and_drafts_exact(experiments, search, prec
     alone = [nbest(plain(speech)) for speech in SPEECHES]
     assert_decodings(plain.decode(SPEECHES), alone)
     draft = {"draft_model": str(experiment.folder), "drafter": "model", "draft_depth": 3}
-    drafted = Speech2Text(**files(experiment), **options, **draft)
-    drafted_rows = drafted.decode(SPEECHES)
+    drafted_rows = Speech2Text(**files(experiment), **options, **draft).decode(SPEECHES)
     assert_decodings(drafted_rows, alone)
     calls = [sum(one.statistics.decoder_calls for one in drafted_rows)]
     calls.append(sum(one.statistics.decoder_calls for one in plain.decode(SPEECHES)))

@@ -10,8 +10,10 @@ import kaldiio
 import numpy as np
 import pytest
 import torch
-from experiment import read_lines, write_corpus, write_noise
+from cases import cases
+from experiment import read_lines, write_corpus, write_lines, write_noise
 from job_log import espnet_seconds, log_to
+from recorded_calls import interrupt_call
 
 from espnet_medusa.inference import progress
 from espnet_medusa.inference.audio_batch import AudioLimits
@@ -101,21 +103,15 @@ def test_only_the_bad_utterance_of_a_batch_fails(corpus, tmp_path):
     assert [*texts(tmp_path)] == [key for key in corpus if key not in reasons]
 
 
-def test_results_are_recorded_batch_by_batch_and_the_job_resumes(corpus, tmp_path, caplog):
+def test_results_are_recorded_batch_by_batch_and_the_job_resumes(
+    corpus, tmp_path, caplog, monkeypatch
+):
     fake = FakeSpeech2Text()
-    decode, fake_decode = fake.decode, []
-
-    def interrupted(speeches, languages):
-        fake_decode.append(len(speeches))
-        if len(fake_decode) == 3:
-            raise KeyboardInterrupt
-        return decode(speeches, languages)
-
-    fake.decode = interrupted
+    interrupt_call(monkeypatch, fake, "decode", 3)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, fake, batch_size=3)
     assert len((tmp_path / "output" / "journal.jsonl").read_text().splitlines()) == 1 + 6
-    fake.decode, fake.tried = decode, []
+    fake.tried = []
     with caplog.at_level("INFO"):
         failed, _ = run(tmp_path, fake, batch_size=2)
     assert failed == 0 and "resumed: 6 of 9" in caplog.text
@@ -124,17 +120,11 @@ def test_results_are_recorded_batch_by_batch_and_the_job_resumes(corpus, tmp_pat
     assert [*texts(tmp_path).items()] == [(key, f"t{size}") for key, size in corpus.items()]
 
 
-def swap(path, first, second):
-    """Exchange the values of two utterances in wav.scp."""
-    entries = read_lines(path)
-    entries[first], entries[second] = entries[second], entries[first]
-    path.write_text("".join(f"{key} {value}\n" for key, value in entries.items()))
-
-
 def test_results_of_changed_input_are_decoded_again(corpus, tmp_path, caplog):
     scp, fake = tmp_path / "wav.scp", FakeSpeech2Text()
     assert run(tmp_path, fake)[0] == 0
-    swap(scp, "u1", "u2")
+    entries = read_lines(scp)
+    write_lines(scp, entries | {"u1": entries["u2"], "u2": entries["u1"]})
     write_noise(tmp_path / "u7.wav", 0.5)
     fake.tried.clear()
     with caplog.at_level("INFO"):
@@ -223,18 +213,15 @@ def test_log_lines_have_the_time_of_the_share(tmp_path):
     assert all(line.endswith(end) for (_, line), end in zip(lines, ends, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("total", "unit", "done", "steps", "lines"),
-    [
-        (300, "utterances", 20, [(1, 1)] * 280,
-         [f"{80 + 60 * number} of 300 utterances, 0{3 - number}:40 left" for number in range(4)]),
-        (3, "utterances", 0, [(0, 1)] * 3, []),
-        (9.5, "minutes", 0, [(60, 0.0), (60, 1.25)], ["1.2 of 9.5 minutes, 13:12 left"]),
-    ],
+@cases(
+    (300, "utterances", 20, [(1, 1)] * 280,
+     [f"{80 + 60 * number} of 300 utterances, 0{3 - number}:40 left" for number in range(4)]),
+    (3, "utterances", 0, [(0, 1)] * 3, []),
+    (9.5, "minutes", 0, [(60, 0.0), (60, 1.25)], ["1.2 of 9.5 minutes, 13:12 left"]),
     ids=["utterances", "short", "minutes"],
 )  # fmt: skip
 def test_a_log_gets_one_line_per_minute_and_no_bar(
-    monkeypatch, caplog, capsys, total, unit, done, steps, lines
+    total, unit, done, steps, lines, monkeypatch, caplog, capsys
 ):
     """Each step takes some seconds and finishes some of the work."""
     now_s = [0.0]
@@ -276,8 +263,7 @@ def test_recorded_results_are_read_back(tmp_path):
 def test_a_line_that_an_interruption_cut_is_ignored(tmp_path, cut):
     journal = Journal(tmp_path, {})
     odd = replace(PLAIN, key="odd", nbest=[replace(PLAIN.nbest[0], text="a\u2028b\x85c")])
-    last = replace(PLAIN, key="\u00fc")
-    for decoded in (odd, last):
+    for decoded in (odd, replace(PLAIN, key="\u00fc")):
         journal.add(decoded)
     data = (tmp_path / JOURNAL).read_bytes()
     end = data.rindex("\u00fc".encode()) + 1 if cut == 1 else len(data) - cut

@@ -8,10 +8,10 @@ import soundfile
 from cases import cases
 from decoded_segments import assert_same
 from drafted_whisper import with_options
-from experiment import read_lines
+from experiment import read_lines, write_samples
 from job_log import log_to
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
-from recorded_calls import record_decode
+from recorded_calls import record_calls
 
 from espnet_medusa import stages
 from espnet_medusa.bin import asr_inference
@@ -51,20 +51,11 @@ def samples():
     return {key: noise_and_silence(seconds, seed) for seed, (key, seconds) in numbered}
 
 
-def write_corpus(folder, samples):
-    """Write audio files and their wav.scp; return the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for key, speech in samples.items():
-        soundfile.write(folder / f"{key}.wav", speech, 16000, subtype="FLOAT")
-    lines = [f"{key} {folder / key}.wav\n" for key in samples]
-    (folder / "wav.scp").write_text("".join(lines))
-    return folder
-
-
 @pytest.fixture(scope="module")
 def whole(samples, speech2text, tmp_path_factory):
     """A corpus of all utterances, decoded into ``whole``, with its log."""
-    corpus = write_corpus(tmp_path_factory.mktemp("corpus"), samples)
+    corpus = tmp_path_factory.mktemp("corpus")
+    write_samples(corpus, samples)
     with log_to(corpus / "asr_inference.1.log"):
         assert not run(corpus, speech2text, "whole").failed
     return corpus
@@ -99,14 +90,15 @@ def make_decoder(speech2text, long_form=OPTIONS, **limits):
 
 
 def transcribed(speech2text, samples, key, options=OPTIONS):
-    language = "de" if key == "f" else None
-    return [*speech2text.transcribe(samples[key], language, **vars(options))]
+    return [*speech2text.transcribe(samples[key], "de" if key == "f" else None, **vars(options))]
 
 
 @pytest.fixture
 def batches(monkeypatch):
     """Numbers of samples of the utterances of each call of ``decode``."""
-    return record_decode(monkeypatch, lambda speeches: [*map(len, speeches)])
+    return record_calls(
+        monkeypatch, Speech2Text, "decode", lambda _, given, *languages: [*map(len, given)]
+    )
 
 
 def test_short_utterances_are_decoded_as_without_the_option(corpus, speech2text, batches):
@@ -211,20 +203,19 @@ def test_outputs_of_jobs_are_merged(whole, corpus, speech2text):
 
 
 def test_bad_long_utterances_do_not_stop_the_others(samples, speech2text, tmp_path):
-    corpus = write_corpus(tmp_path, {key: samples[key] for key in ("a", "b", "d", "f")})
-    soundfile.write(corpus / "b.wav", samples["b"], 8000)
-    (corpus / "f.wav").write_bytes((corpus / "f.wav").read_bytes()[:100_000])
-    journal = run(corpus, speech2text, "out")
+    write_samples(tmp_path, {key: samples[key] for key in ("a", "b", "d", "f")})
+    soundfile.write(tmp_path / "b.wav", samples["b"], 8000)
+    (tmp_path / "f.wav").write_bytes((tmp_path / "f.wav").read_bytes()[:100_000])
+    journal = run(tmp_path, speech2text, "out")
     assert {*journal.failed} == {"b", "f"} and {*journal.decoded} == {"a", "d"}
     assert "has a rate of 8000 Hz, the model expects 16000 Hz" in journal.failed["b"]
     assert "f.wav: is truncated" in journal.failed["f"]
-    assert [*read_lines(corpus / "out" / "failed_utterances")] == ["b", "f"]
-    assert [*read_lines(corpus / "out" / "segments" / "wav.scp")] == ["d"]
+    assert [*read_lines(tmp_path / "out" / "failed_utterances")] == ["b", "f"]
+    assert [*read_lines(tmp_path / "out" / "segments" / "wav.scp")] == ["d"]
 
 
 def test_an_unsupported_search_is_the_reason_of_each_failure(corpus, speech2text):
-    other = with_options(speech2text, acceptance="threshold")
-    journal = run(corpus, other, "out")
+    journal = run(corpus, with_options(speech2text, acceptance="threshold"), "out")
     assert {*journal.failed} == {*LONG} and {*journal.decoded} == {*SHORT}
     for reason in journal.failed.values():
         assert "more than the 30 s" in reason and "cut it into segments" in reason

@@ -107,8 +107,7 @@ def test_links_are_followed_and_download_folders_ignored(tmp_path, monkeypatch):
     pack_model(model, [Path("data/bpe.model")], Path("packed.zip"))
     with zipfile.ZipFile("packed.zip") as archive:
         assert sorted(archive.namelist()) == ["data/bpe.model", CONFIG, MODEL, "meta.yaml"]
-    found = open_packed_model(Path("packed.zip"))
-    config = read_config(Path(found["asr_train_config"]), "")
+    config = read_config(Path(open_packed_model(Path("packed.zip"))["asr_train_config"]), "")
     assert Path(config["bpemodel"]).read_bytes() == b"model"
     assert config["frontend_conf"] == {"download_dir": "./hub"}
 

@@ -22,20 +22,19 @@ from s2t_experiment import (
 )
 
 from espnet_medusa.bin import s2t_inference
-from espnet_medusa.errors import InputError
 from espnet_medusa.inference.packed_model import pack_model
 from espnet_medusa.inference.s2t import S2TSpeech2Text, TimestampFilter
 
 
 @pytest.fixture(scope="module")
-def experiment(tmp_path_factory):
+def files(tmp_path_factory):
     return make_s2t_experiment(tmp_path_factory.mktemp("s2t"), seed=3)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_nbest_lists_are_espnets(tmp_path, seed):
     rng = random.Random(seed)
-    files, options = make_s2t_experiment(tmp_path, seed).files, random_options(rng)
+    files, options = make_s2t_experiment(tmp_path, seed), random_options(rng)
     theirs = espnet.Speech2Text(**files, **options)
     speeches, conditions = random_inputs(rng, 3)
     calls = [*zip(speeches, conditions, strict=True)]
@@ -56,16 +55,16 @@ def test_heads_do_not_change_the_nbest_lists(tmp_path, heads, seed):
     rng = random.Random(f"{heads} {seed}")
     base, options = make_s2t_experiment(tmp_path / "base", seed), random_options(rng)
     ours = make_s2t_experiment(tmp_path / heads, seed + 9, **medusa_config(heads))
-    weights, own = (torch.load(one.files["s2t_model_file"]) for one in (base, ours))
+    weights, own = (torch.load(one["s2t_model_file"]) for one in (base, ours))
     for name, value in weights.items():
         own[name.replace("decoder.", "decoder.transformer.", name.startswith("decoder."))] = value
-    torch.save(own, ours.files["s2t_model_file"])
-    theirs = espnet.Speech2Text(**base.files, **options)
+    torch.save(own, ours["s2t_model_file"])
+    theirs = espnet.Speech2Text(**base, **options)
     speeches, conditions = random_inputs(rng, 3)
     calls = [*zip(speeches, conditions, strict=True)]
     expected = [nbest_of(theirs, *call) for call in calls]
     for drafts in ({"draft_depth": 3}, {"drafter": "ctc+heads", "draft_depth": 3}):
-        model = S2TSpeech2Text(**ours.files, **options, **drafts)
+        model = S2TSpeech2Text(**ours, **options, **drafts)
         results = [model(speech, **condition) for speech, condition in calls]
         together = [decoding.results for decoding in model.decode(speeches, conditions)]
         for result, other, right in zip(results, together, expected, strict=True):
@@ -79,10 +78,10 @@ def test_heads_do_not_change_the_nbest_lists(tmp_path, heads, seed):
 def test_draft_models_do_not_change_the_nbest_lists(tmp_path, drafter, seed):
     rng = random.Random(seed)
     options, conf = random_options(rng), {"decoder_conf": SIZES | {"num_blocks": 1}}
-    files = make_s2t_experiment(tmp_path / "main", seed).files
-    draft = make_s2t_experiment(tmp_path / "draft", seed, **conf)
+    files = make_s2t_experiment(tmp_path / "main", seed)
+    make_s2t_experiment(tmp_path / "draft", seed, **conf)
     theirs = espnet.Speech2Text(**files, **options)
-    ours = S2TSpeech2Text(**files, **options, drafter=drafter, draft_model=draft.folder)
+    ours = S2TSpeech2Text(**files, **options, drafter=drafter, draft_model=tmp_path / "draft")
     speeches, conditions = random_inputs(rng, 3)
     calls = [*zip(speeches, conditions, strict=True)]
     expected = [nbest_of(theirs, *call) for call in calls]
@@ -93,28 +92,24 @@ def test_draft_models_do_not_change_the_nbest_lists(tmp_path, drafter, seed):
             assert right is None or difference(result, right) is None
 
 
-def test_an_equal_draft_model_saves_calls(experiment):
+def test_an_equal_draft_model_saves_calls(files):
     options, calls = {"ctc_weight": 0.0, "beam_size": 3, "maxlenratio": -30}, []
-    for draft in ({}, {"draft_model": experiment.folder}):
-        model = S2TSpeech2Text(**experiment.files, **options, **draft)
+    for draft in ({}, {"draft_model": files["s2t_train_config"]}):
+        model = S2TSpeech2Text(**files, **options, **draft)
         model(noise(1))
         calls.append(model.statistics.decoder_calls)
     assert calls[0] > 3 * calls[1]
 
 
-def test_draft_models_that_do_not_fit(experiment, tmp_path):
-    rows = []
-    other = make_s2t_experiment(tmp_path / "lstm", 1, decoder="rnn", decoder_conf={})
-    rows.append((other.folder, "draft_model: .*decoder: RNNDecoder"))
-    rows.append((tmp_path, "draft_model: .*has no config.yaml"))
-    for folder, message in rows:
-        with pytest.raises(InputError, match=message):
-            S2TSpeech2Text(**experiment.files, draft_model=folder)
+@refuses(("lstm", "draft_model: .*decoder: RNNDecoder"), ("", "draft_model: .*has no config.yaml"))
+def test_draft_models_that_do_not_fit(folder, files, tmp_path):
+    make_s2t_experiment(tmp_path / "lstm", 1, decoder="rnn", decoder_conf={})
+    S2TSpeech2Text(**files, draft_model=tmp_path / folder)
 
 
-def test_each_utterance_has_the_log_lines_of_calculate_rtf(experiment, caplog):
+def test_each_utterance_has_the_log_lines_of_calculate_rtf(files, caplog):
     caplog.set_level("INFO")
-    model = S2TSpeech2Text(**experiment.files, beam_size=2, maxlenratio=-5)
+    model = S2TSpeech2Text(**files, beam_size=2, maxlenratio=-5)
     caplog.clear()
     results = model.decode([noise(0), noise(1)])
     lines = [line.partition(": ") for line in caplog.messages]
@@ -123,20 +118,20 @@ def test_each_utterance_has_the_log_lines_of_calculate_rtf(experiment, caplog):
     assert best == ["".join(decoding.results[0][1][3:]) for decoding in results]
 
 
-def test_ctc_drafts_save_calls(experiment):
+def test_ctc_drafts_save_calls(files):
     options = {"ctc_weight": 0.3, "beam_size": 1, "maxlenratio": -30}
     calls = []
     for drafter in (None, "ctc"):
-        model = S2TSpeech2Text(**experiment.files, **options, drafter=drafter)
+        model = S2TSpeech2Text(**files, **options, drafter=drafter)
         model(noise(1))
         calls.append(model.statistics.decoder_calls)
     assert calls[0] > 2 * calls[1]
 
 
-def test_timestamps_take_one_call_per_token(experiment):
-    # A score of at most 0 tells the search that a filter cannot raise a hypothesis.
+def test_timestamps_take_one_call_per_token(files):
+    # A filter's scores are at most 0: the search can rule out that it raises a hypothesis.
     options = {"predict_time": True, "beam_size": 5, "maxlenratio": -20, "nbest": 1}
-    model = S2TSpeech2Text(**experiment.files, **options, ctc_weight=0.0)
+    model = S2TSpeech2Text(**files, **options, ctc_weight=0.0)
     model(noise(1))
     assert model.statistics.decoder_calls <= 20
 
@@ -161,7 +156,7 @@ def test_long_audio_and_intermediate_ctc_are_espnets(tmp_path):
     conf = {"attention_heads": 2, "linear_units": 48, "output_size": 32, "input_layer": "conv2d"}
     model_conf = {"ctc_weight": 0.3, "sym_sop": "<sop>", "sym_na": "<na>", "interctc_weight": 0.2}
     changes = {"encoder_conf": conf | layers, "model_conf": model_conf}
-    files = make_s2t_experiment(tmp_path, 1, **changes).files
+    files = make_s2t_experiment(tmp_path, 1, **changes)
     options = {"ctc_weight": 0.0, "beam_size": 3, "maxlenratio": -12}
     ours, theirs = S2TSpeech2Text(**files, **options), espnet.Speech2Text(**files, **options)
     (result, layer), (expected, right) = ours(noise(0)), theirs(noise(0))
@@ -172,9 +167,9 @@ def test_long_audio_and_intermediate_ctc_are_espnets(tmp_path):
 
 
 @pytest.mark.parametrize("with_text", [False, True])
-def test_batch_decode_of_espnet_202611(experiment, with_text):
+def test_batch_decode_of_espnet_202611(files, with_text):
     options = {"beam_size": 3, "ctc_weight": 0.3, "maxlenratio": -8}
-    model = S2TSpeech2Text(**experiment.files, **options)
+    model = S2TSpeech2Text(**files, **options)
     speech, arguments = torch.tensor(np.stack([noise(seed) for seed in range(3)])), {}
     texts = [None] * 3
     if with_text:
@@ -182,28 +177,27 @@ def test_batch_decode_of_espnet_202611(experiment, with_text):
         arguments = {"text_prev": torch.tensor(np.stack(texts)), "text_prev_lengths": [2, 2, 2]}
     results = model.batch_decode(speech, **arguments, lang_sym="<deu>")
     calls = zip(speech, texts, strict=True)
-    alone = [model(row, text_prev=text, lang_sym="<deu>") for row, text in calls]
-    expected = [alone]
+    expected = [[model(row, text_prev=text, lang_sym="<deu>") for row, text in calls]]
     if hasattr(espnet.Speech2Text, "batch_decode"):
-        theirs = espnet.Speech2Text(**experiment.files, **options)
+        theirs = espnet.Speech2Text(**files, **options)
         expected.append(theirs.batch_decode(speech, **arguments, lang_sym="<deu>"))
     for nbests in expected:
         pairs = zip(results, nbests, strict=True)
         assert [difference(result, right) for result, right in pairs] == [None] * 3
 
 
-def command(experiment, folder, *options):
-    files = [part for name, path in experiment.files.items() for part in (f"--{name}", str(path))]
+def command(files, folder, *options):
+    words = [part for name, path in files.items() for part in (f"--{name}", str(path))]
     lists = [f"{folder}/wav.scp,speech,sound", f"{folder}/text_prev,text_prev,text"]
     data = [part for entry in lists for part in ("--data_path_and_name_and_type", entry)]
-    return [*files, *data, "--maxlenratio", "-12", "--beam_size", "4", "--nbest", "2", *options]
+    return [*words, *data, "--maxlenratio", "-12", "--beam_size", "4", "--nbest", "2", *options]
 
 
-def test_the_command_writes_espnets_files(experiment, tmp_path, monkeypatch):
+def test_the_command_writes_espnets_files(files, tmp_path, monkeypatch):
     write_corpus(tmp_path, {"a": 0.7, "b": 2.6, "c": 1.3})
     write_lines(tmp_path / "text_prev", {"a": "hello", "b": "<na>", "c": "n b"})
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
-    run = command(experiment, tmp_path, "--ctc_weight", "0.2", "--lang_sym", "deu")
+    run = command(files, tmp_path, "--ctc_weight", "0.2", "--lang_sym", "deu")
     espnet.main([*run, "--output_dir", str(theirs), "--num_workers", "0"])
     s2t_inference.main([*run, "--output_dir", str(ours), "--batch_size", "3", "--drafter", "ctc"])
     for rank in ("1best_recog", "2best_recog"):
@@ -219,13 +213,13 @@ def test_the_command_writes_espnets_files(experiment, tmp_path, monkeypatch):
     assert (ours / "failed_utterances").read_text() == ""
 
 
-def test_languages_bad_utterances_and_resumption(experiment, tmp_path, capsys):
+def test_languages_bad_utterances_and_resumption(files, tmp_path, capsys):
     write_corpus(tmp_path, {"a": 0.7, "b": 0.6, "c": 1.3, "d": 0.9})
     (tmp_path / "b.wav").write_text("no audio")
     write_lines(tmp_path / "text_prev", {"a": "hello", "b": "a", "d": "e"})
     write_lines(tmp_path / "utt2lang", {"a": "deu", "b": "deu", "c": "deu", "d": "xyz"})
     out = tmp_path / "out"
-    run = command(experiment, tmp_path, "--output_dir", str(out), "--batch_size", "2")
+    run = command(files, tmp_path, "--output_dir", str(out), "--batch_size", "2")
     run += ["--utt2lang", str(tmp_path / "utt2lang"), "--ctc_weight", "0"]
     with pytest.raises(SystemExit, match="3 utterances failed"):
         s2t_inference.main(run)
@@ -240,16 +234,15 @@ def test_languages_bad_utterances_and_resumption(experiment, tmp_path, capsys):
     assert [tokens[key].split()[0] for key in ("a", "d")] == ["<eng>", "<eng>"], "decoded again"
 
 
-def test_a_packed_model(experiment, tmp_path, monkeypatch):
+def test_a_packed_model(files, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    shutil.copytree(experiment.folder, "exp")
-    files = {name: tmp_path / "exp" / path.name for name, path in experiment.files.items()}
-    pack_model(files, [], tmp_path / "model.zip")
+    shutil.copytree(files["s2t_model_file"].parent, "exp")
+    copies = {name: tmp_path / "exp" / path.name for name, path in files.items()}
+    pack_model(copies, [], tmp_path / "model.zip")
     options = {"beam_size": 2, "maxlenratio": -8}
     packed = S2TSpeech2Text.from_pretrained(str(tmp_path / "model.zip"), **options)
-    expected = S2TSpeech2Text(**experiment.files, **options)(noise(0))
-    assert difference(packed(noise(0)), expected) is None
+    assert difference(packed(noise(0)), S2TSpeech2Text(**files, **options)(noise(0))) is None
 
 
 @refuses(
@@ -258,17 +251,16 @@ def test_a_packed_model(experiment, tmp_path, monkeypatch):
     ({"draft_depth": 2}, "draft_depth: 2; .*no heads"),
     ({"unknown": 1}, "unknown"),
 )
-def test_refusals(options, experiment):
-    S2TSpeech2Text(**experiment.files, **options)
+def test_refusals(options, files):
+    S2TSpeech2Text(**files, **options)
 
 
 def test_espnets_search_decodes_what_ours_does_not(tmp_path, caplog):
     conf = {"attention_heads": 2, "linear_units": 48, "num_blocks": 1, "conv_kernel_length": [3]}
     changes = {"decoder": "lightweight_conv", "decoder_conf": conf}
-    files, options = make_s2t_experiment(tmp_path, 0, **changes).files, {"maxlenratio": -8}
+    files, options = make_s2t_experiment(tmp_path, 0, **changes), {"maxlenratio": -8}
     ours = S2TSpeech2Text(**files, **options)
     assert "ESPnet's own search decodes" in caplog.text and ours.search is None
-    expected = espnet.Speech2Text(**files, **options)(noise(0))
-    assert difference(ours(noise(0)), expected) is None
+    assert difference(ours(noise(0)), espnet.Speech2Text(**files, **options)(noise(0))) is None
     with refused("batch_size: 2", "ESPnet's own search allows only 1"):
         S2TSpeech2Text(**files, batch_size=2)

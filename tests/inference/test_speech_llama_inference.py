@@ -38,8 +38,7 @@ def decode(experiment, name: str, **options):
     options |= {"maxlenratio": -12.0}
     if options.get("search", "beam") == "beam" and "nbest" not in options:
         options["nbest"] = 2
-    speech2text = Speech2Text(experiment.config, experiment.model, **options)
-    return speech2text.decode(speeches())
+    return Speech2Text(experiment.config, experiment.model, **options).decode(speeches())
 
 
 @pytest.mark.parametrize("name", SAME_TEXT + OTHERS)

@@ -1,15 +1,13 @@
 """Speech translation: the n-best lists of ESPnet's own st_inference."""
 
-import copy
 import random
-from argparse import Namespace
 
 import numpy as np
 import pytest
 import torch
 from espnet2.bin import st_inference as espnet
 from espnet2.tasks.st import STTask
-from experiment import TOKENS, dry_run, noise, read_lines, write_corpus
+from experiment import TOKENS, dry_run, noise, read_lines, save_random, write_corpus
 from refusals import refused
 
 from espnet_medusa.bin import st_inference
@@ -32,13 +30,9 @@ def make_st_experiment(folder, seed, **changes):
         "token_type": "char", "src_token_type": "char",
         "src_token_list": str(folder / "src_tokens.txt"),
     } | changes  # fmt: skip
-    config = dry_run(STTask, folder / "exp", config, "--seed", seed)
-    model = STTask.build_model(Namespace(**copy.deepcopy(config)))
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    torch.save(model.state_dict(), folder / "exp" / "model.pth")
-    files = {"st_train_config": "config.yaml", "st_model_file": "model.pth"}
-    return {name: folder / "exp" / file for name, file in files.items()}
+    exp = folder / "exp"
+    save_random(STTask, exp, dry_run(STTask, exp, config, "--seed", seed), 0.3)
+    return {"st_train_config": exp / "config.yaml", "st_model_file": exp / "model.pth"}
 
 
 def rows(nbest):

@@ -11,6 +11,7 @@ import torch
 from decoded_segments import assert_same, decode_all
 from drafted_whisper import with_model
 from espnet2.asr.ctc import CTC
+from experiment import write_samples
 from openai_whisper import ctc_whisper, noise_and_silence
 from stock_experiment import files
 
@@ -105,9 +106,7 @@ def test_words_have_the_times_of_their_tokens(models, monkeypatch):
 def test_words_have_the_times_of_their_bytes(models, monkeypatch):
     """Half as many frames as the encoder has; bytes by their place in Whisper's vocabulary."""
     text, names = " né 10.", TOKENIZER.convert_ids_to_tokens(range(256))
-    signs = ["Ġ", "n", "Ã", "©", "Ġ", "1", "0", "."]
-    places = [2, 3, 5, 6, 20, 21, 22, 30]
-    pairs = zip(places, signs, strict=True)
+    pairs = zip([2, 3, 5, 6, 20, 21, 22, 30], ["Ġ", "n", "Ã", "©", "Ġ", "1", "0", "."], strict=True)
     spikes = {place: (names.index(sign) + 1, 1.0) for place, sign in pairs}
     made_up(models["bytes"], monkeypatch, spikes, 50, 257)
     (found,) = align(models["bytes"], [text], 200)
@@ -148,8 +147,7 @@ def test_segments_contain_their_words(models):
     for one in segments:
         if one.words:
             assert (one.start_s, one.end_s) == (one.words[0].start_s, one.words[-1].end_s)
-    by_attention = models["block"].transcribe(samples, **BY_CTC | {"word_times": "attention"})
-    first = next(by_attention)
+    first = next(models["block"].transcribe(samples, **BY_CTC | {"word_times": "attention"}))
     assert [word.text for word in first.words] == [word.text for word in segments[0].words]
 
 
@@ -192,8 +190,7 @@ def test_batches_have_the_words_of_single_recordings(models, vad_filter, monkeyp
 
 @pytest.fixture
 def talk(tmp_path):
-    soundfile.write(tmp_path / "talk.wav", noise_and_silence(31, 4), 16000, subtype="FLOAT")
-    (tmp_path / "wav.scp").write_text(f"talk {tmp_path}/talk.wav\n")
+    write_samples(tmp_path, {"talk": noise_and_silence(31, 4)})
     return tmp_path
 
 

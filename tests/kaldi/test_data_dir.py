@@ -17,9 +17,6 @@ FIRST, SECOND = "s0-u000", "s0-u002"
 WORDS = st.text(st.characters(blacklist_categories=["Z", "C"]), min_size=1, max_size=5)
 
 
-# Tables
-
-
 @settings(max_examples=50, deadline=None)
 @given(entries=st.dictionaries(WORDS, st.lists(WORDS, max_size=3).map(" ".join), min_size=1))
 def test_write_then_read_gives_the_entries_in_byte_order(tmp_path_factory, entries):
@@ -83,9 +80,6 @@ def test_parts_are_even_runs_that_join_to_the_whole(n_keys, nj):
     for empty in (([], nj), (keys, 0)):
         with pytest.raises(ValueError):
             split_scp(*empty)
-
-
-# Directories
 
 
 def drop_line(key):

@@ -21,9 +21,6 @@ def run(stage, output, *options):
     stages.main([stage, "--output_dir", *map(str, (output, *options))])
 
 
-# Joined
-
-
 @pytest.fixture
 def sources(make_data_dir):
     """Two directories; the ids of the second sort between those of the first."""
@@ -84,9 +81,6 @@ def test_bad_sources_are_refused(sources, tmp_path, capsys):
     with command_refused(capsys, "second/text: cannot be read"):
         combine(sources, tmp_path / "both")
     assert not (tmp_path / "both").exists()
-
-
-# Filtered
 
 
 @pytest.fixture
@@ -154,9 +148,6 @@ def test_bad_numbers_of_samples_are_refused(formatted, count):
     write_table(formatted / "utt2num_samples", table)
     with pytest.raises(DataError, match=f"s0-u000: {count} is no number"):
         read_dump_dir(formatted)
-
-
-# At other speeds
 
 
 def perturb(folder, output, factors):

@@ -2,6 +2,7 @@ import shutil
 import struct
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -33,8 +34,7 @@ def break_twelve(folder) -> set[str]:
     keys = list(read_table(folder / "wav.scp"))
     bad = keys[::5]
     audio = {key: folder / "audio" / f"{key}.wav" for key in keys}
-    rng = np.random.default_rng(0)
-    audio[bad[0]].write_bytes(rng.bytes(3000))  # Corrupt.
+    audio[bad[0]].write_bytes(np.random.default_rng(0).bytes(3000))  # Corrupt.
     audio[bad[1]].write_bytes(audio[bad[1]].read_bytes()[:3000])  # Truncated.
     audio[bad[2]].write_bytes(b"")  # An empty file.
     soundfile.write(audio[bad[3]], np.zeros(0), RATE_HZ)  # Zero length.
@@ -72,8 +72,7 @@ def test_twelve_bad_of_sixty_are_listed_and_skipped_on_request(make_data_dir, tm
     assert len(good) == 48
     for name in ("wav.scp", "text", "utt2spk", "utt2num_samples"):
         assert set(read_table(output / name)) == good
-    spk2utt = read_table(output / "spk2utt")
-    assert set(" ".join(spk2utt.values()).split()) == good
+    assert set(" ".join(read_table(output / "spk2utt").values()).split()) == good
     # Once more: nothing is redone, and the bad ones are named again.
     stamp = (output / ".stamp.json").stat().st_mtime_ns
     run(folder, output, *skip, "--nj", "1")
@@ -223,11 +222,8 @@ def test_interrupted_run_leaves_the_old_output(make_data_dir, tmp_path, monkeypa
     folder, output = make_data_dir(3), tmp_path / "dump"
     format_data_dir(folder, output, options())
     before = (output / "wav.scp").read_bytes()
-
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("espnet_medusa.kaldi.audio_writer.kaldiio.save_ark", interrupt)
+    save_ark = "espnet_medusa.kaldi.audio_writer.kaldiio.save_ark"
+    monkeypatch.setattr(save_ark, Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         format_data_dir(folder, output, options(fs=8000))
     assert (output / "wav.scp").read_bytes() == before
@@ -257,8 +253,7 @@ def test_undecodable_lines_are_not_lost(make_data_dir, tmp_path):
     (problem,) = validate_data_dir(folder)
     assert problem.id == "s0-u000" and "UTF-8" in problem.message
     path.write_bytes(path.read_bytes() + b"\xe9 x\n")
-    report = format_data_dir(folder, tmp_path / "dump", options("skip"))
-    assert report.n_written == 2
+    assert format_data_dir(folder, tmp_path / "dump", options("skip")).n_written == 2
     assert set(read_table(tmp_path / "dump" / "bad_utterances")) == {"s0-u000", "line_4"}
 
 
@@ -267,8 +262,7 @@ def test_ids_with_a_slash(make_data_dir, tmp_path):
     for name in ("wav.scp", "text", "utt2spk"):
         edit(folder / name, lambda text: text.replace("s0-u000 ", "s0/u000 "))
     format_data_dir(folder, tmp_path / "dump", options(audio_format="flac"))
-    entries = read_table(tmp_path / "dump" / "wav.scp")
-    assert len(read_audio(entries["s0/u000"])[0]) == 3200
+    assert len(read_audio(read_table(tmp_path / "dump" / "wav.scp")["s0/u000"])[0]) == 3200
 
 
 @cases(

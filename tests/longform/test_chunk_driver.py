@@ -6,6 +6,7 @@ import pytest
 from decoded_segments import assert_same, decode_all
 from drafted_whisper import drafted
 from openai_whisper import noise_and_silence
+from recorded_calls import record_calls
 
 from espnet_medusa.audio.voice_activity import SpeechActivity
 from espnet_medusa.inference.whisper_windows import WhisperWindows
@@ -75,13 +76,7 @@ def test_each_chunk_is_decoded_like_a_clip(speech2text, made_up_speech, case):
 
 
 def test_windows_of_all_recordings_fill_batches(speech2text, made_up_speech, monkeypatch):
-    rows, encode = [], WhisperWindows.encode
-
-    def counted(self, windows):
-        rows.append(len(windows))
-        return encode(self, windows)
-
-    monkeypatch.setattr(WhisperWindows, "encode", counted)
+    rows = record_calls(monkeypatch, WhisperWindows, "encode", lambda _, windows: len(windows))
     limit = {"max_speech_duration_s": 3}
     options = LongFormOptions(**CHUNKS, without_timestamps=True, vad_parameters=limit)
     recordings = [LongRecording(key, noise_and_silence(20 + key, key)) for key in range(3)]
@@ -130,8 +125,7 @@ def test_words_are_within_their_chunks(speech2text, made_up_speech):
     samples = noise_and_silence(41, 41)
     options = LongFormOptions(**CHUNKS, word_timestamps=True)
     segments = [*speech2text.transcribe(samples, **vars(options))]
-    first = alone(speech2text, samples, options)[0]
-    assert_same([segments[0]], [first])  # no speech before it
+    assert_same([segments[0]], [alone(speech2text, samples, options)[0]])  # no speech before it
     speech = [(round(start * 100), round(end * 100)) for start, end in speech_of(len(samples))]
     chunks = pack_speech(speech, (0, 4100), 3000, 40)
     words = [(segment.seek, word) for segment in segments for word in segment.words]
@@ -151,9 +145,8 @@ def test_speech_outside_clips_is_left_out(speech2text, made_up_speech):
 
 def test_a_recording_without_speech_has_no_text(speech2text, monkeypatch, caplog):
     monkeypatch.setattr(driver, "SpeechDetector", lambda *given: lambda speech: [])
-    options = LongFormOptions(vad_filter=True)
     quiet = LongRecording("key", noise_and_silence(5, 1), "en", "talk.wav")
-    (step,) = speech2text.long_form(options)([quiet])
+    (step,) = speech2text.long_form(LongFormOptions(vad_filter=True))([quiet])
     assert step.done and step.segments == [] and step.recording.error is None
     assert step.recording.text == "" and step.recording.statistics.decoder_calls == 0
     assert step.recording.statistics.audio_seconds == 5
@@ -162,10 +155,7 @@ def test_a_recording_without_speech_has_no_text(speech2text, monkeypatch, caplog
 
 
 def test_the_detectors_network_runs_once(speech2text, monkeypatch):
-    computed, compute = [], SpeechActivity.of
-    monkeypatch.setattr(
-        SpeechActivity, "of", lambda samples: computed.append(samples) or compute(samples)
-    )
+    computed = record_calls(monkeypatch, SpeechActivity, "of", lambda samples: samples)
     options = LongFormOptions(**CHUNKS, skip_silence=True, without_timestamps=None)
     decode_all(speech2text.long_form(options), [LongRecording(0, noise_and_silence(5, 1))])
     assert len(computed) == 1
@@ -213,15 +203,11 @@ def test_the_detector_limits_speech_to_leave_room_for_margins(speech2text, monke
         assert given.pop() == (options.vad_parameters, pytest.approx(longest_s))
 
 
-def random_speech(rng: random.Random) -> list[tuple[int, int]]:
-    edges = sorted(rng.sample(range(2000), 2 * rng.randint(0, 30)))
-    return [*zip(edges[::2], edges[1::2], strict=True)]
-
-
 @pytest.mark.parametrize("seed", range(200))
 def test_chunks_contain_all_speech_once(seed):
     rng = random.Random(seed)
-    speech = random_speech(rng)
+    edges = sorted(rng.sample(range(2000), 2 * rng.randint(0, 30)))
+    speech = [*zip(edges[::2], edges[1::2], strict=True)]
     clip = sorted(rng.sample(range(2200), 2)) if rng.random() < 0.5 else (0, 2000)
     most, margin = rng.choice([150, 300, 1500]), rng.choice([0, 10, 40])
     chunks = pack_speech(speech, (*clip,), most, margin)

@@ -78,8 +78,7 @@ class OpenAIModel:
     def decode(self, mel, options):
         frames = int((mel != 0).any(0).sum())
         # As ``DecodingTask`` cuts it.
-        prompt = [*options.prompt][-(CONTEXT // 2 - 1) :]
-        self.asked.append((frames, prompt, options.temperature))
+        self.asked.append((frames, [*options.prompt][-(CONTEXT // 2 - 1) :], options.temperature))
         one = made_up(self.rng)
         return DecodingResult(
             audio_features=None, language="en", tokens=[*one.tokens], text=one.text,
@@ -141,8 +140,7 @@ def random_options(rng: random.Random, seconds: float) -> dict:
 
 
 def noise(seconds: float, seed: int) -> np.ndarray:
-    samples = np.random.default_rng(seed).uniform(0.1, 0.5, int(16000 * seconds))
-    return samples.astype(np.float32)
+    return np.random.default_rng(seed).uniform(0.1, 0.5, int(16000 * seconds)).astype(np.float32)
 
 
 def numbered(seconds: float, seeds) -> list[LongRecording]:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from cases import cases
 from openai_whisper import noise_and_silence
+from recorded_calls import record_calls
 
 from espnet_medusa.audio import voice_activity
 from espnet_medusa.audio.voice_activity import SpeechActivity
@@ -60,10 +61,9 @@ def test_speech_activity():
     assert has_speech == [True, False, True, False, False]
 
 
-@pytest.mark.parametrize(
-    ("span", "start_s"),
-    [((0, 2), 0), ((2.6, 6), 2.6), ((2.9, 6.1), 6), ((5.9, 6.1), 6), ((6.9, 60), 9),
-     ((2.9, 6), None), ((2.9, 3.0), None), ((40.5, 60), None), ((59.9, 70), None)],
+@cases(
+    ((0, 2), 0), ((2.6, 6), 2.6), ((2.9, 6.1), 6), ((5.9, 6.1), 6), ((6.9, 60), 9),
+    ((2.9, 6), None), ((2.9, 3.0), None), ((40.5, 60), None), ((59.9, 70), None),
 )  # fmt: skip
 def test_new_speech_starts_after_the_end_of_a_word(span, start_s):
     found_s = activity((0, 3), (6, 7), (9, 40)).new_speech_s(*span)
@@ -85,15 +85,10 @@ def test_noise_is_no_speech(level):
 @pytest.fixture
 def decoded(speech2text, monkeypatch):
     """Function that decodes with made-up speech; returns the recording and all attempts."""
-    attempts, decode = [], WhisperWindows.decode
-
-    def recorded(self, encoded, rows, prompts, languages, how):
-        attempts.append(how)
-        return decode(self, encoded, rows, prompts, languages, how)
+    attempts = record_calls(monkeypatch, WhisperWindows, "decode", lambda *given: given[-1])
 
     def run(seconds, speech, **options):
         monkeypatch.setattr(voice_activity.SpeechActivity, "of", lambda samples: speech)
-        monkeypatch.setattr(WhisperWindows, "decode", recorded)
         options = {"no_speech_threshold": None, "logprob_threshold": None} | options
         run_all = speech2text.long_form(LongFormOptions(**options))
         recording = LongRecording("one", noise_and_silence(seconds, 1))

@@ -21,18 +21,13 @@ from espnet_medusa.whisper.transcript import TranscriptText, split_words
 BLANK = 2
 
 
-def units_of(path) -> list[tuple[int, list[int]]]:
-    """Units of a path with their frames: repeats merged, blanks removed."""
-    runs = itertools.groupby(enumerate(path), key=lambda pair: pair[1])
-    units = [(unit, [frame for frame, _ in run]) for unit, run in runs]
-    return [(unit, frames) for unit, frames in units if unit != BLANK]
-
-
 def best_of_all_paths(log_probs, units) -> list[list[int]] | None:
     """Frames of each unit on the best path; None: there is no path."""
     best, places = -np.inf, None
     for path in itertools.product(range(log_probs.shape[1]), repeat=len(log_probs)):
-        written = units_of(path)
+        # Repeats merged, blanks removed.
+        runs = itertools.groupby(enumerate(path), key=lambda pair: pair[1])
+        written = [(unit, [frame for frame, _ in run]) for unit, run in runs if unit != BLANK]
         score = log_probs[range(len(path)), path].sum()
         if [unit for unit, _ in written] == [*units] and (places is None or score > best):
             best, places = score, [frames for _, frames in written]
@@ -121,8 +116,7 @@ def test_a_word_without_units_is_between_its_neighbors(sizes, expected):
 
 
 def test_words_without_any_units_share_the_window():
-    found = timed([0, 0], [])
-    assert found == [(0.0, 2.0, 0.0), (2.0, 4.0, 0.0)] and timed([], []) == []
+    assert timed([0, 0], []) == [(0.0, 2.0, 0.0), (2.0, 4.0, 0.0)] and timed([], []) == []
 
 
 TOKENIZER = make_tokenizer(51865)
@@ -153,20 +147,17 @@ def test_only_attention_shortens_long_words(source):
 @pytest.mark.parametrize("seed", range(20))
 def test_the_cheapest_path_equals_openais(seed, monkeypatch):
     rng = np.random.default_rng(seed)
-    shape = rng.integers(1, 9), rng.integers(1, 25)
-    costs = rng.standard_normal(shape)
+    costs = rng.standard_normal((rng.integers(1, 9), rng.integers(1, 25)))
     if seed % 2:  # with ties
         costs = np.round(costs)
     # Without numba, whose compilation takes longer than the rest.
     monkeypatch.setattr(timing, "backtrace", timing.backtrace.py_func)
-    expected = timing.dtw_cpu.py_func(costs)
-    assert np.array_equal(np.stack(cheapest_path(costs)), expected)
+    assert np.array_equal(np.stack(cheapest_path(costs)), timing.dtw_cpu.py_func(costs))
 
 
 @pytest.mark.parametrize("frames", [1, 2, 3, 4, 9, 40])
 def test_sharpening_equals_openais(frames):
-    generator = torch.Generator().manual_seed(frames)
-    weights = torch.randn(3, 5, frames, generator=generator).softmax(-1)
+    weights = torch.randn(3, 5, frames, generator=torch.Generator().manual_seed(frames)).softmax(-1)
     deviation, mean = torch.std_mean(weights, dim=-2, keepdim=True, unbiased=False)
     expected = timing.median_filter((weights - mean) / deviation, MEDIAN_WIDTH).nan_to_num()
     assert torch.allclose(sharpen(weights), expected, atol=1e-6)

@@ -78,8 +78,7 @@ def test_espnets_own_training_writes_a_self_contained_experiment(tmp_path):
     model = ASRTask.build_model(Namespace(**config))
     assert model.ctc is None and model.ctc_weight == 0.0
     assert model.decoder.num_heads == 2 and model.frontend is None
-    speech = torch.randn(1, 4000)
-    assert model.encode(speech, torch.tensor([4000]))[0].size(-1) == 32
+    assert model.encode(torch.randn(1, 4000), torch.tensor([4000]))[0].size(-1) == 32
 
 
 def test_start_and_end_are_whispers_if_the_token_list_has_them(tmp_path):
@@ -99,7 +98,6 @@ def test_start_and_end_are_whispers_if_the_token_list_has_them(tmp_path):
 
 
 def test_another_vocabulary_is_refused_with_the_option(tmp_path):
-    whisper = save_tiny_whisper(tmp_path / "whisper", 51866)
-    conf = {"whisper_model": str(whisper)}
+    conf = {"whisper_model": str(save_tiny_whisper(tmp_path / "whisper", 51866))}
     with pytest.raises(InputError, match="14 tokens.*51866.*hugging_face_model_name_or_path"):
         train(tmp_path / "run", conf, dict(conf))

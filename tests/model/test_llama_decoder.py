@@ -50,8 +50,7 @@ def test_speech_is_a_prefix_without_padding():
 @torch.no_grad()
 def test_keys_and_values_of_the_speech_are_computed_once():
     runtime = build_runtime(tiny_decoder(0, "llama latent"))
-    memory, lengths = random_memory(0, [9, 4])
-    state = runtime.start(memory, lengths)
+    state = runtime.start(*random_memory(0, [9, 4]))
     assert (state.cache.num_prefix, state.offsets, state.calls) == (3, [3, 2], 0)
     prefix = state.cache.slots[:, :, :3].clone()
     runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
@@ -124,8 +123,7 @@ def test_low_rank_adapters_are_trained_and_merged_for_searches():
     tokens = torch.randint(0, VOCAB_SIZE, (2, 4))
     expected = decoder.eval().hidden_states(memory, lengths, tokens)
     runtime = build_runtime(decoder)
-    parents = [[ROOT, 0, 1, 2]] * 2
-    result = runtime.extend(runtime.start(memory, lengths), tokens.tolist(), parents)
+    result = runtime.extend(runtime.start(memory, lengths), tokens.tolist(), [[ROOT, 0, 1, 2]] * 2)
     torch.testing.assert_close(result.hidden, expected.hidden.flatten(0, 1), **CLOSE)
     torch.testing.assert_close(result.head_input, expected.head_input.flatten(0, 1), **CLOSE)
     bare = tiny_decoder(0, "llama block").state_dict().keys()
@@ -135,11 +133,10 @@ def test_low_rank_adapters_are_trained_and_merged_for_searches():
 
 def test_dropout_of_embeddings_in_training():
     decoder = tiny_decoder(0, "llama none", dropout_rate=0.5)
-    memory, lengths = random_memory(0, [7])
     tokens = torch.zeros(1, 3, dtype=torch.long)
     for training in (False, True):
         decoder.train(training)
-        once, again = (decoder(memory, lengths, tokens, None)[0] for _ in range(2))
+        once, again = (decoder(*random_memory(0, [7]), tokens, None)[0] for _ in range(2))
         assert torch.equal(once, again) != training
 
 

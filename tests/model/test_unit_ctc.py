@@ -19,8 +19,7 @@ ATTENTION = CONVOLUTIONS | {"num_blocks": 1, "attention_heads": 2, "linear_units
 
 def unit_ctc(units=256, block=None, conf=None):
     torch.manual_seed(0)
-    ctc = CTC(len(TOKENS), SIZE)
-    return UnitCTC(ctc, BytePairUnits(TOKENS, units), SIZE, block, conf).eval()
+    return UnitCTC(CTC(len(TOKENS), SIZE), BytePairUnits(TOKENS, units), SIZE, block, conf).eval()
 
 
 def byte(sign):

@@ -132,9 +132,8 @@ def test_recurrent_heads_by_hand(own_block):
     decoder = decoder_of("recurrent", num_heads=3, own_block=own_block)
     for parameter in decoder.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
-    memory, lengths = random_memory(0, [5])
     tokens, labels = torch.randint(0, VOCAB_SIZE, (2, 1, 7))
-    outputs = decoder.hidden_states(memory, lengths, tokens)
+    outputs = decoder.hidden_states(*random_memory(0, [5]), tokens)
     assert torch.equal(outputs.hidden, outputs.head_input) != own_block
     unrolled = [*decoder.unroll_heads(outputs.head_input, labels)]
     heads, embeddings = decoder.heads, decoder.whisper.embed_tokens.weight

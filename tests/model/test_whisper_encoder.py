@@ -14,8 +14,7 @@ from espnet_medusa.whisper.log_mel import HOP_SAMPLES, LogMel
 
 
 def noise(seed: int, num_samples: int) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return 0.1 * torch.randn(num_samples, generator=generator)
+    return 0.1 * torch.randn(num_samples, generator=torch.Generator().manual_seed(seed))
 
 
 def padded_noise(lengths: list[int], seed: int = 0) -> torch.Tensor:

@@ -105,8 +105,7 @@ def test_segments_of_jobs_are_joined_and_words_stay_in_order(tmp_path):
         for name, value in {"text": "x y", "utt2spk": key}.items():
             write_table(folder / name, dict.fromkeys(ids, value))
         write_table(folder / "spk2utt", {key: " ".join(ids)})
-        words = "".join(f"{key} 1 {start} 0.10 x 0.50\n" for start in starts)
-        (folder / "ctm").write_text(words)
+        (folder / "ctm").write_text("".join(f"{key} 1 {start} 0.10 x 0.50\n" for start in starts))
     write_job(tmp_path / "log", 3, {"c": "x"})  # has none
     merge(tmp_path, ["a", "b", "c"])
     folder = tmp_path / "out" / "segments"
@@ -178,9 +177,6 @@ def test_the_same_split_keeps_the_jobs_outputs_and_another_removes_them(tmp_path
     write_table(tmp_path / "wav.scp", {f"v{i}": f"{i}.wav" for i in range(5)})
     split(2)
     assert not (logs / "output.1").exists()
-
-
-# Texts longer than the decoder's positions
 
 
 def shapes(folder, **lengths: str):

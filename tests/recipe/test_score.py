@@ -117,8 +117,7 @@ def test_symbols_that_do_not_count(folders, tmp_path):
 def test_sclite_itself_gets_the_arguments_and_a_missing_one_is_named(folders, tmp_path, capsys):
     ref, hyp = tmp_path / "ref.trn", tmp_path / "hyp.trn"
     command = sclite_command(ScoreOptions(sclite="/opt/sclite", sclite_options="-s"), ref, hyp)
-    expected = f"/opt/sclite -s -r {ref} trn -h {hyp} trn -i rm -o all stdout"
-    assert " ".join(command) == expected
+    assert " ".join(command) == f"/opt/sclite -s -r {ref} trn -h {hyp} trn -i rm -o all stdout"
     ours = sclite_command(ScoreOptions(), ref, hyp)
     assert ours[1:3] == ["-m", "espnet_medusa.bin.sclite"]
     assert ours[3:] == command[2:]

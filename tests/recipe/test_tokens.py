@@ -58,8 +58,7 @@ def test_the_cleaner_changes_the_tokens(text):
 
 
 def test_hugging_face_tokens_are_ordered_by_id(text, tmp_path):
-    vocabulary = {"b": 0, "a": 1, "<unk>": 3}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer = Tokenizer(models.WordLevel({"b": 0, "a": 1, "<unk>": 3}, unk_token="<unk>"))
     PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(tmp_path / "model")
     options = ["--token_type", "hugging_face", "--hugging_face_model", str(tmp_path / "model")]
     assert make(text, *options) == ["b", "a", "<unused2>", "<unk>"]
@@ -77,8 +76,6 @@ def test_user_errors_name_the_option(options, messages, text, tmp_path, capsys):
     with command_refused(capsys, *messages):
         make(text, *(option.format(tmp_path) for option in options))
 
-
-# Whisper
 
 TRAINING = """
 encoder: hf_whisper

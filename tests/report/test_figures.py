@@ -209,8 +209,7 @@ def test_plot_of_calls_against_the_wer_of_drafts(tmp_path, drawn):
     ]
     panels = scatter_panels(plan, rows)
     points = [Point("1", 26.0, 9.0), Point("9", 8.0, 4.0)]
-    expected = Panel({("CTC", "greedy"): points}, Point("Base", None, 28.0))
-    assert panels == {"English": expected}
+    assert panels == {"English": Panel({("CTC", "greedy"): points}, Point("Base", None, 28.0))}
     (axis,) = plot(plan, panels, tmp_path, drawn)
     labels = "WER of the greedy CTC hypothesis [%]", "decoder calls per utterance"
     assert (axis.get_xlabel(), axis.get_ylabel()) == labels
@@ -241,8 +240,7 @@ def test_labels_of_crowded_points_do_not_cover_each_other_or_points(tmp_path, dr
         ("wide", "top-1"): [Point("2", *place) for place in places[:15]],
         ("slim", "quick"): [Point("3", *place) for place in places[15:]],
     }
-    panels = {"English": Panel(series, Point("Base", 1.0, 6.0))}
-    (axis,) = plot(table(), panels, tmp_path, drawn)
+    (axis,) = plot(table(), {"English": Panel(series, Point("Base", 1.0, 6.0))}, tmp_path, drawn)
     boxes = label_boxes(axis)
     assert len(boxes) == 30
     assert not any(box.count_contains(axis.transData.transform(places)) for box in boxes)
@@ -275,8 +273,7 @@ def test_plot_of_calls_per_word(tmp_path, drawn):
     assert colors.same_color(shown[min(shown)].get_facecolor(), "0.55")
     assert [text.get_text() for text in axis.texts] == ["2.00", "1.20", "1.00", "0.80", "0.70"]
     label_boxes(axis)
-    reach = axis.containers[1].lines[2][0].get_segments()[0]
-    assert reach[:, 1] == pytest.approx([1.9, 2.2])
+    assert axis.containers[1].lines[2][0].get_segments()[0][:, 1] == pytest.approx([1.9, 2.2])
 
 
 def test_variants_of_one_name_have_one_rank():

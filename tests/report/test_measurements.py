@@ -30,9 +30,8 @@ def interval(estimate: Estimate) -> list[float]:
 
 
 def test_ratio_and_its_interval():
-    random = np.random.default_rng(1)
     below = np.ones(400)
-    above = random.normal(3.0, 0.5, 400)
+    above = np.random.default_rng(1).normal(3.0, 0.5, 400)
     estimate = measures.ratio_of_sums(above, below)
     # The interval of a mean: 1.96 standard errors on either side.
     mean, error = above.mean(), above.std() / 20
@@ -49,8 +48,7 @@ def test_ratio_weighs_utterances_by_length():
 
 
 def test_error_rate_with_and_without_alignments(tmp_path):
-    counts = [(3, 1, 0, 0)] * 10 + [(4, 0, 0, 1)] * 10
-    write_score(tmp_path, "wer", counts)
+    write_score(tmp_path, "wer", [(3, 1, 0, 0)] * 10 + [(4, 0, 0, 1)] * 10)
     estimate = measures.error_rate(tmp_path / "score_wer" / "result.txt")
     assert estimate.value == pytest.approx(100 * 20 / 80)
     assert estimate.low == estimate.high == pytest.approx(25.0)  # each has one error in four
@@ -103,8 +101,7 @@ def test_calls_are_known_if_each_utterance_has_calls_or_tokens(tmp_path):
 
 def test_no_calls(tmp_path):
     """CTC decided everything: the number of calls is 0, and tokens per call are not measured."""
-    system = System("CTC", "asr_x", "ctc_first")
-    plan = TablePlan("T", {"test": "test"}, {"ctc": system}, "ctc")
+    plan = TablePlan("T", {"test": "test"}, {"ctc": System("CTC", "asr_x", "ctc_first")}, "ctc")
     folder = write_decoding(tmp_path / "asr_x", "ctc_first", "test", {"a": 1.0}, tokens=5, calls=0)
     (row,) = measure_rows(plan, find_decodings(folder.parents[1]), read_corpora())
     assert (row.values["calls"], row.values["calls_per_utterance"]) == (0, Estimate(0.0))
@@ -164,14 +161,12 @@ def test_cells(column, value, expected):
 
 def test_absent_and_large_values():
     assert {column.cell(None) for column in COLUMNS.values()} == {"-"}
-    counts = (3.4e6, 39.2e6, 1.54331e9)
-    assert [*map(measures.millions, counts)] == ["3.40", "39.2", "1543"]
+    assert [*map(measures.millions, (3.4e6, 39.2e6, 1.54331e9))] == ["3.40", "39.2", "1543"]
 
 
 def test_parameters_of_a_state_dict(tmp_path):
-    shared = torch.zeros(5, 4)
     names = ("decoder.embed.weight", "decoder.output.weight")
-    weights = dict.fromkeys(names, shared) | {
+    weights = dict.fromkeys(names, torch.zeros(5, 4)) | {
         "decoder.heads.block.weight": torch.zeros(3),
         "decoder.original_last_layer.weight": torch.zeros(100),
         "encoder.weight": torch.zeros(7, dtype=torch.bfloat16),
@@ -229,5 +224,4 @@ def test_git_hash_of_the_repository(tmp_path, monkeypatch):
     git("init")
     git("commit", "--allow-empty", "-m", "x")
     monkeypatch.chdir(tmp_path)
-    text = results_markdown([])
-    assert f"- Git hash: `{git('rev-parse', 'HEAD')}`\n  - Commit date: `" in text
+    assert f"- Git hash: `{git('rev-parse', 'HEAD')}`\n  - Commit date: `" in results_markdown([])

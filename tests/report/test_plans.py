@@ -20,8 +20,7 @@ TABLE = f"{{title: T, test_sets: {{a: b}}, plain: x, systems: {{x: {SYSTEM}}}}}"
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_plans_of_the_recipes_fit_the_figures_and_sizes(path):
     corpora, published = read_corpora(), read_published()
-    plan = read_plan(path)
-    for table in plan.tables:
+    for table in read_plan(path).tables:
         assert table.published is None or table.published in published
         if table.corpus is not None:
             assert set(table.test_sets.values()) <= set(corpora[table.corpus])

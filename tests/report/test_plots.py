@@ -59,8 +59,7 @@ def test_curves_of_training_validation_and_heads_in_numeric_order(figures, tmp_p
 
 def test_acceptance_bars_are_percent_of_the_drafts(figures, tmp_path, plain, drafted):
     experiment_figures.plot_acceptance([plain, drafted], tmp_path / "x.png")
-    axis = figures[0].axes[0]
-    assert [bar.get_height() for bar in axis.patches] == [50.0, 50.0]
+    assert [bar.get_height() for bar in figures[0].axes[0].patches] == [50.0, 50.0]
     assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["block exact"]
 
 
@@ -84,8 +83,7 @@ def test_histogram_counts_all_utterances(figures, tmp_path, drafted):
     experiment_figures.plot_tokens_per_call([drafted], tmp_path / "x.png")
     x, y = figures[0].axes[0].patches[0].get_xy().T
     area = 0.5 * abs(np.dot(x, np.roll(y, 1)) - np.dot(y, np.roll(x, 1)))
-    width = np.diff(np.unique(x)).min()
-    assert area / width == pytest.approx(9)
+    assert area / np.diff(np.unique(x)).min() == pytest.approx(9)
 
 
 def test_running_median_of_few_and_many_points():

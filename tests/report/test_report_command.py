@@ -127,8 +127,7 @@ def test_decodings_of_espnets_command_and_search(tmp_path, exp):
     columns = ["wer", "cer", "eta", "tokens_per_call", "calls", "calls_per_utterance"]
     columns += ["nodes_per_call", "acceptance", "latency", "decoder_rtf", "decoder_speedup"]
     columns += ["speedup", "same_text"]
-    text = write_report(tmp_path, exp, plan(columns=columns))
-    _, linear, block = rows(text)
+    _, linear, block = rows(write_report(tmp_path, exp, plan(columns=columns)))
     nothing = ["-"] * 6
     assert linear[2:] == ["16.67", "-", *nothing, "4000 (p90 4000)", "-", "-", "0.50", "3/3"]
     assert block[2:] == ["10.00", "-", *nothing, "1000 (p90 1400)", "-", "-", "2.00", "2/2"]

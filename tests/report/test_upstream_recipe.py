@@ -7,6 +7,7 @@ import matplotlib.image
 import pytest
 import upstream_exp
 from cases import cases
+from downloads import tree
 from exp_folders import error_of, statistics, write_espnet_decoding, write_score
 from matplotlib.figure import Figure
 from refusals import command_refused
@@ -153,14 +154,10 @@ def test_frontends_without_a_sample_rate(exp, capsys):
 
 def test_twice_gives_the_same_files(drawn_exp, capsys):
     exp = drawn_exp
-
-    def files():
-        return {path: path.read_bytes() for path in exp.rglob("*") if path.is_file()}
-
     first_names = run(capsys, exp, "--plain", exp / "decode_plain")
-    first = files()
+    first = tree(exp)
     names = run(capsys, exp, "--plain", exp / "decode_plain")
-    assert files() == first
+    assert tree(exp) == first
     merged = [name for name in first_names if name.endswith("statistics.json")]
     assert len(merged) == 3 and names == [name for name in first_names if name not in merged]
 
@@ -172,8 +169,7 @@ def test_decoding_again_is_noticed(exp, capsys):
     later = (folder / "statistics.json").stat().st_mtime + 10
     os.utime(path, (later, later))
     upstream_exp.concatenate(folder, 1)
-    score_again = folder / "score_wer" / "hyp.trn"
-    score_again.write_text("one two\t(s9-s9-x)\n")
+    (folder / "score_wer" / "hyp.trn").write_text("one two\t(s9-s9-x)\n")
     assert str(folder / "statistics.json") in run(capsys, exp)
     assert counts(folder / "statistics.json")["set"]["eta"] == pytest.approx(2 * 3 / (3 + 2))
 
@@ -203,8 +199,7 @@ def test_utterances_without_scores_or_statistics_are_named(exp, capsys):
     path = folder / "logdir" / "output.1" / "statistics.json"
     before = path.read_text()
     path.unlink()
-    message = fails(capsys, exp)
-    assert f"no statistics of 2 utterances of {folder / 'text'}: s1-a, s1-b" in message
+    assert f"no statistics of 2 utterances of {folder / 'text'}: s1-a, s1-b" in fails(capsys, exp)
     path.write_text(before)
     path = folder / "score_wer" / "ref.trn"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))

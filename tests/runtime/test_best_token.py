@@ -73,8 +73,7 @@ def test_best_tokens_of_a_large_vocabulary(kind, threads):
     for rows in (1, 9):
         logits = 5 * torch.randn(rows, size, generator=generator)
         eos_scores = 20 * torch.randn(rows, generator=generator)
-        chosen = torch.arange(rows) % 2
-        for restriction in (None, Restriction(eos, blocked, chosen, eos_scores)):
+        for restriction in (None, Restriction(eos, blocked, torch.arange(rows) % 2, eos_scores)):
             result = native_best_tokens(logits, restriction)
             scores = logits if restriction is None else restriction.apply(logits)
             assert torch.equal(result.tokens, scores.argmax(-1))
@@ -146,12 +145,11 @@ SUPPRESSED = {"suppress_tokens": [0, 2, 7], "begin_suppress_tokens": [1, EOS]}
 )
 def test_searches_are_the_same_with_kernels_and_torch(search, options, kind):
     runtime, results = build_runtime(tiny_decoder(1, "recurrent"), "int8"), []
-    memory, lengths = random_memory(0, [20, 9, 4])
     limits = [LengthLimits(-15, minlenratio) for minlenratio in (0.0, 0.5, 0.0)]
     for functions in ((runtime.best_tokens, runtime.top_tokens), (best_tokens, top_tokens)):
         runtime.best_tokens, runtime.top_tokens = functions
         decode = build_search(runtime, SearchOptions(search=search, **options), beam_size=4)
-        states = decode(memory, lengths, torch.full((3, 1), EOS), limits)
+        states = decode(*random_memory(0, [20, 9, 4]), torch.full((3, 1), EOS), limits)
         assert all(sum(state.statistics.drafted) for state in states)
         results.append([best for state in states for best in state.n_best])
     by_kernels, by_torch = results

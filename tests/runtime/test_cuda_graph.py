@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from cases import combinations
 from pretended_cuda import pretended_cuda
 from searches import build_search, run_search
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
@@ -35,10 +36,8 @@ def search_twice(runtime, options: SearchOptions, device: str):
     return first
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("search", ["greedy", "beam"])
-@pytest.mark.parametrize("heads", ["linear", "block", "recurrent", "attending"])
-@pytest.mark.parametrize("seed", range(2))
+@combinations(device=DEVICES, search=["greedy", "beam"])
+@combinations(heads=["linear", "block", "recurrent", "attending"], seed=range(2))
 def test_searches_equal_those_of_any_shape(seed, heads, search, device):
     decoder = tiny_decoder(seed, heads)
     # By default heads on a CPU draft in 8 bits, which changes some drafts.

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from kernel_kinds import rounded, with_kernels
+from recorded_calls import record_calls
 from tiny import tiny_encoder
 
 from espnet_medusa.errors import InputError
@@ -57,8 +58,7 @@ def test_products_of_many_rows_equal_those_of_rounded_numbers(kind, product, siz
     nearest = rounded if product is NativeLinear else lambda part: part.bfloat16().double()
     for rows in (1, 31, 97, 300):
         hidden = torch.randn(rows, size, generator=generator)
-        exact = nearest(hidden) @ nearest(weight).T + bias.double()
-        expected = torch.nn.functional.gelu(exact)
+        expected = torch.nn.functional.gelu(nearest(hidden) @ nearest(weight).T + bias.double())
         result = multiply_rows(linear, hidden).double()
         torch.testing.assert_close(result, expected, rtol=0.0, atol=3e-5)
         wide = torch.full((rows, size + 5), torch.nan)  # between rows
@@ -159,14 +159,9 @@ def features_with_silence(speech: list[int], frames: int, bins: int = 80) -> tor
 def test_silence_is_computed_once_and_equal_bit_for_bit(kind, product, subsampling, monkeypatch):
     encoder = tiny_encoder(0, subsampling=subsampling, max_source_positions=200)
     stem = NativeStem(encoder.whisper, product)
-    multiplied = []
-    multiply = native_encoder.multiply_rows
-
-    def counting(linear, rows):
-        multiplied.append(len(rows))
-        return multiply(linear, rows)
-
-    monkeypatch.setattr(native_encoder, "multiply_rows", counting)
+    multiplied = record_calls(
+        monkeypatch, native_encoder, "multiply_rows", lambda _, rows: len(rows)
+    )
     shapes = [(silence, frames) for frames in (61, 62, 63, 64) for silence in (*range(24), frames)]
     for silence, frames in [*shapes, (180, 200)]:
         features = features_with_silence([frames - silence, max(frames - silence - 5, 0)], frames)
@@ -205,8 +200,7 @@ def test_the_module_computes_silence_once_if_padding_is_merged(subsampling, monk
 
 @with_kernels
 def test_padding_next_to_longer_audio_is_not_silence():
-    encoder = tiny_encoder(0)
-    stem = NativeStem(encoder.whisper, NativeLinear)
+    stem = NativeStem(tiny_encoder(0).whisper, NativeLinear)
     features = features_with_silence([40, 90], 90)
     features[0, 40:] = 0
     features[1, 50:] = 1.0

@@ -37,24 +37,20 @@ def test_nbest_equals_uncached(seed, beam_size, ctc, lm):
 
 @combinations(maxlenratio=[0.0, 0.9, -3], minlenratio=[0.0, 0.2])
 def test_length_ratios_and_primer(maxlenratio, minlenratio):
-    decoder = tiny_decoder(4)
     memory, _ = random_memory(4, [10])
     limits = {"maxlenratio": maxlenratio, "minlenratio": minlenratio}
-    compare(decoder, 4, make_weights(0.3), 3, memory[0], limits, hyp_primer=[3, 1, 2])
+    compare(tiny_decoder(4), 4, make_weights(0.3), 3, memory[0], limits, hyp_primer=[3, 1, 2])
 
 
 def test_unbatched_beam_search_scores_sibling_by_sibling():
-    decoder = tiny_decoder(6)
     memory, _ = random_memory(6, [8])
-    limits = {"maxlenratio": -12}
-    compare(decoder, 6, make_weights(), 4, memory[0], limits, kind=BeamSearch)
+    compare(tiny_decoder(6), 6, make_weights(), 4, memory[0], {"maxlenratio": -12}, kind=BeamSearch)
 
 
 def test_each_step_computes_one_node_per_hypothesis_and_drops_dead_ones():
     decoder = tiny_decoder(1, max_target_positions=64)
     memory, _ = random_memory(1, [12])
-    beam = espnet_search(decoder, 1, make_weights(), 4)
-    result = beam(memory[0], maxlenratio=-40)
+    result = espnet_search(decoder, 1, make_weights(), 4)(memory[0], maxlenratio=-40)
     state = result[0].states["decoder"].shared.state
     assert state.nodes <= 1 + 4 * (state.calls - 1)
     # Dead nodes are at most half of all: of two times 4 hypotheses of 40 tokens.
@@ -66,8 +62,7 @@ def test_a_dropped_hypothesis_cannot_come_back():
     decoder = tiny_decoder(0)
     memory, _ = random_memory(0, [5])
     start = decoder.batch_init_state(memory[0])
-    ys = torch.tensor([[SOS]])
-    _, first = decoder.batch_score(ys, [start], memory)
+    _, first = decoder.batch_score(torch.tensor([[SOS]]), [start], memory)
     wide = torch.tensor([[SOS, token] for token in range(8)])
     _, second = decoder.batch_score(wide, first * 8, memory)
     decoder.batch_score(torch.tensor([[SOS, 0, 1]]), second[:1], memory)

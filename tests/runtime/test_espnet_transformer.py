@@ -64,9 +64,8 @@ class Module(TransformerMedusaDecoder):
 @pytest.mark.parametrize("options", KINDS, ids=str)
 @pytest.mark.parametrize("seed", range(4))
 def test_branching_ragged_trees_equal_forward_of_each_path(options, seed):
-    rng = random.Random(f"{seed} {options}")
     grown = Grown(Module(espnet_decoder(seed, **options)), *random_memory(seed, [8, 1, 5, 12]))
-    grow_raggedly(rng, grown)
+    grow_raggedly(random.Random(f"{seed} {options}"), grown)
 
 
 @pytest.mark.parametrize("options", [KINDS[0], *KINDS[-2:]], ids=str)
@@ -106,8 +105,7 @@ def test_float64_modules():
         expected, _ = module(memory.double(), lengths, tokens, torch.tensor([3]))
         runtime = build_runtime(searchable(module))
         state = runtime.start(memory.double(), lengths)
-        outputs = runtime.extend(state, tokens.tolist(), [[ROOT, 0, 1]])
-        result = runtime.logits(outputs.hidden)
+        result = runtime.logits(runtime.extend(state, tokens.tolist(), [[ROOT, 0, 1]]).hidden)
         torch.testing.assert_close(result, expected[0], rtol=1e-6, atol=1e-6)
 
 
@@ -134,8 +132,7 @@ def test_nbest_equals_that_of_espnets_search(seed):
     beam_size = rng.randint(1, 8)
     weights = random_weights(rng)
     limits = LengthLimits(rng.choice([0.0, 0.5, 0.9, -1, -6]), rng.choice([0.0, 0.2, -2]))
-    frames = [rng.randint(7, 20) for _ in range(rng.randint(1, 5))]
-    memory, lengths = random_memory(seed, frames)
+    memory, lengths = random_memory(seed, [rng.randint(7, 20) for _ in range(rng.randint(1, 5))])
     options = {"normalize_length": rng.random() < 0.3}
     decoder = build_runtime(searchable(module))
     search = our_search(decoder, seed, weights, beam_size, NO_DRAFTS, **options)
@@ -159,10 +156,6 @@ class LoraLinear(torch.nn.Linear):
     """A layer that would add something to its product."""
 
 
-def quantized():
-    return torch.quantization.quantize_dynamic(espnet_decoder(0), {torch.nn.Linear})
-
-
 def changed(part: str, value: torch.nn.Module) -> transformer_decoder.TransformerDecoder:
     module = espnet_decoder(0)
     module.set_submodule(part, value)
@@ -177,7 +170,8 @@ def changed(part: str, value: torch.nn.Module) -> transformer_decoder.Transforme
     (lambda: changed("decoders.1.src_attn.linear_q", LoraLinear(HIDDEN_SIZE, HIDDEN_SIZE)),
      "decoder.decoders.1.src_attn.linear_q: .*"),
     (lambda: changed("decoders.0.feed_forward.activation", torch.nn.SiLU()), ".*SiLU.*"),
-    (quantized, ".*quantized.*"),
+    (lambda: torch.quantization.quantize_dynamic(espnet_decoder(0), {torch.nn.Linear}),
+     ".*quantized.*"),
     (lambda: transformer_decoder.LightweightConvolutionTransformerDecoder(
         VOCAB_SIZE, HIDDEN_SIZE, num_blocks=1, conv_kernel_length=[3]
     ), "decoder: LightweightConvolutionTransformerDecoder"),

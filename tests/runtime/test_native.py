@@ -89,10 +89,9 @@ class StateWithNodes:
 
     def __init__(self, layers, memory, lengths, known):
         layer = layers[0]
-        generator = torch.Generator().manual_seed(1)
         shape = (1, len(memory), known + 64, 2, layer.num_heads, layer.head_size)
         self.cache = self
-        self.slots = torch.randn(shape, generator=generator)
+        self.slots = torch.randn(shape, generator=torch.Generator().manual_seed(1))
         self.num_nodes = known
         self.memory_keys_values = [layer.project_memory(memory)]
         self.memory_mask = padding_mask(memory, lengths)
@@ -148,11 +147,8 @@ def unpack(packed: torch.Tensor, frames: int, size: int) -> tuple[torch.Tensor, 
 
 
 @pytest.mark.parametrize("utterances", [1, 3])
-@pytest.mark.parametrize(
-    ("heads", "head_size", "frames"),
-    [(2, 64, 200), (4, 40, 97), (3, 8, 96), (1, 100, 33), (2, 32, 31), (2, 64, 1), (8, 64, 500)],
-)
-def test_packed_keys_and_values_are_products(kind, heads, head_size, frames, utterances, threads):
+@cases((2, 64, 200), (4, 40, 97), (3, 8, 96), (1, 100, 33), (2, 32, 31), (2, 64, 1), (8, 64, 500))
+def test_packed_keys_and_values_are_products(heads, head_size, frames, kind, utterances, threads):
     layer = NativeLayer(whisper_weights(layer_of(heads, head_size)))
     generator = torch.Generator().manual_seed(frames)
     memory = torch.randn(utterances, frames, heads * head_size, generator=generator)
@@ -177,8 +173,7 @@ def test_decoder_is_near_the_trained_one(kind, heads):
         results.append((outputs.hidden, outputs.head_input, runtime.logits(outputs.hidden)))
     for first, second, third in zip(*results, strict=True):
         assert torch.equal(first, second) and torch.equal(first, third), "the same each time"
-    sequences = torch.tensor([[1, 3, 5, 1], [4, 6, 0, 0]])
-    exact = decoder.hidden_states(memory, lengths, sequences)
+    exact = decoder.hidden_states(memory, lengths, torch.tensor([[1, 3, 5, 1], [4, 6, 0, 0]]))
     exact = exact.hidden, exact.head_input, decoder.logits(exact.hidden)
     for result, of_sequences in zip(results[0], exact, strict=True):
         expected = torch.stack([of_sequences[0, 2], of_sequences[0, 3], of_sequences[1, 1]])
@@ -195,8 +190,7 @@ def outputs_of_all_kernels(seed):
         for (size, out), activation in zip(SIZES, [None, "gelu", "silu", "relu"] * 2, strict=False)
     ]
     encoder = build_encoder_runtime(tiny_encoder(seed, output_size=40, attention_heads=2), "int8")
-    features = torch.randn(2, 90, 80, generator=generator)
-    memory, lengths = encoder(features, torch.tensor([90, 31]))
+    memory, lengths = encoder(torch.randn(2, 90, 80, generator=generator), torch.tensor([90, 31]))
     runtime = build_runtime(tiny_decoder(seed, "block", vocab_size=500), "int8")
     state = runtime.start(*random_memory(seed, [60, 9]))
     outputs = runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])

@@ -20,9 +20,8 @@ LENGTHS = [9, 4]
 
 def search_of(decoder, **options):
     options = SearchOptions(**options)
-    runtime = build_runtime(decoder, options.decoder_precision)
     sources = DraftSources(frequent_tokens=decoder.draft_vocabulary)
-    return build_search(runtime, options, sources=sources)
+    return build_search(build_runtime(decoder, options.decoder_precision), options, sources=sources)
 
 
 def run(search):
@@ -33,9 +32,8 @@ def run(search):
 def test_int8_projection_is_the_product_of_rounded_numbers(size, rows):
     torch.manual_seed(rows)
     weight, hidden = torch.randn(size), torch.randn(rows, size[1])
-    expected = hidden @ weight.t()
     result = Int8Linear(weight)(hidden)
-    assert 0 < relative_error(result, expected) < 0.02
+    assert 0 < relative_error(result, hidden @ weight.t()) < 0.02
     # All rows of the input share one scale.
     weight = rounded(weight, largest_weight())
     hidden = rounded(hidden.view(1, -1)).view(hidden.shape)

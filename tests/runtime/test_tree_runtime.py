@@ -19,11 +19,10 @@ HEADS = ["none", *WHISPER_HEADS, "llama none", "llama latent", "llama block"]
 @combinations(heads=HEADS, seed=range(6))
 def test_ragged_batches_equal_forward_of_each_path(heads, seed):
     """Utterances have different numbers of new and kept nodes, and leave the batch."""
-    rng = random.Random(f"ragged {seed} {heads}")
     has_base_head = seed % 2 and heads in ("linear", "block")
     options = {"heads_conf": {"base_head": True}} if has_base_head else {}
     grown = Grown(tiny_decoder(seed, heads, **options), *random_memory(seed, [8, 1, 5, 12]))
-    grow_raggedly(rng, grown)
+    grow_raggedly(random.Random(f"ragged {seed} {heads}"), grown)
     assert (grown.state.calls, grown.state.nodes) == (5, 46)
     assert len(grown.state.trees) == grown.state.cache.slots.size(1) == 1
     assert all(len(keys_values) == 1 for keys_values in grown.state.memory_keys_values)
@@ -31,11 +30,12 @@ def test_ragged_batches_equal_forward_of_each_path(heads, seed):
 
 @pytest.mark.parametrize("heads", ["linear", "block", "llama block"])
 def test_one_new_node_per_utterance(heads):
-    """Without a mask if it sees all nodes, else with one."""
+    """A mask is needed only if the node must not attend to all earlier nodes."""
     grown = Grown(tiny_decoder(3, heads), *random_memory(3, [6, 9]))
     grown.extend_and_check([[1], [2]], [[ROOT], [ROOT]])
     grown.extend_and_check([[3], [4]], [[0], [0]])
-    grown.extend_and_check([[5], [6]], [[1], [0]])  # the second one does not see its sibling
+    # The second one must not attend to its sibling.
+    grown.extend_and_check([[5], [6]], [[1], [0]])
     grown.extend_and_check([[7], [8]], [[2], [2]])
 
 
@@ -59,8 +59,7 @@ def test_keep_moves_any_number_of_nodes(heads):
     ("llama block", {"llama_conf": {"max_position_embeddings": 210}}),
 )
 def test_the_cache_grows(heads, positions):
-    decoder = tiny_decoder(0, heads, **positions)
-    grown = Grown(decoder, *random_memory(0, [4, 7]))
+    grown = Grown(tiny_decoder(0, heads, **positions), *random_memory(0, [4, 7]))
     capacity = grown.state.cache.capacity
     for begin in range(0, 2 * capacity, 50):
         size = min(50, 200 - begin)
@@ -74,9 +73,8 @@ def test_the_cache_grows(heads, positions):
 
 @pytest.mark.parametrize("heads", ["block", "llama block"])
 def test_the_block_is_not_computed_without_heads(heads):
-    decoder = tiny_decoder(0, heads)
     memory, lengths = random_memory(0, [5])
-    runtime = build_runtime(decoder)
+    runtime = build_runtime(tiny_decoder(0, heads))
     with_block, without = (runtime.start(memory, lengths, with_heads=on) for on in (True, False))
     if heads == "block":
         assert len(with_block.memory_keys_values) == len(without.memory_keys_values) + 1 == 3
@@ -91,15 +89,13 @@ def test_the_block_is_not_computed_without_heads(heads):
 @pytest.mark.parametrize("heads", ["block", "llama block", "llama latent", "llama projection"])
 def test_a_runtime_keeps_its_weights(heads):
     decoder = tiny_decoder(0, heads)
-    memory, lengths = random_memory(0, [5])
 
     def parts():
         runtime = build_runtime(decoder)
         return runtime, runtime.proposer()
 
     def hidden(runtime, proposer):
-        state = runtime.start(memory, lengths)
-        outputs = runtime.extend(state, [[1, 2]], [[ROOT, 0]])
+        outputs = runtime.extend(runtime.start(*random_memory(0, [5])), [[1, 2]], [[ROOT, 0]])
         drafted = proposer.advance(proposer.start_from(outputs.head_input), torch.tensor([1, 2]))
         return torch.cat([outputs.hidden, outputs.head_input]), proposer.logits(drafted)
 

@@ -43,8 +43,7 @@ def test_case(score):
     with pytest.raises(ValueError, match="S-1"):
         score(*texts, case_sensitive=True)
     # Ids that differ in case only are distinct.
-    result = score("a (s-X)\nb (s-x)\n", "b (s-x)\na (s-X)\n")
-    assert result.total == Counts(correct=2, sentences=2)
+    assert score("a (s-X)\nb (s-x)\n", "b (s-x)\na (s-X)\n").total == Counts(correct=2, sentences=2)
 
 
 def test_missing_hypotheses_are_refused_or_count_as_deletions(score):

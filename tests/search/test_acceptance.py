@@ -20,8 +20,7 @@ def judged(draw, num_ids=8, num_rows=6):
     ids = draw(st.integers(1, num_ids))
     row = st.lists(value, min_size=ids, max_size=ids).filter(lambda row: max(row) > -math.inf)
     rows = draw(st.lists(row, min_size=1, max_size=num_rows))
-    token = st.integers(0, ids - 1)
-    tokens = draw(st.lists(token, min_size=len(rows), max_size=len(rows)))
+    tokens = draw(st.lists(st.integers(0, ids - 1), min_size=len(rows), max_size=len(rows)))
     return torch.tensor(rows), torch.tensor(tokens)
 
 

@@ -69,7 +69,6 @@ def test_a_scorer_left_out_of_drafts(seed, heads, left_out):
 def test_constraints_equal_one_token_at_a_time(seed, options):
     rng = random.Random(f"{seed} {options}")
     decoder = shared_decoder(seed, DRAFTING[seed % len(DRAFTING)], 4)
-    memory, lengths = random_memory(seed, [12, 9, 14])
     # CTC's blank, id 0, is impossible here and not in ESPnet: docs/limits.md.
     blank = 0 in options.get("forced_prefix", ())
     weights = make_weights(ctc=0.0 if blank else rng.choice([0.0, 0.3]), length_bonus=0.1)
@@ -78,20 +77,19 @@ def test_constraints_equal_one_token_at_a_time(seed, options):
     shape, nbest = beam_shape(rng, decoder, beam_size), random_nbest(rng, beam_size)
     search = our_search(decoder, seed, weights, beam_size, shape, constraints, nbest=nbest)
     oracle = espnet_search(UncachedScorer(decoder, constraints), seed, weights, beam_size)
-    compare(search, memory, lengths, oracle, LengthLimits(-7))
+    compare(search, *random_memory(seed, [12, 9, 14]), oracle, LengthLimits(-7))
 
 
 @combinations(maxlenratio=[0.0, 0.9, -3], ctc=[0.0, 0.3])
 def test_a_prompt_of_several_tokens(maxlenratio, ctc):
     decoder = shared_decoder(4)
-    memory, lengths = random_memory(4, [10, 12])
     weights, prompt = make_weights(ctc=ctc), [3, 1, 2]
     search = our_search(decoder, 4, weights, 3, DraftShape(4, 3))
     scorer = UncachedScorer(decoder, prompt_length=3)
     oracle = espnet_search(scorer, 4, weights, 3, hyp_primer=prompt)
     # With the prompt more labels than frames: ESPnet's CTC scorer fails there.
     limits = LengthLimits(0.7 if ctc and maxlenratio == 0.0 else maxlenratio)
-    compare(search, memory, lengths, oracle, limits, prompt)
+    compare(search, *random_memory(4, [10, 12]), oracle, limits, prompt)
 
 
 def test_one_frame():
@@ -115,7 +113,6 @@ def test_positions_run_out_before_the_frames():
 @pytest.mark.parametrize("seed", range(6))
 def test_batch_equals_singles(seed):
     decoder = shared_decoder(seed, "recurrent", 4)
-    memory, lengths = random_memory(seed, [14, 9, 17, 8])
     search = our_search(decoder, seed, make_weights(ctc=0.3), 4, DraftShape(5, 4))
 
     def search_rows(rows, *audio):
@@ -128,7 +125,7 @@ def test_batch_equals_singles(seed):
             assert counts.tokens == len(state.ended[0].tokens)
         return states
 
-    assert_same_alone(search_rows, memory, lengths)
+    assert_same_alone(search_rows, *random_memory(seed, [14, 9, 17, 8]))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -159,7 +156,6 @@ def test_end_detection_is_espnets():
 
 def test_cross_attention_is_stored_once_and_unused_nodes_are_dropped():
     decoder = build_runtime(shared_decoder(1, "block", max_target_positions=64))
-    memory, lengths = random_memory(1, [40, 33])
     states, start = [], decoder.start
 
     def watched(*arguments, **options):
@@ -168,7 +164,7 @@ def test_cross_attention_is_stored_once_and_unused_nodes_are_dropped():
 
     decoder.start = watched
     search = our_search(decoder, 1, make_weights(), 6, DraftShape(3, 6))
-    search(memory, lengths, torch.tensor([[EOS]] * 2))
+    search(*random_memory(1, [40, 33]), torch.tensor([[EOS]] * 2))
     assert states[0].memory_keys_values[0].size(0) <= 2, "not one per hypothesis"
     # 6 hypotheses of at most 40 tokens, and the last drafts.
     assert states[0].cache.capacity <= 2 * 6 * 40

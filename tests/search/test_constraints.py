@@ -35,8 +35,7 @@ def reference(options, scores, length, min_length):
         only = torch.full_like(scores, -math.inf)
         only[forced[length]] = scores[forced[length]]
         return only
-    ids = torch.zeros(1, PROMPT + length, dtype=torch.long)
-    return processors(ids, scores[None])[0]
+    return processors(torch.zeros(1, PROMPT + length, dtype=torch.long), scores[None])[0]
 
 
 @st.composite
@@ -74,10 +73,9 @@ def cases(draw):
 @given(cases())
 def test_all_rows_at_once_are_transformers_one_by_one(case):
     options, scores, lengths, min_lengths = case
-    constraints = build_constraints(options, V, EOS)
     before = scores.clone()
     least = None if min_lengths is None else torch.tensor(min_lengths)
-    constrained = constraints.apply(scores, torch.tensor(lengths), least)
+    constrained = build_constraints(options, V, EOS).apply(scores, torch.tensor(lengths), least)
     assert torch.equal(scores, before)
     expected = [
         reference(options, row, length, None if min_lengths is None else min_lengths[index])
@@ -91,13 +89,12 @@ def test_all_rows_at_once_are_transformers_one_by_one(case):
 @given(cases(), st.lists(st.integers(0, V - 1), max_size=6), st.integers(0, 6))
 def test_allowed_tokens_have_a_score(case, tokens, min_length):
     options, *_ = case
-    constraints = build_constraints(options, V, EOS)
     expected = 0
     for place, token in enumerate(tokens):
         if reference(options, torch.zeros(V), place, min_length)[token] == -math.inf:
             break
         expected += 1
-    assert constraints.count_allowed(tokens, min_length) == expected
+    assert build_constraints(options, V, EOS).count_allowed(tokens, min_length) == expected
 
 
 def test_empty_constraints_return_the_scores():

@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -32,16 +33,10 @@ def build(decoder, ctc, blank=BLANK, **options):
 
 def search(decoder, ctc, memory, lengths, most, least=None, blank=BLANK, **options):
     greedy = build(decoder, ctc, blank, **options)
-    prompt = torch.tensor([PROMPT] * len(lengths))
-    return greedy(memory, lengths, prompt, bounds(most, least))
+    return greedy(memory, lengths, torch.tensor([PROMPT] * len(lengths)), bounds(most, least))
 
 
 # The oracle: frame by frame, token by token, with a forward pass of all written tokens.
-
-
-def collapse(log_probs, blank):
-    best = [max(range(len(row)), key=row.__getitem__) for row in log_probs.tolist()]
-    return [label for label, _ in itertools.groupby(best) if label not in (blank, EOS)]
 
 
 def is_sure(log_probs, threshold):
@@ -67,7 +62,8 @@ def probabilities(decoder, memory, written, least, options):
 
 def expected(decoder, memory, log_probs, most, least, blank, entropy, likelihood, options):
     """Tokens without the end symbol, and whether there is a decoder call."""
-    hypothesis = collapse(log_probs, blank)
+    best = [max(range(len(row)), key=row.__getitem__) for row in log_probs.tolist()]
+    hypothesis = [label for label, _ in itertools.groupby(best) if label not in (blank, EOS)]
     ended = [*hypothesis, EOS][:most]
     possible = all(not forbidden(t, place, least, options) for place, t in enumerate(ended))
     if entropy is not None and possible and len(hypothesis) <= most and is_sure(log_probs, entropy):
@@ -135,8 +131,7 @@ def ctc_case(seed, num_edits=2, sure=0.9):
     memory, lengths = random_memory(seed, [9, 4, 12])
     texts = [plain_greedy(decoder, row, PROMPT, 30)[0] for row in utterances(memory, lengths)]
     ctc_texts = [edited(text, num_edits, EOS, rng)[:30] for text in texts]
-    ctc = ScriptedCTC(ctc_texts, memory, BLANK, sure)
-    return decoder, ctc, memory, lengths, texts, ctc_texts
+    return decoder, ScriptedCTC(ctc_texts, memory, BLANK, sure), memory, lengths, texts, ctc_texts
 
 
 SEEDS = range(4)
@@ -218,14 +213,9 @@ def test_an_empty_ctc_text_is_accepted():
 @pytest.mark.parametrize("options", [{"ctc_entropy_threshold": 0.6}, {}], ids=str)
 def test_ctc_runs_once_per_utterance(drafter, options):
     decoder, ctc, memory, lengths, _, _ = ctc_case(1, sure=[0.99, 0.5, 0.99])
-    memories = []
-
-    def counted(memory):
-        memories.append(memory)
-        return ctc(memory)
-
+    counted = Mock(wraps=ctc)
     states = search(decoder, counted, memory, lengths, [30] * 3, drafter=drafter, **options)
-    assert len(memories) == 3
+    assert counted.call_count == 3
     without_decoder = [state.statistics.decoder_calls == 0 for state in states]
     assert without_decoder == ([True, False, True] if options else [False] * 3)
 

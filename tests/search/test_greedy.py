@@ -64,9 +64,8 @@ def test_end_symbol_inside_a_draft(depth):
 @pytest.mark.parametrize("max_length", [1, 2, 5, 9])
 def test_maximum_length_inside_a_draft(max_length):
     decoder = shared_decoder(2, "block", 10)
-    memory, lengths = random_memory(2, [7])
     everything = AcceptanceRule(lambda logits, tokens: tokens >= 0)
-    states = decode(decoder, memory, lengths, [max_length], rule=everything)
+    states = decode(decoder, *random_memory(2, [7]), [max_length], rule=everything)
     # All drafts are accepted: only the length limit or an end symbol can stop.
     assert len(states[0].tokens) == max_length or states[0].ended
     assert len(states[0].tokens) <= max_length
@@ -168,8 +167,7 @@ def test_constraints_equal_one_token_at_a_time(seed, acceptance, options):
 
 def test_statistics_without_drafts():
     memory, lengths = random_memory(0, [6])
-    decoder = shared_decoder(0, "linear", 4)
-    [state] = decode(decoder, memory, lengths, [30], shape=DraftShape(0))
+    [state] = decode(shared_decoder(0, "linear", 4), memory, lengths, [30], shape=DraftShape(0))
     counts = state.statistics
     assert (counts.decoder_calls, counts.drafted) == (counts.tokens, [])
     assert counts.nodes == counts.tokens + len(PROMPT) - 1
@@ -177,11 +175,10 @@ def test_statistics_without_drafts():
 
 def test_a_node_budget_keeps_the_best_drafts():
     decoder = shared_decoder(1, "block", 4)
-    memory, lengths = random_memory(1, [9])
     counts = {}
     for budget in (2, 5, None):
         shape = DraftShape(4, width=4, budget=budget)
-        statistics = decode(decoder, memory, lengths, [50], shape=shape)[0].statistics
+        statistics = decode(decoder, *random_memory(1, [9]), [50], shape=shape)[0].statistics
         counts[budget] = statistics
         if budget is not None:
             assert statistics.nodes <= len(PROMPT) + budget * (statistics.decoder_calls - 1)

@@ -70,8 +70,7 @@ def test_depth_by_cost_is_the_best_of_all():
         for steps in [4] * 3 if of_token == 0.0 else [0, 3, 6] * 10:
             tokens = 2.0 if of_token == 0.0 else rng.uniform(1.0, 7.0)
             chosen.measure(1.0 + tokens * of_token, of_step * steps, steps, tokens)
-        counts = rng.choice([range(most + 1), [0, most]])
-        drafts = rng.choices(counts, k=rng.randint(0, 20))
+        drafts = rng.choices(rng.choice([range(most + 1), [0, most]]), k=rng.randint(0, 20))
         for accepted in drafts:
             chosen.depth(after(most, most, accepted))
         costs = chosen.costs.seconds()

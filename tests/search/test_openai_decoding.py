@@ -81,8 +81,7 @@ def test_rules_for_a_draft_vocabulary(seed):
     scores = torch.randn(12, len(vocabulary), generator=torch.Generator().manual_seed(seed))
     full = torch.full((12, TIMED_VOCAB_SIZE), -math.inf)
     full[:, vocabulary] = scores
-    prefixes = [path_from(ROOT, text) for text in texts]
-    groups = rules.groups(rules.states(prefixes, scores.device))
+    groups = rules.groups(rules.states([path_from(ROOT, text) for text in texts], scores.device))
     filtered = groups.apply(scores, constraints.eos)
     for row, text in enumerate(texts):
         expected = openai_filter(full[row : row + 1], torch.tensor([[1, *text]]), 1, 4)
@@ -143,8 +142,7 @@ def test_drafts_leave_beams_with_timestamps(seed):
         {DECODER: FilteredScorer(decoder, latest_first)}, {DECODER: 1.0}, beam_size,
         TIMED_VOCAB_SIZE, EOS, EOS, pre_beam_score_key="full", hyp_primer=PROMPT,
     )  # fmt: skip
-    limits = LengthLimits(-rng.choice([4, 12]))
-    compare(search, memory, lengths, oracle, limits, PROMPT)
+    compare(search, memory, lengths, oracle, LengthLimits(-rng.choice([4, 12])), PROMPT)
 
 
 def openai_beam(decoder, memory, beam_size, most, options, latest_first):

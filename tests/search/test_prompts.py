@@ -61,8 +61,7 @@ def test_samples_and_scores_do_not_depend_on_the_batch(seed):
     prompts, banned = random_prompts(rng, 3), rng.randrange(EOS)
     constraints = constraints_of(suppress_tokens=[banned])
     search = sampling_search(build_runtime(decoder), constraints, 1.3, seed)
-    states = search(memory, lengths, prompts, bounds([9] * 3))
-    for row, state in enumerate(states):
+    for row, state in enumerate(search(memory, lengths, prompts, bounds([9] * 3))):
         alone = utterances(memory, lengths)[row], lengths[[row]], [prompts[row]]
         (expected,) = search(*alone, bounds([9]))
         assert state.tokens == expected.tokens and banned not in state.tokens

@@ -120,9 +120,8 @@ def test_nbest_option(rule):
         model = SearchModel(decoder, VOCAB_SIZE, EOS, torch.device("cpu"))
         return build_beam(options, model, 3, nbest=nbest)
 
-    memory, lengths = random_memory(12, [9])
     for nbest in (1, 2, 3):
-        assert len(build(nbest)(memory, lengths, torch.tensor([[EOS]]))[0].n_best) == nbest
+        assert len(build(nbest)(*random_memory(12, [9]), torch.tensor([[EOS]]))[0].n_best) == nbest
     with pytest.raises(InputError, match=r"^nbest: 0 is too small; allowed: 1 or more"):
         build(0)
 

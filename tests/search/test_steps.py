@@ -24,10 +24,6 @@ PROMPTS = torch.tensor([PROMPT] * 3)
 pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
-def rule_of(acceptance):
-    return build_rule(SearchOptions(acceptance=acceptance))
-
-
 class Watched:
     """Compares a search's drafts with those of ``ScorerSteps``, by "prefixes" or "scores".
 
@@ -69,11 +65,10 @@ def same_draft(ours, theirs, scores):
     """The same prefixes (two drafts of one tree share them) and steps, and the same scores."""
     if ours.depth != theirs.depth:
         return False
-    pairs = ((ours.nodes, theirs.nodes), (ours.ends, theirs.ends))
     return all(
         mine.keys() == other.keys()
         and not (scores and any(abs(mine[prefix] - other[prefix]) > 1e-3 for prefix in mine))
-        for mine, other in pairs
+        for mine, other in ((ours.nodes, theirs.nodes), (ours.ends, theirs.ends))
     )
 
 
@@ -93,33 +88,30 @@ def vocabulary_of(rng, least):
 
 @combinations(width=[2, 3, 12], heads=HEADS)
 def test_device_and_host_draft_the_same_trees(heads, width):
-    every = []
+    every, rule = [], build_rule(SearchOptions(acceptance="top_m"))
     for seed in range(4):
         rng = random.Random(f"{seed} {heads} {width}")
         runtime = build_runtime(shared_decoder(seed, heads))
-        memory, lengths = random_memory(seed, [8, 3, 11])
         proposer = runtime.proposer(vocabulary_of(rng, 2), "float32")
-        search = our_greedy(runtime, DraftShape(4, width), rule_of("top_m"), proposer=proposer)
+        search = our_greedy(runtime, DraftShape(4, width), rule, proposer=proposer)
         assert type(search.planner.steps) is DecoderSteps
         every.append(Watched(search))
-        search(memory, lengths, PROMPTS, bounds([30, 12, 3]))
+        search(*random_memory(seed, [8, 3, 11]), PROMPTS, bounds([30, 12, 3]))
     assert_drafted_alike(every)
     assert not any(known for watched in every for known in watched.known)
 
 
 @pytest.mark.parametrize("acceptance", ["exact", "threshold"])
-@pytest.mark.parametrize("constraints", [{}, {"suppress_tokens": [0, 3], "forced_prefix": [4, 1]}])
-@pytest.mark.parametrize("heads", HEADS)
+@combinations(constraints=[{}, {"suppress_tokens": [0, 3], "forced_prefix": [4, 1]}], heads=HEADS)
 def test_device_and_host_draft_the_same_chains(heads, constraints, acceptance):
     # A verified chain has no scores; host steps constrain log-probabilities instead of logits.
     comparable = acceptance == "threshold" and not constraints
     least, every = [0, 0 if comparable else 4, 0], []
-    options = rule_of(acceptance), constraints_of(**constraints)
+    options = build_rule(SearchOptions(acceptance=acceptance)), constraints_of(**constraints)
     for seed in range(4):
-        memory, lengths = random_memory(seed, [8, 3, 11])
         search = our_greedy(shared_decoder(seed, heads), DraftShape(4), *options)
         every.append(Watched(search, ["prefixes", *(["scores"] if comparable else [])]))
-        search(memory, lengths, PROMPTS, bounds([30, 12, 5], least))
+        search(*random_memory(seed, [8, 3, 11]), PROMPTS, bounds([30, 12, 5], least))
     assert_drafted_alike(every)
 
 
@@ -139,7 +131,6 @@ def test_device_and_host_draft_the_same_beams(heads, constraints):
         rng = random.Random(f"{seed} {heads} {constraints}")
         beam_size = rng.randint(1, 6)
         runtime = build_runtime(shared_decoder(seed, heads))
-        memory, lengths = random_memory(seed, [14, 9, 12])
         shape = DraftShape(4, rng.choice([1, beam_size, 2 * beam_size]))
         # A vocabulary smaller than the width would also limit candidates of known prefixes.
         small = not constraints and shape.width < VOCAB_SIZE
@@ -151,7 +142,7 @@ def test_device_and_host_draft_the_same_beams(heads, constraints):
         assert type(search.planner.steps) is DecoderSteps
         lone = beam_size == shape.width == 1
         every.append(Watched(search, ["prefixes"] if lone else ["prefixes", "scores"]))
-        search(memory, lengths, torch.tensor([[EOS]] * 3), LengthLimits(-15))
+        search(*random_memory(seed, [14, 9, 12]), torch.tensor([[EOS]] * 3), LengthLimits(-15))
     assert_drafted_alike(every)
     known = [known for watched in every for known in watched.known]
     assert 10 < sum(known) < len(known) - 10
@@ -176,8 +167,7 @@ def test_heads_over_a_draft_vocabulary_are_columns_of_the_whole(heads):
 @pytest.mark.parametrize(
     "shape", [DraftShape(4), DraftShape(4, 3), DraftShape(3, choices=(2, 9, 1))]
 )
-@pytest.mark.parametrize("heads", HEADS)
-@pytest.mark.parametrize("seed", range(3))
+@combinations(heads=HEADS, seed=range(3))
 def test_greedy_text_is_exact_with_a_draft_vocabulary(seed, heads, shape):
     decoder = shared_decoder(seed, heads)
     audio, most, least = random_memory(seed, [8, 3, 11]), [30] * 3, [0, 6, 0]
@@ -191,13 +181,11 @@ def test_greedy_text_is_exact_with_a_draft_vocabulary(seed, heads, shape):
 @pytest.mark.parametrize(
     "weights", [{}, {"ctc": 0.3}, {"lm": 0.4, "ngram": 0.2}, {"ctc": 0.3, "length_bonus": 0.2}]
 )
-@pytest.mark.parametrize("heads", HEADS)
-@pytest.mark.parametrize("seed", range(3))
+@combinations(heads=HEADS, seed=range(3))
 def test_nbest_is_exact_with_a_draft_vocabulary(seed, heads, weights):
     decoder, weights = shared_decoder(seed, heads), make_weights(**weights)
     proposer = build_runtime(decoder).proposer(torch.tensor(VOCABULARY))
-    shape = DraftShape(4, 2 + seed)
-    search = our_search(decoder, seed, weights, 4, shape, proposer=proposer)
+    search = our_search(decoder, seed, weights, 4, DraftShape(4, 2 + seed), proposer=proposer)
     watched = Watched(search, [])
     oracle = espnet_search(UncachedScorer(decoder), seed, weights, 4)
     compare(search, *random_memory(seed, [14, 9]), oracle, LengthLimits(-9))
@@ -209,13 +197,12 @@ def test_nbest_is_exact_with_a_draft_vocabulary(seed, heads, weights):
 def test_a_draft_vocabulary_in_another_order_drafts_the_same(heads, weights, constraints):
     """Scorers and constraints use token ids, not columns."""
     runtime = build_runtime(shared_decoder(1, heads))
-    memory, lengths = random_memory(1, [14, 9, 12])
     order = torch.randperm(VOCAB_SIZE, generator=torch.Generator().manual_seed(3))
     constraints, drafted = constraints_of(**constraints), []
     for proposer in (runtime.proposer(vocabulary, "float32") for vocabulary in (None, order)):
         shape, weighted = DraftShape(4, 4), make_weights(**weights)
         search = our_search(runtime, 1, weighted, 4, shape, constraints, proposer)
         watched = Watched(search, [])
-        search(memory, lengths, torch.tensor([[EOS]] * 3), LengthLimits(-9))
+        search(*random_memory(1, [14, 9, 12]), torch.tensor([[EOS]] * 3), LengthLimits(-9))
         drafted.append([tuple(prefix.tokens()) for prefix, _ in watched.drafted])
     assert len(drafted[0]) > 20 and drafted[0] == drafted[1]

@@ -43,7 +43,6 @@ def compare_with_definition(decoder, memory, lengths, setting):
 @combinations(heads=HEADS, seed=range(16))
 def test_nbest_equals_the_definition(seed, heads):
     rng = random.Random(f"{seed} {heads}")
-    decoder = shared_decoder(seed, heads, 5)
     memory, lengths = random_memory(seed, [rng.randint(1, 9) for _ in range(rng.randint(1, 4))])
     setting = Setting(
         beam_size=rng.randint(1, 5), threshold=rng.choice([1e-9, 0.2, 0.35, 0.5, 0.8]),
@@ -51,7 +50,7 @@ def test_nbest_equals_the_definition(seed, heads):
         constraints=constraints_of(**rng.choice([{}, *CONSTRAINTS])),
         normalize_length=rng.random() < 0.2, nbest=rng.choice([None, 1, 2, 7]),
     )  # fmt: skip
-    compare_with_definition(decoder, memory, lengths, setting)
+    compare_with_definition(shared_decoder(seed, heads, 5), memory, lengths, setting)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -162,11 +161,9 @@ def test_end_symbol_inside_a_draft_ends_without_a_further_call():
 
 @pytest.mark.parametrize("max_length", [1, 2, 5, 6, 11])
 def test_maximum_length_inside_a_draft(max_length):
-    decoder = shared_decoder(1, "none")
-    memory, lengths = random_memory(1, [6])
-    drafting = PathDecoder(build_runtime(decoder), certain([5]))
+    drafting = PathDecoder(build_runtime(shared_decoder(1, "none")), certain([5]))
     setting = Setting(2, 0.9, 4, LengthLimits(-max_length))
-    [nbest], [state] = find(drafting, memory, lengths, setting)
+    [nbest], [state] = find(drafting, *random_memory(1, [6]), setting)
     full = [row for row in nbest if len(row[1]) == max_length]
     assert full, "the heads never end"
     for tokens, heads, _ in full:
@@ -193,13 +190,11 @@ def test_positions_run_out_before_the_maximum_length():
 
 
 def test_logits_are_computed_for_ends_of_hypotheses_only():
-    decoder = shared_decoder(0, "none")
-    memory, lengths = random_memory(0, [6, 4])
-    drafting = PathDecoder(build_runtime(decoder), certain([5]))
+    drafting = PathDecoder(build_runtime(shared_decoder(0, "none")), certain([5]))
     rows, logits = [], drafting.logits
     drafting.logits = lambda hidden: rows.append(len(hidden)) or logits(hidden)
     setting = Setting(3, 0.9, 4, LengthLimits(-16), constraints_of(suppress_tokens=[0]))
-    _, states = find(drafting, memory, lengths, setting)
+    _, states = find(drafting, *random_memory(0, [6, 4]), setting)
     # The prompts, then three hypotheses per utterance, five tokens longer after each call.
     assert rows[0] == 2 and max(rows) <= 6
     assert sum(rows) < sum(state.statistics.nodes for state in states) / 3
@@ -207,8 +202,7 @@ def test_logits_are_computed_for_ends_of_hypotheses_only():
 
 def test_statistics_count_the_drafts_of_all_hypotheses():
     decoder = shared_decoder(4, "linear", 3)
-    memory, lengths = random_memory(4, [9])
-    [nbest], [state] = find(decoder, memory, lengths, Setting(3, 0.2, 3, LengthLimits(-12)))
+    [nbest], [state] = find(decoder, *random_memory(4, [9]), Setting(3, 0.2, 3, LengthLimits(-12)))
     counts = state.statistics
     assert counts.tokens == len(nbest[0][0])
     assert len(counts.drafted) == 3 and 0 < sum(counts.accepted) < sum(counts.drafted)
@@ -229,8 +223,7 @@ def build(decoder, beam_size=4, weights=(), **options):
 def test_options_reach_the_search():
     decoder = shared_decoder(0, "linear", 4)
     memory, lengths = random_memory(0, [7])
-    options = {"threshold": 0.2, "draft_depth": 2, "suppress_tokens": [1]}
-    search = build(decoder, 2, **options)
+    search = build(decoder, 2, **{"threshold": 0.2, "draft_depth": 2, "suppress_tokens": [1]})
     assert type(search.strategy) is ThresholdStrategy
     setting = Setting(2, 0.2, 2, constraints=constraints_of(suppress_tokens=[1]))
     [expected], _ = find(decoder, memory, lengths, setting)

@@ -47,8 +47,7 @@ def test_a_task_runs_in_the_recipes_folder_and_environment(tmp_path, monkeypatch
     folder = tmp_path / "a recipe's"
     folder.mkdir()
     (folder / "path.sh").write_text("export WHERE=path.sh\n")
-    command = ("bash", "-c", 'echo "$WHERE in $PWD"')
-    job = ArrayJob(range(1, 2), command, f"{folder}/x.JOB.log")
+    job = ArrayJob(range(1, 2), ("bash", "-c", 'echo "$WHERE in $PWD"'), f"{folder}/x.JOB.log")
     assert run_task(job, folder, 1)[1].endswith(f"path.sh in {folder}\n")
 
 

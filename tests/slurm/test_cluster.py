@@ -12,7 +12,8 @@ import psutil
 import pytest
 import torch
 from cases import cases
-from experiment import make_experiment, write_noise
+from experiment import make_experiment, write_corpus
+from harness import environment
 from recipes import ROOT, TRAINING, link_template, write_set
 from tiny_whisper import save_tiny_whisper
 from waiting import HANG_S, wait_for
@@ -60,11 +61,7 @@ def recipe(tmp_path_factory):
     make_experiment(folder / "exp" / "asr_tiny")
     data = folder / "dump" / "raw" / "test"
     data.mkdir(parents=True)
-    lines = ""
-    for number in range(UTTERANCES):
-        write_noise(data / f"{number}.wav", 0.5 + 0.15 * number, number)
-        lines += f"utt{number} {data}/{number}.wav\n"
-    (data / "wav.scp").write_text(lines)
+    write_corpus(data, {f"utt{number}": 0.5 + 0.15 * number for number in range(UTTERANCES)})
     decode(folder, "local", 1)
     return folder
 
@@ -76,11 +73,6 @@ def decode_command(tag: str, jobs: int, *options: str) -> list[str]:
         "--audio_format", "wav", "--inference_args", "--search beam --beam_size 2",
         "--inference_tag", tag, "--inference_nj", str(jobs), *options,
     ]  # fmt: skip
-
-
-def environment() -> dict[str, str]:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    return {**os.environ, "PATH": path}
 
 
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess:
@@ -149,16 +141,14 @@ def test_a_cancelled_task_is_named_and_the_next_run_does_only_its_work(recipe):
     assert done.returncode == 0, done.stdout + done.stderr
     assert_same_results(recipe, "cancelled")
     logs = [logdir(recipe, "cancelled") / f"asr_inference.{n}.log" for n in (1, 2, 3)]
-    resumed = ["INFO: resumed: 3 of 3" in log.read_text() for log in logs]
-    assert resumed == [True, False, True]
+    assert ["INFO: resumed: 3 of 3" in log.read_text() for log in logs] == [True, False, True]
     assert "9/9 utterances (6 of an earlier run)" in done.stderr
 
 
 def test_a_node_drained_in_stage_12_finishes_its_tasks_and_gets_no_more(recipe):
     # Six tasks fill the three nodes; the others wait.
     stage = start_decoding(recipe, "drained", 8)
-    job = submitted_job(recipe, "drained")
-    wait_until_running(job, 1)
+    wait_until_running(submitted_job(recipe, "drained"), 1)
     set_node(2, "drain")
     output, message = stage.communicate(timeout=HANG_S)
     assert stage.returncode == 0, output + message
@@ -220,9 +210,7 @@ def train(folder: Path, tag: str, *options: str) -> None:
 
 def assert_same_weights(folder: Path, *tags: str) -> None:
     paths = [folder / "exp" / f"asr_{tag}" / "valid.acc.ave.pth" for tag in tags]
-    first, second = map(torch.load, paths)
-    for name, weight in first.items():
-        torch.testing.assert_close(second[name], weight, msg=name)
+    torch.testing.assert_close(*map(torch.load, paths))
 
 
 @cases(("one_node", ["--train_nj", "2"]), ("two_nodes", ["--num_nodes", "2"]))
@@ -232,9 +220,8 @@ def test_statistics_and_training_by_torchrun_equal_those_made_here(tag, options,
     for name in ("train/speech_shape", "train/text_shape.word", "valid/speech_shape"):
         shapes = [(folder / "exp" / f"stats_{run}" / name).read_bytes() for run in ("here", tag)]
         assert shapes[0] == shapes[1], name
-    log = (folder / "exp" / f"asr_{tag}" / "train.log").read_text()
     assert "torch.distributed.run" in (folder / "exp" / f"asr_{tag}" / "q" / "train.sh").read_text()
-    assert ":0/2]" in log, "rank 0 of 2"
+    assert ":0/2]" in (folder / "exp" / f"asr_{tag}" / "train.log").read_text(), "rank 0 of 2"
     assert_same_weights(folder, "here", tag)
     epochs = [read_epochs(folder / "exp" / f"asr_{run}" / "train.log") for run in ("here", tag)]
     assert [*epochs[0]] == [*epochs[1]] == [1, 2]

@@ -10,7 +10,8 @@ from espnet_medusa.slurm.configuration import parse_request
 
 # A configuration as in ESPnet's recipes.
 CONF = """\
-# Default configuration
+
+
 command sbatch --export=PATH --account "two words"
 option name=* --job-name $0
 option mem=* --mem-per-cpu $0
@@ -51,13 +52,10 @@ def test_options_become_those_of_the_configuration(options, added, conf):
     assert parse_request(f"slurm.pl {options}").command == (*ALWAYS, *added)
 
 
-def test_counts_that_jobs_need_are_read_from_the_options(conf):
-    for options, counts in (
-        ("--gpu 4 --num_nodes 2 --max-jobs-run 8", (4, 2, 8)),
-        ("", (0, 1, None)),
-    ):
-        request = parse_request(f"slurm.pl {options}")
-        assert (request.gpus, request.nodes, request.most_at_once) == counts
+@cases(("--gpu 4 --num_nodes 2 --max-jobs-run 8", (4, 2, 8)), ("", (0, 1, None)))
+def test_counts_that_jobs_need_are_read_from_the_options(options, counts, conf):
+    request = parse_request(f"slurm.pl {options}")
+    assert (request.gpus, request.nodes, request.most_at_once) == counts
 
 
 def test_threads_of_the_command_line_win_over_those_of_the_stage(conf):
@@ -76,8 +74,8 @@ def test_without_a_file_the_cluster_chooses_the_partition(tmp_path, monkeypatch)
 
 
 def test_another_file_can_be_named(conf, tmp_path):
-    other = tmp_path / "other.conf"
-    other.write_text("command sbatch -p other\noption gpu=* --gpus-per-node $0\n")
+    lines = "command sbatch -p other\noption gpu=* --gpus-per-node $0\n"
+    (tmp_path / "other.conf").write_text(lines)
     assert parse_request("slurm.pl --config other.conf --gpu 3").command[-1] == "3"
 
 

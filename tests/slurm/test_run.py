@@ -11,7 +11,7 @@ import pytest
 from cases import cases, combinations
 from pretended_slurm import PretendedSlurm
 from recipes import write_script
-from refusals import command_refused
+from refusals import command_refused, exit_status
 from waiting import HANG_S, is_alive, wait_for
 
 from espnet_medusa import stages
@@ -43,8 +43,7 @@ def earlier_job(slurm) -> Path:
 
 def run_script(script: str, *options: str, jobs: int = 1) -> None:
     """Run a script as the jobs of `run_jobs` in Slurm."""
-    words = ["run_jobs", *options, f"JOB=1:{jobs}", "x.JOB.log", "--", "bash", "-c", script]
-    stages.main(words)
+    stages.main(["run_jobs", *options, f"JOB=1:{jobs}", "x.JOB.log", "--", "bash", "-c", script])
 
 
 def make_array(script: str, count: int = 3) -> ArrayJob:
@@ -193,9 +192,6 @@ def test_interrupting_the_runner_ends_its_jobs(slurm, number, prefix):
         runner.kill()
 
 
-# The stages' commands
-
-
 def test_jobs_go_to_slurm_with_the_configurations_options(slurm, capsys):
     Path("conf").mkdir()
     Path("conf/slurm.conf").write_text("command sbatch -p cpu\noption mem=* --mem $0\n")
@@ -265,15 +261,12 @@ def test_run_command_returns_output_and_status(slurm, capfd):
         options = ["--cmd", prefix, "--log", "x.log", "--", "bash", "-c"]
         stages.main(["run_command", *options, "echo of JOB"])
         assert capfd.readouterr().out.endswith("of JOB\n")
-        with pytest.raises(SystemExit) as end:
-            stages.main(["run_command", *options, "echo some are left out; exit 3"])
-        assert end.value.code == 3 and "some are left out\n" in capfd.readouterr().out
-        with pytest.raises(SystemExit) as end:
-            stages.main(["run_command", *options, "kill -9 $$"])
-        assert end.value.code == 137, "as a shell's, after signal 9"
+        command = "run_command", *options
+        assert exit_status(stages.main, *command, "echo some are left out; exit 3") == 3
+        assert "some are left out\n" in capfd.readouterr().out
+        # As a shell's, after signal 9.
+        assert exit_status(stages.main, *command, "kill -9 $$") == 137
 
-
-# The queue
 
 ANSWER = """\
 1|COMPLETED|None

@@ -79,12 +79,17 @@ def make_experiment(
     config = dry_run(MedusaASRTask, folder, config, "--seed", seed, tokens=tokens)
     if keep_weights:  # the written config does not name the pretrained models
         config |= changes
-    model = MedusaASRTask.build_model(Namespace(**copy.deepcopy(config)))
-    if not keep_weights:
-        for parameter in model.parameters():
-            torch.nn.init.normal_(parameter, std=0.25)
-    torch.save(model.state_dict(), folder / "model.pth")
+    save_random(MedusaASRTask, folder, config, 0.25, kept="" if keep_weights else ())
     return Experiment(folder)
+
+
+def save_random(task, folder: Path, config: dict, std: float, kept: str | tuple = ()) -> None:
+    """Write weights: random ones, but initial ones for names that begin with ``kept``."""
+    model = task.build_model(Namespace(**copy.deepcopy(config)))
+    for name, parameter in model.named_parameters():
+        if not name.startswith(kept):
+            torch.nn.init.normal_(parameter, std=std)
+    torch.save(model.state_dict(), folder / "model.pth")
 
 
 def noise(seed: int, samples: int = 20000) -> np.ndarray:
@@ -94,6 +99,13 @@ def noise(seed: int, samples: int = 20000) -> np.ndarray:
 def write_noise(path: Path, seconds: float, seed: int = 0, rate_hz: int = 16000) -> None:
     samples = 0.1 * np.random.default_rng(seed).standard_normal(int(seconds * rate_hz))
     soundfile.write(path, samples, rate_hz)
+
+
+def write_samples(folder: Path, samples: dict[str, np.ndarray]) -> None:
+    """Write ``wav.scp`` and a float32 file at 16 kHz for each utterance."""
+    for key, speech in samples.items():
+        soundfile.write(folder / f"{key}.wav", speech, 16000, subtype="FLOAT")
+    write_lines(folder / "wav.scp", {key: folder / f"{key}.wav" for key in samples})
 
 
 def write_lines(path: Path, table: dict) -> None:

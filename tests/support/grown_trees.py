@@ -49,13 +49,11 @@ class Grown:
         return utterances(self.memory, self.lengths)[row], self.lengths[[row]]
 
     def alive(self, row):
-        """Return the slots that have a node."""
         return [slot for slot, token in enumerate(self.state.tokens[row]) if token is not None]
 
     def keep(self, slots):
         self.runtime.keep(self.state, slots)
-        longest = max(map(len, slots))
-        assert self.state.num_nodes == self.state.cache.num_nodes == longest
+        assert self.state.num_nodes == self.state.cache.num_nodes == max(map(len, slots))
 
     def select(self, rows):
         self.runtime.select(self.state, rows)

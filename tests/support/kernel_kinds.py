@@ -48,8 +48,10 @@ def kind(request):
 def some_threads(count: int):
     before = torch.get_num_threads()
     torch.set_num_threads(count)
-    yield
-    torch.set_num_threads(before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def rounded(rows: torch.Tensor, most: int = INT8_MAX) -> torch.Tensor:

@@ -57,8 +57,7 @@ def speechlike(seconds: float, rate_hz: int = 16000, seed: int = 0) -> np.ndarra
     window = np.hanning(rate_hz // 800)
     smooth = np.convolve(samples, window / window.sum(), mode="same")
     places = np.arange(0, len(smooth) + 1600, 1600)
-    levels = rng.uniform(0.1, 1.0, len(places))
-    loud = smooth * np.interp(np.arange(len(smooth)), places, levels)
+    loud = smooth * np.interp(np.arange(len(smooth)), places, rng.uniform(0.1, 1.0, len(places)))
     return (0.5 * loud / np.abs(loud).max()).astype(np.float32)
 
 

@@ -62,8 +62,7 @@ def ctc_whisper(folder: Path, seed: int = 1, **model_conf) -> Experiment:
     """Convert a Whisper that predicts end symbols; add the CTC branch of ``model_conf``."""
     folder.mkdir(parents=True, exist_ok=True)
     weights = save_openai_whisper(openai_whisper(seed, end=4.0), folder / "whisper.pt")
-    checkpoint = read_whisper(str(weights), TextOptions())
-    write_experiment(checkpoint, folder, folder, PromptOptions("en"))
+    write_experiment(read_whisper(str(weights), TextOptions()), folder, folder, PromptOptions("en"))
     config = read_config(folder / "config.yaml", "")
     config["model_conf"] |= {"ctc_weight": 0.3, **model_conf}
     (folder / "config.yaml").write_text(yaml.dump(config, Dumper=DUMPER))

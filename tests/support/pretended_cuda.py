@@ -197,8 +197,7 @@ def pretended_cuda() -> Iterator[PretendedCuda]:
         }.items():  # fmt: skip
             patch.setattr(torch.cuda, name, own)
         # A module's weights cannot become PretendedTensor in place.
-        overwrite = "get_overwrite_module_params_on_conversion"
-        patch.setattr(torch.__future__, overwrite, lambda: True)
+        patch.setattr(torch.__future__, "get_overwrite_module_params_on_conversion", lambda: True)
         # Otherwise the copy of torch.tensor(..., device=...) would not pass through the mode.
         torch._C._set_only_lift_cpu_tensors(True)
         try:

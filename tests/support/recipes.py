@@ -57,7 +57,7 @@ def link_template(folder: Path, *more: str) -> Path:
 
 
 def write_script(path: Path, text: str) -> None:
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     path.chmod(0o755)
 

@@ -1,18 +1,30 @@
-"""Calls of ``Speech2Text.decode``, recorded."""
+"""Calls of functions and methods, recorded."""
 
 from collections.abc import Callable
 from typing import Any
 
-from espnet_medusa.inference.speech2text import Speech2Text
 
+def record_calls(monkeypatch, owner: object, name: str, describe: Callable[..., Any]) -> list:
+    """Return a list to which each call of ``owner.name`` adds what ``describe`` returns for it."""
+    seen, function = [], getattr(owner, name)
 
-def record_decode(monkeypatch, describe: Callable[[list], Any]) -> list:
-    """Return a list to which each call adds the description of its utterances."""
-    seen, decode = [], Speech2Text.decode
+    def recorded(*arguments, **options):
+        seen.append(describe(*arguments, **options))
+        return function(*arguments, **options)
 
-    def recorded(self, speeches, languages=None):
-        seen.append(describe(speeches))
-        return decode(self, speeches, languages)
-
-    monkeypatch.setattr(Speech2Text, "decode", recorded)
+    monkeypatch.setattr(owner, name, recorded)
     return seen
+
+
+def interrupt_call(monkeypatch, owner: object, name: str, number: int) -> list[tuple]:
+    """Let one call of ``owner.name`` raise KeyboardInterrupt; return the arguments of all calls."""
+    calls, function = [], getattr(owner, name)
+
+    def interrupted(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) == number:
+            raise KeyboardInterrupt
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, interrupted)
+    return calls

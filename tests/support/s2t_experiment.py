@@ -1,17 +1,14 @@
 """A tiny s2t experiment (OWSM's shape) with random weights, and random cases for its searches."""
 
-import copy
 import random
-from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from espnet2.tasks.s2t import S2TTask
-from experiment import dry_run, noise
+from experiment import dry_run, noise, save_random
 
 TIMES = [f"<{number / 50:.2f}>" for number in range(101)]
 TOKENS = [
@@ -21,20 +18,11 @@ TOKENS = [
 SIZES = {"attention_heads": 2, "linear_units": 48}
 
 
-@dataclass(frozen=True)
-class S2TExperiment:
-    folder: Path
+def make_s2t_experiment(folder: Path, seed: int, **changes) -> dict[str, Path]:
+    """Write config and random weights; return ESPnet's options of the files.
 
-    @property
-    def files(self) -> dict[str, Path]:
-        return {
-            "s2t_train_config": self.folder / "config.yaml",
-            "s2t_model_file": self.folder / "model.pth",
-        }
-
-
-def make_s2t_experiment(folder: Path, seed: int = 0, **changes) -> S2TExperiment:
-    """Write config and random weights; ``changes`` replace top-level keys of the config."""
+    ``changes`` replace top-level keys of the config.
+    """
     torch.manual_seed(seed)
     symbols = {"notime_symbol": "<notimestamps>", "na_symbol": "<na>"}
     symbols |= {"first_time_symbol": TIMES[0], "last_time_symbol": TIMES[-1]}
@@ -50,11 +38,8 @@ def make_s2t_experiment(folder: Path, seed: int = 0, **changes) -> S2TExperiment
         | {"speech_length": 2.0, "fs": 16000, "speech_resolution": 0.02},
     } | changes  # fmt: skip
     config = dry_run(S2TTask, folder, config, "--seed", seed, tokens=TOKENS)
-    model = S2TTask.build_model(Namespace(**copy.deepcopy(config)))
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    torch.save(model.state_dict(), folder / "model.pth")
-    return S2TExperiment(folder)
+    save_random(S2TTask, folder, config, 0.3)
+    return {"s2t_train_config": folder / "config.yaml", "s2t_model_file": folder / "model.pth"}
 
 
 def medusa_config(heads: str, **model_conf) -> dict[str, Any]:
@@ -68,7 +53,6 @@ def medusa_config(heads: str, **model_conf) -> dict[str, Any]:
 
 
 def random_options(rng: random.Random) -> dict[str, Any]:
-    """Return ESPnet's options of a search."""
     timed = rng.random() < 0.5
     return {
         "beam_size": rng.randint(1, 10),

@@ -138,7 +138,6 @@ def ctc_context(roots, memory, lengths):
 
 
 def path_from(prefix: Prefix, tokens) -> Prefix:
-    """Return ``prefix`` extended by ``tokens``."""
     for token in tokens:
         prefix = prefix.child(token)
     return prefix
@@ -217,8 +216,7 @@ class ScriptedCTC:
         labels = [self.blank]
         for token in text:
             labels += [token, self.blank]
-        rest = (1 - sure) / self.blank
-        probabilities = torch.full((1, len(labels), self.blank + 1), rest)
+        probabilities = torch.full((1, len(labels), self.blank + 1), (1 - sure) / self.blank)
         probabilities[0, torch.arange(len(labels)), torch.tensor(labels)] = sure
         return probabilities.log()
 

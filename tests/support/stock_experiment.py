@@ -1,11 +1,9 @@
 """An experiment of stock ESPnet, without this plugin."""
 
-from argparse import Namespace
-
 import pytest
 import torch
 from espnet2.tasks.asr import ASRTask
-from experiment import Experiment, dry_run
+from experiment import Experiment, dry_run, save_random
 
 
 def stock_experiment(folder, encoder="conformer", **changes) -> Experiment:
@@ -25,11 +23,7 @@ def stock_experiment(folder, encoder="conformer", **changes) -> Experiment:
 def make_untrained(task, folder, config) -> Experiment:
     config = dry_run(task, folder, config)
     torch.manual_seed(0)
-    model = task.build_model(Namespace(**config))
-    for name, parameter in model.named_parameters():
-        if not name.startswith("encoder"):
-            torch.nn.init.normal_(parameter, std=0.3)
-    torch.save(model.state_dict(), folder / "model.pth")
+    save_random(task, folder, config, 0.3, kept="encoder")
     return Experiment(folder)
 
 

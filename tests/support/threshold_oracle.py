@@ -38,8 +38,7 @@ def find(decoder, memory, lengths, setting, prompt=PROMPT):
     states = setting.search(decoder)(
         memory, lengths, torch.tensor([[*prompt]] * len(lengths)), setting.limits
     )
-    lists = [[(tuple(e.tokens), e.heads, e.score) for e in state.ended] for state in states]
-    return lists, states
+    return [[(tuple(e.tokens), e.heads, e.score) for e in state.ended] for state in states], states
 
 
 class Forward:
@@ -52,8 +51,7 @@ class Forward:
 
     def base(self, tokens) -> torch.Tensor:
         """Return (V,) for the token after ``tokens``."""
-        outputs = self._run(tokens)
-        return self._constrained(self.decoder.logits(outputs.hidden[0, -1]), len(tokens))
+        return self._constrained(self.decoder.logits(self._run(tokens).hidden[0, -1]), len(tokens))
 
     def head(self, tokens, drafted) -> torch.Tensor:
         """Return (V,) of head k, whose input is ``tokens`` and the k tokens after them."""

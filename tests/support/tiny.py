@@ -118,9 +118,8 @@ def model_of(decoder, tokens=TOKENS, **conf) -> MedusaASRModel:
 
 
 def batch():
-    generator = torch.Generator().manual_seed(1)
     return {
-        "speech": 0.1 * torch.randn(3, 16000, generator=generator),
+        "speech": 0.1 * torch.randn(3, 16000, generator=torch.Generator().manual_seed(1)),
         "speech_lengths": torch.tensor([16000, 12000, 8000]),
         "text": torch.tensor([[2, 3, 4, 5, 6, 7], [3, 3, 5, 9, -1, -1], [8, 2, -1, -1, -1, -1]]),
         "text_lengths": torch.tensor([6, 4, 2]),

@@ -156,7 +156,6 @@ def answer(connection: socket.socket) -> None:
 
 
 def run(words: list[str], folder: str) -> None:
-    """Run a command line of Python."""
     sys.argv, sys.path[0] = words[words[0] == "-m" :], folder
     if words[0] == "-m":
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)

@@ -50,8 +50,7 @@ def test_head_losses_use_later_labels(heads):
             begun, states = states_after(runtime, *inputs)
             for token in labels[position : position + 2]:
                 states = begun.advance(states, torch.tensor([token]))
-            log_probs = begun.logits(states)[0].log_softmax(-1)
-            expected.append(-log_probs[labels[position + 2]])
+            expected.append(-begun.logits(states)[0].log_softmax(-1)[labels[position + 2]])
     assert float(stats["loss_head2"]) == pytest.approx(float(torch.stack(expected).mean()), 1e-4)
 
 
@@ -65,8 +64,7 @@ def test_frozen_base_gets_no_gradient_and_no_dropout(heads):
     first, second = model(**batch())[1], model(**batch())[1]
     assert first["acc"] == second["acc"] and first["loss_att"] == second["loss_att"]
     assert "loss_ctc" not in first
-    loss = model(**batch())[0]
-    loss.backward()
+    model(**batch())[0].backward()
     assert all(parameter.grad is None for parameter in model.decoder.whisper.parameters())
     assert all(parameter.grad is not None for parameter in model.decoder.heads.parameters())
 
@@ -90,8 +88,7 @@ def test_a_head_without_labels_has_no_loss():
 def test_ctc_over_units_trains_and_logs_its_error_rate():
     tokens = [*sorted(ByteLevel.alphabet()), "ab", "abc", START, END]
     decoder = tiny_decoder(0, "none", vocab_size=len(tokens))
-    conf = {"ctc_weight": 0.9, "ctc_units": 257, "report_cer": True}
-    model = model_of(decoder, tokens, **conf)
+    model = model_of(decoder, tokens, ctc_weight=0.9, ctc_units=257, report_cer=True)
     given = batch() | {"text": torch.tensor([[258, 257, 9], [256, 9, 257], [7, 256, 257]])}
     given["text_lengths"] = torch.tensor([3, 3, 3])
     loss, stats, _ = model(**given)
@@ -138,13 +135,12 @@ def test_state_loss_is_the_distance_to_later_decoder_states(heads):
         model = model_of(decoder, ctc_weight=0.0, state_weight=state_weight).eval()
         losses[state_weight], stats, _ = model(**batch())
     data = batch()
-    memory, lengths = model.encode(data["speech"], data["speech_lengths"])
     text = data["text"]
     labels = torch.nn.functional.pad(text, (0, 1), value=-1)
     tokens = torch.nn.functional.pad(text.clamp(min=0), (1, 0), value=EOS)
     for row, length in enumerate(data["text_lengths"]):
         labels[row, length] = EOS
-    outputs = decoder.hidden_states(memory, lengths, tokens)
+    outputs = decoder.hidden_states(*model.encode(data["speech"], data["speech_lengths"]), tokens)
     distances = []
     for head, states in enumerate(decoder.unroll_hidden(outputs, labels.clamp(min=0))[1:], 1):
         for row, place in (labels[:, head:] >= 0).nonzero().tolist():

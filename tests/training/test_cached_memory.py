@@ -107,8 +107,7 @@ def test_memory_is_the_prefix_that_decoding_reads(corpus, cached, tmp_path):
         assert len(memory[key]) == frames[row] == -(-(len(speech) // 160) // 2)
         expected = torch.tensor(memory[key]).float()
         torch.testing.assert_close(found[row, : frames[row]], expected, rtol=1e-3, atol=1e-3)
-    together = speech2text.decode(samples[::5])
-    for speech, decoding in zip(samples[::5], together, strict=True):
+    for speech, decoding in zip(samples[::5], speech2text.decode(samples[::5]), strict=True):
         assert speech2text(speech)[0][2] == decoding.results[0][2]
 
 

@@ -10,9 +10,10 @@ import pytest
 import soundfile
 import torch
 import yaml
-from experiment import read_lines
+from experiment import read_lines, write_lines
+from recorded_calls import interrupt_call
 from refusals import command_refused, refuses
-from whisper_training import losses, make_corpus, train, weights, write_good_and_bad, write_lines
+from whisper_training import losses, make_corpus, train, weights, write_good_and_bad
 
 from espnet_medusa import stages
 from espnet_medusa.bin import convert
@@ -30,8 +31,7 @@ FROZEN = {"freeze_whisper": "all", "kl_weight": 0.0, "base_loss_weight": 0.0}
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     folder = make_corpus(tmp_path_factory.mktemp("corpus"))
-    audio = read_lines(folder / "wav.scp")
-    write_lines(folder / "utt2num_samples", {key: 4800 for key in audio})
+    write_lines(folder / "utt2num_samples", {key: 4800 for key in read_lines(folder / "wav.scp")})
     tokens = (folder / "tokens.txt").read_text("utf-8").split("\n")
     ids = {"decoder_start_token_id": tokens.index(START), "eos_token_id": tokens.index(END)}
     for name in ("config.json", "generation_config.json"):
@@ -143,13 +143,11 @@ def test_labels_are_what_the_model_writes(corpus, of_own_texts):
         assert states[key].dtype == memory[key].dtype == np.float16
         assert len(states[key]) == len(label) + 1
         # The state after each token predicts the next one.
-        decoder = speech2text.asr_model.decoder
-        logits = decoder.logits(torch.tensor(states[key]).float())
+        logits = speech2text.asr_model.decoder.logits(torch.tensor(states[key]).float())
         prompt = len(hypothesis.yseq) - len(ids) - 1
         allowed = torch.ones(logits.size(1), dtype=torch.bool)
         allowed[list(speech2text.model.options.suppress_tokens)] = False
-        best = logits.masked_fill(~allowed, -1e9)[prompt:-1].argmax(-1).tolist()
-        assert best == label[prompt:]
+        assert logits.masked_fill(~allowed, -1e9)[prompt:-1].argmax(-1).tolist() == label[prompt:]
 
 
 def test_texts_without_states_are_the_same_and_label_the_set(corpus, tmp_path, of_own_texts):
@@ -185,8 +183,7 @@ def test_repeated_texts_and_endless_loops_are_dropped(
     dropped = read_lines(states / "dropped_utterances")
     labels = read_lines(of_own_texts / "text_int")
     for key, reason in dropped.items():
-        last = len(labels[key].split()) == longest
-        assert reason.startswith(ENDLESS if last else REPEATING)
+        assert reason.startswith(ENDLESS if len(labels[key].split()) == longest else REPEATING)
     assert {ENDLESS} < {reason.split(":")[0] for reason in dropped.values()}
 
 
@@ -215,8 +212,7 @@ def test_the_decode_config_and_utt2lang_are_used(corpus, tmp_path):
     labels = read_lines(output / "text_int")
     for key in (keys[0], keys[2]):
         samples, _ = soundfile.read(read_lines(corpus / "wav.scp")[key], dtype="float32")
-        label = speech2text(samples)[0][3].yseq.tolist()[1:-1]
-        assert labels[key] == " ".join(map(str, label))
+        assert labels[key] == " ".join(map(str, speech2text(samples)[0][3].yseq.tolist()[1:-1]))
 
 
 def test_bad_options_are_one_line_errors(corpus, tmp_path, capsys):
@@ -233,22 +229,13 @@ def test_bad_options_are_one_line_errors(corpus, tmp_path, capsys):
 
 def test_an_interrupted_pass_resumes(corpus, tmp_path, monkeypatch, of_own_texts):
     monkeypatch.setattr(cached_shards, "SHARD_UTTERANCES", 5)
-    run, calls = cached_states.StateCache.compute, []
-
-    def interrupted(keeper, utterances):
-        calls.append([utterance.key for utterance in utterances])
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return run(keeper, utterances)
-
-    monkeypatch.setattr(cached_states.StateCache, "compute", interrupted)
+    calls = interrupt_call(monkeypatch, cached_states.StateCache, "compute", 4)
     with pytest.raises(SystemExit):
         cache(corpus, tmp_path / "states", *ALL)
     assert not (tmp_path / "states" / "states.scp").exists()
-    first = {key for keys in calls[:2] for key in keys}
-    calls[:] = [[]] * 4
     cache(corpus, tmp_path / "states", *ALL)
-    assert not first & {key for keys in calls[4:] for key in keys}, "the first shard is there"
+    keys = [{utterance.key for utterance in utterances} for _, utterances in calls]
+    assert not set.union(*keys[:2]) & set.union(*keys[4:]), "the first shard is there"
     for name in ("text", "text_int", "speech_shape", "text_shape"):
         assert (tmp_path / "states" / name).read_text() == (of_own_texts / name).read_text()
     folders = tmp_path / "states", of_own_texts
@@ -295,8 +282,7 @@ def test_only_drafted_tokens_are_trained(corpus, of_references, tmp_path):
     some = train_with("some", *counts)
     assert losses(some, "train")[2] < losses(some, "train")[1]
     changes["model_conf"] = conf | {"draft_vocab_size": 10_000}  # more than were ever seen
-    seen = train_with("all", *counts)
-    assert losses(seen, "train")[1] > losses(some, "train")[1]
+    assert losses(train_with("all", *counts), "train")[1] > losses(some, "train")[1]
     with pytest.raises(SystemExit, match="token_counts.pth"):
         train_with("none")
 

@@ -71,13 +71,12 @@ def one_by_one(decoder, memory, frames, hypothesis: Scored, start=EOS) -> torch.
         node = place - head  # the head drafts after this many tokens
         inputs = torch.tensor([[start, *hypothesis.tokens[:node]]])
         outputs = decoder.hidden_states(memory, lengths, inputs)
-        labels = torch.tensor([hypothesis.tokens[: place + 1]])
         hidden = decoder.unroll_hidden(
             outputs._replace(
                 hidden=outputs.hidden[:, -1:].expand(-1, head + 1, -1),
                 head_input=outputs.head_input[:, -1:].expand(-1, head + 1, -1),
             ),
-            labels[:, node:],
+            torch.tensor([hypothesis.tokens[: place + 1]])[:, node:],
         )[head][0, 0]
         total = total + (decoder.projections[head] @ hidden).log_softmax(-1)[token]
     return total
@@ -122,16 +121,13 @@ def test_loss_and_gradient_equal_those_token_by_token(heads, monkeypatch):
 
 def test_no_logits_are_saved_for_the_gradient():
     decoder = tiny_decoder(1, "linear", 3, vocab_size=50)
-    memory, lengths = random_memory(3, [9, 6])
     shapes = []
 
-    def note(tensor: torch.Tensor) -> torch.Tensor:
-        shapes.append(tensor.shape)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda tensor: shapes.append(tensor.shape) or tensor, lambda tensor: tensor
+    ):
         n_best = random_hypotheses(2, [4, 4], decoder.num_heads)
-        mwer.hypothesis_log_probs(decoder, memory, lengths, n_best, EOS).sum().backward()
+        mwer.hypothesis_log_probs(decoder, *random_memory(3, [9, 6]), n_best, EOS).sum().backward()
     assert shapes and all(50 not in shape[1:] for shape in shapes)
 
 
@@ -153,7 +149,6 @@ def test_without_a_choice_there_is_nothing_to_learn(width):
 
 
 def word_distance(hypothesis: tuple[str, ...], reference: tuple[str, ...]) -> int:
-    """Return the edit distance by its definition."""
     if not hypothesis or not reference:
         return len(hypothesis) + len(reference)
     return min(
@@ -202,8 +197,7 @@ def test_stats_are_those_of_the_lists():
 def test_the_loss_gains_the_weighted_errors(heads):
     conf = {"ctc_weight": 0.3, "mwer_threshold": 0.3}
     plain = model_of(tiny_decoder(0, heads, 2), **conf).eval()
-    model = model_of(tiny_decoder(0, heads, 2), mwer_weight=5.0, **conf).eval()
-    loss, stats, _ = model(**batch())
+    loss, stats, _ = model_of(tiny_decoder(0, heads, 2), mwer_weight=5.0, **conf).eval()(**batch())
     assert float(stats["mwer"]) != 0
     torch.testing.assert_close(loss, plain(**batch())[0] + 5.0 * stats["mwer"])
 

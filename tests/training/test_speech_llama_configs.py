@@ -1,15 +1,13 @@
 """LibriSpeech's Speech-LLaMA: the sizes that the paper reports, and what its recipe trains."""
 
-from pathlib import Path
-
 import pytest
 import torch
 import yaml
-from recipes import link_recipe, record_asr, recorded, run
+from recipes import ROOT, link_recipe, record_asr, recorded, run
 
 from espnet_medusa.task import MedusaASRTask
 
-CONF = Path(__file__).resolve().parents[2] / "egs" / "librispeech" / "asr1" / "conf"
+CONF = ROOT / "egs" / "librispeech" / "asr1" / "conf"
 V, D, K = 32000, 768, 4
 PUBLISHED = {"_latent": 234e6, "_projection": 306e6}
 

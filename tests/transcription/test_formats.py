@@ -37,24 +37,17 @@ def random_transcript(rng: random.Random, tmp_path, with_words: bool) -> Transcr
     return Transcript(recording, text, "en", segments=tuple(segments))
 
 
-def as_openais_result(transcript: Transcript) -> dict:
-    segments = as_openai_has_them(transcript.segments)
-    for segment in segments:
-        if segment["tokens"] and not transcript.has_words:
-            del segment["words"]
-    return {"text": transcript.text, "segments": segments, "language": "en"}
-
-
 @pytest.mark.parametrize("with_words", [False, True])
 @pytest.mark.parametrize("seed", range(12))
 def test_files_are_identical_to_openai_whispers(tmp_path, seed, with_words):
     transcript = random_transcript(random.Random(seed), tmp_path, with_words)
     for name, writer in WRITERS.items():
-        result = as_openais_result(transcript)
-        if name in ("srt", "vtt") and not transcript.has_words:
+        segments = as_openai_has_them(transcript.segments)
+        for segment in segments if not transcript.has_words else ():
             # With words of an empty first segment, openai-whisper expects words of all segments.
-            for segment in result["segments"]:
+            if segment["tokens"] or name in ("srt", "vtt"):
                 segment.pop("words", None)
+        result = {"text": transcript.text, "segments": segments, "language": "en"}
         stream = io.StringIO()
         writer("").write_result(result, stream)
         assert FORMATS[name](transcript) == stream.getvalue(), name

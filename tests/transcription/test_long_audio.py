@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import soundfile
+from cases import cases
 from experiment import read_lines
 from openai_whisper import noise_and_silence
 
@@ -79,15 +80,12 @@ def test_short_files_are_decoded_without_timestamps_for_txt(run, speech2text, tm
     assert {line.split()[1] for line in lines} <= {"long", "other"}
 
 
-@pytest.mark.parametrize(
-    ("words", "options"),
-    [
-        (["--initial_prompt", "Words of a user"], {"initial_prompt": "Words of a user"}),
-        (["--config", "decode.yaml"], {"clip_timestamps": (0, 2, 30.5)}),
-    ],
+@cases(
+    (["--initial_prompt", "Words of a user"], {"initial_prompt": "Words of a user"}),
+    (["--config", "decode.yaml"], {"clip_timestamps": (0, 2, 30.5)}),
 )
 def test_short_files_use_options_of_long_audio(
-    run, speech2text, tmp_path, monkeypatch, words, options
+    words, options, run, speech2text, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     Path("decode.yaml").write_text("search: greedy\nclip_timestamps: [0, 2, 30.5]\n")
@@ -101,24 +99,20 @@ def test_the_function_returns_segments(run, whisper, speech2text, tmp_path, monk
         tmp_path / "talks", str(whisper), language="en", device="cpu", timestamps=True,
         batch_size=1, temperature_increment_on_fallback=None, no_speech_threshold=None,
     )  # fmt: skip
-    segments = {one.recording.id: [*one.segments] for one in transcripts}
-    assert segments == {
+    assert {one.recording.id: [*one.segments] for one in transcripts} == {
         name: own_segments(speech2text, tmp_path / "talks", name) for name in SECONDS
     }
 
 
-@pytest.mark.parametrize(
-    ("output_format", "without", "reason", "formats", "timestamps"),
-    [
-        ("txt", None, None, ["txt"], False),
-        ("txt", False, None, ["txt"], True),
-        ("json", None, None, ["json"], True),
-        ("json", True, None, ["json"], False),
-        ("srt", True, None, ["srt"], True),
-        ("all", None, None, [*OPENAI], True),
-        ("all", None, "no times", ["txt", "json"], False),
-        ("json", None, "no times", ["json"], False),
-    ],
+@cases(
+    ("txt", None, None, ["txt"], False),
+    ("txt", False, None, ["txt"], True),
+    ("json", None, None, ["json"], True),
+    ("json", True, None, ["json"], False),
+    ("srt", True, None, ["srt"], True),
+    ("all", None, None, [*OPENAI], True),
+    ("all", None, "no times", ["txt", "json"], False),
+    ("json", None, "no times", ["json"], False),
 )
 def test_formats_with_times(output_format, without, reason, formats, timestamps):
     options = {"without_timestamps": without, "word_timestamps": False}

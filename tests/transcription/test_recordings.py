@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from cases import cases
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.transcription.recordings import find_recordings
@@ -20,20 +21,17 @@ def talks(tmp_path, monkeypatch):
     return tmp_path / "talks"
 
 
-@pytest.mark.parametrize(
-    ("more", "given", "names"),
-    [
-        ("notes.md", ["talks"], ["a", "b", "day 1/c", "x"]),
-        ("notes.md", ["talks/notes.txt", "talks/b.wav", "talks"],
-         ["notes", "b", "a", "day 1/c", "x"]),
-        ("c.mp3", ["talks/*.wav"], ["b"]),
-        ("[1].wav", ["talks/[1].wav"], ["[1]"]),
-        ("c.mp3", ["nowhere.wav"], ["nowhere"]),
-        ("b.mp3", ["talks"], ["a", "b.mp3", "b.wav", "day 1/c", "x"]),
-    ],
+@cases(
+    ("notes.md", ["talks"], ["a", "b", "day 1/c", "x"]),
+    ("notes.md", ["talks/notes.txt", "talks/b.wav", "talks"],
+     ["notes", "b", "a", "day 1/c", "x"]),
+    ("c.mp3", ["talks/*.wav"], ["b"]),
+    ("[1].wav", ["talks/[1].wav"], ["[1]"]),
+    ("c.mp3", ["nowhere.wav"], ["nowhere"]),
+    ("b.mp3", ["talks"], ["a", "b.mp3", "b.wav", "day 1/c", "x"]),
     ids=["folder", "any suffix", "pattern", "no pattern", "missing file", "same stem"],
 )  # fmt: skip
-def test_names(talks, more, given, names):
+def test_names(more, given, names, talks):
     (talks / more).touch()
     assert [one.name for one in find_recordings(given)] == names
 

@@ -11,7 +11,9 @@ import pytest
 import soundfile
 import soxr
 import yaml
+from cases import cases
 from experiment import WINDOW_S, make_experiment, read_lines, write_noise
+from recorded_calls import interrupt_call
 from refusals import exit_status
 from tiny_whisper import save_tiny_whisper, whisper_experiment
 
@@ -35,7 +37,6 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def talks(tmp_path):
-    """A folder of good and bad files."""
     folder = tmp_path / "talks"
     (folder / "more").mkdir(parents=True)
     write_noise(folder / "good.wav", 0.6, seed=1)
@@ -58,7 +59,6 @@ BAD = {"long": "docs/long_audio.md", "empty": "zero length", "nothing": "is an e
 
 
 def run(model, *words) -> int:
-    """Run the command; return the exit status."""
     options = ["--model", model.folder, "--config", model.folder / "greedy.yaml"]
     return exit_status(transcribe.main, *words, *options)
 
@@ -137,16 +137,8 @@ def test_files_with_results_are_not_decoded_again(model, talks, tmp_path, capsys
 
 def test_an_interrupted_call_resumes(model, talks, tmp_path, rows, monkeypatch):
     good = [talks / name for name in GOOD.values()]
-    decode = Speech2Text.decode
-
-    def interrupted(self, speeches, languages=None):
-        if rows:
-            raise KeyboardInterrupt
-        return decode(self, speeches, languages)
-
-    monkeypatch.setattr(Speech2Text, "decode", interrupted)
+    interrupt_call(monkeypatch, Speech2Text, "decode", 2)
     assert run(model, *good, "--output_dir", tmp_path / "out") == 130
-    monkeypatch.setattr(Speech2Text, "decode", decode)
     assert rows == [3]
     assert run(model, *good, "--output_dir", tmp_path / "out") == 0
     assert rows == [3, 1]
@@ -173,8 +165,7 @@ assert not {{*{NOT_IMPORTED}}} & {{*sys.modules}}
 
 
 def test_a_whisper_is_transcribed_without_espnets_tasks(tmp_path, talks):
-    weights = save_tiny_whisper(tmp_path / "weights")
-    experiment = whisper_experiment(tmp_path, weights)
+    experiment = whisper_experiment(tmp_path, save_tiny_whisper(tmp_path / "weights"))
     words = [talks / "good.wav", "--model", experiment.folder, "--output_dir", tmp_path / "out"]
     subprocess.run([sys.executable, "-c", SHORT_START, *words], check=True)
     assert [*read_lines(tmp_path / "out" / "text")] == ["good"]
@@ -212,19 +203,16 @@ def test_a_whisper_is_converted_once_and_detects_the_language(tmp_path, monkeypa
     assert find_model(str(experiment)) == ModelFiles(*files, None)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["nowhere", "--model", "{model}", "--model_file", "none.pth"], "none.pth"),
-        (["{talks}/good.wav", "--model", "{talks}"], "config"),
-        (["{talks}", "--model", "{talks}/none.yaml"], "model: .*none.yaml: no such file"),
-        (["{talks}", "--model", "{talks}", "--model_file", "x"], "allowed with an experiment"),
-        (["{talks}", "--model", "{model}", "--search", "best"], "search: .?best"),
-        (["{talks}", "--model", "{model}", "--clip_timestamps", "5,3"], "clip_timestamps: 5.0,3.0"),
-        (["{talks}", "--model", "{model}", "--vad_parameters", "tres=1"], "unknown option 'tres'"),
-    ],
+@cases(
+    (["nowhere", "--model", "{model}", "--model_file", "none.pth"], "none.pth"),
+    (["{talks}/good.wav", "--model", "{talks}"], "config"),
+    (["{talks}", "--model", "{talks}/none.yaml"], "model: .*none.yaml: no such file"),
+    (["{talks}", "--model", "{talks}", "--model_file", "x"], "allowed with an experiment"),
+    (["{talks}", "--model", "{model}", "--search", "best"], "search: .?best"),
+    (["{talks}", "--model", "{model}", "--clip_timestamps", "5,3"], "clip_timestamps: 5.0,3.0"),
+    (["{talks}", "--model", "{model}", "--vad_parameters", "tres=1"], "unknown option 'tres'"),
 )
-def test_user_errors_are_one_line(model, talks, capsys, tmp_path, options, message):
+def test_user_errors_are_one_line(options, message, model, talks, capsys, tmp_path):
     words = [word.format(model=model.folder, talks=talks) for word in options]
     assert exit_status(transcribe.main, *words, "--output_dir", tmp_path / "out") == 1
     (line,) = capsys.readouterr().err.strip().splitlines()

@@ -40,8 +40,7 @@ class PlainCache:
 def write(cache, plain, generator, num_utterances, num_new):
     cache.reserve(num_new)
     for layer in range(LAYERS):
-        shape = num_utterances, num_new, 2, NUM_HEADS, HEAD_SIZE
-        new = torch.randn(shape, generator=generator)
+        new = torch.randn((num_utterances, num_new, 2, NUM_HEADS, HEAD_SIZE), generator=generator)
         written = cache.write(layer, new)
         plain.write(layer, new)
         assert written.shape == (num_utterances, cache.num_nodes + num_new, 2, NUM_HEADS, HEAD_SIZE)

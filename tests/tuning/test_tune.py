@@ -2,6 +2,7 @@
 
 import json
 import re
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -120,8 +121,7 @@ def test_heads_are_tried_with_several_vocabularies(experiment, monkeypatch):
     assert [*uncounted.drafters] == [HEADS, CTC]
     assert re.match("draft_vocab_size: 3; this model has no counts", *uncounted.left_out)
 
-    decoder = speech2text.asr_model.decoder
-    decoder.count_tokens(torch.arange(len(speech2text.asr_model.token_list)))
+    speech2text.asr_model.decoder.count_tokens(torch.arange(len(speech2text.asr_model.token_list)))
     drafting = available(speech2text, [HEADS, CTC, CTC_HEADS], [])
     sizes = {name: d.keys.get("draft_vocab_size") for name, d in drafting.drafters.items()}
     assert sizes == {
@@ -180,18 +180,14 @@ def test_a_model_with_nothing_to_draft_decodes_without_drafts(plain, corpus, tmp
 def test_the_decoders_precision_decides_whether_sums_round(
     options, rounding, experiment, corpus, tmp_path, monkeypatch
 ):
-    tasks = []
-
-    def record(task, left_out):
-        tasks.append(task)
-        raise InputError("stop after the task")
-
-    monkeypatch.setattr(tune, "tune", record)
+    stop = Mock(side_effect=InputError("stop after the task"))
+    monkeypatch.setattr(tune, "tune", stop)
     command = [*experiment.options(), "--data_dir", str(corpus), "--num_utterances", "1"]
     with pytest.raises(SystemExit):
         tune.main([*command, "--output", str(tmp_path / "tuned.yaml"), *options])
-    rounds = [(task.rounding, task.search.decoder.dtype == torch.bfloat16) for task in tasks]
-    assert rounds == [(rounding, rounding)]
+    stop.assert_called_once()
+    task = stop.call_args.args[0]
+    assert task.rounding == (task.search.decoder.dtype == torch.bfloat16) == rounding
 
 
 BEAM = "--search beam"

@@ -89,18 +89,13 @@ def test_each_lookahead_has_a_group(beam_size):
         assert len(group) == len({*group}) and {s.lookahead for s in group} == {lookahead}
         assert {s.width for s in group} == {*widths(beam_size)}
         assert {s.share for s in group} == {None, 0.3}
-    depths_tried = [{s.depth for s in group} for group in groups]
-    assert depths_tried == [{*tried}, {tried[-1]}, {tried[-1]}]
+    assert [{s.depth for s in group} for group in groups] == [{*tried}, {tried[-1]}, {tried[-1]}]
 
 
 @pytest.mark.parametrize("beam_size", [None, 3])
-@pytest.mark.parametrize(
-    ("call", "node", "row", "drafts"),
-    [(1.0, 0.001, 0.001, True), (1.0, 0.05, 0.02, True), (1.0, 0.2, 5.0, False)],
-)
+@cases((1.0, 0.001, 0.001, True), (1.0, 0.05, 0.02, True), (1.0, 0.2, 5.0, False))
 def test_the_fastest_setting_of_all_candidates_is_chosen(call, node, row, drafts, beam_size):
-    prices = Prices(call, node, {"heads": Offer(row)})
-    task = make_task(prices, beam_size, utterances=4)
+    task = make_task(Prices(call, node, {"heads": Offer(row)}), beam_size, utterances=4)
     tuning = tune(task)
     assert (tuning.chosen != NO_DRAFTS) == drafts
     assert {setting.lookahead for setting in tuning.checked} == {*LOOKAHEADS}
@@ -149,8 +144,7 @@ def test_half_of_a_group_goes_on_and_finalists_decode_all_utterances():
     for group in candidates(task, task.drafters["heads"]):
         counts = sorted(len(tuning.trials[setting].outputs) for setting in group)
         assert 1 <= counts.count(8) <= max(len(group) // 2, 2) < len(group)
-    finalists = [NO_DRAFTS, *tuning.checked]
-    assert all(len(tuning.trials[setting].outputs) == 8 for setting in finalists)
+    assert all(len(tuning.trials[setting].outputs) == 8 for setting in [NO_DRAFTS, *tuning.checked])
 
 
 def test_budgets_hold():

@@ -61,10 +61,9 @@ class Recipe:
         line = command.words.format_map(self.places)
         words = shlex.split(f"{python} {line} {extra}" if line.startswith("-m") else line)
         given = self.path(command.stdin).read_text() if command.stdin else None
-        errors = subprocess.STDOUT if command.log else subprocess.PIPE
         done = subprocess.run(
             words, cwd=self.folder, env=warm_python.environment(), input=given, text=True,
-            stdout=subprocess.PIPE, stderr=errors,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT if command.log else subprocess.PIPE,
         )  # fmt: skip
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
         for target in (command.stdout, command.log):
@@ -84,8 +83,7 @@ def make_recipe(folder: Path, token_type: str, language: str = "en") -> Recipe:
     if token_type == "hugging_face":
         model += "preprocessor: whisper\n"
     (folder / "conf" / "train.yaml").write_text(model + SHORT_TRAINING)
-    greedy = f"search: greedy\nbatch_size: 4\n{LENGTHS}"
-    (folder / "conf" / "decode.yaml").write_text(greedy)
+    (folder / "conf" / "decode.yaml").write_text(f"search: greedy\nbatch_size: 4\n{LENGTHS}")
     (folder / "conf" / "beam.yaml").write_text(f"beam_size: 2\n{LENGTHS}")
     if token_type != "char":
         save_tiny_whisper(folder / "whisper")

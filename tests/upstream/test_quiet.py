@@ -140,8 +140,7 @@ def test_other_lines_of_the_module_are_printed(tmp_path, capsys):
         script = f"import sys\nfor line in ('Failed to import Flash Attention: x', {other!r}):\n"
         path.write_text(f"{script}    print(line, file=sys.{stream})\n")
         load(path, WithoutFlashAttention)
-        printed = capsys.readouterr()
-        assert getattr(printed, stream[3:]) == f"{other}\n"
+        assert getattr(capsys.readouterr(), stream[3:]) == f"{other}\n"
 
 
 DOCUMENT = """

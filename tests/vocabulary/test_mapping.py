@@ -184,14 +184,13 @@ def test_probabilities_of_tokens_with_one_first_token_are_added(maps, source, ta
     mapped = maps(source, target)
     logits = torch.randn(3, len(mapped.source) + 3, generator=torch.manual_seed(0)).double()
     logits[2] = -torch.inf
-    ours = mapped.map_logits(logits).exp()
     expected = [dict.fromkeys(mapped.first_tokens.tolist(), 0.0) for _ in logits]
     for row, known in zip(logits.exp().tolist(), expected, strict=True):
         for token, first in enumerate(mapped.first.tolist()):
             if first >= 0:
                 known[first] += row[token]
     expected = torch.tensor([[*row.values()] for row in expected], dtype=torch.float64)
-    torch.testing.assert_close(ours, expected)
+    torch.testing.assert_close(mapped.map_logits(logits).exp(), expected)
     assert len(mapped.first_tokens) == len(set(mapped.first.tolist()) - {-1})
 
 
@@ -260,8 +259,7 @@ def test_starts_and_ends_map_between_families(maps):
     whisper = {"<|startoftranscript|>": "<sos/eos>", "<|endoftext|>": "<sos/eos>"}
     assert special("whisper_en", "char") == whisper
     assert special("char", "whisper_en") == {"<sos/eos>": "<|endoftext|>"}
-    sentencepiece_ends = {"<unk>": "<unk>", "<s>": "<sos/eos>", "</s>": "<sos/eos>"}
-    assert special("small", "char") == sentencepiece_ends
+    assert special("small", "char") == {"<unk>": "<unk>", "<s>": "<sos/eos>", "</s>": "<sos/eos>"}
     assert special("char", "small") == {"<unk>": "<unk>", "<sos/eos>": "</s>"}
 
 
@@ -283,8 +281,7 @@ def test_converted_sentencepiece(vocabularies):
         tokenizer_object=Tokenizer(model), unk_token="<unk>", bos_token="<s>", eos_token="</s>"
     )
     ours = hugging_face_vocabulary(tokenizer)
-    pieces = [names[token] for token in ours.encode(" ab é")]
-    assert pieces == ["▁a", "b", "▁", "<0xC3>", "<0xA9>"]
+    assert [names[token] for token in ours.encode(" ab é")] == ["▁a", "b", "▁", "<0xC3>", "<0xA9>"]
     assert ours.encode(b"\xff") == [names.index("<0xFF>")]
     assert (ours.start, ours.end, ours.unknown) == (1, 2, 0)
     mapped = map_vocabularies(vocabularies["whisper_en"], ours)

@@ -5,6 +5,7 @@ import random
 import re
 import struct
 import tracemalloc
+from unittest.mock import Mock
 
 import huggingface_hub
 import pytest
@@ -99,18 +100,14 @@ def test_it_works_as_draft_model_with_its_tokens(case):
 
 def test_hub_name(tmp_path, monkeypatch):
     folder = save_ctranslate2(tmp_path / "ct2", tiny(tmp_path / "hf", hidden_size=8))
-    fetched = []
-
-    def snapshot_download(name, allow_patterns):
-        fetched.append((name, tuple(allow_patterns)))
-        return str(folder)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    fetch = Mock(return_value=str(folder))
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
     whisper = open_whisper("Systran/faster-whisper-base")
     assert whisper.config.d_model == 8 and whisper.files == (folder / "model.bin",)
-    assert [name for name, _ in fetched] == ["Systran/faster-whisper-base"] * 2
-    assert "model.bin" not in fetched[0][1], "only without safetensors"
-    assert "model.bin" in fetched[1][1] and "*.json" in fetched[1][1]
+    assert [call.args for call in fetch.call_args_list] == [("Systran/faster-whisper-base",)] * 2
+    first, second = (call.kwargs["allow_patterns"] for call in fetch.call_args_list)
+    assert "model.bin" not in first, "only without safetensors"
+    assert "model.bin" in second and "*.json" in second
     preferred = save_tiny_whisper(folder, hidden_size=8) / "model.safetensors"
     assert open_whisper(str(folder)).files == (preferred,)
 
@@ -232,8 +229,7 @@ def test_aliases_allocate_no_memory(small):
         for number in range(1, 40)
         for name in layer
     }
-    content = pack(variables, ALIASES | aliases)
-    (folder / "model.bin").write_bytes(content)
+    (folder / "model.bin").write_bytes(pack(variables, ALIASES | aliases))
     assert read_config(folder / "model.bin").decoder_layers == 40, "layers may share their values"
     wide = dict(variables)
     wide["decoder/layer_0/ffn/linear_0/weight"] = torch.zeros(8192, 8)

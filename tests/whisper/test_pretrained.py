@@ -42,8 +42,7 @@ def logits(folder, speech: np.ndarray, tokens: torch.Tensor, vocab_size: int) ->
     hidden_size = encoder.output_size()
     decoder = WhisperMedusaDecoder(vocab_size, hidden_size, whisper_model=str(folder)).eval()
     with torch.no_grad():
-        lengths = torch.tensor([len(speech)])
-        memory, frames, _ = encoder(torch.tensor(speech)[None], lengths)
+        memory, frames, _ = encoder(torch.tensor(speech)[None], torch.tensor([len(speech)]))
         return decoder(memory, frames, tokens, torch.tensor([tokens.size(1)]))[0]
 
 
@@ -66,8 +65,7 @@ def test_logits_equal_transformers(case):
 def test_logits_of_an_openai_file_equal_openais(tmp_path):
     """With the values of float16, as OpenAI saves its own models."""
     model = openai_whisper(0, text_context=448)
-    state = {name: value.half() for name, value in model.state_dict().items()}
-    model.load_state_dict(state)
+    model.load_state_dict({name: value.half() for name, value in model.state_dict().items()})
     save_openai_whisper(model, tmp_path / "small.pt")
     tokens = torch.randint(51865, (1, 9))
     with torch.no_grad():
@@ -202,8 +200,7 @@ def test_greedy_text_equals_transformers_in_each_language(experiment):
         decodings = load(made, draft_depth=depth).decode(speeches, languages)
         for speech, language, decoding in zip(speeches, languages, decodings, strict=True):
             prompt = tokens.prompt(language or "de")
-            expected = generate(whisper, speech, tokens, prompt)
-            assert decoding.results[0][2] == expected
+            assert decoding.results[0][2] == generate(whisper, speech, tokens, prompt)
             assert decoding.results[0][3].yseq.tolist()[: len(prompt)] == prompt
 
 

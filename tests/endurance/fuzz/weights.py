@@ -123,8 +123,7 @@ def torch_checkpoint(data: bytes) -> None:
 
 def check_sizes(config: WhisperConfig) -> None:
     for name in SIZES:
-        most = MAX_LAYERS if name.endswith("_layers") else MAX_SIZE
-        assert 1 <= getattr(config, name) <= most
+        assert 1 <= getattr(config, name) <= (MAX_LAYERS if name.endswith("_layers") else MAX_SIZE)
 
 
 def openai_pickle() -> bytes:
@@ -158,8 +157,7 @@ def ctranslate2_models() -> list[bytes]:
             bos_token_id=0, eos_token_id=0, decoder_start_token_id=1,
         )
     )  # fmt: skip
-    kinds = ("float32", "float16", "int8", "int16")
-    return [pack(variables_of(whisper, kind)) for kind in kinds]
+    return [pack(variables_of(whisper, kind)) for kind in ("float32", "float16", "int8", "int16")]
 
 
 @fuzzed(
