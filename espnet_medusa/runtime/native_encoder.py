@@ -31,8 +31,8 @@ Linear = type[NativeLinear] | type[NativeBfloat16Linear]
 class NativeEncoder:
     """Convolutions, layers and norm of Whisper's encoder.
 
-    Products are in 8-bit integers or bfloat16 (``kind``), attention is in bfloat16, the rest in
-    float32. Weights are copied.
+    Products are in 8-bit integers or bfloat16 (``kind``), attention is in bfloat16 or 16-bit
+    integers, the rest in float32. Weights are copied.
     """
 
     def __init__(self, whisper: WhisperEncoder, kind: Linear):
@@ -65,11 +65,11 @@ class NativeEncoder:
             *(address(mask), torch.get_num_threads()),
         )
         num_bytes = kernels().memory_bytes(num_rows, head_size)
-        joined = torch.empty(num_utterances * num_rows, 3 * width)
+        queries = torch.empty_like(hidden)
         packed = torch.empty(num_utterances, self.num_heads, num_bytes, dtype=torch.uint8)
         kernels().encode_layers(
             *(self.arguments, len(self.layers), self.norm.arguments, call),
-            *(hidden.data_ptr(), joined.data_ptr(), packed.data_ptr()),
+            *(hidden.data_ptr(), queries.data_ptr(), packed.data_ptr()),
         )
 
 

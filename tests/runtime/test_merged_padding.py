@@ -101,7 +101,7 @@ def test_merged_rows_count_as_often_as_their_frames_in_the_kernels(kind, product
     runtime._run_layers(hidden, torch.full_like(SPEECH, FRAMES))
     runtime._run_layers(merged, sizes)
     error = expand(merged, sizes) - hidden
-    assert error.norm() < 0.005 * hidden.norm(), "weights of attention are rounded to bfloat16"
+    assert error.norm() < 0.005 * hidden.norm(), "weights of attention are rounded"
     for row, (part, count) in enumerate(zip(alone, row_counts(sizes).tolist(), strict=True)):
         part = part[None, :count].contiguous()
         runtime._run_layers(part, sizes[row : row + 1, :count])
