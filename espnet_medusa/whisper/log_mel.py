@@ -45,11 +45,12 @@ class LogMel(torch.nn.Module):
         # A negative pad removes the samples of an incomplete frame.
         samples = pad(samples, (0, count * HOP_SAMPLES + tail - samples.size(1)))
         log_mel = pad(self._log_mel(samples, count), (0, longest - count), value=SILENCE)
-        inside = torch.arange(log_mel.size(2), device=samples.device) < frames[:, None]
+        if int(frames.min()) == longest:
+            return _normalized(log_mel, log_mel.amax(dim=(1, 2), keepdim=True)), frames
+        inside = torch.arange(longest, device=samples.device) < frames[:, None]
         inside = inside[:, None, :]
         peak = log_mel.masked_fill(~inside, -torch.inf).amax(dim=(1, 2), keepdim=True)
-        log_mel = _normalized(log_mel, peak)
-        return log_mel.masked_fill(~inside, 0.0), frames
+        return _normalized(log_mel, peak).masked_fill(~inside, 0.0), frames
 
     def recording(self, samples: torch.Tensor, silence_frames: int) -> torch.Tensor:
         """Compute (frames, num_mel_bins) of audio of any length, as openai-whisper does.
@@ -92,4 +93,4 @@ def _frames_with_sound(samples: int) -> int:
 
 
 def _normalized(log_mel: torch.Tensor, peak: torch.Tensor) -> torch.Tensor:
-    return (torch.maximum(log_mel, peak - 8.0) + 4.0) / 4.0
+    return torch.maximum(log_mel, peak - 8.0).add_(4.0).div_(4.0)
