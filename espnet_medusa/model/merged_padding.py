@@ -29,21 +29,13 @@ def drop_equal_frames(
 ) -> tuple[torch.Tensor, torch.Tensor, int]:
     """Drop padded frames of (B, T, bins) for which Whisper's convolutions compute equal rows.
 
-    Return the other frames, their number (B,), and the rows for ``insert_equal_rows``.
+    Return the other frames, their number (B,), and the number of equal rows for ``window_rows``.
     """
     rows = 0
     if int(frames.min()) == features.size(1):
         rows = max(padded_frames(features) - RECEPTIVE_FRAMES, 0) // subsampling
     dropped = rows * subsampling
     return features[:, : features.size(1) - dropped], frames - dropped, rows
-
-
-def insert_equal_rows(hidden: torch.Tensor, rows: int) -> torch.Tensor:
-    """Insert equal rows into the convolutions' output (B, S, D), before positions are added."""
-    if not rows:
-        return hidden
-    # The last row depends on zeros after the window; the row before it only on padding.
-    return torch.cat([hidden[:, :-1], hidden[:, -2:-1].expand(-1, rows, -1), hidden[:, -1:]], dim=1)
 
 
 def kept_rows(speech: torch.Tensor, rows: int) -> torch.Tensor:
@@ -61,17 +53,48 @@ def group_sizes(kept: torch.Tensor) -> torch.Tensor:
     return torch.tensor(sizes, device=kept.device)
 
 
-def merge_rows(
-    hidden: torch.Tensor, kept: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Merge the rows of (U, S, D) that are not in ``kept`` (U, S).
+def merged_rows(kept: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Choose the rows of the window that remain with ``kept`` (U, S).
 
-    Return rows (U, S', D) and the frames that each represents (U, S'); None if all rows are kept.
+    Return their places (U, S') and the frames that each represents (U, S'), both 0 after an
+    utterance's last row.
     """
-    if kept.all():
-        return None
     sizes = [*map(group_sizes, kept)]
     middles = [groups.cumsum(0) - groups + groups // 2 for groups in sizes]
-    rows = [row[middle] for row, middle in zip(hidden, middles, strict=True)]
     pad = torch.nn.utils.rnn.pad_sequence
-    return pad(rows, batch_first=True), pad(sizes, batch_first=True)
+    return pad(middles, batch_first=True), pad(sizes, batch_first=True)
+
+
+def window_rows(
+    hidden: torch.Tensor,
+    lengths: torch.Tensor,
+    copies: int,
+    positions: torch.Tensor,
+    kept: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute the rows of Whisper's window: the convolutions' output plus position embeddings.
+
+    Args:
+        hidden: (U, S - copies, D) output of the convolutions.
+        lengths: (U,) its frames.
+        copies: Equal rows to insert (``drop_equal_frames``).
+        positions: (S or more, D) position embeddings.
+        kept: (U, S) bool, rows that are not merged; None: all.
+
+    Returns:
+        Rows (U, S', D) and their frames (U,), or the frames (U, S') of merged rows.
+    """
+    utterances, size, _ = hidden.shape
+    merged = kept is not None and not kept.all()
+    if not merged and not copies:
+        return hidden + positions[:size], lengths
+    if merged:
+        places, lengths = merged_rows(kept)
+    else:
+        places = torch.arange(size + copies, device=hidden.device).expand(utterances, -1)
+        lengths = lengths + copies
+    # The last row depends on zeros after the window; the row before it only on padding.
+    sources = torch.minimum(places, (places - copies).clamp(min=size - 2))
+    sources = sources + size * torch.arange(utterances, device=hidden.device)[:, None]
+    rows = hidden.flatten(0, 1).index_select(0, sources.flatten())
+    return (rows + positions.index_select(0, places.flatten())).view(*places.shape, -1), lengths

@@ -10,12 +10,7 @@ from espnet2.asr.specaug.specaug import SpecAug
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.masks import padding_mask
-from espnet_medusa.model.merged_padding import (
-    drop_equal_frames,
-    insert_equal_rows,
-    kept_rows,
-    merge_rows,
-)
+from espnet_medusa.model.merged_padding import drop_equal_frames, kept_rows, window_rows
 from espnet_medusa.model.whisper_modules import WhisperEncoder
 from espnet_medusa.options import build_options, check_choice
 from espnet_medusa.tree.encoder_rows import repeat_rows
@@ -203,9 +198,7 @@ class HFWhisperEncoder(AbsEncoder):
         Rows that are False in ``kept`` (B, S) are merged. Return encoder output (B, S, D) and its
         (B,) frames, or the frames (B, S) of merged rows.
         """
-        hidden, lengths = self._stem(features, frames, equal_frames=kept is not None)
-        if kept is not None:
-            hidden, lengths = merge_rows(hidden, kept) or (hidden, lengths)
+        hidden, lengths = self._stem(features, frames, kept)
         return self.whisper.layer_norm(self._run_layers(hidden, lengths)), lengths
 
     def _run_layers(self, hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -236,24 +229,24 @@ class HFWhisperEncoder(AbsEncoder):
             )
 
     def _stem(
-        self, features: torch.Tensor, frames: torch.Tensor, equal_frames: bool
+        self, features: torch.Tensor, frames: torch.Tensor, kept: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Apply both convolutions, with zeros in padding after each, and add positions.
 
-        With ``equal_frames``, the output for equal padded frames is computed once.
+        With ``kept``, rows are merged, and the output for equal padded frames is computed once.
         """
-        lengths, rows = frames, 0
-        if equal_frames:
-            features, lengths, rows = drop_equal_frames(features, frames, self.subsampling)
+        lengths, copies = frames, 0
+        if kept is not None:
+            features, lengths, copies = drop_equal_frames(features, frames, self.subsampling)
         hidden = features.transpose(1, 2).to(self.whisper.conv1.weight.dtype)
         for convolution in (self.whisper.conv1, self.whisper.conv2):
             hidden = torch.nn.functional.gelu(convolution(hidden))
             lengths = (lengths - 1) // convolution.stride[0] + 1
             inside = torch.arange(hidden.size(2), device=hidden.device) < lengths[:, None]
             hidden = hidden.masked_fill(~inside[:, None, :], 0.0)
-        hidden = insert_equal_rows(hidden.transpose(1, 2), rows)
-        hidden = hidden + self.whisper.embed_positions.weight[: hidden.size(1)]
+        positions = self.whisper.embed_positions.weight
+        hidden, lengths = window_rows(hidden.transpose(1, 2), lengths, copies, positions, kept)
         hidden = torch.nn.functional.dropout(
             hidden, p=self.whisper.config.dropout, training=self.whisper.training
         )
-        return hidden, lengths + rows
+        return hidden, lengths

@@ -32,7 +32,7 @@ LANES = 16  # elements of the kernels' vectors
 
 @dataclass(frozen=True)
 class NativeMemory:
-    """Cross-attention keys and values of one layer in the kernels' layout, bfloat16."""
+    """Cross-attention keys and values of one layer in the kernels' layout, in 16 bits."""
 
     packed: torch.Tensor  # (U, heads, bytes)
     frames: int  # S
@@ -62,7 +62,8 @@ class NativeMemory:
 class NativeLayer:
     """A decoder layer for ``NativeStack``, with copies of weights: pre-norm, without ``concat``.
 
-    Weights are 8-bit integers, cross-attention keys and values bfloat16, the rest is float32.
+    Weights are 8-bit integers, cross-attention keys and values have 16 bits (bfloat16 or integers
+    with a scale per frame), the rest is float32.
     """
 
     def __init__(self, weights: LayerWeights):

@@ -7,7 +7,7 @@ from ctypes import addressof, c_int64
 import torch
 
 from espnet_medusa.model.masks import padding_mask
-from espnet_medusa.model.merged_padding import drop_equal_frames, insert_equal_rows, merge_rows
+from espnet_medusa.model.merged_padding import drop_equal_frames, window_rows
 from espnet_medusa.model.whisper_modules import WhisperEncoder, WhisperLayer
 from espnet_medusa.runtime.layer import join
 from espnet_medusa.runtime.linear import GELU
@@ -31,8 +31,8 @@ Linear = type[NativeLinear] | type[NativeBfloat16Linear]
 class NativeEncoder:
     """Convolutions, layers and norm of Whisper's encoder.
 
-    Products are in 8-bit integers or bfloat16 (``kind``), attention is in bfloat16, the rest in
-    float32. Weights are copied.
+    Products are in 8-bit integers or bfloat16 (``kind``), attention is in bfloat16 or 16-bit
+    integers, the rest in float32. Weights are copied.
     """
 
     def __init__(self, whisper: WhisperEncoder, kind: Linear):
@@ -48,9 +48,7 @@ class NativeEncoder:
         self, features: torch.Tensor, frames: torch.Tensor, kept: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute ``HFWhisperEncoder.encode``."""
-        hidden, lengths = self.stem(features, frames)
-        if kept is not None:
-            hidden, lengths = merge_rows(hidden, kept) or (hidden, lengths)
+        hidden, lengths = self.stem(features, frames, kept)
         self._run_layers(hidden, lengths)
         return hidden, lengths
 
@@ -65,11 +63,11 @@ class NativeEncoder:
             *(address(mask), torch.get_num_threads()),
         )
         num_bytes = kernels().memory_bytes(num_rows, head_size)
-        joined = torch.empty(num_utterances * num_rows, 3 * width)
+        queries = torch.empty_like(hidden)
         packed = torch.empty(num_utterances, self.num_heads, num_bytes, dtype=torch.uint8)
         kernels().encode_layers(
             *(self.arguments, len(self.layers), self.norm.arguments, call),
-            *(hidden.data_ptr(), joined.data_ptr(), packed.data_ptr()),
+            *(hidden.data_ptr(), queries.data_ptr(), packed.data_ptr()),
         )
 
 
@@ -102,9 +100,9 @@ class NativeStem:
         self.positions = whisper.embed_positions.weight.detach().to(torch.float32, copy=True)
 
     def __call__(
-        self, features: torch.Tensor, frames: torch.Tensor
+        self, features: torch.Tensor, frames: torch.Tensor, kept: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Map features (B, T, bins) of (B,) frames to (B, S, D) of (B,) frames."""
+        """Compute the input of the layers and its lengths, as in ``HFWhisperEncoder.encode``."""
         hidden, lengths, copies = drop_equal_frames(features.float(), frames, self.subsampling)
         for convolution in self.convolutions:
             hidden = convolution(hidden)
@@ -112,9 +110,7 @@ class NativeStem:
             if int(lengths.min()) < hidden.size(1):
                 padding = torch.arange(hidden.size(1)) >= lengths[:, None]
                 hidden.masked_fill_(padding[:, :, None], 0.0)
-        hidden = insert_equal_rows(hidden, copies)
-        hidden += self.positions[: hidden.size(1)]
-        return hidden, lengths + copies
+        return window_rows(hidden, lengths, copies, self.positions, kept)
 
 
 class NativeConvolution:
@@ -135,6 +131,5 @@ class NativeConvolution:
         padded = torch.nn.functional.pad(hidden, (0, 0, self.padding, self.padding)).contiguous()
         frames = (padded.size(1) - self.kernel_size) // self.stride + 1
         rows = (frames, self.kernel_size * size), (self.stride * size, 1)
-        return torch.stack(
-            [multiply_rows(self.product, utterance.as_strided(*rows)) for utterance in padded]
-        )
+        products = [multiply_rows(self.product, each.as_strided(*rows)) for each in padded]
+        return torch.stack(products) if len(products) > 1 else products[0][None]

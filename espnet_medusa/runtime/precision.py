@@ -25,7 +25,7 @@ class Precision:
     # weights of a small model.
     int8_projection: bool = False
     # Whether layers and heads use the native 8-bit kernels. ``dtype`` is then that of activations,
-    # and cross-attention keys and values are bfloat16. Last hidden states of random decoders differ
+    # and cross-attention keys and values have 16 bits. Last hidden states of random decoders differ
     # from float32's by 2 to 3 % of their norm.
     int8_layers: bool = False
 

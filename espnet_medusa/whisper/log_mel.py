@@ -45,7 +45,9 @@ class LogMel(torch.nn.Module):
         # A negative pad removes the samples of an incomplete frame.
         samples = pad(samples, (0, count * HOP_SAMPLES + tail - samples.size(1)))
         log_mel = pad(self._log_mel(samples, count), (0, longest - count), value=SILENCE)
-        outside = torch.arange(log_mel.size(2), device=samples.device) >= frames[:, None, None]
+        if int(frames.min()) == longest:
+            return _normalized(log_mel, log_mel.amax(dim=(1, 2), keepdim=True)), frames
+        outside = torch.arange(longest, device=samples.device) >= frames[:, None, None]
         peak = log_mel.masked_fill(outside, -torch.inf).amax(dim=(1, 2), keepdim=True)
         return _normalized(log_mel, peak).masked_fill(outside, 0.0), frames
 
@@ -84,4 +86,4 @@ def _frames_with_sound(samples: int) -> int:
 
 
 def _normalized(log_mel: torch.Tensor, peak: torch.Tensor) -> torch.Tensor:
-    return (torch.maximum(log_mel, peak - 8.0) + 4.0) / 4.0
+    return torch.maximum(log_mel, peak - 8.0).add_(4.0).div_(4.0)

@@ -11,6 +11,7 @@ from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongRecording
 from espnet_medusa.model import whisper_encoder
+from espnet_medusa.tree.encoder_rows import row_counts
 
 RATE_HZ = 16000
 PAUSES_S = [(2.0, 5.0)], [(0.0, 3.0), (5.0, 28.0), (28.3, 29.2)]
@@ -44,14 +45,14 @@ def test_long_pauses_of_a_span():
 )
 def test_segments_and_words_are_the_same(search, options, rows, without_positions, monkeypatch):
     monkeypatch.setattr(SpeechActivity, "of", activity)
-    merge, sizes = whisper_encoder.merge_rows, []
+    window_rows, sizes = whisper_encoder.window_rows, []
 
-    def counted(hidden, kept):
-        merged = merge(hidden, kept)
-        sizes.extend([] if merged is None else [(merged[1][0] > 0).sum().item()])
-        return merged
+    def counted(*arguments):
+        rows, lengths = window_rows(*arguments)
+        sizes.extend([row_counts(lengths)[0].item()] if lengths.dim() == 2 else [])
+        return rows, lengths
 
-    monkeypatch.setattr(whisper_encoder, "merge_rows", counted)
+    monkeypatch.setattr(whisper_encoder, "window_rows", counted)
     runs, model = [], {"trained": without_positions[1], "search": "greedy"}
     for padding in ("full", "merged"):
         speech2text = Speech2Text(**model, encoder_padding=padding, **search)

@@ -6,7 +6,7 @@ from kernel_kinds import with_kernels
 from searches import runtime_of
 from tiny import tiny_decoder, tiny_encoder
 
-from espnet_medusa.model.merged_padding import group_sizes, kept_rows, merge_rows
+from espnet_medusa.model.merged_padding import group_sizes, kept_rows, window_rows
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.native.operations import NativeBfloat16Linear, NativeLinear
 from espnet_medusa.runtime.native_encoder import NativeEncoder
@@ -24,6 +24,12 @@ def with_equal_padding(seed: int) -> torch.Tensor:
     for row, count in enumerate(SPEECH.tolist()):
         hidden[row, count:] = torch.randn(WIDTH, generator=generator)
     return hidden
+
+
+def merge_rows(hidden: torch.Tensor, kept: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return merged rows (U, S', D), without positions, and the frames of each (U, S')."""
+    lengths = torch.full((len(hidden),), hidden.size(1))
+    return window_rows(hidden, lengths, 0, torch.zeros(hidden.shape[1:]), kept)
 
 
 def expand(merged: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
@@ -60,12 +66,30 @@ def test_a_row_is_the_middle_of_the_frames_that_it_stands_for(seed):
             place += size
         assert len(expected) == row_counts(sizes)[row]
         assert torch.equal(merged[row, : len(expected)], torch.stack(expected))
-        assert not merged[row, len(expected) :].any()
 
 
 def test_nothing_is_merged_without_padding():
     hidden = torch.randn(2, FRAMES, WIDTH)
-    assert merge_rows(hidden, kept_rows(torch.tensor([FRAMES, FRAMES + 25]), FRAMES)) is None
+    rows, lengths = merge_rows(hidden, kept_rows(torch.tensor([FRAMES, FRAMES + 25]), FRAMES))
+    assert torch.equal(rows, hidden) and lengths.tolist() == [FRAMES] * 2
+
+
+@pytest.mark.parametrize("kept", [None, KEPT, torch.ones_like(KEPT)])
+@pytest.mark.parametrize("copies", [0, 1, 33, 98])
+def test_window_rows_are_chosen_from_all_rows_with_positions(copies, kept):
+    """Bit for bit."""
+    size, positions = FRAMES - copies, torch.randn(FRAMES + 5, WIDTH)
+    hidden = torch.randn(len(SPEECH), size, WIDTH)
+    inserted = [hidden[:, :-1], hidden[:, -2:-1].expand(-1, copies, -1), hidden[:, -1:]]
+    full = torch.cat(inserted, dim=1) + positions[:FRAMES]
+    rows, lengths = window_rows(hidden, torch.full_like(SPEECH, size), copies, positions, kept)
+    if kept is not KEPT:
+        assert torch.equal(rows, full) and lengths.tolist() == [FRAMES] * len(SPEECH)
+        return
+    expected, sizes = merge_rows(full, kept)
+    assert torch.equal(lengths, sizes)
+    for row, count in enumerate(row_counts(sizes).tolist()):
+        assert torch.equal(rows[row, :count], expected[row, :count])
 
 
 def test_encoder_output_without_padding_has_all_frames_of_pauses():
@@ -101,7 +125,7 @@ def test_merged_rows_count_as_often_as_their_frames_in_the_kernels(kind, product
     runtime._run_layers(hidden, torch.full_like(SPEECH, FRAMES))
     runtime._run_layers(merged, sizes)
     error = expand(merged, sizes) - hidden
-    assert error.norm() < 0.005 * hidden.norm(), "weights of attention are rounded to bfloat16"
+    assert error.norm() < 0.005 * hidden.norm(), "weights of attention are rounded"
     for row, (part, count) in enumerate(zip(alone, row_counts(sizes).tolist(), strict=True)):
         part = part[None, :count].contiguous()
         runtime._run_layers(part, sizes[row : row + 1, :count])

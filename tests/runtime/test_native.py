@@ -7,7 +7,7 @@ import pytest
 import torch
 from cases import cases, combinations
 from grown_trees import Grown, branched, halve, random_nodes, relative_error, some_subtrees
-from kernel_kinds import KINDS, rounded, running, some_threads, with_kernels
+from kernel_kinds import KINDS, attends_in_integers, rounded, running, some_threads, with_kernels
 from searches import build_search, run_search
 from tiny import random_memory, tiny_decoder, tiny_encoder
 
@@ -19,7 +19,6 @@ from espnet_medusa.runtime.cross_attention import whisper_weights
 from espnet_medusa.runtime.encoder import build_encoder_runtime
 from espnet_medusa.runtime.layer import LayerStack, NewNodes, PackedLayer, Packing
 from espnet_medusa.runtime.linear import ACTIVATIONS
-from espnet_medusa.runtime.native.build import BEST_FIRST
 from espnet_medusa.runtime.native.operations import NativeLinear
 from espnet_medusa.runtime.native_decoder import NativeLayer, NativeStack
 from espnet_medusa.search.options import SearchOptions
@@ -27,7 +26,6 @@ from espnet_medusa.tree.token_tree import ROOT
 
 SIZES = [(384, 1536), (512, 51), (160, 640), (640, 160), (40, 33), (1, 7), (65, 129)]  # D, M
 ROWS = [1, 2, 11, 16, 17, 32, 40]
-FLAGS = {instructions.name: instructions.flags for instructions in BEST_FIRST}
 
 pytestmark = with_kernels
 
@@ -135,15 +133,21 @@ def test_layer_is_near_the_float_layer(heads, head_size, known, sizes, frames, k
     assert torch.equal(results[1][1][:, :, :known], results[0][1][:, :, :known])
 
 
-def unpack(packed: torch.Tensor, frames: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+def unpack(packed: torch.Tensor, frames: int, size: int, kind: str) -> list[torch.Tensor]:
     """Keys and values (U, heads, padded frames, padded size) in the kernels' layout."""
     padded, columns = -(-frames // 32) * 32, -(-size // 32) * 32
-    keys, values = packed.view(torch.bfloat16).unflatten(-1, (2, -1)).unbind(2)
+    packed, scales = packed.split([4 * padded * columns, packed.size(-1) - 4 * padded * columns], 2)
+    dtype = torch.int16 if attends_in_integers(kind) else torch.bfloat16
+    keys, values = packed.contiguous().view(dtype).unflatten(-1, (2, -1)).unbind(2)
     # Blocks of 16 columns, which consist of pairs of neighbors in depth.
     keys = keys.unflatten(-1, (padded // 16, columns // 32, 16, 16, 2)).permute(0, 1, 2, 5, 3, 4, 6)
     values = values.unflatten(-1, (columns // 16, padded // 32, 16, 16, 2))
     values = values.permute(0, 1, 3, 4, 6, 2, 5)
-    return tuple(part.reshape(*packed.shape[:2], padded, columns) for part in (keys, values))
+    parts = [part.reshape(*packed.shape[:2], padded, columns).double() for part in (keys, values)]
+    if attends_in_integers(kind):
+        of_parts = scales.contiguous().view(torch.float32).unflatten(-1, (2, padded, 1)).unbind(2)
+        parts = [part * scale for part, scale in zip(parts, of_parts, strict=True)]
+    return parts
 
 
 @pytest.mark.parametrize("utterances", [1, 3])
@@ -153,10 +157,14 @@ def test_packed_keys_and_values_are_products(heads, head_size, frames, kind, utt
     generator = torch.Generator().manual_seed(frames)
     memory = torch.randn(utterances, frames, heads * head_size, generator=generator)
     packed = layer.project_memory(memory).packed
-    expected = layer.cross_keys_values(memory.flatten(0, 1)).bfloat16()
+    expected = layer.cross_keys_values(memory.flatten(0, 1))
+    if attends_in_integers(kind):
+        expected = rounded(expected.reshape(-1, head_size), 4096)
+    else:
+        expected = expected.bfloat16().double()
     expected = expected.view(utterances, frames, 2, heads, head_size).permute(2, 0, 3, 1, 4)
-    for unpacked, rows in zip(unpack(packed, frames, head_size), expected, strict=True):
-        assert torch.equal(unpacked[:, :, :frames, :head_size], rows)
+    for unpacked, rows in zip(unpack(packed, frames, head_size, kind), expected, strict=True):
+        torch.testing.assert_close(unpacked[:, :, :frames, :head_size], rows, rtol=1e-6, atol=0.0)
         assert not unpacked[:, :, frames:].any() and not unpacked[..., head_size:].any()
 
 
@@ -181,7 +189,7 @@ def test_decoder_is_near_the_trained_one(kind, heads):
 
 
 def outputs_of_all_kernels(seed):
-    """Integer products, then outputs that also depend on bfloat16 products."""
+    """Integer products, then outputs that also depend on attention."""
     generator = torch.Generator().manual_seed(seed)
     products = [
         NativeLinear(torch.randn(out, size, generator=generator), None, activation)(
@@ -210,7 +218,7 @@ def test_all_instruction_sets_compute_the_same(seed):
     products, rest = outputs[KINDS[-1]]
     for (name, _), (other_products, other_rest) in outputs.items():
         pairs = [*zip(other_products, products, strict=True)]
-        if "avx512_bf16" not in FLAGS[name]:
+        if attends_in_integers(name):
             pairs += zip(other_rest, rest, strict=True)
         assert all(torch.equal(*pair) for pair in pairs), name
 

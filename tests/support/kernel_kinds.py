@@ -8,7 +8,13 @@ import pytest
 import torch
 
 from espnet_medusa.runtime.native import build, library
-from espnet_medusa.runtime.native.build import AVX512_VNNI, VARIABLE, usable_sets
+from espnet_medusa.runtime.native.build import (
+    AVX512_BF16,
+    AVX512_VNNI,
+    BEST_FIRST,
+    VARIABLE,
+    usable_sets,
+)
 
 INT8_MAX = 127
 NAMES = [instructions.name for instructions in usable_sets()]
@@ -42,6 +48,12 @@ def kind(request):
     """Our kernels for each instruction set that this processor supports."""
     with running(request.param):
         yield request.param[0]
+
+
+def attends_in_integers(kind: str) -> bool:
+    """Return whether attention of an instruction set is in integers, not in bfloat16."""
+    flags = {instructions.name: instructions.flags for instructions in BEST_FIRST}
+    return not AVX512_BF16.flags <= flags[kind]
 
 
 @contextmanager

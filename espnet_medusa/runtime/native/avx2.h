@@ -142,9 +142,12 @@ inline void store_some(float* to, Mask mask, Floats values) {
 inline __m256 low_half(Floats a) { return a.low; }
 inline __m256 high_half(Floats a) { return a.high; }
 
-// Lanes with values from 0 to 65535 as 16 bits, in order.
+// Lanes with values from -32768 to 32767 as 16 bits, in order.
 inline __m256i to_words(Integers values) {
-    return _mm256_permute4x64_epi64(_mm256_packus_epi32(values.low, values.high), 0xd8);
+    return _mm256_permute4x64_epi64(_mm256_packs_epi32(values.low, values.high), 0xd8);
+}
+inline void store_words(int16_t* to, Integers values) {
+    _mm256_storeu_si256((__m256i*)to, to_words(values));
 }
 // The lowest 8 bits of each lane.
 inline void store_bytes(uint8_t* to, Integers values) {
@@ -152,18 +155,18 @@ inline void store_bytes(uint8_t* to, Integers values) {
     _mm_storeu_si128((__m128i*)to, _mm_packus_epi16(_mm256_castsi256_si128(words),
                                                     _mm256_extracti128_si256(words, 1)));
 }
-// The upper 16 bits of each lane.
-inline void store_upper_halves(uint16_t* to, Integers values) {
-    values = {_mm256_srli_epi32(values.low, 16), _mm256_srli_epi32(values.high, 16)};
-    _mm256_storeu_si256((__m256i*)to, to_words(values));
-}
 
-// Adds 4 products of an unsigned and a signed byte to each lane.
+// Products of neighbors are added to each lane: 4 of an unsigned and a signed byte, or 2 of signed
+// words.
 #if defined(__AVXVNNI__)
 #define WITH_BYTE_PRODUCTS
 inline Integers add_byte_products(Integers sums, Integers row, Integers columns) {
     return {_mm256_dpbusd_avx_epi32(sums.low, row.low, columns.low),
             _mm256_dpbusd_avx_epi32(sums.high, row.high, columns.high)};
+}
+inline Integers add_word_products(Integers sums, Integers row, Integers columns) {
+    return {_mm256_dpwssd_avx_epi32(sums.low, row.low, columns.low),
+            _mm256_dpwssd_avx_epi32(sums.high, row.high, columns.high)};
 }
 #elif defined(__AVX512VNNI__)  // the AVX-512 encoding, for tests
 #define WITH_BYTE_PRODUCTS
@@ -171,9 +174,11 @@ inline Integers add_byte_products(Integers sums, Integers row, Integers columns)
     return {_mm256_dpbusd_epi32(sums.low, row.low, columns.low),
             _mm256_dpbusd_epi32(sums.high, row.high, columns.high)};
 }
-#endif
-
-// Adds 2 products of signed words to each lane.
+inline Integers add_word_products(Integers sums, Integers row, Integers columns) {
+    return {_mm256_dpwssd_epi32(sums.low, row.low, columns.low),
+            _mm256_dpwssd_epi32(sums.high, row.high, columns.high)};
+}
+#else
 inline Integers add_word_products(Integers sums, Integers row, Integers columns) {
     sums = {_mm256_add_epi32(sums.low, _mm256_madd_epi16(row.low, columns.low)),
             _mm256_add_epi32(sums.high, _mm256_madd_epi16(row.high, columns.high))};
@@ -182,6 +187,7 @@ inline Integers add_word_products(Integers sums, Integers row, Integers columns)
     asm("" : "+x"(sums.high));
     return sums;
 }
+#endif
 // Signed bytes at even and at odd places as words.
 inline Integers even_bytes(Integers a) {
     return {_mm256_srai_epi16(_mm256_slli_epi16(a.low, 8), 8),
@@ -191,7 +197,7 @@ inline Integers odd_bytes(Integers a) {
     return {_mm256_srai_epi16(a.low, 8), _mm256_srai_epi16(a.high, 8)};
 }
 // Lanes as words; of 4 neighbors the even ones are stored first.
-inline void store_words(uint16_t* to, Integers values) {
+inline void store_separated_words(uint16_t* to, Integers values) {
     values = {_mm256_shuffle_epi32(values.low, 0xd8), _mm256_shuffle_epi32(values.high, 0xd8)};
     _mm256_storeu_si256((__m256i*)to, to_words(values));
 }

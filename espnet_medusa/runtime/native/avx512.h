@@ -62,16 +62,19 @@ inline __m256 high_half(Floats a) { return _mm512_extractf32x8_ps(a, 1); }
 inline void store_bytes(uint8_t* to, Integers values) {
     _mm_storeu_si128((__m128i*)to, _mm512_cvtepi32_epi8((__m512i)values));
 }
-// The upper 16 bits of each lane.
-inline void store_upper_halves(uint16_t* to, Integers values) {
-    const __m512i upper = _mm512_srli_epi32((__m512i)values, 16);
-    _mm256_storeu_si256((__m256i*)to, _mm512_cvtepi32_epi16(upper));
+// Lanes with values from -32768 to 32767.
+inline void store_words(int16_t* to, Integers values) {
+    _mm256_storeu_si256((__m256i*)to, _mm512_cvtepi32_epi16((__m512i)values));
 }
 
 // Adds 4 products of an unsigned and a signed byte to each lane.
 #define WITH_BYTE_PRODUCTS
 inline Integers add_byte_products(Integers sums, Integers row, Integers columns) {
     return (Integers)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)row, (__m512i)columns);
+}
+// Adds 2 products of signed words to each lane.
+inline Integers add_word_products(Integers sums, Integers row, Integers columns) {
+    return (Integers)_mm512_dpwssd_epi32((__m512i)sums, (__m512i)row, (__m512i)columns);
 }
 
 #ifdef __AVX512BF16__

@@ -1,7 +1,7 @@
 // Encoder layers over all frames of several utterances.
 //
 // A thread computes a block of rows through several operations while they are in its cache. Of the
-// results between them, only queries, keys, values and attention are written to memory.
+// results between them, only queries, packed keys and values, and attention are written to memory.
 #pragma once
 
 #include "linear.h"
@@ -61,13 +61,6 @@ struct Block {
           normalized(scratch.take<float>(widest)) {}
 };
 
-// Rounds one row to bfloat16, with zeros to the end of its last step.
-inline void round_row(const float* row, long size, Bfloat16::Row* values) {
-    const long end = round_up(size, PANEL);
-    for (long at = 0; at < end; at += LANES)
-        Bfloat16::store_row(values + at, load(row, at, size));
-}
-
 template <class Type>
 void multiply_panels(
     const Linear& linear, const Block& block, long count, const float* residual, float* to) {
@@ -99,7 +92,7 @@ inline void multiply_block(
         }
         char* place = block.values + row * block_stride;
         if (linear.is_bfloat16())
-            round_row(numbers, size, (Bfloat16::Row*)place);
+            round_row<Bfloat16>(numbers, size, 1, (Bfloat16::Row*)place);
         else
             quantize(numbers, size, (Bytes::Row*)place, block.scales + row);
     }
@@ -117,45 +110,36 @@ void each_block(long rows, long threads, Visit visit) {
     for (long row = 0; row < rows; row += size) visit(row, std::min(size, rows - row));
 }
 
-// Projects encoder output (utterances, frames, D) to cross-attention keys and values in Memory's
-// layout. The thread that computes a block also packs it, while it is in the thread's cache.
+// Projects rows (utterances, frames, D), after `norm` unless it is null, to queries (rows, D), keys
+// and values; without `queries`, the product has keys and values only. The thread that computes a
+// block also packs its keys and values, while they are in the thread's cache.
 inline void project_frames(
-    const Linear& linear, const Frames& memory, const float* from, char* packed) {
-    const long width = memory.width(), size = memory.head_size, count = memory.frames;
-    const long most = block_rows(memory.rows(), memory.threads);
+    const Linear& linear, const Norm* norm, const Frames& frames, const float* from, float* queries,
+    char* packed) {
+    const long width = frames.width(), size = frames.head_size, count = frames.frames;
+    const long most = block_rows(frames.rows(), frames.threads), outputs = linear.outputs;
     static thread_local Scratch scratch;
-    scratch.reset(Block::bytes(linear.inputs) + Scratch::bytes_of<float>(BLOCK_ROWS * 2 * width));
+    scratch.reset(Block::bytes(linear.inputs) + Scratch::bytes_of<float>(BLOCK_ROWS * outputs));
     const Block block(scratch, linear.inputs);
-    float* keys_values = scratch.take<float>(BLOCK_ROWS * 2 * width);
+    float* joined = scratch.take<float>(BLOCK_ROWS * outputs);
+    const float* keys = joined + (queries ? width : 0);
 #pragma omp for schedule(dynamic) collapse(2)
-    for (long utterance = 0; utterance < memory.utterances; ++utterance)
+    for (long utterance = 0; utterance < frames.utterances; ++utterance)
         for (long first = 0; first < count; first += most) {
-            const long in_block = std::min(most, count - first);
-            const float* rows = from + (utterance * count + first) * linear.inputs;
-            multiply_block(linear, nullptr, rows, linear.inputs, in_block, block, nullptr,
-                           keys_values);
-            for (long head = 0; head < memory.heads; ++head)
-                pack_head({keys_values + head * size, 2 * width, width, size}, first, in_block,
-                          count, packed + (utterance * memory.heads + head) *
+            const long in_block = std::min(most, count - first), row = utterance * count + first;
+            multiply_block(linear, norm, from + row * linear.inputs, linear.inputs, in_block, block,
+                           nullptr, joined);
+            for (long at = 0; queries && at < in_block; ++at)
+                std::copy_n(joined + at * outputs, width, queries + (row + at) * width);
+            for (long head = 0; head < frames.heads; ++head)
+                pack_head({keys + head * size, outputs, width, size}, first, in_block, count,
+                          packed + (utterance * frames.heads + head) *
                                        Memory::bytes_per_head(count, size));
         }
 }
 
-// Packs keys and values of (rows, 3, heads, head size); threads share the heads.
-inline void pack_keys_values(const Frames& frames, const float* joined, char* packed) {
-    const long width = frames.width(), size = frames.head_size;
-    const long bytes = Memory::bytes_per_head(frames.frames, size);
-#pragma omp for schedule(dynamic)
-    for (long head = 0; head < frames.heads_in_all(); ++head) {
-        const float* first = joined + head / frames.heads * frames.frames * 3 * width;
-        const float* keys = first + width + head % frames.heads * size;
-        pack_head({keys, 3 * width, width, size}, 0, frames.frames, frames.frames,
-                  packed + head * bytes);
-    }
-}
-
-// Replaces queries in (rows, 3, heads, head size) by the attention's result.
-inline void attend_all_frames(const Frames& frames, const char* packed, float* joined) {
+// Replaces queries (rows, heads, head size) by the attention's result.
+inline void attend_all_frames(const Frames& frames, const char* packed, float* queries) {
     constexpr long TOGETHER = 8;  // panels of one head, while its keys and values are in the cache
     const long width = frames.width(), size = frames.head_size, count = frames.frames;
     const long chunks = (count + TOGETHER * PANEL - 1) / (TOGETHER * PANEL);
@@ -164,22 +148,23 @@ inline void attend_all_frames(const Frames& frames, const char* packed, float* j
     for (long head = 0; head < frames.heads_in_all(); ++head)
         for (long chunk = 0; chunk < chunks; ++chunk) {
             const long utterance = head / frames.heads, length = frames.lengths[utterance];
-            const char* of_head = packed + head * Memory::bytes_per_head(count, size);
-            float* place = joined + utterance * count * 3 * width + head % frames.heads * size;
+            const PackedHead of_head(
+                packed + head * Memory::bytes_per_head(count, size), count, size);
+            const float* mask = frames.mask ? frames.mask + utterance * count : nullptr;
+            float* place = queries + utterance * count * width + head % frames.heads * size;
             const long end = std::min((chunk + 1) * TOGETHER * PANEL, count);
             for (long row = chunk * TOGETHER * PANEL; row < end; row += PANEL) {
-                float* queries = place + row * 3 * width;
-                const Queries panel(queries, std::min<long>(PANEL, end - row), 3 * width, size,
+                float* of_panel = place + row * width;
+                const Queries panel(of_panel, std::min<long>(PANEL, end - row), width, size,
                                     Memory::padded(length), scratch);
-                const float* mask = frames.mask ? frames.mask + utterance * count : nullptr;
-                attend_frames(panel, of_head, length, count, mask, queries);
+                attend_frames(panel, of_head, length, mask, of_panel);
             }
         }
 }
 
-// Computes a layer for (rows, D) in place; `joined` is working memory for (rows, 3 D).
+// Computes a layer for (rows, D) in place; `queries` is working memory for (rows, D).
 inline void encode_layer(
-    const EncoderLayer& layer, const Frames& frames, float* hidden, float* joined, char* packed) {
+    const EncoderLayer& layer, const Frames& frames, float* hidden, float* queries, char* packed) {
     const long width = frames.width(), rows = frames.rows(), inner_size = layer.inner.outputs;
     const long widest = std::max(width, inner_size);
     static thread_local Scratch scratch;
@@ -187,16 +172,13 @@ inline void encode_layer(
     const Block block(scratch, widest);
     float* inner = scratch.take<float>(BLOCK_ROWS * inner_size);
 
-    each_block(rows, frames.threads, [&](long row, long count) {
-        multiply_block(layer.queries_keys_values, &layer.self_norm, hidden + row * width, width,
-                       count, block, nullptr, joined + row * 3 * width);
-    });
-    pack_keys_values(frames, joined, packed);
-    attend_all_frames(frames, packed, joined);
+    project_frames(
+        layer.queries_keys_values, &layer.self_norm, frames, hidden, queries, packed);
+    attend_all_frames(frames, packed, queries);
     each_block(rows, frames.threads, [&](long row, long count) {
         float* of_block = hidden + row * width;
-        multiply_block(layer.self_output, nullptr, joined + row * 3 * width, 3 * width, count,
-                       block, of_block, of_block);
+        multiply_block(layer.self_output, nullptr, queries + row * width, width, count, block,
+                       of_block, of_block);
         multiply_block(layer.inner, &layer.feed_forward_norm, of_block, width, count, block,
                        nullptr, inner);
         multiply_block(layer.outer, nullptr, inner, inner_size, count, block, of_block, of_block);

@@ -74,8 +74,9 @@ void pack_bfloat16_weights(
     const long steps = round_up(inputs, PANEL) / PANEL;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long output = 0; output < outputs; ++output)
-        pack_key(weights + output * inputs, inputs, steps,
-                 (uint32_t*)blocks + (output / TILE * steps * TILE * TILE) + output % TILE);
+        pack_column<Bfloat16>(
+            weights + output * inputs, inputs, steps,
+            (uint32_t*)blocks + (output / TILE * steps * TILE * TILE) + output % TILE);
 }
 
 // Multiplies many rows (count, inputs), `stride` numbers apart, to (count, outputs); threads share
@@ -95,20 +96,26 @@ void multiply_blocks(
     }
 }
 
-// Computes encoder layers and the norm after them for (rows, D), in place. Working memory: `joined`
-// for (rows, 3 D), `packed` for the keys and values of all heads.
+// Computes encoder layers and the norm after them for (rows, D), in place. Working memory:
+// `queries` for (rows, D), `packed` for the keys and values of all heads.
 void encode_layers(
     const EncoderLayer* layers, int64_t count, const Norm* norm, const Frames* frames,
-    float* hidden, float* joined, char* packed) {
+    float* hidden, float* queries, char* packed) {
     const long width = frames->width();
 #pragma omp parallel num_threads(frames->threads)
     {
         for (long layer = 0; layer < count; ++layer)
-            encode_layer(layers[layer], *frames, hidden, joined, packed);
+            encode_layer(layers[layer], *frames, hidden, queries, packed);
 #pragma omp for schedule(static)
         for (long row = 0; row < frames->rows(); ++row)
             normalize(hidden + row * width, width, *norm, hidden + row * width);
     }
+}
+
+// Replaces queries (rows, heads, head size) by the attention's result, as in `encode_layers`.
+void attend(const Frames* frames, const char* packed, float* queries) {
+#pragma omp parallel num_threads(frames->threads)
+    attend_all_frames(*frames, packed, queries);
 }
 
 // Dequantizes the weights of `count` outputs: (count, inputs). For a few outputs, one thread is
@@ -143,7 +150,7 @@ void project_memory(
     const Frames all{utterances, frames, heads, linear->outputs / (2 * heads), nullptr, nullptr,
                      threads};
 #pragma omp parallel num_threads(threads)
-    project_frames(*linear, all, memory, packed);
+    project_frames(*linear, nullptr, all, memory, nullptr, packed);
 }
 
 // Finds the best token and the normalizer of each row of logits (count, size).

@@ -78,6 +78,7 @@ SIGNATURES = {  # of the functions in kernels.cpp, in their order
     "pack_bfloat16_weights": (pointer, number, number, pointer, number),
     "multiply_blocks": (linear, pointer, number, number, pointer, number),
     "encode_layers": (encoder_layers, number, norm, frames, pointer, pointer, pointer),
+    "attend": (frames, pointer, pointer),
     "unpack_weights": (linear, pointer, number, pointer, number),
     "linear": (linear, pointer, number, pointer, pointer, number),
     "normalize_rows": (norm, pointer, number, number, pointer),

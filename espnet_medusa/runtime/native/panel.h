@@ -30,6 +30,38 @@ struct Rows {
     Rows from(int row) const { return {at(row), stride, std::min(count - row, PANEL)}; }
 };
 
+// Rounds `factor` times a row, with zeros to the end of its last step.
+template <class Type>
+void round_row(const float* row, long size, float factor, typename Type::Row* to) {
+    const long end = round_up(size, STEP_ROW<Type>);
+    for (long at = 0; at < end; at += LANES)
+        Type::store_row(to + at, load(row, at, size) * constant(factor));
+}
+
+// The largest number of a row of absolute values, and their sum.
+struct Amplitude {
+    Floats top = constant(1e-20f), total = constant(0.0f);
+
+    void add(Floats values) {
+        top = maximum(top, values);
+        total = total + values;
+    }
+    // Returns the scale of the row's words. Rounding adds at most 0.5 per number to their sum.
+    float scale(long size) const {
+        return std::max(largest(top) / Words::LARGEST_IN_ROW,
+                        sum(total) / (Words::MOST_OF_ROW - size));
+    }
+};
+
+// Returns the scale of a column's integers; 1 for bfloat16.
+template <class Type>
+float column_scale(const float* column, long size) {
+    if constexpr (!Type::SCALED) return 1;
+    Floats top = constant(1e-20f);
+    for (long at = 0; at < size; at += LANES) top = maximum(top, absolute(load(column, at, size)));
+    return largest(top) / Words::LARGEST_IN_COLUMN;
+}
+
 #ifdef WITH_TILES
 
 // Forces writes to memory: GCC 12's tile intrinsics do not declare what they read.

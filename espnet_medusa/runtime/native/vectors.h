@@ -13,6 +13,8 @@
 #include "avx2.h"
 #endif
 
+inline Floats to_floats(Floats a) { return a; }
+
 inline long round_up(long number, long step) { return (number + step - 1) / step * step; }
 
 // Lanes before `length` of the vector that starts at `place`.
@@ -108,15 +110,9 @@ inline Floats round_to_bfloat16(Floats values) {
     return as_floats(upper_half(round_upper_half(values)));
 }
 
-// Pairs of bfloat16 in 32 bits: `even` in the lower half, `odd` in the upper.
-inline Integers to_pairs(Floats even, Floats odd) {
-    const Integers low = (round_upper_half(even) >> 16) & constant(0xffff);
-    return low | upper_half(round_upper_half(odd));
-}
-
 #ifndef WITH_BFLOAT16_PRODUCTS
 inline void store_bfloat16(uint16_t* to, Floats values) {
-    store_upper_halves(to, round_upper_half(values));
+    store_words((int16_t*)to, round_upper_half(values) >> 16);
 }
 #endif
 
