@@ -14,15 +14,16 @@ from espnet_medusa.bin.command_line import run_main, split_command
 Work = Callable[[argparse.Namespace], int | None]  # returns the exit status; None: 0
 COMMANDS = {  # by module
     "data": (
-        "combine_data", "download", "filter_data", "format_data", "perturb_speed",
-        "validate_data_dir",
+        "combine_data", "csv_to_data_dir", "download", "filter_data", "format_data",
+        "perturb_speed", "validate_data_dir",
     ),
     "tokens": ("aggregate_stats", "collect_shapes", "make_tokens", "whisper_tokens"),
     "caching": ("cache_memory", "cache_states"),
     "jobs": ("run_command", "run_jobs", "split_keys"),
     "training": ("plot_training", "run_training", "systems"),
     "results": (
-        "calculate_rtf", "merge_outputs", "pack_heads", "pack_model", "score", "upload",
+        "calculate_rtf", "merge_outputs", "pack_heads", "pack_model", "results_to_csv", "score",
+        "upload",
     ),
 }  # fmt: skip
 MODULES = {name: module for module, names in COMMANDS.items() for name in names}

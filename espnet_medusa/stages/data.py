@@ -52,6 +52,36 @@ def combine_data(parser: argparse.ArgumentParser) -> Work:
     return work
 
 
+def csv_to_data_dir(parser: argparse.ArgumentParser) -> Work:
+    """Make a data directory from a CSV file with audio, sentence[, language, regulation-*].
+
+    Bad rows are printed to stdout, one line each; the other rows are written. The exit status is 1
+    if a row is bad.
+    """
+    from espnet_medusa.kaldi import csv_import
+
+    parser.add_argument("csv", type=Path, help="CSV file; audio paths are relative to its folder")
+    parser.add_argument("data_dir", type=Path, help="directory to write")
+    parser.add_argument("--language", help="code or name for rows without a language")
+
+    def work(args: argparse.Namespace) -> int:
+        done = csv_import.csv_to_data_dir(args.csv, args.data_dir, args.language)
+        for problem in done.bad:
+            print(problem)
+        notes = [f"{len(done.tables['wav.scp'])} utterances, {len(done.bad)} bad rows"]
+        if len(done.regulations) == 1:
+            option = f"--exponential_decay_length_penalty {next(iter(done.regulations))}"
+            notes.append(f"one length penalty for all rows: use {option}")
+        elif done.regulations:
+            count = f"{len(done.regulations)} length penalties in {csv_import.REGULATION}"
+            notes.append(f"{count}; decoding uses one: split the set by length penalty")
+        for note in notes:
+            print(f"{args.data_dir}: {note}", file=sys.stderr)
+        return 1 if done.bad else 0
+
+    return work
+
+
 def validate_data_dir(parser: argparse.ArgumentParser) -> Work:
     """Check a Kaldi data directory, and with --fix true repair what can be repaired.
 
