@@ -15,10 +15,10 @@ from espnet_medusa.recipe.progress import TrainingProgress
 from espnet_medusa.slurm.array_job import ArrayJob
 from espnet_medusa.slurm.configuration import PREFIX_HELP, Request, is_slurm, parse_request
 from espnet_medusa.slurm.run import refuse_active_jobs, run_array
-from espnet_medusa.stages import Work
+from espnet_medusa.stages import Command
 
 
-def systems(parser: argparse.ArgumentParser) -> Work:
+def systems(parser: argparse.ArgumentParser) -> Command:
     """List a recipe's systems: name, configuration, checkpoint, initial weights, options.
 
     One system per line, separated by tabs. Initial weights and training options may be empty.
@@ -34,23 +34,22 @@ def systems(parser: argparse.ArgumentParser) -> Work:
     add("--heads_model", default="", help="checkpoint of systems with heads; default: the best")
     add("--base_start", default="", help="initial weights of the base model")
 
-    def work(args: argparse.Namespace) -> None:
-        values = {**vars(args), "heads": args.heads.split()}
-        for system in plan_systems(**values):
-            print(*astuple(system), sep="\t")
-
-    return work
+    args = yield
+    values = {**vars(args), "heads": args.heads.split()}
+    for system in plan_systems(**values):
+        print(*astuple(system), sep="\t")
 
 
-def plot_training(parser: argparse.ArgumentParser) -> Work:
+def plot_training(parser: argparse.ArgumentParser) -> Command:
     """Plot the training curves of an experiment's train.log into its subfolder images."""
     from espnet_medusa.report.experiment_figures import plot_experiment
 
     parser.add_argument("--exp_dir", type=Path, required=True, help="folder of train.log")
-    return lambda args: print(*plot_experiment(args.exp_dir), sep="\n")
+    args = yield
+    print(*plot_experiment(args.exp_dir), sep="\n")
 
 
-def run_training(parser: argparse.ArgumentParser) -> Work:
+def run_training(parser: argparse.ArgumentParser) -> Command:
     """Run `-- COMMAND`, ESPnet's training, in one or more processes on CPUs or GPUs.
 
     With --max_restarts 3 torchrun starts the processes. If one fails, torchrun restarts all, at
@@ -64,10 +63,7 @@ def run_training(parser: argparse.ArgumentParser) -> Work:
     restarts = "maximum restarts of all processes after one has failed"
     add("--max_restarts", type=whole_number, default=0, help=restarts)
     add("--cmd", default="", help=PREFIX_HELP)
-    return _run_training
-
-
-def _run_training(args: argparse.Namespace) -> int:
+    args = yield
     args.log.parent.mkdir(parents=True, exist_ok=True)
     refuse_active_jobs(args.log.parent)
     progress = TrainingProgress(args.log)
