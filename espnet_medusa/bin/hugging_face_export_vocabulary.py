@@ -1,7 +1,5 @@
 """Replace ESPnet's hugging_face_export_vocabulary (stage 5); also write the added tokens."""
 
-from pathlib import Path
-
 from espnet2.bin.hugging_face_export_vocabulary import get_parser
 
 from espnet_medusa.bin.command_line import run_main
@@ -28,7 +26,7 @@ def main(cmd: list[str] | None = None) -> None:
         tokenizer = load_safely(args.model_name_or_path)
         tokens = [*list_tokens(tokenizer, max(tokenizer.get_vocab().values()) + 1)]
         insert_symbols(tokens, args.add_symbol)
-        write_token_list(None if args.output == "-" else Path(args.output), tokens)
+        write_token_list(args.output, tokens)
 
     run_main("hugging_face_export_vocabulary", work)
 

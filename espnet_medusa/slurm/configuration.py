@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
@@ -99,11 +100,9 @@ def parse_request(prefix: str, threads: int = 1) -> Request:
     configuration = read_configuration(None if config is None else Path(config))
     most_at_once = given.pop("max_jobs_run", None)
     values = configuration.defaults | given
-    command = [*configuration.command]
-    for name, value in values.items():
-        command += configuration.arguments(name, value)
+    arguments = (configuration.arguments(name, value) for name, value in values.items())
     return Request(
-        tuple(command),
+        tuple(chain(configuration.command, *arguments)),
         gpus=_whole_number("gpu", values.get("gpu", "0")),
         nodes=_whole_number("num_nodes", values.get("num_nodes", "1")),
         most_at_once=most_at_once and _whole_number("max_jobs_run", most_at_once),
