@@ -19,8 +19,7 @@ from espnet_medusa.inference.audio_batch import AudioLimits
 from espnet_medusa.inference.decode_options import DraftModelOptions
 from espnet_medusa.inference.job import read_input
 from espnet_medusa.inference.reader import UtteranceReader
-from espnet_medusa.inference.s2t import ESPNET_OPTIONS, S2TSpeech2Text
-from espnet_medusa.inference.s2t_decoder import S2TUtteranceDecoder
+from espnet_medusa.inference.s2t import ESPNET_OPTIONS, S2TSpeech2Text, S2TUtteranceDecoder
 from espnet_medusa.search.options import SearchOptions
 
 

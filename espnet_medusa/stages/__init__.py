@@ -29,13 +29,8 @@ COMMANDS = {  # by module
 }  # fmt: skip
 MODULES = {name: module for module, names in COMMANDS.items() for name in names}
 # Commands whose options are followed by `--` and these words (``args.command``).
-WRAPPED = {
-    "cache_memory": "OPTIONS",
-    "collect_shapes": "OPTIONS",
-    "run_command": "COMMAND",
-    "run_jobs": "COMMAND",
-    "run_training": "COMMAND",
-}
+WRAPPED = dict.fromkeys(("cache_memory", "collect_shapes"), "OPTIONS")
+WRAPPED |= dict.fromkeys(("run_command", "run_jobs", "run_training"), "COMMAND")
 
 
 def main(cmd: Sequence[str] | None = None) -> None:

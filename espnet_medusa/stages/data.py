@@ -65,11 +65,12 @@ def csv_to_data_dir(parser: argparse.ArgumentParser) -> Command:
     for problem in done.bad:
         print(problem)
     notes = [f"{len(done.tables['wav.scp'])} utterances, {len(done.bad)} bad rows"]
-    if len(done.regulations) == 1:
-        option = f"--exponential_decay_length_penalty {next(iter(done.regulations))}"
+    penalties = {*done.tables.get(csv_import.REGULATION, {}).values()}
+    if len(penalties) == 1:
+        option = f"--exponential_decay_length_penalty {penalties.pop()}"
         notes.append(f"one length penalty for all rows: use {option}")
-    elif done.regulations:
-        count = f"{len(done.regulations)} length penalties in {csv_import.REGULATION}"
+    elif penalties:
+        count = f"{len(penalties)} length penalties in {csv_import.REGULATION}"
         notes.append(f"{count}; decoding uses one: split the set by length penalty")
     for note in notes:
         print(f"{args.data_dir}: {note}", file=sys.stderr)

@@ -104,7 +104,14 @@ def run_jobs(parser: argparse.ArgumentParser) -> Command:
             _partial_path(job, args.partial_file).unlink(missing_ok=True)
     progress = JobsProgress(args.title, [job.log for job in processes], args.total_keys)
     if is_slurm(args.cmd):
-        failures = _run_jobs_on_slurm(args, progress)
+        request = parse_request(args.cmd)
+        if args.most_at_once:
+            request = replace(request, most_at_once=args.most_at_once)
+        array = ArrayJob(jobs.parse_range(args.jobs), tuple(args.command), args.log)
+        failures, restarted = run_array(array, request, args.on_failure == "stop", progress.show)
+        if restarted:
+            numbers = ", ".join(map(str, restarted))
+            progress.line.print(f"{args.title}: Slurm restarted job {numbers}")
     else:
         default = len(processes) if args.spread_gpus or args.cmd else os.cpu_count() or 1
         most = args.most_at_once or default
@@ -150,15 +157,3 @@ def _is_partial(failure: Failure, partial_file: str | None) -> bool:
         return False
     path = _partial_path(failure.job, partial_file)
     return path.is_file() and path.stat().st_size > 0
-
-
-def _run_jobs_on_slurm(args: argparse.Namespace, progress: JobsProgress) -> list[Failure]:
-    request = parse_request(args.cmd)
-    if args.most_at_once:
-        request = replace(request, most_at_once=args.most_at_once)
-    array = ArrayJob(jobs.parse_range(args.jobs), tuple(args.command), args.log)
-    failures, restarted = run_array(array, request, args.on_failure == "stop", progress.show)
-    if restarted:
-        numbers = ", ".join(map(str, restarted))
-        progress.line.print(f"{args.title}: Slurm restarted job {numbers}")
-    return failures

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from espnet_medusa.bin.command_line import positive, whole_number
 from espnet_medusa.recipe import torchrun
-from espnet_medusa.recipe.jobs import Failure, Job, describe, run
+from espnet_medusa.recipe.jobs import Job, describe, run
 from espnet_medusa.recipe.progress import TrainingProgress
 from espnet_medusa.slurm.array_job import ArrayJob
 from espnet_medusa.slurm.configuration import PREFIX_HELP, Request, is_slurm, parse_request
@@ -67,7 +67,18 @@ def run_training(parser: argparse.ArgumentParser) -> Command:
     args.log.parent.mkdir(parents=True, exist_ok=True)
     refuse_active_jobs(args.log.parent)
     progress = TrainingProgress(args.log)
-    failures = (_train_on_slurm if is_slurm(args.cmd) else _train_here)(args, progress)
+    if is_slurm(args.cmd):
+        request = parse_request(args.cmd, threads=args.nj)
+        failures, restarted = run_array(_make_array(args, request), request, True, progress.show)
+        if restarted:
+            progress.line.print("training: Slurm restarted it; it resumed after the last epoch")
+        failures = [replace(entry, job=replace(entry.job, name="training")) for entry in failures]
+    else:
+        # The processes rendezvous through a new file: with an old one, they would hang. It is next
+        # to the log, which all hosts of a cluster see.
+        with tempfile.TemporaryDirectory(prefix=".rendezvous", dir=args.log.parent) as folder:
+            jobs = _make_jobs(args, Path(folder) / "processes")
+            failures = run(jobs, len(jobs), stop_on_failure=True, watch=progress.show)
     progress.show(last=True)
     for failure in failures:
         print(describe(failure, torchrun.without_report), file=sys.stderr)
@@ -75,14 +86,6 @@ def run_training(parser: argparse.ArgumentParser) -> Command:
         remedy = "correct what the log names and run the stage again; finished epochs are kept"
         print(f"training: {remedy}", file=sys.stderr)
     return 1 if failures else 0
-
-
-def _train_on_slurm(args: argparse.Namespace, progress: TrainingProgress) -> list[Failure]:
-    request = parse_request(args.cmd, threads=args.nj)
-    failures, restarted = run_array(_make_array(args, request), request, True, progress.show)
-    if restarted:
-        progress.line.print("training: Slurm restarted it; it resumed after the last epoch")
-    return [replace(failure, job=replace(failure.job, name="training")) for failure in failures]
 
 
 def _make_array(args: argparse.Namespace, request: Request) -> ArrayJob:
@@ -93,14 +96,6 @@ def _make_array(args: argparse.Namespace, request: Request) -> ArrayJob:
         launcher = torchrun.launch_under_srun(python, request.nodes, processes, args.max_restarts)
         command += tuple(torchrun.espnet_options(request.gpus))
     return ArrayJob(range(1, 2), command, str(args.log), launcher, append=True, placeholder=None)
-
-
-def _train_here(args: argparse.Namespace, progress: TrainingProgress) -> list[Failure]:
-    # The processes rendezvous through a new file: with an old one, they would hang. It is next to
-    # the log, which all hosts of a cluster see.
-    with tempfile.TemporaryDirectory(prefix=".rendezvous", dir=args.log.parent) as folder:
-        jobs = _make_jobs(args, Path(folder) / "processes")
-        return run(jobs, len(jobs), stop_on_failure=True, watch=progress.show)
 
 
 def _make_jobs(args: argparse.Namespace, rendezvous_file: Path) -> list[Job]:
