@@ -39,6 +39,8 @@ from espnet_medusa.runtime.process import keep_freed_memory
 
 DECODE_OPTIONS = tuple(field.name for field in fields(DecodeOptions))
 LONG_FORM = {field.name: field.default for field in fields(LongFormOptions)}
+# Excludes imported modules from garbage collection, to make it faster; once per process.
+freeze_imports = functools.cache(gc.freeze)
 
 
 def get_parser():
@@ -180,12 +182,6 @@ def choose_long_form(options: dict) -> LongFormOptions | None:
         if getattr(long_form, name) != value:
             logging.warning(f"{name}: not used; it needs longform: true or fallback: true")
     return None
-
-
-@functools.cache
-def freeze_imports() -> None:
-    """Exclude imported modules from garbage collection, to make it faster; once per process."""
-    gc.freeze()
 
 
 def choose_device(ngpu: int) -> str:

@@ -183,8 +183,7 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         s2t_model_file: Path | str | None = None,
         **options: Any,
     ):
-        ours = split_options(options, ESPNET_OPTIONS, DraftModelOptions, "s2t")
-        self.options, batch_size = ours
+        self.options, batch_size = split_options(options, ESPNET_OPTIONS, DraftModelOptions, "s2t")
         with language_model_errors(options, s2t_model_file):
             super().__init__(s2t_train_config, s2t_model_file, **options)
         espnet, network = self.beam_search, self.s2t_model
