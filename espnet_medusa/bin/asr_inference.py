@@ -13,7 +13,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -39,6 +39,8 @@ from espnet_medusa.runtime.process import keep_freed_memory
 
 DECODE_OPTIONS = tuple(field.name for field in fields(DecodeOptions))
 LONG_FORM = {field.name: field.default for field in fields(LongFormOptions)}
+# Excludes imported modules from garbage collection, to make it faster; once per process.
+freeze_imports = functools.cache(gc.freeze)
 
 
 def get_parser():
@@ -182,12 +184,6 @@ def choose_long_form(options: dict) -> LongFormOptions | None:
     return None
 
 
-@functools.cache
-def freeze_imports() -> None:
-    """Exclude imported modules from garbage collection, to make it faster; once per process."""
-    gc.freeze()
-
-
 def choose_device(ngpu: int) -> str:
     """Return the device of ESPnet's option ``ngpu``; raise InputError if there is none."""
     if ngpu > 1:
@@ -197,17 +193,22 @@ def choose_device(ngpu: int) -> str:
     return "cuda" if ngpu == 1 else "cpu"
 
 
+def choose_options(options: dict, names: Iterable[str], kind: type) -> dict[str, Any]:
+    """Return a ``Speech2Text``'s arguments: ``names``, the fields of ``kind``, and the device."""
+    wanted = {*names, "batch_size", *(field.name for field in fields(kind))}
+    chosen = {name: options[name] for name in wanted & {*options}}
+    return chosen | {"device": choose_device(options["ngpu"])}
+
+
 def load(options: dict, mapped: bool = False) -> Speech2Text:
     """Load the model with its search, or raise InputError; ``mapped`` as in ``Speech2Text``."""
-    device = choose_device(options["ngpu"])
+    names = inspect.signature(ESPnetSpeech2Text.__init__).parameters
+    chosen = choose_options(options, names, DecodeOptions)
     if options["max_batch_frames"] is not None:
         check_at_least(options["max_batch_frames"], 1, "max_batch_frames")
     keep_freed_memory()
     freeze_imports()
-    names = set(inspect.signature(ESPnetSpeech2Text.__init__).parameters) - {"self", "device"}
-    names |= {*DECODE_OPTIONS}
-    chosen = {name: options[name] for name in names & {*options}} | {"mapped": mapped}
-    return Speech2Text.from_pretrained(options["model_tag"], device=device, **chosen)
+    return Speech2Text.from_pretrained(options["model_tag"], mapped=mapped, **chosen)
 
 
 def fingerprint(options: dict) -> dict:

@@ -58,8 +58,15 @@ def work(args: argparse.Namespace) -> None:
     """Convert; the target is written as a whole or not at all."""
     # Slow imports: torch and transformers.
     from espnet_medusa.convert.attach_heads import AUTO, attach_heads
-    from espnet_medusa.convert.experiment import CONFIG, read_experiment
+    from espnet_medusa.convert.experiment import (
+        CONFIG,
+        PromptOptions,
+        read_experiment,
+        write_experiment,
+    )
     from espnet_medusa.convert.read_whisper import read_whisper
+    from espnet_medusa.convert.write_ctranslate2 import write_ctranslate2
+    from espnet_medusa.convert.write_whisper import write_aiola, write_hugging_face
     from espnet_medusa.files.output_folder import new_folder
     from espnet_medusa.whisper.text import TextOptions
 
@@ -84,7 +91,15 @@ def work(args: argparse.Namespace) -> None:
     if args.to == EXPERIMENT:
         checkpoint, note = attach_heads(checkpoint, args.heads)
     with new_folder(args.target) as folder:
-        _write(checkpoint, folder, args)
+        if args.to == AIOLA:
+            write_aiola(checkpoint, folder, args.whisper_model)
+        elif args.to == HUGGING_FACE:
+            write_hugging_face(checkpoint, folder)
+        elif args.to == CTRANSLATE2:
+            write_ctranslate2(checkpoint, folder, args.dtype or DTYPES[0])
+        else:
+            prompt = PromptOptions(args.language, args.task)
+            write_experiment(checkpoint, folder, args.target, prompt)
     if args.to != EXPERIMENT and checkpoint.ctc is not None:
         names = ", ".join(checkpoint.ctc.weights)
         logger.warning(f"{args.source}: not converted, as {args.to} cannot store it: {names}")
@@ -92,21 +107,6 @@ def work(args: argparse.Namespace) -> None:
     print(f"{args.target}: {args.to}, {len(checkpoint.weights)} tensors, heads: {parts.heads}")
     if note is not None:
         print(note)
-
-
-def _write(checkpoint, folder: Path, args: argparse.Namespace) -> None:
-    from espnet_medusa.convert.experiment import PromptOptions, write_experiment
-    from espnet_medusa.convert.write_ctranslate2 import write_ctranslate2
-    from espnet_medusa.convert.write_whisper import write_aiola, write_hugging_face
-
-    if args.to == AIOLA:
-        write_aiola(checkpoint, folder, args.whisper_model)
-    elif args.to == HUGGING_FACE:
-        write_hugging_face(checkpoint, folder)
-    elif args.to == CTRANSLATE2:
-        write_ctranslate2(checkpoint, folder, args.dtype or DTYPES[0])
-    else:
-        write_experiment(checkpoint, folder, args.target, PromptOptions(args.language, args.task))
 
 
 main = make_main("convert", __doc__, add_options, work)

@@ -1,7 +1,5 @@
 """Replace ESPnet's hugging_face_export_vocabulary (stage 5); also write the added tokens."""
 
-from pathlib import Path
-
 from espnet2.bin.hugging_face_export_vocabulary import get_parser
 
 from espnet_medusa.bin.command_line import run_main
@@ -10,25 +8,21 @@ from espnet_medusa.files.token_list import write_token_list
 from espnet_medusa.whisper.text import list_tokens, load_safely
 
 
-def insert_symbols(tokens: list[str], symbols: list[str]) -> None:
-    """Insert symbols, ``SYMBOL:PLACE`` each; place -1 is after the last token."""
-    for entry in symbols:
-        symbol, _, place = entry.rpartition(":")
-        try:
-            index = int(place)
-        except ValueError:
-            raise InputError(f"--add_symbol {entry}; allowed: SYMBOL:PLACE, as <blank>:0") from None
-        tokens.insert(len(tokens) + 1 + index if index < 0 else index, symbol.strip())
-
-
 def main(cmd: list[str] | None = None) -> None:
     args = get_parser().parse_args(cmd)
 
     def work() -> None:
         tokenizer = load_safely(args.model_name_or_path)
         tokens = [*list_tokens(tokenizer, max(tokenizer.get_vocab().values()) + 1)]
-        insert_symbols(tokens, args.add_symbol)
-        write_token_list(None if args.output == "-" else Path(args.output), tokens)
+        for entry in args.add_symbol:
+            symbol, _, place = entry.rpartition(":")
+            try:
+                index = int(place)  # -1 is after the last token
+            except ValueError:
+                allowed = "allowed: SYMBOL:PLACE, as <blank>:0"
+                raise InputError(f"--add_symbol {entry}; {allowed}") from None
+            tokens.insert(len(tokens) + 1 + index if index < 0 else index, symbol.strip())
+        write_token_list(args.output, tokens)
 
     run_main("hugging_face_export_vocabulary", work)
 

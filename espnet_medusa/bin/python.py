@@ -13,14 +13,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 OURS = {
-    "espnet2.bin.asr_train": "espnet_medusa.bin.asr_train",
-    "espnet2.bin.asr_inference": "espnet_medusa.bin.asr_inference",
-    "espnet2.bin.s2t_inference": "espnet_medusa.bin.s2t_inference",
-    "espnet2.bin.st_inference": "espnet_medusa.bin.st_inference",
-    "espnet2.bin.whisper_export_vocabulary": "espnet_medusa.bin.whisper_export_vocabulary",
-    "espnet2.bin.hugging_face_export_vocabulary": (
-        "espnet_medusa.bin.hugging_face_export_vocabulary"
-    ),
+    f"espnet2.bin.{name}": f"espnet_medusa.bin.{name}"
+    for name in (
+        *("asr_train", "asr_inference", "s2t_inference", "st_inference"),
+        *("whisper_export_vocabulary", "hugging_face_export_vocabulary"),
+    )
 }
 # Commands for other kinds of models, and asr.sh's option for each.
 OTHER_SEARCHES = {

@@ -6,9 +6,6 @@ does not stop the others, and an interrupted job resumes. Additional files are `
 """
 
 import argparse
-from collections.abc import Iterable
-from dataclasses import fields
-from typing import Any
 
 from espnet2.bin.s2t_inference import get_parser as get_espnet_parser
 from espnet2.tasks.s2t import S2TTask
@@ -22,35 +19,21 @@ from espnet_medusa.inference.audio_batch import AudioLimits
 from espnet_medusa.inference.decode_options import DraftModelOptions
 from espnet_medusa.inference.job import read_input
 from espnet_medusa.inference.reader import UtteranceReader
-from espnet_medusa.inference.s2t import ESPNET_OPTIONS, S2TSpeech2Text
-from espnet_medusa.inference.s2t_decoder import S2TUtteranceDecoder
+from espnet_medusa.inference.s2t import ESPNET_OPTIONS, S2TSpeech2Text, S2TUtteranceDecoder
 from espnet_medusa.search.options import SearchOptions
 
 
 def add_search(parser: argparse.ArgumentParser, defaults: SearchOptions) -> argparse.ArgumentParser:
     """Add the options of our search to a parser of ESPnet, and return it."""
+    asr_inference.escape_percents(parser)
     add_fields(parser.add_argument_group("Multi-token search"), defaults)
     pipes = "run the commands in wav.scp"
     parser.add_argument("--allow_pipes", type=str2bool, default=False, help=pipes)
     return parser
 
 
-def choose_options(
-    options: dict, names: Iterable[str], kind: type[SearchOptions]
-) -> dict[str, Any]:
-    """Return a ``Speech2Text``'s arguments: ``names``, those of ``kind``, the device; set the seed.
-
-    Raise InputError if there is no such device.
-    """
-    device = asr_inference.choose_device(options["ngpu"])
-    set_all_random_seed(options["seed"])
-    wanted = {*names, "batch_size", *(field.name for field in fields(kind))}
-    return {name: options[name] for name in wanted & {*options}} | {"device": device}
-
-
 def get_parser():
-    parser = asr_inference.escape_percents(get_espnet_parser())
-    add_search(parser, DraftModelOptions())
+    parser = add_search(get_espnet_parser(), DraftModelOptions())
     languages = "Kaldi file with the languages of utterances, such as eng"
     parser.add_argument("--utt2lang", type=str_or_none, help=languages)
     return parser
@@ -72,7 +55,8 @@ def open_decoder(options: dict) -> S2TUtteranceDecoder:
         raise InputError(f"word_lm_train_config: {options['word_lm_train_config']}; allowed: none")
     for name in ("lang_sym", "task_sym"):  # a shell would redirect by < and >
         options[name] = f"<{options[name].strip('<>')}>"
-    chosen = choose_options(options, ESPNET_OPTIONS, DraftModelOptions)
+    chosen = asr_inference.choose_options(options, ESPNET_OPTIONS, DraftModelOptions)
+    set_all_random_seed(options["seed"])
     speech2text = S2TSpeech2Text.from_pretrained(options["model_tag"], **chosen)
     args = speech2text.s2t_train_args
     preprocess = S2TTask.build_preprocess_fn(args, False)

@@ -6,9 +6,10 @@ not stop the others, and an interrupted job resumes.
 
 from espnet2.bin.st_inference import get_parser as get_espnet_parser
 from espnet2.tasks.st import STTask
+from espnet2.torch_utils.set_all_random_seed import set_all_random_seed
 
 from espnet_medusa.bin import asr_inference
-from espnet_medusa.bin.s2t_inference import add_search, choose_options
+from espnet_medusa.bin.s2t_inference import add_search
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.job import read_input
 from espnet_medusa.inference.reader import UtteranceReader
@@ -18,7 +19,7 @@ from espnet_medusa.search.options import SearchOptions
 
 
 def get_parser():
-    return add_search(asr_inference.escape_percents(get_espnet_parser()), SearchOptions())
+    return add_search(get_espnet_parser(), SearchOptions())
 
 
 def main(cmd: list[str] | None = None) -> None:
@@ -29,7 +30,9 @@ def inference(options: dict) -> int:
     job = read_input(options["data_path_and_name_and_type"], options["key_file"])
     if options["model_tag"] is not None:
         raise InputError(f"model_tag: {options['model_tag']}; allowed with st: files of the model")
-    speech2text = STSpeech2Text(**choose_options(options, ESPNET_OPTIONS, SearchOptions))
+    chosen = asr_inference.choose_options(options, ESPNET_OPTIONS, SearchOptions)
+    set_all_random_seed(options["seed"])
+    speech2text = STSpeech2Text(**chosen)
     if speech2text.st_model.use_multidecoder:
         raise InputError(
             "use_multidecoder: true; such models need espnet-medusa-python "

@@ -28,8 +28,7 @@ def describe(mapped: VocabularyMap, names: tuple[str, str], examples: int) -> It
     """Yield the report's lines for one direction."""
     coverage = mapped.coverage()
     lost = [name for name, target in coverage.special.items() if target is None]
-    changed = [pair for pair in coverage.special.items() if pair[1] not in (None, pair[0])]
-    renamed = [f"{name} = {target}" for name, target in changed]
+    renamed = [f"{a} = {b}" for a, b in coverage.special.items() if b not in (None, a)]
     ordinary = coverage.exact + coverage.multi_token + coverage.unmapped
     lengths = [len(pieces) for pieces in mapped.pieces.values()]
     average = f", {sum(lengths) / len(lengths):.2f} tokens each" if lengths else ""

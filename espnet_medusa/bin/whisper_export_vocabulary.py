@@ -1,7 +1,5 @@
 """Replace ESPnet's whisper_export_vocabulary (stage 5); also write Whisper's special tokens."""
 
-from pathlib import Path
-
 from espnet2.bin.whisper_export_vocabulary import get_parser
 
 from espnet_medusa.bin.command_line import run_main
@@ -18,7 +16,7 @@ def main(cmd: list[str] | None = None) -> None:
         options = args.whisper_language, args.whisper_task, args.sot_asr, args.speaker_change_symbol
         tokenizer = build(args.whisper_model, *options, added).tokenizer
         tokens = list_tokens(tokenizer, len(tokenizer))
-        write_token_list(None if args.output == "-" else Path(args.output), tokens)
+        write_token_list(args.output, tokens)
 
     run_main("whisper_export_vocabulary", work)
 

@@ -61,11 +61,6 @@ class HeadsCard:
     acceptance: Acceptance  # as measured
     draft_conf: dict[str, dict] = field(default_factory=dict)  # recommended options by search
 
-    @property
-    def head_options(self) -> HeadOptions:
-        """``heads_conf`` as a dataclass."""
-        return HeadOptions(**self.heads_conf)
-
     def __str__(self) -> str:
         return f"{self.heads} heads of {self.base_model}: {self.acceptance}"
 

@@ -17,6 +17,7 @@ from espnet_medusa.convert.heads_card import CARD, HeadsCard, read_card
 from espnet_medusa.convert.names import COUNTS, HEADS
 from espnet_medusa.errors import InputError, first_line
 from espnet_medusa.files.checkpoint import open_safetensors
+from espnet_medusa.model.heads import HeadOptions
 
 TENSORS = "heads.safetensors"
 IDS, TIMES = "token_ids", "token_counts"
@@ -35,7 +36,8 @@ class PackedHeads:
     def architecture(self, whisper: WhisperConfig) -> Architecture:
         """Return the architecture with these heads; raise InputError if they cannot be built."""
         try:
-            architecture = Architecture(whisper, self.card.heads, self.card.head_options)
+            options = HeadOptions(**self.card.heads_conf)
+            architecture = Architecture(whisper, self.card.heads, options)
             architecture.tensors()
         except (TypeError, ValueError, RuntimeError) as error:
             raise InputError(f"{self.folder / CARD}: heads_conf: {first_line(error)}") from error

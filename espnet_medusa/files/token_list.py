@@ -18,10 +18,10 @@ def read_token_list(path: Path) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def write_token_list(path: Path | None, tokens: Sequence[str]) -> None:
-    """Write a token list; None: to stdout."""
+def write_token_list(path: Path | str, tokens: Sequence[str]) -> None:
+    """Write a token list; the path ``-`` is stdout."""
     text = "".join(f"{token}\n" for token in tokens)
-    if path is None:
+    if path == "-":
         sys.stdout.write(text)
     else:
         write_atomically(path, text)

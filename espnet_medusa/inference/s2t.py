@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,17 @@ from espnet_medusa.convert.experiment import CONFIG
 from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.checkpoint import load_weights
+from espnet_medusa.inference.batches import Utterance
 from espnet_medusa.inference.choose_search import full_scorers
 from espnet_medusa.inference.decode_options import DraftModelOptions, split_options
 from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like
 from espnet_medusa.inference.experiment import find_weights, language_model_errors
+from espnet_medusa.inference.job import PREVIOUS
+from espnet_medusa.inference.journal import Decoded, NBestEntry
 from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
+from espnet_medusa.inference.reader import Preprocess
+from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
 from espnet_medusa.model.espnet_transformer import searchable, unknown_part
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.options import LengthLimits
@@ -177,8 +183,7 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         s2t_model_file: Path | str | None = None,
         **options: Any,
     ):
-        ours = split_options(options, ESPNET_OPTIONS, DraftModelOptions, "s2t")
-        self.options, batch_size = ours
+        self.options, batch_size = split_options(options, ESPNET_OPTIONS, DraftModelOptions, "s2t")
         with language_model_errors(options, s2t_model_file):
             super().__init__(s2t_train_config, s2t_model_file, **options)
         espnet, network = self.beam_search, self.s2t_model
@@ -301,3 +306,38 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
                 raise InputError(f"{name}: {symbol}; allowed: tokens of this model")
         result = super().__call__(speech, **condition)
         return result if isinstance(result, tuple) else (result, None)
+
+
+@dataclass(frozen=True)
+class S2TUtteranceDecoder(UtteranceDecoder):
+    """Decodes in batches; ``speech2text`` is an ``S2TSpeech2Text``."""
+
+    # ESPnet's preprocessing function, which tokenizes previous texts.
+    preprocess: Preprocess | None = None
+
+    def _decode_batch(self, utterances: Sequence[Utterance]) -> list[Decoding]:
+        conditions = [self._condition(utterance) for utterance in utterances]
+        return self.speech2text.decode([utterance.speech for utterance in utterances], conditions)
+
+    def _condition(self, utterance: Utterance) -> dict[str, Any]:
+        condition, text = {}, utterance.previous_text
+        if utterance.language is not None:
+            condition["lang_sym"] = f"<{utterance.language}>"
+        if text is not None:
+            condition[PREVIOUS] = text
+            if self.preprocess is not None:
+                condition[PREVIOUS] = self.preprocess(utterance.key, {PREVIOUS: text})[PREVIOUS]
+        return condition
+
+    def _decoded(self, key: str, decoding: Decoding) -> Decoded:
+        nbest = [
+            NBestEntry(
+                *(text, [*token], [*token_int], str(hypothesis.score)),
+                {} if no_special is None else {"text_nospecial": no_special},
+            )
+            for text, token, token_int, no_special, hypothesis in decoding.results
+        ]
+        for layer, tokens in (decoding.intermediate or {}).items():
+            nbest[0].others[f"encoder_interctc_layer{layer}.txt"] = " ".join(tokens)
+        language = nbest[0].token[0].strip("<>") if nbest[0].token else None
+        return Decoded(key, nbest, decoding.statistics, language)

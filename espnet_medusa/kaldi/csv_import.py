@@ -130,11 +130,6 @@ class CsvImport:
     tables: dict[str, dict[str, str]]  # file of the data directory to its lines
     bad: list[DataProblem]  # one for each row that is left out
 
-    @property
-    def regulations(self) -> set[str]:
-        """Distinct pairs of start and factor of the length penalty."""
-        return set(self.tables.get(REGULATION, {}).values())
-
 
 def csv_to_data_dir(path: Path, output_dir: Path, language: str | None = None) -> CsvImport:
     """Write wav.scp, text, utt2spk, spk2utt, and utt2lang and utt2regulation if rows have them.

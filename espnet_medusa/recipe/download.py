@@ -135,7 +135,11 @@ def _fetch_rest(
                 return None
             partial.unlink()
             return _fetch_rest(session, url, path, partial, progress)
-        _check_status(response, url, path)
+        status = f"status {response.status_code} {response.reason}"
+        if response.status_code >= 500 or response.status_code in TEMPORARY_STATUS:
+            raise requests.HTTPError(status)
+        if not response.ok:
+            raise InputError(f"{path}: {url} cannot be downloaded: {status}; correct the address")
         start, total = _extent(response, offset)
         # Otherwise urllib3 discards the last bytes of an interrupted body; sizes are checked below.
         response.raw.enforce_content_length = False
@@ -152,14 +156,6 @@ def _fetch_rest(
     if total is not None and _size(partial) != total:
         raise requests.ConnectionError(f"the connection ended after {_size(partial)} of {total}")
     return None
-
-
-def _check_status(response: requests.Response, url: str, path: Path) -> None:
-    status = f"status {response.status_code} {response.reason}"
-    if response.status_code >= 500 or response.status_code in TEMPORARY_STATUS:
-        raise requests.HTTPError(status)
-    if not response.ok:
-        raise InputError(f"{path}: {url} cannot be downloaded: {status}; correct the address")
 
 
 def _extent(response: requests.Response, offset: int) -> tuple[int, int | None]:

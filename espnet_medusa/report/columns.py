@@ -7,15 +7,16 @@ from typing import Any
 from espnet_medusa.report.decodings import Decoding
 from espnet_medusa.report.measures import (
     Estimate,
-    acceptance,
     calls_known,
     calls_per_word,
+    counts,
     draft_milliseconds,
     error_rate,
     estimate_cell,
     latency,
     model_parameters,
     per_utterance,
+    ratio_of_sums,
     same_texts,
     set_ratio,
     speedup,
@@ -73,7 +74,7 @@ CALL_COLUMNS: Mapping[str, Column] = {  # need counted decoder calls
         "acceptance [%]",
         "Acceptance: accepted steps over all drafted steps, including those after the first "
         "rejected one.",
-        lambda item, *_: acceptance(item),
+        lambda item, *_: ratio_of_sums(100 * counts(item, "accepted"), counts(item, "drafted")),
         digits=1,
     ),
     "draft_calls": Column(

@@ -158,11 +158,6 @@ def per_utterance(decoding: Decoding, name: str, scale: float = 1.0) -> Estimate
     return ratio_of_sums(scale * values, np.ones(len(values))) if values.any() else None
 
 
-def acceptance(decoding: Decoding) -> Estimate | None:
-    """Return percent of the drafted steps that were accepted; None without drafts."""
-    return ratio_of_sums(100 * counts(decoding, "accepted"), counts(decoding, "drafted"))
-
-
 def draft_milliseconds(decoding: Decoding) -> Estimate | None:
     """Return milliseconds of drafting per utterance; None without drafts."""
     drafted = counts(decoding, "drafted").any()

@@ -35,26 +35,18 @@ class Axis:
         return measured and getattr(measured, self.value)
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The axes of a kind of figure, and whether lines connect the points."""
-
-    horizontal: Axis
-    vertical: Axis
-    lines: bool = True
-
-
 WER = Axis("wer", "WER [%]")
 ETA = Axis("eta", "decoder calls per word (eta)")
 LATENCY = Axis("latency", "ms per utterance (median)", value="median", may_be_log=True)
 DRAFT_WER = Axis("wer", "WER of {wer_of} [%]")
 CALLS = Axis("calls_per_utterance", "decoder calls per utterance", may_be_log=True)
-LAYOUTS: Mapping[str, Layout] = {
-    "wer_against_eta": Layout(ETA, WER),
-    "wer_against_latency": Layout(LATENCY, WER, lines=False),
-    "wer_against_calls": Layout(CALLS, WER),
-    CALLS_AGAINST_WER: Layout(DRAFT_WER, CALLS),
+AXES = {  # horizontal and vertical, by kind of figure
+    "wer_against_eta": (ETA, WER),
+    "wer_against_latency": (LATENCY, WER),
+    "wer_against_calls": (CALLS, WER),
+    CALLS_AGAINST_WER: (DRAFT_WER, CALLS),
 }
+WITHOUT_LINES = "wer_against_latency"  # kind of figure whose points are not connected
 
 
 @dataclass(frozen=True)
@@ -98,18 +90,17 @@ def scatter_panels(table: TablePlan, rows: Sequence[SystemRow]) -> dict[str, Pan
 def _points(
     plan: FigurePlan, systems: Mapping[str, str | CallsAndWer], rows: Mapping[str, SystemRow]
 ) -> list[Point]:
-    layout, points = LAYOUTS[plan.kind], []
+    (horizontal, vertical), points = AXES[plan.kind], []
     for label, system in systems.items():
         across, up = (system.wer, system.calls) if isinstance(system, CallsAndWer) else [system] * 2
-        x, y = layout.horizontal.of(rows.get(across)), layout.vertical.of(rows.get(up))
+        x, y = horizontal.of(rows.get(across)), vertical.of(rows.get(up))
         if x is not None and y is not None:
             points.append(Point(label, x, y))
     return points
 
 
 def _plain(table: TablePlan, rows: Mapping[str, SystemRow]) -> Point | None:
-    layout, row = LAYOUTS[table.figure.kind], rows.get(table.plain)
-    x, y = layout.horizontal.of(row), layout.vertical.of(row)
+    x, y = (axis.of(rows.get(table.plain)) for axis in AXES[table.figure.kind])
     # The baseline has no drafts, so it has no WER of drafts.
     has_place = table.figure.kind != CALLS_AGAINST_WER
     if y is None or (has_place and x is None):
@@ -124,15 +115,15 @@ def plot_scatter(plan: FigurePlan, panels: Mapping[str, Panel], path: Path) -> P
     figure, axes = pyplot.subplots(
         1, len(panels), figsize=(6.0 * len(panels) + 2, 5.5), squeeze=False
     )
-    layout = LAYOUTS[plan.kind]
+    horizontal, vertical = AXES[plan.kind]
     points = [p for panel in panels.values() for p in (*panel.points, panel.plain) if p is not None]
     for axis, (label, panel) in zip(axes[0], panels.items(), strict=True):
         _draw_panel(axis, plan, panel)
         axis.set_title(label, fontsize=10)
-        axis.set_xlabel(layout.horizontal.label.format_map(vars(plan)))
-        _scale(axis, "x", layout.horizontal, [p.x for p in points if p.x is not None])
-        _scale(axis, "y", layout.vertical, [p.y for p in points])
-    axes[0][0].set_ylabel(layout.vertical.label.format_map(vars(plan)))
+        axis.set_xlabel(horizontal.label.format_map(vars(plan)))
+        _scale(axis, "x", horizontal, [p.x for p in points if p.x is not None])
+        _scale(axis, "y", vertical, [p.y for p in points])
+    axes[0][0].set_ylabel(vertical.label.format_map(vars(plan)))
     add_legend(figure, axes[0])
     # Labels are placed after the layout of the axes is final.
     figure.draw_without_rendering()
@@ -152,7 +143,7 @@ def _scale(axis: "pyplot.Axes", name: str, shown: Axis, values: Sequence[float])
 
 
 def _draw_panel(axis: "pyplot.Axes", plan: FigurePlan, panel: Panel) -> None:
-    dashes = DASHES if LAYOUTS[plan.kind].lines else ("",)
+    dashes = ("",) if plan.kind == WITHOUT_LINES else DASHES
     for (group, variant), (color, shape) in ranks(plan.groups).items():
         points = panel.series.get((group, variant), ())
         if points:
@@ -181,7 +172,7 @@ def _write_labels(axis: "pyplot.Axes", plan: FigurePlan, panel: Panel) -> None:
     points, plain = panel.points, panel.plain
     taken = [*points, plain] if plain is not None and plain.x is not None else points
     lines = [_places(members) for members in panel.series.values() if len(members) > 1]
-    joined = lines if LAYOUTS[plan.kind].lines else []
+    joined = [] if plan.kind == WITHOUT_LINES else lines
     textalloc.allocate(
         axis, *_places(points).T, [point.label for point in points],
         x_scatter=_places(taken)[:, 0], y_scatter=_places(taken)[:, 1],

@@ -113,12 +113,10 @@ def _draw_lengths(
         # Bars of several systems are side by side.
         aside = 0.12 * (index - (len(series) - 1) / 2)
         x = [spans.index((entry.first, entry.last)) + aside for entry in bins]
-        median = np.array([entry.median for entry in bins])
-        below = median - [entry.lower for entry in bins]
-        above = np.array([entry.upper for entry in bins]) - median
+        lower, median, upper = np.array([(e.lower, e.median, e.upper) for e in bins]).T
         axis.errorbar(
-            x, median, yerr=[below, above], fmt="o-", markersize=4, capsize=3, label=name,
-            color=colors[name],
+            x, median, yerr=[median - lower, upper - median], fmt="o-", markersize=4, capsize=3,
+            label=name, color=colors[name],
         )  # fmt: skip
     axis.axhline(1.0, color="black", lw=0.8, ls=":")
     labels = [
@@ -162,9 +160,10 @@ def plot_calls_per_word(test_sets: Sequence[str], bars: Sequence[Bars], path: Pa
     inches = max(6.0, BAR_INCHES * len(bars) * len(test_sets) / BARS_WIDTH + 3)
     figure, axis = pyplot.subplots(figsize=(inches, 4.2))
     for number, entry in enumerate(bars):
-        places = [place for place, label in enumerate(test_sets) if label in entry.values]
         aside = width * (number - (len(bars) - 1) / 2)
-        _draw_bars(axis, np.array(places) + aside, [test_sets[n] for n in places], entry, width)
+        sets = enumerate(test_sets)
+        shown = {n + aside: entry.values[label] for n, label in sets if label in entry.values}
+        _draw_bars(axis, shown, entry, width)
     axis.set(ylabel="decoder calls per word (eta)", axisbelow=True)
     axis.set_xticks(range(len(test_sets)), test_sets)
     axis.grid(axis="x", visible=False)
@@ -174,11 +173,13 @@ def plot_calls_per_word(test_sets: Sequence[str], bars: Sequence[Bars], path: Pa
 
 
 def _draw_bars(
-    axis: "pyplot.Axes", places: np.ndarray, labels: Sequence[str], entry: Bars, width: float
+    axis: "pyplot.Axes", shown: Mapping[float, Estimate], entry: Bars, width: float
 ) -> None:
-    estimates = [entry.values[label] for label in labels]
-    heights = [estimate.value for estimate in estimates]
-    errors = np.array([_reach(estimate) for estimate in estimates]).T
+    places, estimates = [*shown], shown.values()
+    heights = np.array([estimate.value for estimate in estimates])
+    ends = [(e.value, e.value) if e.low is None else (e.low, e.high) for e in estimates]
+    low, high = np.array(ends).T
+    errors = np.maximum([heights - low, high - heights], 0.0)
     style = {"color": entry.color, "hatch": entry.hatch, "edgecolor": "white", "linewidth": 0.5}
     axis.bar(places, heights, width, label=entry.name, **style)
     style = {"fmt": "none", "ecolor": "black", "elinewidth": 0.9, "capsize": 2}
@@ -188,10 +189,3 @@ def _draw_bars(
             f"{value:.2f}", (place, value + above), (0, 3), textcoords="offset points",
             ha="center", va="bottom", fontsize=7.5,
         )  # fmt: skip
-
-
-def _reach(estimate: Estimate) -> tuple[float, float]:
-    """Return the lengths of the interval below and above the value."""
-    if estimate.low is None:
-        return 0.0, 0.0
-    return max(estimate.value - estimate.low, 0.0), max(estimate.high - estimate.value, 0.0)

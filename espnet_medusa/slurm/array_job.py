@@ -55,11 +55,6 @@ class ArrayJob:
         return Path(self.log).absolute().parent
 
     @property
-    def script_file(self) -> Path:
-        """Copy of the submitted script, for the user."""
-        return self.folder / "q" / f"{self.name}.sh"
-
-    @property
     def job_file(self) -> Path:
         """File with Slurm's id of the job, while the job is in the queue."""
         return self.folder / "q" / f"{self.name}.job"

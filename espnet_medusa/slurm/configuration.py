@@ -1,8 +1,8 @@
 """Options of Kaldi's slurm.pl, and conf/slurm.conf, which maps them to options of sbatch."""
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
@@ -93,28 +93,23 @@ def parse_request(prefix: str, threads: int = 1) -> Request:
     ``threads`` is the default of --num_threads. Raises InputError if an option is incomplete, not
     in the configuration, or not a number.
     """
+    words = shlex.split(prefix)[1:]
+    if len(words) % 2 or not all(word.startswith("--") for word in words[::2]):
+        raise InputError(f"{PROGRAM} {shlex.join(words)}: options are --name value")
+    names = [word[2:].replace("-", "_") for word in words[::2]]
     given = {} if threads == 1 else {"num_threads": str(threads)}
-    given |= _parse_options(shlex.split(prefix)[1:])
+    given |= zip(names, words[1::2], strict=True)
     config = given.pop("config", None)
     configuration = read_configuration(None if config is None else Path(config))
     most_at_once = given.pop("max_jobs_run", None)
     values = configuration.defaults | given
-    command = [*configuration.command]
-    for name, value in values.items():
-        command += configuration.arguments(name, value)
+    arguments = (configuration.arguments(name, value) for name, value in values.items())
     return Request(
-        tuple(command),
+        tuple(chain(configuration.command, *arguments)),
         gpus=_whole_number("gpu", values.get("gpu", "0")),
         nodes=_whole_number("num_nodes", values.get("num_nodes", "1")),
         most_at_once=most_at_once and _whole_number("max_jobs_run", most_at_once),
     )
-
-
-def _parse_options(words: Sequence[str]) -> dict[str, str]:
-    if len(words) % 2 or not all(word.startswith("--") for word in words[::2]):
-        raise InputError(f"{PROGRAM} {shlex.join(words)}: options are --name value")
-    names = [word[2:].replace("-", "_") for word in words[::2]]
-    return dict(zip(names, words[1::2], strict=True))
 
 
 def _whole_number(name: str, value: str) -> int:

@@ -113,17 +113,13 @@ def refuse_active_jobs(folder: Path) -> None:
     for record in sorted(folder.glob("q/*.job")):
         job_id = record.read_text(encoding="utf-8").strip()
         earlier = f"{record}: job {job_id} of an earlier run"
+        where = f"{earlier} may be in Slurm's queue"
+        remedy = "remove the file if the job has ended"
         if shutil.which("squeue") is None:
-            raise InputError(
-                f"{earlier} may be in Slurm's queue, and squeue is not in PATH; remove the file "
-                "if the job has ended"
-            )
-        states = queue.task_states(job_id)
-        if states is None:
-            raise InputError(
-                f"{earlier} may be in Slurm's queue, which does not answer; run the stage again "
-                "when it does, or remove the file if the job has ended"
-            )
+            raise InputError(f"{where}, and squeue is not in PATH; {remedy}")
+        if (states := queue.task_states(job_id)) is None:
+            again = "run the stage again when it does"
+            raise InputError(f"{where}, which does not answer; {again}, or {remedy}")
         if active := sum(not state.has_ended for state in states.values()):
             raise InputError(
                 f"{earlier} is still in Slurm's queue, with {active} tasks; wait for it or "
@@ -136,10 +132,11 @@ def _submit(array: ArrayJob, request: Request) -> str:
     for number in array.numbers:
         array.log_of(number).parent.mkdir(parents=True, exist_ok=True)
         array.ending_file(number).unlink(missing_ok=True)
-    array.script_file.write_text(array.script(Path.cwd()), encoding="utf-8")
+    script = array.folder / "q" / f"{array.name}.sh"  # stays there for the user
+    script.write_text(array.script(Path.cwd()), encoding="utf-8")
     program, *options = request.command
     options = [*array.sbatch_options(request.most_at_once), *options]  # the later ones win
-    job_id = queue.submit([program, *options, str(array.script_file)])
+    job_id = queue.submit([program, *options, str(script)])
     array.job_file.write_text(f"{job_id}\n", encoding="utf-8")
     return job_id
 

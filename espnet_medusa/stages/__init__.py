@@ -1,39 +1,36 @@
 """The commands that recipes call: `python -m espnet_medusa.stages NAME OPTIONS`.
 
-A command is a function of one of the modules here. It adds its options to a parser and returns
-the function that does the work. It imports its own dependencies, so that other commands start fast.
+A command is a generator function of one of the modules here. It adds its options to a parser;
+``args = yield`` receives their values, and then it does the work. It imports its own dependencies,
+so that other commands start fast.
 """
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Sequence
 from importlib import import_module
 
 from espnet_medusa.bin.command_line import run_main, split_command
 
-Work = Callable[[argparse.Namespace], int | None]  # returns the exit status; None: 0
+Command = Generator[None, argparse.Namespace, int | None]  # returns the exit status; None: 0
 COMMANDS = {  # by module
     "data": (
-        "combine_data", "download", "filter_data", "format_data", "perturb_speed",
-        "validate_data_dir",
+        "combine_data", "csv_to_data_dir", "download", "filter_data", "format_data",
+        "perturb_speed", "validate_data_dir",
     ),
     "tokens": ("aggregate_stats", "collect_shapes", "make_tokens", "whisper_tokens"),
     "caching": ("cache_memory", "cache_states"),
     "jobs": ("run_command", "run_jobs", "split_keys"),
     "training": ("plot_training", "run_training", "systems"),
     "results": (
-        "calculate_rtf", "merge_outputs", "pack_heads", "pack_model", "score", "upload",
+        "calculate_rtf", "merge_outputs", "pack_heads", "pack_model", "results_to_csv", "score",
+        "upload",
     ),
 }  # fmt: skip
 MODULES = {name: module for module, names in COMMANDS.items() for name in names}
 # Commands whose options are followed by `--` and these words (``args.command``).
-WRAPPED = {
-    "cache_memory": "OPTIONS",
-    "collect_shapes": "OPTIONS",
-    "run_command": "COMMAND",
-    "run_jobs": "COMMAND",
-    "run_training": "COMMAND",
-}
+WRAPPED = dict.fromkeys(("cache_memory", "collect_shapes"), "OPTIONS")
+WRAPPED |= dict.fromkeys(("run_command", "run_jobs", "run_training"), "COMMAND")
 
 
 def main(cmd: Sequence[str] | None = None) -> None:
@@ -49,11 +46,19 @@ def main(cmd: Sequence[str] | None = None) -> None:
         description=command.__doc__.split("\n")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    work = command(parser)
+    steps = command(parser)
+    next(steps)
     options, wrapped = split_command(words) if name in WRAPPED else (words, None)
     args = parser.parse_args(options)
     if name in WRAPPED:
         if not wrapped:
             parser.error(f"nothing to run: write `-- {WRAPPED[name]}` at the end")
         args.command = wrapped
-    run_main(name, lambda: work(args))
+
+    def work() -> int | None:
+        try:
+            steps.send(args)
+        except StopIteration as end:
+            return end.value
+
+    run_main(name, work)

@@ -11,10 +11,10 @@ from pathlib import Path
 from espnet_medusa.bin.command_line import SOME_FAILED, add_fields, positive, str2bool
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.table import read_table
-from espnet_medusa.stages import Work
+from espnet_medusa.stages import Command
 
 
-def cache_memory(parser: argparse.ArgumentParser) -> Work:
+def cache_memory(parser: argparse.ArgumentParser) -> Command:
     """Cache a frozen encoder's output for training a decoder; `-- OPTIONS`: those of asr_train.
 
     The encoder is built from the training configuration and its initial weights.
@@ -24,10 +24,7 @@ def cache_memory(parser: argparse.ArgumentParser) -> Work:
     add("--output_dir", type=Path, required=True, help="folder to write")
     add("--batch_size", type=positive, default=8, help="utterances per batch")
     add("--ngpu", type=int, default=0, help="1: on the GPU")
-    return _cache_memory
-
-
-def _cache_memory(args: argparse.Namespace) -> int:
+    args = yield
     from espnet_medusa.inference.job import read_input
     from espnet_medusa.kaldi.dump_dir import sound_type
     from espnet_medusa.task import MedusaASRTask
@@ -45,7 +42,7 @@ def _cache_memory(args: argparse.Namespace) -> int:
     return SOME_FAILED if failed else 0
 
 
-def cache_states(parser: argparse.ArgumentParser) -> Work:
+def cache_states(parser: argparse.ArgumentParser) -> Command:
     """Decode a set with a Whisper once, and cache the texts and states that training needs.
 
     Labels are the decoded texts, or with --references true those of the set. Texts that are
@@ -79,7 +76,7 @@ def cache_states(parser: argparse.ArgumentParser) -> Work:
         "without --job joins their shards",
     )  # fmt: skip
     add("--job", type=positive, help="number of this process")
-    return _cache_states
+    return _cache_states((yield))
 
 
 def _cache_states(args: argparse.Namespace) -> int:

@@ -11,12 +11,12 @@ from espnet_medusa.bin.command_line import (
     problems_to_stdout,
     str2bool,
 )
-from espnet_medusa.stages import Work
+from espnet_medusa.stages import Command
 
 EXAMPLES_SHOWN = 5
 
 
-def download(parser: argparse.ArgumentParser) -> Work:
+def download(parser: argparse.ArgumentParser) -> Command:
     """Download a file of a corpus, check it, and unpack it.
 
     An interrupted download is resumed. A complete file is not downloaded again.
@@ -29,15 +29,13 @@ def download(parser: argparse.ArgumentParser) -> Work:
     parser.add_argument("--checksum", help="such as md5:<32 digits>; none: not checked")
     parser.add_argument("--unpack_to", type=Path, help="folder to unpack into; none: do not unpack")
 
-    def work(args: argparse.Namespace) -> None:
-        download_file(args.url, args.path, args.checksum)
-        if args.unpack_to is not None:
-            unpack(args.path, args.unpack_to)
-
-    return work
+    args = yield
+    download_file(args.url, args.path, args.checksum)
+    if args.unpack_to is not None:
+        unpack(args.path, args.unpack_to)
 
 
-def combine_data(parser: argparse.ArgumentParser) -> Work:
+def combine_data(parser: argparse.ArgumentParser) -> Command:
     """Join data directories, such as a training set of two languages."""
     from espnet_medusa.kaldi.combine import combine_data_dirs
 
@@ -45,14 +43,41 @@ def combine_data(parser: argparse.ArgumentParser) -> Work:
     parser.add_argument("--languages", nargs="+", help="language of each directory, for utt2lang")
     parser.add_argument("--output_dir", type=Path, required=True, help="directory to write")
 
-    def work(args: argparse.Namespace) -> None:
-        n_utterances = combine_data_dirs(args.data_dirs, args.output_dir, args.languages)
-        print(f"{args.output_dir}: {n_utterances} utterances", file=sys.stderr)
-
-    return work
+    args = yield
+    n_utterances = combine_data_dirs(args.data_dirs, args.output_dir, args.languages)
+    print(f"{args.output_dir}: {n_utterances} utterances", file=sys.stderr)
 
 
-def validate_data_dir(parser: argparse.ArgumentParser) -> Work:
+def csv_to_data_dir(parser: argparse.ArgumentParser) -> Command:
+    """Make a data directory from a CSV file with audio, sentence[, language, regulation-*].
+
+    Bad rows are printed to stdout, one line each; the other rows are written. The exit status is 1
+    if a row is bad.
+    """
+    from espnet_medusa.kaldi import csv_import
+
+    parser.add_argument("csv", type=Path, help="CSV file; audio paths are relative to its folder")
+    parser.add_argument("data_dir", type=Path, help="directory to write")
+    parser.add_argument("--language", help="code or name for rows without a language")
+
+    args = yield
+    done = csv_import.csv_to_data_dir(args.csv, args.data_dir, args.language)
+    for problem in done.bad:
+        print(problem)
+    notes = [f"{len(done.tables['wav.scp'])} utterances, {len(done.bad)} bad rows"]
+    penalties = {*done.tables.get(csv_import.REGULATION, {}).values()}
+    if len(penalties) == 1:
+        option = f"--exponential_decay_length_penalty {penalties.pop()}"
+        notes.append(f"one length penalty for all rows: use {option}")
+    elif penalties:
+        count = f"{len(penalties)} length penalties in {csv_import.REGULATION}"
+        notes.append(f"{count}; decoding uses one: split the set by length penalty")
+    for note in notes:
+        print(f"{args.data_dir}: {note}", file=sys.stderr)
+    return 1 if done.bad else 0
+
+
+def validate_data_dir(parser: argparse.ArgumentParser) -> Command:
     """Check a Kaldi data directory, and with --fix true repair what can be repaired.
 
     Prints one line for each problem on stdout. The exit status is 1 if any is left.
@@ -70,26 +95,24 @@ def validate_data_dir(parser: argparse.ArgumentParser) -> Work:
     order = "whether utterances sorted by id must be sorted by speaker, as Kaldi requires"
     add("--speaker_order", type=str2bool, default=defaults.check_speaker_order, help=order)
 
-    def work(args: argparse.Namespace) -> int:
-        if args.fix:
-            with problems_to_stdout():
-                report = fix_data_dir(args.data_dir)
-            for problem in report.dropped:
-                print(problem)
-            made = f"; made {' and '.join(report.generated)}" if report.generated else ""
-            old = f"the old tables are in {args.data_dir}/{BACKUP}"
-            kept = f"kept {report.n_kept} utterances{made}; {old}"
-            print(f"{args.data_dir}: {kept}", file=sys.stderr)
-        checks = args.require_text, args.allow_pipes, args.speaker_order
-        problems = data_dir.validate_data_dir(args.data_dir, data_dir.ValidationOptions(*checks))
-        for problem in problems:
+    args = yield
+    if args.fix:
+        with problems_to_stdout():
+            report = fix_data_dir(args.data_dir)
+        for problem in report.dropped:
             print(problem)
-        return 1 if problems else 0
+        made = f"; made {' and '.join(report.generated)}" if report.generated else ""
+        old = f"the old tables are in {args.data_dir}/{BACKUP}"
+        kept = f"kept {report.n_kept} utterances{made}; {old}"
+        print(f"{args.data_dir}: {kept}", file=sys.stderr)
+    checks = args.require_text, args.allow_pipes, args.speaker_order
+    problems = data_dir.validate_data_dir(args.data_dir, data_dir.ValidationOptions(*checks))
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
 
-    return work
 
-
-def perturb_speed(parser: argparse.ArgumentParser) -> Work:
+def perturb_speed(parser: argparse.ArgumentParser) -> Command:
     """Stage 2: add faster and slower copies of a training set's audio."""
     from espnet_medusa.kaldi import perturb
     from espnet_medusa.kaldi.audio_writer import AudioOptions
@@ -102,15 +125,13 @@ def perturb_speed(parser: argparse.ArgumentParser) -> Work:
         parser, AudioOptions(), nj="processes", allow_pipes="whether commands in wav.scp may run"
     )
 
-    def work(args: argparse.Namespace) -> None:
-        with problems_to_stdout(f"{args.data_dir}: nothing was written to {args.output_dir}"):
-            n_utterances = perturb.perturb_speed(**vars(args))
-        print(f"{args.output_dir}: {n_utterances} utterances", file=sys.stderr)
-
-    return work
+    args = yield
+    with problems_to_stdout(f"{args.data_dir}: nothing was written to {args.output_dir}"):
+        n_utterances = perturb.perturb_speed(**vars(args))
+    print(f"{args.output_dir}: {n_utterances} utterances", file=sys.stderr)
 
 
-def format_data(parser: argparse.ArgumentParser) -> Work:
+def format_data(parser: argparse.ArgumentParser) -> Command:
     """Stage 3: convert the audio of a Kaldi data directory to one rate and one channel.
 
     Prints one line for each bad utterance on stdout. The exit status is 1 if nothing was written.
@@ -138,22 +159,20 @@ def format_data(parser: argparse.ArgumentParser) -> Work:
     text, empty = "whether every utterance needs a transcript", "whether a transcript may be empty"
     add_fields(parser, options, require_text=text, allow_empty_text=empty)
 
-    def work(args: argparse.Namespace) -> None:
-        with problems_to_stdout(f"{args.data_dir}: nothing was written to {args.output_dir}"):
-            duration = args.max_duration, args.min_duration
-            audio = AudioOptions(args.fs, args.audio_format, args.nj, args.allow_pipes, *duration)
-            options = FormatOptions(audio, args.on_bad, args.require_text, args.allow_empty_text)
-            report = format_data_dir(args.data_dir, args.output_dir, options)
-        for problem in report.bad:
-            print(problem)
-        state = "already complete" if report.was_complete else "written"
-        counts = f"{report.n_written} utterances {state}, {len(report.bad)} bad"
-        print(f"{args.output_dir}: {counts}", file=sys.stderr)
-
-    return work
+    args = yield
+    with problems_to_stdout(f"{args.data_dir}: nothing was written to {args.output_dir}"):
+        duration = args.max_duration, args.min_duration
+        audio = AudioOptions(args.fs, args.audio_format, args.nj, args.allow_pipes, *duration)
+        options = FormatOptions(audio, args.on_bad, args.require_text, args.allow_empty_text)
+        report = format_data_dir(args.data_dir, args.output_dir, options)
+    for problem in report.bad:
+        print(problem)
+    state = "already complete" if report.was_complete else "written"
+    counts = f"{report.n_written} utterances {state}, {len(report.bad)} bad"
+    print(f"{args.output_dir}: {counts}", file=sys.stderr)
 
 
-def filter_data(parser: argparse.ArgumentParser) -> Work:
+def filter_data(parser: argparse.ArgumentParser) -> Command:
     """Stage 4: drop training utterances that are too long, too short or have no text."""
     from espnet_medusa.kaldi.dump_dir import DROPPED_UTTERANCES, FilterOptions, filter_data_dir
     from espnet_medusa.recipe.rtf import parse_rate
@@ -166,19 +185,17 @@ def filter_data(parser: argparse.ArgumentParser) -> Work:
     add("--fs", type=rate, default=options.fs, help="rate in Hz (16000, 16k)")
     add_fields(parser, options, drop_empty_text="whether to drop utterances without words")
 
-    def work(args: argparse.Namespace) -> None:
-        with problems_to_stdout():
-            limits = args.min_wav_duration, args.max_wav_duration
-            options = FilterOptions(*limits, args.fs, args.drop_empty_text)
-            n_kept, dropped = filter_data_dir(args.input_dir, args.output_dir, options)
-        print(f"{args.output_dir}: kept {n_kept} utterances, dropped {len(dropped)}")
-        by_reason: dict[str, list[str]] = {}
-        for key, reason in sorted(dropped.items()):
-            by_reason.setdefault(reason.split(":")[0], []).append(key)
-        for reason, keys in by_reason.items():
-            more = ", ..." if len(keys) > EXAMPLES_SHOWN else ""
-            print(f"  {reason}: {len(keys)} ({', '.join(keys[:EXAMPLES_SHOWN])}{more})")
-        if dropped:
-            print(f"  all of them: {args.output_dir}/{DROPPED_UTTERANCES}")
-
-    return work
+    args = yield
+    with problems_to_stdout():
+        limits = args.min_wav_duration, args.max_wav_duration
+        options = FilterOptions(*limits, args.fs, args.drop_empty_text)
+        n_kept, dropped = filter_data_dir(args.input_dir, args.output_dir, options)
+    print(f"{args.output_dir}: kept {n_kept} utterances, dropped {len(dropped)}")
+    by_reason: dict[str, list[str]] = {}
+    for key, reason in sorted(dropped.items()):
+        by_reason.setdefault(reason.split(":")[0], []).append(key)
+    for reason, keys in by_reason.items():
+        more = ", ..." if len(keys) > EXAMPLES_SHOWN else ""
+        print(f"  {reason}: {len(keys)} ({', '.join(keys[:EXAMPLES_SHOWN])}{more})")
+    if dropped:
+        print(f"  all of them: {args.output_dir}/{DROPPED_UTTERANCES}")

@@ -16,12 +16,12 @@ from espnet_medusa.recipe.progress import JobsProgress, LogFollower
 from espnet_medusa.slurm.array_job import ArrayJob
 from espnet_medusa.slurm.configuration import PREFIX_HELP, is_slurm, parse_request
 from espnet_medusa.slurm.run import refuse_active_jobs, run_array
-from espnet_medusa.stages import Work
+from espnet_medusa.stages import Command
 
 MAX_SHOWN_LOGS = 3  # jobs mostly fail for the same reason
 
 
-def split_keys(parser: argparse.ArgumentParser) -> Work:
+def split_keys(parser: argparse.ArgumentParser) -> Command:
     """Split lists of utterances over jobs and print the number of jobs."""
     from espnet_medusa.recipe.job_files import split_keys
 
@@ -32,24 +32,19 @@ def split_keys(parser: argparse.ArgumentParser) -> Work:
     add("--work_dir", help="folder of the jobs' outputs, emptied when the split has changed")
     add("--resume", type=str2bool, default=True, help="false: always empty --work_dir")
 
-    def work(args: argparse.Namespace) -> None:
-        if len(args.keys) != len(args.output):
-            raise InputError("give one --output for each --keys")
-        if args.work_dir is not None:
-            refuse_active_jobs(Path(args.work_dir))
-        print(split_keys(args.keys, args.output, args.nj, args.work_dir, args.resume))
-
-    return work
+    args = yield
+    if len(args.keys) != len(args.output):
+        raise InputError("give one --output for each --keys")
+    if args.work_dir is not None:
+        refuse_active_jobs(Path(args.work_dir))
+    print(split_keys(args.keys, args.output, args.nj, args.work_dir, args.resume))
 
 
-def run_command(parser: argparse.ArgumentParser) -> Work:
+def run_command(parser: argparse.ArgumentParser) -> Command:
     """Run `-- COMMAND` once, here or in a Slurm job; print its output, exit with its status."""
     parser.add_argument("--cmd", default="", help=PREFIX_HELP)
     parser.add_argument("--log", required=True, help="log file of the job")
-    return _run_command
-
-
-def _run_command(args: argparse.Namespace) -> int:
+    args = yield
     if is_slurm(args.cmd):
         return _run_command_on_slurm(args)
     refuse_active_jobs(Path(args.log).parent)
@@ -82,7 +77,7 @@ def _run_command_on_slurm(args: argparse.Namespace) -> int:
     return jobs.shell_status(failure.status or 1)
 
 
-def run_jobs(parser: argparse.ArgumentParser) -> Work:
+def run_jobs(parser: argparse.ArgumentParser) -> Command:
     """Run `-- COMMAND` once for each job, in parallel; JOB becomes its number.
 
     python -m espnet_medusa.stages run_jobs JOB=1:4 logdir/x.JOB.log -- COMMAND ... JOB ...
@@ -100,10 +95,7 @@ def run_jobs(parser: argparse.ArgumentParser) -> Work:
     add("--spread_gpus", type=str2bool, default=False, help="one GPU for each job")
     add("--title", default="jobs", help="shown in the progress line")
     add("--total_keys", type=int, default=0, help="utterances of all jobs together")
-    return _run_jobs
-
-
-def _run_jobs(args: argparse.Namespace) -> int:
+    args = yield
     processes = _make_jobs(args)
     refuse_active_jobs(processes[0].log.parent)
     for job in processes:
@@ -112,7 +104,14 @@ def _run_jobs(args: argparse.Namespace) -> int:
             _partial_path(job, args.partial_file).unlink(missing_ok=True)
     progress = JobsProgress(args.title, [job.log for job in processes], args.total_keys)
     if is_slurm(args.cmd):
-        failures = _run_jobs_on_slurm(args, progress)
+        request = parse_request(args.cmd)
+        if args.most_at_once:
+            request = replace(request, most_at_once=args.most_at_once)
+        array = ArrayJob(jobs.parse_range(args.jobs), tuple(args.command), args.log)
+        failures, restarted = run_array(array, request, args.on_failure == "stop", progress.show)
+        if restarted:
+            numbers = ", ".join(map(str, restarted))
+            progress.line.print(f"{args.title}: Slurm restarted job {numbers}")
     else:
         default = len(processes) if args.spread_gpus or args.cmd else os.cpu_count() or 1
         most = args.most_at_once or default
@@ -158,15 +157,3 @@ def _is_partial(failure: Failure, partial_file: str | None) -> bool:
         return False
     path = _partial_path(failure.job, partial_file)
     return path.is_file() and path.stat().st_size > 0
-
-
-def _run_jobs_on_slurm(args: argparse.Namespace, progress: JobsProgress) -> list[Failure]:
-    request = parse_request(args.cmd)
-    if args.most_at_once:
-        request = replace(request, most_at_once=args.most_at_once)
-    array = ArrayJob(jobs.parse_range(args.jobs), tuple(args.command), args.log)
-    failures, restarted = run_array(array, request, args.on_failure == "stop", progress.show)
-    if restarted:
-        numbers = ", ".join(map(str, restarted))
-        progress.line.print(f"{args.title}: Slurm restarted job {numbers}")
-    return failures

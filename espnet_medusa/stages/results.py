@@ -7,10 +7,10 @@ from pathlib import Path
 
 from espnet_medusa.bin.command_line import SOME_FAILED, add_fields, naming_allowed
 from espnet_medusa.errors import InputError, first_line
-from espnet_medusa.stages import Work
+from espnet_medusa.stages import Command
 
 
-def merge_outputs(parser: argparse.ArgumentParser) -> Work:
+def merge_outputs(parser: argparse.ArgumentParser) -> Command:
     """Join the outputs of the inference jobs of one test set.
 
     Exit status: 0, all utterances have a result; 3, some failed and are named; 1, an error.
@@ -21,19 +21,17 @@ def merge_outputs(parser: argparse.ArgumentParser) -> Work:
     parser.add_argument("--log_dir", type=Path, required=True, help="folder of output.<job>")
     parser.add_argument("--output_dir", type=Path, required=True)
 
-    def work(args: argparse.Namespace) -> int:
-        decoded, failed = job_files.merge_results(args.keys, args.log_dir, args.output_dir)
-        job_files.merge_statistics_files(args.log_dir, args.output_dir)
-        job_files.merge_segments(args.log_dir, args.output_dir)
-        print(f"{args.output_dir}: {decoded} of {decoded + len(failed)} utterances decoded")
-        for utterance, reason in sorted(failed.items()):
-            print(f"  not decoded: {utterance}: {reason}", file=sys.stderr)
-        return SOME_FAILED if failed else 0
-
-    return work
+    args = yield
+    decoded, failed = job_files.merge_results(args.keys, args.log_dir, args.output_dir)
+    job_files.merge_statistics_files(args.log_dir, args.output_dir)
+    job_files.merge_segments(args.log_dir, args.output_dir)
+    print(f"{args.output_dir}: {decoded} of {decoded + len(failed)} utterances decoded")
+    for utterance, reason in sorted(failed.items()):
+        print(f"  not decoded: {utterance}: {reason}", file=sys.stderr)
+    return SOME_FAILED if failed else 0
 
 
-def calculate_rtf(parser: argparse.ArgumentParser) -> Work:
+def calculate_rtf(parser: argparse.ArgumentParser) -> Command:
     """Print the real-time factor from `speech length` and `best hypo` lines of inference logs."""
     from espnet_medusa.recipe import rtf
 
@@ -42,14 +40,12 @@ def calculate_rtf(parser: argparse.ArgumentParser) -> Work:
     rate = naming_allowed(rtf.parse_rate)
     parser.add_argument("--fs", type=rate, default="16k", help="sample rate in Hz (16000, 16k)")
 
-    def work(args: argparse.Namespace) -> None:
-        logs = sorted(args.log_dir.glob(f"{args.log_name}.*.log"))
-        print(rtf.calculate_rtf(logs, args.fs))
-
-    return work
+    args = yield
+    logs = sorted(args.log_dir.glob(f"{args.log_name}.*.log"))
+    print(rtf.calculate_rtf(logs, args.fs))
 
 
-def score(parser: argparse.ArgumentParser) -> Work:
+def score(parser: argparse.ArgumentParser) -> Command:
     """Score one decoded test set as ESPnet's stage 13 does: WER, CER and TER folders."""
     from espnet_medusa.recipe import score as scoring
     from espnet_medusa.scoring.box_table import parse_sum
@@ -59,19 +55,42 @@ def score(parser: argparse.ArgumentParser) -> Work:
     add("--output_dir", type=Path, required=True, help="folder of the hypotheses' text")
     add_fields(parser, scoring.ScoreOptions())
 
-    def work(args: argparse.Namespace) -> None:
-        values = dict(vars(args))
-        data_dir, output_dir = values.pop("data_dir"), values.pop("output_dir")
-        results = scoring.score(data_dir, output_dir, scoring.ScoreOptions(**values))
-        rates = {
-            path.parent.name.removeprefix("score_").upper(): parse_sum(path) for path in results
-        }
-        print(f"{output_dir}: {', '.join(f'{name} {rate.err}' for name, rate in rates.items())}")
-
-    return work
+    args = yield
+    values = dict(vars(args))
+    data_dir, output_dir = values.pop("data_dir"), values.pop("output_dir")
+    results = scoring.score(data_dir, output_dir, scoring.ScoreOptions(**values))
+    rates = {path.parent.name.removeprefix("score_").upper(): parse_sum(path) for path in results}
+    print(f"{output_dir}: {', '.join(f'{name} {rate.err}' for name, rate in rates.items())}")
 
 
-def pack_model(parser: argparse.ArgumentParser) -> Work:
+def results_to_csv(parser: argparse.ArgumentParser) -> Command:
+    """Write decoding results next to the rows of the CSV file of the audio.
+
+    Every row is written, with the columns prediction, wer and cer. A row without a hypothesis has
+    the reason in the column error and on stdout, and the exit status is 1.
+    """
+    from espnet_medusa.kaldi.csv_results import write_csv_results
+    from espnet_medusa.recipe.tokens import make_cleaner
+
+    add = parser.add_argument
+    add("csv", type=Path, help="CSV file that csv_to_data_dir read")
+    add("result_dir", type=Path, help="folder with the set's decoded text")
+    add("output", type=Path, help="CSV file to write")
+    cleaner = "cleaner of sentence and prediction, such as whisper_en"
+    add("--cleaner", default="none", help=cleaner)
+
+    args = yield
+    clean = make_cleaner(args.cleaner)
+    results = write_csv_results(args.csv, args.result_dir, args.output, clean)
+    for line, reason in results.missing.items():
+        print(f"{args.csv}: line {line}: no hypothesis: {reason}")
+    rates = (f"{name} {100 * rate:.2f}%" for name, rate in results.error_rates().items())
+    counts = f"{results.rows} rows, {len(results.missing)} without hypothesis"
+    print(f"{args.output}: {counts} {' '.join(rates)}", file=sys.stderr)
+    return 1 if results.missing else 0
+
+
+def pack_model(parser: argparse.ArgumentParser) -> Command:
     """Pack a model and the files of its configs for --model_tag, as ESPnet does (stage 14)."""
     add = parser.add_argument
     add("--asr_train_config", type=Path, required=True)
@@ -81,16 +100,14 @@ def pack_model(parser: argparse.ArgumentParser) -> Work:
     add("--option", type=Path, action="append", default=[], help="another file or folder to pack")
     add("--outpath", type=Path, required=True, help="archive to write")
 
-    def work(args: argparse.Namespace) -> None:
-        from espnet_medusa.inference.packed_model import pack_model  # slow to import
+    args = yield
+    from espnet_medusa.inference.packed_model import pack_model  # slow to import
 
-        files = {name: file for name, file in vars(args).items() if file is not None}
-        pack_model(files, files.pop("option"), files.pop("outpath"))
-
-    return work
+    files = {name: file for name, file in vars(args).items() if file is not None}
+    pack_model(files, files.pop("option"), files.pop("outpath"))
 
 
-def pack_heads(parser: argparse.ArgumentParser) -> Work:
+def pack_heads(parser: argparse.ArgumentParser) -> Command:
     """Pack the heads of a trained experiment without their Whisper: a folder of some megabytes.
 
     The card is Markdown after a header between two lines of ---. The header has base_model,
@@ -105,48 +122,44 @@ def pack_heads(parser: argparse.ArgumentParser) -> Work:
     add("--statistics", type=Path, required=True, help="statistics.json of decoding with them")
     add("--output_dir", type=Path, required=True, help="folder to make; must not exist yet")
 
-    def work(args: argparse.Namespace) -> None:
-        from espnet_medusa.convert.experiment import read_experiment
-        from espnet_medusa.convert.pack_heads import pack_heads
-        from espnet_medusa.convert.read_whisper import read_whisper
-        from espnet_medusa.files.output_folder import new_folder
-        from espnet_medusa.whisper.text import TextOptions
+    args = yield
+    from espnet_medusa.convert.experiment import read_experiment
+    from espnet_medusa.convert.pack_heads import pack_heads
+    from espnet_medusa.convert.read_whisper import read_whisper
+    from espnet_medusa.files.output_folder import new_folder
+    from espnet_medusa.whisper.text import TextOptions
 
-        if args.output_dir.exists():
-            raise InputError(f"{args.output_dir}: exists; remove it, or name another folder")
-        trained = read_experiment(args.exp_dir, args.exp_dir / args.model_file)
-        base = read_whisper(args.whisper_model, TextOptions())
-        with new_folder(args.output_dir) as folder:
-            num_bytes, agreement = pack_heads(trained, base, args.card, args.statistics, folder)
-        drafts = f"{100 * agreement:.2f} % of drafts from random states equal the experiment's"
-        print(f"{args.output_dir}: {num_bytes / 1e6:.2f} MB; {drafts}")
-
-    return work
+    if args.output_dir.exists():
+        raise InputError(f"{args.output_dir}: exists; remove it, or name another folder")
+    trained = read_experiment(args.exp_dir, args.exp_dir / args.model_file)
+    base = read_whisper(args.whisper_model, TextOptions())
+    with new_folder(args.output_dir) as folder:
+        num_bytes, agreement = pack_heads(trained, base, args.card, args.statistics, folder)
+    drafts = f"{100 * agreement:.2f} % of drafts from random states equal the experiment's"
+    print(f"{args.output_dir}: {num_bytes / 1e6:.2f} MB; {drafts}")
 
 
-def upload(parser: argparse.ArgumentParser) -> Work:
+def upload(parser: argparse.ArgumentParser) -> Command:
     """Upload a packed model to the Hugging Face hub (stage 15)."""
     parser.add_argument("--packed_model", type=Path, required=True, help="archive of stage 14")
     parser.add_argument("--hf_repo", required=True, help="USER/NAME")
 
-    def work(args: argparse.Namespace) -> None:
-        from espnet_medusa.files.archive import unpack
+    args = yield
+    from espnet_medusa.files.archive import unpack
 
+    try:
+        from huggingface_hub import HfApi
+        from huggingface_hub.errors import HfHubHTTPError
+    except ImportError:
+        raise ValueError("stage 15 requires pip install huggingface_hub") from None
+    if not args.packed_model.is_file():
+        raise InputError(f"{args.packed_model}: no such file; run stage 14 first")
+    with tempfile.TemporaryDirectory() as folder:
+        unpack(args.packed_model, folder)
+        api = HfApi()
         try:
-            from huggingface_hub import HfApi
-            from huggingface_hub.errors import HfHubHTTPError
-        except ImportError:
-            raise ValueError("stage 15 requires pip install huggingface_hub") from None
-        if not args.packed_model.is_file():
-            raise InputError(f"{args.packed_model}: no such file; run stage 14 first")
-        with tempfile.TemporaryDirectory() as folder:
-            unpack(args.packed_model, folder)
-            api = HfApi()
-            try:
-                api.create_repo(args.hf_repo, exist_ok=True)
-                api.upload_folder(repo_id=args.hf_repo, folder_path=folder)
-            except HfHubHTTPError as error:
-                reason = f"{first_line(error)}; log in with hf auth"
-                raise ValueError(f"--hf_repo {args.hf_repo}: {reason}") from error
-
-    return work
+            api.create_repo(args.hf_repo, exist_ok=True)
+            api.upload_folder(repo_id=args.hf_repo, folder_path=folder)
+        except HfHubHTTPError as error:
+            reason = f"{first_line(error)}; log in with hf auth"
+            raise ValueError(f"--hf_repo {args.hf_repo}: {reason}") from error

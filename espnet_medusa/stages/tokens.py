@@ -4,10 +4,10 @@ import argparse
 from pathlib import Path
 
 from espnet_medusa.bin.command_line import add_fields, positive, str2bool
-from espnet_medusa.stages import Work
+from espnet_medusa.stages import Command
 
 
-def make_tokens(parser: argparse.ArgumentParser) -> Work:
+def make_tokens(parser: argparse.ArgumentParser) -> Command:
     """Make a token list from text (bpe, char, word) or from a Hugging Face tokenizer."""
     from espnet_medusa.recipe.tokens import TOKEN_TYPES, TokenOptions, make_token_list
 
@@ -18,19 +18,17 @@ def make_tokens(parser: argparse.ArgumentParser) -> Work:
     add("--non_linguistic_symbols", default="none", help="file with one symbol per line, or none")
     add_fields(parser, TokenOptions("bpe"))
 
-    def work(args: argparse.Namespace) -> None:
-        options = dict(vars(args))
-        texts, token_list = options.pop("text"), options.pop("token_list")
-        file, symbols = options.pop("non_linguistic_symbols"), ()
-        if file not in ("none", ""):
-            symbols = tuple(Path(file).read_text(encoding="utf-8").split())
-        options = TokenOptions(non_linguistic_symbols=symbols, **options)
-        print(f"{token_list}: {make_token_list(texts, token_list, options)} tokens")
-
-    return work
+    args = yield
+    options = dict(vars(args))
+    texts, token_list = options.pop("text"), options.pop("token_list")
+    file, symbols = options.pop("non_linguistic_symbols"), ()
+    if file not in ("none", ""):
+        symbols = tuple(Path(file).read_text(encoding="utf-8").split())
+    options = TokenOptions(non_linguistic_symbols=symbols, **options)
+    print(f"{token_list}: {make_token_list(texts, token_list, options)} tokens")
 
 
-def whisper_tokens(parser: argparse.ArgumentParser) -> Work:
+def whisper_tokens(parser: argparse.ArgumentParser) -> Command:
     """Write the token list and the tokenizer of a Whisper."""
     from espnet_medusa.whisper.text import save_whisper_tokens
     from espnet_medusa.whisper.token_types import WHISPER_TYPES
@@ -40,15 +38,13 @@ def whisper_tokens(parser: argparse.ArgumentParser) -> Work:
     parser.add_argument("--token_list", type=Path, required=True, help="file to write")
     parser.add_argument("--tokenizer", type=Path, required=True, help="folder to write")
 
-    def work(args: argparse.Namespace) -> None:
-        named = args.whisper_model, args.token_type
-        count = save_whisper_tokens(*named, args.token_list, args.tokenizer)
-        print(f"{args.token_list}: {count} tokens")
-
-    return work
+    args = yield
+    named = args.whisper_model, args.token_type
+    count = save_whisper_tokens(*named, args.token_list, args.tokenizer)
+    print(f"{args.token_list}: {count} tokens")
 
 
-def collect_shapes(parser: argparse.ArgumentParser) -> Work:
+def collect_shapes(parser: argparse.ArgumentParser) -> Command:
     """Write shape files for training without building a model; `-- OPTIONS`: those of asr_train.
 
     The files are those of ESPnet's collect-stats stage: samples and labels of each utterance.
@@ -60,27 +56,25 @@ def collect_shapes(parser: argparse.ArgumentParser) -> Work:
     parser.add_argument("--valid_dir", type=Path, required=True)
     parser.add_argument("--output_dir", type=Path, required=True)
 
-    def work(args: argparse.Namespace) -> None:
-        from espnet_medusa.task import MedusaASRTask  # slow to import
+    args = yield
+    from espnet_medusa.task import MedusaASRTask  # slow to import
 
-        options = MedusaASRTask.get_parser().parse_args(args.command)
-        preprocess = MedusaASRTask.build_preprocess_fn(options, False)
+    options = MedusaASRTask.get_parser().parse_args(args.command)
+    preprocess = MedusaASRTask.build_preprocess_fn(options, False)
 
-        def count_labels(key: str, text: str) -> int:
-            return len(preprocess(key, {"text": text})["text"])
+    def count_labels(key: str, text: str) -> int:
+        return len(preprocess(key, {"text": text})["text"])
 
-        longest = shapes.longest_text(options.decoder, options.decoder_conf)
-        for part, data_dir in (("train", args.train_dir), ("valid", args.valid_dir)):
-            folder = args.output_dir / part
-            shapes.write_shapes(data_dir, folder, count_labels)
-            shapes.drop_long_texts(folder, longest)
-            token_list = Path(options.token_list)
-            shapes.add_vocabulary_size(folder / "text_shape", token_list, options.token_type)
-
-    return work
+    longest = shapes.longest_text(options.decoder, options.decoder_conf)
+    for part, data_dir in (("train", args.train_dir), ("valid", args.valid_dir)):
+        folder = args.output_dir / part
+        shapes.write_shapes(data_dir, folder, count_labels)
+        shapes.drop_long_texts(folder, longest)
+        token_list = Path(options.token_list)
+        shapes.add_vocabulary_size(folder / "text_shape", token_list, options.token_type)
 
 
-def aggregate_stats(parser: argparse.ArgumentParser) -> Work:
+def aggregate_stats(parser: argparse.ArgumentParser) -> Command:
     """Join the statistics of collect-stats jobs and write the shape files of training.
 
     Utterances whose label has more tokens than the decoder has positions are named and left out.
@@ -100,15 +94,13 @@ def aggregate_stats(parser: argparse.ArgumentParser) -> Work:
     add("--text_name", default="text", help="name of the text in the data")
     add("--sum_stats", type=str2bool, default=True, help="also sum the statistics of global_mvn")
 
-    def work(args: argparse.Namespace) -> None:
-        folders = [args.job_dir.replace("JOB", str(job)) for job in range(1, args.jobs + 1)]
-        with naming(args.output_dir):
-            aggregate_stats_dirs(folders, args.output_dir, "WARNING", not args.sum_stats)
-        config = read_config(Path(folders[0]) / "config.yaml", "run stage 10 again")
-        longest = shapes.longest_text(config.get("decoder"), config.get("decoder_conf"))
-        for part in ("train", "valid"):
-            shape_file = args.output_dir / part / f"{args.text_name}_shape"
-            shapes.drop_long_texts(shape_file.parent, longest, args.text_name)
-            shapes.add_vocabulary_size(shape_file, args.token_list, args.token_type)
-
-    return work
+    args = yield
+    folders = [args.job_dir.replace("JOB", str(job)) for job in range(1, args.jobs + 1)]
+    with naming(args.output_dir):
+        aggregate_stats_dirs(folders, args.output_dir, "WARNING", not args.sum_stats)
+    config = read_config(Path(folders[0]) / "config.yaml", "run stage 10 again")
+    longest = shapes.longest_text(config.get("decoder"), config.get("decoder_conf"))
+    for part in ("train", "valid"):
+        shape_file = args.output_dir / part / f"{args.text_name}_shape"
+        shapes.drop_long_texts(shape_file.parent, longest, args.text_name)
+        shapes.add_vocabulary_size(shape_file, args.token_list, args.token_type)

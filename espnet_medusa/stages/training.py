@@ -10,15 +10,15 @@ from pathlib import Path
 
 from espnet_medusa.bin.command_line import positive, whole_number
 from espnet_medusa.recipe import torchrun
-from espnet_medusa.recipe.jobs import Failure, Job, describe, run
+from espnet_medusa.recipe.jobs import Job, describe, run
 from espnet_medusa.recipe.progress import TrainingProgress
 from espnet_medusa.slurm.array_job import ArrayJob
 from espnet_medusa.slurm.configuration import PREFIX_HELP, Request, is_slurm, parse_request
 from espnet_medusa.slurm.run import refuse_active_jobs, run_array
-from espnet_medusa.stages import Work
+from espnet_medusa.stages import Command
 
 
-def systems(parser: argparse.ArgumentParser) -> Work:
+def systems(parser: argparse.ArgumentParser) -> Command:
     """List a recipe's systems: name, configuration, checkpoint, initial weights, options.
 
     One system per line, separated by tabs. Initial weights and training options may be empty.
@@ -34,23 +34,22 @@ def systems(parser: argparse.ArgumentParser) -> Work:
     add("--heads_model", default="", help="checkpoint of systems with heads; default: the best")
     add("--base_start", default="", help="initial weights of the base model")
 
-    def work(args: argparse.Namespace) -> None:
-        values = {**vars(args), "heads": args.heads.split()}
-        for system in plan_systems(**values):
-            print(*astuple(system), sep="\t")
-
-    return work
+    args = yield
+    values = {**vars(args), "heads": args.heads.split()}
+    for system in plan_systems(**values):
+        print(*astuple(system), sep="\t")
 
 
-def plot_training(parser: argparse.ArgumentParser) -> Work:
+def plot_training(parser: argparse.ArgumentParser) -> Command:
     """Plot the training curves of an experiment's train.log into its subfolder images."""
     from espnet_medusa.report.experiment_figures import plot_experiment
 
     parser.add_argument("--exp_dir", type=Path, required=True, help="folder of train.log")
-    return lambda args: print(*plot_experiment(args.exp_dir), sep="\n")
+    args = yield
+    print(*plot_experiment(args.exp_dir), sep="\n")
 
 
-def run_training(parser: argparse.ArgumentParser) -> Work:
+def run_training(parser: argparse.ArgumentParser) -> Command:
     """Run `-- COMMAND`, ESPnet's training, in one or more processes on CPUs or GPUs.
 
     With --max_restarts 3 torchrun starts the processes. If one fails, torchrun restarts all, at
@@ -64,14 +63,22 @@ def run_training(parser: argparse.ArgumentParser) -> Work:
     restarts = "maximum restarts of all processes after one has failed"
     add("--max_restarts", type=whole_number, default=0, help=restarts)
     add("--cmd", default="", help=PREFIX_HELP)
-    return _run_training
-
-
-def _run_training(args: argparse.Namespace) -> int:
+    args = yield
     args.log.parent.mkdir(parents=True, exist_ok=True)
     refuse_active_jobs(args.log.parent)
     progress = TrainingProgress(args.log)
-    failures = (_train_on_slurm if is_slurm(args.cmd) else _train_here)(args, progress)
+    if is_slurm(args.cmd):
+        request = parse_request(args.cmd, threads=args.nj)
+        failures, restarted = run_array(_make_array(args, request), request, True, progress.show)
+        if restarted:
+            progress.line.print("training: Slurm restarted it; it resumed after the last epoch")
+        failures = [replace(entry, job=replace(entry.job, name="training")) for entry in failures]
+    else:
+        # The processes rendezvous through a new file: with an old one, they would hang. It is next
+        # to the log, which all hosts of a cluster see.
+        with tempfile.TemporaryDirectory(prefix=".rendezvous", dir=args.log.parent) as folder:
+            jobs = _make_jobs(args, Path(folder) / "processes")
+            failures = run(jobs, len(jobs), stop_on_failure=True, watch=progress.show)
     progress.show(last=True)
     for failure in failures:
         print(describe(failure, torchrun.without_report), file=sys.stderr)
@@ -79,14 +86,6 @@ def _run_training(args: argparse.Namespace) -> int:
         remedy = "correct what the log names and run the stage again; finished epochs are kept"
         print(f"training: {remedy}", file=sys.stderr)
     return 1 if failures else 0
-
-
-def _train_on_slurm(args: argparse.Namespace, progress: TrainingProgress) -> list[Failure]:
-    request = parse_request(args.cmd, threads=args.nj)
-    failures, restarted = run_array(_make_array(args, request), request, True, progress.show)
-    if restarted:
-        progress.line.print("training: Slurm restarted it; it resumed after the last epoch")
-    return [replace(failure, job=replace(failure.job, name="training")) for failure in failures]
 
 
 def _make_array(args: argparse.Namespace, request: Request) -> ArrayJob:
@@ -97,14 +96,6 @@ def _make_array(args: argparse.Namespace, request: Request) -> ArrayJob:
         launcher = torchrun.launch_under_srun(python, request.nodes, processes, args.max_restarts)
         command += tuple(torchrun.espnet_options(request.gpus))
     return ArrayJob(range(1, 2), command, str(args.log), launcher, append=True, placeholder=None)
-
-
-def _train_here(args: argparse.Namespace, progress: TrainingProgress) -> list[Failure]:
-    # The processes rendezvous through a new file: with an old one, they would hang. It is next to
-    # the log, which all hosts of a cluster see.
-    with tempfile.TemporaryDirectory(prefix=".rendezvous", dir=args.log.parent) as folder:
-        jobs = _make_jobs(args, Path(folder) / "processes")
-        return run(jobs, len(jobs), stop_on_failure=True, watch=progress.show)
 
 
 def _make_jobs(args: argparse.Namespace, rendezvous_file: Path) -> list[Job]:

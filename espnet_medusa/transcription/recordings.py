@@ -38,11 +38,6 @@ class Recording:
         name = self.name.encode(errors="replace").decode()
         return "_".join(name.replace("/", "_").split()) or "_"
 
-    @property
-    def file_key(self) -> str:
-        """Absolute path, as id of its results in the journal."""
-        return str(self.path.resolve())
-
 
 def find_recordings(audio: Iterable[str | Path]) -> list[Recording]:
     """Find audio files, each once.

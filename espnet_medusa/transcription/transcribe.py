@@ -151,10 +151,10 @@ def transcribe_into(
 
 
 def _by_file_key(recordings: Iterable[Recording]) -> dict[str, list[Recording]]:
-    """Group recordings of the same file, which is decoded once."""
+    """Group recordings by absolute path: a file is decoded once, and the path is its id."""
     by_key: dict[str, list[Recording]] = {}
     for recording in recordings:
-        by_key.setdefault(recording.file_key, []).append(recording)
+        by_key.setdefault(str(recording.path.resolve()), []).append(recording)
     return by_key
 
 

@@ -76,7 +76,7 @@ def test_card_is_filled_in(tmp_path):
     assert body == "# Heads\n" and said["tags"] == ["speech"]
     assert said["fingerprint"] == fingerprint(base.weights)
     card = read_card(folder)
-    assert card.heads == "linear" and card.head_options.num_heads == NUM_HEADS
+    assert card.heads == "linear" and card.heads_conf["num_heads"] == NUM_HEADS
     assert card.whisper == {
         "d_model": 16, "vocab_size": VOCAB_SIZE, "encoder_layers": 1, "decoder_layers": 2,
     }  # fmt: skip

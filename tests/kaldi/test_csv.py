@@ -7,10 +7,10 @@ import soundfile
 from refusals import exit_status, refuses
 from tones import RATE_HZ, tone
 
-from espnet_medusa.bin import csv_to_data_dir, results_to_csv
 from espnet_medusa.kaldi.csv_import import read_csv
 from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.kaldi.table import read_table, write_table
+from espnet_medusa.stages import main
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def write_csv(folder, *lines, encoding="utf-8"):
 
 
 def convert(command, *arguments):
-    return exit_status(command.main, *arguments)
+    return exit_status(main, command, *arguments)
 
 
 def read_rows(path):
@@ -46,7 +46,7 @@ def test_columns_become_tables(corpus, capsys):
         '"audio/a.wav","the same\naudio",,140,1.01,',
     )
     data = corpus / "data"
-    assert convert(csv_to_data_dir, path, data, "--language", "fr") == 0
+    assert convert("csv_to_data_dir", path, data, "--language", "fr") == 0
     keys = ["000001-a", "000002-b_c", "000003-a"]
     wav, other = f"{corpus}/audio/a.wav", f"{corpus}/audio/b c.wav"
     assert read_table(data / "wav.scp") == dict(zip(keys, [wav, other, wav], strict=True))
@@ -60,12 +60,12 @@ def test_columns_become_tables(corpus, capsys):
 
 def test_optional_columns_may_be_absent(corpus):
     path = write_csv(corpus, "sentence,audio", "one,audio/a.wav")
-    assert convert(csv_to_data_dir, path, corpus / "data") == 0
+    assert convert("csv_to_data_dir", path, corpus / "data") == 0
     names = {file.name for file in (corpus / "data").iterdir()} - {".stamp.json"}
     assert names == {"wav.scp", "text", "utt2spk", "spk2utt"}
     assert validate_data_dir(corpus / "data") == []
     write_table(corpus / "results" / "text", {"000001-a": ""})
-    assert convert(results_to_csv, path, corpus / "results", corpus / "out.csv") == 0
+    assert convert("results_to_csv", path, corpus / "results", corpus / "out.csv") == 0
     assert (corpus / "out.csv").read_text().splitlines()[1] == "one,audio/a.wav,,1,1,"
 
 
@@ -90,7 +90,7 @@ BAD_ROWS = [
 def test_bad_row_is_reported_and_the_others_converted(corpus, capsys, row, parts):
     header = "audio,sentence,language,regulation-start,regulation-factor"
     path = write_csv(corpus, header, "audio/a.wav,first,en,,", row, "audio/a.wav,last,en,,")
-    assert convert(csv_to_data_dir, path, corpus / "data") == 1
+    assert convert("csv_to_data_dir", path, corpus / "data") == 1
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith(f"{path}: line 3: ")
     assert [part for part in parts if part not in line] == []
@@ -100,7 +100,7 @@ def test_bad_row_is_reported_and_the_others_converted(corpus, capsys, row, parts
 def test_a_row_that_is_not_utf8_is_skipped(corpus, capsys):
     path = write_csv(corpus, "audio,sentence", "audio/a.wav,na\xefve", encoding="latin-1")
     path.write_bytes(path.read_bytes() + "audio/a.wav,naïve\n".encode())
-    assert convert(csv_to_data_dir, path, corpus / "data") == 1
+    assert convert("csv_to_data_dir", path, corpus / "data") == 1
     assert "line 2: sentence: is not UTF-8: na\ufffdve; convert" in capsys.readouterr().out
     assert read_table(corpus / "data" / "text") == {"000002-a": "naïve"}
 
@@ -126,7 +126,7 @@ def test_bad_header_is_refused(lines, corpus):
 
 def test_without_usable_rows_nothing_is_written(corpus, capsys):
     path = write_csv(corpus, "audio,sentence", "audio/no.wav,one")
-    assert convert(csv_to_data_dir, path, corpus / "data") == 1
+    assert convert("csv_to_data_dir", path, corpus / "data") == 1
     lines = capsys.readouterr().err.splitlines()
     assert "line 2: audio" in lines[0] and "has no usable row" in lines[1]
     assert not (corpus / "data").exists()
@@ -144,7 +144,7 @@ def decoded(corpus):
         "10,bad,audio/no.wav,en",
         "11,lost,audio/a.wav,en",
     )
-    assert convert(csv_to_data_dir, path, corpus / "data") == 1
+    assert convert("csv_to_data_dir", path, corpus / "data") == 1
     results = corpus / "results"
     write_table(results / "text", {"000001-a": "one two tree four five", "000002-b_c": "abed"})
     write_table(results / "failed_utterances", {"000003-a": "too long"})
@@ -154,7 +154,7 @@ def decoded(corpus):
 def test_every_row_is_written_with_its_error_rates(decoded, capsys):
     path, results, output = decoded
     capsys.readouterr()
-    assert convert(results_to_csv, path, results, output, "--cleaner", "whisper_basic") == 1
+    assert convert("results_to_csv", path, results, output, "--cleaner", "whisper_basic") == 1
     rows = read_rows(output)
     assert ",".join(rows[0]) == "id,sentence,audio,language,prediction,wer,cer,error"
     assert [row["id"] for row in rows] == ["7", "8", "9", "10", "11"]
@@ -173,7 +173,7 @@ def test_every_row_is_written_with_its_error_rates(decoded, capsys):
 def test_rows_that_cannot_be_parsed_are_written_too(corpus):
     path = write_csv(corpus, "audio,sentence", "audio/a.wav,one, two", 'audio/a.wav,"x"y')
     write_table(corpus / "results" / "text", {})
-    assert convert(results_to_csv, path, corpus / "results", corpus / "out.csv") == 1
+    assert convert("results_to_csv", path, corpus / "results", corpus / "out.csv") == 1
     rows = read_rows(corpus / "out.csv")
     assert rows[0]["sentence"] == "one, two", "nothing is lost"
     assert "line 2: has 3 values for 2 columns" in rows[0]["error"]
@@ -183,9 +183,9 @@ def test_rows_that_cannot_be_parsed_are_written_too(corpus):
 def test_results_of_another_csv_and_existing_columns_are_refused(decoded, capsys):
     path, results, output = decoded
     write_table(results / "text", {"000009-z": "x"})
-    assert convert(results_to_csv, path, results, output) == 1
+    assert convert("results_to_csv", path, results, output) == 1
     assert "does not have: " in capsys.readouterr().err
     path = write_csv(path.parent, "audio,sentence,wer", "audio/a.wav,one,0")
-    assert convert(results_to_csv, path, results, output) == 1
+    assert convert("results_to_csv", path, results, output) == 1
     assert "has a column wer already" in capsys.readouterr().err
     assert not output.exists()

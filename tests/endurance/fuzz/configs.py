@@ -60,7 +60,7 @@ def heads_card(data: bytes) -> None:
     """Compare fields of ``README.md``'s YAML front matter with those that PyYAML reads."""
     card = read_card(write_scratch("README.md", data).parent)
     expected = yaml.load(data.decode().split("---\n", 2)[1], yaml.CSafeLoader)
-    assert card.heads in HEAD_TYPES and card.head_options.num_heads >= 1
+    assert card.heads in HEAD_TYPES and HeadOptions(**card.heads_conf).num_heads >= 1
     for name in ("base_model", "fingerprint", "heads", "heads_conf", "whisper", "commands"):
         assert getattr(card, name) == expected[name]
 
