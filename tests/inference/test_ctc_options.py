@@ -22,7 +22,6 @@ from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.whisper.tokens import END, START, make_tokenizer, read_whisper_tokens
 
 OPTIONS = {"search": "greedy", "maxlenratio": -14}
-MODELS = ["whisper", "stock", "llama"]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +63,7 @@ def ctc_texts(experiment):
     return texts, entropies
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["whisper", "stock", "llama"])
 def test_ctc_texts_below_the_threshold_are_accepted(models, name):
     texts, entropies = ctc_texts(models[name])
     options = {"maxlenratio": -max(map(len, texts)) - 1, "drafter": "ctc"}

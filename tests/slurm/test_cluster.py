@@ -22,7 +22,6 @@ from espnet_medusa.recipe.train_log import read_epochs
 from espnet_medusa.slurm import queue
 
 pytestmark = pytest.mark.slurm_cluster
-RESULTS = ("text", "token", "token_int", "score")
 UTTERANCES = 9
 TWO_EPOCHS = TRAINING.replace("max_epoch: 1", "max_epoch: 2")
 
@@ -111,7 +110,7 @@ def wait_until_running(job: str, number: int) -> None:
 
 
 def assert_same_results(folder: Path, tag: str) -> None:
-    for name in RESULTS:
+    for name in ("text", "token", "token_int", "score"):
         files = [folder / "exp" / "asr_tiny" / run / "test" / name for run in ("local", tag)]
         assert files[0].read_bytes() == files[1].read_bytes(), name
     assert len(files[0].read_text().splitlines()) == UTTERANCES
