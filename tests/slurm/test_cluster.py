@@ -75,14 +75,15 @@ def decode_command(tag: str, jobs: int, *options: str) -> list[str]:
 
 
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
+    done = subprocess.run(
         command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=HANG_S
     )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
 
 
 def decode(folder: Path, tag: str, jobs: int, *options: str) -> None:
-    done = run(folder, *decode_command(tag, jobs, *options))
-    assert done.returncode == 0, done.stdout + done.stderr
+    run(folder, *decode_command(tag, jobs, *options))
 
 
 def start(folder: Path, *command: str) -> subprocess.Popen:
@@ -137,7 +138,6 @@ def test_a_cancelled_task_is_named_and_the_next_run_does_only_its_work(recipe):
     assert f"job 2 was cancelled (Slurm: CANCELLED): {log}\n" in message
     assert "1 of 3 jobs failed;" in message and "finished work is kept" in message
     done = run(recipe, *decode_command("cancelled", 3, "--cmd_backend", "slurm"))
-    assert done.returncode == 0, done.stdout + done.stderr
     assert_same_results(recipe, "cancelled")
     logs = [logdir(recipe, "cancelled") / f"asr_inference.{n}.log" for n in (1, 2, 3)]
     assert ["INFO: resumed: 3 of 3" in log.read_text() for log in logs] == [True, False, True]
@@ -203,8 +203,7 @@ def train_command(tag: str, *options: str) -> list[str]:
 
 
 def train(folder: Path, tag: str, *options: str) -> None:
-    done = run(folder, *train_command(tag, *options))
-    assert done.returncode == 0, done.stdout + done.stderr
+    run(folder, *train_command(tag, *options))
 
 
 def assert_same_weights(folder: Path, *tags: str) -> None:
