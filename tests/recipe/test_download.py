@@ -33,7 +33,6 @@ def path(tmp_path):
 
 
 def fetch(server, path: Path, checksum: str | None = MD5) -> bytes:
-    """Download the corpus; return the bytes of the file."""
     assert download(f"{server.url}/corpus.tar.gz", path, checksum) == path
     return path.read_bytes()
 

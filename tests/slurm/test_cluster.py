@@ -100,7 +100,6 @@ def logdir(folder: Path, tag: str) -> Path:
 
 
 def submitted_job(folder: Path, tag: str) -> str:
-    """Number of the job that a stage 12 has submitted."""
     record = logdir(folder, tag) / "q" / "asr_inference.job"
     wait_for(lambda: record.is_file() and record.read_text().endswith("\n"))
     return record.read_text().strip()
@@ -246,7 +245,6 @@ def test_processes_of_all_nodes_restart_after_one_is_killed(trained_here):
 
 
 def training_processes(module: str, experiment: str) -> list[psutil.Process]:
-    """Return the processes of torchrun on all nodes."""
     result = psutil.process_iter(["cmdline"])
     commands = [(process, process.info["cmdline"] or []) for process in result]
     return [
