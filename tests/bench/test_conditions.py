@@ -3,6 +3,7 @@
 import argparse
 import json
 from dataclasses import asdict
+from unittest.mock import Mock
 
 import compare_conditions
 import conditions
@@ -136,24 +137,12 @@ def test_rows_of_the_table():
     assert "ours_wer" not in row and "speedup" not in row
 
 
-class Program:
-    """A program that writes the same words for every clip."""
-
-    def __init__(self, *given):
-        pass
-
-    def decode(self, way, names):
-        return Timed([Result("words of one")], 0.5, 0.5)
-
-    def end(self):
-        pass
-
-
 def test_a_complete_journal_needs_no_program(made, tmp_path, monkeypatch):
     (tmp_path / "base").mkdir()
     (tmp_path / "base" / "config.yaml").write_text("token_type: whisper_en\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(compare_conditions, "Client", Program)
+    same_words = {"return_value.decode.return_value": Timed([Result("words of one")], 0.5, 0.5)}
+    monkeypatch.setattr(compare_conditions, "Client", Mock(**same_words))
     written = argparse.Namespace(folder=tmp_path)
     monkeypatch.setattr(compare_conditions, "speech_subject", lambda *given, **more: written)
     names = ["clean", "no_speech_hum"]

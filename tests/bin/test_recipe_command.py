@@ -16,7 +16,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def archive(tmp_path, monkeypatch):
-    """The wheel's archive."""
     if not (ROOT / "espnet_medusa").is_dir():
         return recipe.ARCHIVE  # the tests of a wheel
     monkeypatch.chdir(ROOT)

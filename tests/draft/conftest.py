@@ -3,7 +3,7 @@
 from functools import cache
 
 import pytest
-from kernel_kinds import kind
+from kernel_kinds import kind  # noqa: F401  a fixture
 from made_vocabularies import make_vocabularies
 from tiny import EOS, VOCAB_SIZE
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -12,8 +12,6 @@ from transformers import PreTrainedTokenizerFast
 from espnet_medusa.vocabulary.mapping import map_vocabularies
 from espnet_medusa.vocabulary.tokenizers import hugging_face_vocabulary, token_list_vocabulary
 from espnet_medusa.vocabulary.translation import Translation
-
-__all__ = ["kind"]
 
 # Merges in order; the tokens are symbols, merges and the end token.
 COARSE = [("b", "a"), ("Ġ", "ba"), ("k", "o"), ("Ġ", "ko")]

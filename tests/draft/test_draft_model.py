@@ -6,7 +6,7 @@ from beam_oracle import make_weights
 from cases import cases, combinations
 from draft_models import DRAFT_MODELS, drafted, drafted_by, nearly
 from scripted import TokenTracker, foresight, new_places, path_of
-from searches import PROMPT, assert_decoded_alike_alone, assert_plain, decode, our_search
+from searches import PROMPT, assert_plain, decode, our_search
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder, utterances
 
 from espnet_medusa.draft.model import DraftModelProposer
@@ -177,11 +177,6 @@ def test_runtimes_of_a_draft_model(runtime):
     assert nodes > calls > 20
     if runtime == "cuda graph":
         assert counts[0] == counts[1]
-
-
-def test_a_batch_equals_single_utterances():
-    (_, decoder), audio = drafted(4, "near"), random_memory(4, [9, 2, 5, 7])
-    assert_decoded_alike_alone(decoder, [40, 10, 25, 3], *audio, shape=DraftShape(3))
 
 
 @cases(("typical", {}), ("top_m", {"top_m": 2}), ("threshold", {"threshold": 1 / VOCAB_SIZE}))

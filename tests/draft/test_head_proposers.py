@@ -225,6 +225,7 @@ def test_cross_attention_keys_remain_when_utterances_leave(kind, precision):
 @pytest.mark.parametrize("heads", ["linear", "block", "attending", "none"])
 def test_only_attending_heads_receive_cross_attention_keys(heads):
     audio, runtime = random_memory(0, [5]), build_runtime(tiny_decoder(0, heads))
+    assert (runtime.proposer() is None) == (heads == "none")
     state = runtime.start(*audio)
     assert (state.cross_keys_values is not None) == (heads == "attending")
     if state.cross_keys_values is not None:
@@ -237,7 +238,3 @@ def test_token_ids_of_columns():
     assert proposer.token_ids(torch.tensor([[3, 0]])).tolist() == [[3, 0]]
     proposer.vocabulary = torch.tensor([5, 2, 10, 7])
     assert proposer.token_ids(torch.tensor([[3, 0]])).tolist() == [[7, 5]]
-
-
-def test_no_heads_no_proposer():
-    assert build_runtime(tiny_decoder(0, "none")).proposer() is None

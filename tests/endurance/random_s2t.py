@@ -62,7 +62,6 @@ class Searches:
 
 
 def cases_of_a_model(seed: int, folder: Path) -> list[str]:
-    """Return the outcomes of BATCH * BATCHES cases."""
     rng = random.Random(seed)
     options = make_s2t_experiment(folder, seed) | random_options(rng)
     searches, outcomes = Searches(**options), []

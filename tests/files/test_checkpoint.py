@@ -31,15 +31,6 @@ def test_state_dicts_of_both_formats(tmp_path, options):
     assert load_weights(path).keys() == STATE.keys()
 
 
-def compressed(path) -> None:
-    stream = io.BytesIO()
-    torch.save({"a": torch.zeros(1_000_000)}, stream)
-    whole = zipfile.ZipFile(stream)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as small:
-        for name in whole.namelist():
-            small.writestr(name, whole.read(name))
-
-
 CONTENTS = {
     "code": ({"a": Calls(print, "hello")}, "not a checkpoint with weights only"),
     "expanded": ({"a": torch.ones(1).expand(10_000, 10_000)}, "400000000 bytes of tensors in"),
@@ -61,8 +52,12 @@ def test_other_contents_are_refused(tmp_path, kind, capfd):
 
 
 def test_files_not_written_by_torch_are_refused(tmp_path):
-    path = tmp_path / "model.pth"
-    compressed(path)
+    path, stream = tmp_path / "model.pth", io.BytesIO()
+    torch.save({"a": torch.zeros(1_000_000)}, stream)
+    whole = zipfile.ZipFile(stream)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as small:
+        for name in whole.namelist():
+            small.writestr(name, whole.read(name))
     assert path.stat().st_size < 10_000
     refuse(path, "is compressed")
     for content in (b"", b"PK\x03\x04", b"\x80\x02.", b"\x80\x02}K\x01R.", pickle.dumps(STATE)):

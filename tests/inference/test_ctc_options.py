@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from experiment import ENCODER, LLAMA, make_experiment, speeches
+from refusals import refuses
 from stock_experiment import assert_nbest, files, nbest, stock_experiment
 from tiny_whisper import read_whisper_experiment, save_tiny_whisper, whisper_experiment
 from tokenizers.decoders import ByteLevel
@@ -16,13 +17,11 @@ from whisper_training import save_tokenizer_of_bytes
 
 from espnet_medusa.draft.ctc import CTCProposer
 from espnet_medusa.draft.mixed import MixedProposer
-from espnet_medusa.errors import InputError
 from espnet_medusa.inference.experiment import TrainedModel
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.whisper.tokens import END, START, make_tokenizer, read_whisper_tokens
 
 OPTIONS = {"search": "greedy", "maxlenratio": -14}
-MODELS = ["whisper", "stock", "llama"]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +63,7 @@ def ctc_texts(experiment):
     return texts, entropies
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["whisper", "stock", "llama"])
 def test_ctc_texts_below_the_threshold_are_accepted(models, name):
     texts, entropies = ctc_texts(models[name])
     options = {"maxlenratio": -max(map(len, texts)) - 1, "drafter": "ctc"}
@@ -186,12 +185,11 @@ def test_drafters_get_encoder_output_without_padding(over_units):
         assert torch.equal(one.memory, row[: len(one.memory)])
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"ctc_weight": 0.3}, {"ctc_weight": 1.0}, {"ctc_weight": 0.3, "time_sync": True}],
-    ids=str,
+@refuses(
+    ({}, "ctc_weight: 0.5; allowed: 0.0 .*ctc_units"),
+    ({"ctc_weight": 0.3}, "ctc_weight: 0.3; allowed: 0.0 .*ctc_units"),
+    ({"ctc_weight": 1.0}, "ctc_weight: 1.0; allowed: 0.0 .*ctc_units"),
+    ({"ctc_weight": 0.3, "time_sync": True}, "ctc_weight: 0.3; allowed: 0.0 .*ctc_units"),
 )
-def test_ctc_scores_over_other_units_are_refused(over_units, options):
-    weight = options.get("ctc_weight", 0.5)
-    with pytest.raises(InputError, match=f"ctc_weight: {weight}; allowed: 0.0 .*ctc_units"):
-        Speech2Text(**files(over_units[0]), **options)
+def test_ctc_scores_over_other_units_are_refused(options, over_units):
+    Speech2Text(**files(over_units[0]), **options)

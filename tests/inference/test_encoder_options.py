@@ -18,8 +18,7 @@ GREEDY = {"search": "greedy"} | LENGTH
 BEAM = {"beam_size": 3, "nbest": 3} | LENGTH
 INT8 = {"decoder_precision": "int8"}
 # The shortest has one frame, the longest fills the window.
-LENGTHS = 160, 32000, 5000, 17171, 800
-SPEECHES = [noise(length, length) for length in LENGTHS]
+SPEECHES = [noise(length, length) for length in (160, 32000, 5000, 17171, 800)]
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from cases import cases
 from espnet2.bin import s2t_inference as espnet
 from experiment import noise, read_lines, write_corpus, write_lines
 from refusals import refused, refuses
@@ -31,74 +32,61 @@ def files(tmp_path_factory):
     return make_s2t_experiment(tmp_path_factory.mktemp("s2t"), seed=3)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_nbest_lists_are_espnets(tmp_path, seed):
-    rng = random.Random(seed)
-    files, options = make_s2t_experiment(tmp_path, seed), random_options(rng)
-    theirs = espnet.Speech2Text(**files, **options)
+def assert_espnets(rng, base, ours, options, all_drafts):
+    """Compare our n-best lists, alone and in a batch, with those of ESPnet's search."""
+    theirs = espnet.Speech2Text(**base, **options)
     speeches, conditions = random_inputs(rng, 3)
     calls = [*zip(speeches, conditions, strict=True)]
     expected = [nbest_of(theirs, *call) for call in calls]
-    for drafts in ({}, {"drafter": "ctc"}, {"drafter": "ctc", "draft_depth": 7}):
-        ours = S2TSpeech2Text(**files, **options, **drafts)
-        alone = [ours(speech, **condition) for speech, condition in calls]
-        together = [decoding.results for decoding in ours.decode(speeches, conditions)]
+    for drafts in all_drafts:
+        model = S2TSpeech2Text(**ours, **options, **drafts)
+        alone = [model(speech, **condition) for speech, condition in calls]
+        together = [decoding.results for decoding in model.decode(speeches, conditions)]
         for results in (alone, together):
             for result, right in zip(results, expected, strict=True):
                 assert right is None or difference(result, right) is None
+        assert (model.search.planner.proposer is not None) == bool(drafts)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_nbest_lists_are_espnets(tmp_path, seed):
+    rng, files = random.Random(seed), make_s2t_experiment(tmp_path, seed)
+    drafts = {}, {"drafter": "ctc"}, {"drafter": "ctc", "draft_depth": 7}
+    assert_espnets(rng, files, files, random_options(rng), drafts)
 
 
 @pytest.mark.parametrize("heads", ["linear", "block", "recurrent", "attending"])
 @pytest.mark.parametrize("seed", range(3))
 def test_heads_do_not_change_the_nbest_lists(tmp_path, heads, seed):
     """The oracle is ESPnet's search with ESPnet's decoder and the same weights."""
-    rng = random.Random(f"{heads} {seed}")
-    base, options = make_s2t_experiment(tmp_path / "base", seed), random_options(rng)
+    rng, base = random.Random(f"{heads} {seed}"), make_s2t_experiment(tmp_path / "base", seed)
     ours = make_s2t_experiment(tmp_path / heads, seed + 9, **medusa_config(heads))
     weights, own = (torch.load(one["s2t_model_file"]) for one in (base, ours))
     for name, value in weights.items():
         own[name.replace("decoder.", "decoder.transformer.", name.startswith("decoder."))] = value
     torch.save(own, ours["s2t_model_file"])
-    theirs = espnet.Speech2Text(**base, **options)
-    speeches, conditions = random_inputs(rng, 3)
-    calls = [*zip(speeches, conditions, strict=True)]
-    expected = [nbest_of(theirs, *call) for call in calls]
-    for drafts in ({"draft_depth": 3}, {"drafter": "ctc+heads", "draft_depth": 3}):
-        model = S2TSpeech2Text(**ours, **options, **drafts)
-        results = [model(speech, **condition) for speech, condition in calls]
-        together = [decoding.results for decoding in model.decode(speeches, conditions)]
-        for result, other, right in zip(results, together, expected, strict=True):
-            assert right is None or difference(result, right) is None
-            assert right is None or difference(other, right) is None
-    assert model.search.planner.proposer is not None
+    drafts = {"draft_depth": 3}, {"drafter": "ctc+heads", "draft_depth": 3}
+    assert_espnets(rng, base, ours, random_options(rng), drafts)
 
 
 @pytest.mark.parametrize("drafter", ["model", "ctc+model"])
 @pytest.mark.parametrize("seed", range(4))
 def test_draft_models_do_not_change_the_nbest_lists(tmp_path, drafter, seed):
-    rng = random.Random(seed)
-    options, conf = random_options(rng), {"decoder_conf": SIZES | {"num_blocks": 1}}
-    files = make_s2t_experiment(tmp_path / "main", seed)
-    make_s2t_experiment(tmp_path / "draft", seed, **conf)
-    theirs = espnet.Speech2Text(**files, **options)
-    ours = S2TSpeech2Text(**files, **options, drafter=drafter, draft_model=tmp_path / "draft")
-    speeches, conditions = random_inputs(rng, 3)
-    calls = [*zip(speeches, conditions, strict=True)]
-    expected = [nbest_of(theirs, *call) for call in calls]
-    alone = [ours(speech, **condition) for speech, condition in calls]
-    together = [decoding.results for decoding in ours.decode(speeches, conditions)]
-    for results in (alone, together):
-        for result, right in zip(results, expected, strict=True):
-            assert right is None or difference(result, right) is None
+    rng, files = random.Random(seed), make_s2t_experiment(tmp_path / "main", seed)
+    make_s2t_experiment(tmp_path / "draft", seed, decoder_conf=SIZES | {"num_blocks": 1})
+    drafts = {"drafter": drafter, "draft_model": tmp_path / "draft"}
+    assert_espnets(rng, files, files, random_options(rng), [drafts])
 
 
-def test_an_equal_draft_model_saves_calls(files):
-    options, calls = {"ctc_weight": 0.0, "beam_size": 3, "maxlenratio": -30}, []
-    for draft in ({}, {"draft_model": files["s2t_train_config"]}):
-        model = S2TSpeech2Text(**files, **options, **draft)
+@cases((0.0, 3, "model", 3), (0.3, 1, "ctc", 2), ids=["an equal model", "ctc"])
+def test_drafts_save_calls(ctc_weight, beam_size, drafter, fewer, files):
+    options, calls = {"ctc_weight": ctc_weight, "beam_size": beam_size, "maxlenratio": -30}, []
+    draft = {"draft_model": files["s2t_train_config"]} if drafter == "model" else {"drafter": "ctc"}
+    for drafts in ({}, draft):
+        model = S2TSpeech2Text(**files, **options, **drafts)
         model(noise(1))
         calls.append(model.statistics.decoder_calls)
-    assert calls[0] > 3 * calls[1]
+    assert calls[0] > fewer * calls[1]
 
 
 @refuses(("lstm", "draft_model: .*decoder: RNNDecoder"), ("", "draft_model: .*has no config.yaml"))
@@ -116,16 +104,6 @@ def test_each_utterance_has_the_log_lines_of_calculate_rtf(files, caplog):
     assert sum(name == "speech length" for name, _, _ in lines) == 2
     best = [text.strip() for name, _, text in lines if name == "best hypo"]
     assert best == ["".join(decoding.results[0][1][3:]) for decoding in results]
-
-
-def test_ctc_drafts_save_calls(files):
-    options = {"ctc_weight": 0.3, "beam_size": 1, "maxlenratio": -30}
-    calls = []
-    for drafter in (None, "ctc"):
-        model = S2TSpeech2Text(**files, **options, drafter=drafter)
-        model(noise(1))
-        calls.append(model.statistics.decoder_calls)
-    assert calls[0] > 2 * calls[1]
 
 
 def test_timestamps_take_one_call_per_token(files):

@@ -9,26 +9,19 @@ from espnet2.bin import st_inference as espnet
 from espnet2.tasks.st import STTask
 from experiment import TOKENS, dry_run, noise, read_lines, save_random, write_corpus
 from refusals import refused
+from s2t_experiment import NETWORKS
 
 from espnet_medusa.bin import st_inference
 from espnet_medusa.inference.st import STSpeech2Text
-
-SIZES = {"attention_heads": 2, "linear_units": 48}
 
 
 def make_st_experiment(folder, seed, **changes):
     """Write config and random weights; return ESPnet's options."""
     torch.manual_seed(seed)
     (folder / "src_tokens.txt").write_text("\n".join(TOKENS) + "\n")
-    config = {
-        "encoder": "transformer",
-        "encoder_conf": SIZES | {"output_size": 32, "num_blocks": 1, "input_layer": "conv2d"},
-        "decoder": "transformer", "decoder_conf": SIZES | {"num_blocks": 2},
+    config = NETWORKS | {
         "model_conf": {"asr_weight": 0.3, "mtlalpha": 1.0, "st_mtlalpha": 0.3},
-        "input_size": None, "frontend": "default",
-        "frontend_conf": {"n_fft": 256, "hop_length": 128}, "normalize": None,
-        "token_type": "char", "src_token_type": "char",
-        "src_token_list": str(folder / "src_tokens.txt"),
+        "src_token_type": "char", "src_token_list": str(folder / "src_tokens.txt"),
     } | changes  # fmt: skip
     exp = folder / "exp"
     save_random(STTask, exp, dry_run(STTask, exp, config, "--seed", seed), 0.3)

@@ -29,7 +29,6 @@ from espnet_medusa.vocabulary.byte_pairs import BytePairUnits
 from espnet_medusa.whisper.tokens import make_tokenizer
 
 BLOCK = {"input_layer": "conv1d2", "output_size": 16, "num_blocks": 0}
-BRANCHES = ["tokens", "bytes", "block"]
 ONE_ATTEMPT = {"temperature_increment_on_fallback": None, "no_speech_threshold": None}
 BY_CTC = {"word_timestamps": True, "word_times": "ctc", **ONE_ATTEMPT}
 TOKENIZER = make_tokenizer(51865)
@@ -119,7 +118,7 @@ TEXTS = ["", "!", " ...", " ?!!!", " 10 %", " naïve café 🙂 end", " word" * 
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-@pytest.mark.parametrize("name", BRANCHES)
+@pytest.mark.parametrize("name", ["tokens", "bytes", "block"])
 def test_words_of_every_text_are_ordered_and_within_the_window(models, name, language):
     """The same words as by attention, even in a window with few frames."""
     by_attention = align(models[name], TEXTS, 300, language, word_times="attention")

@@ -81,13 +81,11 @@ def test_units_share_too_few_frames(frames, units):
     assert spans.probabilities == pytest.approx(probabilities[first, units])
 
 
-def timed(sizes, spans, frames_per_s=10, duration_s=4.0):
-    """Times of words with these numbers of units."""
+def timed(sizes, spans):
+    """Times of words with these numbers of units, in 4 s with 10 frames a second."""
     words = [(f" w{place}", [0] * (1 + place)) for place in range(len(sizes))]
     starts, ends, probabilities = np.array(spans, dtype=float).reshape(-1, 3).T
-    found = time_words_by_units(
-        words, sizes, UnitSpans(starts, ends, probabilities), frames_per_s, duration_s
-    )
+    found = time_words_by_units(words, sizes, UnitSpans(starts, ends, probabilities), 10, 4.0)
     expected = [(text, len(tokens)) for text, tokens in words]
     assert [(word.text, word.tokens) for word in found] == expected
     return [(word.start_s, word.end_s, word.probability) for word in found]

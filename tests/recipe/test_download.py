@@ -33,7 +33,6 @@ def path(tmp_path):
 
 
 def fetch(server, path: Path, checksum: str | None = MD5) -> bytes:
-    """Download the corpus; return the bytes of the file."""
     assert download(f"{server.url}/corpus.tar.gz", path, checksum) == path
     return path.read_bytes()
 
@@ -65,17 +64,16 @@ def test_broken_connections_are_resumed(server, path):
 
 
 def test_a_dead_connection_is_an_error_and_the_next_call_resumes(server, path):
-    server.cut_after = 300_000
     download_partly(server, path)
     assert not path.exists() and Path(f"{path}.partial").read_bytes() == CONTENT[:300_000]
-    server.cut_after = None
     server.requests.clear()
     assert fetch(server, path) == CONTENT
     assert ranges(server) == ["bytes=300000-"] and only_file(path)
 
 
 def download_partly(server, path) -> None:
-    server.statuses = []
+    """Download 300,000 bytes from a server that then breaks down, and repair the server."""
+    server.cut_after = 300_000
 
     def break_down(*_):
         server.statuses = [503] * 100
@@ -84,13 +82,11 @@ def download_partly(server, path) -> None:
     with pytest.MonkeyPatch.context() as patch, refused(path, "503", complete, error=InputError):
         patch.setattr(module.time, "sleep", break_down)
         fetch(server, path)
-    server.statuses = []
+    server.cut_after, server.statuses = None, []
 
 
 def test_two_versions_of_a_file_are_never_joined(server, path):
-    server.cut_after = 300_000
     download_partly(server, path)
-    server.cut_after = None
     changed = CONTENT[::-1]
     server.files["/corpus.tar.gz"], server.versions["/corpus.tar.gz"] = changed, '"second"'
     assert fetch(server, path, checksum=None) == changed

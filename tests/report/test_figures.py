@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases import cases
 from matplotlib import colors, pyplot
 
 from espnet_medusa.report import table_figures
@@ -150,46 +151,36 @@ def split_lines(axis):
 POINTS = {"heads": {"exact": {"2": "wide2", "3": "wide3"}, "typical": {"2": "slim2"}}}
 
 
-@pytest.mark.parametrize(("slowest", "scale"), [(81.0, "log"), (79.0, "linear")])
-def test_plot_of_wer_against_latency(tmp_path, drawn, slowest, scale):
-    plan = table(figure=FigurePlan("wer_against_latency", "F", groups=POINTS, points="K"))
-    medians = {"base": slowest, "wide2": 20.0, "wide3": 10.0}
-    rows = [
-        measured(system, "English", wer=Estimate(5.0 + n), latency=Latency(value, 2 * value))
-        for n, (system, value) in enumerate(medians.items())
-    ]
-    rows.append(measured("slim2", "English", wer=Estimate(4.0)))
-    panels = scatter_panels(plan, rows)
-    points = [Point("2", 20.0, 6.0), Point("3", 10.0, 7.0)]
-    assert panels == {"English": Panel({("heads", "exact"): points}, Point("Base", slowest, 5.0))}
+@cases(
+    # Of 10 to 81 ms more than a factor of 8, of 10 to 79 ms not; zero has no logarithm.
+    ("latency", "ms per utterance (median)", (81.0, 20.0, 10.0), "log"),
+    ("latency", "ms per utterance (median)", (79.0, 20.0, 10.0), "linear"),
+    ("calls", "decoder calls per utterance", (28.0, 9.0, 0.0), "linear"),
+    ("calls", "decoder calls per utterance", (28.0, 9.0, 2.0), "log"),
+)
+def test_plot_of_wer_against_costs(kind, label, costs, scale, tmp_path, drawn):
+    plan = table(figure=FigurePlan(f"wer_against_{kind}", "F", groups=POINTS, points="K"))
+    latency = kind == "latency"
+    rows = [measured("slim2", "English", wer=Estimate(4.0))]
+    for n, (system, cost) in enumerate(zip(("base", "wide2", "wide3"), costs, strict=True)):
+        values = {"latency": Latency(cost, 2 * cost)}
+        values = values if latency else {"calls_per_utterance": Estimate(cost)}
+        rows.append(measured(system, "English", wer=Estimate(5.0 + n), **values))
+    panels, (plain, *others) = scatter_panels(plan, rows), costs
+    points = [Point(str(k), cost, 4.0 + k) for k, cost in enumerate(others, 2)]
+    assert panels == {"English": Panel({("heads", "exact"): points}, Point("Base", plain, 5.0))}
     (axis,) = plot(plan, panels, tmp_path, drawn)
-    assert (axis.get_xlabel(), axis.get_ylabel()) == ("ms per utterance (median)", "WER [%]")
-    # Of 10 to 81 ms more than a factor of 8, of 10 to 79 ms not.
+    assert (axis.get_xlabel(), axis.get_ylabel()) == (label, "WER [%]")
     assert (axis.get_xscale(), axis.get_yscale()) == (scale, "linear")
-    points, _, star = split_lines(axis)[0]
-    assert points.get_linestyle() == "None" and points.get_marker() == "o"
-    assert star.get_xydata().tolist() == [[slowest, 5.0]]
-    if scale == "log":
+    series, _, star = split_lines(axis)[0]
+    assert series.get_xydata().tolist() == [[point.x, point.y] for point in points]
+    assert (series.get_linestyle(), series.get_marker()) == ("None" if latency else "-", "o")
+    assert star.get_xydata().tolist() == [[plain, 5.0]]
+    if latency and scale == "log":
         low, high = axis.get_xlim()
         ticks = zip(axis.get_xticklabels(), axis.get_xticks(), strict=True)
-        shown = [label.get_text() for label, place in ticks if low <= place <= high]
+        shown = [tick.get_text() for tick, place in ticks if low <= place <= high]
         assert shown == ["10", "20", "50"]
-
-
-@pytest.mark.parametrize(("fewest", "scale"), [(0.0, "linear"), (2.0, "log")])
-def test_plot_of_wer_against_calls(tmp_path, drawn, fewest, scale):
-    plan = table(figure=FigurePlan("wer_against_calls", "F", groups=POINTS, points="K"))
-    calls = {"base": 28.0, "wide2": 9.0, "wide3": fewest}
-    rows = [
-        measured(system, "English", wer=Estimate(5.0 + n), calls_per_utterance=Estimate(count))
-        for n, (system, count) in enumerate(calls.items())
-    ]
-    (axis,) = plot(plan, scatter_panels(plan, rows), tmp_path, drawn)
-    assert (axis.get_xlabel(), axis.get_ylabel()) == ("decoder calls per utterance", "WER [%]")
-    assert axis.get_xscale() == scale, "none has no logarithm"
-    line, _, star = split_lines(axis)[0]
-    assert line.get_xydata().tolist() == [[9.0, 6.0], [fewest, 7.0]]
-    assert line.get_linestyle() == "-" and star.get_xydata().tolist() == [[28.0, 5.0]]
 
 
 def test_plot_of_calls_against_the_wer_of_drafts(tmp_path, drawn):

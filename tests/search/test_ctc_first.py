@@ -9,12 +9,11 @@ import pytest
 import torch
 from beam_oracle import make_scorers
 from scripted import ScriptedCTC, edited, foresight
-from searches import CONSTRAINTS, PROMPT
+from searches import CONSTRAINTS, PROMPT, build_search
 from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, shared_decoder, utterances
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.build import SearchModel, build_greedy
 from espnet_medusa.search.drafters import DraftSources
 from espnet_medusa.search.options import SearchOptions, check_options
 
@@ -27,8 +26,7 @@ def build(decoder, ctc, blank=BLANK, **options):
     sources = DraftSources(
         ctc, blank, frequent_tokens=lambda size, eos: torch.tensor([1, 2, 3, 4, 5, eos])
     )
-    parts = build_runtime(decoder), VOCAB_SIZE, EOS, torch.device("cpu")
-    return build_greedy(options, SearchModel(*parts, sources=sources))
+    return build_search(build_runtime(decoder), options, sources=sources)
 
 
 def search(decoder, ctc, memory, lengths, most, least=None, blank=BLANK, **options):

@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from cases import combinations
+from cases import cases, combinations
 from draft_models import DRAFT_MODELS
 from grown_trees import states_after
 from scripted import PathDecoder, PathProposer
@@ -78,10 +78,10 @@ def test_fewer_positions_than_the_maximum_length():
     assert_plain(decoder, memory, lengths, states, [16 - len(PROMPT) + 1] * 2)
 
 
-@pytest.mark.parametrize("drafter", ["block", "near"])
-def test_batch_equals_singles(drafter):
-    (_, decoder), audio = drafted_by(11, drafter), random_memory(11, [9, 2, 5, 7])
-    assert_decoded_alike_alone(decoder, [40, 10, 25, 3], *audio, shape=DraftShape(4))
+@cases(("block", 11, 4), ("near", 11, 4), ("near", 4, 3))
+def test_batch_equals_singles(drafter, seed, depth):
+    (_, decoder), audio = drafted_by(seed, drafter), random_memory(seed, [9, 2, 5, 7])
+    assert_decoded_alike_alone(decoder, [40, 10, 25, 3], *audio, shape=DraftShape(depth))
 
 
 def one_token_at_a_time(decoder, memory, max_length, num_heads, rule, text, constraints=None):

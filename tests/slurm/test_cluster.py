@@ -22,7 +22,6 @@ from espnet_medusa.recipe.train_log import read_epochs
 from espnet_medusa.slurm import queue
 
 pytestmark = pytest.mark.slurm_cluster
-RESULTS = ("text", "token", "token_int", "score")
 UTTERANCES = 9
 TWO_EPOCHS = TRAINING.replace("max_epoch: 1", "max_epoch: 2")
 
@@ -76,14 +75,15 @@ def decode_command(tag: str, jobs: int, *options: str) -> list[str]:
 
 
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
+    done = subprocess.run(
         command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=HANG_S
     )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
 
 
 def decode(folder: Path, tag: str, jobs: int, *options: str) -> None:
-    done = run(folder, *decode_command(tag, jobs, *options))
-    assert done.returncode == 0, done.stdout + done.stderr
+    run(folder, *decode_command(tag, jobs, *options))
 
 
 def start(folder: Path, *command: str) -> subprocess.Popen:
@@ -100,7 +100,6 @@ def logdir(folder: Path, tag: str) -> Path:
 
 
 def submitted_job(folder: Path, tag: str) -> str:
-    """Number of the job that a stage 12 has submitted."""
     record = logdir(folder, tag) / "q" / "asr_inference.job"
     wait_for(lambda: record.is_file() and record.read_text().endswith("\n"))
     return record.read_text().strip()
@@ -111,7 +110,7 @@ def wait_until_running(job: str, number: int) -> None:
 
 
 def assert_same_results(folder: Path, tag: str) -> None:
-    for name in RESULTS:
+    for name in ("text", "token", "token_int", "score"):
         files = [folder / "exp" / "asr_tiny" / run / "test" / name for run in ("local", tag)]
         assert files[0].read_bytes() == files[1].read_bytes(), name
     assert len(files[0].read_text().splitlines()) == UTTERANCES
@@ -138,7 +137,6 @@ def test_a_cancelled_task_is_named_and_the_next_run_does_only_its_work(recipe):
     assert f"job 2 was cancelled (Slurm: CANCELLED): {log}\n" in message
     assert "1 of 3 jobs failed;" in message and "finished work is kept" in message
     done = run(recipe, *decode_command("cancelled", 3, "--cmd_backend", "slurm"))
-    assert done.returncode == 0, done.stdout + done.stderr
     assert_same_results(recipe, "cancelled")
     logs = [logdir(recipe, "cancelled") / f"asr_inference.{n}.log" for n in (1, 2, 3)]
     assert ["INFO: resumed: 3 of 3" in log.read_text() for log in logs] == [True, False, True]
@@ -204,8 +202,7 @@ def train_command(tag: str, *options: str) -> list[str]:
 
 
 def train(folder: Path, tag: str, *options: str) -> None:
-    done = run(folder, *train_command(tag, *options))
-    assert done.returncode == 0, done.stdout + done.stderr
+    run(folder, *train_command(tag, *options))
 
 
 def assert_same_weights(folder: Path, *tags: str) -> None:
@@ -248,7 +245,6 @@ def test_processes_of_all_nodes_restart_after_one_is_killed(trained_here):
 
 
 def training_processes(module: str, experiment: str) -> list[psutil.Process]:
-    """Return the processes of torchrun on all nodes."""
     result = psutil.process_iter(["cmdline"])
     commands = [(process, process.info["cmdline"] or []) for process in result]
     return [

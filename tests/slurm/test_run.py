@@ -42,7 +42,6 @@ def earlier_job(slurm) -> Path:
 
 
 def run_script(script: str, *options: str, jobs: int = 1) -> None:
-    """Run a script as the jobs of `run_jobs` in Slurm."""
     stages.main(["run_jobs", *options, f"JOB=1:{jobs}", "x.JOB.log", "--", "bash", "-c", script])
 
 

@@ -83,7 +83,6 @@ def run(
 
 
 def lines_about(done: subprocess.CompletedProcess, *words: str) -> list[str]:
-    """Return the lines of stdout that have all these words."""
     return [line for line in done.stdout.splitlines() if all(word in line for word in words)]
 
 

@@ -18,13 +18,12 @@ def record_calls(monkeypatch, owner: object, name: str, describe: Callable[..., 
 
 def interrupt_call(monkeypatch, owner: object, name: str, number: int) -> list[tuple]:
     """Let one call of ``owner.name`` raise KeyboardInterrupt; return the arguments of all calls."""
-    calls, function = [], getattr(owner, name)
+    calls = []
 
-    def interrupted(*arguments, **options):
+    def interrupted(*arguments, **_) -> None:
         calls.append(arguments)
         if len(calls) == number:
             raise KeyboardInterrupt
-        return function(*arguments, **options)
 
-    monkeypatch.setattr(owner, name, interrupted)
+    record_calls(monkeypatch, owner, name, interrupted)
     return calls

@@ -16,6 +16,14 @@ TOKENS = [
     *("<notimestamps>", *TIMES, "<space>", *"abcdefghijklmn", "<sos>", "<eos>", "<sop>"),
 ]
 SIZES = {"attention_heads": 2, "linear_units": 48}
+NETWORKS = {
+    "encoder": "transformer",
+    "encoder_conf": SIZES | {"output_size": 32, "num_blocks": 1, "input_layer": "conv2d"},
+    "decoder": "transformer", "decoder_conf": SIZES | {"num_blocks": 2},
+    "input_size": None, "frontend": "default",
+    "frontend_conf": {"fs": 16000, "n_fft": 256, "hop_length": 128}, "normalize": None,
+    "token_type": "char",
+}  # fmt: skip
 
 
 def make_s2t_experiment(folder: Path, seed: int, **changes) -> dict[str, Path]:
@@ -26,17 +34,10 @@ def make_s2t_experiment(folder: Path, seed: int, **changes) -> dict[str, Path]:
     torch.manual_seed(seed)
     symbols = {"notime_symbol": "<notimestamps>", "na_symbol": "<na>"}
     symbols |= {"first_time_symbol": TIMES[0], "last_time_symbol": TIMES[-1]}
-    config = {
-        "encoder": "transformer",
-        "encoder_conf": SIZES | {"output_size": 32, "num_blocks": 1, "input_layer": "conv2d"},
-        "decoder": "transformer", "decoder_conf": SIZES | {"num_blocks": 2},
-        "model_conf": {"ctc_weight": 0.3, "sym_sop": "<sop>", "sym_na": "<na>"},
-        "input_size": None, "frontend": "default",
-        "frontend_conf": {"fs": 16000, "n_fft": 256, "hop_length": 128}, "normalize": None,
-        "token_type": "char", "preprocessor": "s2t",
-        "preprocessor_conf": symbols
-        | {"speech_length": 2.0, "fs": 16000, "speech_resolution": 0.02},
-    } | changes  # fmt: skip
+    symbols |= {"speech_length": 2.0, "fs": 16000, "speech_resolution": 0.02}
+    model_conf = {"ctc_weight": 0.3, "sym_sop": "<sop>", "sym_na": "<na>"}
+    own = {"model_conf": model_conf, "preprocessor": "s2t", "preprocessor_conf": symbols}
+    config = NETWORKS | own | changes
     config = dry_run(S2TTask, folder, config, "--seed", seed, tokens=TOKENS)
     save_random(S2TTask, folder, config, 0.3)
     return {"s2t_train_config": folder / "config.yaml", "s2t_model_file": folder / "model.pth"}

@@ -18,8 +18,7 @@ from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.task import MedusaASRTask
 from espnet_medusa.training import cached_memory
 
-ROOT = Path(__file__).resolve().parents[2]
-CONF = ROOT / "egs" / "librispeech" / "asr1" / "conf"
+CONF = Path(__file__).resolve().parents[2] / "egs" / "librispeech" / "asr1" / "conf"
 LLAMA = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
          "intermediate_size": 24}  # fmt: skip
 

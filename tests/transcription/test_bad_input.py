@@ -8,6 +8,7 @@ import pytest
 import soundfile
 from experiment import read_lines
 from media_files import BROKEN, write_broken, write_media
+from recorded_calls import record_calls
 from tones import chords, lay_out, say
 
 from espnet_medusa.audio import reader
@@ -86,12 +87,8 @@ def test_broken_files_fail_and_good_files_have_texts(
 
 
 def test_a_header_is_read_once(transcribe_folder, files, monkeypatch):
-    probed, opened = [], []
-    probe, open_source = reader.probe_audio, reader.open_source
-    monkeypatch.setattr(
-        reader, "open_source", lambda path, *more: opened.append(path) or open_source(path, *more)
-    )
-    monkeypatch.setattr(recordings, "probe_audio", lambda path: probed.append(path) or probe(path))
+    opened = record_calls(monkeypatch, reader, "open_source", lambda path, *_: path)
+    probed = record_calls(monkeypatch, recordings, "probe_audio", lambda path: path)
     assert transcribe_folder(files) == 3
     opened_files = [path for path in files.iterdir() if path.name not in UNOPENED]
     assert sorted(probed) == sorted(map(str, opened_files))

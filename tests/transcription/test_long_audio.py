@@ -32,7 +32,6 @@ def run(transcribe_folder, tmp_path):
 
 
 def own_segments(speech2text, folder, name, **options):
-    """Segments of ``Speech2Text.transcribe`` for one file."""
     options |= {"temperature_increment_on_fallback": None, "no_speech_threshold": None}
     samples, _ = soundfile.read(folder / f"{name}.wav", dtype="float32")
     return [*speech2text.transcribe(samples, **options)]

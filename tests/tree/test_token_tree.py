@@ -17,16 +17,6 @@ def ancestors(parents: list[int], node: int) -> list[int]:
     return path[::-1]
 
 
-def assert_matches(tree: TokenTree, parents: list[int]) -> None:
-    """Compare paths, depths and visibility with those of the parents."""
-    assert len(tree) == len(parents)
-    for node in range(len(parents)):
-        expected = ancestors(parents, node)
-        assert tree.path(node) == expected
-        assert tree.depth(node) == len(expected) - 1
-        assert [slot for slot in range(len(tree)) if tree.visible[node] >> slot & 1] == expected
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_random_growth_follows_the_parents(seed):
     rng = random.Random(seed)
@@ -36,7 +26,12 @@ def test_random_growth_follows_the_parents(seed):
         new = [rng.randint(ROOT, num_old + place - 1) for place in range(rng.randint(1, 9))]
         tree.add(new)
         parents += new
-        assert_matches(tree, parents)
+        assert len(tree) == len(parents)
+        for node in range(len(parents)):
+            expected = ancestors(parents, node)
+            assert tree.path(node) == expected
+            assert tree.depth(node) == len(expected) - 1
+            assert [slot for slot in range(len(tree)) if tree.visible[node] >> slot & 1] == expected
 
 
 @pytest.mark.parametrize("seed", range(20))

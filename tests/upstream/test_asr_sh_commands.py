@@ -43,7 +43,6 @@ while [ "${1#--}" != "$1" ]; do shift 2; done
 log=$1; shift; "$@" > "$log" 2>&1
 """
 LENGTHS = "ctc_weight: 0.0\nmaxlenratio: -12\nminlenratio: -4\n"
-NAMES = ("train", "dev", "test")
 
 
 @dataclass
@@ -75,7 +74,7 @@ class Recipe:
 
 def make_recipe(folder: Path, token_type: str, language: str = "en") -> Recipe:
     """Write the data of stages 1 to 4, configs, and a Whisper model for Whisper's tokens."""
-    for name, count in zip(NAMES, (4, 2, 4), strict=True):
+    for name, count in (("train", 4), ("dev", 2), ("test", 4)):
         write_set(folder / "dump" / "raw" / name, count)
     shutil.copyfile(folder / "dump/raw/train/text", folder / "dump/raw/lm_train.txt")
     (folder / "conf").mkdir()
