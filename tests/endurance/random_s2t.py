@@ -3,11 +3,11 @@
 python tests/endurance/random_s2t.py --cases 3000 --table tests/endurance/checks.md
 
 A case is one call: its previous text, language, task, timestamps, beam of 1 to 10, CTC weight and
-limits are random. It is decoded alone and in a batch of three, without drafts and with CTC drafts.
-Every sixth case, model and options change. If CTC finds a prefix impossible, ESPnet's score of it
-may rise again later. A case that differs is therefore compared again with an ESPnet search whose
-CTC scores only fall, and then in float64. It counts as a mismatch if it still differs. Exit status
-1: there is a mismatch.
+limits are random. It is decoded alone and in a batch of three, without drafts, with CTC drafts,
+with random heads and with drafts of another model. Every sixth case, model and options change. If
+CTC finds a prefix impossible, ESPnet's score of it may rise again later. A case that differs is
+therefore compared again with an ESPnet search whose CTC scores only fall, and then in float64. It
+counts as a mismatch if it still differs. Exit status 1: there is a mismatch.
 """
 
 import random
@@ -20,25 +20,36 @@ import numpy as np
 from beam_oracle import FallingCTC
 from espnet2.bin import s2t_inference as espnet
 from harness import DIFFERS, EQUAL, EQUAL_FALLING
-from s2t_experiment import difference, make_s2t_experiment, nbest_of, random_inputs, random_options
+from s2t_experiment import (
+    add_heads,
+    difference,
+    make_s2t_experiment,
+    nbest_of,
+    random_inputs,
+    random_options,
+)
 
 from espnet_medusa.inference.s2t import S2TSpeech2Text
 
 BATCH, BATCHES = 3, 2  # cases of a model: BATCH * BATCHES
+HEADS = ("linear", "block", "recurrent", "attending")
 EQUAL_DOUBLE = "equal in float64"
 REFUSED = "ESPnet fails"
 
 
 class Searches:
-    """ESPnet's search of a model, the same with CTC scores that only fall, and two of ours."""
+    """ESPnet's search of a model, the same with CTC scores that only fall, and some of ours.
 
-    def __init__(self, **options):
+    ``drafting`` has the options of ours that differ.
+    """
+
+    def __init__(self, drafting: Sequence[dict], **options):
         self.theirs, falling = (espnet.Speech2Text(**options) for _ in range(2))
         if "ctc" in falling.beam_search.part_scorers:
             network = falling.s2t_model
             falling.beam_search.part_scorers["ctc"] = FallingCTC(network.ctc, network.eos)
         self.falling = falling
-        self.ours = [S2TSpeech2Text(**options, drafter=drafter) for drafter in (None, "ctc")]
+        self.ours = [S2TSpeech2Text(**options | changed) for changed in drafting]
 
     def compare(self, speeches: Sequence[np.ndarray], conditions: Sequence[dict]) -> list[str]:
         calls = [*zip(speeches, conditions, strict=True)]
@@ -63,13 +74,21 @@ class Searches:
 
 def cases_of_a_model(seed: int, folder: Path) -> list[str]:
     rng = random.Random(seed)
-    options = make_s2t_experiment(folder, seed) | random_options(rng)
-    searches, outcomes = Searches(**options), []
+    files, heads = make_s2t_experiment(folder / "base", seed), rng.choice(HEADS)
+    make_s2t_experiment(folder / "other", seed + 1)
+    drafter = rng.choice(["heads", "ctc+heads"])
+    drafting = [
+        *({}, {"drafter": "ctc"}, {"draft_model": folder / "other"}),
+        add_heads(folder / heads, files, heads) | {"drafter": drafter, "draft_depth": 3},
+    ]
+    options, outcomes = files | random_options(rng), []
+    searches = Searches(drafting, **options)
     for _ in range(BATCHES):
         calls = random_inputs(rng, BATCH)
         found = searches.compare(*calls)
         if DIFFERS in found:  # hypotheses whose scores are equal but for rounding
-            pairs = zip(found, Searches(**options, dtype="float64").compare(*calls), strict=True)
+            exact = Searches(drafting, **options, dtype="float64").compare(*calls)
+            pairs = zip(found, exact, strict=True)
             found = [
                 EQUAL_DOUBLE if one == DIFFERS and other in (EQUAL, EQUAL_FALLING) else one
                 for one, other in pairs

@@ -53,6 +53,16 @@ def medusa_config(heads: str, **model_conf) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def add_heads(folder: Path, base: dict[str, Path], heads: str) -> dict[str, Path]:
+    """Write the experiment ``base`` with random heads; return its files."""
+    files = make_s2t_experiment(folder, 1, **medusa_config(heads))
+    weights, own = (torch.load(one["s2t_model_file"]) for one in (base, files))
+    for name, value in weights.items():
+        own[name.replace("decoder.", "decoder.transformer.", name.startswith("decoder."))] = value
+    torch.save(own, files["s2t_model_file"])
+    return files
+
+
 def random_options(rng: random.Random) -> dict[str, Any]:
     timed = rng.random() < 0.5
     return {
