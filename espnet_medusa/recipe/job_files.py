@@ -9,7 +9,7 @@ from espnet_medusa.longform.segment import CTM, SEGMENTS, TABLES, put_segments_d
 from espnet_medusa.scoring.trn import list_some
 from espnet_medusa.search.statistics import DecodingStatistics, read_statistics, write_statistics
 
-RESULT_FILES = ("text", "token", "token_int", "score")
+RESULT_FILES = ("text", "token", "token_int", "score", "text_nospecial")  # the last one: s2t
 
 
 def split_keys(
@@ -72,7 +72,7 @@ def _join(files: Sequence[Path]) -> dict[str, str]:
 
 
 def merge_results(keys: Path, log_dir: Path, output_dir: Path) -> tuple[int, dict[str, str]]:
-    """Join text, token, token_int, score and failed_utterances of all jobs, sorted by id.
+    """Join ``RESULT_FILES`` and failed_utterances of all jobs, sorted by id.
 
     Return the number of decoded ids, and the reason of each failure by id. Raise ValueError if an
     id of ``keys`` has neither a result nor a reason (its job failed), or both.

@@ -25,6 +25,7 @@ class ScoreOptions:
     asr_train_config: str = option("", "config of the experiment, for its bpe model")
     non_linguistic_symbols: str = option("none", "file of symbols that are not scored, or none")
     sclite: str = option("", "path of NIST's sclite; default: our own")
+    hypotheses: str = option("text", "file of the hypotheses; of s2t models: text_nospecial")
     sclite_options: str = option("", "options of sclite, such as `-s` (case-sensitive)")
 
 
@@ -97,14 +98,15 @@ def write_report(options: ScoreOptions, folder: Path) -> None:
 
 
 def score(data_dir: Path, output_dir: Path, options: ScoreOptions) -> list[Path]:
-    """Score `output_dir/text` against `data_dir/text`, and add eta to its statistics.json, if any.
+    """Score hypotheses of `output_dir` against `data_dir/text`; add eta to statistics.json, if any.
 
     Return the reports `output_dir/score_{wer,cer,ter}/result.txt`. Raise ValueError if ids do not
     match or sclite fails.
     """
     references = read_table(data_dir / "text", require_value=False)
-    names = f"{data_dir / 'text'}, {output_dir / 'text'}"
-    hypotheses = read_results(output_dir / "text")
+    file = output_dir / options.hypotheses
+    names = f"{data_dir / 'text'}, {file}"
+    hypotheses = read_results(file)
     hypotheses = join_by_id(references, hypotheses, options.allow_missing, names)
     speakers = read_table(data_dir / "utt2spk")
     if unnamed := references.keys() - speakers.keys():

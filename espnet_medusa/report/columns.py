@@ -17,6 +17,7 @@ from espnet_medusa.report.measures import (
     model_parameters,
     per_utterance,
     ratio_of_sums,
+    same_nbest,
     same_texts,
     set_ratio,
     speedup,
@@ -119,6 +120,12 @@ COLUMNS: Mapping[str, Column] = {
         "same text",
         "Same text: utterances with the baseline's text, of those that both decoded.",
         lambda item, baseline, _: same_texts(item, baseline),
+    ),
+    "same_nbest": Column(
+        "same n-best",
+        "Same n-best: utterances with the baseline's n-best list: the same tokens in the same "
+        "order, and scores within 1e-4.",
+        lambda item, baseline, _: same_nbest(item, baseline),
     ),
     "parameters": Column(
         "parameters [M]",

@@ -136,8 +136,9 @@ def timings_by_id(log_dir: Path) -> dict[str, Timing]:
     """
     timings: dict[str, Timing] = {}
     for folder in job_folders(log_dir) if any(log_dir.glob("output.*")) else []:
-        log = log_dir / f"asr_inference{folder.suffix}.log"
-        logged = read_timings(log) if log.is_file() else []
+        # ESPnet names the log after its command: asr_inference, s2t_inference.
+        logs = [*log_dir.glob(f"*_inference{folder.suffix}.log")]
+        logged = read_timings(logs[0]) if logs else []
         keys = read_results(folder / "1best_recog" / "text")
         if len(keys) == len(logged):
             pairs = zip(keys, logged, strict=True)

@@ -1,6 +1,7 @@
 """Measure one decoding of a test set: error rates, calls, seconds, parameters."""
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import numpy as np
 import torch
 
 from espnet_medusa.files.checkpoint import load_weights
+from espnet_medusa.kaldi.table import read_results
 from espnet_medusa.report.decodings import MODEL_MARK, Decoding
 from espnet_medusa.scoring.box_table import parse_sum
 from espnet_medusa.search.statistics import read_report
@@ -16,6 +18,7 @@ MS = 1000.0  # milliseconds per second
 RESAMPLES, INTERVAL = 1000, (2.5, 97.5)  # of the bootstrap; percentiles
 FEWEST = 10  # minimum number of utterances for an interval
 _SCORES = re.compile(r"^Scores: \(#C #S #D #I\) (\d+) (\d+) (\d+) (\d+)\s*$", re.MULTILINE)
+_NUMBER = re.compile(r"-?(?:inf|[\d.]+(?:e[+-]?\d+)?)")
 HEADS = "decoder.heads."
 TEACHER = "decoder.original_last_layer."  # used in training only
 # Tied embeddings are one tensor; ESPnet's averaged checkpoints contain it twice.
@@ -177,6 +180,32 @@ def same_texts(decoding: Decoding, baseline: Decoding | None) -> SameTexts | Non
     both = decoding.texts.keys() & baseline.texts.keys() if baseline else ()
     same = sum(decoding.texts[key] == baseline.texts[key] for key in both)
     return SameTexts(same, len(both)) if both else None
+
+
+def same_nbest(decoding: Decoding, baseline: Decoding | None) -> SameTexts | None:
+    """Compare n-best lists with the baseline's; None without common utterances."""
+    if baseline is None:
+        return None
+    ours, theirs = (nbest_lists(item.folder / "logdir") for item in (decoding, baseline))
+    both = ours.keys() & theirs.keys()
+    same = sum(
+        ours[key][0] == theirs[key][0] and np.allclose(ours[key][1], theirs[key][1], 1e-4, 1e-4)
+        for key in both
+    )
+    return SameTexts(same, len(both)) if both else None
+
+
+def nbest_lists(log_dir: Path) -> dict[str, tuple[list[str], list[float]]]:
+    """Return token ids and scores, the best first, by utterance; empty without the jobs' files."""
+    lists = defaultdict(lambda: ([], []))
+    folders = [*log_dir.glob("output.*/[0-9]*best_recog")]
+    for folder in sorted(folders, key=lambda path: int(path.name.removesuffix("best_recog"))):
+        scores = read_results(folder / "score")  # such as tensor(-26.7191)
+        for key, tokens in read_results(folder / "token_int").items():
+            number = _NUMBER.search(scores.get(key, ""))
+            lists[key][0].append(tokens)
+            lists[key][1].append(float(number[0]) if number else np.nan)
+    return lists
 
 
 def common_utterances(decoding: Decoding, baseline: Decoding | None) -> list[str]:

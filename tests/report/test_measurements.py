@@ -12,6 +12,7 @@ from exp_folders import write_decoding, write_espnet_decoding, write_eta, write_
 from safetensors.torch import save_file
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.kaldi.table import write_table
 from espnet_medusa.report import measures
 from espnet_medusa.report.columns import COLUMNS
 from espnet_medusa.report.decodings import find_decodings, find_espnet_decodings, timings_by_id
@@ -127,6 +128,23 @@ def test_decodings_by_espnets_command(tmp_path):
     assert measures.speedup(ours, espnet, "total_seconds") == Estimate(1.25)
     assert measures.speedup(ours, espnet, "decoder_seconds") is None
     assert measures.speedup(espnet, espnet, "decoder_seconds") is None
+
+
+@cases(
+    ("3 5", "tensor(-20.001, device='cuda:0')", 1),
+    ("3 6", "tensor(-20.0)", 0),
+    ("3 5", "-20.1", 0),
+    (None, None, None),
+)
+def test_same_nbest_lists(tokens, score, same, tmp_path):
+    for tag, second in (("espnet", ("3 5", "tensor(-20.0)")), ("ours", (tokens, score))):
+        folder = write_decoding(tmp_path, tag, "test", {"a": 1.0}) / "logdir" / "output.1"
+        for rank, row in enumerate([("3 4", "tensor(-1.5)"), second] if second[0] else [], 1):
+            for name, value in zip(("token_int", "score"), row, strict=True):
+                write_table(folder / f"{rank}best_recog" / name, {"a": value})
+    espnet, ours = find_decodings([tmp_path])
+    expected = None if same is None else measures.SameTexts(same, 1)
+    assert measures.same_nbest(ours, espnet) == expected
 
 
 def test_seconds_missing_from_logs(tmp_path):
