@@ -142,7 +142,7 @@ def test_same_nbest_lists(tokens, score, same, tmp_path):
         for rank, row in enumerate([("3 4", "tensor(-1.5)"), second] if second[0] else [], 1):
             for name, value in zip(("token_int", "score"), row, strict=True):
                 write_table(folder / f"{rank}best_recog" / name, {"a": value})
-    espnet, ours = find_decodings([tmp_path])
+    espnet, ours = find_decodings(tmp_path)
     expected = None if same is None else measures.SameTexts(same, 1)
     assert measures.same_nbest(ours, espnet) == expected
 
