@@ -32,7 +32,7 @@ from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.search.timestamps import build_timestamp_rules
 from espnet_medusa.tree.encoder_rows import row_counts
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES
-from espnet_medusa.whisper.tokens import DETECT, hugging_face_tokenizer
+from espnet_medusa.whisper.tokens import hugging_face_tokenizer
 from espnet_medusa.whisper.transcript import TranscriptText, split_words
 
 
@@ -97,16 +97,12 @@ class WhisperWindows:
     ) -> list[str | None]:
         """Return U language codes; for ``detect``, detect the language of the window."""
         model, prompts = self.model, self.model.prompts
-        codes = [language or prompts.language for language in languages]
-        rows = [row for row, code in enumerate(codes) if code == DETECT]
-        if rows and prompts.tokens.languages:
+
+        def detect(rows: list[int]) -> list[str]:
             batch = WindowBatch([windows[row] for row in rows], self.window_frames)
-            encoded = batch.encode(model.encoder)
-            unknown = [DETECT] * len(rows)
-            detected = prompts.choose_languages(model.search.decoder, *encoded, unknown)
-            for row, code in zip(rows, detected, strict=True):
-                codes[row] = code
-        return [prompts.known(code) for code in codes]
+            return prompts.detect(model.search.decoder, *batch.encode(model.encoder))
+
+        return prompts.choose_languages(languages, detect)
 
     def decode(
         self,

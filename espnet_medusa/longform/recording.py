@@ -60,9 +60,8 @@ class RunningRecording:
     key: Any  # that of the recording
     duration_s: float  # of the whole recording
     language: str | None = None  # code; None for English-only models
-    features: Any = (
-        None  # of the whole recording; None if nothing is decoded, and after the last step
-    )
+    # Of the whole recording; None if nothing is decoded, and after the last step.
+    features: Any = None
     timestamps: bool = True  # whether windows are decoded with timestamps
     speech: SpeechActivity | None = None  # where there is speech; None: no option needs it
     passages: list[Passage] = field(default_factory=list)  # in order

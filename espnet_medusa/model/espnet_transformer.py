@@ -164,7 +164,7 @@ class TransformerMedusaDecoder(MultiTokenDecoder):
         )
         return CrossKeysValues(keys, values, padding_mask(memory, memory_lengths))
 
-    def rename_weights(self, weights: dict[str, torch.Tensor], prefix: str) -> None:
+    def rename_weights(self, weights: dict[str, torch.Tensor], prefix: str, *_) -> None:
         for name in [*weights]:
             part = name.removeprefix(prefix)
             if name.startswith(prefix) and part.split(".")[0] in ESPNET_PARTS:

@@ -97,7 +97,7 @@ class MultiTokenDecoder(AbsDecoder):
         """(V,) bias of all vocabulary projections, or None."""
         return None
 
-    def rename_weights(self, weights: dict[str, torch.Tensor], prefix: str) -> None:
+    def rename_weights(self, weights: dict[str, torch.Tensor], prefix: str, *_) -> None:
         """Give a checkpoint's weights of a decoder without heads their names in this one."""
 
     def last_layer_name(self, name: str) -> str:
@@ -126,7 +126,7 @@ class MultiTokenDecoder(AbsDecoder):
             # Counts of the labels that the heads were trained on, for `draft_vocabulary`.
             counts = torch.zeros(trunk.vocab_size, dtype=torch.long)
             self.register_buffer(TOKEN_COUNTS, counts)
-        self.register_load_state_dict_pre_hook(_rename_weights)
+        self.register_load_state_dict_pre_hook(type(self).rename_weights)
         self.register_load_state_dict_pre_hook(_copy_last_layer)
         self.register_load_state_dict_pre_hook(_add_token_counts)
 
@@ -264,10 +264,6 @@ class MultiTokenDecoder(AbsDecoder):
         counts[eos] = counts.max() + 1
         seen = int((counts > 0).sum())
         return counts.topk(min(size, seen)).indices.sort().values
-
-
-def _rename_weights(decoder, state_dict, prefix, *_) -> None:
-    decoder.rename_weights(state_dict, prefix)
 
 
 def _copy_last_layer(decoder, state_dict, prefix, *_) -> None:

@@ -107,15 +107,13 @@ def plot_acceptance(decodings: Sequence[Decoding], path: Path) -> Path | None:
     return save(figure, path)
 
 
-def running_median(
-    x: np.ndarray, y: np.ndarray, most_points: int = 8
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return medians of x and y, (n,) each, over groups of neighbors along x.
+def running_median(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return medians of x and y, (n,) each, over at most 8 groups of neighbors along x.
 
     A group has at least 3 points, unless there are fewer.
     """
     order = np.argsort(x, kind="stable")
-    groups = np.array_split(order, max(1, min(most_points, len(x) // 3)))
+    groups = np.array_split(order, max(1, min(8, len(x) // 3)))
     return tuple(np.array([np.median(axis[group]) for group in groups]) for axis in (x, y))
 
 

@@ -48,15 +48,8 @@ class Counts:
     @classmethod
     def of_operations(cls, operations: str) -> "Counts":
         """Count one utterance's alignment letters (see `alignment.align`)."""
-        correct = operations.count(CORRECT)
-        return cls(
-            correct=correct,
-            substitutions=operations.count(SUBSTITUTION),
-            deletions=operations.count(DELETION),
-            insertions=operations.count(INSERTION),
-            sentences=1,
-            sentence_errors=int(correct < len(operations)),
-        )
+        counts = map(operations.count, (CORRECT, SUBSTITUTION, DELETION, INSERTION))
+        return cls(*counts, sentences=1, sentence_errors=int(operations.strip(CORRECT) != ""))
 
     def __add__(self, other: "Counts") -> "Counts":
         return Counts(*map(add, astuple(self), astuple(other)))

@@ -1,6 +1,6 @@
 """Whisper's prompt of each utterance: in a given, a detected or the default language."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -28,33 +28,35 @@ class WhisperPrompts:
         memory_lengths: torch.Tensor,
         languages: Sequence[str | None],
     ) -> list[list[int]]:
-        """Return U prompts; arguments as ``choose_languages``, InputError if one is unknown."""
-        chosen = self.choose_languages(decoder, memory, memory_lengths, languages)
-        return [self.tokens.prompt(code, self.task) for code in chosen]
-
-    def choose_languages(
-        self,
-        decoder: TreeDecoder,
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
-        languages: Sequence[str | None],
-    ) -> list[str | None]:
-        """Return U language codes; None with English-only models.
+        """Return U prompts; raise InputError if a language is unknown.
 
         Args:
             memory: (U, S, D) encoder output.
             memory_lengths: Its lengths (U,), or frames per row (U, S).
             languages: U codes or ``detect``; None: the default.
         """
+
+        def detect(rows: list[int]) -> list[str]:
+            return self.detect(decoder, memory[rows], memory_lengths[rows])
+
+        chosen = self.choose_languages(languages, detect)
+        return [self.tokens.prompt(code, self.task) for code in chosen]
+
+    def choose_languages(
+        self, languages: Sequence[str | None], detect: Callable[[list[int]], list[str]]
+    ) -> list[str | None]:
+        """Return U language codes; None with English-only models.
+
+        ``languages`` are those of ``make``; ``detect`` returns the languages of some rows.
+        """
         chosen = [language or self.language for language in languages]
         rows = [row for row, language in enumerate(chosen) if language == DETECT]
         if rows and self.tokens.languages:
-            detected = self._detect(decoder, memory[rows], memory_lengths[rows])
-            for row, language in zip(rows, detected, strict=True):
+            for row, language in zip(rows, detect(rows), strict=True):
                 chosen[row] = language
         return [self.known(code) for code in chosen]
 
-    def _detect(
+    def detect(
         self, decoder: TreeDecoder, memory: torch.Tensor, memory_lengths: torch.Tensor
     ) -> list[str]:
         """Return the most probable language after each start token (arXiv 2212.04356, 2.3)."""

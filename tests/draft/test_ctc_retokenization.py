@@ -197,9 +197,7 @@ def test_greedy_hypothesis_merges_frames_and_drops_blanks():
     assert hypothesis.tokens[1, 1] == 2 and hypothesis.probabilities[1, 1] == pytest.approx(0.4)
     assert hypothesis.tokens[3, 1:].tolist() == [-1, -1]
     assert (hypothesis.probabilities.sum(-1) <= 1).all()
-
-
-def test_an_empty_hypothesis_has_the_end_token_only():
+    # Without tokens there is the end token only.
     hypothesis = ctc_hypothesis.greedy_hypothesis(frames([0.9, 0.1], [0.7, 0.3]), 0, 1)
     assert hypothesis.tokens[:, 0].tolist() == [1]
     assert hypothesis.probabilities[0, 0] == pytest.approx(0.8)

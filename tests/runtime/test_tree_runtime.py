@@ -39,21 +39,6 @@ def test_one_new_node_per_utterance(heads):
     grown.extend_and_check([[7], [8]], [[2], [2]])
 
 
-@pytest.mark.parametrize("heads", ["linear", "block", "llama block"])
-def test_keep_moves_any_number_of_nodes(heads):
-    grown = Grown(tiny_decoder(1, heads), *random_memory(1, [6, 3]))
-    nodes = [[ROOT, 0, 1, 0, 3], [ROOT, ROOT, 1, 1, 3]]
-    grown.extend_and_check([[1, 2, 3, 4, 5], [5, 6, 7, 8, 9]], nodes)
-    grown.keep([[0, 1, 2, 3], [0, 1, 2, 3]])  # drops the last one, moves nothing
-    grown.extend_and_check([[6, 7], [8, 0]], [[2, 3], [3, 2]])
-    grown.keep([[0, 3], [1, 2, 3, 4]])  # moves from slot 1, and all
-    assert grown.state.num_nodes == grown.state.cache.num_nodes == 4
-    grown.extend_and_check([[2, 9, 1], [3]], [[1, 0, 4], [3]])
-    grown.keep([[0, 1], [0]])  # drops padding, too
-    assert grown.state.num_nodes == grown.state.cache.num_nodes == 2
-    grown.extend_and_check([[4], [4, 4]], [[1], [0, 2]])
-
-
 @cases(
     ("block", {"max_target_positions": 200}),
     ("llama block", {"llama_conf": {"max_position_embeddings": 210}}),

@@ -188,12 +188,8 @@ def test_espnets_s2t_train_trains_heads_on_a_frozen_model(tmp_path, heads):
     data = [f"{corpus}/wav.scp,speech,sound"]
     for name, file in (("text", "text"), ("text_prev", "text.prev"), ("text_ctc", "text")):
         data.append(f"{corpus}/{file},{name},text")
-    command = [
-        "--config",
-        tmp_path / "train.yaml",
-        "--token_list",
-        tmp_path / "base" / "tokens.txt",
-    ]
+    command = ["--config", tmp_path / "train.yaml"]
+    command += ["--token_list", tmp_path / "base" / "tokens.txt"]
     command += for_both_sets("data_path_and_name_and_type", *data)
     command += shapes(corpus / "speech_shape", corpus / "text_shape")
     s2t_train.main([*map(str, command)])

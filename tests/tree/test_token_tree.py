@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from espnet_medusa.tree.token_tree import ROOT, TokenTree, chain_parents, visibility
+from espnet_medusa.tree.token_tree import ROOT, TokenTree, visibility
 
 
 def ancestors(parents: list[int], node: int) -> list[int]:
@@ -63,7 +63,7 @@ def test_nodes_that_are_kept_keep_their_paths(seed):
 @pytest.mark.parametrize("seed", range(20))
 def test_visibility_follows_paths(seed):
     rng = random.Random(seed)
-    num_nodes = rng.choice([1, 7, 8, 9, 30, 64, 65])
+    num_nodes = rng.choice([1, 7, 8, 9, 30, 64, 65, 103])
     trees = [TokenTree() for _ in range(rng.randint(1, 4))]
     for tree in trees:
         tree.add([rng.randint(ROOT, place - 1) for place in range(rng.randint(1, num_nodes))])
@@ -74,12 +74,3 @@ def test_visibility_follows_paths(seed):
     for tree, rows in zip(trees, seen, strict=True):
         for slot, row in enumerate(rows, start=first):
             assert np.flatnonzero(row).tolist() == tree.path(slot)
-
-
-def test_a_long_chain():
-    tree = TokenTree()
-    tree.add(chain_parents(100, ROOT, 0))
-    assert np.array_equal(visibility([tree], 0)[0], np.tri(100, dtype=bool))
-    tree.add(chain_parents(3, 49, 100))  # after the fiftieth
-    expected = np.r_[np.ones(50), np.zeros(50), np.ones(3)].astype(bool)
-    assert np.array_equal(visibility([tree], 102)[0, 0], expected)

@@ -5,7 +5,7 @@ from tiktoken import Encoding
 from whisper.tokenizer import get_encoding
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.vocabulary.byte_pairs import BytePairUnits, byte_alphabet
+from espnet_medusa.vocabulary.byte_pairs import BytePairUnits
 from espnet_medusa.whisper.tokens import make_tokenizer
 
 TEXTS = [
@@ -54,7 +54,3 @@ def test_other_vocabularies_are_refused(tokenizer):
             BytePairUnits(names(tokenizer), size)
     with pytest.raises(InputError, match="does not begin with the 256 bytes.*Whisper's tokens"):
         BytePairUnits(["<blank>", "<unk>", *map(chr, range(97, 123))], 300)
-
-
-def test_the_alphabet_equals_that_of_the_vocabularies(tokenizer):
-    assert {*names(tokenizer)[:256]} == byte_alphabet().keys()
