@@ -1,6 +1,7 @@
 """Figures of hand-made rows: the values that they show, and the places of labels."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -103,13 +104,6 @@ def test_plot_shows_labels_bins_and_values(tmp_path, drawn):
     assert right.containers[0].lines[0].get_xdata()[0] == pytest.approx(1 - 0.06)
 
 
-def test_no_panels_no_plot(tmp_path):
-    path = tmp_path / "plot.png"
-    assert table_figures.plot_speedup_by_length({}, path) is None
-    assert plot_scatter(table().figure, {}, path) is None
-    assert table_figures.plot_calls_per_word(["English"], [], path) is None and not path.exists()
-
-
 def test_wer_against_eta_of_systems_that_were_run_and_scored():
     assert scatter_panels(table(), ROWS) == {
         "English": Panel(
@@ -122,6 +116,7 @@ def test_wer_against_eta_of_systems_that_were_run_and_scored():
         "German": Panel({("slim", "quick"): [Point("2", 0.7, 8.0)]}, None),
     }
     assert scatter_panels(table(), ROWS[:1]) == {}  # plain decoding alone is no comparison
+    assert plot_scatter(table().figure, {}, Path("nowhere")) is None
 
 
 def test_plot_of_wer_against_eta(tmp_path, drawn):
@@ -237,18 +232,8 @@ def test_labels_of_crowded_points_do_not_cover_each_other_or_points(tmp_path, dr
     assert not any(box.count_contains(axis.transData.transform(places)) for box in boxes)
 
 
-def test_bars_of_eta():
-    groups = {"wide": {"top-1": "wide2"}, "slim": {"top-1": "slim2", "quick": "slim_quick"}}
-    plan = table(figure=FigurePlan("calls_per_word", "F", groups=groups))
-    plain, wide, quick = eta_bars(plan, ROWS)
-    assert [entry.name for entry in (plain, wide, quick)] == ["Base", "wide, top-1", "slim, quick"]
-    assert plain.values == {"English": Estimate(2.0, 1.9, 2.2)}
-    assert wide.values["German"] == Estimate(1.0) and wide.values["English"].high == 1.4
-    assert len({plain.color, wide.color, quick.color}) == 3 and wide.hatch != quick.hatch
-
-
 def test_plot_of_calls_per_word(tmp_path, drawn):
-    groups = {"wide": {"top-1": "wide2"}, "slim": {"quick": "slim_quick"}}
+    groups = {"wide": {"top-1": "wide2"}, "slim": {"top-1": "slim2", "quick": "slim_quick"}}
     bars = eta_bars(table(figure=FigurePlan("calls_per_word", "F", groups=groups)), ROWS)
     sets = ["French", "English", "German"]
     path = table_figures.plot_calls_per_word(sets, bars, tmp_path / "plot.png")
@@ -261,6 +246,8 @@ def test_plot_of_calls_per_word(tmp_path, drawn):
     assert heights == [2.0, 1.2, 0.8, 1.0, 0.7]
     # Each system has the same place in each test set: German lacks the first one.
     assert [round(place) for place in sorted(shown)] == [0, 0, 0, 1, 1]
+    assert [bar.name for bar in bars] == ["Base", "wide, top-1", "slim, quick"]
+    assert len({bar.color for bar in bars}) == 3 and bars[1].hatch != bars[2].hatch
     assert colors.same_color(shown[min(shown)].get_facecolor(), "0.55")
     assert [text.get_text() for text in axis.texts] == ["2.00", "1.20", "1.00", "0.80", "0.70"]
     label_boxes(axis)

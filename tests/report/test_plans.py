@@ -37,13 +37,6 @@ def read_table(tmp_path, more):
     return table
 
 
-def test_plan_as_read(tmp_path):
-    table = read_table(tmp_path, "figure: {title: F, systems: [x]}")
-    assert table.systems["x"].exp == "asr_x" and table.corpus is None
-    assert table.figure == FigurePlan("speedup_by_length", "F", ("x",))
-    assert table.columns == DEFAULT_COLUMNS
-
-
 @cases(
     (
         "kind: wer_against_eta, title: F, points: K, groups: {g: {v: {2: x}}}",
@@ -55,11 +48,14 @@ def test_plan_as_read(tmp_path):
         dict(groups={"g": {"v": {"2": CallsAndWer("x", "x")}}}, points="K", wer_of="CTC"),
     ),
     ("kind: calls_per_word, title: F, groups: {g: {v: x}}", dict(groups={"g": {"v": "x"}})),
-    ids=["wer_against_eta", "calls_against_wer", "calls_per_word"],
+    ("title: F, systems: [x]", dict(systems=("x",))),
+    ids=["wer_against_eta", "calls_against_wer", "calls_per_word", "speedup_by_length"],
 )
 def test_columns_and_figures_as_read(figure, expected, tmp_path, request):
     table = read_table(tmp_path, f"columns: [eta, wer], figure: {{{figure}}}")
-    assert table.columns == ("eta", "wer")
+    assert table.columns == ("eta", "wer") and table.corpus is None
+    assert table.systems["x"].exp == "asr_x"
+    assert read_table(tmp_path, f"figure: {{{figure}}}").columns == DEFAULT_COLUMNS
     assert table.figure == FigurePlan(request.node.callspec.id, "F", **expected)
 
 

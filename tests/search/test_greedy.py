@@ -22,7 +22,7 @@ from searches import (
 from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, shared_decoder, utterances
 
 from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.acceptance import AcceptanceRule, build_rule
+from espnet_medusa.search.acceptance import build_rule
 from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.options import SearchOptions
 
@@ -59,16 +59,6 @@ def test_end_symbol_inside_a_draft(depth):
     # Drafts after the end symbol are not accepted.
     counts = state.statistics
     assert sum(counts.accepted) == counts.tokens - counts.decoder_calls
-
-
-@pytest.mark.parametrize("max_length", [1, 2, 5, 9])
-def test_maximum_length_inside_a_draft(max_length):
-    decoder = shared_decoder(2, "block", 10)
-    everything = AcceptanceRule(lambda logits, tokens: tokens >= 0)
-    states = decode(decoder, *random_memory(2, [7]), [max_length], rule=everything)
-    # All drafts are accepted: only the length limit or an end symbol can stop.
-    assert len(states[0].tokens) == max_length or states[0].ended
-    assert len(states[0].tokens) <= max_length
 
 
 def test_fewer_positions_than_the_maximum_length():
