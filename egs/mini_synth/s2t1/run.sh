@@ -10,7 +10,7 @@ set -euo pipefail
 stage=1             # first stage
 stop_stage=13       # last stage
 heads=              # systems with heads, such as "recurrent" (conf/train_recurrent.yaml)
-local_data_opts="--minutes 60 --voices 9 --min_snr_db 25 --dev_utterances 40 --second_minutes 40"
+local_data_opts="--minutes 60 --second_minutes 40 --voices 4 --min_snr_db 30 --min_rate_wpm 150"
 nbpe=400            # tokens of sentencepiece, symbols included
 train_nj=2          # CPU processes that share each training batch
 nj=2                # jobs for statistics and for the labels of heads
@@ -46,7 +46,7 @@ tool() { # NAME [OPTION ...]
 }
 
 if active 1 "Data"; then
-    local/data.sh --second_language de --second_dev_utterances 40 "${more_data[@]}"
+    local/data.sh --second_language de --second_dev_utterances 40 --dev_utterances 40 "${more_data[@]}"
 fi
 
 if active 3 "Format: symbols, timestamps and previous texts"; then
@@ -61,7 +61,7 @@ fi
 if active 5 "Tokens: ${tokens}/tokens.txt"; then
     mkdir -p "${tokens}"
     # shellcheck disable=SC2046
-    printf '<%s>\n' na eng deu asr notimestamps $(seq -f %.2f 0 0.1 8) > "${tokens}/symbols.txt"
+    printf '<%s>\n' na eng deu asr notimestamps $(seq -f %.2f 0 0.1 6.5) > "${tokens}/symbols.txt"
     tool make_tokens --text "${features}/train/text.ctc" --token_list "${tokens}/tokens.txt" \
         --token_type bpe --nbpe "${nbpe}" --non_linguistic_symbols "${tokens}/symbols.txt" \
         --sos_eos "<sos>"
@@ -88,7 +88,9 @@ if active 10 "Statistics: ${stats}"; then
     jobs=$(tool split_keys --nj "${nj}" --work_dir "${logs}" --resume false \
         --keys "${features}/train/wav.scp" --output "${logs}/train.JOB.scp" \
         --keys "${features}/dev/wav.scp" --output "${logs}/valid.JOB.scp")
+    # Of the first 2 s, which all utterances have: the padding would change mean and variance.
     train_s2t --collect_stats true --config conf/train_s2t.yaml --output_dir "${logs}/stats.JOB" \
+        --preprocessor_conf speech_length=2 \
         --train_shape_file "${logs}/train.JOB.scp" --valid_shape_file "${logs}/valid.JOB.scp"
     tool run_jobs --title statistics "JOB=1:${jobs}" "${logs}/stats.JOB.log" -- "${command[@]}"
     tool aggregate_stats --jobs "${jobs}" --job_dir "${logs}/stats.JOB" --output_dir "${stats}" \
