@@ -61,7 +61,7 @@ def recipe(tmp_path_factory):
     data = folder / "dump" / "raw" / "test"
     data.mkdir(parents=True)
     write_corpus(data, {f"utt{number}": 0.5 + 0.15 * number for number in range(UTTERANCES)})
-    decode(folder, "local", 1)
+    run(folder, *decode_command("local", 1))
     return folder
 
 
@@ -80,10 +80,6 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done
-
-
-def decode(folder: Path, tag: str, jobs: int, *options: str) -> None:
-    run(folder, *decode_command(tag, jobs, *options))
 
 
 def start(folder: Path, *command: str) -> subprocess.Popen:
