@@ -200,8 +200,7 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         elif batch_size > 1:
             raise InputError(f"batch_size: {batch_size}; ESPnet's own search allows only 1")
         elif draft is not None:
-            name = self.options.draft_model
-            raise InputError(f"draft_model: {name}; ESPnet's own search allows none")
+            raise InputError("draft_model: ESPnet's own search decodes this model; allowed: none")
         self.statistics = DecodingStatistics()
 
     @staticmethod
@@ -235,13 +234,8 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
             N-best list of text, tokens, token ids, text without symbols, and hypothesis. With
             intermediate CTC, a tuple of it and the tokens by layer, as in ESPnet.
         """
-        condition = {
-            "text_prev": text_prev,
-            "lang_sym": lang_sym,
-            "task_sym": task_sym,
-            "predict_time": predict_time,
-        }
-        decoding = self.decode([speech], [condition])[0]
+        symbols = {"lang_sym": lang_sym, "task_sym": task_sym, "predict_time": predict_time}
+        decoding = self.decode([speech], [symbols | {"text_prev": text_prev}])[0]
         self.statistics = decoding.statistics
         if decoding.intermediate is None:
             return decoding.results

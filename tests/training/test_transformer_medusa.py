@@ -9,9 +9,9 @@ import yaml
 from espnet2.asr.decoder.transformer_decoder import TransformerDecoder
 from espnet2.bin import s2t_train
 from espnet2.tasks.s2t import S2TTask
-from experiment import write_corpus, write_lines
+from experiment import dry_run, write_corpus, write_lines
 from refusals import refuses
-from s2t_experiment import SIZES, TOKENS, make_s2t_experiment, medusa_config
+from s2t_experiment import NETWORKS, SIZES, TOKENS, make_s2t_experiment, medusa_config
 from whisper_training import for_both_sets, shapes
 
 from espnet_medusa.inference.s2t import S2TSpeech2Text
@@ -205,25 +205,12 @@ def test_espnets_s2t_train_trains_heads_on_a_frozen_model(tmp_path, heads):
 
 def test_asr_task_accepts_base_weights(tmp_path):
     """Heads on an ESPnet model of the ASR task: --init_param names the model without heads."""
-    conf = {"heads": "attending", "heads_conf": {"num_heads": 2}, "num_blocks": 2, **SIZES}
-    encoder = {"output_size": 32, "num_blocks": 1, "input_layer": "conv2d", **SIZES}
-    arguments = Namespace(
-        token_list=TOKENS, input_size=80, frontend=None, specaug=None, normalize=None,
-        preencoder=None, postencoder=None, encoder="transformer", encoder_conf=encoder,
-        decoder="transformer_medusa", decoder_conf=conf, ctc_conf={}, joint_net_conf=None,
-        model="medusa", model_conf={"ctc_weight": 0.3}, init=None,
-        init_param=[str(tmp_path / "base.pth")], ignore_init_mismatch=False, freeze_param=[],
-        frontend_conf={}, specaug_conf={}, normalize_conf={}, preencoder_conf={},
-        postencoder_conf={},
-    )  # fmt: skip
-    base = TransformerDecoder(len(TOKENS), 32, num_blocks=2, **SIZES)
-    torch.save(
-        {f"decoder.{name}": value for name, value in base.state_dict().items()},
-        tmp_path / "base.pth",
-    )
-    model = MedusaASRTask.build_initial_model(arguments)
-    for name, value in base.state_dict().items():
-        assert torch.equal(model.decoder.transformer.state_dict()[name], value)
-    assert torch.equal(
-        model.decoder.heads.layer.fc1.weight, base.decoders[1].feed_forward.w_1.weight
-    )
+    base = TransformerDecoder(len(TOKENS), 32, num_blocks=2, **SIZES).state_dict()
+    torch.save({f"decoder.{name}": value for name, value in base.items()}, tmp_path / "base.pth")
+    config = NETWORKS | medusa_config("attending") | {"model_conf": {"ctc_weight": 0.3}}
+    init = "--init_param", str(tmp_path / "base.pth")
+    config = dry_run(MedusaASRTask, tmp_path / "exp", config, *init, tokens=TOKENS)
+    decoder = MedusaASRTask.build_initial_model(Namespace(**config)).decoder
+    assert all(torch.equal(decoder.transformer.state_dict()[name], base[name]) for name in base)
+    inner = base["decoders.1.feed_forward.w_1.weight"]
+    assert torch.equal(decoder.heads.layer.fc1.weight, inner)
