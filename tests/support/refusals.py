@@ -45,9 +45,15 @@ def refuses(*rows: tuple, error: type[BaseException] = InputError) -> Callable:
         kind = inspect.Parameter.KEYWORD_ONLY
         parameters = [inspect.Parameter(name, kind) for name in (*names, "message")]
         run.__signature__ = inspect.Signature(parameters)
-        return pytest.mark.parametrize([*names[: len(rows[0]) - 1], "message"], rows, ids=str)(run)
+        parts = [*names[: len(rows[0]) - 1], "message"]
+        return pytest.mark.parametrize(parts, rows, ids=name_value)(run)
 
     return decorate
+
+
+def name_value(value: object) -> str:
+    """Return a test id that is the same in all processes: functions by their names."""
+    return getattr(value, "__name__", None) or str(value)
 
 
 @contextmanager
