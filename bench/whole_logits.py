@@ -7,16 +7,14 @@ import torch
 
 from espnet_medusa.training.asr_model import MedusaASRModel
 from espnet_medusa.training.projection_loss import IGNORE
-from espnet_medusa.upstream.compat import add_sos_eos
 
 
 class WholeLogitsModel(MedusaASRModel):
     """Computes the losses of ``MedusaASRModel`` without its memory savings."""
 
-    def _decoder_loss(self, memory, memory_lengths, text, stats, states):
+    def decoder_loss(self, memory, memory_lengths, tokens, labels, stats, states=None):
         assert states is None
         decoder, options = self.decoder, self.options
-        tokens, labels = add_sos_eos(text, self.sos, self.eos, self.ignore_id)
         if self.training and decoder.num_heads > 0:
             decoder.count_tokens(labels[labels != self.ignore_id])
         outputs = decoder.hidden_states(memory, memory_lengths, tokens)

@@ -120,7 +120,7 @@ def test_espnets_search_with_intermediate_ctc(folders):
     ({"search": "greedy", "quantize_asr_model": True}, "search: greedy needs.*quantized"),
     ({"ctc_weight": 1.0, "batch_size": 2}, "batch_size: 2; ESPnet's own search"),
     ({"draft_depth": 2}, "draft_depth: 2; allowed: at most 0"),
-    ({"draft_vocab_size": 5}, "draft_vocab_size: 5; decoder: transformer has no counts"),
+    ({"draft_vocab_size": 5}, "draft_vocab_size: 5; this model has no counts"),
 )
 def test_bad_options_are_refused(options, folders):
     Speech2Text(**files(folders["conformer"]), **options)
