@@ -1,6 +1,7 @@
 """Decode options in addition to ESPnet's, and checks against the model and the device."""
 
 import logging
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,17 @@ import torch
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import SpeechEncoder
+from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.options import build_options, check_at_least, option
 from espnet_medusa.runtime.precision import check_precision
-from espnet_medusa.search.options import GREEDY, Options, SearchOptions, check_options
+from espnet_medusa.search.options import (
+    GREEDY,
+    Options,
+    SearchOptions,
+    check_options,
+    with_draft_defaults,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +87,17 @@ def split_options(
     if task is not None and ours.search == GREEDY:
         raise InputError(f"search: {GREEDY}; allowed with {task}: beam, with beam_size: 1")
     return ours, batch_size
+
+
+def with_model_defaults(
+    options: Options, decoder: torch.nn.Module | None, train_args: Namespace, beam_size: int
+) -> Options:
+    """Set unset draft options to the ``draft_conf`` of a decoder with heads."""
+    if not isinstance(decoder, MultiTokenDecoder) or not decoder.num_heads:
+        return options
+    options = with_draft_defaults(options, train_args.decoder_conf.get("draft_conf"))
+    check_options(options, beam_size)
+    return options
 
 
 def check_espnet_decodes(

@@ -142,14 +142,24 @@ def open_draft_model(
     )  # fmt: skip
 
 
-def _read_trained(name: str, model_file: str | None, device: str) -> TrainedModel:
+def find_experiment(name: str | Path, model_file: str | Path | None) -> tuple[Path, Path] | None:
+    """Return config and weights of the decode option ``draft_model``; None: no experiment.
+
+    Raise InputError if the option names a config or a folder whose file or weights are missing.
+    """
     path = Path(name).expanduser()
     config = path if path.suffix in (".yaml", ".yml") else path / CONFIG
     if config.is_file():
-        weights = model_file or find_weights(config.parent, "draft_model")
-        return read_model(config, weights, device)
+        return config, Path(model_file or find_weights(config.parent, "draft_model"))
     if config == path:
         raise InputError(f"draft_model: {name}: no such file; correct the path")
+    return None
+
+
+def _read_trained(name: str, model_file: str | None, device: str) -> TrainedModel:
+    files = find_experiment(name, model_file)
+    if files is not None:
+        return read_model(*files, device)
     if model_file is not None:
         raise InputError(
             f"draft_model_file: {model_file}; allowed if draft_model is an experiment; '{name}' "

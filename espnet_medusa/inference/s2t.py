@@ -22,12 +22,18 @@ from espnet_medusa.convert.experiment import CONFIG
 from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.checkpoint import load_weights
+from espnet_medusa.inference.audio_batch import model_encoder
 from espnet_medusa.inference.batches import Utterance
 from espnet_medusa.inference.choose_search import full_scorers
-from espnet_medusa.inference.decode_options import DraftModelOptions, split_options
+from espnet_medusa.inference.decode_options import (
+    DraftModelOptions,
+    split_options,
+    with_model_defaults,
+)
 from espnet_medusa.inference.decoding import Decoding
+from espnet_medusa.inference.draft_model import find_experiment
 from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like
-from espnet_medusa.inference.experiment import find_weights, language_model_errors
+from espnet_medusa.inference.experiment import language_model_errors
 from espnet_medusa.inference.job import PREVIOUS
 from espnet_medusa.inference.journal import Decoded, NBestEntry
 from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
@@ -82,28 +88,21 @@ class TimestampFilter(BatchScorerInterface):
 
 
 class S2TDraftModel:
-    """A smaller model with the same token list, which encodes what the main model encodes.
-
-    Attributes:
-        network: None before ``open``.
-        memories: Encoder outputs (S, D) since they were cleared.
-    """
+    """A smaller model with the same token list, which encodes what the main model encodes."""
 
     def __init__(self, main: S2TSpeech2Text):
-        self.main, self.network = main, None
-        self.memories: list[torch.Tensor] = []
+        self.main, self.network = main, None  # None: not opened
+        self.memories: list[torch.Tensor] = []  # encoder outputs (S, D) since the last ``clear``
 
     def open(self) -> DraftModelProposer:
         """Return the proposer; raise InputError if the model is missing or does not fit."""
         main, options = self.main.s2t_model, self.main.options
         name = options.draft_model
-        folder = Path(name).expanduser()
-        folder = folder.parent if folder.suffix in (".yaml", ".yml") else folder
-        if not (folder / CONFIG).is_file():
+        files = find_experiment(name, options.draft_model_file)
+        if files is None:
             raise InputError(f"draft_model: {name}: has no {CONFIG}; allowed: an s2t experiment")
-        weights = Path(options.draft_model_file or find_weights(folder, "draft_model"))
-        load_weights(weights, mapped=True)  # refuses files that could run code
-        network, _ = S2TTask.build_model_from_file(folder / CONFIG, weights, self.main.device)
+        load_weights(files[1], mapped=True)  # refuses files that could run code
+        network, _ = S2TTask.build_model_from_file(*files, self.main.device)
         decoder = searchable(network.decoder)
         if decoder is None:
             reason = unknown_part(network.decoder)
@@ -111,12 +110,11 @@ class S2TDraftModel:
         if [*network.token_list] != [*main.token_list]:
             raise InputError(f"draft_model: {name}: allowed: a model with the same token list")
         self.network = network.to(dtype=getattr(torch, self.main.dtype)).eval()
-        encode_main = main.encode
+        encode_main, drafting = main.encode, model_encoder(self.network)
 
-        def encode(**batch: torch.Tensor):
-            memory, _ = self.network.encode(**batch)
-            self.memories.append((memory[0] if isinstance(memory, tuple) else memory)[0])
-            return encode_main(**batch)
+        def encode(speech: torch.Tensor, speech_lengths: torch.Tensor):
+            self.memories.append(drafting.encode(speech, speech_lengths)[0][0])
+            return encode_main(speech, speech_lengths)
 
         main.encode = encode  # ESPnet's call pads and cuts audio before it
         precision = options.draft_precision or options.decoder_precision
@@ -192,6 +190,8 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
             for name, part in full_scorers(espnet).items()
         }
         decoder = getattr(network, "decoder", None)  # OWSM-CTC has none
+        of_model = decoder, self.s2t_train_args, options.get("beam_size", 20)
+        self.options = with_model_defaults(self.options, *of_model)
         draft = None if self.options.draft_model is None else S2TDraftModel(self)
         parts = espnet, decoder, network.ctc, self.options, self.nbest, full
         self.search = search_like(*parts, draft and draft.open)

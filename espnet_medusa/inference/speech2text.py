@@ -26,6 +26,7 @@ from espnet_medusa.inference.decode_options import (
     check_precisions,
     check_scoring,
     split_options,
+    with_model_defaults,
 )
 from espnet_medusa.inference.decoding import Decoding, Result, TextWriter, log_decoded
 from espnet_medusa.inference.decoding_model import DecodingModel
@@ -49,7 +50,7 @@ from espnet_medusa.options import build_options
 from espnet_medusa.runtime.native.library import kernels
 from espnet_medusa.runtime.precision import INT8
 from espnet_medusa.runtime.process import trim_memory
-from espnet_medusa.search.options import LengthLimits, check_options, with_draft_defaults
+from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.whisper.pretrained import is_whisper
 from espnet_medusa.whisper.prompts import WhisperPrompts
@@ -102,7 +103,9 @@ class Speech2Text(ESPnetSpeech2Text):
             self.tokenizer.tokenizer = self.converter.tokenizer  # ESPnet would read it twice
         network = self.asr_model  # a copy if ESPnet quantized it
         trained = replace(trained, asr_model=network)
-        decode_options = _with_draft_defaults(decode_options, trained, options.get("beam_size", 20))
+        decode_options = with_model_defaults(
+            decode_options, network.decoder, trained.train_args, options.get("beam_size", 20)
+        )
         default = ESPNET_OPTIONS["ctc_weight"].default
         check_scoring(network, decode_options, options.get("ctc_weight", default), default)
         prompts = _whisper_prompts(decode_options, trained, self.converter)
@@ -298,18 +301,6 @@ class Speech2Text(ESPnetSpeech2Text):
         """Return the decoder of recordings of any length; arguments as for ``LongForm``."""
         run = ChunkedLongForm if options.vad_filter else LongForm
         return run(WhisperWindows(self.model, options), options, batch_size)
-
-
-def _with_draft_defaults(
-    options: DecodeOptions, trained: TrainedModel, beam_size: int
-) -> DecodeOptions:
-    """Fill in unset draft options with the defaults of the model's heads."""
-    decoder = trained.asr_model.decoder
-    if not isinstance(decoder, MultiTokenDecoder) or not decoder.num_heads:
-        return options
-    options = with_draft_defaults(options, trained.train_args.decoder_conf.get("draft_conf"))
-    check_options(options, beam_size)
-    return options
 
 
 def _whisper_prompts(

@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -43,14 +43,11 @@ KNOWN_PARTS = {
     Identity,
     ReLU,
 }
-
 ESPNET_OPTIONS = inspect.signature(TransformerDecoder.__init__).parameters
 ESPNET_PARTS = "embed", "decoders", "after_norm", "output_layer"  # modules with weights
-# Names in a WhisperLayer, and in ESPnet's layer.
+# Modules of the layer of attending heads, and of ESPnet's layer.
 NAMES = {
     "encoder_attn.q_proj": "src_attn.linear_q",
-    "encoder_attn.k_proj": "src_attn.linear_k",
-    "encoder_attn.v_proj": "src_attn.linear_v",
     "encoder_attn.out_proj": "src_attn.linear_out",
     "encoder_attn_layer_norm": "norm2",
     "fc1": "feed_forward.w_1",
@@ -88,22 +85,19 @@ class TransformerMedusaDecoder(MultiTokenDecoder):
     ):
         unknown = sorted({*options} - {*ESPNET_OPTIONS})
         if unknown:
-            raise InputError(
-                f"decoder_conf.{unknown[0]}: no such option; allowed: heads, heads_conf, "
-                "draft_conf and the options of ESPnet's decoder: transformer"
-            )
+            allowed = "heads, heads_conf, draft_conf and the options of decoder: transformer"
+            raise InputError(f"decoder_conf.{unknown[0]}: no such option; allowed: {allowed}")
         self._wrap(TransformerDecoder(vocab_size, encoder_output_size, **options))
         reason = unknown_part(self.transformer)
         if reason is not None:
             raise InputError(f"decoder_conf: {reason}; not allowed with transformer_medusa")
         kind, last_layer = HEAD_TYPES.get(heads), self.layers[-1]
         if kind is ProjectionHeads:
-            raise InputError(f"decoder_conf.heads: {heads}; not allowed with transformer_medusa")
+            allowed = "none, linear, block, recurrent, attending, latent"
+            raise InputError(f"decoder_conf.heads: {heads}; transformer_medusa allows {allowed}")
         if kind is AttendingHeads:
             if last_layer.concat_after:
-                raise InputError(
-                    "decoder_conf.concat_after: true; allowed with heads: attending: false"
-                )
+                raise InputError("decoder_conf.concat_after: true; heads: attending need false")
             last_layer = whisper_layer(last_layer)
         norm = self.norm if self.transformer.normalize_before else None
         trunk = Trunk(encoder_output_size, vocab_size, last_layer, norm)
@@ -152,7 +146,13 @@ class TransformerMedusaDecoder(MultiTokenDecoder):
         sequences = tokens.unflatten(1, (branches, -1)).flatten(0, 1)
         hidden = self.transformer.embed(sequences).unflatten(0, (-1, branches)).flatten(1, 2)
         causal = causal_mask(sequences.size(1), hidden, branches)[0] == 0
-        run = _layer_runner(causal, memory, memory_lengths)
+        visible = inside(memory, memory_lengths)[:, None]
+
+        def run(layers: Iterable[DecoderLayer], hidden: torch.Tensor) -> torch.Tensor:
+            for layer in layers:
+                hidden = layer(hidden, causal, memory, visible)[0]
+            return hidden
+
         outputs = self._through_layers(hidden, run)
         return outputs._replace(cross_keys_values=self._cross_keys_values(memory, memory_lengths))
 
@@ -176,30 +176,12 @@ class TransformerMedusaDecoder(MultiTokenDecoder):
 
 
 def whisper_layer(layer: DecoderLayer) -> WhisperLayer:
-    """Return a WhisperLayer with the weights of ESPnet's layer, without its self-attention's."""
+    """Return a WhisperLayer with those weights of ESPnet's layer that attending heads use."""
     inner, size = layer.feed_forward.w_1.weight.shape
     copied = WhisperLayer(size, layer.src_attn.h, inner, 0.0, cross_attention=True)
-    weights = layer.state_dict()
-    with torch.no_grad():
-        for name, parameter in copied.named_parameters():
-            module, _, kind = name.rpartition(".")
-            if module in NAMES:
-                parameter.copy_(weights[f"{NAMES[module]}.{kind}"])
+    for whisper, espnet in NAMES.items():
+        copied.get_submodule(whisper).load_state_dict(layer.get_submodule(espnet).state_dict())
     return copied
-
-
-def _layer_runner(
-    causal: torch.Tensor, memory: torch.Tensor, memory_lengths: torch.Tensor
-) -> Callable[[Iterable[DecoderLayer], torch.Tensor], torch.Tensor]:
-    """Return a function that runs layers on whole sequences (B, L, D); ``causal``: (1, L, L)."""
-    visible = inside(memory, memory_lengths)[:, None]
-
-    def run(layers: Iterable[DecoderLayer], hidden: torch.Tensor) -> torch.Tensor:
-        for layer in layers:
-            hidden = layer(hidden, causal, memory, visible)[0]
-        return hidden
-
-    return run
 
 
 def searchable(decoder: torch.nn.Module) -> MultiTokenDecoder | None:

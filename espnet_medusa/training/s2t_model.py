@@ -17,10 +17,8 @@ NOT_IN_S2T = "mwer_weight", "ctc_units", "ctc_block"
 class MedusaS2TModel(MultiHeadLoss, ESPnetS2TModel):
     """ESPnet's model whose decoder predicts several tokens ahead.
 
-    Raise InputError if a key or value is not allowed, or the decoder is no ``MultiTokenDecoder``.
-
-    Args:
-        model_conf: ESPnet's keys and those of ``TrainingOptions`` except ``NOT_IN_S2T``.
+    ``model_conf`` has ESPnet's keys and those of ``TrainingOptions`` except ``NOT_IN_S2T``. Raise
+    InputError if a key or value is not allowed, or the decoder is no ``MultiTokenDecoder``.
     """
 
     def __init__(self, **model_conf):

@@ -45,7 +45,7 @@ class LogMel(torch.nn.Module):
         # A negative pad removes the samples of an incomplete frame.
         samples = pad(samples, (0, count * HOP_SAMPLES + tail - samples.size(1)))
         log_mel = pad(self._log_mel(samples, count), (0, longest - count), value=SILENCE)
-        if int(frames.min()) == longest:
+        if padded:
             return _normalized(log_mel, log_mel.amax(dim=(1, 2), keepdim=True)), frames
         outside = torch.arange(longest, device=samples.device) >= frames[:, None, None]
         peak = log_mel.masked_fill(outside, -torch.inf).amax(dim=(1, 2), keepdim=True)

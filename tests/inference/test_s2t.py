@@ -17,6 +17,7 @@ from s2t_experiment import (
     add_heads,
     difference,
     make_s2t_experiment,
+    medusa_config,
     nbest_of,
     random_inputs,
     random_options,
@@ -83,6 +84,22 @@ def test_drafts_save_calls(ctc_weight, beam_size, drafter, fewer, files):
         model(noise(1))
         calls.append(model.statistics.decoder_calls)
     assert calls[0] > fewer * calls[1]
+
+
+def test_a_draft_models_config_may_have_any_name(files, tmp_path):
+    config = shutil.copy(files["s2t_train_config"], tmp_path / "small.yaml")
+    draft = {"draft_model": config, "draft_model_file": files["s2t_model_file"]}
+    model = S2TSpeech2Text(**files, beam_size=1, maxlenratio=-30, **draft)
+    model(noise(1))
+    assert 3 * model.statistics.decoder_calls < 30
+
+
+def test_draft_conf_of_the_heads_is_the_default(files, tmp_path):
+    config = medusa_config("linear")
+    config["decoder_conf"]["draft_conf"] = {"beam": {"draft_depth": 2}}
+    heads = make_s2t_experiment(tmp_path, 0, **config)
+    for given, depth in (({}, 2), ({"draft_depth": 1}, 1)):
+        assert S2TSpeech2Text(**heads, **given).options.draft_depth == depth
 
 
 @refuses(("lstm", "draft_model: .*decoder: RNNDecoder"), ("", "draft_model: .*has no config.yaml"))
