@@ -53,9 +53,9 @@ struct Queries {
     int count;
     long stride, size;
     Number16::Row* rounded;  // (PANEL, columns)
-    float* scales;       // (PANEL) of `rounded`
+    float* scales;           // (PANEL) of `rounded`
     Number16::Sum* scores;   // (padded / PANEL, PANEL queries, PANEL frames)
-    float* logits;       // (padded) of one query
+    float* logits;           // (padded) of one query
     Number16::Row* weights;  // (PANEL, weight_stride)
     long weight_stride;  // seldom a power of two, as in QuantizedRows
 
@@ -153,7 +153,7 @@ inline void attend_frames(
     const Rows rounded = round_queries(queries);
     for (long step = 0; step < steps; ++step)
         multiply<Number16>(rounded, head.keys + step * key_bytes, key_steps, key_steps,
-                       queries.scores + step * PANEL * PANEL);
+                           queries.scores + step * PANEL * PANEL);
     float scales[PANEL];
     const long share = head.bytes() / queries.count;
     for (int row = 0; row < queries.count; ++row)
@@ -164,7 +164,7 @@ inline void attend_frames(
     alignas(64) Number16::Sum sums[PANEL * PANEL];
     for (long begin = 0; begin < queries.size; begin += PANEL) {
         multiply<Number16>(weights, head.values + begin * all_steps * STEP_BYTES, all_steps, steps,
-                       sums);
+                           sums);
         for (int row = 0; row < queries.count; ++row)
             for (long at = begin; at < begin + PANEL; at += LANES) {
                 const Floats sum = to_floats(load(sums + row * PANEL + at - begin));
