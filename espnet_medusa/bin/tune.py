@@ -1,7 +1,8 @@
 """Measure which drafter decodes fastest on this machine, and write it as a decode config.
 
-The options of asr_inference, such as `--config`, choose the model and the search to tune. With
-`--output X.yaml`, X.yaml is the decode config, X.json has all figures, X.md a table, X.png a plot.
+The options of asr_inference or s2t_inference, such as `--config`, choose the model and the search
+to tune. With `--output X.yaml`, X.yaml is the decode config, X.json has all figures, X.md a table,
+X.png a plot.
 """
 
 import argparse
@@ -13,26 +14,28 @@ from typing import Any
 
 import torch
 
-from espnet_medusa.bin import asr_inference
+from espnet_medusa.bin import asr_inference, s2t_inference
 from espnet_medusa.bin.command_line import positive, run_main
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.job import read_input
-from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.inference.reader import UtteranceReader
 from espnet_medusa.options import read_yaml
-from espnet_medusa.search.options import CTC_THRESHOLDS, FIXED, LengthLimits
+from espnet_medusa.search.options import CTC_THRESHOLDS, FIXED
 from espnet_medusa.search.threshold_beam import ThresholdStrategy
 from espnet_medusa.tuning import report
-from espnet_medusa.tuning.available import KINDS, MODELS, DraftModelFiles, available
+from espnet_medusa.tuning.available import KINDS, MODELS, available
 from espnet_medusa.tuning.held_out import encode, read_utterances
 from espnet_medusa.tuning.plot import plot_tuning
 from espnet_medusa.tuning.stopwatch import Clock
 from espnet_medusa.tuning.trial import Task
+from espnet_medusa.tuning.tuned_model import DraftModelFiles, TunedASR, TunedModel, TunedS2T
 from espnet_medusa.tuning.tuner import tune
 
 # ESPnet's options that the written config contains if the command line changes them.
 ESPNET_KEYS = (
     "beam_size", "penalty", "maxlenratio", "minlenratio", "ctc_weight", "lm_weight",
     "ngram_weight", "nbest", "normalize_length", "batch_size", "max_batch_frames", "dtype",
+    "lang_sym", "task_sym", "predict_time",
 )  # fmt: skip
 ROUNDED = ("float16", "bfloat16", "int8")
 BASELINE = {  # options without drafts
@@ -42,13 +45,14 @@ BASELINE = {  # options without drafts
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Make the parser of the options that asr_inference does not have."""
+    """Make the parser of the options that the inference commands do not have."""
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n")[0],
         epilog="All other options are those of espnet_medusa.bin.asr_inference: the model "
         "(--asr_train_config, --asr_model_file) and the search to tune (--config, --search, "
-        "--beam_size, --ctc_weight, --acceptance, --batch_size, --ngpu, ...). --draft_model is "
-        "measured, too.",
+        "--beam_size, --ctc_weight, --acceptance, --batch_size, --ngpu, ...). With "
+        "--s2t_train_config and --s2t_model_file, they are those of s2t_inference. --draft_model "
+        "is measured, too.",
         allow_abbrev=False,
     )
     source, add = parser.add_mutually_exclusive_group(required=True), parser.add_argument
@@ -69,19 +73,21 @@ def main(cmd: list[str] | None = None) -> None:
     args.wav_scp = args.wav_scp or args.data_dir / "wav.scp"
     given = ["--output_dir", str(args.output.parent), *rest]
     given += ["--data_path_and_name_and_type", f"{args.wav_scp},speech,sound"]
-    options = vars(asr_inference.get_parser().parse_args(given))
+    s2t = any(word.startswith("--s2t_") for word in rest)
+    parser = (s2t_inference if s2t else asr_inference).get_parser()
+    options = vars(parser.parse_args(given))
     # Not INFO, unlike asr_inference: the search would log each decoding of each utterance.
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     command = shlex.join(["espnet-medusa-tune", *words])
-    run_main("tune", lambda: work(args, options, decode_config(options), command))
+    run_main("tune", lambda: work(args, options, decode_config(options, parser), command))
 
 
-def decode_config(options: dict[str, Any]) -> dict[str, Any]:
+def decode_config(options: dict[str, Any], parser: argparse.ArgumentParser) -> dict[str, Any]:
     """Return the decode config to tune: that of the file with the command line's changes."""
     config = {}
     if options["config"] is not None:
         config = read_yaml(Path(options["config"]), "give a decode config") or {}
-    names, parser = [*ESPNET_KEYS, *asr_inference.DECODE_OPTIONS], asr_inference.get_parser()
+    names = [name for name in (*ESPNET_KEYS, *asr_inference.DECODE_OPTIONS) if name in options]
     before = {name: config.get(name, parser.get_default(name)) for name in names}
     return config | {name: options[name] for name in names if options[name] != before[name]}
 
@@ -97,20 +103,18 @@ def work(
     if options["medusa_choices"]:
         raise InputError("medusa_choices: a fixed tree cannot be tuned; remove it")
     job = read_input(options["data_path_and_name_and_type"], options["key_file"])
-    speech2text = load(options)
-    found = available(speech2text, args.drafters, draft_models(args, options))
-    clock = Clock(torch.device(speech2text.device))
-    reader = asr_inference.make_reader(speech2text, options["allow_pipes"])
+    main, reader = open_model(options)
+    found = available(main, args.drafters, draft_models(args, options))
+    clock = Clock(torch.device(main.speech2text.device))
     window_s = found.window_s or reader.limits.window_s
     utterances = read_utterances(job, args.num_utterances, reader, window_s)
-    sizes = options["batch_size"], options["max_batch_frames"]
-    batches = encode(speech2text, utterances, *sizes, clock, found.readers)
-    limits = LengthLimits(speech2text.maxlenratio, speech2text.minlenratio)
-    rounding = (options["decoder_precision"] or speech2text.dtype) in ROUNDED
+    sizes = options["batch_size"], options.get("max_batch_frames")
+    batches = encode(main, utterances, *sizes, clock, found.readers)
+    rounding = (options["decoder_precision"] or main.dtype) in ROUNDED
     task = Task(
-        speech2text.search, speech2text.model.options, found.drafters, batches, limits,
-        speech2text.nbest, clock, rounding, args.most_different,
-    )  # fmt: skip
+        *(main.search, main.options, found.drafters, batches, main.limits, main.nbest),
+        *(clock, rounding, args.most_different),
+    )
     tuning = tune(task, found.left_out)
     about = report.circumstances(options, command, args.wav_scp, tuning)
     args.output.parent.mkdir(parents=True, exist_ok=True)
@@ -133,25 +137,36 @@ def draft_models(args: argparse.Namespace, options: dict[str, Any]) -> list[Draf
     return [*dict.fromkeys(given)]
 
 
-def load(options: dict[str, Any]) -> Speech2Text:
-    """Load the model with the search to tune; raise InputError if an option is not usable."""
+def open_model(options: dict[str, Any]) -> tuple[TunedModel, UtteranceReader]:
+    """Return the model with the search to tune, and the reader of its audio.
+
+    Raise InputError if an option is not usable.
+    """
     for name in CTC_THRESHOLDS:
         if options[name] is not None:
             remedy = "allowed while tuning: none; add it to the written config"
             raise InputError(f"{name}: {options[name]}; {remedy}")
-    speech2text = asr_inference.load(options | BASELINE)
+    if "s2t_model_file" in options:
+        decoder = s2t_inference.open_decoder(options | BASELINE)
+        speech2text, reader, kind = decoder.speech2text, decoder.reader, TunedS2T
+        network = speech2text.s2t_model
+    else:
+        speech2text, kind = asr_inference.load(options | BASELINE), TunedASR
+        reader = asr_inference.make_reader(speech2text, options["allow_pipes"])
+        network = speech2text.asr_model
     if speech2text.search is None:
+        decoder = type(getattr(network, "decoder", None)).__name__
         raise InputError(
-            f"nothing to tune: ESPnet's own search decodes this model or config "
-            f"({type(speech2text.asr_model.decoder).__name__}); allowed: decoder: whisper_medusa, "
-            "speech_llama or ESPnet's transformer, without streaming"
+            f"nothing to tune: ESPnet's own search decodes this model or config ({decoder}); "
+            "allowed: decoder: whisper_medusa, speech_llama or ESPnet's transformer, without "
+            "streaming"
         )
     if isinstance(speech2text.search.strategy, ThresholdStrategy):
         raise InputError(
             "acceptance: threshold with search: beam; allowed while tuning: exact, or search: "
             "greedy, as other drafts would change the text"
         )
-    return speech2text
+    return kind(speech2text), reader
 
 
 if __name__ == "__main__":

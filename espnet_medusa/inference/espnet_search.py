@@ -38,10 +38,31 @@ def search_like(
     if reason is not None:
         logger.warning(f"ESPnet's own search decodes, without drafts; the reason: {reason}")
         return None
+    sources = espnet_sources(decoder, ctc, open_draft_model)
+    return build_search(options, decoder, espnet, full, sources, nbest)
+
+
+def espnet_sources(
+    decoder: torch.nn.Module,
+    ctc: torch.nn.Module | None,
+    open_draft_model: Callable[[], Proposer] | None = None,
+) -> DraftSources:
+    """Return the sources of drafts other than heads; arguments as for ``search_like``."""
     log_softmax, blank = None if ctc is None else ctc.log_softmax, 0  # ESPnet's blank
     vocabulary = searchable(decoder).draft_vocabulary
-    sources = DraftSources(log_softmax, blank, open_draft_model, vocabulary)
-    return build_search(options, decoder, espnet, full, sources, nbest)
+    return DraftSources(log_softmax, blank, open_draft_model, vocabulary)
+
+
+def pad_inputs(
+    memories: Sequence[torch.Tensor], prompts: Sequence[list[int]]
+) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
+    """Return encoder output (U, S, D), lengths (U,) and prompts of U utterances."""
+    device = memories[0].device
+    return (
+        torch.nn.utils.rnn.pad_sequence([*memories], batch_first=True),
+        torch.tensor([len(memory) for memory in memories], device=device),
+        [torch.tensor(prompt, device=device) for prompt in prompts],
+    )
 
 
 class SearchInESPnet:
@@ -73,14 +94,7 @@ class SearchInESPnet:
         draft_inputs: Sequence[DraftInput] | None = None,
     ) -> list[SearchState]:
         """Decode U utterances, each with encoder output (S, D), together."""
-        device = memories[0].device
-        return self.search(
-            torch.nn.utils.rnn.pad_sequence([*memories], batch_first=True),
-            torch.tensor([len(memory) for memory in memories], device=device),
-            [torch.tensor(prompt, device=device) for prompt in prompts],
-            limits,
-            draft_inputs,
-        )
+        return self.search(*pad_inputs(memories, prompts), limits, draft_inputs)
 
     def hypotheses(self, state: SearchState, prompt: list[int]) -> list[Hypothesis]:
         """Return ESPnet's hypotheses, best first."""

@@ -22,7 +22,7 @@ from espnet_medusa.convert.experiment import CONFIG
 from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.checkpoint import load_weights
-from espnet_medusa.inference.audio_batch import model_encoder
+from espnet_medusa.inference.audio_batch import AudioBatch, SpeechEncoder, model_encoder
 from espnet_medusa.inference.batches import Utterance
 from espnet_medusa.inference.choose_search import full_scorers
 from espnet_medusa.inference.decode_options import (
@@ -49,6 +49,8 @@ from espnet_medusa.tree.proposer import DraftInput
 from espnet_medusa.upstream.compat import BatchScorerInterface, BeamSearch, Hypothesis
 
 ESPNET_OPTIONS = inspect.signature(ESPnetSpeech2Text.__init__).parameters
+
+Encoded = tuple[torch.Tensor, list[int]]  # (S, D) encoder output and the prompt of an utterance
 
 
 class TimestampFilter(BatchScorerInterface):
@@ -88,17 +90,16 @@ class TimestampFilter(BatchScorerInterface):
 
 
 class S2TDraftModel:
-    """A smaller model with the same token list, which encodes what the main model encodes."""
+    """A smaller model with the same token list, the files of which are decode options."""
 
-    def __init__(self, main: S2TSpeech2Text):
-        self.main, self.network = main, None  # None: not opened
-        self.memories: list[torch.Tensor] = []  # encoder outputs (S, D) since the last ``clear``
+    def __init__(self, main: S2TSpeech2Text, draft_model: str, draft_model_file: str | None):
+        self.main, self.name, self.weights = main, draft_model, draft_model_file
+        self.encoder: SpeechEncoder | None = None  # None: not opened
 
-    def open(self) -> DraftModelProposer:
-        """Return the proposer; raise InputError if the model is missing or does not fit."""
-        main, options = self.main.s2t_model, self.main.options
-        name = options.draft_model
-        files = find_experiment(name, options.draft_model_file)
+    def __call__(self) -> DraftModelProposer:
+        """Open the model and return its proposer; raise InputError if it is missing or unfit."""
+        main, options, name = self.main.s2t_model, self.main.options, self.name
+        files = find_experiment(name, self.weights)
         if files is None:
             raise InputError(f"draft_model: {name}: has no {CONFIG}; allowed: an s2t experiment")
         load_weights(files[1], mapped=True)  # refuses files that could run code
@@ -109,16 +110,22 @@ class S2TDraftModel:
             raise InputError(f"draft_model: {name}: {reason}; allowed: decoder: transformer")
         if [*network.token_list] != [*main.token_list]:
             raise InputError(f"draft_model: {name}: allowed: a model with the same token list")
-        self.network = network.to(dtype=getattr(torch, self.main.dtype)).eval()
-        encode_main, drafting = main.encode, model_encoder(self.network)
-
-        def encode(speech: torch.Tensor, speech_lengths: torch.Tensor):
-            self.memories.append(drafting.encode(speech, speech_lengths)[0][0])
-            return encode_main(speech, speech_lengths)
-
-        main.encode = encode  # ESPnet's call pads and cuts audio before it
+        self.encoder = model_encoder(network.to(dtype=getattr(torch, self.main.dtype)).eval())
         precision = options.draft_precision or options.decoder_precision
         return DraftModelProposer(build_runtime(decoder, precision), main.eos)
+
+    def draft_inputs(
+        self, speeches: Sequence[np.ndarray | torch.Tensor], encoded: Sequence[Encoded]
+    ) -> list[DraftInput]:
+        """Encode U utterances (samples,); ``encoded`` is the main model's ``inputs``."""
+        samples = self.main.window_samples
+        # As ESPnet's call: audio is padded or cut to the model's window.
+        rows = [torch.as_tensor(row).reshape(-1)[:samples] for row in speeches]
+        rows = [torch.nn.functional.pad(row, (0, samples - len(row))) for row in rows]
+        audio = AudioBatch(rows, torch.device(self.main.device), getattr(torch, self.main.dtype))
+        memory, _ = audio.encode(self.encoder)
+        rows = zip(memory, encoded, strict=True)
+        return [DraftInput(row, prompt, speech=main) for row, (main, prompt) in rows]
 
 
 class BatchInESPnet(SearchInESPnet):
@@ -128,16 +135,13 @@ class BatchInESPnet(SearchInESPnet):
     output and prompt, the second one returns the hypotheses that the search found in between.
     """
 
-    def __init__(self, espnet: BeamSearch, search: Search, draft: S2TDraftModel | None = None):
+    def __init__(self, espnet: BeamSearch, search: Search):
         super().__init__(espnet, search)
-        self.draft = draft
         self.clear()
 
     def clear(self) -> None:
-        self.inputs: list[tuple[torch.Tensor, list[int]]] = []  # (S, D) encoder output, prompt
+        self.inputs: list[Encoded] = []
         self.found: list[list[Hypothesis]] = []
-        if self.draft is not None:
-            self.draft.memories.clear()
 
     def __call__(self, x: torch.Tensor, **limits: float) -> list[Hypothesis]:
         """Store ``x`` (S, D), or return its n-best list."""
@@ -146,13 +150,11 @@ class BatchInESPnet(SearchInESPnet):
         self.inputs.append((x, self.prompt))
         return []
 
-    def search_all(self, limits: LengthLimits) -> list[SearchState]:
+    def search_all(
+        self, limits: LengthLimits, draft_inputs: Sequence[DraftInput] | None
+    ) -> list[SearchState]:
         """Decode the stored utterances together, and store their n-best lists."""
         memories, prompts = zip(*self.inputs, strict=True)
-        draft_inputs = None
-        if self.draft is not None and self.draft.network is not None:
-            rows = zip(self.draft.memories, prompts, memories, strict=True)
-            draft_inputs = [DraftInput(row, prompt, speech=main) for row, prompt, main in rows]
         states = self.decode(memories, prompts, limits, draft_inputs)
         self.found = [*map(self.hypotheses, states, prompts)]
         return states
@@ -192,16 +194,23 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         decoder = getattr(network, "decoder", None)  # OWSM-CTC has none
         of_model = decoder, self.s2t_train_args, options.get("beam_size", 20)
         self.options = with_model_defaults(self.options, *of_model)
-        draft = None if self.options.draft_model is None else S2TDraftModel(self)
+        files, self.draft = (self.options.draft_model, self.options.draft_model_file), None
+        if files[0] is not None:
+            self.draft = S2TDraftModel(self, *files)
         parts = espnet, decoder, network.ctc, self.options, self.nbest, full
-        self.search = search_like(*parts, draft and draft.open)
+        self.search = search_like(*parts, self.draft)
         if self.search is not None:
-            self.beam_search = BatchInESPnet(espnet, self.search, draft)
+            self.beam_search = BatchInESPnet(espnet, self.search)
         elif batch_size > 1:
             raise InputError(f"batch_size: {batch_size}; ESPnet's own search allows only 1")
-        elif draft is not None:
+        elif self.draft is not None:
             raise InputError("draft_model: ESPnet's own search decodes this model; allowed: none")
         self.statistics = DecodingStatistics()
+
+    @property
+    def window_samples(self) -> int:
+        """Samples to which ESPnet pads or cuts audio."""
+        return int(self.preprocessor_conf["fs"] * self.preprocessor_conf["speech_length"])
 
     @staticmethod
     def from_pretrained(model_tag: str | None = None, **options) -> S2TSpeech2Text:
@@ -270,14 +279,14 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         Returns:
             U results as of a call, in order. Each has an equal share of the seconds.
         """
-        started, conditions = time.perf_counter(), conditions or [{}] * len(speeches)
-        if self.search is not None:
-            self.beam_search.clear()
-        calls = zip(speeches, conditions, strict=True)
-        results = [self._call_espnet(speech, condition) for speech, condition in calls]
+        started = time.perf_counter()
+        results = self.encode(speeches, conditions or [{}] * len(speeches))
         statistics = [DecodingStatistics() for _ in results]
         if self.search is not None:
-            states = self.beam_search.search_all(LengthLimits(self.maxlenratio, self.minlenratio))
+            draft_inputs, limits = None, LengthLimits(self.maxlenratio, self.minlenratio)
+            if self.draft is not None and self.draft.encoder is not None:
+                draft_inputs = self.draft.draft_inputs(speeches, self.beam_search.inputs)
+            states = self.beam_search.search_all(limits, draft_inputs)
             statistics = [state.statistics for state in states]
             nbest = [self._decode_single_sample(memory) for memory, _ in self.beam_search.inputs]
             results = [(one, layers) for one, (_, layers) in zip(nbest, results, strict=True)]
@@ -290,10 +299,21 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
             for (nbest, layers), counted in zip(results, statistics, strict=True)
         ]
 
+    def encode(
+        self, speeches: Sequence[np.ndarray | torch.Tensor], conditions: Sequence[Mapping[str, Any]]
+    ) -> list[tuple[list, dict[int, list[str]] | None]]:
+        """Let ESPnet encode utterances, for ``BatchInESPnet.inputs``; arguments as ``decode``.
+
+        Return n-best lists, empty with our search, and results of intermediate CTC or None.
+        """
+        if self.search is not None:
+            self.beam_search.clear()
+        calls = zip(speeches, conditions, strict=True)
+        return [self._call_espnet(speech, condition) for speech, condition in calls]
+
     def _call_espnet(
         self, speech: np.ndarray | torch.Tensor, condition: Mapping[str, Any]
     ) -> tuple[list, dict[int, list[str]] | None]:
-        """Return ESPnet's n-best list and the results of intermediate CTC, if there are any."""
         for name in ("lang_sym", "task_sym"):
             symbol = condition.get(name) or getattr(self, name)
             if symbol not in self.converter.token2id:

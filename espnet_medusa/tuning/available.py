@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from espnet_medusa.draft.mixed import MixedProposer
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.decode_options import DecodeOptions
-from espnet_medusa.inference.decoding_model import DecodingModel, DraftModelOnDemand, draft_sources
-from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.build import draft_shape
-from espnet_medusa.search.drafters import build_proposer
-from espnet_medusa.search.options import CTC, CTC_HEADS, CTC_MODEL, FIXED, HEADS, MODEL
+from espnet_medusa.search.drafters import DraftSources, build_proposer
+from espnet_medusa.search.options import (
+    CTC,
+    CTC_HEADS,
+    CTC_MODEL,
+    FIXED,
+    HEADS,
+    MODEL,
+    SearchOptions,
+)
 from espnet_medusa.tree.proposer import Proposer
+from espnet_medusa.tuning.tuned_model import DraftModelFiles, DraftReader, TunedModel
 
 OWN = (HEADS, CTC, CTC_HEADS)  # need no second model
 MODELS = (MODEL, CTC_MODEL)
@@ -68,25 +74,13 @@ class DraftSetting:
 NO_DRAFTS = DraftSetting("baseline", 0)
 
 
-class DraftModelFiles(NamedTuple):
-    """The decode options ``draft_model`` and ``draft_model_file``."""
-
-    name: str
-    weights: str | None = None
-
-    def keys(self) -> dict[str, str]:
-        """Return the keys of a decode config."""
-        keys = {"draft_model": self.name, "draft_model_file": self.weights}
-        return {name: value for name, value in keys.items() if value is not None}
-
-
 @dataclass(frozen=True)
 class Drafter:
     name: str  # as tables show it
     kind: str  # the decode option ``drafter``
     proposers: dict[float | None, Proposer]  # by ``DraftSetting.share``
     keys: dict[str, Any] = field(default_factory=dict)  # other keys of a decode config
-    reader: DecodingModel | None = None  # encodes audio for the drafter; None for heads
+    reader: DraftReader | None = None  # None: the drafter uses the encoder output
 
     def config(self, setting: DraftSetting) -> dict[str, Any]:
         """Return the keys of a decode config for this drafter and a setting of it."""
@@ -104,47 +98,45 @@ class Available:
     left_out: list[str] = field(default_factory=list)  # why others cannot be used, a line each
 
     @property
-    def readers(self) -> dict[str, DecodingModel]:
-        """The models that compute drafters' inputs, by the drafter's name."""
+    def readers(self) -> dict[str, DraftReader]:
+        """The readers of drafters' inputs, by the drafter's name."""
         return {name: d.reader for name, d in self.drafters.items() if d.reader is not None}
 
     @property
     def window_s(self) -> float | None:
         """The longest audio that all draft models take; None without limit."""
-        windows = [reader.audio.window_s for reader in self.readers.values()]
+        windows = [reader.window_s for reader in self.readers.values()]
         return min((window for window in windows if window is not None), default=None)
 
-    def add_own(self, main: DecodingModel, kind: str) -> None:
+    def add_own(self, main: TunedModel, kind: str) -> None:
         """Add CTC, heads or both, once per draft vocabulary; raise InputError if unusable."""
         options, given = main.options, main.options.draft_vocab_size
         sizes = [given]
         if kind != CTC:  # the cost of CTC steps does not depend on the vocabulary
-            most = len(main.asr_model.token_list) // 2
+            most = len(main.tokens) // 2
             sizes += [size for size in VOCABULARIES if size <= most and size != given]
         shares = _shares(options) if kind == CTC_HEADS else [None]
         for size in sizes:
             changed = replace(options, draft_vocab_size=size)
-            proposers = {share: _proposer(main, changed, kind, share) for share in shares}
+            sources = main.sources()
+            proposers = {share: _proposer(main, changed, kind, sources, share) for share in shares}
             name = kind if size == given else f"{kind}, {size} tokens"
             keys = {} if size is None else {"draft_vocab_size": size}
-            reader = None if kind == HEADS else main
+            reader = None if kind == HEADS else main.reader()
             self.drafters[name] = Drafter(name, kind, proposers, keys, reader)
 
     def add_model(
-        self, main: DecodingModel, kinds: Sequence[str], name: str, files: DraftModelFiles
+        self, main: TunedModel, kinds: Sequence[str], name: str, files: DraftModelFiles
     ) -> None:
         """Add a draft model, alone and mixed with CTC; raise InputError if it is unusable."""
         options = replace(main.options, draft_vocab_size=None)
-        given = {"draft_model": files.name, "draft_model_file": files.weights}
-        reading = replace(options, drafter=CTC_MODEL, **given)
-        reader = replace(main, options=reading)
-        open_draft_model = DraftModelOnDemand(reader)
-        model = _proposer(reader, reading, MODEL, open_draft_model=open_draft_model)
-        reader = reader.with_draft_model(open_draft_model.opened)
+        opener = main.opener(files)
+        model = _proposer(main, options, MODEL, main.sources(opener))
+        reader = main.reader(opener)
         proposers = {MODEL: {None: model}}
         if CTC_MODEL in kinds:
             try:
-                ctc = _proposer(main, options, CTC)
+                ctc = _proposer(main, options, CTC, main.sources())
             except InputError as error:
                 self.left_out.append(str(error))
             else:
@@ -156,13 +148,13 @@ class Available:
 
 
 def available(
-    speech2text: Speech2Text, kinds: Sequence[str], draft_models: Sequence[DraftModelFiles]
+    main: TunedModel, kinds: Sequence[str], draft_models: Sequence[DraftModelFiles]
 ) -> Available:
     """Return the drafters of ``kinds``; raise InputError if a draft model is unusable."""
     drafters = Available()
     for kind in [kind for kind in OWN if kind in kinds]:
         try:
-            drafters.add_own(speech2text.model, kind)
+            drafters.add_own(main, kind)
         except InputError as error:
             drafters.left_out.append(str(error))
     with_models = [kind for kind in MODELS if kind in kinds]
@@ -170,28 +162,27 @@ def available(
     short = [Path(name).name if Path(name).exists() else name for name in names]
     names = short if len({*short}) == len({*names}) else names
     for name, files in zip(names, draft_models, strict=True):
-        drafters.add_model(speech2text.model, with_models, name, files)
+        drafters.add_model(main, with_models, name, files)
     if with_models and not draft_models:
         drafters.left_out.append("drafter: model; no draft model is given; see --draft_models")
     return drafters
 
 
-def _shares(options: DecodeOptions) -> list[float]:
+def _shares(options: SearchOptions) -> list[float]:
     return [*dict.fromkeys((options.ctc_draft_share, *SHARES))]
 
 
 def _proposer(
-    main: DecodingModel,
-    options: DecodeOptions,
+    main: TunedModel,
+    options: SearchOptions,
     kind: str,
+    sources: DraftSources,
     share: float | None = None,
-    open_draft_model: DraftModelOnDemand | None = None,
 ) -> Proposer:
     options = replace(options, drafter=kind, draft_depth=1)
     if share is not None:
         options = replace(options, ctc_draft_share=share)
-    sources = draft_sources(main, open_draft_model)
-    model, decoder = main.asr_model, main.search.decoder
-    proposer = build_proposer(options, decoder, len(model.token_list), model.eos, sources)
+    decoder = main.search.decoder
+    proposer = build_proposer(options, decoder, len(main.tokens), main.eos, sources)
     draft_shape(options, decoder, proposer, width=1)  # threshold rule: rejects untrained heads
     return proposer

@@ -9,14 +9,13 @@ from tqdm import tqdm
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.batches import Utterance, make_batches
-from espnet_medusa.inference.decoding_model import DecodingModel
 from espnet_medusa.inference.job import JobInput
 from espnet_medusa.inference.reader import UtteranceReader
-from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.state import SearchState
 from espnet_medusa.tree.proposer import DraftInput
 from espnet_medusa.tuning.stopwatch import Clock
+from espnet_medusa.tuning.tuned_model import DraftReader, TunedModel
 
 
 class DraftReading(NamedTuple):
@@ -33,9 +32,9 @@ class HeldOutBatch:
     keys: list[str]  # U utterance ids
     memory: torch.Tensor  # (U, S, D) encoder output
     frames: torch.Tensor  # lengths (U,) or frames per row (U, S), as in ``Encoded``
-    prompt: torch.Tensor  # (U, P) prompt tokens
+    prompt: Sequence[torch.Tensor]  # U times (P,) prompt tokens
     audio_seconds: float  # audio length, summed over the batch
-    encoder_seconds: float  # time of the encoder
+    encoder_seconds: float  # time of the encoder, and of detecting languages
     # By drafter; missing for heads, which use the main encoder output.
     readings: dict[str, DraftReading] = field(default_factory=dict)
 
@@ -72,32 +71,29 @@ def read_utterances(
 
 @torch.no_grad()
 def encode(
-    speech2text: Speech2Text,
+    main: TunedModel,
     utterances: Sequence[Utterance],
     batch_size: int,
     max_batch_frames: int | None,
     clock: Clock,
-    readers: Mapping[str, DecodingModel],
+    readers: Mapping[str, DraftReader],
 ) -> list[HeldOutBatch]:
     """Encode in the batches of a decoding job; ``readers`` as ``Available.readers``."""
-    model = speech2text.model
 
     def encode_batch(members: Sequence[Utterance]) -> HeldOutBatch:
-        speeches = [utterance.speech for utterance in members]
         started = clock.now()
-        audio = model.batch(speeches)
-        memory, frames = model.encode(audio)
-        seconds = clock.now() - started
-        prompt = model.make_prompts(memory, frames, [member.language for member in members])
-        readings = {}
+        inputs = main.encode(members)
+        seconds, readings = clock.now() - started, {}
         for name, reader in readers.items():
-            branch = audio.branch()
             started = clock.now()
-            inputs = reader.draft_inputs(branch, prompt.tolist())
-            readings[name] = DraftReading(inputs, clock.now() - started)
-        audio_seconds = sum(map(len, speeches)) / speech2text.sample_rate_hz
+            drafted = reader.read(inputs)
+            readings[name] = DraftReading(drafted, clock.now() - started)
+        samples = sum(len(utterance.speech) for utterance in members)
         keys = [utterance.key for utterance in members]
-        return HeldOutBatch(keys, memory, frames, prompt, audio_seconds, seconds, readings)
+        return HeldOutBatch(
+            *(keys, inputs.memory, inputs.frames, inputs.prompts),
+            *(samples / main.sample_rate_hz, seconds, readings),
+        )
 
     lengths, batches = [utterance.frames for utterance in utterances], []
     groups = make_batches(lengths, batch_size, max_batch_frames)

@@ -34,6 +34,7 @@ NOTES = (
     "drafting: their shares of the time in the trials, times the time in the check.",
     "Differ: utterances whose output is not the baseline's.",
 )
+MODEL_OPTIONS = "model_tag", "asr_model_file", "s2t_model_file"
 LOOKAHEAD_NOTE = (
     "Search without encoders, ms per utterance. In brackets: divided by the time of the drafter's "
     "best fixed depth."
@@ -47,8 +48,7 @@ def circumstances(
     clock = tuning.task.clock
     return {
         "command": command,
-        "asr_train_config": str(options["asr_train_config"]),
-        "asr_model_file": str(options["asr_model_file"]),
+        "model": next(str(options[name]) for name in MODEL_OPTIONS if options.get(name)),
         "wav_scp": str(wav_scp),
         "num_utterances": tuning.num_utterances,
         "batch_size": options["batch_size"],
@@ -127,7 +127,7 @@ def write_config(
     """Write the decode config ``given`` with the chosen drafts, and the summary as a comment."""
     chosen = draft_config(tuning, tuning.chosen)
     config = {name: value for name, value in given.items() if name not in DRAFT_KEYS} | chosen
-    comment = [f"Tuned by: {about['command']}", f"Model: {about['asr_model_file']}"]
+    comment = [f"Tuned by: {about['command']}", f"Model: {about['model']}"]
     comment += summary(tuning, about)
     text = "".join(f"# {' '.join(line.split())}\n" for line in comment)
     text += yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
@@ -180,7 +180,7 @@ def setting_figures(tuning: Tuning, setting: DraftSetting) -> dict[str, Any]:
 
 def write_tables(path: Path, tuning: Tuning, about: Mapping[str, Any]) -> None:
     """Write the tables of the best settings and of their lookaheads as Markdown."""
-    lines = ["# Speed by drafter", "", f"{about['asr_model_file']}: {headline(about)}.", ""]
+    lines = ["# Speed by drafter", "", f"{about['model']}: {headline(about)}.", ""]
     lines += [f"Chosen: **{tuning.chosen}**.", ""]
     if tuning.checked:
         rows = [_row(tuning, setting) for setting in best_settings(tuning)]

@@ -11,16 +11,18 @@ from cases import cases
 from drafted_whisper import with_options
 from experiment import DECODER, NO_CTC, make_experiment, read_lines, write_corpus
 from refusals import exit_status
+from s2t_experiment import SIZES, add_heads, make_s2t_experiment
 from stock_experiment import stock_experiment
 
-from espnet_medusa.bin import asr_inference, tune
+from espnet_medusa.bin import asr_inference, s2t_inference, tune
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.options import CTC, CTC_HEADS, DRAFTERS, HEADS
 from espnet_medusa.tuning import available as tuning_available
 from espnet_medusa.tuning import candidates
-from espnet_medusa.tuning.available import DraftModelFiles, DraftSetting, available
+from espnet_medusa.tuning.available import DraftSetting, available
 from espnet_medusa.tuning.report import DRAFT_KEYS
+from espnet_medusa.tuning.tuned_model import DraftModelFiles, TunedASR
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +97,34 @@ def test_config_report_table_and_figure(
     assert texts(experiment, corpus, tmp_path / "plain", nothing) == decoded
 
 
+def test_s2t_models_are_tuned_with_all_drafters(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(tuning_available, "SHARES", (0.3,))
+    monkeypatch.setattr(candidates, "depths", lambda *_: [1, 3])
+    base = make_s2t_experiment(tmp_path / "base", 1)
+    draft = make_s2t_experiment(tmp_path / "draft", 2, decoder_conf=SIZES | {"num_blocks": 1})
+    files = add_heads(tmp_path / "heads", base, "recurrent").items()
+    model = [word for name, path in files for word in (f"--{name}", str(path))]
+    search = ["--beam_size", "2", "--ctc_weight", "0.3", "--maxlenratio", "-5", "--lang_sym", "deu"]
+    output, data = tmp_path / "tuned.yaml", f"{corpus / 'wav.scp'},speech,sound"
+    command = [*model, *search, "--batch_size", "2", "--data_dir", corpus, "--output", output]
+    tune.main([*command, "--draft_models", draft["s2t_train_config"].parent])
+    report, tuned = json.loads(output.with_suffix(".json").read_text()), output.read_text()
+    names = {"baseline", "heads", "ctc", "ctc+heads", "model draft", "ctc+model draft"}
+    assert {row["name"] for row in report["settings"] if row["checked"]} == names
+    for row in report["settings"]:
+        assert row["different_utterances"] == []
+        assert (row["parts"]["draft model's encoder"] > 0) == ("model" in row["name"])
+    assert report["model"] in tuned and "lang_sym: deu" in tuned
+
+    decoded = []
+    for config in (["--config", output], [*search, "--draft_depth", "0"]):
+        folder = tmp_path / str(len(decoded))
+        options = [*config, "--output_dir", folder, "--data_path_and_name_and_type", data]
+        s2t_inference.main([*model, *map(str, options)])
+        decoded.append(read_lines(folder / "1best_recog" / "text"))
+    assert len(decoded[0]) == 4 and decoded[0] == decoded[1]
+
+
 @pytest.mark.parametrize("search", ["greedy", "beam"])
 def test_each_drafters_keys_are_decode_options_that_keep_the_text(
     experiment, plain, corpus, tmp_path, search
@@ -102,7 +132,7 @@ def test_each_drafters_keys_are_decode_options_that_keep_the_text(
     base = {"search": search, "beam_size": 2, "maxlenratio": -6.0, "ctc_weight": 0.0}
     speech2text = Speech2Text(experiment.config, experiment.model, **base, draft_depth=0)
     files = DraftModelFiles(str(plain.folder), str(plain.model))
-    drafting = available(speech2text, DRAFTERS, [files])
+    drafting = available(TunedASR(speech2text), DRAFTERS, [files])
     assert not drafting.left_out and len(drafting.drafters) == 5
     speech = 0.1 * torch.randn(6000, generator=torch.Generator().manual_seed(0))
     expected = speech2text(speech)[0][2]
@@ -117,12 +147,12 @@ def test_heads_are_tried_with_several_vocabularies(experiment, monkeypatch):
     monkeypatch.setattr(tuning_available, "VOCABULARIES", (3, 5, 999))
     base = {"search": "greedy", "maxlenratio": -6.0, "ctc_weight": 0.0}
     speech2text = Speech2Text(experiment.config, experiment.model, **base, draft_depth=0)
-    uncounted = available(speech2text, [HEADS, CTC], [])
+    uncounted = available(TunedASR(speech2text), [HEADS, CTC], [])
     assert [*uncounted.drafters] == [HEADS, CTC]
     assert re.match("draft_vocab_size: 3; this model has no counts", *uncounted.left_out)
 
     speech2text.asr_model.decoder.count_tokens(torch.arange(len(speech2text.asr_model.token_list)))
-    drafting = available(speech2text, [HEADS, CTC, CTC_HEADS], [])
+    drafting = available(TunedASR(speech2text), [HEADS, CTC, CTC_HEADS], [])
     sizes = {name: d.keys.get("draft_vocab_size") for name, d in drafting.drafters.items()}
     assert sizes == {
         "heads": None, "heads, 3 tokens": 3, "heads, 5 tokens": 5, "ctc": None,
@@ -134,7 +164,7 @@ def test_heads_are_tried_with_several_vocabularies(experiment, monkeypatch):
     assert len(drafter.proposers[None].vocabulary) == 3
 
     speech2text = with_options(speech2text, draft_vocab_size=5)
-    drafting = available(speech2text, [HEADS, CTC], [])
+    drafting = available(TunedASR(speech2text), [HEADS, CTC], [])
     sizes = {name: d.keys.get("draft_vocab_size") for name, d in drafting.drafters.items()}
     assert sizes == {"heads": 5, "heads, 3 tokens": 3, "ctc": 5}
 
@@ -142,7 +172,7 @@ def test_heads_are_tried_with_several_vocabularies(experiment, monkeypatch):
 def test_missing_drafters_are_named(plain, tmp_path):
     stock = stock_experiment(tmp_path / "stock")
     speech2text = Speech2Text(stock.config, stock.model, search="greedy", draft_depth=0)
-    drafting = available(speech2text, DRAFTERS, [])
+    drafting = available(TunedASR(speech2text), DRAFTERS, [])
     assert [*drafting.drafters] == ["ctc"]
     assert [re.split("[;(]", line)[:2] for line in drafting.left_out] == [
         ["drafter: heads", " this model has no heads"],
@@ -150,7 +180,9 @@ def test_missing_drafters_are_named(plain, tmp_path):
         ["drafter: model", " no draft model is given"],
     ]
     speech2text = Speech2Text(plain.config, plain.model, search="greedy", draft_depth=0)
-    drafting = available(speech2text, ["ctc", "model"], [DraftModelFiles(str(stock.folder))])
+    drafting = available(
+        TunedASR(speech2text), ["ctc", "model"], [DraftModelFiles(str(stock.folder))]
+    )
     assert [*drafting.drafters] == ["model stock"]
     assert drafting.readers["model stock"] is not speech2text
     assert re.match("drafter: ctc; this model has no CTC branch", *drafting.left_out)
