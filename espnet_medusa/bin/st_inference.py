@@ -40,7 +40,8 @@ def inference(options: dict) -> int:
         )
     preprocess = STTask.build_preprocess_fn(speech2text.st_train_args, False)
     reader = UtteranceReader(speech2text.audio, preprocess, options["allow_pipes"])
-    return asr_inference.decode(UtteranceDecoder(speech2text, reader), job, options)
+    decoder = UtteranceDecoder(speech2text, reader, options["batch_size"])
+    return asr_inference.decode(decoder, job, options)
 
 
 if __name__ == "__main__":

@@ -14,12 +14,13 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import audio_limits
 from espnet_medusa.inference.choose_search import full_scorers
 from espnet_medusa.inference.decode_options import split_options
-from espnet_medusa.inference.decoding import Decoding
+from espnet_medusa.inference.decoding import Decoding, TextWriter
 from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like
 from espnet_medusa.inference.experiment import language_model_errors
-from espnet_medusa.search.options import SearchOptions
+from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.search.statistics import DecodingStatistics
 
+BLANK = 0  # ESPnet leaves it out of translations
 ESPNET_OPTIONS = inspect.signature(ESPnetSpeech2Text.__init__).parameters
 
 
@@ -32,10 +33,12 @@ class STSpeech2Text(ESPnetSpeech2Text):
     Args:
         st_train_config: The experiment's ``config.yaml``.
         st_model_file: The weights.
-        options: ESPnet's other arguments and the fields of ``SearchOptions``.
+        options: ESPnet's other arguments and the fields of ``SearchOptions``. ``batch_size`` is
+            the number of utterances per call of ``decode``.
 
     Attributes:
         search: Our beam search; None: ESPnet's own search decodes.
+        in_batches: Whether ``decode`` decodes utterances together.
 
     Raises:
         InputError: An option, the model or their combination is not usable.
@@ -50,8 +53,6 @@ class STSpeech2Text(ESPnetSpeech2Text):
         **options: Any,
     ):
         self.options, batch_size = split_options(options, ESPNET_OPTIONS, SearchOptions, "st")
-        if batch_size > 1:
-            raise InputError(f"batch_size: {batch_size}; allowed with st: 1")
         with language_model_errors(options, st_model_file):
             super().__init__(st_train_config, st_model_file, **options)
         espnet, network = self.beam_search, self.st_model
@@ -59,24 +60,56 @@ class STSpeech2Text(ESPnetSpeech2Text):
         self.search = search_like(*parts, full_scorers(espnet))
         if self.search is not None:
             self.beam_search = SearchInESPnet(espnet, self.search)
+        # Without ESPnet's call: one search, and results without a longer prompt's tokens.
+        self.in_batches = (
+            self.search is not None
+            and not (network.use_multidecoder or self.ctc_greedy)
+            and len(self.beam_search.prompt) == 1
+        )
+        if batch_size > 1 and not self.in_batches:
+            raise InputError(f"batch_size: {batch_size}; ESPnet's own search allows only 1")
+        self.writer = TextWriter(self.converter, self.tokenizer, frozenset({BLANK}), self.nbest)
         self.audio = audio_limits(network.encoder, self.st_train_args)
 
+    @torch.no_grad()
     def decode(
         self, speeches: Sequence[np.ndarray | torch.Tensor], languages: Sequence[str | None] = ()
     ) -> list[Decoding]:
-        """Decode utterances, each (samples,) in [-1, 1], one after the other.
+        """Decode utterances, each (samples,) in [-1, 1], together if the model allows it.
 
         ``languages`` is not used: a model translates from one language.
         """
-        decodings = []
-        for speech in speeches:
-            started = time.perf_counter()
-            results = self(speech)
-            counted = self.search is not None  # by the search
-            statistics = self.beam_search.statistics if counted else DecodingStatistics()
-            statistics.audio_seconds = len(speech) / self.audio.sample_rate_hz
-            statistics.total_seconds = time.perf_counter() - started
-            # ESPnet's tuple also has the transcripts of a model with two decoders.
-            nbest = results[0] if isinstance(results, tuple) else results
-            decodings.append(Decoding(nbest, statistics))
+        if not self.in_batches:
+            return [self._decode_alone(speech) for speech in speeches]
+        started, prompts = time.perf_counter(), [self.beam_search.prompt] * len(speeches)
+        memories = [self._encode(speech) for speech in speeches]
+        limits = LengthLimits(self.maxlenratio, self.minlenratio)
+        states = self.beam_search.decode(memories, prompts, limits)
+        names = self.search.strategy.scoring.names
+        decodings = [
+            self.writer.write(state, prompt, names)
+            for state, prompt in zip(states, prompts, strict=True)
+        ]
+        seconds = (time.perf_counter() - started) / len(speeches)
+        for speech, decoding in zip(speeches, decodings, strict=True):
+            self._time(decoding.statistics, speech, seconds)
         return decodings
+
+    def _encode(self, speech: np.ndarray | torch.Tensor) -> torch.Tensor:
+        """Return the encoder output (S, D)."""
+        speech = torch.as_tensor(speech).to(self.device, getattr(torch, self.dtype))
+        lengths = torch.tensor([len(speech)], device=self.device)
+        return self.st_model.encode(speech[None], lengths, return_int_enc=True)[0][0]
+
+    def _decode_alone(self, speech: np.ndarray | torch.Tensor) -> Decoding:
+        started = time.perf_counter()
+        results = self(speech)
+        counted = self.search is not None  # by the search
+        statistics = self.beam_search.statistics if counted else DecodingStatistics()
+        self._time(statistics, speech, time.perf_counter() - started)
+        # ESPnet's tuple also has the transcripts of a model with two decoders.
+        return Decoding(results[0] if isinstance(results, tuple) else results, statistics)
+
+    def _time(self, statistics: DecodingStatistics, speech: Sequence, seconds: float) -> None:
+        statistics.audio_seconds = len(speech) / self.audio.sample_rate_hz
+        statistics.total_seconds = seconds

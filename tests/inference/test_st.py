@@ -66,7 +66,8 @@ def test_the_command_writes_espnets_files(tmp_path):
     run += ["--beam_size", "4", "--maxlenratio", "-9", "--ctc_weight", "0.3"]
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     espnet.main([*run, "--output_dir", str(theirs), "--num_workers", "0"])
-    st_inference.main([*run, "--output_dir", str(ours), "--drafter", "ctc"])
+    batches = ["--drafter", "ctc", "--batch_size", "2"]
+    st_inference.main([*run, "--output_dir", str(ours), *batches])
     for rank in ("1best_recog", "2best_recog"):
         for name in ("text", "token", "token_int"):
             assert read_lines(ours / rank / name) == read_lines(theirs / rank / name)
@@ -83,5 +84,5 @@ def test_what_ours_does_not_decode(tmp_path, caplog):
     assert ours.search is None and "ESPnet's own search decodes" in caplog.text
     expected = espnet.Speech2Text(**files, **options)(noise(0))
     assert rows(ours.decode([noise(0)])[0].results) == rows(expected)
-    with refused("batch_size: 2", "allowed with st: 1"):
+    with refused("batch_size: 2", "allows only 1"):
         STSpeech2Text(**files, batch_size=2)
