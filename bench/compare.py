@@ -97,7 +97,7 @@ def get_parser() -> argparse.ArgumentParser:
     add("--nodes", nargs="*", type=positive, default=[1, 2, 4, 8, 11, 16, 32],
         help="nodes of our decoder calls, for --random and --exp_dir")  # fmt: skip
     add("--no_memory", action="store_true", help="do not measure peak memory")
-    add("--word_timestamps", action="store_true", help="of long recordings")
+    add("--word_timestamps", action="store_true", help="compute word times of long recordings")
     add("--fallback", action="store_true",
         help="decode failed windows of long recordings again at higher temperatures")  # fmt: skip
     add("--no_seconds", action="store_true", help="report no times, for a busy machine")

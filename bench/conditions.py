@@ -280,7 +280,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         parser.add_argument(f"--{name}", type=Path, required=True, help="folder of a corpus")
     few = "utterances of most conditions; clean has three times, accented twice as many"
     parser.add_argument("--num_utterances", type=positive, default=100, help=few)
-    parser.add_argument("--num_silent", type=positive, default=60, help="of each no_speech_*")
+    parser.add_argument("--num_silent", type=positive, default=60, help="clips of each no_speech_*")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(cmd)
     run_main("conditions", lambda: make_conditions(args))

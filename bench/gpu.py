@@ -74,7 +74,7 @@ def get_parser() -> argparse.ArgumentParser:
     add("--batch_sizes", nargs="+", type=positive, default=[1, 4, 16, 64])
     add("--contestants", nargs="+", choices=CALLERS, help="default: all")
     drafters = [name for name in DRAFTERS if name != MODEL]
-    add("--drafters", nargs="*", choices=drafters, default=[HEADS], help="of --whisper")
+    add("--drafters", nargs="*", choices=drafters, default=[HEADS], help="for --whisper")
     add("--minutes", type=float, default=10.0, help="time limit of all parts")
     add("--device", choices=["cuda", "cpu"], default="cuda")
     add("--threads", type=positive, default=2, help="CPU threads")

@@ -22,7 +22,7 @@ TEMPLATE = "TEMPLATE"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", help="folder in egs/; an unknown name lists all")
-    parser.add_argument("folder", nargs="?", type=Path, help="new folder; default: its name")
+    parser.add_argument("folder", nargs="?", type=Path, help="new folder; default: RECIPE")
 
 
 def work(args: argparse.Namespace) -> None:

@@ -88,7 +88,7 @@ if active 10 "Statistics: ${stats}"; then
     jobs=$(tool split_keys --nj "${nj}" --work_dir "${logs}" --resume false \
         --keys "${features}/train/wav.scp" --output "${logs}/train.JOB.scp" \
         --keys "${features}/dev/wav.scp" --output "${logs}/valid.JOB.scp")
-    # Of the first 2 s, which all utterances have: the padding would change mean and variance.
+    # Use the first 2 s of each utterance (none is shorter): padding would change mean and variance.
     train_s2t --collect_stats true --config conf/train_s2t.yaml --output_dir "${logs}/stats.JOB" \
         --preprocessor_conf speech_length=2 \
         --train_shape_file "${logs}/train.JOB.scp" --valid_shape_file "${logs}/valid.JOB.scp"

@@ -55,7 +55,7 @@ def get_parser(description: str) -> argparse.ArgumentParser:
     add("--download_dir", type=Path, default=defaults.download_dir)
     add("--librispeech_pc", type=str2bool, default=defaults.librispeech_pc,
         help="use restored punctuation and case where available")  # fmt: skip
-    add("--librispeech_pc_dir", type=Path, help="its unpacked manifests; none: download")
+    add("--librispeech_pc_dir", type=Path, help="unpacked LibriSpeech-PC manifests; none: download")
     add("--plain_case", choices=PLAIN_CASES, default=defaults.plain_case,
         help="case of transcripts that are not restored")  # fmt: skip
     add("--max_valid_s", type=float, default=defaults.max_valid_s,

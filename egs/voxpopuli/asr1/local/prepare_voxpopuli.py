@@ -331,7 +331,7 @@ def get_parser() -> argparse.ArgumentParser:
     add("--max_segment_s", type=float, default=Options.max_segment_s, help="maximum segment")
     add("--max_train_s", type=float, default=Options.max_train_s, help="maximum in train and dev")
     add("--valid_fraction", type=float, default=Options.valid_fraction, help="share to validate on")
-    add("--margin_s", type=float, default=Options.margin_s, help="s left out around test audio")
+    add("--margin_s", type=float, default=Options.margin_s, help="margin around test utterances, s")
     add("--output_dir", type=Path, default=Options.output_dir, help="folder of data directories")
     add("--nj", type=positive, default=Options.nj, help="files that are read in parallel")
     add("--base_url", default=Options.base_url, help="address of the corpus")
