@@ -159,6 +159,8 @@ class BeamStrategy(Strategy):
             if not full or beam[-1].score <= unknown + self.gain + MARGIN:
                 return False
         for hypothesis in known:
+            if state.trace is not None:
+                state.trace.record_candidates(hypothesis.prefix)
             state.scorers.settle(hypothesis.prefix)
         self.finish_step(state, beam)
         return True

@@ -213,7 +213,7 @@ def _check_choices(options: SearchOptions) -> None:
 
 @dataclass(frozen=True)
 class LengthLimits:
-    """ESPnet's length options, and a function that may end a search early."""
+    """ESPnet's length options, a function that may end a search early, and whether to trace it."""
 
     # Maximum number of tokens per encoder frame. Negative: its absolute value is the maximum
     # number of tokens. 0: as many tokens as frames, with end detection.
@@ -222,6 +222,7 @@ class LengthLimits:
     minlenratio: float = 0.0
     # Greedy and openai-whisper's beam search may end if it returns True for the best tokens.
     give_up: Callable[[list[int]], bool] | None = None
+    traced: bool = False  # whether to record the decoder calls
 
     def most(self, frames: int) -> int:
         if self.maxlenratio == 0:

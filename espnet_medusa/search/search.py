@@ -15,6 +15,7 @@ import torch
 from espnet_medusa.search.drafting.step_planner import StepPlanner
 from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.state import SearchState, Strategy, Watched
+from espnet_medusa.search.trace import Trace
 from espnet_medusa.tree.encoder_rows import frame_counts, row_counts
 from espnet_medusa.tree.placement import Placement, compact
 from espnet_medusa.tree.proposer import DraftContext, DraftInput
@@ -83,6 +84,8 @@ class Search:
             run(self.decoder, self.planner, going, *batch, *inputs)
         for state in states:
             self.strategy.finish(state)
+            if state.trace is not None:
+                state.trace.finish(state)
         return self._search_again(states, memory, memory_lengths, prompt, limits, draft_inputs)
 
     def _search_again(
@@ -112,6 +115,7 @@ class Search:
         limits = replace(limits, minlenratio=-limits.least(frames))  # in tokens
         state = self.strategy.begin(memory, prompt, most, limits)
         state.give_up = limits.give_up
+        state.trace = Trace() if limits.traced else None
         return state
 
 
@@ -158,6 +162,8 @@ def run(
             depth, accepted = state.draft.depth, max(state.steps - steps - 1, 0)
             state.draft.accepted = min(accepted, depth)
             state.statistics.count_drafts(depth, accepted)
+            if state.trace is not None:
+                state.trace.end_call(state)
         rows = _drop_finished(decoder, tree_state, rows)
         if rows:
             running = [[hypothesis.prefix for hypothesis in row.state.running] for row in rows]
@@ -191,6 +197,8 @@ def _evaluate(
     for row, new in zip(rows, tokens, strict=True):
         row.state.statistics.decoder_calls += 1
         row.state.statistics.nodes += len(new)
+        if row.state.trace is not None:
+            row.state.trace.begin_call(row.state)
         row.fill(tree_state.num_nodes)
     hidden = outputs.hidden
     if first == 0:
