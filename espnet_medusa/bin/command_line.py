@@ -44,7 +44,6 @@ def naming_allowed(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def positive(value: str) -> int:
-    """Parse an integer of at least 1."""
     return whole_number(value, 1)
 
 

@@ -210,8 +210,6 @@ class AudioBatch:
 
 @dataclass(frozen=True)
 class RecordingFeatures:
-    """Features of a long recording."""
-
     frames: int  # length of the recording in frames of 10 ms
     # (frames + window, num_mel_bins) by kind; a window of padding follows the recording.
     kinds: Mapping[FeatureKind, torch.Tensor]

@@ -37,8 +37,6 @@ FALLBACK = "en"  # language of the draft model's prompt if it lacks the main mod
 
 @dataclass(frozen=True)
 class DraftModel:
-    """A model that drafts for another one."""
-
     name: str  # as the user specified it
     encoder: SpeechEncoder
     decoder: MultiTokenDecoder
@@ -58,11 +56,8 @@ class DraftModel:
     ) -> DraftModelProposer:
         """Build the proposer; if the vocabularies differ, with a translation between them.
 
-        Raise InputError if the text of the tokens is not known.
-
-        Args:
-            tokens: V token names of the main model, by id.
-            vocabulary: Returns the text of each of its tokens.
+        ``tokens`` are the V token names of the main model by id, ``vocabulary`` returns the text of
+        each. Raise InputError if these texts are not known.
         """
         translation = None
         if self.tokens != [*tokens] or self.end != eos:

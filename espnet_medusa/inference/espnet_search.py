@@ -54,7 +54,6 @@ class SearchInESPnet:
         self.statistics = DecodingStatistics()  # of the last call
 
     def set_hyp_primer(self, prompt: list[int]) -> None:
-        """Set the prompt of the next calls."""
         self.prompt = prompt
 
     def __call__(

@@ -52,8 +52,6 @@ class Labels(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A trained ESPnet model."""
-
     asr_model: torch.nn.Module  # ESPnet's module with its weights
     train_args: Namespace  # the experiment's config
     tokenizer: Any = None  # Hugging Face tokenizer; None: the one that the config names

@@ -32,8 +32,6 @@ class WrittenText:
 
 @dataclass(frozen=True)
 class FilterOptions:
-    """Thresholds of the filter."""
-
     drop_fraction: float = 0.05  # share of texts dropped for their length
     # Bytes of a text divided by its bytes after zlib; Whisper's threshold.
     max_compression_ratio: float = 2.4

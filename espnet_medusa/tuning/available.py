@@ -75,7 +75,6 @@ class DraftModelFiles(NamedTuple):
     weights: str | None = None
 
     def keys(self) -> dict[str, str]:
-        """Return the keys of a decode config."""
         keys = {"draft_model": self.name, "draft_model_file": self.weights}
         return {name: value for name, value in keys.items() if value is not None}
 
