@@ -64,7 +64,6 @@ class HeadsCard:
 
 
 def sizes_of(config: WhisperConfig) -> dict[str, int]:
-    """Return ``HeadsCard.whisper`` of a Whisper."""
     return {name: getattr(config, name) for name in SIZES}
 
 

@@ -74,10 +74,7 @@ class SpeechEncoder:
     ) -> list[torch.Tensor]:
         """Return U encoder outputs (S', D) without padding of the batch and of Whisper's window.
 
-        Args:
-            memory: (U, S, D) encoder output.
-            frames: Lengths (U,) or frames per row (U, S), as in ``Encoded``.
-            lengths: (U,) samples of the audio.
+        Arguments are those of ``HFWhisperEncoder.unpadded``.
         """
         if self.whisper is None:
             return [row[:length] for row, length in zip(memory, frames.tolist(), strict=True)]

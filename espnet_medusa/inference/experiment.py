@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from espnet2.bin import asr_inference
@@ -43,13 +43,6 @@ ENHANCING = "EnhS2TTask"  # ESPnet's task with speech enhancement
 Weights = Mapping[str, torch.Tensor]
 
 
-class Labels(NamedTuple):
-    """Language and task of Whisper's prompt in training."""
-
-    language: str | None
-    task: str
-
-
 @dataclass(frozen=True)
 class TrainedModel:
     asr_model: torch.nn.Module  # ESPnet's module with its weights
@@ -64,15 +57,15 @@ class TrainedModel:
         return token_list_vocabulary(self.asr_model.token_list, args.token_type, args.bpemodel)
 
     @property
-    def whisper_labels(self) -> Labels | None:
+    def whisper_labels(self) -> PromptOptions | None:
         """Language and task of its training labels; None: labels without Whisper's prompt."""
         args = self.train_args
         conf = getattr(args, "preprocessor_conf", None) or {}
         if getattr(args, "preprocessor", None) == WHISPER_PREPROCESSOR:
-            return Labels(conf.get("language", "en"), conf.get("task", TRANSCRIBE))
+            return PromptOptions(conf.get("language", "en"), conf.get("task", TRANSCRIBE))
         if getattr(args, "token_type", None) in WHISPER_TYPES:  # ESPnet's own recipes
             language, task = conf.get("whisper_language"), conf.get("whisper_task")
-            return Labels(language or "en", task or TRANSCRIBE)
+            return PromptOptions(language or "en", task or TRANSCRIBE)
         return None
 
 
