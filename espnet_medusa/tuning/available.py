@@ -75,7 +75,6 @@ class DraftModelFiles(NamedTuple):
     weights: str | None = None
 
     def keys(self) -> dict[str, str]:
-        """Return the keys of a decode config."""
         keys = {"draft_model": self.name, "draft_model_file": self.weights}
         return {name: value for name, value in keys.items() if value is not None}
 
@@ -135,8 +134,7 @@ class Available:
     ) -> None:
         """Add a draft model, alone and mixed with CTC; raise InputError if it is unusable."""
         options = replace(main.options, draft_vocab_size=None)
-        given = {"draft_model": files.name, "draft_model_file": files.weights}
-        reading = replace(options, drafter=CTC_MODEL, **given)
+        reading = replace(options, drafter=CTC_MODEL, **files.keys())
         reader = replace(main, options=reading)
         open_draft_model = DraftModelOnDemand(reader)
         model = _proposer(reader, reading, MODEL, open_draft_model=open_draft_model)
