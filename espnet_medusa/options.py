@@ -54,11 +54,8 @@ def build_options(kind: type[Options], values: Mapping[str, Any] | None, where: 
     """Make the dataclass ``kind``, whose fields are the options, from a mapping.
 
     Convert numpy's numbers to Python's, and 0 and 1 to booleans for boolean options. Raise
-    InputError if an option is unknown, or its value has another type.
-
-    Args:
-        values: Options of a config; None: no options.
-        where: The config key, for messages (``decoder_conf``).
+    InputError if an option is unknown, or its value has another type. ``where`` is the config key
+    of the options, for messages.
     """
     if not isinstance(values or {}, Mapping):
         raise InputError(f"{where}: {reprlib.repr(values)}; allowed: options with their values")

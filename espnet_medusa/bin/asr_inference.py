@@ -8,7 +8,6 @@ Outputs and log lines are ESPnet's. Additional files are ``journal.jsonl``, ``st
 import argparse
 import functools
 import gc
-import inspect
 import logging
 import os
 import re
@@ -18,19 +17,18 @@ from dataclasses import fields, replace
 from typing import Any
 
 import torch
-from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 from espnet2.bin.asr_inference import get_parser as get_espnet_parser
 from espnet2.torch_utils.set_all_random_seed import set_all_random_seed
 from espnet2.utils.nested_dict_action import NestedDictAction
 from espnet2.utils.types import int_or_none, str_or_none
 
-from espnet_medusa.bin.command_line import add_fields, str2bool
+from espnet_medusa.bin.command_line import LOG_FORMAT, add_fields, str2bool
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.job import JobDecoder, JobInput, decode_job, read_input
 from espnet_medusa.inference.journal import FAILED, Journal
 from espnet_medusa.inference.reader import UtteranceReader, build_audio_preprocess
-from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.inference.speech2text import ESPNET_OPTIONS, Speech2Text
 from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
 from espnet_medusa.inference.word_aligners import check_word_times
 from espnet_medusa.longform.options import LongFormOptions
@@ -113,10 +111,7 @@ def run(
     Exit with one line and status 1 if an utterance failed, or after a user error.
     """
     args = parser.parse_args(cmd)
-    logging.basicConfig(
-        level=args.log_level,
-        format="%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s",
-    )
+    logging.basicConfig(level=args.log_level, format=LOG_FORMAT)
     configured = parser.get_default("batch_size")  # parse_args has set it to the config's value
     if args.batch_size == 1 and configured != 1:  # asr.sh always passes --batch_size
         logging.warning(
@@ -202,8 +197,7 @@ def choose_options(options: dict, names: Iterable[str], kind: type) -> dict[str,
 
 def load(options: dict, mapped: bool = False) -> Speech2Text:
     """Load the model with its search, or raise InputError; ``mapped`` as in ``Speech2Text``."""
-    names = inspect.signature(ESPnetSpeech2Text.__init__).parameters
-    chosen = choose_options(options, names, DecodeOptions)
+    chosen = choose_options(options, ESPNET_OPTIONS, DecodeOptions)
     if options["max_batch_frames"] is not None:
         check_at_least(options["max_batch_frames"], 1, "max_batch_frames")
     keep_freed_memory()

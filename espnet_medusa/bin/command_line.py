@@ -12,6 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 TRUE, FALSE = ("true", "t", "yes", "y", "on", "1"), ("false", "f", "no", "n", "off", "0")
 NONE = ("none", "null", "nil")
 EMPTY: Mapping[str, Any] = MappingProxyType({})
+LOG_FORMAT = "%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s"
 SOME_FAILED = 3  # exit status if some utterances or files failed and the others are finished
 
 AddOptions = Callable[[argparse.ArgumentParser], None]
@@ -44,7 +45,6 @@ def naming_allowed(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def positive(value: str) -> int:
-    """Parse an integer of at least 1."""
     return whole_number(value, 1)
 
 

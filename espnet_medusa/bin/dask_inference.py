@@ -15,7 +15,6 @@ from espnet_medusa.errors import InputError
 
 
 def get_parser():
-    """Make the parser of asr_inference with the cluster's options."""
     parser = asr_inference.get_parser()
     add = parser.add_argument_group("Cluster").add_argument
     where = "address of a Dask scheduler, such as tcp://node1:8786; none: workers on this machine"

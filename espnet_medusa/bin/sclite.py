@@ -149,7 +149,6 @@ def _run_real(args: argparse.Namespace, reference: str, hypothesis: str, title: 
 
 
 def main(cmd: list[str] | None = None) -> None:
-    """Run the command; an error is one line on stderr and a non-zero exit status."""
     args = get_parser().parse_args(cmd)
     try:
         reference, _ = _file_and_title(args.reference, "-r", 2)

@@ -6,8 +6,8 @@
 AUDIO is files, folders (searched recursively) and patterns, in any format that libsndfile or
 FFmpeg reads. The text of each file is printed, and written to --output_dir and to the table `text`
 there. Audio longer than the model's window is decoded window after window, as openai-whisper does,
-or by chunks of speech (--vad_filter), and has times. Shorter audio has times if --output_format
-needs them or it has a long pause. A text that repeats itself is decoded again. Files that cannot
+or by chunks of speech (--vad_filter), and has times. Shorter audio has times if it has a long
+pause or --output_format needs them. A text that repeats itself is decoded again. Files that cannot
 be read are listed at the end, with exit status 3. The same command resumes after an interruption.
 Defaults without --config: int8 if our CPU kernels run, --best_of 5, --fallback_on repetition,
 --skip_silence true. For a Whisper, --language detect.

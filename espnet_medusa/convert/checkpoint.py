@@ -65,8 +65,6 @@ class CtcBranch:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model."""
-
     name: str  # the source, for messages
     architecture: Architecture  # sizes and heads
     weights: Mapping[str, torch.Tensor]  # by our names, with token counts of the heads if known

@@ -34,7 +34,6 @@ def decode_configs(checkpoint: Checkpoint) -> dict[str, dict]:
 
 
 def _constraints(checkpoint: Checkpoint, generation: Mapping) -> dict:
-    """Return the constraints of the generation config as decode options."""
     constraints = {}
     for name in ID_LISTS:
         ids = generation.get(name) or []

@@ -85,7 +85,6 @@ def write_experiment(
 
 
 def write_yaml(path: Path, fields: Mapping) -> None:
-    """Write YAML, its keys in the order given."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = yaml.dump(dict(fields), Dumper=DUMPER, sort_keys=False, allow_unicode=True)
     path.write_text(text, encoding="utf-8")

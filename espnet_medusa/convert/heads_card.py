@@ -48,8 +48,6 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class HeadsCard:
-    """A card's fields."""
-
     base_model: str  # hub name of the Whisper
     license: str  # of the heads, in the hub's form (``mit``)
     training_data: dict[str, str]  # corpus to its license
@@ -66,7 +64,6 @@ class HeadsCard:
 
 
 def sizes_of(config: WhisperConfig) -> dict[str, int]:
-    """Return ``HeadsCard.whisper`` of a Whisper."""
     return {name: getattr(config, name) for name in SIZES}
 
 
@@ -115,7 +112,6 @@ def read_front_matter(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def write_card(folder: Path, content: Mapping[str, Any], body: str) -> None:
-    """Write a card: fields in the given order, then text."""
     front = yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=100)
     (folder / CARD).write_text(f"{FENCE}{front}{FENCE}{body}", encoding="utf-8")
 

@@ -75,7 +75,6 @@ def open_heads(folder: Path) -> PackedHeads:
 
 
 def head_tensors(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the heads' tensors among a model's."""
     return {name: value for name, value in weights.items() if name.startswith(HEADS)}
 
 

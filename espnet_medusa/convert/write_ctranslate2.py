@@ -83,7 +83,6 @@ def _values(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
 
 
 def _config_fields(checkpoint: Checkpoint) -> Mapping[str, list]:
-    """Return CTranslate2's ``config.json``."""
     generation, whisper = generation_fields(checkpoint), checkpoint.architecture.whisper
     fields = {ours: generation.get(theirs) or [] for theirs, ours in ID_LISTS.items()}
     languages = generation.get(LANGUAGES) or {}

@@ -154,7 +154,6 @@ def _write(
 
 
 def write_json(path: Path, fields: Mapping) -> None:
-    """Write a JSON file in transformers' form."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(fields, indent=2, sort_keys=True, ensure_ascii=False)
     path.write_text(text + "\n", encoding="utf-8")

@@ -44,7 +44,6 @@ class _Member(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes, encoding: str, errors: str) -> "_Member":
-        """Parse a header, as tarfile does, and check its size."""
         member = super().frombuf(buf, encoding, errors)
         limit = MAX_NAME_BYTES if member.type in NAME_TYPES else sys.maxsize
         if not 0 <= member.size <= limit:

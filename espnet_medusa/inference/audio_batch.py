@@ -16,6 +16,7 @@ from espnet_medusa.model.merged_padding import FULL, MERGED, PADDINGS
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.model.whisper_encoder import WHISPER_WINDOW, FeatureKind, HFWhisperEncoder
 from espnet_medusa.options import check_choice
+from espnet_medusa.recipe.rtf import parse_rate
 from espnet_medusa.runtime.encoder import build_encoder_runtime
 from espnet_medusa.runtime.native_encoder import NativeEncoder
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ
@@ -52,9 +53,7 @@ def audio_limits(encoder: torch.nn.Module, train_args: Namespace) -> AudioLimits
     if getattr(train_args, "frontend", None) is None and train_args.input_size is not None:
         return AudioLimits(FRAMES_PER_S, feature_size=train_args.input_size)
     rate = (getattr(train_args, "frontend_conf", None) or {}).get("fs", SAMPLE_RATE_HZ)
-    if isinstance(rate, str):
-        rate = int(float(rate.lower().removesuffix("k")) * (1000 if "k" in rate.lower() else 1))
-    return AudioLimits(int(rate))
+    return AudioLimits(parse_rate(str(rate)))
 
 
 @dataclass(frozen=True)
@@ -75,10 +74,7 @@ class SpeechEncoder:
     ) -> list[torch.Tensor]:
         """Return U encoder outputs (S', D) without padding of the batch and of Whisper's window.
 
-        Args:
-            memory: (U, S, D) encoder output.
-            frames: Lengths (U,) or frames per row (U, S), as in ``Encoded``.
-            lengths: (U,) samples of the audio.
+        Arguments are those of ``HFWhisperEncoder.unpadded``.
         """
         if self.whisper is None:
             return [row[:length] for row, length in zip(memory, frames.tolist(), strict=True)]
@@ -122,11 +118,8 @@ def model_encoder(
     whisper, runtime = model.encoder, build_encoder_runtime(model.encoder, precision)
     native = isinstance(runtime, NativeEncoder)
     merged = padding == MERGED or (padding is None and native and can_merge_padding(model))
-    if runtime is not None:
-        return SpeechEncoder(runtime, whisper, merged=merged, packed=True)
-    if merged:
-        return SpeechEncoder(whisper.encode, whisper, merged=True)
-    return SpeechEncoder(lambda inputs, lengths: whisper(inputs, lengths)[:2], whisper)
+    encode = whisper.encode if runtime is None else runtime
+    return SpeechEncoder(encode, whisper, merged, packed=runtime is not None)
 
 
 def is_plain_whisper(model: torch.nn.Module) -> bool:
@@ -214,8 +207,6 @@ class AudioBatch:
 
 @dataclass(frozen=True)
 class RecordingFeatures:
-    """Features of a long recording."""
-
     frames: int  # length of the recording in frames of 10 ms
     # (frames + window, num_mel_bins) by kind; a window of padding follows the recording.
     kinds: Mapping[FeatureKind, torch.Tensor]

@@ -21,8 +21,6 @@ POOL_BYTES = 1 << 28  # 70 minutes at 16 kHz; two pools are in memory at once
 
 @dataclass(frozen=True)
 class Utterance:
-    """An utterance to decode."""
-
     key: str  # utterance id
     speech: np.ndarray  # (samples,) in [-1, 1]
     frames: int  # frames of 10 ms, including padding to the encoder's window

@@ -133,7 +133,6 @@ def check_scoring(
 
 
 def check_precisions(options: DecodeOptions, device: torch.device) -> None:
-    """Refuse a precision that the device does not support."""
     for name in ("decoder_precision", "encoder_precision", "draft_precision"):
         value = getattr(options, name)
         if value is not None:

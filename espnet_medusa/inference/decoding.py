@@ -19,8 +19,6 @@ Result = tuple[str | None, list[str], list[int], Hypothesis]
 
 @dataclass(frozen=True)
 class Decoding:
-    """The result of one utterance."""
-
     # N-best list of text, tokens, token ids and hypothesis; empty if none ended.
     results: list[Result]
     statistics: DecodingStatistics  # seconds, decoder calls and drafts
@@ -32,8 +30,6 @@ class Decoding:
 
 @dataclass(frozen=True)
 class TextWriter:
-    """Converts token ids to text."""
-
     converter: Any  # ESPnet's, ids to tokens
     tokenizer: Any  # ESPnet's, tokens to text; None: results have no text
     hidden_ids: frozenset[int]  # token ids that results leave out

@@ -115,10 +115,7 @@ class DraftModelOnDemand:
         self.opened: DraftModel | None = None  # None before the first call
 
     def __call__(self) -> Proposer:
-        """Return the proposer.
-
-        Raise InputError if there is no such model, or it expects another sample rate.
-        """
+        """Return the proposer; raise InputError without the model, or for another sample rate."""
         main, options = self.model, self.model.options
         draft = open_draft_model(
             *(str(options.draft_model), options.draft_model_file),

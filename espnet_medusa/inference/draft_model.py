@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -18,7 +17,7 @@ from espnet_medusa.inference.audio_batch import (
 )
 from espnet_medusa.inference.experiment import (
     TrainedModel,
-    find_weights,
+    find_experiment,
     open_whisper_model,
     read_model,
 )
@@ -38,8 +37,6 @@ FALLBACK = "en"  # language of the draft model's prompt if it lacks the main mod
 
 @dataclass(frozen=True)
 class DraftModel:
-    """A model that drafts for another one."""
-
     name: str  # as the user specified it
     encoder: SpeechEncoder
     decoder: MultiTokenDecoder
@@ -59,11 +56,8 @@ class DraftModel:
     ) -> DraftModelProposer:
         """Build the proposer; if the vocabularies differ, with a translation between them.
 
-        Raise InputError if the text of the tokens is not known.
-
-        Args:
-            tokens: V token names of the main model, by id.
-            vocabulary: Returns the text of each of its tokens.
+        ``tokens`` are the V token names of the main model by id, ``vocabulary`` returns the text of
+        each. Raise InputError if these texts are not known.
         """
         translation = None
         if self.tokens != [*tokens] or self.end != eos:
@@ -142,29 +136,10 @@ def open_draft_model(
     )  # fmt: skip
 
 
-def find_experiment(name: str | Path, model_file: str | Path | None) -> tuple[Path, Path] | None:
-    """Return config and weights of the decode option ``draft_model``; None: no experiment.
-
-    Raise InputError if the option names a config or a folder whose file or weights are missing.
-    """
-    path = Path(name).expanduser()
-    config = path if path.suffix in (".yaml", ".yml") else path / CONFIG
-    if config.is_file():
-        return config, Path(model_file or find_weights(config.parent, "draft_model"))
-    if config == path:
-        raise InputError(f"draft_model: {name}: no such file; correct the path")
-    return None
-
-
 def _read_trained(name: str, model_file: str | None, device: str) -> TrainedModel:
-    files = find_experiment(name, model_file)
+    files = find_experiment(name, model_file, "draft_model")
     if files is not None:
         return read_model(*files, device)
-    if model_file is not None:
-        raise InputError(
-            f"draft_model_file: {model_file}; allowed if draft_model is an experiment; '{name}' "
-            f"has no {CONFIG}"
-        )
     try:
         return open_whisper_model(name, device, NO_HEADS)
     except InputError as error:

@@ -31,8 +31,8 @@ def search_like(
 ) -> Search | None:
     """Return ``build_search``, or None if ESPnet's search must decode; log the reason.
 
-    ``ctc`` is ESPnet's CTC module, which may draft, ``open_draft_model`` returns the proposer of a
-    draft model; None: there is none.
+    ``ctc`` is ESPnet's CTC module, which may draft, or None. ``open_draft_model`` returns the
+    proposer of a draft model; None: there is no draft model.
     """
     reason = unknown_part(decoder) or unsupported_beam(espnet)
     if reason is not None:
@@ -75,7 +75,6 @@ class SearchInESPnet:
         self.statistics = DecodingStatistics()  # of the last call
 
     def set_hyp_primer(self, prompt: list[int]) -> None:
-        """Set the prompt of the next calls."""
         self.prompt = prompt
 
     def __call__(
@@ -97,7 +96,6 @@ class SearchInESPnet:
         return self.search(*pad_inputs(memories, prompts), limits, draft_inputs)
 
     def hypotheses(self, state: SearchState, prompt: list[int]) -> list[Hypothesis]:
-        """Return ESPnet's hypotheses, best first."""
         names = self.search.strategy.scoring.names
         if state.n_best:  # ESPnet's calculate_rtf reads this line
             best = state.n_best[0].tokens[:-1]

@@ -6,11 +6,11 @@ import sys
 import threading
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from espnet2.bin import asr_inference
@@ -18,7 +18,7 @@ from espnet2.text.hugging_face_token_id_converter import HuggingFaceTokenIDConve
 from torch.overrides import TorchFunctionMode
 
 from espnet_medusa.convert.attach_heads import AUTO, SHIPPED, attach_heads
-from espnet_medusa.convert.experiment import PromptOptions, training_config
+from espnet_medusa.convert.experiment import CONFIG, PromptOptions, training_config
 from espnet_medusa.convert.read_whisper import read_whisper
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.checkpoint import check_shapes, is_zip, load_weights
@@ -43,17 +43,8 @@ ENHANCING = "EnhS2TTask"  # ESPnet's task with speech enhancement
 Weights = Mapping[str, torch.Tensor]
 
 
-class Labels(NamedTuple):
-    """Language and task of Whisper's prompt in training."""
-
-    language: str | None
-    task: str
-
-
 @dataclass(frozen=True)
 class TrainedModel:
-    """A trained ESPnet model."""
-
     asr_model: torch.nn.Module  # ESPnet's module with its weights
     train_args: Namespace  # the experiment's config
     tokenizer: Any = None  # Hugging Face tokenizer; None: the one that the config names
@@ -66,15 +57,15 @@ class TrainedModel:
         return token_list_vocabulary(self.asr_model.token_list, args.token_type, args.bpemodel)
 
     @property
-    def whisper_labels(self) -> Labels | None:
+    def whisper_labels(self) -> PromptOptions | None:
         """Language and task of its training labels; None: labels without Whisper's prompt."""
         args = self.train_args
         conf = getattr(args, "preprocessor_conf", None) or {}
         if getattr(args, "preprocessor", None) == WHISPER_PREPROCESSOR:
-            return Labels(conf.get("language", "en"), conf.get("task", TRANSCRIBE))
+            return PromptOptions(conf.get("language", "en"), conf.get("task", TRANSCRIBE))
         if getattr(args, "token_type", None) in WHISPER_TYPES:  # ESPnet's own recipes
             language, task = conf.get("whisper_language"), conf.get("whisper_task")
-            return Labels(language or "en", task or TRANSCRIBE)
+            return PromptOptions(language or "en", task or TRANSCRIBE)
         return None
 
 
@@ -190,15 +181,11 @@ def espnet_uses(trained: TrainedModel) -> Iterator[None]:
         return converter
 
     replaced[asr_inference, "HuggingFaceTokenIDConverter"] = make_converter
-    with _construction:
-        originals = {place: getattr(*place) for place in replaced}
+    with _construction, ExitStack() as stack:
         for place, value in replaced.items():
+            stack.callback(setattr, *place, getattr(*place))
             setattr(*place, value)
-        try:
-            yield
-        finally:
-            for place, value in originals.items():
-                setattr(*place, value)
+        yield
 
 
 @contextmanager
@@ -223,6 +210,26 @@ def language_model_errors(
         raise InputError(
             f"{weights}: does not fit {config}: {reason}; use the config of its training"
         ) from error
+
+
+def find_experiment(
+    name: str | Path, model_file: str | Path | None, option: str
+) -> tuple[Path, Path] | None:
+    """Return config and weights of the model that ``option`` names; None: no experiment.
+
+    Raise InputError if a config or the weights are missing, or ``model_file`` is given without an
+    experiment.
+    """
+    path = Path(name).expanduser()
+    config = path if path.suffix in (".yaml", ".yml") else path / CONFIG
+    if config.is_file():
+        return config, Path(model_file or find_weights(config.parent, option))
+    if config == path:
+        raise InputError(f"{option}: {name}: no such file; correct the path")
+    if model_file is not None:
+        allowed = f"allowed with an experiment; '{name}' has no {CONFIG}"
+        raise InputError(f"{option}_file: {model_file}; {allowed}")
+    return None
 
 
 def find_weights(folder: Path, option: str) -> Path:

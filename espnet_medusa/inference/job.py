@@ -23,8 +23,6 @@ PREVIOUS = "text_prev"  # ESPnet's name of the text before an utterance
 
 @dataclass(frozen=True)
 class JobInput:
-    """The utterances of a job."""
-
     keys: list[str]  # utterance ids, in order
     entries: Mapping[str, str]  # utterance id to the value in wav.scp
     problems: Mapping[str, str]  # utterance id to the error in its line

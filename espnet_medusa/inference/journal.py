@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from espnet_medusa.files.atomic import naming, write_atomically
 from espnet_medusa.longform.segment import SEGMENTS, Segment, read_segment, write_segments_dir
@@ -27,8 +28,6 @@ class NBestEntry:
 
 @dataclass(frozen=True)
 class Decoded:
-    """Result of one utterance."""
-
     key: str  # utterance id
     nbest: list[NBestEntry]  # hypotheses, the best first
     # Calls, tokens and seconds.
@@ -88,22 +87,17 @@ class Journal:
 
         ``entries`` has the values in wav.scp, for long audio.
         """
-        results = [self.decoded[key] for key in keys if key in self.decoded]
+        results = {key: self.decoded[key] for key in keys if key in self.decoded}
+        failed = {key: self.failed[key] for key in keys if key in self.failed}
         lines: dict[Path, list[str]] = {}
-        for result in results:
+        for key, result in results.items():
             for rank, hypothesis in enumerate(result.nbest, start=1):
                 for name, value in _espnet_values(hypothesis, result.segments is not None).items():
                     path = self.folder / f"{rank}best_recog" / name
-                    lines.setdefault(path, []).append(f"{result.key} {value}\n")
+                    lines.setdefault(path, []).append(f"{key} {value}\n")
         for path, written in lines.items():
             write_atomically(path, "".join(written))
-        write_summary(
-            self.folder,
-            {result.key: result.statistics for result in results},
-            {key: self.failed[key] for key in keys if key in self.failed},
-            {result.key: result.segments for result in results},
-            entries,
-        )
+        write_summary(self.folder, results, failed, entries)
 
     def _resume(self, line: str) -> None:
         try:
@@ -118,21 +112,18 @@ class Journal:
 
 
 def write_summary(
-    folder: Path,
-    statistics: Mapping[str, DecodingStatistics],
-    failed: Mapping[str, str],
-    segments: Mapping[str, Sequence[Segment] | None],
-    entries: Mapping[str, str],
+    folder: Path, results: Mapping[str, Any], failed: Mapping[str, str], entries: Mapping[str, str]
 ) -> None:
     """Write ``statistics.json``, ``failed_utterances`` and, for long audio, ``segments``.
 
-    Keys are utterance ids. ``failed`` has the reasons, ``entries`` the values in wav.scp;
-    ``segments`` has None for audio that is not long.
+    Keys are utterance ids. ``results`` have ``statistics`` and ``segments`` as in ``Decoded``,
+    ``failed`` has the reasons, ``entries`` the values in wav.scp.
     """
+    statistics = {key: result.statistics for key, result in results.items()}
     write_statistics(folder / STATISTICS, statistics)
     lines = [f"{key} {reason}\n" for key, reason in failed.items()]
     write_atomically(folder / FAILED, "".join(lines))
-    long = {key: parts for key, parts in segments.items() if parts is not None}
+    long = {key: one.segments for key, one in results.items() if one.segments is not None}
     write_segments_dir(folder / SEGMENTS, entries, long)
 
 

@@ -102,8 +102,6 @@ def open_packed_model(path: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class PackedModel:
-    """The files of an unpacked model."""
-
     name: Path  # archive or folder, for messages
     folder: Path  # of the files
 

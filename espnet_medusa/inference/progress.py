@@ -3,6 +3,7 @@
 import logging
 import sys
 import time
+from contextlib import AbstractContextManager
 
 from tqdm import tqdm
 
@@ -11,7 +12,7 @@ logger = logging.getLogger(__name__)
 LINE_EVERY_S = 60.0
 
 
-class Progress:
+class Progress(AbstractContextManager):
     """Counts utterances, or other units of work.
 
     A log gets at most one line per minute and no bar: ESPnet's scripts read the time at the
@@ -30,9 +31,6 @@ class Progress:
         self.total, self.done, self.first = total, done, done
         self.started = self.last_line = time.monotonic()
 
-    def __enter__(self) -> "Progress":
-        return self
-
     def __exit__(self, *_) -> None:
         self.bar.close()
 
@@ -43,7 +41,6 @@ class Progress:
         sys.stdout.flush()
 
     def update(self, count: float = 1) -> None:
-        """Add to the amount that is done."""
         self.bar.update(count)
         self.done += count
         now = time.monotonic()

@@ -31,9 +31,8 @@ from espnet_medusa.inference.decode_options import (
     with_model_defaults,
 )
 from espnet_medusa.inference.decoding import Decoding
-from espnet_medusa.inference.draft_model import find_experiment
 from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like
-from espnet_medusa.inference.experiment import language_model_errors
+from espnet_medusa.inference.experiment import find_experiment, language_model_errors
 from espnet_medusa.inference.job import PREVIOUS
 from espnet_medusa.inference.journal import Decoded, NBestEntry
 from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
@@ -99,7 +98,7 @@ class S2TDraftModel:
     def __call__(self) -> DraftModelProposer:
         """Open the model and return its proposer; raise InputError if it is missing or unfit."""
         main, options, name = self.main.s2t_model, self.main.options, self.name
-        files = find_experiment(name, self.weights)
+        files = find_experiment(name, self.weights, "draft_model")
         if files is None:
             raise InputError(f"draft_model: {name}: has no {CONFIG}; allowed: an s2t experiment")
         load_weights(files[1], mapped=True)  # refuses files that could run code

@@ -178,7 +178,6 @@ def _prepare(
 
 @contextmanager
 def _ark_writer(part: _Part) -> Iterator[Write]:
-    """Append the audio to one kaldiio ark."""
     ark = part.folder / "data_wav.ark"
     audio_format = part.options.audio_format.removesuffix(".ark")
     with open(part.staging_dir / ark, "wb") as stream:

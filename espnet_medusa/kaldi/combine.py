@@ -19,7 +19,6 @@ def combine_data_dirs(
     """Write a data directory with the utterances of several, and return their number.
 
     Args:
-        sources: Data directories, all with segments or all without.
         output_dir: Written completely or not at all, and only if an input has changed.
         languages: Language of each source, written to utt2lang; None: the sources' utt2lang.
 

@@ -138,7 +138,6 @@ def csv_to_data_dir(path: Path, output_dir: Path, language: str | None = None) -
     unusable header, and DataError, without an output, if no row is usable.
 
     Args:
-        path: The CSV file; its audio paths are relative to its folder.
         output_dir: Written completely; replaces an earlier output of this function.
         language: Code or name for rows without one; None: they are not in utt2lang.
     """

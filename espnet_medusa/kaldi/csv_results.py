@@ -43,7 +43,6 @@ def write_csv_results(
     Args:
         path: The CSV file that the data directory was made from.
         result_dir: Contains the merged ``text``, and ``failed_utterances`` if there are some.
-        output: The CSV file to write.
         clean: Applied to reference and hypothesis before they are compared.
     """
     table = read_csv(path)

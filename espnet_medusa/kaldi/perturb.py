@@ -45,13 +45,8 @@ def perturb_speed(
     """Write a data directory with a copy of every utterance for each factor; return their number.
 
     Each file keeps its sample rate. With factor 1, wav.scp refers to the original files. Segments
-    are cut out, so the output has no segments.
-
-    Args:
-        data_dir: Kaldi data directory with transcripts.
-        output_dir: Written completely or not at all, and only if an input has changed.
-        factors: Speeds; 1.1 is faster and shorter.
-        allow_pipes: Whether commands in wav.scp may run.
+    are cut out, so the output has no segments. It is written completely or not at all, and only if
+    an input has changed.
 
     Raises:
         DataError: An utterance is bad; it lists all of them, each once.

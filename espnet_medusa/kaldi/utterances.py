@@ -49,12 +49,9 @@ def collect_utterances(
 ) -> UtteranceSet:
     """Join the tables of a data directory by id; every id is an utterance or a problem.
 
-    Raises DataError if a whole table is missing, empty or unreadable.
-
-    Args:
-        data_dir: Directory with wav.scp, optionally segments, text, utt2spk and `EXTRA_TABLES`.
-        require_text: Whether an utterance needs a line in text.
-        allow_empty_text: Whether that line may have no words.
+    The tables are wav.scp, and optionally segments, text, utt2spk and `EXTRA_TABLES`. The other
+    arguments are those of ``FormatOptions``. Raises DataError if a whole table is missing, empty or
+    unreadable.
     """
     folder = Path(data_dir)
     needed = {"wav.scp", "text"} if require_text else {"wav.scp"}

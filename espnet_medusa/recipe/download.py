@@ -54,10 +54,8 @@ def download(url: str, path: str | Path, checksum: str | None = None) -> Path:
     Raise InputError for a bad option, a file that the server lacks, a connection that keeps failing
     (the next call resumes), or another checksum (the download is removed).
 
-    Args:
-        url: http or https address.
-        checksum: Such as `md5:...`. An existing file with another checksum is named on stderr and
-            downloaded again. Without a checksum an existing file is not checked.
+    A ``checksum`` is such as `md5:...`. An existing file with another checksum is named on stderr
+    and downloaded again. Without a checksum an existing file is not checked.
     """
     expected = None if checksum is None else _parse_checksum(checksum)
     if not url.startswith(("http://", "https://")):

@@ -71,7 +71,6 @@ class LogFollower:
         self.restarted = False  # whether a new run has overwritten the log: it is shorter
 
     def new_lines(self) -> list[str]:
-        """Return complete lines written since the last call; none if there is no file."""
         if not self.path.exists():
             return []
         self.restarted = self.path.stat().st_size < self._offset

@@ -13,8 +13,6 @@ from espnet_medusa.recipe.tokens import make_cleaner
 from espnet_medusa.scoring.trn import list_some, read_trn, write_trn
 from espnet_medusa.search.statistics import add_eta
 
-Tokenize = Callable[[str], list[str]]
-
 
 @dataclass(frozen=True)
 class ScoreOptions:
@@ -29,7 +27,7 @@ class ScoreOptions:
     sclite_options: str = option("", "options of sclite, such as `-s` (case-sensitive)")
 
 
-def tokenizers(options: ScoreOptions) -> dict[str, Tokenize]:
+def tokenizers(options: ScoreOptions) -> dict[str, Callable[[str], list[str]]]:
     """Return tokenizers of wer, cer, and with a bpe model also ter; ValueError if it is missing."""
     from espnet2.text.char_tokenizer import CharTokenizer  # slow to import
     from espnet2.text.sentencepiece_tokenizer import SentencepiecesTokenizer

@@ -67,10 +67,8 @@ def drop_long_texts(folder: Path, longest: int | None, text_name: str = "text") 
     Print the first ids, and return all. The file ``long_texts`` lists them with their numbers of
     tokens. Raise ValueError if all labels are too long.
 
-    Args:
-        folder: Shape files of the training or the validation set.
-        longest: Maximum number of tokens; None: no maximum.
-        text_name: ``<text_name>_shape`` is the shape file of the labels.
+    ``longest`` is the maximum number of tokens; None: no maximum. ``<text_name>_shape`` in
+    ``folder`` is the shape file of the labels.
     """
     list_file = folder / LONG_TEXTS
     list_file.unlink(missing_ok=True)

@@ -39,7 +39,6 @@ class Column:
     digits: int = 2  # after the decimal point
 
     def cell(self, value: Any) -> str:
-        """Return a measured value as printed."""
         if isinstance(value, Estimate):
             return estimate_cell(value, self.digits)
         return "-" if value is None else str(value)

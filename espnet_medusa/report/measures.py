@@ -209,7 +209,6 @@ def nbest_lists(log_dir: Path) -> dict[str, tuple[list[str], list[float]]]:
 
 
 def common_utterances(decoding: Decoding, baseline: Decoding | None) -> list[str]:
-    """Return the ids that both decoded, sorted."""
     return sorted(decoding.utterances.keys() & baseline.utterances.keys()) if baseline else []
 
 

@@ -82,8 +82,6 @@ class IncludedFile:
 
 @dataclass(frozen=True)
 class ReportPlan:
-    """The tables of a report, and the sections after them."""
-
     title: str
     tables: tuple[TablePlan, ...]
     included: tuple[IncludedFile, ...] = ()

@@ -30,7 +30,6 @@ class Axis:
     may_be_log: bool = False  # whether a wide range of values makes the axis logarithmic
 
     def of(self, row: SystemRow | None) -> float | None:
-        """Return the row's value, if it was measured."""
         measured = None if row is None else row.values.get(self.measure)
         return measured and getattr(measured, self.value)
 

@@ -74,7 +74,6 @@ def _counts_row(label: str, counts: Counts, raw: bool, rule: str) -> TableRow:
 
 
 def _spread_rows(speakers: list[Counts], raw: bool) -> list[TableRow]:
-    """Format the rows Mean, S.D. and Median."""
     without_words_at = [number for number, counts in enumerate(speakers) if counts.words == 0]
     columns = []
     last = "sentence_errors" if raw else "sentence_error_percent"

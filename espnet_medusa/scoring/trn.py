@@ -1,5 +1,6 @@
 """The trn transcript format: the tokens of an utterance, then `(speaker-utterance)`."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,6 @@ ASCII_SPACE = " \t\n\v\f\r"
 
 COMMENT_PREFIXES = (";;", "**")
 
-_ASCII_SPACE_TO_BLANK = str.maketrans(dict.fromkeys(ASCII_SPACE, " "))
-
 
 @dataclass(frozen=True)
 class TrnLine:
@@ -24,7 +23,7 @@ class TrnLine:
 
 def split_tokens(text: str) -> list[str]:
     """Split at ASCII white space, as sclite does."""
-    return [token for token in text.translate(_ASCII_SPACE_TO_BLANK).split(" ") if token]
+    return re.findall(f"[^{ASCII_SPACE}]+", text)
 
 
 def read_trn(path: str | Path) -> list[TrnLine]:

@@ -95,7 +95,6 @@ def task_states(job_id: str) -> dict[int, TaskState] | None:
 
 
 def cancel(job_id: str) -> None:
-    """Cancel all tasks of a job that have not ended."""
     number, clusters = _address(job_id)
     call("scancel", number, *clusters)
 

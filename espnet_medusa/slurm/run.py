@@ -50,11 +50,9 @@ class Submitted:
         return f"job {self.job_id}: {where}".removesuffix(": ")
 
     def failures(self) -> list[Failure]:
-        """Return the failed tasks, in the order of their numbers."""
         return [failure for number in sorted(self.ended) if (failure := self._failure(number))]
 
     def restarted(self) -> list[int]:
-        """Return the numbers of the tasks that Slurm restarted."""
         endings = {number: self.array.ending(number) for number in self.array.numbers}
         return [number for number, ending in endings.items() if ending and ending.restarts]
 

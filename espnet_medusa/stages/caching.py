@@ -8,7 +8,7 @@ import argparse
 import logging
 from pathlib import Path
 
-from espnet_medusa.bin.command_line import SOME_FAILED, add_fields, positive, str2bool
+from espnet_medusa.bin.command_line import LOG_FORMAT, SOME_FAILED, add_fields, positive, str2bool
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.table import read_table
 from espnet_medusa.stages import Command
@@ -30,7 +30,7 @@ def cache_memory(parser: argparse.ArgumentParser) -> Command:
     from espnet_medusa.task import MedusaASRTask
     from espnet_medusa.training.cached_memory import MemoryCache, check_same_encoder
 
-    _log_progress()
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     options = MedusaASRTask.get_parser().parse_args(args.command)
     job = read_input([(str(args.data_dir / "wav.scp"), "speech", sound_type(args.data_dir))], None)
     check_same_encoder(options, args.output_dir)
@@ -91,7 +91,7 @@ def _cache_states(args: argparse.Namespace) -> int:
         raise InputError("--states false: requires --references false; otherwise nothing is cached")
     if args.job is not None and args.job > args.jobs:
         raise InputError(f"--job {args.job}: allowed with --jobs {args.jobs}: 1 to {args.jobs}")
-    _log_progress()
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     job, speech2text = _load_decoding(args)
     durations_s = _durations(args.data_dir, job.keys, speech2text.sample_rate_hz)
     preprocess = build_preprocess(speech2text.asr_train_args)
@@ -158,9 +158,3 @@ def _durations(data_dir: Path, keys: list[str], rate_hz: int) -> dict[str, float
         if key not in durations_s:
             raise InputError(f"{data_dir}: {key}: not in utt2num_samples; run stages 3 and 4")
     return durations_s
-
-
-def _log_progress() -> None:
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s"
-    )

@@ -145,13 +145,11 @@ def upload(parser: argparse.ArgumentParser) -> Command:
     parser.add_argument("--hf_repo", required=True, help="USER/NAME")
 
     args = yield
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
     from espnet_medusa.files.archive import unpack
 
-    try:
-        from huggingface_hub import HfApi
-        from huggingface_hub.errors import HfHubHTTPError
-    except ImportError:
-        raise ValueError("stage 15 requires pip install huggingface_hub") from None
     if not args.packed_model.is_file():
         raise InputError(f"{args.packed_model}: no such file; run stage 14 first")
     with tempfile.TemporaryDirectory() as folder:

@@ -29,8 +29,6 @@ Table = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Cached:
-    """The cached output of one utterance."""
-
     archives: Mapping[str, np.ndarray]  # name of an archive to (N, D) float16
     lines: Mapping[str, str]  # name of a table to the utterance's value in it
 

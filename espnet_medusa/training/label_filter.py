@@ -9,13 +9,13 @@ r = ln(characters / seconds) and m is the median of r. If values are equal, smal
 """
 
 import math
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.table import sort_ids
+from espnet_medusa.longform.window import compression_ratio
 
 EMPTY = "empty text"
 ENDLESS = "loop to the last position"
@@ -25,8 +25,6 @@ MISFIT = "text length"
 
 @dataclass(frozen=True)
 class WrittenText:
-    """The text that a model wrote for an utterance."""
-
     text: str  # with single spaces
     duration_s: float  # duration of the audio in seconds, above 0
     ended: bool = True  # whether the text ended before the decoder's last position
@@ -34,8 +32,6 @@ class WrittenText:
 
 @dataclass(frozen=True)
 class FilterOptions:
-    """Thresholds of the filter."""
-
     drop_fraction: float = 0.05  # share of texts dropped for their length
     # Bytes of a text divided by its bytes after zlib; Whisper's threshold.
     max_compression_ratio: float = 2.4
@@ -48,10 +44,9 @@ class FilterOptions:
 
 
 def dropped_texts(
-    written: Mapping[str, WrittenText], options: FilterOptions | None = None
+    written: Mapping[str, WrittenText], options: FilterOptions = FilterOptions()
 ) -> dict[str, str]:
     """Return the id of each dropped text and the reason; details follow a colon."""
-    options = options or FilterOptions()
     dropped = {key: reason for key, text in written.items() if (reason := _fault(text, options))}
     residuals = length_residuals({key: written[key] for key in written if key not in dropped})
     for key in find_misfits(residuals, options.drop_fraction):
@@ -67,12 +62,6 @@ def _fault(written: WrittenText, options: FilterOptions) -> str | None:
         return ENDLESS
     ratio = compression_ratio(written.text)
     return f"{REPEATING}: {ratio:.1f}" if ratio > options.max_compression_ratio else None
-
-
-def compression_ratio(text: str) -> float:
-    """Return the bytes of a text divided by its bytes after zlib."""
-    data = text.encode("utf-8")
-    return len(data) / len(zlib.compress(data))
 
 
 def length_residuals(written: Mapping[str, WrittenText]) -> dict[str, float]:

@@ -120,7 +120,6 @@ def word_pieces(token_list: Sequence[str], symbols: Collection[str]) -> list[str
 
 
 def words_of(tokens: Sequence[int], pieces: Sequence[str]) -> list[str]:
-    """Return the words of token ids."""
     return "".join(pieces[token] for token in tokens).split()
 
 

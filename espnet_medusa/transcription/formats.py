@@ -90,7 +90,6 @@ def _fields(number: int, segment: Segment, with_words: bool) -> dict:
 
 
 def as_srt(transcript: Transcript) -> str:
-    """Return SubRip subtitles."""
     return "".join(
         f"{number}\n{clock(start_s, ',', True)} --> {clock(end_s, ',', True)}\n{text}\n\n"
         for number, (start_s, end_s, text) in enumerate(_subtitles(transcript), start=1)
@@ -98,7 +97,6 @@ def as_srt(transcript: Transcript) -> str:
 
 
 def as_vtt(transcript: Transcript) -> str:
-    """Return WebVTT subtitles."""
     return "WEBVTT\n\n" + "".join(
         f"{clock(start_s, '.')} --> {clock(end_s, '.')}\n{text}\n\n"
         for start_s, end_s, text in _subtitles(transcript)

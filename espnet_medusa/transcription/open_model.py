@@ -9,10 +9,9 @@ from espnet_medusa import __version__
 from espnet_medusa.convert.attach_heads import SHIPPED, attach_heads
 from espnet_medusa.convert.experiment import CONFIG, MODEL, PromptOptions, write_experiment
 from espnet_medusa.convert.read_whisper import read_whisper
-from espnet_medusa.errors import InputError
 from espnet_medusa.files.cache_folder import cache_folder
 from espnet_medusa.files.output_folder import fingerprint, is_up_to_date, staged_output
-from espnet_medusa.inference.experiment import find_weights
+from espnet_medusa.inference.experiment import find_experiment
 from espnet_medusa.whisper.text import TextOptions
 from espnet_medusa.whisper.tokens import DETECT
 
@@ -38,30 +37,21 @@ def find_model(name: str, model_file: str | None = None) -> ModelFiles:
     Raises:
         InputError: The model or its weights do not exist.
     """
-    path = Path(name).expanduser()
-    config = path if path.suffix in (".yaml", ".yml") else path / CONFIG
-    if not config.is_file():
-        if config == path:
-            raise InputError(f"model: {name}: no such file; correct the path")
-        if model_file is not None:
-            allowed = f"allowed with an experiment; '{name}' has no {CONFIG}"
-            raise InputError(f"model_file: {model_file}; {allowed}")
-        folder = _converted(str(path) if path.exists() else name)
-        return ModelFiles(folder / CONFIG, folder / MODEL, DETECT)
-    if model_file is not None:
-        return ModelFiles(config, Path(model_file))
-    return ModelFiles(config, find_weights(config.parent, "model"))
+    files = find_experiment(name, model_file, "model")
+    if files is not None:
+        return ModelFiles(*files)
+    folder = _converted(name)
+    return ModelFiles(folder / CONFIG, folder / MODEL, DETECT)
 
 
 def _converted(name: str) -> Path:
     """Return the folder of a Whisper's experiment in the cache."""
-    path = Path(name)
+    path = Path(name).expanduser()
     if path.exists():
         name = str(path.resolve())
     folder = cache_folder() / "models" / re.sub(r"[^\w.-]+", "--", name).strip("-")
-    files = [file for file in sorted(path.glob("*")) if file.is_file()] if path.is_dir() else [path]
-    heads = [file for file in sorted(SHIPPED.glob("*/*")) if file.is_file()]
-    made_from = fingerprint([], files + heads, {"name": name, "version": __version__})
+    files = [file for file in (path, *path.glob("*"), *SHIPPED.glob("*/*")) if file.is_file()]
+    made_from = fingerprint([], files, {"name": name, "version": __version__})
     if not is_up_to_date(folder, made_from):
         checkpoint, note = attach_heads(read_whisper(name, TextOptions()))
         if note is not None:

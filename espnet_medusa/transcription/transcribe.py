@@ -116,13 +116,8 @@ class OutputFolder:
         failed = {key: by_id[key].error for key in sorted(by_id) if by_id[key].error is not None}
         done = {key: transcript for key, transcript in by_id.items() if key not in failed}
         write_table(self.folder / "text", {key: done[key].line for key in done})
-        write_summary(
-            self.folder,
-            {key: done[key].statistics for key in done},
-            failed,
-            {key: done[key].segments for key in done},
-            {key: str(done[key].recording.path.resolve()) for key in done},
-        )
+        entries = {key: str(done[key].recording.path.resolve()) for key in done}
+        write_summary(self.folder, done, failed, entries)
 
 
 def transcribe_into(

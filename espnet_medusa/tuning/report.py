@@ -79,7 +79,6 @@ def headline(about: Mapping[str, Any]) -> str:
 
 
 def summary(tuning: Tuning, about: Mapping[str, Any]) -> list[str]:
-    """Return the result in a few lines."""
     lines = [headline(about), *(f"left out: {line}" for line in tuning.left_out)]
     if not tuning.checked:
         return [*lines, "chosen: the baseline, because this model has no drafter"]
@@ -137,7 +136,6 @@ def write_config(
 def write_report(
     path: Path, given: Mapping[str, Any], tuning: Tuning, about: Mapping[str, Any]
 ) -> None:
-    """Write all figures as JSON."""
     order = sorted(tuning.trials, key=tuning.total_seconds)
     report = {
         **about,

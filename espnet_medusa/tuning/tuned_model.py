@@ -26,7 +26,6 @@ class DraftModelFiles(NamedTuple):
     weights: str | None = None
 
     def keys(self) -> dict[str, str]:
-        """Return the keys of a decode config."""
         keys = {"draft_model": self.name, "draft_model_file": self.weights}
         return {name: value for name, value in keys.items() if value is not None}
 
@@ -97,8 +96,7 @@ class TunedASR(TunedModel):
         return draft_sources(self.model, opener)
 
     def opener(self, files: DraftModelFiles) -> DraftModelOnDemand:
-        given = {"draft_model": files.name, "draft_model_file": files.weights}
-        options = replace(self.options, draft_vocab_size=None, drafter=CTC_MODEL, **given)
+        options = replace(self.options, draft_vocab_size=None, drafter=CTC_MODEL, **files.keys())
         return DraftModelOnDemand(replace(self.model, options=options))
 
     def reader(self, opener=None) -> DraftReader:
