@@ -104,7 +104,7 @@ def check_espnet_decodes(
     options: DecodeOptions, batch_size: int, decoder: torch.nn.Module | None
 ) -> None:
     """Refuse options that ESPnet's search does not support."""
-    ours = "acceptance", "drafter", "draft_model", "lookahead", "encoder_precision"
+    ours = "acceptance", "drafter", "draft_model", "lookahead", "encoder_precision", "trace"
     given = {name: getattr(options, name) for name in (*ours, "encoder_padding")}
     for name, value in [*given.items(), ("batch_size", batch_size)]:
         allowed = getattr(DecodeOptions, name, 1)  # the default

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from espnet_medusa.inference.trace_text import TraceText
 from espnet_medusa.longform.segment import Segment
 from espnet_medusa.search.state import EndedHypothesis, SearchState
 from espnet_medusa.search.statistics import DecodingStatistics
@@ -26,6 +27,7 @@ class Decoding:
     # Segments of long audio, with times; None: the utterance was decoded as a whole.
     segments: tuple[Segment, ...] | None = None
     intermediate: dict[int, list[str]] | None = None  # of intermediate CTC: layer to tokens
+    trace: list[dict[str, Any]] | None = None  # passages, as docs/trace.md; None: not traced
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class TextWriter:
             state.statistics.words = 0 if text is None else len(text.split())
         else:
             logger.warning("no hypothesis ended; allow shorter ones with a smaller minlenratio")
-        return Decoding(results, state.statistics)
+        trace = TraceText(self.converter, self.tokenizer).passages(state)
+        return Decoding(results, state.statistics, trace=trace)
 
     def _result(self, ended: EndedHypothesis, prompt: list[int], scorers: list[str]) -> Result:
         ids = [token for token in ended.tokens[:-1] if token not in self.hidden_ids]

@@ -35,6 +35,7 @@ class Decoded:
     language: str | None = None  # code; None: the model has no languages, or no speech was found
     # Segments of long audio; None: the utterance was decoded as a whole.
     segments: tuple[Segment, ...] | None = None
+    trace: list[dict[str, Any]] | None = None  # as ``Decoding.trace``
     source: str = ""  # audio, language and previous text of the result: ``JobInput.source``
 
 

@@ -37,6 +37,7 @@ from espnet_medusa.inference.job import PREVIOUS
 from espnet_medusa.inference.journal import Decoded, NBestEntry
 from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
 from espnet_medusa.inference.reader import Preprocess
+from espnet_medusa.inference.trace_text import TraceText
 from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
 from espnet_medusa.model.espnet_transformer import searchable, unknown_part
 from espnet_medusa.runtime.build import build_runtime
@@ -280,13 +281,15 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         """
         started = time.perf_counter()
         results = self.encode(speeches, conditions or [{}] * len(speeches))
-        statistics = [DecodingStatistics() for _ in results]
+        statistics, traces = [DecodingStatistics() for _ in results], [None] * len(results)
         if self.search is not None:
-            draft_inputs, limits = None, LengthLimits(self.maxlenratio, self.minlenratio)
+            draft_inputs, traced = None, self.options.trace
+            limits = LengthLimits(self.maxlenratio, self.minlenratio, traced=traced)
             if self.draft is not None and self.draft.encoder is not None:
                 draft_inputs = self.draft.draft_inputs(speeches, self.beam_search.inputs)
             states = self.beam_search.search_all(limits, draft_inputs)
             statistics = [state.statistics for state in states]
+            traces = [*map(TraceText(self.converter, self.tokenizer).passages, states)]
             nbest = [self._decode_single_sample(memory) for memory, _ in self.beam_search.inputs]
             results = [(one, layers) for one, (_, layers) in zip(nbest, results, strict=True)]
         seconds = (time.perf_counter() - started) / len(speeches)
@@ -294,8 +297,8 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
             counted.audio_seconds = len(speech) / self.preprocessor_conf["fs"]
             counted.total_seconds = seconds
         return [
-            Decoding(nbest, counted, intermediate=layers)
-            for (nbest, layers), counted in zip(results, statistics, strict=True)
+            Decoding(nbest, counted, intermediate=layers, trace=trace)
+            for (nbest, layers), counted, trace in zip(results, statistics, traces, strict=True)
         ]
 
     def encode(

@@ -131,7 +131,7 @@ class Speech2Text(ESPnetSpeech2Text):
             audio_limits(network.encoder, self.asr_train_args),
             prompts,
             getattr(self.beam_search, "hyp_primer", None) or [network.sos],
-            LengthLimits(self.maxlenratio, self.minlenratio),
+            LengthLimits(self.maxlenratio, self.minlenratio, traced=decode_options.trace),
             TextWriter(self.converter, self.tokenizer, frozenset(hidden), self.nbest, timestamps),
             device,
             getattr(torch, self.dtype),

@@ -83,7 +83,8 @@ class STSpeech2Text(ESPnetSpeech2Text):
             return [self._decode_alone(speech) for speech in speeches]
         started, prompts = time.perf_counter(), [self.beam_search.prompt] * len(speeches)
         memories = [self._encode(speech) for speech in speeches]
-        limits = LengthLimits(self.maxlenratio, self.minlenratio)
+        ratios = self.maxlenratio, self.minlenratio
+        limits = LengthLimits(*ratios, traced=self.options.trace)
         states = self.beam_search.decode(memories, prompts, limits)
         names = self.search.strategy.scoring.names
         decodings = [

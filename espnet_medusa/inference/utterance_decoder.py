@@ -150,6 +150,7 @@ class UtteranceDecoder:
             recording.statistics,
             recording.language,
             tuple(recording.segments) if timed else None,
+            trace=recording.trace,
         )
 
     def _outcome(self, job: JobInput, key: str, decoding: Decoding | Exception) -> Outcome:
@@ -169,7 +170,8 @@ class UtteranceDecoder:
             for text, token, token_int, hypothesis in decoding.results
         ]
         language = decoding.language or self._prompt_language(decoding.results[0][3])
-        decoded = Decoded(key, nbest, decoding.statistics, language, decoding.segments)
+        rest = decoding.segments, decoding.trace
+        decoded = Decoded(key, nbest, decoding.statistics, language, *rest)
         if decoding.segments is not None:
             log_times(decoded, self.sample_rate_hz)
         return decoded

@@ -9,6 +9,7 @@ import torch
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import RecordingFeatures, WindowBatch, recording_features
 from espnet_medusa.inference.decoding_model import DecodingModel
+from espnet_medusa.inference.trace_text import TraceText
 from espnet_medusa.inference.word_aligners import build_word_aligner, check_word_times
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.repetition import ends_in_loop
@@ -50,6 +51,7 @@ class WhisperWindows:
         self.window_frames = encoder.window_samples // HOP_SAMPLES
         self.clock = Clock(tokens.first_time, encoder.subsampling)
         self.text = TranscriptText(hugging_face_tokenizer(model.writer.converter), tokens)
+        self.trace_text = TraceText(model.writer.converter, model.writer.tokenizer)
         context = model.search.decoder.max_depth(0)
         self.most_tokens, self.prompt_tokens = context // 2, context // 2 - 1
         latest = options.max_initial_timestamp
@@ -200,6 +202,7 @@ class WhisperWindows:
             temperature,
             best.score / len(best.tokens),
             state.watched.probability,
+            state.trace and self.trace_text.describe(state.trace.result),
         )
         return decoding, sum((state.statistics for state in states), DecodingStatistics())
 

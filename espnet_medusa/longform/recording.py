@@ -68,6 +68,7 @@ class RunningRecording:
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)  # of all windows
     score: float = 0.0  # log-probability of windows with text, including timestamps and end symbols
     error: Exception | None = None  # the exception that ended it early, or None
+    traces: list[dict[str, Any]] = field(default_factory=list)  # of windows, if they are traced
 
     def __post_init__(self) -> None:
         self.statistics.audio_seconds = self.duration_s
@@ -96,6 +97,11 @@ class RunningRecording:
     def segments(self) -> list[Segment]:
         """Segments of all passages up to and including the first one that is not done."""
         return [segment for passage in self._in_order() for segment in passage.segments]
+
+    @property
+    def trace(self) -> list[dict[str, Any]] | None:
+        """The traces of windows, in order; None: they were not traced."""
+        return sorted(self.traces, key=lambda window: window["start_s"]) or None
 
     @property
     def done(self) -> bool:

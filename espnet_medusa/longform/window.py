@@ -8,6 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from espnet_medusa.longform.options import REPETITION, LongFormOptions
 
@@ -111,6 +112,7 @@ class WindowDecoding:
     temperature: float  # of the attempt
     average_log_probability: float  # of the tokens and the end symbol
     no_speech_probability: float  # of the no-speech token after the start of the transcript
+    trace: dict[str, Any] | None = None  # as ``TraceText.describe``; None: not traced
 
     @property
     def log_probability(self) -> float:
@@ -121,6 +123,27 @@ class WindowDecoding:
     def compression_ratio(self) -> float:
         """zlib's; repetitive texts have a high one."""
         return compression_ratio(self.text)
+
+
+def trace_window(
+    window: Window, attempts: Sequence[WindowDecoding], chosen: WindowDecoding
+) -> dict[str, Any]:
+    """Return the trace of a window (docs/trace.md)."""
+    return {
+        "start_s": window.start_s,
+        "end_s": window.end_s,
+        "attempts": [
+            {
+                "temperature": attempt.temperature,
+                "average_log_probability": attempt.average_log_probability,
+                "compression_ratio": attempt.compression_ratio,
+                "no_speech_probability": attempt.no_speech_probability,
+                "chosen": attempt is chosen,
+                **attempt.trace,
+            }
+            for attempt in attempts
+        ],
+    }
 
 
 def compression_ratio(text: str) -> float:

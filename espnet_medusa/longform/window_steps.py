@@ -21,6 +21,7 @@ from espnet_medusa.longform.window import (
     WindowDecoding,
     choose_attempt,
     has_failed,
+    trace_window,
 )
 from espnet_medusa.longform.word_times import TimedWord
 from espnet_medusa.search.statistics import DecodingStatistics
@@ -184,6 +185,9 @@ class WindowSteps:
             if not rows:
                 break
         decodings = [choose_attempt(one, self.options) for one in attempts]
+        for (passage, window), tried, chosen in zip(pairs, attempts, decodings, strict=True):
+            if chosen.trace is not None:
+                passage.recording.traces.append(trace_window(window, tried, chosen))
         align = partial(self.decoder.align, encoded) if self.options.word_timestamps else None
         aligners = [
             align and partial(align, row, window.frames, passage.recording.language)

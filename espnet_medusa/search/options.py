@@ -107,6 +107,9 @@ class SearchOptions:
         "start and factor: n tokens after start, raise the end symbol's score s by "
         "|s| * (factor**n - 1)",
     )
+    trace: bool = option(
+        False, "record what each decoder call evaluated, in the results (docs: See a decoding)"
+    )
 
     @property
     def ctc_thresholds(self) -> dict[str, float]:

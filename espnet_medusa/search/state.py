@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.scores import PRE_BEAM_RATIO, Scoring, UtteranceScorers
 from espnet_medusa.search.statistics import DecodingStatistics
-from espnet_medusa.search.trace import Trace
 from espnet_medusa.tree.prefix import Candidates, Prefix
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ class SearchState(ABC):
     watched: Watched | None = field(default=None, kw_only=True)
     # As in ``LengthLimits``.
     give_up: Callable[[list[int]], bool] | None = field(default=None, kw_only=True)
-    trace: Trace | None = field(default=None, kw_only=True)  # None: calls are not recorded
+    trace: Any = field(default=None, kw_only=True)  # the ``Trace``; None: calls are not recorded
 
     @property
     @abstractmethod

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from espnet_medusa.search.state import SearchState
 from espnet_medusa.tree.prefix import Prefix
-
-if TYPE_CHECKING:
-    from espnet_medusa.search.state import SearchState
 
 PREFERRED = 3  # next tokens of a node, at most
 MILLI = 1000.0

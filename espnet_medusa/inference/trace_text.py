@@ -1,0 +1,71 @@
+"""Traces of decodings with the texts of their tokens, in the form of docs/trace.md."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from espnet_medusa.search.state import SearchState
+
+SYMBOL = re.compile(r"<[^<>\s]+>")  # such as a timestamp or a language
+SPACE = "<space>"  # a token of ESPnet's character vocabularies
+BROKEN = "\N{REPLACEMENT CHARACTER}"  # from incomplete UTF-8
+
+
+class TraceText:
+    """Converts traces; arguments are ESPnet's, a ``tokenizer`` of None joins the tokens."""
+
+    def __init__(self, converter: Any, tokenizer: Any):
+        self.converter, self.tokenizer = converter, tokenizer
+
+    def passages(self, state: SearchState) -> list[dict[str, Any]] | None:
+        """Return the trace of an utterance that is decoded as a whole; None: it was not traced."""
+        if state.trace is None:
+            return None
+        attempt = {"chosen": True, **self.describe(state.trace.result)}
+        return [{"start_s": 0.0, "end_s": None, "attempts": [attempt]}]
+
+    def describe(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Add texts to ``Trace.result``: ``texts`` by token id, and those of the best tokens."""
+        nodes = [node for call in result["calls"] for node in call["nodes"]]
+        ids = {node[1] for node in nodes} | {token for node in nodes for token, _ in node[5]}
+        ids |= {token for token, *_ in result["tokens"]}
+        written = self.pieces([token for token, *_ in result["tokens"]])
+        tokens = [
+            {"id": row[0], "text": text, "call": row[1], "by": row[2], "step": row[3]}
+            for row, text in zip(result["tokens"], written, strict=True)
+        ]
+        texts = {token: self.text(token) for token in sorted(ids)}
+        return {**result, "tokens": tokens, "texts": texts}
+
+    def text(self, token: int) -> str:
+        """Return the text of a token alone, with the space before it."""
+        [piece] = self.converter.ids2tokens([token])
+        if is_symbol(piece):
+            return piece
+        return " " * piece.startswith("▁") + self._join([piece])
+
+    def pieces(self, tokens: Sequence[int]) -> list[str]:
+        """Return the text of each token of a sequence: what the text gains by it.
+
+        A character of several tokens belongs to the last of them.
+        """
+        texts, before, spoken = [], "", []
+        for piece in self.converter.ids2tokens([*tokens]):
+            if is_symbol(piece):
+                texts.append(piece)
+                continue
+            spoken.append(piece)
+            text = self._join(spoken).rstrip(BROKEN)
+            texts.append(text[len(before) :])
+            before = max(before, text, key=len)
+        return texts
+
+    def _join(self, pieces: list[str]) -> str:
+        return "".join(pieces) if self.tokenizer is None else self.tokenizer.tokens2text(pieces)
+
+
+def is_symbol(piece: str) -> bool:
+    """Return whether a token is no text, such as a timestamp."""
+    return SYMBOL.fullmatch(piece) is not None and piece != SPACE
