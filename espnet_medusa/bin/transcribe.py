@@ -17,7 +17,7 @@ import argparse
 import logging
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,21 @@ from typing import Any
 import torch
 
 from espnet_medusa.bin import asr_inference
-from espnet_medusa.bin.command_line import SOME_FAILED, make_parser, positive, run_main
+from espnet_medusa.bin.command_line import SOME_FAILED, make_parser, positive, run_main, str2bool
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.whisper_windows import why_not_long_form
+from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.transcription.defaults import describe, with_defaults
-from espnet_medusa.transcription.formats import CTM, FORMATS, OPENAI, UNTIMED
+from espnet_medusa.transcription.formats import CTM, FORMATS, OPENAI, UNTIMED, Transcript
 from espnet_medusa.transcription.open_model import find_model
-from espnet_medusa.transcription.recordings import find_recordings
+from espnet_medusa.transcription.pages import (
+    BASELINE,
+    HTML,
+    WITHOUT_DRAFTS,
+    drafter_of,
+    write_pages,
+)
+from espnet_medusa.transcription.recordings import Recording, find_recordings
 from espnet_medusa.transcription.transcribe import (
     OutputFolder,
     choose_device,
@@ -53,8 +61,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--model", required=True, help=model)
     add("--model_file", help="weights of the experiment; none: those in its folder")
     add("--output_dir", type=Path, default=Path("transcripts"), help="folder to write")
-    formats = f"all: {' '.join(OPENAI)}; all formats but txt have times"
-    add("--output_format", choices=[*FORMATS, ALL], default="txt", help=formats)
+    formats = (
+        f"all: {' '.join(OPENAI)}; all formats but txt have times; html: a page that replays the "
+        "decoding"
+    )
+    add("--output_format", choices=[*FORMATS, HTML, ALL], default="txt", help=formats)
+    shown = "html: also decode without drafts, to show both decodings"
+    add("--html_baseline", type=str2bool, default=True, help=shown)
+    embedded = "html: include the audio in the page, instead of a link to the file"
+    add("--embed_audio", type=str2bool, default=False, help=embedded)
     add("--overwrite", action="store_true", help="also decode files that have a result")
     together = "files (--vad_filter: windows) per batch; default: 8 (--config: its value, or 1)"
     add("--batch_size", type=positive, default=none, help=together)
@@ -73,6 +88,8 @@ def work(args: argparse.Namespace) -> int:
         torch.set_num_threads(args.threads)
     recordings = find_recordings(args.audio)
     options = decode_options(args)
+    if args.output_format == HTML:
+        options["trace"] = True
     long_form = asr_inference.read_long_form_options(options)
     started = time.perf_counter()
     speech2text = asr_inference.load(options, mapped=True)
@@ -80,14 +97,23 @@ def work(args: argparse.Namespace) -> int:
     formats, timestamps = choose_formats(args.output_format, options, reason)
     if timestamps and long_form.without_timestamps is None:
         long_form = replace(long_form, without_timestamps=False)
+    if HTML in formats and reason is None:
+        long_form = replace(long_form, word_timestamps=True)
+    drafter = drafter_of(speech2text.model)
     decoder = make_decoder(speech2text, options["batch_size"], long_form)
     loaded = time.perf_counter()
     print(f"{describe(Path(args.model).name, options)}; --help for more", file=sys.stderr)
     # After all checks: opening the folder discards the results of other options.
-    made_with = asr_inference.fingerprint(options) | {"long_form": asdict(long_form)}
-    folder = OutputFolder(args.output_dir, formats, made_with, args.overwrite)
+    folder = open_folder(args, options, long_form, args.output_dir, formats)
     transcripts = transcribe_into(folder, decoder, recordings)
     folder.write_tables(transcripts)
+    if HTML in formats:
+        baselines = []
+        if drafter is not None and args.html_baseline:
+            del decoder, speech2text
+            baselines = decode_baseline(args, options, long_form, recordings)
+        how = drafter, options["search"], args.embed_audio
+        write_pages(args.output_dir, transcripts, baselines, *how)
     failures = [transcript.error for transcript in transcripts if transcript.error is not None]
     audio_s = sum(transcript.statistics.audio_seconds for transcript in transcripts)
     done = f"{len(transcripts) - len(failures)} of {len(transcripts)} files"
@@ -100,6 +126,34 @@ def work(args: argparse.Namespace) -> int:
     return SOME_FAILED if failures else 0
 
 
+def open_folder(
+    args: argparse.Namespace,
+    options: dict,
+    long_form: LongFormOptions,
+    path: Path,
+    formats: Sequence[str] = (),
+) -> OutputFolder:
+    """Open a folder of results; those of other options are discarded."""
+    made_with = asr_inference.fingerprint(options) | {"long_form": asdict(long_form)}
+    formats = [name for name in formats if name != HTML]
+    return OutputFolder(path, formats, made_with, args.overwrite)
+
+
+def decode_baseline(
+    args: argparse.Namespace,
+    options: dict,
+    long_form: LongFormOptions,
+    recordings: Sequence[Recording],
+) -> list[Transcript]:
+    """Decode again without drafts, into a folder of its own."""
+    options = options | WITHOUT_DRAFTS
+    decoder = make_decoder(
+        asr_inference.load(options, mapped=True), options["batch_size"], long_form
+    )
+    folder = open_folder(args, options, long_form, args.output_dir / BASELINE)
+    return transcribe_into(folder, decoder, recordings, "without drafts", quiet=True)
+
+
 def choose_formats(
     output_format: str, options: Mapping[str, Any], reason: str | None
 ) -> tuple[list[str], bool]:
@@ -110,7 +164,7 @@ def choose_formats(
     formats, without = [output_format], options["without_timestamps"]
     if output_format == ALL:
         formats = [*(OPENAI if reason is None else UNTIMED)]
-    need_times = options["word_timestamps"] or not {*formats} <= {*UNTIMED}
+    need_times = options["word_timestamps"] or not {*formats} <= {*UNTIMED, HTML}
     if output_format == CTM and not options["word_timestamps"]:
         raise InputError("output_format: ctm; allowed with word_timestamps: true: it lists words")
     if need_times and reason is not None:

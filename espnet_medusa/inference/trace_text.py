@@ -32,9 +32,10 @@ class TraceText:
         ids = {node[1] for node in nodes} | {token for node in nodes for token, _ in node[5]}
         ids |= {token for token, *_ in result["tokens"]}
         written = self.pieces([token for token, *_ in result["tokens"]])
+        names = "id", "call", "by", "step"
         tokens = [
-            {"id": row[0], "text": text, "call": row[1], "by": row[2], "step": row[3]}
-            for row, text in zip(result["tokens"], written, strict=True)
+            {**dict(zip(names, row, strict=True)), "text": text, "special": special}
+            for row, (text, special) in zip(result["tokens"], written, strict=True)
         ]
         texts = {token: self.text(token) for token in sorted(ids)}
         return {**result, "tokens": tokens, "texts": texts}
@@ -46,19 +47,19 @@ class TraceText:
             return piece
         return " " * piece.startswith("▁") + self._join([piece])
 
-    def pieces(self, tokens: Sequence[int]) -> list[str]:
-        """Return the text of each token of a sequence: what the text gains by it.
+    def pieces(self, tokens: Sequence[int]) -> list[tuple[str, bool]]:
+        """Return what a text gains by each of its tokens, and whether the token is no text.
 
         A character of several tokens belongs to the last of them.
         """
         texts, before, spoken = [], "", []
         for piece in self.converter.ids2tokens([*tokens]):
             if is_symbol(piece):
-                texts.append(piece)
+                texts.append((piece, True))
                 continue
             spoken.append(piece)
             text = self._join(spoken).rstrip(BROKEN)
-            texts.append(text[len(before) :])
+            texts.append((text[len(before) :], False))
             before = max(before, text, key=len)
         return texts
 

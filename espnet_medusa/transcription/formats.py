@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, field
+from typing import Any
 
 from espnet_medusa.inference.journal import Failed, Outcome
 from espnet_medusa.longform.segment import CHANNEL, Segment, ctm_lines
@@ -26,6 +27,7 @@ class Transcript:
     error: str | None = None  # one line with the reason of a failure; None: there is a text
     # Segments with times; None: the recording was decoded as a whole.
     segments: tuple[Segment, ...] | None = None
+    trace: list[dict[str, Any]] | None = None  # as ``Decoding.trace``
 
     @classmethod
     def of(cls, recording: Recording, outcome: Outcome) -> Transcript:
@@ -36,7 +38,8 @@ class Transcript:
         if outcome.segments is None:
             text = " ".join(text.split())
         statistics, segments = outcome.statistics, outcome.segments
-        return cls(recording, text, outcome.language, statistics, segments=segments)
+        rest = {"segments": segments, "trace": outcome.trace}
+        return cls(recording, text, outcome.language, statistics, **rest)
 
     @property
     def line(self) -> str:

@@ -121,9 +121,13 @@ class OutputFolder:
 
 
 def transcribe_into(
-    folder: OutputFolder, decoder: UtteranceDecoder, recordings: Sequence[Recording]
+    folder: OutputFolder,
+    decoder: UtteranceDecoder,
+    recordings: Sequence[Recording],
+    title: str = "transcribing",
+    quiet: bool = False,
 ) -> list[Transcript]:
-    """Transcribe recordings, write their files, and print their texts.
+    """Transcribe recordings, write their files, and print their texts unless ``quiet``.
 
     Recordings in the folder's journal are not decoded again.
     """
@@ -134,14 +138,15 @@ def transcribe_into(
     remaining = [path for key, path in job.entries.items() if key not in journal.decoded]
     total_s = before_s + sum(decoder.reader.duration_s(path) or 0.0 for path in remaining)
     transcripts: dict[Recording, Transcript] = {}
-    with Progress(total_s / 60, before_s / 60, "transcribing", "minutes") as progress:
+    with Progress(total_s / 60, before_s / 60, title, "minutes") as progress:
         decoder = replace(decoder, on_decoded=lambda seconds: progress.update(seconds / 60))
         for outcome in chain(resumed, decode_remaining(decoder, job, journal)):
             for recording in by_key[outcome.key]:
                 transcript = transcripts[recording] = Transcript.of(recording, outcome)
                 if transcript.error is None:
                     folder.write(transcript)
-                    progress.print(f"{recording.id} {transcript.line}")
+                    if not quiet:
+                        progress.print(f"{recording.id} {transcript.line}")
     return [transcripts[recording] for recording in recordings]
 
 
