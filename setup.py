@@ -69,6 +69,9 @@ setup(
     package_data={
         "espnet_medusa": [
             "bin/recipes.tar.gz",
+            "page/page.html",
+            "page/page.css",
+            "page/page.js",
             "report/*.yaml",
             "runtime/native/*.cpp",
             "runtime/native/*.h",
@@ -125,6 +128,8 @@ setup(
         "dask": ["dask[distributed]>=2025.1"],
         # The site of docs/, which the tests build.
         "docs": DOCS,
+        # The tests of the page in a browser, make test-browser.
+        "browser": ["selenium>=4.20"],
         "test": [
             *DOCS,
             "dask[distributed]>=2025.1",
