@@ -72,6 +72,7 @@ setup(
             "page/page.html",
             "page/page.css",
             "page/page.js",
+            "page/functions.js",
             "report/*.yaml",
             "runtime/native/*.cpp",
             "runtime/native/*.h",
@@ -128,8 +129,6 @@ setup(
         "dask": ["dask[distributed]>=2025.1"],
         # The site of docs/, which the tests build.
         "docs": DOCS,
-        # The tests of the page in a browser, make test-browser.
-        "browser": ["selenium>=4.20"],
         "test": [
             *DOCS,
             "dask[distributed]>=2025.1",

@@ -4,14 +4,16 @@ import base64
 import hashlib
 import html
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from espnet_medusa.files.atomic import open_atomically
 
 FOLDER = Path(__file__).parent
-# Characters that end a script element, begin a comment, or end a line of JavaScript.
-ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
+# Characters that end a script element, begin a comment, or end a line of JavaScript; and bytes of
+# file names that are not UTF-8, which Python reads as surrogates.
+UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 
 
 def write_page(path: Path, overview: dict, utterances: Iterable[dict]) -> None:
@@ -39,9 +41,12 @@ def write_page(path: Path, overview: dict, utterances: Iterable[dict]) -> None:
 
 def _fill_template(title: str) -> str:
     """Return the template with everything but the data."""
-    template, style, script = (
-        (FOLDER / f"page.{suffix}").read_text(encoding="utf-8") for suffix in ("html", "css", "js")
+    template, style, functions, drawing = (
+        (FOLDER / name).read_text(encoding="utf-8")
+        for name in ("page.html", "page.css", "functions.js", "page.js")
     )
+    # The block keeps the names of the script out of the global scope.
+    script = f'"use strict";\n{{\n{functions}\n{drawing}}}\n'
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
         "media-src 'self' data: file:; img-src data:; base-uri 'none'; form-action 'none'"
@@ -50,7 +55,8 @@ def _fill_template(title: str) -> str:
     for name, part in parts.items():
         template = template.replace(f"{{{{{name}}}}}", part)
     # The title comes last and without braces, as it could contain the name of a part.
-    return template.replace("{{title}}", html.escape(title).replace("{", "&#123;"))
+    title = html.escape(title.encode("utf-8", "replace").decode()).replace("{", "&#123;")
+    return template.replace("{{title}}", title)
 
 
 def _hash(text: str) -> str:
@@ -61,4 +67,5 @@ def _hash(text: str) -> str:
 def _block(name: str, data: dict) -> str:
     """Return a JSON block, in which no text can end the element."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return f'<script type="application/json" id="{name}">{text.translate(ESCAPES)}</script>\n'
+    text = UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return f'<script type="application/json" id="{name}">{text}</script>\n'

@@ -4,11 +4,12 @@ import math
 import random
 from collections.abc import Iterator
 
-WORDS = (
-    "the committee agreed that every recording should keep its original length because short "
-    "pauses carry meaning and listeners notice when somebody removes them afterwards we measured "
-    "the decoder on quiet machines and repeated each run three times before writing anything down"
-).split()
+TEXT = """
+the committee agreed that every recording should keep its original length because short pauses
+carry meaning and listeners notice when somebody removes them afterwards we measured the decoder
+on quiet machines and repeated each run three times before writing anything down
+"""
+WORDS = TEXT.split()
 ACCEPTANCE = (0.92, 0.78, 0.6, 0.45)  # of drafts 1, 2, ... tokens ahead
 
 
@@ -127,9 +128,9 @@ def summary(decodings: list[dict], words: int, encoder_ms: float = 60.0) -> dict
         acceptance.append(sum(kept) / len(kept))
     total = encoder_ms + drafting + verification + sum(one["start_ms"] for one in decodings)
     return {
-        "words": words, "tokens": tokens, "calls": len(calls), "tokens_per_call": tokens / len(calls),
-        "acceptance": acceptance, "encoder_ms": encoder_ms, "drafting_ms": drafting,
-        "verification_ms": verification, "total_ms": total,
+        "words": words, "tokens": tokens, "calls": len(calls),
+        "tokens_per_call": tokens / len(calls), "acceptance": acceptance, "encoder_ms": encoder_ms,
+        "drafting_ms": drafting, "verification_ms": verification, "total_ms": total,
     }  # fmt: skip
 
 
@@ -181,7 +182,7 @@ def one_recording(passages: int = 1, words: int = 24, seed: int = 0, audio: str 
     return overview("talk1.wav", [entry("talk1", block)], thresholds=thresholds), [block]
 
 
-def test_set(size: int, seed: int = 0, different: int = 50) -> tuple[dict, Iterator[dict]]:
+def corpus(size: int, seed: int = 0, different: int = 50) -> tuple[dict, Iterator[dict]]:
     """Return overview and blocks of a test set, some of whose utterances are repeated."""
     rng = random.Random(seed)
     blocks = []
@@ -196,3 +197,37 @@ def test_set(size: int, seed: int = 0, different: int = 50) -> tuple[dict, Itera
         lost = {"error": "the file has no audio", "summary": None, "baseline": None, "wer": None}
         entries[7] = entries[7] | lost | {"text": ""}
     return overview("test-clean", entries), (blocks[n % len(blocks)] for n in range(size))
+
+
+def beam_recording() -> tuple[dict, list[dict]]:
+    """Return overview and blocks of a beam search of two hypotheses, with a tree of drafts."""
+    first = [
+        [-1, "<|en|>", 0, None, True, [[" we", -0.4], [" the", -1.3], [" so", -2.2]]],
+        [0, " we", 1, -0.3, True, [[" agreed", -0.9], [" keep", -1.7]]],
+        [0, " the", 1, -1.6, True, [[" committee", -1.5]]],
+        [1, " keep", 2, -0.8, False, []],
+        [1, " agreed", 2, -1.1, True, [["<end>", -1.0], [" that", -2.4]]],
+    ]
+    second = [[4, "<end>", 1, -0.2, True, []], [4, " that", 1, -2.0, False, []]]
+    times = {"drafting_ms": 0.8, "verification_ms": 4.2}
+    attempt = {
+        "start_ms": 1.0,
+        "tokens": [
+            {"text": "<|0.00|>", "call": None, "by": "unverified", "step": 0, "special": True},
+            {"text": " we", "call": 0, "by": "draft", "step": 1},
+            {"text": " agreed", "call": 0, "by": "draft", "step": 2},
+        ],
+        "calls": [
+            times | {"steps": [0, 2], "nodes": first},
+            times | {"steps": [2, 2], "nodes": second},
+        ],
+        "temperature": 0.0,
+        "average_log_probability": None,
+        "compression_ratio": None,
+        "no_speech_probability": None,
+        "chosen": True,
+    }
+    one = {"start_s": 0.0, "end_s": 1.5, "words": [], "attempts": [attempt], "baseline": None}
+    block = {"audio": None, "alignment": None, "passages": [one]}
+    listed = entry("beam", block | {"passages": [one | {"baseline": attempt}]}) | {"baseline": None}
+    return overview("beam", [listed], search="beam"), [block]
