@@ -3,6 +3,7 @@
 # `make bench` compares with other Whisper programs, in an environment of its own; a real Whisper:
 #          BENCH="--whisper EXP --data_dir DIR --num_utterances 100"
 # `make test-cluster` starts a Slurm cluster of three nodes here and tests the recipes' stages on it.
+# `make test-browser` tests the page of decodings in Chromium.
 # `make release-check` builds the wheel, and installs and runs it with several Pythons and pips;
 #          options: RELEASE="--folder release --pythons python3.12=25 --tests tests/search"
 # `make gpu` tests a GPU in ten minutes; with a real Whisper: GPU="--whisper EXP --data_dir DIR"
@@ -28,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Recipes would run the Python of this variable instead of the environment's.
 unexport PYTHON
 
-.PHONY: setup demo lint test test-cluster docs bench gpu release-check clean
+.PHONY: setup demo lint test test-cluster test-browser docs bench gpu release-check clean
 setup: $(VENV)/.installed
 
 $(VENV)/.installed: setup.py tools/setup_env.py
@@ -51,6 +52,12 @@ test: lint
 test-cluster: setup
 	OMP_NUM_THREADS=1 PATH="$(BIN):$$PATH" tools/slurm_cluster.sh \
 		$(BIN)/python -m pytest -m slurm_cluster tests/slurm
+
+test-browser: setup
+	@command -v chromium chromedriver > /dev/null || \
+		{ echo "no Chromium with driver; apt-get install chromium chromium-driver" >&2; exit 2; }
+	$(BIN)/python -m pip install --quiet "selenium>=4.20"
+	$(BIN)/python -m pytest -m browser tests/page/browser
 
 docs: setup
 	$(BIN)/python tools/update_docs.py

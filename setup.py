@@ -69,6 +69,10 @@ setup(
     package_data={
         "espnet_medusa": [
             "bin/recipes.tar.gz",
+            "page/page.html",
+            "page/page.css",
+            "page/page.js",
+            "page/functions.js",
             "report/*.yaml",
             "runtime/native/*.cpp",
             "runtime/native/*.h",

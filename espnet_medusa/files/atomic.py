@@ -7,27 +7,37 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 STREAM_FOLDERS = tuple(map(Path, ("/dev", "/dev/fd", "/proc/self/fd")))  # have /dev/stdout etc.
 FULL_BYTES = 1 << 16  # a disk with less free space counts as full
 
 
 def write_atomically(path: str | Path, text: str) -> None:
-    """Write UTF-8 text to a temporary file next to `path`, then rename it; errors name `path`.
+    """Write UTF-8 text as `open_atomically` does."""
+    with open_atomically(path) as stream:
+        stream.write(text)
 
-    Pipes and /dev/stdout are written directly, as renaming would replace them. Any other link is
-    replaced: its target may belong to another user.
+
+@contextmanager
+def open_atomically(path: str | Path) -> Iterator[TextIO]:
+    """Yield a stream of UTF-8 text to a temporary file next to `path`; rename it at the end.
+
+    Errors name `path`, which stays unchanged if the block fails. Pipes and /dev/stdout are written
+    directly, as renaming would replace them. Any other link is replaced: its target may belong to
+    another user.
     """
     path = Path(path)
     with naming(path):
         if path.parent in STREAM_FOLDERS or (path.exists() and not path.is_file()):
-            path.write_text(text, encoding="utf-8", newline="\n")
+            with path.open("w", encoding="utf-8", newline="\n") as stream:
+                yield stream
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
-                stream.write(text)
+                yield stream
             # mkstemp makes the file private; set the mode that open() would have set.
             umask = os.umask(0)
             os.umask(umask)

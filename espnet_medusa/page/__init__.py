@@ -1,0 +1,1 @@
+"""A page (one HTML file) that shows decodings: text, drafts, decoder calls, milliseconds."""
