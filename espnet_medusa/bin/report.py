@@ -10,6 +10,7 @@ from pathlib import Path
 from espnet_medusa.bin.command_line import run_main
 from espnet_medusa.errors import InputError
 from espnet_medusa.report.decodings import complete_statistics, read_experiments
+from espnet_medusa.report.page import write_pages
 from espnet_medusa.report.paper_tables import write_papers
 from espnet_medusa.report.published import PUBLISHED
 from espnet_medusa.report.results import default_output, write_results
@@ -33,6 +34,9 @@ def get_parser() -> argparse.ArgumentParser:
         "experiments and test sets to rows; needs --output"
     )
     add("--config", metavar="PLAN", type=Path, help=plan)
+    pages = "write SET/decoding.html of each set that was decoded with trace: true"
+    add("--html", action="store_true", help=pages)
+    add("--embed_audio", action="store_true", help="--html: pages include the audio")
     published = "for --config: figures of the papers with sources (default: those of the package)"
     add("--published", type=Path, default=PUBLISHED, help=published)
     return parser
@@ -45,6 +49,8 @@ def work(args: argparse.Namespace) -> None:
             raise InputError(f"{exp_dir}: no such folder; give experiments that were trained")
     written = [path for exp_dir in exp_dirs for path in complete_statistics(exp_dir)]
     decodings = read_experiments(exp_dirs)
+    if args.html:
+        written += write_pages(decodings, args.plain, args.embed_audio)
     output = args.output or default_output(exp_dirs)
     image_dir = args.image_dir or output.parent / "images"
     if args.config:

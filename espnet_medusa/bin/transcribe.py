@@ -89,7 +89,8 @@ def work(args: argparse.Namespace) -> int:
     recordings = find_recordings(args.audio)
     options = decode_options(args)
     if args.output_format == HTML:
-        options["trace"] = True
+        # One recording at a time: a batch would share its milliseconds.
+        options |= {"trace": True, "batch_size": getattr(args, "batch_size", 1)}
     long_form = asr_inference.read_long_form_options(options)
     started = time.perf_counter()
     speech2text = asr_inference.load(options, mapped=True)

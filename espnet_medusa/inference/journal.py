@@ -60,17 +60,10 @@ class Journal:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.path = self.folder / JOURNAL
-        self.decoded: dict[str, Decoded] = {}
         self.failed: dict[str, str] = {}
         header = json.dumps(made_with, sort_keys=True, default=str)
-        lines = []
-        if self.path.is_file():
-            # An interruption may cut a character in two. Texts may contain Unicode line separators.
-            text = self.path.read_text(encoding="utf-8", errors="replace")
-            lines = text.rstrip("\n").split("\n")
-        if lines and lines[0] == header:
-            for line in lines[1:]:
-                self._resume(line)
+        before, decoded = read_journal(self.path)
+        self.decoded = decoded if before == header else {}
         rows = [header + "\n", *map(_as_line, self.decoded.values())]
         write_atomically(self.path, "".join(rows))
 
@@ -100,16 +93,29 @@ class Journal:
             write_atomically(path, "".join(written))
         write_summary(self.folder, results, failed, entries)
 
-    def _resume(self, line: str) -> None:
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            return  # an interruption truncated this line
-        row["nbest"] = [NBestEntry(**hypothesis) for hypothesis in row["nbest"]]
-        row["statistics"] = DecodingStatistics(**row["statistics"])
-        if row["segments"] is not None:
-            row["segments"] = tuple(map(read_segment, row["segments"]))
-        self.decoded[row["key"]] = Decoded(**row)
+
+def read_journal(path: Path) -> tuple[str, dict[str, Decoded]]:
+    """Return the first line, a JSON of ``made_with``, and the results; nothing without a file."""
+    if not path.is_file():
+        return "", {}
+    # An interruption may cut a character in two. Texts may contain Unicode line separators.
+    text = path.read_text(encoding="utf-8", errors="replace")
+    header, *lines = text.rstrip("\n").split("\n")
+    results = (_read_line(line) for line in lines)
+    return header, {result.key: result for result in results if result is not None}
+
+
+def _read_line(line: str) -> Decoded | None:
+    """Return a result; None: an interruption truncated its line."""
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    row["nbest"] = [NBestEntry(**hypothesis) for hypothesis in row["nbest"]]
+    row["statistics"] = DecodingStatistics(**row["statistics"])
+    if row["segments"] is not None:
+        row["segments"] = tuple(map(read_segment, row["segments"]))
+    return Decoded(**row)
 
 
 def write_summary(

@@ -1,0 +1,115 @@
+"""The page of a decoded test set: a table of its utterances, and their decodings."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from espnet_medusa.errors import InputError
+from espnet_medusa.inference.journal import JOURNAL, Decoded, read_journal
+from espnet_medusa.kaldi.table import read_table
+from espnet_medusa.page.content import Shown, show
+from espnet_medusa.recipe.job_files import job_folders
+from espnet_medusa.report.decodings import Decoding, find_baselines
+from espnet_medusa.scoring.sclite import score_trn
+
+PAGE = "decoding.html"
+ALLOWED = "decode with trace: true (in the decode config, or --inference_args '--trace true')"
+
+Alignment = list[tuple[str, str | None, str | None]]
+
+
+def write_pages(decodings: Sequence[Decoding], plain: Path | None, embed_audio: bool) -> list[Path]:
+    """Write the pages of all sets with traces; ``plain``: EXP/TAG of the baseline, or None.
+
+    Raise InputError if no set has traces.
+    """
+    traced = [decoding for decoding in decodings if has_traces(decoding.folder)]
+    if not traced:
+        raise InputError(f"--html: no set has traces; {ALLOWED}")
+    baselines = find_baselines(traced, plain)
+    pages = []
+    for decoding in traced:
+        baseline = baselines[decoding.test_set]
+        pages.append(
+            write_set_page(decoding, None if baseline is decoding else baseline, embed_audio)
+        )
+    return pages
+
+
+def has_traces(folder: Path) -> bool:
+    """Return whether the jobs of a decoded set have recorded traces."""
+    journals = [*(folder / "logdir").glob(f"output.*/{JOURNAL}")]
+    return bool(journals) and all(_options(path).get("trace") for path in journals)
+
+
+def _options(journal: Path) -> dict[str, Any]:
+    with journal.open(encoding="utf-8") as stream:
+        return json.loads(stream.readline())["options"]
+
+
+def write_set_page(decoding: Decoding, baseline: Decoding | None, embed_audio: bool) -> Path:
+    """Write the page of a test set, decoded with traces, into its folder; return the file."""
+    results, entries, options = read_jobs(decoding.folder)
+    others = {} if baseline is None else read_jobs(baseline.folder)[0]
+    alignments, shown = read_alignments(decoding), []
+    for key in sorted(results):
+        one = _shown(results[key], entries.get(key), alignments.get(key.lower()))
+        if key in others:
+            one = replace(one, baseline=_shown(others[key]))
+        shown.append(one)
+    search = "greedy" if options.get("search") == "greedy" else "beam"
+    drafts = any(one.statistics.drafted for one in shown)
+    path = decoding.folder / PAGE
+    title = f"{decoding.name}, {decoding.test_set}"
+    show(path, title, shown, _drafter(options) if drafts else None, search, embed_audio)
+    return path
+
+
+def read_jobs(folder: Path) -> tuple[dict[str, Decoded], dict[str, str], dict[str, Any]]:
+    """Return the jobs' results with traces, wav.scp values, and decode options."""
+    results: dict[str, Decoded] = {}
+    entries: dict[str, str] = {}
+    options: dict[str, Any] = {}
+    for job in job_folders(folder / "logdir"):
+        header, decoded = read_journal(job / JOURNAL)
+        results |= decoded
+        options = json.loads(header)["options"]
+        keys = folder / "logdir" / f"keys{job.suffix}.scp"
+        entries |= read_table(keys) if keys.is_file() else {}
+    return results, entries, options
+
+
+def read_alignments(decoding: Decoding) -> dict[str, Alignment]:
+    """Return sclite's alignments by utterance id in lower case; none if the set is not scored."""
+    folder = decoding.folder / "score_wer"
+    files = folder / "ref.trn", folder / "hyp.trn"
+    if not all(path.is_file() for path in files):
+        return {}
+    keys, alignments = {key.lower() for key in decoding.texts}, {}
+    for utterance in score_trn(*files, allow_missing=True).utterances:
+        alignments[_key(utterance.id.lower(), keys)] = [*utterance.pairs()]
+    return alignments
+
+
+def _key(name: str, keys: set[str]) -> str:
+    """Return the utterance id in a name SPEAKER-ID of sclite's files."""
+    return next((tail for tail in _tails(name) if tail in keys), name)
+
+
+def _tails(name: str) -> Iterator[str]:
+    parts = name.split("-")
+    return ("-".join(parts[first:]) for first in range(len(parts)))
+
+
+def _shown(result: Decoded, entry: str | None = None, alignment: Alignment | None = None) -> Shown:
+    text = " ".join((result.nbest[0].text or "").split())
+    return Shown(
+        result.key, text, result.statistics, result.trace, None,
+        result.segments or (), entry, alignment,
+    )  # fmt: skip
+
+
+def _drafter(options: Mapping[str, Any]) -> str:
+    return options.get("drafter") or ("model" if options.get("draft_model") else "heads")
