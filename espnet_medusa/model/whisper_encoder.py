@@ -97,7 +97,6 @@ class HFWhisperEncoder(AbsEncoder):
         return options_of_config(self.whisper.config, ENCODER_SIZES) | window
 
     def output_size(self) -> int:
-        """Hidden size D."""
         return self.whisper.config.d_model
 
     @property
@@ -107,7 +106,6 @@ class HFWhisperEncoder(AbsEncoder):
 
     @property
     def feature_kind(self) -> FeatureKind:
-        """The features that this encoder requires."""
         return FeatureKind(
             self.whisper.config.num_mel_bins,
             self.window_samples // HOP_SAMPLES,

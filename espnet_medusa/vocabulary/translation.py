@@ -67,12 +67,10 @@ class Translation:
 
     @cached_property
     def main_index(self) -> PrefixIndex:
-        """The main model's tokens by their first bytes."""
         return PrefixIndex(self.to_draft.source)
 
     @cached_property
     def draft_index(self) -> PrefixIndex:
-        """The draft model's tokens by their first bytes."""
         return PrefixIndex(self.to_main.source)
 
     @cached_property
