@@ -44,7 +44,6 @@ class AudioInfo:
 
     @property
     def duration_s(self) -> float | None:
-        """Duration in seconds; None if the header does not contain it."""
         return None if self.n_samples is None else self.n_samples / self.rate_hz
 
 

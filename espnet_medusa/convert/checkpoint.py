@@ -11,7 +11,7 @@ from espnet_medusa.convert.names import DECODER, ENCODER, HEADS, ORIGINAL_LAYER
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import NO_HEADS, HeadOptions, Heads, Trunk, build_heads
 from espnet_medusa.model.whisper_modules import WhisperDecoder, WhisperEncoder, decoder_layer
-from espnet_medusa.whisper.sizes import decoder_config, encoder_config
+from espnet_medusa.whisper.sizes import network_config
 from espnet_medusa.whisper.text import Text
 
 CONFIG = "config.json"
@@ -32,8 +32,8 @@ class Architecture:
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return every tensor by our name, without storage (meta device)."""
         with torch.device("meta"):
-            encoder = WhisperEncoder(encoder_config(self.whisper, 0.0))
-            decoder = WhisperDecoder(decoder_config(self.whisper, 0.0))
+            config = network_config(self.whisper, 0.0)
+            encoder, decoder = WhisperEncoder(config), WhisperDecoder(config)
         modules = {ENCODER: encoder, DECODER: decoder, HEADS: self.build_heads()}
         if self.original_last_layer:
             modules[ORIGINAL_LAYER] = decoder.layers[-1]
@@ -47,7 +47,7 @@ class Architecture:
     def build_heads(self) -> Heads | None:
         """Return the heads, their weights without storage (meta device)."""
         with torch.device("meta"):
-            config = decoder_config(self.whisper, 0.0)
+            config = network_config(self.whisper, 0.0)
             last = decoder_layer(config)
             norm = torch.nn.LayerNorm(config.d_model)
             trunk = Trunk(config.d_model, config.vocab_size, last, norm)

@@ -145,8 +145,7 @@ class ChunkedLongForm:
         self.windows, parameters = WindowSteps(decoder, options), options.vad_parameters
         most_s = parameters.max_speech_duration_s or math.inf
         self.longest = round(min(most_s * FRAMES_PER_S, decoder.window_frames))
-        margin = min(parameters.speech_pad_ms / 1000 * FRAMES_PER_S, self.longest / 4)
-        self.margin = round(margin)
+        self.margin = round(min(parameters.speech_pad_ms / 1000 * FRAMES_PER_S, self.longest / 4))
         longest_s = (self.longest - 2 * self.margin) / FRAMES_PER_S
         self.find_speech = SpeechDetector(parameters, longest_s)
 

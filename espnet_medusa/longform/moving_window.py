@@ -45,7 +45,6 @@ class History:
         return self.tokens[len(self.initial) :]
 
     def prompt(self) -> list[int]:
-        """Return the prompt of the next window."""
         if not self.carries_initial:
             return _last(self.tokens[self.forgotten :], self.most)
         decoded = self.tokens[max(len(self.initial), self.forgotten) :]

@@ -100,10 +100,9 @@ class LongFormOptions:
         check_at_least(self.temperature, 0, "temperature")
         check_at_least(self.best_of, 1, "best_of")
         check_choice(self.fallback_on, FALLBACK_ON, "fallback_on")
-        if self.temperature_increment_on_fallback is not None:
-            check_above(
-                self.temperature_increment_on_fallback, 0, "temperature_increment_on_fallback"
-            )
+        step = self.temperature_increment_on_fallback
+        if step is not None:
+            check_above(step, 0, "temperature_increment_on_fallback")
         if self.max_initial_timestamp is not None:
             check_at_least(self.max_initial_timestamp, 0, "max_initial_timestamp")
         self._check_words()
@@ -118,18 +117,15 @@ class LongFormOptions:
         check_choice(self.word_times, WORD_TIMES, "word_times")
         if self.word_times != ATTENTION and not self.word_timestamps:
             raise InputError(f"word_times: {self.word_times}; allowed with word_timestamps: true")
-        silence_s = self.hallucination_silence_threshold
+        silence_s, name = self.hallucination_silence_threshold, "hallucination_silence_threshold"
         if silence_s is not None:
-            check_at_least(silence_s, 0, "hallucination_silence_threshold")
+            check_at_least(silence_s, 0, name)
             if not self.word_timestamps:
-                raise InputError(
-                    f"hallucination_silence_threshold: {silence_s}; allowed with word_timestamps: "
-                    "true"
-                )
+                raise InputError(f"{name}: {silence_s}; allowed with word_timestamps: true")
             if self.word_times != ATTENTION:
                 raise InputError(
-                    f"hallucination_silence_threshold: {silence_s}; allowed with word_times: "
-                    f"{ATTENTION}, as words by CTC are as short as hallucinated ones"
+                    f"{name}: {silence_s}; allowed with word_times: {ATTENTION}, as words by CTC "
+                    "are as short as hallucinated ones"
                 )
 
     def _check_voice_activity(self) -> None:

@@ -90,8 +90,7 @@ class RunningRecording:
     def text_tokens(self) -> list[int]:
         """Tokens of all segments, without timestamps."""
         windows = (passage.window for passage in self._in_order())
-        tokens = ((window.text, window.history.written) for window in windows)
-        return [token for text, written in tokens for token in text.text_tokens(written)]
+        return [token for w in windows for token in w.text.text_tokens(w.history.written)]
 
     @property
     def segments(self) -> list[Segment]:

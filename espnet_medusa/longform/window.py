@@ -77,8 +77,11 @@ def cut_window(tokens: Sequence[int], window: Window, clock: Clock) -> CutWindow
     ends_in_silence = timed[-2:] == [False, True]
     cuts = [place for place in range(1, len(tokens)) if timed[place - 1] and timed[place]]
     seek = window.seek + window.frames
-    if not cuts:
-        return CutWindow((_whole(tokens, window, clock),), seek, ends_in_silence)
+    if not cuts:  # the segment ends at the last timestamp if that is above 0 s
+        times = [token for token in tokens if token >= clock.first]
+        duration_s = clock.seconds(times[-1]) if times else 0.0
+        end_s = window.start_s + (duration_s or window.frames / FRAMES_PER_S)
+        return CutWindow((Piece(window.start_s, end_s, tuple(tokens)),), seek, ends_in_silence)
     if ends_in_silence:
         cuts.append(len(tokens))
     pieces = tuple(
@@ -92,15 +95,6 @@ def cut_window(tokens: Sequence[int], window: Window, clock: Clock) -> CutWindow
     if not ends_in_silence:
         seek = window.seek + (tokens[cuts[-1] - 1] - clock.first) * clock.frames
     return CutWindow(pieces, seek, ends_in_silence)
-
-
-def _whole(tokens: Sequence[int], window: Window, clock: Clock) -> Piece:
-    """Return all tokens as one segment; it ends at the last timestamp if that is above 0 s."""
-    duration_s = window.frames / FRAMES_PER_S
-    times = [token for token in tokens if token >= clock.first]
-    if times and times[-1] != clock.first:
-        duration_s = clock.seconds(times[-1])
-    return Piece(window.start_s, window.start_s + duration_s, tuple(tokens))
 
 
 @dataclass(frozen=True)

@@ -165,12 +165,8 @@ class WindowSteps:
         if not pairs:
             return []
         passages = [passage for passage, _ in pairs]
-        encoded = self.decoder.encode(
-            [
-                (passage.recording.features, passage.recording.with_pauses(window))
-                for passage, window in pairs
-            ]
-        )
+        windows = [(p.recording.features, p.recording.with_pauses(window)) for p, window in pairs]
+        encoded = self.decoder.encode(windows)
         attempts: list[list[WindowDecoding]] = [[] for _ in pairs]
         rows, temperatures = [*range(len(pairs))], self.options.temperatures
         for temperature in temperatures:

@@ -2,7 +2,6 @@
 
 import inspect
 import sys
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -119,10 +118,6 @@ class TransformerMedusaDecoder(MultiTokenDecoder):
         return {}
 
     @property
-    def layers(self) -> torch.nn.ModuleList:
-        return self.transformer.decoders
-
-    @property
     def norm(self) -> torch.nn.Module:
         return self.transformer.after_norm if self.transformer.normalize_before else Identity()
 
@@ -148,13 +143,10 @@ class TransformerMedusaDecoder(MultiTokenDecoder):
         causal = causal_mask(sequences.size(1), hidden, branches)[0] == 0
         visible = inside(memory, memory_lengths)[:, None]
 
-        def run(layers: Iterable[DecoderLayer], hidden: torch.Tensor) -> torch.Tensor:
-            for layer in layers:
-                hidden = layer(hidden, causal, memory, visible)[0]
-            return hidden
+        def run(layer: DecoderLayer, hidden: torch.Tensor) -> torch.Tensor:
+            return layer(hidden, causal, memory, visible)[0]
 
-        outputs = self._through_layers(hidden, run)
-        return outputs._replace(cross_keys_values=self._cross_keys_values(memory, memory_lengths))
+        return self._through_layers(hidden, run, memory, memory_lengths)
 
     def project_memory(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> CrossKeysValues:
         attention = self.layers[-1].src_attn

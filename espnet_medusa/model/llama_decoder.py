@@ -3,7 +3,6 @@
 Multi-token Speech-LLaMA (Raj, Keren et al., arXiv 2409.08148).
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -67,10 +66,6 @@ class SpeechLlamaDecoder(MultiTokenDecoder):
         return {"llama_conf": config_fields(self.llama.config)}
 
     @property
-    def layers(self) -> torch.nn.ModuleList:
-        return self.llama.model.layers
-
-    @property
     def projection(self) -> torch.Tensor:
         return self.llama.lm_head.weight
 
@@ -98,14 +93,11 @@ class SpeechLlamaDecoder(MultiTokenDecoder):
             mask = torch.minimum(mask, padding)
         rotary = self.llama.model.rotary_emb(hidden, positions)
 
-        def run(layers: Iterable[torch.nn.Module], hidden: torch.Tensor) -> torch.Tensor:
-            for layer in layers:
-                hidden = layer(
-                    hidden, attention_mask=mask, position_embeddings=rotary, use_cache=False
-                )
-            return hidden
+        def run(layer: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
+            options = {"position_embeddings": rotary, "use_cache": False}
+            return layer(hidden, attention_mask=mask, **options)
 
-        outputs = self._through_layers(hidden, run)
+        outputs = self._through_layers(hidden, run, memory, memory_lengths)
         return HiddenStates(*(part[:, num_speech:] for part in outputs[:3]))
 
 

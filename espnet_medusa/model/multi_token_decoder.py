@@ -1,7 +1,7 @@
 """The base class of trained decoders with Medusa heads."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -32,7 +32,7 @@ class MultiTokenDecoder(AbsDecoder):
 
     Attributes:
         network: Name of the attribute with the network below the heads.
-        layers_name: Prefix of the layers' weights in the decoder's state dict.
+        layers_name: Name of the module with the layers.
         heads: The heads, or None.
         original_last_layer: Frozen copy of the last layer (the teacher of a KL loss), or None.
     """
@@ -42,17 +42,17 @@ class MultiTokenDecoder(AbsDecoder):
     heads: Heads | None
     original_last_layer: torch.nn.Module | None
 
+    @property
+    def layers(self) -> torch.nn.ModuleList:
+        """The decoder's layers, without the heads' block."""
+        return self.get_submodule(self.layers_name)
+
     # Each subclass implements:
 
     @property
     @abstractmethod
     def conf(self) -> dict:
         """Options of ``decoder_conf`` that replace the name of a pretrained model."""
-
-    @property
-    @abstractmethod
-    def layers(self) -> torch.nn.ModuleList:
-        """The decoder's layers, without the heads' block."""
 
     @property
     @abstractmethod
@@ -140,17 +140,21 @@ class MultiTokenDecoder(AbsDecoder):
     def _through_layers(
         self,
         hidden: torch.Tensor,
-        run: Callable[[Iterable[torch.nn.Module], torch.Tensor], torch.Tensor],
+        run: Callable[[torch.nn.Module, torch.Tensor], torch.Tensor],
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
     ) -> HiddenStates:
         """Run embedded sequences (B, N L, D) through all layers and the heads' block.
 
-        ``run`` runs some layers on hidden states.
+        ``run`` runs a layer on hidden states.
         """
-        last_layer_input = run(self.layers[:-1], hidden)
-        hidden = head_input = self.norm(run(self.layers[-1:], last_layer_input))
+        for layer in self.layers:
+            last_layer_input, hidden = hidden, run(layer, hidden)
+        hidden = head_input = self.norm(hidden)
         if self.heads is not None and self.heads.block is not None:
-            head_input = run([self.heads.block], hidden)
-        return HiddenStates(hidden, head_input, last_layer_input)
+            head_input = run(self.heads.block, hidden)
+        cross_keys_values = self._cross_keys_values(memory, memory_lengths)
+        return HiddenStates(hidden, head_input, last_layer_input, cross_keys_values)
 
     def from_states(
         self, hidden: torch.Tensor, memory: torch.Tensor | None, memory_lengths: torch.Tensor | None

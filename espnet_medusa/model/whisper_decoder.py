@@ -1,6 +1,6 @@
 """Whisper's decoder with Medusa heads, for training in ESPnet."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -12,13 +12,8 @@ from espnet_medusa.model.masks import causal_mask, padding_mask
 from espnet_medusa.model.multi_token_decoder import HiddenStates, MultiTokenDecoder
 from espnet_medusa.model.whisper_modules import WhisperDecoder, WhisperLayer, decoder_layer
 from espnet_medusa.options import build_options
-from espnet_medusa.whisper.pretrained import DECODER, open_whisper
-from espnet_medusa.whisper.sizes import (
-    DECODER_SIZES,
-    config_of_options,
-    decoder_config,
-    options_of_config,
-)
+from espnet_medusa.whisper.pretrained import DECODER, build_network
+from espnet_medusa.whisper.sizes import DECODER_SIZES, options_of_config
 from espnet_medusa.whisper.token_types import asr_sh_options
 
 
@@ -55,14 +50,8 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
     def __init__(self, vocab_size: int, encoder_output_size: int, **options):
         super().__init__()
         options = build_options(DecoderOptions, options, "decoder_conf")
-        if options.whisper_model is not None:
-            pretrained = open_whisper(options.whisper_model)
-            config = decoder_config(pretrained.config, options.dropout_rate)
-            self.whisper = pretrained.build(WhisperDecoder, config, DECODER)
-        else:
-            sizes = {"vocab_size": vocab_size, "d_model": encoder_output_size}
-            config = config_of_options(options, DECODER_SIZES, options.dropout_rate, **sizes)
-            self.whisper = WhisperDecoder(config)
+        sizes = {"vocab_size": vocab_size, "d_model": encoder_output_size}
+        self.whisper = build_network(WhisperDecoder, DECODER, options, DECODER_SIZES, **sizes)
         self.alignment_heads = options.alignment_heads
         self._check(vocab_size, encoder_output_size, options.whisper_model)
         last_layer = self.whisper.layers[-1]
@@ -109,8 +98,7 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
             hidden, p=self.whisper.config.dropout, training=self.whisper.embed_tokens.training
         )
         run = _layer_runner(hidden, memory, memory_lengths, branches)
-        outputs = self._through_layers(hidden, run)
-        return outputs._replace(cross_keys_values=self._cross_keys_values(memory, memory_lengths))
+        return self._through_layers(hidden, run, memory, memory_lengths)
 
     def project_memory(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> CrossKeysValues:
         attention = self.layers[-1].encoder_attn
@@ -121,7 +109,7 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
         return CrossKeysValues(*keys_values, padding_mask(memory, memory_lengths))
 
     def _run_block(self, hidden, memory, memory_lengths) -> torch.Tensor:
-        return _layer_runner(hidden, memory, memory_lengths)([self.heads.block], hidden)
+        return _layer_runner(hidden, memory, memory_lengths)(self.heads.block, hidden)
 
     @torch.no_grad()
     def original_hidden(
@@ -134,11 +122,7 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
         if self.original_last_layer is None:
             raise InputError("set decoder_conf.keep_original_last_layer: true for a KL teacher")
         run = _layer_runner(last_layer_input, memory, memory_lengths)
-        return self.norm(run([self.original_last_layer], last_layer_input))
-
-    @property
-    def layers(self) -> torch.nn.ModuleList:
-        return self.whisper.layers
+        return self.norm(run(self.original_last_layer, last_layer_input))
 
     @property
     def norm(self) -> torch.nn.Module:
@@ -155,14 +139,8 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
 
 def _layer_runner(
     hidden: torch.Tensor, memory: torch.Tensor, memory_lengths: torch.Tensor, branches: int = 1
-) -> Callable[[Iterable[WhisperLayer], torch.Tensor], torch.Tensor]:
-    """Return a function that runs layers on whole sequences like ``hidden`` (B, N L, D)."""
+) -> Callable[[WhisperLayer, torch.Tensor], torch.Tensor]:
+    """Return a function that runs a layer on whole sequences like ``hidden`` (B, N L, D)."""
     causal = causal_mask(hidden.size(1) // branches, hidden, branches)
     memory_mask = padding_mask(memory, memory_lengths)
-
-    def run(layers: Iterable[WhisperLayer], hidden: torch.Tensor) -> torch.Tensor:
-        for layer in layers:
-            hidden = layer(hidden, causal, memory, memory_mask)
-        return hidden
-
-    return run
+    return lambda layer, hidden: layer(hidden, causal, memory, memory_mask)

@@ -15,13 +15,8 @@ from espnet_medusa.model.whisper_modules import WhisperEncoder
 from espnet_medusa.options import build_options, check_choice
 from espnet_medusa.tree.encoder_rows import repeat_rows
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ, LogMel
-from espnet_medusa.whisper.pretrained import ENCODER, open_whisper
-from espnet_medusa.whisper.sizes import (
-    ENCODER_SIZES,
-    config_of_options,
-    encoder_config,
-    options_of_config,
-)
+from espnet_medusa.whisper.pretrained import ENCODER, build_network
+from espnet_medusa.whisper.sizes import ENCODER_SIZES, options_of_config
 
 WHISPER_WINDOW, AUDIO_WINDOW = WINDOWS = "whisper", "audio"
 TAIL_SAMPLES = SAMPLE_RATE_HZ // 2  # padding whose encoder frames still depend on the speech
@@ -87,13 +82,7 @@ class HFWhisperEncoder(AbsEncoder):
                 f"input_size: {input_size}; hf_whisper reads waveforms: set input_size: 1 and "
                 "frontend: null"
             )
-        if options.whisper_model is not None:
-            pretrained = open_whisper(options.whisper_model)
-            config = encoder_config(pretrained.config, options.dropout_rate)
-            self.whisper = pretrained.build(WhisperEncoder, config, ENCODER)
-        else:
-            config = config_of_options(options, ENCODER_SIZES, options.dropout_rate)
-            self.whisper = WhisperEncoder(config)
+        self.whisper = build_network(WhisperEncoder, ENCODER, options, ENCODER_SIZES)
         self.whisper.conv1.stride = (options.subsampling // 2,)
         self.log_mel = LogMel(self.whisper.config.num_mel_bins)
         self.specaug = SpecAug(**options.specaug_conf or {}) if options.use_specaug else None
@@ -108,7 +97,6 @@ class HFWhisperEncoder(AbsEncoder):
         return options_of_config(self.whisper.config, ENCODER_SIZES) | window
 
     def output_size(self) -> int:
-        """Hidden size D."""
         return self.whisper.config.d_model
 
     @property
@@ -118,7 +106,6 @@ class HFWhisperEncoder(AbsEncoder):
 
     @property
     def feature_kind(self) -> FeatureKind:
-        """The features that this encoder requires."""
         return FeatureKind(
             self.whisper.config.num_mel_bins,
             self.window_samples // HOP_SAMPLES,

@@ -118,7 +118,6 @@ class WhisperDecoder(torch.nn.Module):
 
 
 def decoder_layer(config: WhisperConfig) -> WhisperLayer:
-    """Build one layer of the decoder."""
     sizes = config.d_model, config.decoder_attention_heads, config.decoder_ffn_dim, config.dropout
     return WhisperLayer(*sizes, True)
 

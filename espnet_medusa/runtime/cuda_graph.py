@@ -71,12 +71,10 @@ class Storage:
 
     @property
     def idle(self) -> bool:
-        """Whether no state uses it."""
         return self.user is None or self.user() is None
 
     @property
     def num_bytes(self) -> int:
-        """Size of keys and values."""
         return self.cache.slots.nbytes + sum(part.nbytes for part in self.memory_keys_values)
 
 

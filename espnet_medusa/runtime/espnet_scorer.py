@@ -70,22 +70,22 @@ class TreeScorer(BatchScorerInterface):
         ``ys`` (hypotheses, L) are prefixes of one utterance. ``xs`` is not used: the states have
         the encoder output. Raise RuntimeError if a hypothesis was dropped in an earlier step.
         """
-        _check_cached(states)
-        if states[0].node != ROOT:
-            states = self._compact(states[0].shared, states)
-        return self._score(ys, states)
+        return self._score(ys, states, compact=states[0].node != ROOT)
 
     def score(
         self, y: torch.Tensor, state: NodeReference, x: torch.Tensor
     ) -> tuple[torch.Tensor, NodeReference]:
         """Score one hypothesis (L,) without compaction: its siblings still need their nodes."""
-        _check_cached([state])
-        scores, states = self._score(y[None], [state])
+        scores, states = self._score(y[None], [state], compact=False)
         return scores[0], states[0]
 
     def _score(
-        self, ys: torch.Tensor, states: list[NodeReference]
+        self, ys: torch.Tensor, states: list[NodeReference], compact: bool
     ) -> tuple[torch.Tensor, list[NodeReference]]:
+        if any(state.shared.state is None for state in states):
+            raise RuntimeError("a dropped hypothesis is scored again: its nodes are not cached")
+        if compact:
+            states = self._compact(states[0].shared, states)
         shared = states[0].shared
         first = shared.state.num_nodes
         tokens, parents = ys[:, -1].tolist(), [state.node for state in states]
@@ -120,8 +120,3 @@ class ScoringTransformerDecoder(TreeScorer, TransformerMedusaDecoder):
 
 class ScoringLlamaDecoder(TreeScorer, SpeechLlamaDecoder):
     """``decoder: speech_llama`` for ESPnet."""
-
-
-def _check_cached(states: list[NodeReference]) -> None:
-    if any(state.shared.state is None for state in states):
-        raise RuntimeError("a dropped hypothesis is scored again: its nodes are not cached")

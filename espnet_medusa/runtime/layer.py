@@ -97,7 +97,6 @@ class LayerWeights:
 
     @property
     def head_size(self) -> int:
-        """Size of one attention head."""
         return self.self_attention.queries.out_features // self.num_heads
 
 
@@ -194,9 +193,7 @@ def attend_memory(
 ) -> torch.Tensor:
     """Compute cross-attention: packed queries (R, D) to (R, D).
 
-    Args:
-        memory: (U, S, 2, heads, size) keys and values.
-        mask: (U, 1, 1, S) additive, or None.
+    ``memory`` has keys and values (U, S, 2, heads, size); ``mask`` (U, 1, 1, S) is additive.
     """
     queries = packing.unpack(queries).unflatten(-1, memory.shape[-2:])
     return packing.pack(attend(queries, memory, mask))

@@ -151,7 +151,6 @@ def pack_linear(
 def pack_module(
     module: torch.nn.Linear, precision: Precision, activation: str | None = None
 ) -> Linear:
-    """Pack a module's weights with ``pack_linear``."""
     return pack_linear(module.weight, module.bias, precision, activation)
 
 

@@ -21,6 +21,7 @@ from espnet_medusa.runtime.native.library import (
     LayerArguments,
     address,
     kernels,
+    run_kernel,
 )
 from espnet_medusa.runtime.native.operations import NativeLinear, NativeNorm
 from espnet_medusa.runtime.precision import INT8_LAYERS
@@ -52,10 +53,7 @@ class NativeMemory:
         keys_values = keys_values.float().contiguous()
         utterances, frames, _, *sizes = keys_values.shape
         memory = NativeMemory.empty(utterances, frames, *sizes)
-        kernels().pack_memories(
-            *(keys_values.data_ptr(), utterances, frames, *sizes),
-            *(memory.packed.data_ptr(), torch.get_num_threads()),
-        )
+        run_kernel("pack_memories", keys_values, utterances, frames, *sizes, memory.packed)
         return memory
 
 
@@ -87,9 +85,9 @@ class NativeLayer:
         memory = memory.float().contiguous()
         utterances, frames, _ = memory.shape
         projected = NativeMemory.empty(utterances, frames, self.num_heads, self.head_size)
-        kernels().project_memory(
-            *(self.cross_keys_values.arguments, memory.data_ptr(), utterances, frames),
-            *(self.num_heads, projected.packed.data_ptr(), torch.get_num_threads()),
+        sizes = utterances, frames, self.num_heads
+        run_kernel(
+            "project_memory", self.cross_keys_values.arguments, memory, *sizes, projected.packed
         )
         return projected
 

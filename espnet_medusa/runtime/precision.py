@@ -76,7 +76,6 @@ def check_precision(name: str, device: torch.device, option: str) -> None:
 
 
 def log_bfloat16_support(option: str) -> None:
-    """Log whether this CPU has bfloat16 instructions."""
     if has_bfloat16_instructions():
         logger.info(f"{option}: bfloat16: this CPU has instructions for it")
     else:

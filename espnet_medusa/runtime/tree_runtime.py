@@ -222,5 +222,4 @@ class TreeRuntime(TreeDecoder):
 
 
 def depths(tree: TokenTree, first: int, count: int) -> list[int]:
-    """Return the depths of ``count`` nodes from slot ``first``."""
     return [tree.depth(slot) for slot in range(first, first + count)]

@@ -50,7 +50,6 @@ def beam_search(
 
     Args:
         scorers: Scorers other than the decoder, and the weights of all.
-        constraints: Allowed tokens.
         proposer: The drafter; None if ``shape.depth`` is 0.
         normalize_length: Rank ended hypotheses by score over length.
         nbest: Number of requested hypotheses; the search stops when they are final. None: all.

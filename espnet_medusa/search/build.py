@@ -15,14 +15,13 @@ from espnet_medusa.search.drafters import (
     NO_SOURCES,
     DraftSources,
     build_ctc,
-    build_lookahead,
     build_proposer,
     default_budget,
     default_depth,
 )
-from espnet_medusa.search.drafting.lookahead import DraftShape
+from espnet_medusa.search.drafting.lookahead import ByAcceptance, ByCost, DraftShape
 from espnet_medusa.search.greedy import greedy_search
-from espnet_medusa.search.options import FIXED, GREEDY, THRESHOLD, SearchOptions
+from espnet_medusa.search.options import ACCEPTANCE, FIXED, GREEDY, THRESHOLD, SearchOptions
 from espnet_medusa.search.patient_beam import patient_beam_search
 from espnet_medusa.search.scores import DECODER, DECODER_ALONE, Scorers
 from espnet_medusa.search.search import Search
@@ -80,13 +79,16 @@ def draft_shape(
     budget = options.draft_budget
     if budget is None and not unverified:
         budget = default_budget(proposer, greedy)
+    lookahead = None
+    if options.lookahead != FIXED and depth > 0:
+        lookahead = ByAcceptance(1, depth) if options.lookahead == ACCEPTANCE else ByCost(0, depth)
     return DraftShape(
         depth=depth,
         width=options.draft_width or width,
         budget=budget,
         choices=choices,
         excluded_scorers=frozenset() if options.draft_with_lm else frozenset(["lm"]),
-        lookahead=build_lookahead(options.lookahead, depth),
+        lookahead=lookahead,
     )
 
 

@@ -11,16 +11,7 @@ from espnet_medusa.draft.ctc_hypothesis import Retokenization
 from espnet_medusa.draft.mixed import MixedProposer
 from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.errors import InputError
-from espnet_medusa.search.drafting.lookahead import ByAcceptance, ByCost, Lookahead
-from espnet_medusa.search.options import (
-    ACCEPTANCE,
-    CTC,
-    FIXED,
-    HEADS,
-    MODEL,
-    THRESHOLD,
-    SearchOptions,
-)
+from espnet_medusa.search.options import CTC, HEADS, MODEL, THRESHOLD, SearchOptions
 from espnet_medusa.tree.proposer import Proposer
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
@@ -29,6 +20,7 @@ logger = logging.getLogger(__name__)
 MODEL_DEPTH = 5  # each step is a call of the draft model
 CTC_DEPTH, CTC_BEAM_DEPTH = 40, 15  # a step of beam search has several nodes to evaluate
 CTC_BEAM_BUDGET = 60
+WITH_CTC = CTCProposer | MixedProposer
 LOOKAHEAD_DEPTH = 15  # minimum default of draft_depth with a lookahead, if max_steps allows it
 
 
@@ -115,25 +107,14 @@ def default_depth(proposer: Proposer | None, decoder: TreeDecoder, greedy: bool)
     main = proposer.second if isinstance(proposer, MixedProposer) else proposer
     if isinstance(main, DraftModelProposer):
         return MODEL_DEPTH
-    if _has_ctc(proposer):
+    if isinstance(proposer, WITH_CTC):
         return CTC_DEPTH if greedy else CTC_BEAM_DEPTH
     return decoder.num_heads
 
 
 def default_budget(proposer: Proposer | None, greedy: bool) -> int | None:
     """Return the default of ``draft_budget`` for a drafter; None: no limit."""
-    return CTC_BEAM_BUDGET if _has_ctc(proposer) and not greedy else None
-
-
-def _has_ctc(proposer: Proposer | None) -> bool:
-    return isinstance(proposer, CTCProposer | MixedProposer)
-
-
-def build_lookahead(name: str, most: int) -> Lookahead | None:
-    """Build the lookahead with depths up to ``most``; None: a fixed depth."""
-    if name == FIXED or most < 1:
-        return None
-    return ByAcceptance(1, most) if name == ACCEPTANCE else ByCost(0, most)
+    return CTC_BEAM_BUDGET if isinstance(proposer, WITH_CTC) and not greedy else None
 
 
 def hide_tokens(

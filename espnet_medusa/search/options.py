@@ -114,8 +114,7 @@ class SearchOptions:
     @property
     def ctc_thresholds(self) -> dict[str, float]:
         """The CTC thresholds that are set, by option name."""
-        values = {name: getattr(self, name) for name in CTC_THRESHOLDS}
-        return {name: value for name, value in values.items() if value is not None}
+        return {n: value for n in CTC_THRESHOLDS if (value := getattr(self, n)) is not None}
 
     @property
     def is_patient(self) -> bool:

@@ -37,9 +37,7 @@ class Scorers:
 
     @property
     def active_weights(self) -> dict[str, float]:
-        """Weights other than 0."""
-        weights = {name: self.weights.get(name, 0) for name in self.names}
-        return {name: weight for name, weight in weights.items() if weight != 0}
+        return {name: self.weights[name] for name in self.names if self.weights.get(name, 0) != 0}
 
 
 DECODER_ALONE = Scorers()
@@ -119,7 +117,6 @@ class Scoring:
 
     @property
     def decoder_alone(self) -> bool:
-        """Whether only the decoder scores."""
         return self.names == [DECODER]
 
     @property

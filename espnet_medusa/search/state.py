@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -19,8 +18,6 @@ from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.tree.prefix import Candidates, Prefix
 
 if TYPE_CHECKING:
-    from typing import Self  # of Python 3.11
-
     from espnet_medusa.tree.proposer import DraftInput
 
 GIVE_UP_STEPS = 16  # steps between two calls of ``give_up``
@@ -136,9 +133,7 @@ class SearchState(ABC):
 class Strategy(ABC):
     """How a search starts, scores, continues, ends and ranks hypotheses.
 
-    Args:
-        scoring: How tokens are scored.
-        width: Candidates to keep per prefix.
+    ``width`` is the number of candidates to keep per prefix.
     """
 
     best_first = False  # whether a node budget drops the least probable drafts, not the last ones
@@ -147,12 +142,6 @@ class Strategy(ABC):
     def __init__(self, scoring: Scoring, width: int):
         self.scoring = scoring
         self.own_width = self.width = width
-
-    def with_draft_width(self, draft_width: int) -> Self:
-        """Return the same strategy with enough candidates for a drafted beam of this width."""
-        changed = copy.copy(self)
-        changed.width = max(self.own_width, draft_width)
-        return changed
 
     @abstractmethod
     def begin(

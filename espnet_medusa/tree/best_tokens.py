@@ -89,12 +89,7 @@ def best_tokens(logits: torch.Tensor, restriction: Restriction | None = None) ->
 def top_tokens(
     logits: torch.Tensor, count: int, restriction: Restriction | None = None
 ) -> TopTokens:
-    """Return the ``count`` best tokens of each row.
-
-    Args:
-        logits: (R, V).
-        restriction: None allows all tokens.
-    """
+    """Return the ``count`` best tokens of each row of logits (R, V); None allows all tokens."""
     if restriction is None:
         log_probs = logits.float().log_softmax(dim=-1)
     elif restriction.renormalize:

@@ -40,7 +40,6 @@ class NodeCache:
 
     @property
     def capacity(self) -> int:
-        """Number of slots."""
         return self.slots.size(2)
 
     def reserve(self, num_new: int) -> None:

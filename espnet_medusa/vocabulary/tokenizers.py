@@ -22,6 +22,7 @@ ENDS = ("<|endoftext|>", "<sos/eos>", "</s>", "<|end_of_text|>")
 BOUNDARY, SPACE = "▁", "<space>"
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SPECIAL = re.compile(r"<[^<>\s]+>")
+Speller = Callable[[str], list[int | None]]
 
 
 def _find(names: Sequence[str | None], options: Sequence[str], default: int | None) -> int | None:
@@ -111,18 +112,14 @@ def _open_sentencepiece(model: str | Path) -> Any:
     return processor
 
 
-def _sentencepiece_speller(processor: Any) -> Callable[[str], list[int | None]]:
+def _sentencepiece_speller(processor: Any) -> Speller:
     """Return a tokenizer for a part of a text: it keeps spaces and adds none at the start."""
     # A copy, because the normalizer is changed.
     inside = type(processor)()
     inside.load_from_serialized_proto(processor.serialized_model_proto())
     inside.override_normalizer_spec(add_dummy_prefix=False, remove_extra_whitespaces=False)
     unknown = inside.unk_id()
-
-    def spell(text: str) -> list[int | None]:
-        return [None if number == unknown else number for number in inside.encode(text)]
-
-    return spell
+    return lambda text: [None if n == unknown else n for n in inside.encode(text)]
 
 
 def sentencepiece_vocabulary(model: str | Path) -> Vocabulary:
@@ -191,9 +188,7 @@ def _is_special(token: str) -> bool:
     return bool(_SPECIAL.fullmatch(token)) and token != SPACE and not _BYTE.fullmatch(token)
 
 
-def _list_speller(
-    contents: Sequence[bytes | None], token_type: str
-) -> Callable[[str], list[int | None]]:
+def _list_speller(contents: Sequence[bytes | None], token_type: str) -> Speller:
     ids = {text: number for number, text in enumerate(contents) if text is not None}
     if token_type == "char":
         return lambda text: [ids.get(character.encode()) for character in text]
@@ -207,7 +202,7 @@ def _list_speller(
     return spell_words
 
 
-def _bpe_speller(tokens: Sequence[str], bpemodel: str | Path) -> Callable[[str], list[int | None]]:
+def _bpe_speller(tokens: Sequence[str], bpemodel: str | Path) -> Speller:
     processor = _open_sentencepiece(bpemodel)
     spell_pieces = _sentencepiece_speller(processor)
     # ESPnet's ids differ from those of the sentencepiece model.

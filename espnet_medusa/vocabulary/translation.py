@@ -23,17 +23,15 @@ class PrefixIndex:
 
     def extensions(self, prefix: bytes) -> list[int]:
         """Return the tokens that begin with these bytes and have more."""
-        first, last = self._extensions(prefix)
-        return [self.ids[text] for text in self.texts[first:last]]
+        return [self.ids[self.texts[place]] for place in self._extensions(prefix)]
 
     def has_extensions(self, prefix: bytes) -> bool:
         """Return whether a token begins with these bytes and has more."""
-        first, last = self._extensions(prefix)
-        return first < last
+        return len(self._extensions(prefix)) > 0
 
-    def _extensions(self, prefix: bytes) -> tuple[int, int]:
+    def _extensions(self, prefix: bytes) -> range:
         first = bisect_right(self.texts, prefix)
-        return first, bisect_left(self.texts, prefix + b"\xff" * (self.longest + 1))
+        return range(first, bisect_left(self.texts, prefix + b"\xff" * (self.longest + 1)))
 
     def compatible(self, prefix: bytes) -> list[int]:
         """Return the tokens that start with these bytes, and those that these bytes start with."""
@@ -67,12 +65,10 @@ class Translation:
 
     @cached_property
     def main_index(self) -> PrefixIndex:
-        """The main model's tokens by their first bytes."""
         return PrefixIndex(self.to_draft.source)
 
     @cached_property
     def draft_index(self) -> PrefixIndex:
-        """The draft model's tokens by their first bytes."""
         return PrefixIndex(self.to_main.source)
 
     @cached_property

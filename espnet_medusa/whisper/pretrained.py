@@ -6,9 +6,10 @@ Encoder and decoder are built separately, and each reads only its half of the we
 import json
 import re
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import WhisperConfig
@@ -22,7 +23,12 @@ from espnet_medusa.files.checkpoint import (
 )
 from espnet_medusa.whisper.ctranslate2_file import BINARY
 from espnet_medusa.whisper.ctranslate2_whisper import read_config, read_half
-from espnet_medusa.whisper.sizes import config_of_hugging_face, config_of_openai
+from espnet_medusa.whisper.sizes import (
+    config_of_hugging_face,
+    config_of_openai,
+    config_of_options,
+    network_config,
+)
 
 ENCODER, DECODER = "encoder", "decoder"
 CONFIG, PICKLED = "config.json", "pytorch_model.bin"
@@ -81,6 +87,20 @@ class PretrainedWhisper:
             read = _read_safetensors if path.suffix == ".safetensors" else _read_pickled
             weights |= read(path, half)
         return {name: value.float() for name, value in weights.items()}
+
+
+def build_network(
+    kind: type[torch.nn.Module], half: str, options: Any, names: Mapping[str, str], **sizes: int
+):
+    """Build ``ENCODER`` or ``DECODER`` from ESPnet's options; errors as ``open_whisper``.
+
+    Without ``whisper_model``, weights are random; ``names`` and ``sizes`` are then those of
+    ``config_of_options``.
+    """
+    if options.whisper_model is None:
+        return kind(config_of_options(options, names, options.dropout_rate, **sizes))
+    pretrained = open_whisper(options.whisper_model)
+    return pretrained.build(kind, network_config(pretrained.config, options.dropout_rate), half)
 
 
 def open_whisper(whisper_model: str) -> PretrainedWhisper:
@@ -214,26 +234,22 @@ def _read_pickled(path: Path, half: str) -> dict[str, torch.Tensor]:
     loaded = _load_pickled(path)
     openai = "model_state_dict" in loaded
     tensors = check_state_dict(loaded["model_state_dict"] if openai else loaded, path)
-    names = {name: _name_within(name, half) for name in tensors}
+    names = _names_within(tensors, half)
     return {
-        _from_openai(inner) if openai else inner: tensors[name]
-        for name, inner in names.items()
-        if inner is not None
+        _from_openai(inner) if openai else inner: tensors[name] for name, inner in names.items()
     }
 
 
 def _read_safetensors(path: Path, half: str) -> dict[str, torch.Tensor]:
     with open_safetensors(path) as stored:
-        names = {name: _name_within(name, half) for name in stored.keys()}  # noqa: SIM118
-        return {
-            inner: stored.get_tensor(name) for name, inner in names.items() if inner is not None
-        }
+        names = _names_within(stored.keys(), half)
+        return {inner: stored.get_tensor(name) for name, inner in names.items()}
 
 
-def _name_within(name: str, half: str) -> str | None:
-    """Convert ``model.decoder.layers...`` to ``layers...``; None for tensors of other modules."""
-    inner = name.removeprefix("model.").removeprefix(f"{half}.")
-    return inner if inner != name.removeprefix("model.") else None
+def _names_within(names: Iterable[str], half: str) -> dict[str, str]:
+    """Map ``model.decoder.layers...`` to ``layers...``; tensors of other modules are omitted."""
+    pattern = re.compile(rf"(?:model\.)?{half}\.(.*)", re.DOTALL)
+    return {name: match[1] for name in names if (match := pattern.fullmatch(name))}
 
 
 def _from_openai(name: str) -> str:

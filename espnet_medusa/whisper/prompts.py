@@ -35,11 +35,9 @@ class WhisperPrompts:
             memory_lengths: Its lengths (U,), or frames per row (U, S).
             languages: U codes or ``detect``; None: the default.
         """
-
-        def detect(rows: list[int]) -> list[str]:
-            return self.detect(decoder, memory[rows], memory_lengths[rows])
-
-        chosen = self.choose_languages(languages, detect)
+        chosen = self.choose_languages(
+            languages, lambda rows: self.detect(decoder, memory[rows], memory_lengths[rows])
+        )
         return [self.tokens.prompt(code, self.task) for code in chosen]
 
     def choose_languages(

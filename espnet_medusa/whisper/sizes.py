@@ -46,15 +46,9 @@ def config_of_options(
     return scratch_config(dropout_rate, **own_sizes, **sizes)
 
 
-def encoder_config(config: WhisperConfig, dropout_rate: float) -> WhisperConfig:
-    """Return the config of the encoder, with another dropout rate."""
-    sizes = {name: getattr(config, name) for name in ENCODER_SIZES.values()}
-    return scratch_config(dropout_rate, **sizes)
-
-
-def decoder_config(config: WhisperConfig, dropout_rate: float) -> WhisperConfig:
-    """Return the config of the decoder, with another dropout rate."""
-    names = ["vocab_size", "d_model", "scale_embedding", *DECODER_SIZES.values()]
+def network_config(config: WhisperConfig, dropout_rate: float) -> WhisperConfig:
+    """Return the config of a network with the sizes of ``config`` and another dropout rate."""
+    names = [*SIZES, "scale_embedding"]
     return scratch_config(dropout_rate, **{name: getattr(config, name) for name in names})
 
 

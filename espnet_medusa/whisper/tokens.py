@@ -129,7 +129,6 @@ class WhisperTokens:
 
     @cached_property
     def begin_suppressed(self) -> list[int]:
-        """Ids that are suppressed at the start."""
         return sorted({*self.blank, self.end})
 
 

@@ -178,7 +178,7 @@ def test_texts_longer_than_the_positions_are_refused():
     ({"llama_conf": SIZES, "stacked_frames": 0}, "stacked_frames: 0 is too small"),
     ({"llama_conf": SIZES, "lora": {"rank": 2}}, "decoder_conf.lora: .*rank"),
     ({"llama_conf": SIZES, "lora": {"target_modules": ["query"]}}, "_conf.lora: .*query"),
-    ({"llama_conf": SIZES, "heads": "attending"}, "heads: attending.*whisper_medusa"),
+    ({"llama_conf": SIZES, "heads": "attending"}, "heads: attending.*cross-attention"),
     ({"llama_conf": SIZES, "stacked_frame": 2}, "did you mean 'stacked_frames'"),
 )  # fmt: skip
 def test_invalid_options_are_refused(options):

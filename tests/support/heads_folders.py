@@ -16,7 +16,7 @@ from espnet_medusa.convert.pack_heads import pack_heads
 from espnet_medusa.model.heads import HeadOptions, Trunk, build_heads
 from espnet_medusa.model.whisper_modules import WhisperDecoder, WhisperEncoder
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
-from espnet_medusa.whisper.sizes import decoder_config
+from espnet_medusa.whisper.sizes import network_config
 from espnet_medusa.whisper.text import Text
 
 VOCAB_SIZE = 60
@@ -52,7 +52,7 @@ def with_heads(base: Checkpoint, kind: str, seed: int = 1, **options) -> Checkpo
     """Add heads whose weights, except for the base head's, differ from their initial values."""
     options = HeadOptions(num_heads=NUM_HEADS, **options)
     architecture = replace(base.architecture, heads=kind, head_options=options)
-    config = decoder_config(architecture.whisper, 0.0)
+    config = network_config(architecture.whisper, 0.0)
     last = copy.deepcopy(WhisperDecoder(config).layers[-1])
     heads = build_heads(kind, Trunk(config.d_model, config.vocab_size, last), options)
     generator = torch.Generator().manual_seed(seed)

@@ -102,8 +102,8 @@ class AttendingHeads(AutoregressiveHeads):
             )
         if not hasattr(trunk.last_layer, "encoder_attn"):
             raise InputError(
-                "decoder_conf.heads: attending; they require the cross-attention of decoder: "
-                "whisper_medusa; allowed here: linear, block, recurrent, projection, latent"
+                "decoder_conf.heads: attending; they require a decoder with cross-attention; "
+                "allowed here: linear, block, recurrent, projection, latent"
             )
         super().__init__(trunk, options)
         size = trunk.hidden_size

@@ -3,6 +3,7 @@
 import ctypes
 from ctypes import POINTER, c_double, c_int64, c_void_p
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -106,3 +107,9 @@ def kernels() -> ctypes.CDLL | None:
 def address(tensor: torch.Tensor | None) -> int | None:
     """Return the address of a contiguous tensor's data; None for None."""
     return None if tensor is None else tensor.data_ptr()
+
+
+def run_kernel(name: str, *arguments: Any) -> None:
+    """Call a kernel whose last argument is the number of threads; tensors become addresses."""
+    addresses = (address(a) if isinstance(a, torch.Tensor) else a for a in arguments)
+    getattr(kernels(), name)(*addresses, torch.get_num_threads())

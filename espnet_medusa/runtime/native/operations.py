@@ -10,6 +10,7 @@ from espnet_medusa.runtime.native.library import (
     RestrictionArguments,
     address,
     kernels,
+    run_kernel,
 )
 from espnet_medusa.tree.best_tokens import BestTokens, Restriction, TopTokens
 
@@ -20,9 +21,9 @@ ROWS_TOGETHER = 128 * COLUMNS  # rows of a weight that are packed together
 class NativeLinear:
     """``activation(x W^T + b) [+ residual]``: an 8-bit integer product, the rest in float32.
 
-    The weight is (M, D), the bias (M,). Each output has one scale. Each row has its own, computed
-    per call, so that its result does not depend on other rows. Rounding changes results by about
-    1 % of their norm.
+    The weight is (M, D), the bias (M,). Each output has one scale. Each input row has its own,
+    computed per call, so that its result does not depend on other rows. Rounding changes results
+    by about 1 % of their norm.
     """
 
     def __init__(
@@ -34,10 +35,8 @@ class NativeLinear:
         self.corrections = torch.empty(outputs, dtype=torch.int32)
         self.bias = None if bias is None else bias.detach().to(torch.float32, copy=True)
         self.outputs = outputs
-        packed = [address(part) for part in self._pack(weight)]
-        self.arguments = LinearArguments(
-            outputs, inputs, *packed, address(self.bias), ACTIVATIONS[activation]
-        )
+        parts = map(address, (*self._pack(weight), self.bias))
+        self.arguments = LinearArguments(outputs, inputs, *parts, ACTIVATIONS[activation])
 
     def _pack(self, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Pack the weight in groups of rows, so that few pages of a mapped weight are in memory."""
@@ -45,10 +44,7 @@ class NativeLinear:
         for first in range(0, self.outputs, ROWS_TOGETHER):
             rows = slice(first, first + ROWS_TOGETHER)
             part = weight.detach()[rows].float().contiguous()
-            places = [address(tensor[first:]) for tensor in packed]
-            kernels().pack_weights(
-                *(part.data_ptr(), *part.shape, *places), torch.get_num_threads()
-            )
+            run_kernel("pack_weights", part, *part.shape, *(tensor[first:] for tensor in packed))
             page_out(weight, rows)
         return packed
 
@@ -57,20 +53,14 @@ class NativeLinear:
         hidden = hidden.float().contiguous()
         residual = None if residual is None else residual.float().contiguous()
         product = hidden.new_empty(len(hidden), self.outputs)
-        kernels().linear(
-            *(self.arguments, hidden.data_ptr(), len(hidden), address(residual)),
-            *(product.data_ptr(), torch.get_num_threads()),
-        )
+        run_kernel("linear", self.arguments, hidden, len(hidden), residual, product)
         return product
 
     def rows(self, outputs: torch.Tensor) -> torch.Tensor:
         """Return the dequantized weights (R, D) of outputs (R,)."""
         outputs = outputs.contiguous()
         weights = torch.empty(len(outputs), self.arguments.inputs)
-        kernels().unpack_weights(
-            *(self.arguments, outputs.data_ptr(), len(outputs), weights.data_ptr()),
-            torch.get_num_threads(),
-        )
+        run_kernel("unpack_weights", self.arguments, outputs, len(outputs), weights)
         return weights
 
 
@@ -84,9 +74,7 @@ class NativeBfloat16Linear:
         self.blocks = empty_blocks(outputs, inputs, torch.bfloat16)
         self.bias = None if bias is None else bias.detach().to(torch.float32, copy=True)
         rows = weight.detach().float().contiguous()
-        kernels().pack_bfloat16_weights(
-            rows.data_ptr(), outputs, inputs, address(self.blocks), torch.get_num_threads()
-        )
+        run_kernel("pack_bfloat16_weights", rows, outputs, inputs, self.blocks)
         page_out(weight)
         self.arguments = LinearArguments(
             *(outputs, inputs, address(self.blocks), None, None),
@@ -96,12 +84,8 @@ class NativeBfloat16Linear:
 
 def multiply_rows(linear: NativeLinear | NativeBfloat16Linear, rows: torch.Tensor) -> torch.Tensor:
     """Map many rows (R, D), of any row stride, to (R, M) in float32; threads share the rows."""
-    arguments = linear.arguments
-    product = rows.new_empty(len(rows), arguments.outputs)
-    kernels().multiply_blocks(
-        *(arguments, rows.data_ptr(), rows.stride(0), len(rows)),
-        *(product.data_ptr(), torch.get_num_threads()),
-    )
+    product = rows.new_empty(len(rows), linear.arguments.outputs)
+    run_kernel("multiply_blocks", linear.arguments, rows, rows.stride(0), len(rows), product)
     return product
 
 
@@ -137,10 +121,7 @@ def native_best_tokens(logits: torch.Tensor, restriction: Restriction | None = N
     """
     logits, arguments = logits.contiguous(), _restriction_arguments(restriction)
     tokens, normalizers = torch.empty(len(logits), dtype=torch.long), logits.new_empty(len(logits))
-    kernels().best_tokens(
-        *(logits.data_ptr(), *logits.shape, arguments, tokens.data_ptr(), normalizers.data_ptr()),
-        torch.get_num_threads(),
-    )
+    run_kernel("best_tokens", logits, *logits.shape, arguments, tokens, normalizers)
     return BestTokens(tokens, normalizers)
 
 
@@ -151,10 +132,7 @@ def native_top_tokens(
     logits, arguments = logits.contiguous(), _restriction_arguments(restriction)
     tokens = torch.empty(len(logits), count, dtype=torch.long)
     log_probs = torch.empty(len(logits), count)
-    kernels().top_tokens(
-        *(logits.data_ptr(), *logits.shape, arguments, count),
-        *(tokens.data_ptr(), log_probs.data_ptr(), torch.get_num_threads()),
-    )
+    run_kernel("top_tokens", logits, *logits.shape, arguments, count, tokens, log_probs)
     return TopTokens(log_probs, tokens)
 
 

@@ -58,7 +58,6 @@ class Lookahead(ABC):
         return
 
     def bounded(self, depth: int) -> int:
-        """Return the nearest allowed depth."""
         return min(max(depth, self.least), self.most)
 
 

@@ -25,7 +25,8 @@ class StepPlanner:
     """Plans the nodes of each decoder call: hypotheses and, if there is a proposer, drafts."""
 
     def __init__(self, strategy: Strategy, proposer: Proposer | None, shape: DraftShape):
-        self.strategy = strategy.with_draft_width(shape.width)
+        self.strategy = copy.copy(strategy)
+        self.strategy.width = max(strategy.own_width, shape.width)  # for the drafted beam
         self.proposer, self.shape = proposer, shape
         self.steps: Steps | None = None
         # Of the last draft: end time and duration in seconds, and number of steps.

@@ -19,20 +19,12 @@ from espnet_medusa.tree.proposer import Proposer, States
 
 
 class Steps(ABC):
-    """The steps of a draft.
-
-    Args:
-        strategy: The strategy of the search.
-        scoring: Its scoring of drafts.
-
-    Attributes:
-        device: Device of the proposer's states; set for each batch.
-    """
+    """The steps of a draft; ``scoring`` is the strategy's scoring of drafts."""
 
     def __init__(self, strategy: Strategy, scoring: Scoring, proposer: Proposer, shape: DraftShape):
         self.strategy, self.scoring = strategy, scoring
         self.proposer, self.shape = proposer, shape
-        self.device: torch.device | None = None
+        self.device: torch.device | None = None  # of the proposer's states; set for each batch
 
     @abstractmethod
     def run(self, states: Sequence[SearchState]) -> None:
