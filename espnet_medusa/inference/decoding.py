@@ -27,7 +27,7 @@ class Decoding:
     # Segments of long audio, with times; None: the utterance was decoded as a whole.
     segments: tuple[Segment, ...] | None = None
     intermediate: dict[int, list[str]] | None = None  # of intermediate CTC: layer to tokens
-    trace: list[dict[str, Any]] | None = None  # passages, as docs/trace.md; None: not traced
+    trace: list[dict[str, Any]] | None = None  # passages (docs/see_a_decoding.md); None: no trace
 
 
 @dataclass(frozen=True)

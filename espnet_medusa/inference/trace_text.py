@@ -1,4 +1,4 @@
-"""Traces of decodings with the texts of their tokens, in the form of docs/trace.md."""
+"""Traces of decodings with the texts of their tokens, in the form of docs/see_a_decoding.md."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class WindowDecoding:
 def trace_window(
     window: Window, attempts: Sequence[WindowDecoding], chosen: WindowDecoding
 ) -> dict[str, Any]:
-    """Return the trace of a window (docs/trace.md)."""
+    """Return the trace of a window (docs/see_a_decoding.md)."""
     return {
         "start_s": window.start_s,
         "end_s": window.end_s,

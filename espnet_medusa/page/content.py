@@ -1,4 +1,7 @@
-"""What a page shows of an utterance: traces, words, figures, audio. Formats: docs/trace.md."""
+"""What a page shows of an utterance: traces, words, figures, audio.
+
+The format of traces: docs/see_a_decoding.md.
+"""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class SearchOptions:
         "|s| * (factor**n - 1)",
     )
     trace: bool = option(
-        False, "record what each decoder call evaluated, in the results (docs: See a decoding)"
+        False, "record what each decoder call evaluated, in the results (docs/see_a_decoding.md)"
     )
 
     @property

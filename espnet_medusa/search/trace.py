@@ -80,7 +80,7 @@ class Trace:
                     self.nodes[self.numbers[prefix]].kept = True
 
     def finish(self, state: SearchState) -> None:
-        """Set ``result``, which docs/trace.md describes."""
+        """Set ``result``, which docs/see_a_decoding.md describes."""
         tokens = state.n_best[0].tokens if state.n_best else []
         written, done = self._written(tokens), state.statistics
         ended = TracedCall(range(0), [], done.decoder_seconds - done.draft_seconds, 0.0)
