@@ -86,6 +86,9 @@ class TransformerMedusaDecoder(MultiTokenDecoder):
         if unknown:
             allowed = "heads, heads_conf, draft_conf and the options of decoder: transformer"
             raise InputError(f"decoder_conf.{unknown[0]}: no such option; allowed: {allowed}")
+        if options.get("layer_drop_rate"):
+            rate = options["layer_drop_rate"]
+            raise InputError(f"decoder_conf.layer_drop_rate: {rate}; allowed: 0.0")
         self._wrap(TransformerDecoder(vocab_size, encoder_output_size, **options))
         reason = unknown_part(self.transformer)
         if reason is not None:

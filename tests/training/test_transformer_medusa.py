@@ -75,6 +75,7 @@ def test_weights_of_a_decoder_without_heads_fit(heads):
 @refuses(
     ({"heads": "projection"}, "decoder_conf.heads: projection"),
     ({"num_layers": 2}, "decoder_conf.num_layers"),
+    ({"layer_drop_rate": 0.1}, "decoder_conf.layer_drop_rate: 0.1"),
     ({"use_output_layer": False}, "decoder_conf: use_output_layer: false"),
     ({"heads": "attending", "concat_after": True}, "decoder_conf.concat_after: true"),
 )
