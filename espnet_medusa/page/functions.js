@@ -20,6 +20,10 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
+const headCells = (...texts) => texts.map((text) => make("th", { scope: "col" }, text));
+const cells = (...texts) => texts.map((text) => make("td", {}, text));
+const rowHead = (text) => make("th", { scope: "row" }, text);
+
 function styled(element, style) {
   Object.assign(element.style, style);
   return element;
@@ -27,11 +31,12 @@ function styled(element, style) {
 
 // ---- formats --------------------------------------------------------------------------------
 
-const count = (number) => Math.round(number).toLocaleString("en-US");
+const grouped = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+const count = (number) => grouped.format(number);
 const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
 const probability = (score) => (score === null ? "–" : percent(Math.exp(score)));
-const scoreText = (score) => score.toFixed(2).replace("-", "−");
+const twoDigits = (number) => number.toFixed(2).replace("-", "−");
 
 function duration(ms) {
   const seconds = ms / 1000;
@@ -219,41 +224,49 @@ function windowedList(host, size, estimate, draw, space, covered) {
 const PARTS = [["encoder_ms", "Encoder"], ["drafting_ms", "Drafting"], ["verification_ms", "Verification"]];
 
 function summaryTable(summary, baseline, name) {
-  const head = make("tr", {}, make("th"), ...["Words", "Tokens", "Calls", "Tokens per call"].map((text) => make("th", { scope: "col" }, text)));
-  for (const [field, label] of PARTS) head.append(make("th", { scope: "col" }, make("span", { class: `swatch ${field}` }), label));
-  head.append(make("th", { scope: "col" }, "Total"));
+  const head = make("tr", {}, make("th"), ...headCells("Words", "Tokens", "Calls", "Tokens per call"));
+  for (const [field, label] of PARTS) {
+    head.append(make("th", { scope: "col" }, make("span", { class: `swatch ${field}` }), label));
+  }
+  head.append(...headCells("Total"));
   const row = (label, one) => make(
-    "tr", {}, make("th", { scope: "row" }, label),
-    ...[count(one.words), count(one.tokens), count(one.calls), one.tokens_per_call.toFixed(2)].map((text) => make("td", {}, text)),
-    ...PARTS.map(([field]) => make("td", {}, duration(one[field]))), make("td", { class: "total" }, duration(one.total_ms)),
+    "tr", {}, rowHead(label),
+    ...cells(count(one.words), count(one.tokens), count(one.calls), one.tokens_per_call.toFixed(2)),
+    ...cells(...PARTS.map(([field]) => duration(one[field])), duration(one.total_ms)),
   );
   const body = make("tbody", {}, row(name, summary));
   if (baseline) {
     const ratios = [
-      "", "", ratio(baseline.calls, summary.calls, "fewer", "more"), ratio(summary.tokens_per_call, baseline.tokens_per_call, "more", "fewer"),
-      "", "", ratio(baseline.verification_ms, summary.verification_ms, "less", "more"), ratio(baseline.total_ms, summary.total_ms, "faster", "slower"),
+      "", "", ratio(baseline.calls, summary.calls, "fewer", "more"),
+      ratio(summary.tokens_per_call, baseline.tokens_per_call, "more", "fewer"),
+      "", "", ratio(baseline.verification_ms, summary.verification_ms, "less", "more"),
+      ratio(baseline.total_ms, summary.total_ms, "faster", "slower"),
     ];
     body.append(row("Baseline (without drafts)", baseline));
-    body.append(make("tr", { class: "ratio" }, make("th", { scope: "row" }, "Ratio"), ...ratios.map((text) => make("td", {}, text))));
+    body.append(make("tr", { class: "ratio" }, rowHead("Ratio"), ...cells(...ratios)));
   }
   return make("table", { class: "figures" }, make("thead", {}, head), body);
 }
 
 function timeBars(summary, baseline) {
   const most = Math.max(summary.total_ms, baseline ? baseline.total_ms : 0) || 1;
-  const bar = (one) => make(
-    "div", { class: "stack", "aria-hidden": "true" },
-    ...PARTS.map(([field]) => styled(make("span", { class: field }), { width: `${(100 * one[field]) / most}%` })),
-    styled(make("span", { class: "rest" }), { width: `${(100 * Math.max(0, one.total_ms - PARTS.reduce((value, [field]) => value + one[field], 0))) / most}%` }),
-  );
+  const part = (name, ms) => styled(make("span", { class: name }), { width: `${(100 * ms) / most}%` });
+  const bar = (one) => {
+    const rest = PARTS.reduce((left, [field]) => left - one[field], one.total_ms);
+    const parts = PARTS.map(([field]) => part(field, one[field]));
+    return make("div", { class: "stack", "aria-hidden": "true" }, ...parts, part("rest", Math.max(0, rest)));
+  };
   return make("div", { class: "stacks" }, bar(summary), ...(baseline ? [bar(baseline)] : []));
 }
 
-function acceptanceBars(acceptance) {
-  const rows = acceptance.map((share, step) => make(
-    "li", {}, make("span", {}, `${step + 1}`),
-    make("span", { class: "track" }, styled(make("span", { class: `fill shade-${Math.min(step + 1, SHADES)}` }), { width: `${100 * share}%` })),
-    make("span", { class: "share" }, percent(share)),
-  ));
-  return make("div", { class: "acceptance" }, make("h2", {}, "Acceptance by tokens ahead"), make("ol", {}, ...rows));
+function acceptanceBars(acceptance, note) {
+  const rows = acceptance.map((share, step) => {
+    const fill = styled(make("span", { class: "fill" }), { width: `${100 * share}%` });
+    const track = make("span", { class: "track" }, fill);
+    return make("li", {}, make("span", {}, `${step + 1}`), track, make("span", { class: "share" }, percent(share)));
+  });
+  return make(
+    "div", { class: "acceptance" }, make("h2", {}, "Acceptance by tokens ahead"),
+    make("ol", {}, ...rows), make("p", { class: "note" }, note),
+  );
 }
