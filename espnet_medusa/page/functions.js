@@ -216,6 +216,10 @@ function windowedList(host, size, estimate, draw, space, covered) {
 
   place(0, 0);
   update();
+  // From here on, items that were not on the screen yet count as high as the mean of the first ones.
+  const mean = [...shown.keys()].reduce((total, index) => total + heights[index], 0) / shown.size;
+  for (let index = 0; index < size; index += 1) if (!shown.has(index)) heights[index] = mean;
+  update();
   return { update, reveal, redraw, get: (index) => shown.get(index) };
 }
 

@@ -98,7 +98,7 @@ function drawTable() {
   table.order = sortedEntries(overview.utterances, value, table.descending, byId("filter").value);
   byId("count").textContent = `${count(table.order.length)} of ${plural(overview.utterances.length, "utterance")}`;
   byId("table").setAttribute("aria-rowcount", table.order.length + 1);
-  const space = () => make("tr", { "aria-hidden": "true", class: "space" }, make("td", { colspan: COLUMNS.length + 1 }));
+  const space = () => make("tr", { "aria-hidden": "true", class: "space" }, make("td"));
   table.list = windowedList(byId("rows"), table.order.length, 34, drawRow, space, stickyHeight);
 }
 
@@ -190,9 +190,9 @@ function open(index) {
   byId("about").textContent = `${clockTime(entry.seconds)} of audio, ${overview.search} search`;
   byId("failure").hidden = !entry.error;
   byId("failure").textContent = entry.error ? `Decoding failed: ${entry.error}` : "";
-  drawSummary(entry.summary, entry.baseline, "Share of the drafts that the decoder accepted");
+  drawSummary(entry.summary, entry.baseline, "Share of drafts that were accepted");
   byId("player").hidden = !audio;
-  if (audio) byId("audio").src = audio.src;
+  if (audio) byId("audio").src = addressOf(audio.src);
   drawErrors();
   byId("passage-bar").hidden = passages.length < 2;
   byId("find").value = "";
@@ -566,6 +566,11 @@ function showCall(call, move = false) {
 }
 
 // ---- audio ----------------------------------------------------------------------------------
+
+/** Return the address of a data: URI or of a relative path, which may contain "#" and "%". */
+function addressOf(src) {
+  return src.startsWith("data:") ? src : src.split("/").map(encodeURIComponent).join("/");
+}
 
 function playFrom(seconds) {
   byId("audio").currentTime = seconds;
