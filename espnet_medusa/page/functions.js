@@ -1,4 +1,5 @@
-// Functions without state: elements, formats, decodings, windowed lists, summaries. page.py puts page.js after them.
+// Functions without state: elements, formats, decodings, windowed lists, summaries,
+// test sets, canvases. page.py puts page.js after them.
 // Texts of the data only ever become text nodes.
 
 const SHADES = 5; // steps ahead with a shade of their own
@@ -273,4 +274,90 @@ function acceptanceBars(acceptance, note) {
     "div", { class: "acceptance" }, make("h2", {}, "Acceptance by tokens ahead"),
     make("ol", {}, ...rows), make("p", { class: "note" }, note),
   );
+}
+
+// ---- test sets -------------------------------------------------------------------------------
+
+const rateText = (rate) => `${(100 * rate).toFixed(1)} %`;
+const wer = ({ wer: errors }) => (errors && errors.words ? errors.errors / errors.words : null);
+
+const collator = new Intl.Collator("en", { numeric: true });
+
+/** Return the indices of entries that contain the filter, sorted; missing values come last. */
+function sortedEntries(entries, value, descending, filter) {
+  const wanted = filter.trim().toLowerCase();
+  const contains = (entry) => `${entry.id}\n${entry.text}`.toLowerCase().includes(wanted);
+  const found = entries.flatMap((entry, index) => (contains(entry) ? [index] : []));
+  if (!value) return found;
+  const values = entries.map(value);
+  const sign = descending ? -1 : 1;
+  return found.sort((one, other) => {
+    const [left, right] = [values[one] ?? null, values[other] ?? null];
+    if (left === null || right === null) return (left === null) - (right === null) || one - other;
+    return sign * (typeof left === "string" ? collator.compare(left, right) : left - right) || one - other;
+  });
+}
+
+/** Return the line under the title of a test set: size, failures, search, WER of all words. */
+function aboutSet({ utterances, search }) {
+  const failed = utterances.filter((entry) => entry.error).length;
+  const scored = utterances.filter((entry) => entry.wer).map((entry) => entry.wer);
+  const [errors, words] = ["errors", "words"].map((name) => scored.reduce((total, one) => total + one[name], 0));
+  return [
+    plural(utterances.length, "utterance"), ...(failed ? [`${count(failed)} failed`] : []), `${search} search`,
+    ...(words ? [`WER ${rateText(errors / words)} of ${plural(words, "word")}`] : []),
+  ].join(", ");
+}
+
+/** Return texts and elements of an alignment, with at most so many errors. */
+function alignmentParts(alignment, most) {
+  const parts = [];
+  let [same, errors] = ["", 0];
+  for (const { op, reference, hypothesis } of alignment) {
+    if (op === "=") same += `${hypothesis} `;
+    else if ((errors += 1) <= most) {
+      parts.push(same, make("span", { class: op === "S" ? "substitution" : null }, ...[
+        op === "I" ? null : make("del", { title: op === "S" ? "reference of a substitution" : "deletion" }, reference),
+        op === "S" ? " " : null,
+        op === "D" ? null : make("ins", { title: op === "S" ? "substitution" : "insertion" }, hypothesis),
+      ].filter((part) => part !== null)), " ");
+      same = "";
+    } else {
+      return [...parts, same, "…"];
+    }
+  }
+  return [...parts, same];
+}
+
+// ---- canvases --------------------------------------------------------------------------------
+
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`);
+
+/** Fit a canvas to its size on the screen; return its context, width and height in CSS pixels. */
+function contextOf(canvas) {
+  const [width, height, scale] = [canvas.clientWidth, canvas.clientHeight, window.devicePixelRatio || 1];
+  if (canvas.width !== Math.round(width * scale)) canvas.width = Math.round(width * scale);
+  if (canvas.height !== Math.round(height * scale)) canvas.height = Math.round(height * scale);
+  const context = canvas.getContext("2d");
+  context.setTransform(scale, 0, 0, scale, 0, 0);
+  context.clearRect(0, 0, width, height);
+  return [context, width, height];
+}
+
+/** Draw the calls of a lane along the time axis: drafting, then verification. */
+function drawStrip(canvas, lane, most, clock) {
+  const [context, width, height] = contextOf(canvas);
+  const [late, drafting, verification] = ["track", "drafting", "verification"].map(color);
+  const block = (from, to, fill) => {
+    context.fillStyle = fill;
+    context.fillRect((from / most) * width, 0, Math.max(0.5, ((to - from) / most) * width - 1), height);
+  };
+  lane.calls.forEach((call, index) => {
+    const end = lane.ends[index];
+    const middle = end - call.verification_ms;
+    block(middle - call.drafting_ms, middle, end <= clock ? drafting : late);
+    block(middle, end, end <= clock ? verification : late);
+  });
+  context.fillStyle = color("text");
+  context.fillRect(Math.min(width - 2, (clock / most) * width), 0, 2, height);
 }

@@ -37,8 +37,6 @@ function drawSummary(summary, baseline, note) {
 
 // ---- table of utterances --------------------------------------------------------------------
 
-const rateText = (rate) => `${(100 * rate).toFixed(1)} %`;
-const wer = ({ wer: errors }) => (errors && errors.words ? errors.errors / errors.words : null);
 const figure = (name) => (entry) => (entry.summary ? entry.summary[name] : null);
 const tenths = new Intl.NumberFormat("en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 const COLUMNS = [
@@ -48,22 +46,6 @@ const COLUMNS = [
   ["Tokens per call", figure("tokens_per_call"), (tokens) => tokens.toFixed(2)],
   ["Total (ms)", figure("total_ms"), (ms) => tenths.format(ms)],
 ];
-const collator = new Intl.Collator("en", { numeric: true });
-
-/** Return the indices of entries that contain the filter, sorted; missing values come last. */
-function sortedEntries(entries, value, descending, filter) {
-  const wanted = filter.trim().toLowerCase();
-  const found = entries.flatMap((entry, index) => (`${entry.id}\n${entry.text}`.toLowerCase().includes(wanted) ? [index] : []));
-  if (!value) return found;
-  const values = entries.map(value);
-  const sign = descending ? -1 : 1;
-  return found.sort((one, other) => {
-    const [left, right] = [values[one] ?? null, values[other] ?? null];
-    if (left === null || right === null) return (left === null) - (right === null) || one - other;
-    return sign * (typeof left === "string" ? collator.compare(left, right) : left - right) || one - other;
-  });
-}
-
 function drawRow(row) {
   const entry = overview.utterances[view.table.order[row]];
   const figures = COLUMNS.map(([, value, format]) => {
@@ -156,7 +138,7 @@ function showList() {
   for (const id of ["back", "utterance"]) byId(id).hidden = true;
   byId("list").hidden = false;
   byId("title").textContent = document.title = overview.title;
-  byId("about").textContent = `${plural(overview.utterances.length, "utterance")}, ${overview.search} search`;
+  byId("about").textContent = aboutSet(overview);
   const known = overview.utterances.filter((entry) => entry.summary);
   const compared = known.every((entry) => entry.baseline) && known.length;
   const total = (field) => sum(known.map((entry) => entry[field]));
@@ -193,6 +175,7 @@ function open(index) {
   drawSummary(entry.summary, entry.baseline, "Share of drafts that were accepted");
   byId("player").hidden = !audio;
   if (audio) byId("audio").src = addressOf(audio.src);
+  byId("errors").open = data.alignment !== null && data.alignment.length <= 300;
   drawErrors();
   byId("passage-bar").hidden = passages.length < 2;
   byId("find").value = "";
@@ -213,25 +196,6 @@ function close() {
 
 // ---- errors against the reference -----------------------------------------------------------
 
-function alignmentParts(alignment, most) {
-  const parts = [];
-  let [same, errors] = ["", 0];
-  for (const { op, reference, hypothesis } of alignment) {
-    if (op === "=") same += `${hypothesis} `;
-    else if ((errors += 1) <= most) {
-      parts.push(same, make("span", { class: op === "S" ? "substitution" : null }, ...[
-        op === "I" ? null : make("del", { title: op === "S" ? "reference of a substitution" : "deletion" }, reference),
-        op === "S" ? " " : null,
-        op === "D" ? null : make("ins", { title: op === "S" ? "substitution" : "insertion" }, hypothesis),
-      ].filter((part) => part !== null)), " ");
-      same = "";
-    } else {
-      return [...parts, same, "…"];
-    }
-  }
-  return [...parts, same];
-}
-
 function drawErrors(most = 200) {
   const { alignment } = view.opened.data;
   const { wer: errors } = view.opened.entry;
@@ -243,7 +207,6 @@ function drawErrors(most = 200) {
   const rate = wer(view.opened.entry);
   const ofWords = rate === null ? "" : `, WER ${rateText(rate)} of ${plural(errors.words, "word")}`;
   byId("errors-title").textContent = `${plural(all, "error")}: ${kinds.join(", ")}${ofWords}`;
-  byId("errors").open = alignment.length <= 300;
   byId("alignment").replaceChildren(...alignmentParts(alignment, most));
   byId("more-errors").hidden = all <= most;
   byId("more-errors").textContent = `Show all ${count(all)} errors`;
@@ -417,37 +380,6 @@ function drawReplay() {
   const speed = `The replay runs at 1/${count(Math.max(1, slower))} of the recorded speed.`;
   byId("replay-note").textContent = `Decoder only, encoder excluded. ${speed}`;
   setClock(longest());
-}
-
-const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`);
-
-/** Fit a canvas to its size on the screen; return its context, width and height in CSS pixels. */
-function contextOf(canvas) {
-  const [width, height, scale] = [canvas.clientWidth, canvas.clientHeight, window.devicePixelRatio || 1];
-  if (canvas.width !== Math.round(width * scale)) canvas.width = Math.round(width * scale);
-  if (canvas.height !== Math.round(height * scale)) canvas.height = Math.round(height * scale);
-  const context = canvas.getContext("2d");
-  context.setTransform(scale, 0, 0, scale, 0, 0);
-  context.clearRect(0, 0, width, height);
-  return [context, width, height];
-}
-
-/** Draw the calls of a lane along the time axis: drafting, then verification. */
-function drawStrip(canvas, lane, most, clock) {
-  const [context, width, height] = contextOf(canvas);
-  const [late, drafting, verification] = ["track", "drafting", "verification"].map(color);
-  const block = (from, to, fill) => {
-    context.fillStyle = fill;
-    context.fillRect((from / most) * width, 0, Math.max(0.5, ((to - from) / most) * width - 1), height);
-  };
-  lane.calls.forEach((call, index) => {
-    const end = lane.ends[index];
-    const middle = end - call.verification_ms;
-    block(middle - call.drafting_ms, middle, end <= clock ? drafting : late);
-    block(middle, end, end <= clock ? verification : late);
-  });
-  context.fillStyle = color("text");
-  context.fillRect(Math.min(width - 2, (clock / most) * width), 0, 2, height);
 }
 
 function drawLane(element, lane, clock, most) {

@@ -285,6 +285,12 @@ def test_the_address_names_the_utterance(page):
 def test_a_failed_utterance_shows_its_reason(page):
     overview, blocks = corpus(12)
     page.show(overview, blocks)
+    rates = [one["wer"] for one in overview["utterances"] if one["wer"]]
+    errors, words = (sum(rate[name] for rate in rates) for name in ("errors", "words"))
+    set_line = (
+        f"12 utterances, 1 failed, greedy search, WER {100 * errors / words:.1f} % of {words}"
+    )
+    assert page.text("#about") == f"{set_line} words"
     assert page.text("#rows [data-row='7'] .error") == "failed: the file has no audio"
     page.click("#headers button", 2)
     assert (
@@ -307,6 +313,16 @@ def test_errors_are_marked(page):
     assert page.texts("#alignment del") == ["b", "d"] and page.texts("#alignment ins") == ["c", "e"]
     title = "3 errors: 1 substitution, 1 deletion, 1 insertion, WER 100.0 % of 3 words"
     assert page.text("#errors-title") == title
+
+
+def test_many_errors_are_shown_on_request(page):
+    overview, blocks = one_recording()
+    blocks[0]["alignment"] = [{"op": "S", "reference": "a", "hypothesis": "b"}] * 700
+    page.show(overview, blocks)
+    page.click("#errors-title")
+    assert len(page.find("#alignment del")) == 200
+    page.click("#more-errors")
+    assert len(page.find("#alignment del")) == 700 and page.find("#alignment")[0].is_displayed()
 
 
 def test_click_on_a_token_shows_its_call(page, recording):
@@ -389,11 +405,9 @@ def test_player(page, recording):
     )
     page.click(".word", 10)
     start = blocks[0]["passages"][0]["words"][10]["start_s"]
-    page.wait(lambda: page.js(state)[1] > start + 0.1)
-    assert page.text("#play") == "Pause"
+    page.wait(lambda: page.js(state)[1] > start + 0.1 and page.text("#play") == "Pause")
     page.press(" ")
-    page.wait(lambda: page.js(state)[0])
-    assert page.text("#play") == "Play"
+    page.wait(lambda: page.js(state)[0] and page.text("#play") == "Play")
     page.click("#waveform")
     page.wait(lambda: page.text("#time") == "0:04.8")
     page.press("\ue012")
