@@ -142,7 +142,7 @@ function showList() {
   const known = overview.utterances.filter((entry) => entry.summary);
   const compared = known.every((entry) => entry.baseline) && known.length;
   const total = (field) => sum(known.map((entry) => entry[field]));
-  const note = "Mean over the utterances, weighted by their calls";
+  const note = "Mean of utterances, weighted by calls";
   drawSummary(known.length ? total("summary") : null, compared ? total("baseline") : null, note);
   drawHeaders();
   drawTable();
@@ -388,7 +388,7 @@ function drawLane(element, lane, clock, most) {
   const fresh = done < lane.calls.length ? written.filter((token) => token.written === done - 1) : [];
   const old = written.slice(0, written.length - fresh.length);
   element.classList.toggle("done", done === lane.calls.length);
-  const elapsed = `${Math.min(clock, lane.total).toFixed(1)} of ${lane.total.toFixed(1)} ms`;
+  const elapsed = `${Math.min(clock, lane.total).toFixed(1)} ms`;
   element.querySelector(".progress").textContent = `${done} of ${plural(lane.calls.length, "call")}, ${elapsed}`;
   element.querySelector(".so-far span").textContent = textOf(old).trimStart();
   element.querySelector(".so-far mark").textContent = old.length ? textOf(fresh) : textOf(fresh).trimStart();
