@@ -54,8 +54,8 @@ test-cluster: setup
 		$(BIN)/python -m pytest -m slurm_cluster tests/slurm
 
 test-browser: setup
-	@command -v chromium chromedriver > /dev/null || \
-		{ echo "no Chromium with driver; apt-get install chromium chromium-driver" >&2; exit 2; }
+	@command -v chromium > /dev/null && command -v chromedriver > /dev/null || \
+		{ echo "no Chromium with its driver; apt-get install chromium chromium-driver" >&2; exit 2; }
 	$(BIN)/python -m pip install --quiet "selenium>=4.20"
 	$(BIN)/python -m pytest -m browser tests/page/browser
 

@@ -1,4 +1,5 @@
-// Functions without state: elements, formats, decodings, windowed lists, summaries. page.py puts page.js after them.
+// Functions without state: elements, formats, decodings, windowed lists, summaries,
+// test sets, canvases. page.py puts page.js after them.
 // Texts of the data only ever become text nodes.
 
 const SHADES = 5; // steps ahead with a shade of their own
@@ -20,6 +21,10 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
+const headCells = (...texts) => texts.map((text) => make("th", { scope: "col" }, text));
+const cells = (...texts) => texts.map((text) => make("td", {}, text));
+const rowHead = (text) => make("th", { scope: "row" }, text);
+
 function styled(element, style) {
   Object.assign(element.style, style);
   return element;
@@ -27,11 +32,12 @@ function styled(element, style) {
 
 // ---- formats --------------------------------------------------------------------------------
 
-const count = (number) => Math.round(number).toLocaleString("en-US");
+const grouped = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+const count = (number) => grouped.format(number);
 const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
 const probability = (score) => (score === null ? "–" : percent(Math.exp(score)));
-const scoreText = (score) => score.toFixed(2).replace("-", "−");
+const twoDigits = (number) => number.toFixed(2).replace("-", "−");
 
 function duration(ms) {
   const seconds = ms / 1000;
@@ -211,6 +217,10 @@ function windowedList(host, size, estimate, draw, space, covered) {
 
   place(0, 0);
   update();
+  // From here on, items that were not on the screen yet count as high as the mean of the first ones.
+  const mean = [...shown.keys()].reduce((total, index) => total + heights[index], 0) / shown.size;
+  for (let index = 0; index < size; index += 1) if (!shown.has(index)) heights[index] = mean;
+  update();
   return { update, reveal, redraw, get: (index) => shown.get(index) };
 }
 
@@ -219,41 +229,135 @@ function windowedList(host, size, estimate, draw, space, covered) {
 const PARTS = [["encoder_ms", "Encoder"], ["drafting_ms", "Drafting"], ["verification_ms", "Verification"]];
 
 function summaryTable(summary, baseline, name) {
-  const head = make("tr", {}, make("th"), ...["Words", "Tokens", "Calls", "Tokens per call"].map((text) => make("th", { scope: "col" }, text)));
-  for (const [field, label] of PARTS) head.append(make("th", { scope: "col" }, make("span", { class: `swatch ${field}` }), label));
-  head.append(make("th", { scope: "col" }, "Total"));
+  const head = make("tr", {}, make("th"), ...headCells("Words", "Tokens", "Calls", "Tokens per call"));
+  for (const [field, label] of PARTS) {
+    head.append(make("th", { scope: "col" }, make("span", { class: `swatch ${field}` }), label));
+  }
+  head.append(...headCells("Total"));
   const row = (label, one) => make(
-    "tr", {}, make("th", { scope: "row" }, label),
-    ...[count(one.words), count(one.tokens), count(one.calls), one.tokens_per_call.toFixed(2)].map((text) => make("td", {}, text)),
-    ...PARTS.map(([field]) => make("td", {}, duration(one[field]))), make("td", { class: "total" }, duration(one.total_ms)),
+    "tr", {}, rowHead(label),
+    ...cells(count(one.words), count(one.tokens), count(one.calls), one.tokens_per_call.toFixed(2)),
+    ...cells(...PARTS.map(([field]) => duration(one[field])), duration(one.total_ms)),
   );
   const body = make("tbody", {}, row(name, summary));
   if (baseline) {
     const ratios = [
-      "", "", ratio(baseline.calls, summary.calls, "fewer", "more"), ratio(summary.tokens_per_call, baseline.tokens_per_call, "more", "fewer"),
-      "", "", ratio(baseline.verification_ms, summary.verification_ms, "less", "more"), ratio(baseline.total_ms, summary.total_ms, "faster", "slower"),
+      "", "", ratio(baseline.calls, summary.calls, "fewer", "more"),
+      ratio(summary.tokens_per_call, baseline.tokens_per_call, "more", "fewer"),
+      "", "", ratio(baseline.verification_ms, summary.verification_ms, "less", "more"),
+      ratio(baseline.total_ms, summary.total_ms, "faster", "slower"),
     ];
     body.append(row("Baseline (without drafts)", baseline));
-    body.append(make("tr", { class: "ratio" }, make("th", { scope: "row" }, "Ratio"), ...ratios.map((text) => make("td", {}, text))));
+    body.append(make("tr", { class: "ratio" }, rowHead("Ratio"), ...cells(...ratios)));
   }
   return make("table", { class: "figures" }, make("thead", {}, head), body);
 }
 
 function timeBars(summary, baseline) {
   const most = Math.max(summary.total_ms, baseline ? baseline.total_ms : 0) || 1;
-  const bar = (one) => make(
-    "div", { class: "stack", "aria-hidden": "true" },
-    ...PARTS.map(([field]) => styled(make("span", { class: field }), { width: `${(100 * one[field]) / most}%` })),
-    styled(make("span", { class: "rest" }), { width: `${(100 * Math.max(0, one.total_ms - PARTS.reduce((value, [field]) => value + one[field], 0))) / most}%` }),
-  );
+  const part = (name, ms) => styled(make("span", { class: name }), { width: `${(100 * ms) / most}%` });
+  const bar = (one) => {
+    const rest = PARTS.reduce((left, [field]) => left - one[field], one.total_ms);
+    const parts = PARTS.map(([field]) => part(field, one[field]));
+    return make("div", { class: "stack", "aria-hidden": "true" }, ...parts, part("rest", Math.max(0, rest)));
+  };
   return make("div", { class: "stacks" }, bar(summary), ...(baseline ? [bar(baseline)] : []));
 }
 
-function acceptanceBars(acceptance) {
-  const rows = acceptance.map((share, step) => make(
-    "li", {}, make("span", {}, `${step + 1}`),
-    make("span", { class: "track" }, styled(make("span", { class: `fill shade-${Math.min(step + 1, SHADES)}` }), { width: `${100 * share}%` })),
-    make("span", { class: "share" }, percent(share)),
-  ));
-  return make("div", { class: "acceptance" }, make("h2", {}, "Acceptance by tokens ahead"), make("ol", {}, ...rows));
+function acceptanceBars(acceptance, note) {
+  const rows = acceptance.map((share, step) => {
+    const fill = styled(make("span", { class: "fill" }), { width: `${100 * share}%` });
+    const track = make("span", { class: "track" }, fill);
+    return make("li", {}, make("span", {}, `${step + 1}`), track, make("span", { class: "share" }, percent(share)));
+  });
+  return make(
+    "div", { class: "acceptance" }, make("h2", {}, "Acceptance by tokens ahead"),
+    make("ol", {}, ...rows), make("p", { class: "note" }, note),
+  );
+}
+
+// ---- test sets -------------------------------------------------------------------------------
+
+const rateText = (rate) => `${(100 * rate).toFixed(1)} %`;
+const wer = ({ wer: errors }) => (errors && errors.words ? errors.errors / errors.words : null);
+
+const collator = new Intl.Collator("en", { numeric: true });
+
+/** Return the indices of entries that contain the filter, sorted; missing values come last. */
+function sortedEntries(entries, value, descending, filter) {
+  const wanted = filter.trim().toLowerCase();
+  const contains = (entry) => `${entry.id}\n${entry.text}`.toLowerCase().includes(wanted);
+  const found = entries.flatMap((entry, index) => (contains(entry) ? [index] : []));
+  if (!value) return found;
+  const values = entries.map(value);
+  const sign = descending ? -1 : 1;
+  return found.sort((one, other) => {
+    const [left, right] = [values[one] ?? null, values[other] ?? null];
+    if (left === null || right === null) return (left === null) - (right === null) || one - other;
+    return sign * (typeof left === "string" ? collator.compare(left, right) : left - right) || one - other;
+  });
+}
+
+/** Return the line under the title of a test set: size, failures, search, WER of all words. */
+function aboutSet({ utterances, search }) {
+  const failed = utterances.filter((entry) => entry.error).length;
+  const scored = utterances.filter((entry) => entry.wer).map((entry) => entry.wer);
+  const [errors, words] = ["errors", "words"].map((name) => scored.reduce((total, one) => total + one[name], 0));
+  return [
+    plural(utterances.length, "utterance"), ...(failed ? [`${count(failed)} failed`] : []), `${search} search`,
+    ...(words ? [`WER ${rateText(errors / words)} of ${plural(words, "word")}`] : []),
+  ].join(", ");
+}
+
+/** Return texts and elements of an alignment, with at most so many errors. */
+function alignmentParts(alignment, most) {
+  const parts = [];
+  let [same, errors] = ["", 0];
+  for (const { op, reference, hypothesis } of alignment) {
+    if (op === "=") same += `${hypothesis} `;
+    else if ((errors += 1) <= most) {
+      parts.push(same, make("span", { class: op === "S" ? "substitution" : null }, ...[
+        op === "I" ? null : make("del", { title: op === "S" ? "reference of a substitution" : "deletion" }, reference),
+        op === "S" ? " " : null,
+        op === "D" ? null : make("ins", { title: op === "S" ? "substitution" : "insertion" }, hypothesis),
+      ].filter((part) => part !== null)), " ");
+      same = "";
+    } else {
+      return [...parts, same, "…"];
+    }
+  }
+  return [...parts, same];
+}
+
+// ---- canvases --------------------------------------------------------------------------------
+
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`);
+
+/** Fit a canvas to its size on the screen; return its context, width and height in CSS pixels. */
+function contextOf(canvas) {
+  const [width, height, scale] = [canvas.clientWidth, canvas.clientHeight, window.devicePixelRatio || 1];
+  if (canvas.width !== Math.round(width * scale)) canvas.width = Math.round(width * scale);
+  if (canvas.height !== Math.round(height * scale)) canvas.height = Math.round(height * scale);
+  const context = canvas.getContext("2d");
+  context.setTransform(scale, 0, 0, scale, 0, 0);
+  context.clearRect(0, 0, width, height);
+  return [context, width, height];
+}
+
+/** Draw the calls of a lane along the time axis: drafting, then verification. */
+function drawStrip(canvas, lane, most, clock) {
+  const [context, width, height] = contextOf(canvas);
+  const [late, drafting, verification] = ["track", "drafting", "verification"].map(color);
+  const block = (from, to, fill) => {
+    context.fillStyle = fill;
+    context.fillRect((from / most) * width, 0, Math.max(0.5, ((to - from) / most) * width - 1), height);
+  };
+  lane.calls.forEach((call, index) => {
+    const end = lane.ends[index];
+    const middle = end - call.verification_ms;
+    block(middle - call.drafting_ms, middle, end <= clock ? drafting : late);
+    block(middle, end, end <= clock ? verification : late);
+  });
+  context.fillStyle = color("text");
+  context.fillRect(Math.min(width - 2, (clock / most) * width), 0, 2, height);
 }

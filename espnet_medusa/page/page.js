@@ -6,11 +6,11 @@ const KINDS = {
   decoder: "decoder’s own token, no draft rejected",
   unverified: "unverified",
 };
-// Measures of an attempt: field, label, format, and whether a value is beyond its threshold.
+// Measures of an attempt: field, label, and whether a value is beyond its threshold.
 const MEASURES = [
-  ["compression_ratio", "compression", (value) => value.toFixed(2), (value, most) => value > most],
-  ["average_log_probability", "mean log-probability", (value) => value.toFixed(2).replace("-", "−"), (value, least) => value < least],
-  ["no_speech_probability", "no speech", (value) => value.toFixed(2), (value, most) => value > most],
+  ["compression_ratio", "compression", (value, most) => value > most],
+  ["average_log_probability", "mean log-probability", (value, least) => value < least],
+  ["no_speech_probability", "no speech", (value, most) => value > most],
 ];
 
 // ---- the one object with state --------------------------------------------------------------
@@ -26,62 +26,52 @@ const draftsName = overview.drafter ? `With drafts (${overview.drafter})` : "Wit
 const indices = new Map([...overview.utterances].map((entry, index) => [entry.id, index]).reverse());
 const stickyHeight = () => (byId("player").hidden || byId("utterance").hidden ? 36 : byId("player").offsetHeight + 4);
 
-function drawSummary(summary, baseline, name) {
+function drawSummary(summary, baseline, note) {
   const host = byId("summary");
   host.replaceChildren();
   if (!summary) return;
-  host.append(make("div", { class: "amounts" }, make("div", { class: "scroll" }, summaryTable(summary, baseline, name)), timeBars(summary, baseline)));
-  if (summary.acceptance.length) host.append(acceptanceBars(summary.acceptance));
+  const table = make("div", { class: "scroll" }, summaryTable(summary, baseline, draftsName));
+  host.append(make("div", { class: "amounts" }, table, timeBars(summary, baseline)));
+  if (summary.acceptance.length) host.append(acceptanceBars(summary.acceptance, note));
 }
 
 // ---- table of utterances --------------------------------------------------------------------
 
-const wer = ({ wer: errors }) => (errors && errors.words ? errors.errors / errors.words : null);
 const figure = (name) => (entry) => (entry.summary ? entry.summary[name] : null);
+const tenths = new Intl.NumberFormat("en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 const COLUMNS = [
   ["Id", (entry) => entry.id, (id) => id],
   ["Audio (s)", (entry) => entry.seconds, (seconds) => seconds.toFixed(1)],
-  ["WER", wer, (share) => `${(100 * share).toFixed(1)} %`],
+  ["WER", wer, rateText],
   ["Tokens per call", figure("tokens_per_call"), (tokens) => tokens.toFixed(2)],
-  ["Total (ms)", figure("total_ms"), (ms) => ms.toLocaleString("en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1 })],
+  ["Total (ms)", figure("total_ms"), (ms) => tenths.format(ms)],
 ];
-const collator = new Intl.Collator("en", { numeric: true });
-
-/** Return the indices of entries that contain the filter, sorted; missing values come last. */
-function sortedEntries(entries, value, descending, filter) {
-  const wanted = filter.trim().toLowerCase();
-  const found = entries.flatMap((entry, index) => (`${entry.id}\n${entry.text}`.toLowerCase().includes(wanted) ? [index] : []));
-  if (!value) return found;
-  const values = entries.map(value);
-  const sign = descending ? -1 : 1;
-  return found.sort((one, other) => {
-    const [left, right] = [values[one] ?? null, values[other] ?? null];
-    if (left === null || right === null) return (left === null) - (right === null) || one - other;
-    return sign * (typeof left === "string" ? collator.compare(left, right) : left - right) || one - other;
-  });
-}
-
 function drawRow(row) {
   const entry = overview.utterances[view.table.order[row]];
-  const cells = COLUMNS.map(([, value, format], column) => {
+  const figures = COLUMNS.map(([, value, format]) => {
     const found = value(entry) ?? null;
-    const text = found === null ? "–" : format(found);
-    return column ? make("td", {}, text) : make("th", { scope: "row" }, make("a", { href: hashOf(entry.id), tabindex: -1 }, text));
+    return found === null ? "–" : format(found);
   });
-  const text = entry.error ? make("td", { class: "error" }, `failed: ${entry.error}`) : make("td", { class: "text", dir: "auto" }, entry.text);
+  const link = make("a", { href: hashOf(entry.id), tabindex: -1 }, figures[0]);
+  const text = entry.error
+    ? make("td", { class: "error" }, `failed: ${entry.error}`)
+    : make("td", { class: "text", dir: "auto" }, entry.text);
   const active = row === view.table.active;
-  return make("tr", { "data-row": row, "aria-rowindex": row + 2, tabindex: active || (view.table.active < 0 && row === 0) ? 0 : -1, class: active ? "active" : null }, ...cells, text);
+  const tabindex = active || (view.table.active < 0 && row === 0) ? 0 : -1;
+  const attributes = { "data-row": row, "aria-rowindex": row + 2, tabindex, class: active ? "active" : null };
+  return make("tr", attributes, rowHead(link), ...cells(...figures.slice(1)), text);
 }
 
 function drawHeaders() {
   const { key, descending } = view.table;
   const sorted = (column) => (column === key ? (descending ? "descending" : "ascending") : "none");
   const arrow = { ascending: "▲", descending: "▼", none: "" };
-  const headers = COLUMNS.map(([label], column) => make(
-    "th", { scope: "col", "aria-sort": sorted(column) },
-    make("button", { type: "button", "data-column": column }, label, make("span", { "aria-hidden": "true" }, arrow[sorted(column)])),
-  ));
-  byId("headers").replaceChildren(...headers, make("th", { scope: "col" }, "Text"));
+  const headers = COLUMNS.map(([label], column) => {
+    const mark = make("span", { "aria-hidden": "true" }, arrow[sorted(column)]);
+    const button = make("button", { type: "button", "data-column": column }, label, mark);
+    return make("th", { scope: "col", "aria-sort": sorted(column) }, button);
+  });
+  byId("headers").replaceChildren(...headers, ...headCells("Text"));
 }
 
 function drawTable() {
@@ -90,7 +80,7 @@ function drawTable() {
   table.order = sortedEntries(overview.utterances, value, table.descending, byId("filter").value);
   byId("count").textContent = `${count(table.order.length)} of ${plural(overview.utterances.length, "utterance")}`;
   byId("table").setAttribute("aria-rowcount", table.order.length + 1);
-  const space = () => make("tr", { "aria-hidden": "true", class: "space" }, make("td", { colspan: COLUMNS.length + 1 }));
+  const space = () => make("tr", { "aria-hidden": "true", class: "space" }, make("td"));
   table.list = windowedList(byId("rows"), table.order.length, 34, drawRow, space, stickyHeight);
 }
 
@@ -148,10 +138,12 @@ function showList() {
   for (const id of ["back", "utterance"]) byId(id).hidden = true;
   byId("list").hidden = false;
   byId("title").textContent = document.title = overview.title;
-  byId("about").textContent = `${plural(overview.utterances.length, "utterance")}, ${overview.search} search`;
+  byId("about").textContent = aboutSet(overview);
   const known = overview.utterances.filter((entry) => entry.summary);
   const compared = known.every((entry) => entry.baseline) && known.length;
-  drawSummary(known.length ? sum(known.map((entry) => entry.summary)) : null, compared ? sum(known.map((entry) => entry.baseline)) : null, draftsName);
+  const total = (field) => sum(known.map((entry) => entry[field]));
+  const note = "Mean of utterances, weighted by calls";
+  drawSummary(known.length ? total("summary") : null, compared ? total("baseline") : null, note);
   drawHeaders();
   drawTable();
   window.scrollTo(0, view.table.scroll);
@@ -180,9 +172,10 @@ function open(index) {
   byId("about").textContent = `${clockTime(entry.seconds)} of audio, ${overview.search} search`;
   byId("failure").hidden = !entry.error;
   byId("failure").textContent = entry.error ? `Decoding failed: ${entry.error}` : "";
-  drawSummary(entry.summary, entry.baseline, draftsName);
+  drawSummary(entry.summary, entry.baseline, "Share of drafts that were accepted");
   byId("player").hidden = !audio;
-  if (audio) byId("audio").src = audio.src;
+  if (audio) byId("audio").src = addressOf(audio.src);
+  byId("errors").open = data.alignment !== null && data.alignment.length <= 300;
   drawErrors();
   byId("passage-bar").hidden = passages.length < 2;
   byId("find").value = "";
@@ -203,36 +196,17 @@ function close() {
 
 // ---- errors against the reference -----------------------------------------------------------
 
-function alignmentParts(alignment, most) {
-  const parts = [];
-  let [same, errors] = ["", 0];
-  for (const { op, reference, hypothesis } of alignment) {
-    if (op === "=") same += `${hypothesis} `;
-    else if ((errors += 1) <= most) {
-      parts.push(same, make("span", { class: op === "S" ? "substitution" : null }, ...[
-        op === "I" ? null : make("del", { title: op === "S" ? "reference of a substitution" : "deletion" }, reference),
-        op === "S" ? " " : null,
-        op === "D" ? null : make("ins", { title: op === "S" ? "substitution" : "insertion" }, hypothesis),
-      ].filter((part) => part !== null)), " ");
-      same = "";
-    } else {
-      return [...parts, same, "…"];
-    }
-  }
-  return [...parts, same];
-}
-
 function drawErrors(most = 200) {
   const { alignment } = view.opened.data;
   const { wer: errors } = view.opened.entry;
   byId("errors").hidden = !alignment;
   if (!alignment) return;
-  const number = (op) => alignment.filter((pair) => pair.op === op).length;
-  const [substitutions, deletions, insertions] = [number("S"), number("D"), number("I")];
-  const all = substitutions + deletions + insertions;
-  const rate = errors && errors.words ? `, WER ${((100 * errors.errors) / errors.words).toFixed(1)} % of ${plural(errors.words, "word")}` : "";
-  byId("errors-title").textContent = `${plural(all, "error")}: ${plural(substitutions, "substitution")}, ${plural(deletions, "deletion")}, ${plural(insertions, "insertion")}${rate}`;
-  byId("errors").open = alignment.length <= 300;
+  const number = (op, name) => plural(alignment.filter((pair) => pair.op === op).length, name);
+  const kinds = [number("S", "substitution"), number("D", "deletion"), number("I", "insertion")];
+  const all = alignment.filter((pair) => pair.op !== "=").length;
+  const rate = wer(view.opened.entry);
+  const ofWords = rate === null ? "" : `, WER ${rateText(rate)} of ${plural(errors.words, "word")}`;
+  byId("errors-title").textContent = `${plural(all, "error")}: ${kinds.join(", ")}${ofWords}`;
   byId("alignment").replaceChildren(...alignmentParts(alignment, most));
   byId("more-errors").hidden = all <= most;
   byId("more-errors").textContent = `Show all ${count(all)} errors`;
@@ -242,21 +216,26 @@ function drawErrors(most = 200) {
 
 const attemptOf = (passage) => view.opened.passages[passage]?.attempts[view.opened.attempts[passage]] ?? null;
 
+function drawDraft(step, text, title = null) {
+  return make("span", { class: `token draft shade-${Math.min(step, SHADES)}`, title, "data-step": step }, text);
+}
+
 function drawLegend() {
-  const chip = (kind, step, text) => make("span", { class: `token ${kind}${step ? ` shade-${step}` : ""}`, ...(step && { "data-step": step }) }, text);
-  const shades = Array.from({ length: SHADES }, (_, step) => chip("draft", step + 1, "token"));
+  const shades = Array.from({ length: SHADES }, (_, step) => drawDraft(step + 1, "token"));
   const kinds = Object.keys(KINDS).filter((kind) => overview.drafter || kind === "decoder");
   byId("legend").replaceChildren(...kinds.map((kind) => (kind === "draft"
     ? make("span", {}, ...shades, ` ${KINDS.draft}, 1 to ${SHADES} or more tokens ahead`)
-    : make("span", {}, chip(kind, 0, "token"), ` ${KINDS[kind]}`))));
+    : make("span", {}, make("span", { class: `token ${kind}` }, "token"), ` ${KINDS[kind]}`))));
 }
 
 function drawToken(token) {
   const text = token.text.trimStart();
-  const step = token.kind === "draft" ? Math.max(1, token.step) : 0;
-  const kind = `token ${token.kind}${step ? ` shade-${Math.min(step, SHADES)}` : ""}${token.special ? " special" : ""}`;
-  const title = step ? `${KINDS.draft}, ${plural(step, "token")} ahead` : KINDS[token.kind];
-  return make("span", { class: kind, title, ...(step && { "data-step": step }) }, text || "·");
+  if (token.kind === "draft") {
+    const step = Math.max(1, token.step);
+    return drawDraft(step, text || "·", `${KINDS.draft}, ${plural(step, "token")} ahead`);
+  }
+  const kind = `token ${token.kind}${token.special ? " special" : ""}`;
+  return make("span", { class: kind, title: KINDS[token.kind] }, text || "·");
 }
 
 /** Return the token line: one element for each call, with its tokens. */
@@ -276,26 +255,30 @@ function drawTokens(tokens) {
 
 function drawMeasures(attempt) {
   const shown = [make("span", {}, `temperature ${attempt.temperature}`)];
-  for (const [field, label, format, beyond] of MEASURES) {
+  for (const [field, label, beyond] of MEASURES) {
     const value = attempt[field] ?? null;
     const threshold = overview.thresholds?.[field] ?? null;
     if (value === null) continue;
     const failed = threshold !== null && beyond(value, threshold);
-    const compared = failed ? ` ${value > threshold ? ">" : "<"} ${format(threshold)}` : "";
-    shown.push(make("span", { class: failed ? "beyond" : null }, `${label} ${format(value)}${compared}`));
+    const compared = failed ? ` ${value > threshold ? ">" : "<"} ${twoDigits(threshold)}` : "";
+    shown.push(make("span", { class: failed ? "beyond" : null }, `${label} ${twoDigits(value)}${compared}`));
   }
   return shown;
 }
 
 function drawAttempts(passage) {
   const { attempts } = view.opened.passages[passage];
-  if (attempts.length === 1) return attempts[0].compression_ratio === null ? null : make("p", { class: "measures" }, ...drawMeasures(attempts[0]));
-  return make("ul", { class: "attempts", "aria-label": "Attempts" }, ...attempts.map((attempt, index) => make(
-    "li", {}, make(
-      "button", { type: "button", class: "attempt measures", "data-attempt": index, "aria-pressed": String(index === view.opened.attempts[passage]) },
-      make("strong", {}, attempt.chosen ? "✓ chosen" : "✗ discarded"), ...drawMeasures(attempt),
-    ),
-  )));
+  if (attempts.length === 1) {
+    const measured = MEASURES.some(([field]) => (attempts[0][field] ?? null) !== null);
+    return measured ? make("p", { class: "measures" }, ...drawMeasures(attempts[0])) : null;
+  }
+  const items = attempts.map((attempt, index) => {
+    const pressed = String(index === view.opened.attempts[passage]);
+    const attributes = { type: "button", class: "attempt measures", "data-attempt": index, "aria-pressed": pressed };
+    const state = make("strong", {}, attempt.chosen ? "✓ chosen" : "✗ discarded");
+    return make("li", {}, make("button", attributes, state, ...drawMeasures(attempt)));
+  });
+  return make("ul", { class: "attempts", "aria-label": "Attempts" }, ...items);
 }
 
 function drawPassage(position) {
@@ -304,19 +287,23 @@ function drawPassage(position) {
   const attempt = attemptOf(index);
   const decoding = attempt && analyse(attempt);
   const range = `${clockTime(passage.start_s)} – ${clockTime(passage.end_s)}`;
+  const from = { type: "button", class: "from", title: "Play from here" };
   const head = make("div", { class: "passage-head" }, view.opened.data.audio
-    ? make("button", { type: "button", class: "from", title: "Play from here" }, make("span", { "aria-hidden": "true" }, "▶ "), range)
+    ? make("button", from, make("span", { "aria-hidden": "true" }, "▶ "), range)
     : make("span", { class: "range" }, range));
   if (decoding && decoding.calls.length) {
-    const perCall = (decoding.tokens.length / decoding.calls.length).toFixed(2);
-    head.append(make("span", {}, `${plural(decoding.tokens.length, "token")}, ${plural(decoding.calls.length, "call")}, ${perCall} per call, ${duration(decoding.total)}`));
+    const [tokens, calls] = [decoding.tokens.length, decoding.calls.length];
+    const amounts = [plural(tokens, "token"), plural(calls, "call"), `${(tokens / calls).toFixed(2)} per call`];
+    head.append(make("span", {}, [...amounts, duration(decoding.total)].join(", ")));
   }
   const words = passage.words.flatMap((word, number) => [
-    number && word.text.trimStart() !== word.text ? " " : "", make("span", { class: "word", "data-word": number }, word.text.trim()),
+    number && word.text.trimStart() !== word.text ? " " : "",
+    make("span", { class: "word", "data-word": number }, word.text.trim()),
   ]);
   const selected = index === view.opened.passage;
+  const attributes = { "data-passage": index, class: `passage${selected ? " selected" : ""}` };
   const item = make(
-    "li", { "data-passage": index, class: `passage${selected ? " selected" : ""}`, "aria-current": selected ? "true" : null }, head,
+    "li", { ...attributes, "aria-current": selected ? "true" : null }, head,
     attempt ? drawAttempts(index) : make("p", { class: "note" }, "no text"),
     words.length ? make("p", { class: "words", dir: "auto" }, ...words) : null,
     decoding ? drawTokens(decoding.tokens) : null,
@@ -369,8 +356,9 @@ function select(passage, call = 0) {
 function lanes() {
   const { opened } = view;
   const attempt = attemptOf(opened.passage);
-  const { baseline } = opened.passages[opened.passage];
-  return [...(attempt ? [[draftsName, analyse(attempt)]] : []), ...(baseline ? [["Baseline (without drafts)", analyse(baseline)]] : [])];
+  const baseline = opened.passages[opened.passage]?.baseline;
+  const named = [[draftsName, attempt], ["Baseline (without drafts)", baseline]];
+  return named.filter(([, decoding]) => decoding).map(([name, decoding]) => [name, analyse(decoding)]);
 }
 
 const longest = () => Math.max(0, ...lanes().map(([, lane]) => lane.total));
@@ -379,47 +367,19 @@ const replaySeconds = () => Math.min(15, Math.max(4, 0.25 * Math.max(...lanes().
 function drawReplay() {
   const { opened } = view;
   byId("replay").hidden = byId("call").hidden = lanes().length === 0;
-  byId("replay-title").textContent = opened.passages.length > 1 ? `Replay of passage ${opened.passage + 1} of ${opened.passages.length}` : "Replay";
+  const several = opened.passages.length > 1;
+  byId("replay-title").textContent = `Replay${several ? ` of passage ${opened.passage + 1} of ${opened.passages.length}` : ""}`;
   byId("lanes").className = lanes().length > 1 ? "two" : "";
   byId("lanes").replaceChildren(...lanes().map(([name]) => make(
-    "div", { class: "lane" }, make("h3", {}, name), make("p", { class: "progress" }), make("canvas", { class: "strip", "aria-hidden": "true" }),
+    "div", { class: "lane" }, make("h3", {}, name), make("p", { class: "progress" }),
+    make("canvas", { class: "strip", "aria-hidden": "true" }),
     make("p", { class: "so-far", dir: "auto" }, make("span"), make("mark")),
   )));
   byId("clock").max = longest();
   const slower = longest() ? (1000 * replaySeconds()) / longest() : 1;
-  byId("replay-note").textContent = `Decoder only, encoder excluded. The replay runs at 1/${count(Math.max(1, slower))} of the recorded speed.`;
+  const speed = `The replay runs at 1/${count(Math.max(1, slower))} of the recorded speed.`;
+  byId("replay-note").textContent = `Decoder only, encoder excluded. ${speed}`;
   setClock(longest());
-}
-
-const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`);
-
-/** Fit a canvas to its size on the screen; return its context, width and height in CSS pixels. */
-function contextOf(canvas) {
-  const [width, height, scale] = [canvas.clientWidth, canvas.clientHeight, window.devicePixelRatio || 1];
-  if (canvas.width !== Math.round(width * scale)) canvas.width = Math.round(width * scale);
-  if (canvas.height !== Math.round(height * scale)) canvas.height = Math.round(height * scale);
-  const context = canvas.getContext("2d");
-  context.setTransform(scale, 0, 0, scale, 0, 0);
-  context.clearRect(0, 0, width, height);
-  return [context, width, height];
-}
-
-/** Draw the calls of a lane along the time axis: drafting, then verification. */
-function drawStrip(canvas, lane, most, clock) {
-  const [context, width, height] = contextOf(canvas);
-  const [late, drafting, verification] = ["track", "drafting", "verification"].map(color);
-  const block = (from, to, fill) => {
-    context.fillStyle = fill;
-    context.fillRect((from / most) * width, 0, Math.max(0.5, ((to - from) / most) * width - 1), height);
-  };
-  lane.calls.forEach((call, index) => {
-    const end = lane.ends[index];
-    const middle = end - call.verification_ms;
-    block(middle - call.drafting_ms, middle, end <= clock ? drafting : late);
-    block(middle, end, end <= clock ? verification : late);
-  });
-  context.fillStyle = color("text");
-  context.fillRect(Math.min(width - 2, (clock / most) * width), 0, 2, height);
 }
 
 function drawLane(element, lane, clock, most) {
@@ -428,7 +388,8 @@ function drawLane(element, lane, clock, most) {
   const fresh = done < lane.calls.length ? written.filter((token) => token.written === done - 1) : [];
   const old = written.slice(0, written.length - fresh.length);
   element.classList.toggle("done", done === lane.calls.length);
-  element.querySelector(".progress").textContent = `${done} of ${plural(lane.calls.length, "call")}, ${Math.min(clock, lane.total).toFixed(1)} of ${duration(lane.total)}`;
+  const elapsed = `${Math.min(clock, lane.total).toFixed(1)} ms`;
+  element.querySelector(".progress").textContent = `${done} of ${plural(lane.calls.length, "call")}, ${elapsed}`;
   element.querySelector(".so-far span").textContent = textOf(old).trimStart();
   element.querySelector(".so-far mark").textContent = old.length ? textOf(fresh) : textOf(fresh).trimStart();
   element.querySelector(".so-far").scrollTop = clock < lane.total ? 1e6 : 0;
@@ -470,27 +431,35 @@ function toggleReplay() {
 
 // ---- one decoder call -----------------------------------------------------------------------
 
-function bar(score) {
-  return score === null ? make("td", {}, "–") : make(
-    "td", { class: "chance" }, styled(make("span", { class: "meter", "aria-hidden": "true" }), { width: `${100 * Math.exp(score)}%` }), make("span", {}, probability(score)),
-  );
+function chance(score) {
+  if (score === null) return cells("–")[0];
+  const meter = styled(make("span", { class: "meter", "aria-hidden": "true" }), { width: `${100 * Math.exp(score)}%` });
+  return make("td", { class: "chance" }, meter, make("span", {}, probability(score)));
 }
 
-const preference = ([text, score]) => `${quoted(text)} ${overview.search === "beam" ? scoreText(score) : probability(score)}`;
+const preference = ([text, score]) => `${quoted(text)} ${overview.search === "beam" ? twoDigits(score) : probability(score)}`;
 const preferences = (node) => (node && node.next.length ? node.next.map(preference).join(", ") : "–");
 
 /** Return the rows of a call: each node, and what the decoder preferred in its place. */
 function callRows(decoding, call) {
   const nodes = nodesOf(decoding, call);
   const parents = new Set(nodes.map((node) => node.parent));
+  const row = (kind, depth, label, ...rest) => make(
+    "tr", { class: kind },
+    styled(make("th", { scope: "row", dir: "auto" }, label), { paddingInlineStart: `${0.4 + 0.8 * Math.min(depth, 12)}rem` }),
+    ...rest,
+  );
   return inTreeOrder(nodes).flatMap(([depth, node]) => {
-    const indent = (level, ...children) => styled(make("th", { scope: "row", dir: "auto" }, ...children), { paddingInlineStart: `${0.4 + 0.8 * Math.min(level, 12)}rem` });
-    const draft = node.step > 0;
-    const result = draft ? (node.kept ? "✓ kept" : "✗ rejected") : node.kept ? "hypothesis" : "dropped";
-    const label = draft ? make("span", { class: `token draft shade-${Math.min(node.step, SHADES)}`, "data-step": node.step }, node.text.trim() || "·") : node.text.trim() || "·";
-    const row = make("tr", { class: draft ? (node.kept ? "kept" : "rejected") : "context" }, indent(depth, node.text === "<end>" ? "end of text" : label), bar(draft ? node.score : null), make("td", {}, result), make("td", { dir: "auto" }, draft ? preferences(decoding.nodes[node.parent]) : ""));
-    if (!node.kept || parents.has(node.id) || !node.next.length) return [row];
-    return [row, make("tr", { class: "own" }, indent(depth + 1, "no draft"), make("td", {}, "–"), make("td", {}, ""), make("td", { dir: "auto" }, preferences(node)))];
+    const text = node.text === "<end>" ? "end of text" : node.text.trim() || "·";
+    const parent = decoding.nodes[node.parent];
+    const own = node.step > 0
+      ? row(
+        node.kept ? "kept" : "rejected", depth, drawDraft(node.step, text), chance(node.score),
+        ...cells(node.kept ? "✓ kept" : "✗ rejected", preferences(parent)),
+      )
+      : row("context", depth, text, ...cells("–", node.kept ? "hypothesis" : "dropped", ""));
+    if (!node.kept || parents.has(node.id) || !node.next.length) return [own];
+    return [own, row("own", depth + 1, "no draft", ...cells("–", "", preferences(node)))];
   });
 }
 
@@ -508,19 +477,32 @@ function showCall(call, move = false) {
   byId("previous").disabled = opened.call <= 0;
   byId("next").disabled = opened.call >= last;
   byId("nodes").replaceChildren();
+  byId("nodes").className = overview.search;
   byId("call-facts").textContent = byId("call-note").textContent = "";
   if (!found) return;
   if (move) setClock(decoding.ends[opened.call]);
   const drafts = nodesOf(decoding, opened.call).filter((node) => node.step > 0);
   const kept = drafts.filter((node) => node.kept).length;
-  const drafted = overview.drafter && drafts.length ? `Drafted by ${overview.drafter} in ${duration(found.drafting_ms)}: ${plural(drafts.length, "token")}, ${kept} kept. ` : "No drafts. ";
-  byId("call-facts").textContent = `${drafted}${drafts.length ? "Verified" : "Computed"} in ${duration(found.verification_ms)}. Text: ${found.steps[0]} → ${plural(found.steps[1], "token")}.`;
-  const head = ["Draft", "Drafter", "Result", overview.search === "beam" ? "Decoder’s best, with scores" : "Decoder’s choice here"];
-  byId("nodes").append(make("thead", {}, make("tr", {}, ...head.map((text) => make("th", { scope: "col" }, text)))), make("tbody", {}, ...callRows(decoding, opened.call)));
-  byId("call-note").textContent = overview.search === "beam" ? "Drafter: probability. Decoder: weighted log-probability of the search." : "Drafter and decoder: probability of the token.";
+  const [drafting, verification] = [duration(found.drafting_ms), duration(found.verification_ms)];
+  const facts = drafts.length
+    ? `Drafted by ${overview.drafter} in ${drafting}: ${plural(drafts.length, "token")}, ${kept} kept. Verified in ${verification}.`
+    : `No drafts. Computed in ${verification}.`;
+  byId("call-facts").textContent = `${facts} Text: ${found.steps[0]} → ${plural(found.steps[1], "token")}.`;
+  const beam = overview.search === "beam";
+  const head = headCells("Draft", "Drafter", "Result", beam ? "Decoder’s best, with scores" : "Decoder’s choice here");
+  const rows = make("tbody", {}, ...callRows(decoding, opened.call));
+  byId("nodes").append(make("thead", {}, make("tr", {}, ...head)), rows);
+  byId("call-note").textContent = beam
+    ? "Drafter: probability. Decoder: weighted log-probability of the search."
+    : "Drafter and decoder: probability of the token.";
 }
 
 // ---- audio ----------------------------------------------------------------------------------
+
+/** Return the address of a data: URI or of a relative path, which may contain "#" and "%". */
+function addressOf(src) {
+  return src.startsWith("data:") ? src : src.split("/").map(encodeURIComponent).join("/");
+}
 
 function playFrom(seconds) {
   byId("audio").currentTime = seconds;
@@ -576,7 +558,8 @@ function drawPosition() {
   const passages = [opened.word, word].filter((index) => index >= 0).map((index) => opened.words[index].passage);
   opened.word = word;
   for (const passage of new Set(passages)) mark(passage);
-  if (new Set(passages).size === 2 && !byId("audio").paused && opened.order.includes(passages[1])) opened.list.reveal(opened.order.indexOf(passages[1]));
+  const [before, now] = [passages[0], opened.order.indexOf(passages.at(-1))];
+  if (passages.length === 2 && before !== passages[1] && now >= 0 && !byId("audio").paused) opened.list.reveal(now);
 }
 
 function follow() {
@@ -643,7 +626,8 @@ function openActive() {
 function pressKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || byId("keys").open) return;
   const { target, key } = event;
-  if (target.matches("input[type=search], select") && !(key === "Escape" || (target.id === "filter" && ["ArrowDown", "Enter"].includes(key)))) return;
+  const leaves = key === "Escape" || (target.id === "filter" && ["ArrowDown", "Enter"].includes(key));
+  if (target.matches("input[type=search], select") && !leaves) return;
   if ([" ", "Enter"].includes(key) && target.closest("button, summary, a")) return;
   if (target.matches("input[type=search]") && key === "Escape") return void target.blur();
   if (target.id === "waveform" && ["ArrowLeft", "ArrowRight"].includes(key)) {
@@ -665,7 +649,10 @@ function listen() {
   on("back", "click", leave);
   on("help", "click", () => byId("keys").showModal());
   on("close", "click", () => byId("keys").close());
-  on("headers", "click", (event) => event.target.closest("button") && sortBy(Number(event.target.closest("button").dataset.column)));
+  on("headers", "click", (event) => {
+    const button = event.target.closest("button");
+    if (button) sortBy(Number(button.dataset.column));
+  });
   on("filter", "input", redrawTable);
   on("rows", "click", (event) => {
     const row = event.target.closest("[data-row]");

@@ -1,6 +1,7 @@
 """The page in headless Chromium: `make test-browser` installs selenium and selects these."""
 
 import os
+import shutil
 import time
 import wave
 from pathlib import Path
@@ -12,8 +13,23 @@ from espnet_medusa.page.page import write_page
 
 pytestmark = pytest.mark.browser
 OPENED_S = 2.0
-MOST_ELEMENTS = 2500
+MOST_ELEMENTS = 2000
 HOSTILE = "</script><img src=x onerror='window.hit=1'><b>bold</b><script>window.hit=1</script>"
+# Moves up by 100 px per frame; how far a passage on the screen moves each time.
+SCROLL_UP = """
+const [steps, done] = arguments, moved = [];
+const top = (passage) => passage.getBoundingClientRect().top;
+const step = () => {
+  const passage = [...document.querySelectorAll(".passage")].find((one) => top(one) > 200);
+  const before = top(passage);
+  window.scrollBy(0, -100);
+  requestAnimationFrame(() => requestAnimationFrame(() => {
+    moved.push(Math.round(top(passage) - before));
+    moved.length < steps ? step() : done(moved);
+  }));
+};
+step();
+"""
 CONTRASTS = Path(__file__).with_name("contrasts.js").read_text(encoding="utf-8")
 
 
@@ -69,6 +85,11 @@ class Page:
             milliseconds,
         )
 
+    def scroll_to(self, last: str) -> None:
+        """Scroll to the end until an element is in the document: the height is estimated."""
+        down = "window.scrollTo(0, document.body.scrollHeight)"
+        self.wait(lambda: self.js(down) or self.find(last))
+
     def scheme(self, name: str) -> None:
         features = [{"name": "prefers-color-scheme", "value": name}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
@@ -87,9 +108,9 @@ def driver():
     flags += ["autoplay-policy=no-user-gesture-required", "mute-audio"]
     for flag in [*flags, *(["no-sandbox"] if os.geteuid() == 0 else [])]:
         options.add_argument(f"--{flag}")
-    options.binary_location = "/usr/bin/chromium"
+    options.binary_location = shutil.which("chromium")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    found = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+    found = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
     yield found
     found.quit()
 
@@ -107,8 +128,10 @@ def page(driver, tmp_path):
 @pytest.fixture
 def recording(page):
     """The page of one recording with audio; overview and blocks."""
-    overview, blocks = one_recording(audio="talk 1.wav")
-    with wave.open(str(page.folder / "talk 1.wav"), "wb") as sound:
+    overview, blocks = one_recording(audio="recordings/talk #1, 100%.wav")
+    audio = page.folder / blocks[0]["audio"]["src"]
+    audio.parent.mkdir()
+    with wave.open(str(audio), "wb") as sound:
         sound.setparams((1, 2, 8000, 0, "NONE", "not compressed"))
         sound.writeframes(bytes(2 * int(8000 * overview["utterances"][0]["seconds"])))
     page.show(overview, blocks)
@@ -122,6 +145,25 @@ def test_one_recording_opens_directly(page, recording):
     rows = page.texts("#summary tbody tr")
     assert len(rows) == 3 and str(overview["utterances"][0]["summary"]["calls"]) in rows[0]
     assert "faster" in rows[2] and len(page.find(".acceptance li")) == 4
+
+
+def test_every_control_has_a_name(page, recording):
+    nameless = page.js(
+        "return [...document.querySelectorAll('button, input, select, [role=slider]')]"
+        ".filter((one) => !(one.textContent.trim() || one.ariaLabel || one.labels?.length)).length"
+    )
+    assert nameless == 0
+
+
+@pytest.mark.parametrize("width", [360, 700, 1000])
+def test_narrow_screens_need_no_sideways_scrolling(page, width):
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    for data in (corpus(40), one_recording(audio="data:audio/wav;base64,"), beam_recording()):
+        page.show(*data)
+        assert page.js("return document.documentElement.scrollWidth") <= width
+    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    page.driver.get_log("browser")  # has the empty audio
 
 
 @pytest.mark.parametrize(
@@ -243,6 +285,12 @@ def test_the_address_names_the_utterance(page):
 def test_a_failed_utterance_shows_its_reason(page):
     overview, blocks = corpus(12)
     page.show(overview, blocks)
+    rates = [one["wer"] for one in overview["utterances"] if one["wer"]]
+    errors, words = (sum(rate[name] for rate in rates) for name in ("errors", "words"))
+    set_line = (
+        f"12 utterances, 1 failed, greedy search, WER {100 * errors / words:.1f} % of {words}"
+    )
+    assert page.text("#about") == f"{set_line} words"
     assert page.text("#rows [data-row='7'] .error") == "failed: the file has no audio"
     page.click("#headers button", 2)
     assert (
@@ -265,6 +313,16 @@ def test_errors_are_marked(page):
     assert page.texts("#alignment del") == ["b", "d"] and page.texts("#alignment ins") == ["c", "e"]
     title = "3 errors: 1 substitution, 1 deletion, 1 insertion, WER 100.0 % of 3 words"
     assert page.text("#errors-title") == title
+
+
+def test_many_errors_are_shown_on_request(page):
+    overview, blocks = one_recording()
+    blocks[0]["alignment"] = [{"op": "S", "reference": "a", "hypothesis": "b"}] * 700
+    page.show(overview, blocks)
+    page.click("#errors-title")
+    assert len(page.find("#alignment del")) == 200
+    page.click("#more-errors")
+    assert len(page.find("#alignment del")) == 700 and page.find("#alignment")[0].is_displayed()
 
 
 def test_click_on_a_token_shows_its_call(page, recording):
@@ -347,11 +405,9 @@ def test_player(page, recording):
     )
     page.click(".word", 10)
     start = blocks[0]["passages"][0]["words"][10]["start_s"]
-    page.wait(lambda: page.js(state)[1] > start + 0.1)
-    assert page.text("#play") == "Pause"
+    page.wait(lambda: page.js(state)[1] > start + 0.1 and page.text("#play") == "Pause")
     page.press(" ")
-    page.wait(lambda: page.js(state)[0])
-    assert page.text("#play") == "Play"
+    page.wait(lambda: page.js(state)[0] and page.text("#play") == "Play")
     page.click("#waveform")
     page.wait(lambda: page.text("#time") == "0:04.8")
     page.press("\ue012")
@@ -402,9 +458,12 @@ def test_an_hour_opens_at_once_and_scrolls(page):
     for _ in range(60):
         page.js("window.scrollBy(0, 1500)")
         most = max(most, page.elements())
-    page.js("window.scrollTo(0, document.body.scrollHeight)")
-    page.wait(lambda: page.find("[data-passage='199']"))
+    page.scroll_to("[data-passage='199']")
     assert most < MOST_ELEMENTS
+    page.js("window.scrollTo(0, 30000)")
+    moved = page.driver.execute_async_script(SCROLL_UP, 60)
+    assert all(99 <= pixels <= 101 for pixels in moved), "unmeasured heights move the text"
+    page.scroll_to("[data-passage='199']")
     page.click("[data-passage='199'] .token")
     assert page.text("#replay-title") == "Replay of passage 200 of 200"
     page.press("k", "k")
