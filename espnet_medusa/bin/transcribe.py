@@ -113,7 +113,7 @@ def work(args: argparse.Namespace) -> int:
         if drafter is not None and args.html_baseline:
             del decoder, speech2text
             baselines = decode_baseline(args, options, long_form, recordings)
-        how = drafter, options["search"], args.embed_audio
+        how = drafter, options, args.embed_audio
         write_pages(args.output_dir, transcripts, baselines, *how)
     failures = [transcript.error for transcript in transcripts if transcript.error is not None]
     audio_s = sum(transcript.statistics.audio_seconds for transcript in transcripts)

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import soundfile
@@ -29,6 +28,11 @@ logger = logging.getLogger(__name__)
 PLAYABLE = frozenset([".wav", ".mp3", ".flac", ".ogg", ".oga", ".opus", ".m4a", ".webm", ".aac"])
 PEAKS_PER_S, MOST_PEAKS, LOUDEST = 20, 8000, 255
 MILLI = 1000.0
+THRESHOLDS = {  # decode options by the keys of an attempt
+    "compression_ratio": "compression_ratio_threshold",
+    "average_log_probability": "logprob_threshold",
+    "no_speech_probability": "no_speech_threshold",
+}
 
 Trace = Sequence[Mapping[str, Any]]  # passages, as ``Decoding.trace``
 
@@ -54,18 +58,24 @@ def show(
     title: str,
     utterances: Sequence[Shown],
     drafter: str | None,
-    search: str,
+    options: Mapping[str, Any],
     embed_audio: bool = False,
 ) -> None:
     """Write the page of a recording or a test set.
 
     Args:
         drafter: The decode option ``drafter``; None: no drafts.
-        search: greedy or beam.
+        options: Decode options: the search, and the thresholds of ``LongFormOptions``.
         embed_audio: Whether the page contains the audio; else it refers to the files.
     """
-    rows = [*map(overview, utterances)]
-    head = {"version": 1, "title": title, "drafter": drafter, "search": search, "utterances": rows}
+    head = {
+        "version": 1,
+        "title": title,
+        "drafter": drafter,
+        "search": "greedy" if options.get("search") == "greedy" else "beam",
+        "thresholds": {name: options.get(option) for name, option in THRESHOLDS.items()},
+        "utterances": [*map(overview, utterances)],
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     write_page(path, head, (details(shown, path.parent, embed_audio) for shown in utterances))
 
@@ -193,8 +203,7 @@ def audio(entry: str, folder: Path, embed: bool) -> dict[str, Any] | None:
         soundfile.write(stream, samples, rate_hz, format="FLAC", subtype="PCM_16")
         source = "data:audio/flac;base64," + base64.b64encode(stream.getvalue()).decode()
     elif Path(entry).is_file() and Path(entry).suffix.lower() in PLAYABLE:
-        relative = Path(os.path.relpath(Path(entry).resolve(), folder.resolve()))
-        source = quote(relative.as_posix())
+        source = Path(os.path.relpath(Path(entry).resolve(), folder.resolve())).as_posix()
     else:
         logger.warning(f"{entry}: not a file that browsers play; --embed_audio true includes it")
         return None

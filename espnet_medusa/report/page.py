@@ -59,11 +59,10 @@ def write_set_page(decoding: Decoding, baseline: Decoding | None, embed_audio: b
         if key in others:
             one = replace(one, baseline=_shown(others[key]))
         shown.append(one)
-    search = "greedy" if options.get("search") == "greedy" else "beam"
     drafts = any(one.statistics.drafted for one in shown)
     path = decoding.folder / PAGE
     title = f"{decoding.name}, {decoding.test_set}"
-    show(path, title, shown, _drafter(options) if drafts else None, search, embed_audio)
+    show(path, title, shown, _drafter(options) if drafts else None, options, embed_audio)
     return path
 
 

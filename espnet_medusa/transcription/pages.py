@@ -1,6 +1,6 @@
 """Pages of transcripts: the decoding, next to the same decoding without drafts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ def write_pages(
     transcripts: Sequence[Transcript],
     baselines: Sequence[Transcript],
     drafter: str | None,
-    search: str,
+    options: Mapping[str, Any],
     embed_audio: bool,
 ) -> None:
     """Write ``NAME.html`` of each transcript; ``baselines`` have the same order or are empty."""
@@ -41,7 +41,7 @@ def write_pages(
         if baselines and baselines[number].error is None:
             shown = replace(shown, baseline=_shown(baselines[number]))
         path = folder / f"{transcript.recording.name}.{HTML}"
-        show(path, transcript.recording.path.name, [shown], drafter, search, embed_audio)
+        show(path, transcript.recording.path.name, [shown], drafter, options, embed_audio)
 
 
 def _shown(transcript: Transcript) -> Shown:
