@@ -14,6 +14,7 @@ import pytest
 import yaml
 from cases import cases
 from markdown.extensions.toc import slugify
+from refusals import assert_refused
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path += [str(ROOT / "tools"), str(ROOT / "tests" / "upstream")]
@@ -111,8 +112,7 @@ def test_a_block_takes_the_rows_and_columns_that_it_names(source):
     ("<!-- from: gone.md\nsection: One\n-->\n<!-- end -->", "No such file"),
 )
 def test_a_block_that_its_source_cannot_fill_is_an_error(block, message, source):
-    with pytest.raises(SystemExit, match=re.escape(message)):
-        update_docs.fill(block)
+    assert_refused(re.escape(message), update_docs.fill, block, error=SystemExit)
 
 
 def test_the_chart_shows_the_figures_of_its_source():

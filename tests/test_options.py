@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import cases
+from refusals import assert_refused
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import build_options, check_choice
@@ -55,8 +56,7 @@ def test_valid_options_are_unchanged_and_others_have_defaults(given):
 )
 def test_wrong_types_are_refused(name, value, allowed):
     message = re.escape(f"decoder_conf: {name}: {value!r}; allowed: ") + f".*{re.escape(allowed)}$"
-    with pytest.raises(InputError, match=f"^{message}"):
-        build_options(Options, {name: value}, "decoder_conf")
+    assert_refused(f"^{message}", build_options, Options, {name: value}, "decoder_conf")
 
 
 def test_numbers_of_numpy_and_booleans_are_converted():
@@ -73,8 +73,7 @@ def test_numbers_of_numpy_and_booleans_are_converted():
     *((values, ".*; allowed: options with") for values in (5, "x: 2", [1], [("count", 2)])),
 )
 def test_unknown_options_and_no_mappings_are_refused(values, message):
-    with pytest.raises(InputError, match=f"decoder_conf: {message}"):
-        build_options(Options, values, "decoder_conf")
+    assert_refused(f"decoder_conf: {message}", build_options, Options, values, "decoder_conf")
 
 
 @pytest.mark.parametrize("value", ["greedy\nsearch", "beam\u2028", "\x85"])

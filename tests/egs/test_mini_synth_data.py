@@ -12,6 +12,7 @@ import soundfile
 from cases import cases, combinations
 from downloads import tree
 from espnet2.fileio.sound_scp import SoundScpReader
+from refusals import assert_refused
 
 pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
 
@@ -107,8 +108,7 @@ def test_sentences_end_with_an_error_when_all_are_used():
     assert language.vocabulary == {"and", "hello", "cat", "dog", "big", "small"}
     sentences = language.sentences(random.Random(0))
     assert {"hello", "cat and cat", "big dog and small dog"} <= {next(sentences) for _ in range(10)}
-    with pytest.raises(ValueError, match="10 sentences and 10 are used"):
-        next(sentences)
+    assert_refused("10 sentences and 10 are used", next, sentences, error=ValueError)
 
 
 @cases(

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import voxpopuli_miniature as miniature
 from cases import cases
+from refusals import assert_refused
 from tones import peak_frequency_hz
 from voxpopuli_miniature import TEST_SESSION, build_voxpopuli, key_of, problems, run, tables
 from voxpopuli_transcripts import parse_vad, read_rows
 
 from espnet_medusa.audio.reader import read_audio
-from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.data_dir import Segment, parse_segment, validate_data_dir
 
 pytestmark = pytest.mark.usefixtures("in_folder")
@@ -230,8 +230,7 @@ def test_damaged_tables_are_named(capsys):
         path.write_bytes(data)
         assert run() == 1
         assert f"{path}: " in capsys.readouterr().err.strip().splitlines()[-1]
-    with pytest.raises(InputError, match="missing.tsv: cannot be read"):
-        list(read_rows(Path("missing.tsv"), "\t"))
+    assert_refused("missing.tsv: cannot be read", list, read_rows(Path("missing.tsv"), "\t"))
 
 
 @cases(

@@ -5,6 +5,7 @@ import time
 import pytest
 import yaml
 from cases import cases
+from refusals import assert_refused
 
 from espnet_medusa.files.yaml_text import MAX_DEPTH, load_yaml
 
@@ -72,8 +73,7 @@ KEYS = ", ".join(f"k{number}: 1" for number in range(1000))
 )
 def test_unsafe_documents_are_refused(text, message):
     started = time.process_time()
-    with pytest.raises(yaml.YAMLError, match=message):
-        load_yaml(text)
+    assert_refused(message, load_yaml, text, error=yaml.YAMLError)
     assert time.process_time() - started < 2
 
 
@@ -82,6 +82,5 @@ def test_mappings_that_merge_one_key_many_times():
     if [*map(int, yaml.__version__.split("."))] >= [6, 0, 4]:  # merges each key once
         assert load_yaml(text) == dict.fromkeys("abcdefghi", {"x": 1})
     else:
-        with pytest.raises(yaml.YAMLError, match="RecursionError|aliases make|<<"):
-            load_yaml(text)
+        assert_refused("RecursionError|aliases make|<<", load_yaml, text, error=yaml.YAMLError)
     assert time.process_time() - started < 2

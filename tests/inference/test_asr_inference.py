@@ -16,7 +16,7 @@ from cases import cases
 from experiment import DECODER, WINDOW_S, make_experiment, read_lines, write_corpus, write_noise
 from job_log import espnet_seconds, log_to
 from media_files import BROKEN, write_broken
-from refusals import Calls, command_refused, refused
+from refusals import Calls, assert_refused, command_refused, refused
 from waiting import wait_for
 
 from espnet_medusa.bin import asr_inference
@@ -79,8 +79,7 @@ def test_bad_lines_of_wav_scp_and_keys_are_named(experiment, tmp_path):
     command = job(experiment, tmp_path, [*good, good[0], "empty-entry"])
     with (tmp_path / "wav.scp").open("ab") as stream:
         stream.write(b"latin-\xe9 file.wav\n")
-    with pytest.raises(SystemExit, match="3 utterances failed"):
-        asr_inference.main(command)
+    assert_refused("3 utterances failed", asr_inference.main, command, error=SystemExit)
     failed = read_lines(output / "failed_utterances")
     assert {"spk-000", "empty-entry"} <= set(failed) and "again" in failed["spk-000"]
     assert len(failed) == 3

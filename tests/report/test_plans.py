@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 from cases import cases
+from refusals import assert_refused
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.report.plan import DEFAULT_COLUMNS, CallsAndWer, FigurePlan, read_plan
@@ -145,12 +146,10 @@ def test_bad_plans_are_refused(text, expected, tmp_path):
 
 
 def test_missing_plans_and_sizes_without_a_source_are_refused(tmp_path):
-    with pytest.raises(InputError, match="No such file"):
-        read_plan(tmp_path / "nonesuch.yaml")
+    assert_refused("No such file", read_plan, tmp_path / "nonesuch.yaml")
     path = tmp_path / "corpora.yaml"
     path.write_text("libri: {test: {utterances: 7}}")
-    with pytest.raises(InputError, match="libri: test: 7 without a source"):
-        read_corpora(path)
+    assert_refused("libri: test: 7 without a source", read_corpora, path)
 
 
 WHISPER_MEDUSA, SPEECH_LLAMA = "arXiv 2409.15869, ", "arXiv 2409.08148, "

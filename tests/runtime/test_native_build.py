@@ -7,9 +7,9 @@ import pytest
 import torch
 from cases import cases
 from kernel_kinds import forget, with_kernels
+from refusals import assert_refused
 from tiny import random_memory, tiny_decoder
 
-from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.layer import PackedLayer
 from espnet_medusa.runtime.linear import Int8Linear
@@ -63,12 +63,10 @@ def test_without_kernels_torch_computes(variable, value, reason, fresh, caplog):
 
 def test_unknown_instruction_sets_are_refused(fresh):
     fresh.setenv(build.VARIABLE, "SSE9")
-    with pytest.raises(InputError, match=f"{build.VARIABLE}: 'SSE9'.*AVX2.*, none"):
-        build.load_library()
+    assert_refused(f"{build.VARIABLE}: 'SSE9'.*AVX2.*, none", build.load_library)
     fresh.setattr(build, "processor_flags", lambda: build.AVX2.flags)
     fresh.setenv(build.VARIABLE, "AMX")
-    with pytest.raises(InputError, match=f"{build.VARIABLE}: 'AMX'.*allowed: AVX2, none"):
-        build.load_library()
+    assert_refused(f"{build.VARIABLE}: 'AMX'.*allowed: AVX2, none", build.load_library)
 
 
 @pytest.mark.parametrize("best", build.BEST_FIRST, ids=lambda instructions: instructions.name)
@@ -99,8 +97,7 @@ def test_flags_and_vendor_are_those_of_the_first_processor(monkeypatch):
 
 def test_missing_instructions_and_compiler_failures_are_reported(fresh, tmp_path):
     fresh.setattr(build, "processor_flags", lambda: {"avx2"})
-    with pytest.raises(build.Unavailable, match="lacks bmi2, fma"):
-        build.open_best(build.usable_sets())
+    assert_refused("lacks bmi2, fma", build.open_best, build.usable_sets(), error=build.Unavailable)
     with pytest.raises(build.Unavailable, match="false fails"):
         build.compiled(build.AVX2, ["false"], tmp_path)
 

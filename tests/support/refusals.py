@@ -56,6 +56,15 @@ def name_value(value: object) -> str:
     return getattr(value, "__name__", None) or str(value)
 
 
+def assert_refused(
+    message: str, call: Callable, *given: object, error: type[BaseException] = InputError, **options
+) -> None:
+    """Expect an error of one line from a call; ``message`` is a pattern."""
+    with pytest.raises(error, match=message) as caught:
+        call(*given, **options)
+    assert "\n" not in str(caught.value)
+
+
 @contextmanager
 def refused(*parts: object, error: type[BaseException] = ValueError) -> Iterator:
     """Expect an error of one line that contains every part."""

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from cases import cases
+from refusals import assert_refused
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.transcription.recordings import find_recordings
@@ -46,8 +47,7 @@ def test_ids_and_paths(talks):
 
 def test_equal_names_and_folders_without_audio_are_refused(talks, tmp_path):
     (tmp_path / "other").mkdir()
-    with pytest.raises(InputError, match=f"{tmp_path}/other: no audio files"):
-        find_recordings([tmp_path / "other"])
+    assert_refused(f"{tmp_path}/other: no audio files", find_recordings, [tmp_path / "other"])
     (tmp_path / "other" / "b.wav").touch()
     with pytest.raises(InputError, match="both results would be called b.wav; rename one"):
         find_recordings(["talks/b.wav", "other/b.wav"])
