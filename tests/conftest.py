@@ -29,6 +29,11 @@ def no_gradients() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture(scope="session")
 def aiola_golden() -> Path:
     """Reference values computed with aiola-lab/whisper-medusa."""

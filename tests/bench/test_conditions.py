@@ -135,10 +135,9 @@ def test_rows_of_the_table():
     assert "ours_wer" not in row and "speedup" not in row
 
 
-def test_a_complete_journal_needs_no_program(made, tmp_path, monkeypatch):
+def test_a_complete_journal_needs_no_program(made, tmp_path, in_folder, monkeypatch):
     (tmp_path / "base").mkdir()
     (tmp_path / "base" / "config.yaml").write_text("token_type: whisper_en\n")
-    monkeypatch.chdir(tmp_path)
     same_words = {"return_value.decode.return_value": Timed([Result("words of one")], 0.5, 0.5)}
     monkeypatch.setattr(compare_conditions, "Client", Mock(**same_words))
     written = argparse.Namespace(folder=tmp_path)

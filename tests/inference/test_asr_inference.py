@@ -233,8 +233,7 @@ def test_each_decode_config_decodes(experiment, decoded, config):
 
 
 @pytest.mark.parametrize("kind", ["code", "garbage", "shape", "vocabulary", "incomplete"])
-def test_bad_checkpoints_are_one_line_and_run_no_code(experiment, tmp_path, kind, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_bad_checkpoints_are_one_line_and_run_no_code(experiment, tmp_path, kind, in_folder):
     path = tmp_path / "bad.pth"
     weights = torch.load(experiment.model, weights_only=True)
     if kind == "shape":

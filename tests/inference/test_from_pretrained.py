@@ -68,8 +68,7 @@ def test_timestamps_are_not_text(case, tmp_path):
     assert len(pieces) == len(ids) and pieces[0].startswith("<|")
 
 
-def test_an_experiment_opens_in_any_folder(case, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_an_experiment_opens_in_any_folder(case, tmp_path, in_folder, monkeypatch):
     convert.main([str(case[0]), "exp/tiny", "--heads", "none"])
     assert read_config(tmp_path / "exp/tiny/config.yaml", "")["bpemodel"] == "exp/tiny/tokenizer"
     files = "exp/tiny/config.yaml", "exp/tiny/model.pth"

@@ -53,8 +53,7 @@ def zipped(folder: Path) -> Path:
     return path
 
 
-def test_texts_are_those_of_the_experiment(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_texts_are_those_of_the_experiment(tmp_path, in_folder):
     experiment = stock_experiment(Path("exp/asr"))
     given = {name: os.path.relpath(file) for name, file in files(experiment).items()}
     pack({"asr_model_file": given["asr_model_file"]},
@@ -68,8 +67,7 @@ def test_texts_are_those_of_the_experiment(tmp_path, monkeypatch):
         assert nbest(found)[0] == expected[0]
 
 
-def test_a_whisper_is_packed_with_its_tokenizer(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_whisper_is_packed_with_its_tokenizer(tmp_path, in_folder):
     convert.main([str(save_tiny_whisper(tmp_path / "whisper")), "exp/asr"])
     (tmp_path / "notes.md").write_text("what it is\n")
     model = {"asr_train_config": Path("exp/asr/config.yaml"), "asr_model_file": Path(MODEL)}

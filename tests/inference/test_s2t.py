@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import s2t_experiment as s2t
 import torch
-from cases import cases
+from cases import cases, combinations
 from espnet2.bin import s2t_inference as espnet
 from experiment import noise, read_lines, write_corpus, write_lines
 from refusals import assert_refused, refused, refuses
@@ -45,8 +45,7 @@ def test_nbest_lists_are_espnets(tmp_path, seed):
     assert_espnets(rng, files, files, s2t.random_options(rng), drafts)
 
 
-@pytest.mark.parametrize("heads", ["linear", "block", "recurrent", "attending"])
-@pytest.mark.parametrize("seed", range(3))
+@combinations(heads=["linear", "block", "recurrent", "attending"], seed=range(3))
 def test_heads_do_not_change_the_nbest_lists(tmp_path, heads, seed):
     """The oracle is ESPnet's search with ESPnet's decoder and the same weights."""
     rng, base = random.Random(f"{heads} {seed}"), s2t.make_s2t_experiment(tmp_path / "base", seed)
@@ -55,8 +54,7 @@ def test_heads_do_not_change_the_nbest_lists(tmp_path, heads, seed):
     assert_espnets(rng, base, ours, s2t.random_options(rng), drafts)
 
 
-@pytest.mark.parametrize("drafter", ["model", "ctc+model"])
-@pytest.mark.parametrize("seed", range(4))
+@combinations(drafter=["model", "ctc+model"], seed=range(4))
 def test_draft_models_do_not_change_the_nbest_lists(tmp_path, drafter, seed):
     rng, files = random.Random(seed), s2t.make_s2t_experiment(tmp_path / "main", seed)
     s2t.make_s2t_experiment(tmp_path / "draft", seed, decoder_conf=s2t.SIZES | {"num_blocks": 1})
@@ -214,8 +212,7 @@ def test_languages_bad_utterances_and_resumption(files, tmp_path, capsys):
     assert [tokens[key].split()[0] for key in ("a", "d")] == ["<eng>", "<eng>"], "decoded again"
 
 
-def test_a_packed_model(files, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_packed_model(files, tmp_path, in_folder, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     shutil.copytree(files["s2t_model_file"].parent, "exp")
     copies = {name: tmp_path / "exp" / path.name for name, path in files.items()}

@@ -202,8 +202,7 @@ def test_sclites_reports_are_read():
     assert parse_sum(GOLDEN / "perfect" / "result.txt").correct == "100.0"
 
 
-def test_environment_has_espnets_lines(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_environment_has_espnets_lines(tmp_path, in_folder, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     text = results_markdown([], [comparison_markdown([])])
     assert "## Decoding" not in text

@@ -4,7 +4,7 @@ from ctypes import addressof, c_int64
 
 import pytest
 import torch
-from cases import cases
+from cases import cases, combinations
 from kernel_kinds import attends_in_integers, with_kernels
 
 from espnet_medusa.model.masks import padding_mask
@@ -61,8 +61,7 @@ def relative_errors(result: torch.Tensor, expected: torch.Tensor) -> torch.Tenso
     return errors / expected.flatten(2).norm(dim=2).mean()
 
 
-@pytest.mark.parametrize("merged", [False, True])
-@pytest.mark.parametrize("frames", LENGTHS)
+@combinations(merged=[False, True], frames=LENGTHS)
 def test_attention_is_near_float64(kind, frames, merged, threads):
     for heads, size in SIZES:
         for sharpness in (0.0, 1.0, 4.0):

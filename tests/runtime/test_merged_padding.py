@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from cases import combinations
 from kernel_kinds import with_kernels
 from searches import runtime_of
 from tiny import tiny_decoder, tiny_encoder
@@ -69,8 +70,7 @@ def test_a_row_is_the_middle_of_the_frames_that_it_stands_for(seed):
         assert torch.equal(merged[row, : len(expected)], torch.stack(expected))
 
 
-@pytest.mark.parametrize("kept", [None, KEPT, torch.ones_like(KEPT)])
-@pytest.mark.parametrize("copies", [0, 1, 33, 98])
+@combinations(kept=[None, KEPT, torch.ones_like(KEPT)], copies=[0, 1, 33, 98])
 def test_window_rows_are_chosen_from_all_rows_with_positions(copies, kept):
     """Bit for bit."""
     size, positions = FRAMES - copies, torch.randn(FRAMES + 5, WIDTH)
@@ -127,8 +127,7 @@ def test_merged_rows_count_as_often_as_their_frames_in_the_kernels(kind, product
         assert torch.equal(part[0], merged[row, :count]), "alone as in the batch"
 
 
-@pytest.mark.parametrize("heads", [None, "attending"])
-@pytest.mark.parametrize("precision", [None, "int8"])
+@combinations(heads=[None, "attending"], precision=[None, "int8"])
 def test_merged_rows_count_as_often_as_their_frames_in_the_decoder(heads, precision):
     decoder = tiny_decoder(0) if heads is None else tiny_decoder(0, heads=heads)
     runtime = runtime_of(decoder) if precision is None else build_runtime(decoder, precision)

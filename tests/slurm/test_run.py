@@ -26,10 +26,9 @@ REQUEST = Request(("sbatch",))
 
 
 @pytest.fixture
-def slurm(tmp_path, monkeypatch):
+def slurm(tmp_path, in_folder, monkeypatch):
     monkeypatch.setattr(run, "SHORTEST_POLL_S", 0.02)
     monkeypatch.setattr(run, "SHOW_S", 0.05)
-    monkeypatch.chdir(tmp_path)
     return PretendedSlurm(tmp_path / "slurm", monkeypatch)
 
 
