@@ -181,7 +181,6 @@ def test_characters_of_other_scripts_need_their_encoding(files, tmp_path, run):
 
 def test_a_missing_hypothesis_is_named_or_counted(files, tmp_path, run):
     (tmp_path / "hyp.trn").write_text("a (s-1)\n", encoding="utf-8")
-    with refused("s-2", error=SystemExit):
-        run(*files, "-i", "rm")
+    assert_refused("s-2", run, *files, "-i", "rm", error=SystemExit)
     printed = run(*files, "-i", "rm", "--allow_missing", "true")
     assert b"| Sum/Avg|    2      4 | 25.0    0.0   75.0 " in printed

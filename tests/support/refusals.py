@@ -58,11 +58,12 @@ def name_value(value: object) -> str:
 
 def assert_refused(
     message: str, call: Callable, *given: object, error: type[BaseException] = InputError, **options
-) -> None:
-    """Expect an error of one line from a call; ``message`` is a pattern."""
+) -> str:
+    """Expect an error of one line from a call; return it. ``message`` is a pattern."""
     with pytest.raises(error, match=message) as caught:
         call(*given, **options)
-    assert "\n" not in str(caught.value)
+    (line,) = str(caught.value).splitlines()
+    return line
 
 
 @contextmanager
