@@ -94,8 +94,7 @@ def test_rows_decode_as_from_samples(command, recipe, tmp_path):
             calls += alone.statistics.decoder_calls
         if row["contestant"] != "tuned":  # its draft length depends on the clock
             assert row["calls"] == calls
-    by_name = {(row["search"], row["contestant"]): row for row in rows}
-    model = by_name["greedy", "a model"]
+    model = {(row["search"], row["contestant"]): row for row in rows}["greedy", "a model"]
     assert model["draft_calls"] > 0 and 0 < model["draft_ms"] < 1000 * model["decoder_seconds"]
     text = (tmp_path / "out" / "results.md").read_text()
     assert "Left out: untrained: exp/asr_block/config.yaml: not there" in text

@@ -84,8 +84,7 @@ def test_whisper_cpp_reads_the_weights(tmp_path, monkeypatch):
 def test_clips_of_several_lengths(tmp_path):
     write_corpus(tmp_path, {"a": 1.0, "b": 2.5, "c": 2.0})
     write_lines(tmp_path / "text", dict.fromkeys("abc", "words"))
-    clips = cut_utterances(tmp_path, [0.5, 2.0])
-    lengths = [(clip.id, len(clip.speech)) for clip in clips]
+    lengths = [(clip.id, len(clip.speech)) for clip in cut_utterances(tmp_path, [0.5, 2.0])]
     assert lengths == [("b_0.5s", 8000), ("b_2s", 32000), ("c_0.5s", 8000), ("c_2s", 32000)]
     assert_refused("no utterance of 3 s", cut_utterances, tmp_path, [1.0, 3.0])
     row = {"label": "ours, int8", "speed": {"value": 2.0}, "ms_by_seconds": {"0.5": 20.4, "2": 31}}

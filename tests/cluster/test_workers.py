@@ -75,8 +75,7 @@ def test_a_worker_sets_its_gpu_only_with_use_gpu(monkeypatch):
 
 
 def test_a_missing_folder_is_named(monkeypatch, tmp_path):
-    here = SimpleNamespace(address="tcp://a:1")
-    monkeypatch.setattr(worker_module, "get_worker", lambda: here)
+    monkeypatch.setattr(worker_module, "get_worker", lambda: SimpleNamespace(address="tcp://a:1"))
     missing = tmp_path / "missing"
     with pytest.raises(InputError, match=rf"^worker tcp://a:1: {missing}: missing; workers"):
         WorkerDecoder(refuse, str(missing)).sample_rate_hz()

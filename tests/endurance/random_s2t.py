@@ -81,10 +81,9 @@ def cases_of_a_model(seed: int, folder: Path) -> list[str]:
         found = searches.compare(*calls)
         if DIFFERS in found:  # hypotheses whose scores are equal but for rounding
             exact = Searches(drafting, **options, dtype="float64").compare(*calls)
-            pairs = zip(found, exact, strict=True)
             found = [
                 EQUAL_DOUBLE if one == DIFFERS and other in (EQUAL, EQUAL_FALLING) else one
-                for one, other in pairs
+                for one, other in zip(found, exact, strict=True)
             ]
         outcomes += found
     return outcomes

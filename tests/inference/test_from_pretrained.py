@@ -60,8 +60,7 @@ def test_timestamps_are_not_text(case, tmp_path):
     for token in tokenizer["added_tokens"]:  # as in openai/whisper-base
         token["special"] = token["id"] < 50364
     file.write_text(json.dumps(tokenizer))
-    words = {*range(50364)} - {50257}
-    options = {"suppress_tokens": [*words], "begin_suppress_tokens": [50257]}
+    options = {"suppress_tokens": [*({*range(50364)} - {50257})], "begin_suppress_tokens": [50257]}
     model = Speech2Text(asr_model_file=exp / "model.pth", **SHORT, **options)
     text, pieces, ids, _ = model(noise(0))[0]
     assert text == "" and ids and min(ids) >= 50364

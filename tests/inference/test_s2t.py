@@ -10,6 +10,7 @@ import torch
 from cases import cases, combinations
 from espnet2.bin import s2t_inference as espnet
 from experiment import noise, read_lines, write_corpus, write_lines
+from job_log import assert_same_nbest_files
 from refusals import assert_refused, refused, refuses
 
 from espnet_medusa.bin import s2t_inference
@@ -180,16 +181,7 @@ def test_the_command_writes_espnets_files(files, tmp_path, monkeypatch):
     run = command(files, tmp_path, "--ctc_weight", "0.2", "--lang_sym", "deu")
     espnet.main([*run, "--output_dir", str(theirs), "--num_workers", "0"])
     s2t_inference.main([*run, "--output_dir", str(ours), "--batch_size", "3", "--drafter", "ctc"])
-    for rank in ("1best_recog", "2best_recog"):
-        for name in ("text", "text_nospecial", "token", "token_int", "score"):
-            result, expected = (read_lines(root / rank / name) for root in (ours, theirs))
-            if name == "score":
-                numbers = [
-                    [float(row[7:-1]) for row in table.values()] for table in (result, expected)
-                ]
-                np.testing.assert_allclose(*numbers, rtol=1e-4)
-            else:
-                assert result == expected, (rank, name)
+    assert_same_nbest_files(ours, theirs, ("text", "text_nospecial", "token", "token_int"))
     assert (ours / "failed_utterances").read_text() == ""
 
 

@@ -29,10 +29,7 @@ def exit_status(main: Callable, *words: object) -> int:
 
 
 def refuses(*rows: tuple, error: type[BaseException] = InputError) -> Callable:
-    """Parametrize a test that must raise an error of one line.
-
-    ``rows`` are values of its first parameters, and a pattern in the error's message.
-    """
+    """Parametrize a test that must raise an error of one line; rows end with its pattern."""
 
     def decorate(test: Callable) -> Callable:
         @functools.wraps(test)

@@ -27,10 +27,7 @@ NETWORKS = {
 
 
 def make_s2t_experiment(folder: Path, seed: int, **changes) -> dict[str, Path]:
-    """Write config and random weights; return ESPnet's options of the files.
-
-    ``changes`` replace top-level keys of the config.
-    """
+    """Write a config with ``changes`` and random weights; return ESPnet's options of the files."""
     torch.manual_seed(seed)
     symbols = {"notime_symbol": "<notimestamps>", "na_symbol": "<na>"}
     symbols |= {"first_time_symbol": TIMES[0], "last_time_symbol": TIMES[-1]}
