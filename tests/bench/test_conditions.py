@@ -73,9 +73,7 @@ def test_every_condition_is_a_data_directory(made):
             seconds = {"pause_5s": 7, "pause_20s": 22}.get(name, 1)
             if not name.startswith("no_speech_") and name != "digits":
                 assert info.duration == pytest.approx(seconds, abs=0.01)
-    assert {soundfile.info(p).subtype for p in (made.output / "telephone").glob("*.wav")} == {
-        "ULAW"
-    }
+    assert {soundfile.info(p).subtype for p in made.output.glob("telephone/*.wav")} == {"ULAW"}
     written = {path: path.read_bytes() for path in made.output.rglob("*.*")}
     conditions.make_conditions(made)
     assert {path: path.read_bytes() for path in written} == written

@@ -118,11 +118,9 @@ def test_timestamps_take_one_call_per_token(files):
 @pytest.mark.parametrize("seed", range(5))
 def test_timestamp_filter_equals_espnets(seed):
     generator = torch.Generator().manual_seed(seed)
-    sos, eos = s2t.TOKENS.index("<sos>"), s2t.TOKENS.index("<eos>")
-    times = s2t.TOKENS.index(s2t.TIMES[0]), s2t.TOKENS.index(s2t.TIMES[-1])
-    rules = espnet.ScoreFilter(
-        s2t.TOKENS.index("<notimestamps>"), *times, sos, eos, len(s2t.TOKENS)
-    )
+    names = ("<notimestamps>", s2t.TIMES[0], s2t.TIMES[-1], "<sos>", "<eos>")
+    symbols = [s2t.TOKENS.index(name) for name in names]
+    rules, sos = espnet.ScoreFilter(*symbols, len(s2t.TOKENS)), symbols[3]
     for length in (0, 1, 2, 3, 8):
         random_tokens = torch.randint(4, len(s2t.TOKENS) - 3, (200, length), generator=generator)
         prompt = torch.tensor([sos, 4, 6] + [8] * (seed == 4)).expand(200, -1)

@@ -156,9 +156,7 @@ def test_words_by_ctc_do_not_run_the_decoder(experiment):
     by_attention = replace(by_ctc, word_times="attention")
     options = {"search": "greedy", "ctc_weight": 0.0, "decoder_precision": "int8"}
     speech2text = Speech2Text(**files(experiment), **options)
-    expected = [
-        [*speech2text.transcribe(samples, **vars(one))] for one in (by_attention, by_ctc)
-    ]  # fmt: skip
+    expected = [[*speech2text.transcribe(samples, **vars(one))] for one in (by_attention, by_ctc)]
     speech2text.release_weights(by_attention)
     decoder, encoder = speech2text.asr_model.decoder, speech2text.asr_model.encoder
     assert all(weight.numel() for weight in decoder.parameters())
