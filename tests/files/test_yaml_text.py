@@ -5,7 +5,6 @@ import time
 import pytest
 import yaml
 from cases import cases
-from refusals import assert_refused
 
 from espnet_medusa.files.yaml_text import MAX_DEPTH, load_yaml
 
@@ -73,7 +72,8 @@ KEYS = ", ".join(f"k{number}: 1" for number in range(1000))
 )
 def test_unsafe_documents_are_refused(text, message):
     started = time.process_time()
-    assert_refused(message, load_yaml, text, error=yaml.YAMLError)
+    with pytest.raises(yaml.YAMLError, match=message):
+        load_yaml(text)
     assert time.process_time() - started < 2
 
 
@@ -82,5 +82,6 @@ def test_mappings_that_merge_one_key_many_times():
     if [*map(int, yaml.__version__.split("."))] >= [6, 0, 4]:  # merges each key once
         assert load_yaml(text) == dict.fromkeys("abcdefghi", {"x": 1})
     else:
-        assert_refused("RecursionError|aliases make|<<", load_yaml, text, error=yaml.YAMLError)
+        with pytest.raises(yaml.YAMLError, match="RecursionError|aliases make|<<"):
+            load_yaml(text)
     assert time.process_time() - started < 2

@@ -167,8 +167,7 @@ def test_windows_move_as_in_openai_whisper(seed, monkeypatch):
     for row, length in enumerate(seconds):
         samples = noise(length, row)
         model = OpenAIModel(1000 * seed + row)
-        result = transcribe(model, samples, language="en", fp16=False, **theirs)
-        expected[row] = result, model.asked
+        expected[row] = transcribe(model, samples, language="en", fp16=False, **theirs), model.asked
         samples[0] = 1000 * seed + row
         recordings.append(LongRecording(row, samples))
     done = decode_all(LongForm(decoder, ours, batch_size=rng.choice([1, 2, 3])), recordings)
