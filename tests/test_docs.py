@@ -230,12 +230,9 @@ def test_commands_of_pages_parse(block, monkeypatch):
                 variables.update(check_command(words, monkeypatch))
 
 
-PROGRAMS = (ROOT / "bench", ROOT / "tests" / "endurance")
-
-
 def check_command(words: list[str], monkeypatch) -> dict[str, str]:
     """Check a command; return the shell variable that it sets, if any."""
-    name, *rest = words
+    programs, (name, *rest) = (ROOT / "bench", ROOT / "tests" / "endurance"), words
     if variable := re.fullmatch(r"(\w+)=(.*)", name):
         return {variable[1]: variable[2]}
     if name == "cd":
@@ -244,7 +241,7 @@ def check_command(words: list[str], monkeypatch) -> dict[str, str]:
         check_make(rest, monkeypatch)
     elif name == "python" and rest[0] == "-m":
         check_module(rest[1], rest[2:], monkeypatch)
-    elif name == "python" and Path(rest[0]).resolve().parent in PROGRAMS:
+    elif name == "python" and Path(rest[0]).resolve().parent in programs:
         assert Path(rest[0]).is_file()
         check_module(Path(rest[0]).stem, rest[1:], monkeypatch)
     elif name.startswith("./"):

@@ -5,6 +5,7 @@ from itertools import product
 
 import pytest
 import torch
+from cases import cases
 from refusals import assert_refused
 from tiny import LLAMA, batch, model_of, tiny_decoder
 from whole_logits import WholeLogitsModel
@@ -46,9 +47,6 @@ def learns(heads: str, loss: str, freeze: str) -> bool:
     return heads != "none" or (loss in ("smoothed", "weighted", "linear") and freeze != "all")
 
 
-LEARNS = [case for case in product(HEADS, LOSSES, TRAINED) if learns(*case)]
-
-
 def step(kind, decoder, **conf):
     model = model_of(decoder, **conf)
     model.__class__ = kind
@@ -77,7 +75,7 @@ def step_on_whole_logits(heads: str, loss: str):
     return step(WholeLogitsModel, make_decoder(heads, loss), **LOSSES[loss])
 
 
-@pytest.mark.parametrize(("heads", "loss", "freeze"), LEARNS)
+@cases(*(case for case in product(HEADS, LOSSES, TRAINED) if learns(*case)))
 def test_losses_and_gradients_are_those_of_whole_logits(heads, loss, freeze, chunk):
     """Padded labels, labels shorter than K, trained and tied embedding, smoothed labels."""
     conf = LOSSES[loss] | {"freeze_whisper": freeze}

@@ -115,7 +115,7 @@ def test_bad_token_types_are_refused(token_type):
     token_list_vocabulary(["<unk>"], token_type)
 
 
-BAD_FILES = [
+@refuses(
     ("tokens.txt", "<unk>\n▁a\n", "sentencepiece tokens needs .*bpe.model; add"),
     ("tokens.txt", "<unk>\nĠa\n", "byte-level BPE; give the tokenizer's folder"),
     ("tokens.txt", b"\xff\xfe", "cannot be read .*; give one token per line"),
@@ -125,10 +125,7 @@ BAD_FILES = [
         for tokens in ("5", "[1]", "{a: b}", "null")
     ),
     ("config.yaml", "token_list: [a]\ntoken_type: bpe\nbpemodel: 5\n", "bpemodel: 5; allowed"),
-]
-
-
-@refuses(*BAD_FILES)
+)
 def test_bad_files_are_refused(name, content, tmp_path):
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())

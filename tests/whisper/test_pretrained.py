@@ -109,7 +109,7 @@ def test_bad_sources_are_one_line(tmp_path, capsys):
     refuse(folder, "config.json: is not JSON")
 
 
-SIZES = [
+@refuses(
     ("encoder_layers", 10**9, "allowed: 1 to 1000"),
     ("vocab_size", -1, "allowed: 1 to"),
     ("d_model", "32", "d_model: '32'; allowed"),
@@ -120,10 +120,7 @@ SIZES = [
     ("decoder_ffn_dim", 2.5, "2.5; allowed"),
     ("dropout", "much", "config.json: .*dropout"),
     ("id2label", [1], "config.json: "),
-]
-
-
-@refuses(*SIZES)
+)
 def test_impossible_sizes_are_refused(name, value, tmp_path):
     folder = save_tiny_whisper(tmp_path / "whisper", 40)
     config = json.loads((folder / "config.json").read_text()) | {name: value}
