@@ -83,7 +83,7 @@ def test_rows_of_speech_by_hand(tmp_path):
     speeds = [row.get("speed") for row in report["rows"]]
     assert speeds == [{"value": 1.0}, {"value": 2.0}, {"value": 4.0}, None]
     wer = [row["wer"]["value"] for row in report["rows"]]
-    assert wer == pytest.approx([100 / 3, 0, 0, 200 / 3])  # case and stops do not count
+    assert wer == pytest.approx([100 / 3, 0, 0, 200 / 3])  # case and full stops do not count
     assert (heads["same"], heads["calls"], heads["tokens_per_call"]["value"]) == ("1/2", 2, 3.0)
     assert "same" not in ours and "calls" not in first
     write_report(report, tmp_path / "real_whisper_base.md")

@@ -202,7 +202,7 @@ def test_corpus_is_a_set_of_kaldi_directories(tmp_path, monkeypatch):
             assert 24 <= sum(durations_s) < 24 + max(durations_s)
         assert texts.isdisjoint(text.values())
         texts |= set(text.values())
-    # No audio but what the tables name.
+    # The tables name all audio files.
     assert len(list((tmp_path / "downloads").rglob("*.flac"))) == len(texts)
 
 

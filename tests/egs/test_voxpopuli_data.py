@@ -164,7 +164,7 @@ def test_unusable_test_utterances_are_in_utt2session(capsys):
     for utterance in added:
         place = places[key_of(utterance)]
         assert (place.recording, place.start_s) == (session, utterance.start_s)
-    # Its times may be what is wrong in its line: all of the session is of the test set.
+    # Its times may be wrong: its whole session belongs to the test set.
     assert places[utterances[-1].id] == Segment(TEST_SESSION, 0, -1)
     assert validate_data_dir("data/test_de") == []
 

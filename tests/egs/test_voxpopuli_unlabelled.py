@@ -74,7 +74,7 @@ def test_segments_at_silences_only(in_folder):
     assert run_unlabelled("--segmentation", "silence", "--max_segment_s", "3") == 0
     for session, times in by_session(tables("unlabelled_de")["segments"]).items():
         utterances = miniature.plan_session(session, "", 4, 150, "de")
-        # A pause of 0.9 s and 1 s of sound beside another do not fit into 3 s with margins.
+        # Two utterances of 1 s or more, a pause of 0.9 s and margins exceed 3 s.
         assert len(times) == 4
         for (start_s, end_s), utterance in zip(sorted(times), utterances, strict=True):
             assert start_s == pytest.approx(utterance.start_s - 0.15, abs=0.06)

@@ -183,7 +183,7 @@ def test_segments_and_rate_are_kept(make_data_dir, tmp_path):
     read = {key: read_audio(entry) for key, entry in read_table(output / "wav.scp").items()}
     lengths = {key: (len(audio), rate_hz) for key, (audio, rate_hz) in read.items()}
     assert lengths == {"s0-u000": (8000, 8000), "sp0.8-s0-u000": (10000, 8000)}
-    # Only other factors make it again.
+    # Only other factors repeat the work.
     made_s = (output / ".stamp.json").stat().st_mtime_ns
     perturb(folder, output, "0.8 1.0")
     assert (output / ".stamp.json").stat().st_mtime_ns == made_s

@@ -97,7 +97,7 @@ def nbest_of(model: Callable[..., list], speech: np.ndarray, condition: dict) ->
 
 
 def difference(result: list, expected: list) -> str | None:
-    """Return how an n-best list differs from ESPnet's; None: it does not, but in 1e-4 of scores.
+    """Return how an n-best list differs from ESPnet's; None: only scores do, by up to 1e-4.
 
     Hypotheses of probability 0 are left out, as ESPnet fills beams with arbitrary ones.
     """
