@@ -27,14 +27,11 @@ class Options:
     conf: Mapping[str, Any] = field(default_factory=dict)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        None,
-        {"count": 2, "share": None, "name": "", "marks": (1, 2.5), "tokens": [1], "conf": {"a": 1}},
-        {"share": 1, "marks": [0, 5], "tokens": (1, 2)},
-        {"tokens": None, "conf": {}},
-    ],
+@cases(
+    (None,),
+    ({"count": 2, "share": None, "name": "", "marks": (1, 2.5), "tokens": [1], "conf": {"a": 1}},),
+    ({"share": 1, "marks": [0, 5], "tokens": (1, 2)},),
+    ({"tokens": None, "conf": {}},),
 )
 def test_valid_options_are_unchanged_and_others_have_defaults(given):
     assert vars(build_options(Options, given, "conf")) == vars(Options()) | (given or {})

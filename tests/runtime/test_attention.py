@@ -2,7 +2,6 @@
 
 from ctypes import addressof, c_int64
 
-import pytest
 import torch
 from cases import cases, combinations
 from kernel_kinds import attends_in_integers, with_kernels
@@ -70,8 +69,8 @@ def test_attention_is_near_float64(kind, frames, merged, threads):
             assert errors.max() < 12 * most_error(kind)
 
 
-@pytest.mark.parametrize(("heads", "size"), SIZES)
-def test_attention_is_independent_of_the_batch(kind, heads, size, threads):
+@cases(*SIZES)
+def test_attention_is_independent_of_the_batch(heads, size, kind, threads):
     """Bit for bit, whatever other utterances and padding contain."""
     sizes = [torch.randint(1, 9, (count,)) for count in LENGTHS]
     frames = torch.nn.utils.rnn.pad_sequence(sizes, batch_first=True)

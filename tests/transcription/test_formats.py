@@ -3,7 +3,6 @@
 import io
 import random
 
-import pytest
 from cases import combinations
 from decoded_segments import as_openai_has_them
 from whisper.utils import WriteJSON, WriteSRT, WriteTSV, WriteTXT, WriteVTT
@@ -68,7 +67,7 @@ def test_formats_of_nist(tmp_path):
     )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@combinations(seed=range(4))
 def test_segments_are_a_data_directory(tmp_path, seed):
     transcript = random_transcript(random.Random(seed), tmp_path, False)
     entries = {"talk": str(transcript.recording.path), "other": "other.wav"}
