@@ -8,8 +8,7 @@ import pytest
 import yaml
 from downloads import serve
 from librispeech_miniature import make_librispeech, make_librispeech_pc
-from llama_recipes import LLAMA, copy_short_decodings
-from recipes import ROOT, copy_config, lines_about, link_recipe, link_short_recipe, run
+from recipes import ROOT, lines_about, link_llama_recipe, link_short_recipe, run
 from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa.kaldi.table import read_table
@@ -125,12 +124,9 @@ def test_mini_librispeech_in_two_folders(recipe, tmp_path):
 @pytest.fixture
 def llama_recipe(tmp_path):
     """Return the recipe with small decoders that end early."""
-    folder = link_recipe(tmp_path, "librispeech/asr1", without=("conf", "results"))
+    configs = "train_speech_llama_whisper*.yaml"
+    folder = link_llama_recipe(tmp_path, "librispeech/asr1", configs, "plain", "exact")
     (folder / "conf" / "report").symlink_to(ROOT / "conf" / "report")
-    copy_short_decodings(folder, "plain", "exact")
-    for path in (ROOT / "egs/librispeech/asr1/conf").glob("train_speech_llama_whisper*.yaml"):
-        small = {"decoder_conf": {"llama_conf": LLAMA}, "max_epoch": 1, "use_matplotlib": False}
-        copy_config(path, folder / "conf", **small)
     return folder
 
 

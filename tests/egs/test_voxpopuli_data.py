@@ -1,6 +1,5 @@
 """VoxPopuli's transcribed sets, from good and damaged miniatures in the corpus's layout."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -56,7 +55,7 @@ def test_sessions_become_segments_with_the_right_audio(capsys):
 def test_utterances_of_get_asr_data_replace_segments_in_the_servers_layout(capsys):
     utterances = build()
     Path("vox/annotations/asr").mkdir(parents=True)
-    os.rename("vox/transcribed_data/de/asr_de.tsv.gz", "vox/annotations/asr/asr_de.tsv.gz")
+    Path("vox/transcribed_data/de/asr_de.tsv.gz").rename("vox/annotations/asr/asr_de.tsv.gz")
     assert run() == 0
     assert len(tables("train_de")["segments"]) == 16
     build_voxpopuli(Path("vox"), prepared=True)

@@ -1,6 +1,5 @@
 """Compilation and choice of native kernels, and what happens without them."""
 
-import logging
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -104,7 +103,7 @@ def test_missing_instructions_and_compiler_failures_are_reported(fresh, tmp_path
 
 def test_next_set_is_used_if_the_compiler_does_not_support_the_best(fresh, small_source, caplog):
     unknown = build.InstructionSet("NEWER", frozenset(["no_such_instructions"]))
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level("INFO"):
         assert build.open_best([unknown, build.AVX2])
     assert "native kernels: AVX2; NEWER: " in caplog.text
     assert "mnosuchinstructions" in caplog.text
@@ -149,6 +148,6 @@ def test_the_folder_of_models_may_belong_to_a_group(fresh, small_source, tmp_pat
 
 def test_the_log_names_the_instruction_set(kind, caplog):
     forget()
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level("INFO"):
         library.kernels()
     assert f"native kernels: {kind}" in caplog.text
