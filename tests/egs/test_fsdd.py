@@ -15,7 +15,7 @@ from fsdd_clips import SAMPLE_RATE_HZ, Clip, read_clips
 from make_digit_strings import DIGIT_WORDS, join_clips, split_clips
 from recipes import ROOT, copy_config, link_recipe
 from recipes import run as run_recipe
-from refusals import assert_refused, command_refused, refused
+from refusals import command_refused, refused
 
 from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.kaldi.table import read_table
@@ -101,20 +101,25 @@ def test_broken_file_is_refused_by_name(name, content, message, toy_dir):
 def test_broken_archive_is_refused_by_name(toy_dir):
     archive = toy_dir / "ann.tar.gz"
     archive.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
-    assert_refused(r"ann\.tar\.gz: not a whole gzipped tar archive", read_clips, toy_dir)
+    with refused("ann.tar.gz: not a whole gzipped tar archive"):
+        read_clips(toy_dir)
     make_tar(archive, {"0_ann_0.wav": bytes(1_000_001)})
-    assert_refused(r"ann\.tar\.gz: 0_ann_0\.wav: 1000001 bytes", read_clips, toy_dir)
+    with refused("ann.tar.gz: 0_ann_0.wav: 1000001 bytes"):
+        read_clips(toy_dir)
 
 
 def test_missing_folders_clips_speakers_and_digits_are_named(toy_dir, tmp_path):
     (tmp_path / "empty").mkdir()
-    assert_refused("nowhere: no such folder; --fsdd_dir", read_clips, tmp_path / "nowhere")
-    assert_refused("of any speaker; there are clips of: nobody", read_clips, tmp_path / "empty")
-    assert_refused("of eve; there are clips of: ann", read_clips, toy_dir, ("ann", "eve"))
+    with refused("nowhere: no such folder; --fsdd_dir"):
+        read_clips(tmp_path / "nowhere")
+    with refused("of any speaker; there are clips of: nobody"):
+        read_clips(tmp_path / "empty")
+    with refused("of eve; there are clips of: ann"):
+        read_clips(toy_dir, ("ann", "eve"))
     for index in (5, 9):
         (toy_dir / "recordings" / f"7_theo_{index}.wav").unlink()
-    message = r"speaker theo: no clips of \[7\] for the dev set"
-    assert_refused(message, split_clips, read_clips(toy_dir))
+    with refused("speaker theo: no clips of [7] for the dev set"):
+        split_clips(read_clips(toy_dir))
 
 
 def test_joined_clips_keep_their_places():
