@@ -1,4 +1,4 @@
-"""Shared by all tests: import paths of tests and bench, one thread per process, fixtures."""
+"""Shared by all tests: import paths, one thread per process, fixtures."""
 
 import gc
 import os
@@ -12,7 +12,8 @@ import torch
 import espnet_medusa.bin  # noqa: F401  before ESPnet, whose imports it makes shorter
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / name) for name in ("tests/support", "tests/endurance", "bench")]
+FOLDERS = [ROOT / "tests" / "support", ROOT / "tests" / "endurance", ROOT / "bench"]
+sys.path[:0] = map(str, [*FOLDERS, *sorted(ROOT.glob("egs/*/asr1/local"))])
 torch.set_num_threads(1)
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # unknown names fail without a request
 
@@ -27,6 +28,11 @@ def pytest_collection_finish() -> None:
 def no_gradients() -> Iterator[None]:
     with torch.no_grad():
         yield
+
+
+@pytest.fixture
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="session")

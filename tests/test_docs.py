@@ -14,6 +14,7 @@ import pytest
 import yaml
 from cases import cases
 from markdown.extensions.toc import slugify
+from refusals import assert_refused
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path += [str(ROOT / "tools"), str(ROOT / "tests" / "upstream")]
@@ -111,8 +112,7 @@ def test_a_block_takes_the_rows_and_columns_that_it_names(source):
     ("<!-- from: gone.md\nsection: One\n-->\n<!-- end -->", "No such file"),
 )
 def test_a_block_that_its_source_cannot_fill_is_an_error(block, message, source):
-    with pytest.raises(SystemExit, match=re.escape(message)):
-        update_docs.fill(block)
+    assert_refused(re.escape(message), update_docs.fill, block, error=SystemExit)
 
 
 def test_the_chart_shows_the_figures_of_its_source():
@@ -230,12 +230,9 @@ def test_commands_of_pages_parse(block, monkeypatch):
                 variables.update(check_command(words, monkeypatch))
 
 
-PROGRAMS = (ROOT / "bench", ROOT / "tests" / "endurance")
-
-
 def check_command(words: list[str], monkeypatch) -> dict[str, str]:
     """Check a command; return the shell variable that it sets, if any."""
-    name, *rest = words
+    programs, (name, *rest) = (ROOT / "bench", ROOT / "tests" / "endurance"), words
     if variable := re.fullmatch(r"(\w+)=(.*)", name):
         return {variable[1]: variable[2]}
     if name == "cd":
@@ -244,7 +241,7 @@ def check_command(words: list[str], monkeypatch) -> dict[str, str]:
         check_make(rest, monkeypatch)
     elif name == "python" and rest[0] == "-m":
         check_module(rest[1], rest[2:], monkeypatch)
-    elif name == "python" and Path(rest[0]).resolve().parent in PROGRAMS:
+    elif name == "python" and Path(rest[0]).resolve().parent in programs:
         assert Path(rest[0]).is_file()
         check_module(Path(rest[0]).stem, rest[1:], monkeypatch)
     elif name.startswith("./"):

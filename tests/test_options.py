@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import cases
+from refusals import assert_refused
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import build_options, check_choice
@@ -26,14 +27,11 @@ class Options:
     conf: Mapping[str, Any] = field(default_factory=dict)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        None,
-        {"count": 2, "share": None, "name": "", "marks": (1, 2.5), "tokens": [1], "conf": {"a": 1}},
-        {"share": 1, "marks": [0, 5], "tokens": (1, 2)},
-        {"tokens": None, "conf": {}},
-    ],
+@cases(
+    (None,),
+    ({"count": 2, "share": None, "name": "", "marks": (1, 2.5), "tokens": [1], "conf": {"a": 1}},),
+    ({"share": 1, "marks": [0, 5], "tokens": (1, 2)},),
+    ({"tokens": None, "conf": {}},),
 )
 def test_valid_options_are_unchanged_and_others_have_defaults(given):
     assert vars(build_options(Options, given, "conf")) == vars(Options()) | (given or {})
@@ -55,8 +53,7 @@ def test_valid_options_are_unchanged_and_others_have_defaults(given):
 )
 def test_wrong_types_are_refused(name, value, allowed):
     message = re.escape(f"decoder_conf: {name}: {value!r}; allowed: ") + f".*{re.escape(allowed)}$"
-    with pytest.raises(InputError, match=f"^{message}"):
-        build_options(Options, {name: value}, "decoder_conf")
+    assert_refused(f"^{message}", build_options, Options, {name: value}, "decoder_conf")
 
 
 def test_numbers_of_numpy_and_booleans_are_converted():
@@ -73,12 +70,9 @@ def test_numbers_of_numpy_and_booleans_are_converted():
     *((values, ".*; allowed: options with") for values in (5, "x: 2", [1], [("count", 2)])),
 )
 def test_unknown_options_and_no_mappings_are_refused(values, message):
-    with pytest.raises(InputError, match=f"decoder_conf: {message}"):
-        build_options(Options, values, "decoder_conf")
+    assert_refused(f"decoder_conf: {message}", build_options, Options, values, "decoder_conf")
 
 
 @pytest.mark.parametrize("value", ["greedy\nsearch", "beam\u2028", "\x85"])
 def test_an_unknown_choice_is_refused_in_one_line(value):
-    with pytest.raises(InputError, match="^search: ") as refusal:
-        check_choice(value, ["greedy", "beam"], "search")
-    assert len(str(refusal.value).splitlines()) == 1
+    assert_refused("^search: ", check_choice, value, ["greedy", "beam"], "search")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import setuptools  # noqa: F401  (its distutils)
 from espnet2.tasks.asr import decoder_choices, encoder_choices, model_choices
+from refusals import assert_refused
 
 import espnet_medusa
 from espnet_medusa import plugin
@@ -90,5 +91,4 @@ def test_register_fills_the_tables_and_may_be_repeated(monkeypatch):
     assert decoder_choices.get_class("whisper_medusa") is ScoringWhisperDecoder
     assert model_choices.get_class("medusa") is MedusaASRModel
     monkeypatch.setitem(encoder_choices.classes, "hf_whisper", int)
-    with pytest.raises(RuntimeError, match="hf_whisper.*already"):
-        plugin.register_asr()
+    assert_refused("hf_whisper.*already", plugin.register_asr, error=RuntimeError)

@@ -16,7 +16,7 @@ from contestants.ways import BASELINE, BEAM5, CTC, CTC_HEADS, DRAFTERS, GREEDY, 
 from experiment import make_experiment, training_config
 from figures import Inputs, make_rows
 from inputs import Utterance, load_model
-from refusals import command_refused
+from refusals import assert_refused, command_refused
 from runner import Journal, Measurement
 
 from espnet_medusa.errors import InputError
@@ -240,5 +240,4 @@ def test_unusable_options_are_refused(command, message, capsys):
 
 def test_unknown_searches_and_drafters_are_refused(random_subject):
     for option in ("--searches", "--drafters"):
-        with pytest.raises(InputError, match=f"{option} nothing; allowed"):
-            ways_of(random_subject, {}, option, "nothing")
+        assert_refused(f"{option} nothing; allowed", ways_of, random_subject, {}, option, "nothing")

@@ -27,6 +27,7 @@ from contestants.ways import BASELINE, BEAM5, CTC, FLOAT32, GREEDY, HEADS, INT8,
 from experiment import make_experiment, training_config
 from figures import Inputs, differences, make_rows
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
+from refusals import assert_refused
 from report import write_report
 from runner import Journal, Measurement, Session, measure
 from segments import first_difference
@@ -34,7 +35,6 @@ from tiny_whisper import save_tiny_whisper
 from transformers import WhisperModel
 
 from espnet_medusa.bin import convert
-from espnet_medusa.errors import InputError
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.statistics import DecodingStatistics
 
@@ -83,7 +83,7 @@ def test_rows_of_speech_by_hand(tmp_path):
     speeds = [row.get("speed") for row in report["rows"]]
     assert speeds == [{"value": 1.0}, {"value": 2.0}, {"value": 4.0}, None]
     wer = [row["wer"]["value"] for row in report["rows"]]
-    assert wer == pytest.approx([100 / 3, 0, 0, 200 / 3])  # case and stops do not count
+    assert wer == pytest.approx([100 / 3, 0, 0, 200 / 3])  # case and full stops do not count
     assert (heads["same"], heads["calls"], heads["tokens_per_call"]["value"]) == ("1/2", 2, 3.0)
     assert "same" not in ours and "calls" not in first
     write_report(report, tmp_path / "real_whisper_base.md")
@@ -163,8 +163,7 @@ def test_the_journal_keeps_measurements(tmp_path):
     assert Journal(path, about).has(way, ["s"], 0)
     assert journal.has(way, ["r"], 0) and not journal.has(way, ["q"], 0)
     assert not journal.has(way, ["r"], 1) and not journal.has(replace(way, drafts=HEADS), ["r"], 0)
-    with pytest.raises(InputError, match="journal.jsonl: is of another model"):
-        Journal(path, {"threads": 1})
+    assert_refused("journal.jsonl: is of another model", Journal, path, {"threads": 1})
 
 
 def record(ways, rounds):

@@ -155,9 +155,7 @@ def test_a_whisper_on_a_cpu(tmp_path, monkeypatch, whisper, speech):
     results = PartResults.read(output)
     assert not results.left_out
     ways = [(row["contestant"], row["drafts"], row["batch_size"]) for row in results.rows]
-    assert ways == [
-        ("ours", "", 1), ("ours", "", 2), ("ours", "heads", 2), ("transformers", "", 2)
-    ]  # fmt: skip
+    assert ways == [("ours", "", 1), ("ours", "", 2), ("ours", "heads", 2), ("transformers", "", 2)]
     assert [row.get("same_text") for row in results.rows[:3]] == [None, "2/2", "2/2"]
     assert results.rows[3]["same_text"].endswith("/2")  # it ends random texts by another rule
     plain, drafted = results.rows[0], results.rows[2]

@@ -31,7 +31,7 @@ def test_ten_heads_peak_within_one_and_a_half_fine_tuning_steps(system, plain):
 
 
 def test_logits_are_never_whole(plain):
-    """Without chunks the largest tensor and the peak include one and eleven heads' logits."""
+    """Without chunks the largest tensor holds a head's logits, the peak those of all heads."""
     logits = FLOAT_BYTES * SIZES.batch_size * (SIZES.tokens + 1) * SIZES.vocab_size
     assert logits > FLOAT_BYTES * CHUNK_LOGITS >= plain.largest
     whole, linear = (memory_of_step(system, "whole logits") for system in ("finetune", "linear"))

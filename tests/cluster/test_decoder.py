@@ -15,7 +15,7 @@ import dask
 import pytest
 from cases import cases
 from experiment import make_experiment, read_lines, write_noise
-from refusals import exit_status
+from refusals import assert_refused, exit_status
 from scripted_decoder import ScriptedDecoder, refuse
 
 from espnet_medusa.bin import asr_inference, dask_inference
@@ -177,8 +177,7 @@ def test_errors_of_the_cluster_are_one_line(error, message, tmp_path, monkeypatc
     workers = Workers(client)
     monkeypatch.setattr(workers, "check_versions", lambda: checks.append(True))
     decoder = ClusterDecoder(client, workers, "plugin", None, tmp_path / "wav.scp")
-    with pytest.raises(InputError, match=re.escape(message)):
-        decoder._as_killed_worker(error)
+    assert_refused(re.escape(message), decoder._as_killed_worker, error)
     assert len(checks) == isinstance(error, ModuleNotFoundError), "versions are checked first"
 
 

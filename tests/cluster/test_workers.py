@@ -7,6 +7,7 @@ from cases import cases
 from experiment import write_noise
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import assert_refused
 from scripted_decoder import refuse
 
 from espnet_medusa.cluster import connection
@@ -48,13 +49,11 @@ def test_workers_that_join_are_compared_once(monkeypatch):
     workers = Workers(client)
     assert workers.count() == workers.count() == 1 and queries == [{"tcp://a:1"}]
     workers_there["tcp://b:2"] = HERE | {"torch": "1.0"}
-    with pytest.raises(InputError, match=r"worker tcp://b:2 has torch 1.0, this machine has 2.13"):
-        workers.count()
+    assert_refused(r"worker tcp://b:2 has torch 1.0, this machine has 2.13", workers.count)
     workers_there.clear()
     assert workers.count() == 0 and len(queries) == 2
     del client.nthreads  # as of a client that has closed itself
-    with pytest.raises(InputError, match="scheduler: tcp://s:1: the connection is lost"):
-        workers.count()
+    assert_refused("scheduler: tcp://s:1: the connection is lost", workers.count)
 
 
 @cases(
@@ -76,8 +75,7 @@ def test_a_worker_sets_its_gpu_only_with_use_gpu(monkeypatch):
 
 
 def test_a_missing_folder_is_named(monkeypatch, tmp_path):
-    here = SimpleNamespace(address="tcp://a:1")
-    monkeypatch.setattr(worker_module, "get_worker", lambda: here)
+    monkeypatch.setattr(worker_module, "get_worker", lambda: SimpleNamespace(address="tcp://a:1"))
     missing = tmp_path / "missing"
     with pytest.raises(InputError, match=rf"^worker tcp://a:1: {missing}: missing; workers"):
         WorkerDecoder(refuse, str(missing)).sample_rate_hz()

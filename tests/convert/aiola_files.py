@@ -40,7 +40,7 @@ class AiolaModel(torch.nn.Module):
         self.eval()
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """By the names of aiola's ``save_pretrained``."""
+        """Return tensors by their names in aiola's ``save_pretrained``."""
         return {name: value.clone() for name, value in self.state_dict().items() if name != TIED}
 
     def config(self) -> dict:
@@ -89,7 +89,7 @@ def make_aiola(kind="base_head", num_heads=3, num_layers=1, original=False) -> A
 
 
 def save_aiola(folder: Path, model: AiolaModel, tensors=None, generation=None, **changes) -> Path:
-    """Write it; ``changes`` replace fields of config.json, None takes them away."""
+    """Write a model; ``changes`` replace fields of config.json, None removes them."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {k: v for k, v in (model.config() | changes).items() if v is not None}
     (folder / "config.json").write_text(json.dumps(config))

@@ -1,7 +1,6 @@
 """Experiments of our own to aiola's format and to plain Whisper."""
 
 import json
-import logging
 
 import torch
 from aiola_files import read_aiola
@@ -34,7 +33,7 @@ def features():
 @cases(("linear", {"base_head": True}), ("linear", {"num_layers": 2}), ("block", {}))
 def test_aiolas_file_computes_the_same(heads, options, tmp_path, caplog):
     experiment = experiment_with(tmp_path, heads, **options)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level("WARNING"):
         run(experiment, tmp_path / "out", "--to", "aiola", "--whisper_model", "openai/whisper-tiny")
     assert "not converted, as aiola cannot store it: ctc.ctc_lo.weight" in caplog.text
     expected = logits_of(load(experiment)[0], features(), PREFIX)

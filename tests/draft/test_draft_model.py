@@ -1,6 +1,5 @@
 """A draft model's tree follows the search; the draft model evaluates each prefix once."""
 
-import pytest
 import torch
 from beam_oracle import make_weights
 from cases import cases, combinations
@@ -128,7 +127,7 @@ def test_no_prefix_is_evaluated_twice(seed, kind):
         assert seconds and min(seconds) > 0
 
 
-@pytest.mark.parametrize("kind", ["near", "other"])
+@combinations(kind=["near", "other"])
 def test_a_chain_costs_one_call_per_step_and_its_tree_stays_small(kind):
     _, decoder = drafted(3, kind, max_target_positions=64)
     recorder = Recorder(decoder)
@@ -155,7 +154,7 @@ def test_a_draft_model_with_fewer_positions():
     assert max(len(path) for path in recorder.paths[0][0]) == 9
 
 
-@pytest.mark.parametrize("runtime", ["cuda graph", "bfloat16", "int8"])
+@combinations(runtime=["cuda graph", "bfloat16", "int8"])
 def test_runtimes_of_a_draft_model(runtime):
     """Utterances have different numbers of drafts because of end tokens and length limits."""
     module = tiny_decoder(3, "none")
@@ -180,7 +179,7 @@ def test_runtimes_of_a_draft_model(runtime):
 
 
 @cases(("typical", {}), ("top_m", {"top_m": 2}), ("threshold", {"threshold": 1 / VOCAB_SIZE}))
-@pytest.mark.parametrize("seed", range(4))
+@combinations(seed=range(4))
 def test_greedy_text_with_other_acceptance_rules(acceptance, option, seed):
     """The rules allow other texts, but the main model itself drafts the greedy one."""
     module, audio = tiny_decoder(seed, "none"), random_memory(seed, [9])

@@ -22,7 +22,6 @@ from espnet_medusa.kaldi.table import read_table
 
 SPEAKERS = ("ann", "theo")
 INDICES = (0, 4, 5, 9, 10, 11)
-INDICES_OF_SET = {"test": (0, 4), "dev": (5, 9), "train": (10, 11)}
 
 
 def clip_level(speaker: str, digit: int, index: int) -> float:
@@ -135,7 +134,7 @@ def test_joined_clips_keep_their_places():
 def test_strings_are_made_of_the_right_clips(toy_dir, tmp_path, monkeypatch):
     run(tmp_path, monkeypatch, toy_dir)
     ids: set[str] = set()
-    for name, indices in INDICES_OF_SET.items():
+    for name, indices in {"test": (0, 4), "dev": (5, 9), "train": (10, 11)}.items():
         directory = tmp_path / "data" / name
         assert validate_data_dir(directory) == []
         texts, paths = read_table(directory / "text"), read_table(directory / "wav.scp")

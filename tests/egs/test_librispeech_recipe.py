@@ -8,14 +8,13 @@ import pytest
 import yaml
 from downloads import serve
 from librispeech_miniature import make_librispeech, make_librispeech_pc
-from llama_recipes import LLAMA, copy_short_decodings
-from recipes import ROOT, copy_config, lines_about, link_recipe, link_short_recipe, run
+from recipes import ROOT, lines_about, link_llama_recipe, link_short_recipe, run
 from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa.kaldi.table import read_table
 
 SUBSETS = ("train-clean-100", "dev-clean", "dev-other", "test-clean")
-# One step after the other on the CPU, a few of them, no threads to wait for.
+# A few steps of one utterance each, on the CPU, without worker processes.
 TRAINING = (
     "--batch_size 1 --accum_grad 1 --max_epoch 1 --num_workers 0 --use_tensorboard false"
     " --use_matplotlib false"
@@ -32,7 +31,7 @@ def recipe(tmp_path):
 
 
 def damage(corpus: Path) -> tuple[str, str]:
-    """Cut a FLAC of test-clean short, take another one's transcript away; returns their ids."""
+    """Truncate a FLAC file of test-clean, remove another one's transcript; return both ids."""
     (table,) = (corpus / "test-clean").rglob("*.trans.txt")
     truncated, unwritten = (line.split()[0] for line in table.read_text().splitlines()[:2])
     lines = table.read_text().splitlines(keepends=True)
@@ -63,7 +62,7 @@ def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path):
         server.files["/12/test-other.tar.gz"] = b"not what was published"
         more = ["--openslr", server.url, "--systems", "vanilla block"]
         done = run_whisper(recipe, *options, *more, status=3)
-    # Each of the three is one line, and what there is of the corpus goes all the way.
+    # Each problem is one line; all stages run on the rest of the corpus.
     assert len(lines_about(done, "test-other.tar.gz: is damaged")) == 1
     assert len(lines_about(done, f"{truncated}.flac: {truncated}: is", "truncated")) == 1
     assert len(lines_about(done, f"{unwritten}: is missing ({unwritten}.flac is there)")) == 1
@@ -76,7 +75,7 @@ def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path):
         for folder in (f"asr_vanilla/{PLAIN}", f"asr_vanilla/{ASSISTED}", f"asr_block/{EXACT}")
     )
     assert len(vanilla) == 2 and vanilla == assisted == block, "drafts do not change Whisper's text"
-    # Training keeps case and punctuation; scores know neither.
+    # Training keeps case and punctuation; scoring removes both.
     assert any(text.endswith(".") for text in read_table(recipe / "dump/raw/dev/text").values())
     reference = (exp / f"asr_block/{EXACT}/test_clean/score_wer/ref.trn").read_text()
     assert "." not in reference and reference == reference.lower()
@@ -98,7 +97,7 @@ def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path):
     for system in ("linear", "finetune", "finetune_audio"):
         assert (exp / f"asr_{system}" / "valid.loss.best.pth").is_file()
         assert "total_count=4, [valid]" in (exp / f"asr_{system}" / "train.log").read_text()
-    # Another Whisper does not go on with these.
+    # Another Whisper is refused in the same folder.
     done = run_whisper(recipe, "--whisper_model", "openai/whisper-tiny", "--stage", "16", status=2)
     assert "give another --expdir" in done.stderr
 
@@ -125,12 +124,9 @@ def test_mini_librispeech_in_two_folders(recipe, tmp_path):
 @pytest.fixture
 def llama_recipe(tmp_path):
     """Return the recipe with small decoders that end early."""
-    folder = link_recipe(tmp_path, "librispeech/asr1", without=("conf", "results"))
+    configs = "train_speech_llama_whisper*.yaml"
+    folder = link_llama_recipe(tmp_path, "librispeech/asr1", configs, "plain", "exact")
     (folder / "conf" / "report").symlink_to(ROOT / "conf" / "report")
-    copy_short_decodings(folder, "plain", "exact")
-    for path in (ROOT / "egs/librispeech/asr1/conf").glob("train_speech_llama_whisper*.yaml"):
-        small = {"decoder_conf": {"llama_conf": LLAMA}, "max_epoch": 1, "use_matplotlib": False}
-        copy_config(path, folder / "conf", **small)
     return folder
 
 

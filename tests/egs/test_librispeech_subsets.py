@@ -153,7 +153,7 @@ def test_errors_are_one_line(options, message, train, tmp_path, capsys):
 
 def test_subsets_in_several_folders(tmp_path, capsys):
     train = make_librispeech(tmp_path, ("train-clean-5",), 2, 2, (0.2, 0.4))
-    # A folder by the archive's name, as one that it was unpacked into.
+    # A folder with the archive's name, into which it was unpacked.
     test = make_librispeech(tmp_path / "test-clean", ("test-clean",), 2, 2, (0.2, 0.4))
     options = [*MINI, "--valid_speakers", "1", "--test_sets", "test_clean", "--librispeech"]
     subsets = [train / "train-clean-5", test / "test-clean"]
@@ -161,7 +161,7 @@ def test_subsets_in_several_folders(tmp_path, capsys):
         assert run(tmp_path, *options, *folders) == 0
         assert readers(table(tmp_path, "train_clean_5")) == {"2"}
         assert readers(table(tmp_path, "test_clean")) == {"101", "102"}
-    # A test set that is missing is one line, and the others go on.
+    # A missing test set is reported in one line; the others are prepared.
     capsys.readouterr()
     assert run(tmp_path, *options, train, tmp_path / "nowhere") == 3
     (line,) = capsys.readouterr().out.splitlines()
@@ -212,7 +212,7 @@ def test_damaged_test_set_is_one_line_and_the_rest_is_prepared(tmp_path, capsys)
         (line,) = capsys.readouterr().out.splitlines()
         assert line.startswith("test-other: ") and "test-other.tar.gz: is damaged" in line
         assert made(tmp_path) == {"dev_clean", "test_clean"}
-        # Without a training set it ends, after the others were fetched.
+        # Without a training set the command fails, after it has fetched the others.
         server.files["/12/train-clean-100.tar.gz"] = b"something else"
         server.requests.clear()
         assert run(tmp_path, *options, "train-clean-100", "test-other") == 1

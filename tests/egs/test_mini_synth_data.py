@@ -12,6 +12,7 @@ import soundfile
 from cases import cases, combinations
 from downloads import tree
 from espnet2.fileio.sound_scp import SoundScpReader
+from refusals import assert_refused
 
 pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
 
@@ -107,8 +108,7 @@ def test_sentences_end_with_an_error_when_all_are_used():
     assert language.vocabulary == {"and", "hello", "cat", "dog", "big", "small"}
     sentences = language.sentences(random.Random(0))
     assert {"hello", "cat and cat", "big dog and small dog"} <= {next(sentences) for _ in range(10)}
-    with pytest.raises(ValueError, match="10 sentences and 10 are used"):
-        next(sentences)
+    assert_refused("10 sentences and 10 are used", next, sentences, error=ValueError)
 
 
 @cases(
@@ -202,7 +202,7 @@ def test_corpus_is_a_set_of_kaldi_directories(tmp_path, monkeypatch):
             assert 24 <= sum(durations_s) < 24 + max(durations_s)
         assert texts.isdisjoint(text.values())
         texts |= set(text.values())
-    # No audio but what the tables name.
+    # The tables name all audio files.
     assert len(list((tmp_path / "downloads").rglob("*.flac"))) == len(texts)
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from corpus_plan import CorpusOptions
-from llama_recipes import LLAMA, copy_short_decodings
-from recipes import ROOT, copy_config, link_recipe, record_asr, recorded, run
+from recipes import ROOT, link_llama_recipe, link_recipe, record_asr, recorded, run
 
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.inference.decode_options import DecodeOptions
@@ -130,14 +129,9 @@ def test_hybrid_searches_differ_only_in_drafts_and_precision():
 
 @pytest.fixture
 def llama(tmp_path):
-    folder = link_recipe(tmp_path, "mini_synth/asr1", without=("conf",))
     (tmp_path / "conf").symlink_to(ROOT / "conf")
-    copy_short_decodings(folder, "plain", "beam4_threshold")
-    small = {"encoder_conf": ENCODER, "decoder_conf": {"llama_conf": LLAMA}}
-    small |= {"max_epoch": 1, "use_matplotlib": False}
-    for path in FULL.glob("conf/train_llama*.yaml"):
-        copy_config(path, folder / "conf", **small)
-    return folder
+    recipe, ways = ("mini_synth/asr1", "train_llama*.yaml"), ("plain", "beam4_threshold")
+    return link_llama_recipe(tmp_path, *recipe, *ways, encoder_conf=ENCODER)
 
 
 def test_speech_llama_of_two_languages_writes_tables(llama):

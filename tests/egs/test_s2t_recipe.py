@@ -15,7 +15,6 @@ RECIPE = "mini_synth/s2t1"
 CORPUS = "--minutes 0.2 --dev_utterances 2 --test_utterances 2 --second_minutes 0.2 --nj 1"
 TINY = {"attention_heads": 2, "linear_units": 16, "num_blocks": 1}
 OPTIONS = ("--nbpe", "140", "--train_nj", "1", "--nj", "1")
-SYSTEMS = ("espnet2.bin.s2t_inference", "ours, baseline", "ours, CTC drafts")
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +68,7 @@ def test_nbest_lists_are_those_of_espnet(recipe, name):
 def test_table_has_all_rows(recipe):
     rows = (recipe / "exp" / "RESULTS.md").read_text().split("\n")
     for language in ("English", "German"):
-        for system in SYSTEMS:
+        for system in ("espnet2.bin.s2t_inference", "ours, baseline", "ours, CTC drafts"):
             beam, greedy = (row for row in rows if row.startswith(f"|{language}|{system}|"))
             assert beam.endswith("|2/2|") and greedy.endswith("|2/2|")
 

@@ -1,17 +1,16 @@
 """VoxPopuli's transcribed sets, from good and damaged miniatures in the corpus's layout."""
 
-import os
 from pathlib import Path
 
 import pytest
 import voxpopuli_miniature as miniature
 from cases import cases
+from refusals import assert_refused
 from tones import peak_frequency_hz
 from voxpopuli_miniature import TEST_SESSION, build_voxpopuli, key_of, problems, run, tables
 from voxpopuli_transcripts import parse_vad, read_rows
 
 from espnet_medusa.audio.reader import read_audio
-from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.data_dir import Segment, parse_segment, validate_data_dir
 
 pytestmark = pytest.mark.usefixtures("in_folder")
@@ -56,7 +55,7 @@ def test_sessions_become_segments_with_the_right_audio(capsys):
 def test_utterances_of_get_asr_data_replace_segments_in_the_servers_layout(capsys):
     utterances = build()
     Path("vox/annotations/asr").mkdir(parents=True)
-    os.rename("vox/transcribed_data/de/asr_de.tsv.gz", "vox/annotations/asr/asr_de.tsv.gz")
+    Path("vox/transcribed_data/de/asr_de.tsv.gz").rename("vox/annotations/asr/asr_de.tsv.gz")
     assert run() == 0
     assert len(tables("train_de")["segments"]) == 16
     build_voxpopuli(Path("vox"), prepared=True)
@@ -164,7 +163,7 @@ def test_unusable_test_utterances_are_in_utt2session(capsys):
     for utterance in added:
         place = places[key_of(utterance)]
         assert (place.recording, place.start_s) == (session, utterance.start_s)
-    # Its times may be what is wrong in its line: all of the session is of the test set.
+    # Its times may be wrong: its whole session belongs to the test set.
     assert places[utterances[-1].id] == Segment(TEST_SESSION, 0, -1)
     assert validate_data_dir("data/test_de") == []
 
@@ -230,8 +229,7 @@ def test_damaged_tables_are_named(capsys):
         path.write_bytes(data)
         assert run() == 1
         assert f"{path}: " in capsys.readouterr().err.strip().splitlines()[-1]
-    with pytest.raises(InputError, match="missing.tsv: cannot be read"):
-        list(read_rows(Path("missing.tsv"), "\t"))
+    assert_refused("missing.tsv: cannot be read", list, read_rows(Path("missing.tsv"), "\t"))
 
 
 @cases(

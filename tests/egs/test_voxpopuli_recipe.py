@@ -99,7 +99,7 @@ def test_self_supervised_recipe_writes_the_tables(recipe):
     folder = exp / "asr_linear/exact_asr_model_valid.loss.best/test_cs"
     assert len(read_table(folder / "text", require_value=False)) == 3
     assert "Sum/Avg" in (folder / "score_wer/result.txt").read_text()
-    # Scores know neither case nor punctuation.
+    # Scoring removes case and punctuation.
     assert (folder / "score_wer/ref.trn").read_text().startswith("madam president 1\t")
     row = "|cs|Medusa-Linear, exact|not yet run on the full corpus (3 utterances"
     assert row in (exp / "RESULTS.md").read_text()

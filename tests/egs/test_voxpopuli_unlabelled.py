@@ -12,6 +12,7 @@ import voxpopuli_sessions as division
 from downloads import serve
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import assert_refused
 from voxpopuli_miniature import TEST_SESSION, build_voxpopuli, damage_audio, problems, run, tables
 from voxpopuli_sessions import (
     HELD_OUT_TIME,
@@ -73,7 +74,7 @@ def test_segments_at_silences_only(in_folder):
     assert run_unlabelled("--segmentation", "silence", "--max_segment_s", "3") == 0
     for session, times in by_session(tables("unlabelled_de")["segments"]).items():
         utterances = miniature.plan_session(session, "", 4, 150, "de")
-        # A pause of 0.9 s and 1 s of sound beside another do not fit into 3 s with margins.
+        # Two utterances of 1 s or more, a pause of 0.9 s and margins exceed 3 s.
         assert len(times) == 4
         for (start_s, end_s), utterance in zip(sorted(times), utterances, strict=True):
             assert start_s == pytest.approx(utterance.start_s - 0.15, abs=0.06)
@@ -223,10 +224,8 @@ def test_validation_sessions_are_enough_and_the_same_and_bad_options_are_refused
         division.choose_sessions(["only"] * 5, 0.05)
     with pytest.raises(InputError, match="none of 1 utterances is left"):
         divide({"u": Segment("s", 0, 5)}, {"t": Segment("s", 0, -1)})
-    with pytest.raises(InputError, match="valid_fraction 1.5: must be"):
-        DivisionOptions(valid_fraction=1.5)
-    with pytest.raises(InputError, match="margin_s nan: must be"):
-        DivisionOptions(margin_s=float("nan"))
+    assert_refused("valid_fraction 1.5: must be", DivisionOptions, valid_fraction=1.5)
+    assert_refused("margin_s nan: must be", DivisionOptions, margin_s=float("nan"))
 
 
 def write_unlabelled(folder: Path, places: dict[str, Segment]) -> Path:
@@ -259,14 +258,11 @@ def test_places_come_from_utt2session_or_segments(tmp_path):
     (folder / "utt2session").unlink()
     assert division.read_usable_places(folder) == places
     write_table(folder / "utt2spk", {"u9": "s"})
-    with pytest.raises(InputError, match="u9: has no line in utt2session"):
-        division.read_usable_places(folder)
+    assert_refused("u9: has no line in utt2session", division.read_usable_places, folder)
     write_table(folder / "segments", {"u0": "s 5 1"})
-    with pytest.raises(InputError, match="segments: u0: ends at 1 s"):
-        division.read_places(folder)
+    assert_refused("segments: u0: ends at 1 s", division.read_places, folder)
     (folder / "segments").unlink()
-    with pytest.raises(InputError, match="neither utt2session nor segments"):
-        division.read_places(folder)
+    assert_refused("neither utt2session nor segments", division.read_places, folder)
 
 
 def test_a_small_session_trains_if_the_others_are_needed_to_validate():

@@ -36,7 +36,6 @@ TOO_SMALL = "GB are free; name a folder on another disk"  # before anything is w
 NUMBER = re.compile(rb"-?\d+\.\d{6,}")
 NAMES_A_FILE = re.compile(r"[\w.~-]*/[\w./~-]+|\w+\.\w+")
 DECODING = "beam_size: 2\nctc_weight: 0.3\nmaxlenratio: -4\n"
-SETS = {"train": 40, "dev": 6, "test": 6}
 # Files with seconds, dates or random names.
 VOLATILE = re.compile(
     r"\.log$|\.stamp\.json$|statistics\.json$|decoding\.json$|RESULTS\.md$|journal\.jsonl$|"
@@ -153,7 +152,7 @@ def fill_recipe(recipe: Path, data_dir: Path) -> None:
     """Write data of a Kaldi directory, configurations, and files to transcribe."""
     tables = {name: read_table(data_dir / name) for name in harness.TABLES}
     keys = iter(sorted(tables["wav.scp"]))
-    for name, count in SETS.items():
+    for name, count in {"train": 40, "dev": 6, "test": 6}.items():
         chosen = [*islice(keys, count)]
         harness.write_tables(recipe / "own" / name, tables, chosen)
     (recipe / "audio").mkdir()

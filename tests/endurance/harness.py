@@ -28,7 +28,6 @@ sys.path.append(str(ROOT / "tests" / "support"))  # for modules imported after t
 
 MINI_SYNTH = ROOT / "egs" / "mini_synth" / "asr1"
 TEMPLATE = ROOT / "egs" / "TEMPLATE" / "asr1"
-SCRIPTS = ("asr.sh", "path.sh", "cmd.sh")
 TEST_SET, EXPERIMENT = "test", "exp/asr"
 RESULTS = f"{EXPERIMENT}/decoded/{TEST_SET}"  # folder in the recipe that decoding writes to
 TABLES = ("wav.scp", "text", "utt2spk")
@@ -149,7 +148,7 @@ def make_random_check(
 def make_recipe(folder: Path, model: Path | None = None) -> Path:
     """Create a recipe folder with links to asr.sh and to an experiment's config and weights."""
     folder.mkdir(parents=True)
-    for name in SCRIPTS:
+    for name in ("asr.sh", "path.sh", "cmd.sh"):
         (folder / name).symlink_to(TEMPLATE / name)
     if model is not None:
         experiment = folder / EXPERIMENT

@@ -30,7 +30,6 @@ from espnet_medusa.recipe.jobs import stop
 from espnet_medusa.recipe.progress import LogFollower
 from espnet_medusa.training.trainer import BEFORE, CHECKPOINT, GRADIENTS
 
-MODULE = "espnet_medusa.bin.asr_train"
 START, EPOCH, WRITING = "as it started", "in an epoch", "while an epoch's end was written"
 STARTING_S, WRITING_S, POLL_S = 5.0, 0.05, 0.002
 Losses = dict[tuple[int, str], float]
@@ -98,7 +97,7 @@ class Killer:
 
 def _is_training(process: psutil.Process) -> bool:
     try:
-        return process.cmdline()[1:3] == ["-m", MODULE]
+        return process.cmdline()[1:3] == ["-m", "espnet_medusa.bin.asr_train"]
     except psutil.Error:
         return False
 

@@ -17,17 +17,10 @@ from pathlib import Path
 
 import harness
 import numpy as np
+import s2t_experiment as s2t
 from beam_oracle import FallingCTC
 from espnet2.bin import s2t_inference as espnet
 from harness import DIFFERS, EQUAL, EQUAL_FALLING
-from s2t_experiment import (
-    add_heads,
-    difference,
-    make_s2t_experiment,
-    nbest_of,
-    random_inputs,
-    random_options,
-)
 
 from espnet_medusa.inference.s2t import S2TSpeech2Text
 
@@ -64,34 +57,33 @@ class Searches:
 
     def _outcome(self, call: tuple, nbests: Sequence[list]) -> str:
         for outcome, oracle in ((EQUAL, self.theirs), (EQUAL_FALLING, self.falling)):
-            expected = nbest_of(oracle, *call)
+            expected = s2t.nbest_of(oracle, *call)
             if expected is None:
                 return REFUSED
-            if all(difference(nbest, expected) is None for nbest in nbests):
+            if all(s2t.difference(nbest, expected) is None for nbest in nbests):
                 return outcome
         return DIFFERS
 
 
 def cases_of_a_model(seed: int, folder: Path) -> list[str]:
     rng = random.Random(seed)
-    files, heads = make_s2t_experiment(folder / "base", seed), rng.choice(HEADS)
-    make_s2t_experiment(folder / "other", seed + 1)
+    files, heads = s2t.make_s2t_experiment(folder / "base", seed), rng.choice(HEADS)
+    s2t.make_s2t_experiment(folder / "other", seed + 1)
     drafter = rng.choice(["heads", "ctc+heads"])
     drafting = [
         *({}, {"drafter": "ctc"}, {"draft_model": folder / "other"}),
-        add_heads(folder / heads, files, heads) | {"drafter": drafter, "draft_depth": 3},
+        s2t.add_heads(folder / heads, files, heads) | {"drafter": drafter, "draft_depth": 3},
     ]
-    options, outcomes = files | random_options(rng), []
+    options, outcomes = files | s2t.random_options(rng), []
     searches = Searches(drafting, **options)
     for _ in range(BATCHES):
-        calls = random_inputs(rng, BATCH)
+        calls = s2t.random_inputs(rng, BATCH)
         found = searches.compare(*calls)
         if DIFFERS in found:  # hypotheses whose scores are equal but for rounding
             exact = Searches(drafting, **options, dtype="float64").compare(*calls)
-            pairs = zip(found, exact, strict=True)
             found = [
                 EQUAL_DOUBLE if one == DIFFERS and other in (EQUAL, EQUAL_FALLING) else one
-                for one, other in pairs
+                for one, other in zip(found, exact, strict=True)
             ]
         outcomes += found
     return outcomes

@@ -43,7 +43,7 @@ print(", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", 
 
 
 class Failed(Exception):
-    """A release is wrong."""
+    """A release fails a check."""
 
 
 @dataclass(frozen=True)

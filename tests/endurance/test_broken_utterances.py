@@ -1,11 +1,10 @@
 """Each way to break an utterance once, and the counts of differences."""
 
-import pytest
 import soundfile
 from broken_utterances import REASONS, break_some, count_differing, count_unnamed, write_data
 from openai_whisper import noise_and_silence
+from refusals import assert_refused
 
-from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.audio_writer import AudioOptions
 from espnet_medusa.kaldi.format import BAD_UTTERANCES, FormatOptions, format_data_dir
 from espnet_medusa.kaldi.table import read_table
@@ -30,8 +29,7 @@ def test_stage_3_reports_each_way(tmp_path):
         for name, value in (("wav.scp", path), ("text", "word")):
             with (tmp_path / name).open("a") as stream:
                 stream.write(f"{path.stem} {value}\n")
-    with pytest.raises(InputError, match=f"{count} are too few for"):
-        break_some(tmp_path, 1000, 50, tmp_path / "none")
+    assert_refused(f"{count} are too few for", break_some, tmp_path, 1000, 50, tmp_path / "none")
     some = break_some(tmp_path, count, len(REASONS), tmp_path / "broken")
     assert len(some.good) == 2 and {*some.broken.values()} == REASONS.keys()
     write_data(tmp_path / "mixed", some, some.lines)

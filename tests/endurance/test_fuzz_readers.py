@@ -79,7 +79,7 @@ def test_defects(read, place, monkeypatch):
 
 
 def test_memory_that_the_file_justifies_is_no_defect(monkeypatch):
-    monkeypatch.setattr(judge_module, "SECONDS", 60.0)  # pages take long where memory is scarce
+    monkeypatch.setattr(judge_module, "SECONDS", 60.0)  # page faults are slow if memory is scarce
     assert judge(Reader(lambda data: [bytearray(50 * len(data))], list), bytes(1 << 23)) == READ
 
 

@@ -2,10 +2,9 @@
 
 import random
 
-import pytest
 import random_s2t
 import random_searches
-from cases import cases
+from cases import cases, combinations
 from draft_models import nearly
 from harness import read_rows
 from random_s2t import cases_of_a_model
@@ -25,7 +24,7 @@ def test_a_few_cases_write_a_row(check, found, tmp_path):
     assert row.command == f"{check.__name__}.py --cases 6 --seed 0"
 
 
-@pytest.mark.parametrize("case", [greedy_case, beam_case])
+@combinations(case=[greedy_case, beam_case])
 def test_a_search_over_another_decoder_is_a_mismatch(monkeypatch, case):
     def two_decoders(rng, seed):
         module = tiny_decoder(seed, "linear", 4)

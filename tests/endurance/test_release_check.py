@@ -6,9 +6,8 @@ import pytest
 import release_check
 from cases import cases
 from recipes import write_script
+from refusals import assert_refused
 from release_check import Failed, Release, Shell, check, check_pythons, last_error
-
-from espnet_medusa.errors import InputError
 
 
 @pytest.fixture
@@ -53,5 +52,4 @@ def test_a_text_that_differs_from_the_checkouts_is_wrong(tmp_path, monkeypatch):
 def test_pairs_of_a_python_and_a_pip(python):
     check_pythons([f"{python}=23"])
     for pair in ("python3.98=23", f"{python}", f"{python}=", f"{python}=new"):
-        with pytest.raises(InputError, match="PYTHON=PIP is needed"):
-            check_pythons([pair])
+        assert_refused("PYTHON=PIP is needed", check_pythons, [pair])

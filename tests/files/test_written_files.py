@@ -6,6 +6,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from refusals import assert_refused
 
 from espnet_medusa.files import atomic, cache_folder
 from espnet_medusa.files.atomic import is_full, naming, write_atomically
@@ -58,11 +59,9 @@ def test_other_errors_on_a_full_disk_name_the_file(tmp_path, monkeypatch):
             raise RuntimeError("basic_ios::clear: iostream error")
 
     assert not is_full(tmp_path / "missing" / "model.pth")
-    with pytest.raises(RuntimeError, match="iostream"):
-        write()
+    assert_refused("iostream", write, error=RuntimeError)
     monkeypatch.setattr(atomic, "FULL_BYTES", 1 << 60)
-    with pytest.raises(OSError, match="No space left on device: '.*model.pth'"):
-        write()
+    assert_refused("No space left on device: '.*model.pth'", write, error=OSError)
 
 
 def test_the_folder_belongs_to_the_user(monkeypatch, tmp_path):
@@ -92,8 +91,7 @@ def test_others_may_read_but_not_write(tmp_path):
         with pytest.raises(PermissionError, match="others may write to it; run `chmod go-w"):
             make_private(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path)
-    with pytest.raises(PermissionError, match="link: others may write"):
-        make_private(tmp_path / "link")
+    assert_refused("link: others may write", make_private, tmp_path / "link", error=PermissionError)
 
 
 def test_folders_of_another_user_are_refused(monkeypatch, tmp_path):

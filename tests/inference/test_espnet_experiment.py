@@ -1,7 +1,5 @@
 """Experiments of stock ESPnet: our n-best lists equal ESPnet's."""
 
-import logging
-
 import kaldiio
 import numpy as np
 import pytest
@@ -99,7 +97,7 @@ def test_greedy_search_equals_a_beam_of_one(folders):
 )
 def test_espnets_search_decodes_with_unsupported_options(options, reason, folders, caplog):
     options = files(folders["conformer"]) | {"beam_size": 2} | options
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level("WARNING"):
         ours = Speech2Text(**options)
     assert ours.search is None
     assert "ESPnet's own search decodes, one utterance at a time" in caplog.text

@@ -133,7 +133,7 @@ def test_results_of_changed_input_are_decoded_again(corpus, tmp_path, caplog):
     assert fake.tried == [[sizes[key]] for key in ("u1", "u2", "u7")]
     assert texts(tmp_path) == {key: f"t{size}" for key, size in sizes.items()}
     assert "decoded again: u1, u2, u7" in caplog.text and "resumed: 6 of 9" in caplog.text
-    # What is gone is dropped; nothing else is decoded again.
+    # Removed utterances are dropped; nothing is decoded again.
     scp.write_text("".join(scp.read_text().splitlines(keepends=True)[:5]))
     fake.tried.clear()
     assert run(tmp_path, fake)[0] == 0 and fake.tried == []

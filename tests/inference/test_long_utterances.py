@@ -269,7 +269,7 @@ def test_fallback_decodes_short_utterances_again(corpus, speech2text, samples):
     for key in SHORT:
         segments = transcribed(speech2text, samples, key, replace(options, without_timestamps=True))
         assert outcomes[key].nbest[0].text == "".join(one.text for one in segments)
-        assert outcomes[key].segments is None, "no times were asked for"
+        assert outcomes[key].segments is None, "no times were requested"
     assert {one.temperature for one in segments} != {0.0}
     for key in LONG[:2]:
         assert_same([*outcomes[key].segments], transcribed(speech2text, samples, key))

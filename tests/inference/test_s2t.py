@@ -5,23 +5,13 @@ import shutil
 
 import numpy as np
 import pytest
+import s2t_experiment as s2t
 import torch
-from cases import cases
+from cases import cases, combinations
 from espnet2.bin import s2t_inference as espnet
 from experiment import noise, read_lines, write_corpus, write_lines
-from refusals import refused, refuses
-from s2t_experiment import (
-    SIZES,
-    TIMES,
-    TOKENS,
-    add_heads,
-    difference,
-    make_s2t_experiment,
-    medusa_config,
-    nbest_of,
-    random_inputs,
-    random_options,
-)
+from job_log import assert_same_nbest_files
+from refusals import assert_refused, refused, refuses
 
 from espnet_medusa.bin import s2t_inference
 from espnet_medusa.inference.packed_model import pack_model
@@ -30,49 +20,47 @@ from espnet_medusa.inference.s2t import S2TSpeech2Text, TimestampFilter
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    return make_s2t_experiment(tmp_path_factory.mktemp("s2t"), seed=3)
+    return s2t.make_s2t_experiment(tmp_path_factory.mktemp("s2t"), seed=3)
 
 
 def assert_espnets(rng, base, ours, options, all_drafts):
     """Compare our n-best lists, alone and in a batch, with those of ESPnet's search."""
     theirs = espnet.Speech2Text(**base, **options)
-    speeches, conditions = random_inputs(rng, 3)
+    speeches, conditions = s2t.random_inputs(rng, 3)
     calls = [*zip(speeches, conditions, strict=True)]
-    expected = [nbest_of(theirs, *call) for call in calls]
+    expected = [s2t.nbest_of(theirs, *call) for call in calls]
     for drafts in all_drafts:
         model = S2TSpeech2Text(**ours, **options, **drafts)
         alone = [model(speech, **condition) for speech, condition in calls]
         together = [decoding.results for decoding in model.decode(speeches, conditions)]
         for results in (alone, together):
             for result, right in zip(results, expected, strict=True):
-                assert right is None or difference(result, right) is None
+                assert right is None or s2t.difference(result, right) is None
         assert (model.search.planner.proposer is not None) == bool(drafts)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_nbest_lists_are_espnets(tmp_path, seed):
-    rng, files = random.Random(seed), make_s2t_experiment(tmp_path, seed)
+    rng, files = random.Random(seed), s2t.make_s2t_experiment(tmp_path, seed)
     drafts = {}, {"drafter": "ctc"}, {"drafter": "ctc", "draft_depth": 7}
-    assert_espnets(rng, files, files, random_options(rng), drafts)
+    assert_espnets(rng, files, files, s2t.random_options(rng), drafts)
 
 
-@pytest.mark.parametrize("heads", ["linear", "block", "recurrent", "attending"])
-@pytest.mark.parametrize("seed", range(3))
+@combinations(heads=["linear", "block", "recurrent", "attending"], seed=range(3))
 def test_heads_do_not_change_the_nbest_lists(tmp_path, heads, seed):
     """The oracle is ESPnet's search with ESPnet's decoder and the same weights."""
-    rng, base = random.Random(f"{heads} {seed}"), make_s2t_experiment(tmp_path / "base", seed)
-    ours = add_heads(tmp_path / heads, base, heads)
+    rng, base = random.Random(f"{heads} {seed}"), s2t.make_s2t_experiment(tmp_path / "base", seed)
+    ours = s2t.add_heads(tmp_path / heads, base, heads)
     drafts = {"draft_depth": 3}, {"drafter": "ctc+heads", "draft_depth": 3}
-    assert_espnets(rng, base, ours, random_options(rng), drafts)
+    assert_espnets(rng, base, ours, s2t.random_options(rng), drafts)
 
 
-@pytest.mark.parametrize("drafter", ["model", "ctc+model"])
-@pytest.mark.parametrize("seed", range(4))
+@combinations(drafter=["model", "ctc+model"], seed=range(4))
 def test_draft_models_do_not_change_the_nbest_lists(tmp_path, drafter, seed):
-    rng, files = random.Random(seed), make_s2t_experiment(tmp_path / "main", seed)
-    make_s2t_experiment(tmp_path / "draft", seed, decoder_conf=SIZES | {"num_blocks": 1})
+    rng, files = random.Random(seed), s2t.make_s2t_experiment(tmp_path / "main", seed)
+    s2t.make_s2t_experiment(tmp_path / "draft", seed, decoder_conf=s2t.SIZES | {"num_blocks": 1})
     drafts = {"drafter": drafter, "draft_model": tmp_path / "draft"}
-    assert_espnets(rng, files, files, random_options(rng), [drafts])
+    assert_espnets(rng, files, files, s2t.random_options(rng), [drafts])
 
 
 @cases((0.0, 3, "model", 3), (0.3, 1, "ctc", 2), ids=["an equal model", "ctc"])
@@ -95,16 +83,16 @@ def test_a_draft_models_config_may_have_any_name(files, tmp_path):
 
 
 def test_draft_conf_of_the_heads_is_the_default(files, tmp_path):
-    config = medusa_config("linear")
+    config = s2t.medusa_config("linear")
     config["decoder_conf"]["draft_conf"] = {"beam": {"draft_depth": 2}}
-    heads = make_s2t_experiment(tmp_path, 0, **config)
+    heads = s2t.make_s2t_experiment(tmp_path, 0, **config)
     for given, depth in (({}, 2), ({"draft_depth": 1}, 1)):
         assert S2TSpeech2Text(**heads, **given).options.draft_depth == depth
 
 
 @refuses(("lstm", "draft_model: .*decoder: RNNDecoder"), ("", "draft_model: .*has no config.yaml"))
 def test_draft_models_that_do_not_fit(folder, files, tmp_path):
-    make_s2t_experiment(tmp_path / "lstm", 1, decoder="rnn", decoder_conf={})
+    s2t.make_s2t_experiment(tmp_path / "lstm", 1, decoder="rnn", decoder_conf={})
     S2TSpeech2Text(**files, draft_model=tmp_path / folder)
 
 
@@ -130,11 +118,11 @@ def test_timestamps_take_one_call_per_token(files):
 @pytest.mark.parametrize("seed", range(5))
 def test_timestamp_filter_equals_espnets(seed):
     generator = torch.Generator().manual_seed(seed)
-    sos, eos = TOKENS.index("<sos>"), TOKENS.index("<eos>")
-    times = TOKENS.index(TIMES[0]), TOKENS.index(TIMES[-1])
-    rules = espnet.ScoreFilter(TOKENS.index("<notimestamps>"), *times, sos, eos, len(TOKENS))
+    names = ("<notimestamps>", s2t.TIMES[0], s2t.TIMES[-1], "<sos>", "<eos>")
+    symbols = [s2t.TOKENS.index(name) for name in names]
+    rules, sos = espnet.ScoreFilter(*symbols, len(s2t.TOKENS)), symbols[3]
     for length in (0, 1, 2, 3, 8):
-        random_tokens = torch.randint(4, len(TOKENS) - 3, (200, length), generator=generator)
+        random_tokens = torch.randint(4, len(s2t.TOKENS) - 3, (200, length), generator=generator)
         prompt = torch.tensor([sos, 4, 6] + [8] * (seed == 4)).expand(200, -1)
         prefixes = torch.cat([prompt, random_tokens], dim=1)
         expected, _ = rules.batch_score(prefixes, [None] * 200, torch.zeros(200, 1, 1))
@@ -147,11 +135,11 @@ def test_long_audio_and_intermediate_ctc_are_espnets(tmp_path):
     conf = {"attention_heads": 2, "linear_units": 48, "output_size": 32, "input_layer": "conv2d"}
     model_conf = {"ctc_weight": 0.3, "sym_sop": "<sop>", "sym_na": "<na>", "interctc_weight": 0.2}
     changes = {"encoder_conf": conf | layers, "model_conf": model_conf}
-    files = make_s2t_experiment(tmp_path, 1, **changes)
+    files = s2t.make_s2t_experiment(tmp_path, 1, **changes)
     options = {"ctc_weight": 0.0, "beam_size": 3, "maxlenratio": -12}
     ours, theirs = S2TSpeech2Text(**files, **options), espnet.Speech2Text(**files, **options)
     (result, layer), (expected, right) = ours(noise(0)), theirs(noise(0))
-    assert difference(result, expected) is None and layer == right and layer
+    assert s2t.difference(result, expected) is None and layer == right and layer
     speech = noise(1, 90000)
     arguments = {"condition_on_prev_text": True, "init_text": "abc", "end_time_threshold": "<1.80>"}
     assert ours.decode_long(speech, **arguments) == theirs.decode_long(speech, **arguments)
@@ -174,7 +162,7 @@ def test_batch_decode_of_espnet_202611(files, with_text):
         expected.append(theirs.batch_decode(speech, **arguments, lang_sym="<deu>"))
     for nbests in expected:
         pairs = zip(results, nbests, strict=True)
-        assert [difference(result, right) for result, right in pairs] == [None] * 3
+        assert [s2t.difference(result, right) for result, right in pairs] == [None] * 3
 
 
 def command(files, folder, *options):
@@ -191,16 +179,7 @@ def test_the_command_writes_espnets_files(files, tmp_path, monkeypatch):
     run = command(files, tmp_path, "--ctc_weight", "0.2", "--lang_sym", "deu")
     espnet.main([*run, "--output_dir", str(theirs), "--num_workers", "0"])
     s2t_inference.main([*run, "--output_dir", str(ours), "--batch_size", "3", "--drafter", "ctc"])
-    for rank in ("1best_recog", "2best_recog"):
-        for name in ("text", "text_nospecial", "token", "token_int", "score"):
-            result, expected = (read_lines(root / rank / name) for root in (ours, theirs))
-            if name == "score":
-                numbers = [
-                    [float(row[7:-1]) for row in table.values()] for table in (result, expected)
-                ]
-                np.testing.assert_allclose(*numbers, rtol=1e-4)
-            else:
-                assert result == expected, (rank, name)
+    assert_same_nbest_files(ours, theirs, ("text", "text_nospecial", "token", "token_int"))
     assert (ours / "failed_utterances").read_text() == ""
 
 
@@ -212,28 +191,25 @@ def test_languages_bad_utterances_and_resumption(files, tmp_path, capsys):
     out = tmp_path / "out"
     run = command(files, tmp_path, "--output_dir", str(out), "--batch_size", "2")
     run += ["--utt2lang", str(tmp_path / "utt2lang"), "--ctc_weight", "0"]
-    with pytest.raises(SystemExit, match="3 utterances failed"):
-        s2t_inference.main(run)
+    assert_refused("3 utterances failed", s2t_inference.main, run, error=SystemExit)
     failed = read_lines(out / "failed_utterances")
     assert [*failed] == ["b", "c", "d"]
     assert "text_prev: has no such id" in failed["c"] and "lang_sym: <xyz>" in failed["d"]
     assert read_lines(out / "1best_recog" / "token")["a"].startswith("<deu> <asr>")
     write_lines(tmp_path / "utt2lang", {"a": "eng", "b": "deu", "c": "deu", "d": "eng"})
-    with pytest.raises(SystemExit, match="2 utterances failed"):
-        s2t_inference.main(run)
+    assert_refused("2 utterances failed", s2t_inference.main, run, error=SystemExit)
     tokens = read_lines(out / "1best_recog" / "token")
     assert [tokens[key].split()[0] for key in ("a", "d")] == ["<eng>", "<eng>"], "decoded again"
 
 
-def test_a_packed_model(files, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_packed_model(files, tmp_path, in_folder, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     shutil.copytree(files["s2t_model_file"].parent, "exp")
     copies = {name: tmp_path / "exp" / path.name for name, path in files.items()}
     pack_model(copies, [], tmp_path / "model.zip")
     options = {"beam_size": 2, "maxlenratio": -8}
     packed = S2TSpeech2Text.from_pretrained(str(tmp_path / "model.zip"), **options)
-    assert difference(packed(noise(0)), S2TSpeech2Text(**files, **options)(noise(0))) is None
+    assert s2t.difference(packed(noise(0)), S2TSpeech2Text(**files, **options)(noise(0))) is None
 
 
 @refuses(
@@ -249,9 +225,9 @@ def test_refusals(options, files):
 def test_espnets_search_decodes_what_ours_does_not(tmp_path, caplog):
     conf = {"attention_heads": 2, "linear_units": 48, "num_blocks": 1, "conv_kernel_length": [3]}
     changes = {"decoder": "lightweight_conv", "decoder_conf": conf}
-    files, options = make_s2t_experiment(tmp_path, 0, **changes), {"maxlenratio": -8}
+    files, options = s2t.make_s2t_experiment(tmp_path, 0, **changes), {"maxlenratio": -8}
     ours = S2TSpeech2Text(**files, **options)
     assert "ESPnet's own search decodes" in caplog.text and ours.search is None
-    assert difference(ours(noise(0)), espnet.Speech2Text(**files, **options)(noise(0))) is None
+    assert s2t.difference(ours(noise(0)), espnet.Speech2Text(**files, **options)(noise(0))) is None
     with refused("batch_size: 2", "ESPnet's own search allows only 1"):
         S2TSpeech2Text(**files, batch_size=2)

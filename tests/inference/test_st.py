@@ -7,7 +7,8 @@ import pytest
 import torch
 from espnet2.bin import st_inference as espnet
 from espnet2.tasks.st import STTask
-from experiment import TOKENS, dry_run, noise, read_lines, save_random, write_corpus
+from experiment import TOKENS, dry_run, noise, save_random, write_corpus
+from job_log import assert_same_nbest_files
 from refusals import refused
 from s2t_experiment import NETWORKS
 
@@ -68,9 +69,7 @@ def test_the_command_writes_espnets_files(tmp_path):
     espnet.main([*run, "--output_dir", str(theirs), "--num_workers", "0"])
     batches = ["--drafter", "ctc", "--batch_size", "2"]
     st_inference.main([*run, "--output_dir", str(ours), *batches])
-    for rank in ("1best_recog", "2best_recog"):
-        for name in ("text", "token", "token_int"):
-            assert read_lines(ours / rank / name) == read_lines(theirs / rank / name)
+    assert_same_nbest_files(ours, theirs, ("text", "token", "token_int"))
     (tmp_path / "b.wav").write_text("no audio")
     with pytest.raises(SystemExit, match="1 utterance failed"):
         st_inference.main([*run, "--output_dir", str(ours)])

@@ -3,8 +3,8 @@
 import copy
 from argparse import Namespace
 
-import pytest
 import torch
+from cases import cases
 from espnet2.tasks.asr import ASRTask
 from experiment import DECODER, NO_CTC, TOKENS, training_config
 
@@ -16,14 +16,11 @@ CONFIG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"decoder_conf": DECODER, "input_size": None, "frontend": "default"},
-        {"model_conf": NO_CTC | {"freeze_whisper": "all"}, "normalize": "utterance_mvn"},
-        {"model_conf": NO_CTC | {"sym_sos": "a", "sym_eos": "b", "sym_blank": "<blank>"}},
-    ],
+@cases(
+    ({},),
+    ({"decoder_conf": DECODER, "input_size": None, "frontend": "default"},),
+    ({"model_conf": NO_CTC | {"freeze_whisper": "all"}, "normalize": "utterance_mvn"},),
+    ({"model_conf": NO_CTC | {"sym_sos": "a", "sym_eos": "b", "sym_blank": "<blank>"}},),
     ids=str,
 )
 def test_the_model_is_that_of_the_task(changes):
@@ -45,14 +42,10 @@ def test_the_model_is_that_of_the_task(changes):
         assert getattr(model, name) == getattr(expected, name)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"encoder": "conformer"}, {"decoder": "speech_llama"}, {"model": "espnet"},
-        {"model_conf": {"ctc_weight": 0.3}}, {"preencoder": "sinc"}, {"token_list": "tokens.txt"},
-        {"use_adapter": True},
-    ],
-    ids=str,
+@cases(
+    ({"encoder": "conformer"},), ({"decoder": "speech_llama"},), ({"model": "espnet"},),
+    ({"model_conf": {"ctc_weight": 0.3}},), ({"preencoder": "sinc"},),
+    ({"token_list": "tokens.txt"},), ({"use_adapter": True},), ids=str,
 )  # fmt: skip
 def test_other_models_need_the_task(changes):
     assert not is_plain_whisper(Namespace(**CONFIG | changes))

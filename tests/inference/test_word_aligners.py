@@ -13,10 +13,10 @@ from drafted_whisper import with_model
 from espnet2.asr.ctc import CTC
 from experiment import write_samples
 from openai_whisper import ctc_whisper, noise_and_silence
+from refusals import assert_refused
 from stock_experiment import files
 
 from espnet_medusa.bin import asr_inference, transcribe
-from espnet_medusa.errors import InputError
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.whisper_windows import WhisperWindows
 from espnet_medusa.longform import driver
@@ -156,9 +156,7 @@ def test_words_by_ctc_do_not_run_the_decoder(experiment):
     by_attention = replace(by_ctc, word_times="attention")
     options = {"search": "greedy", "ctc_weight": 0.0, "decoder_precision": "int8"}
     speech2text = Speech2Text(**files(experiment), **options)
-    expected = [
-        [*speech2text.transcribe(samples, **vars(one))] for one in (by_attention, by_ctc)
-    ]  # fmt: skip
+    expected = [[*speech2text.transcribe(samples, **vars(one))] for one in (by_attention, by_ctc)]
     speech2text.release_weights(by_attention)
     decoder, encoder = speech2text.asr_model.decoder, speech2text.asr_model.encoder
     assert all(weight.numel() for weight in decoder.parameters())
@@ -229,10 +227,8 @@ def test_commands_write_word_times(models, talk, commands):
 def test_a_model_without_ctc_is_refused_at_once(models, talk, commands, monkeypatch, capsys):
     monkeypatch.setattr(WhisperWindows, "features", None)
     message = "word_times: ctc; this model has no CTC branch .*; allowed here: attention"
-    with pytest.raises(InputError, match=message):
-        models["none"].transcribe(np.zeros(16000, np.float32), **BY_CTC)
-    with pytest.raises(SystemExit, match=message):
-        commands("none")
+    assert_refused(message, models["none"].transcribe, np.zeros(16000, np.float32), **BY_CTC)
+    assert_refused(message, commands, "none", error=SystemExit)
     with pytest.raises(SystemExit):
         commands("none", "--output_dir", str(talk / "out"))
     (line,) = capsys.readouterr().err.strip().splitlines()

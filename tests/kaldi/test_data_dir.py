@@ -5,7 +5,7 @@ from cases import cases
 from downloads import tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import command_refused
+from refusals import assert_refused, command_refused
 from tones import edit
 
 from espnet_medusa import stages
@@ -43,12 +43,10 @@ def test_every_problem_has_its_own_line(tmp_path):
 
 def test_empty_and_missing_files_are_refused(tmp_path):
     path = tmp_path / "wav.scp"
-    with pytest.raises(DataError, match="No such file"):
-        read_table(path)
+    assert_refused("No such file", read_table, path, error=DataError)
     for content in (b"", b"\n \n"):
         path.write_bytes(content)
-        with pytest.raises(DataError, match="is empty"):
-            read_table(path)
+        assert_refused("is empty", read_table, path, error=DataError)
 
 
 def test_harmless_defects_are_warnings(tmp_path):
@@ -189,8 +187,7 @@ def test_fix_changes_nothing_when_nothing_would_be_left(make_data_dir):
     folder = make_data_dir()
     edit(folder / "text", lambda text: text.replace("s", "x"))
     before = tree(folder)
-    with pytest.raises(DataError, match="no utterance is in all"):
-        fix_data_dir(folder)
+    assert_refused("no utterance is in all", fix_data_dir, folder, error=DataError)
     assert before == tree(folder)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import soundfile
-from refusals import command_refused
+from refusals import assert_refused, command_refused
 from tones import RATE_HZ, edit, peak_frequency_hz, tone
 
 from espnet_medusa import stages
@@ -146,8 +146,7 @@ def test_no_remaining_utterance_and_different_tables_are_errors(formatted, tmp_p
 def test_bad_numbers_of_samples_are_refused(formatted, count):
     table = read_table(formatted / "utt2num_samples") | {"s0-u000": count}
     write_table(formatted / "utt2num_samples", table)
-    with pytest.raises(DataError, match=f"s0-u000: {count} is no number"):
-        read_dump_dir(formatted)
+    assert_refused(f"s0-u000: {count} is no number", read_dump_dir, formatted, error=DataError)
 
 
 def perturb(folder, output, factors):
@@ -184,7 +183,7 @@ def test_segments_and_rate_are_kept(make_data_dir, tmp_path):
     read = {key: read_audio(entry) for key, entry in read_table(output / "wav.scp").items()}
     lengths = {key: (len(audio), rate_hz) for key, (audio, rate_hz) in read.items()}
     assert lengths == {"s0-u000": (8000, 8000), "sp0.8-s0-u000": (10000, 8000)}
-    # Only other factors make it again.
+    # Only other factors repeat the work.
     made_s = (output / ".stamp.json").stat().st_mtime_ns
     perturb(folder, output, "0.8 1.0")
     assert (output / ".stamp.json").stat().st_mtime_ns == made_s
@@ -204,5 +203,4 @@ def test_bad_utterance_is_reported_once_and_nothing_is_written(make_data_dir, tm
 
 @pytest.mark.parametrize("text", ["", "fast", "0.9 0.9", "0", "-1", "nan", "16"])
 def test_impossible_factors_are_refused(text):
-    with pytest.raises(ValueError, match="factor"):
-        parse_factors(text)
+    assert_refused("factor", parse_factors, text, error=ValueError)

@@ -9,7 +9,7 @@ import pytest
 import soundfile
 from cases import cases
 from espnet2.train.dataset import ESPnetDataset
-from refusals import command_refused
+from refusals import assert_refused, command_refused
 from tones import RATE_HZ, edit, peak_frequency_hz, tone
 from waiting import is_alive, wait_for
 
@@ -59,8 +59,7 @@ def break_twelve(folder) -> set[str]:
 def test_twelve_bad_of_sixty_are_listed_and_skipped_on_request(make_data_dir, tmp_path, capsys):
     folder, output = make_data_dir(60, "sixty"), tmp_path / "dump"
     bad, skip = break_twelve(folder), ["--on_bad", "skip", "--max_duration", "30"]
-    with pytest.raises(SystemExit, match="1"):
-        run(folder, output, *skip[2:])
+    assert_refused("1", run, folder, output, *skip[2:], error=SystemExit)
     printed = capsys.readouterr().out.splitlines()
     assert {line.split(": ")[1] for line in printed} == bad and len(printed) == 12
     assert [path.name for path in tmp_path.iterdir()] == ["sixty"]
@@ -214,8 +213,7 @@ def test_changes_and_damage_are_redone(make_data_dir, tmp_path):
         write_table(folder / "utt2lang", languages)
         assert is_redone() and read_table(output / "utt2lang") == languages
     edit(folder / "utt2lang", lambda text: text.replace("s0-u000 nl", "s0-u000"))
-    with pytest.raises(DataError, match="utt2lang: s0-u000: has no value"):
-        is_redone()
+    assert_refused("utt2lang: s0-u000: has no value", is_redone, error=DataError)
 
 
 def test_interrupted_run_leaves_the_old_output(make_data_dir, tmp_path, monkeypatch):

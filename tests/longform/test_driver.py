@@ -157,10 +157,9 @@ def test_windows_move_as_in_openai_whisper(seed, monkeypatch):
     rng = random.Random(seed)
     seconds = [rng.choice([0.02, 12.3, 31.0, 75.55]) for _ in range(rng.choice([1, 3]))]
     options = random_options(rng, min(seconds))
-    step = rng.choice([None, 0.2, 0.4])
     ours = LongFormOptions(
         **options | {"clip_timestamps": tuple(options["clip_timestamps"])},
-        temperature_increment_on_fallback=step,
+        temperature_increment_on_fallback=rng.choice([None, 0.2, 0.4]),
     )
     theirs = options | {"clip_timestamps": options["clip_timestamps"] or "0"}
     theirs |= {"temperature": tuple(ours.temperatures)}
@@ -168,8 +167,7 @@ def test_windows_move_as_in_openai_whisper(seed, monkeypatch):
     for row, length in enumerate(seconds):
         samples = noise(length, row)
         model = OpenAIModel(1000 * seed + row)
-        result = transcribe(model, samples, language="en", fp16=False, **theirs)
-        expected[row] = result, model.asked
+        expected[row] = transcribe(model, samples, language="en", fp16=False, **theirs), model.asked
         samples[0] = 1000 * seed + row
         recordings.append(LongRecording(row, samples))
     done = decode_all(LongForm(decoder, ours, batch_size=rng.choice([1, 2, 3])), recordings)

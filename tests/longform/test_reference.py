@@ -4,7 +4,7 @@ import copy
 import random
 import sys
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import pytest
 import torch
@@ -36,19 +36,15 @@ ALONE = {"temperature_increment_on_fallback": None}  # random samples differ
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     """Models by seed, openai-whisper's and ours with its weights; ESPnet builds one of them."""
-    path, made = tmp_path_factory.mktemp("models") / "whisper.pt", {}
+    path, made = str(tmp_path_factory.mktemp("models") / "whisper.pt"), []
 
+    @cache
     def get(seed):
-        if seed not in made:
-            ends = {"end": [0.0, 4.0, 8.0][seed], "times": [0.0, -2.0, 0.0][seed]}
-            model = openai_whisper(seed, **ends)
-            save_openai_whisper(model, path)
-            if not made:
-                own = Speech2Text.from_pretrained(str(path), search="greedy")
-            else:
-                own = with_weights(next(iter(made.values()))[1], str(path))
-            made[seed] = model, own
-        return made[seed]
+        model = openai_whisper(seed, end=[0.0, 4.0, 8.0][seed], times=[0.0, -2.0, 0.0][seed])
+        save_openai_whisper(model, path)
+        first = made[0] if made else Speech2Text.from_pretrained(path, search="greedy")
+        made.append(with_weights(first, path) if made else first)
+        return model, made[-1]
 
     return get
 

@@ -1,6 +1,5 @@
 """Whisper's networks under the options that asr.sh always gives."""
 
-import logging
 import shutil
 from argparse import Namespace
 
@@ -29,7 +28,7 @@ def arguments(**changes) -> Namespace:
 
 def test_ignored_options_are_logged_once(caplog):
     args = arguments(frontend_conf={"fs": "16k"}, normalize="global_mvn")
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level("INFO"):
         take_waveforms(args)
         take_waveforms(args)
     line = "hf_whisper takes the waveform; ignored: frontend: default, normalize: global_mvn"

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from cases import combinations
 from espnet2.asr.ctc import CTC
 from refusals import refuses
 from tokenizers.pre_tokenizers import ByteLevel
@@ -62,8 +63,7 @@ def test_the_loss_equals_torchs(block, conf):
     assert model.argmax(memory[:1]).shape == model.log_softmax(memory[:1]).shape[:2]
 
 
-@pytest.mark.parametrize("frames", [1, 5, 15, 16, 17])
-@pytest.mark.parametrize("block", [None, "transformer", "e_branchformer"])
+@combinations(frames=[1, 5, 15, 16, 17], block=[None, "transformer", "e_branchformer"])
 def test_short_audio(block, frames):
     conf = {"e_branchformer": {"input_layer": "conv1d3", "num_blocks": 1, "output_size": 8}}
     model = unit_ctc(256, block, conf.get(block, block and CONVOLUTIONS))

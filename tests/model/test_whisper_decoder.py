@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from cases import cases
 from refusals import refuses
 from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
 from tiny_whisper import save_tiny_whisper
@@ -77,11 +78,10 @@ def keys_values_for(decoder, frames):
     return decoder.project_memory(*random_memory(0, frames))
 
 
-LAYERED = ("linear", "block", "recurrent")
-KINDS = [(heads, layers) for heads in HEAD_TYPES for layers in (1, 2)[: 1 + (heads in LAYERED)]]
-
-
-@pytest.mark.parametrize(("heads", "num_layers"), KINDS)
+@cases(
+    *((heads, 1) for heads in HEAD_TYPES),
+    *((heads, 2) for heads in ("linear", "block", "recurrent")),
+)
 def test_heads_start_untrained(heads, num_layers):
     decoder = decoder_of(heads, num_heads=3, num_layers=num_layers)
     assert not build_runtime(decoder).heads_trained

@@ -1,7 +1,7 @@
 """Whisper's modules against transformers': initial values, layers and dropout are bitwise equal."""
 
-import pytest
 import torch
+from cases import combinations
 from transformers import WhisperConfig
 from transformers.models.whisper import modeling_whisper
 
@@ -18,9 +18,8 @@ UNUSED = dict.fromkeys(["pad_token_id", "bos_token_id", "eos_token_id"]) | {
 }
 
 
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("scale_embedding", [False, True])
-@pytest.mark.parametrize("name", ["WhisperEncoder", "WhisperDecoder"])
+@combinations(training=[False, True], scale_embedding=[False, True])
+@combinations(name=["WhisperEncoder", "WhisperDecoder"])
 def test_modules_equal_those_of_transformers(name, scale_embedding, training):
     config = WhisperConfig(**SIZES, **RATES, **UNUSED, scale_embedding=scale_embedding)
     built = []

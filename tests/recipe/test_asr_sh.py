@@ -39,7 +39,7 @@ OPTIONS = [
 
 
 def test_all_stages_with_own_data(recipe):
-    # The broken test utterance is named, left out, and keeps the exit status from being 0.
+    # The broken test utterance is reported and left out; the exit status is 3.
     done = run_asr(recipe, *OPTIONS, "--inference_configs", "conf/beam2.yaml", status=3)
     assert "s-u2" in done.stdout
     assert "asr.sh: not complete: stage 3: 1 utterances" in done.stderr

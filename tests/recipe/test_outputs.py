@@ -4,7 +4,7 @@ import json
 
 import pytest
 from cases import cases
-from refusals import command_refused
+from refusals import assert_refused, command_refused
 from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa import stages
@@ -74,8 +74,7 @@ def test_failed_utterances_are_named_and_give_status_3(tmp_path, capsys):
     write_job(tmp_path / "log", 1, {"a": "x"}, {"c": "too long", "b": "not a number"})
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "statistics.json").write_text("old\n")
-    with pytest.raises(SystemExit, match="3"):
-        merge(tmp_path, ["a", "b", "c"])
+    assert_refused("3", merge, tmp_path, ["a", "b", "c"], error=SystemExit)
     shown = capsys.readouterr()
     assert "1 of 3 utterances decoded" in shown.out
     assert shown.err.index("b: not a number") < shown.err.index("c: too long")
@@ -142,8 +141,7 @@ def test_rtf_pairs_lines_and_leaves_failed_utterances_out(tmp_path, capsys):
         "Latency: 583.333 [ms/sentence]\n"
     )
     (tmp_path / "x.log").write_text("Traceback\n")
-    with pytest.raises(ValueError, match="nothing decoded"):
-        calculate_rtf([tmp_path / "x.log"], 16000)
+    assert_refused("nothing decoded", calculate_rtf, [tmp_path / "x.log"], 16000, error=ValueError)
 
 
 @cases(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from cases import cases
-from refusals import command_refused
+from refusals import assert_refused, command_refused
 from waiting import HANG_S, is_alive, wait_for
 
 from espnet_medusa import stages
@@ -93,8 +93,7 @@ def test_prefix_comes_before_the_command(tmp_path):
 
 @pytest.mark.parametrize("text", ["1:4", "JOB=a:4", "JOB=4:1", "JOB=", "N=1:2"])
 def test_bad_ranges_are_refused(text):
-    with pytest.raises(ValueError, match="JOB|no job"):
-        parse_range(text)
+    assert_refused("JOB|no job", parse_range, text, error=ValueError)
 
 
 def test_missing_program_is_named(tmp_path, capsys):

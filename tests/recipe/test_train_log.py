@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from cases import cases
+from refusals import assert_refused
 
 from espnet_medusa.recipe import progress as progress_module
 from espnet_medusa.recipe.progress import JobsProgress, LiveLine, TrainingProgress
@@ -40,8 +41,7 @@ def test_a_repeated_epoch_counts_as_it_was_last_run(tmp_path):
 
 def test_missing_and_unfinished_logs_are_errors(tmp_path):
     for message in ("train first", "no finished epoch"):
-        with pytest.raises(ValueError, match=message):
-            read_epochs(tmp_path / "train.log")
+        assert_refused(message, read_epochs, tmp_path / "train.log", error=ValueError)
         (tmp_path / "train.log").write_text("Traceback\n")
 
 

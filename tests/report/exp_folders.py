@@ -18,10 +18,7 @@ def write_decoding(
     exp_dir: Path, tag: str, test_set: str, seconds: dict[str, float], tokens: int = 10,
     calls: int | None = None, **counts: object,
 ) -> Path:  # fmt: skip
-    """Write a decoding with seconds by utterance; return its folder.
-
-    Without drafts there are as many calls as tokens. All utterances have the other ``counts``.
-    """
+    """Write a decoding with seconds by utterance; return its folder. All have these ``counts``."""
     folder = exp_dir / tag / test_set
     folder.mkdir(parents=True)
     calls = tokens if calls is None else calls
@@ -34,10 +31,7 @@ def write_decoding(
 def write_espnet_decoding(
     exp_dir: Path, tag: str, test_set: str, jobs: list[dict[str, float | None]]
 ) -> Path:
-    """Write a decoding as ESPnet's command does; return its folder.
-
-    ``jobs`` are seconds by id; None is audio that is too short: a line without hypothesis.
-    """
+    """Write ESPnet's files for jobs (seconds by id; None: no hypothesis); return their folder."""
     folder = exp_dir / tag / test_set
     for number, seconds in enumerate(jobs, 1):
         results = folder / "logdir" / f"output.{number}" / "1best_recog"

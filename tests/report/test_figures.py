@@ -143,9 +143,6 @@ def split_lines(axis):
     return [[line for line in lines if (line.get_lw() == 0.5) == thin] for thin in (False, True)]
 
 
-POINTS = {"heads": {"exact": {"2": "wide2", "3": "wide3"}, "typical": {"2": "slim2"}}}
-
-
 @cases(
     # Of 10 to 81 ms more than a factor of 8, of 10 to 79 ms not; zero has no logarithm.
     ("latency", "ms per utterance (median)", (81.0, 20.0, 10.0), "log"),
@@ -154,7 +151,8 @@ POINTS = {"heads": {"exact": {"2": "wide2", "3": "wide3"}, "typical": {"2": "sli
     ("calls", "decoder calls per utterance", (28.0, 9.0, 2.0), "log"),
 )
 def test_plot_of_wer_against_costs(kind, label, costs, scale, tmp_path, drawn):
-    plan = table(figure=FigurePlan(f"wer_against_{kind}", "F", groups=POINTS, points="K"))
+    groups = {"heads": {"exact": {"2": "wide2", "3": "wide3"}, "typical": {"2": "slim2"}}}
+    plan = table(figure=FigurePlan(f"wer_against_{kind}", "F", groups=groups, points="K"))
     latency = kind == "latency"
     rows = [measured("slim2", "English", wer=Estimate(4.0))]
     for n, (system, cost) in enumerate(zip(("base", "wide2", "wide3"), costs, strict=True)):

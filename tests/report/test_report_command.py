@@ -36,10 +36,9 @@ def exp(tmp_path):
 
 
 def plan(**changes):
-    decodings = {"vanilla": "plain", "linear": "typical", "block": "typical"}
     systems = {
         name: {"name": name.capitalize(), "exp": f"asr_{name}", "decoding": decoding}
-        for name, decoding in decodings.items()
+        for name, decoding in (("vanilla", "plain"), ("linear", "typical"), ("block", "typical"))
     }
     table = {"title": "Table I", "test_sets": {"test": "test"}, "plain": "vanilla"}
     table |= {"systems": systems, "figure": {"title": "Fig. 2", "systems": ["linear", "block"]}}

@@ -2,9 +2,8 @@
 
 from ctypes import addressof, c_int64
 
-import pytest
 import torch
-from cases import cases
+from cases import cases, combinations
 from kernel_kinds import attends_in_integers, with_kernels
 
 from espnet_medusa.model.masks import padding_mask
@@ -23,7 +22,7 @@ def most_error(kind: str) -> float:
 
 
 def random_parts(frames: int, heads: int, size: int, sharpness: float = 1.0) -> torch.Tensor:
-    """Return queries, keys and values (3, 1, frames, heads, size), of unequal frames and places."""
+    """Return queries, keys, values (3, 1, frames, heads, size); frames and columns have scales."""
     generator = torch.Generator().manual_seed(frames + size)
     parts = torch.randn(3, 1, frames, heads, size, generator=generator)
     parts *= torch.rand(3, 1, frames, 1, 1, generator=generator) + 0.1
@@ -46,23 +45,17 @@ def attend(parts: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     return result
 
 
-def exact(parts: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Return ``attend`` in float64, for one utterance."""
+def exact(parts: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ``attend`` in float64, and the same sums of absolute values, for one utterance."""
     queries, keys, values = parts[:, 0].double().transpose(1, 2)
     logits = queries @ keys.mT / queries.size(-1) ** 0.5
     if lengths.dim() == 2:
         logits += lengths[0].double().log()
-    return (logits.softmax(dim=-1) @ values).transpose(0, 1)[None]
+    weights = logits.softmax(dim=-1)
+    return tuple((weights @ part).transpose(0, 1)[None] for part in (values, values.abs()))
 
 
-def relative_errors(result: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    """Return the error of each frame, relative to the mean norm."""
-    errors = (result.double() - expected).flatten(2).norm(dim=2)
-    return errors / expected.flatten(2).norm(dim=2).mean()
-
-
-@pytest.mark.parametrize("merged", [False, True])
-@pytest.mark.parametrize("frames", LENGTHS)
+@combinations(merged=[False, True], frames=LENGTHS)
 def test_attention_is_near_float64(kind, frames, merged, threads):
     for heads, size in SIZES:
         for sharpness in (0.0, 1.0, 4.0):
@@ -70,13 +63,15 @@ def test_attention_is_near_float64(kind, frames, merged, threads):
             lengths = torch.tensor([frames])
             if merged:
                 lengths = torch.randint(1, 9, (1, frames))
-            errors = relative_errors(attend(parts, lengths), exact(parts, lengths))
-            assert errors.square().mean().sqrt() < most_error(kind)
-            assert errors.max() < 12 * most_error(kind)
+            expected, summed = (part.flatten(2) for part in exact(parts, lengths))
+            errors = (attend(parts, lengths).double().flatten(2) - expected).norm(dim=2)
+            mean_square = (errors / expected.norm(dim=2).mean()).square().mean()
+            assert mean_square.sqrt() < most_error(kind)
+            assert (errors / summed.norm(dim=2)).max() < 3 * most_error(kind)
 
 
-@pytest.mark.parametrize(("heads", "size"), SIZES)
-def test_attention_is_independent_of_the_batch(kind, heads, size, threads):
+@cases(*SIZES)
+def test_attention_is_independent_of_the_batch(heads, size, kind, threads):
     """Bit for bit, whatever other utterances and padding contain."""
     sizes = [torch.randint(1, 9, (count,)) for count in LENGTHS]
     frames = torch.nn.utils.rnn.pad_sequence(sizes, batch_first=True)

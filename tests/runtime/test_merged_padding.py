@@ -1,7 +1,7 @@
 """Merged padding: exact where the merged rows are equal, in all that reads encoder output."""
 
-import pytest
 import torch
+from cases import combinations
 from kernel_kinds import with_kernels
 from searches import runtime_of
 from tiny import tiny_decoder, tiny_encoder
@@ -38,7 +38,7 @@ def expand(merged: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
     return torch.stack([repeat_rows(row[: len(count)], count) for row, count in rows])
 
 
-@pytest.mark.parametrize("frames", [0, 1, 15, 16, 17, 23, 24, 25, 26, 1475])
+@combinations(frames=[0, 1, 15, 16, 17, 23, 24, 25, 26, 1475])
 def test_groups_cover_the_padding_but_its_end(frames):
     assert kept_rows(torch.tensor([frames, frames + 25]), frames).all(), "without padding"
     sizes = group_sizes(kept_rows(torch.tensor([0]), frames)[0]).tolist()
@@ -47,7 +47,7 @@ def test_groups_cover_the_padding_but_its_end(frames):
     assert set(sizes[:-17]) <= {8} and (len(sizes) < 17 or sizes[-17] <= 8)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@combinations(seed=range(5))
 def test_a_row_is_the_middle_of_the_frames_that_it_stands_for(seed):
     generator = torch.Generator().manual_seed(seed)
     kept = torch.rand(len(SPEECH), FRAMES, generator=generator) < (0.2 * seed)
@@ -69,8 +69,7 @@ def test_a_row_is_the_middle_of_the_frames_that_it_stands_for(seed):
         assert torch.equal(merged[row, : len(expected)], torch.stack(expected))
 
 
-@pytest.mark.parametrize("kept", [None, KEPT, torch.ones_like(KEPT)])
-@pytest.mark.parametrize("copies", [0, 1, 33, 98])
+@combinations(kept=[None, KEPT, torch.ones_like(KEPT)], copies=[0, 1, 33, 98])
 def test_window_rows_are_chosen_from_all_rows_with_positions(copies, kept):
     """Bit for bit."""
     size, positions = FRAMES - copies, torch.randn(FRAMES + 5, WIDTH)
@@ -111,7 +110,7 @@ def test_merged_rows_count_as_often_as_their_frames_in_the_encoder():
 
 
 @with_kernels
-@pytest.mark.parametrize("product", [NativeLinear, NativeBfloat16Linear])
+@combinations(product=[NativeLinear, NativeBfloat16Linear])
 def test_merged_rows_count_as_often_as_their_frames_in_the_kernels(kind, product):
     encoder, hidden = tiny_encoder(0, max_source_positions=FRAMES), with_equal_padding(0)
     runtime = NativeEncoder(encoder.whisper, product)
@@ -127,8 +126,7 @@ def test_merged_rows_count_as_often_as_their_frames_in_the_kernels(kind, product
         assert torch.equal(part[0], merged[row, :count]), "alone as in the batch"
 
 
-@pytest.mark.parametrize("heads", [None, "attending"])
-@pytest.mark.parametrize("precision", [None, "int8"])
+@combinations(heads=[None, "attending"], precision=[None, "int8"])
 def test_merged_rows_count_as_often_as_their_frames_in_the_decoder(heads, precision):
     decoder = tiny_decoder(0) if heads is None else tiny_decoder(0, heads=heads)
     runtime = runtime_of(decoder) if precision is None else build_runtime(decoder, precision)

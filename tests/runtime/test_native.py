@@ -3,7 +3,6 @@
 import random
 
 import numpy as np
-import pytest
 import torch
 from cases import cases, combinations
 from grown_trees import Grown, branched, halve, random_nodes, relative_error, some_subtrees
@@ -25,20 +24,19 @@ from espnet_medusa.search.options import SearchOptions
 from espnet_medusa.tree.token_tree import ROOT
 
 SIZES = [(384, 1536), (512, 51), (160, 640), (640, 160), (40, 33), (1, 7), (65, 129)]  # D, M
-ROWS = [1, 2, 11, 16, 17, 32, 40]
 
 pytestmark = with_kernels
 
 
-@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
-@pytest.mark.parametrize(("size", "out"), SIZES)
-def test_products_equal_those_of_rounded_rows_and_weights(kind, size, out, activation):
+@combinations(activation=[None, *ACTIVATIONS])
+@cases(*SIZES)
+def test_products_equal_those_of_rounded_rows_and_weights(size, out, kind, activation):
     generator = torch.Generator().manual_seed(size)
     weight = torch.randn(out, size, generator=generator) / size**0.5
     bias = torch.randn(out, generator=generator) if activation else None
     linear = NativeLinear(weight, bias, activation)
     assert torch.allclose(linear.rows(torch.arange(out)).double(), rounded(weight), atol=1e-6)
-    for rows in ROWS:
+    for rows in (1, 2, 11, 16, 17, 32, 40):
         hidden = torch.randn(rows, size, generator=generator)
         residual = torch.randn(rows, out, generator=generator)
         expected = rounded(hidden) @ rounded(weight).T
@@ -150,7 +148,7 @@ def unpack(packed: torch.Tensor, frames: int, size: int, kind: str) -> list[torc
     return parts
 
 
-@pytest.mark.parametrize("utterances", [1, 3])
+@combinations(utterances=[1, 3])
 @cases((2, 64, 200), (4, 40, 97), (3, 8, 96), (1, 100, 33), (2, 32, 31), (2, 64, 1), (8, 64, 500))
 def test_packed_keys_and_values_are_products(heads, head_size, frames, kind, utterances, threads):
     layer = NativeLayer(whisper_weights(layer_of(heads, head_size)))
@@ -168,7 +166,7 @@ def test_packed_keys_and_values_are_products(heads, head_size, frames, kind, utt
         assert not unpacked[:, :, frames:].any() and not unpacked[..., head_size:].any()
 
 
-@pytest.mark.parametrize("heads", ["linear", "block", "recurrent", "attending"])
+@combinations(heads=["linear", "block", "recurrent", "attending"])
 def test_decoder_is_near_the_trained_one(kind, heads):
     decoder = halve(tiny_decoder(0, heads, vocab_size=500))
     memory, lengths = random_memory(0, [50, 4])
@@ -208,7 +206,7 @@ def outputs_of_all_kernels(seed):
     return products, rest
 
 
-@pytest.mark.parametrize("seed", range(2))
+@combinations(seed=range(2))
 def test_all_instruction_sets_compute_the_same(seed):
     """Bit for bit, but bfloat16 instructions sum in another order."""
     outputs = {}
@@ -223,7 +221,7 @@ def test_all_instruction_sets_compute_the_same(seed):
         assert all(torch.equal(*pair) for pair in pairs), name
 
 
-@pytest.mark.parametrize("seed", range(4))
+@combinations(seed=range(4))
 def test_outputs_of_a_node_depend_on_its_path_only(kind, seed):
     """Bit for bit, for any other nodes, batch and slots."""
     rng = random.Random(seed)

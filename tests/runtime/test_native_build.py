@@ -1,15 +1,14 @@
 """Compilation and choice of native kernels, and what happens without them."""
 
-import logging
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from cases import cases
 from kernel_kinds import forget, with_kernels
+from refusals import assert_refused
 from tiny import random_memory, tiny_decoder
 
-from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.layer import PackedLayer
 from espnet_medusa.runtime.linear import Int8Linear
@@ -63,12 +62,10 @@ def test_without_kernels_torch_computes(variable, value, reason, fresh, caplog):
 
 def test_unknown_instruction_sets_are_refused(fresh):
     fresh.setenv(build.VARIABLE, "SSE9")
-    with pytest.raises(InputError, match=f"{build.VARIABLE}: 'SSE9'.*AVX2.*, none"):
-        build.load_library()
+    assert_refused(f"{build.VARIABLE}: 'SSE9'.*AVX2.*, none", build.load_library)
     fresh.setattr(build, "processor_flags", lambda: build.AVX2.flags)
     fresh.setenv(build.VARIABLE, "AMX")
-    with pytest.raises(InputError, match=f"{build.VARIABLE}: 'AMX'.*allowed: AVX2, none"):
-        build.load_library()
+    assert_refused(f"{build.VARIABLE}: 'AMX'.*allowed: AVX2, none", build.load_library)
 
 
 @pytest.mark.parametrize("best", build.BEST_FIRST, ids=lambda instructions: instructions.name)
@@ -99,15 +96,14 @@ def test_flags_and_vendor_are_those_of_the_first_processor(monkeypatch):
 
 def test_missing_instructions_and_compiler_failures_are_reported(fresh, tmp_path):
     fresh.setattr(build, "processor_flags", lambda: {"avx2"})
-    with pytest.raises(build.Unavailable, match="lacks bmi2, fma"):
-        build.open_best(build.usable_sets())
+    assert_refused("lacks bmi2, fma", build.open_best, build.usable_sets(), error=build.Unavailable)
     with pytest.raises(build.Unavailable, match="false fails"):
         build.compiled(build.AVX2, ["false"], tmp_path)
 
 
 def test_next_set_is_used_if_the_compiler_does_not_support_the_best(fresh, small_source, caplog):
     unknown = build.InstructionSet("NEWER", frozenset(["no_such_instructions"]))
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level("INFO"):
         assert build.open_best([unknown, build.AVX2])
     assert "native kernels: AVX2; NEWER: " in caplog.text
     assert "mnosuchinstructions" in caplog.text
@@ -152,6 +148,6 @@ def test_the_folder_of_models_may_belong_to_a_group(fresh, small_source, tmp_pat
 
 def test_the_log_names_the_instruction_set(kind, caplog):
     forget()
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level("INFO"):
         library.kernels()
     assert f"native kernels: {kind}" in caplog.text

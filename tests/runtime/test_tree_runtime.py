@@ -2,7 +2,6 @@
 
 import random
 
-import pytest
 import torch
 from cases import cases, combinations
 from grown_trees import CLOSE, Grown, branched, grow_raggedly, halve, relative_error, states_after
@@ -28,7 +27,7 @@ def test_ragged_batches_equal_forward_of_each_path(heads, seed):
     assert all(len(keys_values) == 1 for keys_values in grown.state.memory_keys_values)
 
 
-@pytest.mark.parametrize("heads", ["linear", "block", "llama block"])
+@combinations(heads=["linear", "block", "llama block"])
 def test_one_new_node_per_utterance(heads):
     """A mask is needed only if the node must not attend to all earlier nodes."""
     grown = Grown(tiny_decoder(3, heads), *random_memory(3, [6, 9]))
@@ -56,7 +55,7 @@ def test_the_cache_grows(heads, positions):
         torch.testing.assert_close(hidden, expected, **CLOSE)
 
 
-@pytest.mark.parametrize("heads", ["block", "llama block"])
+@combinations(heads=["block", "llama block"])
 def test_the_block_is_not_computed_without_heads(heads):
     memory, lengths = random_memory(0, [5])
     runtime = build_runtime(tiny_decoder(0, heads))
@@ -71,7 +70,7 @@ def test_the_block_is_not_computed_without_heads(heads):
     )
 
 
-@pytest.mark.parametrize("heads", ["block", "llama block", "llama latent", "llama projection"])
+@combinations(heads=["block", "llama block", "llama latent", "llama projection"])
 def test_a_runtime_keeps_its_weights(heads):
     decoder = tiny_decoder(0, heads)
 
@@ -94,7 +93,7 @@ def test_a_runtime_keeps_its_weights(heads):
         assert not torch.allclose(after, expected, atol=1e-2)
 
 
-@pytest.mark.parametrize("heads", [*WHISPER_HEADS, "llama latent", "llama projection"])
+@combinations(heads=[*WHISPER_HEADS, "llama latent", "llama projection"])
 def test_bfloat16_stays_near_float32(heads):
     decoder, (memory, lengths) = halve(tiny_decoder(0, heads)), random_memory(0, [9, 4])
     found = []

@@ -2,7 +2,7 @@
 
 import pytest
 from cases import cases
-from refusals import refused
+from refusals import assert_refused, refused
 
 from espnet_medusa.scoring.sclite import Counts, score_trn, speaker_of
 from espnet_medusa.scoring.trn import read_trn, write_trn
@@ -40,8 +40,7 @@ def test_case(score):
     texts = "A Über (s-1)\n", "a über (S-1)\n"
     # Only A to Z are folded.
     assert score(*texts).utterances[0].operations == "CS"
-    with pytest.raises(ValueError, match="S-1"):
-        score(*texts, case_sensitive=True)
+    assert_refused("S-1", score, *texts, case_sensitive=True, error=ValueError)
     # Ids that differ in case only are distinct.
     assert score("a (s-X)\nb (s-x)\n", "b (s-x)\na (s-X)\n").total == Counts(correct=2, sentences=2)
 

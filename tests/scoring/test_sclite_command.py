@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from cases import cases
-from refusals import command_refused, refused
+from refusals import assert_refused, command_refused, refused
 
 from espnet_medusa.bin.sclite import main
 from espnet_medusa.scoring.report import spread
@@ -92,8 +92,7 @@ def test_equals_the_real_program_on_random_pairs(seed, tmp_path, run):
 def test_real_program_on_request(tmp_path, run):
     files = write_pair(tmp_path, "{a / b} c (s-1)\nd (s-2)\ne f (s-3)", "d (s-2)\nb c (s-1)")
     real = ["--sclite", " ".join(REAL_SCLITE), "-i", "rm", "-o", "all", "stdout"]
-    with pytest.raises(SystemExit, match="s-3"):
-        run(*files, *real)
+    assert_refused("s-3", run, *files, *real, error=SystemExit)
     printed = run(*files, *real, "--allow_missing", "true").decode()
     assert f"System name:   {tmp_path}/hyp.trn" in printed
     assert "Scores: (#C #S #D #I) 0 0 2 0\nREF:  E F \nHYP:  * * " in printed
@@ -176,14 +175,12 @@ def test_unknown_arguments_are_refused(arguments, words, files, capsys):
 
 def test_characters_of_other_scripts_need_their_encoding(files, tmp_path, run):
     write_pair(tmp_path, "a b c (s-1)\n", "東 (s-1)\n")
-    with pytest.raises(SystemExit, match="-e utf-8"):
-        main([*files, "-i", "rm", "-c"])
+    assert_refused("-e utf-8", main, [*files, "-i", "rm", "-c"], error=SystemExit)
     assert b"# Chr" in run(*files, "-i", "rm", "-c", "-e", "utf-8")
 
 
 def test_a_missing_hypothesis_is_named_or_counted(files, tmp_path, run):
     (tmp_path / "hyp.trn").write_text("a (s-1)\n", encoding="utf-8")
-    with refused("s-2", error=SystemExit):
-        run(*files, "-i", "rm")
+    assert_refused("s-2", run, *files, "-i", "rm", error=SystemExit)
     printed = run(*files, "-i", "rm", "--allow_missing", "true")
     assert b"| Sum/Avg|    2      4 | 25.0    0.0   75.0 " in printed

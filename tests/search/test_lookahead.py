@@ -49,8 +49,7 @@ def after(limit, depth, accepted):
     (4, 0, 0, 4),  # nothing drafted
 )
 def test_depth_by_acceptance(limit, depth, accepted, expected):
-    most = max(8, depth)
-    assert ByAcceptance(2, most, 5).depth(after(limit, depth, accepted)) == expected
+    assert ByAcceptance(2, max(8, depth), 5).depth(after(limit, depth, accepted)) == expected
 
 
 def test_step_acceptance_begins_with_an_expectation():

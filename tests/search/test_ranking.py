@@ -8,10 +8,10 @@ import pytest
 import torch
 from beam_oracle import UncachedScorer, espnet_search, make_weights
 from cases import cases, combinations
+from refusals import assert_refused
 from searches import compare, our_search
 from tiny import EOS, VOCAB_SIZE, random_memory, shared_decoder
 
-from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.beam import BeamState
 from espnet_medusa.search.build import SearchModel, build_beam
@@ -122,8 +122,7 @@ def test_nbest_option(rule):
 
     for nbest in (1, 2, 3):
         assert len(build(nbest)(*random_memory(12, [9]), torch.tensor([[EOS]]))[0].n_best) == nbest
-    with pytest.raises(InputError, match=r"^nbest: 0 is too small; allowed: 1 or more"):
-        build(0)
+    assert_refused(r"^nbest: 0 is too small; allowed: 1 or more", build, 0)
 
 
 def test_equal_scores_keep_the_order_of_ending():

@@ -164,9 +164,7 @@ def test_heads_over_a_draft_vocabulary_are_columns_of_the_whole(heads):
     torch.testing.assert_close(found, expected[:, VOCABULARY], rtol=0.0, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "shape", [DraftShape(4), DraftShape(4, 3), DraftShape(3, choices=(2, 9, 1))]
-)
+@combinations(shape=[DraftShape(4), DraftShape(4, 3), DraftShape(3, choices=(2, 9, 1))])
 @combinations(heads=HEADS, seed=range(3))
 def test_greedy_text_is_exact_with_a_draft_vocabulary(seed, heads, shape):
     decoder = shared_decoder(seed, heads)

@@ -8,13 +8,12 @@ import pytest
 import torch
 from beam_oracle import UncachedScorer, espnet_search, make_weights
 from cases import combinations
-from refusals import refuses
+from refusals import assert_refused, refuses
 from scripted import PathDecoder, PathProposer
 from searches import CONSTRAINTS, PROMPT, assert_same_alone, compare, constraints_of, decode
 from threshold_oracle import Forward, Setting, assert_same, by_definition, find
 from tiny import EOS, VOCAB_SIZE, random_memory, shared_decoder, tiny_decoder, utterances
 
-from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import build_rule
 from espnet_medusa.search.beam import BeamStrategy
@@ -234,5 +233,4 @@ def test_untrained_heads_are_refused():
     decoder = tiny_decoder(0, "linear", 4)
     for parameter in decoder.heads.parameters():
         torch.nn.init.zeros_(parameter)
-    with pytest.raises(InputError, match="acceptance: threshold; this model's heads were never"):
-        build(decoder)
+    assert_refused("acceptance: threshold; this model's heads were never", build, decoder)

@@ -26,16 +26,14 @@ def run_task(job: ArrayJob, folder, number: int) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_words_reach_the_command_unchanged_except_for_the_number(tmp_path, monkeypatch, seed):
-    monkeypatch.chdir(tmp_path)
+def test_words_reach_the_command_unchanged_except_for_the_number(tmp_path, in_folder, seed):
     words = random.Random(seed).choices(ODD, k=8)
     status, output = run_task(ArrayJob(range(1, 5), (*SHOW, *words), "x.JOB.log"), tmp_path, 3)
     assert status == 0
     assert output.endswith(f"{[word.replace('JOB', '3') for word in words]}\n")
 
 
-def test_without_a_placeholder_nothing_is_replaced(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_without_a_placeholder_nothing_is_replaced(tmp_path, in_folder):
     job = ArrayJob(range(1, 2), (*SHOW, "/data/JOB"), "JOB/train.log", placeholder=None)
     assert run_task(job, tmp_path, 1)[1].endswith("['/data/JOB']\n")
     assert str(job.log_of(1)) == "JOB/train.log"

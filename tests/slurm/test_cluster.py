@@ -23,7 +23,6 @@ from espnet_medusa.slurm import queue
 
 pytestmark = pytest.mark.slurm_cluster
 UTTERANCES = 9
-TWO_EPOCHS = TRAINING.replace("max_epoch: 1", "max_epoch: 2")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -176,7 +175,7 @@ def trained_here(tmp_path_factory):
     write_set(folder / "own" / "train", 4)
     write_set(folder / "own" / "dev", 2)
     (folder / "conf").mkdir()
-    (folder / "conf" / "train.yaml").write_text(TWO_EPOCHS)
+    (folder / "conf" / "train.yaml").write_text(TRAINING.replace("max_epoch: 1", "max_epoch: 2"))
     train(folder, "here", "--stage", "1", "--train_nj", "2")
     return folder
 

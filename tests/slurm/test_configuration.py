@@ -27,9 +27,8 @@ ALWAYS = ("sbatch", "--export=PATH", "--account", "two words")
 
 
 @pytest.fixture
-def conf(tmp_path, monkeypatch):
+def conf(tmp_path, in_folder):
     """Write conf/slurm.conf in the current folder; return its path."""
-    monkeypatch.chdir(tmp_path)
     path = tmp_path / "conf" / "slurm.conf"
     path.parent.mkdir()
     path.write_text(CONF)
@@ -64,8 +63,7 @@ def test_threads_of_the_command_line_win_over_those_of_the_stage(conf):
     assert "5" in request.command and "2" not in request.command
 
 
-def test_without_a_file_the_cluster_chooses_the_partition(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_without_a_file_the_cluster_chooses_the_partition(in_folder):
     assert parse_request("slurm.pl").command == ("sbatch",)
     request = parse_request("/kaldi/utils/slurm.pl --gpu 1 --mem 2G --time 1:00:00")
     assert set(request.command) == {

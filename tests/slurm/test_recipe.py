@@ -22,9 +22,8 @@ RESTARTS = ("--max_restarts", "3")
 
 
 @pytest.fixture
-def slurm(tmp_path, monkeypatch):
+def slurm(tmp_path, in_folder, monkeypatch):
     """Return a fake Slurm; the current folder is a recipe with data of five utterances."""
-    monkeypatch.chdir(tmp_path)
     link_template(tmp_path)
     Path("conf").mkdir()
     Path("conf/slurm.conf").write_text(CONF)

@@ -11,7 +11,7 @@ import pytest
 from cases import cases, combinations
 from pretended_slurm import PretendedSlurm
 from recipes import write_script
-from refusals import command_refused, exit_status
+from refusals import assert_refused, command_refused, exit_status
 from waiting import HANG_S, is_alive, wait_for
 
 from espnet_medusa import stages
@@ -26,10 +26,9 @@ REQUEST = Request(("sbatch",))
 
 
 @pytest.fixture
-def slurm(tmp_path, monkeypatch):
+def slurm(tmp_path, in_folder, monkeypatch):
     monkeypatch.setattr(run, "SHORTEST_POLL_S", 0.02)
     monkeypatch.setattr(run, "SHOW_S", 0.05)
-    monkeypatch.chdir(tmp_path)
     return PretendedSlurm(tmp_path / "slurm", monkeypatch)
 
 
@@ -162,10 +161,8 @@ def test_files_of_a_running_job_are_not_removed(slurm, earlier_job, capsys):
 
 def test_without_slurms_programs_they_and_the_job_file_are_named(earlier_job, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(InputError, match="sbatch: not in PATH; --cmd_backend slurm"):
-        submit(["sbatch", "x.sh"])
-    with pytest.raises(InputError, match="q/x.job: job 5 .* squeue is not in PATH"):
-        run.refuse_active_jobs(earlier_job)
+    assert_refused("sbatch: not in PATH; --cmd_backend slurm", submit, ["sbatch", "x.sh"])
+    assert_refused("q/x.job: job 5 .* squeue is not in PATH", run.refuse_active_jobs, earlier_job)
 
 
 @combinations(number=[signal.SIGINT, signal.SIGTERM], prefix=["", "slurm.pl"])

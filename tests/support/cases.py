@@ -7,10 +7,7 @@ import pytest
 
 
 def cases(*rows: tuple, **options: object) -> Callable:
-    """Parametrize a test; the values of a row are those of its first parameters.
-
-    ``options`` are those of ``pytest.mark.parametrize``.
-    """
+    """Parametrize a test; the values of a row are those of its first parameters."""
 
     def decorate(test: Callable) -> Callable:
         names = [*inspect.signature(test).parameters][: len(rows[0])]

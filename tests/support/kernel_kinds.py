@@ -16,7 +16,6 @@ from espnet_medusa.runtime.native.build import (
     usable_sets,
 )
 
-INT8_MAX = 127
 NAMES = [instructions.name for instructions in usable_sets()]
 # Instruction set and compiler options; -DHALVES compiles avx2.h instead of avx512.h.
 KINDS = [(name, "") for name in NAMES]
@@ -66,7 +65,7 @@ def some_threads(count: int):
         torch.set_num_threads(before)
 
 
-def rounded(rows: torch.Tensor, most: int = INT8_MAX) -> torch.Tensor:
+def rounded(rows: torch.Tensor, most: int = 127) -> torch.Tensor:
     """Return rows rounded to integers up to ``most`` with one scale each, in float64."""
     largest = rows.abs().amax(dim=1, keepdim=True).clamp(min=1e-20)
     return (rows * (most / largest)).round().double() * (largest.double() / most)

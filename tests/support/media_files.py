@@ -21,10 +21,7 @@ def write_media(
     video_s: float = 0.0,
     **options: str,
 ) -> Path:
-    """Write (samples,) or (samples, channels), or no sound, and ``video_s`` of black frames.
-
-    The file's suffix chooses container and codec.
-    """
+    """Write (samples,) or (samples, channels), or no sound, and ``video_s`` of black frames."""
     with av.open(str(path), "w", options=options) as container:
         streams = []
         if video_s:

@@ -24,10 +24,7 @@ VOCAB_SIZE, END, FIRST_TIME = 51865, 50257, 50364
 def openai_whisper(
     seed: int, end: float = 0.0, times: float = 0.0, layers: int = 2, text_context: int = 48
 ) -> Whisper:
-    """Build a model that predicts text, timestamps and the end.
-
-    ``end`` and ``times`` are added to the logits of the end symbol and of timestamps.
-    """
+    """Build a model; ``end`` and ``times`` are added to logits of the end and of timestamps."""
     torch.manual_seed(seed)
     dims = ModelDimensions(
         n_mels=80, n_audio_ctx=1500, n_audio_state=32, n_audio_head=2, n_audio_layer=1,

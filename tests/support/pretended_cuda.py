@@ -90,10 +90,7 @@ class Graph:
 
 
 class PretendedCuda(TorchDispatchMode):
-    """Inside this context, ``device="cuda"`` is the mock GPU.
-
-    ``waits`` counts how often the host waited for it, by file and function of the package.
-    """
+    """A context with the mock GPU; ``waits`` counts the host's waits by file and function."""
 
     def __init__(self):
         super().__init__()

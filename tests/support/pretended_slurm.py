@@ -86,7 +86,7 @@ def task(states: Path, options: list[str]) -> int:
     log = output.replace("%%", "\0").replace("%a", number).replace("\0", "%")
     with open(log, "ab" if mode == "append" else "wb") as stream:
         done = subprocess.run(
-            ["bash", script], env={**os.environ, **names}, stdout=stream, stderr=stream
+            ["bash", script], env=os.environ | names, stdout=stream, stderr=stream
         )
     write_state(state, "FAILED|NonZeroExitCode" if done.returncode else "COMPLETED|None")
     return 0

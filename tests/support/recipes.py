@@ -13,6 +13,8 @@ from waiting import HANG_S
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATE = ROOT / "egs" / "TEMPLATE" / "asr1"
 GENERATED = ("data", "downloads", "dump", "exp")
+LLAMA = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+         "intermediate_size": 16}  # fmt: skip
 FAKE_ASR = """\
 #!/usr/bin/env bash
 printf '%s\\037' "$@" >> calls
@@ -68,6 +70,18 @@ def copy_config(source: Path, target: Path, **changes: Any) -> None:
     for name, value in changes.items():
         config[name] = {**config[name], **value} if isinstance(value, dict) else value
     (target / source.name).write_text(yaml.safe_dump(config))
+
+
+def link_llama_recipe(root: Path, recipe: str, configs: str, *ways: str, **changes: Any) -> Path:
+    """Link a recipe with small Speech-LLaMAs; minimum lengths let untrained models write text."""
+    folder = link_recipe(root, recipe, without=("conf", "results"))
+    for way in ways:
+        source = ROOT / "conf" / "decode" / f"{way}.yaml"
+        copy_config(source, folder / "conf" / "decode", minlenratio=-3.0, maxlenratio=-8.0)
+    changes |= {"decoder_conf": {"llama_conf": LLAMA}, "max_epoch": 1, "use_matplotlib": False}
+    for path in (ROOT / "egs" / recipe / "conf").glob(configs):
+        copy_config(path, folder / "conf", **changes)
+    return folder
 
 
 def run(

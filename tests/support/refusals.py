@@ -29,10 +29,7 @@ def exit_status(main: Callable, *words: object) -> int:
 
 
 def refuses(*rows: tuple, error: type[BaseException] = InputError) -> Callable:
-    """Parametrize a test that must raise an error of one line.
-
-    ``rows`` are values of its first parameters, and a pattern in the error's message.
-    """
+    """Parametrize a test that must raise an error of one line; rows end with its pattern."""
 
     def decorate(test: Callable) -> Callable:
         @functools.wraps(test)
@@ -54,6 +51,16 @@ def refuses(*rows: tuple, error: type[BaseException] = InputError) -> Callable:
 def name_value(value: object) -> str:
     """Return a test id that is the same in all processes: functions by their names."""
     return getattr(value, "__name__", None) or str(value)
+
+
+def assert_refused(
+    message: str, call: Callable, *given: object, error: type[BaseException] = InputError, **options
+) -> str:
+    """Expect an error of one line from a call; return it. ``message`` is a pattern."""
+    with pytest.raises(error, match=message) as caught:
+        call(*given, **options)
+    (line,) = str(caught.value).splitlines()
+    return line
 
 
 @contextmanager

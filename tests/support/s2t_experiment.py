@@ -27,10 +27,7 @@ NETWORKS = {
 
 
 def make_s2t_experiment(folder: Path, seed: int, **changes) -> dict[str, Path]:
-    """Write config and random weights; return ESPnet's options of the files.
-
-    ``changes`` replace top-level keys of the config.
-    """
+    """Write a config with ``changes`` and random weights; return ESPnet's options of the files."""
     torch.manual_seed(seed)
     symbols = {"notime_symbol": "<notimestamps>", "na_symbol": "<na>"}
     symbols |= {"first_time_symbol": TIMES[0], "last_time_symbol": TIMES[-1]}
@@ -100,7 +97,7 @@ def nbest_of(model: Callable[..., list], speech: np.ndarray, condition: dict) ->
 
 
 def difference(result: list, expected: list) -> str | None:
-    """Return how an n-best list differs from ESPnet's; None: it does not, but in 1e-4 of scores.
+    """Return how an n-best list differs from ESPnet's; None: only scores do, by up to 1e-4.
 
     Hypotheses of probability 0 are left out, as ESPnet fills beams with arbitrary ones.
     """

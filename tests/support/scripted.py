@@ -144,10 +144,7 @@ def path_from(prefix: Prefix, tokens) -> Prefix:
 
 
 class ScriptedDecoder(PathDecoder):
-    """Predicts the token of a text at each position, whatever the preceding tokens are.
-
-    ``texts`` are token ids by the first token of the prompt.
-    """
+    """Predicts ``texts[first token of the prompt]``, whatever the preceding tokens are."""
 
     def __init__(self, decoder, texts, prompt_length, vocab_size, eos):
         super().__init__(decoder)

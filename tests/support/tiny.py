@@ -1,4 +1,4 @@
-"""Tiny random models for tests: seeded, lively enough that drafts are sometimes right."""
+"""Tiny random models for tests, seeded; some drafts are right and some are wrong."""
 
 from functools import cache
 

@@ -10,8 +10,6 @@ from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalG
 from espnet_medusa.inference.experiment import TrainedModel, read_model
 from espnet_medusa.whisper.tokens import END, START, make_tokenizer
 
-END_OF_TEXT = {51864: 50256, 51865: 50257, 51866: 50257}
-
 
 def save_tiny_whisper(
     folder: Path, vocab_size: int = 51865, num_mel_bins: int = 80, hidden_size: int = 32,
@@ -19,7 +17,7 @@ def save_tiny_whisper(
 ) -> Path:  # fmt: skip
     """Write config, weights and generation config like OpenAI's, without a tokenizer."""
     torch.manual_seed(seed)
-    end = END_OF_TEXT.get(vocab_size, 0)
+    end = {51864: 50256, 51865: 50257, 51866: 50257}.get(vocab_size, 0)
     sizes = {"encoder_layers": 1, "decoder_layers": 2} | sizes
     config = WhisperConfig(
         vocab_size=vocab_size, num_mel_bins=num_mel_bins, d_model=hidden_size,

@@ -26,13 +26,10 @@ def edit(path: Path, change: Callable[[str], str]) -> None:
     path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
-RECIPE = Path(__file__).resolve().parents[2] / "egs" / "mini_synth" / "asr1"
-
-
 @cache
 def say(text: str, voice: str = "en-us+f3") -> np.ndarray:
     """Return the mini recipe's synthesized speech at 16 kHz (N,), without silence around it."""
-    sys.path.insert(0, str(RECIPE / "local"))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "egs/mini_synth/asr1/local"))
     from espeak import Speaker
 
     samples, rate_hz = Speaker().speak(text, voice)

@@ -78,7 +78,7 @@ def serve(listening: socket.socket, client: str) -> None:
     """Fork a child for every request."""
     warm_up()
     sys.executable = client
-    gc.freeze()  # no child looks for garbage there, nor writes to its pages
+    gc.freeze()  # children do not scan these objects and so do not copy their pages
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
     threading.Thread(target=end_with, args=[sys.stdin.fileno()], daemon=True).start()
     while True:

@@ -12,7 +12,7 @@ import torch
 import yaml
 from experiment import read_lines, write_lines
 from recorded_calls import interrupt_call
-from refusals import command_refused, refuses
+from refusals import assert_refused, command_refused, refuses
 from whisper_training import losses, make_corpus, train, weights, write_good_and_bad
 
 from espnet_medusa import stages
@@ -283,8 +283,7 @@ def test_only_drafted_tokens_are_trained(corpus, of_references, tmp_path):
     assert losses(some, "train")[2] < losses(some, "train")[1]
     changes["model_conf"] = conf | {"draft_vocab_size": 10_000}  # more than were ever seen
     assert losses(train_with("all", *counts), "train")[1] > losses(some, "train")[1]
-    with pytest.raises(SystemExit, match="token_counts.pth"):
-        train_with("none")
+    assert_refused("token_counts.pth", train_with, "none", error=SystemExit)
 
 
 @refuses(

@@ -57,8 +57,7 @@ def test_weights_of_a_decoder_without_heads_fit(heads):
     conf = {"heads": heads, "heads_conf": {"num_heads": 3}, "num_blocks": 2}
     decoder = TransformerMedusaDecoder(len(TOKENS), 32, **conf, **SIZES)
     # As ESPnet loads a checkpoint: over the model's own state.
-    state = decoder.state_dict() | base.state_dict()
-    decoder.load_state_dict(copy.copy(state))
+    decoder.load_state_dict(copy.copy(decoder.state_dict() | base.state_dict()))
     for name, value in base.state_dict().items():
         assert torch.equal(decoder.transformer.state_dict()[name], value)
     last = base.decoders[-1].state_dict()

@@ -3,7 +3,7 @@
 import io
 import random
 
-import pytest
+from cases import combinations
 from decoded_segments import as_openai_has_them
 from whisper.utils import WriteJSON, WriteSRT, WriteTSV, WriteTXT, WriteVTT
 
@@ -37,8 +37,7 @@ def random_transcript(rng: random.Random, tmp_path, with_words: bool) -> Transcr
     return Transcript(recording, text, "en", segments=tuple(segments))
 
 
-@pytest.mark.parametrize("with_words", [False, True])
-@pytest.mark.parametrize("seed", range(12))
+@combinations(with_words=[False, True], seed=range(12))
 def test_files_are_identical_to_openai_whispers(tmp_path, seed, with_words):
     transcript = random_transcript(random.Random(seed), tmp_path, with_words)
     for name, writer in WRITERS.items():
@@ -68,7 +67,7 @@ def test_formats_of_nist(tmp_path):
     )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@combinations(seed=range(4))
 def test_segments_are_a_data_directory(tmp_path, seed):
     transcript = random_transcript(random.Random(seed), tmp_path, False)
     entries = {"talk": str(transcript.recording.path), "other": "other.wav"}

@@ -84,9 +84,8 @@ def test_short_files_are_decoded_without_timestamps_for_txt(run, speech2text, tm
     (["--config", "decode.yaml"], {"clip_timestamps": (0, 2, 30.5)}),
 )
 def test_short_files_use_options_of_long_audio(
-    words, options, run, speech2text, tmp_path, monkeypatch
+    words, options, run, speech2text, tmp_path, in_folder
 ):
-    monkeypatch.chdir(tmp_path)
     Path("decode.yaml").write_text("search: greedy\nclip_timestamps: [0, 2, 30.5]\n")
     assert run(*words) == 0
     assert_texts(speech2text, tmp_path, SECONDS, without_timestamps=None, **options)

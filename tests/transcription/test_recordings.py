@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from cases import cases
+from refusals import assert_refused
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.transcription.recordings import find_recordings
@@ -12,9 +13,8 @@ FILES = ("b.wav", "a.FLAC", "notes.txt", "x.m4a", "day 1/c.mp3", ".hid/d.wav", "
 
 
 @pytest.fixture
-def talks(tmp_path, monkeypatch):
+def talks(tmp_path, in_folder):
     """A folder with audio, other and hidden files."""
-    monkeypatch.chdir(tmp_path)
     for name in FILES:
         (tmp_path / "talks" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "talks" / name).touch()
@@ -46,8 +46,7 @@ def test_ids_and_paths(talks):
 
 def test_equal_names_and_folders_without_audio_are_refused(talks, tmp_path):
     (tmp_path / "other").mkdir()
-    with pytest.raises(InputError, match=f"{tmp_path}/other: no audio files"):
-        find_recordings([tmp_path / "other"])
+    assert_refused(f"{tmp_path}/other: no audio files", find_recordings, [tmp_path / "other"])
     (tmp_path / "other" / "b.wav").touch()
     with pytest.raises(InputError, match="both results would be called b.wav; rename one"):
         find_recordings(["talks/b.wav", "other/b.wav"])

@@ -1,7 +1,6 @@
 """The transcribing command and function: the texts of the inference command for any file."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -91,7 +90,7 @@ def test_files_of_all_kinds(model, talks, tmp_path, capsys, caplog, rows):
     assert read_lines(output / "text") == expected
     assert dict(line.split(" ", 1) for line in printed.out.splitlines()) == expected
     for key, name in GOOD.items():
-        stem = output / os.path.splitext(name)[0]
+        stem = output / name
         assert stem.with_suffix(".txt").read_text() == expected[key] + "\n"
         fields = json.loads(stem.with_suffix(".json").read_text())
         assert fields["text"] == expected[key] and fields["file"] == str(talks / name)

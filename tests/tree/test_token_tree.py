@@ -42,8 +42,7 @@ def test_nodes_that_are_kept_keep_their_paths(seed):
     paths = {}
     for step in range(5):
         for _ in range(rng.randint(1, 8)):
-            named = [slot for slot, name in enumerate(names) if name]
-            parent = rng.choice([ROOT, *named])
+            parent = rng.choice([ROOT, *(slot for slot, name in enumerate(names) if name)])
             name = (step, len(tree))
             paths[name] = ([] if parent == ROOT else paths[names[parent]]) + [name]
             tree.add([parent])

@@ -1,6 +1,5 @@
 """``top_scores`` against torch.topk."""
 
-import pytest
 import torch
 from cases import combinations
 
@@ -17,10 +16,8 @@ def assert_best(scores: torch.Tensor, count: int) -> None:
     assert all(len({*row}) == count for row in columns.tolist())
 
 
-@pytest.mark.parametrize("count", [1, 2, 5, CHUNK - 1, CHUNK, CHUNK + 1, 150])
-@pytest.mark.parametrize(
-    "size", [200, LIMIT - 1, LIMIT, LIMIT + 1, LIMIT + CHUNK - 1, LIMIT + CHUNK, 51865]
-)
+@combinations(count=[1, 2, 5, CHUNK - 1, CHUNK, CHUNK + 1, 150])
+@combinations(size=[200, LIMIT - 1, LIMIT, LIMIT + 1, LIMIT + CHUNK - 1, LIMIT + CHUNK, 51865])
 def test_random_scores(size, count):
     scores = torch.randn(7, size, generator=torch.Generator().manual_seed(size + count))
     assert_best(scores, count)
@@ -50,7 +47,7 @@ def test_rows_with_few_or_no_allowed_tokens(size, count):
     assert_best(scores, count)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@combinations(dtype=[torch.bfloat16, torch.float64])
 def test_equal_scores_and_other_types(dtype):
     scores = torch.randint(0, 9, (6, LIMIT + 33), generator=torch.Generator().manual_seed(0))
     for count in (1, 2, 50):

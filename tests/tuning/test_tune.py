@@ -238,8 +238,7 @@ BEAM = "--search beam"
     ("--draft_models nowhere", "draft_model: .*nowhere"),
     ("--draft_models nowhere --drafters ctc", r"nowhere; allowed with one of model, ctc"),
 )
-def test_bad_options_and_audio_fail(options, message, experiment, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_bad_options_and_audio_fail(options, message, experiment, tmp_path, in_folder, capsys):
     for name, table in {"data": "a nowhere.wav\n", "empty": ""}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "wav.scp").write_text(table)

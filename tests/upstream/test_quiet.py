@@ -12,6 +12,7 @@ from asr_sh_commands import REFERENCES
 from espnet2.tasks import abs_task
 from espnet2.utils.config_argparse import ArgumentParser
 from espnet2.utils.yaml_no_alias_safe_dump import yaml_no_alias_safe_dump
+from refusals import assert_refused
 from tiny_whisper import save_tiny_whisper, whisper_experiment
 
 from espnet_medusa.errors import InputError
@@ -182,9 +183,7 @@ def test_commands_refuse_a_config_that_is_not_yaml(tmp_path, text):
     path.write_text(text, encoding="latin-1")
     parser = ArgumentParser()
     parser.add_argument("--a")
-    with pytest.raises(SystemExit) as end:
-        parser.parse_args(["--config", str(path)])
-    assert str(end.value).startswith(f"error: {path}: cannot be read (")
-    assert "\n" not in str(end.value)
+    message, command = rf"^error: {path}: cannot be read \(", ["--config", str(path)]
+    assert_refused(message, parser.parse_args, command, error=SystemExit)
     path.write_text("a: {b: 1}")
     assert parser.parse_args(["--config", str(path)]).a == {"b": 1}

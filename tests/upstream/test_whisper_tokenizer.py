@@ -1,6 +1,6 @@
 """ESPnet's token types of Whisper, against openai-whisper's own tokenizer."""
 
-import pytest
+from cases import cases
 from espnet2.text.build_tokenizer import build_tokenizer
 from espnet2.text.whisper_token_id_converter import OpenAIWhisperTokenIDConverter
 from espnet2.text.whisper_tokenizer import OpenAIWhisperTokenizer
@@ -11,11 +11,6 @@ from espnet_medusa.bin import hugging_face_export_vocabulary, whisper_export_voc
 from espnet_medusa.whisper.text import TextOptions, find_text
 
 TEXTS = ("hello, world", " It's 5 o'clock.", "déjà vu für 你好 🙂", "a", "")
-CASES = [
-    ("whisper_en", "noinfo", "transcribe"), ("whisper_multilingual", "noinfo", "transcribe"),
-    ("whisper_multilingual", "de", "translate"), ("whisper_multilingual", "jpn", "transcribe"),
-    ("whisper_multilingual", "zh-TW", "transcribe"),
-]  # fmt: skip
 CODES = {"noinfo": "en", "jpn": "ja", "zh-TW": "zh"}
 
 
@@ -25,7 +20,11 @@ def openais(model_type: str, language: str, task: str):
     return get_tokenizer(multilingual=True, language=CODES.get(language, language), task=task)
 
 
-@pytest.mark.parametrize(("model_type", "language", "task"), CASES)
+@cases(
+    ("whisper_en", "noinfo", "transcribe"), ("whisper_multilingual", "noinfo", "transcribe"),
+    ("whisper_multilingual", "de", "translate"), ("whisper_multilingual", "jpn", "transcribe"),
+    ("whisper_multilingual", "zh-TW", "transcribe"),
+)  # fmt: skip
 def test_labels_equal_openais(model_type, language, task):
     oracle = openais(model_type, language, task)
     options = {"whisper_language": language, "whisper_task": task}

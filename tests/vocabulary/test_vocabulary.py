@@ -4,7 +4,7 @@ import made_vocabularies
 import pytest
 import sentencepiece
 import yaml
-from refusals import refuses
+from refusals import assert_refused, refuses
 from tokenizers import Tokenizer, models, normalizers
 from transformers import PreTrainedTokenizerFast
 from whisper.tokenizer import get_encoding
@@ -115,7 +115,7 @@ def test_bad_token_types_are_refused(token_type):
     token_list_vocabulary(["<unk>"], token_type)
 
 
-BAD_FILES = [
+@refuses(
     ("tokens.txt", "<unk>\n▁a\n", "sentencepiece tokens needs .*bpe.model; add"),
     ("tokens.txt", "<unk>\nĠa\n", "byte-level BPE; give the tokenizer's folder"),
     ("tokens.txt", b"\xff\xfe", "cannot be read .*; give one token per line"),
@@ -125,10 +125,7 @@ BAD_FILES = [
         for tokens in ("5", "[1]", "{a: b}", "null")
     ),
     ("config.yaml", "token_list: [a]\ntoken_type: bpe\nbpemodel: 5\n", "bpemodel: 5; allowed"),
-]
-
-
-@refuses(*BAD_FILES)
+)
 def test_bad_files_are_refused(name, content, tmp_path):
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -139,8 +136,7 @@ def test_bad_tokenizers_are_refused(tmp_path):
     with pytest.raises(InputError, match="nowhere.model': cannot be read; give the path"):
         sentencepiece_vocabulary(tmp_path / "nowhere.model")
     words = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0})))
-    with pytest.raises(InputError, match="of kind WordLevel: allowed are byte-level BPE"):
-        hugging_face_vocabulary(words)
+    assert_refused("of kind WordLevel: allowed are byte-level BPE", hugging_face_vocabulary, words)
 
 
 def test_only_newlines_separate_tokens(tmp_path):

@@ -11,12 +11,11 @@ import pytest
 import torch
 from experiment import noise
 from openai_whisper import openai_whisper, save_openai_whisper
-from refusals import Calls, refused, refuses
+from refusals import Calls, assert_refused, refused, refuses
 from tiny_whisper import read_whisper_experiment, save_tiny_whisper, whisper_experiment
 from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 from whisper.model import ModelDimensions
 
-from espnet_medusa.errors import InputError
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
@@ -110,7 +109,7 @@ def test_bad_sources_are_one_line(tmp_path, capsys):
     refuse(folder, "config.json: is not JSON")
 
 
-SIZES = [
+@refuses(
     ("encoder_layers", 10**9, "allowed: 1 to 1000"),
     ("vocab_size", -1, "allowed: 1 to"),
     ("d_model", "32", "d_model: '32'; allowed"),
@@ -121,10 +120,7 @@ SIZES = [
     ("decoder_ffn_dim", 2.5, "2.5; allowed"),
     ("dropout", "much", "config.json: .*dropout"),
     ("id2label", [1], "config.json: "),
-]
-
-
-@refuses(*SIZES)
+)
 def test_impossible_sizes_are_refused(name, value, tmp_path):
     folder = save_tiny_whisper(tmp_path / "whisper", 40)
     config = json.loads((folder / "config.json").read_text()) | {name: value}
@@ -142,8 +138,7 @@ def test_impossible_dims_are_refused(tmp_path, dims):
     torch.save(checkpoint, tmp_path / "a.pt")
     assert open_whisper(str(tmp_path / "a.pt")).config.d_model == 4
     torch.save(checkpoint | {"dims": checkpoint["dims"] | dims}, tmp_path / "a.pt")
-    with pytest.raises(InputError, match="a.pt': dims: .*; allowed: 1 to"):
-        open_whisper(str(tmp_path / "a.pt"))
+    assert_refused("a.pt': dims: .*; allowed: 1 to", open_whisper, str(tmp_path / "a.pt"))
 
 
 @pytest.mark.parametrize(
@@ -159,12 +154,10 @@ def test_an_index_refers_only_to_files_in_its_folder(tmp_path, file):
     assert open_whisper(str(folder)).weights(DECODER)
     index.write_text(json.dumps({"weight_map": {"a": "model.safetensors", "b": file}}))
     message = f"index.json: weight_map: {re.escape(reprlib.repr(file))}; allowed"
-    with pytest.raises(InputError, match=message):
-        open_whisper(str(folder))
+    assert_refused(message, open_whisper, str(folder))
     for text in ("{}", '{"weight_map": []}', "[]", "{"):
         index.write_text(text)
-        with pytest.raises(InputError, match="index.json: .*fetch it again"):
-            open_whisper(str(folder))
+        assert_refused("index.json: .*fetch it again", open_whisper, str(folder))
 
 
 @pytest.fixture(scope="module")
