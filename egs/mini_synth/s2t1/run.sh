@@ -11,7 +11,7 @@ stage=1             # first stage
 stop_stage=13       # last stage
 heads=              # systems with heads, such as "recurrent" (conf/train_recurrent.yaml)
 local_data_opts="--minutes 60 --second_minutes 40 --voices 4 --min_snr_db 30 --min_rate_wpm 150"
-nbpe=400            # tokens of sentencepiece, symbols included
+nbpe=220            # tokens of sentencepiece, symbols included; with more, CTC learns slowly
 train_nj=2          # CPU processes that share each training batch
 nj=2                # jobs for statistics and for the labels of heads
 train_args=         # more options for training
@@ -20,7 +20,7 @@ inference_args=     # more options for decoding
 
 # shellcheck source-path=SCRIPTDIR source=../../TEMPLATE/asr1/parse_options.sh
 . ../../TEMPLATE/asr1/parse_options.sh
-[ $# -gt 0 ] || echo "run.sh: about 25 minutes on two cores"
+[ $# -gt 0 ] || echo "run.sh: about 50 minutes on two cores"
 parse_options "$0" "$@"
 require_whole_numbers stage stop_stage nbpe train_nj nj
 # shellcheck source-path=SCRIPTDIR source=../../TEMPLATE/asr1/path.sh
