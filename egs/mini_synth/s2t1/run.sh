@@ -20,7 +20,7 @@ inference_args=     # more options for decoding
 
 # shellcheck source-path=SCRIPTDIR source=../../TEMPLATE/asr1/parse_options.sh
 . ../../TEMPLATE/asr1/parse_options.sh
-[ $# -gt 0 ] || echo "run.sh: about 50 minutes on two cores"
+[ $# -gt 0 ] || echo "run.sh: about 40 minutes on two cores"
 parse_options "$0" "$@"
 require_whole_numbers stage stop_stage nbpe train_nj nj
 # shellcheck source-path=SCRIPTDIR source=../../TEMPLATE/asr1/path.sh
