@@ -37,6 +37,7 @@ from espnet_medusa.transcription.pages import (
     HTML,
     WITHOUT_DRAFTS,
     drafter_of,
+    warm_up,
     write_pages,
 )
 from espnet_medusa.transcription.recordings import Recording, find_recordings
@@ -102,6 +103,8 @@ def work(args: argparse.Namespace) -> int:
         long_form = replace(long_form, word_timestamps=True)
     drafter = drafter_of(speech2text.model)
     decoder = make_decoder(speech2text, options["batch_size"], long_form)
+    if HTML in formats:
+        warm_up(speech2text, long_form)
     loaded = time.perf_counter()
     print(f"{describe(Path(args.model).name, options)}; --help for more", file=sys.stderr)
     # After all checks: opening the folder discards the results of other options.
@@ -148,9 +151,9 @@ def decode_baseline(
 ) -> list[Transcript]:
     """Decode again without drafts, into a folder of its own."""
     options = options | WITHOUT_DRAFTS
-    decoder = make_decoder(
-        asr_inference.load(options, mapped=True), options["batch_size"], long_form
-    )
+    speech2text = asr_inference.load(options, mapped=True)
+    decoder = make_decoder(speech2text, options["batch_size"], long_form)
+    warm_up(speech2text, long_form)
     folder = open_folder(args, options, long_form, args.output_dir / BASELINE)
     return transcribe_into(folder, decoder, recordings, "without drafts", quiet=True)
 

@@ -226,7 +226,7 @@ function windowedList(host, size, estimate, draw, space, covered) {
 
 // ---- summary --------------------------------------------------------------------------------
 
-const PARTS = [["encoder_ms", "Encoder"], ["drafting_ms", "Drafting"], ["verification_ms", "Verification"]];
+const PARTS = [["encoder_ms", "Encoder, other"], ["drafting_ms", "Drafting"], ["verification_ms", "Verification"]];
 
 function summaryTable(summary, baseline, name) {
   const head = make("tr", {}, make("th"), ...headCells("Words", "Tokens", "Calls", "Tokens per call"));

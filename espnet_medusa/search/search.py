@@ -115,7 +115,7 @@ class Search:
         limits = replace(limits, minlenratio=-limits.least(frames))  # in tokens
         state = self.strategy.begin(memory, prompt, most, limits)
         state.give_up = limits.give_up
-        state.trace = Trace() if limits.traced else None
+        state.trace = Trace(self.planner.scores_drafts) if limits.traced else None
         return state
 
 

@@ -38,9 +38,10 @@ class TracedCall:
 
 
 class Trace:
-    """Records the search of one utterance."""
+    """Records the search of one utterance; ``scored``: as ``StepPlanner.scores_drafts``."""
 
-    def __init__(self) -> None:
+    def __init__(self, scored: bool) -> None:
+        self.scored = scored
         self.calls: list[TracedCall] = []
         self.nodes: list[Node] = []
         self.numbers: dict[Prefix, int] = {}
@@ -57,7 +58,7 @@ class Trace:
                 continue  # the draft budget has dropped its parent
             gain = score - scores[parent] if step > 0 and parent in scores else math.nan
             self.numbers[prefix] = len(self.nodes)
-            known = gain if math.isfinite(gain) else None
+            known = gain if self.scored and math.isfinite(gain) else None
             self.nodes.append(Node(prefix, self.numbers.get(parent, -1), max(step, 0), known))
         done = state.statistics
         verifying_s = done.decoder_seconds - done.draft_seconds

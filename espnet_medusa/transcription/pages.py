@@ -5,12 +5,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from espnet_medusa.inference.decoding_model import DecodingModel
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.inference.whisper_windows import why_not_long_form
+from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.longform.recording import LongRecording
 from espnet_medusa.page.content import Shown, show
 from espnet_medusa.search.options import HEADS, MODEL
 from espnet_medusa.transcription.formats import Transcript
 
 HTML = "html"
+WARM_UP_S = 2.0
 BASELINE = "baseline"  # folder of the decodings without drafts
 WITHOUT_DRAFTS: dict[str, Any] = {
     "draft_depth": 0, "drafter": None, "draft_model": None, "draft_model_file": None,
@@ -23,6 +30,20 @@ def drafter_of(model: DecodingModel) -> str | None:
     if model.search is None or model.search.planner.steps is None:
         return None
     return model.options.drafter or (MODEL if model.draft_model is not None else HEADS)
+
+
+def warm_up(speech2text: Speech2Text, long_form: LongFormOptions) -> None:
+    """Decode noise: the first calls of a process are slower, and a page shows milliseconds."""
+    count = round(WARM_UP_S * speech2text.sample_rate_hz)
+    noise = 0.01 * np.random.default_rng(0).standard_normal(count).astype(np.float32)
+    changes = {"skip_silence": False, "no_speech_threshold": None, "vad_filter": False}
+    spoken = replace(long_form, **changes, temperature_increment_on_fallback=None)
+    for options in (long_form, spoken, spoken):  # voice activity detection finds no speech
+        if why_not_long_form(speech2text.model) is None:
+            for _ in speech2text.long_form(options)([LongRecording(None, noise)]):
+                pass
+        else:
+            speech2text.decode([noise])
 
 
 def write_pages(

@@ -41,6 +41,11 @@ class StepPlanner:
         """Whether the planner drafts from the decoder's head input."""
         return self.steps is not None and self.proposer.needs_head_input
 
+    @property
+    def scores_drafts(self) -> bool:
+        """Whether the scores of drafts are log-probabilities."""
+        return self.steps is None or self.steps.normalized
+
     def begin(self, context: DraftContext) -> StepPlanner:
         """Return the planner for one batch of utterances."""
         if self.steps is None:

@@ -21,6 +21,8 @@ from espnet_medusa.tree.proposer import Proposer, States
 class Steps(ABC):
     """The steps of a draft; ``scoring`` is the strategy's scoring of drafts."""
 
+    normalized = True  # whether scores of drafts are log-probabilities
+
     def __init__(self, strategy: Strategy, scoring: Scoring, proposer: Proposer, shape: DraftShape):
         self.strategy, self.scoring = strategy, scoring
         self.proposer, self.shape = proposer, shape
