@@ -108,8 +108,7 @@ class Speech2Text(ESPnetSpeech2Text):
         )
         default = ESPNET_OPTIONS["ctc_weight"].default
         check_scoring(network, decode_options, options.get("ctc_weight", default), default)
-        prompts = _whisper_prompts(decode_options, trained, self.converter)
-        timestamps = range(0)
+        prompts, timestamps = _whisper_prompts(decode_options, trained, self.converter), range(0)
         if prompts is not None:
             lists = {
                 "suppress_tokens": prompts.tokens.suppressed,
