@@ -30,7 +30,8 @@ from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
-from espnet_medusa.tuning.available import DraftModelFiles, available
+from espnet_medusa.tuning.available import available
+from espnet_medusa.tuning.tuned_model import DraftModelFiles, TunedASR
 from espnet_medusa.whisper.tokens import DETECT
 
 WHISPER_SHAPES = {  # layers, hidden size, attention heads
@@ -161,7 +162,7 @@ def speech_subject(
     if language == DETECT:
         raise InputError(f"{exp_dir}: language: {DETECT}; allowed: a code, for all programs")
     models = [] if draft_model is None else [DraftModelFiles(draft_model)]
-    available_drafters = available(speech2text, DRAFTERS, models)
+    available_drafters = available(TunedASR(speech2text), DRAFTERS, models)
     drafters = [*dict.fromkeys(one.kind for one in available_drafters.drafters.values())]
     windows = (speech2text.model.audio.window_s, available_drafters.window_s)
     window = min(seconds for seconds in windows if seconds is not None)

@@ -25,6 +25,7 @@ from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.runtime.process import keep_freed_memory
 from espnet_medusa.scoring.sclite import Counts
 from espnet_medusa.tuning.available import available
+from espnet_medusa.tuning.tuned_model import TunedASR
 from gpu_parts.part import OURS, TRANSFORMERS, Part, Row, forget_peak, free_memory, peak_bytes, run
 
 WARM_UP_UTTERANCES = 16  # enough for calls of all usual sizes
@@ -44,7 +45,7 @@ def measure(part: Part, args: Namespace) -> None:
     speech = [one for one in utterances if window is None or one.seconds <= window]
     if not speech:
         raise InputError(f"{data_dir}: no utterance of at most {window:g} s; give others")
-    found = available(model, args.drafters, [])
+    found = available(TunedASR(model), args.drafters, [])
     part.results.left_out |= {f"{OURS}, drafts": reason for reason in found.left_out}
     drafters = [BASELINE, *dict.fromkeys(one.kind for one in found.drafters.values())]
     language = model.whisper.language or "en"  # English models have no language prompt

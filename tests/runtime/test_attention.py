@@ -12,7 +12,7 @@ from espnet_medusa.tree.encoder_rows import row_counts
 
 pytestmark = with_kernels
 
-INTEGERS, BFLOAT16 = 1.2e-3, 1.5e-2  # relative errors
+INTEGERS, BFLOAT16 = 5e-4, 1.5e-2  # root mean square of errors, relative to what is summed
 SIZES = [(2, 64), (3, 8), (2, 40), (1, 100), (2, 1)]  # heads, head size
 LENGTHS = [1, 2, 31, 32, 33, 520, 1500]
 
@@ -65,9 +65,9 @@ def test_attention_is_near_float64(kind, frames, merged, threads):
                 lengths = torch.randint(1, 9, (1, frames))
             expected, summed = (part.flatten(2) for part in exact(parts, lengths))
             errors = (attend(parts, lengths).double().flatten(2) - expected).norm(dim=2)
-            mean_square = (errors / expected.norm(dim=2).mean()).square().mean()
-            assert mean_square.sqrt() < most_error(kind)
-            assert (errors / summed.norm(dim=2)).max() < 3 * most_error(kind)
+            errors /= summed.norm(dim=2)
+            assert errors.square().mean().sqrt() < most_error(kind)
+            assert errors.max() < 5 * most_error(kind)
 
 
 @cases(*SIZES)
