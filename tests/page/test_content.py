@@ -123,7 +123,7 @@ def decoded_sets(model, tmp_path, monkeypatch):
     return tmp_path / "exp"
 
 
-def test_the_page_of_a_test_set_has_sclites_errors_and_the_baseline(decoded_sets):
+def test_the_page_of_a_test_set_has_sclites_errors_and_the_baseline(decoded_sets, capsys):
     report.main([str(decoded_sets), "--plain", str(decoded_sets / "plain"), "--html"])
     folder = decoded_sets / "drafts" / "data"
     overview, shown = blocks(folder / "decoding.html")
@@ -144,8 +144,6 @@ def test_the_page_of_a_test_set_has_sclites_errors_and_the_baseline(decoded_sets
     assert overview["drafter"] is None
     assert all(row["baseline"] is None for row in overview["utterances"])
 
-
-def test_a_set_without_traces_is_named(decoded_sets, capsys):
     for journal in decoded_sets.glob("*/*/logdir/*/journal.jsonl"):
         journal.write_text(journal.read_text().replace('"trace": true', '"trace": false', 1))
     assert exit_status(report.main, decoded_sets, "--html") != 0
