@@ -247,7 +247,7 @@ function summaryTable(summary, baseline, name) {
       "", "", ratio(baseline.verification_ms, summary.verification_ms, "less", "more"),
       ratio(baseline.total_ms, summary.total_ms, "faster", "slower"),
     ];
-    body.append(row("Baseline (without drafts)", baseline));
+    body.append(row("Without drafts", baseline));
     body.append(make("tr", { class: "ratio" }, rowHead("Ratio"), ...cells(...ratios)));
   }
   return make("table", { class: "figures" }, make("thead", {}, head), body);

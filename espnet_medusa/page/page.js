@@ -357,7 +357,7 @@ function lanes() {
   const { opened } = view;
   const attempt = attemptOf(opened.passage);
   const baseline = opened.passages[opened.passage]?.baseline;
-  const named = [[draftsName, attempt], ["Baseline (without drafts)", baseline]];
+  const named = [[draftsName, attempt], ["Without drafts", baseline]];
   return named.filter(([, decoding]) => decoding).map(([name, decoding]) => [name, analyse(decoding)]);
 }
 
