@@ -5,12 +5,13 @@ import re
 
 import pytest
 import yaml
-from experiment import make_experiment, read_lines, write_corpus, write_lines, write_noise
+from experiment import make_experiment, noise, read_lines, write_corpus, write_lines, write_noise
 from refusals import exit_status
 from tiny_whisper import save_tiny_whisper, whisper_experiment
 
 from espnet_medusa.bin import asr_inference, report, transcribe
 from espnet_medusa.inference.journal import read_journal
+from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.stages import main as stage
 
 BLOCK = re.compile('<script type="application/json" id="([^"]*)">([^<]*)</script>')
@@ -94,6 +95,32 @@ def test_windows_of_a_long_recording_are_passages_with_attempts_and_words(tmp_pa
     [decoded] = read_journal(tmp_path / "journal.jsonl")[1].values()
     words = [word["text"] for passage in shown["passages"] for word in passage["words"]]
     assert words == [word.text for segment in decoded.segments for word in segment.words]
+
+
+@pytest.mark.parametrize(
+    ("options", "how"),
+    [
+        ({"search": "greedy", "acceptance": "threshold", "threshold": 0.2}, "draft"),
+        ({"beam_size": 3, "acceptance": "threshold", "threshold": 0.2}, "unverified"),
+        ({"beam_size": 3, "patience": 1.0}, "draft"),
+        ({"search": "greedy", "acceptance": "typical"}, "draft"),
+        ({"search": "greedy", "ctc_entropy_threshold": 0.5}, "draft"),
+        ({"search": "greedy", "medusa_choices": [1, 2, 2]}, "draft"),
+        ({"search": "greedy", "forced_prefix": [4, 5]}, "draft"),
+        ({"beam_size": 3, "lookahead": "cost"}, "draft"),
+    ],
+)
+def test_every_search_can_be_traced(model, options, how):
+    itself = {"drafter": "model", "draft_model": str(model.folder)}
+    base = {"maxlenratio": -12, "minlenratio": -4, "ctc_weight": 0.0, "trace": True}
+    base |= itself | {"draft_model_file": str(model.model)}
+    speech2text = Speech2Text(model.config, model.model, **base | options)
+    for decoding in speech2text.decode([noise(1), noise(2, 30000)]):
+        [passage] = decoding.trace
+        [attempt] = passage["attempts"]
+        assert spoken(attempt) == decoding.results[0][0]
+        assert len(attempt["calls"]) == decoding.statistics.decoder_calls
+        assert how in {token["by"] for token in attempt["tokens"]}
 
 
 @pytest.fixture
