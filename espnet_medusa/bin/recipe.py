@@ -3,7 +3,7 @@
     espnet-medusa-recipe mini_synth my_recipes
     cd my_recipes/egs/mini_synth/asr1 && ./run.sh
 
-The folder gets `egs/RECIPE`, `egs/TEMPLATE` and `conf`, with the links of the checkout.
+The folder gets `egs/RECIPE`, `egs/TEMPLATE` and `conf`, with symbolic links.
 """
 
 import argparse

@@ -29,7 +29,7 @@ def main(cmd: list[str] | None = None) -> None:
 def inference(options: dict) -> int:
     job = read_input(options["data_path_and_name_and_type"], options["key_file"])
     if options["model_tag"] is not None:
-        raise InputError(f"model_tag: {options['model_tag']}; allowed with st: files of the model")
+        raise InputError(f"model_tag: {options['model_tag']}; give --st_model_file instead")
     chosen = asr_inference.choose_options(options, ESPNET_OPTIONS, SearchOptions)
     set_all_random_seed(options["seed"])
     speech2text = STSpeech2Text(**chosen)

@@ -72,7 +72,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     embedded = "html: include the audio in the page, instead of a link to the file"
     add("--embed_audio", type=str2bool, default=False, help=embedded)
     add("--overwrite", action="store_true", help="also decode files that have a result")
-    together = "files (--vad_filter: windows) per batch; default: 8 (--config: its value, or 1)"
+    together = (
+        "files (--vad_filter: windows) per batch; default: 8 (--config: its value or 1; html: 1)"
+    )
     add("--batch_size", type=positive, default=none, help=together)
     add("--device", choices=["cpu", "cuda"], help="none: cuda if there is a GPU")
     add("--threads", type=positive, help="CPU threads; none: torch's default")

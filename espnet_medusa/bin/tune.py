@@ -31,7 +31,7 @@ from espnet_medusa.tuning.trial import Task
 from espnet_medusa.tuning.tuned_model import DraftModelFiles, TunedASR, TunedModel, TunedS2T
 from espnet_medusa.tuning.tuner import tune
 
-# ESPnet's options that the written config contains if the command line changes them.
+# Other options that the written config contains if the command line changes them.
 ESPNET_KEYS = (
     "beam_size", "penalty", "maxlenratio", "minlenratio", "ctc_weight", "lm_weight",
     "ngram_weight", "nbest", "normalize_length", "batch_size", "max_batch_frames", "dtype",

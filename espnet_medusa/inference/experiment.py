@@ -100,7 +100,7 @@ def read_model(
 def build_asr_model(args: Namespace, device: str, enhanced: bool = False) -> torch.nn.Module:
     """Build the model of a config as ESPnet's task does, but without initializing its weights.
 
-    The task is slow to import. A Whisper without CTC is built without it.
+    The task is slow to import; a Whisper without CTC does not need it.
     """
     with NoInitialization():
         if is_plain_whisper(args):

@@ -274,10 +274,10 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
 
         Args:
             speeches: U times (samples,) in [-1, 1], at the model's sample rate.
-            conditions: U times the other arguments of a call, such as ``text_prev``; None: none.
+            conditions: U mappings with other arguments of ``__call__``; None: its defaults.
 
         Returns:
-            U results as of a call, in order. Each has an equal share of the seconds.
+            U decodings, in order. Each has an equal share of the seconds.
         """
         started = time.perf_counter()
         results = self.encode(speeches, conditions or [{}] * len(speeches))

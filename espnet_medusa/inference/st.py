@@ -60,7 +60,7 @@ class STSpeech2Text(ESPnetSpeech2Text):
         self.search = search_like(*parts, full_scorers(espnet))
         if self.search is not None:
             self.beam_search = SearchInESPnet(espnet, self.search)
-        # Without ESPnet's call: one search, and results without a longer prompt's tokens.
+        # Only a single search with a one-token prompt can do without ESPnet's call.
         self.in_batches = (
             self.search is not None
             and not (network.use_multidecoder or self.ctc_greedy)

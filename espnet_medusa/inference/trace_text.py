@@ -48,7 +48,7 @@ class TraceText:
         return " " * piece.startswith("▁") + self._join([piece])
 
     def pieces(self, tokens: Sequence[int]) -> list[tuple[str, bool]]:
-        """Return what a text gains by each of its tokens, and whether the token is no text.
+        """Return the part of a text that each token adds, and whether it is a symbol.
 
         A character of several tokens belongs to the last of them.
         """

@@ -143,7 +143,7 @@ class UtteranceDecoder:
         tokens, score = recording.text_tokens, torch.tensor(recording.score)
         hypothesis = Hypothesis(torch.tensor(tokens), score, {DECODER: score})
         pieces = self.speech2text.converter.ids2tokens(tokens)
-        # Segments by option, or because windows have timestamps.
+        # Segments if windows have timestamps or the option is set.
         timed = recording.timestamps or self.long_form.without_timestamps is not None
         return Decoding(
             [(recording.text, pieces, tokens, hypothesis)],

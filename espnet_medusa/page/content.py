@@ -64,7 +64,7 @@ def show(
     """Write the page of a recording or a test set.
 
     Args:
-        drafter: The decode option ``drafter``; None: no drafts.
+        drafter: The decode option ``drafter``; None: without drafts.
         options: Decode options: the search, and the thresholds of ``LongFormOptions``.
         embed_audio: Whether the page contains the audio; else it refers to the files.
     """

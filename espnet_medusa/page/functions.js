@@ -217,7 +217,7 @@ function windowedList(host, size, estimate, draw, space, covered) {
 
   place(0, 0);
   update();
-  // From here on, items that were not on the screen yet count as high as the mean of the first ones.
+  // Items that were not on the screen yet get the mean height of the first ones.
   const mean = [...shown.keys()].reduce((total, index) => total + heights[index], 0) / shown.size;
   for (let index = 0; index < size; index += 1) if (!shown.has(index)) heights[index] = mean;
   update();
@@ -309,7 +309,7 @@ function aboutSet({ utterances, search }) {
   ].join(", ");
 }
 
-/** Return texts and elements of an alignment, with at most so many errors. */
+/** Return texts and elements of an alignment, with at most `most` errors. */
 function alignmentParts(alignment, most) {
   const parts = [];
   let [same, errors] = ["", 0];

@@ -312,7 +312,7 @@ function drawPassage(position) {
   return item;
 }
 
-/** Mark the selected call's tokens and the word being said in a passage's element. */
+/** Mark the selected call's tokens and the played word in a passage's element. */
 function markIn(item, passage) {
   const { opened } = view;
   for (const group of item.querySelectorAll(".group")) {
@@ -405,7 +405,7 @@ function setClock(clock) {
   lanes().forEach(([, lane], index) => drawLane(byId("lanes").children[index], lane, view.opened.clock, most || 1));
 }
 
-/** Move the replay to a time, and show the call that was done last then. */
+/** Move the replay to a time, and show the last finished call. */
 function replayTo(clock) {
   setClock(clock);
   const own = attemptOf(view.opened.passage);

@@ -109,7 +109,7 @@ def ratio_of_sums(numerators: np.ndarray, denominators: np.ndarray) -> Estimate 
 
 
 def error_rate(result: Path) -> Estimate | None:
-    """Return percent of an sclite report; raise ValueError if it has no `Sum/Avg` line."""
+    """Return sclite's error rate in percent; raise ValueError without a `Sum/Avg` line."""
     if not result.is_file():
         return None
     summary = parse_sum(result)

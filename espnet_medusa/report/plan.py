@@ -195,7 +195,7 @@ def as_mapping(content: Any, where: str) -> dict[str, Any]:
 
 
 def as_list(content: Any, where: str, items: str, empty: bool = True) -> list[Any]:
-    """Return a list, [] for None; raise InputError for another type, or if not ``empty`` for []."""
+    """Return a list, [] for None; raise InputError for another type, or for [] if not ``empty``."""
     if not isinstance(content, list | None) or not (content or empty):
         raise InputError(f"{where}: {content!r}; a list of {items} is needed")
     return content or []
@@ -223,6 +223,6 @@ def read_entry(kind: type[Entry], content: Any, where: str) -> Entry:
 
 
 def read_entries(kind: type[Entry], content: Any, where: str) -> tuple[Entry, ...]:
-    """Build a dataclass from each mapping of a list, none for None; errors as for ``as_list``."""
+    """Build a dataclass from each mapping of a list, () for None; errors as for ``as_list``."""
     entries = as_list(content, where, " and ".join(field.name for field in fields(kind)))
     return tuple(read_entry(kind, entry, f"{where}: {n}") for n, entry in enumerate(entries, 1))

@@ -43,8 +43,8 @@ class SearchOptions:
     )
     draft_depth: int | None = option(
         None,
-        "tokens drafted per call (the maximum, with a lookahead); none: draft_conf or one per "
-        "head, draft model: 5, CTC: 40 (beam: 15), lookahead: 15 or more; 0: without drafts",
+        "tokens drafted per call (maximum with a lookahead); none: draft_conf or one per "
+        "head, draft model: 5, CTC: 40 (beam: 15), lookahead: 15+ if heads can; 0: without drafts",
     )
     draft_width: int | None = option(
         None, "hypotheses drafted in parallel; none: 1 for greedy (a chain), beam_size for beam"

@@ -26,7 +26,7 @@ WITHOUT_DRAFTS: dict[str, Any] = {
 
 
 def drafter_of(model: DecodingModel) -> str | None:
-    """Return who drafts, as the decode option ``drafter``; None: the search has no drafts."""
+    """Return the value of the decode option ``drafter`` in use; None: without drafts."""
     if model.search is None or model.search.planner.steps is None:
         return None
     return model.options.drafter or (MODEL if model.draft_model is not None else HEADS)
@@ -38,7 +38,7 @@ def warm_up(speech2text: Speech2Text, long_form: LongFormOptions) -> None:
     noise = 0.01 * np.random.default_rng(0).standard_normal(count).astype(np.float32)
     changes = {"skip_silence": False, "no_speech_threshold": None, "vad_filter": False}
     spoken = replace(long_form, **changes, temperature_increment_on_fallback=None)
-    for options in (long_form, spoken, spoken):  # voice activity detection finds no speech
+    for options in (long_form, spoken, spoken):  # ``long_form`` may skip the noise
         if why_not_long_form(speech2text.model) is None:
             for _ in speech2text.long_form(options)([LongRecording(None, noise)]):
                 pass

@@ -35,7 +35,7 @@ class DraftSetting:
     """A drafter and the shape of its drafts."""
 
     drafter: str  # name of the drafter
-    depth: int  # draft steps; with a lookahead, their maximum; 0: no drafts
+    depth: int  # draft steps; with a lookahead, their maximum; 0: without drafts
     width: int = 1  # drafted hypotheses
     budget: int | None = None  # maximum nodes per utterance and decoder call; None: the default
     lookahead: str = FIXED  # the decode option ``lookahead``

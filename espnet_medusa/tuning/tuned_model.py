@@ -103,7 +103,7 @@ class TunedASR(TunedModel):
         model = self.model if opener is None else opener.model.with_draft_model(opener.opened)
 
         def read(inputs: SearchInputs) -> list[DraftInput] | None:
-            # A branch of the audio keeps what a drafter computes from the others.
+            # With its own cache, a drafter does not reuse the others' results.
             return model.draft_inputs(
                 inputs.audio.branch(), [row.tolist() for row in inputs.prompts]
             )
