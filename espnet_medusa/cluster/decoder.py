@@ -71,8 +71,8 @@ def plan_tasks(
     """Divide utterances into tasks of similar lengths, the longest first.
 
     A task is one batch, or consecutive batches of at most ``TASK_FRAMES`` padded frames. Tasks are
-    smaller if there would be fewer than ``TASKS_PER_WORKER`` per worker. A single process may form
-    other batches, because it sorts in pools. ``lengths`` are 10 ms frames by utterance id.
+    smaller if there would be fewer than ``TASKS_PER_WORKER`` per worker. A single process sorts
+    within pools, so its batches may differ. ``lengths`` are 10 ms frames by utterance id.
     """
     keys, frames = [*lengths], [max(length, 1) for length in lengths.values()]
     batches = make_batches(frames, batch_size, max_batch_frames)

@@ -116,7 +116,7 @@ def retokenized_hypothesis(
 def _greedy_tokens(
     log_probs: torch.Tensor, removed: list[int]
 ) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """Return the K best labels (n, K) of each run of equal labels, and their mean probabilities.
+    """Return the K best labels (n, K) of runs without ``removed`` labels, and mean probabilities.
 
     The third result is the best probability of the last run, even if its label is in ``removed``.
     """

@@ -22,7 +22,7 @@ from espnet_medusa.vocabulary.mapping import RetokenizedText
 from espnet_medusa.vocabulary.translation import Translation
 
 # When text is appended, a tokenizer may replace the last tokens by longer ones. A token is certain
-# if NEAR or more tokens follow, and no longer token begins with its bytes and all bytes after it.
+# if NEAR or more tokens follow, and its bytes and all later ones do not begin a longer token.
 NEAR = 2
 MOST_TOKENS = 16  # maximum number of draft tokens per token of the main model
 ALTERNATIVES = 16  # other continuations of a word

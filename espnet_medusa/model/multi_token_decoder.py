@@ -98,10 +98,10 @@ class MultiTokenDecoder(AbsDecoder):
         return None
 
     def rename_weights(self, weights: dict[str, torch.Tensor], prefix: str, *_) -> None:
-        """Give a checkpoint's weights of a decoder without heads their names in this one."""
+        """Rename weights of a decoder without heads to this decoder's names, in place."""
 
     def last_layer_name(self, name: str) -> str:
-        """Return the last layer's name of the weight from which a heads' weight starts."""
+        """Return the name of the last layer's weight that initializes a heads' weight."""
         return name
 
     def project_memory(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> CrossKeysValues:

@@ -1,4 +1,4 @@
-"""Plans: texts as from samples, one run of the encoder, interrupted runs, figures by hand."""
+"""Plans: texts equal those from audio, one encoder run, interrupted runs, figures by hand."""
 
 import json
 from pathlib import Path
@@ -145,7 +145,7 @@ def test_audio_beyond_the_window_is_left_out(command, recipe, tmp_path):
 
 
 def test_rows_with_another_window_or_padding_have_their_own_encoder(command, recipe, tmp_path):
-    """A trained window and the same weights with that window set by the plan are equal."""
+    """Setting a window in the plan equals training with it, for the same weights."""
     for window in ("whisper", "audio"):
         encoder = ENCODER | {"window": window}
         make_experiment(recipe / "exp" / window, encoder_conf=encoder, model_conf=NO_CTC)

@@ -290,7 +290,7 @@ def test_processes_write_the_segments_of_transcribe(recording):
 def test_weights_under_openais_names(tmp_path, utterances):
     whisper = pytest.importorskip("whisper")
     subject = SpeechSubject(tmp_path, "tiny", [], "", "", "en")
-    save_tiny_whisper(subject.hugging_face, encoder_layers=2, widening=4)  # as all of OpenAI's
+    save_tiny_whisper(subject.hugging_face, encoder_layers=2, widening=4)  # as in OpenAI's
     transcriber = CONTESTANTS[SPEECH][OPENAI_WHISPER].build(subject, FLOAT32, Setup(threads=1))
     samples = utterances.read_input("one")
     features = whisper.log_mel_spectrogram(whisper.pad_or_trim(samples), 80)[None]

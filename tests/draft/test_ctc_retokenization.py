@@ -1,4 +1,4 @@
-"""Hypotheses of CTC; over other units they draft Whisper's tokens, aligned byte by byte."""
+"""CTC hypotheses; those over other units draft Whisper's tokens, aligned by bytes."""
 
 import math
 import random

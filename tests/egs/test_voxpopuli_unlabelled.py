@@ -63,7 +63,7 @@ def test_unlabelled_sessions_have_official_segments_or_are_cut_at_silences(in_fo
     official = "20190301-0900-PLENARY-0"
     assert sessions[official] == [(0.3, 1.5), (2.2, 3.65), (4.35, 6.05), (6.75, 8.7)]
     assert f"{official}_de_0" in unlabelled["segments"]
-    # The others are cut in pauses: all sound is in a segment, faded by its margin.
+    # The others are cut in pauses: each utterance is within a segment.
     for session in ("20190302-0900-PLENARY-1", TEST_SESSION):
         for utterance in miniature.plan_session(session, "", 4, 150, "de"):
             assert is_within(utterance, sessions[session])

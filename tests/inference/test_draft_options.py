@@ -102,7 +102,7 @@ def plain(models):
 def test_every_drafter_keeps_the_text(models, plain, main, options, kind, search):
     speech2text = load(models, main, **options, **SEARCHES[search])
     assert isinstance(speech2text.search.planner.proposer, kind)
-    speech2text.release_weights()  # of a main model that drafts for itself only the draft's copy
+    speech2text.release_weights()  # the search has copies
     given, expected = speeches(), plain[main, search]
     alone = [Decoding(speech2text(speech), speech2text.statistics) for speech in given]
     for found in (alone, speech2text.decode(given)):

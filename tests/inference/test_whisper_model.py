@@ -1,4 +1,4 @@
-"""A Whisper that is built without ESPnet's ASR task is the task's model."""
+"""A Whisper built without ESPnet's ASR task equals the task's model."""
 
 import copy
 from argparse import Namespace

@@ -103,7 +103,7 @@ def test_words_have_the_times_of_their_tokens(models, monkeypatch):
 
 
 def test_words_have_the_times_of_their_bytes(models, monkeypatch):
-    """Half as many frames as the encoder has; bytes by their place in Whisper's vocabulary."""
+    """CTC has half of the encoder's frames; bytes are numbered as in Whisper's vocabulary."""
     text, names = " né 10.", TOKENIZER.convert_ids_to_tokens(range(256))
     pairs = zip([2, 3, 5, 6, 20, 21, 22, 30], ["Ġ", "n", "Ã", "©", "Ġ", "1", "0", "."], strict=True)
     spikes = {place: (names.index(sign) + 1, 1.0) for place, sign in pairs}

@@ -105,7 +105,7 @@ def test_segments_of_jobs_are_joined_and_words_stay_in_order(tmp_path):
             write_table(folder / name, dict.fromkeys(ids, value))
         write_table(folder / "spk2utt", {key: " ".join(ids)})
         (folder / "ctm").write_text("".join(f"{key} 1 {start} 0.10 x 0.50\n" for start in starts))
-    write_job(tmp_path / "log", 3, {"c": "x"})  # has none
+    write_job(tmp_path / "log", 3, {"c": "x"})  # no segments
     merge(tmp_path, ["a", "b", "c"])
     folder = tmp_path / "out" / "segments"
     assert (folder / "segments").read_text() == (

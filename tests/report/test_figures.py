@@ -144,7 +144,7 @@ def split_lines(axis):
 
 
 @cases(
-    # Of 10 to 81 ms more than a factor of 8, of 10 to 79 ms not; zero has no logarithm.
+    # 10 to 81 ms is a factor above 8, 10 to 79 ms is not; zero has no logarithm.
     ("latency", "ms per utterance (median)", (81.0, 20.0, 10.0), "log"),
     ("latency", "ms per utterance (median)", (79.0, 20.0, 10.0), "linear"),
     ("calls", "decoder calls per utterance", (28.0, 9.0, 0.0), "linear"),

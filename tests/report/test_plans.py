@@ -202,7 +202,7 @@ def test_cells_of_the_papers(line):
 
 
 def test_each_table_has_its_number_its_model_and_all_its_cells():
-    """Counts are cells plus each system's parameters, per test set."""
+    """Per test set, each system's parameters count as a cell."""
     tables = read_published()
     assert tables.keys() == SOURCES.keys()
     for key, (source, model, cells) in SOURCES.items():
@@ -222,7 +222,7 @@ def test_parameters_of_the_papers():
 
 
 def test_each_published_table_belongs_to_a_plan():
-    """All cells are next to ours, or none is and the paper's table follows."""
+    """Our table shows all its cells, or none if the paper's table follows."""
     plans = [table for path in CONFIGS.glob("*.yaml") for table in read_plan(path).tables]
     for key, published in read_published().items():
         tables = [table for table in plans if table.published == key]

@@ -62,7 +62,7 @@ def test_planted_long_and_short_texts_are_dropped_and_exactly_5_percent():
 
 def test_filter_is_two_sided_and_judges_length_against_seconds():
     texts = {f"u{i}": written(140, 10.0) for i in range(18)}
-    # A text twice too long and one half too short misfit equally; long audio may have a long text.
+    # Texts of about twice and half the usual length misfit alike; long audio may have a long text.
     texts |= {"long": written(281, 10.0), "short": written(70, 10.0)}
     texts |= {"slow": written(420, 30.0), "brief": written(14, 1.0)}
     residuals = length_residuals(texts)

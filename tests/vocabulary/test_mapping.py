@@ -287,7 +287,7 @@ def test_converted_sentencepiece(vocabularies):
     assert (ours.start, ours.end, ours.unknown) == (1, 2, 0)
     mapped = map_vocabularies(vocabularies["whisper_en"], ours)
     assert ours.write(follow(mapped, mapped.source.encode("ab é"))) == " ab é".encode()
-    # 256 bytes and a word's beginning; everything else is written by several.
+    # 256 bytes and ` a`; every other token maps to several tokens.
     coverage = mapped.coverage()
     assert (coverage.exact, coverage.multi_token, coverage.unmapped) == (257, 50256 - 257, 0)
 
