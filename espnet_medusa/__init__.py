@@ -1,8 +1,8 @@
 """Multi-token Whisper decoding for ESPnet2.
 
 Importing this package enables ``encoder: hf_whisper``, ``decoder: whisper_medusa``,
-``speech_llama`` and ``transformer_medusa``, and ``model: medusa`` in every ESPnet command of this
-process.
+``speech_llama`` and ``transformer_medusa``, and ``model: medusa`` in ESPnet's asr commands of this
+process; in its s2t commands ``decoder: transformer_medusa`` and ``model: medusa``.
 
 Dimensions in docstrings:
     B  utterances of a training batch        U  utterances decoded together (ragged)

@@ -1,8 +1,8 @@
 """Python with the plugin: ``espnet-medusa-python -m espnet2.bin.asr_train ...``.
 
-For an unmodified ESPnet recipe: ``asr.sh --python espnet-medusa-python``. ESPnet's ASR task then
-has the plugin's classes, also in child processes, and the modules of ``OURS`` run instead of
-ESPnet's. All else is as in python. With ``--no-redirect`` as first option, ESPnet's modules run.
+For an unmodified ESPnet recipe: ``asr.sh --python espnet-medusa-python``. ESPnet's asr and s2t
+tasks then have the plugin's classes, also in child processes, and the modules of ``OURS`` run
+instead of ESPnet's. All else is as in python. With ``--no-redirect`` as first option, ESPnet's modules run.
 """
 
 import os
