@@ -2,7 +2,8 @@
 
 For an unmodified ESPnet recipe: ``asr.sh --python espnet-medusa-python``. ESPnet's asr and s2t
 tasks then have the plugin's classes, also in child processes, and the modules of ``OURS`` run
-instead of ESPnet's. All else is as in python. With ``--no-redirect`` as first option, ESPnet's modules run.
+instead of ESPnet's. All else is as in python. With ``--no-redirect`` as first option, ESPnet's
+modules run.
 """
 
 import os
