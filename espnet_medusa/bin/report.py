@@ -7,7 +7,7 @@ jobs are merged into a statistics.json next to each decoded text.
 import argparse
 from pathlib import Path
 
-from espnet_medusa.bin.command_line import run_main
+from espnet_medusa.bin.command_line import run_main, str2bool
 from espnet_medusa.errors import InputError
 from espnet_medusa.report.decodings import complete_statistics, read_experiments
 from espnet_medusa.report.page import write_pages
@@ -36,7 +36,8 @@ def get_parser() -> argparse.ArgumentParser:
     add("--config", metavar="PLAN", type=Path, help=plan)
     pages = "write SET/decoding.html of each set that was decoded with trace: true"
     add("--html", action="store_true", help=pages)
-    add("--embed_audio", action="store_true", help="--html: pages include the audio")
+    embedded = "--html: include the audio in the pages"
+    add("--embed_audio", type=str2bool, default=False, help=embedded)
     published = "for --config: figures of the papers with sources (default: those of the package)"
     add("--published", type=Path, default=PUBLISHED, help=published)
     return parser

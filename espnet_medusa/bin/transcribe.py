@@ -27,19 +27,13 @@ import torch
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.bin.command_line import SOME_FAILED, make_parser, positive, run_main, str2bool
 from espnet_medusa.errors import InputError
+from espnet_medusa.inference.decode_options import WITHOUT_DRAFTS
 from espnet_medusa.inference.whisper_windows import why_not_long_form
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.transcription.defaults import describe, with_defaults
 from espnet_medusa.transcription.formats import CTM, FORMATS, OPENAI, UNTIMED, Transcript
 from espnet_medusa.transcription.open_model import find_model
-from espnet_medusa.transcription.pages import (
-    BASELINE,
-    HTML,
-    WITHOUT_DRAFTS,
-    drafter_of,
-    warm_up,
-    write_pages,
-)
+from espnet_medusa.transcription.pages import BASELINE, HTML, warm_up, write_pages
 from espnet_medusa.transcription.recordings import Recording, find_recordings
 from espnet_medusa.transcription.transcribe import (
     OutputFolder,
@@ -103,7 +97,6 @@ def work(args: argparse.Namespace) -> int:
         long_form = replace(long_form, without_timestamps=False)
     if HTML in formats and reason is None:
         long_form = replace(long_form, word_timestamps=True)
-    drafter = drafter_of(speech2text.model)
     decoder = make_decoder(speech2text, options["batch_size"], long_form)
     if HTML in formats:
         warm_up(speech2text, long_form)
@@ -115,11 +108,11 @@ def work(args: argparse.Namespace) -> int:
     folder.write_tables(transcripts)
     if HTML in formats:
         baselines = []
-        if drafter is not None and args.html_baseline:
+        drafted = any(transcript.statistics.drafted for transcript in transcripts)
+        if drafted and args.html_baseline:
             del decoder, speech2text
             baselines = decode_baseline(args, options, long_form, recordings)
-        how = drafter, options, args.embed_audio
-        write_pages(args.output_dir, transcripts, baselines, *how)
+        write_pages(args.output_dir, transcripts, baselines, options, args.embed_audio)
     failures = [transcript.error for transcript in transcripts if transcript.error is not None]
     audio_s = sum(transcript.statistics.audio_seconds for transcript in transcripts)
     done = f"{len(transcripts) - len(failures)} of {len(transcripts)} files"

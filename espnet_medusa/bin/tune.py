@@ -17,10 +17,11 @@ import torch
 from espnet_medusa.bin import asr_inference, s2t_inference
 from espnet_medusa.bin.command_line import positive, run_main
 from espnet_medusa.errors import InputError
+from espnet_medusa.inference.decode_options import WITHOUT_DRAFTS
 from espnet_medusa.inference.job import read_input
 from espnet_medusa.inference.reader import UtteranceReader
 from espnet_medusa.options import read_yaml
-from espnet_medusa.search.options import CTC_THRESHOLDS, FIXED
+from espnet_medusa.search.options import CTC_THRESHOLDS
 from espnet_medusa.search.threshold_beam import ThresholdStrategy
 from espnet_medusa.tuning import report
 from espnet_medusa.tuning.available import KINDS, MODELS, available
@@ -38,10 +39,6 @@ ESPNET_KEYS = (
     "lang_sym", "task_sym", "predict_time",
 )  # fmt: skip
 ROUNDED = ("float16", "bfloat16", "int8")
-BASELINE = {  # options without drafts
-    "drafter": None, "draft_model": None, "draft_model_file": None, "lookahead": FIXED,
-    "draft_depth": 0, "draft_width": None, "draft_budget": None,
-}  # fmt: skip
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -147,11 +144,11 @@ def open_model(options: dict[str, Any]) -> tuple[TunedModel, UtteranceReader]:
             remedy = "allowed while tuning: none; add it to the written config"
             raise InputError(f"{name}: {options[name]}; {remedy}")
     if "s2t_model_file" in options:
-        decoder = s2t_inference.open_decoder(options | BASELINE)
+        decoder = s2t_inference.open_decoder(options | WITHOUT_DRAFTS)
         speech2text, reader, kind = decoder.speech2text, decoder.reader, TunedS2T
         network = speech2text.s2t_model
     else:
-        speech2text, kind = asr_inference.load(options | BASELINE), TunedASR
+        speech2text, kind = asr_inference.load(options | WITHOUT_DRAFTS), TunedASR
         reader = asr_inference.make_reader(speech2text, options["allow_pipes"])
         network = speech2text.asr_model
     if speech2text.search is None:

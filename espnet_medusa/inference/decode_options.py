@@ -16,6 +16,7 @@ from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.options import build_options, check_at_least, option
 from espnet_medusa.runtime.precision import check_precision
 from espnet_medusa.search.options import (
+    FIXED,
     GREEDY,
     Options,
     SearchOptions,
@@ -24,6 +25,11 @@ from espnet_medusa.search.options import (
 )
 
 logger = logging.getLogger(__name__)
+
+WITHOUT_DRAFTS: dict[str, Any] = {  # decode options of a search without drafts
+    "drafter": None, "draft_model": None, "draft_model_file": None, "lookahead": FIXED,
+    "draft_depth": 0, "draft_width": None, "draft_budget": None, "medusa_choices": None,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

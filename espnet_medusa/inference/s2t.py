@@ -194,9 +194,8 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         decoder = getattr(network, "decoder", None)  # OWSM-CTC has none
         of_model = decoder, self.s2t_train_args, options.get("beam_size", 20)
         self.options = with_model_defaults(self.options, *of_model)
-        files, self.draft = (self.options.draft_model, self.options.draft_model_file), None
-        if files[0] is not None:
-            self.draft = S2TDraftModel(self, *files)
+        files = self.options.draft_model, self.options.draft_model_file
+        self.draft = None if files[0] is None else S2TDraftModel(self, *files)
         parts = espnet, decoder, network.ctc, self.options, self.nbest, full
         self.search = search_like(*parts, self.draft)
         if self.search is not None:

@@ -21,6 +21,7 @@ from espnet_medusa.audio.reader import read_audio
 from espnet_medusa.longform.segment import Segment
 from espnet_medusa.longform.window import FRAMES_PER_S
 from espnet_medusa.page.page import write_page
+from espnet_medusa.search.options import HEADS, MODEL
 from espnet_medusa.search.statistics import DecodingStatistics
 
 logger = logging.getLogger(__name__)
@@ -57,27 +58,33 @@ def show(
     path: Path,
     title: str,
     utterances: Sequence[Shown],
-    drafter: str | None,
     options: Mapping[str, Any],
     embed_audio: bool = False,
 ) -> None:
     """Write the page of a recording or a test set.
 
     Args:
-        drafter: The decode option ``drafter``; None: without drafts.
-        options: Decode options: the search, and the thresholds of ``LongFormOptions``.
+        options: Decode options: search and drafter, and the thresholds of ``LongFormOptions``.
         embed_audio: Whether the page contains the audio; else it refers to the files.
     """
     head = {
         "version": 1,
         "title": title,
-        "drafter": drafter,
+        "drafter": drafter_of([one.statistics for one in utterances], options),
         "search": "greedy" if options.get("search") == "greedy" else "beam",
         "thresholds": {name: options.get(option) for name, option in THRESHOLDS.items()},
         "utterances": [*map(overview, utterances)],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     write_page(path, head, (details(shown, path.parent, embed_audio) for shown in utterances))
+
+
+def drafter_of(statistics: Sequence[DecodingStatistics], options: Mapping[str, Any]) -> str | None:
+    """Return the value of the decode option ``drafter`` in use; None: nothing was drafted."""
+    if not any(one.drafted for one in statistics):
+        return None
+    by_model = any(one.draft_calls for one in statistics)
+    return options.get("drafter") or (MODEL if by_model else HEADS)
 
 
 def overview(shown: Shown) -> dict[str, Any]:

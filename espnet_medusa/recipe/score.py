@@ -3,7 +3,7 @@
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,11 +132,16 @@ def words_by_utterance(trn: Path, ids: Container[str]) -> dict[str, int]:
     """
     words: dict[str, int] = {}
     for line in read_trn(trn):
-        parts = line.id.split("-")
-        endings = ["-".join(parts[start:]) for start in range(1, len(parts))]
-        known = (key for key in endings if key in ids and key not in words)
+        known = (key for key in utterance_ids(line.id, ids) if key not in words)
         words[next(known, line.id)] = len(line.tokens)
     return words
+
+
+def utterance_ids(label: str, ids: Container[str]) -> Iterator[str]:
+    """Yield the known ids that a label of a trn file can have, the longest first."""
+    parts = label.split("-")
+    endings = ("-".join(parts[start:]) for start in range(1, len(parts)))
+    return (key for key in endings if key in ids)
 
 
 def add_scored_eta(folder: Path) -> None:

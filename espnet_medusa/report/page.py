@@ -1,7 +1,7 @@
 """The page of a decoded test set: a table of its utterances, and their decodings."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from espnet_medusa.inference.journal import JOURNAL, Decoded, read_journal
 from espnet_medusa.kaldi.table import read_table
 from espnet_medusa.page.content import Shown, show
 from espnet_medusa.recipe.job_files import job_folders
+from espnet_medusa.recipe.score import utterance_ids
 from espnet_medusa.report.decodings import Decoding, find_baselines
 from espnet_medusa.scoring.sclite import score_trn
 
@@ -59,10 +60,9 @@ def write_set_page(decoding: Decoding, baseline: Decoding | None, embed_audio: b
         if key in others:
             one = replace(one, baseline=_shown(others[key]))
         shown.append(one)
-    drafts = any(one.statistics.drafted for one in shown)
     path = decoding.folder / PAGE
     title = f"{decoding.name}, {decoding.test_set}"
-    show(path, title, shown, _drafter(options) if drafts else None, options, embed_audio)
+    show(path, title, shown, options, embed_audio)
     return path
 
 
@@ -88,18 +88,9 @@ def read_alignments(decoding: Decoding) -> dict[str, Alignment]:
         return {}
     keys, alignments = {key.lower() for key in decoding.texts}, {}
     for utterance in score_trn(*files, allow_missing=True).utterances:
-        alignments[_key(utterance.id.lower(), keys)] = [*utterance.pairs()]
+        label = utterance.id.lower()
+        alignments[next(utterance_ids(label, keys), label)] = [*utterance.pairs()]
     return alignments
-
-
-def _key(name: str, keys: set[str]) -> str:
-    """Return the utterance id in a name SPEAKER-ID of sclite's files."""
-    return next((tail for tail in _tails(name) if tail in keys), name)
-
-
-def _tails(name: str) -> Iterator[str]:
-    parts = name.split("-")
-    return ("-".join(parts[first:]) for first in range(len(parts)))
 
 
 def _shown(result: Decoded, entry: str | None = None, alignment: Alignment | None = None) -> Shown:
@@ -108,7 +99,3 @@ def _shown(result: Decoded, entry: str | None = None, alignment: Alignment | Non
         result.key, text, result.statistics, result.trace, None,
         result.segments or (), entry, alignment,
     )  # fmt: skip
-
-
-def _drafter(options: Mapping[str, Any]) -> str:
-    return options.get("drafter") or ("model" if options.get("draft_model") else "heads")

@@ -7,29 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from espnet_medusa.inference.decoding_model import DecodingModel
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.whisper_windows import why_not_long_form
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongRecording
 from espnet_medusa.page.content import Shown, show
-from espnet_medusa.search.options import HEADS, MODEL
 from espnet_medusa.transcription.formats import Transcript
 
 HTML = "html"
 WARM_UP_S = 2.0
 BASELINE = "baseline"  # folder of the decodings without drafts
-WITHOUT_DRAFTS: dict[str, Any] = {
-    "draft_depth": 0, "drafter": None, "draft_model": None, "draft_model_file": None,
-    "lookahead": "fixed", "medusa_choices": None,
-}  # fmt: skip
-
-
-def drafter_of(model: DecodingModel) -> str | None:
-    """Return the value of the decode option ``drafter`` in use; None: without drafts."""
-    if model.search is None or model.search.planner.steps is None:
-        return None
-    return model.options.drafter or (MODEL if model.draft_model is not None else HEADS)
 
 
 def warm_up(speech2text: Speech2Text, long_form: LongFormOptions) -> None:
@@ -50,7 +37,6 @@ def write_pages(
     folder: Path,
     transcripts: Sequence[Transcript],
     baselines: Sequence[Transcript],
-    drafter: str | None,
     options: Mapping[str, Any],
     embed_audio: bool,
 ) -> None:
@@ -62,7 +48,7 @@ def write_pages(
         if baselines and baselines[number].error is None:
             shown = replace(shown, baseline=_shown(baselines[number]))
         path = folder / f"{transcript.recording.name}.{HTML}"
-        show(path, transcript.recording.path.name, [shown], drafter, options, embed_audio)
+        show(path, transcript.recording.path.name, [shown], options, embed_audio)
 
 
 def _shown(transcript: Transcript) -> Shown:
