@@ -58,9 +58,16 @@ class HeadsCard:
     heads_conf: dict[str, Any]  # ``heads_conf`` of ``decoder_conf``
     acceptance: Acceptance  # as measured
     draft_conf: dict[str, dict] = field(default_factory=dict)  # recommended options by search
+    language: list[str] = field(default_factory=list)  # codes of the training data, if known
 
     def __str__(self) -> str:
-        return f"{self.heads} heads of {self.base_model}: {self.acceptance}"
+        about = f"{self.heads} heads of {self.base_model}: {self.acceptance}"
+        if not self.language:
+            return about
+        return (
+            f"{about}; trained on {', '.join(self.language)}: other languages keep their text, "
+            "with fewer accepted drafts"
+        )
 
 
 def sizes_of(config: WhisperConfig) -> dict[str, int]:
@@ -75,7 +82,7 @@ def read_card(folder: Path) -> HeadsCard:
 
 def check_card(content: Mapping[str, Any], path: Path) -> HeadsCard:
     """Return the known fields of the card ``path``; raise InputError if one is invalid."""
-    names = _check_complete(HeadsCard, {"draft_conf": {}, **content}, path)
+    names = _check_complete(HeadsCard, {"draft_conf": {}, "language": [], **content}, path)
     values = {name: content[name] for name in names if content.get(name) is not None}
     values["acceptance"] = _acceptance(content["acceptance"], path)
     texts = ("base_model", "license", "fingerprint", "heads")
@@ -83,6 +90,7 @@ def check_card(content: Mapping[str, Any], path: Path) -> HeadsCard:
         *((name, _is_text) for name in texts),
         ("training_data", _is_texts),
         ("commands", lambda value: isinstance(value, list) and all(map(_is_text, value))),
+        ("language", lambda value: isinstance(value, list) and all(map(_is_text, value))),
         ("whisper", lambda value: isinstance(value, dict) and {*SIZES} == {*value}),
         ("heads_conf", lambda value: isinstance(value, dict)),
     ):

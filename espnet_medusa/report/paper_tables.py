@@ -21,7 +21,7 @@ from espnet_medusa.report.plan import (
 )
 from espnet_medusa.report.published import PublishedTable, read_corpora, read_published
 from espnet_medusa.report.results import environment_lines
-from espnet_medusa.report.rows import NOT_FULL, SystemRow, measure_rows, model_name
+from espnet_medusa.report.rows import NOT_RUN, SystemRow, measure_rows, model_name
 from espnet_medusa.report.table_figures import draw_figure
 
 INTERVALS = "In square brackets: 95% bootstrap interval over the utterances."
@@ -35,7 +35,6 @@ FIGURE_NOTES = {
     CALLS_AGAINST_WER: "Labels of points: {points}. Lower is better. Dotted: the baseline.",
     CALLS_PER_WORD: "Black lines: 95% bootstrap interval over the utterances. Lower is better.",
 }
-NOT_YET = "not yet measured"
 HEADING = re.compile(r"^#+ ", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:|#)([^)\s]+)\)")
 TITLES = {"latency_s": "latency [s]"} | {name: column.title for name, column in COLUMNS.items()}
@@ -62,7 +61,12 @@ def write_papers(
             image = draw_figure(table, rows, path)
             sections.append(figure_markdown(table, image, output))
             images += [image] if image else []
-    sections += [included_markdown(included, output) for included in plan.included]
+    missing = [included for included in plan.included if not Path(included.file).is_file()]
+    present = [included for included in plan.included if included not in missing]
+    sections += [included_markdown(included, output) for included in present]
+    if missing:
+        names = ", ".join(f"{included.title} ({included.file})" for included in missing)
+        sections.append(f"Not measured: {names}.\n")
     output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(output, report_markdown(plan, environment_lines(Path.cwd()), sections))
     return [output, *images]
@@ -76,28 +80,28 @@ def table_markdown(
 ) -> str:
     """Return one table with its notes.
 
-    A column ``published`` has the figures for the same system and test set. The paper's table
-    follows if it has figures for others.
+    Rows and columns without a figure of ours are left out; a note names what was not run. A column
+    ``published`` has the paper's figures of these rows; its whole table follows if it has others.
     """
-    places = {(row.system, row.test_set, name) for row in rows for name in plan.columns}
+    measured = [row for row in rows if not row.absent]
     figures = published.figures if published else {}
-    shown = {place: value for place, value in figures.items() if place in places}
-    titles = ["test set", "system"]
+    titles, columns, shown = ["test set", "system"], [], set()
     for name in plan.columns:
-        titles += [TITLES[name], *["published"] * bool(shown)]
-    lines = []
-    for row in rows:
-        cells = {name: COLUMNS[name].cell(row.values.get(name)) for name in plan.columns}
-        if row.absent:
-            cells[plan.columns[0]] = row.absent
-        line = [row.test_set, plan.systems[row.system].name]
-        for name, cell in cells.items():
-            line += [cell, *([shown.get((row.system, row.test_set, name), "-")] if shown else [])]
-        lines.append(line)
+        if all(row.values.get(name) is None for row in measured):
+            continue
+        titles.append(TITLES[name])
+        columns.append([COLUMNS[name].cell(row.values.get(name)) for row in measured])
+        places = [(row.system, row.test_set, name) for row in measured]
+        if not figures.keys().isdisjoint(places):
+            titles.append("published")
+            columns.append([figures.get(place, "-") for place in places])
+            shown.update(places)
+    names = [(row.test_set, plan.systems[row.system].name) for row in measured]
+    lines = [[*name, *cells] for name, *cells in zip(names, *columns, strict=True)]
     notes = _table_notes(rows, plan) + (_published_notes(published, model) if published else [])
-    listed = "".join(f"- {note}\n" for note in notes)
-    text = f"## {plan.title}\n\n{markdown_table(titles, lines)}" + (f"\n{listed}" if listed else "")
-    return text + (f"\n{published_markdown(published)}" if figures.keys() - shown.keys() else "")
+    text = f"## {plan.title}\n\n" + (f"{markdown_table(titles, lines)}\n" if measured else "")
+    text += "".join(f"- {note}\n" for note in notes)
+    return text + (f"\n{published_markdown(published)}" if figures.keys() - shown else "")
 
 
 def published_markdown(published: PublishedTable) -> str:
@@ -116,22 +120,42 @@ def published_markdown(published: PublishedTable) -> str:
 
 
 def _table_notes(rows: Sequence[SystemRow], plan: TablePlan) -> list[str]:
+    measured = [row for row in rows if not row.absent]
+    if not measured:
+        return _not_run_notes(rows, plan)
     speedups = {"speedup", "decoder_speedup"} & set(plan.columns)
     plain = plan.systems[plan.plain].name
     notes = [f"Speedup over: {plain}."] if speedups else []
     notes += [f"Same text as: {plain}."] if "same_text" in plan.columns else []
-    sizes = {row.test_set: len(row.decoding.utterances) for row in rows if not row.absent}
-    if sizes and plan.corpus is None:
+    if plan.corpus is None:
+        sizes = {row.test_set: len(row.decoding.utterances) for row in measured}
         notes += [f"Utterances: {', '.join(f'{n} ({label})' for label, n in sizes.items())}."]
-    for row in rows if speedups else ():
+    for row in measured if speedups else ():
         count = len(row.decoding.utterances) if row.compared else 0
         if row.compared < count:
             notes.append(
                 f"{row.test_set}, {plan.systems[row.system].name}: speedup over the "
                 f"{row.compared} of {count} utterances that the baseline also decoded."
             )
-    if any(row.absent.startswith(NOT_FULL) for row in rows):
-        notes.append(f"«{NOT_FULL}»: figures for a part of it or another corpus are not shown.")
+    return notes + _not_run_notes(rows, plan)
+
+
+def _not_run_notes(rows: Sequence[SystemRow], plan: TablePlan) -> list[str]:
+    """Name the systems without figures by test set, and the command that decodes them."""
+    notes = []
+    for label in dict.fromkeys(row.test_set for row in rows):
+        reasons = {row.system: row.absent for row in rows if row.test_set == label}
+        names = [
+            plan.systems[key].name + (f" ({reason})" if reason != NOT_RUN else "")
+            for key, reason in reasons.items()
+            if reason
+        ]
+        if set(reasons.values()) == {NOT_RUN}:
+            notes.append(f"Not run: {label}.")
+        elif names:
+            notes.append(f"Not run: {label}: {'; '.join(names)}.")
+    if notes and plan.command:
+        notes.append(f"Command of what was not run: `{plan.command}`.")
     return notes
 
 
@@ -139,18 +163,21 @@ def _published_notes(published: PublishedTable, model: str) -> list[str]:
     data = f" ({published.data})" if published.data else ""
     return [
         f"Published: {published.source}{data}.",
-        f"Models: published {published.model}; ours {model}.",
+        f"Models: published {published.model}" + (f"; ours {model}." if model else "."),
         *(f"Also published: {s.text} ({s.source})." for s in published.statements),
     ]
 
 
 def figure_markdown(plan: TablePlan, image: Path | None, report: Path) -> str:
-    """Return the section of a table's plot, or the reason for none; ``report`` links to it."""
+    """Return the section of a table's plot, or a line with the reason for none.
+
+    The link is relative to the folder of ``report``.
+    """
     figure, heading = plan.figure, f"### {plan.figure.title}"
     if image is None:
         by_length = figure.kind == SPEEDUP_BY_LENGTH
-        nothing = "no utterances to compare" if by_length else "not run, or not scored"
-        return f"{heading}\n\n{nothing if plan.corpus is None else NOT_FULL}\n"
+        reason = "no utterances to compare" if by_length else "not run, or not scored"
+        return f"Not drawn: {figure.title} ({reason}).\n"
     link = Path(os.path.relpath(image, report.parent)).as_posix()
     note = FIGURE_NOTES.get(figure.kind, SCATTER_NOTE).format_map(vars(figure))
     note += "" if plan.published is None else " Only our figures are drawn."
@@ -158,13 +185,11 @@ def figure_markdown(plan: TablePlan, image: Path | None, report: Path) -> str:
 
 
 def included_markdown(included: IncludedFile, report: Path) -> str:
-    """Return a file as a section, ``NOT_YET`` if it is missing.
+    """Return a file as a section.
 
     Headings move one level down, and links become relative to the report's folder.
     """
     path = Path(included.file)
-    if not path.is_file():
-        return f"## {included.title}\n\n{NOT_YET}\n"
     text = path.read_text(encoding="utf-8")
     text = re.sub(r"\A# .*\n+", "", text)
     text = HEADING.sub(lambda match: f"#{match[0]}", text)

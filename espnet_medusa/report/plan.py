@@ -70,6 +70,7 @@ class TablePlan:
     # the Whisper that ``whisper.sh`` recorded.
     model: str | None = None
     figure: FigurePlan | None = None  # a plot below the table
+    command: str = ""  # decodes the systems; shown if some were not run
 
 
 @dataclass(frozen=True)

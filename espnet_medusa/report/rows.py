@@ -13,7 +13,6 @@ from espnet_medusa.report.measures import common_utterances
 from espnet_medusa.report.plan import LABEL, WHISPER_MODEL, System, TablePlan
 from espnet_medusa.report.published import Corpora, SetSize
 
-NOT_FULL = "not yet run on the full corpus"
 NOT_RUN = "not run"
 RECORD = "whisper_model"  # written by whisper.sh into the parent of the experiment folders
 
@@ -71,11 +70,11 @@ def full_size(table: TablePlan, label: str, corpora: Corpora) -> int | None:
 def shortfall(table: TablePlan, decoding: Decoding | None, size: int | None) -> str:
     """Return why a decoding does not cover the whole test set; empty if it does."""
     if decoding is None:
-        return NOT_RUN if table.corpus is None else NOT_FULL
+        return NOT_RUN
     count = len(decoding.utterances)
     if size is None:
-        return "" if table.corpus is None else f"{NOT_FULL} ({count} utterances; size not given)"
-    return "" if count == size else f"{NOT_FULL} ({count} of {size} utterances)"
+        return "" if table.corpus is None else f"{count} utterances; size of the set not given"
+    return "" if count == size else f"{count} of {size} utterances"
 
 
 def measure_rows(
@@ -114,13 +113,16 @@ def shown_sets(table: TablePlan, decodings: Sequence[Decoding]) -> Mapping[str, 
 
 
 def model_name(table: TablePlan, rows: Sequence[SystemRow]) -> str:
-    """Return the name of the model that was measured; the table's plan must have ``model``."""
+    """Return the name of the model that was measured; empty if there is no decoding.
+
+    The table's plan must have ``model``.
+    """
     if WHISPER_MODEL not in table.model:
         return table.model
     decodings = [row.decoding for row in rows if row.decoding]
     records = [decoding.exp_dir.absolute().parent / RECORD for decoding in decodings]
     if not records:
-        return "not run yet"
+        return ""
     names = [
         # Only the last part of a local path is shown, because the path is private.
         path.read_text(encoding="utf-8").strip().rstrip("/").split("/")[-1]

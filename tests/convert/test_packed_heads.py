@@ -31,7 +31,8 @@ def test_attached_heads_equal_the_packed_ones(tmp_path, kind):
     attached, said = attach_heads(base, "auto", tmp_path / "shipped")
     assert said == (
         f"tiniest: {kind} heads of openai/whisper-tiniest: 2.40 tokens per call on dev "
-        "(2 utterances; accepted per head: 75 50 25 %)"
+        "(2 utterances; accepted per head: 75 50 25 %); trained on en, de: other languages keep "
+        "their text, with fewer accepted drafts"
     )
     assert attached.architecture == trained.architecture
     heads = {name: value.half().float() for name, value in head_tensors(trained.weights).items()}
@@ -113,6 +114,7 @@ def greedy_drafts(**options):
      "which change Whisper's text"),
     (linear(), greedy_drafts(draft_depth=4), "draft_depth: 4; allowed: at most 3"),
     (linear(), {"license": ""}, "license: ''"),
+    (linear(), {"language": "en"}, "language: 'en'"),
     (linear(COUNTS, torch.zeros_like), {}, "draft_vocab_size: 20; this model has no counts"),
     (linear(), greedy_drafts(lookahead="cost"), "draft_conf.greedy: unknown option 'lookahead'"),
 )  # fmt: skip

@@ -67,8 +67,8 @@ def test_cells(tmp_path, exp):
         ["test", "Vanilla", "10.00", "1.00", "1.00", "2.00"],
         # Over a, b, c: 6 s / 3 s. The teacher's copy of the last layer is no part of the system.
         ["test", "Linear", "16.67", "-", "2.00", "2.50 (heads 0.50)"],
-        ["test", "Block", "not run", "-", "-", "-"],
     ]
+    assert "- Not run: test: Block.\n" in text
     assert "Published" not in text and "at hand" not in text
     image = tmp_path / "out" / "images" / "report_speedup_1.png"
     assert "![Fig. 2](<images/report_speedup_1.png>)" in text
@@ -97,7 +97,10 @@ def test_chosen_columns(tmp_path, exp):
     assert "Speedup over" not in text and "Tokens per call" not in text
     content = plan(columns=["eta", "wer"])
     content["tables"][0]["systems"]["block"]["decoding"] = "nonesuch"
-    assert rows(write_report(tmp_path, exp, content))[2] == ["test", "Block", "not run", "-"]
+    text = write_report(tmp_path, exp, content)
+    # No decoding has words counted, so there is no column of eta.
+    assert rows(text) == [["test", "Vanilla", "10.00"], ["test", "Linear", "16.67"]]
+    assert "|test set|system|WER [%]|\n" in text and "- Not run: test: Block.\n" in text
 
 
 def test_columns_of_drafters(tmp_path, exp):
@@ -127,7 +130,7 @@ def test_decodings_of_espnets_command_and_search(tmp_path, exp):
     columns += ["nodes_per_call", "acceptance", "latency", "decoder_rtf", "decoder_speedup"]
     columns += ["speedup", "same_text"]
     _, linear, block = rows(write_report(tmp_path, exp, plan(columns=columns)))
-    nothing = ["-"] * 6
+    nothing = ["-"] * 3  # of calls; no row has eta, nodes or acceptance
     assert linear[2:] == ["16.67", "-", *nothing, "4000 (p90 4000)", "-", "-", "0.50", "3/3"]
     assert block[2:] == ["10.00", "-", *nothing, "1000 (p90 1400)", "-", "-", "2.00", "2/2"]
 
@@ -167,16 +170,16 @@ def test_included_sections_and_figures_of_unscored_decodings(tmp_path, exp):
     measured.parent.mkdir()
     measured.write_text("# Who drafts\n\n3 utterances.\n\n## greedy\n\n|a|\n\n![x](who.png)\n")
     text = write_report(tmp_path, exp, content)
-    assert "### F\n\nnot run, or not scored\n" in text and text.count("![") == 1
+    assert "\nNot drawn: F (not run, or not scored).\n" in text and text.count("![") == 1
     assert "## Who\n\n3 utterances.\n\n### greedy\n\n|a|\n\n![x](../measured/who.png)\n" in text
-    assert "## Else\n\nnot yet measured\n" in text and "# Who drafts" not in text
+    assert "\nNot measured: Else (nowhere.md).\n" in text and "# Who drafts" not in text
 
 
 def test_a_note_names_the_common_utterances_of_a_speedup(tmp_path, exp):
     write_decoding(exp / "asr_linear", TYPICAL, "other", {"a": 1.0, "z": 9.0})
     write_decoding(exp / "asr_vanilla", PLAIN, "other", {"a": 3.0})
     text = write_report(tmp_path, exp, plan(test_sets={"other": "test"}))
-    assert rows(text)[1][4] == "3.00"
+    assert rows(text)[1][2] == "3.00"
     assert (
         "test, Linear: speedup over the 1 of 2 utterances that the baseline also decoded." in text
     )
@@ -186,9 +189,9 @@ def test_without_plain_decoding_there_is_no_speedup(tmp_path, exp):
     content = plan()
     content["tables"][0]["systems"]["vanilla"]["decoding"] = "nonesuch"
     text = write_report(tmp_path, exp, content)
-    assert rows(text)[0][2] == "not run"
-    assert rows(text)[1] == ["test", "Linear", "16.67", "-", "-", "2.50 (heads 0.50)"]
-    assert "no utterances to compare" in text
+    assert rows(text) == [["test", "Linear", "16.67", "2.50 (heads 0.50)"]]
+    assert "- Not run: test: Vanilla; Block.\n" in text
+    assert "\nNot drawn: Fig. 2 (no utterances to compare).\n" in text
 
 
 def printed(**cells: str) -> dict:
@@ -210,9 +213,9 @@ def publish(tmp_path, label, **changes):
 def test_published_figures_are_next_to_ours(tmp_path, exp):
     content = plan(published="paper", model="Whisper base")
     text = write_report(tmp_path, exp, content, *publish(tmp_path, "test"))
-    assert rows(text)[1:] == [
-        ["test", "Linear", "16.67", "4.10", "-", "-", "2.00", "-", "2.50 (heads 0.50)", "1561"],
-        ["test", "Block", "not run", *["-"] * 7],
+    assert rows(text) == [
+        ["test", "Vanilla", "10.00", "-", "1.00", "1.00", "2.00", "-"],
+        ["test", "Linear", "16.67", "4.10", "-", "2.00", "2.50 (heads 0.50)", "1561"],
     ]
     for note in (
         "- Published: A paper, Table I (on a GPU).",
@@ -224,7 +227,7 @@ def test_published_figures_are_next_to_ours(tmp_path, exp):
         assert note in text
     options = publish(tmp_path, "test", measures=["wer"], systems=printed(test="4.10"))
     text = write_report(tmp_path, exp, content, *options)
-    assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {11}
+    assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {9}
 
 
 def test_published_table_of_another_corpus_follows_ours(tmp_path, exp):
@@ -255,34 +258,42 @@ def test_our_model_is_the_whisper_that_the_recipe_recorded(tmp_path, exp):
         if recorded:
             (exp / "whisper_model").write_text(recorded)
         assert f"{line}{expected}" in write_report(tmp_path, exp, content, *options)
+
+
+def test_a_table_without_a_decoding(tmp_path, exp):
+    content = plan(published="paper", model="{whisper_model}", command="./run.sh --part 960")
     for system in content["tables"][0]["systems"].values():
         system["exp"] = "asr_nonesuch"
-    assert f"{line}not run yet." in write_report(tmp_path, exp, content, *options)
+    text = write_report(tmp_path, exp, content, *publish(tmp_path, "test"))
+    assert not rows(text) and "|test set|" not in text
+    assert "\n- Not run: test.\n- Command of what was not run: `./run.sh --part 960`.\n" in text
+    assert "\n- Models: published Whisper large-v2.\n" in text
+    assert "|As printed|4.10|-|8.05|1561|" in text
 
 
 @cases(
-    ("librispeech", "test-clean", {}, "not yet run on the full corpus (4 of 2620 utterances)"),
-    ("voxpopuli", "en", {}, "not yet run on the full corpus (4 utterances; size not given)"),
-    ("voxpopuli", "en", {"en": 5}, "not yet run on the full corpus (4 of 5 utterances)"),
-    ("voxpopuli", "en", {"en": 4}, "10.00"),
-    (None, "any", {"any": 5}, "not yet run on the full corpus (4 of 5 utterances)"),
+    ("librispeech", "test-clean", {}, "4 of 2620 utterances"),
+    ("voxpopuli", "en", {}, "4 utterances; size of the set not given"),
+    ("voxpopuli", "en", {"en": 5}, "4 of 5 utterances"),
+    ("voxpopuli", "en", {"en": 4}, None),
+    (None, "any", {"any": 5}, "4 of 5 utterances"),
 )
-def test_only_whole_corpora_are_shown(corpus, label, utterances, expected, tmp_path, exp):
+def test_only_whole_corpora_are_shown(corpus, label, utterances, why, tmp_path, exp):
     table = plan(corpus=corpus, test_sets={"test": label}, utterances=utterances or None)
     text = write_report(tmp_path, exp, table)
-    vanilla, linear, block = rows(text, label)
-    assert vanilla[2] == expected
+    shown = [] if why else [[label, "Vanilla", "10.00", "1.00", "1.00", "2.00"]]
+    assert rows(text, label) == shown
+    absent = f"Vanilla ({why}); Linear" if why else "Linear"
     # Linear lacks an utterance: never of the whole set.
-    assert linear[2].startswith("not yet run on the full corpus (3") and linear[3:] == ["-"] * 3
-    assert block[2] == ("not run" if corpus is None else "not yet run on the full corpus")
-    assert "![" not in text
+    assert f"\n- Not run: {label}: {absent} (3 " in text
+    assert "); Block.\n" in text and "![" not in text
 
 
 def test_figures_of_a_whole_set_need_plain_decoding_of_it_too(tmp_path, exp):
     table = plan(corpus="voxpopuli", test_sets={"test": "en"}, utterances={"en": 3})
     text = write_report(tmp_path, exp, table)
-    assert "|en|Linear|16.67|-|-|2.50 (heads 0.50)|" in text
-    assert "(4 of 3 utterances)" in text and "![" not in text
+    assert "|en|Linear|16.67|2.50 (heads 0.50)|" in text
+    assert "Vanilla (4 of 3 utterances)" in text and "![" not in text
 
 
 def test_draft_model_counts(tmp_path, exp):

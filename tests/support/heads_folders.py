@@ -24,6 +24,7 @@ NUM_HEADS = 3
 SAID = {
     "base_model": "openai/whisper-tiniest",
     "license": "mit",
+    "language": ["en", "de"],
     "training_data": {"noise": "public domain"},
     "commands": ["./run.sh"],
     "acceptance": {"data": "dev"},

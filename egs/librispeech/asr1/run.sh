@@ -12,6 +12,7 @@ valid_speakers=     # training readers for the validation set, such as "7367 785
                     # dev sets
 test_sets="test_clean test_other"   # test sets; test_clean_chapters joins each chapter's
                     # utterances to one long recording
+test_utterances=    # decode this many of each, evenly spaced, as test_clean_part; default: all
 librispeech=        # unpacked corpus: the folder LibriSpeech or its parent; several, "DIR1 DIR2", if
                     # subsets are apart; default: download
 openslr=            # address of openslr or of a mirror
@@ -26,18 +27,9 @@ data_nj=4           # audio files that stage 1 reads in parallel
 [[ " $* " != *" --help "* ]] || ./whisper.sh --help
 parse_known_options run.sh "$@"
 
-case ${part} in
-5) train_set=train_clean_5 ;;
-100) train_set=train_clean_100 ;;
-460 | 960) train_set=train_${part} ;;
-*)
-    echo "run.sh: --part ${part}: allowed are 5, 100, 460 and 960" >&2
-    exit 2
-    ;;
-esac
-data_opts="--part ${part} --librispeech_pc ${librispeech_pc} --nj ${data_nj}"
-data_opts+=" --test_sets ${test_sets}${valid_speakers:+ --valid_speakers ${valid_speakers}}"
-data_opts+="${librispeech:+ --librispeech ${librispeech}}${openslr:+ --openslr ${openslr}}"
+# shellcheck source-path=SCRIPTDIR source=local/data_options.sh
+. local/data_options.sh
+data_opts+=" --librispeech_pc ${librispeech_pc}"
 data_opts+="${librispeech_pc_dir:+ --librispeech_pc_dir ${librispeech_pc_dir}}"
 
 ./whisper.sh --lang en --train_set "${train_set}" --valid_set dev \

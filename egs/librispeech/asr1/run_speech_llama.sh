@@ -27,23 +27,9 @@ asr_args=           # more options for training
 [[ " $* " != *" --help "* ]] || ./medusa.sh --help
 parse_known_options run_speech_llama.sh "$@"
 
-case ${part} in
-5) train_set=train_clean_5 ;;
-100) train_set=train_clean_100 ;;
-460 | 960) train_set=train_${part} ;;
-*)
-    echo "run_speech_llama.sh: --part ${part}: allowed are 5, 100, 460 and 960" >&2
-    exit 2
-    ;;
-esac
-data_opts="--part ${part} --librispeech_pc false --nj ${data_nj} --test_sets ${test_sets}"
-data_opts+="${test_utterances:+ --test_utterances ${test_utterances}}"
-data_opts+="${valid_speakers:+ --valid_speakers ${valid_speakers}}"
-data_opts+="${librispeech:+ --librispeech ${librispeech}}${openslr:+ --openslr ${openslr}}"
-if [ -n "${test_utterances}" ]; then
-    read -r -a names <<< "${test_sets}"
-    test_sets=$(printf '%s_part ' "${names[@]}")
-fi
+# shellcheck source-path=SCRIPTDIR source=local/data_options.sh
+. local/data_options.sh
+data_opts+=" --librispeech_pc false"
 
 if [ -n "${whisper_model}" ]; then
     record_whisper "${expdir}" "${whisper_model}"

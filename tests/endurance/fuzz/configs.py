@@ -63,6 +63,7 @@ def heads_card(data: bytes) -> None:
     assert card.heads in HEAD_TYPES and HeadOptions(**card.heads_conf).num_heads >= 1
     for name in ("base_model", "fingerprint", "heads", "heads_conf", "whisper", "commands"):
         assert getattr(card, name) == expected[name]
+    assert card.language == (expected.get("language") or [])
 
 
 def _encoder(_, config) -> None:
