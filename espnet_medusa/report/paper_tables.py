@@ -55,7 +55,7 @@ def write_papers(
         rows = measure_rows(table, decodings, corpora)
         model = model_name(table, rows) if table.model else ""
         sections.append(table_markdown(table, rows, figures.get(table.published), model))
-        if table.figure is not None:
+        if table.figure is not None and not all(row.absent for row in rows):
             kind = table.figure.kind.removesuffix("_by_length")
             path = image_dir / f"{output.stem.lower()}_{kind}_{number}.png"
             image = draw_figure(table, rows, path)
@@ -142,7 +142,7 @@ def _table_notes(rows: Sequence[SystemRow], plan: TablePlan) -> list[str]:
 
 def _not_run_notes(rows: Sequence[SystemRow], plan: TablePlan) -> list[str]:
     """Name the systems without figures by test set, and the command that decodes them."""
-    notes = []
+    notes, sets = [], []
     for label in dict.fromkeys(row.test_set for row in rows):
         reasons = {row.system: row.absent for row in rows if row.test_set == label}
         names = [
@@ -151,9 +151,10 @@ def _not_run_notes(rows: Sequence[SystemRow], plan: TablePlan) -> list[str]:
             if reason
         ]
         if set(reasons.values()) == {NOT_RUN}:
-            notes.append(f"Not run: {label}.")
+            sets.append(label)
         elif names:
             notes.append(f"Not run: {label}: {'; '.join(names)}.")
+    notes += [f"Not run: {', '.join(sets)}."] if sets else []
     if notes and plan.command:
         notes.append(f"Command of what was not run: `{plan.command}`.")
     return notes
