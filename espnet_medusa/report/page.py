@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.journal import JOURNAL, Decoded, read_journal
-from espnet_medusa.kaldi.table import read_table
+from espnet_medusa.inference.journal import FAILED, JOURNAL, Decoded, read_journal
+from espnet_medusa.kaldi.table import read_results, read_table
 from espnet_medusa.page.content import Shown, show
 from espnet_medusa.recipe.job_files import job_folders
 from espnet_medusa.recipe.score import utterance_ids
 from espnet_medusa.report.decodings import Decoding, find_baselines
 from espnet_medusa.scoring.sclite import score_trn
+from espnet_medusa.search.statistics import DecodingStatistics
 
 PAGE = "decoding.html"
 ALLOWED = "decode with trace: true (in the decode config, or --inference_args '--trace true')"
@@ -60,6 +61,8 @@ def write_set_page(decoding: Decoding, baseline: Decoding | None, embed_audio: b
         if key in others:
             one = replace(one, baseline=_shown(others[key]))
         shown.append(one)
+    failed = read_results(decoding.folder / FAILED).items()
+    shown += [Shown(key, "", DecodingStatistics(), error=reason) for key, reason in failed]
     path = decoding.folder / PAGE
     title = f"{decoding.name}, {decoding.test_set}"
     show(path, title, shown, options, embed_audio)

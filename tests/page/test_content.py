@@ -154,6 +154,7 @@ def test_the_page_of_a_test_set_has_sclites_errors_and_the_baseline(decoded_sets
     report.main([str(decoded_sets), "--plain", str(decoded_sets / "plain"), "--html"])
     folder = decoded_sets / "drafts" / "data"
     overview, shown = blocks(folder / "decoding.html")
+    assert not any(row["error"] for row in overview["utterances"])
     texts = read_lines(folder / "text")
     assert [row["id"] for row in overview["utterances"]] == [*texts]
     for row, utterance in zip(overview["utterances"], shown, strict=True):
@@ -170,6 +171,12 @@ def test_the_page_of_a_test_set_has_sclites_errors_and_the_baseline(decoded_sets
     overview, _ = blocks(decoded_sets / "plain" / "data" / "decoding.html")
     assert overview["drafter"] is None
     assert all(row["baseline"] is None for row in overview["utterances"])
+
+    (folder / "failed_utterances").write_text("s-d d.wav: no such file\n")
+    report.main([str(decoded_sets), "--html"])
+    *_, failed = blocks(folder / "decoding.html")[0]["utterances"]
+    assert (failed["id"], failed["text"]) == ("s-d", "")
+    assert failed["error"] == "d.wav: no such file"
 
     for journal in decoded_sets.glob("*/*/logdir/*/journal.jsonl"):
         journal.write_text(journal.read_text().replace('"trace": true', '"trace": false', 1))
