@@ -11,6 +11,7 @@ from espnet_medusa.convert.names import HEADS
 from espnet_medusa.convert.packed_heads import CARD, PackedHeads, head_tensors, open_heads
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import NO_HEADS
+from espnet_medusa.search.options import BEAM, GREEDY
 from espnet_medusa.whisper.fingerprint import fingerprint
 
 AUTO = "auto"
@@ -67,11 +68,17 @@ def _attach(checkpoint: Checkpoint, packed: PackedHeads) -> tuple[Checkpoint, st
     architecture = packed.architecture(checkpoint.architecture.whisper)
     weights = packed.weights(architecture)
     check_keeps_text(architecture, weights, str(packed.folder))
+    draft_conf = packed.card.draft_conf
+    if languages := packed.card.language:
+        draft_conf = {
+            search: {**draft_conf.get(search, {}), "languages": languages}
+            for search in (GREEDY, BEAM)
+        }
     attached = replace(
         checkpoint,
         architecture=architecture,
         weights={**checkpoint.weights, **weights},
-        draft_conf=packed.card.draft_conf,
+        draft_conf=draft_conf,
     )
     return attached, f"{packed.folder.name}: {packed.card}"
 

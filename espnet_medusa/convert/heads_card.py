@@ -62,12 +62,9 @@ class HeadsCard:
 
     def __str__(self) -> str:
         about = f"{self.heads} heads of {self.base_model}: {self.acceptance}"
-        if not self.language:
-            return about
-        return (
-            f"{about}; trained on {', '.join(self.language)}: other languages keep their text, "
-            "with fewer accepted drafts"
-        )
+        if self.language:
+            about += f"; by default, they draft in no language but {', '.join(self.language)}"
+        return about
 
 
 def sizes_of(config: WhisperConfig) -> dict[str, int]:

@@ -96,12 +96,19 @@ def split_options(
 
 
 def with_model_defaults(
-    options: Options, decoder: torch.nn.Module | None, train_args: Namespace, beam_size: int
+    options: Options,
+    decoder: torch.nn.Module | None,
+    train_args: Namespace,
+    beam_size: int,
+    language: str | None = None,
 ) -> Options:
-    """Set unset draft options to the ``draft_conf`` of a decoder with heads."""
+    """Set unset draft options to the ``draft_conf`` of a decoder with heads.
+
+    ``language``: the code that all utterances have, or None.
+    """
     if not isinstance(decoder, MultiTokenDecoder) or not decoder.num_heads:
         return options
-    options = with_draft_defaults(options, train_args.decoder_conf.get("draft_conf"))
+    options = with_draft_defaults(options, train_args.decoder_conf.get("draft_conf"), language)
     check_options(options, beam_size)
     return options
 

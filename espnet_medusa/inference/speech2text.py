@@ -104,8 +104,9 @@ class Speech2Text(ESPnetSpeech2Text):
         network = self.asr_model  # a copy if ESPnet quantized it
         trained = replace(trained, asr_model=network)
         decode_options = with_model_defaults(
-            decode_options, network.decoder, trained.train_args, options.get("beam_size", 20)
-        )
+            decode_options, network.decoder, trained.train_args, options.get("beam_size", 20),
+            _language(decode_options, trained),
+        )  # fmt: skip
         default = ESPNET_OPTIONS["ctc_weight"].default
         check_scoring(network, decode_options, options.get("ctc_weight", default), default)
         prompts, timestamps = _whisper_prompts(decode_options, trained, self.converter), range(0)
@@ -300,6 +301,13 @@ class Speech2Text(ESPnetSpeech2Text):
         """Return the decoder of recordings of any length; arguments as for ``LongForm``."""
         run = ChunkedLongForm if options.vad_filter else LongForm
         return run(WhisperWindows(self.model, options), options, batch_size)
+
+
+def _language(options: DecodeOptions, trained: TrainedModel) -> str | None:
+    """Return the prompts' language; None if it is detected, or if the model has one only."""
+    labels = trained.whisper_labels
+    language = options.language or (labels and labels.language)
+    return None if language == "detect" else language
 
 
 def _whisper_prompts(

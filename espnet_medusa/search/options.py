@@ -1,5 +1,6 @@
 """Decode options of the searches: values, defaults, help texts and checks."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
@@ -19,6 +20,7 @@ CTC_THRESHOLDS = ("ctc_entropy_threshold", "ctc_likelihood_threshold")
 MINIMA = {"draft_depth": 0, "draft_width": 1, "draft_budget": 1, "draft_vocab_size": 2}
 MAX_PATIENCE = 1000.0
 DRAFT_CONF = "decoder_conf.draft_conf"
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -244,6 +246,7 @@ class DraftDefaults:
     draft_depth: int | None = None
     draft_width: int | None = None
     draft_vocab_size: int | None = None
+    languages: list[str] | None = None  # codes; other languages have no drafts by default
 
 
 def read_draft_conf(
@@ -268,15 +271,24 @@ def read_draft_conf(
 Options = TypeVar("Options", bound=SearchOptions)
 
 
-def with_draft_defaults(options: Options, draft_conf: Mapping[str, Mapping] | None) -> Options:
+def with_draft_defaults(
+    options: Options, draft_conf: Mapping[str, Mapping] | None, language: str | None = None
+) -> Options:
     """Set unset options to the model's draft defaults; errors as ``read_draft_conf``.
 
     The defaults are for verified drafts of heads. With another drafter, the threshold rule or a
-    fixed tree, the options are returned unchanged.
+    fixed tree, the options are returned unchanged. ``language``: the code that all utterances
+    have, or None.
     """
     defaults = read_draft_conf(draft_conf).get(options.search)
     by_heads = options.drafter in (None, HEADS) and options.acceptance != THRESHOLD
     if defaults is None or not by_heads or options.medusa_choices:
         return options
-    names = [entry.name for entry in fields(defaults) if getattr(options, entry.name) is None]
-    return replace(options, **{name: getattr(defaults, name) for name in names})
+    trained_on = defaults.languages
+    if options.draft_depth is None and None not in (language, trained_on):
+        if language not in trained_on:
+            logger.info(f"no drafts: heads for {', '.join(trained_on)}, not for {language}")
+            return replace(options, draft_depth=0)
+    names = "draft_depth", "draft_width", "draft_vocab_size"
+    unset = [name for name in names if getattr(options, name) is None]
+    return replace(options, **{name: getattr(defaults, name) for name in unset})

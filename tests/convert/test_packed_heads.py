@@ -31,15 +31,18 @@ def test_attached_heads_equal_the_packed_ones(tmp_path, kind):
     attached, said = attach_heads(base, "auto", tmp_path / "shipped")
     assert said == (
         f"tiniest: {kind} heads of openai/whisper-tiniest: 2.40 tokens per call on dev "
-        "(2 utterances; accepted per head: 75 50 25 %); trained on en, de: other languages keep "
-        "their text, with fewer accepted drafts"
+        "(2 utterances; accepted per head: 75 50 25 %); by default, they draft in no language but "
+        "en, de"
     )
     assert attached.architecture == trained.architecture
     heads = {name: value.half().float() for name, value in head_tensors(trained.weights).items()}
     expected = {**trained.weights, **heads}
     assert attached.weights.keys() == expected.keys() > base.weights.keys()
     assert all(torch.equal(attached.weights[name], value) for name, value in expected.items())
-    assert yaml.safe_load(yaml.safe_dump(dict(attached.draft_conf))) == SAID["draft_conf"]
+    expected = {"greedy": dict(SAID["draft_conf"]["greedy"]), "beam": {}}
+    for defaults in expected.values():
+        defaults["languages"] = SAID["language"]
+    assert yaml.safe_load(yaml.safe_dump(dict(attached.draft_conf))) == expected
     stored = load_file(folder / "heads.safetensors")
     assert all(stored[name].dtype == torch.float16 for name in heads)
 

@@ -87,6 +87,9 @@ def test_heads_of_the_package_are_attached_to_their_own_whisper(case, tmp_path, 
     trained = open_whisper_model(str(whisper), "cpu", shipped=shipped)
     options = Speech2Text(trained=trained, **SHORT, draft_depth=5).model.options
     assert (options.draft_depth, options.draft_vocab_size) == (5, 30)
+    for language, depth in (("de", 2), ("detect", 2), ("fr", 0)):  # the card has en and de
+        options = Speech2Text(trained=trained, **SHORT, language=language).model.options
+        assert options.draft_depth == depth
     other = save_tiny_whisper(tmp_path / "other", hidden_size=8, seed=1)
     caplog.set_level("INFO", "espnet_medusa")
     trained = open_whisper_model(str(other), "cpu", shipped=shipped)
@@ -104,9 +107,10 @@ def test_convert_decode_and_pack_heads(case, tmp_path, capsys):
     assert printed[-2].endswith("heads: recurrent")
     assert printed[-1].startswith("tiniest: recurrent heads")
     config = read_config(experiment / "config.yaml", "")["decoder_conf"]
-    assert (config["heads"], config["draft_conf"]) == ("recurrent", DRAFT_CONF)
+    expected = {search: {**DRAFT_CONF[search], "languages": ["en", "de"]} for search in DRAFT_CONF}
+    assert (config["heads"], config["draft_conf"]) == ("recurrent", expected)
     trained = read_experiment(experiment)
-    assert trained.draft_conf == DRAFT_CONF and "decoder.token_counts" in trained.weights
+    assert trained.draft_conf == expected and "decoder.token_counts" in trained.weights
     for source, heads, message in (
         (experiment, [folder], "has recurrent heads of its own"),
         (whisper, [folder, "--to", "hugging_face"], "only with --to experiment"),

@@ -28,6 +28,16 @@ def test_given_options_win_over_defaults(search, given, expected):
     assert (options.draft_depth, options.draft_vocab_size) == expected
 
 
+@pytest.mark.parametrize(
+    ("language", "given", "depth"),
+    [("en", {}, 3), (None, {}, 3), ("de", {}, 0), ("de", {"draft_depth": 2}, 2)],
+)
+def test_heads_do_not_draft_in_other_languages_by_default(language, given, depth):
+    conf = {"greedy": {**CONF["greedy"], "languages": ["en"]}}
+    options = with_draft_defaults(SearchOptions(search="greedy", **given), conf, language)
+    assert options.draft_depth == depth
+
+
 @pytest.mark.parametrize("conf", [None, {}, {"beam": {"draft_width": 2}}], ids=str)
 def test_options_without_defaults_are_unchanged(conf):
     options = SearchOptions(search="greedy")
@@ -39,6 +49,7 @@ def test_options_without_defaults_are_unchanged(conf):
     ({"greedy": {"depth": 3}}, "draft_conf.greedy: unknown option 'depth'"),
     ({"greedy": {"draft_depth": -1}}, "draft_conf.greedy.draft_depth: -1 is too small"),
     ({"greedy": {"draft_vocab_size": True}}, "draft_vocab_size: True; allowed: a whole"),
+    ({"greedy": {"languages": "en"}}, "draft_conf.greedy"),
     ({"greedy": 3}, "draft_conf.greedy: allowed: names of options with values"),
     ([3], "draft_conf: allowed: options by search"),
 )
