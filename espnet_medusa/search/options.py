@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from espnet_medusa.errors import InputError
@@ -284,11 +284,10 @@ def with_draft_defaults(
     by_heads = options.drafter in (None, HEADS) and options.acceptance != THRESHOLD
     if defaults is None or not by_heads or options.medusa_choices:
         return options
-    trained_on = defaults.languages
-    if options.draft_depth is None and None not in (language, trained_on):
-        if language not in trained_on:
-            logger.info(f"no drafts: heads for {', '.join(trained_on)}, not for {language}")
-            return replace(options, draft_depth=0)
+    known = defaults.languages
+    if options.draft_depth is None and known and language not in (None, *known):
+        logger.info(f"no drafts: the heads are trained on {', '.join(known)}, not on {language}")
+        return replace(options, draft_depth=0)
     names = "draft_depth", "draft_width", "draft_vocab_size"
     unset = [name for name in names if getattr(options, name) is None]
     return replace(options, **{name: getattr(defaults, name) for name in unset})
