@@ -1,4 +1,4 @@
-"""Convert a model: ESPnet experiment, aiola's, Hugging Face's or CTranslate2's Whisper.
+"""Convert a model between ESPnet, aiola's Whisper-Medusa, Hugging Face and CTranslate2.
 
     espnet-medusa-convert aiola/whisper-medusa-v1 exp/medusa_v1
     espnet-medusa-convert openai/whisper-large-v2 exp/vanilla --language de
@@ -46,8 +46,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--language", default="en", help="language of the prompt in the experiment")
     add("--task", default="transcribe", help="transcribe or translate")
     heads = (
-        "heads for a Whisper without heads, in an experiment: auto (those of the package that "
-        "were trained on these weights), none, or a folder of heads"
+        "heads to attach, with --to experiment, to a model without heads: auto (those of the "
+        "package that were trained on these weights), none, or a folder of heads"
     )
     add("--heads", default="auto", help=heads)
     base_head = "remove the residual layers of the base head, which changes the text"

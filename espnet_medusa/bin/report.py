@@ -38,7 +38,7 @@ def get_parser() -> argparse.ArgumentParser:
     add("--html", action="store_true", help=pages)
     embedded = "--html: include the audio in the pages"
     add("--embed_audio", type=str2bool, default=False, help=embedded)
-    published = "for --config: figures of the papers with sources (default: those of the package)"
+    published = "for --config: file of the papers' figures (default: that of the package)"
     add("--published", type=Path, default=PUBLISHED, help=published)
     return parser
 

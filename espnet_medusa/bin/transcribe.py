@@ -6,11 +6,11 @@
 AUDIO is files, folders (searched recursively) and patterns, in any format that libsndfile or
 FFmpeg reads. The text of each file is printed, and written to --output_dir and to the table `text`
 there. Audio longer than the model's window is decoded window after window, as openai-whisper does,
-or by chunks of speech (--vad_filter), and has times. Shorter audio has times if it has a long
-pause or --output_format needs them. A text that repeats itself is decoded again. Files that cannot
-be read are listed at the end, with exit status 3. The same command resumes after an interruption.
-Defaults without --config: int8 if our CPU kernels run, --best_of 5, --fallback_on repetition,
---skip_silence true. For a Whisper, --language detect.
+or by chunks of speech (--vad_filter), with timestamps. Shorter audio gets timestamps if it has a
+long pause or --output_format needs them. A text that repeats itself is decoded again. Files that
+cannot be read are listed at the end, with exit status 3. The same command resumes after an
+interruption. Defaults without --config: int8 if our CPU kernels run, --best_of 5, --fallback_on
+repetition, --skip_silence true. For a Whisper, --language detect.
 """
 
 import argparse
@@ -57,8 +57,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--model_file", help="weights of the experiment; none: those in its folder")
     add("--output_dir", type=Path, default=Path("transcripts"), help="folder to write")
     formats = (
-        f"all: {' '.join(OPENAI)}; all formats but txt have times; html: a page that replays the "
-        "decoding"
+        f"all: {' '.join(OPENAI)}; every format but txt has timestamps; html: a page that replays "
+        "the decoding"
     )
     add("--output_format", choices=[*FORMATS, HTML, ALL], default="txt", help=formats)
     shown = "html: also decode without drafts, to show both decodings"
@@ -67,7 +67,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--embed_audio", type=str2bool, default=False, help=embedded)
     add("--overwrite", action="store_true", help="also decode files that have a result")
     together = (
-        "files (--vad_filter: windows) per batch; default: 8 (--config: its value or 1; html: 1)"
+        "files (--vad_filter: chunks) per batch; default: 8 (--config: its value or 1; html: 1)"
     )
     add("--batch_size", type=positive, default=none, help=together)
     add("--device", choices=["cpu", "cuda"], help="none: cuda if there is a GPU")

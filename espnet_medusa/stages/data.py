@@ -49,7 +49,7 @@ def combine_data(parser: argparse.ArgumentParser) -> Command:
 
 
 def csv_to_data_dir(parser: argparse.ArgumentParser) -> Command:
-    """Make a data directory from a CSV file with audio, sentence[, language, regulation-*].
+    """Make a data directory from a CSV file; columns: audio, sentence[, language, regulation-*].
 
     Bad rows are printed to stdout, one line each; the other rows are written. The exit status is 1
     if a row is bad.
@@ -92,7 +92,7 @@ def validate_data_dir(parser: argparse.ArgumentParser) -> Command:
     add("--fix", type=str2bool, default=False, help=repair)
     text = "whether every utterance needs a transcript"
     add_fields(parser, defaults, require_text=text, allow_pipes="whether wav.scp may have commands")
-    order = "whether utterances sorted by id must be sorted by speaker, as Kaldi requires"
+    order = "whether sorting by utterance id must also sort by speaker, as Kaldi requires"
     add("--speaker_order", type=str2bool, default=defaults.check_speaker_order, help=order)
 
     args = yield

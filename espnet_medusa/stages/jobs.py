@@ -86,7 +86,7 @@ def run_jobs(parser: argparse.ArgumentParser) -> Command:
     add("jobs", help="JOB=FIRST:LAST")
     add("log", help="log file of each job, with JOB")
     add("--cmd", default="", help=PREFIX_HELP)
-    add("--most_at_once", type=positive, help="parallel jobs; default: all with --cmd or "
+    add("--most_at_once", type=positive, help="maximum parallel jobs; default: all with --cmd or "
         "--spread_gpus, else one per core")  # fmt: skip
     on_failure = "what to do with the other jobs when one fails"
     add("--on_failure", choices=("stop", "wait"), default="stop", help=on_failure)

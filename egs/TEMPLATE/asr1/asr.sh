@@ -23,11 +23,11 @@ max_restarts=0          # maximum restarts of stage 11 after a process has faile
 num_nodes=1             # nodes that share training, each with ngpu or train_nj (--cmd_backend slurm)
 nj=32                   # maximum jobs for data preparation and statistics
 inference_nj=32         # maximum jobs for decoding
-gpu_inference=false     # decode on GPUs, one for each job in turn
+gpu_inference=false     # decode on GPUs; the jobs take them in turn
 cmd_backend=${cmd_backend:-local}   # where jobs run, see cmd.sh: local, slurm, sge, dask
 scheduler=              # address of a running Dask scheduler, for --cmd_backend dask; default:
                         # --inference_nj workers on this machine, at most one per core
-python=python3          # runs ESPnet's modules, such as espnet-medusa-python
+python=python3          # command that runs ESPnet's modules: python3 or espnet-medusa-python
 dumpdir=dump            # formatted data
 expdir=exp              # experiments
 data_dir=               # existing Kaldi directories DIR/<set>, instead of local/data.sh
@@ -103,7 +103,7 @@ inference_args=         # more options for decoding
 inference_tag=          # name of the results' folder (with one configuration)
 inference_asr_model=valid.acc.ave.pth   # checkpoint for decoding
 allow_missing=false     # a missing hypothesis counts as deletions; otherwise it is an error
-sclite=                 # path of the real sclite; default: our own
+sclite=                 # path of NIST's sclite; default: our own
 score_opts=             # options for sclite, such as -s
 hf_repo=                # Hugging Face repository for stage 15
 # end of options

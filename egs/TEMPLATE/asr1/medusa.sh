@@ -4,7 +4,7 @@
 # usage: Own data: --data_dir DIR --train_set A --valid_set B --test_sets "C D"
 # usage: Systems with heads: linear (conf/train_linear.yaml); linear_5heads; latent_4 (4 tokens per
 # usage: call, so 3 heads). latent_4_mwer (conf/train_latent_mwer.yaml) starts from latent_4, the
-# usage: others start from the base. A name may end in _seed2.
+# usage: others start from the base. A name that ends in _seed2 is trained with seed 2.
 set -euo pipefail
 
 template=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)

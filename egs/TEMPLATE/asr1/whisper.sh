@@ -14,13 +14,14 @@ whisper_model=openai/whisper-large-v2   # hub name, folder or OpenAI's .pt file
 heads="linear block"    # kinds of heads: linear, linear_frozen, block, recurrent, attending;
                         # linear_5heads: 5 heads; ctc: a CTC branch over few units that drafts;
                         # ctc_tokens: a CTC branch over Whisper's tokens
-systems=            # default: vanilla finetune and the heads; conf/train_<system>.yaml trains each
-                    # system but vanilla
+systems=            # default: vanilla (pretrained), finetune and the heads; all but vanilla are
+                    # trained by conf/train_<system>.yaml
 num_heads=          # heads of systems without a number in their name; default: the configuration's
-decodings="plain beam5_plain assistant"     # without heads: conf/decode/<way>.yaml where it exists
+decodings="plain beam5_plain assistant"     # of systems without heads: the conf/decode/<way>.yaml
+                    # that exist
 assistant=          # draft model of the decoding `assistant`: Whisper or experiment; default:
                     # distil-whisper for large-v2, none for others
-heads_decodings="exact typical beam5"       # with heads: conf/decode/<way>.yaml
+heads_decodings="exact typical beam5"       # of systems with heads: likewise
 labels=             # training labels: Whisper's own texts (written) or the sets' texts (references);
                     # default: written for a frozen Whisper, references otherwise
 labels_config=      # decoding configuration of Whisper's own texts; default: greedy
@@ -29,8 +30,8 @@ max_compression_ratio=2.4   # zlib ratio above which a text of Whisper is droppe
 states=true         # run a frozen Whisper once over the audio, not in every epoch; its states are
                     # cached in <dumpdir>/states_<labels>
 states_nj=1         # processes that compute states and texts; each on a GPU of its own, if any
-cmd_backend=${cmd_backend:-local}   # where jobs run, see asr.sh; with slurm the frozen Whisper, too
-draft_vocab_size=16384  # most frequent tokens, which heads trained on states may draft; empty: all
+cmd_backend=${cmd_backend:-local}   # where jobs run, as in asr.sh; slurm: the frozen Whisper, too
+draft_vocab_size=16384  # number of most frequent tokens that heads on states may draft; empty: all
 train_set=          # name of the training set; not needed for only vanilla
 valid_set=          # name of the validation set; not needed for only vanilla
 longform=true       # decode test audio longer than Whisper's window, with a sliding window; false:
