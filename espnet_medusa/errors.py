@@ -1,4 +1,4 @@
-"""Errors that a user can correct; commands print them as one line, without a traceback."""
+"""Errors that a user can correct; commands print a line per problem, without a traceback."""
 
 
 class InputError(ValueError):
@@ -6,5 +6,5 @@ class InputError(ValueError):
 
 
 def first_line(error: BaseException | None) -> str:
-    """Return the first line with text of an error message, or the error's class without any."""
+    """Return the first non-blank line of an error's message, or else its class name."""
     return next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)

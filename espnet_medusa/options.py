@@ -43,7 +43,7 @@ def read_yaml(path: Path, remedy: str) -> Any:
 
 
 def read_config(path: Path, remedy: str) -> dict[str, Any]:
-    """Read a mapping of options, as ``read_yaml``."""
+    """Read a mapping of options; errors as ``read_yaml``."""
     config = read_yaml(path, remedy)
     if not isinstance(config, dict):
         raise InputError(f"{path}: contains no options; {remedy}")

@@ -32,7 +32,7 @@ def register_asr() -> None:
     _add(asr.decoder_choices, "transformer_medusa", ScoringTransformerDecoder)
     _add(asr.model_choices, "medusa", MedusaASRModel)
     _add(asr.preprocessor_choices, WHISPER_PREPROCESSOR, WhisperPreprocessor)
-    # torch's Adafactor scales steps by the size of the weights, and heads start at zero.
+    # Not torch's Adafactor: it scales steps by the size of the weights, and heads start at zero.
     optim_classes.setdefault("adafactor", Adafactor)
     # For cached float16 outputs of a frozen model: Kaldi matrices have no float16, and ESPnet
     # 202611 reads only Kaldi matrices as kaldi_ark.

@@ -36,7 +36,7 @@ class MedusaASRTask(ASRTask):
 
     @classmethod
     def main_worker(cls, args: argparse.Namespace) -> None:
-        """Run ESPnet's worker; with DeepSpeed, use ESPnet's trainer for its checkpoints."""
+        """Run ESPnet's worker; with DeepSpeed, it only accepts ESPnet's own trainer."""
         if getattr(args, "use_deepspeed", False):
             cls.trainer = Trainer
         super().main_worker(args)

@@ -29,7 +29,7 @@ class TooLongError(AudioError):
 def probe_audio(entry: str, allow_pipes: bool = False) -> AudioInfo:
     """Read the header of a wav.scp value without decoding the samples.
 
-    Errors are those of `read_audio`, except damage that only decoding detects.
+    Errors are those of `read_audio`, but missing or corrupt samples are not detected.
     """
     with _open(open_source(entry, allow_pipes)) as sound:
         return _info(sound)

@@ -22,7 +22,7 @@ POOL_BYTES = 1 << 28  # 70 minutes at 16 kHz; two pools are in memory at once
 @dataclass(frozen=True)
 class Utterance:
     key: str  # utterance id
-    speech: np.ndarray  # (samples,) in [-1, 1]
+    speech: np.ndarray  # (samples,) in [-1, 1], or features (frames, D)
     frames: int  # frames of 10 ms, including padding to the encoder's window
     language: str | None = None  # code for the prompt; None: that of the decode options
     previous_text: str | None = None  # for OWSM's prompt

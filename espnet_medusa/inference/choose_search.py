@@ -64,7 +64,7 @@ def build_search(
 ) -> Search:
     """Build a greedy search, or a beam search with the scorers of ESPnet's search.
 
-    ``decoder`` is the model's, ``full`` is as ``full_scorers`` or has replacements. Raise
+    ``decoder`` is the model's; ``full`` has the scorers of ``full_scorers`` or replacements. Raise
     InputError if the model does not support the options.
     """
     model = SearchModel(

@@ -79,7 +79,7 @@ class DecodeOptions(DraftModelOptions):
 def split_options(
     options: dict[str, Any], names: Mapping[str, Any], kind: type[Options], task: str | None = None
 ) -> tuple[Options, int]:
-    """Remove our options from ESPnet's (``names``); return them and the batch size.
+    """Remove all options but ESPnet's (``names``); return the removed ones and the batch size.
 
     ``task`` names a task without greedy search. Raise InputError if an option is not usable.
     """

@@ -35,7 +35,7 @@ class DecodingModel:
     """A model with its encoder, search, drafter and text conversion; ``Speech2Text.model``."""
 
     trained: TrainedModel  # ESPnet's module with its config
-    options: DecodeOptions  # decode options, with defaults of the model
+    options: DecodeOptions  # with defaults of the model
     encoder: SpeechEncoder  # audio to encoder output
     audio: AudioLimits  # the audio that model and draft model accept: sample rate and window
     prompts: WhisperPrompts | None  # Whisper's prompts; None: the model was trained without them
@@ -115,7 +115,7 @@ class DraftModelOnDemand:
         self.opened: DraftModel | None = None  # None before the first call
 
     def __call__(self) -> Proposer:
-        """Return the proposer; raise InputError without the model, or for another sample rate."""
+        """Return the proposer; raise InputError if the model is missing or its rate differs."""
         main, options = self.model, self.model.options
         draft = open_draft_model(
             *(str(options.draft_model), options.draft_model_file),

@@ -1,4 +1,4 @@
-"""Our beam search in the place of the one in ESPnet's ``Speech2Text`` classes of other tasks."""
+"""Put our beam search into ESPnet's ``Speech2Text`` classes for s2t and st."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ def search_like(
     full: Mapping[str, Any],
     open_draft_model: Callable[[], Proposer] | None = None,
 ) -> Search | None:
-    """Return ``build_search``, or None if ESPnet's search must decode; log the reason.
+    """Return our search, or log why ESPnet's search must decode and return None.
 
     ``ctc`` is ESPnet's CTC module, which may draft, or None. ``open_draft_model`` returns the
     proposer of a draft model; None: there is no draft model.

@@ -80,7 +80,7 @@ def read_model(
 
     Args:
         enhanced: Whether the model was trained by ESPnet's task with speech enhancement.
-        mapped: Whether to map the weights' file into memory, which then must not change.
+        mapped: Whether to memory-map the weights' file; the file must then not change.
 
     Raises:
         InputError: A file is missing, the weights could run code, the config has unknown options,

@@ -28,7 +28,7 @@ def build_preprocess(train_args: argparse.Namespace) -> Preprocess | None:
 
 
 def build_audio_preprocess(train_args: argparse.Namespace) -> Preprocess | None:
-    """Build the preprocessing of audio alone; None if it changes nothing, as for most Whispers."""
+    """Return ``build_preprocess``, or None if it does not change audio, as for most Whispers."""
     changes_audio = getattr(train_args, "speech_volume_normalize", None) is not None
     is_whisper = getattr(train_args, "preprocessor", None) == WHISPER_PREPROCESSOR
     return None if is_whisper and not changes_audio else build_preprocess(train_args)

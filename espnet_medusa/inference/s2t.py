@@ -90,7 +90,7 @@ class TimestampFilter(BatchScorerInterface):
 
 
 class S2TDraftModel:
-    """A smaller model with the same token list, the files of which are decode options."""
+    """Opens a smaller model with the same token list, and prepares its inputs."""
 
     def __init__(self, main: S2TSpeech2Text, draft_model: str, draft_model_file: str | None):
         self.main, self.name, self.weights = main, draft_model, draft_model_file
@@ -117,7 +117,7 @@ class S2TDraftModel:
     def draft_inputs(
         self, speeches: Sequence[np.ndarray | torch.Tensor], encoded: Sequence[Encoded]
     ) -> list[DraftInput]:
-        """Encode U utterances (samples,); ``encoded`` is the main model's ``inputs``."""
+        """Encode U utterances (samples,); ``encoded`` is ``BatchInESPnet.inputs``."""
         samples = self.main.window_samples
         # As ESPnet's call: audio is padded or cut to the model's window.
         rows = [torch.as_tensor(row).reshape(-1)[:samples] for row in speeches]

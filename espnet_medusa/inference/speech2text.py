@@ -236,7 +236,7 @@ class Speech2Text(ESPnetSpeech2Text):
             languages: U language codes for Whisper's prompts; None: that of the options.
 
         Returns:
-            U results, in order. Each has an equal share of the seconds of common computations.
+            U results, in order. Each has an equal share of the total seconds.
         """
         model = self.model
         if model.search is None:
@@ -304,7 +304,7 @@ class Speech2Text(ESPnetSpeech2Text):
 
 
 def _language(options: DecodeOptions, trained: TrainedModel) -> str | None:
-    """Return the prompts' language; None if it is detected, or if the model has one only."""
+    """Return the prompts' language; None if it is detected, or prompts have none."""
     labels = trained.whisper_labels
     language = options.language or (labels and labels.language)
     return None if language == "detect" else language

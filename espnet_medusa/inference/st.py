@@ -60,14 +60,14 @@ class STSpeech2Text(ESPnetSpeech2Text):
         self.search = search_like(*parts, full_scorers(espnet))
         if self.search is not None:
             self.beam_search = SearchInESPnet(espnet, self.search)
-        # Only a single search with a one-token prompt can do without ESPnet's call.
+        # ESPnet's call is needed for a second decoder, greedy CTC and longer prompts.
         self.in_batches = (
             self.search is not None
             and not (network.use_multidecoder or self.ctc_greedy)
             and len(self.beam_search.prompt) == 1
         )
         if batch_size > 1 and not self.in_batches:
-            raise InputError(f"batch_size: {batch_size}; ESPnet's own search allows only 1")
+            raise InputError(f"batch_size: {batch_size}; this model or an option allows only 1")
         self.writer = TextWriter(self.converter, self.tokenizer, frozenset({BLANK}), self.nbest)
         self.audio = audio_limits(network.encoder, self.st_train_args)
 

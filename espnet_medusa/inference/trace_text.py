@@ -1,4 +1,4 @@
-"""Traces of decodings with the texts of their tokens, in the form of docs/see_a_decoding.md."""
+"""Traces of decodings with the texts of their tokens; the format: docs/see_a_decoding.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BROKEN = "\N{REPLACEMENT CHARACTER}"  # from incomplete UTF-8
 
 
 class TraceText:
-    """Converts traces; arguments are ESPnet's, a ``tokenizer`` of None joins the tokens."""
+    """Converts traces; arguments are ESPnet's. Without ``tokenizer``, texts are joined tokens."""
 
     def __init__(self, converter: Any, tokenizer: Any):
         self.converter, self.tokenizer = converter, tokenizer
@@ -27,7 +27,7 @@ class TraceText:
         return [{"start_s": 0.0, "end_s": None, "attempts": [attempt]}]
 
     def describe(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Add texts to ``Trace.result``: ``texts`` by token id, and those of the best tokens."""
+        """Add ``texts`` by token id to ``Trace.result``, and a text to each of its ``tokens``."""
         nodes = [node for call in result["calls"] for node in call["nodes"]]
         ids = {node[1] for node in nodes} | {token for node in nodes for token, _ in node[5]}
         ids |= {token for token, *_ in result["tokens"]}

@@ -35,7 +35,7 @@ class UtteranceDecoder:
     """
 
     speech2text: Speech2Text  # model and search
-    reader: UtteranceReader  # reads the audio
+    reader: UtteranceReader
     batch_size: int = 1  # maximum number of utterances or windows per batch
     # Maximum padded size of a batch: utterances times 10 ms frames of the longest; None: no limit.
     max_batch_frames: int | None = None
@@ -143,7 +143,7 @@ class UtteranceDecoder:
         tokens, score = recording.text_tokens, torch.tensor(recording.score)
         hypothesis = Hypothesis(torch.tensor(tokens), score, {DECODER: score})
         pieces = self.speech2text.converter.ids2tokens(tokens)
-        # Segments if windows have timestamps or the option is set.
+        # With ``without_timestamps: none``, a recording without timestamps has no segments.
         timed = recording.timestamps or self.long_form.without_timestamps is not None
         return Decoding(
             [(recording.text, pieces, tokens, hypothesis)],

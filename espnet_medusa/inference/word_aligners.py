@@ -32,7 +32,7 @@ class AttentionAligner:
     """A ``WordAligner`` by cross-attention, in a teacher-forced pass without timestamps."""
 
     decoder: WhisperMedusaDecoder  # the trained module
-    prompts: WhisperPrompts  # Whisper's
+    prompts: WhisperPrompts
     frames_per_s: float  # of the encoder output
 
     def __call__(
@@ -54,7 +54,7 @@ class AttentionAligner:
 class CTCAligner:
     """A ``WordAligner`` by forced alignment with a CTC branch, without the decoder."""
 
-    # Memory (1, S, D) to the branch's log-probabilities (1, S', labels).
+    # Encoder output (1, S, D) to the branch's log-probabilities (1, S', labels).
     log_probs: Callable[[torch.Tensor], torch.Tensor]
     # The branch's labels of a token of the decoder; empty if it has none.
     labels_of: Callable[[int], Sequence[int]]

@@ -1,4 +1,4 @@
-"""Write a CSV file's rows with the decoded text: its columns, prediction, wer, cer, error."""
+"""Write the rows of a CSV file with added columns: prediction, wer, cer, error."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ FAILED = "failed_utterances"
 
 @dataclass
 class CsvResults:
-    rows: int  # number of rows
+    rows: int
     missing: dict[int, str]  # line of each row without a hypothesis, and the reason
     references: list[str]  # of the scored rows
     hypotheses: list[str]

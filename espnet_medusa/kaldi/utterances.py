@@ -15,7 +15,7 @@ EXTRA_TABLES = ("utt2lang", "utt2regulation")
 
 @dataclass(frozen=True)
 class Utterance:
-    id: str  # utterance id
+    id: str
     entry: str  # value of wav.scp
     start_s: float = 0.0  # start of the utterance in the audio
     end_s: float = -1.0  # end of the utterance; -1 is the end of the audio

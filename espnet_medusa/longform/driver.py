@@ -112,7 +112,7 @@ def pack_speech(
         speech: Starts and ends, in order, without overlap.
         clip: Start and end of the audio to decode.
         most: Maximum length of a chunk, unless speech without a pause is longer.
-        margin: Audio before and after a chunk's speech, at most to the middle between two chunks.
+        margin: Audio before and after a chunk's speech; chunks do not overlap.
     """
     groups: list[tuple[int, int]] = []
     for start, end in speech:
@@ -123,7 +123,6 @@ def pack_speech(
             groups[-1] = groups[-1][0], end
         else:
             groups.append((start, end))
-    # Margins end at the middle between chunks, so chunks do not overlap.
     middles = [(end + start) // 2 for (_, end), (start, _) in zip(groups, groups[1:], strict=False)]
     edges = [clip[0], *middles, clip[1]]
     return [

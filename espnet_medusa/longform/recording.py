@@ -1,4 +1,4 @@
-"""The state of recordings during decoding: as a whole, or in independent passages."""
+"""The decoding state of recordings; a recording has one or several independent passages."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class RunningRecording:
 
 @dataclass(frozen=True)
 class LongFormStep:
-    recording: RunningRecording  # the recording; later steps change it
+    recording: RunningRecording  # later steps change it
     segments: list[Segment]  # new segments
     done: bool  # whether this is the last step
 

@@ -77,7 +77,7 @@ class WindowDecoder(Protocol):
 class WindowSteps:
     """Begins passages, and decodes the next window of each."""
 
-    decoder: WindowDecoder  # decodes windows
+    decoder: WindowDecoder
     options: LongFormOptions  # prompts, fallback and word times
 
     def detect_speech(self, running: RunningRecording, recording: LongRecording) -> None:
@@ -161,7 +161,7 @@ class WindowSteps:
         return [self._decode([pair])[0] for pair in pairs]
 
     def _decode_together(self, pairs: Sequence[tuple[Passage, Window]]) -> list[Decoded]:
-        """Return for each window the result of ``choose_attempt``."""
+        """Return for each window the result of ``choose_attempt``, and its word aligner."""
         if not pairs:
             return []
         passages = [passage for passage, _ in pairs]

@@ -1,4 +1,4 @@
-"""What a page shows of an utterance: traces, words, figures, audio.
+"""The content of a page: the traces, words, figures and audio of utterances.
 
 The format of traces: docs/see_a_decoding.md.
 """

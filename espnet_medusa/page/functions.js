@@ -145,7 +145,7 @@ function sum(summaries) {
 
 /**
  * Show `size` items in `host`, of which only those on the screen are in the document.
- * `draw(index)` makes an element; `space()` makes an empty one; heights are measured.
+ * `draw(index)` makes an element, `space()` an empty one. `covered()`: hidden pixels at the top.
  */
 function windowedList(host, size, estimate, draw, space, covered) {
   const [heights, tops, shown] = [new Float64Array(size).fill(estimate), new Float64Array(size + 1), new Map()];

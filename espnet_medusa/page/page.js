@@ -597,7 +597,7 @@ function movePassage(by) {
 
 const inTable = (action) => () => (view.opened ? false : action());
 const inUtterance = (action) => () => (view.opened?.passages.length ? action() : false);
-/** What the keys do; an action that returns false leaves the key to the browser. */
+/** Actions by key; if one returns false, the browser handles the key. */
 const KEYS = {
   " ": inUtterance(() => (view.opened.data.audio ? togglePlay() : toggleReplay())),
   r: inUtterance(() => toggleReplay()),

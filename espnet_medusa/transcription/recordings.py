@@ -27,7 +27,7 @@ SUFFIXES = (
 
 @dataclass(frozen=True)
 class Recording:
-    path: Path  # path of the file
+    path: Path
     # Name of its results, without a suffix unless another file has the same name. For files in a
     # given folder it includes the subfolders, such as ``monday/talk1``.
     name: str

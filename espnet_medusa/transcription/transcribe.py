@@ -1,4 +1,4 @@
-"""Audio files to text, and the folder of the results."""
+"""Transcribe audio files, and write the results to a folder."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace

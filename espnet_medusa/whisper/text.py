@@ -43,7 +43,7 @@ class Text:
     start: int  # id of the symbol before a transcript
     end: int  # id of the symbol after a transcript
     tokenizer: PreTrainedTokenizerBase | None = None  # None: not a Hugging Face tokenizer
-    folder: Path | None = None  # folder from which `save` copies; None: `tokenizer` writes it
+    folder: Path | None = None  # `save` copies its files; None: it saves `tokenizer`
 
     @property
     def whisper(self) -> WhisperTokens | None:
