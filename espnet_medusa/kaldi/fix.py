@@ -7,10 +7,11 @@ from pathlib import Path
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.data_dir import make_spk2utt, parse_segment
 from espnet_medusa.kaldi.table import DataError, DataProblem, TableScan, scan_table, write_table
+from espnet_medusa.kaldi.utterances import EXTRA_TABLES
 
 MAIN_TABLES = ("wav.scp", "segments", "text", "utt2spk")
 # Keyed by utterance; an utterance may be missing in them.
-OPTIONAL_TABLES = ("utt2dur", "utt2num_frames", "utt2num_samples", "utt2lang", "utt2uniq")
+OPTIONAL_TABLES = ("utt2dur", "utt2num_frames", "utt2num_samples", "utt2uniq", *EXTRA_TABLES)
 BACKUP = ".backup"
 
 

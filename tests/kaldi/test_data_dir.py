@@ -158,7 +158,12 @@ def test_fix_keeps_the_intersection_and_reports_the_rest(make_data_dir):
     edit(folder / "wav.scp", reverse_lines)
     edit(folder / "utt2spk", lambda text: text + f"{SECOND} other\ns1-u001 s1\n")
     (folder / "spk2utt").unlink()
+    for name in ("utt2lang", "utt2regulation"):
+        write_table(folder / name, {FIRST: "a", "s1-u001": "b"})
+        edit(folder / name, reverse_lines)
     report = fix_data_dir(folder)
+    for name in ("utt2lang", "utt2regulation"):
+        assert read_table(folder / name) == {"s1-u001": "b"}
     assert validate_data_dir(folder) == []
     assert {problem.id for problem in report.dropped} == {FIRST, SECOND, "lost"}
     assert report.n_kept == 4 == len(read_table(folder / "wav.scp"))
