@@ -79,7 +79,7 @@ def get_parser() -> argparse.ArgumentParser:
     add("--long", action="store_true", help="transcribe recordings of any length with --whisper")
     add("--seconds", nargs="+", type=float,
         help="lengths to which the longest utterances are cut, for --whisper")  # fmt: skip
-    add("--plan", type=Path, help="YAML, such as conf/drafters/base.yaml")
+    add("--plan", type=Path, help="YAML, such as conf/drafters/base.yaml of LibriSpeech's recipe")
     add("--data_dir", type=Path, help="folder with wav.scp and text")
     add("--num_utterances", type=positive, help="number, spread over --data_dir; default: all")
     add("--name", help="name of --whisper in the report; default: the folder's name")
@@ -274,7 +274,6 @@ def compare_speech(args: argparse.Namespace, folder: Path) -> None:
 
 
 def compare_plan(args: argparse.Namespace, folder: Path) -> None:
-    """Compare the rows of a plan."""
     torch.set_num_threads(args.threads)
     plan = read_plan(args.plan)
     rows, left_out = plan.rows(args.searches, args.drafters)
@@ -322,7 +321,7 @@ def of_machine(args: argparse.Namespace, machine: dict) -> str:
 
 
 def journal_path(args: argparse.Namespace, output: Path, default: bool) -> Path | None:
-    """Return the journal's path; None: measurements are not kept."""
+    """Return the journal's path; None: measurements are not saved."""
     if args.journal:
         return args.journal.resolve()
     return output.with_suffix(".jsonl") if default else None

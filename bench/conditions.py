@@ -164,7 +164,6 @@ def add_noise(speech: Samples, noise: Samples, snr_db: float) -> Samples:
 
 
 def add_pink(speech: Samples, rng: Random, talkers: Sequence[Clip], snr_db: float) -> Samples:
-    """Add pink noise."""
     return add_noise(speech, pink_noise(len(speech), rng), snr_db)
 
 
@@ -273,7 +272,6 @@ def make_conditions(args: argparse.Namespace) -> None:
 
 
 def main(cmd: Sequence[str] | None = None) -> None:
-    """Run the command line ``cmd`` (default: this process's)."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("output", type=Path, help="folder of the data directories")
     for name in ("test_clean", "train_clean", "accented", "digits"):

@@ -203,7 +203,7 @@ def _speed(way: Way, groups: Mapping[Way, Group], inputs: Inputs) -> dict:
 
 
 def _agreement(way: Way, groups: Mapping[Way, Group], inputs: Inputs) -> dict:
-    """Number of inputs with the output of the baseline without drafts."""
+    """Number of inputs with the baseline's output."""
     results = groups[way].results
     if inputs.kind == MEMORIES:  # ours in float32, one by one
         expected = groups.get(Way(OURS, FLOAT32, way.search))

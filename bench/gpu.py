@@ -43,7 +43,7 @@ from espnet_medusa.errors import InputError
 BENCH = Path(__file__).resolve().parent
 TESTS, CALLS, TEXTS = "tests", "calls", "texts"
 MODULES = {TESTS: "cuda_tests", CALLS: "shape_calls", TEXTS: "audio_to_text"}
-# Shares of the time: tests, first shape (it compiles longest), other shapes, audio to text.
+# Relative shares of time: tests, first shape (it compiles longest), other shapes, audio to text.
 TEST_SHARE, FIRST_SHARE, SHAPE_SHARE, TEXT_SHARE = 3.0, 3.0, 1.0, 4.0
 WEIGHTS = {"cuda": (FLOAT16, BFLOAT16, FLOAT32), "cpu": (FLOAT32, BFLOAT16)}
 NO_WHISPER = "no real Whisper; give --whisper and --data_dir"
@@ -53,11 +53,11 @@ GRACE_SECONDS = 30.0  # to finish a row after the time limit
 
 @dataclass(frozen=True)
 class Planned:
-    """A part."""
+    """A part, before it runs."""
 
-    name: str  # name of its files
+    name: str  # of its files
     kind: str  # ``TESTS``, ``CALLS`` or ``TEXTS``
-    share: float  # share of the time
+    share: float  # relative to the shares of the other parts
     options: dict[str, Any] = field(default_factory=dict)  # options besides those of the command
 
 

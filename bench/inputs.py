@@ -20,9 +20,9 @@ MODELS = ("valid.acc_heads.ave.pth", "valid.acc.ave.pth")  # of heads, of a base
 
 @dataclass(frozen=True)
 class Utterance:
-    """One line of a data directory."""
+    """An utterance of a data directory, with its audio."""
 
-    id: str  # utterance id
+    id: str
     speech: np.ndarray  # (samples,) in [-1, 1]
     seconds: float  # length of the audio
     text: str  # reference
@@ -41,7 +41,6 @@ class Listed:
     text: str
 
     def read(self) -> Utterance:
-        """Read the audio."""
         speech, rate_hz = read_audio(self.entry)
         return Utterance(self.id, speech, len(speech) / rate_hz, self.text)
 

@@ -49,12 +49,10 @@ class Drafter:
 
     @property
     def config(self) -> Path:
-        """The experiment's ``config.yaml``."""
         return Path(self.experiment) / "config.yaml"
 
     @property
     def weights(self) -> Path:
-        """The experiment's weights."""
         folder = Path(self.experiment)
         return Path(self.experiment_file or find_weights(folder, "experiment"))
 
@@ -87,7 +85,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure."""
+    """The content of a plan in YAML."""
 
     title: str  # title of the report
     searches: Mapping[str, Options]  # decode options by name

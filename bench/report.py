@@ -86,8 +86,8 @@ def _megabytes(row: Mapping, name: str) -> str:
 
 
 SPEED = "speedup over faster-whisper int8"
-# By kind and title: the figure of a row, and the function that formats it. A column without any
-# cell is left out, unless ``ALWAYS`` has it.
+# By kind and title: the figure of a row, and the function that formats it. An empty column is left
+# out, unless ``ALWAYS`` has it.
 COLUMNS = {
     MEMORIES: {
         "contestant": ("label", _as_is),
@@ -246,7 +246,7 @@ def make_report(
     kind: str, title: str, details: str, machine: Mapping[str, Any], rows: Sequence[Mapping],
     left_out: Mapping[str, str] | None = None, timed: bool = True,
 ) -> Report:  # fmt: skip
-    """Return the report without what its kind adds; ``timed``: whether it shows times."""
+    """Return the fields that all kinds have in common; ``timed``: whether it shows times."""
     return {
         "kind": kind, "title": title, "details": details, "timed": timed, "machine": machine,
         "left_out": dict(left_out or {}), "rows": rows,
@@ -324,9 +324,7 @@ def _left_out(report: Report) -> list[str]:
 
 
 def by_search(report: Report) -> dict[str, list[dict]]:
-    """Return rows by table: one per search; for conditions, one per group; for memories, one per
-    search and batch size.
-    """
+    """Return the rows of each table: one per search, group of conditions, or search and batch."""
     groups: dict[str, list[dict]] = {}
     for row in report["rows"]:
         batch = f", batch {row['batch_size']}" if report["kind"] == MEMORIES else ""

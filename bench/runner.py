@@ -61,7 +61,6 @@ class Journal:
             self._append(Measurement(way, names, row["number"], timed))
 
     def has(self, way: Way, names: Sequence[str], number: int) -> bool:
-        """Return whether a measurement exists."""
         return (way, tuple(names), number) in self.keys
 
     def add(self, measurement: Measurement) -> None:
@@ -71,7 +70,6 @@ class Journal:
             self._write(asdict(measurement))
 
     def of(self, way: Way) -> list[Measurement]:
-        """Return the measurements of a way."""
         return [row for row in self.rows if row.way == way]
 
     def _append(self, measurement: Measurement) -> None:

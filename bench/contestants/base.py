@@ -13,7 +13,7 @@ from contestants.ways import BEAM5, BFLOAT16, FLOAT16, FLOAT32, GREEDY, INT8, OU
 
 MEMORIES, SPEECH, RECORDINGS, PLAN = "memories", "speech", "recordings", "plan"  # subject kinds
 LENGTHS = "lengths"  # as ``SPEECH``, on clips of several lengths
-CONDITIONS = "conditions"  # programs at their defaults on speech in conditions
+CONDITIONS = "conditions"  # programs at their defaults, on clips of ``conditions.py``
 FASTER_WHISPER, OPENAI_WHISPER = "faster-whisper", "openai-whisper"
 OPENVINO, WHISPER_CPP = "OpenVINO GenAI", "whisper.cpp"
 Memories = Sequence[np.ndarray]  # encoder outputs (S, D), float32
@@ -21,7 +21,7 @@ Memories = Sequence[np.ndarray]  # encoder outputs (S, D), float32
 
 @dataclass(frozen=True)
 class Setup:
-    """Where a contestant runs."""
+    """Device, threads and options of a contestant."""
 
     device: str = "cpu"  # cpu or cuda
     threads: int = 2  # CPU threads
@@ -132,7 +132,7 @@ class Stopwatch:
         self.seconds = 0.0
 
     def timed(self, function: Callable) -> Callable:
-        """Wrap a function."""
+        """Return the function; its calls also add to ``seconds``."""
 
         def call(*args, **options):
             started = time.perf_counter()
@@ -161,7 +161,7 @@ def until_end(tokens: Sequence[int], eos: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Entry:
-    """A contestant."""
+    """The class of a contestant, and what it supports."""
 
     path: str  # module and class in this package, imported only in the contestant's process
     weights: tuple[str, ...]  # types of weights on a CPU
@@ -200,7 +200,7 @@ CONTESTANTS = {
     },
 }
 CONTESTANTS[RECORDINGS] = {name: entry for name, entry in CONTESTANTS[SPEECH].items() if entry.long}
-# The contestant and weights whose speed the other rows of a table are divided by.
+# The contestant and weights that the speedups of a table refer to.
 REFERENCE = {
     MEMORIES: ("ctranslate2", INT8),
     SPEECH: (FASTER_WHISPER, INT8),

@@ -50,7 +50,7 @@ class Client:
         return Timed.read(self._ask({"do": "decode", "way": asdict(way), "names": names}))
 
     def time_calls(self, nodes: int, repeats: int) -> dict[str, Any]:
-        """Return seconds of our decoder calls with ``nodes`` new nodes, and the memory's frames."""
+        """Return seconds of our decoder calls with ``nodes`` new nodes, and the encoder frames."""
         return self._ask({"do": "calls", "nodes": nodes, "repeats": repeats})
 
     def stop(self) -> dict[str, int]:
@@ -60,7 +60,6 @@ class Client:
         return memory
 
     def end(self) -> None:
-        """Kill the process."""
         self.process.kill()
         self.process.communicate()
 

@@ -20,9 +20,9 @@ OURS_FILE, DRAFT_FILE, CTC_FILE, ENCODER_FILE = (
 class Subject:
     """A folder with a model and inputs."""
 
-    folder: Path  # the folder; ``inputs/<id>.npy`` has the inputs
-    name: str  # name for tables
-    inputs: list[str]  # ids of the inputs
+    folder: Path  # ``inputs/<id>.npy`` has the inputs
+    name: str  # for tables
+    inputs: list[str]  # ids
 
     @property
     def hugging_face(self) -> Path:

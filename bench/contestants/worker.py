@@ -64,7 +64,7 @@ def main() -> None:
 
 @contextmanager
 def answers() -> Iterator[Callable[[dict], None]]:
-    """Send answers to the pipe of stdout, and what libraries print to stderr."""
+    """Send answers to stdout, and everything that libraries print to stderr."""
     pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
@@ -88,7 +88,7 @@ def forget_peak() -> None:
 def peak_bytes() -> int:
     """Return the peak of this process's memory since ``forget_peak``.
 
-    ``ru_maxrss`` does not serve: a child starts with its parent's value.
+    ``ru_maxrss`` is not used, because a child starts with its parent's value.
     """
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))

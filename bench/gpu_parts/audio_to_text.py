@@ -34,7 +34,6 @@ Transcribe = Callable[[Sequence[np.ndarray]], Timed]
 
 
 def measure(part: Part, args: Namespace) -> None:
-    """Measure all rows."""
     exp_dir, data_dir = Path(args.whisper), Path(args.data_dir)
     keep_freed_memory()  # as asr_inference does
     enter_recipe(data_dir)
@@ -80,7 +79,7 @@ def measure_batches(
     opened: list[Transcribe] = []
 
     def row(batch_size: int) -> Row:
-        if not opened:  # a failure belongs to the row
+        if not opened:  # here, because a failure to open belongs to this row
             opened.append(begin())
         texts, figures = transcribe(opened[0], utterances, batch_size, args.device)
         reference = part.find({"reference": True})

@@ -33,7 +33,7 @@ def marked_files(folder: Path) -> list[str]:
 
 
 def run_tests(paths: list[str]) -> dict[str, int]:
-    """Return the number of tests and of skipped tests; raise TestsFailed, which names some."""
+    """Return the numbers of tests and of skipped tests; TestsFailed names those that failed."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-m", MARK, f"--junitxml={report}"]

@@ -143,7 +143,6 @@ def _of_kind(found: Mapping[str, PartResults], kind: str) -> dict[str, PartResul
 
 
 def _machine(machine: Mapping) -> str:
-    """Return the table of the machine."""
     processor = f"{machine['processor']}, {machine['cores']} cores"
     facts = {"processor": processor, "threads": str(machine["threads"])}
     facts |= machine.get("gpu", {}) | machine["versions"]

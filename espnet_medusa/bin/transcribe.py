@@ -5,7 +5,7 @@
 
 AUDIO is files, folders (searched recursively) and patterns, in any format that libsndfile or
 FFmpeg reads. The text of each file is printed, and written to --output_dir and to the table `text`
-there. Audio longer than the model's window is decoded window after window, as openai-whisper does,
+there. Audio longer than the model's window is decoded window by window, as openai-whisper does,
 or by chunks of speech (--vad_filter), with timestamps. Shorter audio gets timestamps if it has a
 long pause or --output_format needs them. A text that repeats itself is decoded again. Files that
 cannot be read are listed at the end, with exit status 3. The same command resumes after an
@@ -46,7 +46,6 @@ ALL = "all"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the command's own options, those of the search, and those of long audio."""
     add, none = parser.add_argument, argparse.SUPPRESS
     add("audio", nargs="+", help="files, folders, patterns")
     model = (
@@ -86,7 +85,7 @@ def work(args: argparse.Namespace) -> int:
     recordings = find_recordings(args.audio)
     options = decode_options(args)
     if args.output_format == HTML:
-        # One recording at a time: a batch would share its milliseconds.
+        # One recording at a time: recordings of a batch would share its time evenly.
         options |= {"trace": True, "batch_size": getattr(args, "batch_size", 1)}
     long_form = asr_inference.read_long_form_options(options)
     started = time.perf_counter()

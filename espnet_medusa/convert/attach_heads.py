@@ -23,7 +23,7 @@ def attach_heads(
 ) -> tuple[Checkpoint, str | None]:
     """Attach heads to a Whisper; its text does not change.
 
-    Return the checkpoint, and a message that describes the heads or why there are none, or None.
+    Return the checkpoint, and a message or None: the attached heads, or why none were attached.
     With a folder, raise InputError if its heads do not fit, or the Whisper has heads already.
 
     Args:

@@ -71,7 +71,7 @@ class Checkpoint:
     text: Text  # vocabulary and tokenizer
     records: Mapping[str, dict] = field(default_factory=dict)  # JSON files of the source, by name
     draft_conf: Mapping[str, dict] = field(default_factory=dict)  # recommended draft options
-    ctc: CtcBranch | None = None  # CTC branch, or None
+    ctc: CtcBranch | None = None
 
     def without_base_head(self) -> "Checkpoint":
         """Return a copy whose base head is only the vocabulary projection; its logits differ."""

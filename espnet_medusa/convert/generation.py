@@ -58,7 +58,7 @@ def generation_of_ctranslate2(path: Path, text: Text, whisper: WhisperConfig) ->
 
 
 def check_ctranslate2(config: Mapping, whisper: WhisperConfig, where: str) -> None:
-    """Raise InputError for lists of ids or heads that do not fit; missing lists are allowed."""
+    """Raise InputError for token ids or alignment heads that do not fit; lists may be missing."""
     for name in (*ID_LISTS.values(), LANGUAGE_IDS):
         ids = config.get(name)
         if ids is not None and not _below(ids, whisper.vocab_size):

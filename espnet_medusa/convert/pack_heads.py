@@ -45,7 +45,7 @@ def pack_heads(
     Args:
         base: The Whisper that they were trained on, as published.
         card: The author's fields: ``base_model``, ``license``, ``training_data``, ``commands``,
-            ``acceptance.data``, and ``draft_conf``.
+            ``acceptance.data``, and optionally ``draft_conf`` and ``language``.
         statistics: ``statistics.json`` of greedy search with these heads.
     """
     architecture = trained.architecture

@@ -27,7 +27,7 @@ class Job:
     name: str
     command: tuple[str, ...]
     log: Path
-    environment: Mapping[str, str] = field(default_factory=dict)  # additions
+    environment: Mapping[str, str] = field(default_factory=dict)  # added to os.environ
     append: bool = False  # whether it appends to an existing log
 
 
@@ -36,8 +36,8 @@ class Failure:
     """A job that failed and was not stopped by us."""
 
     job: Job
-    status: int | None  # exit status; negative: the number of a signal; None: it failed without one
-    cause: str = ""  # reason without an exit status, such as ``was cancelled``
+    status: int | None  # exit status; -n: killed by signal n; None: unknown, see ``cause``
+    cause: str = ""  # reason if the status is unknown, such as ``was cancelled``
 
     @property
     def ending(self) -> str:

@@ -68,7 +68,7 @@ class LogFollower:
     def __init__(self, path: Path | str, from_end: bool = False) -> None:
         self.path = Path(path)
         self._offset = self.path.stat().st_size if from_end and self.path.exists() else 0
-        self.restarted = False  # whether a new run has overwritten the log: it is shorter
+        self.restarted = False  # whether the log became shorter: a new run has overwritten it
 
     def new_lines(self) -> list[str]:
         if not self.path.exists():

@@ -21,7 +21,7 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class System:
-    name: str  # name; its experiment is `<exp_dir>/asr_<name>`
+    name: str  # its experiment is `<exp_dir>/asr_<name>`
     config: Path  # training configuration
     checkpoint: str  # file name of the weights that decode
     start: str = ""  # file of the initial weights; empty: random

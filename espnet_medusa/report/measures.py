@@ -109,7 +109,7 @@ def ratio_of_sums(numerators: np.ndarray, denominators: np.ndarray) -> Estimate 
 
 
 def error_rate(result: Path) -> Estimate | None:
-    """Return sclite's error rate in percent; raise ValueError without a `Sum/Avg` line."""
+    """Return sclite's error rate in percent, None if unscored; ValueError without `Sum/Avg`."""
     if not result.is_file():
         return None
     summary = parse_sum(result)
@@ -242,7 +242,7 @@ def model_parameters(decoding: Decoding, draft_model: str | None) -> Parameters 
 
 
 def count_parameters(path: Path, draft_model: Path | None = None) -> Parameters:
-    """Count floating-point values in untrusted checkpoints; shared memory counts once.
+    """Count floating-point values in untrusted checkpoints; tied tensors count once.
 
     Raises InputError if a checkpoint is missing or contains more than weights.
     """

@@ -81,7 +81,7 @@ def table_markdown(
     """Return one table with its notes.
 
     Rows and columns without a figure of ours are left out; a note names what was not run. A column
-    ``published`` has the paper's figures of these rows; its whole table follows if it has others.
+    ``published`` has the paper's figures for these rows. The paper's table follows if it has more.
     """
     measured = [row for row in rows if not row.absent]
     figures = published.figures if published else {}
@@ -170,7 +170,7 @@ def _published_notes(published: PublishedTable, model: str) -> list[str]:
 
 
 def figure_markdown(plan: TablePlan, image: Path | None, report: Path) -> str:
-    """Return the section of a table's plot, or a line with the reason for none.
+    """Return the section of a table's plot, or a line with the reason why it was not drawn.
 
     The link is relative to the folder of ``report``.
     """

@@ -64,7 +64,7 @@ class TablePlan:
     plain: str  # key of the baseline
     columns: tuple[str, ...] = DEFAULT_COLUMNS  # names of ``COLUMNS``
     corpus: str | None = None  # key in ``corpora.yaml``; None: a corpus of unknown size
-    utterances: Mapping[str, int] = field(default_factory=dict)  # by label; not in corpora.yaml
+    utterances: Mapping[str, int] = field(default_factory=dict)  # by label, if not in corpora.yaml
     published: str | None = None  # key in ``published.yaml``; None: no published table
     # Model of the experiments, needed with published figures; ``{whisper_model}`` is replaced by
     # the Whisper that ``whisper.sh`` recorded.

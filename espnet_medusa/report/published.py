@@ -46,7 +46,7 @@ class PublishedTable:
     measures: tuple[str, ...] = ()  # columns of each test set, names of ``CELL_MEASURES``
     # Rows by key; a row with the same key in our table is the same system.
     systems: Mapping[str, PublishedSystem] = field(default_factory=dict)
-    statements: tuple[Statement, ...] = ()  # sentences of the paper
+    statements: tuple[Statement, ...] = ()
 
     @property
     def test_sets(self) -> tuple[str, ...]:

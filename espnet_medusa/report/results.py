@@ -128,7 +128,7 @@ def rate_table(exp_dir: Path, rate: str) -> str:
 def compare(decoding: Decoding, baseline: Decoding | None) -> dict[str, Any]:
     """Compare a decoding with the baseline of the same test set; None: not measured.
 
-    ESPnet's own searches have no calls. Error rates are in percent, acceptances are shares.
+    ESPnet's own searches do not count calls. Error rates are in percent, acceptances are shares.
     """
     total, counted = decoding.total, calls_known(decoding)
     summary, same = total.summary(), same_texts(decoding, baseline)

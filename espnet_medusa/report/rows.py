@@ -62,7 +62,7 @@ def full_size(table: TablePlan, label: str, corpora: Corpora) -> int | None:
     known = corpora[table.corpus].get(label, SetSize()).utterances
     if None not in (known, given) and known != given:
         raise InputError(
-            f"{table.title}: utterances of {label}: {given}; the corpus has {known}; remove it"
+            f"{table.title}: utterances: {label}: {given}; the corpus has {known}; remove the entry"
         )
     return given if known is None else known
 
@@ -80,7 +80,7 @@ def shortfall(table: TablePlan, decoding: Decoding | None, size: int | None) -> 
 def measure_rows(
     table: TablePlan, decodings: Sequence[Decoding], corpora: Corpora
 ) -> list[SystemRow]:
-    """Return all rows of a table, by test set; raise InputError if the plan does not fit."""
+    """Return all rows of a table; errors as for ``full_size`` and ``find_decoding``."""
     rows = []
     for test_set, label in shown_sets(table, decodings).items():
         size = full_size(table, label, corpora)

@@ -90,7 +90,7 @@ def write_trn(
                 message = f"token {token!r} is empty or has white space; split the text first"
                 raise ValueError(f"{path}: {utterance}: {message}")
         text = " ".join(tokens)
-        # A blank in front of a text that starts like a comment.
+        # A text that starts like a comment gets a leading blank.
         blank = " " if text.startswith(COMMENT_PREFIXES) else ""
         lines.append(f"{blank}{text}\t({label})\n")
     write_atomically(path, "".join(lines))

@@ -36,8 +36,8 @@ class Ending:
 class ArrayJob:
     """An array job: one command, run once for each task number."""
 
-    numbers: range  # task numbers
-    command: tuple[str, ...]  # words of the command
+    numbers: range
+    command: tuple[str, ...]
     log: str  # log file of each task
     launcher: str = ""  # shell words before the command, such as ``srun ``
     append: bool = False  # whether tasks append to an existing log

@@ -57,7 +57,7 @@ def cache_states(parser: argparse.ArgumentParser) -> Command:
     add("--output_dir", type=path, required=True, help="folder to write")
     add("--references", type=str2bool, default=False, help="labels are the texts in --data_dir")
     add("--states", type=str2bool, default=True, help="cache states; false: only texts")
-    add("--memory", type=str2bool, default=True, help="encoder output, too; linear heads need none")
+    add("--memory", type=str2bool, default=True, help="cache encoder output (linear heads: unused)")
     add("--unpadded", type=str2bool, default=False, help="cache unpadded encoder outputs, for CTC")
     add("--labelled_dir", type=path, help="data directory to write, with the cached texts")
     add("--config", type=path, help="decode config of the search; none: greedy")

@@ -1,4 +1,4 @@
-"""Stages 1 to 4: download a corpus, and make data directories from data directories."""
+"""Stages 1 to 4: download a corpus; import, join, check, convert and filter data directories."""
 
 import argparse
 import sys

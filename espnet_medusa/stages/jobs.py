@@ -90,8 +90,8 @@ def run_jobs(parser: argparse.ArgumentParser) -> Command:
         "--spread_gpus, else one per core")  # fmt: skip
     on_failure = "what to do with the other jobs when one fails"
     add("--on_failure", choices=("stop", "wait"), default="stop", help=on_failure)
-    add("--partial_file", help="file name with JOB; a job that was not killed counts as "
-        "finished if it lists failed utterances in this file")  # fmt: skip
+    add("--partial_file", help="file (name with JOB) in which a job lists failed utterances; such "
+        "a job counts as finished, unless it was killed")  # fmt: skip
     add("--spread_gpus", type=str2bool, default=False, help="one GPU for each job")
     add("--title", default="jobs", help="shown in the progress line")
     add("--total_keys", type=int, default=0, help="utterances of all jobs together")

@@ -111,8 +111,8 @@ def pack_heads(parser: argparse.ArgumentParser) -> Command:
     """Pack the heads of a trained experiment without their Whisper: a folder of some megabytes.
 
     The card is Markdown after a header between two lines of ---. The header has base_model,
-    license, training_data, commands, acceptance: {data: ...} and optionally draft_conf; the other
-    fields are filled in. espnet-medusa-convert --heads attaches such a folder.
+    license, training_data, commands, acceptance: {data: ...}, optionally draft_conf and language;
+    the other fields are filled in. espnet-medusa-convert --heads attaches such a folder.
     """
     add = parser.add_argument
     add("--exp_dir", type=Path, required=True, help="experiment with the heads: config.yaml")

@@ -99,7 +99,7 @@ def _make_array(args: argparse.Namespace, request: Request) -> ArrayJob:
 
 
 def _make_jobs(args: argparse.Namespace, rendezvous_file: Path) -> list[Job]:
-    """Build one job for each process, or torchrun's; rank 0 writes --log."""
+    """Build one job per process, or one that runs torchrun; rank 0 writes to --log."""
     # Two processes of one thread are faster than one process of two threads.
     environment = {"OMP_NUM_THREADS": "1"} if args.nj > 1 else {}
     command = args.command

@@ -130,7 +130,7 @@ def hypothesis_log_probs(
     n_best: Sequence[Sequence[EndedDraftedHypothesis]],
     start: int,
 ) -> torch.Tensor:
-    """Return log-probabilities (U, N) under the heads that produced tokens; -inf where missing.
+    """Return log-probabilities (U, N), by the head that produced each token; -inf where missing.
 
     The hypotheses of an utterance share its memory in one teacher-forced pass. Head k predicts the
     token at position t from position t - k. Only rows with a produced token are projected.

@@ -31,7 +31,7 @@ class HeldOutBatch:
 
     keys: list[str]  # U utterance ids
     memory: torch.Tensor  # (U, S, D) encoder output
-    frames: torch.Tensor  # lengths (U,) or frames per row (U, S), as in ``Encoded``
+    frames: torch.Tensor  # lengths (U,), or with merged padding frames per row (U, S)
     prompt: Sequence[torch.Tensor]  # U times (P,) prompt tokens
     audio_seconds: float  # audio length, summed over the batch
     encoder_seconds: float  # time of the encoder, and of detecting languages

@@ -41,7 +41,7 @@ class Clock:
 class Stopwatch:
     """Seconds of the parts of one search run."""
 
-    clock: Clock  # measures time
+    clock: Clock
     seconds: Counter[str] = field(default_factory=Counter)  # by part, ``CALLS`` and ``DRAFTING``
     calls: int = 0  # decoder calls
 

@@ -30,7 +30,7 @@ class Task:
     batches: Sequence[HeldOutBatch]  # held-out utterances
     limits: LengthLimits  # bounds on output lengths
     nbest: int  # hypotheses to compare
-    clock: Clock  # measures time
+    clock: Clock
     rounding: bool = False  # whether the precision is so low that batch shapes can change tokens
     most_different: int = 0  # how many outputs may differ with the chosen setting
 

@@ -21,7 +21,7 @@ from espnet_medusa.tuning.candidates import candidates
 from espnet_medusa.tuning.findings import Tuning
 from espnet_medusa.tuning.trial import TIE, Output, Task, Trial, run_trials
 
-FIRST_BATCHES = 2  # of the first round
+FIRST_BATCHES = 2  # minimum in the first round
 FINALISTS = 2  # settings of each group that decode all batches
 CHECK_SECONDS, CHECK_ROUNDS = 60.0, 5  # upper bounds; there is at least one round
 
