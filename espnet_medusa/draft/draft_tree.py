@@ -16,7 +16,7 @@ from espnet_medusa.tree.tree_decoder import TreeDecoder
 class DraftTree:
     """The draft model's token trees of U utterances.
 
-    Their ``Prefix`` objects differ from those of the search, which has the main model's tokens.
+    The search has other ``Prefix`` objects, for the main model's tokens.
 
     Attributes:
         roots: U prompts.
@@ -60,7 +60,7 @@ class DraftTree:
         return logits[upload([rows[node] for node in nodes], logits.device)]
 
     def keep(self, running: Sequence[Prefix]) -> None:
-        """Keep only these nodes, their ancestors and descendants, and utterances that have some."""
+        """Keep these nodes, their ancestors and descendants; drop utterances without any."""
         tips: dict[Prefix, list[Prefix]] = {}
         for node in running:
             tips.setdefault(node.root, []).append(node)

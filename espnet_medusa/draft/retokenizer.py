@@ -1,10 +1,10 @@
 """Places in a draft model's token tree for prefixes in another vocabulary.
 
 The main text (the main model's prefix) is tokenized again with the draft model's tokenizer. The
-tokens of complete words do not change. Those of the last word change when it grows. So the draft
-model predicts from the start of that word, among tokens that agree with the word's bytes: after
-" he" it may predict " hello". It continues until the main model's next token is certain, which is
-often the case at the end of the word.
+tokens of complete words do not change. Those of the last word may change when it grows. So the
+draft model predicts from the start of that word, among tokens that agree with the word's bytes:
+after " he" it may predict " hello". It continues until the main model's next token is certain,
+often at the end of the word.
 """
 
 import math

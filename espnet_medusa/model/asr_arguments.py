@@ -1,4 +1,4 @@
-"""Changes of the options of ESPnet's ASR task for Whisper's networks."""
+"""Adapt the options of ESPnet's ASR task to Whisper's networks."""
 
 import argparse
 import logging

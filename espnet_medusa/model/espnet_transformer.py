@@ -1,4 +1,4 @@
-"""ESPnet's ``decoder: transformer`` with Medusa heads, and for our searches without them."""
+"""ESPnet's ``decoder: transformer`` with Medusa heads, or without heads for our searches."""
 
 import inspect
 import sys
@@ -180,7 +180,7 @@ def whisper_layer(layer: DecoderLayer) -> WhisperLayer:
 
 
 def searchable(decoder: torch.nn.Module) -> MultiTokenDecoder | None:
-    """Return a decoder that our searches support: ours, ESPnet's in one of ours, or None."""
+    """Return a decoder for our searches: ours, or ESPnet's wrapped; None if not supported."""
     if isinstance(decoder, MultiTokenDecoder):
         return decoder
     known = unknown_part(decoder) is None

@@ -54,10 +54,10 @@ def group_sizes(kept: torch.Tensor) -> torch.Tensor:
 
 
 def merged_rows(kept: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Choose the rows of the window that remain with ``kept`` (U, S).
+    """Merge the rows that are False in ``kept`` (U, S).
 
-    Return their places (U, S') and the frames that each represents (U, S'), both 0 after an
-    utterance's last row.
+    Return the places (U, S') of the remaining rows and the frames (U, S') that each represents,
+    both 0 after an utterance's last row.
     """
     sizes = [*map(group_sizes, kept)]
     middles = [groups.cumsum(0) - groups + groups // 2 for groups in sizes]

@@ -131,7 +131,7 @@ class MultiTokenDecoder(AbsDecoder):
         self.register_load_state_dict_pre_hook(_add_token_counts)
 
     def release(self) -> None:
-        """Free the memory of all weights; runtimes and proposers have their own copies."""
+        """Free the module's weights; runtimes and proposers can still be used."""
         for tensor in (*self.parameters(), *self.buffers()):
             tensor.data = tensor.new_empty(0)
 

@@ -150,7 +150,7 @@ class HFWhisperEncoder(AbsEncoder):
     def forward(
         self, xs_pad: torch.Tensor, ilens: torch.Tensor, prev_states: torch.Tensor = None
     ) -> tuple[torch.Tensor, torch.Tensor, None]:
-        """Encode a batch; raise InputError if an utterance is above the window or below a frame.
+        """Encode a batch; raise InputError if audio exceeds the window or is shorter than a frame.
 
         Args:
             xs_pad: (B, samples) in [-1, 1], 16 kHz, or (B, frames, num_mel_bins) of ``features``.
@@ -202,7 +202,7 @@ class HFWhisperEncoder(AbsEncoder):
             weight.data = weight.new_empty(0)
 
     def check_lengths(self, lengths: torch.Tensor) -> None:
-        """Raise InputError for lengths (B,), in samples, above the window or below one frame."""
+        """Raise InputError if a length (B,), in samples, exceeds the window or is below a frame."""
         longest, shortest = int(lengths.max()), int(lengths.min())
         if longest > self.window_samples:
             raise InputError(

@@ -41,8 +41,8 @@ def build_encoder_runtime(
 ) -> EncoderRuntime | None:
     """Return the encoder with a copy of its weights in ``encoder_precision``.
 
-    None if the module should be used: it has this precision, or int8 is not faster here. Raise
-    InputError if the device does not support the precision.
+    Return None if the module has this precision, or int8 is not faster here. Raise InputError if
+    the device does not support the precision.
     """
     weight = encoder.whisper.conv1.weight
     if precision is None:

@@ -98,7 +98,7 @@ class TreeScorer(BatchScorerInterface):
         return scores, [NodeReference(shared, node) for node in last]
 
     def _compact(self, shared: SharedTree, states: list[NodeReference]) -> list[NodeReference]:
-        """Drop nodes of dropped hypotheses once they are the majority."""
+        """Drop nodes of dropped hypotheses once they are at least half of all nodes."""
         tree = shared.state.trees[0]
         alive = sorted({slot for state in states for slot in tree.path(state.node)})
         if 2 * len(alive) > len(tree):

@@ -107,7 +107,6 @@ class PackedRecurrentHeads:
         self.output = PackedResidualLayers(heads.output, precision)
 
     def advance(self, states: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor:
-        """Advance states (R, D) by one token with embeddings (R, D)."""
         return self.outer(self.inner(torch.cat([self.norm(states), embedded], dim=-1)), states)
 
 

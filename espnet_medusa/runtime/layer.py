@@ -25,7 +25,6 @@ class Packing:
 
     @staticmethod
     def of(sizes: Sequence[int], device: torch.device) -> "Packing":
-        """Build the packing for these numbers of new nodes."""
         width = max(sizes)
         if min(sizes) == width:
             return Packing(sizes, None)
@@ -83,10 +82,10 @@ class AttentionWeights(NamedTuple):
 class LayerWeights:
     """Modules of a trained decoder layer, independent of the library that defines it."""
 
-    num_heads: int  # attention heads of both attentions
-    self_attention: AttentionWeights  # its modules
-    cross_attention: AttentionWeights  # its modules
-    feed_forward_norm: torch.nn.LayerNorm  # layer normalization of the feed-forward layers
+    num_heads: int  # of each attention
+    self_attention: AttentionWeights
+    cross_attention: AttentionWeights
+    feed_forward_norm: torch.nn.LayerNorm
     inner: torch.nn.Linear  # first feed-forward layer
     outer: torch.nn.Linear  # second feed-forward layer
     activation: str  # between these layers

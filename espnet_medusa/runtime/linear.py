@@ -1,8 +1,8 @@
 """Matrix products whose weights are packed once for inference.
 
 A decoder call multiplies a few rows with every weight of the model. On a CPU it takes as long as
-reading the weights, if their layout suits the kernel. oneDNN's blocked layout, made once, makes
-eleven rows as fast as one.
+reading the weights, if their layout suits the kernel. With oneDNN's blocked layout, eleven
+rows are as fast as one.
 """
 
 import functools

@@ -43,7 +43,6 @@ class NativeMemory:
 
     @staticmethod
     def empty(utterances: int, frames: int, num_heads: int, head_size: int) -> NativeMemory:
-        """Allocate the layout for these sizes."""
         shape = utterances, num_heads, kernels().memory_bytes(frames, head_size)
         return NativeMemory(torch.empty(shape, dtype=torch.uint8), frames)
 
@@ -153,7 +152,6 @@ class NativeAttendingHeads(AttendingLayer):
         self.arguments = AttendingHeadsArguments(*(part.arguments for part in self.parts))
 
     def prepare(self, cross_keys_values: PackedCrossKeysValues) -> PackedCrossKeysValues:
-        """Convert keys and values to the kernels' layout."""
         keys_values, mask, utterances = cross_keys_values
         if isinstance(keys_values, NativeMemory):
             return cross_keys_values

@@ -21,8 +21,7 @@ class Precision:
     """Precision of a decoder."""
 
     dtype: torch.dtype  # of layers, keys and values
-    # Whether the vocabulary projection uses 8-bit integers. It contains most of the
-    # weights of a small model.
+    # Whether the vocabulary projection uses 8-bit integers. It has most weights of small models.
     int8_projection: bool = False
     # Whether layers and heads use the native 8-bit kernels. ``dtype`` is then that of activations,
     # and cross-attention keys and values have 16 bits. Last hidden states of random decoders differ

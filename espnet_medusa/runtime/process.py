@@ -11,7 +11,7 @@ SPIN_COUNT = 3000  # a few microseconds
 
 
 def keep_freed_memory() -> None:
-    """Make glibc reuse large freed blocks; other C libraries are left as they are.
+    """Make glibc reuse large freed blocks; do nothing with other C libraries.
 
     By default glibc returns such blocks to the system, and each page of a new block costs a page
     fault. Every decoder call allocates and frees logits over Whisper's vocabulary.
@@ -25,7 +25,7 @@ def keep_freed_memory() -> None:
 
 
 def trim_memory() -> None:
-    """Return freed memory to the system; C libraries other than glibc are left as they are."""
+    """Return freed memory to the system; do nothing with C libraries other than glibc."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -34,7 +34,7 @@ from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeDecoder, TreeState
 
 
 class TreeRuntime(TreeDecoder):
-    """A trained decoder for searches, with a copy of the module's current weights.
+    """A trained decoder for searches: copies of the current weights, and shared embeddings.
 
     Args:
         precision: Of layers and vocabulary projection.

@@ -83,8 +83,7 @@ def likelihood(logits: torch.Tensor, tokens: torch.Tensor, least: float) -> torc
     """Accept a token if the base head's probability is ``least`` or more.
 
     If ``least`` is above 0.5, only the best token can be accepted; otherwise the rule is not
-    lossless. Forbidden tokens (-inf) are never accepted, even if ``least`` is 0. If it
-    is above 1, no token is accepted.
+    lossless. Forbidden tokens (-inf) are never accepted, even if ``least`` is 0.
     """
     log_probs = torch.log_softmax(logits.float(), dim=-1)
     chosen = log_probs.gather(-1, tokens[..., None]).squeeze(-1)

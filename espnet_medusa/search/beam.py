@@ -81,8 +81,8 @@ class BeamState(SearchState):
 class BeamStrategy(Strategy):
     """Beam search with ESPnet's scorers, end detection and ranking.
 
-    Arguments are those of ``beam_search``, and the decoder's ``top_tokens``. ``gain`` is an upper
-    bound, 0 or more, of what a token adds to a score; inf: unknown.
+    Arguments are those of ``beam_search``, and the decoder's ``top_tokens``. ``gain`` is the
+    largest amount, at least 0, that a token can add to a score; inf: unknown.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class BeamStrategy(Strategy):
         beam, full = self.prune(known, [hyp.prefix.candidates for hyp in known])
         if len(known) < len(state.running):
             unknown = max(hyp.score for hyp in state.running if not hyp.prefix.evaluated)
-            # A continuation gains at most ``gain``: worse hypotheses cannot enter the full beam.
+            # A continuation, which adds at most ``gain``, may still enter the beam.
             if not full or beam[-1].score <= unknown + self.gain + MARGIN:
                 return False
         for hypothesis in known:

@@ -74,7 +74,7 @@ def draft_shape(
     if unverified and depth > 0 and by_heads and not decoder.heads_trained:
         raise InputError(
             "acceptance: threshold; this model's heads were never trained and their drafts would "
-            "not be verified; allowed: exact, typical, top_m, or a model with trained heads"
+            "not be verified; allowed: exact (greedy: also typical, top_m), or trained heads"
         )
     budget = options.draft_budget
     if budget is None and not unverified:

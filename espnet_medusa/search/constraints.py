@@ -1,7 +1,7 @@
 """Allowed tokens at each position, and the length penalty: pure functions of scores.
 
 They depend only on the position, so all positions of a draft are constrained at once. Results equal
-those of transformers' logits processors named as the options. Timestamp rules also depend on the
+those of the logits processors of the same names in transformers. Timestamp rules also depend on the
 prefix; see ``timestamps.py``.
 """
 
@@ -59,7 +59,7 @@ class Constraints:
         )
 
     def count_allowed(self, tokens: Sequence[int], min_length: int = 0) -> int:
-        """Return the number of tokens before the first forbidden one; they follow the prompt."""
+        """Return how many of the tokens after a prompt precede the first forbidden one."""
         forbidden = [self.eos == token and place < min_length for place, token in enumerate(tokens)]
         if self.blocked is not None and tokens:
             rows = [min(place, len(self.blocked) - 1) for place in range(len(tokens))]
@@ -139,8 +139,8 @@ def build_constraints(
         )
     if len({*suppressed, *begin}) == vocab_size:
         raise InputError(
-            f"suppress_tokens, begin_suppress_tokens: all {vocab_size} ids; allowed: fewer, as "
-            "the first token needs one"
+            f"suppress_tokens, begin_suppress_tokens: all {vocab_size} ids; allowed: fewer, "
+            "so that a first token is left"
         )
     for token in forced:
         if token == eos or token in suppressed:

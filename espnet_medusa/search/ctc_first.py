@@ -78,7 +78,7 @@ class CTCFirstStrategy(GreedyStrategy):
             allowed = self.scoring.constraints.count_allowed(tokens, state.scorers.min_length)
             complete = path[-1:] and path[-1][0] == state.eos
             whole = complete and allowed == len(tokens) >= len(path) - 1
-            threshold = self.entropy_threshold  # None, or 0: no entropy is below 0
+            threshold = self.entropy_threshold  # None or 0: always call the decoder
             if whole and threshold and bool((frame_entropies(log_probs) < threshold).all()):
                 for token, log_prob in path[: state.max_length]:
                     state.write(state.hypothesis.prefix.child(token), log_prob)

@@ -32,7 +32,7 @@ class DraftSources:
     ctc: Callable[[torch.Tensor], torch.Tensor] | None = None
     blank: int = 0  # blank id of the CTC branch
     model: Callable[[], Proposer] | None = None  # opens the draft model
-    # ``(size, eos) -> (N,)`` most frequent training tokens, ascending, including the end symbol.
+    # ``(size, eos) -> (N,)`` most frequent training tokens and the end symbol, ascending ids.
     frequent_tokens: Callable[[int, int], torch.Tensor] | None = None
     # Builds the conversion of CTC's units to the decoder's tokens; None: they are the same.
     retokenization: Callable[[], Retokenization] | None = None

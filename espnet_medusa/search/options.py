@@ -45,8 +45,8 @@ class SearchOptions:
     )
     draft_depth: int | None = option(
         None,
-        "tokens drafted per call (maximum with a lookahead); none: draft_conf or one per "
-        "head, draft model: 5, CTC: 40 (beam: 15), lookahead: 15+ if heads can; 0: without drafts",
+        "tokens drafted per call (maximum with a lookahead); none: draft_conf or one per head, "
+        "draft model: 5, CTC: 40 (beam: 15), lookahead: 15+ if heads allow it; 0: without drafts",
     )
     draft_width: int | None = option(
         None, "hypotheses drafted in parallel; none: 1 for greedy (a chain), beam_size for beam"
@@ -277,8 +277,8 @@ def with_draft_defaults(
     """Set unset options to the model's draft defaults; errors as ``read_draft_conf``.
 
     The defaults are for verified drafts of heads. With another drafter, the threshold rule or a
-    fixed tree, the options are returned unchanged. ``language``: the code that all utterances
-    have, or None.
+    fixed tree, the options are returned unchanged. ``language``: the code of all utterances,
+    or None.
     """
     defaults = read_draft_conf(draft_conf).get(options.search)
     by_heads = options.drafter in (None, HEADS) and options.acceptance != THRESHOLD
@@ -286,7 +286,7 @@ def with_draft_defaults(
         return options
     known = defaults.languages
     if options.draft_depth is None and known and language not in (None, *known):
-        logger.info(f"no drafts: the heads are trained on {', '.join(known)}, not on {language}")
+        logger.info(f"without drafts: the heads are trained on {', '.join(known)}, not {language}")
         return replace(options, draft_depth=0)
     names = "draft_depth", "draft_width", "draft_vocab_size"
     unset = [name for name in names if getattr(options, name) is None]

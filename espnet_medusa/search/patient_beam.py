@@ -1,6 +1,6 @@
 """Beam search with openai-whisper's stopping rule and ranking instead of ESPnet's.
 
-A step keeps the best continuations, up to the ``beam_size``-th without end symbol. The search stops
+A step keeps continuations, best first, until ``beam_size`` of them do not end. The search stops
 after round(beam_size * patience) ended hypotheses (Kasai et al., "A Call for Clarity in Beam
 Search", arXiv 2204.05424). The result has the best mean log-probability, or the best score under
 Google's length penalty (Wu et al., arXiv 1609.08144, eq. 14).

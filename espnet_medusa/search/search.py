@@ -29,7 +29,7 @@ SHORTER = 0.1  # ESPnet's decrement of minlenratio if no hypothesis was long eno
 class Search:
     """Decoding of several tokens per decoder call, for a batch of utterances.
 
-    The strategy of the planner of drafts determines the search: greedy, beam, sampling, ...
+    The planner's strategy determines the search: greedy, beam, sampling, ...
     """
 
     def __init__(self, decoder: TreeDecoder, planner: StepPlanner):

@@ -64,7 +64,7 @@ class Draft:
     # Inner nodes whose next-token distribution is not needed.
     inner: set[Prefix] = field(default_factory=set)
     depth: int = 0  # steps drafted
-    limit: float = math.inf  # maximum number of steps, if it is below that of the planner
+    limit: float = math.inf  # maximum number of steps, from the lookahead; inf: without one
     accepted: int = 0  # accepted steps
 
     @property
@@ -106,7 +106,7 @@ class SearchState(ABC):
     max_length: int  # maximum number of tokens without the end symbol
     running: list[Hypothesis] = field(default_factory=list)  # hypotheses that have not ended
     draft: Draft | None = None  # nodes of the last or the next decoder call
-    steps: int = 0  # number of steps
+    steps: int = 0
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
     prompt_length: int = 1  # P
     watched: Watched | None = field(default=None, kw_only=True)
@@ -186,7 +186,7 @@ def best_continuations(
 def continuations(
     beam: Sequence[Hypothesis], candidates: Sequence[Candidates], most: int, eos: int | None = None
 ) -> Iterator[Hypothesis]:
-    """Yield continuations, best first: ``most`` per hypothesis, and that with token ``eos``."""
+    """Yield continuations, best first: each hypothesis's ``most`` best, and that with ``eos``."""
     options = [
         (hypothesis.score + gain, hypothesis, row, rank)
         for hypothesis, row in zip(beam, candidates, strict=True)

@@ -89,7 +89,7 @@ class ThresholdStrategy(BeamStrategy):
 
     def advance(self, states: Sequence[BeamState]) -> None:
         for state in states:
-            # All running hypotheses are evaluated, or none: after a step, only in a forced prefix.
+            # All are evaluated or none. New hypotheses are evaluated only in a forced prefix.
             while not state.done and state.running[0].prefix.evaluated:
                 self._expand(state)
 

@@ -20,20 +20,20 @@ class Node:
     """A prefix that a decoder call evaluated, or a drafted end of the text."""
 
     prefix: Prefix
-    parent: int  # number of its parent, counted over all calls; -1: it has none
-    step: int  # tokens ahead of the hypotheses; 0: it is one
-    score: float | None  # of its token by the drafter: a log-probability; None: unknown
+    parent: int  # index of its parent in ``Trace.nodes``; -1: it has none
+    step: int  # number of drafted tokens at its end; 0: it is a hypothesis
+    score: float | None  # the drafter's log-probability of its token; None: unknown
     next: list[tuple[int, float]] = field(default_factory=list)  # tokens that the decoder preferred
     kept: bool = False  # whether a hypothesis continued from it
 
 
 @dataclass
 class TracedCall:
-    """A decoder call; ``nodes`` are numbers."""
+    """A decoder call; ``nodes`` are indices in ``Trace.nodes``."""
 
     nodes: range
     steps: list[int]  # tokens of the hypotheses before and after the call
-    verifying_s: float  # seconds of the utterance before the call, without drafting
+    verifying_s: float  # seconds of decoding before the call, without drafting
     drafting_s: float  # seconds of drafting before the call
 
 
@@ -45,7 +45,7 @@ class Trace:
         self.calls: list[TracedCall] = []
         self.nodes: list[Node] = []
         self.numbers: dict[Prefix, int] = {}
-        self.result: dict[str, Any] = {}  # of ``finish``
+        self.result: dict[str, Any] = {}  # set by ``finish``
 
     def begin_call(self, state: SearchState) -> None:
         """Record the nodes of the state's draft, before the search advances."""
@@ -113,7 +113,7 @@ class Trace:
         path = [number for number, node in enumerate(self.nodes) if node.parent < 0]
         rows = []
         for length, token in enumerate(tokens, start=1):
-            # Several nodes of a path: a dropped prefix was evaluated again.
+            # A prefix that was dropped and evaluated again has several nodes.
             path = [n for parent in path for n in children.get((parent, token), [])]
             for number in path:
                 self.nodes[number].kept = True

@@ -64,7 +64,7 @@ class NodeCache:
         self.num_nodes += num_new
 
     def keep(self, slots: Sequence[Sequence[int]]) -> None:
-        """Move these slots of each utterance to the front; a front that stays is not copied."""
+        """Move these slots of each utterance to the front; copy from the first moved slot on."""
         self.num_nodes = max(map(len, slots))
         moved = (place for row in slots for place, slot in enumerate(row) if place != slot)
         start = min(moved, default=self.num_nodes)

@@ -17,7 +17,7 @@ from espnet_medusa.tree.token_tree import TokenTree, upload
 class NodeOutputs:
     """Outputs of a decoder call for its R new nodes, utterance by utterance."""
 
-    hidden: torch.Tensor  # (R, D) last hidden state, input of the base vocabulary projection
+    hidden: torch.Tensor  # (R, D) last hidden state, input of ``TreeDecoder.logits``
     # (R, D) input of the draft heads; equals ``hidden`` if the heads have no block.
     head_input: torch.Tensor
 
@@ -103,9 +103,9 @@ class TreeDecoder(ABC):
 
     @abstractmethod
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Apply the base vocabulary projection: (..., D) to (..., V)."""
+        """Return the base head's logits: (..., D) to (..., V)."""
 
-    # Runtimes may have methods with a faster kernel.
+    # Runtimes may override these with faster kernels.
     best_tokens, top_tokens = staticmethod(best_tokens), staticmethod(top_tokens)
 
     @abstractmethod

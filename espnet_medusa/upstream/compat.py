@@ -1,6 +1,6 @@
-"""ESPnet's search classes and parts of its transformer, from the package that has them.
+"""ESPnet's search classes and parts of its transformer, for all ESPnet versions.
 
-That is ``espnet.nets`` in ESPnet 202511 and ``espnet2.legacy.nets`` in ESPnet 202611. The newer one
+They are in ``espnet.nets`` in ESPnet 202511, in ``espnet2.legacy.nets`` in 202611. The newer one
 is tried first, because an ``espnet`` of 202511 may be installed next to a newer ``espnet2``.
 """
 

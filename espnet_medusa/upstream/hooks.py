@@ -52,6 +52,6 @@ def install_changes(registrations: Mapping[str, Callable[[], None]]) -> None:
 
 
 def make_imports_quiet() -> None:
-    """Import ESPnet without its messages, and quickly; for processes of this package's commands."""
+    """Make ESPnet's imports quiet and fast; only for processes of this package's commands."""
     installed_finder().loaders |= quiet.LOADERS
     quiet.drop_warnings()

@@ -49,7 +49,7 @@ class Deferred:
         return getattr(self._find(), name)
 
     def __instancecheck__(self, instance: object) -> bool:
-        # Without its module, a class has no instances.
+        # A class whose module is not imported has no instances.
         return self._module in sys.modules and isinstance(instance, self._find())
 
 

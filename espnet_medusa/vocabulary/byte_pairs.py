@@ -70,7 +70,7 @@ class BytePairUnits:
         return [unit for token in tokens for unit in self._known[token]]
 
     def _merge(self, content: bytes) -> tuple[int, ...]:
-        """Merge bytes into units; of the possible merges, the one with the lowest id is first."""
+        """Merge bytes into units; of the possible merges, the lowest id is applied first."""
         parts = [content[place : place + 1] for place in range(len(content))]
         while len(parts) > 1:
             pairs = (left + right for left, right in zip(parts, parts[1:], strict=False))

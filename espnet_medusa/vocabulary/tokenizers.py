@@ -156,7 +156,7 @@ def token_list_vocabulary(
     if token_type in WHISPER_TYPES:
         return open_vocabulary(token_type)
     if token_type in ("bpe", "hugging_face") and bpemodel is None:
-        raise InputError(f"token_type: {token_type} without bpemodel; give the one of the training")
+        raise InputError(f"token_type: {token_type} without bpemodel; give that of the training")
     if token_type == "hugging_face":
         return open_vocabulary(bpemodel)
     names = tuple(token if _is_special(token) else None for token in tokens)

@@ -61,7 +61,7 @@ class Heads(torch.nn.Module, ABC):
         own_block: Whether a decoder layer computes the heads' input from the last hidden state.
 
     Attributes:
-        block: This layer, or None.
+        block: The layer of ``own_block``, or None.
         layer: A copy of the decoder's last layer that every step uses, or None.
         base: Layers of the base head before the vocabulary projection, or None.
         num_heads: K.
