@@ -5,8 +5,8 @@
 ``{train,dev}_<lang>_unlabelled``: whole sessions are for validation, and audio of the test set is
 left out (listed in ``dropped_utterances`` of the training set). Each directory has utt2lang and
 utt2session, ``<id> <session> <start> <end>``, which includes unusable test utterances. Unusable
-utterances are named on stdout, left out, and listed in bad_utterances. The exit status is 3 when
-any are left out, and 1 when nothing could be done.
+utterances are named on stdout and left out; bad_utterances lists unusable audio. The exit status
+is 3 when any are left out, and 1 when nothing could be done.
 """
 
 import argparse
