@@ -190,8 +190,8 @@ check "config.yaml does not name the folder of Whisper" bash -c "! grep whisper_
 check "block heads: the same text with and without drafts" same "${block}" greedy "${block}" no_drafts
 
 title "report"
-espnet-medusa-report "exp/${base}" "exp/${heads}" --plain "exp/${base}/espnet"
-espnet-medusa-report "exp/${block}" --plain "exp/${block}/no_drafts"
+espnet-medusa-report "exp/${base}" "exp/${heads}" --baseline "exp/${base}/espnet"
+espnet-medusa-report "exp/${block}" --baseline "exp/${block}/no_drafts"
 for results in exp exp/"${block}"; do sed -n '/^## Decoding/,$p' "${results}/RESULTS.md"; done
 grep -h RTF exp/"${base}"/*/test/logdir/calculate_rtf.log
 

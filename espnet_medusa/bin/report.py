@@ -21,8 +21,8 @@ def get_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     experiment = "experiment, such as exp/asr_linear"
     add("exp_dirs", metavar="EXP", type=Path, nargs="+", help=experiment)
-    plain = "baseline: experiment and inference tag; the tag's suffix `_asr_model_...` is optional"
-    add("--plain", metavar="EXP/TAG", type=Path, help=plain)
+    baseline = "experiment and inference tag; the tag's suffix `_asr_model_...` is optional"
+    add("--baseline", metavar="EXP/TAG", type=Path, help=baseline)
     output = (
         "Markdown file to write, with decoding.json next to it (default: RESULTS.md in the "
         "experiment, or in the common folder of several experiments)"
@@ -51,7 +51,7 @@ def work(args: argparse.Namespace) -> None:
     written = [path for exp_dir in exp_dirs for path in complete_statistics(exp_dir)]
     decodings = read_experiments(exp_dirs)
     if args.html:
-        written += write_pages(decodings, args.plain, args.embed_audio)
+        written += write_pages(decodings, args.baseline, args.embed_audio)
     output = args.output or default_output(exp_dirs)
     image_dir = args.image_dir or output.parent / "images"
     if args.config:
@@ -64,7 +64,7 @@ def work(args: argparse.Namespace) -> None:
                     f"{exp_dir}: no decoded set, such as {exp_dir}/TAG/SET/text; decode (stage "
                     "12), or give the experiment's folder"
                 )
-        written += write_results(exp_dirs, decodings, args.plain, output, image_dir)
+        written += write_results(exp_dirs, decodings, args.baseline, output, image_dir)
     print("\n".join(map(str, written)))
 
 
@@ -73,8 +73,8 @@ def main(cmd: list[str] | None = None) -> None:
     args = parser.parse_args(cmd)
     if args.config and not args.output:
         parser.error("--config: requires --output")
-    if args.config and args.plain:
-        parser.error("--plain: not allowed with --config, whose plan has the baseline")
+    if args.config and args.baseline:
+        parser.error("--baseline: not allowed with --config, whose plan has the baseline")
     run_main("report", lambda: work(args))
 
 

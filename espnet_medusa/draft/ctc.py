@@ -142,7 +142,7 @@ class Hypotheses:
         return torch.stack(steps, dim=1)
 
     def log_probs(self, states: CTCStates) -> torch.Tensor:
-        """Return log-probabilities (R, V'); tokens without a CTC probability share the rest."""
+        """Return log-probabilities (R, V'); all V' tokens share the remaining probability."""
         probabilities = self.probabilities.index_select(0, states.utterances)
         probabilities = probabilities * self.weights(states)[..., None]
         columns = self.columns.index_select(0, states.utterances)

@@ -93,7 +93,7 @@ def find_baselines(
     if wanted and baselines and not any(baselines.values()):
         known = ", ".join(sorted({f"{item.exp_dir / item.tag}" for item in decodings}))
         sets = ", ".join(baselines)
-        raise ValueError(f"--plain {wanted}: no such decoding of {sets}; there is {known}")
+        raise ValueError(f"--baseline {wanted}: no such decoding of {sets}; there is {known}")
     return baselines
 
 

@@ -73,11 +73,11 @@ def _series(epochs: Mapping[int, EpochStats], part: str, name: str) -> tuple[lis
 
 
 def plot_decodings(
-    decodings: Sequence[Decoding], plain: Path | None, image_dir: Path
+    decodings: Sequence[Decoding], baseline_dir: Path | None, image_dir: Path
 ) -> list[Path]:
-    """Draw each test set, with speedups over the baseline ``plain``, if it is given."""
+    """Draw each test set, with speedups over the baseline ``baseline_dir``, if it is given."""
     images = []
-    for test_set, baseline in find_baselines(decodings, plain).items():
+    for test_set, baseline in find_baselines(decodings, baseline_dir).items():
         same = [item for item in decodings if item.test_set == test_set]
         name = f"{test_set.replace('/', '_')}.png"  # org/<set>
         images.append(plot_acceptance(same, image_dir / f"acceptance_{name}"))

@@ -22,15 +22,17 @@ ALLOWED = "decode with trace: true (in the decode config, or --inference_args '-
 Alignment = list[tuple[str, str | None, str | None]]
 
 
-def write_pages(decodings: Sequence[Decoding], plain: Path | None, embed_audio: bool) -> list[Path]:
-    """Write the pages of all sets with traces; ``plain``: EXP/TAG of the baseline, or None.
+def write_pages(
+    decodings: Sequence[Decoding], baseline_dir: Path | None, embed_audio: bool
+) -> list[Path]:
+    """Write the pages of all sets with traces; ``baseline_dir``: EXP/TAG of the baseline, or None.
 
     Raise InputError if no set has traces.
     """
     traced = [decoding for decoding in decodings if has_traces(decoding.folder)]
     if not traced:
         raise InputError(f"--html: no set has traces; {ALLOWED}")
-    baselines = find_baselines(traced, plain)
+    baselines = find_baselines(traced, baseline_dir)
     pages = []
     for decoding in traced:
         baseline = baselines[decoding.test_set]

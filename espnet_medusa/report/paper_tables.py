@@ -124,9 +124,9 @@ def _table_notes(rows: Sequence[SystemRow], plan: TablePlan) -> list[str]:
     if not measured:
         return _not_run_notes(rows, plan)
     speedups = {"speedup", "decoder_speedup"} & set(plan.columns)
-    plain = plan.systems[plan.plain].name
-    notes = [f"Speedup over: {plain}."] if speedups else []
-    notes += [f"Same text as: {plain}."] if "same_text" in plan.columns else []
+    baseline = plan.systems[plan.baseline].name
+    notes = [f"Speedup over: {baseline}."] if speedups else []
+    notes += [f"Same text as: {baseline}."] if "same_text" in plan.columns else []
     if plan.corpus is None:
         sizes = {row.test_set: len(row.decoding.utterances) for row in measured}
         notes += [f"Utterances: {', '.join(f'{n} ({label})' for label, n in sizes.items())}."]

@@ -61,7 +61,7 @@ class TablePlan:
     title: str  # as shown
     test_sets: Mapping[str, str]  # folder name of each test set to its label
     systems: Mapping[str, System]  # rows by key
-    plain: str  # key of the baseline
+    baseline: str  # key of the baseline
     columns: tuple[str, ...] = DEFAULT_COLUMNS  # names of ``COLUMNS``
     corpus: str | None = None  # key in ``corpora.yaml``; None: a corpus of unknown size
     utterances: Mapping[str, int] = field(default_factory=dict)  # by label, if not in corpora.yaml
@@ -104,7 +104,7 @@ def _table(content: Any, where: str) -> TablePlan:
     content = read_fields(TablePlan, content, where)
     test_sets = as_mapping(content["test_sets"], f"{where}: test_sets")
     systems = as_mapping(content["systems"], f"{where}: systems")
-    check_choice(content["plain"], [*systems], f"{where}: plain")
+    check_choice(content["baseline"], [*systems], f"{where}: baseline")
     content |= {
         "test_sets": {name: str(label) for name, label in test_sets.items()},
         "systems": {

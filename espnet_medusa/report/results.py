@@ -55,7 +55,7 @@ def default_output(exp_dirs: Sequence[Path]) -> Path:
 def write_results(
     exp_dirs: Sequence[Path],
     decodings: Sequence[Decoding],
-    plain: Path | None,
+    baseline_dir: Path | None,
     output: Path,
     image_dir: Path,
 ) -> list[Path]:
@@ -64,17 +64,17 @@ def write_results(
     Raises ValueError if a report is malformed, or no test set has the baseline.
 
     Args:
-        plain: The baseline, `EXP_DIR/INFERENCE_TAG`; None: no comparison.
+        baseline_dir: The baseline, `EXP_DIR/INFERENCE_TAG`; None: no comparison.
         output: RESULTS.md to write; decoding.json goes into the same folder.
         image_dir: Folder for plots of decoding; plots of training go to the experiments' folders.
     """
-    baselines = find_baselines(decodings, plain)
+    baselines = find_baselines(decodings, baseline_dir)
     ordered = sorted(decodings, key=lambda item: item.test_set)
     rows = [compare(item, baselines[item.test_set]) for item in ordered]
     write_atomically(output, results_markdown(exp_dirs, [comparison_markdown(rows)]))
     rows_output = output.with_name("decoding.json")
     write_atomically(rows_output, json.dumps(rows, indent=1) + "\n")
-    images = plot_decodings(decodings, plain, image_dir)
+    images = plot_decodings(decodings, baseline_dir, image_dir)
     for exp_dir in exp_dirs:
         if has_epochs(exp_dir / "train.log"):
             images += plot_experiment(exp_dir)

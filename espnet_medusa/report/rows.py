@@ -84,7 +84,7 @@ def measure_rows(
     rows = []
     for test_set, label in shown_sets(table, decodings).items():
         size = full_size(table, label, corpora)
-        baseline = find_decoding(decodings, table.systems[table.plain], test_set, label)
+        baseline = find_decoding(decodings, table.systems[table.baseline], test_set, label)
         if shortfall(table, baseline, size):
             baseline = None
         for key, system in table.systems.items():

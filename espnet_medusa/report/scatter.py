@@ -62,7 +62,7 @@ class Panel:
     """A test set."""
 
     series: Mapping[tuple[str, str], Sequence[Point]]  # points by group and variant
-    plain: Point | None  # the baseline; None: not decoded or not scored
+    baseline: Point | None  # the baseline; None: not decoded or not scored
 
     @property
     def points(self) -> list[Point]:
@@ -82,7 +82,7 @@ def scatter_panels(table: TablePlan, rows: Sequence[SystemRow]) -> dict[str, Pan
         }
         series = {name: points for name, points in series.items() if points}
         if series:
-            panels[test_set] = Panel(series, _plain(table, measured))
+            panels[test_set] = Panel(series, _baseline(table, measured))
     return panels
 
 
@@ -98,13 +98,13 @@ def _points(
     return points
 
 
-def _plain(table: TablePlan, rows: Mapping[str, SystemRow]) -> Point | None:
-    x, y = (axis.of(rows.get(table.plain)) for axis in AXES[table.figure.kind])
+def _baseline(table: TablePlan, rows: Mapping[str, SystemRow]) -> Point | None:
+    x, y = (axis.of(rows.get(table.baseline)) for axis in AXES[table.figure.kind])
     # The baseline has no drafts, so it has no WER of drafts.
     has_place = table.figure.kind != CALLS_AGAINST_WER
     if y is None or (has_place and x is None):
         return None
-    return Point(table.systems[table.plain].name, x if has_place else None, y)
+    return Point(table.systems[table.baseline].name, x if has_place else None, y)
 
 
 def plot_scatter(plan: FigurePlan, panels: Mapping[str, Panel], path: Path) -> Path | None:
@@ -115,7 +115,9 @@ def plot_scatter(plan: FigurePlan, panels: Mapping[str, Panel], path: Path) -> P
         1, len(panels), figsize=(6.0 * len(panels) + 2, 5.5), squeeze=False
     )
     horizontal, vertical = AXES[plan.kind]
-    points = [p for panel in panels.values() for p in (*panel.points, panel.plain) if p is not None]
+    points = [
+        p for panel in panels.values() for p in (*panel.points, panel.baseline) if p is not None
+    ]
     for axis, (label, panel) in zip(axes[0], panels.items(), strict=True):
         _draw_panel(axis, plan, panel)
         axis.set_title(label, fontsize=10)
@@ -151,11 +153,13 @@ def _draw_panel(axis: "pyplot.Axes", plan: FigurePlan, panel: Panel) -> None:
                 marker=MARKERS[shape % len(MARKERS)], ls=dashes[shape % len(dashes)],
                 label=f"{group}, {variant}",
             )  # fmt: skip
-    if plain := panel.plain:
-        level = {"label": plain.label} if plain.x is None else {}
-        axis.axhline(plain.y, color="0.4", lw=0.8, ls=(0, (1, 4)), **level)
-        if plain.x is not None:
-            axis.plot(plain.x, plain.y, "*", color="black", markersize=13, label=plain.label)
+    if baseline := panel.baseline:
+        level = {"label": baseline.label} if baseline.x is None else {}
+        axis.axhline(baseline.y, color="0.4", lw=0.8, ls=(0, (1, 4)), **level)
+        if baseline.x is not None:
+            axis.plot(
+                baseline.x, baseline.y, "*", color="black", markersize=13, label=baseline.label
+            )
     axis.margins(0.1, 0.15)
 
 
@@ -168,8 +172,8 @@ def _write_labels(axis: "pyplot.Axes", plan: FigurePlan, panel: Panel) -> None:
         for name, members in panel.series.items()
         for _ in members
     ]
-    points, plain = panel.points, panel.plain
-    taken = [*points, plain] if plain is not None and plain.x is not None else points
+    points, baseline = panel.points, panel.baseline
+    taken = [*points, baseline] if baseline is not None and baseline.x is not None else points
     lines = [_places(members) for members in panel.series.values() if len(members) > 1]
     joined = [] if plan.kind == WITHOUT_LINES else lines
     textalloc.allocate(

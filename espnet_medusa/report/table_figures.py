@@ -53,17 +53,17 @@ def bin_speedups(tokens: np.ndarray, speedups: np.ndarray, width: int) -> list[L
     return bins
 
 
-def length_bins(decoding: Decoding, plain: Decoding, width: int) -> list[LengthBin]:
+def length_bins(decoding: Decoding, baseline: Decoding, width: int) -> list[LengthBin]:
     """Return bins of a decoding by the tokens of the baseline's text."""
     keys = [
         key
-        for key in common_utterances(decoding, plain)
+        for key in common_utterances(decoding, baseline)
         if decoding.utterances[key].total_seconds > 0
     ]
-    baseline = [plain.utterances[key] for key in keys]
+    expected = [baseline.utterances[key] for key in keys]
     seconds = np.array([decoding.utterances[key].total_seconds for key in keys])
-    speedups = np.array([statistics.total_seconds for statistics in baseline]) / seconds
-    return bin_speedups(np.array([item.tokens for item in baseline], int), speedups, width)
+    speedups = np.array([statistics.total_seconds for statistics in expected]) / seconds
+    return bin_speedups(np.array([item.tokens for item in expected], int), speedups, width)
 
 
 def speedup_panels(
@@ -77,8 +77,8 @@ def speedup_panels(
     for label in table.test_sets.values():
         full = {r.system: r.decoding for r in rows if r.test_set == label and not r.absent}
         for key in table.figure.systems:
-            if key in full and table.plain in full:
-                bins = length_bins(full[key], full[table.plain], table.figure.bin_tokens)
+            if key in full and table.baseline in full:
+                bins = length_bins(full[key], full[table.baseline], table.figure.bin_tokens)
                 if bins:
                     panels.setdefault(label, {})[table.systems[key].name] = bins
     return panels
@@ -143,8 +143,8 @@ def eta_bars(table: TablePlan, rows: Sequence[SystemRow]) -> list[Bars]:
     for row in rows:
         if eta := row.values.get("eta"):
             values.setdefault(row.system, {})[row.test_set] = eta
-    groups, plain = table.figure.groups, table.plain
-    bars = [Bars(table.systems[plain].name, "0.55", "", values.get(plain, {}))]
+    groups, baseline = table.figure.groups, table.baseline
+    bars = [Bars(table.systems[baseline].name, "0.55", "", values.get(baseline, {}))]
     for (group, variant), (color, shape) in ranks(groups).items():
         style = COLORS[color % len(COLORS)], HATCHES[shape % len(HATCHES)]
         bars.append(Bars(f"{group}, {variant}", *style, values.get(groups[group][variant], {})))

@@ -20,7 +20,7 @@ RUNTIMES: dict[type, type[TreeRuntime]] = {
 def build_runtime(
     decoder: MultiTokenDecoder, precision: str | None = None, lasting: bool = True
 ) -> TreeRuntime:
-    """Return a decoder over token trees with a copy of the module's current weights.
+    """Return a decoder over token trees: copies of weights, and shared embeddings.
 
     Raise InputError if the device does not support the precision.
 

@@ -213,7 +213,7 @@ def end_detected(ended: Sequence[EndedHypothesis], step: int) -> bool:
     """Return whether each of the last lengths has ended hypotheses, all far below the best one.
 
     Eq. 50 of Watanabe et al., "Hybrid CTC/Attention Architecture for End-to-End Speech
-    Recognition", with ESPnet's constants. ``step`` counts the steps before this one.
+    Recognition", with ESPnet's constants. ``step``: earlier steps and ``uncounted`` tokens.
     """
     best = max((hypothesis.score for hypothesis in ended), default=-math.inf)
     for length in range(step, step - END_LENGTHS, -1):

@@ -49,13 +49,13 @@ class SearchOptions:
         "draft model: 5, CTC: 40 (beam: 15), lookahead: 15+ if heads allow it; 0: without drafts",
     )
     draft_width: int | None = option(
-        None, "hypotheses drafted in parallel; none: 1 for greedy (a chain), beam_size for beam"
+        None, "hypotheses drafted in parallel; none: draft_conf, or greedy: 1, beam: beam_size"
     )
     draft_budget: int | None = option(
         None, "maximum tokens per utterance and call; none: no limit (60 with CTC in beam search)"
     )
     draft_vocab_size: int | None = option(
-        None, "draft only this number of most frequent training tokens; none: all tokens"
+        None, "number of most frequent training tokens to draft; none: draft_conf or all"
     )
     medusa_choices: Sequence[int] | None = option(
         None, "fixed tree: 1 for the root, then children per node by head (1 3 2 1); greedy only"

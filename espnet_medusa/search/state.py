@@ -59,7 +59,7 @@ class Draft:
     beam: list[Hypothesis]  # hypotheses that the next step of the draft continues
     # Prefixes to evaluate, ancestors first, and their drafted scores.
     nodes: dict[Prefix, float] = field(default_factory=dict)
-    # Drafted hypotheses with an end symbol, which no call evaluates.
+    # Drafted hypotheses that cannot continue; no call evaluates them.
     ends: dict[Prefix, float] = field(default_factory=dict)
     # Inner nodes whose next-token distribution is not needed.
     inner: set[Prefix] = field(default_factory=set)

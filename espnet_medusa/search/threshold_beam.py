@@ -89,7 +89,7 @@ class ThresholdStrategy(BeamStrategy):
 
     def advance(self, states: Sequence[BeamState]) -> None:
         for state in states:
-            # All are evaluated or none. New hypotheses are evaluated only in a forced prefix.
+            # All are evaluated or none. In a forced prefix, new ones already are.
             while not state.done and state.running[0].prefix.evaluated:
                 self._expand(state)
 

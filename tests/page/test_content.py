@@ -151,7 +151,7 @@ def decoded_sets(model, tmp_path, monkeypatch):
 
 
 def test_the_page_of_a_test_set_has_sclites_errors_and_the_baseline(decoded_sets, capsys):
-    report.main([str(decoded_sets), "--plain", str(decoded_sets / "plain"), "--html"])
+    report.main([str(decoded_sets), "--baseline", str(decoded_sets / "plain"), "--html"])
     folder = decoded_sets / "drafts" / "data"
     overview, shown = blocks(folder / "decoding.html")
     assert not any(row["error"] for row in overview["utterances"])

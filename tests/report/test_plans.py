@@ -14,7 +14,7 @@ CONFIGS = Path(__file__).parents[2] / "conf" / "report"
 SYSTEM = "{name: N, exp: asr_x, decoding: plain}"
 CALLS_AGAINST_WER = "figure: {kind: calls_against_wer, title: F, points: K, wer_of: CTC, "
 CALLS_AGAINST_WER += "groups: {g: {v: {2: %s}}}}"
-TABLE = f"{{title: T, test_sets: {{a: b}}, plain: x, systems: {{x: {SYSTEM}}}}}"
+TABLE = f"{{title: T, test_sets: {{a: b}}, baseline: x, systems: {{x: {SYSTEM}}}}}"
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
@@ -86,8 +86,8 @@ def test_plan_of_the_speech_llama_recipe_has_the_papers_grid():
     ("tables: []", "title, tables missing"),
     ("title: R\ntables: {a: b}", "a list of tables is needed"),
     (f"title: R\ntables: [{TABLE}]\nmore: 1", "unknown option 'more'"),
-    ("title: R\ntables: [{title: T}]", "test_sets, systems, plain missing"),
-    (f"title: R\ntables: [{TABLE.replace('plain: x', 'plain: y')}]", "'y' is not known"),
+    ("title: R\ntables: [{title: T}]", "test_sets, systems, baseline missing"),
+    (f"title: R\ntables: [{TABLE.replace('baseline: x', 'baseline: y')}]", "'y' is not known"),
     (f"title: R\ntables: [{TABLE.replace('exp: asr_x', 'exq: 1')}]", "exp missing"),
     *(
         (with_entries(entry), expected)

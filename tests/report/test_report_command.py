@@ -40,7 +40,7 @@ def plan(**changes):
         name: {"name": name.capitalize(), "exp": f"asr_{name}", "decoding": decoding}
         for name, decoding in (("vanilla", "plain"), ("linear", "typical"), ("block", "typical"))
     }
-    table = {"title": "Table I", "test_sets": {"test": "test"}, "plain": "vanilla"}
+    table = {"title": "Table I", "test_sets": {"test": "test"}, "baseline": "vanilla"}
     table |= {"systems": systems, "figure": {"title": "Fig. 2", "systems": ["linear", "block"]}}
     return {"title": "Report", "tables": [{**table, **changes}]}
 

@@ -72,7 +72,7 @@ done
 
 if [ "${stop_stage}" -ge 13 ]; then
     python3 -m espnet_medusa.bin.report "${experiments[@]}" \
-        --plain "${experiments[0]}/plain" --output "${tables}/RESULTS.md"
+        --baseline "${experiments[0]}/plain" --output "${tables}/RESULTS.md"
     cat "${tables}/RESULTS.md"
     [ -z "${report}" ] || [ -n "${data_dir}" ] || python3 -m espnet_medusa.bin.report \
         "${experiments[@]}" --config "${report}" --output "${tables}/REPORT.md"

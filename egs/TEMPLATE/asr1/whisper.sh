@@ -275,10 +275,10 @@ if [ "${stop_stage}" -ge 16 ]; then
         ! compgen -G "${folder}/*/*/text" > /dev/null || experiments+=("${folder}")
     done
     [ ${#experiments[@]} -gt 0 ] || fail "${expdir}: nothing is decoded yet; run stages 11 to 13"
-    plain=()
+    baseline=()
     ! compgen -G "${expdir}/asr_vanilla/plain*/*/text" > /dev/null ||
-        plain=(--plain "${expdir}/asr_vanilla/plain")
-    python3 -m espnet_medusa.bin.report "${experiments[@]}" "${plain[@]}" \
+        baseline=(--baseline "${expdir}/asr_vanilla/plain")
+    python3 -m espnet_medusa.bin.report "${experiments[@]}" "${baseline[@]}" \
         --output "${expdir}/DECODING.md"
     [ -z "${report}" ] || python3 -m espnet_medusa.bin.report "${experiments[@]}" \
         --config "${report}" --output "${expdir}/RESULTS.md"

@@ -90,7 +90,7 @@ def multiply_rows(linear: NativeLinear | NativeBfloat16Linear, rows: torch.Tenso
 
 
 def empty_blocks(outputs: int, inputs: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return zeros of the size that the kernels need for weights: (outputs, padded inputs)."""
+    """Return zeros (outputs, inputs), both padded to what the kernels need for weights."""
     depth = DEPTH_BYTES // dtype.itemsize
     shape = -(-outputs // COLUMNS) * COLUMNS, -(-inputs // depth) * depth
     return torch.zeros(shape, dtype=dtype)

@@ -82,7 +82,7 @@ class PrefixStates:
         self.rows: dict[Prefix, int] = {}
 
     def of(self, prefixes: Sequence[Prefix]) -> States:
-        """Return states of prompts, or of children of evaluated prefixes or of the last call's."""
+        """Return states of prompts, or of children of evaluated or last requested prefixes."""
         if prefixes[0].parent is None:
             self.states = self.proposer.start(prefixes)
         else:
