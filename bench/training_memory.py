@@ -168,7 +168,7 @@ def measure(system: str, kind: str, sizes: Sizes, device: str, threads: int) -> 
 def table(measured: dict[tuple[str, str], Measurement]) -> str:
     """Return a Markdown table with a row for each system, from measurements by system and kind."""
     kinds = list(dict.fromkeys(kind for _, kind in measured))
-    names = ("process [MiB]", "x plain", "tensors [MiB]", "x plain", "s/step")
+    names = ("process [MiB]", "x baseline", "tensors [MiB]", "x baseline", "s/step")
     titles = ["", *(f"{kind}: {name}" for kind in kinds for name in names)]
     rows = []
     for system in dict.fromkeys(system for system, _ in measured):

@@ -1,4 +1,4 @@
-"""The losses of several heads by their definitions: all logits in memory, layers run twice.
+"""Losses of several heads by definition: whole logits, and all layers again for the teacher.
 
 Head 0 is the base head. Head k, at the position that predicts label t, predicts label t + k.
 """

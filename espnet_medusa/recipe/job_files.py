@@ -24,8 +24,8 @@ def split_keys(
     Args:
         inputs: Kaldi tables: each line begins with an id.
         outputs: For each input, the name of its parts, with `JOB` for the job's number.
-        work_dir: Folder of the jobs' outputs. If the split differs from that of the last call, the
-            folder is removed. Otherwise interrupted jobs resume.
+        work_dir: Folder of the jobs' outputs. It is removed if the split has changed or
+            ``resume`` is False. Otherwise interrupted jobs resume.
     """
     tables = []
     for path, pattern in zip(inputs, outputs, strict=True):

@@ -81,7 +81,7 @@ def _start(job: Job) -> subprocess.Popen:
         log.write(f"# {' '.join(job.command)}\n# started at {time.strftime('%c')}\n".encode())
         log.flush()
         try:
-            # In its own session, so that all processes that the job starts end with it.
+            # In its own session, so that `stop` ends the processes that it starts, too.
             return subprocess.Popen(
                 job.command,
                 stdin=subprocess.DEVNULL,

@@ -144,7 +144,7 @@ class _JobCount(LogFollower):
 
 
 class TrainingProgress(Progress):
-    """Shows epoch, step and speed of a running training, and prints the results of each epoch."""
+    """Shows epoch, step and eta of a running training, and prints each epoch's results."""
 
     def __init__(self, log: Path, line: LiveLine | None = None) -> None:
         super().__init__(line)

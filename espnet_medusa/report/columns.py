@@ -123,7 +123,7 @@ COLUMNS: Mapping[str, Column] = {
     "same_nbest": Column(
         "same n-best",
         "Same n-best: utterances with the baseline's n-best list: the same tokens in the same "
-        "order, and scores within 1e-4.",
+        "order, and scores within 0.01%.",
         lambda item, baseline, _: same_nbest(item, baseline),
     ),
     "parameters": Column(

@@ -134,7 +134,7 @@ def score_trn(
 
     Args:
         id_type: Which part of an id is the speaker: rm, spu_id and swb: up to the first `-`, or
-            else `_`; wsj: three characters; sp: all.
+            else `_`; wsj: three bytes; sp: all.
         allow_missing: Count utterances without hypothesis as deletions instead of refusing them.
         characters: None: words; "all": characters; "noascii": runs of ASCII, others one by one.
         title: Name in the reports; by default the hypothesis file.

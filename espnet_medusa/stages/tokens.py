@@ -48,7 +48,7 @@ def collect_shapes(parser: argparse.ArgumentParser) -> Command:
     """Write shape files for training without building a model; `-- OPTIONS`: those of asr_train.
 
     The files are those of ESPnet's collect-stats stage: samples and labels of each utterance.
-    Utterances whose label has more tokens than the decoder has positions are named and left out.
+    Utterances whose label is too long for the decoder are left out and listed in long_texts.
     """
     from espnet_medusa.recipe import shapes
 
@@ -77,7 +77,7 @@ def collect_shapes(parser: argparse.ArgumentParser) -> Command:
 def aggregate_stats(parser: argparse.ArgumentParser) -> Command:
     """Join the statistics of collect-stats jobs and write the shape files of training.
 
-    Utterances whose label has more tokens than the decoder has positions are named and left out.
+    Utterances whose label is too long for the decoder are left out and listed in long_texts.
     """
     from espnet2.bin.aggregate_stats_dirs import aggregate_stats_dirs
 

@@ -184,5 +184,5 @@ def _proposer(
         options = replace(options, ctc_draft_share=share)
     decoder = main.search.decoder
     proposer = build_proposer(options, decoder, len(main.tokens), main.eos, sources)
-    draft_shape(options, decoder, proposer, width=1)  # threshold rule: rejects untrained heads
+    draft_shape(options, decoder, proposer, width=1)  # InputError: threshold, untrained heads
     return proposer

@@ -85,7 +85,7 @@ class Tuning:
         return sorted(settings, key=rank)[:count]
 
     def best_checked(self, drafter: str) -> DraftSetting:
-        """Return the finalist of a drafter that was fastest in the check."""
+        """Return a drafter's finalist that ``fastest`` puts first."""
         return self.fastest([s for s in self.checked if s.drafter == drafter], 1)[0]
 
     @property

@@ -31,7 +31,7 @@ class HeldOutBatch:
 
     keys: list[str]  # U utterance ids
     memory: torch.Tensor  # (U, S, D) encoder output
-    frames: torch.Tensor  # lengths (U,), or with merged padding frames per row (U, S)
+    frames: torch.Tensor  # lengths (U,); with merged padding: frames of each row (U, S)
     prompt: Sequence[torch.Tensor]  # U times (P,) prompt tokens
     audio_seconds: float  # audio length, summed over the batch
     encoder_seconds: float  # time of the encoder, and of detecting languages

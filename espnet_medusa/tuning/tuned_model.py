@@ -35,7 +35,7 @@ class SearchInputs(NamedTuple):
 
     audio: Any  # for ``DraftReader.read``
     memory: torch.Tensor  # (U, S, D) encoder output
-    frames: torch.Tensor  # lengths (U,), or with merged padding frames per row (U, S)
+    frames: torch.Tensor  # lengths (U,); with merged padding: frames of each row (U, S)
     prompts: Sequence[torch.Tensor]  # U times (P,)
 
 

@@ -22,7 +22,7 @@ from espnet_medusa.tuning.findings import Tuning
 from espnet_medusa.tuning.trial import TIE, Output, Task, Trial, run_trials
 
 FIRST_BATCHES = 2  # minimum in the first round
-FINALISTS = 2  # settings of each group that decode all batches
+LAST_CANDIDATES = 2  # minimum settings of a group in a round
 CHECK_SECONDS, CHECK_ROUNDS = 60.0, 5  # upper bounds; there is at least one round
 
 
@@ -46,7 +46,7 @@ def tune(task: Task, left_out: Sequence[str] = ()) -> Tuning:
         trials = {setting: tuning.trials[setting] for setting in settings}
         run_trials(task, trials, batches[started:end], f"round {number}")
         _compare(tuning, settings)
-        groups = [tuning.fastest(group, max(len(group) // 2, FINALISTS)) for group in groups]
+        groups = [tuning.fastest(group, max(len(group) // 2, LAST_CANDIDATES)) for group in groups]
         started = end
     if groups:
         tuning.checked = _check(tuning, [group[0] for group in groups])
@@ -55,7 +55,7 @@ def tune(task: Task, left_out: Sequence[str] = ()) -> Tuning:
 
 def round_ends(batches: int, largest_group: int) -> list[int]:
     """Return how many batches have been decoded after each round; the last round ends with all."""
-    rounds = max(math.ceil(math.log2(largest_group / FINALISTS)), 0) + 1
+    rounds = max(math.ceil(math.log2(largest_group / LAST_CANDIDATES)), 0) + 1
     ends = {max(math.ceil(batches / 2**left), FIRST_BATCHES) for left in range(rounds)}
     return sorted({min(end, batches) for end in ends})
 

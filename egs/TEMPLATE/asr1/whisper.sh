@@ -29,7 +29,7 @@ drop_fraction=0.05  # share of Whisper's texts to drop: lengths that least fit t
 max_compression_ratio=2.4   # zlib ratio above which a text of Whisper is dropped as repetitive
 states=true         # run a frozen Whisper once over the audio, not in every epoch; its states are
                     # cached in <dumpdir>/states_<labels>
-states_nj=1         # processes that compute states and texts; each on a GPU of its own, if any
+states_nj=1         # processes that compute states and texts; each on one GPU, if any
 cmd_backend=${cmd_backend:-local}   # where jobs run, as in asr.sh; slurm: the frozen Whisper, too
 draft_vocab_size=16384  # number of most frequent tokens that heads on states may draft; empty: all
 train_set=          # name of the training set; not needed for only vanilla
