@@ -100,7 +100,7 @@ class DraftModel:
         return self.whisper.prompt(language, task, timestamps)
 
     def release(self) -> None:
-        """Free the module's weights: proposer and encoder have their own copies."""
+        """Free the module's weights that proposer or encoder have copied."""
         self.decoder.release()
         self.encoder.release()
 

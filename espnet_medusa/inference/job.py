@@ -96,7 +96,7 @@ def read_input(
 
 
 def _by_id(problems: Sequence[DataProblem]) -> dict[str, str]:
-    # The id of an unreadable line is its number, such as "line 3".
+    # A line without a readable id has its number as id, such as "line 3".
     return {problem.id.replace(" ", "_"): str(replace(problem, id="")) for problem in problems}
 
 

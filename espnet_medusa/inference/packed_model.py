@@ -58,7 +58,7 @@ def fetch_packed_model(model_tag: str) -> Path:
         from espnet_model_zoo.downloader import ModelDownloader
     except ImportError as error:
         raise InputError(
-            f"model_tag: {model_tag!r} is no Whisper; for models of ESPnet's zoo: "
+            f"model_tag: {model_tag!r} is no file; for models of ESPnet's zoo: "
             "pip install espnet_model_zoo"
         ) from error
     name = model_tag.removeprefix(HUB)

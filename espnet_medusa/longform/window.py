@@ -20,7 +20,7 @@ class Window:
     """A span of a recording that is decoded at once."""
 
     seek: int  # first frame of 10 ms
-    frames: int  # number of frames; zeros pad a window that is shorter than the model's
+    frames: int  # number of frames; at most the model's window
     # Start and end of each pause, in frames from the window's start; empty if not detected.
     pauses: tuple[tuple[int, int], ...] = ()
 

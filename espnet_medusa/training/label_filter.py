@@ -4,7 +4,7 @@ The filter drops empty texts, loops up to the last position, and texts whose com
 above Whisper's threshold (Radford et al., arXiv 2212.04356, section 4.5). Of the others, it drops a
 share with unusual lengths, like Whisper-Medusa (arXiv 2409.15869), which drops 5 %.
 
-These are the ``drop_fraction`` (rounded down) of texts with the largest |r - m|, where
+This share, ``drop_fraction`` (rounded down), has the largest |r - m|, where
 r = ln(characters / seconds) and m is the median of r. If values are equal, smaller ids come first.
 """
 

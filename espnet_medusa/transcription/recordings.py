@@ -43,7 +43,7 @@ def find_recordings(audio: Iterable[str | Path]) -> list[Recording]:
     """Find audio files, each once.
 
     Args:
-        audio: Files, folders (with all folders below), and patterns such as ``talks/*.wav``.
+        audio: Files, folders (recursive, without hidden ones), and patterns such as ``talks/*.wav``.
 
     Returns:
         Recordings in the order given, those of folders and patterns sorted. They include paths
@@ -66,7 +66,7 @@ def find_recordings(audio: Iterable[str | Path]) -> list[Recording]:
 
 
 def _files(path: Path) -> list[tuple[Path, Path]]:
-    """Return the files of a folder (also broken links), or the path itself, with the folder."""
+    """Return a folder's audio files (also broken links), or the path itself, with the folder."""
     if not path.is_dir():
         return [(path, path.parent)]
     hidden = [*path.rglob(".*")]

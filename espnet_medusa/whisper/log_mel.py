@@ -27,7 +27,7 @@ class LogMel(torch.nn.Module):
     def forward(
         self, samples: torch.Tensor, lengths: torch.Tensor, window_frames: int, padded: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute features (B, num_mel_bins, frames), zero after the end, and frames (B,).
+        """Compute features (B, num_mel_bins, frames) and frames (B,); zero after these.
 
         Args:
             samples: (B, samples) in [-1, 1], 16 kHz.

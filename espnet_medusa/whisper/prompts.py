@@ -43,7 +43,7 @@ class WhisperPrompts:
     def choose_languages(
         self, languages: Sequence[str | None], detect: Callable[[list[int]], list[str]]
     ) -> list[str | None]:
-        """Return U language codes; None with English-only models.
+        """Return U language codes (None: an English-only model).
 
         ``languages`` are those of ``make``; ``detect`` returns the languages of some rows.
         """
