@@ -43,7 +43,7 @@ def find_recordings(audio: Iterable[str | Path]) -> list[Recording]:
     """Find audio files, each once.
 
     Args:
-        audio: Files, folders (recursive, without hidden ones), and patterns such as ``talks/*.wav``.
+        audio: Files, folders (recursive, no hidden ones), and patterns such as ``talks/*.wav``.
 
     Returns:
         Recordings in the order given, those of folders and patterns sorted. They include paths
