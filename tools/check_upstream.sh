@@ -99,7 +99,7 @@ EOF
 length="maxlenratio: -40"
 printf '%s\n' "search: greedy" "beam_size: 1" "ctc_weight: 0.0" "${length}" > conf/greedy.yaml
 printf '%s\n' "beam_size: 5" "ctc_weight: 0.0" "${length}" > conf/beam.yaml
-printf '%s\n' "beam_size: 5" "ctc_weight: 0.0" "draft_depth: 0" "${length}" > conf/plain.yaml
+printf '%s\n' "beam_size: 5" "ctc_weight: 0.0" "draft_depth: 0" "${length}" > conf/baseline.yaml
 
 asr() { # options of asr.sh
     ./asr.sh --ngpu 0 --nj 2 --inference_nj 2 --use_lm false --lang en --train_set train \
@@ -116,11 +116,11 @@ lines() { [ "$(wc -l < "$1")" -eq "$2" ]; }
 
 title "stages 1 to 13: a model from scratch, upstream's default of 30 BPE tokens"
 base=asr_train_base_raw_en_bpe30
-asr --stage 1 --stop_stage 13 --asr_config conf/train_base.yaml --inference_config conf/plain.yaml
+asr --stage 1 --stop_stage 13 --asr_config conf/train_base.yaml --inference_config conf/baseline.yaml
 check "trained, decoded, scored" test -f "exp/${base}/RESULTS.md"
 for file in ref hyp; do
     check "${file}.trn has 20 lines" \
-        lines "exp/${base}/plain_asr_model_valid.acc.ave/test/score_wer/${file}.trn" 20
+        lines "exp/${base}/baseline_asr_model_valid.acc.ave/test/score_wer/${file}.trn" 20
 done
 
 title "stage 12: greedy, beam of 5, batches of 8, ESPnet's own"
@@ -130,8 +130,8 @@ asr --stage 12 --stop_stage 13 --asr_config conf/train_base.yaml --inference_con
 printf '%s\n' "beam_size: 5" "ctc_weight: 0.0" "${length}" > conf/espnet.yaml
 asr --stage 12 --stop_stage 13 --asr_config conf/train_base.yaml --inference_config conf/espnet.yaml \
     --python "espnet-medusa-python --no-redirect"
-check "batches of 8: the same text" same "${base}" plain "${base}" batch
-check "ESPnet's own search: the same text" same "${base}" plain "${base}" espnet
+check "batches of 8: the same text" same "${base}" baseline "${base}" batch
+check "ESPnet's own search: the same text" same "${base}" baseline "${base}" espnet
 
 title "stages 10 to 13: heads on it"
 heads=asr_train_linear_raw_en_bpe30
@@ -141,7 +141,7 @@ asr --stage 10 --stop_stage 13 --asr_config conf/train_linear.yaml \
     --inference_config conf/greedy.yaml
 asr --stage 12 --stop_stage 13 --asr_tag "${heads#asr_}" --inference_config conf/beam.yaml
 check "greedy search: the same text with and without heads" same "${base}" greedy "${heads}" greedy
-check "beam of 5: the same text with and without heads" same "${base}" plain "${heads}" beam
+check "beam of 5: the same text with and without heads" same "${base}" baseline "${heads}" beam
 
 title "our own recipe on the same model"
 mkdir -p ours/exp/asr_base
@@ -156,7 +156,7 @@ ours() { # CONFIG
         return 1
     }
 }
-for config in plain greedy; do
+for config in baseline greedy; do
     check "our recipe decodes ${config}" ours "${config}"
     check "${config}: the same text as our recipe's" \
         diff <(texts "${base}" "${config}") <(texts asr_base "${config}" ours/exp)

@@ -6,7 +6,7 @@ A block begins with a comment in YAML. This program writes the table after it, u
 
     <!-- from: egs/mini_synth/asr1/RESULTS.md
     section: Decoding       # the heading, or its beginning; A > B: heading B under heading A
-    rows: {base plain: baseline}   # cell of the row (a | b: two cells): label on the page
+    rows: {base baseline: baseline}   # cell of the row (a | b: two cells): label on the page
     columns: {configuration: "", WER: "WER [%]"}    # name in the file: name on the page
     -->
 

@@ -13,10 +13,10 @@ PENALTY = "exponential_decay_length_penalty"
 
 
 def decode_configs(checkpoint: Checkpoint) -> dict[str, dict]:
-    """Return decode options by name: ``plain``; with heads ``exact``, and aiola's ``typical``."""
+    """Return decode options by name: ``baseline``; with heads also ``exact`` and ``typical``."""
     generation = checkpoint.records.get(GENERATION, {})
     common = {"search": "greedy", **_constraints(checkpoint, generation)}
-    configs = {"plain": common | {"draft_depth": 0}}
+    configs = {"baseline": common | {"draft_depth": 0}}
     if checkpoint.architecture.heads == NO_HEADS:
         return configs
     choices = checkpoint.records.get(CONFIG, {}).get(CHOICES)

@@ -39,7 +39,7 @@ def test_a_recipe_runs_in_its_new_folder(archive, tmp_path, capsys):
             path, os.X_OK
         )
         assert made.is_symlink() == path.is_symlink()
-    assert (copied / "egs/mini_synth/asr1/conf/decode/plain.yaml").is_file()
+    assert (copied / "egs/mini_synth/asr1/conf/decode/baseline.yaml").is_file()
     assert (copied / "egs/mini_synth/demo/local/data.sh").is_file()
     assert not [*copied.rglob("exp*"), *copied.rglob("dump*"), *copied.rglob("__pycache__")]
     data_sh = ["bash", "local/data.sh", "--help"]

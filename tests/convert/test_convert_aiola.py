@@ -109,7 +109,7 @@ def test_decode_configs_match_aiolas_decoding(tmp_path, tokens):
     drafts = common | {"medusa_choices": [1, 3, 2, 1]}
     typical = {"acceptance": "typical", "typical_epsilon": 0.1, "typical_alpha": 0.4}
     assert configs == {
-        "decode_plain": common | {"draft_depth": 0},
+        "decode_baseline": common | {"draft_depth": 0},
         "decode_exact": drafts | {"acceptance": "exact"},
         "decode_typical": drafts | typical,
     }
@@ -120,7 +120,7 @@ def test_decode_configs_match_aiolas_decoding(tmp_path, tokens):
         [(text, _, ids, _)] = speech2text(torch.randn(16000, generator=generator))
         assert not {3, 5} & {*ids} and text.split()[0].startswith("w")
         texts[name] = text
-    assert texts["decode_exact"] == texts["decode_plain"]
+    assert texts["decode_exact"] == texts["decode_baseline"]
 
 
 def test_weights_from_other_file_formats_are_the_same(tmp_path, tokens, capsys):

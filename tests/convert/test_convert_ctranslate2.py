@@ -64,7 +64,7 @@ def test_experiment_and_hugging_face_compute_the_same(case, converted):
 
 def test_fields_of_its_config_are_kept(case, converted):
     (_, whisper), (experiment, back) = case, converted
-    options = read_config(experiment / "conf" / "decode_plain.yaml", "")
+    options = read_config(experiment / "conf" / "decode_baseline.yaml", "")
     assert options["suppress_tokens"] == CONFIG["suppress_ids"]
     assert options["begin_suppress_tokens"] == CONFIG["suppress_ids_begin"]
     generation = json.loads((back / "generation_config.json").read_text())

@@ -57,7 +57,7 @@ def test_vanilla_system_decodes(tmp_path):
     assert config["bpemodel"] == str(experiment / "tokenizer")
     vocabulary = make_tokenizer(51865).get_vocab()
     assert config["token_list"] == sorted(vocabulary, key=vocabulary.get)
-    options = read_config(experiment / "conf" / "decode_plain.yaml", "")
+    options = read_config(experiment / "conf" / "decode_baseline.yaml", "")
     speech2text = Speech2Text(
         experiment / "config.yaml", experiment / "model.pth", maxlenratio=-12, **options
     )

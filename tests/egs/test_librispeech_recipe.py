@@ -19,14 +19,14 @@ TRAINING = (
     "--batch_size 1 --accum_grad 1 --max_epoch 1 --num_workers 0 --use_tensorboard false"
     " --use_matplotlib false"
 )
-PLAIN, EXACT = "plain_asr_model_model", "exact_asr_model_valid.loss.best"
+BASELINE, EXACT = "baseline_asr_model_model", "exact_asr_model_valid.loss.best"
 ASSISTED = "assistant_asr_model_model"
 
 
 @pytest.fixture
 def recipe(tmp_path):
     """Return the recipe with searches of bounded length: a random Whisper never ends."""
-    ways = ("plain", "exact", "draft_model")
+    ways = ("baseline", "exact", "draft_model")
     return link_short_recipe(tmp_path, "librispeech/asr1", ways, maxlenratio=-24)
 
 
@@ -44,7 +44,7 @@ def damage(corpus: Path) -> tuple[str, str]:
 def run_whisper(recipe: Path, *options: object, status: int = 0) -> subprocess.CompletedProcess:
     return run(
         recipe, "./run.sh", *options, "--ngpu", "0", "--nj", "1", "--inference_nj", "1",
-        "--decodings", "plain assistant", "--heads_decodings", "exact", "--num_heads", "2",
+        "--decodings", "baseline assistant", "--heads_decodings", "exact", "--num_heads", "2",
         "--inference_dtype", "float32", "--asr_args", TRAINING, status=status,
     )  # fmt: skip
 
@@ -72,7 +72,7 @@ def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path):
     exp = recipe / "exp"
     vanilla, assisted, block = (
         read_table(exp / folder / "test_clean" / "text", require_value=False)
-        for folder in (f"asr_vanilla/{PLAIN}", f"asr_vanilla/{ASSISTED}", f"asr_block/{EXACT}")
+        for folder in (f"asr_vanilla/{BASELINE}", f"asr_vanilla/{ASSISTED}", f"asr_block/{EXACT}")
     )
     assert len(vanilla) == 2 and vanilla == assisted == block, "drafts do not change Whisper's text"
     # Training keeps case and punctuation; scoring removes both.
@@ -126,7 +126,7 @@ def test_mini_librispeech_in_two_folders(recipe, tmp_path):
 def llama_recipe(tmp_path):
     """Return the recipe with small decoders that end early."""
     configs = "train_speech_llama_whisper*.yaml"
-    folder = link_llama_recipe(tmp_path, "librispeech/asr1", configs, "plain", "exact")
+    folder = link_llama_recipe(tmp_path, "librispeech/asr1", configs, "baseline", "exact")
     (folder / "conf" / "report").symlink_to(ROOT / "conf" / "report")
     return folder
 

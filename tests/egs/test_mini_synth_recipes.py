@@ -122,7 +122,7 @@ def test_decode_configs_have_known_options(path):
 def test_hybrid_searches_differ_only_in_drafts_and_precision():
     other = {"drafter", "draft_depth", "decoder_precision", "lookahead"}
     hybrid = config(FULL, "decode_hybrid")
-    for way in ("plain", "ctc_draft", "ctc_draft_cost", "plain_int8"):
+    for way in ("baseline", "ctc_draft", "ctc_draft_cost", "baseline_int8"):
         options = config(FULL, f"decode_hybrid_{way}").items()
         assert {key: value for key, value in options if key not in other} == hybrid
 
@@ -130,7 +130,7 @@ def test_hybrid_searches_differ_only_in_drafts_and_precision():
 @pytest.fixture
 def llama(tmp_path):
     (tmp_path / "conf").symlink_to(ROOT / "conf")
-    recipe, ways = ("mini_synth/asr1", "train_llama*.yaml"), ("plain", "beam4_threshold")
+    recipe, ways = ("mini_synth/asr1", "train_llama*.yaml"), ("baseline", "beam4_threshold")
     return link_llama_recipe(tmp_path, *recipe, *ways, encoder_conf=ENCODER)
 
 
@@ -181,7 +181,7 @@ def test_each_system_is_trained_from_its_start(calls):
     assert list(done) == expected
     base = done["llama"]
     assert base["--stage"] == "1" and base["--pretrained_model"].endswith(":encoder:encoder")
-    assert base["--inference_configs"] == "conf/decode/plain.yaml"
+    assert base["--inference_configs"] == "conf/decode/baseline.yaml"
     for name, call in done.items():
         assert call["--train_set"] == "train_en_de" and call["--test_sets"] == "test test_de"
         assert call["--asr_args"].endswith("--x 1") and call["--stop_stage"] == "12"

@@ -37,7 +37,7 @@ def build_damaged_corpus(root: Path) -> str:
 @pytest.fixture
 def recipe(tmp_path):
     """Return the recipe with searches of bounded length, and a small Whisper."""
-    folder = link_short_recipe(tmp_path, "voxpopuli/asr1", ("beam5_plain", "exact"), **LENGTHS)
+    folder = link_short_recipe(tmp_path, "voxpopuli/asr1", ("beam5_baseline", "exact"), **LENGTHS)
     save_tiny_whisper(folder / "tiny")
     return folder
 
@@ -45,7 +45,7 @@ def recipe(tmp_path):
 def run_whisper(recipe: Path, *options: str, status: int = 0) -> subprocess.CompletedProcess:
     return run(
         recipe, "./run.sh", "--voxpopuli", "vox", "--whisper_model", "tiny", "--systems", "linear",
-        "--num_heads", "2", "--decodings", "beam5_plain", "--heads_decodings", "exact",
+        "--num_heads", "2", "--decodings", "beam5_baseline", "--heads_decodings", "exact",
         "--nj", "1", "--inference_nj", "1", "--ngpu", "0", "--asr_args", TRAINING, *options,
         status=status,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from exp_folders import error_of, write_decoding, write_espnet_decoding, write_e
 from espnet_medusa.bin import report
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
 
-PLAIN, TYPICAL = "plain_asr_model_valid.acc.ave", "typical_asr_model_valid.acc_heads.ave"
+BASELINE, TYPICAL = "baseline_asr_model_valid.acc.ave", "typical_asr_model_valid.acc_heads.ave"
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def exp(tmp_path):
     """Vanilla: 4 utterances in 2 s each; linear: the first three, in 1 s each."""
     exp = tmp_path / "exp"
     vanilla, linear = exp / "asr_vanilla", exp / "asr_linear"
-    folder = write_decoding(vanilla, PLAIN, "test", dict.fromkeys("abcd", 2.0))
+    folder = write_decoding(vanilla, BASELINE, "test", dict.fromkeys("abcd", 2.0))
     write_score(folder, "wer", [(9, 1, 0, 0), (8, 0, 2, 1), (10, 0, 0, 0), (10, 0, 0, 0)])
     write_score(folder, "cer", [(48, 2, 0, 0), (50, 0, 0, 0), (50, 0, 0, 0), (50, 0, 0, 0)])
     torch.save({"encoder.weight": torch.zeros(1000, 2000)}, vanilla / "valid.acc.ave.pth")
@@ -38,7 +38,7 @@ def exp(tmp_path):
 def plan(**changes):
     systems = {
         name: {"name": name.capitalize(), "exp": f"asr_{name}", "decoding": decoding}
-        for name, decoding in (("vanilla", "plain"), ("linear", "typical"), ("block", "typical"))
+        for name, decoding in (("vanilla", "baseline"), ("linear", "typical"), ("block", "typical"))
     }
     table = {"title": "Table I", "test_sets": {"test": "test"}, "baseline": "vanilla"}
     table |= {"systems": systems, "figure": {"title": "Fig. 2", "systems": ["linear", "block"]}}
@@ -136,8 +136,10 @@ def test_decodings_of_espnets_command_and_search(tmp_path, exp):
 
 
 def test_figures_of_each_kind(tmp_path, exp):
-    for name, tag in (("asr_vanilla", PLAIN), ("asr_linear", TYPICAL)):
-        write_eta(exp / name / tag / "test", dict.fromkeys("abcd" if tag == PLAIN else "abc", 9), 9)
+    for name, tag in (("asr_vanilla", BASELINE), ("asr_linear", TYPICAL)):
+        write_eta(
+            exp / name / tag / "test", dict.fromkeys("abcd" if tag == BASELINE else "abc", 9), 9
+        )
     points = {"linear": {"typical": {10: "linear"}}, "block": {"typical": {10: "block"}}}
     pairs = {"CTC": {"greedy": {"1 epoch": {"calls": "linear", "wer": "vanilla"}}}}
     figures = {
@@ -177,7 +179,7 @@ def test_included_sections_and_figures_of_unscored_decodings(tmp_path, exp):
 
 def test_a_note_names_the_common_utterances_of_a_speedup(tmp_path, exp):
     write_decoding(exp / "asr_linear", TYPICAL, "other", {"a": 1.0, "z": 9.0})
-    write_decoding(exp / "asr_vanilla", PLAIN, "other", {"a": 3.0})
+    write_decoding(exp / "asr_vanilla", BASELINE, "other", {"a": 3.0})
     text = write_report(tmp_path, exp, plan(test_sets={"other": "test"}))
     assert rows(text)[1][2] == "3.00"
     assert (
@@ -313,17 +315,22 @@ def fails(tmp_path, exp, content, capsys, dirs=None):
 
 
 def test_several_decodings_of_a_row(tmp_path, exp, capsys):
-    write_decoding(exp / "asr_vanilla", "plain_asr_model_other", "test", {"a": 1.0})
+    write_decoding(exp / "asr_vanilla", "baseline_asr_model_other", "test", {"a": 1.0})
     message = fails(tmp_path, exp, plan(), capsys)
-    assert f"several decodings fit 'plain': plain_asr_model_other, {PLAIN}" in message
+    assert f"several decodings fit 'baseline': baseline_asr_model_other, {BASELINE}" in message
     content = plan()
-    content["tables"][0]["systems"]["vanilla"]["decoding"] = PLAIN
+    content["tables"][0]["systems"]["vanilla"]["decoding"] = BASELINE
     assert rows(write_report(tmp_path, exp, content))[0][2] == "10.00"
 
 
 LIBRISPEECH = {"corpus": "librispeech", "test_sets": {"test": "test-clean"}}
 LIBRISPEECH |= {"utterances": {"test-clean": 4}}
-MISSING = {"name": "V", "exp": "asr_vanilla", "decoding": "plain", "draft_model": "asr_draft/x.pth"}
+MISSING = {
+    "name": "V",
+    "exp": "asr_vanilla",
+    "decoding": "baseline",
+    "draft_model": "asr_draft/x.pth",
+}
 
 
 @cases(

@@ -9,7 +9,7 @@ from espnet_medusa.inference.journal import Decoded, Failed, Journal, NBestEntry
 from espnet_medusa.search.statistics import DecodingStatistics
 
 MODEL = "_asr_model_valid.acc.ave"
-PLAIN, EXACT, BEAM = f"decode_plain{MODEL}", f"decode_exact{MODEL}", f"decode_beam{MODEL}"
+BASELINE, EXACT, BEAM = f"decode_baseline{MODEL}", f"decode_exact{MODEL}", f"decode_beam{MODEL}"
 REFERENCES = {"s1-a": "one two three four five", "s1-b": "one two three"}
 REFERENCES |= dict.fromkeys(("s2-c", "s2-d"), "one two three four")
 OLD = 1_700_000_000  # seconds since the epoch: what an earlier run wrote
@@ -54,7 +54,7 @@ def score(folder: Path, references: dict[str, str], err: str) -> None:
 
 def write_plain(exp_dir: Path) -> Path:
     """Write all four utterances without drafts, in one job, and score them."""
-    folder = exp_dir / PLAIN / "test"
+    folder = exp_dir / BASELINE / "test"
     counts = ((10, 2.0), (6, 1.0), (8, 3.0), (7, 2.0))
     counted = (statistics(tokens, tokens, seconds) for tokens, seconds in counts)
     texts = [*REFERENCES.values()][:3] + ["one two four"]

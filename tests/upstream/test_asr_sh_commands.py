@@ -223,7 +223,7 @@ def test_options_on_the_page_exist():
             assert {word[2:] for word in words[::2]} <= asr_sh.OPTIONS, words
             assert words[words.index("--python") + 1] == "espnet-medusa-python"
         elif name == "espnet-medusa-report":
-            assert report.get_parser().parse_args(words).plain is not None
+            assert report.get_parser().parse_args(words).baseline is not None
     names = [name for name, *_ in map(str.split, commands)]
     assert names.count("./run.sh") == 3 and names.count("espnet-medusa-report") == 1
     # tools/check_upstream.sh makes the same link.

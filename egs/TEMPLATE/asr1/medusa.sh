@@ -57,7 +57,7 @@ plan=$(python3 -m espnet_medusa.stages systems --base "${base}" --heads "${heads
 mapfile -t systems <<< "${plan}"
 read -r -a with_heads <<< "${decodings}"
 experiments=()
-ways=conf/decode/plain.yaml # for the base, which is the first system
+ways=conf/decode/baseline.yaml # for the base, which is the first system
 for line in "${systems[@]}"; do
     IFS=$'\t' read -r system config checkpoint start options <<< "${line}"
     asr --stage "${stage}" --asr_config "${config}" --asr_args "${options} ${asr_args}" \
@@ -72,7 +72,7 @@ done
 
 if [ "${stop_stage}" -ge 13 ]; then
     python3 -m espnet_medusa.bin.report "${experiments[@]}" \
-        --baseline "${experiments[0]}/plain" --output "${tables}/RESULTS.md"
+        --baseline "${experiments[0]}/baseline" --output "${tables}/RESULTS.md"
     cat "${tables}/RESULTS.md"
     [ -z "${report}" ] || [ -n "${data_dir}" ] || python3 -m espnet_medusa.bin.report \
         "${experiments[@]}" --config "${report}" --output "${tables}/REPORT.md"

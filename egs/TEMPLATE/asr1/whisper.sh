@@ -17,7 +17,7 @@ heads="linear block"    # kinds of heads: linear, linear_frozen, block, recurren
 systems=            # default: vanilla (pretrained), finetune and the heads; all but vanilla are
                     # trained by conf/train_<system>.yaml
 num_heads=          # heads of systems without a number in their name; default: the configuration's
-decodings="plain beam5_plain assistant"     # of systems without heads: the conf/decode/<way>.yaml
+decodings="baseline beam5_baseline assistant"     # of systems without heads: the conf/decode/<way>.yaml
                     # that exist
 assistant=          # draft model of the decoding `assistant`: Whisper or experiment; default:
                     # distil-whisper for large-v2, none for others
@@ -276,8 +276,8 @@ if [ "${stop_stage}" -ge 16 ]; then
     done
     [ ${#experiments[@]} -gt 0 ] || fail "${expdir}: nothing is decoded yet; run stages 11 to 13"
     baseline=()
-    ! compgen -G "${expdir}/asr_vanilla/plain*/*/text" > /dev/null ||
-        baseline=(--baseline "${expdir}/asr_vanilla/plain")
+    ! compgen -G "${expdir}/asr_vanilla/baseline*/*/text" > /dev/null ||
+        baseline=(--baseline "${expdir}/asr_vanilla/baseline")
     python3 -m espnet_medusa.bin.report "${experiments[@]}" "${baseline[@]}" \
         --output "${expdir}/DECODING.md"
     [ -z "${report}" ] || python3 -m espnet_medusa.bin.report "${experiments[@]}" \

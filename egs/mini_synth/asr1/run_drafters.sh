@@ -61,7 +61,7 @@ if active 3; then
 fi
 
 if active 4; then
-    decode base valid.acc.ave "conf/decode/plain.yaml conf/decode/ctc_draft.yaml
+    decode base valid.acc.ave "conf/decode/baseline.yaml conf/decode/ctc_draft.yaml
         conf/decode/ctc_first.yaml conf/decode_draft.yaml conf/decode_draft_version.yaml"
     for heads in linear block recurrent; do
         decode "${heads}" valid.acc_heads.ave conf/decode/exact.yaml
@@ -70,8 +70,8 @@ if active 4; then
     decode recurrent valid.acc_heads.ave \
         "conf/decode/ctc_heads.yaml conf/decode/typical.yaml conf/decode/int8.yaml"
     # The draft models alone.
-    decode draft valid.acc.ave conf/decode/plain.yaml
-    decode draft_version valid.acc.ave conf/decode/plain.yaml --nbpe 180
+    decode draft valid.acc.ave conf/decode/baseline.yaml
+    decode draft_version valid.acc.ave conf/decode/baseline.yaml --nbpe 180
 fi
 
 if active 5; then
@@ -85,7 +85,7 @@ fi
 
 if active 6; then
     for size in 1 2 3 4 5; do
-        decode base valid.acc.ave "conf/decode_beam_plain.yaml conf/decode_beam_draft.yaml
+        decode base valid.acc.ave "conf/decode_beam_baseline.yaml conf/decode_beam_draft.yaml
             conf/decode_beam_draft_version.yaml" --inference_args "--beam_size ${size}"
         decode recurrent valid.acc_heads.ave \
             "conf/decode_beam_heads.yaml conf/decode_beam_ctc_heads.yaml" \
@@ -110,11 +110,11 @@ same_nbest() { # FOLDER FOLDER: return whether two decodings have the same n-bes
 if active 7; then
     decode conformer valid.acc.ave conf/decode_hybrid.yaml \
         --inference_module espnet2.bin.asr_inference
-    decode conformer valid.acc.ave "conf/decode_hybrid_plain.yaml conf/decode_hybrid_ctc_draft.yaml
-        conf/decode_hybrid_ctc_draft_cost.yaml conf/decode_hybrid_plain_int8.yaml
+    decode conformer valid.acc.ave "conf/decode_hybrid_baseline.yaml conf/decode_hybrid_ctc_draft.yaml
+        conf/decode_hybrid_ctc_draft_cost.yaml conf/decode_hybrid_baseline_int8.yaml
         conf/decode_hybrid_greedy.yaml conf/decode_hybrid_greedy_ctc_draft.yaml"
     theirs=exp/asr_conformer/decode_hybrid_asr_model_valid.acc.ave/test
-    for ours in plain ctc_draft ctc_draft_cost; do
+    for ours in baseline ctc_draft ctc_draft_cost; do
         same_nbest "${theirs}" "exp/asr_conformer/decode_hybrid_${ours}_asr_model_valid.acc.ave/test"
         echo "run_drafters.sh: ${ours}: same n-best lists as espnet2.bin.asr_inference"
     done

@@ -32,7 +32,7 @@ supervised)
     ;;
 self_supervised)
     suffix=_unlabelled
-    learning=(--labels written --labels_config conf/decode/beam5_plain.yaml --require_text false
+    learning=(--labels written --labels_config conf/decode/beam5_baseline.yaml --require_text false
         --on_bad skip)
     ;;
 *)
