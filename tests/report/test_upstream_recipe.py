@@ -11,7 +11,7 @@ from downloads import tree
 from exp_folders import error_of, statistics, write_espnet_decoding, write_score
 from matplotlib.figure import Figure
 from refusals import command_refused
-from upstream_exp import BEAM, EXACT, BASELINE, REFERENCES, run_job, score, write_exact
+from upstream_exp import BASELINE, BEAM, EXACT, REFERENCES, run_job, score, write_exact
 
 from espnet_medusa.bin import report
 from espnet_medusa.report import results
