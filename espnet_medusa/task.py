@@ -25,7 +25,7 @@ class MedusaASRTask(ASRTask):
 
     @classmethod
     def required_data_names(cls, train: bool = True, inference: bool = False) -> tuple[str, ...]:
-        """Return ESPnet's names; in training without audio, as encoder output may be cached."""
+        """Return ESPnet's names, for training minus `speech`: encoder output may be cached."""
         names = super().required_data_names(train, inference)
         return names if inference else tuple(name for name in names if name != "speech")
 

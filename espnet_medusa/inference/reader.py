@@ -82,7 +82,7 @@ def read_features(entry: str, size: int) -> np.ndarray:
         features = kaldiio.load_mat(entry)
     except Exception as error:  # kaldiio raises many kinds of errors
         raise AudioError(f"{entry}: no features ({first_line(error)})", remedy) from error
-    shape = getattr(features, "shape", ("no", "matrix"))
+    shape = getattr(features, "shape", ("none",))
     if len(shape) != 2 or shape[1] != size or not len(features):
         raise AudioError(f"{entry}: has shape ({', '.join(map(str, shape))})", remedy)
     if not np.isfinite(features).all():

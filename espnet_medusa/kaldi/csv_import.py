@@ -223,6 +223,6 @@ def _number(name: str, value: str, kind: Callable, least: float) -> int | float:
         number = -math.inf
     if not least <= number < math.inf:
         whole = "whole number" if kind is int else "number"
-        remedy = f"give a {whole} of {least} or more, in both {START} and {FACTOR} or in neither"
+        remedy = f"give a {whole} of {least} or more; give both {START} and {FACTOR} or neither"
         raise _BadValueError(f"{name}: {value!r}", remedy)
     return number

@@ -168,7 +168,7 @@ class _Validation:
         for before, key in pairwise(sort_ids(utt2spk)) if self.options.check_speaker_order else ():
             first, second = utt2spk[before], utt2spk[key]
             if second.encode("utf-8") < first.encode("utf-8"):
-                message = f"speaker {second} sorts before {first} of the line above"
+                message = f"speaker {second} sorts before {first} of the previous id"
                 remedy = "make the speaker a prefix of the utterance id, or "
                 self.add("utt2spk", key, message, remedy + "give --speaker_order false")
                 return

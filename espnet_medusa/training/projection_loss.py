@@ -40,7 +40,7 @@ class Objective:
 class HeadSums(NamedTuple):
     """Sums over each head's labels, without gradient: (K + 1,) each."""
 
-    cross_entropy: torch.Tensor  # minus the entropy of smoothed labels, as in ESPnet
+    cross_entropy: torch.Tensor  # less the entropy of smoothed labels, as in ESPnet
     divergence: torch.Tensor  # KL(teacher || head); zero without a teacher
     correct: torch.Tensor  # number of labels that are the head's best token
 

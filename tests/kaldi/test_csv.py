@@ -78,7 +78,7 @@ def test_optional_columns_may_be_absent(corpus):
     ("audio/a.wav,  ,en,,", ["sentence: is empty"]),
     ("audio/a.wav,<|endoftext|> one,en,,", ["sentence: has reserved symbols"]),
     ("audio/a.wav,one,klingon,,", ["language: 'klingon'", "give a code"]),
-    ("audio/a.wav,one,en,140,", ["regulation-factor: ''", "in neither"]),
+    ("audio/a.wav,one,en,140,", ["regulation-factor: ''", "or neither"]),
     ("audio/a.wav,one,en,1.5,1.01", ["regulation-start: '1.5'", "whole number of 0"]),
     ("audio/a.wav,one,en,1,nan", ["regulation-factor: 'nan'"]),
     ("audio/a.wav,one, two,en,,", ["has 6 values for 5 columns", "put quotes"]),
