@@ -76,7 +76,7 @@ def plot_calls(reports: Sequence[dict], path: Path) -> None:
                     continue
                 nodes = [call["nodes"] for call in calls]
                 low, middle, high = zip(*(call["ms"] for call in calls), strict=True)
-                axis.plot(nodes, middle, "o-", color=color, ms=4, label=f"ours {weights}: a call")
+                axis.plot(nodes, middle, "o-", color=color, ms=4, label=f"ours {weights}: per call")
                 axis.fill_between(nodes, low, high, color=color, alpha=0.2, lw=0)
             for row in report["rows"]:
                 plain = (row["search"], row["batch_size"]) == ("greedy", 1)
@@ -84,7 +84,7 @@ def plot_calls(reports: Sequence[dict], path: Path) -> None:
                     axis.axhline(
                         row["ms_per_token"][1], color=WEIGHT_COLORS[row["weights"]], lw=1.2,
                         ls=DASHES[row["contestant"]],
-                        label=f"{row['label']} {row['weights']}: a token",
+                        label=f"{row['label']} {row['weights']}: per token",
                     )  # fmt: skip
             axis.set_xscale("log", base=2)
             axis.set_xticks(sorted({call["nodes"] for call in report["calls"]}))

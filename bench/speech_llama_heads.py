@@ -100,7 +100,7 @@ def main(cmd: list[str] | None = None) -> None:
     rows = [row for shape in args.shapes for row in measure(shape, args)]
     folder = args.output_dir / machine_name(torch.device(args.device).type)
     folder.mkdir(parents=True, exist_ok=True)
-    text = f"ms of a decoder call, {args.threads} threads, median of {args.rounds} in turns\n\n"
+    text = f"ms per decoder call, {args.threads} threads, median of {args.rounds} rounds\n\n"
     path = folder / "speech_llama_heads.md"
     path.write_text(text + markdown_table(header, rows), encoding="utf-8")
     print(path.read_text(encoding="utf-8"))

@@ -66,7 +66,7 @@ class Measurement:
     seconds: float
 
 
-class Allocation(NamedTuple):  # bytes that torch's CPU allocator returned
+class Allocation(NamedTuple):  # bytes that torch's CPU allocator allocated
     peak: int  # largest total
     largest: int  # largest tensor
 

@@ -64,7 +64,7 @@ def main() -> None:
 
 @contextmanager
 def answers() -> Iterator[Callable[[dict], None]]:
-    """Send answers to stdout, and everything that libraries print to stderr."""
+    """Send answers to stdout, and redirect all other output to stderr."""
     pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 

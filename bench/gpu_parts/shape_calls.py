@@ -24,7 +24,7 @@ from gpu_parts.part import (
     run,
 )
 
-COMPILE_MODE = {"cuda": "reduce-overhead", "cpu": None}  # "reduce-overhead" captures CUDA graphs
+COMPILE_MODE = {"cuda": "reduce-overhead", "cpu": None}  # "reduce-overhead" records CUDA graphs
 REPEATS = 20
 # (memory (U, S, D), nodes) to calls
 Begin = Callable[[torch.Tensor, int], TreeCalls | CachedCalls]

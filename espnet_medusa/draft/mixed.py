@@ -19,7 +19,7 @@ class MixedStates:
 
     first: States
     second: States
-    steps: torch.Tensor  # (R,) number of drafted tokens
+    steps: torch.Tensor  # (R,) tokens since ``start``
 
     def select(self, rows: torch.Tensor) -> MixedStates:
         return MixedStates(self.first.select(rows), self.second.select(rows), self.steps[rows])

@@ -16,7 +16,7 @@ class ParallelStates:
 
     tables: torch.Tensor  # (P, K, V') logits of all K heads after P evaluated prefixes
     origins: torch.Tensor  # (R,) index of the evaluated prefix that each drafted prefix extends
-    steps: torch.Tensor  # (R,) number of drafted tokens; head ``steps`` predicts the next one
+    steps: torch.Tensor  # (R,) number of later tokens; head ``steps`` predicts the next one
 
     def select(self, rows: torch.Tensor) -> ParallelStates:
         return replace(self, origins=self.origins[rows], steps=self.steps[rows])

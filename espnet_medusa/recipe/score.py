@@ -1,4 +1,4 @@
-"""Scores one decoded test set: ref.trn, hyp.trn and result.txt of WER, CER and TER, and eta."""
+"""Scores a decoded test set: trn files and result.txt of WER, CER and TER, and calls per word."""
 
 import shlex
 import subprocess

@@ -148,7 +148,7 @@ def timings_by_id(log_dir: Path) -> dict[str, Timing]:
 
 
 def complete_statistics(exp_dir: Path) -> list[Path]:
-    """Merge the statistics of ESPnet's jobs, and add eta; return the files that were written.
+    """Merge the statistics of ESPnet's jobs, add calls per word; return the written files.
 
     Raises ValueError if a file is malformed or jobs do not belong together.
     """

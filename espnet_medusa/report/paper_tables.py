@@ -181,7 +181,7 @@ def figure_markdown(plan: TablePlan, image: Path | None, report: Path) -> str:
         return f"Not drawn: {figure.title} ({reason}).\n"
     link = Path(os.path.relpath(image, report.parent)).as_posix()
     note = FIGURE_NOTES.get(figure.kind, SCATTER_NOTE).format_map(vars(figure))
-    note += "" if plan.published is None else " Only our figures are drawn."
+    note += "" if plan.published is None else " Only our values are drawn."
     return f"{heading}\n\n![{figure.title}](<{link}>)\n\n{note}\n"
 
 

@@ -21,7 +21,7 @@ from espnet_medusa.scoring.box_table import parse_sum
 
 RATES = ("wer", "cer", "ter")
 TITLES = ("dataset", "Snt", "Wrd", "Corr", "Sub", "Del", "Ins", "Err", "S.Err")
-# Title and format of each column, by key of ``compare``'s result.
+# Title and format of each column, by key in ``_cells``.
 COMPARISON = {
     "test_set": ("dataset", "{}"),
     "configuration": ("configuration", "{}"),

@@ -80,7 +80,7 @@ class Storage:
 
 @dataclass
 class CudaGraphState(TreeState):
-    """A state whose tensors are those of ``storage``."""
+    """A state whose caches are in ``storage``."""
 
     storage: Storage | None = None
 
@@ -208,7 +208,7 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
 def fill_inputs(
     call: CapturedCall, trees: Sequence[TokenTree], first: int, tokens: Sequence[Sequence[int]]
 ) -> None:
-    """Copy the tokens of new nodes from slot ``first`` to a call's inputs.
+    """Copy the new nodes, which start at slot ``first``, to a call's inputs.
 
     The call may have room for more utterances and new nodes; padding attends only to itself.
     """

@@ -246,7 +246,7 @@ class DraftDefaults:
     draft_depth: int | None = None
     draft_width: int | None = None
     draft_vocab_size: int | None = None
-    languages: list[str] | None = None  # codes; other languages have no drafts by default
+    languages: list[str] | None = None  # codes; other languages decode without drafts by default
 
 
 def read_draft_conf(

@@ -90,7 +90,7 @@ class UtteranceScorers:
 
 
 class Request(NamedTuple):
-    """Prefixes of an utterance, all of the same length."""
+    """Prefixes of an utterance, of equal length for other scorers."""
 
     scorers: UtteranceScorers
     prefixes: list[Prefix]

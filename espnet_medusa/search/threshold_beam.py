@@ -89,7 +89,7 @@ class ThresholdStrategy(BeamStrategy):
 
     def advance(self, states: Sequence[BeamState]) -> None:
         for state in states:
-            # All are evaluated or none. In a forced prefix, new ones already are.
+            # All or no running hypotheses are evaluated; in a forced prefix, all are.
             while not state.done and state.running[0].prefix.evaluated:
                 self._expand(state)
 

@@ -242,7 +242,7 @@ def _config_vocabulary(path: Path) -> Vocabulary:
     remedy = "give the config of an ESPnet model"
     config = read_config(path, remedy)
     if not {"token_list", "token_type"} <= config.keys():
-        raise InputError(f"{path}: no token_list and token_type; {remedy}")
+        raise InputError(f"{path}: needs token_list and token_type; {remedy}")
     tokens, bpemodel = config["token_list"], config.get("bpemodel")
     if isinstance(tokens, str):
         tokens = read_token_list(Path(tokens))

@@ -223,7 +223,7 @@ def test_published_figures_are_next_to_ours(tmp_path, exp):
         "- Published: A paper, Table I (on a GPU).",
         "- Models: published Whisper large-v2; ours Whisper base.",
         "- Also published: twice as fast (the abstract).",
-        "Only our figures are drawn.",
+        "Only our values are drawn.",
         "|As printed|4.10|-|8.05|1561|",  # the whole table, as ours has no such latency
     ):
         assert note in text

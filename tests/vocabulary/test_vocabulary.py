@@ -119,7 +119,7 @@ def test_bad_token_types_are_refused(token_type):
     ("tokens.txt", "<unk>\n▁a\n", "sentencepiece tokens needs .*bpe.model; add"),
     ("tokens.txt", "<unk>\nĠa\n", "byte-level BPE; give the tokenizer's folder"),
     ("tokens.txt", b"\xff\xfe", "cannot be read .*; give one token per line"),
-    ("config.yaml", "encoder: conformer\n", "no token_list and token_type; give the config"),
+    ("config.yaml", "encoder: conformer\n", "needs token_list and token_type; give the config"),
     *(
         ("config.yaml", f"token_list: {tokens}\ntoken_type: char\n", "token_list: .*; allowed")
         for tokens in ("5", "[1]", "{a: b}", "null")

@@ -145,7 +145,7 @@ class Costs:
             self.drafted = FORGETTING * known + (1 - FORGETTING) * draft_seconds / steps
 
     def seconds(self) -> tuple[float, float, float]:
-        """Return the seconds of a call, a step and a token."""
+        """Return the seconds per call, step and token."""
         weight = self.products[0, 0]
         mean, places = self.sums[0] / weight, self.products[0, 1:] / weight
         spread = self.products[1:, 1:] / weight - np.outer(places, places)
