@@ -57,3 +57,10 @@ class ParallelHeadsProposer(HeadsProposer):
 
     def logits(self, states: ParallelStates) -> torch.Tensor:
         return states.tables[states.origins, states.steps - 1]
+
+    def chain(self, states: ParallelStates, depth: int) -> torch.Tensor | None:
+        first = int(states.steps[0]) - 1
+        if first + depth > self.max_steps or not bool((states.steps == first + 1).all()):
+            return None
+        best = states.tables[:, first : first + depth].argmax(dim=-1)
+        return self.token_ids(best[states.origins])

@@ -98,6 +98,7 @@ class GreedyStrategy(Strategy):
         super().__init__(Scoring(weights, constraints.eos, constraints, constrain_logits=True), 1)
         self.rule, self.best_tokens = rule, best_tokens
         self.needs_draft_scores = not rule.verifies
+        self.drafts_change_text = not rule.best_only
 
     def begin(self, memory, prompt, max_length, limits) -> GreedyState:
         root = Prefix(int(prompt[-1]))

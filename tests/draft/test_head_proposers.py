@@ -198,6 +198,29 @@ def test_a_chain_is_the_best_token_of_each_step(kind, seed, vocabulary, precisio
         assert torch.equal(alone[0], tokens[row])
 
 
+@combinations(
+    kind=["linear", "block"], precision=["float32", "int8"], vocabulary=[None, [0, 2, 3, 5, 8]]
+)
+def test_a_chain_of_parallel_heads_is_the_best_token_of_each(kind, precision, vocabulary):
+    decoder = tiny_decoder(0, kind, NUM_HEADS)
+    vocabulary = vocabulary and torch.tensor(vocabulary)
+    memory, lengths = random_memory(0, [6, 3])
+    roots = [Prefix(0) for _ in lengths]
+    proposer = begin(build_runtime(decoder, precision), roots, memory, lengths, "int8", vocabulary)
+    prefixes = [roots[row].child(token) for row, token in [(0, 1), (0, 2), (1, 4)]]
+    for prefix in prefixes:
+        prefix.head_input = torch.randn(1, HIDDEN_SIZE), 0
+    states = proposer.advance(proposer.start(prefixes), torch.tensor([3, 1, 2]))
+    for depth in range(1, NUM_HEADS + 1):
+        expected, _ = best_tokens_of_steps(proposer, states, depth)
+        assert torch.equal(proposer.chain(states, depth), expected)
+    later = proposer.advance(states, torch.tensor([0, 0, 0]))
+    expected, _ = best_tokens_of_steps(proposer, later, NUM_HEADS - 1)
+    assert torch.equal(proposer.chain(later, NUM_HEADS - 1), expected)
+    assert proposer.chain(later, NUM_HEADS) is None, "there is no such head"
+    assert proposer.chain(states.join(later), 1) is None, "different heads"
+
+
 @combinations(kind=[WhisperRuntime, CudaGraphWhisperRuntime], precision=["float32", "int8"])
 def test_cross_attention_keys_remain_when_utterances_leave(kind, precision):
     """The heads attend to the decoder's keys and values after its state has changed."""

@@ -62,6 +62,8 @@ class DecoderSteps(Steps):
         """
         if self.normalized or self.scoring.constraints.forced_prefix:
             return None
+        if self.constrained and self.strategy.drafts_change_text:
+            return None
         if any(prefix.evaluated for prefix in beams.prefixes):
             return None
         chains = self.proposer.chain(draft_states, depth)
