@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from espnet_medusa.search.state import SearchState
+from espnet_medusa.search.state import Hypothesis, SearchState
 from espnet_medusa.tree.prefix import Prefix
+
+if TYPE_CHECKING:
+    from espnet_medusa.search.threshold_beam import EndedDraftedHypothesis
 
 PREFERRED = 3  # next tokens of a node, at most
 MILLI = 1000.0
@@ -52,8 +56,9 @@ class Trace:
         draft, first = state.draft, len(self.nodes)
         drafted = draft.nodes | draft.ends
         scores = {hypothesis.prefix: hypothesis.score for hypothesis in state.running} | drafted
+        unverified = heads_of(state.running)
         for prefix, score in drafted.items():
-            parent, step = prefix.parent, prefix.length - state.steps
+            parent, step = prefix.parent, unverified.get(prefix, prefix.length - state.steps)
             if prefix in draft.ends and parent not in self.numbers:
                 continue  # the draft budget has dropped its parent
             gain = score - scores[parent] if step > 0 and parent in scores else math.nan
@@ -82,8 +87,9 @@ class Trace:
 
     def finish(self, state: SearchState) -> None:
         """Set ``result``, which docs/see_a_decoding.md describes."""
-        tokens = state.n_best[0].tokens if state.n_best else []
-        written, done = self._written(tokens), state.statistics
+        best, done = state.n_best[0] if state.n_best else None, state.statistics
+        heads = getattr(best, "heads", None)
+        written = self._written(best.tokens if best else []) if heads is None else by_head(best)
         ended = TracedCall(range(0), [], done.decoder_seconds - done.draft_seconds, 0.0)
         drafted_s, calls = 0.0, []
         for call, following in pairwise([*self.calls, ended]):
@@ -123,13 +129,35 @@ class Trace:
             )
             if call is None and length == len(tokens):
                 break  # an end symbol at the maximum length
-            if call is None:
+            if call is None:  # CTC alone wrote the text
                 rows.append([token, None, UNVERIFIED, 0])
                 continue
             drafts = [n for n in path if n in self.calls[call].nodes and self.nodes[n].step > 0]
             step = self.nodes[drafts[0]].step if drafts else 0
             rows.append([token, call, DRAFT if drafts else DECODER, step])
         return rows
+
+
+def heads_of(running: Sequence[Hypothesis]) -> dict[Prefix, int]:
+    """Return the head of each prefix's last token, for hypotheses with unverified drafts."""
+    heads = {}
+    for hypothesis in running:
+        written = getattr(hypothesis, "heads", ())
+        prefixes = reversed([*hypothesis.prefix.ancestors()][: len(written)])
+        heads |= dict(zip(prefixes, written, strict=False))
+    return heads
+
+
+def by_head(ended: EndedDraftedHypothesis) -> list[list[Any]]:
+    """Return the rows of ``_written`` of a text with unverified drafts.
+
+    A call writes the base head's token and the drafts after it.
+    """
+    rows, call = [], -1
+    for token, head in zip(ended.tokens, ended.heads, strict=False):  # an appended end has no head
+        call += head == 0
+        rows.append([token, call, UNVERIFIED if head else DECODER, head])
+    return rows
 
 
 def preferred(prefix: Prefix) -> list[tuple[int, float]]:

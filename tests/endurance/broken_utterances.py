@@ -176,7 +176,7 @@ def check(args: argparse.Namespace, folder: Path) -> tuple[str, str]:
         status, texts, reasons = decoded
         counts = count_differing(texts, expected), count_unnamed(reasons, broken)
         right = right and (status, *counts) == (SOME_FAILED, 0, 0)
-        sentences.append(f"{counts[0]} texts differ, {counts[1]} not named, status {status}")
+        sentences.append(f"{counts[0]} texts differ, {counts[1]} reported wrongly, status {status}")
     kinds, file_kinds = ({*broken.values()} for broken in (some.broken, broken_files))
     figures = (
         f"asr.sh: {len(expected)} good utterances and {len(some.broken)} broken in {len(kinds)} "

@@ -141,7 +141,7 @@ def check(args: argparse.Namespace, folder: Path) -> tuple[str, str]:
         ["audio [h]", f"{args.hours:g}"],
         ["processor time [s]", f"{steps[-1].seconds:.0f}"],
         ["windows", str(len(steps))],
-        ["memory in use [MB], most in each tenth", " ".join(f"{peak:.0f}" for peak in memory)],
+        ["memory in use [MB], tenths 2 to 10", " ".join(f"{peak:.0f}" for peak in memory)],
         ["it grew by [%]", f"{100 * growth(memory):.1f}"],
         ["resident [MB]", " ".join(f"{peak:.0f}" for peak in resident)],
         ["that grew by [%]", f"{100 * growth(resident):.1f}"],

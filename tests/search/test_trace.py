@@ -7,6 +7,7 @@ import pytest
 import torch
 from cases import combinations
 from searches import COUNTS, PROMPT, beam_shape, drafted_by, greedy_shape, our_greedy, our_search
+from threshold_oracle import Setting
 from tiny import EOS, all_logits, bounds, random_memory, utterances
 
 from espnet_medusa.search.drafting.lookahead import DraftShape
@@ -110,3 +111,19 @@ def test_a_search_without_drafts_writes_one_token_per_call():
         assert [[by, call] for _, call, by, _ in result["tokens"]] == [
             [DECODER, call] for call in range(len(result["calls"]))
         ]
+
+
+@combinations(heads=["linear", "recurrent", "attending"], seed=range(4))
+def test_unverified_drafts_have_the_number_of_their_head(seed, heads):
+    _, memory, lengths, limits = random_case(seed, heads)
+    decoder, _ = drafted_by(seed, heads, 4)
+    for state in run_twice(Setting(3, 0.2).search(decoder), memory, lengths, limits):
+        result, best = state.trace.result, state.n_best[0]
+        assert [step for *_, step in result["tokens"]] == list(best.heads)
+        calls = [call for _, call, _, _ in result["tokens"]]
+        for (_, call, by, step), before in zip(result["tokens"], [-1, *calls], strict=False):
+            assert (by, call - before) == (("unverified", 0) if step else (DECODER, 1))
+        nodes = [node for call in result["calls"] for node in call["nodes"]]
+        for node, path in zip(nodes, paths_of(result), strict=True):
+            if path and path == best.tokens[: len(path)]:
+                assert node[2] == best.heads[len(path) - 1]
