@@ -28,9 +28,7 @@ class MediaError(Exception):
 class MediaFile(AbstractContextManager):
     """The default audio stream of a file.
 
-    Raises:
-        MediaError: FFmpeg does not read it.
-        AudioError: It has no audio stream, or one of an unknown codec.
+    Raise MediaError if FFmpeg does not read it, AudioError without a stream of a known codec.
     """
 
     def __init__(self, source: AudioSource):
@@ -76,11 +74,8 @@ class MediaFile(AbstractContextManager):
     def blocks(self, start: int, end: int | None) -> Iterator[np.ndarray]:
         """Decode float32 (n, channels) from sample ``start`` up to ``end``, or to the file's end.
 
-        Decodes from the beginning: seeking would not be exact to the sample.
-
-        Raises:
-            MediaError: The file is corrupt.
-            AudioError: The file ends before the duration in its header.
+        Decodes from the beginning: seeking would not be exact to the sample. Raise MediaError if
+        the file is corrupt, AudioError if it ends before the duration in its header.
         """
         position = 0
         for block in self._decode():

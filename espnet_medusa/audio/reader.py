@@ -48,9 +48,7 @@ def read_audio(
     Args:
         entry: Path of any file that libsndfile or FFmpeg reads, `x.ark:offset`, or `command |`;
             or an opened source.
-        allow_pipes: Whether commands may run.
-        start_s: Start of the part to read.
-        end_s: End of the part; None or negative is the end of the audio, as in Kaldi's segments.
+        end_s: End of the part to read; None or negative: that of the audio, as in Kaldi's segments.
         max_duration_s: Refuse longer audio, from its header if possible.
 
     Returns:

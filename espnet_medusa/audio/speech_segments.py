@@ -56,14 +56,8 @@ def read_levels(
 ) -> np.ndarray:
     """Measure the level of each frame of a recording; channels are averaged.
 
-    Raise AudioError if the audio cannot be read to its end.
-
-    Args:
-        options: For `frame_s`.
-        start_s, end_s: Part of the recording; None is its end.
-
-    Returns:
-        Decibels relative to full scale, float (F,); the last frame may be shorter.
+    Return decibels relative to full scale, float (F,); the last frame may be shorter. Raise
+    AudioError if the audio cannot be read to its end.
     """
     options = options or SegmentOptions()
     levels = [np.zeros(0)]
@@ -99,9 +93,7 @@ def segment_levels(
     """Choose segments of speech and short pauses from levels (F,) in dB; cut at longer pauses.
 
     Speech without a pause is cut at its quietest frame in the second half of `max_segment_s`.
-
-    Returns:
-        Start and end of each segment in seconds, in order, without overlap.
+    Return starts and ends in seconds, in order, without overlap.
     """
     options = options or SegmentOptions()
     if not len(levels):

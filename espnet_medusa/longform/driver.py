@@ -31,12 +31,7 @@ SHORTEST_REST_FRAMES = 50
 
 
 class LongForm:
-    """Decodes recordings of any length.
-
-    Args:
-        options: Prompts, fallback and word times.
-        batch_size: Maximum number of recordings per batch.
-    """
+    """Decodes recordings of any length, up to ``batch_size`` per batch."""
 
     def __init__(self, decoder: WindowDecoder, options: LongFormOptions, batch_size: int = 1):
         self.decoder, self.options, self.batch_size = decoder, options, batch_size
@@ -132,12 +127,7 @@ def pack_speech(
 
 
 class ChunkedLongForm:
-    """Decodes recordings of any length, several chunks of speech per batch.
-
-    Args:
-        options: How speech is found, and how each chunk is decoded.
-        batch_size: Maximum number of windows per batch.
-    """
+    """Decodes recordings of any length, up to ``batch_size`` chunks of speech per batch."""
 
     def __init__(self, decoder: WindowDecoder, options: LongFormOptions, batch_size: int = 1):
         self.decoder, self.options, self.batch_size = decoder, options, batch_size

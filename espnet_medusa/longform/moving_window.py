@@ -107,12 +107,7 @@ class MovingWindow:
     def take(
         self, window: Window, decoding: WindowDecoding, align: Align | None = None
     ) -> list[Segment]:
-        """Return the segments of a window, and move to the next one.
-
-        Args:
-            window: From ``next``.
-            align: Computes word times; None: segments have no words.
-        """
+        """Return a window's segments, without words if ``align`` is None, and move to the next."""
         if is_silence(decoding, self.options):
             self.skip(window)
             return []

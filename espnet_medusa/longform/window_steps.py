@@ -97,13 +97,7 @@ class WindowSteps:
         clip_timestamps: tuple[float, ...],
         last_speech_s: float = 0.0,
     ) -> None:
-        """Add a passage to a recording.
-
-        Args:
-            last_frame: As in ``Passage``.
-            clip_timestamps: Parts of the recording, as the option of this name.
-            last_speech_s: End of the speech before the passage.
-        """
+        """Add a passage to a recording; the speech before it ends at ``last_speech_s``."""
         decoder, options = self.decoder, replace(self.options, clip_timestamps=clip_timestamps)
         prompt = options.initial_prompt
         initial = () if prompt is None else tuple(decoder.text.encode(prompt))

@@ -19,13 +19,9 @@ UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 def write_page(path: Path, overview: dict, utterances: Iterable[dict]) -> None:
     """Write a page atomically; only one utterance's data is in memory at a time.
 
-    Args:
-        path: the HTML file; relative audio paths are relative to its folder.
-        overview: the overview block.
-        utterances: one block for each entry of ``overview["utterances"]``, in the same order.
-
-    Raises:
-        ValueError: if there are more or fewer blocks than entries, or a number is not finite.
+    ``utterances`` has one block for each entry of ``overview["utterances"]``, in the same order;
+    their relative audio paths are relative to the page's folder. Raise ValueError if there are more
+    or fewer blocks than entries, or a number is not finite.
     """
     expected = len(overview["utterances"])
     before, after = _fill_template(overview["title"]).split("{{data}}")

@@ -26,16 +26,13 @@ class ModelFiles:
 
 
 def find_model(name: str, model_file: str | None = None) -> ModelFiles:
-    """Find an experiment, or convert a Whisper to one.
+    """Find an experiment or convert a Whisper; raise InputError if model or weights do not exist.
 
     Args:
         name: An experiment's folder or its config.yaml; or a Whisper: hub name, folder or OpenAI
             ``.pt`` file. A converted Whisper is cached, with heads of the package if there are any
             for its weights. It is converted again when its files change.
         model_file: Weights of the experiment; None: the file that conversion or training wrote.
-
-    Raises:
-        InputError: The model or its weights do not exist.
     """
     files = find_experiment(name, model_file, "model")
     if files is not None:

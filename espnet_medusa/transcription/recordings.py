@@ -40,17 +40,11 @@ class Recording:
 
 
 def find_recordings(audio: Iterable[str | Path]) -> list[Recording]:
-    """Find audio files, each once.
+    """Find audio files, each once, in the order given; those of folders and patterns are sorted.
 
-    Args:
-        audio: Files, folders (recursive, no hidden ones), and patterns such as ``talks/*.wav``.
-
-    Returns:
-        Recordings in the order given, those of folders and patterns sorted. They include paths
-        that do not exist, which fail when they are read.
-
-    Raises:
-        InputError: There is no file, or the results of two files would have the same name.
+    ``audio`` has files, folders (recursive, no hidden ones), and patterns such as ``talks/*.wav``.
+    Paths that do not exist are included; they fail when they are read. Raise InputError if there is
+    no file, or the results of two files would have the same name.
     """
     folders: dict[Path, Path] = {}  # path to the folder that its name is relative to
     for given in map(str, audio):
