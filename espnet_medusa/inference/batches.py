@@ -34,15 +34,11 @@ Decode = Callable[[Sequence[Utterance]], list[Decoding]]
 def make_batches(
     lengths: Sequence[int], batch_size: int, max_frames: int | None = None
 ) -> list[list[int]]:
-    """Group utterances of similar lengths, the longest first.
+    """Return the indices of each batch, longest first; equal lengths keep their order.
 
     Args:
-        batch_size: Maximum number of utterances per batch.
         max_frames: Maximum padded size, utterances times frames of the longest; None: no limit.
             An utterance with more frames is decoded alone.
-
-    Returns:
-        Batches of indices, each index once; equal lengths keep their order.
     """
     batches: list[list[int]] = []
     room = 0

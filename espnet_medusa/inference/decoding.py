@@ -39,12 +39,7 @@ class TextWriter:
     timestamps: range = range(0)  # token ids that texts leave out
 
     def write(self, state: SearchState, prompt: list[int], scorers: list[str]) -> Decoding:
-        """Return the n-best results of an utterance.
-
-        Args:
-            prompt: P tokens at the start of the hypotheses.
-            scorers: Names of the scorers, in the order of ``EndedHypothesis.parts``.
-        """
+        """Return the n-best results; ``scorers`` are the names of ``EndedHypothesis.parts``."""
         results = [self._result(ended, prompt, scorers) for ended in state.n_best[: self.nbest]]
         if results:
             text = results[0][0]

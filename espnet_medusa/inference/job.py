@@ -50,16 +50,13 @@ def read_input(
     utt2lang: str | None = None,
     previous_text: bool = False,
 ) -> JobInput:
-    """Read wav.scp and the key file.
+    """Read wav.scp and the key file; raise InputError if a file or the option is not usable.
 
     Args:
         data_path_and_name_and_type: ESPnet's option; exactly one ``FILE,speech,TYPE`` and, with
             ``previous_text``, at most one ``FILE,text_prev,text``.
         key_file: File whose first column has the ids to decode; None: all ids of wav.scp.
         utt2lang: File with languages of utterances; None: all have that of the decode options.
-
-    Raises:
-        InputError: A file is missing or empty, or the option names other data.
     """
     by_name = {name: (path, kind) for path, name, kind in data_path_and_name_and_type}
     others = by_name.keys() - {"speech"} - ({PREVIOUS} if previous_text else set())

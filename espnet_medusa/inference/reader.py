@@ -43,15 +43,10 @@ class UtteranceReader:
     allow_pipes: bool = False  # whether commands in wav.scp may run
 
     def read(self, key: str, entry: str, max_duration_s: float | None = None) -> Utterance:
-        """Read one utterance.
+        """Read one utterance; ``entry`` is its value in wav.scp, or a path.
 
-        Args:
-            entry: Value in wav.scp, or path.
-            max_duration_s: Longest duration that is allowed; None: no limit.
-
-        Raises:
-            TooLongError: The audio is longer.
-            ValueError: Audio or features cannot be read or do not suit the model.
+        Raise TooLongError if it is longer than ``max_duration_s``, ValueError if audio or features
+        cannot be read or do not suit the model.
         """
         size = self.limits.feature_size
         speech = read_features(entry, size) if size else self.read_samples(entry, max_duration_s)

@@ -164,8 +164,6 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
     """Audio in, n-best list out; same call, ``decode_long`` and return values as ESPnet's.
 
     Args:
-        s2t_train_config: The experiment's ``config.yaml``.
-        s2t_model_file: The weights.
         options: ESPnet's other arguments and the fields of ``DraftModelOptions``. ``batch_size`` is
             the number of utterances per call of ``decode``.
 
@@ -269,14 +267,11 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         speeches: Sequence[np.ndarray | torch.Tensor],
         conditions: Sequence[Mapping[str, Any]] | None = None,
     ) -> list[Decoding]:
-        """Decode several utterances together.
+        """Decode several utterances together; each has an equal share of the seconds.
 
         Args:
             speeches: U times (samples,) in [-1, 1], at the model's sample rate.
             conditions: U mappings with other arguments of ``__call__``; None: its defaults.
-
-        Returns:
-            U decodings, in order. Each has an equal share of the seconds.
         """
         started = time.perf_counter()
         results = self.encode(speeches, conditions or [{}] * len(speeches))

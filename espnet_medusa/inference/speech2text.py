@@ -198,13 +198,9 @@ class Speech2Text(ESPnetSpeech2Text):
 
     @torch.no_grad()
     def __call__(self, speech: np.ndarray | torch.Tensor) -> list[Result]:
-        """Decode one utterance.
+        """Return an n-best list for (samples,) in [-1, 1], at the model's sample rate.
 
-        Args:
-            speech: (samples,) in [-1, 1], at the model's sample rate.
-
-        Returns:
-            N-best list of text, tokens, token ids and hypothesis.
+        Each entry has text, tokens, token ids and hypothesis.
         """
         if self.search is None:
             return self._decode_as_espnet(speech)

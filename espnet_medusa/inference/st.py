@@ -31,8 +31,6 @@ class STSpeech2Text(ESPnetSpeech2Text):
     ids and hypothesis of each translation.
 
     Args:
-        st_train_config: The experiment's ``config.yaml``.
-        st_model_file: The weights.
         options: ESPnet's other arguments and the fields of ``SearchOptions``. ``batch_size`` is
             the number of utterances per call of ``decode``.
 

@@ -92,11 +92,9 @@ class UtteranceDecoder:
         failed: list[Failed],
         too_long: dict[str, TooLongError | None] | None = None,
     ) -> Iterator[Utterance]:
-        """Read one utterance after the other.
+        """Read one utterance after the other; ``failed`` receives those that cannot be read.
 
-        Args:
-            failed: Receives the utterances that cannot be read.
-            too_long: Receives those longer than the model's window; None: these are read, too.
+        ``too_long`` receives those longer than the model's window; None: these are read, too.
         """
         max_duration_s = None if too_long is None else self.reader.limits.window_s
         for key in keys:
