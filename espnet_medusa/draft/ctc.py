@@ -156,7 +156,6 @@ class CTCProposer(Proposer):
 
     Args:
         ctc: Log-probabilities of the branch, memory (1, S, D) to (1, S', V).
-        vocabulary: As in ``Proposer``.
         retokenization: For a branch with its own units and blank 0; None: units are tokens.
     """
 

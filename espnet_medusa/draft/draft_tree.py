@@ -14,13 +14,9 @@ from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 
 class DraftTree:
-    """The draft model's token trees of U utterances.
+    """The draft model's token trees of U utterances, with their prompts as ``roots``.
 
     The search has other ``Prefix`` objects, for the main model's tokens.
-
-    Attributes:
-        roots: U prompts.
-        device: Device of the logits.
     """
 
     def __init__(self, decoder: TreeDecoder, draft_inputs: Sequence[DraftInput]):

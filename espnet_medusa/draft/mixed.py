@@ -35,12 +35,8 @@ class MixedStates:
 class MixedProposer(Proposer):
     """A linear mixture of two proposers' probabilities.
 
-    After ``max_steps`` of one proposer, the other is used alone. Raises InputError if the weight is
-    out of range, or vocabularies differ.
-
-    Args:
-        second: A proposer with the same vocabulary.
-        weight: Weight of the first one, in [0, 1].
+    After ``max_steps`` of one proposer, the other is used alone. Raises InputError if ``weight``,
+    that of the first one, is not in [0, 1], or vocabularies differ.
     """
 
     def __init__(self, first: Proposer, second: Proposer, weight: float = 0.3):

@@ -32,9 +32,7 @@ class ParallelStates:
 class ParallelHeadsProposer(HeadsProposer):
     """A proposer with parallel heads, which do not depend on drafted tokens.
 
-    Args:
-        tables: Logits of all heads, (R, D) to (R, K, V').
-        vocabulary: As in ``Proposer``.
+    ``tables`` returns the logits of all heads, (R, D) to (R, K, V').
     """
 
     def __init__(

@@ -39,7 +39,6 @@ class RecurrentHeadsProposer(HeadsProposer):
     Args:
         embed: Token embeddings, (R,) to (R, D).
         projection: (R, D) to (R, V').
-        vocabulary: As in ``Proposer``.
     """
 
     def __init__(

@@ -43,11 +43,8 @@ def scratch_model(llama_conf: Mapping[str, Any], vocab_size: int) -> transformer
 def pretrained_model(llama_model: str, vocab_size: int) -> transformers.PreTrainedModel:
     """Load a model in float32; code from the model's folder is not executed.
 
-    Raise InputError if it cannot be loaded, is not supported, or has fewer than V embeddings.
-
-    Args:
-        llama_model: Hub name, or folder in Hugging Face format.
-        vocab_size: V of the token list; further embeddings are dropped.
+    Raise InputError if it cannot be loaded, is not supported, or has fewer than ``vocab_size``
+    embeddings; further ones are dropped.
     """
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(

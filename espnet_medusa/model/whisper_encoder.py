@@ -156,7 +156,6 @@ class HFWhisperEncoder(AbsEncoder):
             xs_pad: (B, samples) in [-1, 1], 16 kHz, or (B, frames, num_mel_bins) of ``features``.
                 Features include their padding, so ``crop_to_audio`` drops nothing.
             ilens: (B,) samples or frames.
-            prev_states: Not used; part of ESPnet's interface.
 
         Returns:
             Encoder output (B, S, D), lengths (B,) and None.

@@ -80,8 +80,6 @@ class Storage:
 
 @dataclass
 class CudaGraphState(TreeState):
-    """A state whose caches are in ``storage``."""
-
     storage: Storage | None = None
 
 

@@ -119,8 +119,6 @@ class PackedCrossKeysValues(NamedTuple):
 
 
 class PackedAttendingHeads(AttendingLayer):
-    """Attending heads."""
-
     def __init__(self, heads: AttendingHeads, precision: Precision):
         layer, attention = heads.layer, heads.layer.encoder_attn
         self.state_norm = pack_norm(heads.state_norm, precision)

@@ -18,8 +18,6 @@ ON_CPU, ON_GPU = (FLOAT32, BFLOAT16, INT8), (FLOAT32, BFLOAT16, FLOAT16)
 
 @dataclass(frozen=True)
 class Precision:
-    """Precision of a decoder."""
-
     dtype: torch.dtype  # of layers, keys and values
     # Whether the vocabulary projection uses 8-bit integers. It has most weights of small models.
     int8_projection: bool = False

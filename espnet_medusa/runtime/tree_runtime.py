@@ -36,9 +36,7 @@ from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeDecoder, TreeState
 class TreeRuntime(TreeDecoder):
     """A trained decoder for searches: copies of the current weights, and shared embeddings.
 
-    Args:
-        precision: Of layers and vocabulary projection.
-        table: (V, D) token embeddings; ``scale`` is their factor.
+    ``table`` has (V, D) token embeddings; ``scale`` is their factor.
     """
 
     # Set by subclasses.
