@@ -17,8 +17,6 @@ MARGIN = 1e-4  # rounding of scores
 
 @dataclass(frozen=True)
 class Ranking:
-    """Ranking of an utterance's hypotheses."""
-
     nbest: int | None = None  # length of the n-best list; None: all hypotheses that end
     gain: float = 0.0  # as in ``BeamStrategy``
     normalize_length: bool = False  # rank by score over length

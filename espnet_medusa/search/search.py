@@ -49,7 +49,7 @@ class Search:
         draft_inputs: Sequence[DraftInput] | None = None,
         watched: Sequence[Watched] | None = None,
     ) -> list[SearchState]:
-        """Decode U utterances.
+        """Decode U utterances; return states with sorted ``n_best`` lists, best first.
 
         Args:
             memory: (U, S, D) encoder output.
@@ -58,9 +58,6 @@ class Search:
             limits: Of each utterance, or of all.
             draft_inputs: U, for a draft model or CTC; None: the encoder output and the prompts.
             watched: U requested probabilities, which the search sets, or None.
-
-        Returns:
-            States with sorted ``n_best`` lists, best first.
         """
         if isinstance(limits, LengthLimits):
             limits = [limits] * len(memory)

@@ -57,13 +57,7 @@ class Shards:
         return (*self.archives, *self.tables)[0]
 
     def run(self, read: Read, compute: Compute, batch_size: int, share: slice = EVERY) -> None:
-        """Write all shards that are not complete.
-
-        Args:
-            read: Id to audio; after an error, the other utterances continue.
-            compute: A batch of utterances to their outputs.
-            share: The shards that this process writes.
-        """
+        """Write the incomplete shards in ``share``, without utterances that cannot be read."""
         shards = self._shards()[share]
         done = [shard for shard, keys in shards if self._is_done(shard, keys)]
         count = sum(len(keys) for shard, keys in shards if shard in done)

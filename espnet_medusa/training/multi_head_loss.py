@@ -23,7 +23,6 @@ class MultiHeadLoss:
     """A mixin for ESPnet's models whose decoder is a ``MultiTokenDecoder``.
 
     Attributes:
-        options: Set by ``set_objective``.
         draft_tokens: (V',) tokens that heads may draft; None: all, or not known before the first
             batch.
     """

@@ -48,12 +48,9 @@ class Lookahead(ABC):
         """Return how many steps to draft; ``state.draft`` is the last draft and its acceptance."""
 
     def measure(self, call_seconds: float, draft_seconds: float, steps: int, tokens: float) -> None:
-        """Record the cost of an iteration.
+        """Record an iteration with ``steps`` drafted and, per utterance, ``tokens`` decoded.
 
-        Args:
-            call_seconds: Duration of the decoder call and of the search's steps.
-            draft_seconds: Duration of drafting.
-            steps, tokens: Drafted steps, and mean number of decoded tokens per utterance.
+        ``call_seconds`` is the duration of the decoder call and of the search's steps.
         """
         return
 
