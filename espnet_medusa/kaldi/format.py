@@ -49,7 +49,6 @@ def format_data_dir(
         DataError: A table is unusable, or all utterances are bad, or with `on_bad: stop` one is.
             It lists every problem.
         ValueError: `output_dir` contains other files.
-        OSError: The output cannot be written.
     """
     data = collect_utterances(data_dir, options.require_text, options.allow_empty_text)
     inputs = {"output_dir": str(output_dir), **dataclasses.asdict(options)}

@@ -46,11 +46,8 @@ def perturb_speed(
 
     Each file keeps its sample rate. With factor 1, wav.scp refers to the original files. Segments
     are cut out, so the output has no segments. It is written completely or not at all, and only if
-    an input has changed.
-
-    Raises:
-        DataError: An utterance is bad; it lists all of them, each once.
-        ValueError: `output_dir` contains other files.
+    an input has changed. Raise DataError with all bad utterances, each once, and ValueError if
+    `output_dir` contains other files.
     """
     data = collect_utterances(data_dir, allow_empty_text=True)  # stage 4 drops these utterances
     copies = {

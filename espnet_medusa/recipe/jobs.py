@@ -135,7 +135,6 @@ def run(
     """Run jobs in this order, and return those that failed.
 
     Args:
-        most_at_once: Maximum number of parallel processes.
         stop_on_failure: End the other jobs as soon as one fails.
         watch: Called after each poll of the processes; shows progress.
 

@@ -27,8 +27,6 @@ TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class TaskState:
-    """A task's state, and Slurm's reason for it."""
-
     name: str
     reason: str = ""
 
