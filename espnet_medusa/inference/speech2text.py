@@ -103,10 +103,9 @@ class Speech2Text(ESPnetSpeech2Text):
             self.tokenizer.tokenizer = self.converter.tokenizer  # ESPnet would read it twice
         network = self.asr_model  # a copy if ESPnet quantized it
         trained = replace(trained, asr_model=network)
-        decode_options = with_model_defaults(
-            decode_options, network.decoder, trained.train_args, options.get("beam_size", 20),
-            _language(decode_options, trained),
-        )  # fmt: skip
+        of_model = network.decoder, trained.train_args, options.get("beam_size", 20)
+        language = _language(decode_options, trained)
+        decode_options = with_model_defaults(decode_options, *of_model, language)
         default = ESPNET_OPTIONS["ctc_weight"].default
         check_scoring(network, decode_options, options.get("ctc_weight", default), default)
         prompts, timestamps = _whisper_prompts(decode_options, trained, self.converter), range(0)
