@@ -26,7 +26,6 @@ SIZES = {"english": (51864, 80), "multilingual": (51865, 80), "large-v3": (51866
 
 @pytest.fixture(scope="module", params=SIZES)
 def case(request, tmp_path_factory):
-    """CTranslate2 folder of a random Whisper, and transformers' model of the same weights."""
     path = tmp_path_factory.mktemp(request.param)
     vocab_size, mels = SIZES[request.param]
     save_tiny_whisper(path / "hf", vocab_size, mels, hidden_size=8)

@@ -25,7 +25,6 @@ from espnet_medusa.search.statistics import read_statistics
 
 
 def job(experiment, folder, lines=("a never-read.wav",), *options: str) -> list[str]:
-    """Write wav.scp; return the command line."""
     (folder / "wav.scp").write_text("".join(f"{line}\n" for line in lines))
     return [
         *experiment.options(), "--output_dir", str(folder / "output"), *data(folder),
@@ -38,13 +37,11 @@ def data(folder) -> list[str]:
 
 
 def write_good(folder, count: int) -> list[str]:
-    """Write audio files; return their lines of wav.scp."""
     write_corpus(folder, {f"spk-{index:03d}": 0.2 + 0.02 * index for index in range(count)})
     return (folder / "wav.scp").read_text().splitlines()
 
 
 def write_bad(folder) -> list[str]:
-    """Return lines of wav.scp, broken in different ways."""
     entries = {kind: write_broken(folder, kind) for kind in BROKEN}
     for name, seconds, rate_hz in (
         ("one_sample", 1 / 16000, 16000), ("long", WINDOW_S + 1, 16000), ("rate", 1.0, 8000),

@@ -63,7 +63,6 @@ def whole(samples, speech2text, tmp_path_factory):
 
 @pytest.fixture
 def corpus(whole, tmp_path):
-    """A new folder with the same wav.scp."""
     (tmp_path / "wav.scp").write_text((whole / "wav.scp").read_text())
     return tmp_path
 

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 import torch
 import yaml
+from cases import cases
 from espnet2.main_funcs.pack_funcs import pack
 from experiment import speeches
 from refusals import assert_refused, refused
@@ -133,29 +134,25 @@ def test_a_changed_model_is_read_again(tmp_path):
     assert "second_of_them" in read_config(Path(open_packed_model(folder)["asr_train_config"]), "")
 
 
-REFUSED = {
-    "token list": ({"token_list": "/etc/passwd"}, "token_list: '/etc/passwd'"),
-    "bpemodel": ({"bpemodel": "../../../../../../../etc/passwd"}, "bpemodel: '../../"),
-    "home": ({"bpemodel": "~"}, "bpemodel: '~'"),
-    "working directory": ({"bpemodel": "here.model"}, "bpemodel: 'here.model'"),
-    "of a folder": ({"encoder_conf": {"whisper_model": "own/whisper"}}, "encoder_conf.whisper_m"),
-    "statistics": ({"normalize_conf": {"stats_file": "/etc/hosts"}}, "normalize_conf.stats_file"),
-    "list": ({"x_conf": {"files": ["a/b", "/etc/hosts"]}}, "x_conf.files[1]: '/etc/hosts'"),
-    "address": ({"encoder_conf": {"w2v_url": "https://x.y/a.pt"}}, "encoder_conf.w2v_url: 'https:"),
-    "link": ({"bpemodel": "data/link"}, "bpemodel: 'data/link'"),
-    "files outside": ({"files": {"asr_model_file": "../x.pth"}}, "files.asr_model_file: '../x"),
-    "files absolute": ({"files": {"asr_model_file": "/etc/passwd"}}, "'/etc/passwd'; allowed: fil"),
-    "files missing": ({"files": {"asr_model_file": "gone.pth"}}, "'gone.pth' is not there"),
-    "files option": ({"files": {"device": MODEL}}, "files.device: allowed: asr_model_file"),
-    "files no mapping": ({"files": [MODEL]}, "files: is not a mapping"),
-    "files no name": ({"files": {"asr_model_file": 5}}, "files.asr_model_file: 5"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", REFUSED)
-def test_files_outside_of_the_model_are_refused(tmp_path, kind):
+@cases(
+    ({"token_list": "/etc/passwd"}, "token_list: '/etc/passwd'"),
+    ({"bpemodel": "../../../../../../../etc/passwd"}, "bpemodel: '../../"),
+    ({"bpemodel": "~"}, "bpemodel: '~'"),
+    ({"bpemodel": "here.model"}, "bpemodel: 'here.model'"),
+    ({"encoder_conf": {"whisper_model": "own/whisper"}}, "encoder_conf.whisper_m"),
+    ({"normalize_conf": {"stats_file": "/etc/hosts"}}, "normalize_conf.stats_file"),
+    ({"x_conf": {"files": ["a/b", "/etc/hosts"]}}, "x_conf.files[1]: '/etc/hosts'"),
+    ({"encoder_conf": {"w2v_url": "https://x.y/a.pt"}}, "encoder_conf.w2v_url: 'https:"),
+    ({"bpemodel": "data/link"}, "bpemodel: 'data/link'"),
+    ({"files": {"asr_model_file": "../x.pth"}}, "files.asr_model_file: '../x"),
+    ({"files": {"asr_model_file": "/etc/passwd"}}, "'/etc/passwd'; allowed: fil"),
+    ({"files": {"asr_model_file": "gone.pth"}}, "'gone.pth' is not there"),
+    ({"files": {"device": MODEL}}, "files.device: allowed: asr_model_file"),
+    ({"files": [MODEL]}, "files: is not a mapping"),
+    ({"files": {"asr_model_file": 5}}, "files.asr_model_file: 5"),
+)
+def test_files_outside_of_the_model_are_refused(values, message, tmp_path):
     """In its config, and with ``files`` in its meta.yaml."""
-    values, message = REFUSED[kind]
     Path("here.model").write_bytes(b"mine")
     Path("own/whisper").mkdir(parents=True)
     config, meta = ({}, META | values) if "files" in values else (values, None)

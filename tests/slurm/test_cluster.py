@@ -54,7 +54,6 @@ def set_node(number: int, state: str) -> None:
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory):
-    """A recipe's folder with a tiny trained experiment and a test set."""
     folder = link_template(tmp_path_factory.mktemp("slurm") / "recipe")
     make_experiment(folder / "exp" / "asr_tiny")
     data = folder / "dump" / "raw" / "test"

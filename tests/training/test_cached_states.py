@@ -10,6 +10,7 @@ import pytest
 import soundfile
 import torch
 import yaml
+from cases import combinations
 from experiment import read_lines, write_lines
 from recorded_calls import interrupt_call
 from refusals import assert_refused, command_refused, refuses
@@ -83,9 +84,7 @@ def train_on_states(corpus, states, output, system, *options, memory=True, **cha
     return train(corpus, output, system, *options, **changes)
 
 
-@pytest.mark.parametrize(
-    "system", ["linear_frozen", "block", "recurrent", "attending", "ctc", "ctc_units"]
-)
+@combinations(system=["linear_frozen", "block", "recurrent", "attending", "ctc", "ctc_units"])
 def test_losses_are_those_of_audio(corpus, of_references, tmp_path, system):
     changes = {"max_epoch": 3, "accum_grad": 1}
     if not system.startswith("ctc"):

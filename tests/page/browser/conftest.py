@@ -12,8 +12,6 @@ from espnet_medusa.page.page import write_page
 
 
 class Page:
-    """A page in the browser."""
-
     def __init__(self, driver, folder):
         self.driver, self.folder = driver, folder
         self.js = driver.execute_script
