@@ -153,7 +153,6 @@ def test_a_draft_model_with_few_positions_or_tokens(translations, draft):
 
 
 def begin(decoder, eos, translation, prompt):
-    """Return a draft model proposer begun for one utterance, and its root."""
     memory, lengths = random_memory(0, [4])
     root = Prefix(0)
     context = DraftContext([root], memory.device, draft_inputs(memory, lengths, prompt))

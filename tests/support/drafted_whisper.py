@@ -40,7 +40,6 @@ def with_options(speech2text: Speech2Text, **options: Any) -> Speech2Text:
 
 
 def with_model(speech2text: Speech2Text, **parts: Any) -> Speech2Text:
-    """Return a copy in which some fields of ``model`` are replaced."""
     other = copy.copy(speech2text)
     other.model = replace(speech2text.model, **parts)
     other.asr_model = other.model.asr_model

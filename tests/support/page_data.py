@@ -116,7 +116,6 @@ def peaks(number: int, rng: random.Random) -> list[int]:
 
 
 def summary(decodings: list[dict], words: int, encoder_ms: float = 60.0) -> dict:
-    """Return the summary of an utterance's decodings."""
     calls = [call for decoding in decodings for call in decoding["calls"]]
     tokens = sum(len(decoding["tokens"]) for decoding in decodings)
     drafting = sum(call["drafting_ms"] for call in calls)
@@ -135,7 +134,6 @@ def summary(decodings: list[dict], words: int, encoder_ms: float = 60.0) -> dict
 
 
 def entry(name: str, block: dict) -> dict:
-    """Return an utterance's entry of the overview."""
     passages = block["passages"]
     chosen = [next(a for a in one["attempts"] if a["chosen"]) for one in passages]
     text = "".join(token["text"] for one in chosen for token in one["tokens"]).strip()
@@ -167,13 +165,11 @@ def align(text: str, rng: random.Random, rate: float = 0.08) -> list[dict]:
 
 
 def overview(title: str, entries: list[dict], **changed) -> dict:
-    """Return the overview block."""
     whole = {"version": 1, "title": title, "drafter": "heads", "search": "greedy"}
     return whole | {"utterances": entries} | changed
 
 
 def one_recording(passages: int = 1, words: int = 24, seed: int = 0, audio: str | None = None):
-    """Return overview and blocks of one recording."""
     rng = random.Random(seed)
     shown = audio and {"src": audio, "peaks": peaks(900 + 10 * passages, rng)}
     block = utterance(rng, passages, words, shown)

@@ -29,7 +29,6 @@ class Page:
         return self.js(script) / 1000
 
     def press(self, *keys: str) -> None:
-        """Press keys at the focused element."""
         from selenium.webdriver import ActionChains
 
         ActionChains(self.driver).send_keys(*keys).perform()
