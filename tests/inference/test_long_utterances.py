@@ -92,15 +92,10 @@ def transcribed(speech2text, samples, key, options=OPTIONS):
     return [*speech2text.transcribe(samples[key], "de" if key == "f" else None, **vars(options))]
 
 
-@pytest.fixture
-def batches(monkeypatch):
-    """Numbers of samples of the utterances of each call of ``decode``."""
-    return record_calls(
+def test_short_utterances_are_decoded_as_without_the_option(corpus, speech2text, monkeypatch):
+    batches = record_calls(
         monkeypatch, Speech2Text, "decode", lambda _, given, *languages: [*map(len, given)]
     )
-
-
-def test_short_utterances_are_decoded_as_without_the_option(corpus, speech2text, batches):
     without = run(corpus, speech2text, "without", long_form=None)
     assert {*without.failed} == {*LONG}
     for key in LONG:

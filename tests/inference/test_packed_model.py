@@ -187,8 +187,7 @@ def test_links_of_a_hub_snapshot_are_allowed(tmp_path):
     assert read_config(Path(found["asr_train_config"]), "")["bpemodel"].startswith(str(snapshot))
 
 
-@pytest.fixture
-def zoo(monkeypatch):
+def test_tags_are_fetched_but_not_unpacked_by_the_zoo(monkeypatch):
     asked = []
 
     class ModelDownloader:
@@ -209,13 +208,9 @@ def zoo(monkeypatch):
     module.ModelDownloader = ModelDownloader
     monkeypatch.setitem(sys.modules, "espnet_model_zoo", ModuleType("espnet_model_zoo"))
     monkeypatch.setitem(sys.modules, "espnet_model_zoo.downloader", module)
-    return asked
-
-
-def test_tags_are_fetched_but_not_unpacked_by_the_zoo(zoo):
     assert fetch_packed_model("hub/a") == Path("/cache/hub/a")
     assert fetch_packed_model("https://huggingface.co/hub/a") == Path("/cache/hub/a")
     assert fetch_packed_model("someone/asr") == Path("/cache/someone/asr.zip")
-    assert zoo == [("hub", "hub/a"), ("hub", "hub/a"), ("archive", "someone/asr")]
+    assert asked == [("hub", "hub/a"), ("hub", "hub/a"), ("archive", "someone/asr")]
     with pytest.raises(InputError, match="model_tag: 'gone' was not fetched: no such model; check"):
         fetch_packed_model("gone")
