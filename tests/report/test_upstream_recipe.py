@@ -66,7 +66,6 @@ def score(folder: Path, references: dict[str, str], err: str) -> None:
 
 
 def write_plain(exp_dir: Path) -> Path:
-    """Write all four utterances without drafts, in one job, and score them."""
     folder = exp_dir / BASELINE / "test"
     counts = ((10, 2.0), (6, 1.0), (8, 3.0), (7, 2.0))
     counted = (statistics(tokens, tokens, seconds) for tokens, seconds in counts)

@@ -43,12 +43,8 @@ def decode(tokens: list[str], rng: random.Random, drafts: int = 4) -> dict:
             )
         new = targets[start : start + kept + 1]
         for position, text in enumerate(text for text in new if text != "<end>"):
-            by = (
-                {"by": "draft", "step": position + 1}
-                if position < kept
-                else {"by": "decoder", "step": 0}
-            )
-            written.append({"text": text, "call": len(calls), **by})
+            by, step = ("draft", position + 1) if position < kept else ("decoder", 0)
+            written.append({"text": text, "call": len(calls), "by": by, "step": step})
         nodes += len(chain)
         cost = 2.0 + 0.12 * len(chain) + rng.uniform(0, 0.3)
         calls.append(
@@ -62,10 +58,10 @@ def decode(tokens: list[str], rng: random.Random, drafts: int = 4) -> dict:
     return {"start_ms": 1.2, "tokens": written, "calls": calls}
 
 
-def passage(start_s: float, words: list[str], rng: random.Random, word_times: bool = True) -> dict:
+def passage(start_s: float, words: list[str], rng: random.Random) -> dict:
     """Return a passage of one attempt, at 2.5 words per second."""
     tokens = split_tokens(words, rng)
-    times = [(round(start_s + 0.4 * number, 2), number) for number in range(len(words))]
+    times = [round(start_s + 0.4 * number, 2) for number in range(len(words))]
     attempt = decode(tokens, rng) | {
         "temperature": 0.0,
         "average_log_probability": round(-rng.uniform(0.1, 0.5), 3),
@@ -77,9 +73,8 @@ def passage(start_s: float, words: list[str], rng: random.Random, word_times: bo
         "start_s": start_s,
         "end_s": round(start_s + 0.4 * len(words), 2),
         "words": [
-            {"text": f" {words[number]}", "start_s": time, "end_s": round(time + 0.35, 2)}
-            for time, number in times
-            if word_times
+            {"text": f" {word}", "start_s": time, "end_s": round(time + 0.35, 2)}
+            for word, time in zip(words, times, strict=True)
         ],
         "attempts": [attempt],
         "baseline": decode(tokens, rng, drafts=0),

@@ -44,15 +44,6 @@ def make_corpus(folder: Path) -> Path:
     return folder
 
 
-def write_good_and_bad(folder: Path) -> Path:
-    """A data directory of two utterances, one of which is no audio."""
-    folder.mkdir()
-    write_noise(folder / "good.wav", 0.3)
-    (folder / "bad.wav").write_bytes(b"no audio")
-    write_lines(folder / "wav.scp", {"bad": folder / "bad.wav", "good": folder / "good.wav"})
-    return folder
-
-
 def command_of(corpus, output, system, text="text", data=None, **changes) -> list[str]:
     """Return asr_train's options for a YAML of ``conf/train`` with a tiny Whisper and data."""
     data = data or [f"{corpus}/wav.scp,speech,sound", f"{corpus}/{text},text,text"]

@@ -11,10 +11,10 @@ import soundfile
 import torch
 import yaml
 from cases import combinations
-from experiment import read_lines, write_lines
+from experiment import read_lines, write_lines, write_noise
 from recorded_calls import interrupt_call
 from refusals import assert_refused, command_refused, refuses
-from whisper_training import losses, make_corpus, train, weights, write_good_and_bad
+from whisper_training import losses, make_corpus, train, weights
 
 from espnet_medusa import stages
 from espnet_medusa.bin import convert
@@ -243,7 +243,11 @@ def test_an_interrupted_pass_resumes(corpus, tmp_path, monkeypatch, of_own_texts
 
 
 def test_a_bad_utterance_is_listed_and_the_others_are_cached(corpus, tmp_path, capsys):
-    data = write_good_and_bad(tmp_path / "data")
+    data = tmp_path / "data"
+    data.mkdir()
+    write_noise(data / "good.wav", 0.3)
+    (data / "bad.wav").write_bytes(b"no audio")
+    write_lines(data / "wav.scp", {"bad": data / "bad.wav", "good": data / "good.wav"})
     write_lines(data / "utt2num_samples", {"bad": 4800, "good": 4800})
     with command_refused(capsys, "states of 1 of 2 utterances", status=3):
         cache(corpus, tmp_path / "states", "--data_dir", str(data), *ALL)
