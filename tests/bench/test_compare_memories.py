@@ -91,7 +91,6 @@ PEERS = [name for name in CONTESTANTS[MEMORIES] if name != "ours"]
 
 
 def assert_equal_tokens(subject, name, search):
-    """Compare a peer's tokens with ours; return them by input."""
     written = []
     for contestant in ("ours", name):
         peer, way = build(subject, contestant), Way(contestant, "float32", search)

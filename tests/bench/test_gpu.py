@@ -34,7 +34,6 @@ MACHINE = {"processor": "P", "cores": 2, "device": "G", "threads": 2, "versions"
 
 @pytest.fixture
 def decoder(monkeypatch):
-    """A decoder of the shape ``tiny``, which is smaller than usual."""
     monkeypatch.setitem(make_subjects.WHISPER_SHAPES, "tiny", (2, 32, 2))
     monkeypatch.setattr(make_subjects, "VOCAB_SIZE", 96)
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)

@@ -54,7 +54,6 @@ def scripted(client, folder):
 
 
 def decode(client, folder, job, name: str = "out") -> int:
-    """Decode into a folder of this name; return the number of failed utterances."""
     with scripted(client, folder) as decoder:
         return decode_job(decoder, job, Journal(folder / name, {}))
 

@@ -35,7 +35,6 @@ def case(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def converted(case):
-    """Experiment made of the folder, and the folder in Hugging Face format made of that."""
     path = case[0].parent
     experiment = run(case[0], path / "exp")
     return experiment, run(experiment, path / "back", "--to", "hugging_face")

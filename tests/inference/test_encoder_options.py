@@ -24,7 +24,6 @@ SPEECHES = [noise(length, length) for length in (160, 32000, 5000, 17171, 800)]
 
 @pytest.fixture(scope="module")
 def experiments(tmp_path_factory):
-    """The same weights, by window."""
     folder = tmp_path_factory.mktemp("windows")
     return {
         window: make_experiment(

@@ -269,15 +269,12 @@ def test_fallback_decodes_short_utterances_again(corpus, speech2text, samples):
         assert_same([*outcomes[key].segments], transcribed(speech2text, samples, key))
 
 
-def test_options_of_fallback():
+def test_options_of_fallback_and_clips_that_are_no_numbers(capsys):
     given = parse("--fallback", "true")
     assert asr_inference.choose_long_form(given) == LongFormOptions(without_timestamps=None)
     assert asr_inference.fingerprint(given) != asr_inference.fingerprint(parse())
     with pytest.raises(InputError, match="nbest: 3; fallback: true allows only 1"):
         asr_inference.choose_long_form(parse("--fallback", "true", "--nbest", "3"))
-
-
-def test_clips_that_are_no_numbers(capsys):
     assert parse("--clip_timestamps", "1,40.5")["clip_timestamps"] == (1, 40.5)
     with pytest.raises(SystemExit):
         parse("--clip_timestamps", "a")

@@ -20,7 +20,6 @@ NOISE = {"search": "greedy", "maxlenratio": -12, "minlenratio": -4, "draft_depth
 
 
 def blocks(path):
-    """Return the data of a page: the overview, and the blocks of its utterances."""
     data = {name: json.loads(text) for name, text in BLOCK.findall(path.read_text("utf-8"))}
     overview = data.pop("page")
     assert [*data] == [f"utterance-{number}" for number in range(len(overview["utterances"]))]

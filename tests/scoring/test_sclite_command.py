@@ -39,7 +39,6 @@ def files(tmp_path):
 
 @pytest.fixture
 def run(capfdbinary):
-
     def run(*arguments: str) -> bytes:
         main([*arguments])
         return capfdbinary.readouterr().out

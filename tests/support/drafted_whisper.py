@@ -35,7 +35,6 @@ def drafted(
 
 
 def with_options(speech2text: Speech2Text, **options: Any) -> Speech2Text:
-    """Return a copy with other decode options and the same search."""
     return with_model(speech2text, options=replace(speech2text.model.options, **options))
 
 

@@ -106,7 +106,6 @@ def utterance(
 
 
 def peaks(number: int, rng: random.Random) -> list[int]:
-    """Return peaks that rise and fall as phrases do."""
     return [int(255 * abs(math.sin(n / 9)) ** 0.7 * rng.uniform(0.3, 1)) for n in range(number)]
 
 

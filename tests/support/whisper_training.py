@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import yaml
-from experiment import write_corpus, write_lines, write_noise
+from experiment import write_corpus, write_lines
 from tiny_whisper import save_tiny_whisper
 from tokenizers import Tokenizer
 from tokenizers.models import BPE

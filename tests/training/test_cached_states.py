@@ -59,7 +59,6 @@ def recognizer(corpus: Path, **options) -> Speech2Text:
 
 
 def unlabelled(corpus: Path, folder: Path, keys) -> Path:
-    """A data directory with some of the audio, without text."""
     folder.mkdir()
     for name in ("wav.scp", "utt2num_samples"):
         write_lines(folder / name, {key: read_lines(corpus / name)[key] for key in keys})

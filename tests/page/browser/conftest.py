@@ -102,7 +102,6 @@ def page(driver, tmp_path):
 
 @pytest.fixture
 def recording(page):
-    """The page of one recording with audio; overview and blocks."""
     overview, blocks = one_recording(audio="recordings/talk #1, 100%.wav")
     audio = page.folder / blocks[0]["audio"]["src"]
     audio.parent.mkdir()
