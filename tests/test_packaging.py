@@ -64,20 +64,14 @@ def test_the_root_has_few_modules():
 
 
 @of_the_checkout
-def test_the_version_is_defined_once(monkeypatch):
+def test_the_version_is_defined_once_and_licenses_agree(monkeypatch):
     monkeypatch.chdir(ROOT)
-    version = run_setup("setup.py", stop_after="init").get_version()
-    assert version == espnet_medusa.__version__
-    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    about, citation = run_setup("setup.py", stop_after="init"), (ROOT / "CITATION.cff").read_text()
+    version, notice = about.get_version(), (ROOT / "NOTICE").read_text()
+    assert version == espnet_medusa.__version__ and f"\nversion: {version}\n" in citation
     listed = re.findall(r"^## ([\d.]+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert listed[0] == version, "the newest of CHANGELOG.md"
-
-
-@of_the_checkout
-def test_licenses_of_the_package_and_of_its_heads(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    about, notice = run_setup("setup.py", stop_after="init"), (ROOT / "NOTICE").read_text()
-    assert about.get_license() == "Apache-2.0" in (ROOT / "CITATION.cff").read_text()
+    assert about.get_license() == "Apache-2.0" in citation
     assert about.metadata.license_files == ["LICENSE", "NOTICE"]
     assert f"{SHIPPED}/*/heads.safetensors" in notice and "CC BY 4.0" in notice
     cards = [card.read_text() for card in (ROOT / SHIPPED).glob("*/README.md")]

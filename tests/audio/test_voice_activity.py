@@ -16,7 +16,6 @@ NEAR_S = 0.25  # tolerance of the detector's times
 
 @pytest.fixture(scope="module")
 def talk():
-    """Three sentences with long pauses: samples and places."""
     texts = "turn left behind the wooden door", "seven boats are on the lake", "she sings at night"
     return lay_out([say(text) for text in texts], [2.0, 3.0, 1.5, 2.0])
 

@@ -19,7 +19,6 @@ from inputs import Utterance, load_model
 from refusals import assert_refused, command_refused
 from runner import Journal, Measurement
 
-from espnet_medusa.errors import InputError
 from espnet_medusa.search import options as search_options
 from espnet_medusa.search.statistics import DecodingStatistics
 
@@ -92,7 +91,6 @@ PEERS = [name for name in CONTESTANTS[MEMORIES] if name != "ours"]
 
 
 def assert_equal_tokens(subject, name, search):
-    """Compare a peer's tokens with ours; return them by input."""
     written = []
     for contestant in ("ours", name):
         peer, way = build(subject, contestant), Way(contestant, "float32", search)
@@ -202,12 +200,11 @@ def test_the_encoder_is_the_models_encoder(trained_subject, models, utterances):
 
 
 def test_a_draft_model_of_another_encoder_or_other_tokens_is_refused(tmp_path, models, utterances):
-    with pytest.raises(InputError, match="encoder"):
-        make_subjects.trained_subject(tmp_path / "one", "test", *models, utterances)
+    make = make_subjects.trained_subject
+    assert_refused("encoder", make, tmp_path / "one", "test", *models, utterances)
     token_list = [*reversed(models[0].asr_model.token_list)]
     draft = Namespace(encoder=models[0].encoder, asr_model=Namespace(token_list=token_list))
-    with pytest.raises(InputError, match="tokens"):
-        make_subjects.trained_subject(tmp_path / "two", "test", models[0], draft, utterances)
+    assert_refused("tokens", make, tmp_path / "two", "test", models[0], draft, utterances)
 
 
 def test_the_command_with_random_weights(tmp_path, small_shapes):

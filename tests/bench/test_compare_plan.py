@@ -49,7 +49,6 @@ def recipe(tmp_path_factory):
 
 @pytest.fixture
 def command(recipe, tmp_path, monkeypatch):
-    """Run the command in the recipe's folder; return the rows that it writes."""
     monkeypatch.chdir(recipe)
 
     def run(*options, **changes):

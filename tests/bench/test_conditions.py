@@ -29,7 +29,6 @@ def speech(seed: int, seconds: float = 1.0) -> np.ndarray:
 
 @pytest.fixture
 def made(tmp_path):
-    """Options of the command, and its output for small corpora."""
     for name in ("test_clean", "train_clean"):
         folder = tmp_path / name / "1" / "2"
         folder.mkdir(parents=True)

@@ -34,30 +34,10 @@ MACHINE = {"processor": "P", "cores": 2, "device": "G", "threads": 2, "versions"
 
 @pytest.fixture
 def decoder(monkeypatch):
-    """A decoder of the shape ``tiny``, which is smaller than usual."""
     monkeypatch.setitem(make_subjects.WHISPER_SHAPES, "tiny", (2, 32, 2))
     monkeypatch.setattr(make_subjects, "VOCAB_SIZE", 96)
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     return make_subjects.random_decoder("tiny").requires_grad_(False)
-
-
-@pytest.fixture(scope="module")
-def whisper(tmp_path_factory):
-    """An experiment with heads, of a random Whisper with a short longest text."""
-    path = tmp_path_factory.mktemp("whisper")
-    folder = save_tiny_whisper(path / "tiny", hidden_size=16, max_target_positions=100)
-    base = read_whisper(str(folder), TextOptions())
-    pack(path / "heads", with_heads(base, "recurrent"), base)
-    convert.main([str(folder), f"{path}/exp", "--heads", f"{path}/heads", "--language", "en"])
-    return path / "exp"
-
-
-@pytest.fixture(scope="module")
-def speech(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("speech")
-    write_corpus(folder, {"0": 0.5, "1": 0.6})
-    (folder / "text").write_text("0 some words\n1 some words\n")
-    return folder
 
 
 def test_rows_are_written_at_once_and_not_repeated(tmp_path):
@@ -143,11 +123,17 @@ def test_calls_of_a_shape_on_a_cpu(tmp_path, monkeypatch, decoder):
     assert all(row["ms"][0] > 0 and row["peak_bytes"] is None for row in rows)
 
 
-def test_a_whisper_on_a_cpu(tmp_path, monkeypatch, whisper, speech):
+def test_a_whisper_on_a_cpu(tmp_path, monkeypatch):
+    folder = save_tiny_whisper(tmp_path / "tiny", hidden_size=16, max_target_positions=100)
+    base, exp = read_whisper(str(folder), TextOptions()), str(tmp_path / "exp")
+    pack(tmp_path / "heads", with_heads(base, "recurrent"), base)
+    convert.main([str(folder), exp, "--heads", str(tmp_path / "heads"), "--language", "en"])
+    write_corpus(tmp_path, {"0": 0.5, "1": 0.6})
+    (tmp_path / "text").write_text("0 some words\n1 some words\n")
     monkeypatch.setattr(audio_to_text, "WARM_UP_UTTERANCES", 1)
     output = tmp_path / "gpu_texts_x.json"
     options = ON_CPU | {"output": str(output), "weights": ["float32"], "num_utterances": 200}
-    options |= {"whisper": str(whisper), "data_dir": str(speech)}
+    options |= {"whisper": exp, "data_dir": str(tmp_path)}
     plain = {"contestants": ["ours"], "drafters": [], "batch_sizes": [1]}
     both = {"contestants": ["ours", "transformers"], "drafters": ["heads"], "batch_sizes": [2]}
     for more in (plain, both):

@@ -54,19 +54,16 @@ def scripted(client, folder):
 
 
 def decode(client, folder, job, name: str = "out") -> int:
-    """Decode into a folder of this name; return the number of failed utterances."""
     with scripted(client, folder) as decoder:
         return decode_job(decoder, job, Journal(folder / name, {}))
 
 
 def results(folder) -> dict[str, bytes]:
-    """Contents of the result files and of the list of failures."""
     files = [path for path in folder.rglob("*") if path.name in (*RESULTS, "failed_utterances")]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def recorded(folder) -> list[str]:
-    """Ids in the journal, with repetitions."""
     lines = (folder / "journal.jsonl").read_text().splitlines()[1:]
     return [json.loads(line)["key"] for line in lines]
 
@@ -202,7 +199,6 @@ def command(corpus, monkeypatch):
 
 
 def run(main, command) -> str:
-    """Message of a command that fails."""
     return str(exit_status(main, *command))
 
 

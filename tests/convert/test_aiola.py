@@ -57,12 +57,18 @@ class Golden:
 
     @torch.no_grad()
     def logits_of(self, tokens: torch.Tensor) -> torch.Tensor:
-        """(K + 1, U, L, V) of the first U utterances, the base head first."""
+        """(K + 1, U, L, V) of the first U utterances, the base head first; heads as in searches."""
         memory = self.memory[: len(tokens)]
         lengths = torch.full((len(tokens),), memory.size(1))
         outputs = self.decoder.hidden_states(memory, lengths, tokens)
-        base = self.decoder.logits(outputs.hidden)
-        return torch.stack([base, *head_logits(self.decoder, outputs.head_input)])
+        proposer = build_runtime(self.decoder).proposer()
+        found = [self.decoder.logits(outputs.hidden)]
+        states = proposer.start_from(outputs.head_input.flatten(0, 1))
+        for _ in range(NUM_HEADS):
+            # Parallel heads ignore the tokens.
+            states = proposer.advance(states, torch.zeros(tokens.numel()).long())
+            found.append(proposer.logits(states).unflatten(0, tokens.shape))
+        return torch.stack(found)
 
 
 @pytest.fixture(scope="module", params=["linear", "block"])
@@ -73,17 +79,6 @@ def golden(request, aiola_golden, tmp_path_factory):
 def test_logits_of_every_head(golden):
     found = golden.logits_of(golden.tokens)
     torch.testing.assert_close(found[:, 0], golden.logits, rtol=0, atol=1e-4)
-
-
-def head_logits(decoder, head_input: torch.Tensor) -> list[torch.Tensor]:
-    """Return logits (B, L, V) of each head after every position of (B, L, D), as in searches."""
-    proposer, found = build_runtime(decoder).proposer(), []
-    states = proposer.start_from(head_input.flatten(0, 1))
-    for _ in range(NUM_HEADS):
-        # Parallel heads ignore the tokens.
-        states = proposer.advance(states, torch.zeros(head_input[..., 0].numel()).long())
-        found.append(proposer.logits(states).unflatten(0, head_input.shape[:2]))
-    return found
 
 
 def shifted(labels: torch.Tensor) -> torch.Tensor:

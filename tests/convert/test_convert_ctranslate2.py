@@ -26,7 +26,6 @@ SIZES = {"english": (51864, 80), "multilingual": (51865, 80), "large-v3": (51866
 
 @pytest.fixture(scope="module", params=SIZES)
 def case(request, tmp_path_factory):
-    """CTranslate2 folder of a random Whisper, and transformers' model of the same weights."""
     path = tmp_path_factory.mktemp(request.param)
     vocab_size, mels = SIZES[request.param]
     save_tiny_whisper(path / "hf", vocab_size, mels, hidden_size=8)
@@ -36,7 +35,6 @@ def case(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def converted(case):
-    """Experiment made of the folder, and the folder in Hugging Face format made of that."""
     path = case[0].parent
     experiment = run(case[0], path / "exp")
     return experiment, run(experiment, path / "back", "--to", "hugging_face")

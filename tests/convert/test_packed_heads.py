@@ -96,7 +96,6 @@ def changed(checkpoint, name, change):
 
 
 def linear(name=COUNTS, change=lambda value: value, **options):
-    """Return a function that adds linear heads to a base and changes a tensor."""
     return lambda base: changed(with_heads(base, "linear", **options), name, change)
 
 

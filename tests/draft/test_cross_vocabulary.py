@@ -110,7 +110,6 @@ DRAFTS += ["small", "unigram", "char", "word"]
 
 
 def random_case(seed, main, translation):
-    """Return a random main model with VOCAB_SIZE tokens, its drafter and their input."""
     rng = random.Random(f"{seed} {main}")
     module, vocab_size = shared_decoder(seed, "none"), len(translation.to_draft.target)
     draft = shared_decoder(seed + 9, "none", vocab_size=vocab_size, num_blocks=1)
@@ -154,7 +153,6 @@ def test_a_draft_model_with_few_positions_or_tokens(translations, draft):
 
 
 def begin(decoder, eos, translation, prompt):
-    """Return a draft model proposer begun for one utterance, and its root."""
     memory, lengths = random_memory(0, [4])
     root = Prefix(0)
     context = DraftContext([root], memory.device, draft_inputs(memory, lengths, prompt))
@@ -224,7 +222,6 @@ def test_several_draft_tokens_make_one_main_token(begin_table, vocabularies):
 
 
 def test_equal_texts_with_other_special_token_ids(translations, vocabularies):
-    """Each logit of the draft model moves to the main model's id of the same token."""
     v3, v2 = vocabularies["whisper_large_v3"], vocabularies["whisper_multilingual"]
     translation = translations("whisper_large_v3", "whisper_multilingual")
     module = tiny_decoder(1, "none", vocab_size=len(v2), num_blocks=1)

@@ -58,7 +58,6 @@ def test_rows_are_edit_distances(seed):
 
 
 def place_weights(prefix, *texts):
-    """Return the weights of the first hypothesis's places after a prefix."""
     proposer, roots = begin(texts)
     return proposer.hypotheses.weights(proposer.start([path_from(roots[0], prefix)]))[0]
 

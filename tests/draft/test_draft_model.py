@@ -96,7 +96,6 @@ def test_all_beam_drafts_of_the_main_model_itself_are_accepted():
 
 
 def searches(decoder, seed):
-    """Yield functions that run each kind of search on three utterances."""
     prompts, (memory, lengths) = torch.tensor([PROMPT] * 3), random_memory(seed, [14, 9, 11])
     rule = build_rule(SearchOptions(acceptance="top_m"))
     for shape in (DraftShape(4), DraftShape(3, 3, 7), DraftShape(3, choices=(2, 2, 1))):

@@ -107,7 +107,6 @@ def begun(request):
 
 
 def states_of_paths(proposer, prefixes, paths):
-    """Return the states of each path alone, after one token at a time."""
     result = []
     for prefix, tokens in zip(prefixes, paths, strict=True):
         states = proposer.start([prefix])

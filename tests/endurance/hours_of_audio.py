@@ -38,8 +38,6 @@ HOUR_S, RATE_HZ, MEGABYTE = 3600.0, 16000, 1e6
 
 @dataclass(frozen=True)
 class Step:
-    """Measurements after a window."""
-
     done: float  # share of the audio
     seconds: float  # processor time since the beginning
     memory_bytes: int  # in use

@@ -7,6 +7,7 @@ import zipfile
 
 import pytest
 import torch
+from cases import cases
 from refusals import Calls, assert_refused, refused
 from safetensors.torch import save, save_file
 
@@ -31,21 +32,17 @@ def test_state_dicts_of_both_formats(tmp_path, options):
     assert load_weights(path).keys() == STATE.keys()
 
 
-CONTENTS = {
-    "code": ({"a": Calls(print, "hello")}, "not a checkpoint with weights only"),
-    "expanded": ({"a": torch.ones(1).expand(10_000, 10_000)}, "400000000 bytes of tensors in"),
-    "no values": ({"a": torch.empty(10**9, device="meta")}, "it contains torch._utils._rebuild"),
-    "sparse": ({"a": torch.eye(3).to_sparse()}, "it contains torch._utils._rebuild_sparse"),
-    "zeros": ({"a": Calls(bytearray, 10**10)}, "it contains __builtin__.bytearray"),
-    "numbers for names": ({1: torch.ones(1)}, "contains no state dict"),
-    "a number": ({"a": 1.0}, "contains no state dict"),
-    "a list": ([torch.ones(1)], "contains no state dict"),
-}
-
-
-@pytest.mark.parametrize("kind", CONTENTS)
-def test_other_contents_are_refused(tmp_path, kind, capfd):
-    content, message = CONTENTS[kind]
+@cases(
+    ({"a": Calls(print, "hello")}, "not a checkpoint with weights only"),
+    ({"a": torch.ones(1).expand(10_000, 10_000)}, "400000000 bytes of tensors in"),
+    ({"a": torch.empty(10**9, device="meta")}, "it contains torch._utils._rebuild"),
+    ({"a": torch.eye(3).to_sparse()}, "it contains torch._utils._rebuild_sparse"),
+    ({"a": Calls(bytearray, 10**10)}, "it contains __builtin__.bytearray"),
+    ({1: torch.ones(1)}, "contains no state dict"),
+    ({"a": 1.0}, "contains no state dict"),
+    ([torch.ones(1)], "contains no state dict"),
+)
+def test_other_contents_are_refused(content, message, tmp_path, capfd):
     torch.save(content, tmp_path / "model.pth")
     refuse(tmp_path / "model.pth", message)
     assert "hello" not in capfd.readouterr().out
@@ -76,23 +73,18 @@ def test_records_that_are_longer_than_the_file(tmp_path):
     refuse(path, "data.pkl is longer than the file")
 
 
-def test_storages_of_the_old_format_that_are_longer_than_the_file(tmp_path):
+@cases(
+    # The old format has the number of values of the storage, and of the tensor.
+    (70_000, False, b"J\x70\x11\1\0", b"J\xff\xff\xff\x7f", 2, "it declares 2147483647 values"),
+    (4, True, b"K\4tq", b"K\xfftq", 1, ""),  # at the end of the storage's tuple
+)
+def test_storages_longer_than_their_records(size, new, count, more, times, message, tmp_path):
     path = tmp_path / "model.pth"
-    torch.save({"a": torch.zeros(70_000)}, path, _use_new_zipfile_serialization=False)
-    whole, count = path.read_bytes(), b"J" + struct.pack("<i", 70_000)
-    assert whole.count(count) == 2  # of the storage, and of the tensor
-    path.write_bytes(whole.replace(count, b"J" + struct.pack("<i", (1 << 31) - 1)))
-    refuse(path, "it declares 2147483647 values")
-
-
-def test_storages_that_are_longer_than_their_records(tmp_path):
-    """Reading must not pass the end of a record."""
-    path = tmp_path / "model.pth"
-    torch.save({"a": torch.zeros(4)}, path)
+    torch.save({"a": torch.zeros(size)}, path, _use_new_zipfile_serialization=new)
     whole = path.read_bytes()
-    assert whole.count(b"K\x04tq") == 1  # number of values, at the end of the storage's tuple
-    path.write_bytes(whole.replace(b"K\x04tq", b"K\xfftq"))
-    refuse(path)
+    assert whole.count(count) == times
+    path.write_bytes(whole.replace(count, more))
+    refuse(path, message)
 
 
 DAMAGED = {

@@ -14,7 +14,6 @@ ROWS, SIZE = 5000, 64
 
 @pytest.fixture
 def mapped(tmp_path):
-    """A module with a mapped weight, and the weight's values."""
     values = torch.randn(ROWS, SIZE)
     torch.save({"weight": values}, tmp_path / "weights.pth")
     module = torch.nn.Linear(SIZE, ROWS)

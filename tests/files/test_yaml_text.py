@@ -4,7 +4,7 @@ import time
 
 import pytest
 import yaml
-from cases import cases
+from cases import cases, combinations
 
 from espnet_medusa.files.yaml_text import MAX_DEPTH, load_yaml
 
@@ -25,9 +25,7 @@ def nested(depth: int) -> str:
     return "[" * depth + "]" * depth
 
 
-@pytest.mark.parametrize(
-    "text", ["", "a", "[]", "a: b", DOCUMENT, nested(MAX_DEPTH - 1), nested(MAX_DEPTH)]
-)
+@combinations(text=["", "a", "[]", "a: b", DOCUMENT, nested(MAX_DEPTH - 1), nested(MAX_DEPTH)])
 def test_usual_documents_are_read_as_by_pyyaml(text):
     assert load_yaml(text) == yaml.safe_load(text)
 

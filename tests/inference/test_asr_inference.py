@@ -25,7 +25,6 @@ from espnet_medusa.search.statistics import read_statistics
 
 
 def job(experiment, folder, lines=("a never-read.wav",), *options: str) -> list[str]:
-    """Write wav.scp; return the command line."""
     (folder / "wav.scp").write_text("".join(f"{line}\n" for line in lines))
     return [
         *experiment.options(), "--output_dir", str(folder / "output"), *data(folder),
@@ -38,26 +37,20 @@ def data(folder) -> list[str]:
 
 
 def write_good(folder, count: int) -> list[str]:
-    """Write audio files; return their lines of wav.scp."""
     write_corpus(folder, {f"spk-{index:03d}": 0.2 + 0.02 * index for index in range(count)})
     return (folder / "wav.scp").read_text().splitlines()
 
 
-def write_bad(folder) -> list[str]:
-    """Return lines of wav.scp, broken in different ways."""
-    entries = {kind: write_broken(folder, kind) for kind in BROKEN}
+def test_good_lines_have_results_and_bad_lines_reasons(experiment, tmp_path):
+    entries = {kind: write_broken(tmp_path, kind) for kind in BROKEN}
     for name, seconds, rate_hz in (
         ("one_sample", 1 / 16000, 16000), ("long", WINDOW_S + 1, 16000), ("rate", 1.0, 8000),
         ("hour", 3600, 100),
     ):  # fmt: skip
-        entries[name] = folder / f"{name}.wav"
+        entries[name] = tmp_path / f"{name}.wav"
         write_noise(entries[name], seconds, rate_hz=rate_hz)
-    entries |= {"missing": folder / "missing.wav", "pipe": f"cat {entries['rate']} |"}
-    return [f"bad-{name} {entry}" for name, entry in entries.items()]
-
-
-def test_good_lines_have_results_and_bad_lines_reasons(experiment, tmp_path):
-    bad = write_bad(tmp_path)
+    entries |= {"missing": tmp_path / "missing.wav", "pipe": f"cat {entries['rate']} |"}
+    bad = [f"bad-{name} {entry}" for name, entry in entries.items()]
     lines, output = write_good(tmp_path, 48) + bad, tmp_path / "output"
     with pytest.raises(SystemExit, match=f"{len(bad)} utterances failed"):
         asr_inference.main(job(experiment, tmp_path, sorted(lines)))

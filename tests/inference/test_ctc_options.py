@@ -35,7 +35,6 @@ def models(tmp_path_factory):
 
 
 def decode(model, **options):
-    """Decode with an experiment, or with a model in memory."""
     given = {"trained": model} if isinstance(model, TrainedModel) else files(model)
     return Speech2Text(**given, **OPTIONS | options).decode(speeches())
 

@@ -34,16 +34,14 @@ def folders(tmp_path_factory):
     }
 
 
-OPTIONS = [
-    {"beam_size": 3, "ctc_weight": 0.3, "nbest": 3},
-    {"beam_size": 5, "ctc_weight": 0.0, "penalty": 0.4, "maxlenratio": 0.5, "nbest": 2},
-    {"beam_size": 2, "ctc_weight": 0.5, "lm_weight": 0.3, "normalize_length": True, "nbest": 2},
-]
-
-
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@cases(
+    ({"beam_size": 3, "ctc_weight": 0.3, "nbest": 3},),
+    ({"beam_size": 5, "ctc_weight": 0.0, "penalty": 0.4, "maxlenratio": 0.5, "nbest": 2},),
+    ({"beam_size": 2, "ctc_weight": 0.5, "lm_weight": 0.3, "normalize_length": True, "nbest": 2},),
+    ids=str,
+)
 @pytest.mark.parametrize("name", ["conformer", "transformer"])
-def test_an_experiment_decodes_as_in_espnet(folders, name, options):
+def test_an_experiment_decodes_as_in_espnet(options, folders, name):
     options = files(folders[name]) | options
     if "lm_weight" in options:
         options["lm_train_config"] = str(folders["lm"].config)

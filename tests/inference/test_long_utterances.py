@@ -63,7 +63,6 @@ def whole(samples, speech2text, tmp_path_factory):
 
 @pytest.fixture
 def corpus(whole, tmp_path):
-    """A new folder with the same wav.scp."""
     (tmp_path / "wav.scp").write_text((whole / "wav.scp").read_text())
     return tmp_path
 
@@ -93,15 +92,10 @@ def transcribed(speech2text, samples, key, options=OPTIONS):
     return [*speech2text.transcribe(samples[key], "de" if key == "f" else None, **vars(options))]
 
 
-@pytest.fixture
-def batches(monkeypatch):
-    """Numbers of samples of the utterances of each call of ``decode``."""
-    return record_calls(
+def test_short_utterances_are_decoded_as_without_the_option(corpus, speech2text, monkeypatch):
+    batches = record_calls(
         monkeypatch, Speech2Text, "decode", lambda _, given, *languages: [*map(len, given)]
     )
-
-
-def test_short_utterances_are_decoded_as_without_the_option(corpus, speech2text, batches):
     without = run(corpus, speech2text, "without", long_form=None)
     assert {*without.failed} == {*LONG}
     for key in LONG:
@@ -275,15 +269,12 @@ def test_fallback_decodes_short_utterances_again(corpus, speech2text, samples):
         assert_same([*outcomes[key].segments], transcribed(speech2text, samples, key))
 
 
-def test_options_of_fallback():
+def test_options_of_fallback_and_clips_that_are_no_numbers(capsys):
     given = parse("--fallback", "true")
     assert asr_inference.choose_long_form(given) == LongFormOptions(without_timestamps=None)
     assert asr_inference.fingerprint(given) != asr_inference.fingerprint(parse())
     with pytest.raises(InputError, match="nbest: 3; fallback: true allows only 1"):
         asr_inference.choose_long_form(parse("--fallback", "true", "--nbest", "3"))
-
-
-def test_clips_that_are_no_numbers(capsys):
     assert parse("--clip_timestamps", "1,40.5")["clip_timestamps"] == (1, 40.5)
     with pytest.raises(SystemExit):
         parse("--clip_timestamps", "a")

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 import torch
 import yaml
+from cases import cases
 from espnet2.main_funcs.pack_funcs import pack
 from experiment import speeches
 from refusals import assert_refused, refused
@@ -85,13 +86,12 @@ def test_unpackable_files_are_refused(tmp_path, monkeypatch):
     folder = write_model(tmp_path / "model", bpemodel="/etc/hosts", encoder_conf={"kind": "a/b"})
     monkeypatch.chdir(folder)
     model = {"asr_train_config": Path(CONFIG), "asr_model_file": Path(MODEL)}
+    packed = Path("packed.zip")
     with pytest.raises(InputError, match="asr_train_config: bpemodel: '/etc/hosts'; only relative"):
-        pack_model(model, [], Path("packed.zip"))
-    with pytest.raises(InputError, match="gone.md: no such file"):
-        pack_model(model, [Path("gone.md")], Path("packed.zip"))
-    with pytest.raises(InputError, match=r"option: \.; only files below"):
-        pack_model(model, [Path(".")], Path("packed.zip"))
-    assert not Path("packed.zip").exists()
+        pack_model(model, [], packed)
+    assert_refused("gone.md: no such file", pack_model, model, [Path("gone.md")], packed)
+    assert_refused(r"option: \.; only files below", pack_model, model, [Path(".")], packed)
+    assert not packed.exists()
 
 
 def test_links_are_followed_and_download_folders_ignored(tmp_path, monkeypatch):
@@ -134,29 +134,25 @@ def test_a_changed_model_is_read_again(tmp_path):
     assert "second_of_them" in read_config(Path(open_packed_model(folder)["asr_train_config"]), "")
 
 
-REFUSED = {
-    "token list": ({"token_list": "/etc/passwd"}, "token_list: '/etc/passwd'"),
-    "bpemodel": ({"bpemodel": "../../../../../../../etc/passwd"}, "bpemodel: '../../"),
-    "home": ({"bpemodel": "~"}, "bpemodel: '~'"),
-    "working directory": ({"bpemodel": "here.model"}, "bpemodel: 'here.model'"),
-    "of a folder": ({"encoder_conf": {"whisper_model": "own/whisper"}}, "encoder_conf.whisper_m"),
-    "statistics": ({"normalize_conf": {"stats_file": "/etc/hosts"}}, "normalize_conf.stats_file"),
-    "list": ({"x_conf": {"files": ["a/b", "/etc/hosts"]}}, "x_conf.files[1]: '/etc/hosts'"),
-    "address": ({"encoder_conf": {"w2v_url": "https://x.y/a.pt"}}, "encoder_conf.w2v_url: 'https:"),
-    "link": ({"bpemodel": "data/link"}, "bpemodel: 'data/link'"),
-    "files outside": ({"files": {"asr_model_file": "../x.pth"}}, "files.asr_model_file: '../x"),
-    "files absolute": ({"files": {"asr_model_file": "/etc/passwd"}}, "'/etc/passwd'; allowed: fil"),
-    "files missing": ({"files": {"asr_model_file": "gone.pth"}}, "'gone.pth' is not there"),
-    "files option": ({"files": {"device": MODEL}}, "files.device: allowed: asr_model_file"),
-    "files no mapping": ({"files": [MODEL]}, "files: is not a mapping"),
-    "files no name": ({"files": {"asr_model_file": 5}}, "files.asr_model_file: 5"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", REFUSED)
-def test_files_outside_of_the_model_are_refused(tmp_path, kind):
+@cases(
+    ({"token_list": "/etc/passwd"}, "token_list: '/etc/passwd'"),
+    ({"bpemodel": "../../../../../../../etc/passwd"}, "bpemodel: '../../"),
+    ({"bpemodel": "~"}, "bpemodel: '~'"),
+    ({"bpemodel": "here.model"}, "bpemodel: 'here.model'"),
+    ({"encoder_conf": {"whisper_model": "own/whisper"}}, "encoder_conf.whisper_m"),
+    ({"normalize_conf": {"stats_file": "/etc/hosts"}}, "normalize_conf.stats_file"),
+    ({"x_conf": {"files": ["a/b", "/etc/hosts"]}}, "x_conf.files[1]: '/etc/hosts'"),
+    ({"encoder_conf": {"w2v_url": "https://x.y/a.pt"}}, "encoder_conf.w2v_url: 'https:"),
+    ({"bpemodel": "data/link"}, "bpemodel: 'data/link'"),
+    ({"files": {"asr_model_file": "../x.pth"}}, "files.asr_model_file: '../x"),
+    ({"files": {"asr_model_file": "/etc/passwd"}}, "'/etc/passwd'; allowed: fil"),
+    ({"files": {"asr_model_file": "gone.pth"}}, "'gone.pth' is not there"),
+    ({"files": {"device": MODEL}}, "files.device: allowed: asr_model_file"),
+    ({"files": [MODEL]}, "files: is not a mapping"),
+    ({"files": {"asr_model_file": 5}}, "files.asr_model_file: 5"),
+)
+def test_files_outside_of_the_model_are_refused(values, message, tmp_path):
     """In its config, and with ``files`` in its meta.yaml."""
-    values, message = REFUSED[kind]
     Path("here.model").write_bytes(b"mine")
     Path("own/whisper").mkdir(parents=True)
     config, meta = ({}, META | values) if "files" in values else (values, None)
@@ -191,9 +187,7 @@ def test_links_of_a_hub_snapshot_are_allowed(tmp_path):
     assert read_config(Path(found["asr_train_config"]), "")["bpemodel"].startswith(str(snapshot))
 
 
-@pytest.fixture
-def zoo(monkeypatch):
-    """A mock downloader of ESPnet's zoo, and its calls."""
+def test_tags_are_fetched_but_not_unpacked_by_the_zoo(monkeypatch):
     asked = []
 
     class ModelDownloader:
@@ -214,13 +208,9 @@ def zoo(monkeypatch):
     module.ModelDownloader = ModelDownloader
     monkeypatch.setitem(sys.modules, "espnet_model_zoo", ModuleType("espnet_model_zoo"))
     monkeypatch.setitem(sys.modules, "espnet_model_zoo.downloader", module)
-    return asked
-
-
-def test_tags_are_fetched_but_not_unpacked_by_the_zoo(zoo):
     assert fetch_packed_model("hub/a") == Path("/cache/hub/a")
     assert fetch_packed_model("https://huggingface.co/hub/a") == Path("/cache/hub/a")
     assert fetch_packed_model("someone/asr") == Path("/cache/someone/asr.zip")
-    assert zoo == [("hub", "hub/a"), ("hub", "hub/a"), ("archive", "someone/asr")]
+    assert asked == [("hub", "hub/a"), ("hub", "hub/a"), ("archive", "someone/asr")]
     with pytest.raises(InputError, match="model_tag: 'gone' was not fetched: no such model; check"):
         fetch_packed_model("gone")

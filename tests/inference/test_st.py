@@ -17,7 +17,6 @@ from espnet_medusa.inference.st import STSpeech2Text
 
 
 def make_st_experiment(folder, seed, **changes):
-    """Write config and random weights; return ESPnet's options."""
     torch.manual_seed(seed)
     (folder / "src_tokens.txt").write_text("\n".join(TOKENS) + "\n")
     config = NETWORKS | {

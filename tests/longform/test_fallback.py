@@ -45,7 +45,6 @@ def test_the_least_repetitive_attempt_is_used_if_all_repeat_themselves():
 
 
 def activity(*spans_s: tuple[float, float], seconds: float = 60.0) -> SpeechActivity:
-    """Make certain speech in some spans."""
     probabilities = np.full(round(seconds * FRAMES_PER_S), 0.01, np.float32)
     for start_s, end_s in spans_s:
         probabilities[round(start_s * FRAMES_PER_S) : round(end_s * FRAMES_PER_S)] = 0.9

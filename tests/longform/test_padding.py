@@ -18,7 +18,6 @@ SPEECHES = [noise_and_silence(seconds, row) for row, seconds in enumerate(SECOND
 
 @pytest.fixture(scope="module")
 def both_paddings(tmp_path_factory):
-    """Return a function that opens a Whisper with each padding, and caches what it opened."""
     model = openai_whisper(1, end=4.0, text_context=32)
     model.encoder.positional_embedding.zero_()
     path = str(save_openai_whisper(model, tmp_path_factory.mktemp("whisper") / "whisper.pt"))

@@ -25,7 +25,6 @@ def with_pauses(row: int) -> np.ndarray:
 
 
 def activity(samples: np.ndarray) -> SpeechActivity:
-    """Count all samples that are not zero as speech."""
     size = int(RATE_HZ * STEP_S)
     frames = np.pad(samples, (0, -len(samples) % size)).reshape(-1, size)
     return SpeechActivity((frames != 0).any(axis=1).astype(np.float32), len(samples))

@@ -64,7 +64,6 @@ def with_weights(speech2text, path):
 
 
 def assert_reference(result, segments):
-    """Compare segments, times, texts and probabilities with openai-whisper's."""
     rounded = {"avg_logprob": 1e-4, "no_speech_prob": 1e-6}
     for theirs, ours in zip(result["segments"], as_openai_has_them(segments), strict=True):
         expected = {"words": []} | theirs | {"id": ours["id"]}

@@ -17,7 +17,6 @@ CLOSE = {"rtol": 0.0, "atol": 1e-5}
 
 @pytest.fixture
 def whole(tmp_path):
-    """A tiny Whisper of transformers, saved in ``tmp_path``."""
     save_tiny_whisper(tmp_path, 60, hidden_size=HIDDEN_SIZE, max_target_positions=30)
     return WhisperForConditionalGeneration.from_pretrained(tmp_path).eval()
 
@@ -108,7 +107,8 @@ def test_a_trained_base_head_does_not_count_as_trained_heads():
 
 
 @pytest.mark.parametrize("heads", HEAD_TYPES)
-def test_more_heads_than_tokens(heads):
+def test_no_heads_and_more_heads_than_tokens(heads):
+    assert build_heads(heads, Trunk(HIDDEN_SIZE, VOCAB_SIZE), HeadOptions(num_heads=0)) is None
     decoder = decoder_of(heads, num_heads=4)
     states, labels = torch.randn(1, 2, HIDDEN_SIZE), torch.zeros(1, 2).long()
     unrolled = decoder.unroll_heads(states, labels, keys_values_for(decoder, [3]))
@@ -133,11 +133,6 @@ def test_recurrent_heads_by_hand(own_block):
             state = heads.advance(state, embeddings[labels[0, position + step]])
             found = unrolled[step][0, position]
             torch.testing.assert_close(found, embeddings @ heads(state), **CLOSE)
-
-
-@pytest.mark.parametrize("heads", HEAD_TYPES)
-def test_zero_heads_of_each_type(heads):
-    assert build_heads(heads, Trunk(HIDDEN_SIZE, VOCAB_SIZE), HeadOptions(num_heads=0)) is None
 
 
 @refuses(

@@ -5,6 +5,7 @@ import re
 
 import pytest
 import yaml
+from cases import cases
 from experiment import make_experiment, noise, read_lines, write_corpus, write_lines, write_noise
 from refusals import exit_status
 from tiny_whisper import save_tiny_whisper, whisper_experiment
@@ -19,7 +20,6 @@ NOISE = {"search": "greedy", "maxlenratio": -12, "minlenratio": -4, "draft_depth
 
 
 def blocks(path):
-    """Return the data of a page: the overview, and the blocks of its utterances."""
     data = {name: json.loads(text) for name, text in BLOCK.findall(path.read_text("utf-8"))}
     overview = data.pop("page")
     assert [*data] == [f"utterance-{number}" for number in range(len(overview["utterances"]))]
@@ -97,20 +97,17 @@ def test_windows_of_a_long_recording_are_passages_with_attempts_and_words(tmp_pa
     assert words == [word.text for segment in decoded.segments for word in segment.words]
 
 
-@pytest.mark.parametrize(
-    ("options", "how"),
-    [
-        ({"search": "greedy", "acceptance": "threshold", "threshold": 0.2}, "draft"),
-        ({"beam_size": 3, "acceptance": "threshold", "threshold": 0.2}, "unverified"),
-        ({"beam_size": 3, "patience": 1.0}, "draft"),
-        ({"search": "greedy", "acceptance": "typical"}, "draft"),
-        ({"search": "greedy", "ctc_entropy_threshold": 0.5}, "draft"),
-        ({"search": "greedy", "medusa_choices": [1, 2, 2]}, "draft"),
-        ({"search": "greedy", "forced_prefix": [4, 5]}, "draft"),
-        ({"beam_size": 3, "lookahead": "cost"}, "draft"),
-    ],
+@cases(
+    ({"search": "greedy", "acceptance": "threshold", "threshold": 0.2}, "draft"),
+    ({"beam_size": 3, "acceptance": "threshold", "threshold": 0.2}, "unverified"),
+    ({"beam_size": 3, "patience": 1.0}, "draft"),
+    ({"search": "greedy", "acceptance": "typical"}, "draft"),
+    ({"search": "greedy", "ctc_entropy_threshold": 0.5}, "draft"),
+    ({"search": "greedy", "medusa_choices": [1, 2, 2]}, "draft"),
+    ({"search": "greedy", "forced_prefix": [4, 5]}, "draft"),
+    ({"beam_size": 3, "lookahead": "cost"}, "draft"),
 )
-def test_every_search_can_be_traced(model, options, how):
+def test_every_search_can_be_traced(options, how, model):
     itself = {"drafter": "model", "draft_model": str(model.folder)}
     base = {"maxlenratio": -12, "minlenratio": -4, "ctc_weight": 0.0, "trace": True}
     base |= itself | {"draft_model_file": str(model.model)}
@@ -125,7 +122,6 @@ def test_every_search_can_be_traced(model, options, how):
 
 @pytest.fixture
 def decoded_sets(model, tmp_path, monkeypatch):
-    """Decode and score a set with and without drafts; return the experiment's folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     write_corpus(tmp_path / "data", {"s-a": 0.6, "s-b": 0.9, "s-c": 0.7})

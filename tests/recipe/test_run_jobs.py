@@ -17,7 +17,6 @@ def shell_job(folder: Path, name: str, script: str) -> Job:
 
 
 def run_script(folder: Path, script: str, *options: str, jobs: int = 1) -> None:
-    """Run a script as the jobs of `run_jobs`, whose logs are `x.JOB.log`."""
     words = ["run_jobs", *options, f"JOB=1:{jobs}", f"{folder}/logs/x.JOB.log"]
     stages.main([*words, "--", "bash", "-c", script])
 
@@ -26,11 +25,13 @@ def log_of(folder: Path, job: int) -> str:
     return (folder / "logs" / f"x.{job}.log").read_text()
 
 
-def test_each_job_gets_its_number_and_log(tmp_path):
+def test_each_job_gets_its_number_and_log_and_a_prefix_comes_before_the_command(tmp_path):
     run_script(tmp_path, f"echo out JOB; echo err JOB >&2; touch {tmp_path}/JOB", jobs=3)
     for job in (1, 2, 3):
         assert (tmp_path / str(job)).exists()
         assert {f"out {job}", f"err {job}"} <= {*log_of(tmp_path, job).splitlines()}
+    run_script(tmp_path, "echo runs on $WHERE", "--cmd", "env WHERE=cluster")
+    assert "runs on cluster" in log_of(tmp_path, 1)
 
 
 def test_failing_job_shows_the_last_20_lines_and_the_log(tmp_path, capfd):
@@ -84,11 +85,6 @@ def test_jobs_take_the_visible_gpus_in_turn(tmp_path, monkeypatch):
     assert seen == ["3 here", "5 here", "3 here"]
     with pytest.raises(ValueError, match="--gpu_inference false"):
         visible_gpus({"CUDA_VISIBLE_DEVICES": ""})
-
-
-def test_prefix_comes_before_the_command(tmp_path):
-    run_script(tmp_path, "echo runs on $WHERE", "--cmd", "env WHERE=cluster")
-    assert "runs on cluster" in log_of(tmp_path, 1)
 
 
 @pytest.mark.parametrize("text", ["1:4", "JOB=a:4", "JOB=4:1", "JOB=", "N=1:2"])

@@ -11,7 +11,6 @@ from espnet_medusa.recipe.systems import best_checkpoint
 
 @pytest.fixture
 def conf_dir(tmp_path):
-    """Write configurations with only the criterion of the best model."""
     kinds = {"base": "acc", "linear": "acc_heads", "linear_kl": "acc_heads"}
     kinds |= {"llama_latent": "loss", "llama_latent_mwer": "wer_best"}
     for kind, statistic in kinds.items():

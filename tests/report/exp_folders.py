@@ -67,13 +67,11 @@ def write_score(
 
 
 def write_eta(folder: Path, reference_words: dict[str, int], hypothesis_words: int) -> None:
-    """Add word counts to the statistics, as scoring does."""
     words = dict.fromkeys(reference_words, hypothesis_words)
     add_eta(folder / "statistics.json", reference_words, words)
 
 
 def error_of(capsys, command: Callable[[], object]) -> str:
-    """Return the line that the report command prints when it fails."""
     with pytest.raises(SystemExit) as stop:
         command()
     assert stop.value.code == 1

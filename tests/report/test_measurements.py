@@ -192,8 +192,7 @@ def test_bad_checkpoints_are_refused(tmp_path, name):
 @pytest.mark.parametrize("text", ["", "| Sum/Avg | broken |\n"])
 def test_reports_without_the_line_are_named(tmp_path, text):
     (tmp_path / "result.txt").write_text(text)
-    with pytest.raises(ValueError, match=r"result\.txt: no `Sum/Avg`"):
-        parse_sum(tmp_path / "result.txt")
+    assert_refused(r"result\.txt: no `Sum/Avg`", parse_sum, tmp_path / "result.txt")
 
 
 def test_sclites_reports_are_read():

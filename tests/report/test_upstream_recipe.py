@@ -2,24 +2,106 @@
 
 import json
 import os
+from pathlib import Path
 
 import matplotlib.image
 import pytest
-import upstream_exp
 from cases import cases
 from downloads import tree
 from exp_folders import error_of, statistics, write_espnet_decoding, write_score
 from matplotlib.figure import Figure
 from refusals import command_refused
-from upstream_exp import BASELINE, BEAM, EXACT, REFERENCES, run_job, score, write_exact
 
 from espnet_medusa.bin import report
+from espnet_medusa.inference.journal import Decoded, Failed, Journal, NBestEntry
 from espnet_medusa.report import results
+from espnet_medusa.search.statistics import DecodingStatistics
 
+MODEL = "_asr_model_valid.acc.ave"
+BASELINE, EXACT, BEAM = f"decode_baseline{MODEL}", f"decode_exact{MODEL}", f"decode_beam{MODEL}"
+REFERENCES = {"s1-a": "one two three four five", "s1-b": "one two three"}
+REFERENCES |= dict.fromkeys(("s2-c", "s2-d"), "one two three four")
+OLD = 1_700_000_000  # seconds since the epoch: what an earlier run wrote
 EPOCH = (
     "INFO: 1epoch results: [train] loss=2.0, acc=0.5, "
     "[valid] loss=3.0, acc=0.4, loss_head1=4.0, acc_head1=0.2\n"
 )
+
+
+def run_job(
+    folder: Path, number: int, results: dict[str, tuple[str, DecodingStatistics] | None]
+) -> Path:
+    """Write the files of our inference command for a job; None: the utterance failed."""
+    output = folder / "logdir" / f"output.{number}"
+    journal = Journal(output, {})
+    for key, result in results.items():
+        if result is None:
+            journal.fail(Failed(key, f"{key}.wav: {key}: is truncated"))
+        else:
+            text, counts = result
+            journal.add(Decoded(key, [NBestEntry(text, text.split(), [1], "-1.0")], counts))
+    journal.write_outputs([*results], {})
+    return output / "statistics.json"
+
+
+def concatenate(folder: Path, jobs: int) -> None:
+    """Join the jobs' files as the end of stage 12: `for i in ...; do cat ...; done | sort`."""
+    for name in ("text", "token", "token_int", "score"):
+        lines = []
+        for number in range(1, jobs + 1):
+            path = folder / "logdir" / f"output.{number}" / "1best_recog" / name
+            lines += path.read_text().splitlines(keepends=True)
+        (folder / name).write_text("".join(sorted(lines)))
+
+
+def score(folder: Path, references: dict[str, str], err: str) -> None:
+    """Pair texts and ids by line number, as `paste` in stage 13, and write sclite's report."""
+    write_score(folder, "wer", [(4, 0, 0, 0)] * len(references), err)
+    labels = [f"\t({key.split('-')[0]}-{key})" for key in references]
+    hypotheses = [line.partition(" ")[2] for line in (folder / "text").read_text().splitlines()]
+    hypotheses += [""] * (len(labels) - len(hypotheses))
+    for name, texts in (("ref", references.values()), ("hyp", hypotheses)):
+        lines = [f"{text}{label}\n" for text, label in zip(texts, labels, strict=True)]
+        (folder / "score_wer" / f"{name}.trn").write_text("".join(lines))
+
+
+def write_plain(exp_dir: Path) -> Path:
+    folder = exp_dir / BASELINE / "test"
+    counts = ((10, 2.0), (6, 1.0), (8, 3.0), (7, 2.0))
+    counted = (statistics(tokens, tokens, seconds) for tokens, seconds in counts)
+    texts = [*REFERENCES.values()][:3] + ["one two four"]
+    run_job(folder, 1, dict(zip(REFERENCES, zip(texts, counted, strict=True), strict=True)))
+    concatenate(folder, 1)
+    score(folder, REFERENCES, "6.2")
+    return folder
+
+
+def write_exact(exp_dir: Path, scored: bool = True) -> Path:
+    """Write two jobs with drafts; the last utterance failed, jobs 3 and 9 are of an earlier run."""
+    folder = exp_dir / EXACT / "test"
+    run_job(folder, 1, {
+        "s1-a": (REFERENCES["s1-a"], statistics(4, 10, 1.0, drafted=[4, 2], accepted=[3, 1])),
+        "s1-b": ("one two", statistics(3, 6, 0.5, drafted=[2, 2], accepted=[2, 1])),
+    })  # fmt: skip
+    counts = statistics(5, 8, 1.5, drafted=[4, 1], accepted=[3, 0])
+    run_job(folder, 2, {"s2-c": (REFERENCES["s2-c"], counts), "s2-d": None})
+    for number, key in ((3, "s2-c"), (9, "s2-d")):
+        path = run_job(folder, number, {key: (REFERENCES[key], statistics(99, 99, 99.0))})
+        os.utime(path, (OLD, OLD))
+    concatenate(folder, 2)
+    if scored:
+        score(folder, REFERENCES, "37.5")
+    return folder
+
+
+def write_dev(exp_dir: Path) -> Path:
+    """Write a scored utterance of the validation set, which eval_valid_set decodes."""
+    folder = exp_dir / EXACT / "org" / "dev"
+    counts = statistics(2, 8, 1.0, drafted=[2, 2], accepted=[2, 2])
+    run_job(folder, 1, {"s9-x": ("one two three", counts)})
+    concatenate(folder, 1)
+    score(folder, {"s9-x": "one two three"}, "0.0")
+    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +112,7 @@ def no_date(monkeypatch):
 @pytest.fixture
 def drawn_exp(tmp_path):
     exp = tmp_path / "exp" / "asr_train_block"
-    for write in (upstream_exp.write_plain, write_exact, upstream_exp.write_dev):
+    for write in (write_plain, write_exact, write_dev):
         write(exp)
     (exp / "config.yaml").write_text("frontend_conf: {fs: 8k}\n")
     (exp / "train.log").write_text(EPOCH)
@@ -81,7 +163,7 @@ def test_files_equal_those_of_our_recipe_and_those_of_a_second_call(drawn_exp, c
 def test_statistics_are_those_of_the_last_run(exp, capsys, copied):
     if copied:  # without the times of the files
         for path in exp.glob("*/*/logdir/output.*/statistics.json"):
-            os.utime(path, (upstream_exp.OLD,) * 2)
+            os.utime(path, (OLD,) * 2)
     run(capsys, exp)
     merged = counts(exp / EXACT / "test" / "statistics.json")
     calls = {key: row["decoder_calls"] for key, row in merged["utterances"].items()}
@@ -162,7 +244,7 @@ def test_decoding_again_is_noticed(exp, capsys):
     path = run_job(folder, 1, {"s9-x": ("one two", statistics(3, 9, 1.0))})
     later = (folder / "statistics.json").stat().st_mtime + 10
     os.utime(path, (later, later))
-    upstream_exp.concatenate(folder, 1)
+    concatenate(folder, 1)
     (folder / "score_wer" / "hyp.trn").write_text("one two\t(s9-s9-x)\n")
     assert str(folder / "statistics.json") in run(capsys, exp)
     assert counts(folder / "statistics.json")["set"]["eta"] == pytest.approx(2 * 3 / (3 + 2))
@@ -182,7 +264,7 @@ def test_scores_in_another_order_are_refused(tmp_path, capsys):
     folder = tmp_path / "asr" / EXACT / "test"
     results = {key: (text, statistics(2, 4, 1.0)) for key, text in REFERENCES.items()}
     run_job(folder, 1, {**results, "s1-b": None})
-    upstream_exp.concatenate(folder, 1)
+    concatenate(folder, 1)
     score(folder, REFERENCES, "60.0")  # c's text is in the line of b's reference
     message = fails(capsys, tmp_path / "asr")
     assert f"{folder / 'score_wer' / 'hyp.trn'}: has words of s1-s1-b" in message
@@ -202,7 +284,7 @@ def test_utterances_without_scores_or_statistics_are_named(exp, capsys):
 
 def test_several_experiments(tmp_path, exp, capsys, monkeypatch):
     other = tmp_path / "exp" / "asr_train_plain"
-    upstream_exp.write_plain(other)
+    write_plain(other)
     names = run(capsys, exp, other, "--baseline", other / BASELINE)
     parent = tmp_path / "exp"
     for name in ("RESULTS.md", "decoding.json", "images/speedup_test.png"):

@@ -18,7 +18,6 @@ from espnet_medusa.tree.best_tokens import ColumnGroups, Restriction, best_token
 
 @pytest.fixture(params=[None, *KINDS], ids=lambda kind: "".join(kind or "torch"))
 def find(request):
-    """``best_tokens`` with torch, and with native kernels for every instruction set."""
     if request.param is None:
         yield best_tokens
     else:
@@ -82,7 +81,6 @@ def test_best_tokens_of_a_large_vocabulary(kind, threads):
 
 
 def assert_top_tokens(logits, count, restriction):
-    """Native kernels find torch's tokens."""
     result = native_top_tokens(logits, count, restriction)
     expected = top_tokens(logits.double(), count, restriction)
     torch.testing.assert_close(result.log_probs, expected.log_probs)

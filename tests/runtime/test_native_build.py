@@ -30,7 +30,6 @@ def fresh(monkeypatch, tmp_path):
 
 @pytest.fixture
 def small_source(monkeypatch, tmp_path):
-    """A source that compiles fast."""
     source = tmp_path / "sources" / "kernels.cpp"
     source.parent.mkdir()
     source.write_text('extern "C" int request_tiles() { return 0; }')
@@ -110,11 +109,10 @@ def test_next_set_is_used_if_the_compiler_does_not_support_the_best(fresh, small
 
 
 def test_unusable_folder_and_library_are_reported(tmp_path):
-    (tmp_path / "file").write_text("no library")
-    with pytest.raises(build.Unavailable, match="cannot be cached .*file"):
-        build.library_folder(tmp_path / "file")
-    with pytest.raises(build.Unavailable, match="cannot be loaded"):
-        build.open_library(tmp_path / "file")
+    file = tmp_path / "file"
+    file.write_text("no library")
+    assert_refused("cannot be cached .*file", build.library_folder, file, error=build.Unavailable)
+    assert_refused("cannot be loaded", build.open_library, file, error=build.Unavailable)
 
 
 def test_concurrent_compilation(small_source, tmp_path):

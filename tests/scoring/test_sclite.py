@@ -10,7 +10,6 @@ from espnet_medusa.scoring.trn import read_trn, write_trn
 
 @pytest.fixture
 def score(tmp_path):
-
     def run(reference: str, hypothesis: str, **options):
         paths = tmp_path / "ref.trn", tmp_path / "hyp.trn"
         for path, text in zip(paths, (reference, hypothesis), strict=True):

@@ -23,7 +23,6 @@ needs_sclite = pytest.mark.skipif(
 
 
 def write_pair(folder: Path, *texts: str) -> list[str]:
-    """Write reference and hypothesis; return the arguments that name the files."""
     for name, text in zip(("ref.trn", "hyp.trn"), texts, strict=True):
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
     return file_arguments(folder)
@@ -40,7 +39,6 @@ def files(tmp_path):
 
 @pytest.fixture
 def run(capfdbinary):
-
     def run(*arguments: str) -> bytes:
         main([*arguments])
         return capfdbinary.readouterr().out

@@ -132,10 +132,7 @@ def ctc_case(seed, num_edits=2, sure=0.9):
     return decoder, ScriptedCTC(ctc_texts, memory, BLANK, sure), memory, lengths, texts, ctc_texts
 
 
-SEEDS = range(4)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", range(4))
 def test_any_entropy_is_below_infinity(seed):
     decoder, ctc, memory, lengths, _, ctc_texts = ctc_case(seed, sure=0.2)
     states = search(decoder, ctc, memory, lengths, [30] * 3, ctc_entropy_threshold=math.inf)
@@ -149,7 +146,7 @@ def test_any_entropy_is_below_infinity(seed):
         assert state.n_best[0].score == pytest.approx(counts.tokens * math.log(0.2))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", range(4))
 def test_any_likelihood_is_0_or_more(seed):
     decoder, ctc, memory, lengths, _, ctc_texts = ctc_case(seed)
     options = {"draft_depth": 0, "ctc_likelihood_threshold": 0}

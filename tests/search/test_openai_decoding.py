@@ -9,23 +9,38 @@ import pytest
 import torch
 from beam_oracle import UncachedScorer
 from cases import combinations
-from openai_rules import FIRST_TIME, TIMED_VOCAB_SIZE, openai_filter, timed_constraints
 from scripted import PathDecoder, PathProposer, drafting, foresight, path_from
 from searches import PROMPT, compare, our_greedy
 from tiny import EOS, bounds, plain_greedy, random_memory, shared_decoder, utterances
-from whisper.decoding import BeamSearchDecoder, MaximumLikelihoodRanker
+from whisper.decoding import ApplyTimestampRules, BeamSearchDecoder, MaximumLikelihoodRanker
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.beam import beam_search
+from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.options import LengthLimits, SearchOptions
 from espnet_medusa.search.patient_beam import patient_beam_search
 from espnet_medusa.search.scores import DECODER, DECODER_ALONE
+from espnet_medusa.search.timestamps import build_timestamp_rules
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.upstream.compat import BatchBeamSearch
 
+FIRST_TIME, TIMED_VOCAB_SIZE = EOS + 3, EOS + 16  # two special tokens, 13 timestamps
 LATEST = [None, 0, 4]
 ROOT = Prefix(FIRST_TIME + 2)  # prompts may contain any token
+
+
+def timed_constraints(latest_first: int | None) -> Constraints:
+    rules = build_timestamp_rules(FIRST_TIME, TIMED_VOCAB_SIZE, latest_first)
+    return Constraints(EOS, timestamps=rules, renormalize=True)
+
+
+def openai_filter(logits, tokens, prompt_length: int, latest_first: int | None):
+    """Set impossible tokens to -inf in logits (R, V) after prefixes (R, L), prompts included."""
+    tokenizer = SimpleNamespace(timestamp_begin=FIRST_TIME, eot=EOS, no_timestamps=None)
+    logits = logits.clone()
+    ApplyTimestampRules(tokenizer, prompt_length, latest_first).apply(logits, tokens)
+    return logits
 
 
 def random_text(rng: random.Random, latest_first: int | None) -> list[int]:

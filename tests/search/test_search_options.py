@@ -28,10 +28,7 @@ def test_given_options_win_over_defaults(search, given, expected):
     assert (options.draft_depth, options.draft_vocab_size) == expected
 
 
-@pytest.mark.parametrize(
-    ("language", "given", "depth"),
-    [("en", {}, 3), (None, {}, 3), ("de", {}, 0), ("de", {"draft_depth": 2}, 2)],
-)
+@cases(("en", {}, 3), (None, {}, 3), ("de", {}, 0), ("de", {"draft_depth": 2}, 2))
 def test_heads_do_not_draft_in_other_languages_by_default(language, given, depth):
     conf = {"greedy": {**CONF["greedy"], "languages": ["en"]}}
     options = with_draft_defaults(SearchOptions(search="greedy", **given), conf, language)

@@ -29,7 +29,6 @@ NOTHING_REACHES = 1.0
 
 
 def compare_with_definition(decoder, memory, lengths, setting):
-    """Search a batch and compare n-best lists and calls with the definition."""
     lists, states = find(decoder, memory, lengths, setting)
     for alone, nbest, state in zip(utterances(memory, lengths), lists, states, strict=True):
         most, least = setting.limits.most(alone.size(1)), setting.limits.least(alone.size(1))

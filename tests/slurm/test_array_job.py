@@ -16,7 +16,6 @@ ODD += ["JOB", "x.JOB.y", "JOBJOB", "%a"]
 
 
 def run_task(job: ArrayJob, folder, number: int) -> tuple[int, str]:
-    """Run the script as Slurm would; status and output."""
     job.job_file.parent.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "SLURM_ARRAY_TASK_ID": str(number), "SLURM_ARRAY_JOB_ID": "7"}
     done = subprocess.run(

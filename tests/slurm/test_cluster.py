@@ -54,7 +54,6 @@ def set_node(number: int, state: str) -> None:
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory):
-    """A recipe's folder with a tiny trained experiment and a test set."""
     folder = link_template(tmp_path_factory.mktemp("slurm") / "recipe")
     make_experiment(folder / "exp" / "asr_tiny")
     data = folder / "dump" / "raw" / "test"
@@ -146,15 +145,11 @@ def test_a_node_drained_in_stage_12_finishes_its_tasks_and_gets_no_more(recipe):
     assert nodes.count("node2") == 2 and all("start 1" in line for line in heads)
 
 
-def run_jobs(folder: Path, jobs: int, script: str) -> subprocess.Popen:
-    words = [sys.executable, "-m", "espnet_medusa.stages", "run_jobs", "--cmd", "slurm.pl"]
-    words += ["--on_failure", "wait", f"JOB=1:{jobs}", "logdir/x.JOB.log", "--", "bash", "-c"]
-    return subprocess.Popen([*words, script], cwd=folder, stderr=subprocess.PIPE, text=True)
-
-
 def test_tasks_of_a_failed_node_restart_on_another(tmp_path):
     script = "echo $SLURMD_NODENAME >> nodes.JOB; while [ ! -e go ]; do sleep 0.1; done"
-    stage = run_jobs(tmp_path, 2, script)
+    words = [sys.executable, "-m", "espnet_medusa.stages", "run_jobs", "--cmd", "slurm.pl"]
+    words += ["--on_failure", "wait", "JOB=1:2", "logdir/x.JOB.log", "--", "bash", "-c", script]
+    stage = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: (tmp_path / "nodes.1").exists() and (tmp_path / "nodes.2").exists())
     node = (tmp_path / "nodes.1").read_text().strip()
     set_node(int(node[-1]), "down")
@@ -222,7 +217,12 @@ def test_processes_of_all_nodes_restart_after_one_is_killed(trained_here):
     stage = start(folder, *train_command("killed", *options))
     log = folder / "exp" / "asr_killed" / "train.log"
     wait_for(lambda: log.is_file() and "2epoch results" in log.read_text())
-    victims = training_processes(module, "exp/asr_killed")
+    victims = [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if (words := process.info["cmdline"] or [])[1:3] == ["-m", module]
+        if "exp/asr_killed" in words
+    ]
     assert len(victims) == 2
     victims[1].kill()
     output, message = stage.communicate(timeout=HANG_S)
@@ -230,16 +230,6 @@ def test_processes_of_all_nodes_restart_after_one_is_killed(trained_here):
     assert "The training was resumed using" in log.read_text()
     assert [*read_epochs(log)] == [*range(1, last + 1)]
     assert_same_weights(folder, "undisturbed", "killed")
-
-
-def training_processes(module: str, experiment: str) -> list[psutil.Process]:
-    result = psutil.process_iter(["cmdline"])
-    commands = [(process, process.info["cmdline"] or []) for process in result]
-    return [
-        process
-        for process, words in commands
-        if words[1:3] == ["-m", module] and experiment in words
-    ]
 
 
 def test_cached_states_equal_those_of_this_machine(tmp_path, monkeypatch):

@@ -28,7 +28,6 @@ ALWAYS = ("sbatch", "--export=PATH", "--account", "two words")
 
 @pytest.fixture
 def conf(tmp_path, in_folder):
-    """Write conf/slurm.conf in the current folder; return its path."""
     path = tmp_path / "conf" / "slurm.conf"
     path.parent.mkdir()
     path.write_text(CONF)

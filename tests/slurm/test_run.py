@@ -34,7 +34,6 @@ def slurm(tmp_path, in_folder, monkeypatch):
 
 @pytest.fixture
 def earlier_job(slurm) -> Path:
-    """Write the file of job 5, which an earlier run submitted; return its log folder."""
     Path("logdir/q").mkdir(parents=True)
     Path("logdir/q/x.job").write_text("5\n")
     return Path("logdir")

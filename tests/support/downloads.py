@@ -87,7 +87,6 @@ def link(name: str, target: str) -> tarfile.TarInfo:
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """Return the files of a folder by their relative paths."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 

@@ -28,7 +28,6 @@ def drafted(seed: int, kind: str, **options):
 
 
 def nearly(module, seed: int, noise: float = 0.05):
-    """Return a copy of the module with noise added to its parameters."""
     generator = torch.Generator().manual_seed(seed)
     module = copy.deepcopy(module)
     with torch.no_grad():
@@ -38,7 +37,6 @@ def nearly(module, seed: int, noise: float = 0.05):
 
 
 def drafted_by(module, draft):
-    """Return the module's ``TreeDecoder``, whose proposer is the draft module."""
     decoder, proposer = build_runtime(module), DraftModelProposer(build_runtime(draft), EOS)
     decoder.proposer = lambda vocabulary=None, precision=None: proposer
     return decoder

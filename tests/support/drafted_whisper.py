@@ -35,12 +35,10 @@ def drafted(
 
 
 def with_options(speech2text: Speech2Text, **options: Any) -> Speech2Text:
-    """Return a copy with other decode options and the same search."""
     return with_model(speech2text, options=replace(speech2text.model.options, **options))
 
 
 def with_model(speech2text: Speech2Text, **parts: Any) -> Speech2Text:
-    """Return a copy in which some fields of ``model`` are replaced."""
     other = copy.copy(speech2text)
     other.model = replace(speech2text.model, **parts)
     other.asr_model = other.model.asr_model

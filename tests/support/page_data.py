@@ -43,12 +43,8 @@ def decode(tokens: list[str], rng: random.Random, drafts: int = 4) -> dict:
             )
         new = targets[start : start + kept + 1]
         for position, text in enumerate(text for text in new if text != "<end>"):
-            by = (
-                {"by": "draft", "step": position + 1}
-                if position < kept
-                else {"by": "decoder", "step": 0}
-            )
-            written.append({"text": text, "call": len(calls), **by})
+            by, step = ("draft", position + 1) if position < kept else ("decoder", 0)
+            written.append({"text": text, "call": len(calls), "by": by, "step": step})
         nodes += len(chain)
         cost = 2.0 + 0.12 * len(chain) + rng.uniform(0, 0.3)
         calls.append(
@@ -62,10 +58,10 @@ def decode(tokens: list[str], rng: random.Random, drafts: int = 4) -> dict:
     return {"start_ms": 1.2, "tokens": written, "calls": calls}
 
 
-def passage(start_s: float, words: list[str], rng: random.Random, word_times: bool = True) -> dict:
+def passage(start_s: float, words: list[str], rng: random.Random) -> dict:
     """Return a passage of one attempt, at 2.5 words per second."""
     tokens = split_tokens(words, rng)
-    times = [(round(start_s + 0.4 * number, 2), number) for number in range(len(words))]
+    times = [round(start_s + 0.4 * number, 2) for number in range(len(words))]
     attempt = decode(tokens, rng) | {
         "temperature": 0.0,
         "average_log_probability": round(-rng.uniform(0.1, 0.5), 3),
@@ -77,9 +73,8 @@ def passage(start_s: float, words: list[str], rng: random.Random, word_times: bo
         "start_s": start_s,
         "end_s": round(start_s + 0.4 * len(words), 2),
         "words": [
-            {"text": f" {words[number]}", "start_s": time, "end_s": round(time + 0.35, 2)}
-            for time, number in times
-            if word_times
+            {"text": f" {word}", "start_s": time, "end_s": round(time + 0.35, 2)}
+            for word, time in zip(words, times, strict=True)
         ],
         "attempts": [attempt],
         "baseline": decode(tokens, rng, drafts=0),
@@ -111,12 +106,10 @@ def utterance(
 
 
 def peaks(number: int, rng: random.Random) -> list[int]:
-    """Return peaks that rise and fall as phrases do."""
     return [int(255 * abs(math.sin(n / 9)) ** 0.7 * rng.uniform(0.3, 1)) for n in range(number)]
 
 
 def summary(decodings: list[dict], words: int, encoder_ms: float = 60.0) -> dict:
-    """Return the summary of an utterance's decodings."""
     calls = [call for decoding in decodings for call in decoding["calls"]]
     tokens = sum(len(decoding["tokens"]) for decoding in decodings)
     drafting = sum(call["drafting_ms"] for call in calls)
@@ -135,7 +128,6 @@ def summary(decodings: list[dict], words: int, encoder_ms: float = 60.0) -> dict
 
 
 def entry(name: str, block: dict) -> dict:
-    """Return an utterance's entry of the overview."""
     passages = block["passages"]
     chosen = [next(a for a in one["attempts"] if a["chosen"]) for one in passages]
     text = "".join(token["text"] for one in chosen for token in one["tokens"]).strip()
@@ -167,13 +159,11 @@ def align(text: str, rng: random.Random, rate: float = 0.08) -> list[dict]:
 
 
 def overview(title: str, entries: list[dict], **changed) -> dict:
-    """Return the overview block."""
     whole = {"version": 1, "title": title, "drafter": "heads", "search": "greedy"}
     return whole | {"utterances": entries} | changed
 
 
 def one_recording(passages: int = 1, words: int = 24, seed: int = 0, audio: str | None = None):
-    """Return overview and blocks of one recording."""
     rng = random.Random(seed)
     shown = audio and {"src": audio, "peaks": peaks(900 + 10 * passages, rng)}
     block = utterance(rng, passages, words, shown)

@@ -43,14 +43,11 @@ def refuses(*rows: tuple, error: type[BaseException] = InputError) -> Callable:
         parameters = [inspect.Parameter(name, kind) for name in (*names, "message")]
         run.__signature__ = inspect.Signature(parameters)
         parts = [*names[: len(rows[0]) - 1], "message"]
-        return pytest.mark.parametrize(parts, rows, ids=name_value)(run)
+        # Ids are the same in all processes: functions have their names.
+        mark = pytest.mark.parametrize(parts, rows, ids=lambda x: getattr(x, "__name__", str(x)))
+        return mark(run)
 
     return decorate
-
-
-def name_value(value: object) -> str:
-    """Return a test id that is the same in all processes: functions by their names."""
-    return getattr(value, "__name__", None) or str(value)
 
 
 def assert_refused(

@@ -175,7 +175,6 @@ def scripted_decoder(texts, vocab_size, eos):
 
 
 def scripted_memory(count):
-    """Return the encoder output and lengths that ``scripted_search`` decodes."""
     return random_memory(0, [5] * count)
 
 

@@ -50,7 +50,6 @@ def tiny_encoder(seed: int, **options) -> HFWhisperEncoder:
 
 
 def bounds(most: list[int], least: list[int] | None = None) -> list[LengthLimits]:
-    """Return the limits of each utterance, in tokens."""
     pairs = zip(most, least or [0] * len(most), strict=True)
     return [LengthLimits(-high, -low) for high, low in pairs]
 

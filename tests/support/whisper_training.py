@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import yaml
-from experiment import write_corpus, write_lines, write_noise
+from experiment import write_corpus, write_lines
 from tiny_whisper import save_tiny_whisper
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
@@ -41,15 +41,6 @@ def make_corpus(folder: Path) -> Path:
     for name, counts in {"text": [1, 2, 3, 4, 5, 6] * 3, "even_text": [2] * 16}.items():
         texts = (" ".join(row[:count]) for row, count in zip(words, counts, strict=False))
         write_lines(folder / name, {f"u{index}": text for index, text in enumerate(texts)})
-    return folder
-
-
-def write_good_and_bad(folder: Path) -> Path:
-    """A data directory of two utterances, one of which is no audio."""
-    folder.mkdir()
-    write_noise(folder / "good.wav", 0.3)
-    (folder / "bad.wav").write_bytes(b"no audio")
-    write_lines(folder / "wav.scp", {"bad": folder / "bad.wav", "good": folder / "good.wav"})
     return folder
 
 

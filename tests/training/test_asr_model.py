@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from cases import combinations
 from grown_trees import states_after
 from rapidfuzz.distance import Levenshtein
 from refusals import refuses
@@ -13,9 +14,8 @@ from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.whisper.tokens import END, START
 
 
-@pytest.mark.parametrize(
-    "heads",
-    ["none", "linear", "block", "recurrent", "attending", "llama latent", "llama projection"],
+@combinations(
+    heads=["none", "linear", "block", "recurrent", "attending", "llama latent", "llama projection"]
 )
 def test_joint_training_logs_every_head_and_reaches_every_weight(heads):
     model = model_of(tiny_decoder(0, heads, 3), ctc_weight=0.3)

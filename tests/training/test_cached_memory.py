@@ -50,7 +50,6 @@ def command_of(corpus, output: Path, kind: str = "", **changes) -> list[str]:
 
 
 def train(corpus, output: Path, data: str | None, command: list[str]) -> Path:
-    """Train and validate on all utterances, the shortest first."""
     data = filter(None, (data, f"{corpus}/text,text,text"))
     return run_training(output, *command, *for_both_sets("data_path_and_name_and_type", *data))
 

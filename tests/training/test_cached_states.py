@@ -10,10 +10,11 @@ import pytest
 import soundfile
 import torch
 import yaml
-from experiment import read_lines, write_lines
+from cases import combinations
+from experiment import read_lines, write_lines, write_noise
 from recorded_calls import interrupt_call
 from refusals import assert_refused, command_refused, refuses
-from whisper_training import losses, make_corpus, train, weights, write_good_and_bad
+from whisper_training import losses, make_corpus, train, weights
 
 from espnet_medusa import stages
 from espnet_medusa.bin import convert
@@ -58,7 +59,6 @@ def recognizer(corpus: Path, **options) -> Speech2Text:
 
 
 def unlabelled(corpus: Path, folder: Path, keys) -> Path:
-    """A data directory with some of the audio, without text."""
     folder.mkdir()
     for name in ("wav.scp", "utt2num_samples"):
         write_lines(folder / name, {key: read_lines(corpus / name)[key] for key in keys})
@@ -83,9 +83,7 @@ def train_on_states(corpus, states, output, system, *options, memory=True, **cha
     return train(corpus, output, system, *options, **changes)
 
 
-@pytest.mark.parametrize(
-    "system", ["linear_frozen", "block", "recurrent", "attending", "ctc", "ctc_units"]
-)
+@combinations(system=["linear_frozen", "block", "recurrent", "attending", "ctc", "ctc_units"])
 def test_losses_are_those_of_audio(corpus, of_references, tmp_path, system):
     changes = {"max_epoch": 3, "accum_grad": 1}
     if not system.startswith("ctc"):
@@ -244,7 +242,11 @@ def test_an_interrupted_pass_resumes(corpus, tmp_path, monkeypatch, of_own_texts
 
 
 def test_a_bad_utterance_is_listed_and_the_others_are_cached(corpus, tmp_path, capsys):
-    data = write_good_and_bad(tmp_path / "data")
+    data = tmp_path / "data"
+    data.mkdir()
+    write_noise(data / "good.wav", 0.3)
+    (data / "bad.wav").write_bytes(b"no audio")
+    write_lines(data / "wav.scp", {"bad": data / "bad.wav", "good": data / "good.wav"})
     write_lines(data / "utt2num_samples", {"bad": 4800, "good": 4800})
     with command_refused(capsys, "states of 1 of 2 utterances", status=3):
         cache(corpus, tmp_path / "states", "--data_dir", str(data), *ALL)

@@ -58,7 +58,6 @@ def step(kind, decoder, **conf):
 
 @pytest.fixture(params=[1, 5], ids=["row", "rows"])
 def chunk(request, monkeypatch):
-    """Set the number of labels projected together."""
     monkeypatch.setattr(projection_loss, "CHUNK_LOGITS", request.param * 11)
 
 

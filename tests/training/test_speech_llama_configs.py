@@ -12,9 +12,12 @@ V, D, K = 32000, 768, 4
 PUBLISHED = {"_latent": 234e6, "_projection": 306e6}
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    tokens = tmp_path_factory.mktemp("tokens") / "tokens.txt"
+def size(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def test_parameters_are_those_of_the_paper(tmp_path):
+    tokens = tmp_path / "tokens.txt"
     words = ["<blank>", "<unk>", *(f"word{index}" for index in range(V - 3)), "<sos/eos>"]
     tokens.write_text("\n".join(words) + "\n")
 
@@ -26,18 +29,7 @@ def models(tmp_path_factory):
         with torch.device("meta"):
             return MedusaASRTask.build_model(args)
 
-    return {kind: build(kind) for kind in ("", *PUBLISHED)}
-
-
-def assert_options(call: dict[str, str], **expected: str) -> None:
-    assert {name: call[f"--{name}"] for name in expected} == expected
-
-
-def size(module: torch.nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
-def test_parameters_are_those_of_the_paper(models):
+    models = {kind: build(kind) for kind in ("", *PUBLISHED)}
     for kind, published in PUBLISHED.items():
         assert size(models[kind]) == pytest.approx(published, rel=0.03)
         assert size(models[kind].encoder) == pytest.approx(100e6, rel=0.03)
@@ -46,6 +38,10 @@ def test_parameters_are_those_of_the_paper(models):
         assert models[kind].decoder.num_heads == K - 1
     heads = [size(models[kind]) - size(models[""]) for kind in PUBLISHED]
     assert heads == [K * D**2, (K - 1) * D * V], "what the paper derives"
+
+
+def assert_options(call: dict[str, str], **expected: str) -> None:
+    assert {name: call[f"--{name}"] for name in expected} == expected
 
 
 def test_recipe_trains_the_baseline_then_heads_on_it(tmp_path):

@@ -193,7 +193,6 @@ def assert_same(expected: Path, found: Path) -> None:
 
 
 def killed_and_resumed(corpus, output, system, **changes) -> Path:
-    """Kill training before its second update and resume it."""
     hook = register_optimizer_step_pre_hook(Mock(side_effect=[None, Killed]))
     with pytest.raises(Killed):
         train(corpus, output, system, **changes)

@@ -31,16 +31,11 @@ def random_decoder(seed: int, heads: str = "none", **options) -> TransformerMedu
     return decoder.eval()
 
 
-def random_batch(seed: int) -> tuple[torch.Tensor, ...]:
-    generator = torch.Generator().manual_seed(seed)
-    memory = torch.randn(3, 9, 32, generator=generator)
-    tokens = torch.randint(0, len(TOKENS), (3, 8), generator=generator)
-    return memory, torch.tensor([9, 1, 4]), tokens
-
-
 @pytest.mark.parametrize("options", [{}, {"normalize_before": False}, {"concat_after": True}])
 def test_whole_sequences_equal_espnets(options):
-    decoder, (memory, lengths, tokens) = random_decoder(0, **options), random_batch(0)
+    decoder, generator = random_decoder(0, **options), torch.Generator().manual_seed(0)
+    memory, lengths = torch.randn(3, 9, 32, generator=generator), torch.tensor([9, 1, 4])
+    tokens = torch.randint(0, len(TOKENS), (3, 8), generator=generator)
     expected, _ = decoder.transformer(memory, lengths, tokens, torch.full((3,), 8))
     logits, _ = decoder(memory, lengths, tokens, torch.full((3,), 8))
     torch.testing.assert_close(logits, expected)

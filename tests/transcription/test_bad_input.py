@@ -30,7 +30,6 @@ SPOKEN = ("talk", "film", "call")
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A folder with one file of each kind, good and broken."""
     folder = tmp_path_factory.mktemp("files")
     texts = "turn left behind the wooden door", "seven boats are on the lake"
     spoken, _ = lay_out([say(text) for text in texts], [1.0, 3.0, 1.0])

@@ -23,7 +23,6 @@ SECONDS = {"short": 3, "long": 34, "other": 31}
 
 @pytest.fixture
 def run(transcribe_folder, tmp_path):
-    """Function that transcribes the talks and returns the exit status."""
     talks = tmp_path / "talks"
     talks.mkdir()
     for seed, (name, seconds) in enumerate(SECONDS.items()):
@@ -38,7 +37,6 @@ def own_segments(speech2text, folder, name, **options):
 
 
 def assert_texts(speech2text, folder, names, **options):
-    """Compare texts in ``out`` with those of ``Speech2Text.transcribe``."""
     texts = read_lines(folder / "out" / "text")
     for name in names:
         segments = own_segments(speech2text, folder / "talks", name, **options)

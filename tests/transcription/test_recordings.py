@@ -14,7 +14,6 @@ FILES = ("b.wav", "a.FLAC", "notes.txt", "x.m4a", "day 1/c.mp3", ".hid/d.wav", "
 
 @pytest.fixture
 def talks(tmp_path, in_folder):
-    """A folder with audio, other and hidden files."""
     for name in FILES:
         (tmp_path / "talks" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "talks" / name).touch()

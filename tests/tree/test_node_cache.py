@@ -11,8 +11,6 @@ LAYERS, NUM_HEADS, HEAD_SIZE = 3, 2, 4
 
 
 class PlainCache:
-    """A list of rows per layer and utterance."""
-
     def __init__(self, num_utterances):
         self.rows = [[[] for _ in range(num_utterances)] for _ in range(LAYERS)]
 

@@ -9,7 +9,6 @@ from espnet_medusa.tree.token_tree import ROOT, TokenTree, visibility
 
 
 def ancestors(parents: list[int], node: int) -> list[int]:
-    """Node and ancestors, root first."""
     path = []
     while node != ROOT:
         path.append(node)

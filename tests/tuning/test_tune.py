@@ -34,7 +34,6 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    """A model without heads and CTC."""
     folder = tmp_path_factory.mktemp("plain")
     return make_experiment(folder, decoder_conf=DECODER, model_conf=NO_CTC)
 

@@ -73,7 +73,6 @@ class Recipe:
 
 
 def make_recipe(folder: Path, token_type: str, language: str = "en") -> Recipe:
-    """Write the data of stages 1 to 4, configs, and a Whisper model for Whisper's tokens."""
     for name, count in (("train", 4), ("dev", 2), ("test", 4)):
         write_set(folder / "dump" / "raw" / name, count)
     shutil.copyfile(folder / "dump/raw/train/text", folder / "dump/raw/lm_train.txt")
@@ -98,7 +97,6 @@ def make_recipe(folder: Path, token_type: str, language: str = "en") -> Recipe:
 
 
 def split_keys(recipe: Recipe, name: str, target: str, jobs: int = 2) -> None:
-    """Split a wav.scp, as utils/split_scp.pl does."""
     lines = recipe.path(f"{{{name}}}/wav.scp").read_text().splitlines(keepends=True)
     share = len(lines) // jobs
     for job in range(jobs):

@@ -62,7 +62,6 @@ def fused_largest(whisper, name: str, weight: torch.Tensor) -> torch.Tensor:
 
 @pytest.fixture(scope="module", params=KINDS)
 def case(request, tmp_path_factory):
-    """CTranslate2 folder of a random Whisper, and transformers' model of the same weights."""
     path = tmp_path_factory.mktemp(request.param)
     whisper = tiny(path / "hf", **KINDS[request.param])
     folder = save_ctranslate2(path / "ct2", whisper, request.param)
@@ -116,7 +115,6 @@ def test_hub_name(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """A folder to damage, and its variables."""
     path = tmp_path_factory.mktemp("small")
     whisper = tiny(path / "hf", vocab_size=40, hidden_size=8, decoder_layers=1)
     return save_ctranslate2(path / "ct2", whisper), variables_of(whisper)

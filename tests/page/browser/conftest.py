@@ -12,8 +12,6 @@ from espnet_medusa.page.page import write_page
 
 
 class Page:
-    """A page in the browser."""
-
     def __init__(self, driver, folder):
         self.driver, self.folder = driver, folder
         self.js = driver.execute_script
@@ -31,7 +29,6 @@ class Page:
         return self.js(script) / 1000
 
     def press(self, *keys: str) -> None:
-        """Press keys at the focused element."""
         from selenium.webdriver import ActionChains
 
         ActionChains(self.driver).send_keys(*keys).perform()
@@ -105,7 +102,6 @@ def page(driver, tmp_path):
 
 @pytest.fixture
 def recording(page):
-    """The page of one recording with audio; overview and blocks."""
     overview, blocks = one_recording(audio="recordings/talk #1, 100%.wav")
     audio = page.folder / blocks[0]["audio"]["src"]
     audio.parent.mkdir()

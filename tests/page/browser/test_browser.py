@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
+from cases import combinations
 from page_data import beam_recording, corpus, one_recording
 
 pytestmark = pytest.mark.browser
@@ -56,9 +57,7 @@ def test_narrow_screens_need_no_sideways_scrolling(page, width):
     page.driver.get_log("browser")  # has the empty audio
 
 
-@pytest.mark.parametrize(
-    "absent", ["audio", "words", "baseline", "attempts", "passages", "summary"]
-)
+@combinations(absent=["audio", "words", "baseline", "attempts", "passages", "summary"])
 def test_missing_data_leaves_out_its_parts(page, absent):
     overview, blocks = one_recording(audio="data:audio/wav;base64,")
     blocks[0]["audio"] = None
