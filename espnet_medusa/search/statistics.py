@@ -28,7 +28,7 @@ class DecodingStatistics:
     draft_seconds: float = 0.0  # drafting; a part of ``decoder_seconds``
     decoder_seconds: float = 0.0  # search without the encoder
     total_seconds: float = 0.0  # encoder, search and everything else
-    audio_seconds: float = 0.0
+    audio_seconds: float = 0.0  # duration of the audio
     words: int = 0  # words of the hypothesis
 
     def count_drafts(self, drafted: int, accepted: int) -> None:

@@ -191,10 +191,10 @@ DECODE_CONFIGS = Path(__file__).resolve().parents[2] / "conf" / "decode"
 
 
 EXACT = (
-    "plain", "exact", "exact_deep", "tree", "choices", "batch8", "length_penalty", "int8_drafts",
+    "baseline", "exact", "exact_deep", "tree", "choices", "batch8", "length_penalty", "int8_drafts",
     "ctc_draft", "ctc_heads", "draft_model",
 )  # fmt: skip
-REFERENCES = dict.fromkeys(EXACT, "plain") | {"beam5_ctc_draft": "beam5_ctc0.3"}
+REFERENCES = dict.fromkeys(EXACT, "baseline") | {"beam5_ctc_draft": "beam5_ctc0.3"}
 
 
 @pytest.fixture(scope="module")

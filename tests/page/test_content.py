@@ -99,7 +99,7 @@ def test_windows_of_a_long_recording_are_passages_with_attempts_and_words(tmp_pa
 
 @cases(
     ({"search": "greedy", "acceptance": "threshold", "threshold": 0.2}, "draft"),
-    ({"beam_size": 3, "acceptance": "threshold", "threshold": 0.2}, "unverified"),
+    ({"beam_size": 3, "acceptance": "threshold", "threshold": 1e-6}, "unverified"),
     ({"beam_size": 3, "patience": 1.0}, "draft"),
     ({"search": "greedy", "acceptance": "typical"}, "draft"),
     ({"search": "greedy", "ctc_entropy_threshold": 0.5}, "draft"),

@@ -77,7 +77,7 @@ def test_plan_of_the_speech_llama_recipe_has_the_papers_grid():
     ways = ("exact", "threshold", "beam4_threshold")
     systems = [(system.exp, system.decoding) for system in training.systems.values()]
     expected = [(f"asr_llama_latent_4_{seed}", way) for way in ways for seed in seeds]
-    assert systems == [("asr_llama", "plain"), *expected]
+    assert systems == [("asr_llama", "baseline"), *expected]
 
 
 @cases(

@@ -192,9 +192,9 @@ def test_tables(exp, capsys):
     assert lines == [
         # 2 s of 10 s; four tokens per call.
         "|org/dev|train_block decode_exact|0.0|0.67|4.00|2|100 100|0.0500|0.1000|-|-|-|",
+        "|test|train_block decode_baseline|6.2|2.00|1.00|31|-|0.1000|0.2000|1.00|1.00|4/4|",
         # Over a, b and c: 6 s against 3 s; b has another text.
         "|test|train_block decode_exact|37.5|0.89|2.00|12|80 40|0.0500|0.1000|2.00|2.00|2/3|",
-        "|test|train_block decode_baseline|6.2|2.00|1.00|31|-|0.1000|0.2000|1.00|1.00|4/4|",
     ]
     rows = {(row["test_set"], row["configuration"]): row for row in counts(exp / "decoding.json")}
     exact = rows["test", "train_block decode_exact"]

@@ -50,7 +50,7 @@ def test_recipe_trains_the_baseline_then_heads_on_it(tmp_path):
     options = ["--part", 100, "--stop_stage", 11, "--ngpu", 8]
     run(folder, "./run_speech_llama.sh", *options, status=0)
     base, *heads = recorded(folder)
-    data = "--part 100 --librispeech_pc false --nj 4 --test_sets test_clean test_other"
+    data = "--part 100 --nj 4 --test_sets test_clean test_other --librispeech_pc false"
     expected = {"asr_tag": "speech_llama", "pretrained_model": "", "stage": "1"}
     assert_options(base, local_data_opts=data, **expected)
     for kind, call in zip(("projection", "latent"), heads, strict=True):
