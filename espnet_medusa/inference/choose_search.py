@@ -100,7 +100,7 @@ def _check_greedy(reason: str | None, espnet_options: Mapping[str, Any]) -> None
     """Refuse options that greedy search does not support; warn of those that it ignores."""
     if reason is not None:
         raise InputError(
-            "search: greedy needs decoder: whisper_medusa, speech_llama or ESPnet's transformer; "
+            "search: greedy needs decoder: whisper_medusa, speech_llama, transformer(_medusa); "
             f"this model has {reason}; allowed here: beam"
         )
     for name in ("lm_train_config", "ngram_file"):

@@ -91,7 +91,7 @@ def split_options(
             raise InputError(f"batch_size: {batch_size}; {name}: true allows only 1")
     check_options(ours, options.get("beam_size", 20))
     if task is not None and ours.search == GREEDY:
-        raise InputError(f"search: {GREEDY}; allowed with {task}: beam, with beam_size: 1")
+        raise InputError(f"search: {GREEDY}; allowed with {task}: beam (greedy: beam_size: 1)")
     return ours, batch_size
 
 

@@ -123,7 +123,7 @@ def open_draft_model(
     if decoder is None:
         raise InputError(
             f"draft_model: {name}: {unknown_part(getattr(model, 'decoder', None))}; allowed: "
-            "decoder: whisper_medusa, speech_llama or ESPnet's transformer"
+            "decoder: whisper_medusa, speech_llama, transformer(_medusa)"
         )
     whisper = None
     if trained.whisper_labels is not None:

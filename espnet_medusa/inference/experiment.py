@@ -145,7 +145,7 @@ def open_whisper_model(
     checkpoint, message = attach_heads(read_whisper(whisper_model, TextOptions()), heads, shipped)
     if message is not None:
         logger.info(message)
-    # ESPnet's preprocessor is not needed: it does not change audio, and opens a tokenizer's path.
+    # ESPnet's preprocessor does not change audio, and would need a path of the tokenizer.
     config = training_config(checkpoint, PromptOptions()) | {"use_preprocessor": False}
     args = Namespace(**config | {"bpemodel": checkpoint.name})
     weights, tokenizer = dict(checkpoint.weights), checkpoint.text.tokenizer

@@ -107,7 +107,7 @@ class S2TDraftModel:
         decoder = searchable(network.decoder)
         if decoder is None:
             reason = unknown_part(network.decoder)
-            raise InputError(f"draft_model: {name}: {reason}; allowed: decoder: transformer")
+            raise InputError(f"draft_model: {name}: {reason}; allowed: transformer(_medusa)")
         if [*network.token_list] != [*main.token_list]:
             raise InputError(f"draft_model: {name}: allowed: a model with the same token list")
         self.encoder = model_encoder(network.to(dtype=getattr(torch, self.main.dtype)).eval())

@@ -45,7 +45,7 @@ class AudioOptions:
         least_s, most_s = self.min_duration_s, self.max_duration_s
         if least_s < 0 or (most_s is not None and most_s <= least_s):
             raise ValueError(
-                f"max_duration must be above min_duration, not {most_s} and {least_s} s"
+                f"allowed: 0 <= min_duration < max_duration, not {least_s} and {most_s} s"
             )
 
 

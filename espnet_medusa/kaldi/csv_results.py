@@ -48,7 +48,7 @@ def write_csv_results(
     table = read_csv(path)
     existing = [name for name in ADDED if name in table.columns]
     if existing:
-        raise InputError(f"{path}: has a column {existing[0]} already, as results have; rename it")
+        raise InputError(f"{path}: has a column {existing[0]}, which the results add; rename it")
     if not (result_dir / "text").is_file():
         raise InputError(f"{result_dir / 'text'}: no such file; decode first, or correct the path")
     texts, failed = read_results(result_dir / "text"), read_results(result_dir / FAILED)

@@ -107,8 +107,8 @@ class FilterOptions:
     def __post_init__(self):
         if not 0 <= self.min_wav_duration < self.max_wav_duration:
             raise ValueError(
-                f"max_wav_duration must be above min_wav_duration, not {self.max_wav_duration}"
-                f" and {self.min_wav_duration} s"
+                "allowed: 0 <= min_wav_duration < max_wav_duration, not "
+                f"{self.min_wav_duration} and {self.max_wav_duration} s"
             )
 
 

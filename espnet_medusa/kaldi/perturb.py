@@ -44,7 +44,7 @@ def perturb_speed(
 ) -> int:
     """Write a data directory with a copy of every utterance for each factor; return their number.
 
-    Each file keeps its sample rate. With factor 1, wav.scp refers to the original files. Segments
+    Each file keeps its sample rate. With factor 1 and no segments, entries are unchanged. Segments
     are cut out, so the output has no segments. It is written completely or not at all, and only if
     an input has changed. Raise DataError with all bad utterances, each once, and ValueError if
     `output_dir` contains other files.

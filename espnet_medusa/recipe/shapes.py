@@ -17,7 +17,7 @@ EXAMPLES_SHOWN = 5
 def write_shapes(data_dir: Path, folder: Path, count_labels: Callable[[str, str], int]) -> None:
     """Write `speech_shape` and `text_shape` as ESPnet does, from the directory of stage 4.
 
-    ``count_labels`` returns the number of labels of an utterance's id and transcript.
+    ``count_labels(id, transcript)`` returns the number of the label's tokens.
     """
     tables = read_dump_dir(data_dir)
     if not tables.text:
@@ -47,7 +47,7 @@ def add_vocabulary_size(shape_file: Path, token_list: Path, token_type: str) -> 
 def longest_text(decoder: str | None, decoder_conf: Mapping | None) -> int | None:
     """Return the maximum number of tokens of a label, by the decoder of a training config.
 
-    The start symbol takes one of the decoder's positions. None for decoders that are not ours.
+    The start symbol takes one of the decoder's positions. None unless it is whisper_medusa.
     """
     if decoder != "whisper_medusa":
         return None

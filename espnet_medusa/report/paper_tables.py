@@ -141,7 +141,7 @@ def _table_notes(rows: Sequence[SystemRow], plan: TablePlan) -> list[str]:
 
 
 def _not_run_notes(rows: Sequence[SystemRow], plan: TablePlan) -> list[str]:
-    """Name the systems without figures by test set, and the command that decodes them."""
+    """Name what was not run, by test set, and the plan's command."""
     notes, sets = [], []
     for label in dict.fromkeys(row.test_set for row in rows):
         reasons = {row.system: row.absent for row in rows if row.test_set == label}

@@ -56,7 +56,7 @@ def check_lengths(
             name = utterances[row] if utterances else f"row {row} of the batch"
             raise InputError(
                 f"{name}: a text of {length} tokens; the decoder has positions for {longest}: "
-                "remove the utterance or cut it (stage 10 of this package's asr.sh removes it)"
+                "remove the utterance or cut it (stage 10 does so for whisper_medusa)"
             )
 
 
