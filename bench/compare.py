@@ -78,7 +78,7 @@ def get_parser() -> argparse.ArgumentParser:
     add("--whisper", type=Path, help="experiment of a real Whisper")
     add("--long", action="store_true", help="transcribe recordings of any length with --whisper")
     add("--seconds", nargs="+", type=float,
-        help="lengths to which the longest utterances are cut, for --whisper")  # fmt: skip
+        help="lengths to which long enough utterances are cut, for --whisper")  # fmt: skip
     add("--plan", type=Path, help="YAML, such as conf/drafters/base.yaml of LibriSpeech's recipe")
     add("--data_dir", type=Path, help="folder with wav.scp and text")
     add("--num_utterances", type=positive, help="number, spread over --data_dir; default: all")

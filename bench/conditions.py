@@ -2,7 +2,7 @@
 
     python bench/conditions.py OUT --test_clean DIR --train_clean DIR --accented DIR --digits DIR
 
-Each condition becomes OUT/CONDITION with ``wav.scp``, ``text`` and new audio. --test_clean and
+Each condition becomes OUT/CONDITION with ``wav.scp``, ``text`` and any new audio. --test_clean and
 --train_clean are folders of LibriSpeech, --accented is a Kaldi data directory (speechocean762's
 ``train``, with its ``WAVE`` next to it), --digits has the files of the Free Spoken Digit Dataset.
 The same corpora and --seed make the same samples. The reference of ``no_speech_*`` is [silence].

@@ -1,6 +1,6 @@
 """Test a GPU in ten minutes: run the tests that need one, and measure how fast decoding is.
 
-``make gpu`` runs
+``make gpu GPU=OPTIONS`` runs one of
 
 python bench/gpu.py
 python bench/gpu.py --whisper exp/base --data_dir egs/librispeech/asr1/data/test_clean
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from contestants.client import last_line
 from contestants.make_subjects import WHISPER_SHAPES
 from contestants.ways import BFLOAT16, DRAFTERS, FLOAT16, FLOAT32, HEADS, MODEL
 from gpu_parts.part import CALLERS, FAILED, PROGRAMS, PartResults
@@ -112,7 +113,7 @@ def work(args: argparse.Namespace) -> int:
 def check(args: argparse.Namespace) -> None:
     """Fill in the defaults of the device; raise InputError if an option is unusable."""
     if args.device == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda, but torch sees no GPU; allowed here: cpu, --shapes tiny")
+        raise InputError("--device cuda, but torch sees no GPU; try --device cpu --shapes tiny")
     allowed = WEIGHTS[args.device]
     args.weights = args.weights or [*allowed]
     for one in args.weights:
@@ -184,12 +185,6 @@ def run_part(part: Planned, args: argparse.Namespace, output: Path, seconds: flo
 def written(path: Path) -> int | None:
     """Return the time in ns when a file was written; None: it does not exist."""
     return path.stat().st_mtime_ns if path.exists() else None
-
-
-def last_line(log: Path) -> str:
-    """Return the last line of a log that is not empty."""
-    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def main(cmd: Sequence[str] | None = None) -> None:

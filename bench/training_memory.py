@@ -4,7 +4,7 @@ python bench/training_memory.py
 python bench/training_memory.py --device cuda --hidden_sizes 1280 --layers 32
 
 Trained parameters and losses come from conf/train/whisper_*.yaml; weights and data are random. Each
-row is a process of its own. "process": growth of its peak (VmHWM, or torch's allocations on the
+measurement has its own process. "process": growth of its peak (VmHWM, or torch's allocations on the
 GPU) over the loaded model during two steps. "s/step": seconds of the second step, on CPUs processor
 time of all threads. "tensors": peak of torch's CPU allocator during forward and backward of a third
 step. "whole logits" computes the same loss by its definition.

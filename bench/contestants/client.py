@@ -21,6 +21,12 @@ class ContestantFailed(Exception):
     """A contestant's process failed; the message has the reason."""
 
 
+def last_line(log: Path) -> str:
+    """Return the last line of a log that is not empty."""
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
 class Client:
     """One process; raises ContestantFailed if it cannot start."""
 
@@ -68,14 +74,14 @@ class Client:
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
         except BrokenPipeError as error:
-            raise ContestantFailed(f"{self.name} has ended; see {self.log}") from error
+            raise ContestantFailed(f"{self.name} has ended: {last_line(self.log)}") from error
         answer = self._read()
         self._settle()
         return answer
 
     def _read(self) -> dict[str, Any]:
         line = self.process.stdout.readline()
-        answer = json.loads(line) if line else {"error": f"ended; see {self.log}"}
+        answer = json.loads(line) if line else {"error": f"ended: {last_line(self.log)}"}
         if "error" in answer:
             self.end()
             raise ContestantFailed(answer["error"])

@@ -86,7 +86,7 @@ class SpeechActivity:
     def new_speech_s(self, start_s: float, end_s: float) -> float | None:
         """Return the start of the first speech in a span; None: there is no speech.
 
-        A word that ends in the first ``MARGIN_S`` of the span does not count.
+        A word that begins earlier and ends in the first ``MARGIN_S`` does not count.
         """
         first = _frames(start_s, end_s).start
         speech = np.append(self.probabilities[max(first - 1, 0) :] > SILENT, False)

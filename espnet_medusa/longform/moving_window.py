@@ -34,7 +34,7 @@ class History:
     most: int  # maximum number of tokens of a prompt
     carries_initial: bool = False  # whether the user's prompt precedes every window
     tokens: list[int] = field(init=False)  # the user's prompt and all decoded tokens
-    forgotten: int = 0  # number of first tokens that are not used in prompts any more
+    forgotten: int = 0  # number of first tokens that prompts omit, except a carried prompt
 
     def __post_init__(self) -> None:
         self.tokens = [*self.initial]
@@ -51,7 +51,7 @@ class History:
         return _last([*self.initial, *_last(decoded, self.most - len(self.initial))], self.most)
 
     def add(self, tokens: Sequence[int], forget: bool) -> None:
-        """Add the tokens of a window; ``forget``: later prompts have none of the tokens so far."""
+        """Add the tokens of a window; ``forget``: later prompts have no tokens decoded so far."""
         self.tokens += tokens
         if forget:
             self.forgotten = len(self.tokens)

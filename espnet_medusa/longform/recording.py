@@ -41,7 +41,7 @@ class Passage:
     # The recording; None after its last step.
     recording: RunningRecording | None = field(repr=False, compare=False)
     window: MovingWindow  # moves through the passage
-    last_frame: int  # the passage ends with the window that reaches this frame of 10 ms
+    last_frame: int  # each window of the passage starts before this frame of 10 ms
     segments: list[Segment] = field(default_factory=list)  # so far
     reported: int = 0  # number of segments that steps have returned
 

@@ -43,7 +43,7 @@ class FigurePlan:
     # maps the label of each point to a system's key, or to ``CallsAndWer``.
     groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     points: str = ""  # meaning of the points' labels (scatter plots)
-    wer_of: str = ""  # end of the axis label `WER of`: ``the greedy CTC hypothesis`` (calls_against_wer)
+    wer_of: str = ""  # of the axis label `WER of`: ``greedy CTC`` (calls_against_wer)
 
 
 @dataclass(frozen=True)

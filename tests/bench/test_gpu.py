@@ -193,7 +193,7 @@ def test_parts_that_fail_or_exceed_their_time(tmp_path, monkeypatch, capsys):
 
 
 @cases(
-    ([], "--device cuda, but torch sees no GPU; allowed here: cpu"),
+    ([], "--device cuda, but torch sees no GPU; try --device cpu"),
     (["--device", "cpu", "--weights", "float16"], "allowed on cpu: float32, bfloat16"),
     (["--device", "cpu", "--whisper", "x"], "--whisper, --data_dir: give both"),
     (["--device", "cpu", "--whisper", "x", "--data_dir", "y"], "--whisper x: no config.yaml"),
