@@ -115,7 +115,7 @@ def check(args: argparse.Namespace, folder: Path) -> tuple[str, str]:
         wrong += names
         compared = sum(not TIMED.search(name) for name in expected)
         sentences.append(
-            f"{kind.name}: {kills} kills, {len(runs)} runs completed, {compared} files: "
+            f"{kind.name}: {kills} runs killed, {len(runs)} completed, {compared} files: "
             f"{', '.join(names) or 'none'} differ"
         )
     return f"{args.utterances} utterances; {'; '.join(sentences)}", "no" if wrong else ""

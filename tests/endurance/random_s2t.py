@@ -92,8 +92,8 @@ def cases_of_a_model(seed: int, folder: Path) -> list[str]:
 def figures(outcomes: Counter[str], seeds: range) -> str:
     return (
         f"{outcomes.total():,} calls of {len(seeds):,} s2t models, beams of 1 to 10: "
-        f"{outcomes[DIFFERS]} mismatches; {outcomes[EQUAL_FALLING]} match only if ESPnet's CTC "
-        f"scores cannot rise, {outcomes[EQUAL_DOUBLE]} only in float64; ESPnet's CTC "
+        f"{outcomes[DIFFERS]} mismatches; {outcomes[EQUAL_FALLING]} match only after clamping "
+        f"ESPnet's CTC scores, {outcomes[EQUAL_DOUBLE]} only in float64; ESPnet's CTC "
         f"scores fail in {outcomes[REFUSED]}"
     )
 

@@ -98,7 +98,7 @@ def figures(outcomes: Counter[str], seeds: range) -> str:
     return (
         f"{greedy:,} greedy and {len(seeds) - greedy:,} beam cases, beams of 1 to "
         f"{WIDEST_BEAM} over {VOCAB_SIZE} tokens: {outcomes[DIFFERS]} mismatches; "
-        f"{outcomes[EQUAL_FALLING]} match only if ESPnet's CTC scores cannot rise"
+        f"{outcomes[EQUAL_FALLING]} match only after clamping ESPnet's CTC scores"
     )
 
 
