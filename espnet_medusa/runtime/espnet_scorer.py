@@ -68,7 +68,7 @@ class TreeScorer(BatchScorerInterface):
         """Return log-probabilities (hypotheses, V) of the next token, and new states.
 
         ``ys`` (hypotheses, L) are prefixes of one utterance. ``xs`` is not used: the states have
-        the encoder output. Raise RuntimeError if a hypothesis was dropped in an earlier step.
+        the encoder output. Raise RuntimeError for states from before a compaction.
         """
         return self._score(ys, states, compact=states[0].node != ROOT)
 

@@ -90,7 +90,7 @@ class UtteranceScorers:
 
 
 class Request(NamedTuple):
-    """Prefixes of an utterance, of equal length for other scorers."""
+    """Prefixes of an utterance; other scorers need equal lengths."""
 
     scorers: UtteranceScorers
     prefixes: list[Prefix]

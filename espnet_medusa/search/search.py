@@ -53,7 +53,7 @@ class Search:
 
         Args:
             memory: (U, S, D) encoder output.
-            memory_lengths: (U,) frames, or (U, S) the frames of merged rows.
+            memory_lengths: (U,) or (U, S), as in ``tree.encoder_rows``.
             prompt: U times (P,) prompt tokens; P may differ.
             limits: Of each utterance, or of all.
             draft_inputs: U, for a draft model or CTC; None: the encoder output and the prompts.
