@@ -6,13 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from espnet_medusa.search.state import Hypothesis, SearchState
 from espnet_medusa.tree.prefix import Prefix
-
-if TYPE_CHECKING:
-    from espnet_medusa.search.threshold_beam import EndedDraftedHypothesis
 
 PREFERRED = 3  # next tokens of a node, at most
 MILLI = 1000.0
@@ -89,7 +86,11 @@ class Trace:
         """Set ``result``, which docs/see_a_decoding.md describes."""
         best, done = state.n_best[0] if state.n_best else None, state.statistics
         heads = getattr(best, "heads", None)
-        written = self._written(best.tokens if best else []) if heads is None else by_head(best)
+        written = (
+            self._written(best.tokens if best else [])
+            if heads is None
+            else by_head(best.tokens, heads)
+        )
         ended = TracedCall(range(0), [], done.decoder_seconds - done.draft_seconds, 0.0)
         drafted_s, calls = 0.0, []
         for call, following in pairwise([*self.calls, ended]):
@@ -148,13 +149,13 @@ def heads_of(running: Sequence[Hypothesis]) -> dict[Prefix, int]:
     return heads
 
 
-def by_head(ended: EndedDraftedHypothesis) -> list[list[Any]]:
-    """Return the rows of ``_written`` of a text with unverified drafts.
+def by_head(tokens: Sequence[int], heads: Sequence[int]) -> list[list[Any]]:
+    """Return the rows of ``_written`` of a text with unverified drafts; ``heads``: of the tokens.
 
     A call writes the base head's token and the drafts after it.
     """
     rows, call = [], -1
-    for token, head in zip(ended.tokens, ended.heads, strict=False):  # an appended end has no head
+    for token, head in zip(tokens, heads, strict=False):  # an appended end has no head
         call += head == 0
         rows.append([token, call, UNVERIFIED if head else DECODER, head])
     return rows
