@@ -79,7 +79,8 @@ def read_card(folder: Path) -> HeadsCard:
 
 def check_card(content: Mapping[str, Any], path: Path) -> HeadsCard:
     """Return the known fields of the card ``path``; raise InputError if one is invalid."""
-    names = _check_complete(HeadsCard, {"draft_conf": {}, "language": [], **content}, path)
+    content = {"draft_conf": {}, "language": [], **content}
+    names = _check_complete(HeadsCard, content, path)
     values = {name: content[name] for name in names if content.get(name) is not None}
     values["acceptance"] = _acceptance(content["acceptance"], path)
     texts = ("base_model", "license", "fingerprint", "heads")

@@ -57,8 +57,7 @@ class ParallelHeadsProposer(HeadsProposer):
         return states.tables[states.origins, states.steps - 1]
 
     def chain(self, states: ParallelStates, depth: int) -> torch.Tensor | None:
-        first = int(states.steps[0]) - 1
-        if first + depth > self.max_steps or not bool((states.steps == first + 1).all()):
-            return None
-        best = states.tables[:, first : first + depth].argmax(dim=-1)
-        return self.token_ids(best[states.origins])
+        steps = torch.arange(depth, device=states.steps.device) - 1 + states.steps[:, None]
+        best = states.tables.argmax(dim=-1)
+        # After the last head, its token again: it can only be rejected or right.
+        return self.token_ids(best[states.origins[:, None], steps.clamp(max=self.max_steps - 1)])

@@ -213,7 +213,7 @@ def test_a_packed_model(files, tmp_path, in_folder, monkeypatch):
 
 
 @refuses(
-    ({"search": "greedy"}, "search: greedy; allowed with s2t: beam (greedy: beam_size: 1)"),
+    ({"search": "greedy"}, r"search: greedy; allowed with s2t: beam \(greedy: beam_size: 1\)"),
     ({"nbest": 0}, "nbest: 0"),
     ({"draft_depth": 2}, "draft_depth: 2; .*no heads"),
     ({"unknown": 1}, "unknown"),

@@ -49,7 +49,7 @@ def test_strategies(experiment, name):
         assert len(pieces) == len(ids) <= 12 and np.isfinite(float(hypothesis.score))
         assert decoding.statistics.decoder_calls > 0 < decoding.statistics.decoder_seconds
     if name in SAME_TEXT:
-        for expected, decoding in zip(decode(experiment, "plain"), decodings, strict=True):
+        for expected, decoding in zip(decode(experiment, "baseline"), decodings, strict=True):
             assert decoding.results[0][2] == expected.results[0][2]
             assert decoding.statistics.decoder_calls <= expected.statistics.decoder_calls
 
@@ -58,7 +58,7 @@ def test_a_conformer_and_no_heads(tmp_path):
     experiment = make_experiment(
         tmp_path, decoder="speech_llama", decoder_conf=LLAMA | {"heads": "none"}, **CONFORMER
     )
-    plain = decode(experiment, "plain")
+    plain = decode(experiment, "baseline")
     beam = decode(experiment, "beam5", beam_size=1, ctc_weight=0.0)
     assert [one.results[0][2] for one in beam] == [one.results[0][2] for one in plain]
 
@@ -102,6 +102,6 @@ def test_a_pretrained_language_model_with_its_tokenizer(tmp_path, language_model
         text, _, ids, hypothesis = decoding.results[0]
         assert hypothesis.yseq[0] == fast.bos_token_id
         assert text == fast.decode(ids)
-    plain = decode(experiment, "plain")
+    plain = decode(experiment, "baseline")
     assert [d.results[0][2] for d in found] == [d.results[0][2] for d in plain]
     assert any(d.results[0][2] for d in found)

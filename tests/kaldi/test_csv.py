@@ -185,5 +185,5 @@ def test_results_of_another_csv_and_existing_columns_are_refused(decoded, capsys
     assert "does not have: " in capsys.readouterr().err
     path = write_csv(path.parent, "audio,sentence,wer", "audio/a.wav,one,0")
     assert convert("results_to_csv", path, results, output) == 1
-    assert "has a column wer already" in capsys.readouterr().err
+    assert "has a column wer, which the results add" in capsys.readouterr().err
     assert not output.exists()
