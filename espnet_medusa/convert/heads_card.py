@@ -87,8 +87,8 @@ def check_card(content: Mapping[str, Any], path: Path) -> HeadsCard:
     for name, fits in (
         *((name, _is_text) for name in texts),
         ("training_data", _is_texts),
-        ("commands", lambda value: isinstance(value, list) and all(map(_is_text, value))),
-        ("language", lambda value: isinstance(value, list) and all(map(_is_text, value))),
+        ("commands", _is_text_list),
+        ("language", _is_text_list),
         ("whisper", lambda value: isinstance(value, dict) and {*SIZES} == {*value}),
         ("heads_conf", lambda value: isinstance(value, dict)),
     ):
@@ -163,6 +163,10 @@ def _invalid(where: str, value: object) -> InputError:
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and value.strip() != "" and value.isprintable()
+
+
+def _is_text_list(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
 
 
 def _is_texts(value: object) -> bool:

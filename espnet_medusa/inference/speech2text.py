@@ -54,7 +54,7 @@ from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.whisper.pretrained import is_whisper
 from espnet_medusa.whisper.prompts import WhisperPrompts
-from espnet_medusa.whisper.tokens import hugging_face_tokenizer, read_whisper_tokens
+from espnet_medusa.whisper.tokens import DETECT, hugging_face_tokenizer, read_whisper_tokens
 
 ESPNET_OPTIONS = inspect.signature(ESPnetSpeech2Text.__init__).parameters
 
@@ -103,12 +103,12 @@ class Speech2Text(ESPnetSpeech2Text):
             self.tokenizer.tokenizer = self.converter.tokenizer  # ESPnet would read it twice
         network = self.asr_model  # a copy if ESPnet quantized it
         trained = replace(trained, asr_model=network)
+        prompts, timestamps = _whisper_prompts(decode_options, trained, self.converter), range(0)
+        language = None if prompts is None or prompts.language == DETECT else prompts.language
         of_model = network.decoder, trained.train_args, options.get("beam_size", 20)
-        language = _language(decode_options, trained)
         decode_options = with_model_defaults(decode_options, *of_model, language)
         default = ESPNET_OPTIONS["ctc_weight"].default
         check_scoring(network, decode_options, options.get("ctc_weight", default), default)
-        prompts, timestamps = _whisper_prompts(decode_options, trained, self.converter), range(0)
         if prompts is not None:
             lists = {
                 "suppress_tokens": prompts.tokens.suppressed,
@@ -296,13 +296,6 @@ class Speech2Text(ESPnetSpeech2Text):
         """Return the decoder of recordings of any length; arguments as for ``LongForm``."""
         run = ChunkedLongForm if options.vad_filter else LongForm
         return run(WhisperWindows(self.model, options), options, batch_size)
-
-
-def _language(options: DecodeOptions, trained: TrainedModel) -> str | None:
-    """Return the prompts' language; None if it is detected, or prompts have none."""
-    labels = trained.whisper_labels
-    language = options.language or (labels and labels.language)
-    return None if language == "detect" else language
 
 
 def _whisper_prompts(

@@ -61,12 +61,14 @@ def write_papers(
             image = draw_figure(table, rows, path)
             sections.append(figure_markdown(table, image, output))
             images += [image] if image else []
-    missing = [included for included in plan.included if not Path(included.file).is_file()]
-    present = [included for included in plan.included if included not in missing]
-    sections += [included_markdown(included, output) for included in present]
+    missing = []
+    for included in plan.included:
+        if Path(included.file).is_file():
+            sections.append(included_markdown(included, output))
+        else:
+            missing.append(f"{included.title} ({included.file})")
     if missing:
-        names = ", ".join(f"{included.title} ({included.file})" for included in missing)
-        sections.append(f"Not measured: {names}.\n")
+        sections.append(f"Not measured: {', '.join(missing)}.\n")
     output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(output, report_markdown(plan, environment_lines(Path.cwd()), sections))
     return [output, *images]
