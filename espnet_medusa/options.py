@@ -70,6 +70,12 @@ def build_options(kind: type[Options], values: Mapping[str, Any] | None, where: 
     return kind(**values)
 
 
+def pick_options(kind: type[Options], given: Any, **others: Any) -> Options:
+    """Make the dataclass ``kind`` from ``others`` and from the attributes ``given`` has."""
+    names = [field.name for field in dataclasses.fields(kind) if field.name not in others]
+    return kind(**{name: getattr(given, name) for name in names}, **others)
+
+
 def _as_type(value: Any, expected: Any, where: str) -> Any:
     # Imported late: numpy slows the start, and ``make_imports_quiet`` must run before typeguard.
     import numpy as np

@@ -4,7 +4,6 @@ A frame is silent below a threshold between the levels of quiet and loud frames.
 read block by block, so hours of audio need little memory.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,58 +11,34 @@ import soundfile
 
 from espnet_medusa.audio.reader import SNDFILE_ERRORS
 from espnet_medusa.audio.source import COPY_AGAIN, AudioError
-from espnet_medusa.errors import InputError
+from espnet_medusa.options import check_above
 
 BLOCK_FRAMES = 1000
 LOWEST_DB = -96.0  # the quantization of 16 bit; digital silence has no logarithm
 
 
-@dataclass(frozen=True)
-class SegmentOptions:
-    """Options of `segment_levels`.
-
-    With less than ``contrast_db`` between quiet (5%) and loud (95%) frames, the threshold of speech
-    is ``silence_db``. Otherwise it is ``silence_level`` between their levels (0: quiet, 1: loud).
-    """
-
-    max_segment_s: float = 30.0  # longest segment; Whisper's window
-    min_segment_s: float = 0.5  # shorter sounds are dropped
-    min_pause_s: float = 0.3  # shorter pauses do not count
-    max_pause_s: float = 2.0  # longer pauses end a segment
-    margin_s: float = 0.15  # part of the pauses that a segment includes at either end
-    frame_s: float = 0.02  # resolution
-    contrast_db: float = 10.0
-    silence_level: float = 0.4
-    silence_db: float = -70.0  # frames below are always silent, in dB of full scale
-
-    def __post_init__(self):
-        if not 2 * self.frame_s <= self.min_segment_s < self.max_segment_s:
-            raise InputError(
-                f"max_segment_s must be above min_segment_s: {self.max_segment_s:g} s and"
-                f" {self.min_segment_s:g} s; allowed min_segment_s: {2 * self.frame_s:g} s or more"
-            )
-
-    def frames(self, seconds: float) -> int:
-        """Convert seconds to frames, rounded down."""
-        return int(seconds / self.frame_s + 1e-6)
+FRAME_S = 0.02
+MIN_SEGMENT_S = 0.5  # shorter sounds are dropped
+MIN_PAUSE_S = 0.3  # shorter pauses do not count
+MAX_PAUSE_S = 2.0  # longer pauses end a segment
+MARGIN_S = 0.15  # part of the pauses that a segment includes at either end
+# With less than this between quiet (5%) and loud (95%) frames, SILENCE_DB is the threshold of
+# speech. Otherwise the threshold is SILENCE_LEVEL between their levels (0: quiet, 1: loud).
+CONTRAST_DB = 10.0
+SILENCE_LEVEL = 0.4
+SILENCE_DB = -70.0  # frames below are always silent, in dB of full scale
 
 
-def read_levels(
-    path: str | Path,
-    options: SegmentOptions | None = None,
-    start_s: float = 0.0,
-    end_s: float | None = None,
-) -> np.ndarray:
+def read_levels(path: str | Path, start_s: float = 0.0, end_s: float | None = None) -> np.ndarray:
     """Measure the level of each frame of a recording; channels are averaged.
 
     Return decibels relative to full scale, float (F,); the last frame may be shorter. Raise
     AudioError if the audio cannot be read to its end.
     """
-    options = options or SegmentOptions()
     levels = [np.zeros(0)]
     try:
         with soundfile.SoundFile(path) as sound:
-            size = max(1, round(options.frame_s * sound.samplerate))
+            size = max(1, round(FRAME_S * sound.samplerate))
             sound.seek(round(start_s * sound.samplerate))
             left = sound.frames if end_s is None else round(end_s * sound.samplerate)
             left -= sound.tell()
@@ -87,55 +62,59 @@ def _levels_of(samples: np.ndarray, size: int) -> np.ndarray:
     return np.maximum(10 * np.log10(power + 1e-12), LOWEST_DB)
 
 
-def segment_levels(
-    levels: np.ndarray, options: SegmentOptions | None = None
-) -> list[tuple[float, float]]:
+def segment_levels(levels: np.ndarray, max_segment_s: float = 30.0) -> list[tuple[float, float]]:
     """Choose segments of speech and short pauses from levels (F,) in dB; cut at longer pauses.
 
     Speech without a pause is cut at its quietest frame in the second half of `max_segment_s`.
-    Return starts and ends in seconds, in order, without overlap.
+    Return starts and ends in seconds, in order, without overlap. Raise InputError if
+    `max_segment_s` is not above ``MIN_SEGMENT_S``.
     """
-    options = options or SegmentOptions()
+    check_above(max_segment_s, MIN_SEGMENT_S, "max_segment_s")
     if not len(levels):
         return []
     joined: list[tuple[int, int]] = []
-    longest = options.frames(options.max_segment_s)
-    for start, end in _find_speech(levels, options):
+    longest = _frames(max_segment_s)
+    for start, end in _find_speech(levels):
         for part in _cut(levels, start, end, longest):
             fits = joined and (
-                part[0] - joined[-1][1] <= options.frames(options.max_pause_s)
+                part[0] - joined[-1][1] <= _frames(MAX_PAUSE_S)
                 and part[1] - joined[-1][0] <= longest
             )
             if fits:
                 joined[-1] = (joined[-1][0], part[1])
             else:
                 joined.append(part)
-    shortest = options.frames(options.min_segment_s)
+    shortest = _frames(MIN_SEGMENT_S)
     return [
-        (round(start * options.frame_s, 3), round(end * options.frame_s, 3))
+        (round(start * FRAME_S, 3), round(end * FRAME_S, 3))
         for start, end in joined
         if end - start >= shortest
     ]
 
 
-def _find_speech(levels: np.ndarray, options: SegmentOptions) -> list[tuple[int, int]]:
+def _frames(seconds: float) -> int:
+    """Convert seconds to frames, rounded down."""
+    return int(seconds / FRAME_S + 1e-6)
+
+
+def _find_speech(levels: np.ndarray) -> list[tuple[int, int]]:
     """Return first and last frame (exclusive) of speech between pauses, with margins."""
     quiet, loud = np.percentile(levels, [5, 95])
-    threshold = options.silence_db
-    if loud - quiet >= options.contrast_db:
-        threshold = max(threshold, quiet + options.silence_level * (loud - quiet))
+    threshold = SILENCE_DB
+    if loud - quiet >= CONTRAST_DB:
+        threshold = max(threshold, quiet + SILENCE_LEVEL * (loud - quiet))
     silent = levels < threshold
     edges = np.flatnonzero(np.diff(np.concatenate([[False], silent, [False]]).astype(np.int8)))
     pauses = [
         (start, end)
         for start, end in edges.reshape(-1, 2).tolist()
         # At the recording's ends any silence counts as a pause.
-        if end - start >= options.frames(options.min_pause_s) or start == 0 or end == len(silent)
+        if end - start >= _frames(MIN_PAUSE_S) or start == 0 or end == len(silent)
     ]
     starts = [0, *(end for _, end in pauses)]
     ends = [*(start for start, _ in pauses), len(silent)]
     room = [0, *((end - start) // 2 for start, end in pauses), 0]
-    margin = options.frames(options.margin_s)
+    margin = _frames(MARGIN_S)
     return [
         (max(0, start - min(margin, before)), min(len(silent), end + min(margin, after)))
         for start, end, before, after in zip(starts, ends, room, room[1:], strict=False)

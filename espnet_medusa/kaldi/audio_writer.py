@@ -20,6 +20,7 @@ from espnet_medusa.audio.reader import check_audio, probe_audio, read_audio, res
 from espnet_medusa.audio.source import AudioError, AudioSource, is_pipe, open_source
 from espnet_medusa.kaldi.table import split_scp
 from espnet_medusa.kaldi.utterances import Utterance
+from espnet_medusa.options import option
 
 AUDIO_FORMATS = ("flac.ark", "wav.ark", "flac", "wav")
 SUBTYPE = "PCM_16"
@@ -30,19 +31,19 @@ Write = Callable[[Utterance, np.ndarray, int], str]
 
 @dataclass(frozen=True)
 class AudioOptions:
-    fs: int | None = 16000  # sample rate to write, in Hz; None keeps the rate of each file
-    audio_format: str = "flac.ark"  # one of `AUDIO_FORMATS`; always 16 bit, one channel
-    nj: int = 1  # processes
-    allow_pipes: bool = False  # whether commands in wav.scp may run
-    max_duration_s: float | None = None  # longer audio is refused; None accepts any length
-    min_duration_s: float = 0.01  # shorter audio is refused; 10 ms is one frame shift
+    fs: int | None = option(16000, "rate in Hz (16000, 16k); none: each file's own")
+    audio_format: str = option("flac.ark", "format to write: 16 bit, one channel")
+    nj: int = option(1, "processes")
+    allow_pipes: bool = option(False, "whether commands in wav.scp may run")
+    max_duration: float | None = option(None, "longest audio that is not refused, in s, or none")
+    min_duration: float = option(0.01, "shortest, in s; 10 ms is one frame shift")
 
     def __post_init__(self):
         if self.nj < 1:
             raise ValueError(f"nj must be at least 1, not {self.nj}")
         if self.fs is not None and self.fs < 1000:
             raise ValueError(f"fs must be a rate in Hz such as 16k, not {self.fs}")
-        least_s, most_s = self.min_duration_s, self.max_duration_s
+        least_s, most_s = self.min_duration, self.max_duration
         if least_s < 0 or (most_s is not None and most_s <= least_s):
             raise ValueError(
                 f"allowed: 0 <= min_duration < max_duration, not {least_s} and {most_s} s"
@@ -167,9 +168,9 @@ def _prepare(
 ) -> tuple[np.ndarray, int]:
     """Read one utterance, change speed and rate; return float32 (N,) and the rate in Hz."""
     span = {"start_s": utterance.start_s, "end_s": utterance.end_s}
-    samples, rate_hz = read_audio(source, max_duration_s=options.max_duration_s, **span)
+    samples, rate_hz = read_audio(source, max_duration_s=options.max_duration, **span)
     try:
-        check_audio(samples, rate_hz, min_samples=round(options.min_duration_s * rate_hz))
+        check_audio(samples, rate_hz, min_samples=round(options.min_duration * rate_hz))
     except AudioError as error:
         raise AudioError(f"{source.name} {error.message}", error.remedy) from error
     to_hz = options.fs or rate_hz

@@ -10,6 +10,7 @@ from pathlib import Path
 from espnet_medusa.audio.source import is_pipe, source_paths
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.table import FIX_REMEDY, DataProblem, TableScan, scan_table, sort_ids
+from espnet_medusa.options import option
 
 # Symbols of Kaldi, ESPnet and Whisper, which would become special tokens in a transcript.
 RESERVED_WORDS = frozenset(
@@ -19,9 +20,9 @@ RESERVED_WORDS = frozenset(
 
 @dataclass(frozen=True)
 class ValidationOptions:
-    require_text: bool = True  # every utterance needs a transcript
-    allow_pipes: bool = False  # wav.scp may contain commands
-    check_speaker_order: bool = True  # sorted ids must have sorted speakers, as in Kaldi
+    require_text: bool = option(True, "whether every utterance needs a transcript")
+    allow_pipes: bool = option(False, "whether wav.scp may contain commands")
+    speaker_order: bool = option(True, "whether sorted ids need sorted speakers, as in Kaldi")
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ class _Validation:
             listed = spk2utt.get(speaker, "").split()
             if sorted(expected.get(speaker, "").split()) != sorted(listed):
                 self.add("spk2utt", speaker, "disagrees with utt2spk", FIX_REMEDY)
-        for before, key in pairwise(sort_ids(utt2spk)) if self.options.check_speaker_order else ():
+        for before, key in pairwise(sort_ids(utt2spk)) if self.options.speaker_order else ():
             first, second = utt2spk[before], utt2spk[key]
             if second.encode("utf-8") < first.encode("utf-8"):
                 message = f"speaker {second} sorts before {first} of the previous id"

@@ -11,6 +11,7 @@ from espnet_medusa.files.output_folder import fingerprint, staged_output
 from espnet_medusa.kaldi.data_dir import make_spk2utt
 from espnet_medusa.kaldi.table import DataError, DataProblem, read_table, sort_ids, write_table
 from espnet_medusa.kaldi.utterances import EXTRA_TABLES
+from espnet_medusa.options import option
 
 DROPPED_UTTERANCES = "dropped_utterances"
 
@@ -99,10 +100,10 @@ def sound_type(folder: Path) -> str:
 class FilterOptions:
     """Selection of utterances; their duration must be between, not at, the limits, as in ESPnet."""
 
-    min_wav_duration: float = 0.1  # in seconds
-    max_wav_duration: float = 20.0  # in seconds
-    fs: int = 16000  # sample rate of the audio in Hz
-    drop_empty_text: bool = True  # whether to drop utterances without words
+    min_wav_duration: float = option(0.1, "seconds")
+    max_wav_duration: float = option(20.0, "seconds")
+    fs: int = option(16000, "rate in Hz (16000, 16k)")
+    drop_empty_text: bool = option(True, "whether to drop utterances without words")
 
     def __post_init__(self):
         if not 0 <= self.min_wav_duration < self.max_wav_duration:

@@ -10,6 +10,7 @@ from espnet_medusa.kaldi.audio_writer import AudioOptions, write_utterances
 from espnet_medusa.kaldi.dump_dir import DumpTables
 from espnet_medusa.kaldi.table import DataError, DataProblem, read_table, write_table
 from espnet_medusa.kaldi.utterances import collect_utterances
+from espnet_medusa.options import option
 
 BAD_UTTERANCES = "bad_utterances"
 ON_BAD = ("stop", "skip")
@@ -17,16 +18,13 @@ ON_BAD = ("stop", "skip")
 
 @dataclass(frozen=True)
 class FormatOptions:
-    """Options of `format_data_dir`.
-
-    ``on_bad: stop`` writes nothing if an utterance is bad, for training sets. ``skip`` writes the
-    others and lists the bad ones in `bad_utterances`, for test sets.
-    """
-
     audio: AudioOptions = field(default_factory=AudioOptions)
-    on_bad: str = "stop"  # one of `ON_BAD`
-    require_text: bool = True  # whether an utterance needs a line in text
-    allow_empty_text: bool = False  # whether that line may have no words
+    on_bad: str = option(
+        "stop", "stop: write nothing if an utterance is bad (training sets); "
+        f"skip: write the others, list the bad ones in {BAD_UTTERANCES} (test sets)",
+    )  # fmt: skip
+    require_text: bool = option(True, "whether every utterance needs a transcript")
+    allow_empty_text: bool = option(False, "whether a transcript may be empty")
 
 
 @dataclass

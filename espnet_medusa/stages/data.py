@@ -11,6 +11,7 @@ from espnet_medusa.bin.command_line import (
     problems_to_stdout,
     str2bool,
 )
+from espnet_medusa.options import pick_options
 from espnet_medusa.stages import Command
 
 EXAMPLES_SHOWN = 5
@@ -85,15 +86,10 @@ def validate_data_dir(parser: argparse.ArgumentParser) -> Command:
     from espnet_medusa.kaldi import data_dir
     from espnet_medusa.kaldi.fix import BACKUP, fix_data_dir
 
-    defaults = data_dir.ValidationOptions()
-    add = parser.add_argument
-    add("data_dir", help="directory with wav.scp, text, utt2spk, spk2utt")
+    parser.add_argument("data_dir", help="directory with wav.scp, text, utt2spk, spk2utt")
     repair = "keep the utterances that are in all tables, sort, make utt2spk and spk2utt"
-    add("--fix", type=str2bool, default=False, help=repair)
-    text = "whether every utterance needs a transcript"
-    add_fields(parser, defaults, require_text=text, allow_pipes="whether wav.scp may have commands")
-    order = "whether sorting by utterance id must also sort by speaker, as Kaldi requires"
-    add("--speaker_order", type=str2bool, default=defaults.check_speaker_order, help=order)
+    parser.add_argument("--fix", type=str2bool, default=False, help=repair)
+    add_fields(parser, data_dir.ValidationOptions())
 
     args = yield
     if args.fix:
@@ -105,8 +101,8 @@ def validate_data_dir(parser: argparse.ArgumentParser) -> Command:
         old = f"the old tables are in {args.data_dir}/{BACKUP}"
         kept = f"kept {report.n_kept} utterances{made}; {old}"
         print(f"{args.data_dir}: {kept}", file=sys.stderr)
-    checks = args.require_text, args.allow_pipes, args.speaker_order
-    problems = data_dir.validate_data_dir(args.data_dir, data_dir.ValidationOptions(*checks))
+    options = pick_options(data_dir.ValidationOptions, args)
+    problems = data_dir.validate_data_dir(args.data_dir, options)
     for problem in problems:
         print(problem)
     return 1 if problems else 0
@@ -136,34 +132,20 @@ def format_data(parser: argparse.ArgumentParser) -> Command:
 
     Prints one line for each bad utterance on stdout. The exit status is 1 if nothing was written.
     """
-    from espnet2.utils.types import float_or_none
-
     from espnet_medusa.kaldi.audio_writer import AUDIO_FORMATS, AudioOptions
-    from espnet_medusa.kaldi.format import BAD_UTTERANCES, ON_BAD, FormatOptions, format_data_dir
+    from espnet_medusa.kaldi.format import ON_BAD, FormatOptions, format_data_dir
     from espnet_medusa.recipe.rtf import parse_rate
 
+    parser.add_argument("--data_dir", required=True, help="wav.scp, text, utt2spk, segments")
+    parser.add_argument("--output_dir", required=True, help="written completely or not at all")
     rate = or_none(naming_allowed(parse_rate))
-    add, audio, options = parser.add_argument, AudioOptions(), FormatOptions()
-    add("--data_dir", required=True, help="wav.scp, text, utt2spk, segments")
-    add("--output_dir", required=True, help="written completely or not at all")
-    add("--fs", type=rate, default=audio.fs, help="rate in Hz (16000, 16k); none: each file's own")
-    add("--audio_format", choices=AUDIO_FORMATS, default=audio.audio_format)
-    add_fields(parser, audio, nj="processes", allow_pipes="whether commands in wav.scp may run")
-    on_bad = (
-        "stop: write nothing if an utterance is bad (training sets); "
-        f"skip: write the others, list the bad ones in {BAD_UTTERANCES} (test sets)"
-    )
-    add("--on_bad", choices=ON_BAD, default=options.on_bad, help=on_bad)
-    add("--max_duration", type=float_or_none, default=audio.max_duration_s, help="in s, or none")
-    add("--min_duration", type=float, default=audio.min_duration_s, help="in s")
-    text, empty = "whether every utterance needs a transcript", "whether a transcript may be empty"
-    add_fields(parser, options, require_text=text, allow_empty_text=empty)
+    arguments = {"fs": {"type": rate}, "audio_format": {"choices": AUDIO_FORMATS}}
+    add_fields(parser, AudioOptions(), arguments)
+    add_fields(parser, FormatOptions(), {"on_bad": {"choices": ON_BAD}})
 
     args = yield
     with problems_to_stdout(f"{args.data_dir}: nothing was written to {args.output_dir}"):
-        duration = args.max_duration, args.min_duration
-        audio = AudioOptions(args.fs, args.audio_format, args.nj, args.allow_pipes, *duration)
-        options = FormatOptions(audio, args.on_bad, args.require_text, args.allow_empty_text)
+        options = pick_options(FormatOptions, args, audio=pick_options(AudioOptions, args))
         report = format_data_dir(args.data_dir, args.output_dir, options)
     for problem in report.bad:
         print(problem)
@@ -177,18 +159,13 @@ def filter_data(parser: argparse.ArgumentParser) -> Command:
     from espnet_medusa.kaldi.dump_dir import DROPPED_UTTERANCES, FilterOptions, filter_data_dir
     from espnet_medusa.recipe.rtf import parse_rate
 
-    add, options = parser.add_argument, FilterOptions()
-    add("--input_dir", required=True, help="directory that format_data wrote")
-    add("--output_dir", required=True, help="written completely or not at all")
-    add_fields(parser, options, min_wav_duration="seconds", max_wav_duration="seconds")
-    rate = naming_allowed(parse_rate)
-    add("--fs", type=rate, default=options.fs, help="rate in Hz (16000, 16k)")
-    add_fields(parser, options, drop_empty_text="whether to drop utterances without words")
+    parser.add_argument("--input_dir", required=True, help="directory that format_data wrote")
+    parser.add_argument("--output_dir", required=True, help="written completely or not at all")
+    add_fields(parser, FilterOptions(), {"fs": {"type": naming_allowed(parse_rate)}})
 
     args = yield
     with problems_to_stdout():
-        limits = args.min_wav_duration, args.max_wav_duration
-        options = FilterOptions(*limits, args.fs, args.drop_empty_text)
+        options = pick_options(FilterOptions, args)
         n_kept, dropped = filter_data_dir(args.input_dir, args.output_dir, options)
     print(f"{args.output_dir}: kept {n_kept} utterances, dropped {len(dropped)}")
     by_reason: dict[str, list[str]] = {}

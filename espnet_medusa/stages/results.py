@@ -7,6 +7,7 @@ from pathlib import Path
 
 from espnet_medusa.bin.command_line import SOME_FAILED, add_fields, naming_allowed
 from espnet_medusa.errors import InputError, first_line
+from espnet_medusa.options import pick_options
 from espnet_medusa.stages import Command
 
 
@@ -56,11 +57,10 @@ def score(parser: argparse.ArgumentParser) -> Command:
     add_fields(parser, scoring.ScoreOptions())
 
     args = yield
-    values = dict(vars(args))
-    data_dir, output_dir = values.pop("data_dir"), values.pop("output_dir")
-    results = scoring.score(data_dir, output_dir, scoring.ScoreOptions(**values))
+    options = pick_options(scoring.ScoreOptions, args)
+    results = scoring.score(args.data_dir, args.output_dir, options)
     rates = {path.parent.name.removeprefix("score_").upper(): parse_sum(path) for path in results}
-    print(f"{output_dir}: {', '.join(f'{name} {rate.err}' for name, rate in rates.items())}")
+    print(f"{args.output_dir}: {', '.join(f'{name} {rate.err}' for name, rate in rates.items())}")
 
 
 def results_to_csv(parser: argparse.ArgumentParser) -> Command:

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from espnet_medusa.bin.command_line import add_fields, positive, str2bool
+from espnet_medusa.options import pick_options
 from espnet_medusa.stages import Command
 
 
@@ -19,13 +20,11 @@ def make_tokens(parser: argparse.ArgumentParser) -> Command:
     add_fields(parser, TokenOptions("bpe"))
 
     args = yield
-    options = dict(vars(args))
-    texts, token_list = options.pop("text"), options.pop("token_list")
-    file, symbols = options.pop("non_linguistic_symbols"), ()
+    file, symbols = args.non_linguistic_symbols, ()
     if file not in ("none", ""):
         symbols = tuple(Path(file).read_text(encoding="utf-8").split())
-    options = TokenOptions(non_linguistic_symbols=symbols, **options)
-    print(f"{token_list}: {make_token_list(texts, token_list, options)} tokens")
+    options = pick_options(TokenOptions, args, non_linguistic_symbols=symbols)
+    print(f"{args.token_list}: {make_token_list(args.text, args.token_list, options)} tokens")
 
 
 def whisper_tokens(parser: argparse.ArgumentParser) -> Command:

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import assert_refused
 
+from espnet_medusa.audio import speech_segments
 from espnet_medusa.audio.source import AudioError
-from espnet_medusa.audio.speech_segments import SegmentOptions, read_levels, segment_levels
+from espnet_medusa.audio.speech_segments import CONTRAST_DB, read_levels, segment_levels
 
 RATE_HZ = 16000
 FRAME_S = 0.02
@@ -41,7 +42,7 @@ LONG = levels_of((0, 20), (20.5, 35), (36, 55))
     ids=["pauses", "long", "longer allowed", "no pause", "click", "empty", "hum", "silence"],
 )
 def test_segments_of_levels(levels, longest_s, segments):
-    assert segment_levels(levels, SegmentOptions(max_segment_s=longest_s)) == segments
+    assert segment_levels(levels, longest_s) == segments
 
 
 @settings(max_examples=60, deadline=None)
@@ -51,9 +52,10 @@ def test_segments_are_ordered_bounded_and_hold_all_sound(pairs):
     for sound_s, pause_s in pairs:
         sounds.append((now, now + sound_s))
         now += sound_s + pause_s
-    options = SegmentOptions(min_segment_s=0.04)
     levels = levels_of(*sounds, duration_s=now + 5)
-    segments = segment_levels(levels, options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(speech_segments, "MIN_SEGMENT_S", 0.04)
+        segments = segment_levels(levels)
     edges = [time_s for segment in segments for time_s in segment]
     assert edges == sorted(edges)
     assert all(0 < end - start <= 30 + 1e-6 for start, end in segments)
@@ -61,7 +63,7 @@ def test_segments_are_ordered_bounded_and_hold_all_sound(pairs):
     for start, end in segments:
         covered[round(start / FRAME_S) : round(end / FRAME_S)] = True
     quiet, loud = np.percentile(levels, [5, 95])
-    if loud - quiet >= options.contrast_db:
+    if loud - quiet >= CONTRAST_DB:
         assert covered[levels > -60].all()
 
 
@@ -85,4 +87,4 @@ def test_unreadable_audio_and_options_that_clash_are_refused(tmp_path):
     path = tmp_path / "a.ogg"
     path.write_bytes(b"OggS and nothing that makes sense" * 20)
     assert_refused("a.ogg: cannot be read to its end", read_levels, path, error=AudioError)
-    assert_refused("max_segment_s must be above min_segment_s", SegmentOptions, max_segment_s=0.3)
+    assert_refused("max_segment_s: 0.3; allowed: above 0.5", segment_levels, np.zeros(9), 0.3)

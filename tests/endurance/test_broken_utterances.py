@@ -33,6 +33,6 @@ def test_stage_3_reports_each_way(tmp_path):
     some = break_some(tmp_path, count, len(REASONS), tmp_path / "broken")
     assert len(some.good) == 2 and {*some.broken.values()} == REASONS.keys()
     write_data(tmp_path / "mixed", some, some.lines)
-    options = FormatOptions(AudioOptions(max_duration_s=30.0), on_bad="skip")
+    options = FormatOptions(AudioOptions(max_duration=30.0), on_bad="skip")
     assert format_data_dir(tmp_path / "mixed", tmp_path / "dump", options).n_written == 2
     assert count_unnamed(read_table(tmp_path / "dump" / BAD_UTTERANCES), some.broken) == 0

@@ -45,12 +45,13 @@ from voxpopuli_unlabelled import (
 )
 
 from espnet_medusa.audio.source import AudioError
-from espnet_medusa.audio.speech_segments import SegmentOptions
+from espnet_medusa.audio.speech_segments import MIN_SEGMENT_S
 from espnet_medusa.bin.command_line import positive, run_main
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.data_dir import make_spk2utt
 from espnet_medusa.kaldi.format import BAD_UTTERANCES
 from espnet_medusa.kaldi.table import DataProblem, write_table
+from espnet_medusa.options import check_above
 
 SETUPS = ("supervised", "self_supervised")
 SEGMENTATIONS = ("auto", "official", "silence")
@@ -181,8 +182,8 @@ def unlabelled_set(options: Options) -> DataSet:
                 " give --segmentation silence"
             )
         sessions = {session: path for session, path in sessions.items() if session in official}
-    cutting = SegmentOptions(max_segment_s=options.max_segment_s)
-    cut = segment_sessions(sessions, options.lang, official, cutting, options.nj)
+    check_above(options.max_segment_s, MIN_SEGMENT_S, "max_segment_s")
+    cut = segment_sessions(sessions, options.lang, official, options.max_segment_s, options.nj)
     data = DataSet(problems=problems + cut.problems)
     for session, pieces in cut.pieces.items():
         data.wav_scp[session] = str(cut.audio[session])

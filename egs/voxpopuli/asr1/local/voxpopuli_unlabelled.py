@@ -12,7 +12,7 @@ from voxpopuli_corpus import SEGMENT_TABLE, Corpus, measure_audio
 from voxpopuli_transcripts import FETCH_AGAIN, read_rows
 
 from espnet_medusa.audio.source import AudioError
-from espnet_medusa.audio.speech_segments import SegmentOptions, read_levels, segment_levels
+from espnet_medusa.audio.speech_segments import read_levels, segment_levels
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.table import DataProblem
 
@@ -122,20 +122,20 @@ def segment_sessions(
     sessions: Mapping[str, Path],
     language: str,
     official: Mapping[str, list[Piece]],
-    options: SegmentOptions,
+    max_segment_s: float,
     nj: int = 1,
 ) -> Unlabelled:
     """Segment all sessions; unreadable ones become problems.
 
     Args:
         language: Language, for ids.
-        official: Session to its official segments. Other sessions, and too long segments, are cut
-            at silences.
-        options: Options of cutting at silences.
+        official: Session to its official segments. Other sessions, and longer segments than
+            ``max_segment_s``, are cut at silences.
         nj: Number of sessions that are read in parallel.
     """
     result = Unlabelled()
-    work = partial(_segment_session, language=language, official=official, options=options)
+    given = {"language": language, "official": official, "max_segment_s": max_segment_s}
+    work = partial(_segment_session, **given)
     with ThreadPoolExecutor(nj) as threads:
         results = threads.map(work, sessions.items())
         progress = tqdm(results, f"segment {language}", len(sessions), unit=" sessions")
@@ -147,10 +147,7 @@ def segment_sessions(
 
 
 def _segment_session(
-    item: tuple[str, Path],
-    language: str,
-    official: Mapping[str, list[Piece]],
-    options: SegmentOptions,
+    item: tuple[str, Path], language: str, official: Mapping[str, list[Piece]], max_segment_s: float
 ) -> tuple[list[Piece], list[DataProblem]]:
     session, path = item
     pieces: list[Piece] = []
@@ -158,7 +155,7 @@ def _segment_session(
     try:
         duration_s = measure_audio(path)
         if session not in official:
-            times = segment_levels(read_levels(path, options), options)
+            times = segment_levels(read_levels(path), max_segment_s)
             pieces = [_timed_piece(f"{session}_{language}", times_s) for times_s in times]
             if not pieces:
                 raise AudioError("holds no sound", "remove the session")
@@ -166,10 +163,10 @@ def _segment_session(
             if piece.end_s > duration_s + MAX_OVERSHOOT_S:
                 message = f"ends at {piece.end_s} s but the session at {duration_s:.2f} s"
                 problems.append(DataProblem(str(path), piece.id, message, FETCH_AGAIN))
-            elif piece.end_s - piece.start_s <= options.max_segment_s:
+            elif piece.end_s - piece.start_s <= max_segment_s:
                 pieces.append(piece)
             else:
-                pieces += _cut_piece(path, piece, options)
+                pieces += _cut_piece(path, piece, max_segment_s)
     except AudioError as error:
         message = error.message.removeprefix(f"{path}: ")
         return [], [DataProblem(str(path), session, message, error.remedy)]
@@ -181,10 +178,10 @@ def _timed_piece(prefix: str, times_s: tuple[float, float]) -> Piece:
     return Piece(f"{prefix}_{start}-{end}", *times_s)
 
 
-def _cut_piece(path: Path, piece: Piece, options: SegmentOptions) -> list[Piece]:
-    levels = read_levels(path, options, piece.start_s, piece.end_s)
+def _cut_piece(path: Path, piece: Piece, max_segment_s: float) -> list[Piece]:
+    levels = read_levels(path, piece.start_s, piece.end_s)
     times = [
         (round(piece.start_s + start_s, 3), round(piece.start_s + end_s, 3))
-        for start_s, end_s in segment_levels(levels, options)
+        for start_s, end_s in segment_levels(levels, max_segment_s)
     ]
     return [_timed_piece(piece.id, times_s) for times_s in times]
