@@ -12,6 +12,8 @@ Dimensions in docstrings:
     D  hidden size                           V  vocabulary size
 """
 
+from importlib import import_module
+
 from espnet_medusa.plugin import REGISTRATIONS
 from espnet_medusa.upstream.hooks import install_changes
 
@@ -20,17 +22,14 @@ install_changes(REGISTRATIONS)
 __version__ = "0.1.0"
 
 
+# Importing ESPnet takes seconds: do it only for decoding.
+_MODULES = {"Speech2Text": "inference.speech2text", "transcribe": "transcription.transcribe"}
+
+
 def __getattr__(name: str):
-    # Importing ESPnet takes seconds: do it only for decoding.
-    if name == "Speech2Text":
-        from espnet_medusa.inference.speech2text import Speech2Text
-
-        return Speech2Text
-    if name == "transcribe":
-        from espnet_medusa.transcription.transcribe import transcribe
-
-        return transcribe
-    raise AttributeError(f"module 'espnet_medusa' has no attribute '{name}'")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'espnet_medusa' has no attribute '{name}'")
+    return getattr(import_module(f"espnet_medusa.{_MODULES[name]}"), name)
 
 
 __all__ = ["Speech2Text", "__version__", "transcribe"]

@@ -71,7 +71,7 @@ def build_options(kind: type[Options], values: Mapping[str, Any] | None, where: 
 
 
 def pick_options(kind: type[Options], given: Any, **others: Any) -> Options:
-    """Make the dataclass ``kind`` from ``others`` and from the attributes ``given`` has."""
+    """Make the dataclass ``kind`` from ``others``, and else from attributes of ``given``."""
     names = [field.name for field in dataclasses.fields(kind) if field.name not in others]
     return kind(**{name: getattr(given, name) for name in names}, **others)
 

@@ -74,7 +74,6 @@ def read_audio(
 
 
 def _open(source: AudioSource) -> soundfile.SoundFile | MediaFile:
-    """Open with libsndfile, or with FFmpeg if libsndfile does not read it."""
     try:
         return soundfile.SoundFile(source.sndfile_target())
     except SNDFILE_ERRORS as error:
@@ -223,13 +222,8 @@ def check_audio(
 ) -> None:
     """Refuse audio that a model cannot process; nothing is cut, padded or resampled silently.
 
-    The AudioError is one line with the reason and the remedy; the caller adds file and id.
-
-    Args:
-        samples: Mono audio, float (N,).
-        expected_rate_hz: The model's sample rate; None accepts any.
-        max_duration_s: The model's window; None accepts any length.
-        min_samples: The shortest length, such as one frame shift.
+    ``samples`` are mono, float (N,). The AudioError is one line with the reason and the remedy; the
+    caller adds file and id.
     """
     if samples.ndim != 1:
         raise AudioError(f"has shape {samples.shape}", "give one channel, shape (N,)")

@@ -16,12 +16,7 @@ COPY_AGAIN = "copy it again or remove the utterance"
 
 
 class AudioError(InputError):
-    """Audio that cannot be used; `str()` is one line, "message; remedy".
-
-    Attributes:
-        message: The source, if it is known, and the reason.
-        remedy: What the user can do about it.
-    """
+    """Audio that cannot be used; ``message`` has the source, if it is known, and the reason."""
 
     def __init__(self, message: str, remedy: str):
         super().__init__(message, remedy)

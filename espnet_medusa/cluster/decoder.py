@@ -4,7 +4,7 @@ import logging
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ TASKS_PER_WORKER = 4  # minimum; with fewer, all workers wait for the last task
 DEADLY_TASKS = 3  # if so many tasks fail before one succeeds, their utterances are not the cause
 
 
-def read_lengths(keys: Iterable[str], entries: Mapping[str, str], wav_scp: Path) -> dict[str, int]:
+def read_lengths(keys: Sequence[str], entries: Mapping[str, str], wav_scp: Path) -> dict[str, int]:
     """Read the approximate number of 10 ms frames of each utterance.
 
     The source is ``utt2num_samples`` next to wav.scp, which recipes write (at 16 kHz), or else
@@ -45,16 +45,13 @@ def read_lengths(keys: Iterable[str], entries: Mapping[str, str], wav_scp: Path)
     """
     table = wav_scp.parent / SAMPLES
     samples = scan_table(table).entries if table.is_file() else {}
-    lengths, unlisted = {}, []
-    for key in keys:
-        lengths[key] = UNKNOWN_FRAMES
-        if samples.get(key, "").isdecimal():
-            lengths[key] = int(samples[key]) * FRAMES_PER_S // SAMPLE_RATE_HZ
-        else:
-            unlisted.append(key)
+    listed = {key: int(samples[key]) for key in keys if samples.get(key, "").isdecimal()}
+    unlisted = [key for key in keys if key not in listed]
     with ThreadPoolExecutor(READERS) as readers:
         frames = readers.map(_header_frames, (entries[key] for key in unlisted))
-        return lengths | dict(zip(unlisted, frames, strict=True))
+    lengths = {key: number * FRAMES_PER_S // SAMPLE_RATE_HZ for key, number in listed.items()}
+    lengths |= zip(unlisted, frames, strict=True)
+    return {key: lengths[key] for key in keys}
 
 
 def _header_frames(entry: str) -> int:

@@ -95,14 +95,10 @@ def _extract(archive: Path, folder: Path) -> None:
         ) from error
 
 
-def _progress(archive: Path) -> tqdm:
-    return tqdm(
-        desc=f"unpack {archive.name}",
-        total=archive.stat().st_size,
-        unit="B",
-        unit_scale=True,
-        mininterval=0.2 if sys.stderr.isatty() else 30,
-    )
+def byte_progress(title: str, total: int | None = None) -> tqdm:
+    """Return a progress bar of bytes, which is updated rarely if stderr is a file."""
+    interval_s = 0.2 if sys.stderr.isatty() else 30
+    return tqdm(desc=title, total=total, unit="B", unit_scale=True, mininterval=interval_s)
 
 
 def _extract_tar(archive: Path, folder: Path) -> None:
@@ -114,7 +110,7 @@ def _extract_tar(archive: Path, folder: Path) -> None:
         archive.open("rb") as stream,
         # Not the "r|" modes: they accept a truncated gzip file.
         tarfile.open(fileobj=stream, mode=f"r:{compression}", tarinfo=_Member) as tar,
-        _progress(archive) as progress,
+        byte_progress(f"unpack {archive.name}", archive.stat().st_size) as progress,
     ):
         for member in _within_size(tar, archive):
             tar.extract(member, folder, filter="data")
@@ -139,7 +135,8 @@ def _check_xz(head: bytes) -> None:
 
 
 def _extract_zip(archive: Path, folder: Path) -> None:
-    with zipfile.ZipFile(archive) as packed, _progress(archive) as progress:
+    title, size = f"unpack {archive.name}", archive.stat().st_size
+    with zipfile.ZipFile(archive) as packed, byte_progress(title, size) as progress:
         members = packed.infolist()
         for member in members:
             name, mode = PurePosixPath(member.filename), member.external_attr >> 16

@@ -55,21 +55,17 @@ class WrittenAudio:
     """The result for each utterance; each id is in `entries` or in `bad`."""
 
     entries: dict[str, str] = field(default_factory=dict)  # id to value of the new wav.scp
-    n_samples: dict[str, int] = field(default_factory=dict)  # id to length
+    lengths: dict[str, str] = field(default_factory=dict)  # id to value of utt2num_samples
     bad: dict[str, tuple[str, str]] = field(default_factory=dict)  # id to (message, remedy)
 
 
 @dataclass(frozen=True)
 class _Part:
-    job: int
+    folder: Path  # in staging_dir
     utterances: Sequence[Utterance]
     staging_dir: Path
     final_dir: Path
     options: AudioOptions
-
-    @property
-    def folder(self) -> Path:
-        return Path("data") / f"format.{self.job}"
 
 
 def write_utterances(
@@ -88,7 +84,7 @@ def write_utterances(
     if not utterances:
         return result
     parts = [
-        _Part(job, part, staging_dir, Path(final_dir), options)
+        _Part(Path(f"data/format.{job}"), part, staging_dir, Path(final_dir), options)
         for job, part in enumerate(split_scp(utterances, options.nj), 1)
     ]
     for part in _run(parts, len(utterances), title):
@@ -156,7 +152,7 @@ def _write_part(part: _Part, count: Callable[[int], object]) -> WrittenAudio:
                 source = open_cached(utterance.entry, part.options.allow_pipes)
                 samples, rate_hz = _prepare(source, utterance, part.options)
                 result.entries[utterance.id] = write(utterance, samples, rate_hz)
-                result.n_samples[utterance.id] = len(samples)
+                result.lengths[utterance.id] = str(len(samples))
             except AudioError as error:
                 result.bad[utterance.id] = (error.message, error.remedy)
             count(1)

@@ -35,16 +35,11 @@ class CsvRow:
     problem: DataProblem | None = None  # why the row cannot be used, or None
 
 
-@dataclass(frozen=True)
-class CsvTable:
-    columns: tuple[str, ...]  # names from the header, in order
-    rows: tuple[CsvRow, ...]  # all records in order, including bad ones
-
-
-def read_csv(path: Path) -> CsvTable:
+def read_csv(path: Path) -> tuple[tuple[str, ...], list[CsvRow]]:
     """Read a CSV file: UTF-8, with or without a byte order mark, quotes as in RFC 4180.
 
-    Raises InputError if the file is missing or empty, or its header lacks or repeats a column.
+    Return the columns of the header, and all records in order, including bad ones. Raises
+    InputError if the file is missing or empty, or its header lacks or repeats a column.
     """
     try:
         with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
@@ -53,11 +48,10 @@ def read_csv(path: Path) -> CsvTable:
         raise InputError(f"{path}: cannot be read ({error.strerror}); correct the path") from error
     columns = _columns(path, *header)
     width = max(6, len(str(len(records))))
-    rows = (
+    return columns, [
         _row(path, columns, f"{number:0{width}}", record)
         for number, record in enumerate(records, start=1)
-    )
-    return CsvTable(columns, tuple(rows))
+    ]
 
 
 def _columns(path: Path, line: int, header: list[str], reason: str | None) -> tuple[str, ...]:
@@ -125,43 +119,41 @@ class _BadValueError(InputError):
         return "; ".join(self.args)
 
 
-@dataclass
-class CsvImport:
-    tables: dict[str, dict[str, str]]  # file of the data directory to its lines
-    bad: list[DataProblem]  # one for each row that is left out
-
-
-def csv_to_data_dir(path: Path, output_dir: Path, language: str | None = None) -> CsvImport:
+def csv_to_data_dir(
+    path: Path, output_dir: Path, language: str | None = None
+) -> tuple[dict[str, dict[str, str]], list[DataProblem]]:
     """Write wav.scp, text, utt2spk, spk2utt, and utt2lang and utt2regulation if rows have them.
 
-    Every row becomes its own speaker. Bad rows are left out and reported. Raises InputError for an
-    unusable header, and DataError, without an output, if no row is usable.
+    Every row becomes its own speaker. Return the tables, and a problem for each bad row, which is
+    left out. Raises InputError for an unusable header, and DataError, without an output, if no row
+    is usable.
 
     Args:
         output_dir: Written completely; replaces an earlier output of this function.
         language: Code or name for rows without one; None: they are not in utt2lang.
     """
-    table = read_csv(path)
-    result = CsvImport({name: {} for name in TABLES}, [])
+    _, rows = read_csv(path)
+    tables: dict[str, dict[str, str]] = {name: {} for name in TABLES}
+    bad: list[DataProblem] = []
     default = None if language is None else whisper_language(language)
-    for row in table.rows:
+    for row in rows:
         if row.problem is not None:
-            result.bad.append(row.problem)
+            bad.append(row.problem)
             continue
         try:
             for name, value in _entries(row, path.parent, default).items():
-                result.tables.setdefault(name, {})[row.id] = value
+                tables.setdefault(name, {})[row.id] = value
         except _BadValueError as error:
-            result.bad.append(DataProblem(str(path), f"line {row.line}", *error.args))
-    if not result.tables["wav.scp"]:
+            bad.append(DataProblem(str(path), f"line {row.line}", *error.args))
+    if not tables["wav.scp"]:
         nothing = DataProblem(str(path), "", "has no usable row", "correct the rows")
-        raise DataError([*result.bad, nothing])
-    result.tables["spk2utt"] = make_spk2utt(result.tables["utt2spk"])
-    audio = [file for entry in result.tables["wav.scp"].values() for file in source_paths(entry)]
+        raise DataError([*bad, nothing])
+    tables["spk2utt"] = make_spk2utt(tables["utt2spk"])
+    audio = [file for entry in tables["wav.scp"].values() for file in source_paths(entry)]
     with staged_output(output_dir, fingerprint([path], audio, {"language": language})) as folder:
-        for name, entries in result.tables.items():
+        for name, entries in tables.items():
             write_table(folder / name, entries)
-    return result
+    return tables, bad
 
 
 def _entries(row: CsvRow, folder: Path, default_language: str | None) -> dict[str, str]:

@@ -45,26 +45,26 @@ def write_csv_results(
         result_dir: Contains the merged ``text``, and ``failed_utterances`` if there are some.
         clean: Applied to reference and hypothesis before they are compared.
     """
-    table = read_csv(path)
-    existing = [name for name in ADDED if name in table.columns]
+    columns, rows = read_csv(path)
+    existing = [name for name in ADDED if name in columns]
     if existing:
         raise InputError(f"{path}: has a column {existing[0]}, which the results add; rename it")
     if not (result_dir / "text").is_file():
         raise InputError(f"{result_dir / 'text'}: no such file; decode first, or correct the path")
     texts, failed = read_results(result_dir / "text"), read_results(result_dir / FAILED)
-    unknown = (texts.keys() | failed.keys()) - {row.id for row in table.rows}
+    unknown = (texts.keys() | failed.keys()) - {row.id for row in rows}
     if unknown:
         raise InputError(
             f"{result_dir / 'text'}: ids that {path} does not have: {list_some(sorted(unknown))}; "
             "give the CSV file that the data directory was made from, unchanged"
         )
-    results = CsvResults(len(table.rows), {}, [], [])
+    results = CsvResults(len(rows), {}, [], [])
     stream = io.StringIO(newline="")
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([*table.columns, *ADDED])
-    for row in table.rows:
+    writer.writerow([*columns, *ADDED])
+    for row in rows:
         added = _score(row, texts.get(row.id), failed.get(row.id), clean, results)
-        writer.writerow([*(row.fields.get(name, "") for name in table.columns), *added])
+        writer.writerow([*(row.fields.get(name, "") for name in columns), *added])
     write_atomically(output, stream.getvalue())
     return results
 

@@ -2,8 +2,8 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from espnet_medusa.files.atomic import write_atomically
@@ -14,49 +14,35 @@ from espnet_medusa.kaldi.utterances import EXTRA_TABLES
 from espnet_medusa.options import option
 
 DROPPED_UTTERANCES = "dropped_utterances"
+Tables = Mapping[str, Mapping[str, str]]  # values by file name and utterance
 
 
-@dataclass(frozen=True)
-class DumpTables:
-    """Tables keyed by utterance; an utterance may be missing in `extra_tables`."""
-
-    wav_scp: Mapping[str, str]  # audio files, or offsets in arks
-    utt2spk: Mapping[str, str]  # speakers
-    text: Mapping[str, str]  # transcripts; empty if there are none
-    utt2num_samples: Mapping[str, int]  # lengths; empty in a `data` directory
-    audio_format: str = ""  # such as "flac.ark"; empty in a `data` directory
-    extra_tables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by name
-
-    def select(self, ids: set[str]) -> "DumpTables":
-        def keep(table: Mapping) -> dict:
-            return {key: value for key, value in table.items() if key in ids}
-
-        names = ("wav_scp", "utt2spk", "text", "utt2num_samples")
-        tables = {name: keep(getattr(self, name)) for name in names}
-        extra_tables = {name: keep(table) for name, table in self.extra_tables.items()}
-        return dataclasses.replace(self, extra_tables=extra_tables, **tables)
-
-    def with_text(self, text: Mapping[str, str]) -> "DumpTables":
-        """Replace the transcripts and keep only the utterances that have one."""
-        return dataclasses.replace(self.select({*text}), text=dict(text))
-
-    def write(self, folder: Path) -> None:
-        """Write all tables as ESPnet's stages 3 and 4 leave them."""
-        lengths = {key: str(value) for key, value in self.utt2num_samples.items()}
-        write_table(folder / "wav.scp", self.wav_scp)
-        write_table(folder / "utt2spk", self.utt2spk)
-        write_table(folder / "spk2utt", make_spk2utt(self.utt2spk))
-        optional = {"text": self.text, "utt2num_samples": lengths, **self.extra_tables}
-        for name, table in optional.items():
-            if table:
-                write_table(folder / name, table)
-        if self.audio_format:
-            write_atomically(folder / "feats_type", "raw\n")
-            write_atomically(folder / "audio_format", f"{self.audio_format}\n")
+def select_ids(tables: Tables, ids: Container[str]) -> dict[str, dict[str, str]]:
+    return {
+        name: {key: value for key, value in table.items() if key in ids}
+        for name, table in tables.items()
+    }
 
 
-def read_dump_dir(folder: str | Path) -> DumpTables:
-    """Read `DumpTables`; raise DataError if a table is missing or damaged, or the ids differ."""
+def write_dump_dir(folder: Path, tables: Tables, audio_format: str = "") -> None:
+    """Write the tables that are not empty, and spk2utt, as ESPnet's stages 3 and 4 leave them.
+
+    ``audio_format`` is such as "flac.ark"; empty in a `data` directory.
+    """
+    for name, table in {**tables, "spk2utt": make_spk2utt(tables["utt2spk"])}.items():
+        if table:
+            write_table(folder / name, table)
+    if audio_format:
+        write_atomically(folder / "feats_type", "raw\n")
+        write_atomically(folder / "audio_format", f"{audio_format}\n")
+
+
+def read_dump_dir(folder: str | Path) -> dict[str, dict[str, str]]:
+    """Read wav.scp, utt2spk, utt2num_samples, and text and `EXTRA_TABLES` if they exist.
+
+    Raise DataError if a table is missing or damaged, or the ids differ; `EXTRA_TABLES` may lack
+    ids.
+    """
     folder = Path(folder)
     problems: list[DataProblem] = []
     tables: dict[str, dict[str, str]] = {}
@@ -66,12 +52,12 @@ def read_dump_dir(folder: str | Path) -> DumpTables:
             tables[name] = read_table(folder / name, require_value=name != "text")
         except DataError as error:
             problems += error.problems
-    extra_tables = {name: tables.pop(name) for name in EXTRA_TABLES if name in tables}
     if not problems:
+        complete = {name: table for name, table in tables.items() if name not in EXTRA_TABLES}
         problems = [
             DataProblem(str(folder / name), key, "is missing", "format the data again")
-            for name, table in tables.items()
-            for key in sort_ids(set().union(*tables.values()) - set(table))
+            for name, table in complete.items()
+            for key in sort_ids(set().union(*complete.values()) - set(table))
         ]
         lengths_file = str(folder / "utt2num_samples")
         problems += [
@@ -81,19 +67,17 @@ def read_dump_dir(folder: str | Path) -> DumpTables:
         ]
     if problems:
         raise DataError(problems)
-    lengths = {key: int(value) for key, value in tables["utt2num_samples"].items()}
-    main = tables["wav.scp"], tables["utt2spk"], tables.get("text", {}), lengths
-    return DumpTables(*main, _audio_format(folder), extra_tables)
+    return tables
 
 
-def _audio_format(folder: Path) -> str:
+def read_audio_format(folder: Path) -> str:
     file = folder / "audio_format"
     return file.read_text(encoding="utf-8").strip() if file.is_file() else ""
 
 
 def sound_type(folder: Path) -> str:
     """Return ESPnet's data type of the wav.scp of a `dump/raw` directory."""
-    return "kaldi_ark" if "ark" in _audio_format(folder) else "sound"
+    return "kaldi_ark" if "ark" in read_audio_format(folder) else "sound"
 
 
 @dataclass(frozen=True)
@@ -122,8 +106,18 @@ def filter_data_dir(
     a table is damaged, no utterance is left, or `output_dir` has other files.
     """
     tables = read_dump_dir(input_dir)
-    dropped = _find_dropped(tables, options)
-    remaining = set(tables.utt2num_samples) - set(dropped)
+    dropped = {}
+    texts = tables.get("text")
+    for key, value in tables["utt2num_samples"].items():
+        n_samples = int(value)
+        duration_s = n_samples / options.fs
+        if n_samples <= int(options.min_wav_duration * options.fs):
+            dropped[key] = f"too short: {duration_s:.2f} s"
+        elif n_samples >= int(options.max_wav_duration * options.fs):
+            dropped[key] = f"too long: {duration_s:.2f} s"
+        elif options.drop_empty_text and texts and not texts[key]:
+            dropped[key] = "empty text"
+    remaining = tables["utt2num_samples"].keys() - dropped.keys()
     if not remaining:
         key, reason = next(iter(dropped.items()))
         raise ValueError(
@@ -132,20 +126,8 @@ def filter_data_dir(
         )
     made_from = fingerprint([], [], dataclasses.asdict(options))
     with staged_output(output_dir, made_from) as staging:
-        tables.select(remaining).write(staging)
+        audio_format = read_audio_format(Path(input_dir))
+        write_dump_dir(staging, select_ids(tables, remaining), audio_format)
         if dropped:
             write_table(staging / DROPPED_UTTERANCES, dropped)
     return len(remaining), dropped
-
-
-def _find_dropped(tables: DumpTables, options: FilterOptions) -> dict[str, str]:
-    dropped = {}
-    for key, n_samples in tables.utt2num_samples.items():
-        duration_s = n_samples / options.fs
-        if n_samples <= int(options.min_wav_duration * options.fs):
-            dropped[key] = f"too short: {duration_s:.2f} s"
-        elif n_samples >= int(options.max_wav_duration * options.fs):
-            dropped[key] = f"too long: {duration_s:.2f} s"
-        elif options.drop_empty_text and tables.text and not tables.text[key]:
-            dropped[key] = "empty text"
-    return dropped

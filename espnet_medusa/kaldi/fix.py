@@ -44,9 +44,8 @@ def fix_data_dir(path: str | Path) -> FixReport:
             except InputError as error:
                 report.drop(folder / "segments", key, str(error))
                 del tables["segments"][key]
-    utterances = tables.get("segments", tables["wav.scp"])
     if "utt2spk" not in tables:
-        tables["utt2spk"] = {key: key for key in utterances}
+        tables["utt2spk"] = {key: key for key in tables.get("segments", tables["wav.scp"])}
         report.generated.append("utt2spk")
     complete = _intersect(folder, tables, report)
     if not complete:
@@ -79,11 +78,9 @@ def _good_entries(path: Path, scan: TableScan, report: FixReport) -> dict[str, s
 
 
 def _intersect(folder: Path, tables: dict, report: FixReport) -> set[str]:
-    utterance_tables = {
-        name: table
-        for name, table in tables.items()
-        if name != "wav.scp" or "segments" not in tables
-    }
+    utterance_tables = dict(tables)
+    if "segments" in tables:
+        del utterance_tables["wav.scp"]
     complete = set.intersection(*(set(table) for table in utterance_tables.values()))
     for key in sorted(set().union(*utterance_tables.values()) - complete):
         absent = [name for name, table in utterance_tables.items() if key not in table]

@@ -7,7 +7,7 @@ from pathlib import Path
 from espnet_medusa.audio.source import is_pipe
 from espnet_medusa.files.output_folder import fingerprint, is_up_to_date, staged_output
 from espnet_medusa.kaldi.audio_writer import AudioOptions, write_utterances
-from espnet_medusa.kaldi.dump_dir import DumpTables
+from espnet_medusa.kaldi.dump_dir import select_ids, write_dump_dir
 from espnet_medusa.kaldi.table import DataError, DataProblem, read_table, write_table
 from espnet_medusa.kaldi.utterances import collect_utterances
 from espnet_medusa.options import option
@@ -51,7 +51,7 @@ def format_data_dir(
     data = collect_utterances(data_dir, options.require_text, options.allow_empty_text)
     inputs = {"output_dir": str(output_dir), **dataclasses.asdict(options)}
     del inputs["audio"]["nj"]  # The number of processes does not change the utterances.
-    made_from = fingerprint(data.tables, data.audio_files, inputs)
+    made_from = fingerprint(data.files, data.audio_files, inputs)
     if is_up_to_date(output_dir, made_from):
         report = _complete_report(Path(data_dir), Path(output_dir))
         # A command that failed may succeed now.
@@ -68,9 +68,9 @@ def format_data_dir(
         problems = sorted(data.problems + problems, key=lambda problem: problem.id.encode("utf-8"))
         if problems and (options.on_bad == "stop" or not written.entries):
             raise DataError(problems)
-        main = written.entries, data.utt2spk, data.text, written.n_samples
-        tables = DumpTables(*main, options.audio.audio_format, data.extra_tables)
-        tables.select(set(written.entries)).write(staging)
+        tables = {**data.tables, "wav.scp": written.entries, "utt2num_samples": written.lengths}
+        tables = select_ids(tables, written.entries)
+        write_dump_dir(staging, tables, options.audio.audio_format)
         if problems:
             write_table(staging / BAD_UTTERANCES, dict(map(_table_line, problems)))
     return FormatReport(len(written.entries), problems)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from espnet_medusa.files.output_folder import fingerprint, is_up_to_date, staged_output
 from espnet_medusa.kaldi.audio_writer import AudioOptions, write_utterances
-from espnet_medusa.kaldi.dump_dir import DumpTables
+from espnet_medusa.kaldi.dump_dir import write_dump_dir
 from espnet_medusa.kaldi.table import DataError, DataProblem, sort_ids
-from espnet_medusa.kaldi.utterances import Utterance, UtteranceSet, collect_utterances
+from espnet_medusa.kaldi.utterances import collect_utterances
 
 MIN_FACTOR, MAX_FACTOR = 0.5, 2.0
 
@@ -51,47 +51,34 @@ def perturb_speed(
     """
     data = collect_utterances(data_dir, allow_empty_text=True)  # stage 4 drops these utterances
     copies = {
-        perturbed_id(utterance.id, factor): (factor, utterance)
+        perturbed_id(utterance.id, factor): dataclasses.replace(utterance, speed=factor)
         for factor in factors
         for utterance in data.utterances
     }
     inputs = {"output_dir": str(output_dir), "factors": list(factors), "pipes": allow_pipes}
-    made_from = fingerprint(data.tables, data.audio_files, inputs)
+    made_from = fingerprint(data.files, data.audio_files, inputs)
     if is_up_to_date(output_dir, made_from):
         return len(copies)
-    changed = [
-        dataclasses.replace(utterance, id=key, speed=factor)
-        for key, (factor, utterance) in copies.items()
-    ]
     with staged_output(output_dir, made_from) as staging:
-        to_write = [utterance for utterance in changed if not utterance.is_whole_file]
+        to_write = [
+            dataclasses.replace(utterance, id=key)
+            for key, utterance in copies.items()
+            if not utterance.is_whole_file
+        ]
         audio = AudioOptions(fs=None, nj=nj, allow_pipes=allow_pipes)
         title = f"perturb {Path(data_dir).name}"
         written = write_utterances(to_write, staging, output_dir, audio, title)
-        bad = {copies[key][1].id: reason for key, reason in written.bad.items()}
+        bad = {copies[key].id: reason for key, reason in written.bad.items()}
         wav_scp = str(Path(data_dir) / "wav.scp")
         problems = data.problems + [DataProblem(wav_scp, key, *bad[key]) for key in sort_ids(bad)]
         if problems:
             raise DataError(problems)
-        unchanged = {one.id: one.entry for one in changed if one.is_whole_file}
-        _tables(data, copies, unchanged | written.entries).write(staging)
+        unchanged = {key: one.entry for key, one in copies.items() if one.is_whole_file}
+        tables = {
+            name: {key: table[one.id] for key, one in copies.items() if one.id in table}
+            for name, table in data.tables.items()
+        }
+        for key, speaker in tables["utt2spk"].items():
+            tables["utt2spk"][key] = perturbed_id(speaker, copies[key].speed)
+        write_dump_dir(staging, {"wav.scp": unchanged | written.entries, **tables})
     return len(copies)
-
-
-def _tables(
-    data: UtteranceSet, copies: dict[str, tuple[float, Utterance]], wav_scp: dict[str, str]
-) -> DumpTables:
-    sources = {key: utterance.id for key, (_, utterance) in copies.items()}
-    return DumpTables(
-        wav_scp=wav_scp,
-        text={key: data.text[source] for key, source in sources.items()},
-        utt2spk={
-            key: perturbed_id(data.utt2spk[utterance.id], factor)
-            for key, (factor, utterance) in copies.items()
-        },
-        utt2num_samples={},
-        extra_tables={
-            name: {key: table[source] for key, source in sources.items() if source in table}
-            for name, table in data.extra_tables.items()
-        },
-    )

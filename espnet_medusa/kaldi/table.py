@@ -61,17 +61,15 @@ def sort_ids(ids: Iterable[str]) -> list[str]:
 
 def scan_table(path: str | Path, require_value: bool = True) -> TableScan:
     """Read a table and list its defects; with ``require_value`` also ids without a value."""
-    scan = TableScan()
     name = str(path)
     try:
         data = Path(path).read_bytes()
     except OSError as error:
         reason = f"cannot be read ({error.strerror})"
-        scan.problems.append(DataProblem(name, "", reason, "create the file"))
-        return scan
+        return TableScan(problems=[DataProblem(name, "", reason, "create the file")])
     if not data.strip():
-        scan.problems.append(DataProblem(name, "", "is empty", "prepare the data again"))
-        return scan
+        return TableScan(problems=[DataProblem(name, "", "is empty", "prepare the data again")])
+    scan = TableScan()
     for has_defect, message in (
         (data.startswith(UTF8_BOM), "starts with a byte order mark"),
         (not data.endswith(b"\n"), "has no newline at its end"),

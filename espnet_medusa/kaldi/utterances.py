@@ -32,11 +32,9 @@ class UtteranceSet:
     """The content of a data directory, joined by utterance."""
 
     utterances: list[Utterance]  # those without a problem, sorted by id
-    text: dict[str, str]  # id to transcript; empty if the directory has none
-    utt2spk: dict[str, str]  # id to speaker
+    tables: dict[str, dict[str, str]]  # utt2spk; text and `EXTRA_TABLES` if they exist
     problems: list[DataProblem]  # one for each utterance (or line) that cannot be used
-    tables: list[Path]  # the files that were read
-    extra_tables: dict[str, dict[str, str]]  # existing `EXTRA_TABLES` by name; may lack ids
+    files: list[Path]  # the tables that were read
 
     @property
     def audio_files(self) -> list[Path]:
@@ -78,17 +76,16 @@ def collect_utterances(
             message = f"has reserved symbols: {reserved}"
             by_id[key] = DataProblem(str(folder / "text"), key, message, "remove them")
     good = sort_ids(set(utterances) - set(by_id))
-    utt2spk = scans["utt2spk"].entries if "utt2spk" in scans else {key: key for key in good}
+    tables = {name: scan.entries for name, scan in all_scans.items()}
+    tables.setdefault("utt2spk", {key: key for key in good})
     return UtteranceSet(
         utterances=[utterances[key] for key in good],
-        text={key: text[key] for key in good if key in text},
-        utt2spk={key: utt2spk[key] for key in good},
-        problems=[by_id[key] for key in sort_ids(by_id)],
-        tables=[folder / name for name in all_scans],
-        extra_tables={
-            name: {key: scan.entries[key] for key in good if key in scan.entries}
-            for name, scan in extra.items()
+        tables={
+            name: {key: tables[name][key] for key in good if key in tables[name]}
+            for name in tables.keys() - {"wav.scp", "segments"}
         },
+        problems=[by_id[key] for key in sort_ids(by_id)],
+        files=[folder / name for name in all_scans],
     )
 
 

@@ -15,6 +15,7 @@ import urllib3
 from tqdm import tqdm
 
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.archive import byte_progress
 
 CHUNK_BYTES = 1 << 18
 TIMEOUT_S = (15, 60)  # for the connection, and for the next byte
@@ -91,11 +92,7 @@ def _size(path: Path) -> int:
 def _fetch(url: str, path: Path, partial: Path) -> None:
     """Download to `partial`; retry as long as bytes arrive."""
     failures = 0
-    interval_s = 0.2 if sys.stderr.isatty() else 30  # seconds between updates of the bar
-    with (
-        requests.Session() as session,
-        tqdm(desc=path.name, unit="B", unit_scale=True, mininterval=interval_s) as progress,
-    ):
+    with requests.Session() as session, byte_progress(path.name) as progress:
         while True:
             size = _size(partial)
             try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.kaldi.dump_dir import read_dump_dir
 from espnet_medusa.kaldi.table import write_table
+from espnet_medusa.scoring.trn import list_some
 
 LONG_TEXTS = "long_texts"
 EXAMPLES_SHOWN = 5
@@ -20,12 +21,11 @@ def write_shapes(data_dir: Path, folder: Path, count_labels: Callable[[str, str]
     ``count_labels(id, transcript)`` returns the number of the label's tokens.
     """
     tables = read_dump_dir(data_dir)
-    if not tables.text:
+    if "text" not in tables:
         raise ValueError(f"{data_dir}/text: no transcripts to train on; run stages 3 and 4")
     folder.mkdir(parents=True, exist_ok=True)
-    samples = {key: str(number) for key, number in tables.utt2num_samples.items()}
-    labels = {key: str(count_labels(key, text)) for key, text in tables.text.items()}
-    write_table(folder / "speech_shape", samples)
+    labels = {key: str(count_labels(key, text)) for key, text in tables["text"].items()}
+    write_table(folder / "speech_shape", tables["utt2num_samples"])
     write_table(folder / "text_shape", labels)
 
 
@@ -86,16 +86,13 @@ def drop_long_texts(folder: Path, longest: int | None, text_name: str = "text") 
     if len(long) == len(lengths):
         message = f"every text is longer than the decoder's {longest} tokens; cut the utterances"
         raise ValueError(f"{folder}: {message}")
-    tables = {
-        path: {key: shape for key, shape in shapes.items() if key not in long}
-        for path, shapes in tables.items()
-    }
-    for path, table in (tables | {list_file: long}).items():
-        write_atomically(path, "".join(f"{key} {value}\n" for key, value in table.items()))
-    shown = ", ".join(f"{key}: {length}" for key, length in [*long.items()][:EXAMPLES_SHOWN])
-    more = ", ..." if len(long) > EXAMPLES_SHOWN else ""
+    for path, table in tables.items():
+        lines = (f"{key} {shape}\n" for key, shape in table.items() if key not in long)
+        write_atomically(path, "".join(lines))
+    write_atomically(list_file, "".join(f"{key} {length}\n" for key, length in long.items()))
+    shown = list_some((f"{key}: {length}" for key, length in long.items()), EXAMPLES_SHOWN)
     print(
         f"{folder}: left out {len(long)} whose text is longer than the decoder's {longest} tokens "
-        f"({shown}{more}); cut these utterances; {list_file} lists all"
+        f"({shown}); cut these utterances; {list_file} lists all"
     )
     return [*long]

@@ -82,7 +82,7 @@ def cache_states(parser: argparse.ArgumentParser) -> Command:
 def _cache_states(args: argparse.Namespace) -> int:
     from espnet_medusa.files.output_folder import fingerprint, staged_output
     from espnet_medusa.inference.reader import build_preprocess
-    from espnet_medusa.kaldi.dump_dir import read_dump_dir
+    from espnet_medusa.kaldi import dump_dir
     from espnet_medusa.training import cached_states as cached
     from espnet_medusa.training.cached_shards import EVERY, FAILED
     from espnet_medusa.training.label_filter import FilterOptions
@@ -93,7 +93,12 @@ def _cache_states(args: argparse.Namespace) -> int:
         raise InputError(f"--job {args.job}: allowed with --jobs {args.jobs}: 1 to {args.jobs}")
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     job, speech2text = _load_decoding(args)
-    durations_s = _durations(args.data_dir, job.keys, speech2text.sample_rate_hz)
+    samples = read_table(args.data_dir / "utt2num_samples")
+    if unlisted := [key for key in job.keys if key not in samples]:
+        message = f"{unlisted[0]}: not in utt2num_samples; run stages 3 and 4"
+        raise InputError(f"{args.data_dir}: {message}")
+    rate_hz = speech2text.sample_rate_hz
+    durations_s = {key: int(number) / rate_hz for key, number in samples.items()}
     preprocess = build_preprocess(speech2text.asr_train_args)
     references = None
     if args.references:  # token ids and text of each utterance
@@ -120,9 +125,12 @@ def _cache_states(args: argparse.Namespace) -> int:
     for reason, count in sorted(left_out.items()):
         print(f"  {reason}: {count}")
     if args.labelled_dir is not None:
-        text = args.output_dir / "text"
-        with staged_output(args.labelled_dir, fingerprint([text], [], {})) as staging:
-            read_dump_dir(args.data_dir).with_text(read_table(text)).write(staging)
+        path = args.output_dir / "text"
+        text, tables = read_table(path), dump_dir.read_dump_dir(args.data_dir)
+        tables = {**dump_dir.select_ids(tables, text), "text": text}
+        audio_format = dump_dir.read_audio_format(args.data_dir)
+        with staged_output(args.labelled_dir, fingerprint([path], [], {})) as staging:
+            dump_dir.write_dump_dir(staging, tables, audio_format)
     return SOME_FAILED if left_out[FAILED] else 0
 
 
@@ -148,13 +156,3 @@ def _load_decoding(args: argparse.Namespace):
     options = vars(asr_inference.get_parser().parse_args([*map(str, words)]))
     job = read_input(options["data_path_and_name_and_type"], None, options["utt2lang"])
     return job, asr_inference.load(options)
-
-
-def _durations(data_dir: Path, keys: list[str], rate_hz: int) -> dict[str, float]:
-    """Return the durations in utt2num_samples in seconds; raise InputError if a key is missing."""
-    samples = read_table(data_dir / "utt2num_samples")
-    durations_s = {key: int(number) / rate_hz for key, number in samples.items()}
-    for key in keys:
-        if key not in durations_s:
-            raise InputError(f"{data_dir}: {key}: not in utt2num_samples; run stages 3 and 4")
-    return durations_s

@@ -62,11 +62,11 @@ def csv_to_data_dir(parser: argparse.ArgumentParser) -> Command:
     parser.add_argument("--language", help="code or name for rows without a language")
 
     args = yield
-    done = csv_import.csv_to_data_dir(args.csv, args.data_dir, args.language)
-    for problem in done.bad:
+    tables, bad = csv_import.csv_to_data_dir(args.csv, args.data_dir, args.language)
+    for problem in bad:
         print(problem)
-    notes = [f"{len(done.tables['wav.scp'])} utterances, {len(done.bad)} bad rows"]
-    penalties = {*done.tables.get(csv_import.REGULATION, {}).values()}
+    notes = [f"{len(tables['wav.scp'])} utterances, {len(bad)} bad rows"]
+    penalties = {*tables.get(csv_import.REGULATION, {}).values()}
     if len(penalties) == 1:
         option = f"--exponential_decay_length_penalty {penalties.pop()}"
         notes.append(f"one length penalty for all rows: use {option}")
@@ -75,7 +75,7 @@ def csv_to_data_dir(parser: argparse.ArgumentParser) -> Command:
         notes.append(f"{count}; decoding uses one: split the set by length penalty")
     for note in notes:
         print(f"{args.data_dir}: {note}", file=sys.stderr)
-    return 1 if done.bad else 0
+    return 1 if bad else 0
 
 
 def validate_data_dir(parser: argparse.ArgumentParser) -> Command:
@@ -158,6 +158,7 @@ def filter_data(parser: argparse.ArgumentParser) -> Command:
     """Stage 4: drop training utterances that are too long, too short or have no text."""
     from espnet_medusa.kaldi.dump_dir import DROPPED_UTTERANCES, FilterOptions, filter_data_dir
     from espnet_medusa.recipe.rtf import parse_rate
+    from espnet_medusa.scoring.trn import list_some
 
     parser.add_argument("--input_dir", required=True, help="directory that format_data wrote")
     parser.add_argument("--output_dir", required=True, help="written completely or not at all")
@@ -172,7 +173,6 @@ def filter_data(parser: argparse.ArgumentParser) -> Command:
     for key, reason in sorted(dropped.items()):
         by_reason.setdefault(reason.split(":")[0], []).append(key)
     for reason, keys in by_reason.items():
-        more = ", ..." if len(keys) > EXAMPLES_SHOWN else ""
-        print(f"  {reason}: {len(keys)} ({', '.join(keys[:EXAMPLES_SHOWN])}{more})")
+        print(f"  {reason}: {len(keys)} ({list_some(keys, EXAMPLES_SHOWN)})")
     if dropped:
         print(f"  all of them: {args.output_dir}/{DROPPED_UTTERANCES}")

@@ -110,24 +110,18 @@ def _make_jobs(args: argparse.Namespace, rendezvous_file: Path) -> list[Job]:
     command = (*shlex.split(args.cmd), *command)
     if args.nj == 1 or args.max_restarts:
         return [Job("training", command, args.log, environment, append=True)]
+    # The processes average their gradients.
+    rendezvous = rendezvous_file.absolute().as_uri()
+    command += (*torchrun.espnet_options(gpus=0), "--dist_world_size", str(args.nj))
     return [
         Job(
             name=f"training process {rank}",
-            command=(*command, *_rank_options(rank, args.nj, rendezvous_file)),
+            command=(*command, "--dist_rank", str(rank), "--dist_init_method", rendezvous),
             log=args.log if rank == 0 else args.log.with_suffix(f".rank{rank}.log"),
             environment=environment,
             append=rank == 0,
         )
         for rank in range(args.nj)
-    ]
-
-
-def _rank_options(rank: int, processes: int, rendezvous_file: Path) -> list[str]:
-    """Return ESPnet's options for one of several CPU processes that average their gradients."""
-    return [
-        *("--multiprocessing_distributed", "false", "--dist_backend", "gloo"),
-        *("--dist_world_size", str(processes), "--dist_rank", str(rank)),
-        *("--dist_init_method", rendezvous_file.absolute().as_uri()),
     ]
 
 

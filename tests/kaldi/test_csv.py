@@ -105,7 +105,7 @@ def test_a_row_that_is_not_utf8_is_skipped(corpus, capsys):
 
 def test_unclosed_quote_is_reported_at_its_start(corpus):
     path = write_csv(corpus, "audio,sentence", "audio/a.wav,one", 'audio/a.wav,"two', "x,y")
-    rows = read_csv(path).rows
+    _, rows = read_csv(path)
     assert [row.problem is None for row in rows] == [True, False]
     assert "line 3: is no CSV (unexpected end of data)" in str(rows[1].problem)
 

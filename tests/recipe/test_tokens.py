@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from espnet_medusa import stages
 from espnet_medusa.inference.reader import build_preprocess
-from espnet_medusa.kaldi.dump_dir import DumpTables
+from espnet_medusa.kaldi.dump_dir import write_dump_dir
 from espnet_medusa.kaldi.table import read_table, write_table
 from espnet_medusa.recipe.tokens import make_cleaner
 from espnet_medusa.task import MedusaASRTask
@@ -133,11 +133,12 @@ def test_shapes_are_samples_and_labels(tmp_path, capsys):
     make_whisper(tmp_path, "openai/whisper-tiny", "whisper_multilingual")
     (tmp_path / "train.yaml").write_text(TRAINING)
     texts = {"a": "one", "b": "one two", "c": " ".join(["seven"] * 30)}
-    lengths = {key: 16000 + number for number, key in enumerate(texts)}
-    audio, speakers = dict.fromkeys(texts, "x.wav"), dict.fromkeys(texts, "s")
+    lengths = {key: str(16000 + number) for number, key in enumerate(texts)}
+    tables = {"wav.scp": dict.fromkeys(texts, "x.wav"), "utt2spk": dict.fromkeys(texts, "s")}
+    tables |= {"text": texts, "utt2num_samples": lengths}
     for name in ("train", "dev"):
         (tmp_path / name).mkdir()
-        DumpTables(audio, speakers, texts, lengths).write(tmp_path / name)
+        write_dump_dir(tmp_path / name, tables)
     write_table(tmp_path / "utt2lang", {"b": "fr"})
     stats = tmp_path / "stats"
     stages.main(["collect_shapes",
