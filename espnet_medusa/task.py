@@ -25,7 +25,7 @@ class MedusaASRTask(ASRTask):
 
     @classmethod
     def required_data_names(cls, train: bool = True, inference: bool = False) -> tuple[str, ...]:
-        """Return ESPnet's names, for training minus `speech`: encoder output may be cached."""
+        """Return ESPnet's names; training does not need `speech`: encoder output may be cached."""
         names = super().required_data_names(train, inference)
         return names if inference else tuple(name for name in names if name != "speech")
 
@@ -61,10 +61,10 @@ class MedusaASRTask(ASRTask):
         model = cls.build_model(args)
         for init_param in args.init_param:
             load_pretrained_model(init_param, model, args.ignore_init_mismatch)
-        for frozen in args.freeze_param:
-            for name, parameter in model.named_parameters():
-                if name == frozen or name.startswith(f"{frozen}."):
-                    parameter.requires_grad = False
+        frozen = tuple(f"{name}." for name in args.freeze_param)
+        for name, parameter in model.named_parameters():
+            if f"{name}.".startswith(frozen):
+                parameter.requires_grad = False
         return model
 
 

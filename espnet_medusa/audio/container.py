@@ -70,15 +70,13 @@ def _end_of_chunk(stream: BinaryIO, size_bytes: int, name: bytes, order: str) ->
 
 def _end_of_nist(head: bytes) -> int:
     """Compute the end of the samples from an uncompressed SPHERE header; 0 without counts."""
-    values = {}
-    for key in (b"sample_count", b"sample_n_bytes", b"channel_count"):
-        match = re.search(rb"^" + key + rb" -i (\d+)", head, re.MULTILINE)
-        if match is None:
-            return 0
-        values[key] = int(match.group(1))
+    keys = (b"sample_count", b"sample_n_bytes", b"channel_count")
+    counts = [re.search(rb"^" + key + rb" -i (\d+)", head, re.MULTILINE) for key in keys]
+    if None in counts:
+        return 0
     start = re.match(rb"NIST_1A\n\s*(\d+)", head)
     header_bytes = int(start.group(1)) if start else NIST_HEADER_BYTES
-    return header_bytes + math.prod(values.values())
+    return header_bytes + math.prod(int(count[1]) for count in counts)
 
 
 def _end_of_last_ogg_page(stream: BinaryIO, size_bytes: int) -> int:

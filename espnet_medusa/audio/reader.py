@@ -19,6 +19,7 @@ SEEK_FAILED = 39  # SFE_BAD_SEEK of libsndfile
 MAX_OVERSHOOT_S = 0.5
 # Float audio may exceed 1 slightly; values far above 1 are integers that were never scaled.
 MAX_AMPLITUDE = 32.0
+Sound = soundfile.SoundFile | MediaFile
 SNDFILE_ERRORS = (soundfile.SoundFileError, RuntimeError, ValueError, TypeError, OSError)
 
 
@@ -70,10 +71,10 @@ def read_audio(
         start, end = _sample_range(source.name, info, start_s, end_s)
         if end is not None:
             _check_length(f"{source.name}:", end - start, info.rate_hz, max_duration_s)
-        return _decode(source, sound, info, start, end, max_duration_s), info.rate_hz
+        return _decode(source, sound, start, end, max_duration_s), info.rate_hz
 
 
-def _open(source: AudioSource) -> soundfile.SoundFile | MediaFile:
+def _open(source: AudioSource) -> Sound:
     try:
         return soundfile.SoundFile(source.sndfile_target())
     except SNDFILE_ERRORS as error:
@@ -97,7 +98,7 @@ def _reason(error: Exception) -> str:
     return str(getattr(error, "error_string", error)).strip().rstrip(".").replace("\n", " ")
 
 
-def _info(sound: soundfile.SoundFile | MediaFile) -> AudioInfo:
+def _info(sound: Sound) -> AudioInfo:
     if isinstance(sound, MediaFile):
         return sound.info
     n_samples = sound.frames if sound.frames < UNKNOWN_FRAMES else None
@@ -125,19 +126,14 @@ def _sample_range(
 
 
 def _decode(
-    source: AudioSource,
-    sound: soundfile.SoundFile | MediaFile,
-    info: AudioInfo,
-    start: int,
-    end: int | None,
-    max_duration_s: float | None,
+    source: AudioSource, sound: Sound, start: int, end: int | None, max_duration_s: float | None
 ) -> np.ndarray:
     """Decode samples [start, end) and average channels; returns float32 (N,).
 
     Stops soon after ``max_duration_s`` if the header has no length.
     """
+    info, blocks, count = _info(sound), [], 0
     limit = None if max_duration_s is None else round(max_duration_s * info.rate_hz)
-    blocks, count = [], 0
     try:
         for block in _blocks(sound, start, end):
             blocks.append(block.mean(axis=1))
@@ -161,9 +157,7 @@ def _decode(
     return samples.astype(np.float32, copy=False)
 
 
-def _blocks(
-    sound: soundfile.SoundFile | MediaFile, start: int, end: int | None
-) -> Iterator[np.ndarray]:
+def _blocks(sound: Sound, start: int, end: int | None) -> Iterator[np.ndarray]:
     """Yield float32 (frames, channels) from `start` to `end`, or to the end of the stream."""
     if isinstance(sound, MediaFile):
         # The length in its header is inexact.

@@ -29,8 +29,6 @@ class AudioError(InputError):
 
 @dataclass(frozen=True)
 class AudioInfo:
-    """The header of an audio file."""
-
     rate_hz: int  # sample rate
     n_channels: int
     n_samples: int | None  # of one channel; None if the header does not contain it

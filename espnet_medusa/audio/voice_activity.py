@@ -47,8 +47,7 @@ class VadParameters:
                 raise InputError(f"vad_parameters: {field.name}: {value}; allowed: a number")
         check_above(self.threshold, 0, "vad_parameters: threshold", at_most=1)
         if self.neg_threshold is not None:
-            where = "vad_parameters: neg_threshold"
-            check_above(self.neg_threshold, 0, where, at_most=self.threshold)
+            check_above(self.neg_threshold, 0, "vad_parameters: neg_threshold", self.threshold)
         for name in ("min_speech_duration_ms", "min_silence_duration_ms", "speech_pad_ms"):
             check_at_least(getattr(self, name), 0, f"vad_parameters: {name}")
         longest_s, (least_s, most_s) = self.max_speech_duration_s, CHUNK_S
@@ -71,9 +70,7 @@ def _load() -> tuple[Any, Callable[..., list[dict[str, int]]]]:
 
 @dataclass(frozen=True)
 class SpeechActivity:
-    """Probability of speech in each frame of a recording."""
-
-    probabilities: np.ndarray  # (frames of 32 ms,)
+    probabilities: np.ndarray  # of speech, (frames of 32 ms,)
     num_samples: int  # length of the recording
 
     @classmethod

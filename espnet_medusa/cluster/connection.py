@@ -92,9 +92,7 @@ class Workers:
         machines = {f"worker {address}": about for address, about in reply["workers"].items()}
         machines["the scheduler"] = reply["scheduler"]
         versions = {name: about["packages"] for name, about in machines.items()}
-        difference = version_difference(reply["client"]["packages"], versions)
-        if difference is not None:
-            raise InputError(difference)
+        check_same_versions(reply["client"]["packages"], versions)
 
     def lost(self) -> InputError:
         """Return the error of a lost connection to the scheduler."""
@@ -108,10 +106,10 @@ class Workers:
             raise self.lost() from error
 
 
-def version_difference(
+def check_same_versions(
     here: Mapping[str, str | None], machines: Mapping[str, Mapping[str, str | None]]
-) -> str | None:
-    """Describe in one line the first package whose versions differ; None: no difference.
+) -> None:
+    """Raise InputError for the first package whose versions differ.
 
     Builds of one version, such as torch's for CUDA and for CPUs, count as equal, and so do
     Pythons of one minor version. A version of None is a package that is not installed.
@@ -121,11 +119,10 @@ def version_difference(
         for name, versions in machines.items():
             version = _comparable(package, versions.get(package))
             if version != expected:
-                return (
+                raise InputError(
                     f"{name} has {package} {version or 'not installed'}, this machine has "
                     f"{expected or 'none'}; install the same versions everywhere"
                 )
-    return None
 
 
 def _comparable(package: str, version: str | None) -> str:

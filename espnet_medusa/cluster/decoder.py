@@ -28,7 +28,6 @@ from espnet_medusa.whisper.log_mel import SAMPLE_RATE_HZ
 logger = logging.getLogger(__name__)
 
 TASKS_AHEAD = 2  # per worker, so that none waits for its next task
-SAMPLES = "utt2num_samples"
 UNKNOWN_FRAMES = 30 * FRAMES_PER_S  # Whisper's window
 READERS = 16  # threads that read headers, which is I/O
 TASK_FRAMES = 12000  # two minutes of audio take seconds; the overhead of a task is milliseconds
@@ -43,7 +42,7 @@ def read_lengths(keys: Sequence[str], entries: Mapping[str, str], wav_scp: Path)
     the header of the file. Commands and unreadable files count as one Whisper window. ``entries``
     are the values of wav.scp.
     """
-    table = wav_scp.parent / SAMPLES
+    table = wav_scp.parent / "utt2num_samples"
     samples = scan_table(table).entries if table.is_file() else {}
     listed = {key: int(samples[key]) for key in keys if samples.get(key, "").isdecimal()}
     unlisted = [key for key in keys if key not in listed]

@@ -21,9 +21,8 @@ STAMP = ".stamp.json"
 def fingerprint(tables: Iterable[Path], audio: Iterable[Path], options: Mapping) -> str:
     """Return a hexadecimal digest of everything that an output depends on.
 
-    Args:
-        tables: Files whose content counts; ``options`` are JSON values.
-        audio: Large files, of which only size, mode and modification time count; may be missing.
+    The content of ``tables`` counts; of ``audio``, whose files may be missing, only size, mode and
+    modification time. ``options`` are JSON values.
     """
     digest = hashlib.sha256(json.dumps(dict(options), sort_keys=True).encode("utf-8"))
     for path in tables:

@@ -24,7 +24,7 @@ from espnet_medusa.options import option
 
 AUDIO_FORMATS = ("flac.ark", "wav.ark", "flac", "wav")
 SUBTYPE = "PCM_16"
-POLL_S = 0.2  # of the progress bar
+POLL_S = 0.2  # between updates of the progress bar
 # (utterance, samples, rate in Hz) -> value for wav.scp
 Write = Callable[[Utterance, np.ndarray, int], str]
 
@@ -35,8 +35,8 @@ class AudioOptions:
     audio_format: str = option("flac.ark", "format to write: 16 bit, one channel")
     nj: int = option(1, "processes")
     allow_pipes: bool = option(False, "whether commands in wav.scp may run")
-    max_duration: float | None = option(None, "longest audio that is not refused, in s, or none")
-    min_duration: float = option(0.01, "shortest, in s; 10 ms is one frame shift")
+    max_duration: float | None = option(None, "longest allowed audio in s, or none")
+    min_duration: float = option(0.01, "shortest allowed audio in s; 10 ms: a frame shift")
 
     def __post_init__(self):
         if self.nj < 1:
@@ -77,8 +77,7 @@ def write_utterances(
 ) -> WrittenAudio:
     """Read, check, resample and write utterances in `data/format.<job>` of `staging_dir`.
 
-    The entries of wav.scp refer to `final_dir`, to which `staging_dir` is renamed later. `title` is
-    the name of the progress bar on stderr.
+    The entries of wav.scp refer to `final_dir`, to which `staging_dir` is renamed later.
     """
     result = WrittenAudio()
     if not utterances:

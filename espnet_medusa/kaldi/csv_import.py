@@ -124,13 +124,10 @@ def csv_to_data_dir(
 ) -> tuple[dict[str, dict[str, str]], list[DataProblem]]:
     """Write wav.scp, text, utt2spk, spk2utt, and utt2lang and utt2regulation if rows have them.
 
-    Every row becomes its own speaker. Return the tables, and a problem for each bad row, which is
-    left out. Raises InputError for an unusable header, and DataError, without an output, if no row
-    is usable.
-
-    Args:
-        output_dir: Written completely; replaces an earlier output of this function.
-        language: Code or name for rows without one; None: they are not in utt2lang.
+    Every row becomes its own speaker. Rows without a language get ``language``, a code or name;
+    None: they are not in utt2lang. Return the tables, and a problem for each bad row, which is left
+    out. Raises InputError for an unusable header, and DataError, without an output, if no row is
+    usable.
     """
     _, rows = read_csv(path)
     tables: dict[str, dict[str, str]] = {name: {} for name in TABLES}

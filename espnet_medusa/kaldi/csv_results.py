@@ -30,6 +30,22 @@ class CsvResults:
         rates = {"WER": jiwer.wer, "CER": jiwer.cer} if self.references else {}
         return {name: rate(self.references, self.hypotheses) for name, rate in rates.items()}
 
+    def add(
+        self, row: CsvRow, prediction: str | None, reason: str | None, clean: Callable[[str], str]
+    ) -> tuple[str, str, str, str]:
+        """Return the added columns of a row and collect it for the totals."""
+        if prediction is None:
+            reason = reason or (str(row.problem) if row.problem else "no hypothesis; not decoded")
+            self.missing[row.line] = reason
+            return "", "", "", reason
+        reference, hypothesis = clean(row.fields[SENTENCE]), clean(prediction)
+        if not reference.split():
+            return prediction, "", "", "not scored: the sentence is empty"
+        self.references.append(reference)
+        self.hypotheses.append(hypothesis)
+        wer, cer = jiwer.wer(reference, hypothesis), jiwer.cer(reference, hypothesis)
+        return prediction, f"{wer:.6g}", f"{cer:.6g}", ""
+
 
 def write_csv_results(
     path: Path, result_dir: Path, output: Path, clean: Callable[[str], str] = str
@@ -63,28 +79,7 @@ def write_csv_results(
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([*columns, *ADDED])
     for row in rows:
-        added = _score(row, texts.get(row.id), failed.get(row.id), clean, results)
+        added = results.add(row, texts.get(row.id), failed.get(row.id), clean)
         writer.writerow([*(row.fields.get(name, "") for name in columns), *added])
     write_atomically(output, stream.getvalue())
     return results
-
-
-def _score(
-    row: CsvRow,
-    prediction: str | None,
-    reason: str | None,
-    clean: Callable[[str], str],
-    results: CsvResults,
-) -> tuple[str, str, str, str]:
-    """Return the added columns of a row and collect it for the totals."""
-    if prediction is None:
-        reason = reason or (str(row.problem) if row.problem else "no hypothesis; not decoded")
-        results.missing[row.line] = reason
-        return "", "", "", reason
-    reference, hypothesis = clean(row.fields[SENTENCE]), clean(prediction)
-    if not reference.split():
-        return prediction, "", "", "not scored: the sentence is empty"
-    results.references.append(reference)
-    results.hypotheses.append(hypothesis)
-    wer, cer = jiwer.wer(reference, hypothesis), jiwer.cer(reference, hypothesis)
-    return prediction, f"{wer:.6g}", f"{cer:.6g}", ""

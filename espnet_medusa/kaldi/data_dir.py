@@ -22,13 +22,11 @@ RESERVED_WORDS = frozenset(
 class ValidationOptions:
     require_text: bool = option(True, "whether every utterance needs a transcript")
     allow_pipes: bool = option(False, "whether wav.scp may contain commands")
-    speaker_order: bool = option(True, "whether sorted ids need sorted speakers, as in Kaldi")
+    speaker_order: bool = option(True, "whether sorting by id must sort by speaker, as in Kaldi")
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a recording, as in the table `segments`."""
-
     recording: str  # key of wav.scp
     start_s: float  # start in the recording
     end_s: float  # end in the recording; -1 is the recording's end, as in Kaldi

@@ -40,8 +40,7 @@ def write_dump_dir(folder: Path, tables: Tables, audio_format: str = "") -> None
 def read_dump_dir(folder: str | Path) -> dict[str, dict[str, str]]:
     """Read wav.scp, utt2spk, utt2num_samples, and text and `EXTRA_TABLES` if they exist.
 
-    Raise DataError if a table is missing or damaged, or the ids differ; `EXTRA_TABLES` may lack
-    ids.
+    Raise DataError if a table is missing or damaged, or ids differ; `EXTRA_TABLES` may lack ids.
     """
     folder = Path(folder)
     problems: list[DataProblem] = []

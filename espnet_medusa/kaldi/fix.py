@@ -47,7 +47,13 @@ def fix_data_dir(path: str | Path) -> FixReport:
     if "utt2spk" not in tables:
         tables["utt2spk"] = {key: key for key in tables.get("segments", tables["wav.scp"])}
         report.generated.append("utt2spk")
-    complete = _intersect(folder, tables, report)
+    by_utterance = dict(tables)
+    if "segments" in tables:
+        del by_utterance["wav.scp"]
+    complete = set.intersection(*map(set, by_utterance.values()))
+    for key in sorted(set().union(*by_utterance.values()) - complete):
+        absent = [name for name, table in by_utterance.items() if key not in table]
+        report.drop(folder, key, f"is missing in {' and '.join(absent)}")
     if not complete:
         sizes = ", ".join(f"{name} ({len(table)} good lines)" for name, table in tables.items())
         message = f"no utterance is in all of {sizes}"
@@ -75,17 +81,6 @@ def _good_entries(path: Path, scan: TableScan, report: FixReport) -> dict[str, s
         problem for problem in scan.problems if problem.id and problem.id not in scan.entries
     ]
     return entries
-
-
-def _intersect(folder: Path, tables: dict, report: FixReport) -> set[str]:
-    utterance_tables = dict(tables)
-    if "segments" in tables:
-        del utterance_tables["wav.scp"]
-    complete = set.intersection(*(set(table) for table in utterance_tables.values()))
-    for key in sorted(set().union(*utterance_tables.values()) - complete):
-        absent = [name for name, table in utterance_tables.items() if key not in table]
-        report.drop(folder, key, f"is missing in {' and '.join(absent)}")
-    return complete
 
 
 def _write(folder: Path, tables: dict, complete: set[str], report: FixReport) -> None:

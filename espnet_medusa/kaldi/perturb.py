@@ -21,9 +21,9 @@ def parse_factors(text: str) -> list[float]:
     try:
         factors = [float(word) for word in text.split()]
     except ValueError:
-        raise ValueError(f'factors must be numbers such as "0.9 1.0 1.1", not {text!r}') from None
+        factors = []
     if not factors or len(set(factors)) < len(factors):
-        raise ValueError(f'factors must differ, such as "0.9 1.0 1.1", not {text!r}')
+        raise ValueError(f'factors must be distinct numbers such as "0.9 1.0 1.1", not {text!r}')
     for factor in factors:
         if not MIN_FACTOR <= factor <= MAX_FACTOR:
             raise ValueError(f"factor {factor:g}: allowed: {MIN_FACTOR} to {MAX_FACTOR}")

@@ -53,21 +53,6 @@ def tokenizers(options: ScoreOptions) -> dict[str, Callable[[str], list[str]]]:
     return chosen
 
 
-def join_by_id(
-    references: dict[str, str], hypotheses: dict[str, str], allow_missing: bool, names: str
-) -> dict[str, str]:
-    """Return a text per reference id, empty if missing; raise ValueError if ids do not match."""
-    if unknown := hypotheses.keys() - references.keys():
-        raise ValueError(f"{names}: no reference for {list_some(sorted(unknown))}")
-    missing = references.keys() - hypotheses.keys()
-    if missing and not allow_missing:
-        raise ValueError(
-            f"{names}: no hypothesis for {len(missing)} utterances: {list_some(sorted(missing))}; "
-            "decode again, or count them as deletions with --allow_missing true"
-        )
-    return {utterance: hypotheses.get(utterance, "") for utterance in references}
-
-
 def sclite_command(options: ScoreOptions, ref: Path, hyp: Path) -> list[str]:
     ours = [sys.executable, "-m", "espnet_medusa.bin.sclite"]
     files = ["-r", str(ref), "trn", "-h", str(hyp), "trn"]
@@ -105,7 +90,15 @@ def score(data_dir: Path, output_dir: Path, options: ScoreOptions) -> list[Path]
     file = output_dir / options.hypotheses
     names = f"{data_dir / 'text'}, {file}"
     hypotheses = read_results(file)
-    hypotheses = join_by_id(references, hypotheses, options.allow_missing, names)
+    if unknown := hypotheses.keys() - references.keys():
+        raise ValueError(f"{names}: no reference for {list_some(sorted(unknown))}")
+    missing = references.keys() - hypotheses.keys()
+    if missing and not options.allow_missing:
+        raise ValueError(
+            f"{names}: no hypothesis for {len(missing)} utterances: {list_some(sorted(missing))}; "
+            "decode again, or count them as deletions with --allow_missing true"
+        )
+    hypotheses = {key: hypotheses.get(key, "") for key in references}
     speakers = read_table(data_dir / "utt2spk")
     if unnamed := references.keys() - speakers.keys():
         raise ValueError(f"{data_dir / 'utt2spk'}: no speaker for {list_some(sorted(unnamed))}")

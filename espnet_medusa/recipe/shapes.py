@@ -29,7 +29,7 @@ def write_shapes(data_dir: Path, folder: Path, count_labels: Callable[[str, str]
     write_table(folder / "text_shape", labels)
 
 
-def add_vocabulary_size(shape_file: Path, token_list: Path, token_type: str) -> Path:
+def add_vocabulary_size(shape_file: Path, token_list: Path, token_type: str) -> None:
     """Write `text_shape.<token_type>`: each text length, followed by the vocabulary size.
 
     ESPnet's numel batches multiply length by vocabulary size.
@@ -41,7 +41,6 @@ def add_vocabulary_size(shape_file: Path, token_list: Path, token_type: str) -> 
     lines = shape_file.read_text(encoding="utf-8").split("\n")
     result = shape_file.with_name(f"{shape_file.name}.{token_type}")
     write_atomically(result, "".join(f"{line},{tokens}\n" for line in lines if line))
-    return result
 
 
 def longest_text(decoder: str | None, decoder_conf: Mapping | None) -> int | None:

@@ -23,7 +23,7 @@ _NAME = re.compile(
 class System:
     name: str  # its experiment is `<exp_dir>/asr_<name>`
     config: Path  # training configuration
-    checkpoint: str  # file name of the weights that decode
+    checkpoint: str  # file name of the weights for decoding
     start: str = ""  # file of the initial weights; empty: random
     options: str = ""  # more training options
 

@@ -36,9 +36,8 @@ def launch_under_srun(python: str, nodes: int, processes: int, max_restarts: int
 
 def espnet_options(gpus: int) -> list[str]:
     """Return ESPnet's options under torchrun, which sets the rank; ``gpus`` 0: on CPUs."""
-    if gpus:
-        return ["--multiprocessing_distributed", "false", "--ngpu", "1"]
-    return ["--multiprocessing_distributed", "false", "--dist_backend", "gloo"]
+    device = ("--ngpu", "1") if gpus else ("--dist_backend", "gloo")
+    return ["--multiprocessing_distributed", "false", *device]
 
 
 def without_report(log: str) -> str:
@@ -49,8 +48,6 @@ def without_report(log: str) -> str:
 
 
 def _torchrun(python: str, nodes: int, processes: int, max_restarts: int) -> list[str]:
-    return [
-        *(NO_SHARED_STORE if max_restarts else ()),
-        *(python, "-m", "torch.distributed.run"),
-        *(f"--nnodes={nodes}", f"--nproc_per_node={processes}", f"--max_restarts={max_restarts}"),
-    ]
+    store = NO_SHARED_STORE if max_restarts else ()
+    options = f"--nnodes={nodes}", f"--nproc_per_node={processes}", f"--max_restarts={max_restarts}"
+    return [*store, python, "-m", "torch.distributed.run", *options]

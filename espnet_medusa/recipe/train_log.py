@@ -27,9 +27,8 @@ def parse_results(line: str) -> tuple[int, EpochStats] | None:
     return int(match[2]), sections
 
 
-def read_epochs(path: Path | str) -> dict[int, EpochStats]:
+def read_epochs(path: Path) -> dict[int, EpochStats]:
     """Return the last statistics of each epoch in a log; raise ValueError if there are none."""
-    path = Path(path)
     if not path.is_file():
         raise ValueError(f"{path}: no such file; train first (stage 11)")
     text = path.read_text(encoding="utf-8", errors="replace")

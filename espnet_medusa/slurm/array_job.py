@@ -34,8 +34,6 @@ class Ending:
 
 @dataclass(frozen=True)
 class ArrayJob:
-    """An array job: one command, run once for each task number."""
-
     numbers: range
     command: tuple[str, ...]
     log: str  # log file of each task

@@ -20,8 +20,6 @@ ANY = "*"
 
 @dataclass(frozen=True)
 class Configuration:
-    """The content of a conf/slurm.conf."""
-
     source: str  # name of the file, for messages
     command: tuple[str, ...]  # sbatch and its constant options
     # Name and value (``*``: any) to arguments, in which ``$0`` is the value.

@@ -45,11 +45,8 @@ def summarize(states: Mapping[int, TaskState]) -> str:
     """Count states, with the reasons of pending tasks: `2 running, 3 pending (Resources)`."""
     counts = Counter(state.name.lower() for state in states.values() if not state.has_ended)
     reasons = {state.reason for state in states.values() if state.name == "PENDING"}
-    shown = []
-    for name, count in counts.most_common():
-        why = f" ({', '.join(sorted(reasons))})" if name == "pending" else ""
-        shown.append(f"{count} {name}{why}")
-    return ", ".join(shown)
+    why = {"pending": f" ({', '.join(sorted(reasons))})"}
+    return ", ".join(f"{count} {name}{why.get(name, '')}" for name, count in counts.most_common())
 
 
 def call(*command: str, timeout_s: float | None = TIMEOUT_S) -> subprocess.CompletedProcess[str]:
@@ -83,10 +80,8 @@ def task_states(job_id: str) -> dict[int, TaskState] | None:
     Slurm forgets ended tasks after some time (MinJobAge, 300 s); they are missing.
     """
     number, clusters = _address(job_id)
-    done = call(
-        *("squeue", "--noheader", "--array", "--states=all", f"--format={FORMAT}"),
-        *(f"--jobs={number}", *clusters),
-    )
+    listed = "--noheader", "--array", "--states=all", f"--format={FORMAT}", f"--jobs={number}"
+    done = call("squeue", *listed, *clusters)
     if done.returncode:
         return {} if UNKNOWN_JOB in done.stderr else None
     return parse_states(done.stdout)

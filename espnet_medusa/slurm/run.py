@@ -36,11 +36,8 @@ class Submitted:
         """Update the states, from the tasks' ending files if Slurm does not answer."""
         self.states = queue.task_states(self.job_id)
         for number in self.array.numbers:
-            if self.states is None:
-                has_ended, state = self.array.ending(number) is not None, FORGOTTEN
-            else:
-                state = self.states.get(number, FORGOTTEN)
-                has_ended = state.has_ended
+            state = (self.states or {}).get(number, FORGOTTEN)
+            has_ended = self.array.ending(number) if self.states is None else state.has_ended
             if has_ended:
                 self.ended.setdefault(number, state)
 

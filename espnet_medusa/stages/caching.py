@@ -60,7 +60,7 @@ def cache_states(parser: argparse.ArgumentParser) -> Command:
     add("--memory", type=str2bool, default=True, help="cache encoder output (linear heads: unused)")
     add("--unpadded", type=str2bool, default=False, help="cache unpadded encoder outputs, for CTC")
     add("--labelled_dir", type=path, help="data directory to write, with the cached texts")
-    add("--config", type=path, help="decode config of the search; none: greedy")
+    add("--config", type=path, help="decode config of the search; default: greedy")
     add("--decoder_precision", help="decoder precision in the search, such as int8 (CPU)")
     add("--encoder_precision", default="float32", help="precision of the encoder")
     add_fields(
@@ -97,8 +97,7 @@ def _cache_states(args: argparse.Namespace) -> int:
     if unlisted := [key for key in job.keys if key not in samples]:
         message = f"{unlisted[0]}: not in utt2num_samples; run stages 3 and 4"
         raise InputError(f"{args.data_dir}: {message}")
-    rate_hz = speech2text.sample_rate_hz
-    durations_s = {key: int(number) / rate_hz for key, number in samples.items()}
+    durations_s = {key: int(number) / speech2text.sample_rate_hz for key, number in samples.items()}
     preprocess = build_preprocess(speech2text.asr_train_args)
     references = None
     if args.references:  # token ids and text of each utterance

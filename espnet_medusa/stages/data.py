@@ -27,8 +27,8 @@ def download(parser: argparse.ArgumentParser) -> Command:
 
     parser.add_argument("--url", required=True, help="http or https")
     parser.add_argument("--path", type=Path, required=True, help="file to write")
-    parser.add_argument("--checksum", help="such as md5:<32 digits>; none: not checked")
-    parser.add_argument("--unpack_to", type=Path, help="folder to unpack into; none: do not unpack")
+    parser.add_argument("--checksum", help="such as md5:<32 digits>; default: not checked")
+    parser.add_argument("--unpack_to", type=Path, help="folder to unpack into; default: none")
 
     args = yield
     download_file(args.url, args.path, args.checksum)

@@ -76,8 +76,7 @@ def results_to_csv(parser: argparse.ArgumentParser) -> Command:
     add("csv", type=Path, help="CSV file that csv_to_data_dir read")
     add("result_dir", type=Path, help="folder with the set's decoded text")
     add("output", type=Path, help="CSV file to write")
-    cleaner = "cleaner of sentence and prediction, such as whisper_en"
-    add("--cleaner", default="none", help=cleaner)
+    add("--cleaner", default="none", help="cleaner of sentence and prediction, such as whisper_en")
 
     args = yield
     clean = make_cleaner(args.cleaner)

@@ -13,7 +13,7 @@ from scripted_decoder import refuse
 from espnet_medusa.cluster import connection
 from espnet_medusa.cluster import decoder as decoder_module
 from espnet_medusa.cluster import worker as worker_module
-from espnet_medusa.cluster.connection import COMPARED, Workers, version_difference
+from espnet_medusa.cluster.connection import COMPARED, Workers, check_same_versions
 from espnet_medusa.cluster.decoder import UNKNOWN_FRAMES, plan_tasks, read_lengths
 from espnet_medusa.cluster.worker import WorkerDecoder, choose_gpu
 from espnet_medusa.errors import InputError
@@ -31,8 +31,11 @@ HERE = dict.fromkeys(COMPARED, "1.2.3") | {"python": "3.11.7.final.0", "torch": 
     ({"espnet_medusa": None}, "b has espnet_medusa not installed, this machine has 1.2.3"),
 )
 def test_a_different_version_is_one_line_but_another_build_is_equal(changes, message):
-    line = version_difference(HERE, {"a": HERE, "b": HERE | changes})
-    assert line is message is None or line.startswith(message) and "\n" not in line
+    machines = {"a": HERE, "b": HERE | changes}
+    if message is None:
+        check_same_versions(HERE, machines)
+    else:
+        assert_refused(f"^{message}", check_same_versions, HERE, machines)
 
 
 def test_workers_that_join_are_compared_once(monkeypatch):
