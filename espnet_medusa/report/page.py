@@ -17,7 +17,6 @@ from espnet_medusa.scoring.sclite import score_trn
 from espnet_medusa.search.statistics import DecodingStatistics
 
 PAGE = "decoding.html"
-ALLOWED = "decode with trace: true (in the decode config, or --inference_args '--trace true')"
 
 Alignment = list[tuple[str, str | None, str | None]]
 
@@ -31,32 +30,29 @@ def write_pages(
     """
     traced = [decoding for decoding in decodings if has_traces(decoding.folder)]
     if not traced:
-        raise InputError(f"--html: no set has traces; {ALLOWED}")
-    baselines = find_baselines(traced, baseline_dir)
-    pages = []
-    for decoding in traced:
-        baseline = baselines[decoding.test_set]
-        pages.append(
-            write_set_page(decoding, None if baseline is decoding else baseline, embed_audio)
+        raise InputError(
+            "--html: no set has traces; decode with trace: true (in the decode config, or "
+            "--inference_args '--trace true')"
         )
-    return pages
+    baselines = find_baselines(traced, baseline_dir)
+    return [write_set_page(item, baselines[item.test_set], embed_audio) for item in traced]
 
 
 def has_traces(folder: Path) -> bool:
     """Return whether the jobs of a decoded set have recorded traces."""
     journals = [*(folder / "logdir").glob(f"output.*/{JOURNAL}")]
-    return bool(journals) and all(_options(path).get("trace") for path in journals)
-
-
-def _options(journal: Path) -> dict[str, Any]:
-    with journal.open(encoding="utf-8") as stream:
-        return json.loads(stream.readline())["options"]
+    for journal in journals:
+        with journal.open(encoding="utf-8") as stream:
+            if not json.loads(stream.readline())["options"].get("trace"):
+                return False
+    return bool(journals)
 
 
 def write_set_page(decoding: Decoding, baseline: Decoding | None, embed_audio: bool) -> Path:
     """Write the page of a test set, decoded with traces, into its folder; return the file."""
     results, entries, options = read_jobs(decoding.folder)
-    others = {} if baseline is None else read_jobs(baseline.folder)[0]
+    has_other = baseline is not None and baseline is not decoding
+    others = read_jobs(baseline.folder)[0] if has_other else {}
     alignments, shown = read_alignments(decoding), []
     for key in sorted(results):
         one = _shown(results[key], entries.get(key), alignments.get(key.lower()))

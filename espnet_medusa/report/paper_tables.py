@@ -100,7 +100,8 @@ def table_markdown(
             shown.update(places)
     names = [(row.test_set, plan.systems[row.system].name) for row in measured]
     lines = [[*name, *cells] for name, *cells in zip(names, *columns, strict=True)]
-    notes = _table_notes(rows, plan) + (_published_notes(published, model) if published else [])
+    notes = (_table_notes(measured, plan) if measured else []) + _not_run_notes(rows, plan)
+    notes += _published_notes(published, model) if published else []
     text = f"## {plan.title}\n\n" + (f"{markdown_table(titles, lines)}\n" if measured else "")
     text += "".join(f"- {note}\n" for note in notes)
     return text + (f"\n{published_markdown(published)}" if figures.keys() - shown else "")
@@ -114,17 +115,14 @@ def published_markdown(published: PublishedTable) -> str:
     for label, name in places:
         titles.append((f"{label}: " if len(published.test_sets) > 1 else "") + TITLES[name])
     lines = []
-    for row in published.systems.values():
-        cells = [row.cells.get(label, {}).get(name, "-") for label, name in places]
+    for key, row in published.systems.items():
+        cells = [published.figures.get((key, *place), "-") for place in places]
         lines.append([row.name, *cells, *([row.parameters or "-"] if counted else [])])
     titles += [TITLES["parameters"]] if counted else []
     return f"### Published: {published.source}\n\n{markdown_table(titles, lines)}"
 
 
-def _table_notes(rows: Sequence[SystemRow], plan: TablePlan) -> list[str]:
-    measured = [row for row in rows if not row.absent]
-    if not measured:
-        return _not_run_notes(rows, plan)
+def _table_notes(measured: Sequence[SystemRow], plan: TablePlan) -> list[str]:
     speedups = {"speedup", "decoder_speedup"} & set(plan.columns)
     baseline = plan.systems[plan.baseline].name
     notes = [f"Speedup over: {baseline}."] if speedups else []
@@ -139,7 +137,7 @@ def _table_notes(rows: Sequence[SystemRow], plan: TablePlan) -> list[str]:
                 f"{row.test_set}, {plan.systems[row.system].name}: speedup over the "
                 f"{row.compared} of {count} utterances that the baseline also decoded."
             )
-    return notes + _not_run_notes(rows, plan)
+    return notes
 
 
 def _not_run_notes(rows: Sequence[SystemRow], plan: TablePlan) -> list[str]:
@@ -176,7 +174,7 @@ def figure_markdown(plan: TablePlan, image: Path | None, report: Path) -> str:
 
     The link is relative to the folder of ``report``.
     """
-    figure, heading = plan.figure, f"### {plan.figure.title}"
+    figure = plan.figure
     if image is None:
         by_length = figure.kind == SPEEDUP_BY_LENGTH
         reason = "no utterances to compare" if by_length else "not run, or not scored"
@@ -184,7 +182,7 @@ def figure_markdown(plan: TablePlan, image: Path | None, report: Path) -> str:
     link = Path(os.path.relpath(image, report.parent)).as_posix()
     note = FIGURE_NOTES.get(figure.kind, SCATTER_NOTE).format_map(vars(figure))
     note += "" if plan.published is None else " Only our values are drawn."
-    return f"{heading}\n\n![{figure.title}](<{link}>)\n\n{note}\n"
+    return f"### {figure.title}\n\n![{figure.title}](<{link}>)\n\n{note}\n"
 
 
 def included_markdown(included: IncludedFile, report: Path) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib import pyplot
 
 from espnet_medusa.report.decodings import Decoding
-from espnet_medusa.report.measures import Estimate, common_utterances
+from espnet_medusa.report.measures import Estimate, common_values
 from espnet_medusa.report.plan import CALLS_PER_WORD, SPEEDUP_BY_LENGTH, TablePlan
 from espnet_medusa.report.rows import SystemRow
 from espnet_medusa.report.scatter import plot_scatter, scatter_panels
@@ -42,10 +42,10 @@ class LengthBin:
 
 def bin_speedups(tokens: np.ndarray, speedups: np.ndarray, width: int) -> list[LengthBin]:
     """Return bins of tokens and speedups, (n,) each, with ``FEWEST`` utterances or more."""
-    numbers = np.asarray(tokens) // width
+    numbers = tokens // width
     bins = []
     for number in np.unique(numbers):
-        inside = np.asarray(speedups)[numbers == number]
+        inside = speedups[numbers == number]
         if len(inside) >= FEWEST:
             quartiles = np.percentile(inside, (25, 50, 75))
             first = int(number) * width
@@ -55,15 +55,10 @@ def bin_speedups(tokens: np.ndarray, speedups: np.ndarray, width: int) -> list[L
 
 def length_bins(decoding: Decoding, baseline: Decoding, width: int) -> list[LengthBin]:
     """Return bins of a decoding by the tokens of the baseline's text."""
-    keys = [
-        key
-        for key in common_utterances(decoding, baseline)
-        if decoding.utterances[key].total_seconds > 0
-    ]
-    expected = [baseline.utterances[key] for key in keys]
-    seconds = np.array([decoding.utterances[key].total_seconds for key in keys])
-    speedups = np.array([statistics.total_seconds for statistics in expected]) / seconds
-    return bin_speedups(np.array([item.tokens for item in expected], int), speedups, width)
+    _, tokens = common_values(decoding, baseline, "tokens")
+    seconds, expected = common_values(decoding, baseline, "total_seconds")
+    known = seconds > 0
+    return bin_speedups(tokens[known], expected[known] / seconds[known], width)
 
 
 def speedup_panels(
