@@ -51,7 +51,7 @@ def write_memory(
         speeches = [torch.as_tensor(utterance.speech) for utterance in utterances]
         memory, frames = AudioBatch(speeches, device, torch.float32).encode(encoder)
         rows = zip(memory, frames.tolist(), strict=True)
-        return [Cached({MEMORY: float16(row[:length])}, {}) for row, length in rows]
+        return [{MEMORY: float16(row[:length])} for row, length in rows]
 
     shards = Shards(job, folder, (MEMORY,))
     shards.run(read, compute, batch_size)
