@@ -85,7 +85,7 @@ def find_baselines(
     for test_set in sorted({item.test_set for item in decodings}):
         same = [item for item in decodings if wanted and item.test_set == test_set]
         exact = [item for item in same if is_configuration(item, wanted)]
-        # Options of the command line are part of the tag.
+        # A tag with more options, from the command line, is accepted if it is the only one.
         others = (item for item in same if item.exp_dir == wanted.parent)
         longer = [item for item in others if item.tag.startswith(f"{wanted.name}_")]
         found = exact or (longer if len(longer) == 1 else [])

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +54,10 @@ def write_set_page(decoding: Decoding, baseline: Decoding | None, embed_audio: b
     others = read_jobs(baseline.folder)[0] if has_other else {}
     alignments, shown = read_alignments(decoding), []
     for key in sorted(results):
-        one = _shown(results[key], entries.get(key), alignments.get(key.lower()))
+        more = {"entry": entries.get(key), "alignment": alignments.get(key.lower())}
         if key in others:
-            one = replace(one, baseline=_shown(others[key]))
-        shown.append(one)
+            more["baseline"] = _shown(others[key])
+        shown.append(_shown(results[key], **more))
     failed = read_results(decoding.folder / FAILED).items()
     shown += [Shown(key, "", DecodingStatistics(), error=reason) for key, reason in failed]
     path = decoding.folder / PAGE
@@ -94,9 +93,7 @@ def read_alignments(decoding: Decoding) -> dict[str, Alignment]:
     return alignments
 
 
-def _shown(result: Decoded, entry: str | None = None, alignment: Alignment | None = None) -> Shown:
-    text = " ".join((result.nbest[0].text or "").split())
-    return Shown(
-        result.key, text, result.statistics, result.trace, None,
-        result.segments or (), entry, alignment,
-    )  # fmt: skip
+def _shown(result: Decoded, **more: Any) -> Shown:
+    """Return an utterance; ``more`` are the fields that the result does not have."""
+    text, segments = " ".join((result.nbest[0].text or "").split()), result.segments or ()
+    return Shown(result.key, text, result.statistics, result.trace, segments=segments, **more)

@@ -61,24 +61,17 @@ def write_papers(
             image = draw_figure(table, rows, path)
             sections.append(figure_markdown(table, image, output))
             images += [image] if image else []
-    missing = []
-    for included in plan.included:
-        if Path(included.file).is_file():
-            sections.append(included_markdown(included, output))
-        else:
-            missing.append(f"{included.title} ({included.file})")
-    if missing:
-        sections.append(f"Not measured: {', '.join(missing)}.\n")
+    present = [part for part in plan.included if Path(part.file).is_file()]
+    sections += [included_markdown(part, output) for part in present]
+    missing = [f"{part.title} ({part.file})" for part in plan.included if part not in present]
+    sections += [f"Not measured: {', '.join(missing)}.\n"] if missing else []
     output.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(output, report_markdown(plan, environment_lines(Path.cwd()), sections))
+    write_atomically(output, report_markdown(plan, environment_lines(), sections))
     return [output, *images]
 
 
 def table_markdown(
-    plan: TablePlan,
-    rows: Sequence[SystemRow],
-    published: PublishedTable | None = None,
-    model: str = "",
+    plan: TablePlan, rows: Sequence[SystemRow], published: PublishedTable | None, model: str
 ) -> str:
     """Return one table with its notes.
 
@@ -101,7 +94,13 @@ def table_markdown(
     names = [(row.test_set, plan.systems[row.system].name) for row in measured]
     lines = [[*name, *cells] for name, *cells in zip(names, *columns, strict=True)]
     notes = (_table_notes(measured, plan) if measured else []) + _not_run_notes(rows, plan)
-    notes += _published_notes(published, model) if published else []
+    if published:
+        data = f" ({published.data})" if published.data else ""
+        notes.append(f"Published: {published.source}{data}.")
+        notes.append(
+            f"Models: published {published.model}" + (f"; ours {model}." if model else ".")
+        )
+        notes += [f"Also published: {each.text} ({each.source})." for each in published.statements]
     text = f"## {plan.title}\n\n" + (f"{markdown_table(titles, lines)}\n" if measured else "")
     text += "".join(f"- {note}\n" for note in notes)
     return text + (f"\n{published_markdown(published)}" if figures.keys() - shown else "")
@@ -158,15 +157,6 @@ def _not_run_notes(rows: Sequence[SystemRow], plan: TablePlan) -> list[str]:
     if notes and plan.command:
         notes.append(f"Command of what was not run: `{plan.command}`.")
     return notes
-
-
-def _published_notes(published: PublishedTable, model: str) -> list[str]:
-    data = f" ({published.data})" if published.data else ""
-    return [
-        f"Published: {published.source}{data}.",
-        f"Models: published {published.model}" + (f"; ours {model}." if model else "."),
-        *(f"Also published: {s.text} ({s.source})." for s in published.statements),
-    ]
 
 
 def figure_markdown(plan: TablePlan, image: Path | None, report: Path) -> str:

@@ -94,10 +94,8 @@ def read_plan(path: Path) -> ReportPlan:
     content["tables"] = tuple(
         _table(table, f"{path}: table {n}") for n, table in enumerate(tables, 1)
     )
-    included = content.get("included")
-    where = f"{path}: included"
-    content["included"] = read_entry(tuple[IncludedFile, ...], included, where)
-    return build_options(ReportPlan, content, str(path))
+    included = read_entry(tuple[IncludedFile, ...], content.get("included"), f"{path}: included")
+    return build_options(ReportPlan, content | {"included": included}, str(path))
 
 
 def _table(content: Any, where: str) -> TablePlan:
@@ -230,10 +228,8 @@ def read_entry(kind: Any, content: Any, where: str) -> Any:
         return build_options(kind, values, where)
     if get_origin(kind) is tuple:
         inner = get_args(kind)[0]
-        items = (
-            " and ".join(field.name for field in fields(inner)) if is_dataclass(inner) else "names"
-        )
-        entries = enumerate(as_list(content, where, items), 1)
+        items = [field.name for field in fields(inner)] if is_dataclass(inner) else ["names"]
+        entries = enumerate(as_list(content, where, " and ".join(items)), 1)
         return tuple(read_entry(inner, entry, f"{where}: {n}") for n, entry in entries)
     if get_origin(kind) is Mapping:
         entries = as_mapping(content, where).items()

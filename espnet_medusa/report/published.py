@@ -75,7 +75,7 @@ def read_published(path: Path = PUBLISHED) -> dict[str, PublishedTable]:
 
 
 def _check_numbers(content: object, measures: Sequence[str], where: str) -> None:
-    """Raise InputError if the content is not text, because YAML numbers lose trailing zeros."""
+    """Check for a number per measure, as text because YAML numbers lose trailing zeros."""
     values = content.split() if isinstance(content, str) else []
     if len(values) != len(measures) or not all(map(PRINTED.fullmatch, values)):
         raise InputError(
@@ -101,6 +101,6 @@ def read_corpora(path: Path = CORPORA) -> Corpora:
     for corpus, sets in corpora.items():
         for name, size in sets.items():
             if size.utterances is not None and not size.source:
-                number = f"{path}: {corpus}: {name}: {size.utterances}"
-                raise InputError(f"{number} without a source; name it")
+                where = f"{path}: {corpus}: {name}"
+                raise InputError(f"{where}: {size.utterances} without a source; name it")
     return corpora

@@ -117,8 +117,7 @@ def model_name(table: TablePlan, rows: Sequence[SystemRow]) -> str:
     """
     if WHISPER_MODEL not in table.model:
         return table.model
-    decodings = [row.decoding for row in rows if row.decoding]
-    records = [decoding.exp_dir.absolute().parent / RECORD for decoding in decodings]
+    records = [row.decoding.exp_dir.absolute().parent / RECORD for row in rows if row.decoding]
     if not records:
         return ""
     names = [

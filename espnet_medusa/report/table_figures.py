@@ -158,29 +158,23 @@ def plot_calls_per_word(test_sets: Sequence[str], bars: Sequence[Bars], path: Pa
         aside = width * (number - (len(bars) - 1) / 2)
         sets = enumerate(test_sets)
         shown = {n + aside: entry.values[label] for n, label in sets if label in entry.values}
-        _draw_bars(axis, shown, entry, width)
+        places, estimates = [*shown], shown.values()
+        heights = np.array([estimate.value for estimate in estimates])
+        ends = [(e.value, e.value) if e.low is None else (e.low, e.high) for e in estimates]
+        low, high = np.array(ends).T
+        errors = np.maximum([heights - low, high - heights], 0.0)
+        style = {"hatch": entry.hatch, "edgecolor": "white", "linewidth": 0.5}
+        axis.bar(places, heights, width, label=entry.name, color=entry.color, **style)
+        style = {"fmt": "none", "ecolor": "black", "elinewidth": 0.9, "capsize": 2}
+        axis.errorbar(places, heights, yerr=errors, **style)
+        for place, value, above in zip(places, heights, errors[1], strict=True):
+            axis.annotate(
+                f"{value:.2f}", (place, value + above), (0, 3), textcoords="offset points",
+                ha="center", va="bottom", fontsize=7.5,
+            )  # fmt: skip
     axis.set(ylabel="decoder calls per word (eta)", axisbelow=True)
     axis.set_xticks(range(len(test_sets)), test_sets)
     axis.grid(axis="x", visible=False)
     axis.margins(y=0.08)
     add_legend(figure, [axis])
     return save(figure, path)
-
-
-def _draw_bars(
-    axis: "pyplot.Axes", shown: Mapping[float, Estimate], entry: Bars, width: float
-) -> None:
-    places, estimates = [*shown], shown.values()
-    heights = np.array([estimate.value for estimate in estimates])
-    ends = [(e.value, e.value) if e.low is None else (e.low, e.high) for e in estimates]
-    low, high = np.array(ends).T
-    errors = np.maximum([heights - low, high - heights], 0.0)
-    style = {"color": entry.color, "hatch": entry.hatch, "edgecolor": "white", "linewidth": 0.5}
-    axis.bar(places, heights, width, label=entry.name, **style)
-    style = {"fmt": "none", "ecolor": "black", "elinewidth": 0.9, "capsize": 2}
-    axis.errorbar(places, heights, yerr=errors, **style)
-    for place, value, above in zip(places, heights, errors[1], strict=True):
-        axis.annotate(
-            f"{value:.2f}", (place, value + above), (0, 3), textcoords="offset points",
-            ha="center", va="bottom", fontsize=7.5,
-        )  # fmt: skip

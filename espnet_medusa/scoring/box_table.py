@@ -5,9 +5,9 @@ program's output.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 from espnet_medusa.errors import InputError
 
@@ -16,8 +16,7 @@ PAGE_WIDTH = 80
 _LINE_AFTER = (0, 2)  # columns followed by a line; the others are followed by a blank
 
 
-@dataclass(frozen=True)
-class TableRow:
+class TableRow(NamedTuple):
     cells: tuple[str, ...]  # formatted values
     rule: str = ""  # line above the row: "-", "=" or "" for none
     left: bool = True  # whether the first cell is flush left; the others are centered
@@ -95,8 +94,7 @@ def _join(cells: list[str], at_line: str, elsewhere: str) -> str:
     return f"|{joined}|"
 
 
-@dataclass(frozen=True)
-class SumLine:
+class SumLine(NamedTuple):
     """The `Sum/Avg` line of an sclite report, as printed: two counts, then percentages."""
 
     sentences: str
