@@ -26,7 +26,7 @@ from contestants.base import (
 from plots import plot_bars, plot_calls, plot_curves, plot_lengths, plot_saved_calls
 
 from espnet_medusa.report.markdown import markdown_table
-from espnet_medusa.report.measures import Estimate, estimate_cell, milliseconds
+from espnet_medusa.report.measures import Estimate, milliseconds
 
 MEGA = 1e6
 FIRST_STEPS = 8  # steps whose acceptance is shown
@@ -51,7 +51,7 @@ def _value(row: Mapping, name: str, form: str = "{:.2f}") -> str:
 
 def _interval(row: Mapping, name: str) -> str:
     """Value [lower, upper] of an estimate."""
-    return estimate_cell(Estimate(**row[name])) if row.get(name) else ""
+    return Estimate(**row[name]).cell() if row.get(name) else ""
 
 
 _whole, _short, _as_is, _thousandths, _tenths_of_thousandths = (

@@ -74,13 +74,9 @@ def _attach(checkpoint: Checkpoint, packed: PackedHeads) -> tuple[Checkpoint, st
             search: {**draft_conf.get(search, {}), "languages": languages}
             for search in (GREEDY, BEAM)
         }
-    attached = replace(
-        checkpoint,
-        architecture=architecture,
-        weights={**checkpoint.weights, **weights},
-        draft_conf=draft_conf,
-    )
-    return attached, f"{packed.folder.name}: {packed.card}"
+    weights = {**checkpoint.weights, **weights}
+    parts = {"architecture": architecture, "weights": weights, "draft_conf": draft_conf}
+    return replace(checkpoint, **parts), f"{packed.folder.name}: {packed.card}"
 
 
 @torch.no_grad()

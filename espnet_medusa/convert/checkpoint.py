@@ -75,16 +75,10 @@ class Checkpoint:
 
     def without_base_head(self) -> "Checkpoint":
         """Return a copy whose base head is only the vocabulary projection; its logits differ."""
-        architecture = self.architecture
-        options = replace(architecture.head_options, base_head=False)
-        weights = {
-            name: value
-            for name, value in self.weights.items()
-            if not name.startswith("decoder.heads.base.")
-        }
-        return replace(
-            self, architecture=replace(architecture, head_options=options), weights=weights
-        )
+        options = replace(self.architecture.head_options, base_head=False)
+        architecture, base = replace(self.architecture, head_options=options), f"{HEADS}base."
+        weights = {name: value for name, value in self.weights.items() if not name.startswith(base)}
+        return replace(self, architecture=architecture, weights=weights)
 
     @property
     def has_base_head(self) -> bool:

@@ -195,8 +195,7 @@ def _read_config(path: Path) -> dict:
 def _architecture(config: dict, path: Path) -> Architecture:
     encoder = encoder_options(config.get("encoder_conf"), f"{path}: encoder_conf")
     decoder = build_options(DecoderOptions, config.get("decoder_conf"), f"{path}: decoder_conf")
-    heads_where = f"{path}: decoder_conf.heads_conf"
-    heads = build_options(HeadOptions, decoder.heads_conf, heads_where)
+    heads = build_options(HeadOptions, decoder.heads_conf, f"{path}: decoder_conf.heads_conf")
     if encoder.subsampling != 2:
         raise InputError(
             f"{path}: encoder_conf.subsampling: {encoder.subsampling}; allowed: 2, as other "
@@ -218,10 +217,12 @@ def _architecture(config: dict, path: Path) -> Architecture:
 
 def _read_text(config: dict, folder: Path) -> Text:
     tokens, conf = tuple(config["token_list"]), config.get("model_conf") or {}
-    start, end = (
-        _id_of(tokens, conf.get(name, default), name)
-        for name, default in zip(("sym_sos", "sym_eos"), default_symbols(tokens), strict=True)
-    )
+    symbols = dict(zip(("sym_sos", "sym_eos"), default_symbols(tokens), strict=True))
+    symbols |= {name: conf[name] for name in symbols if name in conf}
+    for name, symbol in symbols.items():
+        if symbol not in tokens:
+            raise InputError(f"model_conf.{name}: {symbol!r} is not in token_list; name another")
+    start, end = map(tokens.index, symbols.values())
     if config.get("token_type") in WHISPER_TYPES:
         return Text(tokens, start, end, tokenizer_of_type(config["token_type"], ""))
     if config.get("token_type") != "hugging_face" or config.get("bpemodel") is None:
@@ -233,9 +234,3 @@ def _read_text(config: dict, folder: Path) -> Text:
     copied = name if any((name / file).is_file() for file in TOKENIZER_FILES) else None
     list_tokens(tokenizer, len(tokens))
     return Text(tokens, start, end, tokenizer, copied)
-
-
-def _id_of(tokens: tuple[str, ...], symbol: str, name: str) -> int:
-    if symbol not in tokens:
-        raise InputError(f"model_conf.{name}: {symbol!r} is not in token_list; name one that is")
-    return tokens.index(symbol)

@@ -1,7 +1,8 @@
-"""Make ``generation_config.json`` from Whisper's vocabulary and CTranslate2's ``config.json``."""
+"""Make ``generation_config.json``, from Whisper's vocabulary, and CTranslate2's ``config.json``."""
 
 import reprlib
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 
 from transformers import WhisperConfig
@@ -43,12 +44,10 @@ def generation_of_text(text: Text, whisper: WhisperConfig) -> dict:
 def generation_of_ctranslate2(path: Path, text: Text, whisper: WhisperConfig) -> dict:
     """Make the config from the vocabulary and CTranslate2's ``config.json``, which is checked."""
     config = read_json(path)
-    check_ctranslate2(config, whisper, str(path))
+    _check_ctranslate2(config, whisper, str(path))
     fields = generation_of_text(text, whisper)
     names = ID_LISTS | {ALIGNMENT: ALIGNMENT}
-    fields |= {
-        theirs: config[ours] for theirs, ours in names.items() if config.get(ours) is not None
-    }
+    fields |= {name: config[read] for name, read in names.items() if config.get(read) is not None}
     languages = config.get(LANGUAGE_IDS)
     # English-only models also have the list, but do not use it.
     if languages and LANGUAGES in fields:
@@ -57,7 +56,21 @@ def generation_of_ctranslate2(path: Path, text: Text, whisper: WhisperConfig) ->
     return fields
 
 
-def check_ctranslate2(config: Mapping, whisper: WhisperConfig, where: str) -> None:
+def ctranslate2_of_generation(generation: Mapping, whisper: WhisperConfig, where: str) -> dict:
+    """Return the fields of CTranslate2's ``config.json``; raise InputError if one does not fit."""
+    fields = {written: generation.get(name) or [] for name, written in ID_LISTS.items()}
+    languages = generation.get(LANGUAGES) or {}
+    fields[LANGUAGE_IDS] = [*languages.values()] if isinstance(languages, dict) else languages
+    layers, heads = whisper.decoder_layers, whisper.decoder_attention_heads
+    # Without measured alignment heads, CTranslate2's converter uses these.
+    later_half = product(range(layers // 2, layers), range(heads))
+    fields[ALIGNMENT] = generation.get(ALIGNMENT) or [[*pair] for pair in later_half]
+    _check_ctranslate2(fields, whisper, where)
+    fields[LANGUAGE_IDS].sort()
+    return fields
+
+
+def _check_ctranslate2(config: Mapping, whisper: WhisperConfig, where: str) -> None:
     """Raise InputError for token ids or alignment heads that do not fit; lists may be missing."""
     for name in (*ID_LISTS.values(), LANGUAGE_IDS):
         ids = config.get(name)

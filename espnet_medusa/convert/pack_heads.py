@@ -51,8 +51,7 @@ def pack_heads(
     architecture = trained.architecture
     content, body = read_front_matter(card)
     if architecture.heads == NO_HEADS:
-        remedy = "give an experiment with trained heads"
-        raise InputError(f"{trained.name}: heads: {NO_HEADS}; {remedy}")
+        raise InputError(f"{trained.name}: heads: {NO_HEADS}; give an experiment that has heads")
     check_frozen(trained, base)
     check_keeps_text(architecture, head_tensors(trained.weights), trained.name)
     content |= {

@@ -113,22 +113,15 @@ def _head_options(fields: Mapping, where: str) -> HeadOptions:
             raise InputError(f"{where}: {theirs}: {value!r}; allowed: a whole number, 1 or more")
         check_at_least(value, 1, f"{where}: {theirs}")
         sizes[ours] = value
-    check_choices(fields.get(CHOICES), sizes["num_heads"], where)
-    return HeadOptions(**sizes, base_head=kind == BASE_HEAD)
-
-
-def check_choices(choices: object, num_heads: int, where: str) -> None:
-    """Raise InputError if ``medusa_choices`` defines no tree for the heads."""
-    if choices is None:
-        return
-    whole = isinstance(choices, list) and all(
-        type(choice) is int and choice > 0 for choice in choices
-    )
-    if not whole or choices[:1] != [1] or len(choices) > num_heads + 1:
+    choices, most = fields.get(CHOICES), sizes["num_heads"]
+    is_tree = isinstance(choices, list) and choices[:1] == [1] and len(choices) <= most + 1
+    is_tree = is_tree and all(type(choice) is int and choice > 0 for choice in choices)
+    if choices is not None and not is_tree:
         raise InputError(
-            f"{where}: {CHOICES}: {choices}; allowed: 1 for the root, then at most {num_heads} "
-            "numbers of 1 or more, one per head"
+            f"{where}: {CHOICES}: {choices}; allowed: 1 for the root, then at most {most} numbers "
+            "of 1 or more, one per head"
         )
+    return HeadOptions(**sizes, base_head=kind == BASE_HEAD)
 
 
 def _aiola_sizes(fields: Mapping, base_model: str | None, source: str) -> WhisperConfig:

@@ -3,21 +3,13 @@
 CTranslate2's own specification classes quantize and write, so the file suits the installed release.
 """
 
-from collections.abc import Mapping
-from itertools import product
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from espnet_medusa.convert.checkpoint import FEATURES, GENERATION, Checkpoint
-from espnet_medusa.convert.generation import (
-    ALIGNMENT,
-    ID_LISTS,
-    LANGUAGE_IDS,
-    LANGUAGES,
-    check_ctranslate2,
-)
+from espnet_medusa.convert.generation import ctranslate2_of_generation
 from espnet_medusa.convert.write_whisper import (
     check_without_heads,
     feature_fields,
@@ -41,7 +33,8 @@ def write_ctranslate2(checkpoint: Checkpoint, folder: Path, weights_type: str) -
             f"{checkpoint.name}: its tokenizer lacks Whisper's symbols; faster-whisper needs them: "
             "give --to hugging_face"
         )
-    whisper, fields = checkpoint.architecture.whisper, _config_fields(checkpoint)
+    whisper, where = checkpoint.architecture.whisper, f"{checkpoint.name}: {GENERATION}"
+    fields = ctranslate2_of_generation(generation_fields(checkpoint), whisper, where)
     try:
         from ctranslate2 import specs
     except ImportError as error:
@@ -80,17 +73,3 @@ def _values(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
         ]
         values[name] = torch.cat(parts).numpy()
     return values
-
-
-def _config_fields(checkpoint: Checkpoint) -> Mapping[str, list]:
-    generation, whisper = generation_fields(checkpoint), checkpoint.architecture.whisper
-    fields = {ours: generation.get(theirs) or [] for theirs, ours in ID_LISTS.items()}
-    languages = generation.get(LANGUAGES) or {}
-    fields[LANGUAGE_IDS] = [*languages.values()] if isinstance(languages, dict) else languages
-    layers, heads = whisper.decoder_layers, whisper.decoder_attention_heads
-    # Without measured alignment heads, CTranslate2's converter uses these.
-    later_half = product(range(layers // 2, layers), range(heads))
-    fields[ALIGNMENT] = generation.get(ALIGNMENT) or [[*pair] for pair in later_half]
-    check_ctranslate2(fields, whisper, f"{checkpoint.name}: {GENERATION}")
-    fields[LANGUAGE_IDS].sort()
-    return fields

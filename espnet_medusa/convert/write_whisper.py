@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -105,7 +106,7 @@ def write_aiola(checkpoint: Checkpoint, folder: Path, base_model: str | None = N
         "output_whisper_original": architecture.original_last_layer,
     }
     generation = POSTERIOR | generation_fields(checkpoint)
-    full = Checkpoint(checkpoint.name, architecture, weights, checkpoint.text, checkpoint.records)
+    full = replace(checkpoint, weights=weights)
     _write(folder, full, config, generation, aiola_names(architecture))
 
 
@@ -144,9 +145,7 @@ def _write(
     write_json(folder / GENERATION, generation)
     write_json(folder / FEATURES, feature_fields(checkpoint))
     if checkpoint.text.tokenizer is None:
-        logger.warning(
-            f"{checkpoint.name}: token_type is not hugging_face: no tokenizer is written"
-        )
+        logger.warning(f"{checkpoint.name}: token_type is not hugging_face: writing no tokenizer")
     checkpoint.text.save(folder)
     names = renamed(checkpoint.weights, rename)
     tensors = {theirs: checkpoint.weights[ours].contiguous() for theirs, ours in names.items()}

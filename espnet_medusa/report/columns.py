@@ -12,7 +12,6 @@ from espnet_medusa.report.measures import (
     counts,
     draft_milliseconds,
     error_rate,
-    estimate_cell,
     latency,
     model_parameters,
     per_utterance,
@@ -40,7 +39,7 @@ class Column:
 
     def cell(self, value: Any) -> str:
         if isinstance(value, Estimate):
-            return estimate_cell(value, self.digits)
+            return value.cell(self.digits)
         return "-" if value is None else str(value)
 
 

@@ -83,10 +83,10 @@ def find_baselines(
     """Return the decoding ``wanted`` of each test set, or None; ValueError if all sets lack it."""
     baselines: dict[str, Decoding | None] = {}
     for test_set in sorted({item.test_set for item in decodings}):
-        same = [item for item in decodings if item.test_set == test_set]
-        exact = [item for item in same if wanted and is_configuration(item, wanted)]
-        # Options of the command line are part of the tag.
-        others = (item for item in same if wanted and item.exp_dir == wanted.parent)
+        same = [item for item in decodings if wanted and item.test_set == test_set]
+        exact = [item for item in same if is_configuration(item, wanted)]
+        # A tag with more options, from the command line, is accepted if it is the only one.
+        others = (item for item in same if item.exp_dir == wanted.parent)
         longer = [item for item in others if item.tag.startswith(f"{wanted.name}_")]
         found = exact or (longer if len(longer) == 1 else [])
         baselines[test_set] = found[0] if found else None

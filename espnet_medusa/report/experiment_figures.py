@@ -9,7 +9,7 @@ from matplotlib import pyplot
 
 from espnet_medusa.recipe.train_log import EpochStats, read_epochs
 from espnet_medusa.report.decodings import Decoding, find_baselines
-from espnet_medusa.report.measures import common_utterances
+from espnet_medusa.report.measures import common_values
 from espnet_medusa.report.style import add_legend, save
 
 SHADES = 0.0, 0.9  # the part of the color map with contrast to white
@@ -129,16 +129,12 @@ def plot_speedup(decodings: Sequence[Decoding], baseline: Decoding, path: Path) 
     for item in decodings:
         if item is baseline or item.test_set != baseline.test_set:
             continue
-        both = [key for key in common_utterances(item, baseline) if item.utterances[key].tokens]
-        seconds, expected = (
-            np.array([getattr(decoding.utterances[key], name) for key in both])
-            for decoding in (item, baseline)
-        )
-        known = (seconds > 0) & (expected > 0)
+        tokens, _ = common_values(item, baseline, "tokens")
+        seconds, expected = common_values(item, baseline, name)
+        known = (tokens > 0) & (seconds > 0) & (expected > 0)
         if not known.any():
             continue
-        tokens = np.array([item.utterances[key].tokens for key in both])[known]
-        speedup = expected[known] / seconds[known]
+        tokens, speedup = tokens[known], expected[known] / seconds[known]
         points = axis.scatter(tokens, speedup, s=9, alpha=0.35, linewidths=0)
         color = points.get_facecolor()[0][:3]
         axis.plot(*running_median(tokens, speedup), "-", color=color, lw=2, label=item.name)

@@ -33,6 +33,13 @@ class Estimate:
     low: float | None = None
     high: float | None = None
 
+    def cell(self, digits: int = 2) -> str:
+        """Return the value with its interval, as ``4.05 [3.31, 4.83]``."""
+        value = f"{self.value:.{digits}f}"
+        if self.low is None:
+            return value
+        return f"{value} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
+
 
 @dataclass(frozen=True)
 class Latency:
@@ -66,14 +73,6 @@ class Parameters:
         parts = [("heads", self.heads), ("draft model", self.draft)]
         added = ", ".join(f"{name} {millions(count)}" for name, count in parts if count)
         return millions(self.total) + (f" ({added})" if added else "")
-
-
-def estimate_cell(estimate: Estimate, digits: int = 2) -> str:
-    """Return a value with its interval, as ``4.05 [3.31, 4.83]``."""
-    value = f"{estimate.value:.{digits}f}"
-    if estimate.low is None:
-        return value
-    return f"{value} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
 
 
 def milliseconds(value: float) -> str:
@@ -208,8 +207,13 @@ def nbest_lists(log_dir: Path) -> dict[str, tuple[list[str], list[float]]]:
     return lists
 
 
-def common_utterances(decoding: Decoding, baseline: Decoding | None) -> list[str]:
-    return sorted(decoding.utterances.keys() & baseline.utterances.keys()) if baseline else []
+def common_values(
+    decoding: Decoding, baseline: Decoding | None, name: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a field of ``DecodingStatistics`` of both, (n,) each, for their common utterances."""
+    both = sorted(decoding.utterances.keys() & baseline.utterances.keys()) if baseline else []
+    pair = decoding, baseline
+    return tuple(np.array([getattr(item.utterances[key], name) for key in both]) for item in pair)
 
 
 def speedup(decoding: Decoding, baseline: Decoding | None, name: str) -> Estimate | None:
@@ -218,10 +222,8 @@ def speedup(decoding: Decoding, baseline: Decoding | None, name: str) -> Estimat
     ``name`` is a field of ``DecodingStatistics``, such as ``decoder_seconds``. None: there are no
     common utterances, or the seconds of one are unknown.
     """
-    both = common_utterances(decoding, baseline)
-    seconds = np.array([getattr(decoding.utterances[key], name) for key in both])
-    expected = np.array([getattr(baseline.utterances[key], name) for key in both])
-    if not both or not seconds.all() or not expected.all():
+    seconds, expected = common_values(decoding, baseline, name)
+    if not len(seconds) or not seconds.all() or not expected.all():
         return None
     return Estimate(1.0) if decoding is baseline else ratio_of_sums(expected, seconds)
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from espnet_medusa.scoring.sclite import score_trn
 from espnet_medusa.search.statistics import DecodingStatistics
 
 PAGE = "decoding.html"
-ALLOWED = "decode with trace: true (in the decode config, or --inference_args '--trace true')"
 
 Alignment = list[tuple[str, str | None, str | None]]
 
@@ -31,38 +29,35 @@ def write_pages(
     """
     traced = [decoding for decoding in decodings if has_traces(decoding.folder)]
     if not traced:
-        raise InputError(f"--html: no set has traces; {ALLOWED}")
-    baselines = find_baselines(traced, baseline_dir)
-    pages = []
-    for decoding in traced:
-        baseline = baselines[decoding.test_set]
-        pages.append(
-            write_set_page(decoding, None if baseline is decoding else baseline, embed_audio)
+        raise InputError(
+            "--html: no set has traces; decode with trace: true (in the decode config, or "
+            "--inference_args '--trace true')"
         )
-    return pages
+    baselines = find_baselines(traced, baseline_dir)
+    return [write_set_page(item, baselines[item.test_set], embed_audio) for item in traced]
 
 
 def has_traces(folder: Path) -> bool:
     """Return whether the jobs of a decoded set have recorded traces."""
     journals = [*(folder / "logdir").glob(f"output.*/{JOURNAL}")]
-    return bool(journals) and all(_options(path).get("trace") for path in journals)
-
-
-def _options(journal: Path) -> dict[str, Any]:
-    with journal.open(encoding="utf-8") as stream:
-        return json.loads(stream.readline())["options"]
+    for journal in journals:
+        with journal.open(encoding="utf-8") as stream:
+            if not json.loads(stream.readline())["options"].get("trace"):
+                return False
+    return bool(journals)
 
 
 def write_set_page(decoding: Decoding, baseline: Decoding | None, embed_audio: bool) -> Path:
     """Write the page of a test set, decoded with traces, into its folder; return the file."""
     results, entries, options = read_jobs(decoding.folder)
-    others = {} if baseline is None else read_jobs(baseline.folder)[0]
+    has_other = baseline is not None and baseline is not decoding
+    others = read_jobs(baseline.folder)[0] if has_other else {}
     alignments, shown = read_alignments(decoding), []
     for key in sorted(results):
-        one = _shown(results[key], entries.get(key), alignments.get(key.lower()))
+        more = {"entry": entries.get(key), "alignment": alignments.get(key.lower())}
         if key in others:
-            one = replace(one, baseline=_shown(others[key]))
-        shown.append(one)
+            more["baseline"] = _shown(others[key])
+        shown.append(_shown(results[key], **more))
     failed = read_results(decoding.folder / FAILED).items()
     shown += [Shown(key, "", DecodingStatistics(), error=reason) for key, reason in failed]
     path = decoding.folder / PAGE
@@ -98,9 +93,7 @@ def read_alignments(decoding: Decoding) -> dict[str, Alignment]:
     return alignments
 
 
-def _shown(result: Decoded, entry: str | None = None, alignment: Alignment | None = None) -> Shown:
-    text = " ".join((result.nbest[0].text or "").split())
-    return Shown(
-        result.key, text, result.statistics, result.trace, None,
-        result.segments or (), entry, alignment,
-    )  # fmt: skip
+def _shown(result: Decoded, **more: Any) -> Shown:
+    """Return an utterance; ``more`` are the fields that the result does not have."""
+    text, segments = " ".join((result.nbest[0].text or "").split()), result.segments or ()
+    return Shown(result.key, text, result.statistics, result.trace, segments=segments, **more)

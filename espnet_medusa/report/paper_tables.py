@@ -61,24 +61,17 @@ def write_papers(
             image = draw_figure(table, rows, path)
             sections.append(figure_markdown(table, image, output))
             images += [image] if image else []
-    missing = []
-    for included in plan.included:
-        if Path(included.file).is_file():
-            sections.append(included_markdown(included, output))
-        else:
-            missing.append(f"{included.title} ({included.file})")
-    if missing:
-        sections.append(f"Not measured: {', '.join(missing)}.\n")
+    present = [part for part in plan.included if Path(part.file).is_file()]
+    sections += [included_markdown(part, output) for part in present]
+    missing = [f"{part.title} ({part.file})" for part in plan.included if part not in present]
+    sections += [f"Not measured: {', '.join(missing)}.\n"] if missing else []
     output.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(output, report_markdown(plan, environment_lines(Path.cwd()), sections))
+    write_atomically(output, report_markdown(plan, environment_lines(), sections))
     return [output, *images]
 
 
 def table_markdown(
-    plan: TablePlan,
-    rows: Sequence[SystemRow],
-    published: PublishedTable | None = None,
-    model: str = "",
+    plan: TablePlan, rows: Sequence[SystemRow], published: PublishedTable | None, model: str
 ) -> str:
     """Return one table with its notes.
 
@@ -100,7 +93,14 @@ def table_markdown(
             shown.update(places)
     names = [(row.test_set, plan.systems[row.system].name) for row in measured]
     lines = [[*name, *cells] for name, *cells in zip(names, *columns, strict=True)]
-    notes = _table_notes(rows, plan) + (_published_notes(published, model) if published else [])
+    notes = (_table_notes(measured, plan) if measured else []) + _not_run_notes(rows, plan)
+    if published:
+        data = f" ({published.data})" if published.data else ""
+        notes.append(f"Published: {published.source}{data}.")
+        notes.append(
+            f"Models: published {published.model}" + (f"; ours {model}." if model else ".")
+        )
+        notes += [f"Also published: {each.text} ({each.source})." for each in published.statements]
     text = f"## {plan.title}\n\n" + (f"{markdown_table(titles, lines)}\n" if measured else "")
     text += "".join(f"- {note}\n" for note in notes)
     return text + (f"\n{published_markdown(published)}" if figures.keys() - shown else "")
@@ -114,17 +114,14 @@ def published_markdown(published: PublishedTable) -> str:
     for label, name in places:
         titles.append((f"{label}: " if len(published.test_sets) > 1 else "") + TITLES[name])
     lines = []
-    for row in published.systems.values():
-        cells = [row.cells.get(label, {}).get(name, "-") for label, name in places]
+    for key, row in published.systems.items():
+        cells = [published.figures.get((key, *place), "-") for place in places]
         lines.append([row.name, *cells, *([row.parameters or "-"] if counted else [])])
     titles += [TITLES["parameters"]] if counted else []
     return f"### Published: {published.source}\n\n{markdown_table(titles, lines)}"
 
 
-def _table_notes(rows: Sequence[SystemRow], plan: TablePlan) -> list[str]:
-    measured = [row for row in rows if not row.absent]
-    if not measured:
-        return _not_run_notes(rows, plan)
+def _table_notes(measured: Sequence[SystemRow], plan: TablePlan) -> list[str]:
     speedups = {"speedup", "decoder_speedup"} & set(plan.columns)
     baseline = plan.systems[plan.baseline].name
     notes = [f"Speedup over: {baseline}."] if speedups else []
@@ -139,7 +136,7 @@ def _table_notes(rows: Sequence[SystemRow], plan: TablePlan) -> list[str]:
                 f"{row.test_set}, {plan.systems[row.system].name}: speedup over the "
                 f"{row.compared} of {count} utterances that the baseline also decoded."
             )
-    return notes + _not_run_notes(rows, plan)
+    return notes
 
 
 def _not_run_notes(rows: Sequence[SystemRow], plan: TablePlan) -> list[str]:
@@ -162,21 +159,12 @@ def _not_run_notes(rows: Sequence[SystemRow], plan: TablePlan) -> list[str]:
     return notes
 
 
-def _published_notes(published: PublishedTable, model: str) -> list[str]:
-    data = f" ({published.data})" if published.data else ""
-    return [
-        f"Published: {published.source}{data}.",
-        f"Models: published {published.model}" + (f"; ours {model}." if model else "."),
-        *(f"Also published: {s.text} ({s.source})." for s in published.statements),
-    ]
-
-
 def figure_markdown(plan: TablePlan, image: Path | None, report: Path) -> str:
     """Return the section of a table's plot, or a line with the reason why it was not drawn.
 
     The link is relative to the folder of ``report``.
     """
-    figure, heading = plan.figure, f"### {plan.figure.title}"
+    figure = plan.figure
     if image is None:
         by_length = figure.kind == SPEEDUP_BY_LENGTH
         reason = "no utterances to compare" if by_length else "not run, or not scored"
@@ -184,7 +172,7 @@ def figure_markdown(plan: TablePlan, image: Path | None, report: Path) -> str:
     link = Path(os.path.relpath(image, report.parent)).as_posix()
     note = FIGURE_NOTES.get(figure.kind, SCATTER_NOTE).format_map(vars(figure))
     note += "" if plan.published is None else " Only our values are drawn."
-    return f"{heading}\n\n![{figure.title}](<{link}>)\n\n{note}\n"
+    return f"### {figure.title}\n\n![{figure.title}](<{link}>)\n\n{note}\n"
 
 
 def included_markdown(included: IncludedFile, report: Path) -> str:

@@ -1,16 +1,15 @@
 """Read the plan of a report: its tables with rows, columns and figures."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, get_args, get_origin, get_type_hints
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import build_options, check_at_least, check_choice, read_yaml
 from espnet_medusa.report.columns import COLUMNS
 
 DEFAULT_COLUMNS = ("wer", "cer", "speedup", "parameters")
-Entry = TypeVar("Entry")
 LABEL = "{label}"
 WHISPER_MODEL = "{whisper_model}"
 
@@ -95,22 +94,18 @@ def read_plan(path: Path) -> ReportPlan:
     content["tables"] = tuple(
         _table(table, f"{path}: table {n}") for n, table in enumerate(tables, 1)
     )
-    included = content.get("included")
-    content["included"] = read_entries(IncludedFile, included, f"{path}: included")
-    return build_options(ReportPlan, content, str(path))
+    included = read_entry(tuple[IncludedFile, ...], content.get("included"), f"{path}: included")
+    return build_options(ReportPlan, content | {"included": included}, str(path))
 
 
 def _table(content: Any, where: str) -> TablePlan:
     content = read_fields(TablePlan, content, where)
     test_sets = as_mapping(content["test_sets"], f"{where}: test_sets")
-    systems = as_mapping(content["systems"], f"{where}: systems")
+    systems = read_entry(Mapping[str, System], content["systems"], f"{where}: systems")
     check_choice(content["baseline"], [*systems], f"{where}: baseline")
     content |= {
         "test_sets": {name: str(label) for name, label in test_sets.items()},
-        "systems": {
-            key: read_entry(System, system, f"{where}: systems: {key}")
-            for key, system in systems.items()
-        },
+        "systems": systems,
         "utterances": _sizes(content.get("utterances"), f"{where}: utterances"),
         "columns": _columns(content.get("columns"), f"{where}: columns"),
     }
@@ -218,12 +213,26 @@ def read_fields(kind: type, content: Any, where: str) -> dict[str, Any]:
     return content
 
 
-def read_entry(kind: type[Entry], content: Any, where: str) -> Entry:
-    """Build the dataclass ``kind`` from a mapping; errors as for ``read_fields``."""
-    return build_options(kind, read_fields(kind, content, where), where)
+def read_entry(kind: Any, content: Any, where: str) -> Any:
+    """Build dataclasses, also in tuples and mappings, from a file's content.
 
-
-def read_entries(kind: type[Entry], content: Any, where: str) -> tuple[Entry, ...]:
-    """Build a dataclass from each mapping of a list, () for None; errors as for ``as_list``."""
-    entries = as_list(content, where, " and ".join(field.name for field in fields(kind)))
-    return tuple(read_entry(kind, entry, f"{where}: {n}") for n, entry in enumerate(entries, 1))
+    Raise InputError if a field is missing, unknown or of another type. Null leaves a field unset.
+    """
+    if is_dataclass(kind):
+        types, values = get_type_hints(kind), read_fields(kind, content, where)
+        values = {
+            name: read_entry(types.get(name), value, f"{where}: {name}")
+            for name, value in values.items()
+            if value is not None or name not in types
+        }
+        return build_options(kind, values, where)
+    if get_origin(kind) is tuple:
+        inner = get_args(kind)[0]
+        items = [field.name for field in fields(inner)] if is_dataclass(inner) else ["names"]
+        entries = enumerate(as_list(content, where, " and ".join(items)), 1)
+        return tuple(read_entry(inner, entry, f"{where}: {n}") for n, entry in entries)
+    if get_origin(kind) is Mapping:
+        entries = as_mapping(content, where).items()
+        inner = get_args(kind)[1]
+        return {key: read_entry(inner, entry, f"{where}: {key}") for key, entry in entries}
+    return content

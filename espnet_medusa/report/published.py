@@ -4,18 +4,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.options import build_options, check_choice
+from espnet_medusa.options import check_choice
 from espnet_medusa.report.columns import COLUMNS
-from espnet_medusa.report.plan import (
-    as_list,
-    as_mapping,
-    read_entries,
-    read_entry,
-    read_fields,
-    read_mapping,
-)
+from espnet_medusa.report.plan import read_entry, read_mapping
 
 PUBLISHED = Path(__file__).with_name("published.yaml")
 CORPORA = Path(__file__).with_name("corpora.yaml")
@@ -26,8 +20,8 @@ PRINTED = re.compile(r"-|\d+(\.\d+)?")
 @dataclass(frozen=True)
 class PublishedSystem:
     name: str  # as in the paper
-    cells: Mapping[str, Mapping[str, str]]  # as printed, by label of the test set and measure
-    parameters: str | None = None  # in millions, as printed; None: not printed
+    cells: Mapping[str, Any]  # numbers as printed, ``-`` if missing, by label of the test set
+    parameters: Any = None  # text, in millions, as printed; None: not printed
 
 
 @dataclass(frozen=True)
@@ -43,7 +37,7 @@ class PublishedTable:
     source: str  # authors, paper and number of the table
     model: str  # model of the figures, such as ``Whisper large-v2``
     data: str = ""  # test data and machine
-    measures: tuple[str, ...] = ()  # columns of each test set, names of ``CELL_MEASURES``
+    measures: tuple[str, ...] = ()  # of the numbers in a cell, names of ``CELL_MEASURES``
     # Rows by key; a row with the same key in our table is the same system.
     systems: Mapping[str, PublishedSystem] = field(default_factory=dict)
     statements: tuple[Statement, ...] = ()
@@ -58,53 +52,36 @@ class PublishedTable:
         figures = {}
         for key, row in self.systems.items():
             for label, numbers in row.cells.items():
-                if row.parameters is not None:
-                    figures[key, label, "parameters"] = row.parameters
-                figures |= {(key, label, name): value for name, value in numbers.items()}
+                printed = zip(self.measures, numbers.split(), strict=True)
+                for name, value in (*printed, ("parameters", row.parameters or "-")):
+                    if value != "-":
+                        figures[key, label, name] = value
         return figures
 
 
 def read_published(path: Path = PUBLISHED) -> dict[str, PublishedTable]:
     """Read published tables by key; raise InputError for a missing source, model or number."""
-    return {key: _table(content, f"{path}: {key}") for key, content in read_mapping(path).items()}
+    tables = read_entry(Mapping[str, PublishedTable], read_mapping(path), str(path))
+    for key, table in tables.items():
+        for measure in table.measures:
+            check_choice(measure, CELL_MEASURES, f"{path}: {key}: measures")
+        for name, row in table.systems.items():
+            where = f"{path}: {key}: systems: {name}"
+            for label, numbers in row.cells.items():
+                _check_numbers(numbers, table.measures, f"{where}: cells: {label}")
+            if row.parameters is not None:
+                _check_numbers(row.parameters, ("parameters",), f"{where}: parameters")
+    return tables
 
 
-def _table(content: object, where: str) -> PublishedTable:
-    content = read_fields(PublishedTable, content, where)
-    measures = as_list(content.get("measures"), f"{where}: measures", "names")
-    for measure in measures:
-        check_choice(measure, CELL_MEASURES, f"{where}: measures")
-    systems = content.get("systems")
-    systems = {} if systems is None else as_mapping(systems, f"{where}: systems")
-    content["measures"] = tuple(measures)
-    content["systems"] = {
-        key: _system(row, measures, f"{where}: systems: {key}") for key, row in systems.items()
-    }
-    statements = content.get("statements")
-    content["statements"] = read_entries(Statement, statements, f"{where}: statements")
-    return build_options(PublishedTable, content, where)
-
-
-def _system(content: object, measures: Sequence[str], where: str) -> PublishedSystem:
-    content = read_fields(PublishedSystem, content, where)
-    if content.get("parameters") is not None:
-        _numbers(content["parameters"], ("parameters",), f"{where}: parameters")
-    content["cells"] = {
-        label: _numbers(numbers, measures, f"{where}: cells: {label}")
-        for label, numbers in as_mapping(content["cells"], f"{where}: cells").items()
-    }
-    return build_options(PublishedSystem, content, where)
-
-
-def _numbers(content: object, measures: Sequence[str], where: str) -> dict[str, str]:
-    """Return numbers by measure, as text because YAML numbers lose trailing zeros."""
+def _check_numbers(content: object, measures: Sequence[str], where: str) -> None:
+    """Check for a number per measure, as text because YAML numbers lose trailing zeros."""
     values = content.split() if isinstance(content, str) else []
     if len(values) != len(measures) or not all(map(PRINTED.fullmatch, values)):
         raise InputError(
             f"{where}: {content!r}; needed in quotes: {' '.join(measures)}, as in the paper, - for "
             "a missing number"
         )
-    return {name: value for name, value in zip(measures, values, strict=True) if value != "-"}
 
 
 @dataclass(frozen=True)
@@ -120,12 +97,10 @@ Corpora = Mapping[str, Mapping[str, SetSize]]  # by corpus and label of the set
 
 def read_corpora(path: Path = CORPORA) -> Corpora:
     """Read the sizes; raise InputError if the file is malformed or a size has no source."""
-    sizes = {}
-    for corpus, sets in read_mapping(path).items():
-        sizes[corpus] = {}
-        for name, entry in as_mapping(sets, f"{path}: {corpus}").items():
-            where = f"{path}: {corpus}: {name}"
-            size = sizes[corpus][name] = read_entry(SetSize, entry, where)
+    corpora = read_entry(Corpora, read_mapping(path), str(path))
+    for corpus, sets in corpora.items():
+        for name, size in sets.items():
             if size.utterances is not None and not size.source:
+                where = f"{path}: {corpus}: {name}"
                 raise InputError(f"{where}: {size.utterances} without a source; name it")
-    return sizes
+    return corpora

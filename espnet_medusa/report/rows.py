@@ -9,7 +9,6 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_choice
 from espnet_medusa.report.columns import measure_all
 from espnet_medusa.report.decodings import Decoding, is_configuration
-from espnet_medusa.report.measures import common_utterances
 from espnet_medusa.report.plan import LABEL, WHISPER_MODEL, System, TablePlan
 from espnet_medusa.report.published import Corpora, SetSize
 
@@ -80,36 +79,35 @@ def shortfall(table: TablePlan, decoding: Decoding | None, size: int | None) -> 
 def measure_rows(
     table: TablePlan, decodings: Sequence[Decoding], corpora: Corpora
 ) -> list[SystemRow]:
-    """Return all rows of a table; errors as for ``full_size`` and ``find_decoding``."""
-    rows = []
-    for test_set, label in shown_sets(table, decodings).items():
-        size = full_size(table, label, corpora)
-        baseline = find_decoding(decodings, table.systems[table.baseline], test_set, label)
-        if shortfall(table, baseline, size):
-            baseline = None
-        for key, system in table.systems.items():
-            decoding = find_decoding(decodings, system, test_set, label)
-            row = SystemRow(key, label, shortfall(table, decoding, size), decoding=decoding)
-            if not row.absent:
-                values = measure_all(decoding, baseline, system.draft_model)
-                both = common_utterances(decoding, baseline)
-                row = replace(row, values=values, compared=len(both))
-            rows.append(row)
-    return rows
-
-
-def shown_sets(table: TablePlan, decodings: Sequence[Decoding]) -> Mapping[str, str]:
-    """Return folder name to label of the test sets that have rows.
+    """Return all rows of a table; errors as for ``full_size`` and ``find_decoding``.
 
     If the plan names no corpus, test sets without a decoding are left out, unless all lack one.
     """
-    decoded = {
-        test_set: label
+    by_set = {
+        test_set: {
+            key: find_decoding(decodings, system, test_set, label)
+            for key, system in table.systems.items()
+        }
         for test_set, label in table.test_sets.items()
-        for system in table.systems.values()
-        if find_decoding(decodings, system, test_set, label)
     }
-    return decoded if decoded and table.corpus is None else table.test_sets
+    any_decoded = any(any(found.values()) for found in by_set.values())
+    rows = []
+    for test_set, found in by_set.items():
+        label = table.test_sets[test_set]
+        if table.corpus is None and any_decoded and not any(found.values()):
+            continue
+        size = full_size(table, label, corpora)
+        baseline = found[table.baseline]
+        if shortfall(table, baseline, size):
+            baseline = None
+        for key, decoding in found.items():
+            row = SystemRow(key, label, shortfall(table, decoding, size), decoding=decoding)
+            if not row.absent:
+                values = measure_all(decoding, baseline, table.systems[key].draft_model)
+                both = decoding.utterances.keys() & baseline.utterances.keys() if baseline else ()
+                row = replace(row, values=values, compared=len(both))
+            rows.append(row)
+    return rows
 
 
 def model_name(table: TablePlan, rows: Sequence[SystemRow]) -> str:
@@ -119,8 +117,7 @@ def model_name(table: TablePlan, rows: Sequence[SystemRow]) -> str:
     """
     if WHISPER_MODEL not in table.model:
         return table.model
-    decodings = [row.decoding for row in rows if row.decoding]
-    records = [decoding.exp_dir.absolute().parent / RECORD for decoding in decodings]
+    records = [row.decoding.exp_dir.absolute().parent / RECORD for row in rows if row.decoding]
     if not records:
         return ""
     names = [

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib import pyplot
 
 from espnet_medusa.report.decodings import Decoding
-from espnet_medusa.report.measures import Estimate, common_utterances
+from espnet_medusa.report.measures import Estimate, common_values
 from espnet_medusa.report.plan import CALLS_PER_WORD, SPEEDUP_BY_LENGTH, TablePlan
 from espnet_medusa.report.rows import SystemRow
 from espnet_medusa.report.scatter import plot_scatter, scatter_panels
@@ -42,10 +42,10 @@ class LengthBin:
 
 def bin_speedups(tokens: np.ndarray, speedups: np.ndarray, width: int) -> list[LengthBin]:
     """Return bins of tokens and speedups, (n,) each, with ``FEWEST`` utterances or more."""
-    numbers = np.asarray(tokens) // width
+    numbers = tokens // width
     bins = []
     for number in np.unique(numbers):
-        inside = np.asarray(speedups)[numbers == number]
+        inside = speedups[numbers == number]
         if len(inside) >= FEWEST:
             quartiles = np.percentile(inside, (25, 50, 75))
             first = int(number) * width
@@ -55,15 +55,10 @@ def bin_speedups(tokens: np.ndarray, speedups: np.ndarray, width: int) -> list[L
 
 def length_bins(decoding: Decoding, baseline: Decoding, width: int) -> list[LengthBin]:
     """Return bins of a decoding by the tokens of the baseline's text."""
-    keys = [
-        key
-        for key in common_utterances(decoding, baseline)
-        if decoding.utterances[key].total_seconds > 0
-    ]
-    expected = [baseline.utterances[key] for key in keys]
-    seconds = np.array([decoding.utterances[key].total_seconds for key in keys])
-    speedups = np.array([statistics.total_seconds for statistics in expected]) / seconds
-    return bin_speedups(np.array([item.tokens for item in expected], int), speedups, width)
+    _, tokens = common_values(decoding, baseline, "tokens")
+    seconds, expected = common_values(decoding, baseline, "total_seconds")
+    known = seconds > 0
+    return bin_speedups(tokens[known], expected[known] / seconds[known], width)
 
 
 def speedup_panels(
@@ -163,29 +158,23 @@ def plot_calls_per_word(test_sets: Sequence[str], bars: Sequence[Bars], path: Pa
         aside = width * (number - (len(bars) - 1) / 2)
         sets = enumerate(test_sets)
         shown = {n + aside: entry.values[label] for n, label in sets if label in entry.values}
-        _draw_bars(axis, shown, entry, width)
+        places, estimates = [*shown], shown.values()
+        heights = np.array([estimate.value for estimate in estimates])
+        ends = [(e.value, e.value) if e.low is None else (e.low, e.high) for e in estimates]
+        low, high = np.array(ends).T
+        errors = np.maximum([heights - low, high - heights], 0.0)
+        style = {"hatch": entry.hatch, "edgecolor": "white", "linewidth": 0.5}
+        axis.bar(places, heights, width, label=entry.name, color=entry.color, **style)
+        style = {"fmt": "none", "ecolor": "black", "elinewidth": 0.9, "capsize": 2}
+        axis.errorbar(places, heights, yerr=errors, **style)
+        for place, value, above in zip(places, heights, errors[1], strict=True):
+            axis.annotate(
+                f"{value:.2f}", (place, value + above), (0, 3), textcoords="offset points",
+                ha="center", va="bottom", fontsize=7.5,
+            )  # fmt: skip
     axis.set(ylabel="decoder calls per word (eta)", axisbelow=True)
     axis.set_xticks(range(len(test_sets)), test_sets)
     axis.grid(axis="x", visible=False)
     axis.margins(y=0.08)
     add_legend(figure, [axis])
     return save(figure, path)
-
-
-def _draw_bars(
-    axis: "pyplot.Axes", shown: Mapping[float, Estimate], entry: Bars, width: float
-) -> None:
-    places, estimates = [*shown], shown.values()
-    heights = np.array([estimate.value for estimate in estimates])
-    ends = [(e.value, e.value) if e.low is None else (e.low, e.high) for e in estimates]
-    low, high = np.array(ends).T
-    errors = np.maximum([heights - low, high - heights], 0.0)
-    style = {"color": entry.color, "hatch": entry.hatch, "edgecolor": "white", "linewidth": 0.5}
-    axis.bar(places, heights, width, label=entry.name, **style)
-    style = {"fmt": "none", "ecolor": "black", "elinewidth": 0.9, "capsize": 2}
-    axis.errorbar(places, heights, yerr=errors, **style)
-    for place, value, above in zip(places, heights, errors[1], strict=True):
-        axis.annotate(
-            f"{value:.2f}", (place, value + above), (0, 3), textcoords="offset points",
-            ha="center", va="bottom", fontsize=7.5,
-        )  # fmt: skip

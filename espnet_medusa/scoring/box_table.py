@@ -5,8 +5,9 @@ program's output.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 from espnet_medusa.errors import InputError
 
@@ -15,8 +16,7 @@ PAGE_WIDTH = 80
 _LINE_AFTER = (0, 2)  # columns followed by a line; the others are followed by a blank
 
 
-@dataclass(frozen=True)
-class TableRow:
+class TableRow(NamedTuple):
     cells: tuple[str, ...]  # formatted values
     rule: str = ""  # line above the row: "-", "=" or "" for none
     left: bool = True  # whether the first cell is flush left; the others are centered
@@ -26,7 +26,11 @@ def byte_width(text: str) -> int:
     return len(text.encode("utf-8"))
 
 
-def center(text: str, width: int) -> str:
+def flush_left(text: str, width: int) -> str:
+    return text + " " * (width - byte_width(text))
+
+
+def center(text: str, width: int = PAGE_WIDTH) -> str:
     """Center; the larger part of an odd number of blanks is on the right."""
     blanks = max(0, width - byte_width(text))
     return " " * (blanks // 2) + text + " " * (blanks - blanks // 2)
@@ -69,21 +73,16 @@ def _parts(text: str) -> list[str]:
 
 
 def _draw_row(row: TableRow, text_widths: list[int], widths: list[int]) -> list[str]:
-    parts = [_parts(cell) for cell in row.cells]
     lines = []
-    for height in range(max(map(len, parts))):
-        cells = []
-        for column, (text_width, width) in enumerate(zip(text_widths, widths, strict=True)):
-            part = parts[column][height] if height < len(parts[column]) else ""
-            cells.append(_place(part, text_width, width, flush_left=row.left and column == 0))
-        lines.append(_join(cells, "|", " "))
+    for first, *others in zip_longest(*map(_parts, row.cells), fillvalue=""):
+        parts = [flush_left(first, text_widths[0]) if row.left else first, *others]
+        cells = map(_place, parts, text_widths, widths)
+        lines.append(_join([*cells], "|", " "))
     return lines
 
 
-def _place(part: str, text_width: int, width: int, flush_left: bool = False) -> str:
-    """Pad a text to its column's text width, and center the result in the column."""
-    if flush_left:
-        part += " " * (text_width - byte_width(part))
+def _place(part: str, text_width: int, width: int) -> str:
+    """Center a text in its column's text width, and the result in the column."""
     return center(center(part, text_width), width)
 
 
@@ -95,8 +94,7 @@ def _join(cells: list[str], at_line: str, elsewhere: str) -> str:
     return f"|{joined}|"
 
 
-@dataclass(frozen=True)
-class SumLine:
+class SumLine(NamedTuple):
     """The `Sum/Avg` line of an sclite report, as printed: two counts, then percentages."""
 
     sentences: str

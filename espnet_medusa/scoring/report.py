@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import reduce
 
 from espnet_medusa.scoring.alignment import CORRECT, DELETION, INSERTION
-from espnet_medusa.scoring.box_table import PAGE_WIDTH, TableRow, box_table, byte_width, center
+from espnet_medusa.scoring.box_table import TableRow, box_table, byte_width, center, flush_left
 from espnet_medusa.scoring.sclite import Counts, Score, ScoredUtterance, percent
 
 DEFAULT_LINE_WIDTH = 1000
@@ -48,7 +48,7 @@ def summary_report(score: Score, raw: bool = False) -> str:
     rows += [_counts_row(f" {name} ", counts, raw, "-") for name, counts in speakers.items()]
     rows.append(_counts_row(" Sum" if raw else " Sum/Avg", score.total, raw, "="))
     rows += _spread_rows(list(speakers.values()), raw)
-    report = f"\n\n\n{center(_TITLE, PAGE_WIDTH)}\n\n{box_table(score.title, rows)}"
+    report = f"\n\n\n{center(_TITLE)}\n\n{box_table(score.title, rows)}"
     without_words = any(counts.words == 0 for counts in speakers.values())
     return report + (_FOOTNOTE if without_words and not raw else "")
 
@@ -75,24 +75,19 @@ def _counts_row(label: str, counts: Counts, raw: bool, rule: str) -> TableRow:
 
 def _spread_rows(speakers: list[Counts], raw: bool) -> list[TableRow]:
     without_words_at = [number for number, counts in enumerate(speakers) if counts.words == 0]
-    columns = []
-    last = "sentence_errors" if raw else "sentence_error_percent"
+    columns, last = [], "sentence_errors" if raw else "sentence_error_percent"
     for column in ("sentences", "words", *_COUNT_COLUMNS, last):
         values = [getattr(counts, column) for counts in speakers]
         if column in _COUNT_COLUMNS and not raw:
-            percentages = [
-                percent(value, counts.words) if counts.words else float(value)
-                for value, counts in zip(values, speakers, strict=True)
-            ]
-            values = _without(percentages, without_words_at)
+            pairs = zip(values, speakers, strict=True)
+            values = [percent(n, counts.words) if counts.words else float(n) for n, counts in pairs]
+            values = _without(values, without_words_at)
         columns.append(spread(values))
     marks = [" "] * len(columns)
     if without_words_at and not raw:
         marks[2:-1] = ["+"] * len(_COUNT_COLUMNS)
-    rows = []
-    for label, values in zip(
-        (" Mean ", " S.D. ", "Median"), zip(*columns, strict=True), strict=True
-    ):
+    rows, labels = [], (" Mean ", " S.D. ", "Median")
+    for label, values in zip(labels, zip(*columns, strict=True), strict=True):
         cells = [_cell(value, 1, mark) for value, mark in zip(values, marks, strict=True)]
         rows.append(TableRow((label, *cells), rule="" if rows else "=", left=False))
     return rows
@@ -116,8 +111,8 @@ def alignment_report(score: Score, line_width: int = DEFAULT_LINE_WIDTH) -> str:
     by_speaker: dict[str, list[ScoredUtterance]] = {}
     for utterance in score.utterances:
         by_speaker.setdefault(utterance.speaker, []).append(utterance)
-    parts = ["\n\n\t\tDUMP OF SYSTEM ALIGNMENT STRUCTURE\n\n", f"System name:   {score.title}\n\n"]
-    parts.append("Speakers: \n")
+    title = f"System name:   {score.title}"
+    parts = [f"\n\n\t\tDUMP OF SYSTEM ALIGNMENT STRUCTURE\n\n{title}\n\nSpeakers: \n"]
     parts += [f"   {number:2d}:  {name}\n" for number, name in enumerate(by_speaker)]
     parts.append("\n")
     for number, (name, utterances) in enumerate(by_speaker.items()):
@@ -136,12 +131,10 @@ def _alignment(utterance: ScoredUtterance, case_sensitive: bool, line_width: int
     ]
     if case_sensitive:
         lines.append("Attributes: Case_sensitve ")  # sclite's spelling
-    columns, widths = _columns(utterance, case_sensitive)
-    start = 0
+    columns, start = _columns(utterance, case_sensitive), 0
     while start < len(columns):
-        stop = _line_end(widths, start, line_width)
-        if start > 0:
-            lines.append("")
+        stop = _line_end(columns, start, line_width)
+        lines += [""] if start > 0 else []
         indent = ">> " if start > 0 else ""
         for label, cells in zip(
             ("REF: ", "HYP: ", "Eval:"), zip(*columns[start:stop], strict=True), strict=True
@@ -151,40 +144,29 @@ def _alignment(utterance: ScoredUtterance, case_sensitive: bool, line_width: int
     return "".join(f"{line}\n" for line in lines)
 
 
-def _line_end(widths: list[int], start: int, line_width: int) -> int:
+def _line_end(columns: list[tuple[str, str, str]], start: int, line_width: int) -> int:
     """Return the first column that does not fit on the line that begins at `start`."""
-    used = 9 if start > 0 else 6
-    stop = start
-    while used < line_width and stop < len(widths):
-        used += 1 + widths[stop]
+    used, stop = 9 if start > 0 else 6, start
+    while used < line_width and stop < len(columns):
+        used += byte_width(columns[stop][0])
         stop += 1
     # sclite moves the word that reaches the limit to the next line, even if it just fits.
-    return stop if stop == len(widths) else max(stop - 1, start + 1)
+    return stop if stop == len(columns) else max(stop - 1, start + 1)
 
 
-def _columns(
-    utterance: ScoredUtterance, case_sensitive: bool
-) -> tuple[list[tuple[str, str, str]], list[int]]:
-    """Return (reference, hypothesis, evaluation) of each position, and its width in bytes."""
-    columns, widths = [], []
+def _columns(utterance: ScoredUtterance, case_sensitive: bool) -> list[tuple[str, str, str]]:
+    """Return (reference, hypothesis, evaluation) of each position, padded to the same bytes."""
+    columns = []
     for operation, reference, hypothesis in utterance.pairs():
-        n_reference = 1 if reference is None else byte_width(reference)
-        n_hypothesis = 1 if hypothesis is None else byte_width(hypothesis)
-        width = max(n_reference, n_hypothesis)
         if operation == INSERTION:
-            reference, n_reference = "*" * n_hypothesis, n_hypothesis
+            reference = "*" * byte_width(hypothesis)
         elif operation == DELETION:
-            hypothesis, n_hypothesis = "*" * n_reference, n_reference
+            hypothesis = "*" * byte_width(reference)
         if operation != CORRECT and not case_sensitive:
             reference = reference.translate(_ASCII_UPPER)
             hypothesis = hypothesis.translate(_ASCII_UPPER)
-        letter = " " if operation == CORRECT else operation
-        columns.append(
-            (
-                reference + " " * (width - n_reference + 1),
-                hypothesis + " " * (width - n_hypothesis + 1),
-                letter.ljust(width) + " " if width else " ",
-            )
-        )
-        widths.append(width)
-    return columns, widths
+        letter = "" if operation == CORRECT else operation
+        texts = reference, hypothesis, letter
+        width = max(map(byte_width, texts)) + 1
+        columns.append(tuple(flush_left(text, width) for text in texts))
+    return columns

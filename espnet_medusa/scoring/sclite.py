@@ -12,14 +12,7 @@ from functools import cached_property
 from operator import add
 from pathlib import Path
 
-from espnet_medusa.scoring.alignment import (
-    CORRECT,
-    DELETION,
-    INSERTION,
-    NULL_WORD,
-    SUBSTITUTION,
-    align,
-)
+from espnet_medusa.scoring.alignment import CORRECT, DELETION, INSERTION, NULL_WORD, align
 from espnet_medusa.scoring.trn import TrnLine, list_some, read_trn
 
 ID_TYPES = ("rm", "spu_id", "swb", "wsj", "sp")
@@ -48,7 +41,7 @@ class Counts:
     @classmethod
     def of_operations(cls, operations: str) -> "Counts":
         """Count one utterance's alignment letters (see `alignment.align`)."""
-        counts = map(operations.count, (CORRECT, SUBSTITUTION, DELETION, INSERTION))
+        counts = map(operations.count, "CSDI")
         return cls(*counts, sentences=1, sentence_errors=int(operations.strip(CORRECT) != ""))
 
     def __add__(self, other: "Counts") -> "Counts":
@@ -101,7 +94,6 @@ class Score:
     utterances: tuple[ScoredUtterance, ...]  # in the hypothesis file's order, then missing ones
     case_sensitive: bool = False  # whether case was compared
     characters: bool = False  # whether words were split into characters (`-c`)
-    missing: tuple[str, ...] = ()  # ids without hypothesis, counted as deletions
 
     @cached_property
     def speakers(self) -> dict[str, Counts]:
@@ -141,9 +133,8 @@ def score_trn(
     """
     if characters is not None and characters not in CHARACTER_MODES:
         raise ValueError(f"characters: '{characters}' is not known; use one of {CHARACTER_MODES}")
-    joined = read_joined(reference, hypothesis, case_sensitive, allow_missing)
     utterances = []
-    for sides in joined:
+    for sides in read_joined(reference, hypothesis, case_sensitive, allow_missing):
         name = (sides[1] or sides[0]).id
         name = name if case_sensitive else name.translate(_ASCII_LOWER)
         pair = [
@@ -155,13 +146,8 @@ def score_trn(
         counts = Counts.of_operations(operations)
         speaker = speaker_of(name, id_type)
         utterances.append(ScoredUtterance(name, speaker, spoken, recognized, operations, counts))
-    return Score(
-        title=str(hypothesis) if title is None else title,
-        utterances=tuple(utterances),
-        case_sensitive=case_sensitive,
-        characters=characters is not None,
-        missing=tuple(expected.id for expected, line in joined if line is None),
-    )
+    title = str(hypothesis) if title is None else title
+    return Score(title, tuple(utterances), case_sensitive, characters is not None)
 
 
 def read_joined(

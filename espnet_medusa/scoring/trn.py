@@ -1,7 +1,7 @@
 """The trn transcript format: the tokens of an utterance, then `(speaker-utterance)`."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,8 +31,7 @@ def read_trn(path: str | Path) -> list[TrnLine]:
 
     Raises InputError if a line is not UTF-8 or has no id at its end, or an id occurs twice.
     """
-    lines: list[TrnLine] = []
-    line_numbers: dict[str, int] = {}
+    lines: dict[str, TrnLine] = {}
     repeated: list[str] = []
     for number, raw_line in enumerate(Path(path).read_bytes().split(b"\n"), 1):
         try:
@@ -45,14 +44,12 @@ def read_trn(path: str | Path) -> list[TrnLine]:
         if text.startswith(COMMENT_PREFIXES) or not text.strip(ASCII_SPACE):
             continue
         line = _parse_line(text, f"{path}: line {number}", number)
-        if line.id in line_numbers:
-            repeated.append(f"{line.id} (lines {line_numbers[line.id]} and {number})")
-            continue
-        line_numbers[line.id] = number
-        lines.append(line)
+        first = lines.setdefault(line.id, line)
+        if first is not line:
+            repeated.append(f"{line.id} (lines {first.line_number} and {number})")
     if repeated:
         raise InputError(f"{path}: repeated ids: {list_some(repeated)}; keep one line for each id")
-    return lines
+    return [*lines.values()]
 
 
 def _parse_line(text: str, where: str, number: int) -> TrnLine:
@@ -69,7 +66,7 @@ def _parse_line(text: str, where: str, number: int) -> TrnLine:
 
 
 def write_trn(
-    path: str | Path, utterances: Mapping[str, Iterable[str]], utt2spk: Mapping[str, str]
+    path: str | Path, utterances: Mapping[str, Sequence[str]], utt2spk: Mapping[str, str]
 ) -> None:
     """Write lines of the form `tokens<TAB>(speaker-utterance)`, in the mapping's order.
 
@@ -81,7 +78,6 @@ def write_trn(
         raise ValueError(f"{path}: utterances without a speaker: {names}; add them to utt2spk")
     lines = []
     for utterance, tokens in utterances.items():
-        tokens = [tokens] if isinstance(tokens, str) else list(tokens)
         label = f"{utt2spk[utterance]}-{utterance}"
         if set(label) & set(ASCII_SPACE + "()"):
             raise ValueError(f"{path}: id '{label}' has white space or parentheses; rename it")

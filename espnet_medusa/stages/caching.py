@@ -28,7 +28,7 @@ def cache_memory(parser: argparse.ArgumentParser) -> Command:
     from espnet_medusa.inference.job import read_input
     from espnet_medusa.kaldi.dump_dir import sound_type
     from espnet_medusa.task import MedusaASRTask
-    from espnet_medusa.training.cached_memory import MemoryCache, check_same_encoder
+    from espnet_medusa.training.cached_memory import check_same_encoder, write_memory
 
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     options = MedusaASRTask.get_parser().parse_args(args.command)
@@ -36,8 +36,8 @@ def cache_memory(parser: argparse.ArgumentParser) -> Command:
     check_same_encoder(options, args.output_dir)
     model = MedusaASRTask.build_initial_model(options)
     preprocess = MedusaASRTask.build_preprocess_fn(options, False)
-    cache = MemoryCache(model, options, "cuda" if args.ngpu else "cpu", preprocess)
-    failed = cache.run(job, args.output_dir, args.batch_size)
+    device, folder = "cuda" if args.ngpu else "cpu", args.output_dir
+    failed = write_memory(model, options, device, preprocess, job, folder, args.batch_size)
     print(f"{args.output_dir}: {len(job.keys) - failed} of {len(job.keys)} utterances cached")
     return SOME_FAILED if failed else 0
 

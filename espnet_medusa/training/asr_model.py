@@ -1,7 +1,5 @@
 """ESPnet's hybrid CTC / attention model with a multi-head decoder loss."""
 
-import inspect
-
 import torch
 from espnet2.asr.espnet_model import ESPnetASRModel
 from espnet2.torch_utils.device_funcs import force_gatherable
@@ -10,16 +8,9 @@ from torch.nn.utils.rnn import pad_sequence
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
-from espnet_medusa.options import build_options
-from espnet_medusa.training.inputs import (
-    check_cached_memory,
-    check_cached_states,
-    check_lengths,
-    trains,
-)
+from espnet_medusa.training import inputs
 from espnet_medusa.training.multi_head_loss import MultiHeadLoss, Stats
 from espnet_medusa.training.mwer import MWERObjective, word_pieces
-from espnet_medusa.training.options import TrainingOptions
 from espnet_medusa.upstream.compat import add_sos_eos
 from espnet_medusa.vocabulary.byte_pairs import BytePairUnits
 from espnet_medusa.whisper.tokens import default_symbols
@@ -30,26 +21,20 @@ BLANK, SPACE = "<blank>", "Ġ"  # of CTC units, for error rates
 class MedusaASRModel(MultiHeadLoss, ESPnetASRModel):
     """CTC / attention model whose decoder predicts several tokens ahead.
 
-    ``model_conf`` has ESPnet's keys and those of ``TrainingOptions``. By default there is no CTC,
-    and start and end tokens are Whisper's if the token list has them. Raise InputError if a key or
-    value is not allowed, or the decoder is no ``MultiTokenDecoder``.
+    By default there is no CTC, and start and end tokens are Whisper's if the token list has them.
     """
 
     def __init__(self, **model_conf):
-        espnet_keys = inspect.signature(ESPnetASRModel.__init__).parameters
-        values = {key: model_conf.pop(key) for key in [*model_conf] if key not in espnet_keys}
-        options = build_options(TrainingOptions, values, "model_conf")
         start, end = default_symbols(model_conf["token_list"])
         defaults = {"ctc_weight": 0.0, "sym_sos": start, "sym_eos": end}
         super().__init__(**defaults | model_conf)
-        self.set_objective(options)
         self._set_ctc_units()
         self.mwer = None
-        if options.mwer_weight > 0:
+        if self.options.mwer_weight > 0:
             start, end = self.token_list[self.sos], self.token_list[self.eos]
             symbols = {model_conf.get("sym_blank", "<blank>"), start, end}
             pieces = word_pieces(self.token_list, symbols)
-            search = options.mwer_beam, options.mwer_threshold
+            search = self.options.mwer_beam, self.options.mwer_threshold
             self.mwer = MWERObjective(pieces, self.sos, self.eos, *search)
 
     def _set_ctc_units(self) -> None:
@@ -57,9 +42,7 @@ class MedusaASRModel(MultiHeadLoss, ESPnetASRModel):
         if options.ctc_units is None:
             return
         if self.ctc is None:
-            raise InputError(
-                "model_conf.ctc_units: allowed with a ctc_weight above 0, such as 0.99"
-            )
+            raise InputError("model_conf.ctc_units: allowed with ctc_weight above 0, such as 0.99")
         try:
             units = BytePairUnits(self.token_list, options.ctc_units)
         except InputError as error:
@@ -105,15 +88,15 @@ class MedusaASRModel(MultiHeadLoss, ESPnetASRModel):
         states = None
         if speech is not None and speech.dim() == 3:
             states = speech
-            check_cached_states(states, text, self.encoder, self.decoder)
+            inputs.check_cached_states(states, text, self.encoder, self.decoder)
         else:
             if speech is None:
-                check_cached_memory(memory, self.encoder)
+                inputs.check_cached_memory(memory, self.encoder)
             else:
                 memory, memory_lengths = self.encode(speech, speech_lengths)
-            check_lengths(self.decoder, memory_lengths, text_lengths, kwargs.get("utt_id"))
+            inputs.check_lengths(self.decoder, memory_lengths, text_lengths, kwargs.get("utt_id"))
         stats, loss_ctc = {}, None
-        if self.ctc is not None and (trains(self.ctc) or trains(self.encoder)):
+        if self.ctc is not None and (inputs.trains(self.ctc) or inputs.trains(self.encoder)):
             if memory is None:
                 raise InputError("memory: missing; CTC training needs it: cache it with the states")
             ctc_input = memory, memory_lengths
@@ -122,7 +105,7 @@ class MedusaASRModel(MultiHeadLoss, ESPnetASRModel):
             loss_ctc, stats["cer_ctc"] = self._calc_ctc_loss(*ctc_input, text, text_lengths)
             stats["loss_ctc"] = loss_ctc.detach()
         loss = loss_ctc
-        if loss_ctc is None or trains(self.decoder) or trains(self.encoder):
+        if loss_ctc is None or inputs.trains(self.decoder) or inputs.trains(self.encoder):
             tokens, labels = add_sos_eos(text, self.sos, self.eos, self.ignore_id)
             loss = self.decoder_loss(memory, memory_lengths, tokens, labels, stats, states)
             if loss_ctc is not None:
@@ -139,7 +122,7 @@ class MedusaASRModel(MultiHeadLoss, ESPnetASRModel):
         self, memory: torch.Tensor, memory_lengths: torch.Tensor, speech_lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Remove padded frames, as decoding does, if CTC is only trained for drafts."""
-        only_drafts = isinstance(self.ctc, UnitCTC) or not trains(self.encoder)
+        only_drafts = isinstance(self.ctc, UnitCTC) or not inputs.trains(self.encoder)
         if not only_drafts or not isinstance(self.encoder, HFWhisperEncoder):
             return memory, memory_lengths
         rows = self.encoder.unpadded(memory, memory_lengths, speech_lengths)

@@ -24,48 +24,40 @@ PARTS = ("frontend", "normalize", "preencoder", "encoder", "postencoder")
 SETTINGS = (*(part + end for part in PARTS for end in ("", "_conf")), "init_param")
 
 
-class MemoryCache:
-    """Caches the output of a model's frozen encoder; errors as ``check_frozen``."""
+@torch.no_grad()
+def write_memory(
+    asr_model: ESPnetASRModel,
+    train_args: argparse.Namespace,
+    device: str,
+    preprocess: Preprocess | None,
+    job: JobInput,
+    folder: Path,
+    batch_size: int,
+) -> int:
+    """Cache ``memory`` (S, D), a frozen encoder's output, of all utterances of a job.
 
-    def __init__(
-        self,
-        asr_model: ESPnetASRModel,
-        train_args: argparse.Namespace,
-        device: str = "cpu",
-        preprocess: Preprocess | None = None,
-    ):
-        check_frozen(asr_model)
-        self.asr_model = asr_model.to(device).eval()
-        self.encoder = model_encoder(self.asr_model)
-        self.reader = UtteranceReader(audio_limits(asr_model.encoder, train_args), preprocess)
-        self.device = device
+    Return the number of failed ones. Finished shards are skipped. ``folder`` gets ``memory.scp``
+    and ``failed_utterances``. Raise InputError if all utterances failed; others as
+    ``check_frozen``.
+    """
+    check_frozen(asr_model)
+    encoder = model_encoder(asr_model.to(device).eval())
+    reader = UtteranceReader(audio_limits(asr_model.encoder, train_args), preprocess)
 
-    @torch.no_grad()
-    def compute(self, utterances: Sequence[Utterance]) -> list[Cached]:
-        """Return ``memory`` (S, D) of each utterance of a batch."""
+    def read(key: str) -> Utterance:
+        return reader.read(key, job.entries[key], reader.limits.window_s)
+
+    def compute(utterances: Sequence[Utterance]) -> list[Cached]:
         speeches = [torch.as_tensor(utterance.speech) for utterance in utterances]
-        audio = AudioBatch(speeches, self.device, torch.float32)
-        memory, frames = audio.encode(self.encoder)
-        return [
-            Cached({MEMORY: float16(memory[row, :length])}, {})
-            for row, length in enumerate(frames.tolist())
-        ]
+        memory, frames = AudioBatch(speeches, device, torch.float32).encode(encoder)
+        rows = zip(memory, frames.tolist(), strict=True)
+        return [{MEMORY: float16(row[:length])} for row, length in rows]
 
-    def run(self, job: JobInput, folder: Path, batch_size: int) -> int:
-        """Cache the output of all utterances; return the number of failed ones.
-
-        Finished shards are skipped. ``folder`` gets ``memory.scp`` and ``failed_utterances``. Raise
-        InputError if all utterances failed.
-        """
-
-        def read(key: str) -> Utterance:
-            return self.reader.read(key, job.entries[key], self.reader.limits.window_s)
-
-        shards = Shards(job, folder, (MEMORY,))
-        shards.run(read, self.compute, batch_size)
-        tables, failed = shards.joined()
-        shards.write_joined(tables, {FAILED: failed})
-        return len(failed)
+    shards = Shards(job, folder, (MEMORY,))
+    shards.run(read, compute, batch_size)
+    tables, failed = shards.joined()
+    shards.write_joined(tables, {FAILED: failed})
+    return len(failed)
 
 
 def check_frozen(asr_model: ESPnetASRModel) -> None:

@@ -25,14 +25,8 @@ SHARD_UTTERANCES = 128  # an interrupted run loses at most one shard
 EVERY = slice(None)
 
 Table = Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Cached:
-    archives: Mapping[str, np.ndarray]  # name of an archive to (N, D) float16
-    lines: Mapping[str, str]  # name of a table to the utterance's value in it
-
-
+# An utterance's output: (N, D) float16 by name of the archive, text by name of the table.
+Cached = Mapping[str, np.ndarray | str]
 Read = Callable[[str], Utterance]
 Compute = Callable[[Sequence[Utterance]], list[Cached]]
 
@@ -51,18 +45,13 @@ class Shards:
         """Names of a shard's files, which have a line per utterance."""
         return (*(f"{name}.scp" for name in self.archives), *self.tables)
 
-    @property
-    def _content(self) -> str:
-        """The main content, for messages."""
-        return (*self.archives, *self.tables)[0]
-
     def run(self, read: Read, compute: Compute, batch_size: int, share: slice = EVERY) -> None:
         """Write the incomplete shards in ``share``, without utterances that cannot be read."""
         shards = self._shards()[share]
         done = [shard for shard, keys in shards if self._is_done(shard, keys)]
         count = sum(len(keys) for shard, keys in shards if shard in done)
         total = sum(len(keys) for _, keys in shards)
-        with Progress(total, count, self._content) as progress:
+        with Progress(total, count, (*self.archives, *self.tables)[0]) as progress:
             for shard, keys in shards:
                 if shard not in done:
                     outcomes = _outcomes(self.job, keys, read, compute, batch_size)
@@ -89,7 +78,7 @@ class Shards:
         if not any(tables.values()):
             reasons = " and ".join(name for name, table in left_out.items() if table)
             raise InputError(
-                f"{self.folder}: no utterance has {self._content}; the reasons are in {reasons}; "
+                f"{self.folder}: no utterance is in {self.names[0]}; the reasons are in {reasons}; "
                 "remove the folder to try again"
             )
 
@@ -128,9 +117,9 @@ class Shards:
                     logger.error(f"failed: {key}: {failed[key]}")
                     continue
                 for name, write in archives.items():
-                    write(key, outcome.archives[name])
+                    write(key, outcome[name])
                 for name, table in tables.items():
-                    table[key] = outcome.lines[name]
+                    table[key] = outcome[name]
         for name, table in tables.items():
             write_table(shard / name, table)
         write_table(shard / FAILED, failed)

@@ -7,7 +7,7 @@ Training of heads and CTC reads states and encoder output instead of running enc
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -97,8 +97,7 @@ class StateCache:
         outputs = []
         for place, (text, label) in enumerate(zip(texts, labels, strict=True)):
             archives = {name: float16(part[place]) for name, part in rows.items()}
-            tables = {TEXT: text, TEXT_INT: " ".join(map(str, label))}
-            outputs.append(Cached(archives, tables))
+            outputs.append({**archives, TEXT: text, TEXT_INT: " ".join(map(str, label))})
         return outputs
 
     def _states(
@@ -135,10 +134,6 @@ class StateCache:
 
     def run(self, job: JobInput, folder: Path, batch_size: int, share: slice = EVERY) -> None:
         """Cache the output for the shards in ``share``; finished ones are skipped."""
-        shards = Shards(job, folder, self.archives, TABLES)
-        shards.run(self._reader(job), self.compute, batch_size, share)
-
-    def _reader(self, job: JobInput) -> Callable[[str], Utterance]:
         reader = UtteranceReader(self.speech2text.model.audio, self.preprocess)
 
         def read(key: str) -> Utterance:
@@ -147,7 +142,8 @@ class StateCache:
             utterance = reader.read(key, job.entries[key], reader.limits.window_s)
             return replace(utterance, language=job.languages.get(key))
 
-        return read
+        shards = Shards(job, folder, self.archives, TABLES)
+        shards.run(read, self.compute, batch_size, share)
 
     def join(self, job: JobInput, folder: Path, durations_s: Mapping[str, float]) -> Counter[str]:
         """Write the joined tables of all shards and the other files that training reads.

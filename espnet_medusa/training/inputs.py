@@ -9,9 +9,7 @@ from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 def check_cached_memory(memory: torch.Tensor | None, encoder: torch.nn.Module) -> None:
     """Raise InputError if encoder output (B, S, D) cannot replace audio in training."""
     if memory is None:
-        raise InputError(
-            "speech: missing; train on audio, or on cached output (stage cache_memory)"
-        )
+        raise InputError("speech: missing; train on audio or on cached output (stage cache_memory)")
     if trains(encoder):
         raise InputError(
             "memory: cached output requires a frozen encoder: set freeze_param: [encoder], or "

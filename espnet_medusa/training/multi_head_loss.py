@@ -1,10 +1,13 @@
 """The loss of a decoder with heads, for the models of ESPnet's tasks."""
 
+import inspect
+
 import torch
 from torch.nn.functional import pad
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
+from espnet_medusa.options import build_options
 from espnet_medusa.training.inputs import trains
 from espnet_medusa.training.options import TrainingOptions
 from espnet_medusa.training.projection_loss import (
@@ -22,16 +25,21 @@ Stats = dict[str, torch.Tensor | None]
 class MultiHeadLoss:
     """A mixin for ESPnet's models whose decoder is a ``MultiTokenDecoder``.
 
+    ``model_conf`` has ESPnet's keys and those of ``TrainingOptions``. Raise InputError if a key or
+    value is not allowed, or the decoder is another one.
+
     Attributes:
         draft_tokens: (V',) tokens that heads may draft; None: all, or not known before the first
             batch.
     """
 
-    options: TrainingOptions
     draft_tokens: torch.Tensor | None = None
 
-    def set_objective(self, options: TrainingOptions) -> None:
-        """Set the options and freeze parts; raise InputError if the decoder does not fit."""
+    def __init__(self, **model_conf):
+        espnet_keys = inspect.signature(super().__init__).parameters
+        values = {key: model_conf.pop(key) for key in [*model_conf] if key not in espnet_keys}
+        options = build_options(TrainingOptions, values, "model_conf")
+        super().__init__(**model_conf)
         if not isinstance(self.decoder, MultiTokenDecoder):
             raise InputError(
                 f"decoder: {type(self.decoder).__name__}; model: medusa needs decoder: "

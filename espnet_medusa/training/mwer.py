@@ -150,9 +150,12 @@ def hypothesis_log_probs(
     heads = _padded([h.heads if h else [NO_HEAD] for h in hypotheses], NO_HEAD, device)
     inputs = torch.nn.functional.pad(tokens[:, :-1], (1, 0), value=start)
     inputs = inputs.view(len(n_best), -1)
-    outputs = decoder.hidden_states(memory, memory_lengths, inputs, branches)
-    states = (part.reshape(*tokens.shape, -1) for part in outputs[:3])
-    outputs = HiddenStates(*states, each_branch(outputs.cross_keys_values, branches))
+    *states, cross = decoder.hidden_states(memory, memory_lengths, inputs, branches)
+    states = (part.reshape(*tokens.shape, -1) for part in states)
+    if cross is not None:  # the same for all hypotheses of an utterance
+        repeated = (None if part is None else part.repeat_interleave(branches, 0) for part in cross)
+        cross = CrossKeysValues(*repeated)
+    outputs = HiddenStates(*states, cross)
     owners, log_probs = [], []
     unrolled = decoder.unroll_hidden(outputs, tokens)
     for head, (hidden, projection) in enumerate(zip(unrolled, decoder.projections, strict=True)):
@@ -163,16 +166,6 @@ def hypothesis_log_probs(
     log_probs = torch.cat(log_probs)
     summed = log_probs.new_zeros(len(hypotheses)).index_add(0, torch.cat(owners), log_probs)
     return summed.view(len(n_best), -1).masked_fill(~present.to(device), -torch.inf)
-
-
-def each_branch(cross_keys_values: CrossKeysValues | None, branches: int) -> CrossKeysValues | None:
-    """Repeat keys, values and mask for each of an utterance's ``branches`` sequences."""
-    if cross_keys_values is None:
-        return None
-    repeated = (
-        None if part is None else part.repeat_interleave(branches, 0) for part in cross_keys_values
-    )
-    return CrossKeysValues(*repeated)
 
 
 def mwer_loss(log_probs: torch.Tensor, errors: torch.Tensor) -> torch.Tensor:

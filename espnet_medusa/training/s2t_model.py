@@ -1,15 +1,11 @@
 """ESPnet's speech-to-text model (OWSM) with a multi-head decoder loss."""
 
-import inspect
-
 import torch
 from espnet2.s2t.espnet_model import ESPnetS2TModel
 from espnet2.torch_utils.device_funcs import force_gatherable
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.options import build_options
 from espnet_medusa.training.multi_head_loss import MultiHeadLoss, Stats
-from espnet_medusa.training.options import TrainingOptions
 
 NOT_IN_S2T = "mwer_weight", "ctc_units", "ctc_block"
 
@@ -17,18 +13,14 @@ NOT_IN_S2T = "mwer_weight", "ctc_units", "ctc_block"
 class MedusaS2TModel(MultiHeadLoss, ESPnetS2TModel):
     """ESPnet's model whose decoder predicts several tokens ahead.
 
-    ``model_conf`` has ESPnet's keys and those of ``TrainingOptions`` except ``NOT_IN_S2T``. Raise
-    InputError if a key or value is not allowed, or the decoder is no ``MultiTokenDecoder``.
+    ``model_conf`` is as in ``MultiHeadLoss``, without ``NOT_IN_S2T``.
     """
 
     def __init__(self, **model_conf):
-        espnet_keys = inspect.signature(ESPnetS2TModel.__init__).parameters
-        values = {key: model_conf.pop(key) for key in [*model_conf] if key not in espnet_keys}
         for name in NOT_IN_S2T:
-            if name in values:
-                raise InputError(f"model_conf.{name}: {values[name]}; not allowed in the s2t task")
+            if name in model_conf:
+                raise InputError(f"model_conf.{name}: not allowed in the s2t task; remove it")
         super().__init__(**model_conf)
-        self.set_objective(build_options(TrainingOptions, values, "model_conf"))
         if self.options.freeze_whisper != "nothing" and self.ctc is not None:
             self.ctc.requires_grad_(False)
         self._head_stats: Stats = {}  # of the last batch

@@ -108,7 +108,7 @@ def greedy_drafts(**options):
 
 
 @refuses(
-    (lambda base: base, {}, "heads: none; give an experiment with trained"),
+    (lambda base: base, {}, "heads: none; give an experiment that has heads"),
     (linear(BIAS, lambda value: value + 1), {},
      f"1 of .* tensors are not those of base, such as {BIAS}"),
     (linear(HEAD, lambda value: value * 1e6), {}, "not finite"),

@@ -106,7 +106,7 @@ def write_dev(exp_dir: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_date(monkeypatch):
-    monkeypatch.setattr(results, "environment_lines", lambda folder: ["## Environments"])
+    monkeypatch.setattr(results, "environment_lines", lambda: ["## Environments"])
 
 
 @pytest.fixture

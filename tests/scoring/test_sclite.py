@@ -51,7 +51,6 @@ def test_missing_hypotheses_are_refused_or_count_as_deletions(score):
     assert "s-29" not in str(caught.value)
     result = score(reference, "a b (s-03)\n", allow_missing=True)
     assert result.total == Counts(correct=2, deletions=58, sentences=30, sentence_errors=29)
-    assert len(result.missing) == 29
     assert result.utterances[0].id == "s-03"
     assert score(reference, "", allow_missing=True).total.deletions == 60
 

@@ -114,7 +114,7 @@ def test_ctc_over_units_trains_and_logs_its_error_rate():
     ({"kl_wieght": 1.0}, "model_conf: unknown option 'kl_wieght'.*did you mean 'kl_weight'"),
     ({"head_loss_decay": -0.5}, "model_conf.head_loss_decay: -0.5 is too small"),
     ({"ctc_weight": 1.0}, "model: medusa needs decoder: whisper_medusa, speech_llama"),
-    ({"ctc_units": 300}, "model_conf.ctc_units: allowed with a ctc_weight above 0"),
+    ({"ctc_units": 300}, "model_conf.ctc_units: allowed with ctc_weight above 0"),
     ({"ctc_block": "rnn", "ctc_weight": 0.3}, "model_conf.ctc_block: allowed with ctc_units"),
     ({"ctc_units": 300, "ctc_weight": 0.3}, "ctc_units: 300 .* allowed: Whisper's tokens"),
     ({"mwer_weight": -1.0}, "model_conf.mwer_weight: -1.0 is too small"),

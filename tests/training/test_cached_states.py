@@ -176,7 +176,7 @@ def test_repeated_texts_and_endless_loops_are_dropped(
     states = tmp_path / "states"
     shutil.copytree(of_own_texts / "shard.1", states / "shard.1")
     monkeypatch.setattr(WhisperMedusaDecoder, "max_depth", lambda *_: longest + 1)
-    with command_refused(capsys, "no utterance has states"):
+    with command_refused(capsys, "no utterance is in states.scp"):
         cache(corpus, states)
     dropped = read_lines(states / "dropped_utterances")
     labels = read_lines(of_own_texts / "text_int")
@@ -256,7 +256,7 @@ def test_a_bad_utterance_is_listed_and_the_others_are_cached(corpus, tmp_path, c
 
 def test_no_remaining_utterance_is_an_error(corpus, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(WhisperMedusaDecoder, "max_depth", lambda *_: 3)
-    with command_refused(capsys, "no utterance has states"):
+    with command_refused(capsys, "no utterance is in states.scp"):
         cache(corpus, tmp_path / "states", "--references", "true")
     reasons = read_lines(tmp_path / "states" / "failed_utterances")
     assert len(reasons) == 16 and "the decoder has positions for 2" in reasons["u3"]
