@@ -10,17 +10,8 @@ import numpy as np
 import pytest
 import torch
 from choose_ways import make_ways
-from contestants.base import (
-    CONTESTANTS,
-    FASTER_WHISPER,
-    OPENAI_WHISPER,
-    RECORDINGS,
-    SPEECH,
-    Result,
-    Segment,
-    Setup,
-    Timed,
-)
+from contestants import base
+from contestants.base import FASTER_WHISPER, OPENAI_WHISPER, Result, Segment, Setup, Timed
 from contestants.client import Client
 from contestants.subjects import SpeechSubject
 from contestants.ways import BASELINE, BEAM5, CTC, FLOAT32, GREEDY, HEADS, INT8, OURS, Way
@@ -74,7 +65,7 @@ def test_rows_of_speech_by_hand(tmp_path):
         drafted: {"a": (Result("a b"), 0.8, 0.2, 1, 4), "b": (Result("D"), 1.6, 0.4, 1, 2)},
         other: {"a": (Result(""), 1.0, 1.0), "b": (Result("d"), 1.0, 1.0)},
     })  # fmt: skip
-    inputs = Inputs(SPEECH, ["a", "b"], {"a": "a b", "b": "d"}, {"a": 4.0, "b": 4.0})
+    inputs = Inputs(base.SPEECH, ["a", "b"], {"a": "a b", "b": "d"}, {"a": 4.0, "b": 4.0})
     report = report_of(journal, inputs, "Whisper base, samples to text")
     first, ours, heads, _ = report["rows"]
     labels = "faster-whisper, int8", "ours, int8", "ours, int8, drafts by heads"
@@ -113,7 +104,7 @@ def test_rows_of_recordings_by_hand(tmp_path):
         },
     })  # fmt: skip
     references = {"r": "red blue", "q": "red"}
-    inputs = Inputs(RECORDINGS, ["r", "q"], references, {"r": 1800.0, "q": 1800.0})
+    inputs = Inputs(base.RECORDINGS, ["r", "q"], references, {"r": 1800.0, "q": 1800.0})
     listed = differences(journal, ways_in(journal), inputs)
     report = report_of(journal, inputs, "Whisper base, long recordings", differences=listed)
     openai, faster, batched, ours, drafted = report["rows"]
@@ -224,12 +215,13 @@ def test_ways_of_speech(utterances):
     each = (FASTER_WHISPER, BASELINE), (OURS, BASELINE), (OURS, HEADS), (OURS, CTC)
     assert ways == [(name, search, drafts) for search in (GREEDY, BEAM5) for name, drafts in each]
     everything = ways_of(utterances, "--searches", "greedy", "--drafters")
-    assert len(everything) == sum(len(entry.weights) for entry in CONTESTANTS[SPEECH].values())
+    contestants = base.CONTESTANTS[base.SPEECH].values()
+    assert len(everything) == sum(len(entry.weights) for entry in contestants)
 
 
 def test_ways_of_recordings(recording):
     ways = ways_of(recording, "--searches", "greedy", "--weights", "int8")
-    assert [*CONTESTANTS[RECORDINGS]] == [OPENAI_WHISPER, FASTER_WHISPER, OURS]
+    assert [*base.CONTESTANTS[base.RECORDINGS]] == [OPENAI_WHISPER, FASTER_WHISPER, OURS]
     assert {(way.contestant, way.weights, way.batch_size, way.drafts) for way in ways} == {
         (OPENAI_WHISPER, FLOAT32, 1, BASELINE),
         *((FASTER_WHISPER, INT8, size, BASELINE) for size in (1, 8)),
@@ -291,7 +283,8 @@ def test_weights_under_openais_names(tmp_path, utterances):
     whisper = pytest.importorskip("whisper")
     subject = SpeechSubject(tmp_path, "tiny", [], "", "", "en")
     save_tiny_whisper(subject.hugging_face, encoder_layers=2, widening=4)  # as in OpenAI's
-    transcriber = CONTESTANTS[SPEECH][OPENAI_WHISPER].build(subject, FLOAT32, Setup(threads=1))
+    contestant = base.CONTESTANTS[base.SPEECH][OPENAI_WHISPER]
+    transcriber = contestant.build(subject, FLOAT32, Setup(threads=1))
     samples = utterances.read_input("one")
     features = whisper.log_mel_spectrogram(whisper.pad_or_trim(samples), 80)[None]
     original = WhisperModel.from_pretrained(subject.hugging_face).eval()

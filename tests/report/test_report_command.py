@@ -136,10 +136,8 @@ def test_decodings_of_espnets_command_and_search(tmp_path, exp):
 
 
 def test_figures_of_each_kind(tmp_path, exp):
-    for name, tag in (("asr_vanilla", BASELINE), ("asr_linear", TYPICAL)):
-        write_eta(
-            exp / name / tag / "test", dict.fromkeys("abcd" if tag == BASELINE else "abc", 9), 9
-        )
+    write_eta(exp / "asr_vanilla" / BASELINE / "test", dict.fromkeys("abcd", 9), 9)
+    write_eta(exp / "asr_linear" / TYPICAL / "test", dict.fromkeys("abc", 9), 9)
     points = {"linear": {"typical": {10: "linear"}}, "block": {"typical": {10: "block"}}}
     pairs = {"CTC": {"greedy": {"1 epoch": {"calls": "linear", "wer": "vanilla"}}}}
     figures = {
@@ -149,12 +147,10 @@ def test_figures_of_each_kind(tmp_path, exp):
         "wer_against_latency": {"points": "K, in tokens", "groups": points},
         "wer_against_calls": {"points": "K, in tokens", "groups": points},
     }
-    tables = [
-        table
-        for kind, figure in figures.items()
-        for table in plan(figure={"kind": kind, "title": f"By {kind}", **figure})["tables"]
-    ]
-    text = write_report(tmp_path, exp, plan() | {"tables": tables})
+    content = plan() | {"tables": []}
+    for kind, figure in figures.items():
+        content["tables"] += plan(figure={"kind": kind, "title": f"By {kind}", **figure})["tables"]
+    text = write_report(tmp_path, exp, content)
     for number, kind in enumerate(figures, 1):
         image = f"images/report_{kind}_{number}.png"
         assert f"![By {kind}](<{image}>)" in text
@@ -182,9 +178,8 @@ def test_a_note_names_the_common_utterances_of_a_speedup(tmp_path, exp):
     write_decoding(exp / "asr_vanilla", BASELINE, "other", {"a": 3.0})
     text = write_report(tmp_path, exp, plan(test_sets={"other": "test"}))
     assert rows(text)[1][2] == "3.00"
-    assert (
-        "test, Linear: speedup over the 1 of 2 utterances that the baseline also decoded." in text
-    )
+    note = "test, Linear: speedup over the 1 of 2 utterances that the baseline also decoded."
+    assert note in text
 
 
 def test_without_plain_decoding_there_is_no_speedup(tmp_path, exp):
@@ -325,12 +320,7 @@ def test_several_decodings_of_a_row(tmp_path, exp, capsys):
 
 LIBRISPEECH = {"corpus": "librispeech", "test_sets": {"test": "test-clean"}}
 LIBRISPEECH |= {"utterances": {"test-clean": 4}}
-MISSING = {
-    "name": "V",
-    "exp": "asr_vanilla",
-    "decoding": "baseline",
-    "draft_model": "asr_draft/x.pth",
-}
+MISSING = dict(name="V", exp="asr_vanilla", decoding="baseline", draft_model="asr_draft/x.pth")
 
 
 @cases(

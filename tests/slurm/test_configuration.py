@@ -2,9 +2,8 @@
 
 import pytest
 from cases import cases
-from refusals import refuses
+from refusals import assert_refused, refuses
 
-from espnet_medusa.errors import InputError
 from espnet_medusa.slurm import configuration
 from espnet_medusa.slurm.configuration import parse_request
 
@@ -92,8 +91,8 @@ def test_bad_options_are_refused_by_name(options, conf):
     "line", ["optoin gpu=0 -p cpu", "option gpu", "default gpu", "default gpu=0 -p x", "command"]
 )
 def test_bad_lines_are_named(line):
-    with pytest.raises(InputError, match=f"x.conf:2: '{line}'; allowed: "):
-        configuration.parse_configuration(f"# first\n{line}\n", "x.conf")
+    given = f"# first\n{line}\n", "x.conf"
+    assert_refused(f"x.conf:2: '{line}'; allowed: ", configuration.parse_configuration, *given)
 
 
 def test_the_default_has_the_options_that_recipes_give():

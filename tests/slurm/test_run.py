@@ -15,7 +15,6 @@ from refusals import assert_refused, command_refused, exit_status
 from waiting import HANG_S, is_alive, wait_for
 
 from espnet_medusa import stages
-from espnet_medusa.errors import InputError
 from espnet_medusa.slurm import run
 from espnet_medusa.slurm.array_job import ArrayJob
 from espnet_medusa.slurm.configuration import Request
@@ -128,15 +127,15 @@ def test_restarted_tasks_are_returned(slurm, monkeypatch):
 
 
 def test_a_refused_job_is_an_error_with_the_command(slurm):
-    with pytest.raises(InputError, match="Invalid account; .*sbatch .*=nobody"):
-        run_array(make_array("true"), Request(("sbatch", "--account=nobody")), False)
+    job = make_array("true"), Request(("sbatch", "--account=nobody")), False
+    assert_refused("Invalid account; .*sbatch .*=nobody", run_array, *job)
 
 
 def test_no_second_run_while_the_first_is_in_the_queue(slurm, earlier_job):
     for task, state in enumerate(["COMPLETED|None", "RUNNING|None", "PENDING|Priority"], 1):
         slurm.set_state(5, task, state)
-    with pytest.raises(InputError, match="job 5 of an earlier run .* with 2 tasks; .*`scancel 5`"):
-        run_array(make_array("true"), REQUEST, False)
+    message = "job 5 of an earlier run .* with 2 tasks; .*`scancel 5`"
+    assert_refused(message, run_array, make_array("true"), REQUEST, False)
     for task in (2, 3):
         slurm.set_state(5, task, "CANCELLED|None")
     assert endings(make_array("true")) == []
