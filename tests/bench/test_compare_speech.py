@@ -9,13 +9,13 @@ import matplotlib.image
 import numpy as np
 import pytest
 import torch
+from cases import cases
 from choose_ways import make_ways
 from contestants import base
 from contestants.base import FASTER_WHISPER, OPENAI_WHISPER, Result, Segment, Setup, Timed
 from contestants.client import Client
 from contestants.subjects import SpeechSubject
 from contestants.ways import BASELINE, BEAM5, CTC, FLOAT32, GREEDY, HEADS, INT8, OURS, Way
-from experiment import make_experiment, training_config
 from figures import Inputs, differences, make_rows
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 from refusals import assert_refused
@@ -131,10 +131,9 @@ def test_rows_of_recordings_by_hand(tmp_path):
     assert "[s]|" not in counted.replace("differ by [s] (median)|", "") and ".png" not in counted
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours", "segment"),
-    [([A, B], [A, B], None), ([A, B], [A], 1), ([], [A], 0), ([A], [replace(A, text="one")], 0),
-     ([A], [replace(A, start_s=0.004)], None), ([A], [replace(A, start_s=0.01)], 0)],
+@cases(
+    ([A, B], [A, B], None), ([A, B], [A], 1), ([], [A], 0), ([A], [replace(A, text="one")], 0),
+    ([A], [replace(A, start_s=0.004)], None), ([A], [replace(A, start_s=0.01)], 0),
 )  # fmt: skip
 def test_the_first_difference(theirs, ours, segment):
     difference = first_difference(segments(*theirs), segments(*ours))
@@ -182,10 +181,9 @@ def test_slow_ways_skip_later_rounds_and_measurements_are_not_repeated():
 
 
 @pytest.fixture(scope="module")
-def utterances(tmp_path_factory):
+def utterances(tmp_path_factory, experiment):
     """Block heads and CTC on a random base, without formats of other programs; two utterances."""
     folder = tmp_path_factory.mktemp("subject")
-    experiment = make_experiment(folder / "exp", **training_config())
     speech = np.random.default_rng(0).standard_normal((2, 16000)) / 10
     files = str(experiment.config), str(experiment.model)
     subject = SpeechSubject(folder, "tiny", ["one", "two"], *files, "en", None, [HEADS, CTC])

@@ -111,7 +111,7 @@ def test_wer_against_eta_of_systems_that_were_run_and_scored():
         "English": Panel(english, Point("Base", 2.0, 5.0)),
         "German": Panel({("slim", "quick"): [Point("2", 0.7, 8.0)]}, None),
     }
-    assert scatter_panels(table(), ROWS[:1]) == {}  # plain decoding alone is no comparison
+    assert scatter_panels(table(), ROWS[:1]) == {}  # the baseline alone is no comparison
     assert plot_scatter(table().figure, {}, Path("nowhere")) is None
 
 

@@ -210,7 +210,7 @@ def test_environment_has_espnets_lines(tmp_path, in_folder, monkeypatch):
     assert "not in a git repository" in text
 
 
-def test_git_hash_of_the_repository(tmp_path, monkeypatch):
+def test_git_hash_of_the_repository(tmp_path, in_folder):
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
 
@@ -221,5 +221,4 @@ def test_git_hash_of_the_repository(tmp_path, monkeypatch):
 
     git("init")
     git("commit", "--allow-empty", "-m", "x")
-    monkeypatch.chdir(tmp_path)
     assert f"- Git hash: `{git('rev-parse', 'HEAD')}`\n  - Commit date: `" in results_markdown([])

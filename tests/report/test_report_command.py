@@ -182,7 +182,7 @@ def test_a_note_names_the_common_utterances_of_a_speedup(tmp_path, exp):
     assert note in text
 
 
-def test_without_plain_decoding_there_is_no_speedup(tmp_path, exp):
+def test_without_the_baseline_there_is_no_speedup(tmp_path, exp):
     content = plan()
     content["tables"][0]["systems"]["vanilla"]["decoding"] = "nonesuch"
     text = write_report(tmp_path, exp, content)
@@ -286,7 +286,7 @@ def test_only_whole_corpora_are_shown(corpus, label, utterances, why, tmp_path, 
     assert "); Block.\n" in text and "![" not in text
 
 
-def test_figures_of_a_whole_set_need_plain_decoding_of_it_too(tmp_path, exp):
+def test_figures_of_a_whole_set_need_the_baseline_on_it_too(tmp_path, exp):
     table = plan(corpus="voxpopuli", test_sets={"test": "en"}, utterances={"en": 3})
     text = write_report(tmp_path, exp, table)
     assert "|en|Linear|16.67|2.50 (heads 0.50)|" in text
