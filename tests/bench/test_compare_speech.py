@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from operator import attrgetter
 from unittest.mock import Mock
 
 import compare
@@ -266,12 +267,9 @@ def test_processes_write_the_segments_of_transcribe(recording):
     (row,) = run(recording, [way], fallback=True).rows
     alone = speech2text_of(recording, search="greedy")
     expected, (result,) = alone.transcribe(recording.read_input("one")), row.timed.results
-    names = ("start_s", "end_s", "text", "temperature")
-    expected, written = (
-        [[getattr(segment, name) for name in names] for segment in group]
-        for group in (expected, result.segments)
-    )
-    assert expected == written != []
+    fields = attrgetter("start_s", "end_s", "text", "temperature")
+    written = [*map(fields, result.segments)]
+    assert [*map(fields, expected)] == written != []
     assert any(temperature > 0 for *_, temperature in written)
     assert result.counts["decoder_calls"] == alone.statistics.decoder_calls
     assert row.timed.encoder_seconds > 0 < row.timed.decoder_seconds

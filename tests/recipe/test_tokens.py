@@ -148,10 +148,9 @@ def test_shapes_are_samples_and_labels(training, tmp_path, capsys):
     write_table(tmp_path / "utt2lang", {"b": "fr"})
     stats = tmp_path / "stats"
     folders = ["--train_dir", f"{tmp_path}/train", "--valid_dir", f"{tmp_path}/dev"]
-    folders += ["--output_dir", str(stats), "--", *training]
-    stages.main(
-        ["collect_shapes", *folders, "--preprocessor_conf", f"utt2lang={tmp_path}/utt2lang"]
-    )
+    languages = ["--preprocessor_conf", f"utt2lang={tmp_path}/utt2lang"]
+    folders += ["--output_dir", str(stats)]
+    stages.main(["collect_shapes", *folders, "--", *training, *languages])
     # Language, task, no timestamps, then the words, each of which is a token; the third is longer
     # than the decoder.
     for part in ("train", "valid"):

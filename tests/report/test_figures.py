@@ -81,10 +81,8 @@ ROWS = [
 def test_bins_of_length():
     tokens = np.array([0, 4, 9, 10, 19, 19, 25])
     speedups = np.array([1.0, 2.0, 3.0, 5.0, 6.0, 9.0, 4.0])
-    assert bin_speedups(tokens, speedups, 10) == [
-        LengthBin(0, 9, 3, 1.5, 2.0, 2.5),
-        LengthBin(10, 19, 3, 5.5, 6.0, 7.5),
-    ]
+    bins = [LengthBin(0, 9, 3, 1.5, 2.0, 2.5), LengthBin(10, 19, 3, 5.5, 6.0, 7.5)]
+    assert bin_speedups(tokens, speedups, 10) == bins
     assert bin_speedups(tokens, speedups, 5) == []
 
 

@@ -23,14 +23,12 @@ def exp(tmp_path):
     folder = write_decoding(vanilla, BASELINE, "test", dict.fromkeys("abcd", 2.0))
     write_score(folder, "wer", [(9, 1, 0, 0), (8, 0, 2, 1), (10, 0, 0, 0), (10, 0, 0, 0)])
     write_score(folder, "cer", [(48, 2, 0, 0), (50, 0, 0, 0), (50, 0, 0, 0), (50, 0, 0, 0)])
-    torch.save({"encoder.weight": torch.zeros(1000, 2000)}, vanilla / "valid.acc.ave.pth")
+    weights = {"encoder.weight": torch.zeros(1000, 2000)}
+    torch.save(weights, vanilla / "valid.acc.ave.pth")
     folder = write_decoding(linear, TYPICAL, "test", dict.fromkeys("abc", 1.0))
     write_score(folder, "wer", [(5, 5, 0, 0), (10, 0, 0, 0), (10, 0, 0, 0)])
-    weights = {
-        "encoder.weight": torch.zeros(1000, 2000),
-        "decoder.heads.heads.0.weight": torch.zeros(500, 1000),
-        "decoder.original_last_layer.fc1.weight": torch.zeros(1000, 1000),
-    }
+    weights["decoder.heads.heads.0.weight"] = torch.zeros(500, 1000)
+    weights["decoder.original_last_layer.fc1.weight"] = torch.zeros(1000, 1000)
     torch.save(weights, linear / "valid.acc_heads.ave.pth")
     return exp
 

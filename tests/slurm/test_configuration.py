@@ -64,9 +64,8 @@ def test_threads_of_the_command_line_win_over_those_of_the_stage(conf):
 def test_without_a_file_the_cluster_chooses_the_partition(in_folder):
     assert parse_request("slurm.pl").command == ("sbatch",)
     request = parse_request("/kaldi/utils/slurm.pl --gpu 1 --mem 2G --time 1:00:00")
-    assert set(request.command) == {
-        "sbatch", "--gres=gpu:1", "--mem-per-cpu", "2G", "--time", "1:00:00"
-    }  # fmt: skip
+    words = {"sbatch", "--gres=gpu:1", "--mem-per-cpu", "2G", "--time", "1:00:00"}
+    assert set(request.command) == words
 
 
 def test_another_file_can_be_named(conf, tmp_path):

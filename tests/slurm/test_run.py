@@ -68,10 +68,10 @@ def test_tasks_run_and_are_shown(slurm):
 
 
 def test_failed_and_cancelled_tasks_are_named_and_the_others_finish(slurm):
-    array = make_array(
+    script = (
         "case JOB in 1) exit 7 ;; 2) scancel 1_2; sleep 1000 ;; esac; sleep 0.3; touch done.JOB"
     )
-    assert endings(array) == [
+    assert endings(make_array(script)) == [
         ("job 1", "failed with status 7"),
         ("job 2", "was cancelled (Slurm: CANCELLED)"),
     ]
@@ -100,10 +100,8 @@ def test_slurms_reason_for_a_failure_is_named(state, ending, slurm):
 
 def test_ending_files_decide_when_slurm_does_not_answer(slurm):
     slurm.close_down()
-    assert endings(make_array("exit $((JOB - 1))")) == [
-        ("job 2", "failed with status 1"),
-        ("job 3", "failed with status 2"),
-    ]
+    expected = [("job 2", "failed with status 1"), ("job 3", "failed with status 2")]
+    assert endings(make_array("exit $((JOB - 1))")) == expected
 
 
 def test_ending_files_decide_when_slurm_has_forgotten_a_job(slurm):
