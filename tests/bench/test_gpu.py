@@ -185,8 +185,7 @@ def test_parts_that_fail_or_exceed_their_time(tmp_path, monkeypatch, capsys):
     assert "calls_tiny: failed: calls_tiny: last words" in capsys.readouterr().out
     # A process that ends before it writes has no rows of an earlier run.
     (tmp_path / "gpu_parts" / "shape_calls.py").write_text("raise SystemExit('at once')")
-    with pytest.raises(SystemExit):
-        gpu.main([*map(str, command), "--parts", "calls"])
+    assert exit_status(gpu.main, *command, "--parts", "calls") == FAILED
     failed = {"calls_tiny": "at once; see gpu_calls_tiny.log"}
     assert reports[-1]["calls_tiny"] == PartResults({}, failed=failed)
     assert PartResults.read(tmp_path / "here" / "gpu_calls_tiny.json") == calls

@@ -192,8 +192,8 @@ def test_segments_and_rate_are_kept(make_data_dir, tmp_path):
 def test_bad_utterance_is_reported_once_and_nothing_is_written(folder, tmp_path, capsys):
     (folder / "audio" / "s0-u000.wav").write_bytes(b"")
     edit(folder / "text", lambda text: text.replace("s1-u001", "s1-u009"))
-    with pytest.raises(SystemExit, match="1"):
-        run("perturb_speed", tmp_path / "sp", "--data_dir", folder)
+    given = "perturb_speed", tmp_path / "sp", "--data_dir", folder
+    assert_refused("1", run, *given, error=SystemExit)
     ids = [line.split(": ")[1] for line in capsys.readouterr().out.splitlines()]
     assert sorted(ids) == ["s0-u000", "s1-u001", "s1-u009"]
     assert not (tmp_path / "sp").exists()

@@ -159,9 +159,9 @@ def test_rate_and_channels_are_converted(folder, tmp_path):
 
 
 def test_file_of_the_right_format_is_not_copied(folder, tmp_path):
-    with pytest.raises(ValueError, match="not made by this command"):
-        format_data_dir(folder, folder, options(audio_format="wav"))
-    format_data_dir(folder, tmp_path / "dump", options(audio_format="wav"))
+    wav = options(audio_format="wav")
+    assert_refused("not made by this command", format_data_dir, folder, folder, wav)
+    format_data_dir(folder, tmp_path / "dump", wav)
     assert read_table(tmp_path / "dump" / "wav.scp") == read_table(folder / "wav.scp")
     assert len(read_table(folder / "wav.scp")) == 4
     format_data_dir(folder, tmp_path / "other", options(audio_format="wav", fs=8000))

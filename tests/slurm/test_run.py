@@ -210,8 +210,7 @@ def test_an_old_partial_file_does_not_excuse_a_cancelled_task(slurm):
     options = ["--cmd", "slurm.pl", "--partial_file", "JOB.failed", "--on_failure", "wait"]
     run_script("echo utt reason > JOB.failed; exit 1", *options)
     assert Path("1.failed").exists()
-    with pytest.raises(SystemExit):
-        run_script("scancel 2_JOB; sleep 1000", *options)
+    assert_refused("1", run_script, "scancel 2_JOB; sleep 1000", *options, error=SystemExit)
 
 
 def test_one_training_process_appends_to_the_log(slurm):
