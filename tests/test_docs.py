@@ -295,9 +295,8 @@ def test_decode_options_and_configs_are_all_documented():
     named = set(re.findall(r"`([a-z_0-9]+)`", TEXTS["docs/decode.md"]))
     assert set(rows_of("Options")) <= option_names(parsers()["asr_inference"])
     assert {*DECODE_OPTIONS} <= named
-    assert sorted(rows_of("Strategies")) == sorted(
-        path.stem for path in (ROOT / "conf/decode").glob("*.yaml")
-    )
+    strategies = [path.stem for path in (ROOT / "conf/decode").glob("*.yaml")]
+    assert sorted(rows_of("Strategies")) == sorted(strategies)
 
 
 @pytest.mark.parametrize("block", blocks("yaml"))

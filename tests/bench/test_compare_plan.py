@@ -234,9 +234,8 @@ def test_rows_by_hand():
 
     def measured(name, texts, seconds, calls, drafted=()):
         for utterance, text, second, call in zip("abc", texts, seconds, calls, strict=True):
-            cost = DecodingStatistics(
-                decoder_calls=call, nodes=3 * call, tokens=6, draft_seconds=second / 4
-            )
+            cost = DecodingStatistics(decoder_calls=call, nodes=3 * call, tokens=6)
+            cost.draft_seconds = second / 4
             for counts in drafted:
                 cost.count_drafts(*counts)
             timed = Timed([Result(text, counts=vars(cost))], 0.5, second)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from operator import attrgetter
 from unittest.mock import Mock
 
 import compare
@@ -9,22 +10,13 @@ import matplotlib.image
 import numpy as np
 import pytest
 import torch
+from cases import cases
 from choose_ways import make_ways
-from contestants.base import (
-    CONTESTANTS,
-    FASTER_WHISPER,
-    OPENAI_WHISPER,
-    RECORDINGS,
-    SPEECH,
-    Result,
-    Segment,
-    Setup,
-    Timed,
-)
+from contestants import base
+from contestants.base import FASTER_WHISPER, OPENAI_WHISPER, Result, Segment, Setup, Timed
 from contestants.client import Client
 from contestants.subjects import SpeechSubject
 from contestants.ways import BASELINE, BEAM5, CTC, FLOAT32, GREEDY, HEADS, INT8, OURS, Way
-from experiment import make_experiment, training_config
 from figures import Inputs, differences, make_rows
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 from refusals import assert_refused
@@ -74,7 +66,7 @@ def test_rows_of_speech_by_hand(tmp_path):
         drafted: {"a": (Result("a b"), 0.8, 0.2, 1, 4), "b": (Result("D"), 1.6, 0.4, 1, 2)},
         other: {"a": (Result(""), 1.0, 1.0), "b": (Result("d"), 1.0, 1.0)},
     })  # fmt: skip
-    inputs = Inputs(SPEECH, ["a", "b"], {"a": "a b", "b": "d"}, {"a": 4.0, "b": 4.0})
+    inputs = Inputs(base.SPEECH, ["a", "b"], {"a": "a b", "b": "d"}, {"a": 4.0, "b": 4.0})
     report = report_of(journal, inputs, "Whisper base, samples to text")
     first, ours, heads, _ = report["rows"]
     labels = "faster-whisper, int8", "ours, int8", "ours, int8, drafts by heads"
@@ -113,7 +105,7 @@ def test_rows_of_recordings_by_hand(tmp_path):
         },
     })  # fmt: skip
     references = {"r": "red blue", "q": "red"}
-    inputs = Inputs(RECORDINGS, ["r", "q"], references, {"r": 1800.0, "q": 1800.0})
+    inputs = Inputs(base.RECORDINGS, ["r", "q"], references, {"r": 1800.0, "q": 1800.0})
     listed = differences(journal, ways_in(journal), inputs)
     report = report_of(journal, inputs, "Whisper base, long recordings", differences=listed)
     openai, faster, batched, ours, drafted = report["rows"]
@@ -140,10 +132,9 @@ def test_rows_of_recordings_by_hand(tmp_path):
     assert "[s]|" not in counted.replace("differ by [s] (median)|", "") and ".png" not in counted
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours", "segment"),
-    [([A, B], [A, B], None), ([A, B], [A], 1), ([], [A], 0), ([A], [replace(A, text="one")], 0),
-     ([A], [replace(A, start_s=0.004)], None), ([A], [replace(A, start_s=0.01)], 0)],
+@cases(
+    ([A, B], [A, B], None), ([A, B], [A], 1), ([], [A], 0), ([A], [replace(A, text="one")], 0),
+    ([A], [replace(A, start_s=0.004)], None), ([A], [replace(A, start_s=0.01)], 0),
 )  # fmt: skip
 def test_the_first_difference(theirs, ours, segment):
     difference = first_difference(segments(*theirs), segments(*ours))
@@ -191,10 +182,9 @@ def test_slow_ways_skip_later_rounds_and_measurements_are_not_repeated():
 
 
 @pytest.fixture(scope="module")
-def utterances(tmp_path_factory):
+def utterances(tmp_path_factory, experiment):
     """Block heads and CTC on a random base, without formats of other programs; two utterances."""
     folder = tmp_path_factory.mktemp("subject")
-    experiment = make_experiment(folder / "exp", **training_config())
     speech = np.random.default_rng(0).standard_normal((2, 16000)) / 10
     files = str(experiment.config), str(experiment.model)
     subject = SpeechSubject(folder, "tiny", ["one", "two"], *files, "en", None, [HEADS, CTC])
@@ -224,12 +214,13 @@ def test_ways_of_speech(utterances):
     each = (FASTER_WHISPER, BASELINE), (OURS, BASELINE), (OURS, HEADS), (OURS, CTC)
     assert ways == [(name, search, drafts) for search in (GREEDY, BEAM5) for name, drafts in each]
     everything = ways_of(utterances, "--searches", "greedy", "--drafters")
-    assert len(everything) == sum(len(entry.weights) for entry in CONTESTANTS[SPEECH].values())
+    contestants = base.CONTESTANTS[base.SPEECH].values()
+    assert len(everything) == sum(len(entry.weights) for entry in contestants)
 
 
 def test_ways_of_recordings(recording):
     ways = ways_of(recording, "--searches", "greedy", "--weights", "int8")
-    assert [*CONTESTANTS[RECORDINGS]] == [OPENAI_WHISPER, FASTER_WHISPER, OURS]
+    assert [*base.CONTESTANTS[base.RECORDINGS]] == [OPENAI_WHISPER, FASTER_WHISPER, OURS]
     assert {(way.contestant, way.weights, way.batch_size, way.drafts) for way in ways} == {
         (OPENAI_WHISPER, FLOAT32, 1, BASELINE),
         *((FASTER_WHISPER, INT8, size, BASELINE) for size in (1, 8)),
@@ -276,12 +267,9 @@ def test_processes_write_the_segments_of_transcribe(recording):
     (row,) = run(recording, [way], fallback=True).rows
     alone = speech2text_of(recording, search="greedy")
     expected, (result,) = alone.transcribe(recording.read_input("one")), row.timed.results
-    names = ("start_s", "end_s", "text", "temperature")
-    expected, written = (
-        [[getattr(segment, name) for name in names] for segment in group]
-        for group in (expected, result.segments)
-    )
-    assert expected == written != []
+    fields = attrgetter("start_s", "end_s", "text", "temperature")
+    written = [*map(fields, result.segments)]
+    assert [*map(fields, expected)] == written != []
     assert any(temperature > 0 for *_, temperature in written)
     assert result.counts["decoder_calls"] == alone.statistics.decoder_calls
     assert row.timed.encoder_seconds > 0 < row.timed.decoder_seconds
@@ -291,7 +279,8 @@ def test_weights_under_openais_names(tmp_path, utterances):
     whisper = pytest.importorskip("whisper")
     subject = SpeechSubject(tmp_path, "tiny", [], "", "", "en")
     save_tiny_whisper(subject.hugging_face, encoder_layers=2, widening=4)  # as in OpenAI's
-    transcriber = CONTESTANTS[SPEECH][OPENAI_WHISPER].build(subject, FLOAT32, Setup(threads=1))
+    contestant = base.CONTESTANTS[base.SPEECH][OPENAI_WHISPER]
+    transcriber = contestant.build(subject, FLOAT32, Setup(threads=1))
     samples = utterances.read_input("one")
     features = whisper.log_mel_spectrogram(whisper.pad_or_trim(samples), 80)[None]
     original = WhisperModel.from_pretrained(subject.hugging_face).eval()

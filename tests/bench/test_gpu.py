@@ -185,8 +185,7 @@ def test_parts_that_fail_or_exceed_their_time(tmp_path, monkeypatch, capsys):
     assert "calls_tiny: failed: calls_tiny: last words" in capsys.readouterr().out
     # A process that ends before it writes has no rows of an earlier run.
     (tmp_path / "gpu_parts" / "shape_calls.py").write_text("raise SystemExit('at once')")
-    with pytest.raises(SystemExit):
-        gpu.main([*map(str, command), "--parts", "calls"])
+    assert exit_status(gpu.main, *command, "--parts", "calls") == FAILED
     failed = {"calls_tiny": "at once; see gpu_calls_tiny.log"}
     assert reports[-1]["calls_tiny"] == PartResults({}, failed=failed)
     assert PartResults.read(tmp_path / "here" / "gpu_calls_tiny.json") == calls
@@ -246,11 +245,9 @@ def test_report(tmp_path):
 
 def test_each_fact_of_the_gpu_is_a_query(tmp_path, monkeypatch):
     """A name that the driver lacks leaves the other facts; without nvidia-smi CUDA remains."""
-    write_script(
-        tmp_path / "nvidia-smi",
-        '#!/bin/sh\ncase "$*" in *id=GPU-u-1*driver_version*) echo 550.1;;\n'
-        "*id=GPU-u-1*pstate*) echo P0;; *) echo no; exit 2;; esac\n",
-    )
+    script = '#!/bin/sh\ncase "$*" in *id=GPU-u-1*driver_version*) echo 550.1;;\n'
+    script += "*id=GPU-u-1*pstate*) echo P0;; *) echo no; exit 2;; esac\n"
+    write_script(tmp_path / "nvidia-smi", script)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Namespace(uuid="u-1"))
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     facts = {"CUDA": str(torch.version.cuda), "driver": "550.1", "performance state": "P0"}

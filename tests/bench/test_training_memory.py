@@ -1,5 +1,7 @@
 """Memory and calls of a training step (K = 10 heads, V = 51865); calls of Speech-LLaMA heads."""
 
+from unittest.mock import Mock
+
 import pytest
 import speech_llama_heads
 import training_memory
@@ -52,35 +54,25 @@ def test_bench_measures_and_compares():
 def test_frozen_layers_run_once_without_gradients(heads, part):
     decoder = tiny_decoder(0, heads, 3, keep_original_last_layer=heads == "linear")
     model = model_of(decoder, ctc_weight=0.0, kl_weight=0.01, freeze_whisper=part).train()
-    runs, graphs = {}, {}
-
-    def watch(name):
-        def hook(module, inputs, output):
-            runs[name] = runs.get(name, 0) + 1
-            graphs[name] = output.requires_grad
-
-        return hook
-
     watched = {"encoder": model.encoder.whisper.layer_norm, "teacher": decoder.original_last_layer}
     watched |= {str(index): layer for index, layer in enumerate(decoder.layers)}
     watched["block"] = decoder.heads.block
+    hooks = {}
     for name, module in watched.items():
         if module is not None:
-            module.register_forward_hook(watch(name))
+            hooks[name] = Mock(return_value=None)
+            module.register_forward_hook(hooks[name])
     model(**batch())[0].backward()
-    assert set(runs.values()) == {1}
-    assert [name for name, graph in graphs.items() if graph] == [
-        "1" if part == "all_but_last_layer" else "block"
-    ]
+    assert {hook.call_count for hook in hooks.values()} == {1}
+    graphs = [name for name, hook in hooks.items() if hook.call_args.args[-1].requires_grad]
+    assert graphs == ["1" if part == "all_but_last_layer" else "block"]
 
 
 def test_calls_of_each_head_type(tmp_path):
-    speech_llama_heads.main(
-        ["--shapes", "mini", "--tokens", "2", "3", "--precisions", "float32", "--rounds", "1",
-         "--threads", "1", "--output_dir", str(tmp_path)]
-    )  # fmt: skip
-    (training_memory.table,) = tmp_path.glob("*/speech_llama_heads.md")
-    rows = [line.split("|")[1:-1] for line in training_memory.table.read_text().splitlines()[4:]]
+    options = ["--shapes", "mini", "--tokens", "2", "3", "--precisions", "float32", "--rounds", "1"]
+    speech_llama_heads.main([*options, "--threads", "1", "--output_dir", str(tmp_path)])
+    (table,) = tmp_path.glob("*/speech_llama_heads.md")
+    rows = [line.split("|")[1:-1] for line in table.read_text().splitlines()[4:]]
     assert [row[:3] for row in rows] == [["mini", "float32", "2"], ["mini", "float32", "3"]]
     for *_, one, projection, latent, ratio in rows:
         assert float(one) > 0

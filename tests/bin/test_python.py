@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import pytest
 import yaml
 from cases import cases
+from refusals import assert_refused
 
 from espnet_medusa.bin import python
 
@@ -110,8 +111,8 @@ def test_options_of_python_start_a_new_interpreter(given, replaced, monkeypatch)
 
 @pytest.mark.parametrize("word", ["-m", "-c"])
 def test_an_option_without_its_argument_is_refused(word):
-    with pytest.raises(SystemExit, match=f"Argument expected for the {word} option"):
-        python.main([word])
+    message = f"Argument expected for the {word} option"
+    assert_refused(message, python.main, [word], error=SystemExit)
 
 
 SPAWNING = """

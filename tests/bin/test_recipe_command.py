@@ -35,10 +35,8 @@ def test_a_recipe_runs_in_its_new_folder(archive, tmp_path, capsys):
     assert (copied / "egs/mini_synth/asr1/local/languages/en.yaml").is_file()
     for path in (ROOT / "egs" / "mini_synth").glob("*/*.sh"):
         made = copied / path.relative_to(ROOT)
-        assert made.read_bytes() == path.read_bytes() and os.access(made, os.X_OK) == os.access(
-            path, os.X_OK
-        )
-        assert made.is_symlink() == path.is_symlink()
+        assert made.read_bytes() == path.read_bytes() and made.is_symlink() == path.is_symlink()
+        assert os.access(made, os.X_OK) == os.access(path, os.X_OK)
     assert (copied / "egs/mini_synth/asr1/conf/decode/baseline.yaml").is_file()
     assert (copied / "egs/mini_synth/demo/local/data.sh").is_file()
     assert not [*copied.rglob("exp*"), *copied.rglob("dump*"), *copied.rglob("__pycache__")]

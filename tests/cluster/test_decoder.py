@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import dask
 import pytest
 from cases import cases
-from experiment import make_experiment, read_lines, write_noise
+from experiment import read_lines, write_noise
 from refusals import assert_refused, exit_status
 from scripted_decoder import ScriptedDecoder, refuse
 
@@ -47,9 +47,8 @@ def make_job(folder, keys, frames=None, **fields) -> JobInput:
 
 @contextmanager
 def scripted(client, folder):
-    with cluster_decoder(
-        client, functools.partial(ScriptedDecoder, str(folder)), False, wav_scp=folder / "wav.scp"
-    ) as decoder:
+    build = functools.partial(ScriptedDecoder, str(folder))
+    with cluster_decoder(client, build, False, wav_scp=folder / "wav.scp") as decoder:
         yield decoder
 
 
@@ -87,9 +86,8 @@ def test_tasks_whose_worker_dies_run_again_and_count_once(client, tmp_path, capl
         assert decode(client, tmp_path, job, "many") == 3
     begun = Counter(ScriptedDecoder(str(tmp_path)).begun())
     assert begun["once-a"] == begun["once-b"] == 2
-    assert sorted(recorded(tmp_path / "many")) == sorted(
-        key for key in keys if not key.startswith(("bad", "unlisted"))
-    )
+    good = [key for key in keys if not key.startswith(("bad", "unlisted"))]
+    assert sorted(recorded(tmp_path / "many")) == sorted(good)
     assert len(re.findall("failed: ", caplog.text)) == 3
     readable = JobInput([key for key in keys if key != "unlisted"], job.entries, {}, job.languages)
     decode_alone(tmp_path, readable, "once-a", "once-b")
@@ -179,10 +177,9 @@ def test_errors_of_the_cluster_are_one_line(error, message, tmp_path, monkeypatc
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
+def corpus(tmp_path_factory, experiment):
     """Options of a tiny model, and ten utterances, one of which is no audio."""
     folder = tmp_path_factory.mktemp("corpus")
-    experiment = make_experiment(folder / "exp")
     for number in range(10):
         write_noise(folder / f"{number}.wav", 0.3 + 0.04 * (number * 3 % 7), seed=number)
     (folder / "4.wav").write_bytes(b"no audio")
@@ -196,10 +193,6 @@ def corpus(tmp_path_factory):
 def command(corpus, monkeypatch):
     monkeypatch.chdir(corpus[0])
     return corpus[1]
-
-
-def run(main, command) -> str:
-    return str(exit_status(main, *command))
 
 
 def test_the_command_writes_what_asr_inference_writes_though_workers_are_killed(
@@ -216,9 +209,10 @@ def test_the_command_writes_what_asr_inference_writes_though_workers_are_killed(
     monkeypatch.setattr(Journal, "add", add_and_kill)
     one, many = tmp_path / "one", tmp_path / "many"
     there = ["--scheduler", client.scheduler.address, "--output_dir"]
-    assert "1 utterance failed" in run(asr_inference.main, [*command, "--output_dir", one])
+    status = exit_status(asr_inference.main, *command, "--output_dir", one)
+    assert "1 utterance failed" in status
     with caplog.at_level("INFO"):
-        assert "1 utterance failed" in run(dask_inference.main, [*command, *there, many])
+        assert "1 utterance failed" in exit_status(dask_inference.main, *command, *there, many)
     assert results(one) == results(many) and len(results(one)) == 5
     assert sum("best hypo: " in record.message for record in caplog.records) == 9
     assert len(recorded(many)) == 9
@@ -227,7 +221,7 @@ def test_the_command_writes_what_asr_inference_writes_though_workers_are_killed(
     (one / "journal.jsonl").write_text("".join(lines[:6]))
     caplog.clear()
     with caplog.at_level("INFO"):
-        run(dask_inference.main, [*command, *there, one])
+        exit_status(dask_inference.main, *command, *there, one)
     assert "resumed: 5 of 10" in caplog.text and results(one) == results(many)
 
 
@@ -235,6 +229,6 @@ def test_a_missing_scheduler_is_one_line(command, tmp_path):
     for address in ("tcp://127.0.0.1:9", "nonesuch://host:1"):
         there = ["--scheduler", address, "--output_dir", tmp_path]
         with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
-            message = run(dask_inference.main, [*command, *there])
+            message = exit_status(dask_inference.main, *command, *there)
         assert message.startswith(f"error: scheduler: {address}: cannot be reached (")
         assert "\n" not in message and "start `dask scheduler`" in message

@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-import pytest
 from cases import cases
 from experiment import write_noise
 from hypothesis import given
@@ -16,7 +15,6 @@ from espnet_medusa.cluster import worker as worker_module
 from espnet_medusa.cluster.connection import COMPARED, Workers, check_same_versions
 from espnet_medusa.cluster.decoder import UNKNOWN_FRAMES, plan_tasks, read_lengths
 from espnet_medusa.cluster.worker import WorkerDecoder, choose_gpu
-from espnet_medusa.errors import InputError
 from espnet_medusa.inference.batches import make_batches
 
 HERE = dict.fromkeys(COMPARED, "1.2.3") | {"python": "3.11.7.final.0", "torch": "2.13.0+cpu"}
@@ -80,8 +78,8 @@ def test_a_worker_sets_its_gpu_only_with_use_gpu(monkeypatch):
 def test_a_missing_folder_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(worker_module, "get_worker", lambda: SimpleNamespace(address="tcp://a:1"))
     missing = tmp_path / "missing"
-    with pytest.raises(InputError, match=rf"^worker tcp://a:1: {missing}: missing; workers"):
-        WorkerDecoder(refuse, str(missing)).sample_rate_hz()
+    message = rf"^worker tcp://a:1: {missing}: missing; workers"
+    assert_refused(message, WorkerDecoder(refuse, str(missing)).sample_rate_hz)
 
 
 @given(

@@ -1,6 +1,7 @@
 """The digit recipe: clips, their split, joined strings, and results of small models."""
 
 import io
+import itertools
 import json
 from pathlib import Path
 
@@ -36,11 +37,8 @@ def wav_bytes(level: float, rate: int = SAMPLE_RATE_HZ, n_channels: int = 1) -> 
 
 
 def speaker_files(speaker: str) -> dict[str, bytes]:
-    return {
-        f"{digit}_{speaker}_{index}.wav": wav_bytes(clip_level(speaker, digit, index))
-        for digit in range(10)
-        for index in INDICES
-    }
+    clips = itertools.product(range(10), INDICES)
+    return {f"{d}_{speaker}_{i}.wav": wav_bytes(clip_level(speaker, d, i)) for d, i in clips}
 
 
 @pytest.fixture
@@ -62,9 +60,8 @@ def run(directory: Path, monkeypatch, fsdd_dir: Path, *options: str) -> None:
 
 def test_clips_come_from_files_and_archives_alike(toy_dir):
     clips = read_clips(toy_dir)
-    assert [(c.speaker, c.digit, c.index) for c in clips] == [
-        (s, d, i) for s in SPEAKERS for d in range(10) for i in INDICES
-    ]
+    expected = [*itertools.product(SPEAKERS, range(10), INDICES)]
+    assert [(c.speaker, c.digit, c.index) for c in clips] == expected
     for clip in clips:
         level = clip_level(clip.speaker, clip.digit, clip.index)
         np.testing.assert_allclose(clip.samples, level, atol=1e-4)

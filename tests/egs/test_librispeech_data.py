@@ -41,12 +41,8 @@ def prepare_small(corpus: Path, *options) -> int:
     return run(corpus.parent, *plain, *options)
 
 
-def chapter_of(corpus: Path) -> Path:
-    return corpus / "test-clean" / READER / CHAPTER
-
-
 def transcripts_of(corpus: Path) -> Path:
-    return chapter_of(corpus) / f"{READER}-{CHAPTER}.trans.txt"
+    return corpus / "test-clean" / READER / CHAPTER / f"{READER}-{CHAPTER}.trans.txt"
 
 
 def test_all_subsets_become_kaldi_directories(whole, tmp_path, capsys):
@@ -128,7 +124,9 @@ KEY = KEYS[1].encode()
     ("flac", lambda _: b"", "{}: is an empty file; copy it again"),
 )
 def test_planted_error_is_one_line_and_the_rest_is_prepared(name, edit, message, small, capsys):
-    path = chapter_of(small) / f"{KEYS[1]}.flac" if name == "flac" else transcripts_of(small)
+    path = transcripts_of(small)
+    if name == "flac":
+        path = path.with_name(f"{KEYS[1]}.flac")
     if edit is None:
         path.unlink()
     else:

@@ -12,7 +12,7 @@ import soundfile
 from cases import cases, combinations
 from downloads import tree
 from espnet2.fileio.sound_scp import SoundScpReader
-from refusals import assert_refused
+from refusals import assert_refused, command_refused, refused
 
 pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
 
@@ -21,7 +21,6 @@ from corpus_plan import CorpusOptions, plan_utterances, speaker_name
 from espeak import Speaker
 from noise import add_noise, coloured_noise, set_level
 from recipes import ROOT
-from refusals import command_refused, refused
 from sentences import load_language, parse_language
 
 from espnet_medusa.kaldi.data_dir import validate_data_dir
@@ -93,13 +92,9 @@ def test_sentences_are_distinct_plain_words(name):
 
 
 def small_language(**changes) -> dict:
-    content = {
-        "templates": ["{animal} and {animal}", "hello"],
-        "slots": {"animal": ["cat", "{size} dog"], "size": ["big", "small"]},
-        "seen_voices": ["en"],
-        "unseen_voices": ["en+m1"],
-    }
-    return {**content, **changes}
+    slots = {"animal": ["cat", "{size} dog"], "size": ["big", "small"]}
+    content = {"templates": ["{animal} and {animal}", "hello"], "slots": slots}
+    return content | {"seen_voices": ["en"], "unseen_voices": ["en+m1"]} | changes
 
 
 def test_sentences_end_with_an_error_when_all_are_used():

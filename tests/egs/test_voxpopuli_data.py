@@ -21,10 +21,6 @@ def build(**options) -> list[miniature.MiniatureUtterance]:
     return miniature.plan_voxpopuli("de")
 
 
-def rewrite(utterances) -> None:
-    miniature.write_annotation(Path("vox"), "de", utterances)
-
-
 def check_pitch(utterance: miniature.MiniatureUtterance, entry: str, **times: float) -> None:
     samples, rate_hz = read_audio(entry, **times)
     assert rate_hz == 16000
@@ -88,7 +84,7 @@ def test_the_other_text_replaces_an_empty_one(text, capsys):
     utterances = build()
     utterances[0].columns["original_text"] = " "
     utterances[1].columns["normed_text"] = ""
-    rewrite(utterances)
+    miniature.write_annotation(Path("vox"), "de", utterances)
     assert run("--text", text) == 0
     captured = capsys.readouterr()
     assert captured.out == "" and "1 utterances have" in captured.err
@@ -106,7 +102,7 @@ def test_quotes_are_read_as_written_or_undone():
         utterance.columns["original_text"] = text
     utterances[5].columns["speaker_id"] = "None"
     utterances[6].columns["original_text"] = "a\rb\u2028c"
-    rewrite(utterances)
+    miniature.write_annotation(Path("vox"), "de", utterances)
     assert run() == 0
     result = tables("train_de")
     read = [result["text"][key_of(utterance)] for utterance in utterances[:5]]
@@ -132,7 +128,8 @@ def test_bad_lines_are_named_and_the_rest_is_prepared(capsys):
         utterance.columns |= change
     twice, invalid = utterances[7], miniature.plan_voxpopuli("de")[9]
     invalid.columns["split"] = "invalid"
-    rewrite([*utterances[:9], twice, invalid, *utterances[10:]])
+    lines = [*utterances[:9], twice, invalid, *utterances[10:]]
+    miniature.write_annotation(Path("vox"), "de", lines)
     assert run() == 3
     lines = problems(capsys)
     assert len(lines) == len(changes) + 1
@@ -152,7 +149,7 @@ def test_unusable_test_utterances_are_in_utt2session(capsys):
     path = miniature.write_session(Path("vox"), "original", session, added)
     miniature.damage_audio(path, "truncated")
     utterances[-1].columns |= {"original_text": "", "normed_text": ""}
-    rewrite([*utterances, *added])
+    miniature.write_annotation(Path("vox"), "de", [*utterances, *added])
     assert run() == 3
     assert len(problems(capsys)) == 1 + 4
     result = tables("test_de")

@@ -103,10 +103,8 @@ def test_self_supervised_recipe_writes_the_tables(recipe):
     assert (folder / "score_wer/ref.trn").read_text().startswith("madam president 1\t")
     results = (exp / "RESULTS.md").read_text()
     assert "Medusa-Linear, exact (3 utterances; size of the set not given)" in results
-    assert (
-        'Command of what was not run: `for lang in cs fi nl; do ./run.sh --lang "${lang}"'
-        in results
-    )
+    command = 'Command of what was not run: `for lang in cs fi nl; do ./run.sh --lang "${lang}"'
+    assert command in results
 
 
 def test_supervised_data_of_two_languages(recipe):

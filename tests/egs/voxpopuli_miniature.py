@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import prepare_voxpopuli
 import soundfile
-from downloads import make_tar
 from refusals import exit_status
 
 from espnet_medusa.kaldi.table import read_table
@@ -184,13 +183,6 @@ def build_voxpopuli(
         ]
         write_segment_table(root, rows)
     return root
-
-
-def archive_year(root: Path, channel: str, year: str, archive: Path) -> Path:
-    """Pack a year's sessions as the server has them, `<channel>_<year>.tar`."""
-    paths = sorted((root / "raw_audios" / channel / year).glob("*.ogg"))
-    members = {f"{channel}/{year}/{path.name}": path.read_bytes() for path in paths}
-    return make_tar(archive, members, "w")
 
 
 def run(*options: str) -> int:

@@ -31,3 +31,9 @@ def make_data_dir(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return build
+
+
+@pytest.fixture
+def folder(make_data_dir: Callable[..., Path]) -> Path:
+    """A valid data directory of four utterances."""
+    return make_data_dir()

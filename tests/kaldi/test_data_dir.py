@@ -107,8 +107,7 @@ def reverse_lines(text):
     ("spk2utt", lambda text: text.replace(f" {FIRST}", ""), "s0", "disagrees with utt2spk"),
     ("spk2utt", drop_line("s1 "), "s1", "disagrees with utt2spk"),
 )
-def test_each_defect_is_reported(table, change, key, message, make_data_dir):
-    folder = make_data_dir()
+def test_each_defect_is_reported(table, change, key, message, folder):
     edit(folder / table, change)
     problems = validate_data_dir(folder)
     assert any(problem.id == key and message in problem.message for problem in problems), problems
@@ -126,8 +125,7 @@ def rename_speaker(folder):
     (rename_speaker, "make the speaker a prefix", "--speaker_order"),
     (lambda folder: (folder / "text").unlink(), "data/text", "--require_text"),
 )
-def test_some_checks_can_be_switched_off(change, message, option, make_data_dir, capsys):
-    folder = make_data_dir()
+def test_some_checks_can_be_switched_off(change, message, option, folder, capsys):
     change(folder)
     with command_refused(capsys, message):
         stages.main(["validate_data_dir", str(folder)])
@@ -188,16 +186,14 @@ def test_fix_drops_recordings_without_segments(make_data_dir):
     assert validate_data_dir(folder) == []
 
 
-def test_fix_changes_nothing_when_nothing_would_be_left(make_data_dir):
-    folder = make_data_dir()
+def test_fix_changes_nothing_when_nothing_would_be_left(folder):
     edit(folder / "text", lambda text: text.replace("s", "x"))
     before = tree(folder)
     assert_refused("no utterance is in all", fix_data_dir, folder, error=DataError)
     assert before == tree(folder)
 
 
-def test_command_prints_all_problems_and_fixes_them_with_an_option(make_data_dir, capsys):
-    folder = make_data_dir()
+def test_command_prints_all_problems_and_fixes_them_with_an_option(folder, capsys):
     edit(folder / "text", lambda text: text.replace("word 0", "").replace("word 2", ""))
     with command_refused(capsys, f"{FIRST}: has no value", f"{SECOND}: has no value"):
         stages.main(["validate_data_dir", str(folder)])

@@ -118,8 +118,7 @@ def test_long_short_and_empty_utterances_are_dropped(formatted, tmp_path, capsys
     assert "s0-u004" in read_table(output / "wav.scp")
 
 
-def test_languages_and_regulations_come_from_the_data_directory(make_data_dir, tmp_path):
-    folder = make_data_dir(4)
+def test_languages_and_regulations_come_from_the_data_directory(folder, tmp_path):
     keys = list(read_table(folder / "wav.scp"))
     (folder / "audio" / f"{keys[0]}.wav").write_bytes(b"")
     soundfile.write(folder / "audio" / f"{keys[1]}.wav", tone(300, 0.05), RATE_HZ)
@@ -190,12 +189,11 @@ def test_segments_and_rate_are_kept(make_data_dir, tmp_path):
     assert "sp1.1-s0-u000" in read_table(perturb(folder, output, "1.0 1.1") / "wav.scp")
 
 
-def test_bad_utterance_is_reported_once_and_nothing_is_written(make_data_dir, tmp_path, capsys):
-    folder = make_data_dir(3)
+def test_bad_utterance_is_reported_once_and_nothing_is_written(folder, tmp_path, capsys):
     (folder / "audio" / "s0-u000.wav").write_bytes(b"")
     edit(folder / "text", lambda text: text.replace("s1-u001", "s1-u009"))
-    with pytest.raises(SystemExit, match="1"):
-        run("perturb_speed", tmp_path / "sp", "--data_dir", folder)
+    given = "perturb_speed", tmp_path / "sp", "--data_dir", folder
+    assert_refused("1", run, *given, error=SystemExit)
     ids = [line.split(": ")[1] for line in capsys.readouterr().out.splitlines()]
     assert sorted(ids) == ["s0-u000", "s1-u001", "s1-u009"]
     assert not (tmp_path / "sp").exists()

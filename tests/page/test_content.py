@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 from cases import cases
-from experiment import make_experiment, noise, read_lines, write_corpus, write_lines, write_noise
+from experiment import noise, read_lines, write_corpus, write_lines, write_noise
 from refusals import exit_status
 from tiny_whisper import save_tiny_whisper, whisper_experiment
 
@@ -35,18 +35,13 @@ def spoken(decoding):
     return "".join(token["text"] for token in decoding["tokens"] if not token.get("special"))
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return make_experiment(tmp_path_factory.mktemp("exp"))
-
-
 @pytest.mark.parametrize("search", ["greedy", "beam"])
-def test_a_recordings_page_has_its_decoding_and_the_one_without_drafts(model, tmp_path, search):
+def test_a_page_has_the_decoding_and_the_one_without_drafts(experiment, tmp_path, search):
     write_noise(tmp_path / "talk.wav", 0.6, seed=1)
-    itself = {"draft_model": str(model.folder), "draft_model_file": str(model.model)}
+    itself = {"draft_model": str(experiment.folder), "draft_model_file": str(experiment.model)}
     options = {"search": search, "beam_size": 2, "ctc_weight": 0.0, "drafter": "model"}
     config = write_config(tmp_path / "decode.yaml", **options, **itself)
-    command = [tmp_path / "talk.wav", "--model", model.folder, "--config", config]
+    command = [tmp_path / "talk.wav", "--model", experiment.folder, "--config", config]
     command += ["--output_dir", tmp_path / "out", "--output_format", "html"]
     assert exit_status(transcribe.main, *command) == 0
     overview, [shown] = blocks(tmp_path / "out" / "talk.html")
@@ -107,11 +102,11 @@ def test_windows_of_a_long_recording_are_passages_with_attempts_and_words(tmp_pa
     ({"search": "greedy", "forced_prefix": [4, 5]}, "draft"),
     ({"beam_size": 3, "lookahead": "cost"}, "draft"),
 )
-def test_every_search_can_be_traced(options, how, model):
-    itself = {"drafter": "model", "draft_model": str(model.folder)}
+def test_every_search_can_be_traced(options, how, experiment):
     base = {"maxlenratio": -12, "minlenratio": -4, "ctc_weight": 0.0, "trace": True}
-    base |= itself | {"draft_model_file": str(model.model)}
-    speech2text = Speech2Text(model.config, model.model, **base | options)
+    base |= {"drafter": "model", "draft_model": str(experiment.folder)}
+    base["draft_model_file"] = str(experiment.model)
+    speech2text = Speech2Text(experiment.config, experiment.model, **base | options)
     for decoding in speech2text.decode([noise(1), noise(2, 30000)]):
         [passage] = decoding.trace
         [attempt] = passage["attempts"]
@@ -121,14 +116,13 @@ def test_every_search_can_be_traced(options, how, model):
 
 
 @pytest.fixture
-def decoded_sets(model, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def decoded_sets(experiment, tmp_path, in_folder):
     (tmp_path / "data").mkdir()
     write_corpus(tmp_path / "data", {"s-a": 0.6, "s-b": 0.9, "s-c": 0.7})
     keys = ("s-a", "s-b", "s-c")
     write_lines(tmp_path / "data" / "utt2spk", dict.fromkeys(keys, "s"))
     write_lines(tmp_path / "data" / "text", dict.fromkeys(keys, "ddfd ab"))
-    itself = {"draft_model": str(model.folder), "draft_model_file": str(model.model)}
+    itself = {"draft_model": str(experiment.folder), "draft_model_file": str(experiment.model)}
     config = write_config(tmp_path / "decode.yaml", trace=True, drafter="model", **itself)
     scp = tmp_path / "data" / "wav.scp"
     for tag, depth in (("drafts", 3), ("plain", 0)):
@@ -136,12 +130,11 @@ def decoded_sets(model, tmp_path, monkeypatch):
         logs = folder / "logdir"
         logs.mkdir(parents=True)
         (logs / "keys.1.scp").write_text(scp.read_text())
-        command = [*model.options(), "--config", config, "--draft_depth", depth]
+        command = [*experiment.options(), "--config", config, "--draft_depth", depth]
         command += ["--data_path_and_name_and_type", f"{scp},speech,sound"]
         asr_inference.main([*map(str, command), "--output_dir", str(logs / "output.1")])
-        stage(
-            ["merge_outputs", *map(str, ("--keys", scp, "--log_dir", logs, "--output_dir", folder))]
-        )
+        places = ["--log_dir", str(logs), "--output_dir", str(folder)]
+        stage(["merge_outputs", "--keys", str(scp), *places])
         stage(["score", "--data_dir", str(tmp_path / "data"), "--output_dir", str(folder)])
     return tmp_path / "exp"
 

@@ -1,7 +1,6 @@
 """asr.sh from Kaldi directories to RESULTS.md, with ESPnet's own training and inference."""
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -25,22 +24,15 @@ def recipe(tmp_path_factory):
     return folder
 
 
-def run_asr(folder: Path, *options: str, status: int | None = None) -> subprocess.CompletedProcess:
-    return run(folder, "./asr.sh", *options, status=status)
-
-
 SETS = ["--train_set", "train", "--valid_set", "dev", "--test_sets", "test"]
-OPTIONS = [
-    *("--data-dir", "own", *SETS, "--ngpu", "0", "--nj", "1", "--inference-nj", "1"),
-    *("--token_type", "word", "--asr_config", "conf/train.yaml"),
-    *("--train_module", "espnet2.bin.asr_train"),
-    *("--inference_module", "espnet2.bin.asr_inference"),
-]
+OPTIONS = ["--data-dir", "own", *SETS, "--ngpu", "0", "--nj", "1", "--inference-nj", "1"]
+OPTIONS += ["--token_type", "word", "--asr_config", "conf/train.yaml", "--train_module"]
+OPTIONS += ["espnet2.bin.asr_train", "--inference_module", "espnet2.bin.asr_inference"]
 
 
 def test_all_stages_with_own_data(recipe):
     # The broken test utterance is reported and left out; the exit status is 3.
-    done = run_asr(recipe, *OPTIONS, "--inference_configs", "conf/beam2.yaml", status=3)
+    done = run(recipe, "./asr.sh", *OPTIONS, "--inference_configs", "conf/beam2.yaml", status=3)
     assert "s-u2" in done.stdout
     assert "asr.sh: not complete: stage 3: 1 utterances" in done.stderr
     shown = [line.split(")", 1)[1] for line in done.stdout.splitlines() if "(asr.sh) Stage" in line]
@@ -68,12 +60,12 @@ def test_all_stages_with_own_data(recipe):
     # Only the selected stages run again; a lost hypothesis stops scoring and is named.
     (test_dir / "text").write_text("s-u0 one six\n")
     again = [*OPTIONS, "--inference_configs", "conf/beam2.yaml", "--stage", "13"]
-    done = run_asr(recipe, *again, status=3)
+    done = run(recipe, "./asr.sh", *again, status=3)
     assert "no hypothesis for 1 utterances: s-u1" in done.stderr
     assert "Stage 12" not in done.stdout
     # The experiment defines its tokens, without an option.
-    done = run_asr(
-        recipe, "--data_dir", "own", "--test_sets", "test", "--skip_train", "true",
+    done = run(
+        recipe, "./asr.sh", "--data_dir", "own", "--test_sets", "test", "--skip_train", "true",
         "--asr_exp", "exp/asr_train_raw_word", "--inference_configs", "conf/beam2.yaml",
         "--stage", "13", "--allow_missing", "true",
     )  # fmt: skip
@@ -84,7 +76,7 @@ def test_stage_1_names_problems_of_test_sets_and_continues(recipe, tmp_path):
     shutil.copytree(recipe / "own", tmp_path / "own")
     (tmp_path / "own" / "test" / "text").write_text("s-u0 one\ns-u2 two\n")
     options = [*OPTIONS, "--stop_stage", "3", "--data_dir", f"{tmp_path}/own"]
-    done = run_asr(recipe, *options, "--dumpdir", f"{tmp_path}/dump", status=3)
+    done = run(recipe, "./asr.sh", *options, "--dumpdir", f"{tmp_path}/dump", status=3)
     assert "s-u1" in done.stdout and "Stage 3 skips these utterances of test\n" in done.stdout
     assert (tmp_path / "dump/raw/test/wav.scp").read_text().split()[0] == "s-u0"
 
@@ -96,7 +88,7 @@ def test_long_audio_is_allowed_only_in_test_sets(recipe, tmp_path, longform, rem
     limits = ["--max_duration", "0.65", "--max_wav_duration", "0.55", "--on_bad", "skip"]
     options = [*OPTIONS, "--data_dir", f"{tmp_path}/own", "--dumpdir", f"{tmp_path}/dump"]
     options += ["--stage", "3", "--stop_stage", "4", *limits, "--longform", longform]
-    run_asr(recipe, *options, status=status)
+    run(recipe, "./asr.sh", *options, status=status)
     expected = {"org/train": 2, "train": 1, "org/dev": 2, "dev": 1, "test": remaining}
     counts = {name: len(read_table(tmp_path / "dump/raw" / name / "wav.scp")) for name in expected}
     assert counts == expected
@@ -114,7 +106,7 @@ def test_problems_of_all_sets_are_named_before_it_stops(stage, broken, sets, rec
             (folder / "wav.scp").write_text(scp)
             (folder / broken).write_bytes(b"no audio")
     options = [*OPTIONS, "--stage", stage, "--stop_stage", stage, "--data_dir", f"{tmp_path}/own"]
-    done = run_asr(recipe, *options, "--dumpdir", f"{tmp_path}/dump", status=1)
+    done = run(recipe, "./asr.sh", *options, "--dumpdir", f"{tmp_path}/dump", status=1)
     assert all(f"own/{name}" in done.stdout for name in sets.split())
     assert ("s-u1" if broken == "text" else broken) in done.stdout
     assert f"correct the data of {sets}" in done.stderr
@@ -127,15 +119,15 @@ def test_data_dropped_in_stage_1_is_named_and_the_rest_is_processed(tmp_path):
     (tmp_path / "data" / "test" / "bad_utterances").write_text("s-u7 wav.scp: is truncated; mend\n")
     write_script(tmp_path / "local" / "data.sh", "#!/bin/sh\n[ $3 = --fast ] && exit $2\n")
     options = ["--train_set", "train", "--valid_set", "dev", "--test_sets", "test lost"]
-    options += ["--stop_stage", "3", "--nj", "1"]
-    done = run_asr(tmp_path, *options, "--local_data_opts", "--status 3 --fast true", status=3)
+    options += ["--stop_stage", "3", "--nj", "1", "--local_data_opts"]
+    done = run(tmp_path, "./asr.sh", *options, "--status 3 --fast true", status=3)
     assert "1 utterances left out, see data/test/bad_utterances" in done.stdout
     for name in ("org/train", "org/dev", "test"):
         assert (tmp_path / "dump" / "raw" / name / "wav.scp").is_file()
     reasons = [line for line in done.stderr.splitlines() if "not complete" in line]
     assert any("stage 1: data/lost/wav.scp is not there" in line for line in reasons)
     assert any("stage 1: 1 utterances, see data/test/bad_utterances" in line for line in reasons)
-    done = run_asr(tmp_path, *options, "--local_data_opts", "--status 1 --fast true", status=1)
+    done = run(tmp_path, "./asr.sh", *options, "--status 1 --fast true", status=1)
     assert "Stage 3" not in done.stdout
 
 
@@ -159,7 +151,7 @@ def test_data_dropped_in_stage_1_is_named_and_the_rest_is_processed(tmp_path):
     ),
 )
 def test_bad_options_end_with_status_2_before_any_stage(options, message, recipe):
-    done = run_asr(recipe, *options, status=2)
+    done = run(recipe, "./asr.sh", *options, status=2)
     assert message in done.stderr and "Stage" not in done.stdout
 
 
@@ -167,7 +159,7 @@ def test_stage_9_names_the_missing_program(recipe):
     options = [*SETS, "--stage", "9", "--stop_stage", "9", "--use_ngram", "true"]
     if shutil.which("lmplz"):
         pytest.skip("KenLM is installed")
-    assert "lmplz" in run_asr(recipe, *options, status=2).stderr
+    assert "lmplz" in run(recipe, "./asr.sh", *options, status=2).stderr
 
 
 def names(folder: Path, *options: str) -> str:
@@ -176,18 +168,16 @@ def names(folder: Path, *options: str) -> str:
     for stage in ("10", "12"):
         stages = ["--stage", stage, "--stop_stage", stage]
         # There is no data.
-        done = run_asr(folder, *SETS, "--dumpdir", "nowhere", *options, *stages, status=1)
+        done = run(folder, "./asr.sh", *SETS, "--dumpdir", "nowhere", *options, *stages, status=1)
         shown += [line for line in done.stdout.splitlines() if "(asr.sh)" in line]
     return "\n".join(shown)
 
 
 def test_names_follow_espnet(recipe):
-    shown = names(
-        recipe,
-        *("--asr_config", "conf/train.yaml", "--asr_args", "--max_epoch 2 --optim_conf lr=0.1"),
-        *("--lang", "en", "--nbpe", "256", "--speed_perturb_factors", "0.9 1.0"),
-        *("--inference_config", "conf/beam2.yaml", "--inference_args", "--ctc_weight 0.5"),
-    )
+    options = ["--asr_config", "conf/train.yaml", "--asr_args", "--max_epoch 2 --optim_conf lr=0.1"]
+    options += ["--lang", "en", "--nbpe", "256", "--speed_perturb_factors", "0.9 1.0"]
+    options += ["--inference_config", "conf/beam2.yaml", "--inference_args", "--ctc_weight 0.5"]
+    shown = names(recipe, *options)
     assert "exp/asr_stats_raw_en_bpe256_sp" in shown
     assert "exp/asr_train_raw_en_bpe256_max_epoch2_optim_conflr0.1_sp" in shown
     assert "beam2_ctc_weight0.5_asr_model_valid.acc.ave" in shown
@@ -205,7 +195,7 @@ def test_dask_decodes_in_one_job(tmp_path, address):
     (data / "wav.scp").write_text("".join(f"u{number} {number}.wav\n" for number in range(5)))
     options = [*SETS, "--stage", "12", "--stop_stage", "12", "--ngpu", "0", "--asr_exp", "exp"]
     options += ["--cmd_backend", "dask", "--scheduler", address, "--inference_nj", "1"]
-    done = run_asr(folder, *options, "--python", "false", status=1)  # which does nothing
+    done = run(folder, "./asr.sh", *options, "--python", "false", status=1)  # which does nothing
     assert "job 1 failed with status 1" in done.stderr
     (log,) = folder.glob("exp/*/test/logdir/asr_inference.*.log")
     command = log.read_text().splitlines()[0]

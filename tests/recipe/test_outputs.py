@@ -108,9 +108,8 @@ def test_segments_of_jobs_are_joined_and_words_stay_in_order(tmp_path):
     write_job(tmp_path / "log", 3, {"c": "x"})  # no segments
     merge(tmp_path, ["a", "b", "c"])
     folder = tmp_path / "out" / "segments"
-    assert (folder / "segments").read_text() == (
-        "a_2.00 a 2.00 40.00\nb_0.00 b 0.00 40.00\nb_31.20 b 31.20 40.00\n"
-    )
+    segments = "a_2.00 a 2.00 40.00\nb_0.00 b 0.00 40.00\nb_31.20 b 31.20 40.00\n"
+    assert (folder / "segments").read_text() == segments
     assert (folder / "wav.scp").read_text() == "a a.wav\nb b.wav\n"
     assert (folder / "spk2utt").read_text() == "a a_2.00\nb b_0.00 b_31.20\n"
     assert (folder / "text").read_text() == "a_2.00 x y\nb_0.00 x y\nb_31.20 x y\n"
@@ -130,9 +129,8 @@ def test_rtf_pairs_lines_and_leaves_failed_utterances_out(tmp_path, capsys):
         + log_line(10.0, "speech length: 32000")
         + log_line(11.0, "best hypo: b")
     )
-    (tmp_path / "asr_inference.2.log").write_text(
-        log_line(5.0, "speech length: 8000") + log_line(5.25, "best hypo: c")
-    )
+    log = log_line(5.0, "speech length: 8000") + log_line(5.25, "best hypo: c")
+    (tmp_path / "asr_inference.2.log").write_text(log)
     stages.main(["calculate_rtf", "--log_dir", str(tmp_path), "--fs", "16k"])
     assert capsys.readouterr().out == (
         "Total audio duration: 3.500 [sec]\n"

@@ -73,8 +73,7 @@ def test_a_job_with_a_partial_file_has_not_failed(tmp_path):
     run_script(tmp_path, f"echo utt reason > {tmp_path}/JOB.failed; exit 1", *options, jobs=2)
     (tmp_path / "2.failed").write_text("")
     script = f"[ JOB = 1 ] && echo utt > {tmp_path}/1.failed; exit 1"
-    with pytest.raises(SystemExit):
-        run_script(tmp_path, script, *options, jobs=2)
+    assert_refused("1", run_script, tmp_path, script, *options, jobs=2, error=SystemExit)
 
 
 def test_jobs_take_the_visible_gpus_in_turn(tmp_path, monkeypatch):

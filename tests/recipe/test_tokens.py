@@ -129,9 +129,16 @@ def test_unusable_whisper_models_are_refused(model, token_type, message, tmp_pat
         make_whisper(tmp_path, model, token_type)
 
 
-def test_shapes_are_samples_and_labels(tmp_path, capsys):
+@pytest.fixture
+def training(tmp_path) -> list[str]:
+    """Options of a training with Whisper's tokens."""
     make_whisper(tmp_path, "openai/whisper-tiny", "whisper_multilingual")
     (tmp_path / "train.yaml").write_text(TRAINING)
+    tokens = ["--bpemodel", f"{tmp_path}/own", "--token_list", f"{tmp_path}/tokens.txt"]
+    return ["--config", f"{tmp_path}/train.yaml", "--token_type", "hugging_face", *tokens]
+
+
+def test_shapes_are_samples_and_labels(training, tmp_path, capsys):
     texts = {"a": "one", "b": "one two", "c": " ".join(["seven"] * 30)}
     lengths = {key: str(16000 + number) for number, key in enumerate(texts)}
     tables = {"wav.scp": dict.fromkeys(texts, "x.wav"), "utt2spk": dict.fromkeys(texts, "s")}
@@ -141,13 +148,10 @@ def test_shapes_are_samples_and_labels(tmp_path, capsys):
         write_dump_dir(tmp_path / name, tables)
     write_table(tmp_path / "utt2lang", {"b": "fr"})
     stats = tmp_path / "stats"
-    stages.main(["collect_shapes",
-         "--train_dir", str(tmp_path / "train"), "--valid_dir", str(tmp_path / "dev"),
-         "--output_dir", str(stats), "--", "--config", str(tmp_path / "train.yaml"),
-         "--token_type", "hugging_face", "--bpemodel", str(tmp_path / "own"),
-         "--token_list", str(tmp_path / "tokens.txt"),
-         "--preprocessor_conf", f"utt2lang={tmp_path / 'utt2lang'}"]
-    )  # fmt: skip
+    folders = ["--train_dir", f"{tmp_path}/train", "--valid_dir", f"{tmp_path}/dev"]
+    languages = ["--preprocessor_conf", f"utt2lang={tmp_path}/utt2lang"]
+    folders += ["--output_dir", str(stats)]
+    stages.main(["collect_shapes", *folders, "--", *training, *languages])
     # Language, task, no timestamps, then the words, each of which is a token; the third is longer
     # than the decoder.
     for part in ("train", "valid"):
@@ -158,13 +162,8 @@ def test_shapes_are_samples_and_labels(tmp_path, capsys):
     assert capsys.readouterr().out.count("longer than the decoder's 11 tokens") == 2
 
 
-def test_decoding_needs_no_languages_of_the_training_set(tmp_path):
-    make_whisper(tmp_path, "openai/whisper-tiny", "whisper_multilingual")
-    (tmp_path / "train.yaml").write_text(TRAINING)
-    args = MedusaASRTask.get_parser().parse_args(
-        ["--config", str(tmp_path / "train.yaml"), "--token_type", "hugging_face",
-         "--bpemodel", str(tmp_path / "own"), "--token_list", str(tmp_path / "tokens.txt"),
-         "--preprocessor_conf", "utt2lang=gone"]
-    )  # fmt: skip
+def test_decoding_needs_no_languages_of_the_training_set(training):
+    command = [*training, "--preprocessor_conf", "utt2lang=gone"]
+    args = MedusaASRTask.get_parser().parse_args(command)
     assert_refused("gone: cannot be read", MedusaASRTask.build_preprocess_fn, args, False)
     assert build_preprocess(args)("a", {"text": "one"})["text"].size == 4

@@ -127,9 +127,8 @@ def test_remaining_time_is_estimated_from_this_run(tmp_path, now):
     log.write_text(text + (HEAD + "best hypo: a\n") * 8)
     now[0] = 60.0
     progress.show(where="job 7: 1 running")
-    assert stream.getvalue() == (
-        "test: 8/12 utterances (6 of an earlier run), elapsed 1:00, eta 2:00, job 7: 1 running\n"
-    )
+    line = "test: 8/12 utterances (6 of an earlier run), elapsed 1:00, eta 2:00, job 7: 1 running\n"
+    assert stream.getvalue() == line
 
 
 def test_training_watch_prints_results_of_this_run_only(tmp_path):

@@ -81,10 +81,8 @@ ROWS = [
 def test_bins_of_length():
     tokens = np.array([0, 4, 9, 10, 19, 19, 25])
     speedups = np.array([1.0, 2.0, 3.0, 5.0, 6.0, 9.0, 4.0])
-    assert bin_speedups(tokens, speedups, 10) == [
-        LengthBin(0, 9, 3, 1.5, 2.0, 2.5),
-        LengthBin(10, 19, 3, 5.5, 6.0, 7.5),
-    ]
+    bins = [LengthBin(0, 9, 3, 1.5, 2.0, 2.5), LengthBin(10, 19, 3, 5.5, 6.0, 7.5)]
+    assert bin_speedups(tokens, speedups, 10) == bins
     assert bin_speedups(tokens, speedups, 5) == []
 
 
@@ -105,17 +103,13 @@ def test_plot_shows_labels_bins_and_values(tmp_path, drawn):
 
 
 def test_wer_against_eta_of_systems_that_were_run_and_scored():
+    wide = [Point("2", 1.2, 5.0), Point("3", 0.9, 5.5)]
+    english = {("wide", "top-1"): wide, ("slim", "quick"): [Point("2", 0.8, 6.5)]}
     assert scatter_panels(table(), ROWS) == {
-        "English": Panel(
-            {
-                ("wide", "top-1"): [Point("2", 1.2, 5.0), Point("3", 0.9, 5.5)],
-                ("slim", "quick"): [Point("2", 0.8, 6.5)],
-            },
-            Point("Base", 2.0, 5.0),
-        ),
+        "English": Panel(english, Point("Base", 2.0, 5.0)),
         "German": Panel({("slim", "quick"): [Point("2", 0.7, 8.0)]}, None),
     }
-    assert scatter_panels(table(), ROWS[:1]) == {}  # plain decoding alone is no comparison
+    assert scatter_panels(table(), ROWS[:1]) == {}  # the baseline alone is no comparison
     assert plot_scatter(table().figure, {}, Path("nowhere")) is None
 
 
@@ -180,10 +174,8 @@ def test_plot_of_calls_against_the_wer_of_drafts(tmp_path, drawn):
     pairs = {"1": CallsAndWer("wide2", "slim2"), "9": CallsAndWer("wide3", "slim_quick")}
     unscored = {"1": CallsAndWer("wide2", "wide3"), "2": CallsAndWer("slim2", "slim_quick")}
     groups = {"CTC": {"greedy": pairs, "beam": unscored}}
-    figure = FigurePlan(
-        "calls_against_wer", "F", groups=groups, points="epochs", wer_of="the greedy CTC hypothesis"
-    )
-    plan = table(figure=figure)
+    axes = {"points": "epochs", "wer_of": "the greedy CTC hypothesis"}
+    plan = table(figure=FigurePlan("calls_against_wer", "F", groups=groups, **axes))
     rows = [
         measured("base", "English", calls_per_utterance=Estimate(28.0)),
         measured("wide2", "English", wer=Estimate(4.0), calls_per_utterance=Estimate(9.0)),

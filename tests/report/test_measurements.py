@@ -40,9 +40,7 @@ def test_ratio_and_its_interval():
     assert interval(estimate) == pytest.approx(expected, abs=0.2 * error)
     assert estimate.value == pytest.approx(mean)
     assert estimate == measures.ratio_of_sums(above, below)
-
-
-def test_ratio_weighs_utterances_by_length():
+    # Long utterances weigh more.
     assert measures.ratio_of_sums(np.array([1, 9]), np.array([10, 10])) == Estimate(0.5)
     assert measures.ratio_of_sums(np.array([1.0]), np.array([0.0])) is None
     assert measures.ratio_of_sums(np.full(10, 6.0), np.full(10, 3.0)) == Estimate(2.0, 2.0, 2.0)
@@ -210,7 +208,7 @@ def test_environment_has_espnets_lines(tmp_path, in_folder, monkeypatch):
     assert "not in a git repository" in text
 
 
-def test_git_hash_of_the_repository(tmp_path, monkeypatch):
+def test_git_hash_of_the_repository(tmp_path, in_folder):
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
 
@@ -221,5 +219,4 @@ def test_git_hash_of_the_repository(tmp_path, monkeypatch):
 
     git("init")
     git("commit", "--allow-empty", "-m", "x")
-    monkeypatch.chdir(tmp_path)
     assert f"- Git hash: `{git('rev-parse', 'HEAD')}`\n  - Commit date: `" in results_markdown([])

@@ -12,8 +12,7 @@ from espnet_medusa.report.published import read_corpora, read_published
 
 CONFIGS = Path(__file__).parents[2] / "conf" / "report"
 SYSTEM = "{name: N, exp: asr_x, decoding: plain}"
-CALLS_AGAINST_WER = "figure: {kind: calls_against_wer, title: F, points: K, wer_of: CTC, "
-CALLS_AGAINST_WER += "groups: {g: {v: {2: %s}}}}"
+CALLS_AGAINST_WER = "kind: calls_against_wer, points: K, wer_of: CTC, groups: {g: {v: {2: %s}}}"
 TABLE = f"{{title: T, test_sets: {{a: b}}, baseline: x, systems: {{x: {SYSTEM}}}}}"
 
 
@@ -43,8 +42,7 @@ def read_table(tmp_path, more):
         dict(groups={"g": {"v": {"2": "x"}}}, points="K"),
     ),
     (
-        "kind: calls_against_wer, title: F, points: K, wer_of: CTC, "
-        "groups: {g: {v: {2: {calls: x, wer: x}}}}",
+        "title: F, " + CALLS_AGAINST_WER % "{calls: x, wer: x}",
         dict(groups={"g": {"v": {"2": CallsAndWer("x", "x")}}}, points="K", wer_of="CTC"),
     ),
     ("kind: calls_per_word, title: F, groups: {g: {v: x}}", dict(groups={"g": {"v": "x"}})),
@@ -80,61 +78,57 @@ def test_plan_of_the_speech_llama_recipe_has_the_papers_grid():
     assert systems == [("asr_llama", "baseline"), *expected]
 
 
+# A plan with a gap, and what the messages begin with, to contents of the gap and parts of messages.
+BAD_PLANS = {
+    ("%s", ""): {
+        "": "a mapping",
+        "a: [": "cannot be read .*; correct the file",
+        "tables: []": "title, tables missing",
+        "title: R\ntables: {a: b}": "a list of tables is needed",
+        f"title: R\ntables: [{TABLE}]\nmore: 1": "unknown option 'more'",
+        "title: R\ntables: [{title: T}]": "test_sets, systems, baseline missing",
+        f"title: R\ntables: [{TABLE.replace('baseline: x', 'baseline: y')}]": "'y' is not known",
+        f"title: R\ntables: [{TABLE.replace('exp: asr_x', 'exq: 1')}]": "exp missing",
+    },
+    (with_entries("%s"), ""): {
+        "corpsu: c": "did you mean 'corpus'",
+        "utterances: {b: many}": "'many'",
+        "figure: {title: F, systems: [y]}": "'y' is not",
+        "figure: {title: F, systems: x}": "list of keys",
+        "figure: {title: F, systems: [x], bin_tokens: 0}": "allowed: 1 or more",
+        "published: p": "table 1: model: None",
+        "published: p, model: 2": "model: 2",
+        "columns: [weer]": "did you mean 'wer'",
+        "columns: []": "a list of wer, cer",
+        "figure: {kind: pie}": "'pie' is not known",
+    },
+    (with_entries("figure: {title: F, %s}"), ""): {
+        "kind: calls_per_word": "groups missing",
+        "kind: calls_per_word, groups: {g: {v: y}}": "groups: g: v: 'y' is not known",
+        "kind: calls_per_word, groups: {g: x}": "groups: g: 'x'; a mapping",
+        "kind: calls_per_word, groups: {g: {v: x}}, points: K": "option: 'points'",
+        "kind: wer_against_eta, groups: {g: {v: {2: x}}}": "points missing",
+        "kind: wer_against_eta, points: K, groups: {g: {v: x}}": "v: 'x'; a mapping",
+        "kind: wer_against_eta, points: K, groups: {g: {v: {2: y}}}": "v: 2: 'y' is not",
+        "kind: calls_against_wer, points: K, groups: {g: {v: {2: x}}}": "wer_of missing",
+    },
+    (f"title: R\ntables: [{TABLE}]\nincluded: %s", "included: "): {
+        "x.md": "'x.md'; a list of title and file",
+        "[x.md]": "1: 'x.md'; a mapping",
+        "[{title: T}]": "1: file missing; needed: title, file",
+        "[{title: T, file: x.md, level: 2}]": "1: unknown option 'level'",
+    },
+    (with_entries(f"figure: {{title: F, {CALLS_AGAINST_WER}}}"), "groups: g: v: 2: "): {
+        "x": "'x'; a mapping",
+        "{calls: x}": "wer missing; needed: calls, wer",
+        "{calls: x, wer: y}": "wer: 'y' is not known",
+        "{calls: x, wer: x, cer: x}": "unknown option 'cer'",
+    },
+}
+
+
 @cases(
-    ("", "a mapping"),
-    ("a: [", "cannot be read .*; correct the file"),
-    ("tables: []", "title, tables missing"),
-    ("title: R\ntables: {a: b}", "a list of tables is needed"),
-    (f"title: R\ntables: [{TABLE}]\nmore: 1", "unknown option 'more'"),
-    ("title: R\ntables: [{title: T}]", "test_sets, systems, baseline missing"),
-    (f"title: R\ntables: [{TABLE.replace('baseline: x', 'baseline: y')}]", "'y' is not known"),
-    (f"title: R\ntables: [{TABLE.replace('exp: asr_x', 'exq: 1')}]", "exp missing"),
-    *(
-        (with_entries(entry), expected)
-        for entry, expected in (
-            ("corpsu: c", "did you mean 'corpus'"),
-            ("utterances: {b: many}", "'many'"),
-            ("figure: {title: F, systems: [y]}", "'y' is not"),
-            ("figure: {title: F, systems: x}", "list of keys"),
-            ("figure: {title: F, systems: [x], bin_tokens: 0}", "allowed: 1 or more"),
-            ("published: p", "table 1: model: None"),
-            ("published: p, model: 2", "model: 2"),
-            ("columns: [weer]", "did you mean 'wer'"),
-            ("columns: []", "a list of wer, cer"),
-            ("figure: {kind: pie}", "'pie' is not known"),
-        )
-    ),
-    *(
-        (with_entries(f"figure: {{title: F, {figure}}}"), expected)
-        for figure, expected in (
-            ("kind: calls_per_word", "groups missing"),
-            ("kind: calls_per_word, groups: {g: {v: y}}", "groups: g: v: 'y' is not known"),
-            ("kind: calls_per_word, groups: {g: x}", "groups: g: 'x'; a mapping"),
-            ("kind: calls_per_word, groups: {g: {v: x}}, points: K", "option: 'points'"),
-            ("kind: wer_against_eta, groups: {g: {v: {2: x}}}", "points missing"),
-            ("kind: wer_against_eta, points: K, groups: {g: {v: x}}", "v: 'x'; a mapping"),
-            ("kind: wer_against_eta, points: K, groups: {g: {v: {2: y}}}", "v: 2: 'y' is not"),
-            ("kind: calls_against_wer, points: K, groups: {g: {v: {2: x}}}", "wer_of missing"),
-        )
-    ),
-    *(
-        (f"title: R\ntables: [{TABLE}]\nincluded: {content}", f"included: {expected}")
-        for content, expected in (
-            ("x.md", "'x.md'; a list of title and file"),
-            ("[x.md]", "1: 'x.md'; a mapping"),
-            ("[{title: T}]", "1: file missing; needed: title, file"),
-            ("[{title: T, file: x.md, level: 2}]", "1: unknown option 'level'"),
-        )
-    ),
-    *(
-        (with_entries(CALLS_AGAINST_WER % point), f"groups: g: v: 2: {expected}")
-        for point, expected in (
-            ("x", "'x'; a mapping"),
-            ("{calls: x}", "wer missing; needed: calls, wer"),
-            ("{calls: x, wer: y}", "wer: 'y' is not known"),
-            ("{calls: x, wer: x, cer: x}", "unknown option 'cer'"),
-        )
-    ),
+    *((plan % gap, begin + end) for (plan, begin), x in BAD_PLANS.items() for gap, end in x.items())
 )
 def test_bad_plans_are_refused(text, expected, tmp_path):
     path = tmp_path / "plan.yaml"

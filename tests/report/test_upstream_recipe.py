@@ -205,9 +205,8 @@ def test_tables(exp, capsys):
 
 def add_beam(exp):
     """Write a decoding by ESPnet's search of 8 kHz audio: two jobs and a log of an earlier run."""
-    folder = write_espnet_decoding(
-        exp, BEAM, "test", [{"s1-a": 8.0, "s1-b": 2.0}, {"s2-c": 6.0, "s2-d": 4.0}, {"s2-d": 0.5}]
-    )
+    jobs = [{"s1-a": 8.0, "s1-b": 2.0}, {"s2-c": 6.0, "s2-d": 4.0}, {"s2-d": 0.5}]
+    folder = write_espnet_decoding(exp, BEAM, "test", jobs)
     (folder / "text").write_text("".join(f"{key} {text}\n" for key, text in REFERENCES.items()))
     write_score(folder, "wer", [(4, 0, 0, 0)] * 4, "0.0")
     return folder

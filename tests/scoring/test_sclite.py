@@ -75,10 +75,9 @@ def test_speakers_and_unknown_modes(score):
     assert speaker_of("4k0c0301", "wsj") == "4k0"
     assert speaker_of("x", "wsj") == "x)"
     assert speaker_of("a-b", "sp") == "(a-b)"
-    with refused("atis", "rm, spu_id"):
-        speaker_of("a-b", "atis")
-    with refused("some", "noascii"):
-        score("a (s-1)\n", "a (s-1)\n", characters="some")
+    assert_refused("atis.*rm, spu_id", speaker_of, "a-b", "atis", error=ValueError)
+    texts = "a (s-1)\n", "a (s-1)\n"
+    assert_refused("some.*noascii", score, *texts, characters="some", error=ValueError)
 
 
 UTT2SPK = {"spk-u1": "spk", "spk-u2": "spk", "é-u3": "é"}

@@ -171,7 +171,7 @@ def trained_here(tmp_path_factory):
     write_set(folder / "own" / "dev", 2)
     (folder / "conf").mkdir()
     (folder / "conf" / "train.yaml").write_text(TRAINING.replace("max_epoch: 1", "max_epoch: 2"))
-    train(folder, "here", "--stage", "1", "--train_nj", "2")
+    run(folder, *train_command("here", "--stage", "1", "--train_nj", "2"))
     return folder
 
 
@@ -184,10 +184,6 @@ def train_command(tag: str, *options: str) -> list[str]:
     ]  # fmt: skip
 
 
-def train(folder: Path, tag: str, *options: str) -> None:
-    run(folder, *train_command(tag, *options))
-
-
 def assert_same_weights(folder: Path, *tags: str) -> None:
     paths = [folder / "exp" / f"asr_{tag}" / "valid.acc.ave.pth" for tag in tags]
     torch.testing.assert_close(*map(torch.load, paths))
@@ -196,7 +192,7 @@ def assert_same_weights(folder: Path, *tags: str) -> None:
 @cases(("one_node", ["--train_nj", "2"]), ("two_nodes", ["--num_nodes", "2"]))
 def test_statistics_and_training_by_torchrun_equal_those_made_here(tag, options, trained_here):
     folder = trained_here
-    train(folder, tag, "--stage", "10", "--cmd_backend", "slurm", *options)
+    run(folder, *train_command(tag, "--stage", "10", "--cmd_backend", "slurm", *options))
     for name in ("train/speech_shape", "train/text_shape.word", "valid/speech_shape"):
         shapes = [(folder / "exp" / f"stats_{run}" / name).read_bytes() for run in ("here", tag)]
         assert shapes[0] == shapes[1], name
@@ -212,7 +208,7 @@ def test_processes_of_all_nodes_restart_after_one_is_killed(trained_here):
     options = ["--stage", "11", "--train_module", module, "--asr_args", f"--max_epoch {last}"]
     for tag in ("undisturbed", "killed"):
         shutil.copytree(folder / "exp" / "stats_here", folder / "exp" / f"stats_{tag}")
-    train(folder, "undisturbed", *options, "--train_nj", "2")
+    run(folder, *train_command("undisturbed", *options, "--train_nj", "2"))
     options += ["--cmd_backend", "slurm", "--num_nodes", "2", "--max_restarts", "2"]
     stage = start(folder, *train_command("killed", *options))
     log = folder / "exp" / "asr_killed" / "train.log"
@@ -249,7 +245,6 @@ def test_cached_states_equal_those_of_this_machine(tmp_path, monkeypatch):
     for backend in ("local", "slurm"):
         folders = ["--dumpdir", f"dump_{backend}", "--expdir", f"exp_{backend}"]
         done = run(folder, "./whisper.sh", *options, "--cmd_backend", backend, *folders)
-        assert done.returncode == 0, done.stdout + done.stderr
         assert "states of 3 of 3 utterances" in done.stdout
         states = folder / f"dump_{backend}" / "states_references" / "train"
         tables = [kaldiio.load_scp(str(states / name)) for name in ("states.scp", "memory.scp")]

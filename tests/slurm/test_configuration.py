@@ -2,9 +2,8 @@
 
 import pytest
 from cases import cases
-from refusals import refuses
+from refusals import assert_refused, refuses
 
-from espnet_medusa.errors import InputError
 from espnet_medusa.slurm import configuration
 from espnet_medusa.slurm.configuration import parse_request
 
@@ -65,9 +64,8 @@ def test_threads_of_the_command_line_win_over_those_of_the_stage(conf):
 def test_without_a_file_the_cluster_chooses_the_partition(in_folder):
     assert parse_request("slurm.pl").command == ("sbatch",)
     request = parse_request("/kaldi/utils/slurm.pl --gpu 1 --mem 2G --time 1:00:00")
-    assert set(request.command) == {
-        "sbatch", "--gres=gpu:1", "--mem-per-cpu", "2G", "--time", "1:00:00"
-    }  # fmt: skip
+    words = {"sbatch", "--gres=gpu:1", "--mem-per-cpu", "2G", "--time", "1:00:00"}
+    assert set(request.command) == words
 
 
 def test_another_file_can_be_named(conf, tmp_path):
@@ -92,8 +90,8 @@ def test_bad_options_are_refused_by_name(options, conf):
     "line", ["optoin gpu=0 -p cpu", "option gpu", "default gpu", "default gpu=0 -p x", "command"]
 )
 def test_bad_lines_are_named(line):
-    with pytest.raises(InputError, match=f"x.conf:2: '{line}'; allowed: "):
-        configuration.parse_configuration(f"# first\n{line}\n", "x.conf")
+    given = f"# first\n{line}\n", "x.conf"
+    assert_refused(f"x.conf:2: '{line}'; allowed: ", configuration.parse_configuration, *given)
 
 
 def test_the_default_has_the_options_that_recipes_give():

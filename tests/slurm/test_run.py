@@ -15,7 +15,6 @@ from refusals import assert_refused, command_refused, exit_status
 from waiting import HANG_S, is_alive, wait_for
 
 from espnet_medusa import stages
-from espnet_medusa.errors import InputError
 from espnet_medusa.slurm import run
 from espnet_medusa.slurm.array_job import ArrayJob
 from espnet_medusa.slurm.configuration import Request
@@ -69,10 +68,10 @@ def test_tasks_run_and_are_shown(slurm):
 
 
 def test_failed_and_cancelled_tasks_are_named_and_the_others_finish(slurm):
-    array = make_array(
+    script = (
         "case JOB in 1) exit 7 ;; 2) scancel 1_2; sleep 1000 ;; esac; sleep 0.3; touch done.JOB"
     )
-    assert endings(array) == [
+    assert endings(make_array(script)) == [
         ("job 1", "failed with status 7"),
         ("job 2", "was cancelled (Slurm: CANCELLED)"),
     ]
@@ -101,10 +100,8 @@ def test_slurms_reason_for_a_failure_is_named(state, ending, slurm):
 
 def test_ending_files_decide_when_slurm_does_not_answer(slurm):
     slurm.close_down()
-    assert endings(make_array("exit $((JOB - 1))")) == [
-        ("job 2", "failed with status 1"),
-        ("job 3", "failed with status 2"),
-    ]
+    expected = [("job 2", "failed with status 1"), ("job 3", "failed with status 2")]
+    assert endings(make_array("exit $((JOB - 1))")) == expected
 
 
 def test_ending_files_decide_when_slurm_has_forgotten_a_job(slurm):
@@ -128,15 +125,15 @@ def test_restarted_tasks_are_returned(slurm, monkeypatch):
 
 
 def test_a_refused_job_is_an_error_with_the_command(slurm):
-    with pytest.raises(InputError, match="Invalid account; .*sbatch .*=nobody"):
-        run_array(make_array("true"), Request(("sbatch", "--account=nobody")), False)
+    job = make_array("true"), Request(("sbatch", "--account=nobody")), False
+    assert_refused("Invalid account; .*sbatch .*=nobody", run_array, *job)
 
 
 def test_no_second_run_while_the_first_is_in_the_queue(slurm, earlier_job):
     for task, state in enumerate(["COMPLETED|None", "RUNNING|None", "PENDING|Priority"], 1):
         slurm.set_state(5, task, state)
-    with pytest.raises(InputError, match="job 5 of an earlier run .* with 2 tasks; .*`scancel 5`"):
-        run_array(make_array("true"), REQUEST, False)
+    message = "job 5 of an earlier run .* with 2 tasks; .*`scancel 5`"
+    assert_refused(message, run_array, make_array("true"), REQUEST, False)
     for task in (2, 3):
         slurm.set_state(5, task, "CANCELLED|None")
     assert endings(make_array("true")) == []
@@ -213,8 +210,7 @@ def test_an_old_partial_file_does_not_excuse_a_cancelled_task(slurm):
     options = ["--cmd", "slurm.pl", "--partial_file", "JOB.failed", "--on_failure", "wait"]
     run_script("echo utt reason > JOB.failed; exit 1", *options)
     assert Path("1.failed").exists()
-    with pytest.raises(SystemExit):
-        run_script("scancel 2_JOB; sleep 1000", *options)
+    assert_refused("1", run_script, "scancel 2_JOB; sleep 1000", *options, error=SystemExit)
 
 
 def test_one_training_process_appends_to_the_log(slurm):

@@ -72,7 +72,7 @@ class Recipe:
         return done.stdout
 
 
-def make_recipe(folder: Path, token_type: str, language: str = "en") -> Recipe:
+def make_recipe(folder: Path, token_type: str) -> Recipe:
     for name, count in (("train", 4), ("dev", 2), ("test", 4)):
         write_set(folder / "dump" / "raw" / name, count)
     shutil.copyfile(folder / "dump/raw/train/text", folder / "dump/raw/lm_train.txt")
@@ -89,20 +89,20 @@ def make_recipe(folder: Path, token_type: str, language: str = "en") -> Recipe:
     write_script(folder / "run.pl", RUN_PL)
     bpemodel = {"char": "none", "hugging_face": "tokenizer"}.get(token_type, token_type)
     places = asr_sh.DATA | {
-        "token_type": token_type, "bpemodel": bpemodel, "lang": language, "python": PYTHON,
-        "token_list": f"data/{language}_token_list/{token_type}/tokens.txt",
+        "token_type": token_type, "bpemodel": bpemodel, "lang": "en", "python": PYTHON,
+        "token_list": f"data/en_token_list/{token_type}/tokens.txt",
         "run_pl": f"{folder}/run.pl", "sclite": "python3 -m espnet_medusa.bin.sclite",
     }  # fmt: skip
     return Recipe(folder, places)
 
 
-def split_keys(recipe: Recipe, name: str, target: str, jobs: int = 2) -> None:
+def split_keys(recipe: Recipe, name: str, target: str) -> None:
     lines = recipe.path(f"{{{name}}}/wav.scp").read_text().splitlines(keepends=True)
-    share = len(lines) // jobs
-    for job in range(jobs):
-        path = recipe.path(target.replace("JOB", str(job + 1)))
+    half = len(lines) // 2
+    for job, part in (("1", lines[:half]), ("2", lines[half:])):
+        path = recipe.path(target.replace("JOB", job))
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(lines[job * share : (job + 1) * share]))
+        path.write_text("".join(part))
 
 
 def train(recipe: Recipe) -> None:

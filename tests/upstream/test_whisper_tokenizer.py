@@ -94,8 +94,7 @@ def test_hugging_face_lists_have_added_tokens(tmp_path, capsys):
     # As in ESPnet: each is inserted into the list after the previous ones.
     more = [f"--add_symbol={entry}" for entry in ("<blank>:0", "<unk>:1", "a:b:-1", "<x>:-2")]
     hugging_face_export_vocabulary.main([*options, *more])
-    assert output.read_text("utf-8").split("\n")[:-1] == [
-        *("<blank>", "<unk>"), *tokens, "<x>", "a:b",
-    ]  # fmt: skip
+    expected = ["<blank>", "<unk>", *tokens, "<x>", "a:b"]
+    assert output.read_text("utf-8").split("\n")[:-1] == expected
     with command_refused(capsys, "--add_symbol <blank>; allowed: SYMBOL:PLACE"):
         hugging_face_export_vocabulary.main([*options, "--add_symbol", "<blank>"])

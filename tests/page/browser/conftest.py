@@ -39,15 +39,15 @@ class Page:
     def click(self, selector: str, number: int = 0) -> None:
         self.find(selector)[number].click()
 
-    def text(self, selector: str, number: int = 0) -> str:
-        return self.find(selector)[number].text
+    def text(self, selector: str) -> str:
+        return self.find(selector)[0].text
 
     def texts(self, selector: str) -> list[str]:
         script = "return [...document.querySelectorAll(arguments[0])].map((one) => one.textContent)"
         return self.js(script, selector)
 
-    def wait(self, condition, seconds: float = 10.0):
-        end = time.monotonic() + seconds
+    def wait(self, condition):
+        end = time.monotonic() + 10.0
         while not (result := condition()):
             assert time.monotonic() < end, "the page did not change"
             time.sleep(0.05)
