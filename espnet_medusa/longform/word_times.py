@@ -140,16 +140,14 @@ def add_words(
     if hold_pauses and len(durations):
         _shorten_at_sentence_ends(words, 2 * median_s)
     merge_punctuation(words, prepended, appended)
-    timed, place = [], 0
+    timed, remaining = [], iter(words)
     for segment, count in zip(segments, counts, strict=True):
         members, seen = [], 0
-        while place < len(words) and seen < count:
-            word, place = words[place], place + 1
+        while seen < count and (word := next(remaining, None)) is not None:
             seen += word.tokens
             if word.text:
-                start_s = round(window_start_s + word.start_s, 2)
-                end_s = round(window_start_s + word.end_s, 2)
-                members.append(TimedWord(word.text, word.tokens, start_s, end_s, word.probability))
+                start_s, end_s = window_start_s + word.start_s, window_start_s + word.end_s
+                members.append(replace(word, start_s=round(start_s, 2), end_s=round(end_s, 2)))
         if members:
             if hold_pauses:
                 _shorten_after_pause(members, last_speech_s, median_s)
