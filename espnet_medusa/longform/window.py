@@ -15,6 +15,8 @@ from espnet_medusa.longform.segment import Segment
 from espnet_medusa.whisper.transcript import TranscriptText
 
 FRAMES_PER_S = 100
+# Values of a ``WindowDecoding`` in its segments and in traces.
+VALUES = "temperature", "average_log_probability", "compression_ratio", "no_speech_probability"
 
 
 @dataclass(frozen=True)
@@ -99,16 +101,12 @@ def cut_window(
     if not cuts:  # the segment ends at the last timestamp if that is above 0 s
         last = next((token for token in reversed(tokens) if token >= clock.first), clock.first)
         parts, spans_s = [tokens], [(0.0, clock.seconds(last) or window.frames / FRAMES_PER_S)]
-    of_window = (
-        decoding.temperature,
-        decoding.average_log_probability,
-        decoding.compression_ratio,
-        decoding.no_speech_probability,
-    )
+    values = {name: getattr(decoding, name) for name in VALUES}
     segments = [
         Segment(
             *(window.seek, window.start_s + start_s, window.start_s + end_s),
-            *(text.decode(text.text_tokens(part)), part, *of_window),
+            *(text.decode(text.text_tokens(part)), part),
+            **values,
         )
         for part, (start_s, end_s) in zip(parts, spans_s, strict=True)
     ]
@@ -124,10 +122,7 @@ def trace_window(
         "end_s": window.end_s,
         "attempts": [
             {
-                "temperature": attempt.temperature,
-                "average_log_probability": attempt.average_log_probability,
-                "compression_ratio": attempt.compression_ratio,
-                "no_speech_probability": attempt.no_speech_probability,
+                **{name: getattr(attempt, name) for name in VALUES},
                 "chosen": attempt is chosen,
                 **attempt.trace,
             }

@@ -84,7 +84,7 @@ def cheapest_path(costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _steps(costs: np.ndarray) -> np.ndarray:
-    """Return the last step to each element (N + 1, M + 1); row 0 and column 0 are the border."""
+    """Return the last step to each element (N + 1, M + 1); row 0 and column 0 are not used."""
     rows, columns = costs.shape
     # Elements of an anti-diagonal do not depend on each other.
     sums = np.full((rows + 1, columns + 1), np.inf, dtype=np.float32)
@@ -99,8 +99,6 @@ def _steps(costs: np.ndarray) -> np.ndarray:
         best = np.choose(step, [both, down, right])
         sums[i, j] = costs[i - 1, j - 1] + best.astype(np.float64)
         steps[i, j] = step
-    steps[:, 0] = DOWN
-    steps[0] = RIGHT
     return steps
 
 
