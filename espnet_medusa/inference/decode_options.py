@@ -135,10 +135,10 @@ def check_scoring(
 
     ``default`` is ESPnet's default, which gives no warning: the user may not have set it.
     """
-    if getattr(model, "ctc", None) is None and ctc_weight not in (0.0, default):
+    ctc = getattr(model, "ctc", None)
+    if ctc is None and ctc_weight not in (0.0, default):
         logger.warning(f"ctc_weight: {ctc_weight}: not used, because the model has no CTC branch")
-    units = isinstance(getattr(model, "ctc", None), UnitCTC)
-    if units and options.search != GREEDY and ctc_weight != 0:
+    if isinstance(ctc, UnitCTC) and options.search != GREEDY and ctc_weight != 0:
         raise InputError(
             f"ctc_weight: {ctc_weight}; allowed: 0.0 with model_conf.ctc_units; this branch can "
             "only draft (drafter: ctc), because its units are not the decoder's tokens"

@@ -48,8 +48,7 @@ class STSpeech2Text(ESPnetSpeech2Text):
             super().__init__(st_train_config, st_model_file, **options)
         espnet, network = self.beam_search, self.st_model
         parts = espnet, network.decoder, getattr(network, "st_ctc", None), self.options, self.nbest
-        # None: ESPnet's own search decodes.
-        self.search = search_like(*parts, full_scorers(espnet))
+        self.search = search_like(*parts, full_scorers(espnet))  # None: ESPnet's search decodes
         if self.search is not None:
             self.beam_search = SearchInESPnet(espnet, self.search)
         # Whether ``decode`` decodes utterances together. ESPnet's call is needed for a second
