@@ -63,7 +63,8 @@ def add_search(parser: argparse.ArgumentParser, defaults: SearchOptions) -> Call
     """Add our search's options to ESPnet's parser; return ``add_argument`` of their group."""
     for action in parser._actions:  # escape "%", such as that of 202611's "3.19%"
         action.help = re.sub(r"%%|%(?!\()", "%%", action.help or "")
-    add_fields(group := parser.add_argument_group(SEARCH), defaults)
+    group = parser.add_argument_group(SEARCH)
+    add_fields(group, defaults)
     pipes = "run the commands in wav.scp"
     group.add_argument("--allow_pipes", type=str2bool, default=False, help=pipes)
     return group.add_argument

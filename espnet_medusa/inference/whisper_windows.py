@@ -193,8 +193,7 @@ class WhisperWindows(WindowDecoder):
 
 def check_long_form(model: DecodingModel, options: LongFormOptions) -> None:
     """Refuse models and searches that do not support the options of long audio."""
-    reason = why_not_long_form(model)
-    if reason is not None:
+    if (reason := why_not_long_form(model)) is not None:
         raise InputError(reason)
     check_word_times(model.asr_model, options)
 
