@@ -34,7 +34,9 @@ from espnet_medusa.inference.word_aligners import check_word_times
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.options import build_options, check_at_least
 from espnet_medusa.runtime.process import keep_freed_memory
+from espnet_medusa.search.options import SearchOptions
 
+SEARCH = "Multi-token search"  # group of options
 DECODE_OPTIONS = tuple(field.name for field in fields(DecodeOptions))
 LONG_FORM = {field.name: field.default for field in fields(LongFormOptions)}
 # Excludes imported modules from garbage collection, to make it faster; once per process.
@@ -42,9 +44,8 @@ freeze_imports = functools.cache(gc.freeze)
 
 
 def get_parser():
-    parser = escape_percents(get_espnet_parser())
-    group = add_decode_options(parser)
-    add, off = group.add_argument, {"type": str2bool, "default": False}
+    parser = get_espnet_parser()
+    add, off = add_search(parser, DecodeOptions()), {"type": str2bool, "default": False}
     frames = "maximum padded frames (10 ms) of a batch; none: no limit"
     add("--max_batch_frames", type=int_or_none, help=frames)
     add("--longform", help="decode audio longer than the window in several windows", **off)
@@ -54,23 +55,19 @@ def get_parser():
     )
     add("--fallback", help=fallback, **off)
     add("--utt2lang", type=str_or_none, help="Kaldi file with the languages of utterances")
-    add("--allow_pipes", help="run the commands in wav.scp", **off)
     add_long_form_options(parser)
     return parser
 
 
-def escape_percents(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Escape "%" in the help texts of ESPnet's parser, such as 202611's "3.19%"; return it."""
-    for action in parser._actions:
+def add_search(parser: argparse.ArgumentParser, defaults: SearchOptions) -> Callable[..., Any]:
+    """Add our search's options to ESPnet's parser; return ``add_argument`` of their group."""
+    for action in parser._actions:  # escape "%", such as that of 202611's "3.19%"
         action.help = re.sub(r"%%|%(?!\()", "%%", action.help or "")
-    return parser
-
-
-def add_decode_options(parser: argparse.ArgumentParser, default: Any = ...):
-    """Add ``DecodeOptions``, as ``add_fields``; return the argument group."""
-    group = parser.add_argument_group("Multi-token search")
-    add_fields(group, DecodeOptions(), default=default)
-    return group
+    group = parser.add_argument_group(SEARCH)
+    add_fields(group, defaults)
+    pipes = "run the commands in wav.scp"
+    group.add_argument("--allow_pipes", type=str2bool, default=False, help=pipes)
+    return group.add_argument
 
 
 def add_long_form_options(parser: argparse.ArgumentParser, default: Any = ...) -> None:
@@ -138,10 +135,9 @@ def decode(decoder: JobDecoder, job: JobInput, options: dict) -> int:
     return decode_job(decoder, job, Journal(options["output_dir"], fingerprint(options)))
 
 
-def read_job(options: dict) -> JobInput:
-    return read_input(
-        options["data_path_and_name_and_type"], options["key_file"], options["utt2lang"]
-    )
+def read_job(options: dict, previous_text: bool = False) -> JobInput:
+    files = options["data_path_and_name_and_type"], options["key_file"], options.get("utt2lang")
+    return read_input(*files, previous_text)
 
 
 def open_decoder(options: dict) -> UtteranceDecoder:

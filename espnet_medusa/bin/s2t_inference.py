@@ -5,37 +5,24 @@ does not stop the others, and an interrupted job resumes. Additional files are `
 ``statistics.json`` and ``failed_utterances``.
 """
 
-import argparse
-
 from espnet2.bin.s2t_inference import get_parser as get_espnet_parser
 from espnet2.tasks.s2t import S2TTask
 from espnet2.torch_utils.set_all_random_seed import set_all_random_seed
 from espnet2.utils.types import str_or_none
 
 from espnet_medusa.bin import asr_inference
-from espnet_medusa.bin.command_line import add_fields, str2bool
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import AudioLimits
 from espnet_medusa.inference.decode_options import DraftModelOptions
-from espnet_medusa.inference.job import read_input
 from espnet_medusa.inference.reader import UtteranceReader
 from espnet_medusa.inference.s2t import ESPNET_OPTIONS, S2TSpeech2Text, S2TUtteranceDecoder
-from espnet_medusa.search.options import SearchOptions
-
-
-def add_search(parser: argparse.ArgumentParser, defaults: SearchOptions) -> argparse.ArgumentParser:
-    """Add the options of our search to a parser of ESPnet, and return it."""
-    asr_inference.escape_percents(parser)
-    add_fields(parser.add_argument_group("Multi-token search"), defaults)
-    pipes = "run the commands in wav.scp"
-    parser.add_argument("--allow_pipes", type=str2bool, default=False, help=pipes)
-    return parser
 
 
 def get_parser():
-    parser = add_search(get_espnet_parser(), DraftModelOptions())
+    parser = get_espnet_parser()
+    add = asr_inference.add_search(parser, DraftModelOptions())
     languages = "Kaldi file with the languages of utterances, such as eng"
-    parser.add_argument("--utt2lang", type=str_or_none, help=languages)
+    add("--utt2lang", type=str_or_none, help=languages)
     return parser
 
 
@@ -44,8 +31,7 @@ def main(cmd: list[str] | None = None) -> None:
 
 
 def inference(options: dict) -> int:
-    lists = options["data_path_and_name_and_type"], options["key_file"], options["utt2lang"]
-    job = read_input(*lists, previous_text=True)
+    job = asr_inference.read_job(options, previous_text=True)
     return asr_inference.decode(open_decoder(options), job, options)
 
 

@@ -9,9 +9,7 @@ from espnet2.tasks.st import STTask
 from espnet2.torch_utils.set_all_random_seed import set_all_random_seed
 
 from espnet_medusa.bin import asr_inference
-from espnet_medusa.bin.s2t_inference import add_search
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.job import read_input
 from espnet_medusa.inference.reader import UtteranceReader
 from espnet_medusa.inference.st import ESPNET_OPTIONS, STSpeech2Text
 from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
@@ -19,7 +17,9 @@ from espnet_medusa.search.options import SearchOptions
 
 
 def get_parser():
-    return add_search(get_espnet_parser(), SearchOptions())
+    parser = get_espnet_parser()
+    asr_inference.add_search(parser, SearchOptions())
+    return parser
 
 
 def main(cmd: list[str] | None = None) -> None:
@@ -27,7 +27,7 @@ def main(cmd: list[str] | None = None) -> None:
 
 
 def inference(options: dict) -> int:
-    job = read_input(options["data_path_and_name_and_type"], options["key_file"])
+    job = asr_inference.read_job(options)
     if options["model_tag"] is not None:
         raise InputError(f"model_tag: {options['model_tag']}; give --st_model_file instead")
     chosen = asr_inference.choose_options(options, ESPNET_OPTIONS, SearchOptions)

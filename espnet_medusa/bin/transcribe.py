@@ -25,9 +25,16 @@ from typing import Any
 import torch
 
 from espnet_medusa.bin import asr_inference
-from espnet_medusa.bin.command_line import SOME_FAILED, make_parser, positive, run_main, str2bool
+from espnet_medusa.bin.command_line import (
+    SOME_FAILED,
+    add_fields,
+    make_parser,
+    positive,
+    run_main,
+    str2bool,
+)
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.decode_options import WITHOUT_DRAFTS
+from espnet_medusa.inference.decode_options import WITHOUT_DRAFTS, DecodeOptions
 from espnet_medusa.inference.whisper_windows import why_not_long_form
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.transcription.defaults import describe, with_defaults
@@ -74,7 +81,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--config", help="decode config: YAML of these options and of ESPnet's")
     help_text = "1: greedy search; default: 5 (--config: its value, or 20)"
     add("--beam_size", type=positive, default=none, help=help_text)
-    asr_inference.add_decode_options(parser, default=none)
+    search = parser.add_argument_group(asr_inference.SEARCH)
+    add_fields(search, DecodeOptions(), default=none)
     asr_inference.add_long_form_options(parser, default=none)
 
 
@@ -175,7 +183,7 @@ def choose_formats(
 
 def decode_options(args: argparse.Namespace) -> dict:
     """Return options for asr_inference: its defaults, the config's, and the command line's."""
-    files = find_model(args.model, args.model_file)
+    model_config, weights, language = find_model(args.model, args.model_file)
     audio = ["--data_path_and_name_and_type", "none,speech,sound"]
     command = ["--output_dir", str(args.output_dir), *audio]
     if args.config is not None:
@@ -187,10 +195,10 @@ def decode_options(args: argparse.Namespace) -> dict:
     if args.config is None:
         given = with_defaults(given, device)
     options |= given
-    options["language"] = options["language"] or files.language
+    options["language"] = options["language"] or language
     return options | {
-        "asr_train_config": str(files.config),
-        "asr_model_file": str(files.weights),
+        "asr_train_config": str(model_config),
+        "asr_model_file": str(weights),
         "ngpu": int(device == "cuda"),
     }
 

@@ -176,10 +176,8 @@ class AudioBatch:
         if encoder.together:
             return encoder.encode(*self._inputs(encoder))
         rows = []
-        for row, length in enumerate(self.lengths.tolist()):
-            utterance = slice(row, row + 1)
-            samples = self.samples[utterance, :length]
-            rows.append(encoder.encode(samples, self.lengths[utterance])[0][0])
+        for samples, length in zip(self.samples, self.lengths, strict=True):
+            rows.append(encoder.encode(samples[None, :length], length[None])[0][0])
         frames = torch.tensor([len(memory) for memory in rows], device=self.samples.device)
         return pad_sequence(rows, batch_first=True), frames
 

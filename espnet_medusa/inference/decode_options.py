@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.audio_batch import SpeechEncoder
+from espnet_medusa.inference.audio_batch import is_plain_whisper
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.options import build_options, check_at_least, option
@@ -119,7 +119,7 @@ def check_espnet_decodes(
     """Refuse options that ESPnet's search does not support."""
     ours = "acceptance", "drafter", "draft_model", "lookahead", "encoder_precision", "trace"
     given = {name: getattr(options, name) for name in (*ours, "encoder_padding")}
-    for name, value in [*given.items(), ("batch_size", batch_size)]:
+    for name, value in (given | {"batch_size": batch_size}).items():
         allowed = getattr(DecodeOptions, name, 1)  # the default
         if value != allowed:
             raise InputError(
@@ -135,26 +135,23 @@ def check_scoring(
 
     ``default`` is ESPnet's default, which gives no warning: the user may not have set it.
     """
-    if getattr(model, "ctc", None) is None and ctc_weight not in (0.0, default):
+    ctc = getattr(model, "ctc", None)
+    if ctc is None and ctc_weight not in (0.0, default):
         logger.warning(f"ctc_weight: {ctc_weight}: not used, because the model has no CTC branch")
-    units = isinstance(getattr(model, "ctc", None), UnitCTC)
-    if units and options.search != GREEDY and ctc_weight != 0:
+    if isinstance(ctc, UnitCTC) and options.search != GREEDY and ctc_weight != 0:
         raise InputError(
             f"ctc_weight: {ctc_weight}; allowed: 0.0 with model_conf.ctc_units; this branch can "
             "only draft (drafter: ctc), because its units are not the decoder's tokens"
         )
 
 
-def check_precisions(options: DecodeOptions, device: torch.device) -> None:
+def check_precisions(options: DecodeOptions, model: torch.nn.Module, device: torch.device) -> None:
+    """Refuse precisions that the device or the encoder does not support."""
     for name in ("decoder_precision", "encoder_precision", "draft_precision"):
         value = getattr(options, name)
         if value is not None:
             check_precision(value, device, name)
-
-
-def check_encoder(options: DecodeOptions, encoder: SpeechEncoder) -> None:
-    """Refuse ``encoder_precision`` for encoders with one precision only."""
-    if options.encoder_precision is not None and encoder.whisper is None:
+    if options.encoder_precision is not None and not is_plain_whisper(model):
         raise InputError(
             f"encoder_precision: {options.encoder_precision}; allowed with encoder: hf_whisper "
             "without frontend, normalization, cropping, pre-encoder and post-encoder; omit it here"

@@ -126,9 +126,8 @@ class DraftModelOnDemand:
                 f"draft_model: {draft.name} expects {draft.audio.sample_rate_hz} Hz; allowed: the "
                 f"main model's {main.audio.sample_rate_hz} Hz"
             )
-        tokens, eos = main.asr_model.token_list, main.asr_model.eos
         precision = options.draft_precision or options.decoder_precision
-        proposer = draft.proposer(tokens, eos, main.trained.vocabulary, precision)
+        proposer = draft.proposer(main.trained, precision)
         if encode_alike(main.encoder, draft.encoder):
             draft = replace(draft, encoder=main.encoder)
         self.opened = draft

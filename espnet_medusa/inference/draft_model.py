@@ -47,21 +47,14 @@ class DraftModel:
     whisper: WhisperTokens | None  # None: it was trained without Whisper's prompts
     audio: AudioLimits  # the audio that it accepts
 
-    def proposer(
-        self,
-        tokens: Sequence[str],
-        eos: int,
-        vocabulary: Callable[[], Vocabulary],
-        precision: str | None,
-    ) -> DraftModelProposer:
+    def proposer(self, main: TrainedModel, precision: str | None) -> DraftModelProposer:
         """Build the proposer; if the vocabularies differ, with a translation between them.
 
-        ``tokens`` are the V token names of the main model by id, ``vocabulary`` returns the text of
-        each. Raise InputError if these texts are not known.
+        Raise InputError if the texts of the tokens are not known.
         """
-        translation = None
+        tokens, eos, translation = main.asr_model.token_list, main.asr_model.eos, None
         if self.tokens != [*tokens] or self.end != eos:
-            translation = Translation.between(vocabulary(), self.vocabulary(), len(tokens))
+            translation = Translation.between(main.vocabulary(), self.vocabulary(), len(tokens))
         return DraftModelProposer(build_runtime(self.decoder, precision), eos, translation)
 
     def read(
@@ -117,7 +110,15 @@ def open_draft_model(
 
     Raise InputError if there is no such model, or its decoder is not supported.
     """
-    trained = _read_trained(name, model_file, device)
+    files = find_experiment(name, model_file, "draft_model")
+    if files is not None:
+        trained = read_model(*files, device)
+    else:
+        try:
+            trained = open_whisper_model(name, device, NO_HEADS)
+        except InputError as error:
+            allowed = f"an experiment of ESPnet is allowed, too: its folder or {CONFIG}"
+            raise InputError(f"draft_model: {error}; {allowed}") from error
     model, args = trained.asr_model.to(dtype=dtype).eval(), trained.train_args
     decoder = searchable(getattr(model, "decoder", None))
     if decoder is None:
@@ -134,15 +135,3 @@ def open_draft_model(
         [*model.token_list], model.sos, model.eos, trained.vocabulary,
         whisper, audio_limits(model.encoder, args),
     )  # fmt: skip
-
-
-def _read_trained(name: str, model_file: str | None, device: str) -> TrainedModel:
-    files = find_experiment(name, model_file, "draft_model")
-    if files is not None:
-        return read_model(*files, device)
-    try:
-        return open_whisper_model(name, device, NO_HEADS)
-    except InputError as error:
-        raise InputError(
-            f"draft_model: {error}; an experiment of ESPnet is allowed, too: its folder or {CONFIG}"
-        ) from error

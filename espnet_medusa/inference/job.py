@@ -104,7 +104,6 @@ class JobDecoder(Protocol):
 
     def decode(self, job: JobInput) -> Iterator[Outcome]:
         """Yield the outcome of each utterance once, in any order."""
-        ...
 
 
 def resume(job: JobInput, journal: Journal) -> list[Decoded]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,6 @@ class NBestEntry:
 class Decoded:
     key: str  # utterance id
     nbest: list[NBestEntry]  # hypotheses, the best first
-    # Calls, tokens and seconds.
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
     language: str | None = None  # code; None: the model has no languages, or no speech was found
     # Segments of long audio; None: the utterance was decoded as a whole.
@@ -101,21 +101,16 @@ def read_journal(path: Path) -> tuple[str, dict[str, Decoded]]:
     # An interruption may cut a character in two. Texts may contain Unicode line separators.
     text = path.read_text(encoding="utf-8", errors="replace")
     header, *lines = text.rstrip("\n").split("\n")
-    results = (_read_line(line) for line in lines)
-    return header, {result.key: result for result in results if result is not None}
-
-
-def _read_line(line: str) -> Decoded | None:
-    """Return a result; None: an interruption truncated its line."""
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError:
-        return None
-    row["nbest"] = [NBestEntry(**hypothesis) for hypothesis in row["nbest"]]
-    row["statistics"] = DecodingStatistics(**row["statistics"])
-    if row["segments"] is not None:
-        row["segments"] = tuple(map(read_segment, row["segments"]))
-    return Decoded(**row)
+    decoded: dict[str, Decoded] = {}
+    for line in lines:
+        with suppress(json.JSONDecodeError):  # an interruption truncated the line
+            row = json.loads(line)
+            row["nbest"] = [NBestEntry(**hypothesis) for hypothesis in row["nbest"]]
+            row["statistics"] = DecodingStatistics(**row["statistics"])
+            if row["segments"] is not None:
+                row["segments"] = tuple(map(read_segment, row["segments"]))
+            decoded[row["key"]] = Decoded(**row)
+    return header, decoded
 
 
 def write_summary(

@@ -34,7 +34,6 @@ from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like
 from espnet_medusa.inference.experiment import find_experiment, language_model_errors
 from espnet_medusa.inference.job import PREVIOUS
-from espnet_medusa.inference.journal import Decoded, NBestEntry
 from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
 from espnet_medusa.inference.reader import Preprocess
 from espnet_medusa.inference.trace_text import TraceText
@@ -73,18 +72,13 @@ class TimestampFilter(BatchScorerInterface):
         latest = ys.gather(1, (timed * places).argmax(dim=1, keepdim=True))  # (R, 1)
         is_time = (tokens >= first) & (tokens <= last)
         after_end = (tokens >= latest) & (tokens <= last) | (tokens == rules.eos)
-        cases = [  # condition on the prefix (R, 1), allowed tokens (R, V); first true one counts
-            ((ys == rules.notimestamps).any(dim=1, keepdim=True), ~is_time),
-            (ys[:, -3, None] == rules.sos, is_time),
-            (
-                timed.sum(dim=1, keepdim=True) % 2 == 1,
-                ~((tokens >= first) & (tokens <= latest) | (tokens == rules.eos)),
-            ),
-            (timed[:, -1:], after_end),
-        ]
-        allowed = torch.zeros(len(ys), len(tokens), dtype=torch.bool, device=ys.device)
-        for holds, tokens_allowed in reversed(cases):
-            allowed = torch.where(holds, tokens_allowed, allowed)
+        after_start = ~((tokens >= first) & (tokens <= latest) | (tokens == rules.eos))
+        # Allowed tokens (R, V); each condition on the prefix (R, 1) overrides those before it.
+        allowed = timed[:, -1:] & after_end
+        allowed = torch.where(timed.sum(dim=1, keepdim=True) % 2 == 1, after_start, allowed)
+        allowed = torch.where(ys[:, -3, None] == rules.sos, is_time, allowed)
+        untimed = (ys == rules.notimestamps).any(dim=1, keepdim=True)
+        allowed = torch.where(untimed, ~is_time, allowed)
         scores = torch.zeros(allowed.shape, dtype=rules.param.dtype, device=ys.device)
         return scores.masked_fill(~allowed, -torch.inf), states
 
@@ -163,16 +157,9 @@ class BatchInESPnet(SearchInESPnet):
 class S2TSpeech2Text(ESPnetSpeech2Text):
     """Audio in, n-best list out; same call, ``decode_long`` and return values as ESPnet's.
 
-    Args:
-        options: ESPnet's other arguments and the fields of ``DraftModelOptions``. ``batch_size`` is
-            the number of utterances per call of ``decode``.
-
-    Attributes:
-        search: Our beam search; None: ESPnet's own search decodes.
-        statistics: Of the last call; ``decode`` returns them per utterance.
-
-    Raises:
-        InputError: An option, the model or their combination is not usable.
+    ``options`` are ESPnet's other arguments and the fields of ``DraftModelOptions``. ``batch_size``
+    is the number of utterances per call of ``decode``. Raise InputError if an option, the model or
+    their combination is not usable.
     """
 
     def __init__(
@@ -195,14 +182,14 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         files = self.options.draft_model, self.options.draft_model_file
         self.draft = None if files[0] is None else S2TDraftModel(self, *files)
         parts = espnet, decoder, network.ctc, self.options, self.nbest, full
-        self.search = search_like(*parts, self.draft)
+        self.search = search_like(*parts, self.draft)  # None: ESPnet's own search decodes
         if self.search is not None:
             self.beam_search = BatchInESPnet(espnet, self.search)
         elif batch_size > 1:
             raise InputError(f"batch_size: {batch_size}; ESPnet's own search allows only 1")
         elif self.draft is not None:
             raise InputError("draft_model: ESPnet's own search decodes this model; allowed: none")
-        self.statistics = DecodingStatistics()
+        self.statistics = DecodingStatistics()  # of the last call
 
     @property
     def window_samples(self) -> int:
@@ -227,18 +214,10 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         task_sym: str | None = None,
         predict_time: bool | None = None,
     ) -> list | tuple[list, dict[int, list[str]]]:
-        """Decode one utterance.
+        """Decode (samples,) in [-1, 1] at the model's sample rate; other arguments as in ESPnet.
 
-        Args:
-            speech: (samples,) in [-1, 1], at the model's sample rate.
-            text_prev: Text before the utterance, or its token ids; None: unknown.
-            lang_sym: Language symbol, such as ``<eng>``; None: the one given to the constructor.
-            task_sym: Task symbol, such as ``<asr>``; None: the one given to the constructor.
-            predict_time: Whether to write timestamps; None: as given to the constructor.
-
-        Returns:
-            N-best list of text, tokens, token ids, text without symbols, and hypothesis. With
-            intermediate CTC, a tuple of it and the tokens by layer, as in ESPnet.
+        Return an n-best list of text, tokens, token ids, text without symbols, and hypothesis. With
+        intermediate CTC, return a tuple of it and the tokens by layer.
         """
         symbols = {"lang_sym": lang_sym, "task_sym": task_sym, "predict_time": predict_time}
         decoding = self.decode([speech], [symbols | {"text_prev": text_prev}])[0]
@@ -304,18 +283,15 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         """
         if self.search is not None:
             self.beam_search.clear()
-        calls = zip(speeches, conditions, strict=True)
-        return [self._call_espnet(speech, condition) for speech, condition in calls]
-
-    def _call_espnet(
-        self, speech: np.ndarray | torch.Tensor, condition: Mapping[str, Any]
-    ) -> tuple[list, dict[int, list[str]] | None]:
-        for name in ("lang_sym", "task_sym"):
-            symbol = condition.get(name) or getattr(self, name)
-            if symbol not in self.converter.token2id:
-                raise InputError(f"{name}: {symbol}; allowed: tokens of this model")
-        result = super().__call__(speech, **condition)
-        return result if isinstance(result, tuple) else (result, None)
+        results = []
+        for speech, condition in zip(speeches, conditions, strict=True):
+            for name in ("lang_sym", "task_sym"):
+                symbol = condition.get(name) or getattr(self, name)
+                if symbol not in self.converter.token2id:
+                    raise InputError(f"{name}: {symbol}; allowed: tokens of this model")
+            result = super().__call__(speech, **condition)
+            results.append(result if isinstance(result, tuple) else (result, None))
+        return results
 
 
 @dataclass(frozen=True)
@@ -339,15 +315,6 @@ class S2TUtteranceDecoder(UtteranceDecoder):
                 condition[PREVIOUS] = self.preprocess(utterance.key, {PREVIOUS: text})[PREVIOUS]
         return condition
 
-    def _decoded(self, key: str, decoding: Decoding) -> Decoded:
-        nbest = [
-            NBestEntry(
-                *(text, [*token], [*token_int], str(hypothesis.score)),
-                {} if no_special is None else {"text_nospecial": no_special},
-            )
-            for text, token, token_int, no_special, hypothesis in decoding.results
-        ]
-        for layer, tokens in (decoding.intermediate or {}).items():
-            nbest[0].others[f"encoder_interctc_layer{layer}.txt"] = " ".join(tokens)
-        language = nbest[0].token[0].strip("<>") if nbest[0].token else None
-        return Decoded(key, nbest, decoding.statistics, language)
+    def _prompt_language(self, best: Sequence[Any]) -> str | None:
+        """Return the first token, a symbol, without its angle brackets; None: no tokens."""
+        return best[1][0].strip("<>") if best[1] else None

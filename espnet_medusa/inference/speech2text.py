@@ -21,7 +21,6 @@ from espnet_medusa.inference.audio_batch import audio_limits, model_encoder
 from espnet_medusa.inference.choose_search import with_search
 from espnet_medusa.inference.decode_options import (
     DecodeOptions,
-    check_encoder,
     check_espnet_decodes,
     check_precisions,
     check_scoring,
@@ -118,9 +117,8 @@ class Speech2Text(ESPnetSpeech2Text):
             decode_options = replace(decode_options, **{name: lists[name] for name in unset})
             timestamps = range(prompts.tokens.first_time, len(network.token_list))
         device = torch.device(self.device)
-        check_precisions(decode_options, device)
+        check_precisions(decode_options, network, device)
         encoder = model_encoder(network, decode_options.encoding, decode_options.encoder_padding)
-        check_encoder(decode_options, encoder)
         # Whisper's vocabulary has no blank: its id 0 is an ordinary token.
         hidden = {network.blank_id} if network.token_list[network.blank_id] == "<blank>" else set()
         model = DecodingModel(
@@ -201,13 +199,10 @@ class Speech2Text(ESPnetSpeech2Text):
 
         Each entry has text, tokens, token ids and hypothesis.
         """
-        if self.search is None:
-            return self._decode_as_espnet(speech)
-        decoding = self.decode([speech])[0]
-        self.statistics = decoding.statistics
-        return decoding.results
-
-    def _decode_as_espnet(self, speech) -> list[Result]:
+        if self.search is not None:
+            decoding = self.decode([speech])[0]
+            self.statistics = decoding.statistics
+            return decoding.results
         started = time.perf_counter()
         results = super().__call__(speech)
         self.statistics = DecodingStatistics(

@@ -30,16 +30,9 @@ class STSpeech2Text(ESPnetSpeech2Text):
     A call takes (samples,) in [-1, 1] at the model's sample rate. It returns text, tokens, token
     ids and hypothesis of each translation.
 
-    Args:
-        options: ESPnet's other arguments and the fields of ``SearchOptions``. ``batch_size`` is
-            the number of utterances per call of ``decode``.
-
-    Attributes:
-        search: Our beam search; None: ESPnet's own search decodes.
-        in_batches: Whether ``decode`` decodes utterances together.
-
-    Raises:
-        InputError: An option, the model or their combination is not usable.
+    ``options`` are ESPnet's other arguments and the fields of ``SearchOptions``. ``batch_size`` is
+    the number of utterances per call of ``decode``. Raise InputError if an option, the model or
+    their combination is not usable.
     """
 
     whisper = None  # no Whisper prompts: ESPnet sets the prompt
@@ -55,10 +48,11 @@ class STSpeech2Text(ESPnetSpeech2Text):
             super().__init__(st_train_config, st_model_file, **options)
         espnet, network = self.beam_search, self.st_model
         parts = espnet, network.decoder, getattr(network, "st_ctc", None), self.options, self.nbest
-        self.search = search_like(*parts, full_scorers(espnet))
+        self.search = search_like(*parts, full_scorers(espnet))  # None: ESPnet's search decodes
         if self.search is not None:
             self.beam_search = SearchInESPnet(espnet, self.search)
-        # ESPnet's call is needed for a second decoder, greedy CTC and longer prompts.
+        # Whether ``decode`` decodes utterances together. ESPnet's call is needed for a second
+        # decoder, greedy CTC and longer prompts.
         self.in_batches = (
             self.search is not None
             and not (network.use_multidecoder or self.ctc_greedy)
@@ -81,8 +75,7 @@ class STSpeech2Text(ESPnetSpeech2Text):
             return [self._decode_alone(speech) for speech in speeches]
         started, prompts = time.perf_counter(), [self.beam_search.prompt] * len(speeches)
         memories = [self._encode(speech) for speech in speeches]
-        ratios = self.maxlenratio, self.minlenratio
-        limits = LengthLimits(*ratios, traced=self.options.trace)
+        limits = LengthLimits(self.maxlenratio, self.minlenratio, traced=self.options.trace)
         states = self.beam_search.decode(memories, prompts, limits)
         names = self.search.strategy.scoring.names
         decodings = [

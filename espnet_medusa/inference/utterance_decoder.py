@@ -15,7 +15,7 @@ from espnet_medusa.inference.batches import (
     one_line,
     read_pools,
 )
-from espnet_medusa.inference.decoding import Decoding
+from espnet_medusa.inference.decoding import Decoding, Result
 from espnet_medusa.inference.job import JobInput, log_times
 from espnet_medusa.inference.journal import Decoded, Failed, NBestEntry, Outcome
 from espnet_medusa.inference.reader import UtteranceReader
@@ -113,8 +113,12 @@ class UtteranceDecoder:
     ) -> Iterator[Outcome]:
         reason = why_not_long_form(self.speech2text.model)
         if self.long_form is None or reason is not None:
+            if reason is None:
+                more = ", or decode with longform: true"
+            else:
+                more = "" if self.long_form is None else f"; longform: {reason}"
             for key, error in too_long.items():
-                yield self._outcome(job, key, _refusal(error, self.long_form, reason))
+                yield self._outcome(job, key, TooLongError(error.message, error.remedy + more))
             return
         failed: list[Failed] = []
         done_s: dict[str, float] = {}
@@ -129,8 +133,7 @@ class UtteranceDecoder:
             self.on_decoded(recording.done_s - done_s.get(key, 0.0))
             done_s[key] = recording.done_s
             if step.done:
-                failure = recording.error
-                yield self._outcome(job, key, failure or self._join_windows(recording))
+                yield self._outcome(job, key, recording.error or self._join_windows(recording))
         yield from _drain(failed)
 
     def _join_windows(self, recording: RunningRecording) -> Decoding:
@@ -164,35 +167,29 @@ class UtteranceDecoder:
 
     def _decoded(self, key: str, decoding: Decoding) -> Decoded:
         nbest = [
-            NBestEntry(text, [*token], [*token_int], str(hypothesis.score))
-            for text, token, token_int, hypothesis in decoding.results
+            NBestEntry(
+                *(text, [*token], [*token_int], str(hypothesis.score)),
+                {"text_nospecial": of_s2t[0]} if of_s2t and of_s2t[0] is not None else {},
+            )
+            for text, token, token_int, *of_s2t, hypothesis in decoding.results
         ]
-        language = decoding.language or self._prompt_language(decoding.results[0][3])
+        for layer, tokens in (decoding.intermediate or {}).items():
+            nbest[0].others[f"encoder_interctc_layer{layer}.txt"] = " ".join(tokens)
+        language = decoding.language or self._prompt_language(decoding.results[0])
         rest = decoding.segments, decoding.trace
         decoded = Decoded(key, nbest, decoding.statistics, language, *rest)
         if decoding.segments is not None:
             log_times(decoded, self.sample_rate_hz)
         return decoded
 
-    def _prompt_language(self, hypothesis: Hypothesis) -> str | None:
+    def _prompt_language(self, best: Result) -> str | None:
         """Return the language code in a Whisper prompt; None: the prompt has none."""
         whisper = self.speech2text.whisper
         codes = {} if whisper is None else whisper.tokens.languages
-        prompt = hypothesis.yseq[:2].tolist()
+        prompt = best[-1].yseq[:2].tolist()
         return next((code for code, token in codes.items() if token in prompt), None)
 
 
 def _drain(failed: list[Failed]) -> Iterator[Failed]:
     while failed:
         yield failed.pop(0)
-
-
-def _refusal(
-    error: TooLongError, long_form: LongFormOptions | None, reason: str | None
-) -> TooLongError:
-    """Add to the remedy whether the model can decode long audio."""
-    if reason is None:
-        return TooLongError(error.message, f"{error.remedy}, or decode with longform: true")
-    if long_form is None:
-        return error
-    return TooLongError(error.message, f"{error.remedy}; longform: {reason}")

@@ -20,7 +20,7 @@ from espnet_medusa.longform.window import (
     WindowDecoding,
     compression_ratio,
 )
-from espnet_medusa.longform.window_steps import Attempt
+from espnet_medusa.longform.window_steps import Attempt, WindowDecoder
 from espnet_medusa.longform.word_times import TimedWord
 from espnet_medusa.search.beam import BeamStrategy
 from espnet_medusa.search.constraints import Constraints
@@ -37,7 +37,7 @@ from espnet_medusa.whisper.tokens import hugging_face_tokenizer
 from espnet_medusa.whisper.transcript import TranscriptText, split_words
 
 
-class WhisperWindows:
+class WhisperWindows(WindowDecoder):
     """The ``WindowDecoder`` of a Whisper, with the model's search, drafts and precision.
 
     Raises InputError if the model or its search cannot decode windows with timestamps.
@@ -54,40 +54,33 @@ class WhisperWindows:
         self.trace_text = TraceText(model.writer.converter, model.writer.tokenizer)
         context = model.search.decoder.max_depth(0)
         self.most_tokens, self.prompt_tokens = context // 2, context // 2 - 1
-        latest = options.max_initial_timestamp
+        plain = replace(model.search.strategy.scoring.constraints, renormalize=True)
         # Index 0: without timestamps; index 1: with timestamps.
-        self.constraints = [self._constraints(timed, latest) for timed in (False, True)]
+        self.constraints = plain, self._with_timestamps(plain, options.max_initial_timestamp)
         frames_per_s = FRAMES_PER_S / self.clock.frames
         self.align_words = build_word_aligner(model, options.word_times, frames_per_s)
         self.encoders = [encoder]
         if model.draft_model is not None:
             self.encoders.append(model.draft_model.encoder.whisper)
 
-    def _constraints(self, timestamps: bool, max_initial_timestamp: float | None) -> Constraints:
-        """Return constraints that renormalize; ``timestamps`` adds the timestamp rules."""
+    def _with_timestamps(self, constraints: Constraints, latest_s: float | None) -> Constraints:
+        """Add the timestamp rules; ``latest_s`` limits the first timestamp."""
         model, tokens = self.model, self.model.prompts.tokens
-        constraints = replace(model.search.strategy.scoring.constraints, renormalize=True)
-        if not timestamps:
-            return constraints
-        latest = None
-        if max_initial_timestamp:  # 0 is no limit, as in openai-whisper
-            latest = round(max_initial_timestamp / self.clock.step_s)
+        # 0 is no limit, as in openai-whisper.
+        latest = round(latest_s / self.clock.step_s) if latest_s else None
         vocab_size = len(model.asr_model.token_list)
         rules = build_timestamp_rules(tokens.first_time, vocab_size, latest)
-        blocked = constraints.blocked
-        if blocked is None:
-            blocked = torch.zeros(2, vocab_size, dtype=torch.bool, device=model.device)
-        blocked = blocked.clone()
+        blocked = torch.zeros(2, vocab_size, dtype=torch.bool, device=model.device)
+        if constraints.blocked is not None:
+            blocked |= constraints.blocked
         blocked[:, tokens.no_timestamps] = True
         return replace(constraints, blocked=blocked, timestamps=rules)
 
     def features(self, samples: np.ndarray) -> RecordingFeatures:
-        """Compute the features of a recording (samples,)."""
         samples = torch.as_tensor(samples, device=self.model.device)
         return recording_features(samples, self.encoders)
 
     def encode(self, windows: Sequence[tuple[RecordingFeatures, Window]]) -> WindowBatch:
-        """Encode U windows with the encoders of model and draft model."""
         batch = WindowBatch(windows, self.window_frames)
         batch.encode(self.model.encoder)
         if self.model.draft_model is not None:
@@ -97,7 +90,6 @@ class WhisperWindows:
     def choose_languages(
         self, windows: Sequence[tuple[RecordingFeatures, Window]], languages: Sequence[str | None]
     ) -> list[str | None]:
-        """Return U language codes; for ``detect``, detect the language of the window."""
         model, prompts = self.model, self.model.prompts
 
         def detect(rows: list[int]) -> list[str]:
@@ -114,16 +106,14 @@ class WhisperWindows:
         languages: Sequence[str | None],
         attempt: Attempt,
     ) -> list[tuple[WindowDecoding, DecodingStatistics]]:
-        """Decode some of the windows, each with its preceding text and language as prompt."""
         give_up = self.repeats_itself if attempt.stop_repetitions else None
         most = self.model.limits.maxlenratio or -self.most_tokens
         limits = replace(self.model.limits, maxlenratio=most, give_up=give_up)
         batch = encoded.select(rows) if len(rows) < len(encoded.lengths) else encoded
-        starts = [
-            self._prompt(before, language, attempt.timestamps)
-            for before, language in zip(prompts, languages, strict=True)
-        ]
-        tokens = self.model.prompts.tokens
+        tokens, task, starts = self.model.prompts.tokens, self.model.prompts.task, []
+        for before, language in zip(prompts, languages, strict=True):
+            previous = [tokens.previous, *before] if before else []
+            starts.append([*previous, *tokens.prompt(language, task, attempt.timestamps)])
         watched = [Watched(start.index(tokens.start), tokens.no_speech) for start in starts]
         memory, frames = batch.encode(self.model.encoder)
         samples = []
@@ -157,7 +147,6 @@ class WhisperWindows:
         language: str | None,
         tokens: Sequence[int],
     ) -> list[TimedWord]:
-        """Return words and times of text tokens; the window has ``frames`` of 10 ms."""
         end, frames = self.model.prompts.tokens.end, frames // self.clock.frames
         if not tokens or not frames:
             return []
@@ -166,11 +155,6 @@ class WhisperWindows:
         one, rows = slice(row, row + 1), int(row_counts(sizes)[row])
         sizes = sizes[one, :rows] if sizes.dim() == 2 else sizes[one]
         return self.align_words((memory[one, :rows], sizes), frames, words, language)
-
-    def _prompt(self, before: Sequence[int], language: str | None, timestamps: bool) -> list[int]:
-        prompts = self.model.prompts
-        start = prompts.tokens.prompt(language, prompts.task, timestamps)
-        return [prompts.tokens.previous, *before, *start] if before else start
 
     def _searches(self, attempt: Attempt) -> list[Search]:
         """Return the model's search; above temperature 0: searches that sample."""
@@ -209,8 +193,7 @@ class WhisperWindows:
 
 def check_long_form(model: DecodingModel, options: LongFormOptions) -> None:
     """Refuse models and searches that do not support the options of long audio."""
-    reason = why_not_long_form(model)
-    if reason is not None:
+    if (reason := why_not_long_form(model)) is not None:
         raise InputError(reason)
     check_word_times(model.asr_model, options)
 

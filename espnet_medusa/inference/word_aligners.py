@@ -54,11 +54,9 @@ class AttentionAligner:
 class CTCAligner:
     """A ``WordAligner`` by forced alignment with a CTC branch, without the decoder."""
 
+    network: torch.nn.Module  # ESPnet's module
     # Encoder output (1, S, D) to the branch's log-probabilities (1, S', labels).
     log_probs: Callable[[torch.Tensor], torch.Tensor]
-    # The branch's labels of a token of the decoder; empty if it has none.
-    labels_of: Callable[[int], Sequence[int]]
-    blank: int  # label of its blank
     frames_per_s: float  # of the encoder output
 
     @torch.no_grad()
@@ -68,18 +66,22 @@ class CTCAligner:
         (memory,), (lengths,) = encoded
         log_probs = self.log_probs(repeat_rows(memory, lengths)[None, :frames])[0]
         labels = [
-            [label for token in tokens for label in self.labels_of(token)]
-            for _, tokens in words[:-1]
+            [label for token in tokens for label in self._labels(token)] for _, tokens in words[:-1]
         ]
-        used = [self.blank, *(label for word in labels for label in word)]
+        used = [self.network.blank_id, *(label for word in labels for label in word)]
         # Align with the columns of the text's labels only: the vocabulary has many others.
         columns, (blank, *units) = np.unique(used, return_inverse=True)
         spans = align_units(log_probs[:, columns.tolist()].double().cpu().numpy(), units, blank)
         duration_s = frames / self.frames_per_s
-        sizes = [*map(len, labels)]
-        return time_words_by_units(
-            words[:-1], sizes, spans, len(log_probs) / duration_s, duration_s
-        )
+        sizes, frames_per_s = [*map(len, labels)], len(log_probs) / duration_s
+        return time_words_by_units(words[:-1], sizes, spans, frames_per_s, duration_s)
+
+    def _labels(self, token: int) -> list[int]:
+        """Return the branch's labels of a token of the decoder; empty if it has none."""
+        if isinstance(self.network.ctc, UnitCTC):
+            return [unit + 1 for unit in self.network.ctc.units.spell([token])]
+        # The blank and one token have the same label.
+        return [] if token == self.network.blank_id else [token]
 
 
 def build_word_aligner(model: DecodingModel, source: str, frames_per_s: float) -> WordAligner:
@@ -87,14 +89,7 @@ def build_word_aligner(model: DecodingModel, source: str, frames_per_s: float) -
     network = model.asr_model
     if source == ATTENTION:
         return AttentionAligner(network.decoder, model.prompts, frames_per_s)
-    blank = network.blank_id
-
-    def labels_of(token: int) -> list[int]:
-        if isinstance(network.ctc, UnitCTC):
-            return [unit + 1 for unit in network.ctc.units.spell([token])]
-        return [] if token == blank else [token]  # the blank and one token have the same label
-
-    return CTCAligner(draft_sources(model).ctc, labels_of, blank, frames_per_s)
+    return CTCAligner(network, draft_sources(model).ctc, frames_per_s)
 
 
 def check_word_times(asr_model: torch.nn.Module, options: LongFormOptions) -> None:

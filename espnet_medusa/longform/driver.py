@@ -45,35 +45,36 @@ class LongForm:
         """
         waiting, batch = iter(recordings), []
         while True:
-            batch += self._begin([*islice(waiting, self.batch_size - len(batch))])
+            new = [*map(self._begin, islice(waiting, self.batch_size - len(batch)))]
+            self._choose_languages([running for running in new if running.error is None])
+            batch += new
             if not batch:
                 return
             self.windows.step([passage for running in batch for passage in running.passages])
             yield from [running.step() for running in batch]
             batch = [running for running in batch if not running.done]
 
-    def _begin(self, recordings: Sequence[LongRecording]) -> list[RunningRecording]:
-        """Compute features and choose languages."""
+    def _begin(self, recording: LongRecording) -> RunningRecording:
         started = time.perf_counter()
-        begun = [self._features(recording) for recording in recordings]
-        self._choose_languages([running for running in begun if running.error is None])
-        share_seconds(begun, started)
-        return begun
-
-    def _features(self, recording: LongRecording) -> RunningRecording:
         running = RunningRecording(recording.key, recording.duration_s, recording.language)
         try:
             self.windows.detect_speech(running, recording)
-            running.features = self.decoder.features(recording.samples)
-            self.windows.begin(running, recording.frames, self.options.clip_timestamps)
+            self._add_passages(running, recording)
         except Exception as error:  # such as out of memory for the features of long audio
             running.error = error
+        share_seconds([running], started)
         return running
+
+    def _add_passages(self, running: RunningRecording, recording: LongRecording) -> None:
+        """Compute the features, and add a passage for all clips."""
+        running.features = self.decoder.features(recording.samples)
+        clips = clips_in_frames(self.options.clip_timestamps, recording.frames)
+        self.windows.begin(running, clips, recording.frames)
 
     def _choose_languages(self, recordings: Sequence[RunningRecording]) -> None:
         """Choose the languages of a batch; one by one if that fails."""
         # As openai-whisper: language of the first 30 s; shorter recordings are padded with silence.
-        first = Window(0, self.decoder.window_frames)
+        started, first = time.perf_counter(), Window(0, self.decoder.window_frames)
         windows = [(running.features, first) for running in recordings]
         try:
             given = [running.language for running in recordings]
@@ -87,6 +88,7 @@ class LongForm:
             return
         for running, language in zip(recordings, languages, strict=True):
             running.language = language
+        share_seconds(recordings, started)
 
 
 @dataclass(frozen=True)
@@ -126,12 +128,12 @@ def pack_speech(
     ]
 
 
-class ChunkedLongForm:
+class ChunkedLongForm(LongForm):
     """Decodes recordings of any length, up to ``batch_size`` chunks of speech per batch."""
 
     def __init__(self, decoder: WindowDecoder, options: LongFormOptions, batch_size: int = 1):
-        self.decoder, self.options, self.batch_size = decoder, options, batch_size
-        self.windows, parameters = WindowSteps(decoder, options), options.vad_parameters
+        super().__init__(decoder, options, batch_size)
+        parameters = options.vad_parameters
         most_s = parameters.max_speech_duration_s or math.inf
         self.longest = round(min(most_s * FRAMES_PER_S, decoder.window_frames))
         self.margin = round(min(parameters.speech_pad_ms / 1000 * FRAMES_PER_S, self.longest / 4))
@@ -139,11 +141,7 @@ class ChunkedLongForm:
         self.find_speech = SpeechDetector(parameters, longest_s)
 
     def __call__(self, recordings: Iterable[LongRecording]) -> Iterator[LongFormStep]:
-        """Decode recordings, which are read when a batch has room for their chunks.
-
-        Yield steps with new segments of a recording, in order. An exception only ends its own
-        recording and becomes ``error`` of this recording.
-        """
+        """As ``LongForm``; recordings are read when a batch has room for their chunks."""
         waiting, chunks = iter(recordings), []
         while True:
             while len(chunks) < self.batch_size and (recording := next(waiting, None)) is not None:
@@ -160,38 +158,22 @@ class ChunkedLongForm:
             yield from [running.step() for running in decoded.values()]
             chunks = [chunk for chunk in chunks if chunk.next() is not None]
 
-    def _begin(self, recording: LongRecording) -> RunningRecording:
-        """Add a passage for each chunk, and choose the language."""
-        started = time.perf_counter()
-        running = RunningRecording(recording.key, recording.duration_s, recording.language)
-        try:
-            self.windows.detect_speech(running, recording)
-            chunks = self._chunks(recording, self.find_speech(running.speech))
-            if not chunks:
-                logger.warning(f"{recording.name}: no speech in {running.duration_s:.1f} s")
-                return running
-            running.features, speech_end_s = self.decoder.features(recording.samples), 0.0
-            for chunk in chunks:
-                last_frame = max(chunk.speech_end - SHORTEST_REST_FRAMES, chunk.start + 1)
-                clip = chunk.start / FRAMES_PER_S, chunk.end / FRAMES_PER_S
-                self.windows.begin(running, last_frame, clip, speech_end_s)
-                speech_end_s = chunk.speech_end / FRAMES_PER_S
-            first = running.features, running.passages[0].window.next()
-            (running.language,) = self.decoder.choose_languages([first], [running.language])
-        except Exception as error:  # such as out of memory for the features of long audio
-            running.error = error
-        finally:
-            share_seconds([running], started)
-        return running
-
-    def _chunks(
-        self, recording: LongRecording, spans_s: Sequence[tuple[float, float]]
-    ) -> list[SpeechChunk]:
-        """Pack the spans of speech within ``clip_timestamps``."""
+    def _add_passages(self, running: RunningRecording, recording: LongRecording) -> None:
+        """Add a passage for each chunk within ``clip_timestamps``, and choose the language."""
+        spans_s, frames = self.find_speech(running.speech), recording.frames
         speech = [(math.floor(a * FRAMES_PER_S), math.ceil(b * FRAMES_PER_S)) for a, b in spans_s]
-        frames = recording.frames
-        return [
+        chunks = [
             chunk
             for start, end in clips_in_frames(self.options.clip_timestamps, frames)
             for chunk in pack_speech(speech, (start, min(end, frames)), self.longest, self.margin)
         ]
+        if not chunks:
+            logger.warning(f"{recording.name}: no speech in {running.duration_s:.1f} s")
+            return
+        running.features, speech_end_s = self.decoder.features(recording.samples), 0.0
+        for chunk in chunks:
+            last_frame = max(chunk.speech_end - SHORTEST_REST_FRAMES, chunk.start + 1)
+            self.windows.begin(running, [(chunk.start, chunk.end)], last_frame, speech_end_s)
+            speech_end_s = chunk.speech_end / FRAMES_PER_S
+        first = running.features, running.passages[0].window.next()
+        (running.language,) = self.decoder.choose_languages([first], [running.language])

@@ -11,7 +11,6 @@ from espnet_medusa.longform.segment import Segment
 from espnet_medusa.longform.window import (
     FRAMES_PER_S,
     Clock,
-    CutWindow,
     Window,
     WindowDecoding,
     cut_window,
@@ -71,14 +70,10 @@ class MovingWindow:
     text: TranscriptText  # converts tokens to text
     options: LongFormOptions  # prompts, word times and thresholds
     history: History  # tokens for prompts
-    seek: int = field(init=False)  # first frame of the next window
     # Start and end (exclusive) in frames of the clips that are not decoded yet.
-    clips: list[tuple[int, int]] = field(init=False)
+    clips: list[tuple[int, int]]
     last_speech_s: float = 0.0  # end of the last word
-
-    def __post_init__(self) -> None:
-        self.clips = clips_in_frames(self.options.clip_timestamps, self.frames)
-        self.seek = self.clips[0][0]
+    seek: int = 0  # first frame of the next window
 
     @property
     def done_s(self) -> float:
@@ -111,11 +106,9 @@ class MovingWindow:
         if is_silence(decoding, self.options):
             self.skip(window)
             return []
-        cut = cut_window(decoding.tokens, window, self.clock)
-        self.seek = cut.seek
-        segments = self._segments(window, cut, decoding)
+        segments, self.seek, quiet_end = cut_window(window, decoding, self.clock, self.text)
         if align is not None:
-            segments = self._add_words(window, cut, segments, align)
+            segments = self._add_words(window, segments, quiet_end, align)
             self.seek = max(self.seek, window.seek + 1)  # never stay at the same window
             if segments is None:
                 return []
@@ -132,7 +125,7 @@ class MovingWindow:
         return segments
 
     def _add_words(
-        self, window: Window, cut: CutWindow, segments: list[Segment], align: Align
+        self, window: Window, segments: list[Segment], ends_in_silence: bool, align: Align
     ) -> list[Segment] | None:
         """Add words, and seek to the end of the last one; None: the window has no segments."""
         counts = [len(self.text.text_tokens(segment.tokens)) for segment in segments]
@@ -144,7 +137,7 @@ class MovingWindow:
         segments = add_words(segments, counts, align(tokens), *known_s, *marks, hold_pauses)
         end_s, threshold_s = last_end(segments), self.options.hallucination_silence_threshold
         window_end_s = float((window.seek + self.window_frames) / FRAMES_PER_S)
-        if not cut.ends_in_silence and end_s is not None and end_s > window.start_s:
+        if not ends_in_silence and end_s is not None and end_s > window.start_s:
             self.seek = round(end_s * FRAMES_PER_S)
             if threshold_s is not None and window_end_s - end_s <= threshold_s:
                 self.skip(window)
@@ -161,19 +154,6 @@ class MovingWindow:
         end_s = last_end(segments)
         self.last_speech_s = self.last_speech_s if end_s is None else end_s
         return segments
-
-    def _segments(self, window: Window, cut: CutWindow, decoding: WindowDecoding) -> list[Segment]:
-        of_window = (
-            decoding.temperature,
-            decoding.average_log_probability,
-            decoding.compression_ratio,
-            decoding.no_speech_probability,
-        )
-        texts = [self.text.decode(self.text.text_tokens(piece.tokens)) for piece in cut.pieces]
-        return [
-            Segment(window.seek, piece.start_s, piece.end_s, text, piece.tokens, *of_window)
-            for piece, text in zip(cut.pieces, texts, strict=True)
-        ]
 
 
 def clips_in_frames(clips_s: Sequence[float], frames: int) -> list[tuple[int, int]]:

@@ -138,10 +138,6 @@ class LongFormOptions:
             raise InputError(f"vad_parameters: {values}; allowed with vad_filter: true")
 
     @property
-    def needs_speech_activity(self) -> bool:
-        return self.skip_silence or self.vad_filter or self.without_timestamps is None
-
-    @property
     def temperatures(self) -> list[float]:
         """Temperatures of all attempts."""
         step = self.temperature_increment_on_fallback

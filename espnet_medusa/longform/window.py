@@ -11,8 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from espnet_medusa.longform.options import REPETITION, LongFormOptions
+from espnet_medusa.longform.segment import Segment
+from espnet_medusa.whisper.transcript import TranscriptText
 
 FRAMES_PER_S = 100
+# Values of a ``WindowDecoding`` in its segments and in traces.
+VALUES = "temperature", "average_log_probability", "compression_ratio", "no_speech_probability"
 
 
 @dataclass(frozen=True)
@@ -51,53 +55,6 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A segment's tokens, and its times in the recording."""
-
-    start_s: float
-    end_s: float
-    tokens: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class CutWindow:
-    pieces: tuple[Piece, ...]
-    seek: int  # first frame of the next window
-    ends_in_silence: bool  # whether a single timestamp ends the window: no speech follows it
-
-
-def cut_window(tokens: Sequence[int], window: Window, clock: Clock) -> CutWindow:
-    """Cut between two consecutive timestamps, as openai-whisper's ``transcribe``.
-
-    The segment after the last cut is not finished: the next window begins at the cut. If the window
-    ends in a single timestamp, or has no consecutive timestamps, then the next window begins at the
-    end of this one. Without consecutive timestamps all tokens are one segment.
-    """
-    timed = [token >= clock.first for token in tokens]
-    ends_in_silence = timed[-2:] == [False, True]
-    cuts = [place for place in range(1, len(tokens)) if timed[place - 1] and timed[place]]
-    seek = window.seek + window.frames
-    if not cuts:  # the segment ends at the last timestamp if that is above 0 s
-        times = [token for token in tokens if token >= clock.first]
-        duration_s = clock.seconds(times[-1]) if times else 0.0
-        end_s = window.start_s + (duration_s or window.frames / FRAMES_PER_S)
-        return CutWindow((Piece(window.start_s, end_s, tuple(tokens)),), seek, ends_in_silence)
-    if ends_in_silence:
-        cuts.append(len(tokens))
-    pieces = tuple(
-        Piece(
-            window.start_s + clock.seconds(tokens[first]),
-            window.start_s + clock.seconds(tokens[last - 1]),
-            tuple(tokens[first:last]),
-        )
-        for first, last in zip([0, *cuts], cuts, strict=False)
-    )
-    if not ends_in_silence:
-        seek = window.seek + (tokens[cuts[-1] - 1] - clock.first) * clock.frames
-    return CutWindow(pieces, seek, ends_in_silence)
-
-
-@dataclass(frozen=True)
 class WindowDecoding:
     """The result of one attempt at a window."""
 
@@ -119,6 +76,43 @@ class WindowDecoding:
         return compression_ratio(self.text)
 
 
+def cut_window(
+    window: Window, decoding: WindowDecoding, clock: Clock, text: TranscriptText
+) -> tuple[list[Segment], int, bool]:
+    """Cut between two consecutive timestamps, as openai-whisper's ``transcribe``.
+
+    The segment after the last cut is not finished: the next window begins at the cut. If the window
+    ends in a single timestamp, or has no consecutive timestamps, then the next window begins at the
+    end of this one. Without consecutive timestamps all tokens are one segment.
+
+    Return the segments, the first frame of the next window, and whether a single timestamp ends the
+    window: no speech follows it.
+    """
+    tokens, seek = decoding.tokens, window.seek + window.frames
+    timed = [token >= clock.first for token in tokens]
+    ends_in_silence = timed[-2:] == [False, True]
+    cuts = [place for place in range(1, len(tokens)) if timed[place - 1] and timed[place]]
+    if cuts and ends_in_silence:
+        cuts.append(len(tokens))
+    elif cuts:
+        seek = window.seek + (tokens[cuts[-1] - 1] - clock.first) * clock.frames
+    parts = [tokens[first:last] for first, last in zip([0, *cuts], cuts, strict=False)]
+    spans_s = [(clock.seconds(part[0]), clock.seconds(part[-1])) for part in parts]
+    if not cuts:  # the segment ends at the last timestamp if that is above 0 s
+        last = next((token for token in reversed(tokens) if token >= clock.first), clock.first)
+        parts, spans_s = [tokens], [(0.0, clock.seconds(last) or window.frames / FRAMES_PER_S)]
+    values = {name: getattr(decoding, name) for name in VALUES}
+    segments = [
+        Segment(
+            *(window.seek, window.start_s + start_s, window.start_s + end_s),
+            *(text.decode(text.text_tokens(part)), part),
+            **values,
+        )
+        for part, (start_s, end_s) in zip(parts, spans_s, strict=True)
+    ]
+    return segments, seek, ends_in_silence
+
+
 def trace_window(
     window: Window, attempts: Sequence[WindowDecoding], chosen: WindowDecoding
 ) -> dict[str, Any]:
@@ -128,10 +122,7 @@ def trace_window(
         "end_s": window.end_s,
         "attempts": [
             {
-                "temperature": attempt.temperature,
-                "average_log_probability": attempt.average_log_probability,
-                "compression_ratio": attempt.compression_ratio,
-                "no_speech_probability": attempt.no_speech_probability,
+                **{name: getattr(attempt, name) for name in VALUES},
                 "chosen": attempt is chosen,
                 **attempt.trace,
             }

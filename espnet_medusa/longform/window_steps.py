@@ -83,7 +83,7 @@ class WindowSteps:
     def detect_speech(self, running: RunningRecording, recording: LongRecording) -> None:
         """Find the speech, if an option needs it, and choose whether segments get times."""
         options = self.options
-        if options.needs_speech_activity:
+        if options.skip_silence or options.vad_filter or options.without_timestamps is None:
             running.speech = SpeechActivity.of(recording.samples)
         running.timestamps = not options.without_timestamps
         if options.without_timestamps is None:
@@ -93,20 +93,19 @@ class WindowSteps:
     def begin(
         self,
         recording: RunningRecording,
+        clips: list[tuple[int, int]],
         last_frame: int,
-        clip_timestamps: tuple[float, ...],
         last_speech_s: float = 0.0,
     ) -> None:
-        """Add a passage to a recording; the speech before it ends at ``last_speech_s``."""
-        decoder, options = self.decoder, replace(self.options, clip_timestamps=clip_timestamps)
-        prompt = options.initial_prompt
+        """Add a passage to a recording; the speech before it ends at ``last_speech_s``.
+
+        ``clips`` and ``last_frame`` are those of ``MovingWindow`` and ``Passage``.
+        """
+        decoder, options, prompt = self.decoder, self.options, self.options.initial_prompt
         initial = () if prompt is None else tuple(decoder.text.encode(prompt))
         history = History(initial, decoder.prompt_tokens, options.carry_initial_prompt)
-        frames = recording.features.frames
-        window = MovingWindow(
-            frames, decoder.window_frames, decoder.clock, decoder.text, options, history,
-            last_speech_s,
-        )  # fmt: skip
+        of_recording = recording.features.frames, decoder.window_frames, decoder.clock, decoder.text
+        window = MovingWindow(*of_recording, options, history, clips, last_speech_s)
         recording.passages.append(Passage(recording, window, last_frame))
 
     def step(self, passages: Sequence[Passage]) -> None:

@@ -84,7 +84,7 @@ def cheapest_path(costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _steps(costs: np.ndarray) -> np.ndarray:
-    """Return the last step to each element (N + 1, M + 1); row 0 and column 0 are the border."""
+    """Return the last step to each element (N + 1, M + 1); row 0 and column 0 are not used."""
     rows, columns = costs.shape
     # Elements of an anti-diagonal do not depend on each other.
     sums = np.full((rows + 1, columns + 1), np.inf, dtype=np.float32)
@@ -99,8 +99,6 @@ def _steps(costs: np.ndarray) -> np.ndarray:
         best = np.choose(step, [both, down, right])
         sums[i, j] = costs[i - 1, j - 1] + best.astype(np.float64)
         steps[i, j] = step
-    steps[:, 0] = DOWN
-    steps[0] = RIGHT
     return steps
 
 
@@ -140,16 +138,14 @@ def add_words(
     if hold_pauses and len(durations):
         _shorten_at_sentence_ends(words, 2 * median_s)
     merge_punctuation(words, prepended, appended)
-    timed, place = [], 0
+    timed, remaining = [], iter(words)
     for segment, count in zip(segments, counts, strict=True):
         members, seen = [], 0
-        while place < len(words) and seen < count:
-            word, place = words[place], place + 1
+        while seen < count and (word := next(remaining, None)) is not None:
             seen += word.tokens
             if word.text:
-                start_s = round(window_start_s + word.start_s, 2)
-                end_s = round(window_start_s + word.end_s, 2)
-                members.append(TimedWord(word.text, word.tokens, start_s, end_s, word.probability))
+                start_s, end_s = window_start_s + word.start_s, window_start_s + word.end_s
+                members.append(replace(word, start_s=round(start_s, 2), end_s=round(end_s, 2)))
         if members:
             if hold_pauses:
                 _shorten_after_pause(members, last_speech_s, median_s)

@@ -8,21 +8,16 @@ from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from espnet_medusa.inference.journal import Failed, Outcome
-from espnet_medusa.longform.segment import CHANNEL, Segment, ctm_lines
+from espnet_medusa.longform.segment import CHANNEL, CTM, Segment, ctm_lines
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.transcription.recordings import Recording
-
-CTM = "ctm"
 
 
 @dataclass(frozen=True)
 class Transcript:
     recording: Recording  # the audio file
     text: str | None = None  # transcribed text; None: the recording failed
-    # Language code, given or detected; None: the model has no languages, or the recording has no
-    # speech.
-    language: str | None = None
-    # Calls, tokens and seconds.
+    language: str | None = None  # code; None: the model has no languages, or no speech was found
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
     error: str | None = None  # one line with the reason of a failure; None: there is a text
     # Segments with times; None: the recording was decoded as a whole.
@@ -37,9 +32,8 @@ class Transcript:
         text = outcome.nbest[0].text or ""
         if outcome.segments is None:
             text = " ".join(text.split())
-        statistics, segments = outcome.statistics, outcome.segments
-        rest = {"segments": segments, "trace": outcome.trace}
-        return cls(recording, text, outcome.language, statistics, **rest)
+        rest = {"segments": outcome.segments, "trace": outcome.trace}
+        return cls(recording, text, outcome.language, outcome.statistics, **rest)
 
     @property
     def line(self) -> str:

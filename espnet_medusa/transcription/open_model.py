@@ -2,7 +2,6 @@
 
 import logging
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from espnet_medusa import __version__
@@ -18,15 +17,11 @@ from espnet_medusa.whisper.tokens import DETECT
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class ModelFiles:
-    config: Path  # ``config.yaml``
-    weights: Path  # checkpoint
-    language: str | None = None  # default of ``language``; None: that of the experiment's training
+def find_model(name: str, model_file: str | None = None) -> tuple[Path, Path, str | None]:
+    """Return config, weights and default language of an experiment, or of a converted Whisper.
 
-
-def find_model(name: str, model_file: str | None = None) -> ModelFiles:
-    """Find an experiment or convert a Whisper; raise InputError if model or weights do not exist.
+    Language None is that of the experiment's training. Raise InputError if model or weights do not
+    exist.
 
     Args:
         name: An experiment's folder or its config.yaml; or a Whisper: hub name, folder or OpenAI
@@ -36,13 +31,7 @@ def find_model(name: str, model_file: str | None = None) -> ModelFiles:
     """
     files = find_experiment(name, model_file, "model")
     if files is not None:
-        return ModelFiles(*files)
-    folder = _converted(name)
-    return ModelFiles(folder / CONFIG, folder / MODEL, DETECT)
-
-
-def _converted(name: str) -> Path:
-    """Return the folder of a Whisper's experiment in the cache."""
+        return *files, None
     path = Path(name).expanduser()
     if path.exists():
         name = str(path.resolve())
@@ -57,4 +46,4 @@ def _converted(name: str) -> Path:
         language = next(iter(whisper.languages), None) if whisper is not None else None
         with staged_output(folder, made_from) as staging:
             write_experiment(checkpoint, staging, folder, PromptOptions(language))
-    return folder
+    return folder / CONFIG, folder / MODEL, DETECT

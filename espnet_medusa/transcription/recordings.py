@@ -56,25 +56,6 @@ def find_recordings(audio: Iterable[str | Path]) -> list[Recording]:
             f"{' '.join(map(str, audio)) or 'audio'}: no audio files; give files, folders or "
             f"patterns; suffixes of audio files in folders: {' '.join(SUFFIXES)}"
         )
-    return _make_recordings(folders)
-
-
-def _files(path: Path) -> list[tuple[Path, Path]]:
-    """Return a folder's audio files (also broken links), or the path itself, with the folder."""
-    if not path.is_dir():
-        return [(path, path.parent)]
-    hidden = [*path.rglob(".*")]
-    return [
-        (file, path)
-        for file in sorted(path.rglob("*"))
-        if file.suffix.lower() in SUFFIXES
-        and not file.is_dir()
-        and not any(part == file or part in file.parents for part in hidden)
-    ]
-
-
-def _make_recordings(folders: dict[Path, Path]) -> list[Recording]:
-    """Name recordings by their paths; files with otherwise equal names keep their suffix."""
     plain = [
         Recording(path, path.relative_to(folder).with_suffix("").as_posix())
         for path, folder in folders.items()
@@ -92,6 +73,20 @@ def _make_recordings(folders: dict[Path, Path]) -> list[Recording]:
                 "different folders"
             )
     return [*by_id.values()]
+
+
+def _files(path: Path) -> list[tuple[Path, Path]]:
+    """Return a folder's audio files (also broken links), or the path itself, with the folder."""
+    if not path.is_dir():
+        return [(path, path.parent)]
+    hidden = [*path.rglob(".*")]
+    return [
+        (file, path)
+        for file in sorted(path.rglob("*"))
+        if file.suffix.lower() in SUFFIXES
+        and not file.is_dir()
+        and not any(part == file or part in file.parents for part in hidden)
+    ]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Transcribe audio files, and write the results to a folder."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from itertools import chain
 from pathlib import Path
@@ -59,16 +59,14 @@ def transcribe(
     given = {"without_timestamps": False if timestamps else None}
     given |= {name: options.pop(name) for name in names if name in options}
     long_form = build_options(LongFormOptions, given, "transcribe")
-    files = find_model(model, model_file)
-    chosen = {"batch_size": batch_size, "language": files.language} | choose_search(options)
-    speech2text = Speech2Text(
-        files.config, files.weights, device=choose_device(device), mapped=True, **chosen
-    )
+    *files, language = find_model(model, model_file)
+    chosen = {"batch_size": batch_size, "language": language} | choose_search(options)
+    speech2text = Speech2Text(*files, device=choose_device(device), mapped=True, **chosen)
     decoder = make_decoder(speech2text, batch_size, long_form)
-    by_key = _by_file_key(recordings)
+    job, by_key = _make_job(recordings)
     return (
         Transcript.of(recording, outcome)
-        for outcome in decoder.decode(_make_job(by_key))
+        for outcome in decoder.decode(job)
         for recording in by_key[outcome.key]
     )
 
@@ -91,10 +89,8 @@ def make_decoder(
 class OutputFolder:
     """A folder with a file for each recording and format, tables of all, and the journal.
 
-    Args:
-        formats: Names in ``FORMATS``.
-        made_with: Description of model and options; results of a different one are discarded.
-        overwrite: Whether all earlier results are discarded.
+    ``formats`` are names in ``FORMATS``, ``made_with`` is that of ``Journal``. ``overwrite``: all
+    earlier results are discarded.
     """
 
     def __init__(
@@ -131,8 +127,7 @@ def transcribe_into(
 
     Recordings in the folder's journal are not decoded again.
     """
-    journal, by_key = folder.journal, _by_file_key(recordings)
-    job = _make_job(by_key)
+    journal, (job, by_key) = folder.journal, _make_job(recordings)
     resumed = resume(job, journal)
     before_s = sum(decoded.statistics.audio_seconds for decoded in resumed)
     remaining = [path for key, path in job.entries.items() if key not in journal.decoded]
@@ -150,17 +145,13 @@ def transcribe_into(
     return [transcripts[recording] for recording in recordings]
 
 
-def _by_file_key(recordings: Iterable[Recording]) -> dict[str, list[Recording]]:
-    """Group recordings by absolute path: a file is decoded once, and the path is its id."""
+def _make_job(recordings: Iterable[Recording]) -> tuple[JobInput, dict[str, list[Recording]]]:
+    """Return a job with each file once, and the recordings by absolute path, which is the id."""
     by_key: dict[str, list[Recording]] = {}
     for recording in recordings:
         by_key.setdefault(str(recording.path.resolve()), []).append(recording)
-    return by_key
-
-
-def _make_job(by_key: Mapping[str, Sequence[Recording]]) -> JobInput:
-    entries = {key: str(recordings[0].path) for key, recordings in by_key.items()}
-    return JobInput([*entries], entries, {})
+    entries = {key: str(same[0].path) for key, same in by_key.items()}
+    return JobInput([*entries], entries, {}), by_key
 
 
 def choose_device(device: str | None) -> str:

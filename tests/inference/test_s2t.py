@@ -14,6 +14,7 @@ from job_log import assert_same_nbest_files
 from refusals import assert_refused, refused, refuses
 
 from espnet_medusa.bin import s2t_inference
+from espnet_medusa.inference.journal import read_journal
 from espnet_medusa.inference.packed_model import pack_model
 from espnet_medusa.inference.s2t import S2TSpeech2Text, TimestampFilter
 
@@ -178,9 +179,12 @@ def test_the_command_writes_espnets_files(files, tmp_path, monkeypatch):
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     run = command(files, tmp_path, "--ctc_weight", "0.2", "--lang_sym", "deu")
     espnet.main([*run, "--output_dir", str(theirs), "--num_workers", "0"])
-    s2t_inference.main([*run, "--output_dir", str(ours), "--batch_size", "3", "--drafter", "ctc"])
+    run += ["--output_dir", str(ours), "--batch_size", "3", "--drafter", "ctc", "--trace", "true"]
+    s2t_inference.main(run)
     assert_same_nbest_files(ours, theirs, ("text", "text_nospecial", "token", "token_int"))
     assert (ours / "failed_utterances").read_text() == ""
+    _, decoded = read_journal(ours / "journal.jsonl")
+    assert [result.language for result in decoded.values() if result.trace] == ["deu"] * 3
 
 
 def test_languages_bad_utterances_and_resumption(files, tmp_path, capsys):

@@ -133,7 +133,7 @@ def test_only_attention_shortens_long_words(source):
     options = LongFormOptions(word_timestamps=True, word_times=source)
     written = (first_time, *(one for own in tokens for one in own), first_time + 250)
     clock, history = Clock(first_time, 2), History((), 100, False)
-    moving = MovingWindow(3000, 3000, clock, TEXT, options, history)
+    moving = MovingWindow(3000, 3000, clock, TEXT, options, history, [(0, 3000)])
     decoding = WindowDecoding(written, "".join(texts), 0.0, 0.0, 0.0)
     (found,) = moving.take(Window(0, 3000), decoding, lambda tokens: words)
     assert [word.text for word in found.words] == [" It", " is.", *texts[3:]]

@@ -21,7 +21,7 @@ from espnet_medusa.bin import asr_inference, transcribe
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.statistics import read_statistics
 from espnet_medusa.transcription.defaults import choose_search
-from espnet_medusa.transcription.open_model import ModelFiles, find_model
+from espnet_medusa.transcription.open_model import find_model
 
 
 @pytest.fixture(scope="module")
@@ -198,8 +198,8 @@ def test_a_whisper_is_converted_once_and_detects_the_language(tmp_path, monkeypa
     assert transcript.error is None and transcript.language == other
     assert files[1].stat().st_mtime_ns == made
     # The language of an experiment is in its config.
-    assert find_model(str(whisper)) == ModelFiles(*files, "detect")
-    assert find_model(str(experiment)) == ModelFiles(*files, None)
+    assert find_model(str(whisper)) == (*files, "detect")
+    assert find_model(str(experiment)) == (*files, None)
 
 
 @cases(
