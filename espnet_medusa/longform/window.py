@@ -102,14 +102,11 @@ def cut_window(
         last = next((token for token in reversed(tokens) if token >= clock.first), clock.first)
         parts, spans_s = [tokens], [(0.0, clock.seconds(last) or window.frames / FRAMES_PER_S)]
     values = {name: getattr(decoding, name) for name in VALUES}
-    segments = [
-        Segment(
-            *(window.seek, window.start_s + start_s, window.start_s + end_s),
-            *(text.decode(text.text_tokens(part)), part),
-            **values,
-        )
-        for part, (start_s, end_s) in zip(parts, spans_s, strict=True)
-    ]
+    segments = []
+    for part, (start_s, end_s) in zip(parts, spans_s, strict=True):
+        times_s = window.start_s + start_s, window.start_s + end_s
+        text_of_part = text.decode(text.text_tokens(part))
+        segments.append(Segment(window.seek, *times_s, text_of_part, part, **values))
     return segments, seek, ends_in_silence
 
 
