@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from espnet_medusa.draft.recurrent_heads import RecurrentHeadsProposer
+from espnet_medusa.draft.recurrent_heads import RecurrentHeadsProposer, RecurrentStates
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import DraftContext, head_inputs
 
@@ -45,21 +45,14 @@ class AttendingLayer(ABC):
 
 
 @dataclass(frozen=True)
-class AttendingStates:
-    """The heads' states of R prefixes."""
-
-    hidden: torch.Tensor  # (R, D)
+class AttendingStates(RecurrentStates):
     utterances: list[int]  # the utterance of each row, on the host, because shapes depend on it
 
     def select(self, rows: torch.Tensor) -> AttendingStates:
         utterances = self.utterances
         if len({*utterances}) == 1:  # without tolist, which synchronizes with the GPU
             return AttendingStates(self.hidden[rows], utterances[:1] * len(rows))
-        return AttendingStates(self.hidden[rows], [utterances[row] for row in rows.tolist()])
-
-    def join(self, others: AttendingStates) -> AttendingStates:
-        hidden = torch.cat([self.hidden, others.hidden])
-        return AttendingStates(hidden, self.utterances + others.utterances)
+        return super().select(rows)
 
 
 class AttendingHeadsProposer(RecurrentHeadsProposer):

@@ -14,22 +14,12 @@ from espnet_medusa.tree.proposer import DraftContext, DraftCost, Proposer, State
 
 
 @dataclass(frozen=True)
-class MixedStates:
+class MixedStates(States):
     """States of both proposers for R prefixes."""
 
     first: States
     second: States
     steps: torch.Tensor  # (R,) tokens since ``start``
-
-    def select(self, rows: torch.Tensor) -> MixedStates:
-        return MixedStates(self.first.select(rows), self.second.select(rows), self.steps[rows])
-
-    def join(self, others: MixedStates) -> MixedStates:
-        return MixedStates(
-            self.first.join(others.first),
-            self.second.join(others.second),
-            torch.cat([self.steps, others.steps]),
-        )
 
 
 class MixedProposer(Proposer):

@@ -13,25 +13,19 @@ from espnet_medusa.draft.draft_tree import DraftTree
 from espnet_medusa.draft.interpreter import Interpreter, OneToOne
 from espnet_medusa.draft.retokenizer import Retokenizer
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.proposer import DraftContext, DraftCost, Proposer
+from espnet_medusa.tree.proposer import DraftContext, DraftCost, Proposer, States
 from espnet_medusa.tree.token_tree import upload
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 from espnet_medusa.vocabulary.translation import Translation
 
 
 @dataclass(frozen=True)
-class PlaceStates:
+class PlaceStates(States):
     """Places of R prefixes in the draft model's trees."""
 
-    places: list[Any]  # R places of the interpreter
-    needed: list[bool]  # R, whether logits are needed: the main model has not evaluated the prefix
-
-    def select(self, rows: torch.Tensor) -> PlaceStates:
-        rows = rows.tolist()
-        return PlaceStates([self.places[row] for row in rows], [self.needed[row] for row in rows])
-
-    def join(self, others: PlaceStates) -> PlaceStates:
-        return PlaceStates(self.places + others.places, self.needed + others.needed)
+    # R places of the interpreter, and whether their logits are needed: the main model has not
+    # evaluated the prefix.
+    places: list[tuple[Any, bool]]
 
 
 class DraftModelProposer(Proposer):
@@ -69,20 +63,21 @@ class DraftModelProposer(Proposer):
         return begun
 
     def start(self, prefixes: Sequence[Prefix]) -> PlaceStates:
-        places = [self._place(prefix) for prefix in prefixes]
-        return PlaceStates(places, [not prefix.evaluated for prefix in prefixes])
+        return PlaceStates([(self._place(prefix), not prefix.evaluated) for prefix in prefixes])
 
     def advance(self, states: PlaceStates, tokens: torch.Tensor) -> PlaceStates:
         pairs = zip(states.places, tokens.tolist(), strict=True)
-        places = [self._interpreter.follow(place, token) for place, token in pairs]
-        return PlaceStates(places, [True] * len(places))
+        return PlaceStates(
+            [(self._interpreter.follow(place, token), True) for (place, _), token in pairs]
+        )
 
     def logits(self, states: PlaceStates) -> torch.Tensor:
-        rows = [row for row, needed in enumerate(states.needed) if needed]
-        if len(rows) in (0, len(states.places)):
-            return self._interpreter.logits(states.places)
-        needed = self._interpreter.logits([states.places[row] for row in rows])
-        logits = needed.new_zeros(len(states.places), needed.size(1))
+        places = [place for place, _ in states.places]
+        rows = [row for row, (_, needed) in enumerate(states.places) if needed]
+        if len(rows) in (0, len(places)):
+            return self._interpreter.logits(places)
+        needed = self._interpreter.logits([places[row] for row in rows])
+        logits = needed.new_zeros(len(places), needed.size(1))
         logits[upload(rows, logits.device)] = needed
         return logits
 

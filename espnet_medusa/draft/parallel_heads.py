@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from espnet_medusa.tree.proposer import HeadsProposer
+from espnet_medusa.tree.proposer import HeadsProposer, States
 
 
 @dataclass(frozen=True)
-class ParallelStates:
+class ParallelStates(States):
     """Origins and lengths of R drafted prefixes."""
 
     tables: torch.Tensor  # (P, K, V') logits of all K heads after P evaluated prefixes

@@ -1,14 +1,12 @@
 """Recurrent heads as a proposer: one state per drafted prefix."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
-from espnet_medusa.tree.proposer import HeadsProposer
+from espnet_medusa.tree.proposer import HeadsProposer, States
 
 
 class Cell(Protocol):
@@ -21,16 +19,10 @@ class Cell(Protocol):
 
 
 @dataclass(frozen=True)
-class RecurrentStates:
+class RecurrentStates(States):
     """The heads' states of R prefixes."""
 
     hidden: torch.Tensor  # (R, D)
-
-    def select(self, rows: torch.Tensor) -> RecurrentStates:
-        return RecurrentStates(self.hidden[rows])
-
-    def join(self, others: RecurrentStates) -> RecurrentStates:
-        return RecurrentStates(torch.cat([self.hidden, others.hidden]))
 
 
 class RecurrentHeadsProposer(HeadsProposer):
