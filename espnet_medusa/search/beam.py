@@ -126,9 +126,8 @@ class BeamStrategy(Strategy):
             detect_end=limits.maxlenratio == 0,
         )
 
-    def judge(self, states: Sequence[BeamState], logits: torch.Tensor) -> None:
+    def judge(self, states, requests: Sequence[Request], logits: torch.Tensor) -> None:
         """Store candidates if only the decoder scores; else logits, for ``find_candidates``."""
-        requests = [Request(state.scorers, state.draft.queried) for state in states]
         nodes = [prefix for request in requests for prefix in request.prefixes]
         if self.scoring.decoder_alone:
             rows = self.scoring.candidates(requests, logits, self.width)
@@ -192,7 +191,8 @@ class BeamStrategy(Strategy):
     ) -> EndedHypothesis:
         tokens = hypothesis.prefix.tokens() + [self.scoring.eos] * append_eos
         length = state.prompt_length + len(tokens)
-        return EndedHypothesis(tokens, hypothesis.score, hypothesis.parts, length)
+        parts, heads = hypothesis.parts, hypothesis.heads
+        return EndedHypothesis(tokens, hypothesis.score, parts, length, heads)
 
     def drop_hopeless(self, state: BeamState, beam: Sequence[Hypothesis]) -> Sequence[Hypothesis]:
         eos = self.scoring.eos

@@ -14,16 +14,14 @@ whole vocabulary; decoder probabilities at temperature 1 among the allowed token
 after the accepted tokens.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 
+from espnet_medusa.draft.ctc import CTCProposer
 from espnet_medusa.draft.ctc_hypothesis import frame_entropies
 from espnet_medusa.search.acceptance import AcceptanceRule, likelihood
 from espnet_medusa.search.constraints import Constraints
@@ -33,10 +31,7 @@ from espnet_medusa.search.options import SearchOptions
 from espnet_medusa.search.search import share_seconds
 from espnet_medusa.search.state import prompt_draft
 from espnet_medusa.tree.best_tokens import BestTokens, Restriction
-
-if TYPE_CHECKING:
-    from espnet_medusa.draft.ctc import CTCProposer
-    from espnet_medusa.tree.proposer import DraftInput
+from espnet_medusa.tree.proposer import DraftInput
 
 
 class CTCFirstStrategy(GreedyStrategy):

@@ -14,6 +14,7 @@ import torch
 
 from espnet_medusa.search.drafting.step_planner import StepPlanner
 from espnet_medusa.search.options import LengthLimits
+from espnet_medusa.search.scores import Request
 from espnet_medusa.search.state import SearchState, Strategy, Watched
 from espnet_medusa.search.trace import Trace
 from espnet_medusa.tree.encoder_rows import frame_counts, row_counts
@@ -120,14 +121,6 @@ def _select(rows: Sequence[int], *parts: Sequence) -> list[list]:
     return [[part[row] for row in rows] for part in parts]
 
 
-class PlacedState(Placement):
-    """A search state and its slots in the token tree."""
-
-    def __init__(self, state: SearchState, prompt: list[int]):
-        super().__init__(prompt)
-        self.state = state
-
-
 def run(
     decoder: TreeDecoder,
     planner: StepPlanner,
@@ -149,10 +142,11 @@ def run(
     planner = planner.begin(context)
     planner.draft_prompt(states)
     share_seconds(states, started, drafting=True)
-    rows = [PlacedState(state, prompt) for state, prompt in zip(states, prompts, strict=True)]
-    while rows:
-        started, states = time.perf_counter(), [row.state for row in rows]
-        _evaluate(decoder, tree_state, rows, strategy)
+    for state, prompt in zip(states, prompts, strict=True):
+        state.placement = Placement(prompt)
+    while states:
+        started = time.perf_counter()
+        _evaluate(decoder, tree_state, states, strategy)
         before = [state.steps for state in states]
         strategy.advance(states)
         for state, steps in zip(states, before, strict=True):
@@ -161,17 +155,17 @@ def run(
             state.statistics.count_drafts(depth, accepted)
             if state.trace is not None:
                 state.trace.end_call(state)
-        rows = _drop_finished(decoder, tree_state, rows)
-        if rows:
-            running = [[hypothesis.prefix for hypothesis in row.state.running] for row in rows]
-            compact(decoder, tree_state, rows, running)
-        share_seconds(states, started)
-        if rows:
-            started, states = time.perf_counter(), [row.state for row in rows]
+        decoded, states = states, _drop_finished(decoder, tree_state, states)
+        if states:
+            running = [[hypothesis.prefix for hypothesis in state.running] for state in states]
+            compact(decoder, tree_state, [state.placement for state in states], running)
+        share_seconds(decoded, started)
+        if states:
+            started = time.perf_counter()
             planner.draft(states)
             strategy.accept_unverified(states)
-            rows = _drop_finished(decoder, tree_state, rows)
-            share_seconds(states, started, drafting=True)
+            decoded, states = states, _drop_finished(decoder, tree_state, states)
+            share_seconds(decoded, started, drafting=True)
 
 
 def share_seconds(states: Sequence[SearchState], started: float, drafting: bool = False) -> None:
@@ -184,40 +178,42 @@ def share_seconds(states: Sequence[SearchState], started: float, drafting: bool 
 
 
 def _evaluate(
-    decoder: TreeDecoder, tree_state: TreeState, rows: Sequence[PlacedState], strategy: Strategy
+    decoder: TreeDecoder, tree_state: TreeState, states: Sequence[SearchState], strategy: Strategy
 ) -> None:
-    """Evaluate the drafts of all rows in one decoder call; the strategy stores the results."""
+    """Evaluate all drafts in one decoder call; the strategy stores the results."""
     first = tree_state.num_nodes
-    tokens, parents = zip(*(row.place(row.state.draft.nodes) for row in rows), strict=True)
+    new = [state.placement.place(state.draft.nodes) for state in states]
+    tokens, parents = zip(*new, strict=True)
     outputs = decoder.extend(tree_state, tokens, parents)
-    placed = [prefix for row in rows for prefix in row.slots[first:]]
-    for row, new in zip(rows, tokens, strict=True):
-        row.state.statistics.decoder_calls += 1
-        row.state.statistics.nodes += len(new)
-        if row.state.trace is not None:
-            row.state.trace.begin_call(row.state)
-        row.fill(tree_state.num_nodes)
+    placed = [prefix for state in states for prefix in state.placement.slots[first:]]
+    for state, row in zip(states, tokens, strict=True):
+        state.statistics.decoder_calls += 1
+        state.statistics.nodes += len(row)
+        if state.trace is not None:
+            state.trace.begin_call(state)
+        state.placement.fill(tree_state.num_nodes)
     hidden = outputs.hidden
     if first == 0:
-        _watch(decoder, rows, [*map(len, tokens)], hidden)
-    queried = {prefix for row in rows for prefix in row.state.draft.queried}
+        _watch(decoder, states, [*map(len, tokens)], hidden)
+    requests = [Request(state.scorers, state.draft.queried) for state in states]
+    queried = {prefix for request in requests for prefix in request.prefixes}
     if len(queried) < len(placed):  # skips ``Draft.inner`` and inner prompt tokens
         places = [place for place, prefix in enumerate(placed) if prefix in queried]
         hidden = hidden[upload(places, hidden.device, torch.long)]
     for place, prefix in enumerate(placed):
         if prefix is not None:
             prefix.head_input = (outputs.head_input, place)
-    strategy.judge([row.state for row in rows], decoder.logits(hidden))
+    strategy.judge(states, requests, decoder.logits(hidden))
 
 
 def _watch(
-    decoder: TreeDecoder, rows: Sequence[PlacedState], sizes: Sequence[int], hidden: torch.Tensor
+    decoder: TreeDecoder, states: Sequence[SearchState], sizes: Sequence[int], hidden: torch.Tensor
 ) -> None:
-    """Set the probabilities of watched tokens; ``sizes``: number of new nodes of each row."""
+    """Set the probabilities of watched tokens; ``sizes``: number of new nodes of each state."""
     places = [
-        (row.state.watched, before + row.state.watched.place)
-        for row, before in zip(rows, accumulate(sizes, initial=0), strict=False)
-        if row.state.watched is not None
+        (state.watched, before + state.watched.place)
+        for state, before in zip(states, accumulate(sizes, initial=0), strict=False)
+        if state.watched is not None
     ]
     if places:
         logits = decoder.logits(hidden[[place for _, place in places]]).float()
@@ -226,13 +222,13 @@ def _watch(
 
 
 def _drop_finished(
-    decoder: TreeDecoder, tree_state: TreeState, rows: Sequence[PlacedState]
-) -> list[PlacedState]:
-    """Return the unfinished rows; free the prefixes and caches of the others."""
-    unfinished = [index for index, row in enumerate(rows) if not row.state.done]
-    for row in rows:
-        if row.state.done:
-            row.clear()
-    if 0 < len(unfinished) < len(rows):
+    decoder: TreeDecoder, tree_state: TreeState, states: Sequence[SearchState]
+) -> list[SearchState]:
+    """Return the unfinished states; free the prefixes and caches of the others."""
+    unfinished = [row for row, state in enumerate(states) if not state.done]
+    for state in states:
+        if state.done:
+            state.placement.clear()
+    if 0 < len(unfinished) < len(states):
         decoder.select(tree_state, unfinished)
-    return [rows[index] for index in unfinished]
+    return [states[row] for row in unfinished]

@@ -85,12 +85,10 @@ class Trace:
     def finish(self, state: SearchState) -> None:
         """Set ``result``, which docs/see_a_decoding.md describes."""
         best, done = state.n_best[0] if state.n_best else None, state.statistics
-        heads = getattr(best, "heads", None)
-        written = (
-            self._written(best.tokens if best else [])
-            if heads is None
-            else by_head(best.tokens, heads)
-        )
+        if best is not None and best.heads:
+            written = by_head(best.tokens, best.heads)
+        else:
+            written = self._written(best.tokens if best else [])
         ended = TracedCall(range(0), [], done.decoder_seconds - done.draft_seconds, 0.0)
         drafted_s, calls = 0.0, []
         for call, following in pairwise([*self.calls, ended]):
@@ -143,9 +141,8 @@ def heads_of(running: Sequence[Hypothesis]) -> dict[Prefix, int]:
     """Return the head of each prefix's last token, for hypotheses with unverified drafts."""
     heads = {}
     for hypothesis in running:
-        written = getattr(hypothesis, "heads", ())
-        prefixes = reversed([*hypothesis.prefix.ancestors()][: len(written)])
-        heads |= dict(zip(prefixes, written, strict=False))
+        prefixes = reversed([*hypothesis.prefix.ancestors()][: len(hypothesis.heads)])
+        heads |= dict(zip(prefixes, hypothesis.heads, strict=False))
     return heads
 
 

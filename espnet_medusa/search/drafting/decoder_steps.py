@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from espnet_medusa.search.drafting.lookahead import DraftShape
-from espnet_medusa.search.drafting.steps import Steps
+from espnet_medusa.search.drafting.steps import PrefixStates, Steps
 from espnet_medusa.search.scores import DECODER, Scoring
 from espnet_medusa.search.state import Hypothesis, SearchState, Strategy
 from espnet_medusa.search.timestamps import TimestampStates
@@ -49,7 +49,7 @@ class DecoderSteps(Steps):
         depth = max(limits, default=0)
         if depth > 0:
             beams = Beams(states, self.device)
-            draft_states = beams.start(self.proposer)
+            draft_states = PrefixStates(self.proposer, self.device).of(beams.prefixes)
             steps = self._chain(beams, draft_states, depth)
             if steps is None:
                 steps = self._steps(beams, draft_states, depth, limits)
@@ -203,21 +203,7 @@ class Beams:
             scores.append([h.score for h in beam] + [-math.inf] * missing)
         self.lengths = [state.draft.beam[0].prefix.length for state in states]
         self.least = [state.scorers.min_length for state in states]
-        self.device = device
-        self.scores = upload(scores, self.device)
-
-    def start(self, proposer: Proposer) -> States:
-        """Return states of U W prefixes; those of evaluated prefixes are unused."""
-        if self.prefixes[0].parent is None:  # prompts, one each
-            return proposer.start(self.prefixes)
-        sources = [prefix if prefix.evaluated else prefix.parent for prefix in self.prefixes]
-        rows = {source: row for row, source in enumerate(dict.fromkeys(sources))}
-        draft_states = proposer.start([*rows])
-        if len(rows) < len(sources):
-            rows = upload([rows[source] for source in sources], self.device)
-            draft_states = draft_states.select(rows)
-        tokens = upload([prefix.token for prefix in self.prefixes], self.device)
-        return proposer.advance(draft_states, tokens)
+        self.scores = upload(scores, device)
 
 
 class EvaluatedPrefixes:
@@ -238,7 +224,7 @@ class EvaluatedPrefixes:
             ]
         if not self.prefixes:
             return
-        device = beams.device
+        device = beams.scores.device
         index = {prefix: node for node, prefix in enumerate(self.prefixes)}
         self.nodes = upload([index.get(p, -1) for p in beams.prefixes], device)
         self.states = proposer.start(self.prefixes)

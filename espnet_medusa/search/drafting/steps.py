@@ -16,6 +16,7 @@ from espnet_medusa.search.scores import Request, Scoring
 from espnet_medusa.search.state import SearchState, Strategy, best_continuations
 from espnet_medusa.tree.prefix import Candidates, Prefix
 from espnet_medusa.tree.proposer import Proposer, States
+from espnet_medusa.tree.token_tree import upload
 
 
 class Steps(ABC):
@@ -92,8 +93,10 @@ class PrefixStates:
                 started = self.proposer.start(evaluated)
                 draft_states = started if draft_states is None else draft_states.join(started)
             rows = {prefix: row for row, prefix in enumerate([*self.rows, *evaluated])}
-            chosen = torch.tensor([rows[parent] for parent in parents], device=self.device)
-            tokens = torch.tensor([prefix.token for prefix in prefixes], device=self.device)
-            self.states = self.proposer.advance(draft_states.select(chosen), tokens)
+            if parents != [*rows]:
+                chosen = upload([rows[parent] for parent in parents], self.device)
+                draft_states = draft_states.select(chosen)
+            tokens = upload([prefix.token for prefix in prefixes], self.device)
+            self.states = self.proposer.advance(draft_states, tokens)
         self.rows = {prefix: row for row, prefix in enumerate(prefixes)}
         return self.states
