@@ -1,7 +1,5 @@
 """Attending heads as a proposer: recurrent heads with cross-attention to the encoder output."""
 
-from __future__ import annotations
-
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -48,7 +46,7 @@ class AttendingLayer(ABC):
 class AttendingStates(RecurrentStates):
     utterances: list[int]  # the utterance of each row, on the host, because shapes depend on it
 
-    def select(self, rows: torch.Tensor) -> AttendingStates:
+    def select(self, rows: torch.Tensor) -> RecurrentStates:
         utterances = self.utterances
         if len({*utterances}) == 1:  # without tolist, which synchronizes with the GPU
             return AttendingStates(self.hidden[rows], utterances[:1] * len(rows))
@@ -61,7 +59,7 @@ class AttendingHeadsProposer(RecurrentHeadsProposer):
     cross_keys_values: Any = None
     _rows: dict[Prefix, int]
 
-    def begin(self, context: DraftContext) -> AttendingHeadsProposer:
+    def begin(self, context: DraftContext) -> RecurrentHeadsProposer:
         begun = copy.copy(self)
         begun.cross_keys_values = self.heads.prepare(context.cross_keys_values)
         begun._rows = {root: row for row, root in enumerate(context.roots)}

@@ -1,7 +1,5 @@
 """A draft model as a proposer, with a token tree of its own."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,9 +36,6 @@ class DraftModelProposer(Proposer):
     Args:
         eos: The main model's end token.
         translation: Maps between the two vocabularies; None: they are equal.
-
-    Attributes:
-        tree: Nodes evaluated by the draft model; None before ``begin``.
     """
 
     needs_head_input = False
@@ -52,7 +47,7 @@ class DraftModelProposer(Proposer):
         self._places: dict[Prefix, Any] = {}
         self._roots: dict[Prefix, Prefix] = {}
 
-    def begin(self, context: DraftContext) -> DraftModelProposer:
+    def begin(self, context: DraftContext) -> Proposer:
         begun = copy.copy(self)
         begun.tree = DraftTree(self.decoder, context.draft_inputs)
         begun._interpreter = build_interpreter(begun.tree, self.eos, self.translation)
@@ -89,7 +84,7 @@ class DraftModelProposer(Proposer):
         self._interpreter.keep([places[tip] for tip in running])
 
     def cost(self, root: Prefix) -> DraftCost:
-        return self.tree.cost(self._roots[root])
+        return self.tree.costs[self._roots[root]]
 
     def _place(self, prefix: Prefix) -> Any:
         """Return the place of a prefix of the search."""

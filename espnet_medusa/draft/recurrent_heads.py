@@ -2,20 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import torch
 
 from espnet_medusa.tree.proposer import HeadsProposer, States
-
-
-class Cell(Protocol):
-    """The cell of recurrent heads, with packed weights."""
-
-    output: Callable[[torch.Tensor], torch.Tensor]  # to the input of the projection, (R, D)
-
-    def advance(self, states: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor:
-        """Advance states (R, D) by one token with embeddings (R, D)."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +20,15 @@ class RecurrentHeadsProposer(HeadsProposer):
     """A proposer with recurrent heads.
 
     Args:
+        heads: Packed cell; ``advance`` takes states and embeddings (R, D), and ``output`` returns
+            the input (R, D) of the projection.
         embed: Token embeddings, (R,) to (R, D).
         projection: (R, D) to (R, V').
     """
 
     def __init__(
         self,
-        heads: Cell,
+        heads: Any,
         embed: Callable[[torch.Tensor], torch.Tensor],
         projection: Callable[[torch.Tensor], torch.Tensor],
         vocabulary: torch.Tensor | None = None,
