@@ -35,12 +35,7 @@ from espnet_medusa.tree.proposer import DraftInput
 
 
 class CTCFirstStrategy(GreedyStrategy):
-    """Greedy search after the accepted part of CTC's hypothesis.
-
-    Attributes:
-        first_rule: Acceptance rule of the first call, which verifies CTC's tokens; None: the first
-            call does not verify them.
-    """
+    """Greedy search after the accepted part of CTC's hypothesis."""
 
     def __init__(
         self,
@@ -52,7 +47,8 @@ class CTCFirstStrategy(GreedyStrategy):
     ):
         super().__init__(rule, constraints, best_tokens)
         self.ctc, self.entropy_threshold = ctc, options.ctc_entropy_threshold
-        least, self.first_rule = options.ctc_likelihood_threshold, None
+        least = options.ctc_likelihood_threshold
+        self.first_rule = None  # verifies CTC's tokens in the first call, if it is not None
         if least is not None:
             self.first_rule = AcceptanceRule(partial(likelihood, least=least), prefix_only=True)
 

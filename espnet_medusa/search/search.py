@@ -3,8 +3,6 @@
 Each utterance advances at its own pace and leaves the batch when it is done.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -70,6 +68,8 @@ class Search:
             self._begin(memory[row, : sizes[row]], frames, prompt[row], limits[row])
             for row, frames in enumerate(frame_counts(memory_lengths).tolist())
         ]
+        for state, tokens in zip(states, prompts, strict=True):
+            state.placement = Placement(tokens)
         for state, token in zip(states, watched or [], strict=bool(watched)):
             state.watched = token
         draft_inputs = self.strategy.decide_early(states, draft_inputs)
@@ -78,13 +78,52 @@ class Search:
             batch = (memory, memory_lengths)
             if len(rows) < len(states):
                 batch = memory[rows], memory_lengths[rows]
-            going, *inputs = _select(rows, states, prompts, draft_inputs)
-            run(self.decoder, self.planner, going, *batch, *inputs)
+            going, inputs = _select(rows, states, draft_inputs)
+            self._run(going, *batch, inputs)
         for state in states:
             self.strategy.finish(state)
             if state.trace is not None:
                 state.trace.finish(state)
         return self._search_again(states, memory, memory_lengths, prompt, limits, draft_inputs)
+
+    def _run(
+        self,
+        states: Sequence[SearchState],
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        draft_inputs: Sequence[DraftInput],
+    ) -> None:
+        """Run the search loop on U initial states until all utterances are done."""
+        decoder, planner, started = self.decoder, self.planner, time.perf_counter()
+        tree_state = decoder.start(memory, memory_lengths, with_heads=planner.needs_head_input)
+        share_seconds(states, started)
+        started, roots = time.perf_counter(), [state.root for state in states]
+        context = DraftContext(roots, memory.device, draft_inputs, tree_state.cross_keys_values)
+        planner = planner.begin(context)
+        planner.draft_prompt(states)
+        share_seconds(states, started, drafting=True)
+        while states:
+            started = time.perf_counter()
+            _evaluate(decoder, tree_state, states, self.strategy)
+            before = [state.steps for state in states]
+            self.strategy.advance(states)
+            for state, steps in zip(states, before, strict=True):
+                depth, accepted = state.draft.depth, max(state.steps - steps - 1, 0)
+                state.draft.accepted = min(accepted, depth)
+                state.statistics.count_drafts(depth, accepted)
+                if state.trace is not None:
+                    state.trace.end_call(state)
+            decoded, states = states, _drop_finished(decoder, tree_state, states)
+            if states:
+                running = [[hypothesis.prefix for hypothesis in state.running] for state in states]
+                compact(decoder, tree_state, [state.placement for state in states], running)
+            share_seconds(decoded, started)
+            if states:
+                started = time.perf_counter()
+                planner.draft(states)
+                self.strategy.accept_unverified(states)
+                decoded, states = states, _drop_finished(decoder, tree_state, states)
+                share_seconds(decoded, started, drafting=True)
 
     def _search_again(
         self, states, memory, memory_lengths, prompt, limits, draft_inputs
@@ -119,53 +158,6 @@ class Search:
 
 def _select(rows: Sequence[int], *parts: Sequence) -> list[list]:
     return [[part[row] for row in rows] for part in parts]
-
-
-def run(
-    decoder: TreeDecoder,
-    planner: StepPlanner,
-    states: Sequence[SearchState],
-    memory: torch.Tensor,
-    memory_lengths: torch.Tensor,
-    prompts: Sequence[list[int]],
-    draft_inputs: Sequence[DraftInput],
-) -> None:
-    """Run the search loop on U initial states until all utterances are done.
-
-    Memory and lengths are as in ``Search``; the other sequences have one entry per utterance.
-    """
-    strategy, started = planner.strategy, time.perf_counter()
-    tree_state = decoder.start(memory, memory_lengths, with_heads=planner.needs_head_input)
-    share_seconds(states, started)
-    started, roots = time.perf_counter(), [state.root for state in states]
-    context = DraftContext(roots, memory.device, draft_inputs, tree_state.cross_keys_values)
-    planner = planner.begin(context)
-    planner.draft_prompt(states)
-    share_seconds(states, started, drafting=True)
-    for state, prompt in zip(states, prompts, strict=True):
-        state.placement = Placement(prompt)
-    while states:
-        started = time.perf_counter()
-        _evaluate(decoder, tree_state, states, strategy)
-        before = [state.steps for state in states]
-        strategy.advance(states)
-        for state, steps in zip(states, before, strict=True):
-            depth, accepted = state.draft.depth, max(state.steps - steps - 1, 0)
-            state.draft.accepted = min(accepted, depth)
-            state.statistics.count_drafts(depth, accepted)
-            if state.trace is not None:
-                state.trace.end_call(state)
-        decoded, states = states, _drop_finished(decoder, tree_state, states)
-        if states:
-            running = [[hypothesis.prefix for hypothesis in state.running] for state in states]
-            compact(decoder, tree_state, [state.placement for state in states], running)
-        share_seconds(decoded, started)
-        if states:
-            started = time.perf_counter()
-            planner.draft(states)
-            strategy.accept_unverified(states)
-            decoded, states = states, _drop_finished(decoder, tree_state, states)
-            share_seconds(decoded, started, drafting=True)
 
 
 def share_seconds(states: Sequence[SearchState], started: float, drafting: bool = False) -> None:

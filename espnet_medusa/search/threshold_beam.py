@@ -59,6 +59,11 @@ def threshold_beam_search(
 class ThresholdStrategy(BeamStrategy):
     """Keeps the base head's ``beam_size`` best continuations of all running hypotheses."""
 
+    def begin(self, memory, prompt, max_length, limits) -> BeamState:
+        state = super().begin(memory, prompt, max_length, limits)
+        state.detect_end = False
+        return state
+
     def advance(self, states: Sequence[BeamState]) -> None:
         for state in states:
             # All or no running hypotheses are evaluated; in a forced prefix, all are.
@@ -72,16 +77,6 @@ class ThresholdStrategy(BeamStrategy):
         for prefix in heads:
             state.scorers.settle(prefix)
         self.finish_step(state, [replace(h, heads=(*heads[h.prefix.parent], 0)) for h in beam])
-
-    def finish_step(self, state: BeamState, beam: Sequence[Hypothesis]) -> None:
-        state.running = []
-        for hypothesis in beam:
-            prefix, last = hypothesis.prefix, hypothesis.prefix.length == state.max_length
-            if prefix.token != self.scoring.eos and not last:
-                state.running.append(hypothesis)
-            elif prefix.length > state.min_length:
-                state.ended.append(self.end(state, hypothesis, append_eos=last))
-        state.running = self.ranking.hopeful(state, state.running, state.ended)
 
 
 class ThresholdPlanner(StepPlanner):

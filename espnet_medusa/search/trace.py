@@ -1,7 +1,5 @@
 """A trace: what each decoder call of a search evaluated, preferred and kept."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -108,7 +106,7 @@ class Trace:
         return [node.parent, node.prefix.token, node.step, node.score, node.kept, node.next]
 
     def _written(self, tokens: list[int]) -> list[list[Any]]:
-        """Return for each token: its id, the call that wrote it, how, and its step ahead.
+        """Return for each token: its id, the call that wrote it, how, and its draft step or 0.
 
         Marks the nodes of the tokens as kept.
         """
