@@ -118,6 +118,12 @@ class Hypotheses:
         costs = self.place_costs.index_select(0, states.utterances)
         return -torch.add(costs, states.rows, alpha=EDIT_COST)
 
+    def weights(self, states: CTCStates) -> torch.Tensor:
+        """Return distributions (R, L + 1) over the places."""
+        scores = self.scores(states)
+        best = scores.argmax(dim=-1, keepdim=True)
+        return scores.scatter_add_(1, best, scores.new_full(best.shape, EDIT_COST)).softmax(dim=-1)
+
     def chain(self, states: CTCStates, depth: int, eos: int) -> torch.Tensor:
         """Return the hypothesis's tokens (R, depth) after the best places, padded with ``eos``."""
         tokens = self.tokens.masked_fill(self.tokens == NONE, eos)
@@ -131,11 +137,8 @@ class Hypotheses:
 
     def log_probs(self, states: CTCStates) -> torch.Tensor:
         """Return log-probabilities (R, V'); all V' tokens share the remaining probability."""
-        scores = self.scores(states)
-        best = scores.argmax(dim=-1, keepdim=True)
-        scores.scatter_add_(1, best, scores.new_full(best.shape, EDIT_COST))
         probabilities = self.probabilities.index_select(0, states.utterances)
-        probabilities = probabilities * scores.softmax(dim=-1)[..., None]
+        probabilities = probabilities * self.weights(states)[..., None]
         columns = self.columns.index_select(0, states.utterances)
         sums = probabilities.new_zeros(len(probabilities), self.width + 1)
         sums.scatter_add_(1, columns.flatten(1), probabilities.flatten(1))

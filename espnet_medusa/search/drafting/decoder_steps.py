@@ -250,10 +250,8 @@ class EvaluatedPrefixes:
             return gains, tokens
         here, nodes = self.nodes[:, None] >= 0, self.nodes.clamp(min=0)
         count = gains.size(1)
-        return (
-            torch.where(here, self.gains[nodes, :count], gains),
-            torch.where(here, self.tokens[nodes, :count], tokens),
-        )
+        gains = torch.where(here, self.gains[nodes, :count], gains)
+        return gains, torch.where(here, self.tokens[nodes, :count], tokens)
 
     def follow(self, places: torch.Tensor, count: int) -> None:
         """Update ``nodes`` for the continuations at ``places`` (U, W'), ``count`` per prefix."""
