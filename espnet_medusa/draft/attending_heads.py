@@ -1,7 +1,5 @@
 """Attending heads as a proposer: recurrent heads with cross-attention to the encoder output."""
 
-from __future__ import annotations
-
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -10,7 +8,7 @@ from typing import Any
 
 import torch
 
-from espnet_medusa.draft.recurrent_heads import RecurrentHeadsProposer
+from espnet_medusa.draft.recurrent_heads import RecurrentHeadsProposer, RecurrentStates
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import DraftContext, head_inputs
 
@@ -45,21 +43,14 @@ class AttendingLayer(ABC):
 
 
 @dataclass(frozen=True)
-class AttendingStates:
-    """The heads' states of R prefixes."""
-
-    hidden: torch.Tensor  # (R, D)
+class AttendingStates(RecurrentStates):
     utterances: list[int]  # the utterance of each row, on the host, because shapes depend on it
 
-    def select(self, rows: torch.Tensor) -> AttendingStates:
+    def select(self, rows: torch.Tensor) -> RecurrentStates:
         utterances = self.utterances
         if len({*utterances}) == 1:  # without tolist, which synchronizes with the GPU
             return AttendingStates(self.hidden[rows], utterances[:1] * len(rows))
-        return AttendingStates(self.hidden[rows], [utterances[row] for row in rows.tolist()])
-
-    def join(self, others: AttendingStates) -> AttendingStates:
-        hidden = torch.cat([self.hidden, others.hidden])
-        return AttendingStates(hidden, self.utterances + others.utterances)
+        return super().select(rows)
 
 
 class AttendingHeadsProposer(RecurrentHeadsProposer):
@@ -68,7 +59,7 @@ class AttendingHeadsProposer(RecurrentHeadsProposer):
     cross_keys_values: Any = None
     _rows: dict[Prefix, int]
 
-    def begin(self, context: DraftContext) -> AttendingHeadsProposer:
+    def begin(self, context: DraftContext) -> RecurrentHeadsProposer:
         begun = copy.copy(self)
         begun.cross_keys_values = self.heads.prepare(context.cross_keys_values)
         begun._rows = {root: row for row, root in enumerate(context.roots)}

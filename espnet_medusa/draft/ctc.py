@@ -11,7 +11,6 @@ import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import NamedTuple
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -24,7 +23,7 @@ from espnet_medusa.draft.ctc_hypothesis import (
     retokenized_hypothesis,
 )
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.proposer import DraftContext, Proposer
+from espnet_medusa.tree.proposer import DraftContext, Proposer, States
 from espnet_medusa.tree.token_tree import upload
 
 EDIT_COST = 3.0  # nats per edit; also added to the score of the best place in the hypothesis
@@ -42,7 +41,8 @@ def advance_rows(rows: torch.Tensor, different: torch.Tensor) -> torch.Tensor:
     return longer.cummin(dim=-1).values
 
 
-class CTCStates(NamedTuple):
+@dataclass(frozen=True)
+class CTCStates(States):
     """Alignment of R prefixes with their utterances' hypotheses."""
 
     # (R, L + 1) edit distances between the prefix and the hypothesis's first 0 to L symbols. An
@@ -50,12 +50,6 @@ class CTCStates(NamedTuple):
     # ``Hypotheses.place_costs`` adds n edits at place n, which ranks places as if each edit cost 1.
     rows: torch.Tensor
     utterances: torch.Tensor  # (R,) index of the utterance
-
-    def select(self, rows: torch.Tensor) -> CTCStates:
-        return CTCStates(*(part[rows] for part in self))
-
-    def join(self, others: CTCStates) -> CTCStates:
-        return CTCStates(*map(torch.cat, zip(self, others, strict=True)))
 
 
 @dataclass(frozen=True)

@@ -36,11 +36,7 @@ class DraftTree:
             root: decoder.max_depth(size) - len(prompt)
             for (root, prompt), size in zip(prompts.items(), num_rows, strict=True)
         }
-        self._costs = dict.fromkeys(self.roots, DraftCost())
-
-    def cost(self, root: Prefix) -> DraftCost:
-        """Return the cost so far of the utterance of ``root``."""
-        return self._costs[root]
+        self.costs = dict.fromkeys(self.roots, DraftCost())  # so far, of each utterance
 
     def has_room(self, node: Prefix) -> bool:
         """Return whether the draft model has a position for another token."""
@@ -83,8 +79,8 @@ class DraftTree:
         placed = [placement.place(new[root]) for root, placement in self._placements.items()]
         tokens, parents = zip(*placed, strict=True)
         for root, row in zip(self._placements, tokens, strict=True):
-            calls, evaluated = self._costs[root]
-            self._costs[root] = DraftCost(calls + bool(row), evaluated + len(row))
+            calls, evaluated = self.costs[root]
+            self.costs[root] = DraftCost(calls + bool(row), evaluated + len(row))
         first = self.state.num_nodes
         hidden = self.decoder.extend(self.state, tokens, parents).hidden
         places = [node for p in self._placements.values() for node in p.slots[first:]]

@@ -1,7 +1,5 @@
 """A mixture of two proposers, such as CTC and heads."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,22 +12,12 @@ from espnet_medusa.tree.proposer import DraftContext, DraftCost, Proposer, State
 
 
 @dataclass(frozen=True)
-class MixedStates:
+class MixedStates(States):
     """States of both proposers for R prefixes."""
 
     first: States
     second: States
     steps: torch.Tensor  # (R,) tokens since ``start``
-
-    def select(self, rows: torch.Tensor) -> MixedStates:
-        return MixedStates(self.first.select(rows), self.second.select(rows), self.steps[rows])
-
-    def join(self, others: MixedStates) -> MixedStates:
-        return MixedStates(
-            self.first.join(others.first),
-            self.second.join(others.second),
-            torch.cat([self.steps, others.steps]),
-        )
 
 
 class MixedProposer(Proposer):
@@ -60,7 +48,7 @@ class MixedProposer(Proposer):
         early = (part.early for part, weight in parts if weight > 0)
         return next((part for part in early if part is not None), None)
 
-    def begin(self, context: DraftContext) -> MixedProposer:
+    def begin(self, context: DraftContext) -> Proposer:
         begun = copy.copy(self)
         begun.device = context.device
         begun.first, begun.second = self.first.begin(context), self.second.begin(context)
@@ -79,13 +67,10 @@ class MixedProposer(Proposer):
         )
 
     def logits(self, states: MixedStates) -> torch.Tensor:
-        parts = [(self.first, states.first), (self.second, states.second)]
-        reached = [_reached(proposer, states.steps) for proposer, _ in parts]
+        reached = [_reached(proposer, states.steps) for proposer in (self.first, self.second)]
         share = torch.where(reached[0] & reached[1], self.weight, reached[0].float())[:, None]
-        first, second = (
-            _log_probs(proposer, part, rows)
-            for (proposer, part), rows in zip(parts, reached, strict=True)
-        )
+        first = _log_probs(self.first, states.first, reached[0])
+        second = _log_probs(self.second, states.second, reached[1])
         return torch.logaddexp(share.log() + first, (1 - share).log() + second)
 
     def keep(self, running: Sequence[Prefix]) -> None:

@@ -1,7 +1,5 @@
 """A draft model as a proposer, with a token tree of its own."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,25 +11,19 @@ from espnet_medusa.draft.draft_tree import DraftTree
 from espnet_medusa.draft.interpreter import Interpreter, OneToOne
 from espnet_medusa.draft.retokenizer import Retokenizer
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.proposer import DraftContext, DraftCost, Proposer
+from espnet_medusa.tree.proposer import DraftContext, DraftCost, Proposer, States
 from espnet_medusa.tree.token_tree import upload
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 from espnet_medusa.vocabulary.translation import Translation
 
 
 @dataclass(frozen=True)
-class PlaceStates:
+class PlaceStates(States):
     """Places of R prefixes in the draft model's trees."""
 
-    places: list[Any]  # R places of the interpreter
-    needed: list[bool]  # R, whether logits are needed: the main model has not evaluated the prefix
-
-    def select(self, rows: torch.Tensor) -> PlaceStates:
-        rows = rows.tolist()
-        return PlaceStates([self.places[row] for row in rows], [self.needed[row] for row in rows])
-
-    def join(self, others: PlaceStates) -> PlaceStates:
-        return PlaceStates(self.places + others.places, self.needed + others.needed)
+    # R places of the interpreter, and whether their logits are needed: the main model has not
+    # evaluated the prefix.
+    places: list[tuple[Any, bool]]
 
 
 class DraftModelProposer(Proposer):
@@ -44,9 +36,6 @@ class DraftModelProposer(Proposer):
     Args:
         eos: The main model's end token.
         translation: Maps between the two vocabularies; None: they are equal.
-
-    Attributes:
-        tree: Nodes evaluated by the draft model; None before ``begin``.
     """
 
     needs_head_input = False
@@ -58,7 +47,7 @@ class DraftModelProposer(Proposer):
         self._places: dict[Prefix, Any] = {}
         self._roots: dict[Prefix, Prefix] = {}
 
-    def begin(self, context: DraftContext) -> DraftModelProposer:
+    def begin(self, context: DraftContext) -> Proposer:
         begun = copy.copy(self)
         begun.tree = DraftTree(self.decoder, context.draft_inputs)
         begun._interpreter = build_interpreter(begun.tree, self.eos, self.translation)
@@ -69,20 +58,21 @@ class DraftModelProposer(Proposer):
         return begun
 
     def start(self, prefixes: Sequence[Prefix]) -> PlaceStates:
-        places = [self._place(prefix) for prefix in prefixes]
-        return PlaceStates(places, [not prefix.evaluated for prefix in prefixes])
+        return PlaceStates([(self._place(prefix), not prefix.evaluated) for prefix in prefixes])
 
     def advance(self, states: PlaceStates, tokens: torch.Tensor) -> PlaceStates:
         pairs = zip(states.places, tokens.tolist(), strict=True)
-        places = [self._interpreter.follow(place, token) for place, token in pairs]
-        return PlaceStates(places, [True] * len(places))
+        return PlaceStates(
+            [(self._interpreter.follow(place, token), True) for (place, _), token in pairs]
+        )
 
     def logits(self, states: PlaceStates) -> torch.Tensor:
-        rows = [row for row, needed in enumerate(states.needed) if needed]
-        if len(rows) in (0, len(states.places)):
-            return self._interpreter.logits(states.places)
-        needed = self._interpreter.logits([states.places[row] for row in rows])
-        logits = needed.new_zeros(len(states.places), needed.size(1))
+        places = [place for place, _ in states.places]
+        rows = [row for row, (_, needed) in enumerate(states.places) if needed]
+        if len(rows) in (0, len(places)):
+            return self._interpreter.logits(places)
+        needed = self._interpreter.logits([places[row] for row in rows])
+        logits = needed.new_zeros(len(places), needed.size(1))
         logits[upload(rows, logits.device)] = needed
         return logits
 
@@ -94,7 +84,7 @@ class DraftModelProposer(Proposer):
         self._interpreter.keep([places[tip] for tip in running])
 
     def cost(self, root: Prefix) -> DraftCost:
-        return self.tree.cost(self._roots[root])
+        return self.tree.costs[self._roots[root]]
 
     def _place(self, prefix: Prefix) -> Any:
         """Return the place of a prefix of the search."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from espnet_medusa.tree.proposer import HeadsProposer
+from espnet_medusa.tree.proposer import HeadsProposer, States
 
 
 @dataclass(frozen=True)
-class ParallelStates:
+class ParallelStates(States):
     """Origins and lengths of R drafted prefixes."""
 
     tables: torch.Tensor  # (P, K, V') logits of all K heads after P evaluated prefixes
@@ -44,11 +44,8 @@ class ParallelHeadsProposer(HeadsProposer):
         self.tables, self.max_steps, self.vocabulary = tables, num_heads, vocabulary
 
     def start_from(self, head_input: torch.Tensor) -> ParallelStates:
-        return ParallelStates(
-            self.tables(head_input),
-            torch.arange(len(head_input), device=head_input.device),
-            torch.zeros(len(head_input), dtype=torch.long, device=head_input.device),
-        )
+        rows = torch.arange(len(head_input), device=head_input.device)
+        return ParallelStates(self.tables(head_input), rows, torch.zeros_like(rows))
 
     def advance(self, states: ParallelStates, tokens: torch.Tensor) -> ParallelStates:
         return replace(states, steps=states.steps + 1)

@@ -1,49 +1,34 @@
 """Recurrent heads as a proposer: one state per drafted prefix."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import torch
 
-from espnet_medusa.tree.proposer import HeadsProposer
-
-
-class Cell(Protocol):
-    """The cell of recurrent heads, with packed weights."""
-
-    output: Callable[[torch.Tensor], torch.Tensor]  # to the input of the projection, (R, D)
-
-    def advance(self, states: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor:
-        """Advance states (R, D) by one token with embeddings (R, D)."""
+from espnet_medusa.tree.proposer import HeadsProposer, States
 
 
 @dataclass(frozen=True)
-class RecurrentStates:
+class RecurrentStates(States):
     """The heads' states of R prefixes."""
 
     hidden: torch.Tensor  # (R, D)
-
-    def select(self, rows: torch.Tensor) -> RecurrentStates:
-        return RecurrentStates(self.hidden[rows])
-
-    def join(self, others: RecurrentStates) -> RecurrentStates:
-        return RecurrentStates(torch.cat([self.hidden, others.hidden]))
 
 
 class RecurrentHeadsProposer(HeadsProposer):
     """A proposer with recurrent heads.
 
     Args:
+        heads: Packed cell; ``advance`` takes states and embeddings (R, D), and ``output`` returns
+            the input (R, D) of the projection.
         embed: Token embeddings, (R,) to (R, D).
         projection: (R, D) to (R, V').
     """
 
     def __init__(
         self,
-        heads: Cell,
+        heads: Any,
         embed: Callable[[torch.Tensor], torch.Tensor],
         projection: Callable[[torch.Tensor], torch.Tensor],
         vocabulary: torch.Tensor | None = None,

@@ -68,14 +68,10 @@ class Retokenizer(Interpreter):
         self.vocab_size, self.order = translation.vocab_size, translation.draft_index
         self.main_index = translation.main_index
         self._predictions: dict[Prefix, Prediction] = {}
-        self._agreeing, self._longer, self._spell = (
-            lru_cache(maxsize=4096)(find)
-            for find in (
-                lambda ahead: self._ids(self.order.compatible(ahead)),
-                lambda ahead: self._ids(self.order.extensions(ahead)),
-                self.to_main.target.encode,
-            )
-        )
+        cached = lru_cache(maxsize=4096)
+        self._agreeing = cached(lambda ahead: self._ids(self.order.compatible(ahead)))
+        self._longer = cached(lambda ahead: self._ids(self.order.extensions(ahead)))
+        self._spell = cached(self.to_main.target.encode)
 
     def begin(self, root: Prefix) -> Place:
         return self._place(root, self.to_draft.follow())
@@ -211,12 +207,11 @@ class Retokenizer(Interpreter):
         merged = torch.full(shape, UNKNOWN, device=self.tree.device)
         free = [row for row, one in enumerate(continuations) if one is not None and not one.ahead]
         if free:
-            rows = torch.stack(
-                [self._predictions[continuations[row].node].log_probs for row in free]
-            )
-            for row, number in zip(rows, free, strict=True):
-                if continuations[number].follows is not None:
-                    row[continuations[number].token] = -math.inf
+            chosen = [continuations[row] for row in free]
+            rows = torch.stack([self._predictions[one.node].log_probs for one in chosen])
+            for row, one in zip(rows, chosen, strict=True):
+                if one.follows is not None:
+                    row[one.token] = -math.inf
             carried = self.to_main.map_logits(rows).clamp_(min=UNKNOWN)
             columns = self.to_main.first_tokens.to(merged.device)
             merged[torch.tensor(free, device=merged.device)[:, None], columns] = carried

@@ -44,10 +44,6 @@ def typical(
     Medusa's typical acceptance (Cai et al., arXiv 2401.10774, section 3.1) as in Whisper-Medusa at
     temperature 1 (arXiv 2409.15869, eq. 4). The equation lacks the minus sign of both
     implementations. Not lossless: the text can differ from greedy text.
-
-    Args:
-        epsilon: Upper bound of the threshold, in (0, 1].
-        alpha: Factor of the entropy-dependent threshold, above 0.
     """
     log_probs = torch.log_softmax(logits.float(), dim=-1)
     probs = log_probs.exp()

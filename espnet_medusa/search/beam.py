@@ -126,9 +126,8 @@ class BeamStrategy(Strategy):
             detect_end=limits.maxlenratio == 0,
         )
 
-    def judge(self, states: Sequence[BeamState], logits: torch.Tensor) -> None:
+    def judge(self, states, requests: Sequence[Request], logits: torch.Tensor) -> None:
         """Store candidates if only the decoder scores; else logits, for ``find_candidates``."""
-        requests = [Request(state.scorers, state.draft.queried) for state in states]
         nodes = [prefix for request in requests for prefix in request.prefixes]
         if self.scoring.decoder_alone:
             rows = self.scoring.candidates(requests, logits, self.width)
@@ -161,6 +160,7 @@ class BeamStrategy(Strategy):
             if state.trace is not None:
                 state.trace.record_candidates(hypothesis.prefix)
             state.scorers.settle(hypothesis.prefix)
+        state.steps += 1
         self.finish_step(state, beam)
         return True
 
@@ -173,15 +173,15 @@ class BeamStrategy(Strategy):
 
     def finish_step(self, state: BeamState, beam: Sequence[Hypothesis]) -> None:
         """Divide the beam into ended and running hypotheses, like ESPnet's ``post_process``."""
-        step, state.steps = state.steps, state.steps + 1
-        last = state.steps == state.max_length
         state.running = []
         for hypothesis in beam:
-            if hypothesis.prefix.token != self.scoring.eos and not last:
+            prefix, last = hypothesis.prefix, hypothesis.prefix.length == state.max_length
+            if prefix.token != self.scoring.eos and not last:
                 state.running.append(hypothesis)
-            elif step >= state.min_length:
+            elif prefix.length > state.min_length:
                 state.ended.append(self.end(state, hypothesis, append_eos=last))
-        state.stopped = state.detect_end and end_detected(state.ended, step + state.uncounted)
+        step = state.steps - 1 + state.uncounted
+        state.stopped = state.detect_end and end_detected(state.ended, step)
         hopeful = self.ranking.hopeful(state, state.running, state.ended)
         # End detection also counts hopeless hypotheses, so they stay while another is hopeful.
         if not (hopeful and state.detect_end):
@@ -192,7 +192,8 @@ class BeamStrategy(Strategy):
     ) -> EndedHypothesis:
         tokens = hypothesis.prefix.tokens() + [self.scoring.eos] * append_eos
         length = state.prompt_length + len(tokens)
-        return EndedHypothesis(tokens, hypothesis.score, hypothesis.parts, length)
+        parts, heads = hypothesis.parts, hypothesis.heads
+        return EndedHypothesis(tokens, hypothesis.score, parts, length, heads)
 
     def drop_hopeless(self, state: BeamState, beam: Sequence[Hypothesis]) -> Sequence[Hypothesis]:
         eos = self.scoring.eos

@@ -50,10 +50,9 @@ class Constraints:
         if vocabulary is None:
             return self
         blocked, timestamps = self.blocked, self.timestamps
-        eos = int((vocabulary == self.eos).nonzero())
         return replace(
             self,
-            eos=eos,
+            eos=int((vocabulary == self.eos).nonzero()),
             blocked=None if blocked is None else blocked[:, vocabulary.to(blocked.device)],
             timestamps=None if timestamps is None else timestamps.restricted(vocabulary),
         )

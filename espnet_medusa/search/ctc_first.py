@@ -14,16 +14,14 @@ whole vocabulary; decoder probabilities at temperature 1 among the allowed token
 after the accepted tokens.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 
+from espnet_medusa.draft.ctc import CTCProposer
 from espnet_medusa.draft.ctc_hypothesis import frame_entropies
 from espnet_medusa.search.acceptance import AcceptanceRule, likelihood
 from espnet_medusa.search.constraints import Constraints
@@ -33,19 +31,11 @@ from espnet_medusa.search.options import SearchOptions
 from espnet_medusa.search.search import share_seconds
 from espnet_medusa.search.state import prompt_draft
 from espnet_medusa.tree.best_tokens import BestTokens, Restriction
-
-if TYPE_CHECKING:
-    from espnet_medusa.draft.ctc import CTCProposer
-    from espnet_medusa.tree.proposer import DraftInput
+from espnet_medusa.tree.proposer import DraftInput
 
 
 class CTCFirstStrategy(GreedyStrategy):
-    """Greedy search after the accepted part of CTC's hypothesis.
-
-    Attributes:
-        first_rule: Acceptance rule of the first call, which verifies CTC's tokens; None: the first
-            call does not verify them.
-    """
+    """Greedy search after the accepted part of CTC's hypothesis."""
 
     def __init__(
         self,
@@ -57,7 +47,8 @@ class CTCFirstStrategy(GreedyStrategy):
     ):
         super().__init__(rule, constraints, best_tokens)
         self.ctc, self.entropy_threshold = ctc, options.ctc_entropy_threshold
-        least, self.first_rule = options.ctc_likelihood_threshold, None
+        least = options.ctc_likelihood_threshold
+        self.first_rule = None  # verifies CTC's tokens in the first call, if it is not None
         if least is not None:
             self.first_rule = AcceptanceRule(partial(likelihood, least=least), prefix_only=True)
 

@@ -115,10 +115,11 @@ class GreedyStrategy(Strategy):
         """Return the rule for the drafts of the last decoder call."""
         return self.rule
 
-    def judge(self, states: Sequence[GreedyState], logits: torch.Tensor) -> None:
+    def judge(
+        self, states: Sequence[GreedyState], requests: Sequence[Request], logits: torch.Tensor
+    ) -> None:
         """Store the best next token of each new prefix, and which drafts are accepted."""
         rule = self.rule_of(states)
-        requests = [Request(state.scorers, state.draft.queried) for state in states]
         prefixes = [prefix for request in requests for prefix in request.prefixes]
         constraints = self.scoring.constraints
         if constraints.renormalize or constraints.timestamps is not None:
@@ -197,8 +198,9 @@ class SamplingStrategy(GreedyStrategy):
         state.generator = np.random.default_rng(self.seed)
         return state
 
-    def judge(self, states: Sequence[GreedyState], logits: torch.Tensor) -> None:
-        requests = [Request(state.scorers, state.draft.queried) for state in states]
+    def judge(
+        self, states: Sequence[GreedyState], requests: Sequence[Request], logits: torch.Tensor
+    ) -> None:
         logits = self.scoring.constrain(requests, logits).float()
         # Gumbel-max: the argmax of scores with Gumbel noise is a sample from their softmax.
         # NumPy's generator is three times faster than PyTorch's.

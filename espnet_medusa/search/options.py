@@ -17,7 +17,7 @@ DRAFTERS = (HEADS, CTC, MODEL, CTC_HEADS, CTC_MODEL)
 FIXED, ACCEPTANCE, COST = "fixed", "acceptance", "cost"
 LOOKAHEADS = (FIXED, ACCEPTANCE, COST)
 CTC_THRESHOLDS = ("ctc_entropy_threshold", "ctc_likelihood_threshold")
-MINIMA = {"draft_depth": 0, "draft_width": 1, "draft_budget": 1, "draft_vocab_size": 2}
+MINIMA = {"draft_depth": 0, "draft_width": 1, "draft_budget": 1, "draft_vocab_size": 2, "top_m": 1}
 MAX_PATIENCE = 1000.0
 DRAFT_CONF = "decoder_conf.draft_conf"
 logger = logging.getLogger(__name__)
@@ -134,7 +134,6 @@ def check_options(options: SearchOptions, beam_size: int) -> None:
     check_choice(options.lookahead, LOOKAHEADS, "lookahead")
     check_above(options.typical_epsilon, 0, "typical_epsilon", at_most=1)
     check_above(options.typical_alpha, 0, "typical_alpha")
-    check_at_least(options.top_m, 1, "top_m")
     check_above(options.threshold, 0, "threshold", at_most=1)
     check_choice(options.acceptance, RULES, "acceptance")
     if not 0 <= options.ctc_draft_share <= 1:
@@ -181,8 +180,7 @@ def _check_ctc_first(options: SearchOptions) -> None:
         if not value >= 0:  # also true for NaN
             raise _refusal(options, name, ": 0 or more, or omit it")
         if options.search != GREEDY:
-            allowed = " with search: greedy, as CTC has a single hypothesis"
-            raise _refusal(options, name, allowed)
+            raise _refusal(options, name, " with search: greedy, as CTC has a single hypothesis")
         if options.acceptance != EXACT:
             raise _refusal(options, name, f" with acceptance: exact, not {options.acceptance}")
 

@@ -76,7 +76,6 @@ class PatientStrategy(BeamStrategy):
         return survivors, missing == 0
 
     def finish_step(self, state: BeamState, beam: Sequence[Hypothesis]) -> None:
-        state.steps += 1
         eos, room = self.scoring.eos, self.max_ended - len(state.ended)
         state.running = [h for h in beam if h.prefix.token != eos]
         ended = [h for h in beam if h.prefix.token == eos and h.prefix.length > state.min_length]

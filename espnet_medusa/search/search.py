@@ -3,8 +3,6 @@
 Each utterance advances at its own pace and leaves the batch when it is done.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,6 +12,7 @@ import torch
 
 from espnet_medusa.search.drafting.step_planner import StepPlanner
 from espnet_medusa.search.options import LengthLimits
+from espnet_medusa.search.scores import Request
 from espnet_medusa.search.state import SearchState, Strategy, Watched
 from espnet_medusa.search.trace import Trace
 from espnet_medusa.tree.encoder_rows import frame_counts, row_counts
@@ -69,6 +68,8 @@ class Search:
             self._begin(memory[row, : sizes[row]], frames, prompt[row], limits[row])
             for row, frames in enumerate(frame_counts(memory_lengths).tolist())
         ]
+        for state, tokens in zip(states, prompts, strict=True):
+            state.placement = Placement(tokens)
         for state, token in zip(states, watched or [], strict=bool(watched)):
             state.watched = token
         draft_inputs = self.strategy.decide_early(states, draft_inputs)
@@ -77,13 +78,52 @@ class Search:
             batch = (memory, memory_lengths)
             if len(rows) < len(states):
                 batch = memory[rows], memory_lengths[rows]
-            going, *inputs = _select(rows, states, prompts, draft_inputs)
-            run(self.decoder, self.planner, going, *batch, *inputs)
+            going, inputs = _select(rows, states, draft_inputs)
+            self._run(going, *batch, inputs)
         for state in states:
             self.strategy.finish(state)
             if state.trace is not None:
                 state.trace.finish(state)
         return self._search_again(states, memory, memory_lengths, prompt, limits, draft_inputs)
+
+    def _run(
+        self,
+        states: Sequence[SearchState],
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        draft_inputs: Sequence[DraftInput],
+    ) -> None:
+        """Run the search loop on U initial states until all utterances are done."""
+        decoder, planner, started = self.decoder, self.planner, time.perf_counter()
+        tree_state = decoder.start(memory, memory_lengths, with_heads=planner.needs_head_input)
+        share_seconds(states, started)
+        started, roots = time.perf_counter(), [state.root for state in states]
+        context = DraftContext(roots, memory.device, draft_inputs, tree_state.cross_keys_values)
+        planner = planner.begin(context)
+        planner.draft_prompt(states)
+        share_seconds(states, started, drafting=True)
+        while states:
+            started = time.perf_counter()
+            _evaluate(decoder, tree_state, states, self.strategy)
+            before = [state.steps for state in states]
+            self.strategy.advance(states)
+            for state, steps in zip(states, before, strict=True):
+                depth, accepted = state.draft.depth, max(state.steps - steps - 1, 0)
+                state.draft.accepted = min(accepted, depth)
+                state.statistics.count_drafts(depth, accepted)
+                if state.trace is not None:
+                    state.trace.end_call(state)
+            decoded, states = states, _drop_finished(decoder, tree_state, states)
+            if states:
+                running = [[hypothesis.prefix for hypothesis in state.running] for state in states]
+                compact(decoder, tree_state, [state.placement for state in states], running)
+            share_seconds(decoded, started)
+            if states:
+                started = time.perf_counter()
+                planner.draft(states)
+                self.strategy.accept_unverified(states)
+                decoded, states = states, _drop_finished(decoder, tree_state, states)
+                share_seconds(decoded, started, drafting=True)
 
     def _search_again(
         self, states, memory, memory_lengths, prompt, limits, draft_inputs
@@ -120,60 +160,6 @@ def _select(rows: Sequence[int], *parts: Sequence) -> list[list]:
     return [[part[row] for row in rows] for part in parts]
 
 
-class PlacedState(Placement):
-    """A search state and its slots in the token tree."""
-
-    def __init__(self, state: SearchState, prompt: list[int]):
-        super().__init__(prompt)
-        self.state = state
-
-
-def run(
-    decoder: TreeDecoder,
-    planner: StepPlanner,
-    states: Sequence[SearchState],
-    memory: torch.Tensor,
-    memory_lengths: torch.Tensor,
-    prompts: Sequence[list[int]],
-    draft_inputs: Sequence[DraftInput],
-) -> None:
-    """Run the search loop on U initial states until all utterances are done.
-
-    Memory and lengths are as in ``Search``; the other sequences have one entry per utterance.
-    """
-    strategy, started = planner.strategy, time.perf_counter()
-    tree_state = decoder.start(memory, memory_lengths, with_heads=planner.needs_head_input)
-    share_seconds(states, started)
-    started, roots = time.perf_counter(), [state.root for state in states]
-    context = DraftContext(roots, memory.device, draft_inputs, tree_state.cross_keys_values)
-    planner = planner.begin(context)
-    planner.draft_prompt(states)
-    share_seconds(states, started, drafting=True)
-    rows = [PlacedState(state, prompt) for state, prompt in zip(states, prompts, strict=True)]
-    while rows:
-        started, states = time.perf_counter(), [row.state for row in rows]
-        _evaluate(decoder, tree_state, rows, strategy)
-        before = [state.steps for state in states]
-        strategy.advance(states)
-        for state, steps in zip(states, before, strict=True):
-            depth, accepted = state.draft.depth, max(state.steps - steps - 1, 0)
-            state.draft.accepted = min(accepted, depth)
-            state.statistics.count_drafts(depth, accepted)
-            if state.trace is not None:
-                state.trace.end_call(state)
-        rows = _drop_finished(decoder, tree_state, rows)
-        if rows:
-            running = [[hypothesis.prefix for hypothesis in row.state.running] for row in rows]
-            compact(decoder, tree_state, rows, running)
-        share_seconds(states, started)
-        if rows:
-            started, states = time.perf_counter(), [row.state for row in rows]
-            planner.draft(states)
-            strategy.accept_unverified(states)
-            rows = _drop_finished(decoder, tree_state, rows)
-            share_seconds(states, started, drafting=True)
-
-
 def share_seconds(states: Sequence[SearchState], started: float, drafting: bool = False) -> None:
     """Divide the seconds since ``started`` evenly among the states."""
     seconds = (time.perf_counter() - started) / len(states)
@@ -184,40 +170,42 @@ def share_seconds(states: Sequence[SearchState], started: float, drafting: bool 
 
 
 def _evaluate(
-    decoder: TreeDecoder, tree_state: TreeState, rows: Sequence[PlacedState], strategy: Strategy
+    decoder: TreeDecoder, tree_state: TreeState, states: Sequence[SearchState], strategy: Strategy
 ) -> None:
-    """Evaluate the drafts of all rows in one decoder call; the strategy stores the results."""
+    """Evaluate all drafts in one decoder call; the strategy stores the results."""
     first = tree_state.num_nodes
-    tokens, parents = zip(*(row.place(row.state.draft.nodes) for row in rows), strict=True)
+    new = [state.placement.place(state.draft.nodes) for state in states]
+    tokens, parents = zip(*new, strict=True)
     outputs = decoder.extend(tree_state, tokens, parents)
-    placed = [prefix for row in rows for prefix in row.slots[first:]]
-    for row, new in zip(rows, tokens, strict=True):
-        row.state.statistics.decoder_calls += 1
-        row.state.statistics.nodes += len(new)
-        if row.state.trace is not None:
-            row.state.trace.begin_call(row.state)
-        row.fill(tree_state.num_nodes)
+    placed = [prefix for state in states for prefix in state.placement.slots[first:]]
+    for state, row in zip(states, tokens, strict=True):
+        state.statistics.decoder_calls += 1
+        state.statistics.nodes += len(row)
+        if state.trace is not None:
+            state.trace.begin_call(state)
+        state.placement.fill(tree_state.num_nodes)
     hidden = outputs.hidden
     if first == 0:
-        _watch(decoder, rows, [*map(len, tokens)], hidden)
-    queried = {prefix for row in rows for prefix in row.state.draft.queried}
+        _watch(decoder, states, [*map(len, tokens)], hidden)
+    requests = [Request(state.scorers, state.draft.queried) for state in states]
+    queried = {prefix for request in requests for prefix in request.prefixes}
     if len(queried) < len(placed):  # skips ``Draft.inner`` and inner prompt tokens
         places = [place for place, prefix in enumerate(placed) if prefix in queried]
         hidden = hidden[upload(places, hidden.device, torch.long)]
     for place, prefix in enumerate(placed):
         if prefix is not None:
             prefix.head_input = (outputs.head_input, place)
-    strategy.judge([row.state for row in rows], decoder.logits(hidden))
+    strategy.judge(states, requests, decoder.logits(hidden))
 
 
 def _watch(
-    decoder: TreeDecoder, rows: Sequence[PlacedState], sizes: Sequence[int], hidden: torch.Tensor
+    decoder: TreeDecoder, states: Sequence[SearchState], sizes: Sequence[int], hidden: torch.Tensor
 ) -> None:
-    """Set the probabilities of watched tokens; ``sizes``: number of new nodes of each row."""
+    """Set the probabilities of watched tokens; ``sizes``: number of new nodes of each state."""
     places = [
-        (row.state.watched, before + row.state.watched.place)
-        for row, before in zip(rows, accumulate(sizes, initial=0), strict=False)
-        if row.state.watched is not None
+        (state.watched, before + state.watched.place)
+        for state, before in zip(states, accumulate(sizes, initial=0), strict=False)
+        if state.watched is not None
     ]
     if places:
         logits = decoder.logits(hidden[[place for _, place in places]]).float()
@@ -226,13 +214,13 @@ def _watch(
 
 
 def _drop_finished(
-    decoder: TreeDecoder, tree_state: TreeState, rows: Sequence[PlacedState]
-) -> list[PlacedState]:
-    """Return the unfinished rows; free the prefixes and caches of the others."""
-    unfinished = [index for index, row in enumerate(rows) if not row.state.done]
-    for row in rows:
-        if row.state.done:
-            row.clear()
-    if 0 < len(unfinished) < len(rows):
+    decoder: TreeDecoder, tree_state: TreeState, states: Sequence[SearchState]
+) -> list[SearchState]:
+    """Return the unfinished states; free the prefixes and caches of the others."""
+    unfinished = [row for row, state in enumerate(states) if not state.done]
+    for state in states:
+        if state.done:
+            state.placement.clear()
+    if 0 < len(unfinished) < len(states):
         decoder.select(tree_state, unfinished)
-    return [rows[index] for index in unfinished]
+    return [states[row] for row in unfinished]

@@ -8,17 +8,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from espnet_medusa.search.options import LengthLimits
-from espnet_medusa.search.scores import PRE_BEAM_RATIO, Scoring, UtteranceScorers
+from espnet_medusa.search.scores import PRE_BEAM_RATIO, Request, Scoring, UtteranceScorers
 from espnet_medusa.search.statistics import DecodingStatistics
+from espnet_medusa.tree.placement import Placement
 from espnet_medusa.tree.prefix import Candidates, Prefix
-
-if TYPE_CHECKING:
-    from espnet_medusa.tree.proposer import DraftInput
+from espnet_medusa.tree.proposer import DraftInput
 
 GIVE_UP_STEPS = 16  # steps between two calls of ``give_up``
 
@@ -31,6 +30,9 @@ class Hypothesis:
     score: float = 0.0  # weighted sum of all scorers
     # Unweighted score of each scorer, in the order of ``Scoring.names``.
     parts: tuple[float, ...] = ()
+    # With the threshold rule in beam search, the head that produced each token: 0 for the base
+    # head, else 1, 2, ...
+    heads: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,9 @@ class EndedHypothesis:
     score: float  # weighted sum of all scorers
     parts: tuple[float, ...]  # score of each scorer
     length: int  # including the prompt, as in length normalization
+    # As in ``Hypothesis``. An end symbol that is appended at the maximum length has no head,
+    # because it has no score.
+    heads: tuple[int, ...] = ()
 
 
 @dataclass
@@ -113,6 +118,7 @@ class SearchState(ABC):
     # As in ``LengthLimits``.
     give_up: Callable[[list[int]], bool] | None = field(default=None, kw_only=True)
     trace: Any = field(default=None, kw_only=True)  # the ``Trace``; None: calls are not recorded
+    placement: Placement | None = field(default=None, kw_only=True)  # slots in the token tree
 
     @property
     @abstractmethod
@@ -157,8 +163,13 @@ class Strategy(ABC):
         return draft_inputs
 
     @abstractmethod
-    def judge(self, states: Sequence[SearchState], logits: torch.Tensor) -> None:
-        """Store results of a decoder call in the prefixes; logits are (R, V) of queried nodes."""
+    def judge(
+        self, states: Sequence[SearchState], requests: Sequence[Request], logits: torch.Tensor
+    ) -> None:
+        """Store results of a decoder call in the prefixes.
+
+        ``requests`` has the queried nodes of each state, and ``logits`` (R, V) those of all.
+        """
 
     @abstractmethod
     def advance(self, states: Sequence[SearchState]) -> None:

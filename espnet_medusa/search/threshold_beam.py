@@ -12,7 +12,7 @@ token sequence is evaluated twice.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import takewhile
 
 import torch
@@ -24,32 +24,9 @@ from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.drafting.step_planner import StepPlanner, count_cost
 from espnet_medusa.search.scores import DECODER_ALONE
 from espnet_medusa.search.search import Search
-from espnet_medusa.search.state import (
-    Draft,
-    EndedHypothesis,
-    Hypothesis,
-    best_continuations,
-    prompt_draft,
-)
+from espnet_medusa.search.state import Draft, Hypothesis, best_continuations, prompt_draft
 from espnet_medusa.tree.proposer import Proposer
 from espnet_medusa.tree.tree_decoder import TreeDecoder
-
-
-@dataclass(frozen=True)
-class DraftedHypothesis(Hypothesis):
-    """A hypothesis with the head that produced each token: 0 for the base head, else 1, 2, ..."""
-
-    heads: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class EndedDraftedHypothesis(EndedHypothesis):
-    """An ended ``DraftedHypothesis``.
-
-    An end symbol that is appended at the maximum length has no head, because it has no score.
-    """
-
-    heads: tuple[int, ...]
 
 
 def threshold_beam_search(
@@ -84,7 +61,7 @@ class ThresholdStrategy(BeamStrategy):
 
     def begin(self, memory, prompt, max_length, limits) -> BeamState:
         state = super().begin(memory, prompt, max_length, limits)
-        state.running = [DraftedHypothesis(state.root, 0.0, (0.0,))]
+        state.detect_end = False
         return state
 
     def advance(self, states: Sequence[BeamState]) -> None:
@@ -99,22 +76,7 @@ class ThresholdStrategy(BeamStrategy):
         beam = best_continuations(state.running, candidates, self.beam_size, self.scoring.eos)
         for prefix in heads:
             state.scorers.settle(prefix)
-        longer = [
-            DraftedHypothesis(h.prefix, h.score, h.parts, (*heads[h.prefix.parent], 0))
-            for h in beam
-        ]
-        self.finish_step(state, longer)
-
-    def finish_step(self, state: BeamState, beam: Sequence[DraftedHypothesis]) -> None:
-        state.running = []
-        for hypothesis in beam:
-            prefix, last = hypothesis.prefix, hypothesis.prefix.length == state.max_length
-            if prefix.token != self.scoring.eos and not last:
-                state.running.append(hypothesis)
-            elif prefix.length > state.min_length:
-                ended = self.end(state, hypothesis, append_eos=last)
-                state.ended.append(EndedDraftedHypothesis(**vars(ended), heads=hypothesis.heads))
-        state.running = self.ranking.hopeful(state, state.running, state.ended)
+        self.finish_step(state, [replace(h, heads=(*heads[h.prefix.parent], 0)) for h in beam])
 
 
 class ThresholdPlanner(StepPlanner):
@@ -180,11 +142,8 @@ class ThresholdPlanner(StepPlanner):
         return torch.stack(steps, dim=1).tolist()
 
     def _extend(
-        self,
-        state: BeamState,
-        hypothesis: DraftedHypothesis,
-        chain: Sequence[tuple[float, float, float]],
-    ) -> DraftedHypothesis:
+        self, state: BeamState, hypothesis: Hypothesis, chain: Sequence[tuple[float, float, float]]
+    ) -> Hypothesis:
         prefix, score = hypothesis.prefix, hypothesis.score
         for token, log_prob, accepted in chain:
             if not accepted:
@@ -195,4 +154,4 @@ class ThresholdPlanner(StepPlanner):
         drafted = count if ended else max(self._room(state, hypothesis), 0)
         state.statistics.count_drafts(drafted, count)
         heads = (*hypothesis.heads, *range(1, count + 1))
-        return DraftedHypothesis(prefix, score, (score,), heads)
+        return Hypothesis(prefix, score, (score,), heads)

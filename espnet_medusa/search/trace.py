@@ -1,7 +1,5 @@
 """A trace: what each decoder call of a search evaluated, preferred and kept."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -85,12 +83,10 @@ class Trace:
     def finish(self, state: SearchState) -> None:
         """Set ``result``, which docs/see_a_decoding.md describes."""
         best, done = state.n_best[0] if state.n_best else None, state.statistics
-        heads = getattr(best, "heads", None)
-        written = (
-            self._written(best.tokens if best else [])
-            if heads is None
-            else by_head(best.tokens, heads)
-        )
+        if best is not None and best.heads:
+            written = by_head(best.tokens, best.heads)
+        else:
+            written = self._written(best.tokens if best else [])
         ended = TracedCall(range(0), [], done.decoder_seconds - done.draft_seconds, 0.0)
         drafted_s, calls = 0.0, []
         for call, following in pairwise([*self.calls, ended]):
@@ -110,7 +106,7 @@ class Trace:
         return [node.parent, node.prefix.token, node.step, node.score, node.kept, node.next]
 
     def _written(self, tokens: list[int]) -> list[list[Any]]:
-        """Return for each token: its id, the call that wrote it, how, and its step ahead.
+        """Return for each token: its id, the call that wrote it, how, and its draft step or 0.
 
         Marks the nodes of the tokens as kept.
         """
@@ -143,9 +139,8 @@ def heads_of(running: Sequence[Hypothesis]) -> dict[Prefix, int]:
     """Return the head of each prefix's last token, for hypotheses with unverified drafts."""
     heads = {}
     for hypothesis in running:
-        written = getattr(hypothesis, "heads", ())
-        prefixes = reversed([*hypothesis.prefix.ancestors()][: len(written)])
-        heads |= dict(zip(prefixes, written, strict=False))
+        prefixes = reversed([*hypothesis.prefix.ancestors()][: len(hypothesis.heads)])
+        heads |= dict(zip(prefixes, hypothesis.heads, strict=False))
     return heads
 
 

@@ -22,7 +22,8 @@ from espnet_medusa.model.multi_token_decoder import HiddenStates, MultiTokenDeco
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.options import LengthLimits
-from espnet_medusa.search.threshold_beam import EndedDraftedHypothesis, threshold_beam_search
+from espnet_medusa.search.state import EndedHypothesis
+from espnet_medusa.search.threshold_beam import threshold_beam_search
 from espnet_medusa.training.projection_loss import CHUNK_LOGITS
 
 SPACES = ("<space>", "▁", "Ġ")  # ESPnet's characters, SentencePiece, byte-level BPE
@@ -91,7 +92,7 @@ class MWERObjective:
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
         max_length: int,
-    ) -> list[list[EndedDraftedHypothesis]]:
+    ) -> list[list[EndedHypothesis]]:
         """Return n-best lists for encoder output (U, S, D) of lengths (U,), best first."""
         with torch.autocast(memory.device.type, enabled=False):
             runtime = build_runtime(decoder, lasting=False)
@@ -127,7 +128,7 @@ def hypothesis_log_probs(
     decoder: MultiTokenDecoder,
     memory: torch.Tensor,
     memory_lengths: torch.Tensor,
-    n_best: Sequence[Sequence[EndedDraftedHypothesis]],
+    n_best: Sequence[Sequence[EndedHypothesis]],
     start: int,
 ) -> torch.Tensor:
     """Return log-probabilities (U, N), by the head that produced each token; -inf where missing.

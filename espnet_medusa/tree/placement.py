@@ -1,15 +1,10 @@
 """The prefix at each slot of a decoder's token trees, and removal of unused nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.token_tree import ROOT
-
-if TYPE_CHECKING:
-    from espnet_medusa.tree.tree_decoder import TreeDecoder, TreeState
+from espnet_medusa.tree.tree_decoder import TreeDecoder, TreeState
 
 
 class Placement:
@@ -78,6 +73,7 @@ class Placement:
         """Free all prefixes of a finished utterance."""
         for prefix in filter(None, self.slots):
             prefix.forget()
+        self.slots = []
 
 
 def compact(

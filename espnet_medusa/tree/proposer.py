@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any, Self
-
-    from espnet_medusa.tree.prefix import Prefix
+from espnet_medusa.tree.prefix import Prefix
 
 
-class States(Protocol):
-    """A drafter's states of R prefixes."""
+@dataclass(frozen=True)
+class States:
+    """A drafter's states of R prefixes: attributes are tensors, lists or ``States`` of R rows."""
 
-    def select(self, rows: torch.Tensor) -> Self:
+    def select(self, rows: torch.Tensor) -> States:
         """Return the states of these rows, in this order; a row may occur several times."""
+        return type(self)(*(_select(part, rows) for part in vars(self).values()))
 
-    def join(self, others: Self) -> Self:
+    def join(self, others: States) -> States:
         """Return these rows followed by ``others``."""
+        return type(self)(*map(_join, vars(self).values(), vars(others).values()))
+
+
+def _select(part: torch.Tensor | list | States, rows: torch.Tensor) -> Any:
+    if isinstance(part, States):
+        return part.select(rows)
+    return [part[row] for row in rows.tolist()] if isinstance(part, list) else part[rows]
+
+
+def _join(part: torch.Tensor | list | States, other: Any) -> Any:
+    if isinstance(part, States):
+        return part.join(other)
+    return part + other if isinstance(part, list) else torch.cat([part, other])
 
 
 @dataclass(frozen=True)

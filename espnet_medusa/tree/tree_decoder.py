@@ -63,12 +63,9 @@ class TreeDecoder(ABC):
     def start(
         self, memory: torch.Tensor, memory_lengths: torch.Tensor, with_heads: bool = True
     ) -> TreeState:
-        """Return empty trees, without a decoder call.
+        """Return empty trees for encoder output (U, S, D), without a decoder call.
 
-        Args:
-            memory: (U, S, D) encoder output.
-            memory_lengths: (U,) frames, or (U, S) the frames of merged rows (Whisper only).
-            with_heads: Whether ``extend`` computes the head input.
+        ``memory_lengths``: (U,) frames, or (U, S) the frames of merged rows (Whisper only).
         """
 
     @abstractmethod

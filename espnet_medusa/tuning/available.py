@@ -1,8 +1,6 @@
 """The drafters that a model can use, and the settings of their drafts."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ from typing import Any
 from espnet_medusa.draft.mixed import MixedProposer
 from espnet_medusa.errors import InputError
 from espnet_medusa.search.build import draft_shape
-from espnet_medusa.search.drafters import DraftSources, build_proposer
+from espnet_medusa.search.drafters import build_proposer
 from espnet_medusa.search.options import (
     CTC,
     CTC_HEADS,
@@ -118,8 +116,7 @@ class Available:
         shares = _shares(options) if kind == CTC_HEADS else [None]
         for size in sizes:
             changed = replace(options, draft_vocab_size=size)
-            sources = main.sources()
-            proposers = {share: _proposer(main, changed, kind, sources, share) for share in shares}
+            proposers = {share: _proposer(main, changed, kind, share=share) for share in shares}
             name = kind if size == given else f"{kind}, {size} tokens"
             keys = {} if size is None else {"draft_vocab_size": size}
             reader = None if kind == HEADS else main.reader()
@@ -131,12 +128,12 @@ class Available:
         """Add a draft model, alone and mixed with CTC; raise InputError if it is unusable."""
         options = replace(main.options, draft_vocab_size=None)
         opener = main.opener(files)
-        model = _proposer(main, options, MODEL, main.sources(opener))
+        model = _proposer(main, options, MODEL, opener)
         reader = main.reader(opener)
         proposers = {MODEL: {None: model}}
         if CTC_MODEL in kinds:
             try:
-                ctc = _proposer(main, options, CTC, main.sources())
+                ctc = _proposer(main, options, CTC)
             except InputError as error:
                 self.left_out.append(str(error))
             else:
@@ -176,13 +173,13 @@ def _proposer(
     main: TunedModel,
     options: SearchOptions,
     kind: str,
-    sources: DraftSources,
+    opener: Callable[[], Proposer] | None = None,
     share: float | None = None,
 ) -> Proposer:
     options = replace(options, drafter=kind, draft_depth=1)
     if share is not None:
         options = replace(options, ctc_draft_share=share)
-    decoder = main.search.decoder
+    decoder, sources = main.search.decoder, main.sources(opener)
     proposer = build_proposer(options, decoder, len(main.tokens), main.eos, sources)
     draft_shape(options, decoder, proposer, width=1)  # InputError: threshold, untrained heads
     return proposer

@@ -21,11 +21,6 @@ DRAFT_KEYS = (  # decode options that the tuning replaces
     "lookahead", "draft_depth", "draft_width", "draft_budget",
 )  # fmt: skip
 FIRST_STEPS = 3  # draft steps with their acceptance in the table
-COLUMNS = (
-    "drafter", "setting", "calls", "tokens per call", "nodes per call",
-    f"accepted, steps 1 .. {FIRST_STEPS}; all [%]", "ms per call", "drafting [ms]", "all [ms]",
-    "speedup", "differ",
-)  # fmt: skip
 NOTES = (
     "Calls (of the decoder), drafting and all: per utterance; ms per call: per batch. Drafting "
     "includes a draft model's encoder and CTC's projection; all includes the encoder.",
@@ -182,7 +177,8 @@ def write_tables(path: Path, tuning: Tuning, about: Mapping[str, Any]) -> None:
     lines += [f"Chosen: **{tuning.chosen}**.", ""]
     if tuning.checked:
         rows = [_row(tuning, setting) for setting in best_settings(tuning)]
-        lines += [markdown_table(COLUMNS, rows), *(f"- {note}" for note in NOTES)]
+        table = markdown_table([*rows[0]], [[*row.values()] for row in rows])
+        lines += [table, *(f"- {note}" for note in NOTES)]
     if any(setting.lookahead != FIXED for setting in tuning.checked):
         rows = [_lookahead_row(tuning, drafter) for drafter in tuning.task.drafters]
         table = markdown_table(("drafter", *LOOKAHEADS), rows)
@@ -192,23 +188,25 @@ def write_tables(path: Path, tuning: Tuning, about: Mapping[str, Any]) -> None:
     write_atomically(path, "\n".join(lines) + "\n")
 
 
-def _row(tuning: Tuning, setting: DraftSetting) -> list[str]:
+def _row(tuning: Tuning, setting: DraftSetting) -> dict[str, str]:
+    """Return the cells of a setting by column."""
     trial, parts = tuning.trials[setting], tuning.parts(setting)
     counts, drafts = trial.statistics.summary(), setting.depth > 0
     drafting = milliseconds(tuning, parts[DRAFTING] + parts["draft model's encoder"])
-    return [
-        f"**{setting.drafter}**" if setting == tuning.chosen else setting.drafter,
-        setting.shape,
-        f"{tuning.calls(setting):.2f}",
-        f"{counts['tokens_per_call']:.2f}",
-        f"{counts['nodes_per_call']:.1f}",
-        _acceptance(tuning, setting),
-        f"{1000 * parts[CALLS] / trial.batch_calls:.2f}",
-        f"{drafting:.2f}" if drafts else "-",
-        f"{milliseconds(tuning, tuning.total_seconds(setting)):.1f}",
-        f"{tuning.speedup(setting):.2f}",
-        f"{len(tuning.different[setting])}/{tuning.num_utterances}" if drafts else "-",
-    ]
+    different = f"{len(tuning.different[setting])}/{tuning.num_utterances}"
+    return {
+        "drafter": f"**{setting.drafter}**" if setting == tuning.chosen else setting.drafter,
+        "setting": setting.shape,
+        "calls": f"{tuning.calls(setting):.2f}",
+        "tokens per call": f"{counts['tokens_per_call']:.2f}",
+        "nodes per call": f"{counts['nodes_per_call']:.1f}",
+        f"accepted, steps 1 .. {FIRST_STEPS}; all [%]": _acceptance(tuning, setting),
+        "ms per call": f"{1000 * parts[CALLS] / trial.batch_calls:.2f}",
+        "drafting [ms]": f"{drafting:.2f}" if drafts else "-",
+        "all [ms]": f"{milliseconds(tuning, tuning.total_seconds(setting)):.1f}",
+        "speedup": f"{tuning.speedup(setting):.2f}",
+        "differ": different if drafts else "-",
+    }
 
 
 def _acceptance(tuning: Tuning, setting: DraftSetting) -> str:

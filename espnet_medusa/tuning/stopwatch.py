@@ -2,8 +2,9 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,57 +40,36 @@ class Clock:
 
 @dataclass
 class Stopwatch:
-    """Seconds of the parts of one search run."""
+    """Seconds of the parts of one search run, and numbers of calls of their methods."""
 
     clock: Clock
     seconds: Counter[str] = field(default_factory=Counter)  # by part, ``CALLS`` and ``DRAFTING``
-    calls: int = 0  # decoder calls
-
-    def time(self, part: str, work: Callable[..., Any], *arguments: Any) -> Any:
-        """Return ``work(*arguments)``, and add its seconds to a part."""
-        started = self.clock.now()
-        result = work(*arguments)
-        self.seconds[part] += self.clock.now() - started
-        return result
+    calls: Counter[str] = field(default_factory=Counter)  # by method
 
 
 def timed(search: Search, stopwatch: Stopwatch) -> Search:
     """Return a search with the same parts, timed."""
-    decoder = TimedDecoder(search.decoder, stopwatch)
-    return Search(decoder, TimedPlanner(search.planner, stopwatch))
+    decoder = Timed(search.decoder, stopwatch, CALLS, ("extend", "logits"))
+    methods = "begin", "draft_prompt", "draft"
+    return Search(decoder, Timed(search.planner, stopwatch, DRAFTING, methods))
 
 
+@dataclass(frozen=True)
 class Timed:
-    """A wrapper of a part of a search; other attributes are those of the part."""
+    """A part of a search whose ``methods`` are timed; other attributes are those of the part."""
 
-    def __init__(self, part: Any, stopwatch: Stopwatch):
-        self.part = part
-        self.stopwatch = stopwatch
+    part: Any
+    stopwatch: Stopwatch
+    name: str  # in ``Stopwatch.seconds``
+    methods: Sequence[str]
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.part, name)
+    def __getattr__(self, attribute: str) -> Any:
+        value = getattr(self.part, attribute)
+        return partial(self._time, attribute, value) if attribute in self.methods else value
 
-
-class TimedDecoder(Timed):
-    """A ``TreeDecoder`` whose calls are timed and counted."""
-
-    def extend(self, *arguments: Any) -> Any:
-        self.stopwatch.calls += 1
-        return self.stopwatch.time(CALLS, self.part.extend, *arguments)
-
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self.stopwatch.time(CALLS, self.part.logits, hidden)
-
-
-class TimedPlanner(Timed):
-    """A ``StepPlanner`` whose drafting is timed."""
-
-    def begin(self, context: Any) -> "TimedPlanner":
-        begun = self.stopwatch.time(DRAFTING, self.part.begin, context)
-        return TimedPlanner(begun, self.stopwatch)
-
-    def draft_prompt(self, states: Any) -> None:
-        self.stopwatch.time(DRAFTING, self.part.draft_prompt, states)
-
-    def draft(self, states: Any) -> None:
-        self.stopwatch.time(DRAFTING, self.part.draft, states)
+    def _time(self, method: str, work: Callable[..., Any], *arguments: Any) -> Any:
+        started = self.stopwatch.clock.now()
+        result = work(*arguments)
+        self.stopwatch.seconds[self.name] += self.stopwatch.clock.now() - started
+        self.stopwatch.calls[method] += 1
+        return replace(self, part=result) if method == "begin" else result

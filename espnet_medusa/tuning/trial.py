@@ -87,7 +87,7 @@ class Trial:
         self.batch_seconds.append(task.clock.now() - started)
         for part in self.part_seconds:
             self.part_seconds[part] += stopwatch.seconds[part]
-        self.batch_calls += stopwatch.calls
+        self.batch_calls += stopwatch.calls["extend"]
         self.batch_statistics.append(sum((s.statistics for s in states), DecodingStatistics()))
         for key, state in zip(batch.keys, states, strict=True):
             self.outputs[key] = [(tuple(h.tokens), h.score) for h in state.n_best[: task.nbest]]

@@ -1,7 +1,5 @@
 """The model of a tuning: its search, the sources of its drafts, and its encoder."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -104,9 +102,8 @@ class TunedASR(TunedModel):
 
         def read(inputs: SearchInputs) -> list[DraftInput] | None:
             # With its own cache, a drafter does not reuse the others' results.
-            return model.draft_inputs(
-                inputs.audio.branch(), [row.tolist() for row in inputs.prompts]
-            )
+            prompts = [row.tolist() for row in inputs.prompts]
+            return model.draft_inputs(inputs.audio.branch(), prompts)
 
         return DraftReader(read, model.audio.window_s)
 
@@ -114,9 +111,8 @@ class TunedASR(TunedModel):
         audio = self.model.batch([utterance.speech for utterance in utterances])
         memory, frames = self.model.encode(audio)
         languages = [utterance.language for utterance in utterances]
-        return SearchInputs(
-            audio, memory, frames, self.model.make_prompts(memory, frames, languages)
-        )
+        prompts = self.model.make_prompts(memory, frames, languages)
+        return SearchInputs(audio, memory, frames, prompts)
 
 
 class TunedS2T(TunedModel):

@@ -13,7 +13,7 @@ from espnet_medusa.search.acceptance import AcceptanceRule, exact
 from espnet_medusa.search.constraints import Constraints
 from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.proposer import DraftContext, DraftInput, HeadsProposer, Proposer
+from espnet_medusa.tree.proposer import DraftContext, DraftInput, HeadsProposer, Proposer, States
 from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeDecoder
 
 Path = tuple[int, ...]  # tokens, prompt included
@@ -83,14 +83,8 @@ class PathDecoder(TokenTracker):
 
 
 @dataclass(frozen=True)
-class PathStates:
+class PathStates(States):
     paths: list[Path]
-
-    def select(self, rows):
-        return PathStates([self.paths[row] for row in rows.tolist()])
-
-    def join(self, others):
-        return PathStates(self.paths + others.paths)
 
 
 class PathProposer(HeadsProposer):

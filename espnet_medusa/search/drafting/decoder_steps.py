@@ -9,12 +9,11 @@ from typing import NamedTuple
 import torch
 
 from espnet_medusa.search.drafting.lookahead import DraftShape
-from espnet_medusa.search.drafting.steps import Steps
+from espnet_medusa.search.drafting.steps import PrefixStates, Steps
 from espnet_medusa.search.scores import DECODER, Scoring
 from espnet_medusa.search.state import Hypothesis, SearchState, Strategy
 from espnet_medusa.search.timestamps import TimestampStates
 from espnet_medusa.tree.best_tokens import Restriction, top_scores
-from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import Proposer, States
 from espnet_medusa.tree.token_tree import upload
 
@@ -49,7 +48,7 @@ class DecoderSteps(Steps):
         depth = max(limits, default=0)
         if depth > 0:
             beams = Beams(states, self.device)
-            draft_states = beams.start(self.proposer)
+            draft_states = PrefixStates(self.proposer, self.device).of(beams.prefixes)
             steps = self._chain(beams, draft_states, depth)
             if steps is None:
                 steps = self._steps(beams, draft_states, depth, limits)
@@ -167,11 +166,9 @@ class DecoderSteps(Steps):
 def read(
     steps: Sequence[tuple[torch.Tensor, torch.Tensor, torch.Tensor]], counts: Sequence[int]
 ) -> list[list[Step]]:
-    """Copy all steps to the host at once.
+    """Copy scores, places among all continuations and tokens, (U, W) each, to the host at once.
 
-    Args:
-        steps: Scores, places among all continuations and tokens, (U, W) each.
-        counts: Continuations per prefix, of each step.
+    ``counts``: continuations per prefix, of each step.
     """
     columns = [torch.cat(parts, dim=1).double() for parts in zip(*steps, strict=True)]
     tables = torch.stack(columns).cpu().split([scores.size(1) for scores, _, _ in steps], dim=2)
@@ -203,21 +200,7 @@ class Beams:
             scores.append([h.score for h in beam] + [-math.inf] * missing)
         self.lengths = [state.draft.beam[0].prefix.length for state in states]
         self.least = [state.scorers.min_length for state in states]
-        self.device = device
-        self.scores = upload(scores, self.device)
-
-    def start(self, proposer: Proposer) -> States:
-        """Return states of U W prefixes; those of evaluated prefixes are unused."""
-        if self.prefixes[0].parent is None:  # prompts, one each
-            return proposer.start(self.prefixes)
-        sources = [prefix if prefix.evaluated else prefix.parent for prefix in self.prefixes]
-        rows = {source: row for row, source in enumerate(dict.fromkeys(sources))}
-        draft_states = proposer.start([*rows])
-        if len(rows) < len(sources):
-            rows = upload([rows[source] for source in sources], self.device)
-            draft_states = draft_states.select(rows)
-        tokens = upload([prefix.token for prefix in self.prefixes], self.device)
-        return proposer.advance(draft_states, tokens)
+        self.scores = upload(scores, device)
 
 
 class EvaluatedPrefixes:
@@ -238,14 +221,18 @@ class EvaluatedPrefixes:
             ]
         if not self.prefixes:
             return
-        device = beams.device
+        device = beams.scores.device
         index = {prefix: node for node, prefix in enumerate(self.prefixes)}
         self.nodes = upload([index.get(p, -1) for p in beams.prefixes], device)
         self.states = proposer.start(self.prefixes)
-        rows = [_table_row(prefix, index, shape.width) for prefix in self.prefixes]
-        gains, tokens, children = zip(*rows, strict=True)
-        self.gains, self.tokens = upload(gains, device), upload(tokens, device)
-        self.children = upload(children, device)
+        # (P, W, 3) gain, token and node of the best continuations; the node is -1 if not evaluated.
+        table = []
+        for prefix in self.prefixes:
+            pairs = [*zip(prefix.candidates.gains, prefix.candidates.tokens, strict=True)]
+            rows = [(*pair, index.get(prefix.children.get(pair[1]), -1)) for pair in pairs]
+            table.append([*rows, *[(-math.inf, 0, -1)] * shape.width][: shape.width])
+        gains, tokens, children = upload(table, device, torch.double).unbind(-1)
+        self.gains, self.tokens, self.children = gains.float(), tokens.long(), children.long()
 
     def replace_states(self, draft_states: States) -> States:
         """Return the states, with new ones for evaluated prefixes."""
@@ -263,10 +250,8 @@ class EvaluatedPrefixes:
             return gains, tokens
         here, nodes = self.nodes[:, None] >= 0, self.nodes.clamp(min=0)
         count = gains.size(1)
-        return (
-            torch.where(here, self.gains[nodes, :count], gains),
-            torch.where(here, self.tokens[nodes, :count], tokens),
-        )
+        gains = torch.where(here, self.gains[nodes, :count], gains)
+        return gains, torch.where(here, self.tokens[nodes, :count], tokens)
 
     def follow(self, places: torch.Tensor, count: int) -> None:
         """Update ``nodes`` for the continuations at ``places`` (U, W'), ``count`` per prefix."""
@@ -281,17 +266,6 @@ def flat_rows(places: torch.Tensor, num_rows: int) -> torch.Tensor:
     """Convert places (U, W') among each utterance's rows to places (U W',) among all rows."""
     first = torch.arange(len(places), device=places.device) * (num_rows // len(places))
     return (places + first[:, None]).flatten()
-
-
-def _table_row(
-    prefix: Prefix, index: dict[Prefix, int], count: int
-) -> tuple[list[float], list[int], list[int]]:
-    """Return gains and tokens of the best continuations, and their indices in ``index`` or -1."""
-    candidates = prefix.candidates
-    gains, tokens = candidates.gains[:count], candidates.tokens[:count]
-    children = [index.get(prefix.children.get(token), -1) for token in tokens]
-    missing = count - len(tokens)
-    return (gains + [-math.inf] * missing, tokens + [0] * missing, children + [-1] * missing)
 
 
 def visit(

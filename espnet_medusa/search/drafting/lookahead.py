@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from espnet_medusa.search.state import Draft, SearchState
+from espnet_medusa.search.state import Draft, SearchState
 
 FORGETTING = 0.98  # factor of earlier measurements when a new one is added
 EXPECTED, TRIALS = 0.7, 3.0  # prior acceptance rate, and its weight in drafts

@@ -10,15 +10,12 @@ import copy
 import math
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from espnet_medusa.search.drafting.decoder_steps import DecoderSteps
 from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.drafting.steps import ScorerSteps, Steps
 from espnet_medusa.search.state import Draft, SearchState, Strategy, prompt_draft
-
-if TYPE_CHECKING:
-    from espnet_medusa.tree.proposer import DraftContext, Proposer
+from espnet_medusa.tree.proposer import DraftContext, Proposer
 
 
 class StepPlanner:

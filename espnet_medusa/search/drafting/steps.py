@@ -4,8 +4,6 @@ Such scorers (CTC, a language model) need each prefix on the host. So every step
 host. ``decoder_steps`` has faster steps, for searches without other scorers.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -16,6 +14,35 @@ from espnet_medusa.search.scores import Request, Scoring
 from espnet_medusa.search.state import SearchState, Strategy, best_continuations
 from espnet_medusa.tree.prefix import Candidates, Prefix
 from espnet_medusa.tree.proposer import Proposer, States
+from espnet_medusa.tree.token_tree import upload
+
+
+class PrefixStates:
+    """A proposer's states of the prefixes of a step."""
+
+    def __init__(self, proposer: Proposer, device: torch.device):
+        self.proposer, self.device = proposer, device
+        self.states: States | None = None
+        self.rows: dict[Prefix, int] = {}
+
+    def of(self, prefixes: Sequence[Prefix]) -> States:
+        """Return states of prompts, or of children of evaluated or last requested prefixes."""
+        if prefixes[0].parent is None:
+            self.states = self.proposer.start(prefixes)
+        else:
+            parents, draft_states = [prefix.parent for prefix in prefixes], self.states
+            evaluated = [*dict.fromkeys(parent for parent in parents if parent.evaluated)]
+            if evaluated:
+                started = self.proposer.start(evaluated)
+                draft_states = started if draft_states is None else draft_states.join(started)
+            rows = {prefix: row for row, prefix in enumerate([*self.rows, *evaluated])}
+            if parents != [*rows]:
+                chosen = upload([rows[parent] for parent in parents], self.device)
+                draft_states = draft_states.select(chosen)
+            tokens = upload([prefix.token for prefix in prefixes], self.device)
+            self.states = self.proposer.advance(draft_states, tokens)
+        self.rows = {prefix: row for row, prefix in enumerate(prefixes)}
+        return self.states
 
 
 class Steps(ABC):
@@ -71,29 +98,3 @@ class ScorerSteps(Steps):
             rows = self.scoring.candidates(drafted, logits, self.strategy.width)
             candidates |= dict(zip(prefixes, rows, strict=True))
         return candidates
-
-
-class PrefixStates:
-    """A proposer's states of the prefixes of a step."""
-
-    def __init__(self, proposer: Proposer, device: torch.device):
-        self.proposer, self.device = proposer, device
-        self.states: States | None = None
-        self.rows: dict[Prefix, int] = {}
-
-    def of(self, prefixes: Sequence[Prefix]) -> States:
-        """Return states of prompts, or of children of evaluated or last requested prefixes."""
-        if prefixes[0].parent is None:
-            self.states = self.proposer.start(prefixes)
-        else:
-            parents, draft_states = [prefix.parent for prefix in prefixes], self.states
-            evaluated = [*dict.fromkeys(parent for parent in parents if parent.evaluated)]
-            if evaluated:
-                started = self.proposer.start(evaluated)
-                draft_states = started if draft_states is None else draft_states.join(started)
-            rows = {prefix: row for row, prefix in enumerate([*self.rows, *evaluated])}
-            chosen = torch.tensor([rows[parent] for parent in parents], device=self.device)
-            tokens = torch.tensor([prefix.token for prefix in prefixes], device=self.device)
-            self.states = self.proposer.advance(draft_states.select(chosen), tokens)
-        self.rows = {prefix: row for row, prefix in enumerate(prefixes)}
-        return self.states
