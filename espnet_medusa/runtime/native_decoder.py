@@ -9,21 +9,20 @@ from itertools import accumulate
 
 import torch
 
-from espnet_medusa.draft.attending_heads import AttendingLayer
 from espnet_medusa.model.heads import AttendingHeads
-from espnet_medusa.runtime.heads import PackedCrossKeysValues, by_utterance
-from espnet_medusa.runtime.layer import LayerStack, LayerWeights, NewNodes, join
-from espnet_medusa.runtime.linear import GELU, pack_module
+from espnet_medusa.runtime.heads import PackedAttendingHeads, PackedCrossKeysValues, by_utterance
+from espnet_medusa.runtime.layer import LayerStack, LayerWeights, NewNodes, PackedLayer
 from espnet_medusa.runtime.native.library import (
     AttendingHeadsArguments,
     CallArguments,
     ChainArguments,
     LayerArguments,
     address,
+    arguments_of,
     kernels,
     run_kernel,
 )
-from espnet_medusa.runtime.native.operations import NativeLinear, NativeNorm
+from espnet_medusa.runtime.native.operations import NativeLinear
 from espnet_medusa.runtime.precision import INT8_LAYERS
 from espnet_medusa.tree.token_tree import TokenTree
 from espnet_medusa.tree.tree_decoder import TreeState
@@ -56,7 +55,7 @@ class NativeMemory:
         return memory
 
 
-class NativeLayer:
+class NativeLayer(PackedLayer):
     """A decoder layer for ``NativeStack``, with copies of weights: pre-norm, without ``concat``.
 
     Weights are 8-bit integers, cross-attention keys and values have 16 bits (bfloat16 or integers
@@ -64,20 +63,8 @@ class NativeLayer:
     """
 
     def __init__(self, weights: LayerWeights):
-        attention, cross = weights.self_attention, weights.cross_attention
-        self.num_heads, self.head_size = weights.num_heads, weights.head_size
-        self.cross_keys_values = NativeLinear(*join(cross.keys, cross.values))
-        norms = attention.norm, cross.norm, weights.feed_forward_norm
-        self.parts = [
-            *map(NativeNorm, norms),
-            NativeLinear(*join(attention.queries, attention.keys, attention.values)),
-            pack_module(attention.output, INT8_LAYERS),
-            pack_module(cross.queries, INT8_LAYERS),
-            pack_module(cross.output, INT8_LAYERS),
-            pack_module(weights.inner, INT8_LAYERS, weights.activation),
-            pack_module(weights.outer, INT8_LAYERS),
-        ]
-        self.arguments = LayerArguments(*(part.arguments for part in self.parts))
+        super().__init__(weights, INT8_LAYERS)
+        self.arguments = arguments_of(LayerArguments, self)
 
     def project_memory(self, memory: torch.Tensor) -> NativeMemory:
         """Return cross-attention keys and values of encoder output (U, S, D)."""
@@ -129,7 +116,7 @@ def visible_bits(trees: Sequence[TokenTree], first: int) -> torch.Tensor:
     return visible.view(len(trees), -1, num_bytes)
 
 
-class NativeAttendingHeads(AttendingLayer):
+class NativeAttendingHeads(PackedAttendingHeads):
     """Attending heads in 8 bits, for any decoder precision.
 
     Args:
@@ -138,18 +125,9 @@ class NativeAttendingHeads(AttendingLayer):
     """
 
     def __init__(self, heads: AttendingHeads, projection: NativeLinear, tied: bool):
-        layer, attention = heads.layer, heads.layer.encoder_attn
+        super().__init__(heads, INT8_LAYERS)
         self.projection, self.tied = projection, tied
-        self.output = NativeNorm(heads.norm)
-        norms = heads.state_norm, heads.token_norm
-        norms += layer.encoder_attn_layer_norm, layer.final_layer_norm
-        linears = heads.fuse, attention.q_proj, attention.out_proj
-        self.parts = [
-            *(*map(NativeNorm, norms), self.output),
-            *(pack_module(module, INT8_LAYERS) for module in linears),
-            *(pack_module(layer.fc1, INT8_LAYERS, GELU), pack_module(layer.fc2, INT8_LAYERS)),
-        ]
-        self.arguments = AttendingHeadsArguments(*(part.arguments for part in self.parts))
+        self.arguments = arguments_of(AttendingHeadsArguments, self)
 
     def prepare(self, cross_keys_values: PackedCrossKeysValues) -> PackedCrossKeysValues:
         keys_values, mask, utterances = cross_keys_values
