@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 
@@ -11,13 +10,6 @@ from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.tree.encoder_rows import repeat_rows
 
 Head = tuple[int, int]  # layer, and head within it
-
-
-class TokenAlignment(NamedTuple):
-    """Attention and predictions for T tokens, including the prompt."""
-
-    attention: torch.Tensor  # (H, T, S) weights of the alignment heads; each row sums to 1
-    logits: torch.Tensor  # (T, V) of the base head for the token that follows
 
 
 def alignment_heads(decoder: WhisperMedusaDecoder) -> list[Head]:
@@ -34,8 +26,10 @@ def align_tokens(
     encoded: tuple[torch.Tensor, torch.Tensor],
     tokens: Sequence[int],
     frames: int,
-) -> TokenAlignment:
-    """Compute the attention of the alignment heads to the first S = ``frames`` frames.
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return attention (H, T, S) of the alignment heads, and logits (T, V) of the base head.
+
+    The attention is to the first S = ``frames`` frames; each row sums to 1.
 
     Args:
         encoded: (1, S', D) encoder output, and its length (1,) or the frames of its rows (1, S').
@@ -63,4 +57,4 @@ def align_tokens(
         columns = slice(head * size, (head + 1) * size)
         queries, keys = (projected[layer, part][:, columns].float() for part in ("q", "k"))
         attention.append((queries @ keys[rows].t() * size**-0.5).softmax(dim=-1))
-    return TokenAlignment(torch.stack(attention), decoder.logits(hidden))
+    return torch.stack(attention), decoder.logits(hidden)

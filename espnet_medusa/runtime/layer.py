@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -36,11 +35,6 @@ class Packing:
     def shape(self) -> tuple[int, int]:
         """U, T."""
         return len(self.sizes), max(self.sizes)
-
-    @property
-    def first_rows(self) -> list[int]:
-        """(U + 1) first packed row of each utterance, then R."""
-        return [0, *accumulate(self.sizes)]
 
     def pack(self, padded: torch.Tensor) -> torch.Tensor:
         """Drop the padding: (U, T, D) to (R, D)."""

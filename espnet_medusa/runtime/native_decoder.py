@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from ctypes import addressof, c_int32, c_void_p
+from ctypes import Array, addressof, c_int32, c_void_p
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -92,10 +92,9 @@ class NativeStack(LayerStack):
         """Compute ``LayerStack.extend``; the mask is the result of ``visible_bits``."""
         packing, layer, slots = nodes.packing, self.layers[0], state.cache.slots[first]
         memory = state.memory_keys_values[first : first + len(self)]
-        rows = packing.first_rows
-        first_rows = (c_int32 * len(rows))(*rows)
+        rows = first_rows(packing.sizes)
         call = CallArguments(
-            *(packing.shape[0], layer.num_heads, layer.head_size, addressof(first_rows)),
+            *(packing.shape[0], layer.num_heads, layer.head_size, addressof(rows)),
             *(None, slots.data_ptr(), slots.size(1), state.cache.num_nodes),
             *(address(nodes.mask), packing.shape[1], None, memory[0].frames),
             *(address(state.memory_mask), torch.get_num_threads()),
@@ -106,6 +105,11 @@ class NativeStack(LayerStack):
             *(self.arguments, len(self), call, packed, hidden.data_ptr(), extended.data_ptr())
         )
         return extended
+
+
+def first_rows(sizes: Sequence[int]) -> Array[c_int32]:
+    """Return the first packed row of each of U utterances, then the number of rows."""
+    return (c_int32 * (len(sizes) + 1))(0, *accumulate(sizes))
 
 
 def visible_bits(trees: Sequence[TokenTree], first: int) -> torch.Tensor:
@@ -173,11 +177,9 @@ def call_by_utterance(
     order, sizes = by_utterance(utterances, count)
     order = None if order is None else torch.tensor(order)
     rows = [(part if order is None else part[order]).float().contiguous() for part in rows]
-    width = rows[0].size(1)
-    first_rows = (c_int32 * (count + 1))(0, *accumulate(sizes))
-    num_heads = memory.packed.size(1)
+    width, num_heads, first = rows[0].size(1), memory.packed.size(1), first_rows(sizes)
     call = ChainArguments(
-        *(count, num_heads, width // num_heads, addressof(first_rows)),
+        *(count, num_heads, width // num_heads, addressof(first)),
         *(address(memory.packed), memory.frames, address(mask)),
         *(steps, torch.get_num_threads()),
     )

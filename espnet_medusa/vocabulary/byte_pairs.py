@@ -19,10 +19,9 @@ SPECIAL = re.compile(r"<\|.*\|>")
 
 def byte_alphabet() -> dict[str, int]:
     """Map the characters of byte-level BPE to bytes; printable ones map to themselves."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(BYTES) if byte not in printable]
-    signs = [*map(chr, printable), *(chr(BYTES + number) for number in range(len(others)))]
-    return dict(zip(signs, printable + others, strict=True))
+    from transformers.convert_slow_tokenizer import bytes_to_unicode  # slow to import
+
+    return {sign: byte for byte, sign in bytes_to_unicode().items()}
 
 
 class BytePairUnits:

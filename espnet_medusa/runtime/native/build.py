@@ -155,22 +155,17 @@ def compiled(instructions: InstructionSet, compiler: Sequence[str], folder: Path
     library = folder / f"kernels-{instructions.name}-{key}.so"
     try:
         if not library.exists():
-            compile_library(compiler, instructions, library)
+            with tempfile.TemporaryDirectory(dir=folder) as name:
+                object_file, linked = Path(name, "kernels.o"), Path(name, "kernels.so")
+                command = [*compiler, *COMPILE, *instructions.options, "-c", FOLDER / "kernels.cpp"]
+                run([*command, "-o", object_file])
+                run([*compiler, *LINK, object_file, "-o", linked])
+                linked.chmod(0o700)
+                linked.replace(library)
         check_private(library)
     except OSError as error:
         raise Unavailable(f"kernels cannot be cached ({error})") from error
     return library
-
-
-def compile_library(compiler: Sequence[str], instructions: InstructionSet, library: Path) -> None:
-    """Compile in a temporary folder, then move the library to its path."""
-    with tempfile.TemporaryDirectory(dir=library.parent) as name:
-        object_file, linked = Path(name, "kernels.o"), Path(name, "kernels.so")
-        source = str(FOLDER / "kernels.cpp")
-        run([*compiler, *COMPILE, *instructions.options, "-c", source, "-o", str(object_file)])
-        run([*compiler, *LINK, str(object_file), "-o", str(linked)])
-        linked.chmod(0o700)
-        linked.replace(library)
 
 
 def find_compiler() -> list[str]:
@@ -183,7 +178,7 @@ def find_compiler() -> list[str]:
     raise Unavailable(f"no C++ compiler ({', '.join(compiler[0] for compiler in compilers)})")
 
 
-def run(command: list[str]) -> str:
+def run(command: Sequence[str | Path]) -> str:
     """Return the output of a command; raise Unavailable if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
