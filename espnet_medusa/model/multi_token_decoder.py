@@ -236,17 +236,11 @@ class MultiTokenDecoder(AbsDecoder):
             )
         return hidden
 
-    def unroll_heads(
-        self,
-        head_input: torch.Tensor,
-        labels: torch.Tensor,
-        cross_keys_values: CrossKeysValues | None = None,
-    ) -> Iterator[torch.Tensor]:
-        """Yield the logits (B, L - k, V) of each head k; the arguments are those of ``unroll``."""
-        if self.heads is not None:
-            unrolled = self.heads.unroll(head_input, labels, self.embed_tokens, cross_keys_values)
-            for hidden, projection in zip(unrolled, self.projections[1:], strict=True):
-                yield torch.nn.functional.linear(hidden, projection, self.projection_bias)
+    def unroll_heads(self, outputs: HiddenStates, labels: torch.Tensor) -> Iterator[torch.Tensor]:
+        """Yield the logits (B, L - k, V) of heads k = 1 to K; arguments as in ``unroll_hidden``."""
+        unrolled = self.unroll_hidden(outputs, labels)
+        for hidden, projection in zip(unrolled[1:], self.projections[1:], strict=True):
+            yield torch.nn.functional.linear(hidden, projection, self.projection_bias)
 
     # Token counts, for the draft vocabulary.
 

@@ -61,6 +61,7 @@ class Heads(torch.nn.Module, ABC):
         own_block: Whether a decoder layer computes the heads' input from the last hidden state.
 
     Attributes:
+        allowed: Names of the options that these heads have.
         block: The layer of ``own_block``, or None.
         layer: A copy of the decoder's last layer that every step uses, or None.
         base: Layers of the base head before the vocabulary projection, or None.
@@ -68,6 +69,7 @@ class Heads(torch.nn.Module, ABC):
         uses_cross_attention: Whether ``unroll`` requires ``cross_keys_values``.
     """
 
+    allowed: tuple[str, ...] = ("num_heads", "num_layers", "base_head", "own_block")
     uses_cross_attention = False
 
     def __init__(self, trunk: Trunk, options: HeadOptions, own_block: bool = False):
