@@ -53,22 +53,7 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
         sizes = {"vocab_size": vocab_size, "d_model": encoder_output_size}
         self.whisper = build_network(WhisperDecoder, DECODER, options, DECODER_SIZES, **sizes)
         self.alignment_heads = options.alignment_heads
-        self._check(vocab_size, encoder_output_size, options.whisper_model)
-        last_layer = self.whisper.layers[-1]
-        self.original_last_layer = None
-        if options.keep_original_last_layer:
-            self.original_last_layer = decoder_layer(self.whisper.config)
-            self.original_last_layer.load_state_dict(last_layer.state_dict())
-            self.original_last_layer.requires_grad_(False)
-        trunk = Trunk(encoder_output_size, vocab_size, last_layer, self.norm)
-        self._add_heads(options.heads, options.heads_conf, trunk)
-
-    @property
-    def conf(self) -> dict[str, int]:
-        return options_of_config(self.whisper.config, DECODER_SIZES)
-
-    def _check(self, vocab_size: int, encoder_output_size: int, whisper_model: str | None) -> None:
-        config = self.whisper.config
+        config, whisper_model = self.whisper.config, options.whisper_model
         if config.vocab_size != vocab_size:
             raise InputError(
                 f"token_list has {vocab_size} tokens, but decoder_conf.whisper_model has "
@@ -87,6 +72,18 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
                     f"decoder_conf.alignment_heads: {pair}; allowed: pairs of a layer below "
                     f"{layers} and a head below {heads}"
                 )
+        last_layer = self.whisper.layers[-1]
+        self.original_last_layer = None
+        if options.keep_original_last_layer:
+            self.original_last_layer = decoder_layer(self.whisper.config)
+            self.original_last_layer.load_state_dict(last_layer.state_dict())
+            self.original_last_layer.requires_grad_(False)
+        trunk = Trunk(encoder_output_size, vocab_size, last_layer, self.norm)
+        self._add_heads(options.heads, options.heads_conf, trunk)
+
+    @property
+    def conf(self) -> dict[str, int]:
+        return options_of_config(self.whisper.config, DECODER_SIZES)
 
     def max_depth(self, frames: int) -> int:
         return self.whisper.config.max_target_positions

@@ -160,23 +160,14 @@ class PackedLayer:
         return torch.cat([inputs, attended], dim=-1) if self.concat else attended
 
 
-class LayerStack:
+class LayerStack(tuple):
     """Packed layers that run one after the other."""
-
-    def __init__(self, layers: Sequence[Any]):
-        self.layers = layers
-
-    def __len__(self) -> int:
-        return len(self.layers)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.layers[index]
 
     def extend(
         self, hidden: torch.Tensor, nodes: NewNodes, first: int, *context: Any
     ) -> torch.Tensor:
         """Call ``extend`` of each layer; ``first`` is the index of the first one."""
-        for index, layer in enumerate(self.layers, first):
+        for index, layer in enumerate(self, first):
             hidden = layer.extend(hidden, nodes, index, *context)
         return hidden
 

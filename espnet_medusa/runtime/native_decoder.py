@@ -81,16 +81,14 @@ class NativeLayer(PackedLayer):
 class NativeStack(LayerStack):
     """Layers whose ``extend`` is one call of the kernels."""
 
-    def __init__(self, layers: Iterable[LayerWeights]):
-        super().__init__([NativeLayer(layer) for layer in layers])
-        arguments = [layer.arguments for layer in self.layers]
-        self.arguments = (LayerArguments * len(self))(*arguments)
+    def __init__(self, layers: Iterable[NativeLayer]):
+        self.arguments = (LayerArguments * len(self))(*(layer.arguments for layer in self))
 
     def extend(
         self, hidden: torch.Tensor, nodes: NewNodes, first: int, state: TreeState
     ) -> torch.Tensor:
         """Compute ``LayerStack.extend``; the mask is the result of ``visible_bits``."""
-        packing, layer, slots = nodes.packing, self.layers[0], state.cache.slots[first]
+        packing, layer, slots = nodes.packing, self[0], state.cache.slots[first]
         memory = state.memory_keys_values[first : first + len(self)]
         rows = first_rows(packing.sizes)
         call = CallArguments(

@@ -14,7 +14,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -55,18 +55,12 @@ class InstructionSet:
         return [f"-m{name}" for name in sorted(names)]
 
 
-def instruction_set(name: str, flags: str, base: Iterable[str] = ()) -> InstructionSet:
-    """Return a set with ``flags`` in addition to those of ``base``."""
-    return InstructionSet(name, frozenset([*base, *flags.split()]))
-
-
-AVX2 = instruction_set("AVX2", "avx2 fma bmi2")
-AVX_VNNI = instruction_set("AVX_VNNI", "avx_vnni", AVX2.flags)
-AVX512_VNNI = instruction_set(
-    "AVX512_VNNI", "avx512f avx512bw avx512dq avx512vl avx512_vnni", AVX2.flags
-)
-AVX512_BF16 = instruction_set("AVX512_BF16", "avx512_bf16", AVX512_VNNI.flags)
-AMX = instruction_set("AMX", "amx_tile amx_int8 amx_bf16", AVX512_BF16.flags)
+AVX2 = InstructionSet("AVX2", frozenset(["avx2", "fma", "bmi2"]))
+AVX_VNNI = InstructionSet("AVX_VNNI", AVX2.flags | {"avx_vnni"})
+AVX512 = {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
+AVX512_VNNI = InstructionSet("AVX512_VNNI", AVX2.flags | AVX512 | {"avx512_vnni"})
+AVX512_BF16 = InstructionSet("AVX512_BF16", AVX512_VNNI.flags | {"avx512_bf16"})
+AMX = InstructionSet("AMX", AVX512_BF16.flags | {"amx_tile", "amx_int8", "amx_bf16"})
 BEST_FIRST = (AMX, AVX512_BF16, AVX512_VNNI, AVX_VNNI, AVX2)
 
 
