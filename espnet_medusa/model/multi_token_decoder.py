@@ -86,8 +86,7 @@ class MultiTokenDecoder(AbsDecoder):
             memory: (B, S, D) encoder output.
             memory_lengths: (B,).
             tokens: (B, N L); padding at the end does not change earlier states.
-            branches: N sequences per utterance, after one another, that do not attend to each
-                other.
+            branches: N sequences per utterance, one after the other; none attends to another.
         """
 
     # Some subclasses implement:
@@ -192,8 +191,7 @@ class MultiTokenDecoder(AbsDecoder):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the base head's logits (B, L, V) of whole sequences, and ``ys_in_lens``.
 
-        This is ESPnet's decoder interface: encoder output (B, S, D) of (B,) frames, then input
-        tokens (B, L) of (B,) lengths.
+        Arguments as in ESPnet: encoder output (B, S, D), frames (B,), tokens (B, L), lengths (B,).
         """
         return self.logits(self.hidden_states(hs_pad, hlens, ys_in_pad).hidden), ys_in_lens
 

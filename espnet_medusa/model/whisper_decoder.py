@@ -40,8 +40,7 @@ class DecoderOptions:
 class WhisperMedusaDecoder(MultiTokenDecoder):
     """Whisper's decoder with Medusa heads; ``options`` are fields of ``DecoderOptions``.
 
-    Raise InputError if an option has an unknown name or value, or the decoder's size differs from
-    ``encoder_output_size``.
+    Raise InputError for an unknown option or value, or a size other than ``encoder_output_size``.
     """
 
     network = "whisper"
@@ -61,10 +60,8 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
                 f"{asr_sh_options(config.vocab_size, whisper_model)}"
             )
         if config.d_model != encoder_output_size:
-            raise InputError(
-                f"decoder hidden size {config.d_model} differs from the encoder's "
-                f"{encoder_output_size}; they must be the same"
-            )
+            sizes = f"{config.d_model}; allowed: the encoder's, {encoder_output_size}"
+            raise InputError(f"decoder_conf: hidden size {sizes}")
         layers, heads = len(self.layers), config.decoder_attention_heads
         for pair in self.alignment_heads:
             if len(pair) != 2 or not (0 <= pair[0] < layers and 0 <= pair[1] < heads):

@@ -205,8 +205,7 @@ def padded_inputs(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the inputs of a ``CapturedCall`` for new nodes, which start at slot ``first``.
 
-    ``shape`` (that of ``CapturedCall.visible``) may have room for more utterances and new nodes;
-    padding attends only to itself.
+    ``shape`` is that of ``visible``. It may have room for padding, which attends only to itself.
     """
     num_utterances, _, width, _ = shape
     numbers = np.zeros((2, num_utterances, width), dtype=np.int64)

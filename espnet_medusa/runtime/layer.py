@@ -55,8 +55,7 @@ class NewNodes(NamedTuple):
 
     ids: torch.Tensor  # (R,) tokens
     positions: torch.Tensor  # (R,)
-    # Self-attention mask (U, 1, T, all nodes), additive, or (U, T, bytes) from ``visible_bits``;
-    # None if all nodes are visible.
+    # Self-attention mask: additive (U, 1, T, N), ``visible_bits`` (U, T, bytes), or None: no mask.
     mask: torch.Tensor | None
     packing: Packing  # where the R nodes are in (U, T)
 

@@ -1,7 +1,6 @@
 """Runtime of the Speech-LLaMA decoder.
 
-Speech embeddings are a prefix of every path. Their keys and values are computed once and cached
-before those of the nodes.
+Speech embeddings are a prefix of every path; their keys and values are cached before the nodes'.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Byte-pair encoding (Sennrich et al., arXiv 1508.07909) numbers tokens in the order of its merges. So
 the first N tokens are a vocabulary of N - 256 merges, and every other token is a sequence of them.
-No tokenizer needs training.
 """
 
 from __future__ import annotations

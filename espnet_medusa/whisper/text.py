@@ -74,8 +74,7 @@ def find_text(
 
     Args:
         folder: The model's folder, or None.
-        ids: May have ``decoder_start_token_id`` and ``eos_token_id`` (config.json's names);
-            by default Whisper's.
+        ids: ``decoder_start_token_id`` and ``eos_token_id`` of config.json, or else Whisper's.
     """
     copied = None
     if options.token_list is not None:

@@ -22,9 +22,8 @@ ROWS_TOGETHER = 128 * COLUMNS
 class NativeLinear:
     """``activation(x W^T + b) [+ residual]``: an 8-bit integer product, the rest in float32.
 
-    The weight is (M, D), the bias (M,). Each output has one scale. Each input row has its own,
-    computed per call, so that its result does not depend on other rows. Rounding changes results
-    by about 1 % of their norm.
+    The weight is (M, D), the bias (M,). Each output has one scale, and each input row has its own,
+    so that results do not depend on other rows. Rounding changes them by about 1 % of their norm.
     """
 
     def __init__(
