@@ -10,6 +10,7 @@ from espnet2.asr.decoder.abs_decoder import AbsDecoder
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import HeadOptions, Heads, Trunk, build_heads
 from espnet_medusa.model.heads.base import CrossKeysValues
+from espnet_medusa.model.masks import padding_mask
 from espnet_medusa.options import build_options
 
 TOKEN_COUNTS = "token_counts"
@@ -35,19 +36,20 @@ class MultiTokenDecoder(AbsDecoder):
         layers_name: Name of the module with the layers.
         heads: The heads, or None.
         original_last_layer: Frozen copy of the last layer (the teacher of a KL loss), or None.
+        cross_projections: The last layer's number of heads, and projections to keys and to values,
+            of cross-attention; missing without cross-attention.
     """
 
     network: str
     layers_name: str
     heads: Heads | None
     original_last_layer: torch.nn.Module | None
+    cross_projections: tuple[int, torch.nn.Module, torch.nn.Module]
 
     @property
     def layers(self) -> torch.nn.ModuleList:
         """The decoder's layers, without the heads' block."""
         return self.get_submodule(self.layers_name)
-
-    # Each subclass implements:
 
     @property
     @abstractmethod
@@ -104,19 +106,19 @@ class MultiTokenDecoder(AbsDecoder):
         return name
 
     def project_memory(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> CrossKeysValues:
-        """Return the last layer's cross-attention keys and values of encoder output (B, S, D).
-
-        Raise InputError if the decoder has no cross-attention.
-        """
-        raise InputError(f"{type(self).__name__}: its layers have no cross-attention")
+        """Return the last layer's cross-attention keys and values of encoder output (B, S, D)."""
+        num_heads, *projections = self.cross_projections
+        keys_values = (
+            project(memory).unflatten(-1, (num_heads, -1)).transpose(1, 2)
+            for project in projections
+        )
+        return CrossKeysValues(*keys_values, padding_mask(memory, memory_lengths))
 
     def _run_block(
         self, hidden: torch.Tensor, memory: torch.Tensor, memory_lengths: torch.Tensor
     ) -> torch.Tensor:
         """Run the heads' block on last hidden states (B, L, D)."""
         raise InputError(f"{type(self).__name__}: its heads cannot be trained on cached states")
-
-    # Construction and weights.
 
     def _add_heads(self, kind: str, heads_conf: dict, trunk: Trunk) -> None:
         options = build_options(HeadOptions, heads_conf, "decoder_conf.heads_conf")
@@ -133,8 +135,6 @@ class MultiTokenDecoder(AbsDecoder):
         """Free the module's weights; runtimes and proposers can still be used."""
         for tensor in (*self.parameters(), *self.buffers()):
             tensor.data = tensor.new_empty(0)
-
-    # Hidden states.
 
     def _through_layers(
         self,
@@ -180,8 +180,6 @@ class MultiTokenDecoder(AbsDecoder):
     ) -> CrossKeysValues | None:
         return self.project_memory(memory, memory_lengths) if self._uses_cross_attention else None
 
-    # Base head.
-
     def forward(
         self,
         hs_pad: torch.Tensor,
@@ -208,8 +206,6 @@ class MultiTokenDecoder(AbsDecoder):
     def project(self, hidden: torch.Tensor) -> torch.Tensor:
         """Apply the base head's vocabulary projection: (..., D) to (..., V)."""
         return torch.nn.functional.linear(hidden, self.projection, self.projection_bias)
-
-    # All heads.
 
     @property
     def num_heads(self) -> int:
@@ -239,8 +235,6 @@ class MultiTokenDecoder(AbsDecoder):
         unrolled = self.unroll_hidden(outputs, labels)
         for hidden, projection in zip(unrolled[1:], self.projections[1:], strict=True):
             yield torch.nn.functional.linear(hidden, projection, self.projection_bias)
-
-    # Token counts, for the draft vocabulary.
 
     def count_tokens(self, tokens: torch.Tensor) -> None:
         """Add training tokens (n,) to the counts; each of several GPUs counts its own share."""

@@ -7,7 +7,6 @@ import torch
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import NO_HEADS, Trunk
-from espnet_medusa.model.heads.base import CrossKeysValues
 from espnet_medusa.model.masks import causal_mask, padding_mask
 from espnet_medusa.model.multi_token_decoder import HiddenStates, MultiTokenDecoder
 from espnet_medusa.model.whisper_modules import WhisperDecoder, WhisperLayer, decoder_layer
@@ -30,8 +29,7 @@ class DecoderOptions:
     heads: str = NO_HEADS  # none, linear, block, recurrent, attending, projection, latent
     heads_conf: dict | None = field(default_factory=dict)
     keep_original_last_layer: bool = False  # frozen copy, as teacher of the KL loss
-    # Pairs of layer and head whose attention follows the speech, for word timestamps; none: all
-    # heads of the upper half of layers
+    # Pairs of layer and head for word timestamps; none: all heads of the upper half of layers
     alignment_heads: list[list[int]] = field(default_factory=list)
     # By search (greedy, beam): defaults of draft options in decode configs
     draft_conf: dict | None = field(default_factory=dict)
@@ -94,13 +92,10 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
         run = _layer_runner(hidden, memory, memory_lengths, branches)
         return self._through_layers(hidden, run, memory, memory_lengths)
 
-    def project_memory(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> CrossKeysValues:
+    @property
+    def cross_projections(self) -> tuple[int, torch.nn.Module, torch.nn.Module]:
         attention = self.layers[-1].encoder_attn
-        keys_values = (
-            project(memory).unflatten(-1, (attention.num_heads, -1)).transpose(1, 2)
-            for project in (attention.k_proj, attention.v_proj)
-        )
-        return CrossKeysValues(*keys_values, padding_mask(memory, memory_lengths))
+        return attention.num_heads, attention.k_proj, attention.v_proj
 
     def _run_block(self, hidden, memory, memory_lengths) -> torch.Tensor:
         return _layer_runner(hidden, memory, memory_lengths)(self.heads.block, hidden)
@@ -127,7 +122,6 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
 
     @property
     def projection(self) -> torch.Tensor:
-        """(V, D): the token embeddings (tied weights)."""
         return self.whisper.embed_tokens.weight
 
 

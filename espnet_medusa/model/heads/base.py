@@ -26,12 +26,11 @@ class HeadOptions:
 
     def check(self) -> None:
         """Raise an InputError if a size is out of range."""
-        check_at_least(self.num_heads, 0, "decoder_conf.heads_conf.num_heads")
-        check_at_least(self.num_layers, 1, "decoder_conf.heads_conf.num_layers")
+        where = "decoder_conf.heads_conf"
+        check_at_least(self.num_heads, 0, f"{where}.num_heads")
+        check_at_least(self.num_layers, 1, f"{where}.num_layers")
         if not 0 <= self.dropout < 1:
-            raise InputError(
-                f"decoder_conf.heads_conf.dropout: {self.dropout}; allowed: from 0 to below 1"
-            )
+            raise InputError(f"{where}.dropout: {self.dropout}; allowed: from 0 to below 1")
 
 
 @dataclass(frozen=True)
