@@ -50,16 +50,16 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
         sizes = {"vocab_size": vocab_size, "d_model": encoder_output_size}
         self.whisper = build_network(WhisperDecoder, DECODER, options, DECODER_SIZES, **sizes)
         self.alignment_heads = options.alignment_heads
-        config, whisper_model = self.whisper.config, options.whisper_model
+        config = self.whisper.config
         if config.vocab_size != vocab_size:
             raise InputError(
                 f"token_list has {vocab_size} tokens, but decoder_conf.whisper_model has "
                 f"{config.vocab_size}; use the vocabulary that belongs to the model: asr.sh "
-                f"{asr_sh_options(config.vocab_size, whisper_model)}"
+                f"{asr_sh_options(config.vocab_size, options.whisper_model)}"
             )
         if config.d_model != encoder_output_size:
-            sizes = f"{config.d_model}; allowed: the encoder's, {encoder_output_size}"
-            raise InputError(f"decoder_conf: hidden size {sizes}")
+            where = f"decoder_conf: hidden size {config.d_model}"
+            raise InputError(f"{where}; allowed: the encoder's, {encoder_output_size}")
         layers, heads = len(self.layers), config.decoder_attention_heads
         for pair in self.alignment_heads:
             if len(pair) != 2 or not (0 <= pair[0] < layers and 0 <= pair[1] < heads):

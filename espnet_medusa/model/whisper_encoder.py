@@ -77,9 +77,7 @@ class HFWhisperEncoder(AbsEncoder):
         super().__init__()
         options = encoder_options(options, "encoder_conf")
         if input_size != 1:
-            raise InputError(
-                f"input_size: {input_size}; allowed: 1 (waveform), with frontend: null"
-            )
+            raise InputError(f"input_size: {input_size}; allowed: 1, with frontend: null")
         self.whisper = build_network(WhisperEncoder, ENCODER, options, ENCODER_SIZES)
         self.whisper.conv1.stride = (options.subsampling // 2,)
         self.log_mel = LogMel(self.whisper.config.num_mel_bins)

@@ -158,7 +158,7 @@ def test_specaug_changes_training_only():
     ({"num_blok": 2}, "encoder_conf: unknown option 'num_blok'.*did you mean 'num_blocks'"),
     ({"window": "silence"}, "encoder_conf.window: 'silence'.*allowed: whisper, audio"),
     ({"subsampling": 3}, "encoder_conf.subsampling: '3'.*allowed: 2, 4"),
-    ({"input_size": 80}, "input_size: 80; allowed: 1 .*frontend: null"),
+    ({"input_size": 80}, "input_size: 80; allowed: 1, with frontend: null"),
 )
 def test_invalid_options_are_refused(options):
     HFWhisperEncoder(**options)
