@@ -136,9 +136,7 @@ def test_too_long_or_short_audio_is_refused():
     encoder(noise(0, window)[None], torch.tensor([window]))
     with pytest.raises(ValueError, match="2.00 s is longer"):
         encoder(noise(0, window + 1)[None], torch.tensor([window + 1]))
-    assert_refused(
-        "159 samples; allowed: 160 or more", encoder, noise(0, 159)[None], torch.tensor([159])
-    )
+    assert_refused("159 samples; allowed: 160", encoder, noise(0, 159)[None], torch.tensor([159]))
 
 
 def test_specaug_changes_training_only():
