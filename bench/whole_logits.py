@@ -19,7 +19,7 @@ class WholeLogitsModel(MedusaASRModel):
             decoder.count_tokens(labels[labels != self.ignore_id])
         outputs = decoder.hidden_states(memory, memory_lengths, tokens)
         base = decoder.logits(outputs.hidden)
-        logits = [base, *decoder.unroll_heads(outputs.head_input, labels.clamp(min=0))]
+        logits = [base, *decoder.unroll_heads(outputs, labels.clamp(min=0))]
         per_token, losses = self.criterion_att.normalize_length, [self.criterion_att(base, labels)]
         for head in range(1, len(logits)):
             losses.append(head_cross_entropy(logits[head], labels, head, per_token))

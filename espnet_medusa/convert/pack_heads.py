@@ -120,7 +120,7 @@ def share_of_same_drafts(left: WhisperMedusaDecoder, right: WhisperMedusaDecoder
     drafts = []
     for decoder in (left, right):
         states = decoder.hidden_states(memory, torch.tensor([FRAMES]), tokens)
-        logits = decoder.unroll_heads(states.head_input, tokens, states.cross_keys_values)
+        logits = decoder.unroll_heads(states, tokens)
         drafts.append(torch.cat([of_head.argmax(dim=-1).flatten() for of_head in logits]))
     return float((drafts[0] == drafts[1]).double().mean())
 

@@ -41,12 +41,12 @@ class AttentionAligner:
         tokens, end = self.prompts.tokens, self.prompts.tokens.end
         prompt = tokens.prompt(language, self.prompts.task)
         text = [token for _, word in words for token in word]
-        alignment = align_tokens(self.decoder, encoded, [*prompt, *text], frames)
+        attention, logits = align_tokens(self.decoder, encoded, [*prompt, *text], frames)
         rows = slice(len(prompt) - 1, -1)
-        logits = alignment.logits[rows, :end].float()[: len(text) - 1]
+        logits = logits[rows, :end].float()[: len(text) - 1]
         chosen = torch.tensor(text[:-1], device=logits.device)[:, None]
         probabilities = logits.softmax(dim=-1).gather(1, chosen)[:, 0].tolist()
-        attention = sharpen(alignment.attention)[:, rows]
+        attention = sharpen(attention)[:, rows]
         return time_words(words, attention, probabilities, self.frames_per_s)
 
 

@@ -17,8 +17,7 @@ logger = logging.getLogger(__name__)
 def take_waveforms(args: argparse.Namespace) -> None:
     """Remove frontend and normalization, because ``encoder: hf_whisper`` reads the waveform.
 
-    ``asr.sh`` always sets both. Raise InputError if the input is features, or audio of another rate
-    than Whisper's.
+    ``asr.sh`` always sets both. Raise InputError for features, ``specaug``, or another sample rate.
     """
     if getattr(args, "encoder", None) != "hf_whisper":
         return

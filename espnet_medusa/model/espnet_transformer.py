@@ -10,8 +10,7 @@ from torch.nn import Dropout, Identity, Linear, ReLU
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import HEAD_TYPES, NO_HEADS, AttendingHeads, ProjectionHeads, Trunk
-from espnet_medusa.model.heads.base import CrossKeysValues
-from espnet_medusa.model.masks import causal_mask, inside, padding_mask
+from espnet_medusa.model.masks import causal_mask, inside
 from espnet_medusa.model.multi_token_decoder import HiddenStates, MultiTokenDecoder
 from espnet_medusa.model.whisper_modules import WhisperLayer
 from espnet_medusa.upstream.compat import (
@@ -151,13 +150,10 @@ class TransformerMedusaDecoder(MultiTokenDecoder):
 
         return self._through_layers(hidden, run, memory, memory_lengths)
 
-    def project_memory(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> CrossKeysValues:
+    @property
+    def cross_projections(self) -> tuple[int, torch.nn.Module, torch.nn.Module]:
         attention = self.layers[-1].src_attn
-        keys, values = (
-            project(memory).unflatten(-1, (attention.h, -1)).transpose(1, 2)
-            for project in (attention.linear_k, attention.linear_v)
-        )
-        return CrossKeysValues(keys, values, padding_mask(memory, memory_lengths))
+        return attention.h, attention.linear_k, attention.linear_v
 
     def rename_weights(self, weights: dict[str, torch.Tensor], prefix: str, *_) -> None:
         for name in [*weights]:

@@ -10,6 +10,7 @@ from espnet2.asr.decoder.abs_decoder import AbsDecoder
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import HeadOptions, Heads, Trunk, build_heads
 from espnet_medusa.model.heads.base import CrossKeysValues
+from espnet_medusa.model.masks import padding_mask
 from espnet_medusa.options import build_options
 
 TOKEN_COUNTS = "token_counts"
@@ -35,19 +36,20 @@ class MultiTokenDecoder(AbsDecoder):
         layers_name: Name of the module with the layers.
         heads: The heads, or None.
         original_last_layer: Frozen copy of the last layer (the teacher of a KL loss), or None.
+        cross_projections: The last layer's number of heads, and projections to keys and to values,
+            of cross-attention; missing without cross-attention.
     """
 
     network: str
     layers_name: str
     heads: Heads | None
     original_last_layer: torch.nn.Module | None
+    cross_projections: tuple[int, torch.nn.Module, torch.nn.Module]
 
     @property
     def layers(self) -> torch.nn.ModuleList:
         """The decoder's layers, without the heads' block."""
         return self.get_submodule(self.layers_name)
-
-    # Each subclass implements:
 
     @property
     @abstractmethod
@@ -86,8 +88,7 @@ class MultiTokenDecoder(AbsDecoder):
             memory: (B, S, D) encoder output.
             memory_lengths: (B,).
             tokens: (B, N L); padding at the end does not change earlier states.
-            branches: N sequences per utterance, after one another, that do not attend to each
-                other.
+            branches: N sequences per utterance, one after the other; none attends to another.
         """
 
     # Some subclasses implement:
@@ -105,19 +106,19 @@ class MultiTokenDecoder(AbsDecoder):
         return name
 
     def project_memory(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> CrossKeysValues:
-        """Return the last layer's cross-attention keys and values of encoder output (B, S, D).
-
-        Raise InputError if the decoder has no cross-attention.
-        """
-        raise InputError(f"{type(self).__name__}: its layers have no cross-attention")
+        """Return the last layer's cross-attention keys and values of encoder output (B, S, D)."""
+        num_heads, *projections = self.cross_projections
+        keys_values = (
+            project(memory).unflatten(-1, (num_heads, -1)).transpose(1, 2)
+            for project in projections
+        )
+        return CrossKeysValues(*keys_values, padding_mask(memory, memory_lengths))
 
     def _run_block(
         self, hidden: torch.Tensor, memory: torch.Tensor, memory_lengths: torch.Tensor
     ) -> torch.Tensor:
         """Run the heads' block on last hidden states (B, L, D)."""
         raise InputError(f"{type(self).__name__}: its heads cannot be trained on cached states")
-
-    # Construction and weights.
 
     def _add_heads(self, kind: str, heads_conf: dict, trunk: Trunk) -> None:
         options = build_options(HeadOptions, heads_conf, "decoder_conf.heads_conf")
@@ -134,8 +135,6 @@ class MultiTokenDecoder(AbsDecoder):
         """Free the module's weights; runtimes and proposers can still be used."""
         for tensor in (*self.parameters(), *self.buffers()):
             tensor.data = tensor.new_empty(0)
-
-    # Hidden states.
 
     def _through_layers(
         self,
@@ -181,8 +180,6 @@ class MultiTokenDecoder(AbsDecoder):
     ) -> CrossKeysValues | None:
         return self.project_memory(memory, memory_lengths) if self._uses_cross_attention else None
 
-    # Base head.
-
     def forward(
         self,
         hs_pad: torch.Tensor,
@@ -192,8 +189,7 @@ class MultiTokenDecoder(AbsDecoder):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the base head's logits (B, L, V) of whole sequences, and ``ys_in_lens``.
 
-        This is ESPnet's decoder interface: encoder output (B, S, D) of (B,) frames, then input
-        tokens (B, L) of (B,) lengths.
+        Arguments as in ESPnet: encoder output (B, S, D), frames (B,), tokens (B, L), lengths (B,).
         """
         return self.logits(self.hidden_states(hs_pad, hlens, ys_in_pad).hidden), ys_in_lens
 
@@ -210,8 +206,6 @@ class MultiTokenDecoder(AbsDecoder):
     def project(self, hidden: torch.Tensor) -> torch.Tensor:
         """Apply the base head's vocabulary projection: (..., D) to (..., V)."""
         return torch.nn.functional.linear(hidden, self.projection, self.projection_bias)
-
-    # All heads.
 
     @property
     def num_heads(self) -> int:
@@ -236,19 +230,11 @@ class MultiTokenDecoder(AbsDecoder):
             )
         return hidden
 
-    def unroll_heads(
-        self,
-        head_input: torch.Tensor,
-        labels: torch.Tensor,
-        cross_keys_values: CrossKeysValues | None = None,
-    ) -> Iterator[torch.Tensor]:
-        """Yield the logits (B, L - k, V) of each head k; the arguments are those of ``unroll``."""
-        if self.heads is not None:
-            unrolled = self.heads.unroll(head_input, labels, self.embed_tokens, cross_keys_values)
-            for hidden, projection in zip(unrolled, self.projections[1:], strict=True):
-                yield torch.nn.functional.linear(hidden, projection, self.projection_bias)
-
-    # Token counts, for the draft vocabulary.
+    def unroll_heads(self, outputs: HiddenStates, labels: torch.Tensor) -> Iterator[torch.Tensor]:
+        """Yield the logits (B, L - k, V) of heads k = 1 to K; arguments as in ``unroll_hidden``."""
+        unrolled = self.unroll_hidden(outputs, labels)
+        for hidden, projection in zip(unrolled[1:], self.projections[1:], strict=True):
+            yield torch.nn.functional.linear(hidden, projection, self.projection_bias)
 
     def count_tokens(self, tokens: torch.Tensor) -> None:
         """Add training tokens (n,) to the counts; each of several GPUs counts its own share."""

@@ -107,10 +107,8 @@ def _build_block(name: str, memory_size: int, conf: dict[str, Any]) -> torch.nn.
     try:
         block = encoder_choices.get_class(name)
     except ValueError as error:
-        raise InputError(
-            f"model_conf.ctc_block: {name!r}; allowed: ESPnet's encoders "
-            f"({', '.join(encoder_choices.classes)})"
-        ) from error
+        encoders = ", ".join(encoder_choices.classes)
+        raise InputError(f"model_conf.ctc_block: {name!r}; allowed: {encoders}") from error
     try:
         return block(memory_size, **conf)
     except (TypeError, ValueError, AssertionError) as error:

@@ -3,29 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.tree.encoder_rows import repeat_rows
-
-Head = tuple[int, int]  # layer, and head within it
-
-
-class TokenAlignment(NamedTuple):
-    """Attention and predictions for T tokens, including the prompt."""
-
-    attention: torch.Tensor  # (H, T, S) weights of the alignment heads; each row sums to 1
-    logits: torch.Tensor  # (T, V) of the base head for the token that follows
-
-
-def alignment_heads(decoder: WhisperMedusaDecoder) -> list[Head]:
-    """Return the config's alignment heads, or by default all heads of the upper half of layers."""
-    if decoder.alignment_heads:
-        return [(layer, head) for layer, head in decoder.alignment_heads]
-    layers, heads = len(decoder.layers), decoder.whisper.config.decoder_attention_heads
-    return [(layer, head) for layer in range(layers // 2, layers) for head in range(heads)]
 
 
 @torch.no_grad()
@@ -34,14 +16,19 @@ def align_tokens(
     encoded: tuple[torch.Tensor, torch.Tensor],
     tokens: Sequence[int],
     frames: int,
-) -> TokenAlignment:
-    """Compute the attention of the alignment heads to the first S = ``frames`` frames.
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return attention (H, T, S) of the alignment heads, and logits (T, V) of the base head.
+
+    The attention is to the first S = ``frames`` frames; each row sums to 1. Alignment heads are
+    those of ``DecoderOptions``, or by default all heads of the upper half of layers.
 
     Args:
         encoded: (1, S', D) encoder output, and its length (1,) or the frames of its rows (1, S').
         tokens: T, including prompt and end symbol.
     """
-    heads, projected = alignment_heads(decoder), {}
+    layers, num_heads = len(decoder.layers), decoder.whisper.config.decoder_attention_heads
+    upper = [(layer, head) for layer in range(layers // 2, layers) for head in range(num_heads)]
+    heads, projected = decoder.alignment_heads or upper, {}
     hooks = [
         getattr(decoder.layers[layer].encoder_attn, f"{part}_proj").register_forward_hook(
             lambda _, inputs, output, key=(layer, part): projected.__setitem__(key, output[0])
@@ -55,7 +42,7 @@ def align_tokens(
     finally:
         for hook in hooks:
             hook.remove()
-    size = hidden.size(1) // decoder.whisper.config.decoder_attention_heads
+    size = hidden.size(1) // num_heads
     memory, (lengths,) = encoded
     rows = repeat_rows(torch.arange(memory.size(1), device=memory.device), lengths)[:frames]
     attention = []
@@ -63,4 +50,4 @@ def align_tokens(
         columns = slice(head * size, (head + 1) * size)
         queries, keys = (projected[layer, part][:, columns].float() for part in ("q", "k"))
         attention.append((queries @ keys[rows].t() * size**-0.5).softmax(dim=-1))
-    return TokenAlignment(torch.stack(attention), decoder.logits(hidden))
+    return torch.stack(attention), decoder.logits(hidden)

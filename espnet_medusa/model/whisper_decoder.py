@@ -7,7 +7,6 @@ import torch
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import NO_HEADS, Trunk
-from espnet_medusa.model.heads.base import CrossKeysValues
 from espnet_medusa.model.masks import causal_mask, padding_mask
 from espnet_medusa.model.multi_token_decoder import HiddenStates, MultiTokenDecoder
 from espnet_medusa.model.whisper_modules import WhisperDecoder, WhisperLayer, decoder_layer
@@ -30,8 +29,7 @@ class DecoderOptions:
     heads: str = NO_HEADS  # none, linear, block, recurrent, attending, projection, latent
     heads_conf: dict | None = field(default_factory=dict)
     keep_original_last_layer: bool = False  # frozen copy, as teacher of the KL loss
-    # Pairs of layer and head whose attention follows the speech, for word timestamps; none: all
-    # heads of the upper half of layers
+    # Pairs of layer and head for word timestamps; none: all heads of the upper half of layers
     alignment_heads: list[list[int]] = field(default_factory=list)
     # By search (greedy, beam): defaults of draft options in decode configs
     draft_conf: dict | None = field(default_factory=dict)
@@ -40,8 +38,7 @@ class DecoderOptions:
 class WhisperMedusaDecoder(MultiTokenDecoder):
     """Whisper's decoder with Medusa heads; ``options`` are fields of ``DecoderOptions``.
 
-    Raise InputError if an option has an unknown name or value, or the decoder's size differs from
-    ``encoder_output_size``.
+    Raise InputError for an unknown option or value, or a size other than ``encoder_output_size``.
     """
 
     network = "whisper"
@@ -53,7 +50,23 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
         sizes = {"vocab_size": vocab_size, "d_model": encoder_output_size}
         self.whisper = build_network(WhisperDecoder, DECODER, options, DECODER_SIZES, **sizes)
         self.alignment_heads = options.alignment_heads
-        self._check(vocab_size, encoder_output_size, options.whisper_model)
+        config = self.whisper.config
+        if config.vocab_size != vocab_size:
+            raise InputError(
+                f"token_list has {vocab_size} tokens, but decoder_conf.whisper_model has "
+                f"{config.vocab_size}; use the vocabulary that belongs to the model: asr.sh "
+                f"{asr_sh_options(config.vocab_size, options.whisper_model)}"
+            )
+        if config.d_model != encoder_output_size:
+            where = f"decoder_conf: hidden size {config.d_model}"
+            raise InputError(f"{where}; allowed: the encoder's, {encoder_output_size}")
+        layers, heads = len(self.layers), config.decoder_attention_heads
+        for pair in self.alignment_heads:
+            if len(pair) != 2 or not (0 <= pair[0] < layers and 0 <= pair[1] < heads):
+                raise InputError(
+                    f"decoder_conf.alignment_heads: {pair}; allowed: pairs of a layer below "
+                    f"{layers} and a head below {heads}"
+                )
         last_layer = self.whisper.layers[-1]
         self.original_last_layer = None
         if options.keep_original_last_layer:
@@ -67,27 +80,6 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
     def conf(self) -> dict[str, int]:
         return options_of_config(self.whisper.config, DECODER_SIZES)
 
-    def _check(self, vocab_size: int, encoder_output_size: int, whisper_model: str | None) -> None:
-        config = self.whisper.config
-        if config.vocab_size != vocab_size:
-            raise InputError(
-                f"token_list has {vocab_size} tokens, but decoder_conf.whisper_model has "
-                f"{config.vocab_size}; use the vocabulary that belongs to the model: asr.sh "
-                f"{asr_sh_options(config.vocab_size, whisper_model)}"
-            )
-        if config.d_model != encoder_output_size:
-            raise InputError(
-                f"decoder hidden size {config.d_model} differs from the encoder's "
-                f"{encoder_output_size}; they must be the same"
-            )
-        layers, heads = len(self.layers), config.decoder_attention_heads
-        for pair in self.alignment_heads:
-            if len(pair) != 2 or not (0 <= pair[0] < layers and 0 <= pair[1] < heads):
-                raise InputError(
-                    f"decoder_conf.alignment_heads: {pair}; allowed: pairs of a layer below "
-                    f"{layers} and a head below {heads}"
-                )
-
     def max_depth(self, frames: int) -> int:
         return self.whisper.config.max_target_positions
 
@@ -100,13 +92,10 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
         run = _layer_runner(hidden, memory, memory_lengths, branches)
         return self._through_layers(hidden, run, memory, memory_lengths)
 
-    def project_memory(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> CrossKeysValues:
+    @property
+    def cross_projections(self) -> tuple[int, torch.nn.Module, torch.nn.Module]:
         attention = self.layers[-1].encoder_attn
-        keys_values = (
-            project(memory).unflatten(-1, (attention.num_heads, -1)).transpose(1, 2)
-            for project in (attention.k_proj, attention.v_proj)
-        )
-        return CrossKeysValues(*keys_values, padding_mask(memory, memory_lengths))
+        return attention.num_heads, attention.k_proj, attention.v_proj
 
     def _run_block(self, hidden, memory, memory_lengths) -> torch.Tensor:
         return _layer_runner(hidden, memory, memory_lengths)(self.heads.block, hidden)
@@ -133,7 +122,6 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
 
     @property
     def projection(self) -> torch.Tensor:
-        """(V, D): the token embeddings (tied weights)."""
         return self.whisper.embed_tokens.weight
 
 

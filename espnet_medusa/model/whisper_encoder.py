@@ -70,18 +70,14 @@ class HFWhisperEncoder(AbsEncoder):
 
     Unlike transformers' encoder it accepts any length up to the window and masks padding, in
     convolutions and attention: an utterance's result does not depend on its batch. Raise InputError
-    if an option has an unknown name or a value that is not allowed; ``input_size`` must be 1, which
-    means a waveform in ESPnet.
+    for an unknown option or value; ``input_size`` must be 1, which means a waveform in ESPnet.
     """
 
     def __init__(self, input_size: int = 1, **options):
         super().__init__()
         options = encoder_options(options, "encoder_conf")
         if input_size != 1:
-            raise InputError(
-                f"input_size: {input_size}; hf_whisper reads waveforms: set input_size: 1 and "
-                "frontend: null"
-            )
+            raise InputError(f"input_size: {input_size}; allowed: 1, with frontend: null")
         self.whisper = build_network(WhisperEncoder, ENCODER, options, ENCODER_SIZES)
         self.whisper.conv1.stride = (options.subsampling // 2,)
         self.log_mel = LogMel(self.whisper.config.num_mel_bins)
@@ -210,9 +206,7 @@ class HFWhisperEncoder(AbsEncoder):
                 "Speech2Text.transcribe, which decodes audio of any length"
             )
         if shortest < HOP_SAMPLES:
-            raise InputError(
-                f"audio of {shortest} samples is shorter than one frame ({HOP_SAMPLES} samples)"
-            )
+            raise InputError(f"audio of {shortest} samples; allowed: {HOP_SAMPLES} or more")
 
     def _stem(
         self, features: torch.Tensor, frames: torch.Tensor, kept: torch.Tensor | None

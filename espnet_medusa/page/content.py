@@ -67,24 +67,19 @@ def show(
         options: Decode options: search and drafter, and the thresholds of ``LongFormOptions``.
         embed_audio: Whether the page contains the audio; else it refers to the files.
     """
+    statistics = [one.statistics for one in utterances]
+    by_model = any(one.draft_calls for one in statistics)
+    drafter = options.get("drafter") or (MODEL if by_model else HEADS)
     head = {
         "version": 1,
         "title": title,
-        "drafter": drafter_of([one.statistics for one in utterances], options),
+        "drafter": drafter if any(one.drafted for one in statistics) else None,
         "search": "greedy" if options.get("search") == "greedy" else "beam",
         "thresholds": {name: options.get(option) for name, option in THRESHOLDS.items()},
         "utterances": [*map(overview, utterances)],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     write_page(path, head, (details(shown, path.parent, embed_audio) for shown in utterances))
-
-
-def drafter_of(statistics: Sequence[DecodingStatistics], options: Mapping[str, Any]) -> str | None:
-    """Return the value of the decode option ``drafter`` in use; None: nothing was drafted."""
-    if not any(one.drafted for one in statistics):
-        return None
-    by_model = any(one.draft_calls for one in statistics)
-    return options.get("drafter") or (MODEL if by_model else HEADS)
 
 
 def overview(shown: Shown) -> dict[str, Any]:
@@ -130,9 +125,8 @@ def details(shown: Shown, folder: Path, embed_audio: bool) -> dict[str, Any]:
     """Return the utterance's block of a page in ``folder``."""
     alignment = None
     if shown.alignment is not None:
-        names = {"C": "="}
         alignment = [
-            {"op": names.get(letter, letter), "reference": reference, "hypothesis": hypothesis}
+            {"op": letter.replace("C", "="), "reference": reference, "hypothesis": hypothesis}
             for letter, reference, hypothesis in shown.alignment
         ]
     baselines = {}

@@ -20,7 +20,7 @@ from espnet_medusa.runtime.layer import (
     PackedLayer,
 )
 from espnet_medusa.runtime.linear import GELU, RELU, pack_norm
-from espnet_medusa.runtime.native_decoder import NativeStack, visible_bits
+from espnet_medusa.runtime.native_decoder import NativeLayer, NativeStack, visible_bits
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.runtime.tree_runtime import TreeRuntime
 from espnet_medusa.tree.node_cache import GROWTH
@@ -68,7 +68,7 @@ def pack_layers(layers: Iterable[LayerWeights], precision: Precision) -> LayerSt
     """Pack layers for ``extend``; native kernels support pre-norm without ``concat`` only."""
     layers = [*layers]
     if precision.int8_layers and all(layer.norm_first and not layer.concat for layer in layers):
-        return NativeStack(layers)
+        return NativeStack([NativeLayer(layer) for layer in layers])
     return LayerStack([PackedLayer(layer, precision) for layer in layers])
 
 

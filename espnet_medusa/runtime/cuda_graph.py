@@ -139,23 +139,20 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
             cache.reserve(width)
             storage.calls.clear()  # growth moved the cache
         slots = min(slot_bucket(first + width), cache.capacity)
+        shape = cache.slots.size(1), 1, width, slots
+        inputs = padded_inputs(state.trees, first, tokens, shape)
+        inputs = [staged(part, self.device) for part in inputs]
         call = storage.calls.get((width, slots))
         if call is None:
-            call = storage.calls[width, slots] = self._make_call(storage, width, slots)
-        fill_inputs(call, state.trees, first, tokens)
+            fixed = (part.to(self.device, non_blocking=True) for part in inputs)
+            call = storage.calls[width, slots] = CapturedCall(*fixed)
+        for fixed, new in zip((call.numbers, call.places, call.visible), inputs, strict=True):
+            fixed.copy_(new, non_blocking=True)
         rows = [row * width + place for row, size in enumerate(sizes) for place in range(size)]
         rows = upload(rows, self.device)
         self._run(call, state, slots)
         cache.commit(max(sizes))
         return NodeOutputs(call.outputs.hidden[rows], call.outputs.head_input[rows])
-
-    def _make_call(self, storage: Storage, width: int, slots: int) -> CapturedCall:
-        num_utterances = storage.cache.slots.size(1)
-        numbers = torch.zeros(2, num_utterances * width, dtype=torch.long, device=self.device)
-        places = torch.zeros(width, dtype=torch.long, device=self.device)
-        shape = num_utterances, 1, width, slots
-        visible = torch.zeros(shape, dtype=torch.bool, device=self.device)
-        return CapturedCall(numbers, places, visible)
 
     def _run(self, call: CapturedCall, state: TreeState, slots: int) -> None:
         """Run a call; capture its graph first if there is none."""
@@ -203,28 +200,23 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
             part[: len(utterances)] = part[rows]
 
 
-def fill_inputs(
-    call: CapturedCall, trees: Sequence[TokenTree], first: int, tokens: Sequence[Sequence[int]]
-) -> None:
-    """Copy the new nodes, which start at slot ``first``, to a call's inputs.
+def padded_inputs(
+    trees: Sequence[TokenTree], first: int, tokens: Sequence[Sequence[int]], shape: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the inputs of a ``CapturedCall`` for new nodes, which start at slot ``first``.
 
-    The call may have room for more utterances and new nodes; padding attends only to itself.
+    ``shape`` is that of ``visible``. It may have room for padding, which attends only to itself.
     """
-    num_utterances, _, width, slots = call.visible.shape
+    num_utterances, _, width, _ = shape
     numbers = np.zeros((2, num_utterances, width), dtype=np.int64)
-    visible = np.zeros((num_utterances, 1, width, slots), dtype=bool)
+    visible = np.zeros(shape, dtype=bool)
     visible[:, 0, np.arange(width), first + np.arange(width)] = True
     for row, (tree, new_tokens) in enumerate(zip(trees, tokens, strict=True)):
         numbers[0, row, : len(new_tokens)] = new_tokens
         numbers[1, row, : len(new_tokens)] = depths(tree, first, len(new_tokens))
     of_trees = visibility(trees, first)
     visible[: len(trees), 0, : of_trees.shape[1], : of_trees.shape[2]] |= of_trees
-    for static, new in (
-        (call.numbers, numbers.reshape(2, -1)),
-        (call.places, first + np.arange(width)),
-        (call.visible, visible),
-    ):
-        static.copy_(staged(new, static.device), non_blocking=True)
+    return numbers.reshape(2, -1), first + np.arange(width), visible
 
 
 def bucket(num_nodes: int) -> int:

@@ -1,7 +1,6 @@
 """ESPnet's scorer interface for our decoders, so that its BatchBeamSearch uses cached nodes.
 
-ESPnet's own Whisper decoder recomputes the whole prefix in every step. These scorers compute one
-new node per hypothesis.
+In each step, ESPnet's Whisper decoder recomputes the prefix. These scorers compute the new node.
 """
 
 from dataclasses import dataclass

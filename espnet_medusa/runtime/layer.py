@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -37,11 +36,6 @@ class Packing:
         """U, T."""
         return len(self.sizes), max(self.sizes)
 
-    @property
-    def first_rows(self) -> list[int]:
-        """(U + 1) first packed row of each utterance, then R."""
-        return [0, *accumulate(self.sizes)]
-
     def pack(self, padded: torch.Tensor) -> torch.Tensor:
         """Drop the padding: (U, T, D) to (R, D)."""
         rows = padded.flatten(0, 1)
@@ -61,8 +55,7 @@ class NewNodes(NamedTuple):
 
     ids: torch.Tensor  # (R,) tokens
     positions: torch.Tensor  # (R,)
-    # Self-attention mask (U, 1, T, all nodes), additive, or (U, T, bytes) from ``visible_bits``;
-    # None if all nodes are visible.
+    # Self-attention mask: additive (U, 1, T, N), ``visible_bits`` (U, T, bytes), or None: no mask.
     mask: torch.Tensor | None
     packing: Packing  # where the R nodes are in (U, T)
 
@@ -166,23 +159,14 @@ class PackedLayer:
         return torch.cat([inputs, attended], dim=-1) if self.concat else attended
 
 
-class LayerStack:
+class LayerStack(tuple):
     """Packed layers that run one after the other."""
-
-    def __init__(self, layers: Sequence[Any]):
-        self.layers = layers
-
-    def __len__(self) -> int:
-        return len(self.layers)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.layers[index]
 
     def extend(
         self, hidden: torch.Tensor, nodes: NewNodes, first: int, *context: Any
     ) -> torch.Tensor:
         """Call ``extend`` of each layer; ``first`` is the index of the first one."""
-        for index, layer in enumerate(self.layers, first):
+        for index, layer in enumerate(self, first):
             hidden = layer.extend(hidden, nodes, index, *context)
         return hidden
 

@@ -66,55 +66,38 @@ class BlockedLinear:
 class Int8Linear:
     """``x W^T + b`` in 8-bit integers with oneDNN (CPU), half the bytes of bfloat16 weights.
 
-    Each output has one scale. All rows of an input share one, computed per call.
+    Each output has one scale. All rows of an input share one, computed per call. ``largest`` is
+    the largest integer of the weights; None: ``largest_weight``.
     """
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None):
+    def __init__(
+        self, weight: torch.Tensor, bias: torch.Tensor | None = None, largest: int | None = None
+    ):
         self.bias = None if bias is None else bias.detach().to(torch.float32, copy=True)
-        weight = weight.detach()
-        self.scales = weight.abs().amax(dim=1).clamp(min=1e-12).float() / largest_weight()
+        weight, largest = weight.detach(), largest or largest_weight()
+        self.scales = weight.abs().amax(dim=1).clamp(min=1e-12).float() / largest
         integers = (weight / self.scales[:, None]).round().to(torch.int8)
         self.blocked = torch.ops.onednn.qlinear_prepack(integers, None)
-        self.zero_points = zero_points(len(weight))
+        self.zero_point = torch.tensor(ZERO_POINT)
+        self.weight_zero_points = torch.zeros(len(weight), dtype=torch.long)
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """Map (R, D) to (R, M) in float32."""
         hidden = hidden.float()
         scale = hidden.abs().amax().clamp(min=1e-12) / INT8_MAX
         integers = (hidden / scale).round_().add_(ZERO_POINT).to(torch.uint8)
-        return int8_product(integers, scale, self.blocked, self.scales, self.zero_points, self.bias)
-
-
-def int8_product(
-    integers: torch.Tensor,
-    scale: torch.Tensor,
-    blocked: torch.Tensor,
-    scales: torch.Tensor,
-    zero_points: tuple[torch.Tensor, torch.Tensor],
-    bias: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Multiply unsigned rows (R, D) with prepacked weights (M, D) to float32 (R, M).
-
-    In the rows, ``ZERO_POINT`` represents 0. Scales and bias of the weights are (M,).
-    """
-    return torch.ops.onednn.qlinear_pointwise.tensor(
-        *(integers, scale, zero_points[0], blocked, scales, zero_points[1], bias),
-        *(1.0, 0, torch.float32, "none", [], ""),
-    )
-
-
-def zero_points(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the zero points of activations and of (M, D) weights."""
-    return torch.tensor(ZERO_POINT), torch.zeros(rows, dtype=torch.long)
+        return torch.ops.onednn.qlinear_pointwise.tensor(
+            *(integers, scale, self.zero_point),
+            *(self.blocked, self.scales, self.weight_zero_points, self.bias),
+            *(1.0, 0, torch.float32, "none", [], ""),
+        )
 
 
 @functools.cache
 def largest_weight() -> int:
     """Return 127, or 63 where oneDNN adds pairs of products in 16 bits (a CPU without VNNI)."""
-    largest = torch.full((16, 16), INT8_MAX, dtype=torch.int8)
-    blocked = torch.ops.onednn.qlinear_prepack(largest, None)
-    rows = torch.full((16, 16), INT8_MAX + ZERO_POINT, dtype=torch.uint8)
-    product = int8_product(rows, torch.tensor(1.0), blocked, torch.ones(16), zero_points(16))
+    rows = torch.full((16, 16), float(INT8_MAX))  # their scale is 1
+    product = Int8Linear(rows, largest=INT8_MAX)(rows)
     return INT8_MAX if product[0, 0] == 16 * INT8_MAX**2 else INT8_MAX // 2
 
 

@@ -1,7 +1,6 @@
 """Runtime of the Speech-LLaMA decoder.
 
-Speech embeddings are a prefix of every path. Their keys and values are computed once and cached
-before those of the nodes.
+Speech embeddings are a prefix of every path; their keys and values are cached before the nodes'.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import torch
 
 from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
 from espnet_medusa.model.masks import causal_mask, padding_mask
-from espnet_medusa.runtime.layer import LayerStack, NewNodes, Packing, attend
+from espnet_medusa.runtime.layer import LayerStack, NewNodes, Packing, attend, join
 from espnet_medusa.runtime.linear import pack_linear, pack_module
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.runtime.tree_runtime import TreeRuntime
@@ -106,12 +105,13 @@ class PackedLlamaLayer:
         self.num_heads = attention.config.num_attention_heads
         self.num_groups = attention.config.num_key_value_heads
         self.norm = RootMeanSquareNorm(layer.input_layernorm, dtype)
-        joined = _join(attention.q_proj, attention.k_proj, attention.v_proj)
-        self.queries_keys_values = pack_linear(*joined, precision)
-        self.output = pack_linear(*_merge_adapter(attention.o_proj), precision)
+        joined = map(merge_adapter, (attention.q_proj, attention.k_proj, attention.v_proj))
+        self.queries_keys_values = pack_linear(*join(*joined), precision)
+        self.output = pack_module(merge_adapter(attention.o_proj), precision)
         self.gated_norm = RootMeanSquareNorm(layer.post_attention_layernorm, dtype)
-        self.gate_inner = pack_linear(*_join(gated.gate_proj, gated.up_proj), precision)
-        self.outer = pack_linear(*_merge_adapter(gated.down_proj), precision)
+        joined = map(merge_adapter, (gated.gate_proj, gated.up_proj))
+        self.gate_inner = pack_linear(*join(*joined), precision)
+        self.outer = pack_module(merge_adapter(gated.down_proj), precision)
 
     def extend(
         self,
@@ -142,17 +142,11 @@ def pack_llama_layers(layers: Iterable[torch.nn.Module], precision: Precision) -
     return LayerStack([PackedLlamaLayer(layer, precision) for layer in layers])
 
 
-def _join(*modules: torch.nn.Module) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Concatenate weights and biases of linear layers with the same input."""
-    weights, biases = zip(*map(_merge_adapter, modules), strict=True)
-    biases = [bias for bias in biases if bias is not None]
-    return torch.cat(weights), torch.cat(biases) if biases else None
-
-
-def _merge_adapter(module: torch.nn.Module) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return weight and bias of a linear layer, with the low-rank adapter of peft added."""
+@torch.no_grad()
+def merge_adapter(module: torch.nn.Module) -> torch.nn.Linear:
+    """Return a linear layer, or a copy of it with the low-rank adapter of peft added."""
     if not hasattr(module, "get_delta_weight"):
-        return module.weight, module.bias
-    base = module.get_base_layer()
-    weight = base.weight + sum(module.get_delta_weight(name) for name in module.active_adapters)
-    return weight, base.bias
+        return module
+    merged = copy.deepcopy(module.get_base_layer())
+    merged.weight += sum(module.get_delta_weight(name) for name in module.active_adapters)
+    return merged

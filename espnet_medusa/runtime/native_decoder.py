@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from ctypes import addressof, c_int32, c_void_p
+from ctypes import Array, addressof, c_int32, c_void_p
 from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
 
-from espnet_medusa.draft.attending_heads import AttendingLayer
 from espnet_medusa.model.heads import AttendingHeads
-from espnet_medusa.runtime.heads import PackedCrossKeysValues, by_utterance
-from espnet_medusa.runtime.layer import LayerStack, LayerWeights, NewNodes, join
-from espnet_medusa.runtime.linear import GELU, pack_module
+from espnet_medusa.runtime.heads import PackedAttendingHeads, PackedCrossKeysValues, by_utterance
+from espnet_medusa.runtime.layer import LayerStack, LayerWeights, NewNodes, PackedLayer
 from espnet_medusa.runtime.native.library import (
     AttendingHeadsArguments,
     CallArguments,
     ChainArguments,
     LayerArguments,
     address,
+    arguments_of,
     kernels,
     run_kernel,
 )
-from espnet_medusa.runtime.native.operations import NativeLinear, NativeNorm
+from espnet_medusa.runtime.native.operations import NativeLinear
 from espnet_medusa.runtime.precision import INT8_LAYERS
 from espnet_medusa.tree.token_tree import TokenTree
 from espnet_medusa.tree.tree_decoder import TreeState
@@ -56,7 +55,7 @@ class NativeMemory:
         return memory
 
 
-class NativeLayer:
+class NativeLayer(PackedLayer):
     """A decoder layer for ``NativeStack``, with copies of weights: pre-norm, without ``concat``.
 
     Weights are 8-bit integers, cross-attention keys and values have 16 bits (bfloat16 or integers
@@ -64,20 +63,8 @@ class NativeLayer:
     """
 
     def __init__(self, weights: LayerWeights):
-        attention, cross = weights.self_attention, weights.cross_attention
-        self.num_heads, self.head_size = weights.num_heads, weights.head_size
-        self.cross_keys_values = NativeLinear(*join(cross.keys, cross.values))
-        norms = attention.norm, cross.norm, weights.feed_forward_norm
-        self.parts = [
-            *map(NativeNorm, norms),
-            NativeLinear(*join(attention.queries, attention.keys, attention.values)),
-            pack_module(attention.output, INT8_LAYERS),
-            pack_module(cross.queries, INT8_LAYERS),
-            pack_module(cross.output, INT8_LAYERS),
-            pack_module(weights.inner, INT8_LAYERS, weights.activation),
-            pack_module(weights.outer, INT8_LAYERS),
-        ]
-        self.arguments = LayerArguments(*(part.arguments for part in self.parts))
+        super().__init__(weights, INT8_LAYERS)
+        self.arguments = arguments_of(LayerArguments, self)
 
     def project_memory(self, memory: torch.Tensor) -> NativeMemory:
         """Return cross-attention keys and values of encoder output (U, S, D)."""
@@ -94,21 +81,18 @@ class NativeLayer:
 class NativeStack(LayerStack):
     """Layers whose ``extend`` is one call of the kernels."""
 
-    def __init__(self, layers: Iterable[LayerWeights]):
-        super().__init__([NativeLayer(layer) for layer in layers])
-        arguments = [layer.arguments for layer in self.layers]
-        self.arguments = (LayerArguments * len(self))(*arguments)
+    def __init__(self, layers: Iterable[NativeLayer]):
+        self.arguments = (LayerArguments * len(self))(*(layer.arguments for layer in self))
 
     def extend(
         self, hidden: torch.Tensor, nodes: NewNodes, first: int, state: TreeState
     ) -> torch.Tensor:
         """Compute ``LayerStack.extend``; the mask is the result of ``visible_bits``."""
-        packing, layer, slots = nodes.packing, self.layers[0], state.cache.slots[first]
+        packing, layer, slots = nodes.packing, self[0], state.cache.slots[first]
         memory = state.memory_keys_values[first : first + len(self)]
-        rows = packing.first_rows
-        first_rows = (c_int32 * len(rows))(*rows)
+        rows = first_rows(packing.sizes)
         call = CallArguments(
-            *(packing.shape[0], layer.num_heads, layer.head_size, addressof(first_rows)),
+            *(packing.shape[0], layer.num_heads, layer.head_size, addressof(rows)),
             *(None, slots.data_ptr(), slots.size(1), state.cache.num_nodes),
             *(address(nodes.mask), packing.shape[1], None, memory[0].frames),
             *(address(state.memory_mask), torch.get_num_threads()),
@@ -121,6 +105,11 @@ class NativeStack(LayerStack):
         return extended
 
 
+def first_rows(sizes: Sequence[int]) -> Array[c_int32]:
+    """Return the first packed row of each of U utterances, then the number of rows."""
+    return (c_int32 * (len(sizes) + 1))(0, *accumulate(sizes))
+
+
 def visible_bits(trees: Sequence[TokenTree], first: int) -> torch.Tensor:
     """Return masks (U, T, bytes) of nodes from ``first`` on: bit j is set if slot j is visible."""
     num_bytes = -(-len(trees[0]) // LANES) * LANES // 8
@@ -129,7 +118,7 @@ def visible_bits(trees: Sequence[TokenTree], first: int) -> torch.Tensor:
     return visible.view(len(trees), -1, num_bytes)
 
 
-class NativeAttendingHeads(AttendingLayer):
+class NativeAttendingHeads(PackedAttendingHeads):
     """Attending heads in 8 bits, for any decoder precision.
 
     Args:
@@ -138,18 +127,9 @@ class NativeAttendingHeads(AttendingLayer):
     """
 
     def __init__(self, heads: AttendingHeads, projection: NativeLinear, tied: bool):
-        layer, attention = heads.layer, heads.layer.encoder_attn
+        super().__init__(heads, INT8_LAYERS)
         self.projection, self.tied = projection, tied
-        self.output = NativeNorm(heads.norm)
-        norms = heads.state_norm, heads.token_norm
-        norms += layer.encoder_attn_layer_norm, layer.final_layer_norm
-        linears = heads.fuse, attention.q_proj, attention.out_proj
-        self.parts = [
-            *(*map(NativeNorm, norms), self.output),
-            *(pack_module(module, INT8_LAYERS) for module in linears),
-            *(pack_module(layer.fc1, INT8_LAYERS, GELU), pack_module(layer.fc2, INT8_LAYERS)),
-        ]
-        self.arguments = AttendingHeadsArguments(*(part.arguments for part in self.parts))
+        self.arguments = arguments_of(AttendingHeadsArguments, self)
 
     def prepare(self, cross_keys_values: PackedCrossKeysValues) -> PackedCrossKeysValues:
         keys_values, mask, utterances = cross_keys_values
@@ -195,11 +175,9 @@ def call_by_utterance(
     order, sizes = by_utterance(utterances, count)
     order = None if order is None else torch.tensor(order)
     rows = [(part if order is None else part[order]).float().contiguous() for part in rows]
-    width = rows[0].size(1)
-    first_rows = (c_int32 * (count + 1))(0, *accumulate(sizes))
-    num_heads = memory.packed.size(1)
+    width, num_heads, first = rows[0].size(1), memory.packed.size(1), first_rows(sizes)
     call = ChainArguments(
-        *(count, num_heads, width // num_heads, addressof(first_rows)),
+        *(count, num_heads, width // num_heads, addressof(first)),
         *(address(memory.packed), memory.frames, address(mask)),
         *(steps, torch.get_num_threads()),
     )

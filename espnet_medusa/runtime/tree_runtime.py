@@ -42,7 +42,7 @@ class TreeRuntime(TreeDecoder):
     # Set by subclasses.
     layers: LayerStack  # packed decoder layers
     norm: Callable[[torch.Tensor], torch.Tensor] | None  # after the last layer, (R, D) to (R, D)
-    block: LayerStack | None = None  # of the heads
+    block = LayerStack()  # of the heads; empty without one
 
     def __init__(
         self,
@@ -118,14 +118,13 @@ class TreeRuntime(TreeDecoder):
         """Run layers on (R, D), norm and, with ``state.with_heads``, the heads' block."""
         hidden = self.layers.extend(hidden, nodes, 0, *context)
         hidden = head_input = hidden if self.norm is None else self.norm(hidden)
-        if state.with_heads and self.block is not None:
+        if state.with_heads and self.block:
             head_input = self.block.extend(hidden, nodes, len(self.layers), *context)
         return NodeOutputs(hidden, head_input)
 
-    def _used_layers(self, with_heads: bool) -> list:
+    def _used_layers(self, with_heads: bool) -> tuple:
         """Return all layers that a state needs, the heads' block last."""
-        block = self.block if with_heads and self.block is not None else []
-        return [*self.layers, *block]
+        return (*self.layers, *self.block) if with_heads else self.layers
 
     def _empty_state(
         self, num_utterances: int, heads: tuple[int, int], with_heads: bool

@@ -2,7 +2,6 @@
 
 Byte-pair encoding (Sennrich et al., arXiv 1508.07909) numbers tokens in the order of its merges. So
 the first N tokens are a vocabulary of N - 256 merges, and every other token is a sequence of them.
-No tokenizer needs training.
 """
 
 from __future__ import annotations
@@ -19,10 +18,9 @@ SPECIAL = re.compile(r"<\|.*\|>")
 
 def byte_alphabet() -> dict[str, int]:
     """Map the characters of byte-level BPE to bytes; printable ones map to themselves."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(BYTES) if byte not in printable]
-    signs = [*map(chr, printable), *(chr(BYTES + number) for number in range(len(others)))]
-    return dict(zip(signs, printable + others, strict=True))
+    from transformers.convert_slow_tokenizer import bytes_to_unicode  # slow to import
+
+    return {sign: byte for byte, sign in bytes_to_unicode().items()}
 
 
 class BytePairUnits:

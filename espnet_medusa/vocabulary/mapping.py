@@ -121,8 +121,7 @@ class VocabularyMap:
 def map_vocabularies(source: Vocabulary, target: Vocabulary) -> VocabularyMap:
     """Map each token to that of the same bytes or special name, or else tokenize its bytes.
 
-    Start and end tokens map to each other, also under different names (Whisper's `<|endoftext|>`
-    and ESPnet's `<sos/eos>`).
+    Start and end tokens map to each other under any name, such as `<|endoftext|>` to `<sos/eos>`.
     """
     exact, pieces, unmapped = [-1] * len(source), {}, []
     for token, text in enumerate(source.contents):

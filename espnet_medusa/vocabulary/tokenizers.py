@@ -29,12 +29,6 @@ def _find(names: Sequence[str | None], options: Sequence[str], default: int | No
     return next((names.index(name) for name in options if name in names), default)
 
 
-def _byte_ids(contents: Sequence[bytes | None]) -> Callable[[bytes], list[int | None]]:
-    """Return a function that converts bytes to single-byte tokens."""
-    single = {text: number for number, text in enumerate(contents) if text and len(text) == 1}
-    return lambda data: [single.get(data[place : place + 1]) for place in range(len(data))]
-
-
 def hugging_face_vocabulary(tokenizer: Any) -> Vocabulary:
     """Convert a ``PreTrainedTokenizerFast``: byte-level BPE, or BPE converted from sentencepiece.
 
@@ -79,14 +73,15 @@ def hugging_face_vocabulary(tokenizer: Any) -> Vocabulary:
         pieces = backend.pre_tokenizer.pre_tokenize_str(text)
         return [number for piece, _ in pieces for number in tokenize(piece)]
 
-    signs = {byte: sign for sign, byte in alphabet.items()}
+    def spell_bytes(data: bytes) -> list[int | None]:
+        signs = {byte: sign for sign, byte in alphabet.items()}
+        return tokenize("".join(signs[byte] for byte in data))
+
     return Vocabulary(
         tuple(contents),
         tuple(names),
         spell,
-        (lambda data: tokenize("".join(signs[byte] for byte in data)))
-        if byte_level
-        else _byte_ids(contents),
+        spell_bytes if byte_level else None,
         leading_space=None if byte_level else True,
         start=_find(names, STARTS, tokenizer.bos_token_id),
         end=_find(names, ENDS, tokenizer.eos_token_id),
@@ -137,7 +132,6 @@ def sentencepiece_vocabulary(model: str | Path) -> Vocabulary:
         tuple(contents),
         tuple(names),
         _sentencepiece_speller(processor),
-        _byte_ids(contents),
         leading_space=processor.normalize("a") != "a",
         start=None if processor.bos_id() < 0 else processor.bos_id(),
         end=None if processor.eos_id() < 0 else processor.eos_id(),
@@ -177,7 +171,6 @@ def token_list_vocabulary(
         contents,
         names,
         spell,
-        _byte_ids(contents),
         leading_space=token_type != "char",
         start=_find(names, STARTS, None),
         end=_find(names, ENDS, None),

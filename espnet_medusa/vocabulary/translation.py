@@ -74,8 +74,7 @@ class Translation:
     @cached_property
     def feed(self) -> list[int]:
         """For each token of the main model the equal token of the draft model, or -1."""
-        missing = max(0, self.vocab_size - len(self.to_draft.source))
-        return self.to_draft.exact.tolist() + [-1] * missing
+        return self.to_draft.exact.tolist() + [-1] * (self.vocab_size - len(self.to_draft.source))
 
     @cached_property
     def columns(self) -> torch.Tensor:

@@ -22,7 +22,7 @@ class Vocabulary:
         contents: The bytes of each token by id; None for special and unused tokens.
         names: The name of each special token by id; None for ordinary and unused tokens.
         spell: Tokenizes a part of a text; None for characters that no token contains.
-        spell_bytes: The same for bytes that are not UTF-8.
+        spell_bytes: The same for bytes that are not UTF-8; None: single-byte tokens.
         leading_space: Whether a text's first word has a space before it; None: either.
         start, end: Ids of the special tokens before and after a text, if any.
     """
@@ -30,7 +30,7 @@ class Vocabulary:
     contents: tuple[bytes | None, ...] = field(repr=False)
     names: tuple[str | None, ...] = field(repr=False)
     spell: Callable[[str], list[int | None]] = field(repr=False)
-    spell_bytes: Callable[[bytes], list[int | None]] = field(repr=False)
+    spell_bytes: Callable[[bytes], list[int | None]] | None = field(default=None, repr=False)
     leading_space: bool | None = None
     start: int | None = None
     end: int | None = None
@@ -64,10 +64,13 @@ class Vocabulary:
             text = text.decode("utf-8", "surrogateescape")
         ids: list[int | None] = []
         for number, part in enumerate(_INVALID.split(text)):
-            if number % 2:
-                ids += self.spell_bytes(part.encode("utf-8", "surrogateescape"))
-            elif part:
-                ids += self.spell(part)
+            data = part.encode("utf-8", "surrogateescape")
+            if not number % 2:
+                ids += self.spell(part) if part else []
+            elif self.spell_bytes is None:
+                ids += [self.ids.get(bytes([byte])) for byte in data]
+            else:
+                ids += self.spell_bytes(data)
         return ids
 
 

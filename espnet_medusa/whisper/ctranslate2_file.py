@@ -23,7 +23,6 @@ BINARY = "model.bin"
 FORMAT = 6
 # By type number. numpy has no bfloat16, which is the upper half of a float32.
 TYPES = {0: "float32", 1: "int8", 2: "int16", 3: "int32", 4: "float16", 5: "bfloat16"}
-STORED_AS = {name: "uint16" if name == "bfloat16" else name for name in TYPES.values()}
 FLOATS = ("float32", "float16", "bfloat16")
 MAX_RANK = 3  # weights of a convolution
 MAX_NAME = 256  # bytes; Whisper's longest name has 60
@@ -44,7 +43,7 @@ class Variable:
     @property
     def stored_as(self) -> np.dtype:
         """numpy's type of the values in the file."""
-        return np.dtype(STORED_AS[self.type]).newbyteorder("<")
+        return np.dtype("uint16" if self.type == "bfloat16" else self.type).newbyteorder("<")
 
     @property
     def num_bytes(self) -> int:
@@ -133,10 +132,8 @@ def _read_variable(cursor: "_Cursor", name: str) -> Variable:
     num_bytes = cursor.number("I", f"size of {name}")
     variable = Variable(TYPES[number], shape, cursor.position)
     if num_bytes != variable.num_bytes:
-        raise cursor.refusal(
-            f"{name}: {num_bytes} bytes; {variable.type} of shape {shape} takes "
-            f"{variable.num_bytes}"
-        )
+        kind = f"{variable.type} of shape {shape}"
+        raise cursor.refusal(f"{name}: {num_bytes} bytes; {kind} takes {variable.num_bytes}")
     cursor.skip(num_bytes, name)
     return variable
 
@@ -167,9 +164,7 @@ class _Cursor:
         """Skip ``count`` bytes and return where they start."""
         start, left = self.position, len(self.data) - self.position
         if count > left:
-            raise self.refusal(
-                f"is truncated: {what} takes {count} bytes at {start}, {left} remain"
-            )
+            raise self.refusal(f"is truncated: {what} has {count} bytes at {start}, {left} remain")
         self.position += count
         return start
 

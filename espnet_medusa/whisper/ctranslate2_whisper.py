@@ -145,11 +145,7 @@ def _sizes(stored: BinaryFile) -> WhisperConfig:
         sizes[f"{side}_ffn_dim"] = _shape(stored, f"{side}/layer_0/ffn/linear_0/weight", 2)[0]
         sizes[f"{side}_layers"] = layers.count(side)
         heads = _scalar(stored, HEADS[side])
-        if heads < 1 or heads % 1 or size % heads:
-            raise InputError(
-                f"{stored.path}: {HEADS[side]}: {heads:g}; allowed: divisors of {size}; {REMEDY}"
-            )
-        sizes[f"{side}_attention_heads"] = int(heads)
+        sizes[f"{side}_attention_heads"] = int(heads) if heads.is_integer() else heads
     check_sizes(sizes, str(stored.path))
     return scratch_config(0.0, **sizes)
 

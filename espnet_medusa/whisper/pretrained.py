@@ -94,8 +94,7 @@ def build_network(
 ):
     """Build ``ENCODER`` or ``DECODER`` from ESPnet's options; errors as ``open_whisper``.
 
-    Without ``whisper_model``, weights are random; ``names`` and ``sizes`` are then those of
-    ``config_of_options``.
+    Weights are random without ``whisper_model``, with the sizes of ``config_of_options``.
     """
     if options.whisper_model is None:
         return kind(config_of_options(options, names, options.dropout_rate, **sizes))
@@ -104,11 +103,7 @@ def build_network(
 
 
 def open_whisper(whisper_model: str) -> PretrainedWhisper:
-    """Find a Whisper model and read its config; raise InputError if there is none.
-
-    ``whisper_model`` is a hub name, a folder in Hugging Face or CTranslate2 format, or an OpenAI
-    ``.pt`` file.
-    """
+    """Find a Whisper model and read its config; raise InputError if there is none."""
     path = Path(whisper_model).expanduser()
     if path.is_file() or path.suffix == ".pt":
         return _open_openai(whisper_model, path)
@@ -164,10 +159,8 @@ def _weight_files(folder: Path, name: str) -> tuple[Path, ...]:
         files = _hugging_face_files(folder)[:1]
     missing = [path for path in files if not path.is_file()]
     if missing or not files:
-        raise InputError(
-            f"whisper_model: {name!r} lacks {missing[0].name if missing else SAFE}; fetch the "
-            "model again"
-        )
+        lacking = missing[0].name if missing else SAFE
+        raise InputError(f"whisper_model: {name!r} lacks {lacking}; fetch it again")
     return tuple(files)
 
 
@@ -224,9 +217,7 @@ def _load_pickled(path: Path) -> Mapping:
         raise InputError(f"whisper_model: {path}: no such file; correct the path")
     loaded = load_pickled(path, mmap=True)
     if not isinstance(loaded, Mapping):
-        raise InputError(
-            f"whisper_model: {path}: is not a mapping of names to tensors; fetch it again"
-        )
+        raise InputError(f"{path}: is not a mapping of names to tensors; fetch it again")
     return loaded
 
 

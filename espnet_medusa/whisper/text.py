@@ -12,8 +12,8 @@ from espnet_medusa.files.token_list import read_token_list, write_token_list
 from espnet_medusa.whisper.pretrained import open_whisper, read_json
 from espnet_medusa.whisper.token_types import ENGLISH, MULTILINGUAL, VOCAB_SIZE_OF_TYPE
 from espnet_medusa.whisper.tokens import (
+    HOW_TO_GIVE,
     TOKENIZER_CONFIG,
-    VOCABULARIES,
     WhisperTokens,
     load_tokenizer,
     make_tokenizer,
@@ -24,7 +24,6 @@ TOKENIZER_FILES = (
     TOKENIZER_CONFIG, "tokenizer.json", "vocab.json", "merges.txt", "normalizer.json",
     "added_tokens.json", "special_tokens_map.json",
 )  # fmt: skip
-HOW_TO_GIVE = "give --tokenizer FOLDER, or --token_list FILE with one token per line"
 
 
 @dataclass(frozen=True)
@@ -74,8 +73,7 @@ def find_text(
 
     Args:
         folder: The model's folder, or None.
-        ids: May have ``decoder_start_token_id`` and ``eos_token_id`` (config.json's names);
-            by default Whisper's.
+        ids: ``decoder_start_token_id`` and ``eos_token_id`` of config.json, or else Whisper's.
     """
     copied = None
     if options.token_list is not None:
@@ -85,14 +83,8 @@ def find_text(
         copied = Path(options.tokenizer)
     elif folder is not None and any((folder / name).is_file() for name in TOKENIZER_FILES):
         tokenizer, copied = load_safely(folder), folder
-    elif vocab_size in VOCABULARIES:
-        tokenizer = make_tokenizer(vocab_size)
     else:
-        allowed = ", ".join(map(str, VOCABULARIES))
-        raise InputError(
-            f"vocab_size: {vocab_size}; the model has no tokenizer, and OpenAI's have {allowed} "
-            f"tokens; {HOW_TO_GIVE}"
-        )
+        tokenizer = make_tokenizer(vocab_size)
     tokens = list_tokens(tokenizer, vocab_size)
     start, end = (_find_id(name, ids, tokenizer) for name in ("start", "end"))
     for symbol in (start, end):

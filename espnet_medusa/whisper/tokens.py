@@ -20,6 +20,7 @@ TRANSCRIBE, TRANSLATE = "transcribe", "translate"
 TASKS = (TRANSCRIBE, TRANSLATE)
 DETECT = "detect"
 START, END = "<|startoftranscript|>", "<|endoftext|>"
+HOW_TO_GIVE = "give --tokenizer FOLDER, or --token_list FILE with one token per line"
 # By vocabulary size: openai-whisper's file, and its number of languages.
 VOCABULARIES = {51864: ("gpt2", 99), 51865: ("multilingual", 99), 51866: ("multilingual", 100)}
 
@@ -37,9 +38,10 @@ NOT_BEFORE_A_WORD = [" -", " '"]
 def make_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
     """Build Whisper's tokenizer from openai-whisper's files; raise InputError for another size."""
     if vocab_size not in VOCABULARIES:
+        allowed = ", ".join(map(str, VOCABULARIES))
         raise InputError(
-            f"vocabulary of {vocab_size} tokens: not one of OpenAI's "
-            f"({', '.join(map(str, VOCABULARIES))}); give the model's own tokenizer folder"
+            f"vocab_size: {vocab_size}; the model has no tokenizer, and OpenAI's have {allowed} "
+            f"tokens; {HOW_TO_GIVE}"
         )
     return _fast_tokenizer(tokenizer_object=_convert_openai_files(vocab_size))  # copies it
 
@@ -103,10 +105,8 @@ class WhisperTokens:
                 )
             return [self.start, *last]
         if language not in self.languages:
-            raise InputError(
-                f"language: {language!r}; allowed: {DETECT} (when decoding) or one of "
-                f"{' '.join(sorted(self.languages))}"
-            )
+            codes = " ".join(sorted(self.languages))
+            raise InputError(f"language: {language!r}; allowed: {DETECT} (when decoding), {codes}")
         chosen = self.transcribe if task == TRANSCRIBE else self.translate
         return [self.start, self.languages[language], chosen, *last]
 

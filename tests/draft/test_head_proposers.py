@@ -23,7 +23,7 @@ def teacher_forced(decoder, seed, frames):
     tokens = torch.randint(0, VOCAB_SIZE, (len(frames), 9))
     labels = torch.cat([tokens[:, 1:], torch.randint(0, VOCAB_SIZE, (len(frames), 1))], dim=1)
     outputs = decoder.hidden_states(memory, lengths, tokens)
-    unrolled = [*decoder.unroll_heads(outputs.head_input, labels, outputs.cross_keys_values)]
+    unrolled = [*decoder.unroll_heads(outputs, labels)]
     return memory, lengths, labels, outputs, unrolled
 
 

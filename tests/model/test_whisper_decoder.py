@@ -9,6 +9,7 @@ from tiny_whisper import save_tiny_whisper
 from transformers import WhisperForConditionalGeneration
 
 from espnet_medusa.model.heads import HEAD_TYPES, HeadOptions, Trunk, build_heads
+from espnet_medusa.model.multi_token_decoder import HiddenStates
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.build import build_runtime
 
@@ -86,7 +87,7 @@ def test_heads_start_untrained(heads, num_layers):
     assert not build_runtime(decoder).heads_trained
     labels = torch.randint(0, VOCAB_SIZE, (2, 5))
     head_input = torch.randn(2, 5, HIDDEN_SIZE)
-    seen = head_input, labels, keys_values_for(decoder, [6, 4])
+    seen = HiddenStates(*[head_input] * 3, keys_values_for(decoder, [6, 4])), labels
     for step, logits in enumerate(decoder.unroll_heads(*seen), start=1):
         expected = decoder.project(head_input)[:, : 5 - step]
         if heads == "projection":
@@ -110,8 +111,8 @@ def test_a_trained_base_head_does_not_count_as_trained_heads():
 def test_no_heads_and_more_heads_than_tokens(heads):
     assert build_heads(heads, Trunk(HIDDEN_SIZE, VOCAB_SIZE), HeadOptions(num_heads=0)) is None
     decoder = decoder_of(heads, num_heads=4)
-    states, labels = torch.randn(1, 2, HIDDEN_SIZE), torch.zeros(1, 2).long()
-    unrolled = decoder.unroll_heads(states, labels, keys_values_for(decoder, [3]))
+    states = HiddenStates(*[torch.randn(1, 2, HIDDEN_SIZE)] * 3, keys_values_for(decoder, [3]))
+    unrolled = decoder.unroll_heads(states, torch.zeros(1, 2).long())
     assert [part.size(1) for part in unrolled] == [1, 0, 0, 0]
 
 
@@ -125,7 +126,7 @@ def test_recurrent_heads_by_hand(own_block):
     tokens, labels = torch.randint(0, VOCAB_SIZE, (2, 1, 7))
     outputs = decoder.hidden_states(*random_memory(0, [5]), tokens)
     assert torch.equal(outputs.hidden, outputs.head_input) != own_block
-    unrolled = [*decoder.unroll_heads(outputs.head_input, labels)]
+    unrolled = [*decoder.unroll_heads(outputs, labels)]
     heads, embeddings = decoder.heads, decoder.whisper.embed_tokens.weight
     for position in range(4):
         state = outputs.head_input[0, position]
@@ -139,10 +140,18 @@ def test_recurrent_heads_by_hand(own_block):
     ("linear", {"own_block": True}, "heads_conf.own_block: True; allowed with"),
     ("block", {"own_block": False}, "heads_conf.own_block: False; allowed with"),
     ("recurrent", {"own_block": "no"}, "heads_conf: own_block: 'no'; allowed: true, false"),
-    ("attending", {"num_layers": 2}, "heads: attending: num_heads and dropout"),
-    ("latent", {"own_block": True}, "projection and latent: num_heads"),
-    ("projection", {"num_layers": 2}, "projection and latent: num_heads"),
-    ("latent", {"base_head": True}, "projection and latent: num_heads"),
+    (
+        "attending",
+        {"num_layers": 2},
+        "num_layers: 2; allowed with heads: linear, block, recurrent;",
+    ),
+    ("latent", {"own_block": True}, "own_block: True; allowed with heads: linear, block, rec"),
+    (
+        "projection",
+        {"num_layers": 2},
+        "num_layers: 2; allowed with heads: linear, block, recurrent;",
+    ),
+    ("latent", {"base_head": True}, "base_head: True; allowed with heads: linear, block, rec"),
     ("attending", {"dropout": 1.0}, "heads_conf.dropout: 1.0; allowed: from 0 to below 1"),
     ("linear", {"dropout": 0.1}, "heads_conf.dropout: 0.1; allowed with heads: attending"),
     ("recurrent", {"dropout": 0.1}, "heads_conf.dropout: 0.1; allowed with heads: attending"),

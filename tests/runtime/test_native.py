@@ -119,7 +119,7 @@ def test_layer_is_near_the_float_layer(heads, head_size, known, sizes, frames, k
     lengths, results = torch.tensor(frames), []
     weights = whisper_weights(layer)
     exact = LayerStack([PackedLayer(weights, precision.Precision(torch.float32))])
-    for packed, mask in zip((exact, NativeStack([weights])), masks, strict=True):
+    for packed, mask in zip((exact, NativeStack([NativeLayer(weights)])), masks, strict=True):
         state = StateWithNodes(packed, memory, lengths, known)
         given = hidden.clone()
         nodes = NewNodes(None, None, mask, packing)

@@ -58,7 +58,7 @@ class Forward:
         sequence, head = (*tokens, *drafted), len(drafted)
         outputs = self._run(sequence)
         labels = torch.tensor([[*self.prompt[1:], *sequence, 0]])
-        unrolled = self.decoder.unroll_heads(outputs.head_input, labels, outputs.cross_keys_values)
+        unrolled = self.decoder.unroll_heads(outputs, labels)
         logits = [*unrolled][head - 1][0, -1]
         if self.setting.vocabulary is not None:
             outside = torch.ones(len(logits), dtype=torch.bool)

@@ -142,9 +142,7 @@ def test_head_losses_equal_cross_entropies_of_whole_logits(tmp_path, heads):
         whole = [*prompt, *text.tolist(), model.eos]
         tokens, following = torch.tensor([whole[:-1]]), torch.tensor([whole[1:]])
         outputs = model.decoder.hidden_states(memory[row, None], lengths[row, None], tokens)
-        unrolled = model.decoder.unroll_heads(
-            outputs.head_input, following, outputs.cross_keys_values
-        )
+        unrolled = model.decoder.unroll_heads(outputs, following)
         for head, logits in enumerate(unrolled):
             targets = following[0, head + 1 :]
             first = max(len(prompt) - 1 - head - 1, 0)  # the first prediction of a text's token

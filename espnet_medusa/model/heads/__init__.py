@@ -26,9 +26,10 @@ def build_heads(kind: str, trunk: Trunk, options: HeadOptions) -> Heads | None:
     options.check()
     if kind == NO_HEADS or options.num_heads == 0:
         return None
-    if options.dropout and HEAD_TYPES[kind] is not AttendingHeads:
-        raise InputError(
-            f"decoder_conf.heads_conf.dropout: {options.dropout}; allowed with heads: attending; "
-            "remove it"
-        )
+    for name, default in vars(HeadOptions()).items():
+        value = getattr(options, name)
+        kinds = [other for other, heads in HEAD_TYPES.items() if name in heads.allowed]
+        if value != default and kind not in kinds:
+            where = f"decoder_conf.heads_conf.{name}: {value}"
+            raise InputError(f"{where}; allowed with heads: {', '.join(kinds)}; remove it")
     return HEAD_TYPES[kind](trunk, options)

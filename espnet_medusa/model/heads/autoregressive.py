@@ -89,17 +89,13 @@ class AttendingHeads(AutoregressiveHeads):
 
     ``advance(s, e)`` is ``layer(n + fuse(n, norm(e)))`` with n = norm(s). The layer starts as a
     copy of the decoder's last one and shares its cross-attention keys and values. Raise InputError
-    if an option is not allowed, or the decoder has no cross-attention.
+    if the decoder has no cross-attention.
     """
 
+    allowed = "num_heads", "dropout"
     uses_cross_attention = True
 
     def __init__(self, trunk: Trunk, options: HeadOptions):
-        if options != HeadOptions(num_heads=options.num_heads, dropout=options.dropout):
-            raise InputError(
-                f"decoder_conf.heads_conf: {options}; allowed with heads: attending: num_heads "
-                "and dropout"
-            )
         if not hasattr(trunk.last_layer, "encoder_attn"):
             raise InputError(
                 "decoder_conf.heads: attending; they require a decoder with cross-attention; "

@@ -26,12 +26,11 @@ class HeadOptions:
 
     def check(self) -> None:
         """Raise an InputError if a size is out of range."""
-        check_at_least(self.num_heads, 0, "decoder_conf.heads_conf.num_heads")
-        check_at_least(self.num_layers, 1, "decoder_conf.heads_conf.num_layers")
+        where = "decoder_conf.heads_conf"
+        check_at_least(self.num_heads, 0, f"{where}.num_heads")
+        check_at_least(self.num_layers, 1, f"{where}.num_layers")
         if not 0 <= self.dropout < 1:
-            raise InputError(
-                f"decoder_conf.heads_conf.dropout: {self.dropout}; allowed: from 0 to below 1"
-            )
+            raise InputError(f"{where}.dropout: {self.dropout}; allowed: from 0 to below 1")
 
 
 @dataclass(frozen=True)
@@ -61,6 +60,7 @@ class Heads(torch.nn.Module, ABC):
         own_block: Whether a decoder layer computes the heads' input from the last hidden state.
 
     Attributes:
+        allowed: Names of the options that these heads have.
         block: The layer of ``own_block``, or None.
         layer: A copy of the decoder's last layer that every step uses, or None.
         base: Layers of the base head before the vocabulary projection, or None.
@@ -68,6 +68,7 @@ class Heads(torch.nn.Module, ABC):
         uses_cross_attention: Whether ``unroll`` requires ``cross_keys_values``.
     """
 
+    allowed: tuple[str, ...] = ("num_heads", "num_layers", "base_head", "own_block")
     uses_cross_attention = False
 
     def __init__(self, trunk: Trunk, options: HeadOptions, own_block: bool = False):

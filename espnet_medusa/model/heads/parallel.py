@@ -75,20 +75,10 @@ class BlockHeads(LinearHeads):
     has_block = True
 
 
-class MatrixHeads(ParallelHeads):
-    """Heads of one matrix each, without residual layers; ``num_heads`` is their only option."""
-
-    def __init__(self, trunk: Trunk, options: HeadOptions):
-        if options != HeadOptions(num_heads=options.num_heads):
-            raise InputError(
-                f"decoder_conf.heads_conf: {options}; allowed with heads: projection and latent: "
-                "num_heads alone"
-            )
-        super().__init__(trunk, options)
-
-
-class ProjectionHeads(MatrixHeads):
+class ProjectionHeads(ParallelHeads):
     """One vocabulary projection per head, which starts at zero."""
+
+    allowed = ("num_heads",)
 
     def __init__(self, trunk: Trunk, options: HeadOptions):
         super().__init__(trunk, options)
@@ -106,11 +96,13 @@ class ProjectionHeads(MatrixHeads):
         return head_input
 
 
-class LatentHeads(MatrixHeads):
+class LatentHeads(ParallelHeads):
     """One D x D matrix per head, including the base head, before the shared projection.
 
     The matrices start as identities, so that predictions of a trained base head do not change.
     """
+
+    allowed = ("num_heads",)
 
     def __init__(self, trunk: Trunk, options: HeadOptions):
         super().__init__(trunk, options)

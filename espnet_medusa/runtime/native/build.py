@@ -14,7 +14,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -55,18 +55,12 @@ class InstructionSet:
         return [f"-m{name}" for name in sorted(names)]
 
 
-def instruction_set(name: str, flags: str, base: Iterable[str] = ()) -> InstructionSet:
-    """Return a set with ``flags`` in addition to those of ``base``."""
-    return InstructionSet(name, frozenset([*base, *flags.split()]))
-
-
-AVX2 = instruction_set("AVX2", "avx2 fma bmi2")
-AVX_VNNI = instruction_set("AVX_VNNI", "avx_vnni", AVX2.flags)
-AVX512_VNNI = instruction_set(
-    "AVX512_VNNI", "avx512f avx512bw avx512dq avx512vl avx512_vnni", AVX2.flags
-)
-AVX512_BF16 = instruction_set("AVX512_BF16", "avx512_bf16", AVX512_VNNI.flags)
-AMX = instruction_set("AMX", "amx_tile amx_int8 amx_bf16", AVX512_BF16.flags)
+AVX2 = InstructionSet("AVX2", frozenset(["avx2", "fma", "bmi2"]))
+AVX_VNNI = InstructionSet("AVX_VNNI", AVX2.flags | {"avx_vnni"})
+AVX512 = {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
+AVX512_VNNI = InstructionSet("AVX512_VNNI", AVX2.flags | AVX512 | {"avx512_vnni"})
+AVX512_BF16 = InstructionSet("AVX512_BF16", AVX512_VNNI.flags | {"avx512_bf16"})
+AMX = InstructionSet("AMX", AVX512_BF16.flags | {"amx_tile", "amx_int8", "amx_bf16"})
 BEST_FIRST = (AMX, AVX512_BF16, AVX512_VNNI, AVX_VNNI, AVX2)
 
 
@@ -155,22 +149,17 @@ def compiled(instructions: InstructionSet, compiler: Sequence[str], folder: Path
     library = folder / f"kernels-{instructions.name}-{key}.so"
     try:
         if not library.exists():
-            compile_library(compiler, instructions, library)
+            with tempfile.TemporaryDirectory(dir=folder) as name:
+                object_file, linked = Path(name, "kernels.o"), Path(name, "kernels.so")
+                command = [*compiler, *COMPILE, *instructions.options, "-c", FOLDER / "kernels.cpp"]
+                run([*command, "-o", object_file])
+                run([*compiler, *LINK, object_file, "-o", linked])
+                linked.chmod(0o700)
+                linked.replace(library)
         check_private(library)
     except OSError as error:
         raise Unavailable(f"kernels cannot be cached ({error})") from error
     return library
-
-
-def compile_library(compiler: Sequence[str], instructions: InstructionSet, library: Path) -> None:
-    """Compile in a temporary folder, then move the library to its path."""
-    with tempfile.TemporaryDirectory(dir=library.parent) as name:
-        object_file, linked = Path(name, "kernels.o"), Path(name, "kernels.so")
-        source = str(FOLDER / "kernels.cpp")
-        run([*compiler, *COMPILE, *instructions.options, "-c", source, "-o", str(object_file)])
-        run([*compiler, *LINK, str(object_file), "-o", str(linked)])
-        linked.chmod(0o700)
-        linked.replace(library)
 
 
 def find_compiler() -> list[str]:
@@ -183,7 +172,7 @@ def find_compiler() -> list[str]:
     raise Unavailable(f"no C++ compiler ({', '.join(compiler[0] for compiler in compilers)})")
 
 
-def run(command: list[str]) -> str:
+def run(command: Sequence[str | Path]) -> str:
     """Return the output of a command; raise Unavailable if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)

@@ -6,7 +6,7 @@
 
 // Weights of attending heads.
 struct AttendingHeads {
-    Norm state_norm, token_norm, cross_norm, feed_forward_norm, norm;
+    Norm state_norm, token_norm, cross_norm, feed_forward_norm, output;
     Linear fuse, queries, cross_output, inner, outer;
 };
 
@@ -63,7 +63,7 @@ struct ChainRows {
 inline void pick_best_columns(
     const AttendingHeads& heads, const Linear& projection, const ChainRows& chain, int64_t* best,
     long stride) {
-    quantize_rows(chain.states, chain.count, chain.size, &heads.norm, chain.normalized, chain.rows);
+    quantize_rows(chain.states, chain.count, chain.size, &heads.output, chain.normalized, chain.rows);
     multiply_linear(projection, chain.rows, chain.count, nullptr, chain.logits);
 #pragma omp for schedule(static)
     for (long row = 0; row < chain.count; ++row)

@@ -50,7 +50,7 @@ FramesArguments = structure(
 )
 # In draft_chain.h: AttendingHeads, Chain.
 AttendingHeadsArguments = structure(
-    (NormArguments, "state_norm token_norm cross_norm feed_forward_norm norm"),
+    (NormArguments, "state_norm token_norm cross_norm feed_forward_norm output"),
     (LinearArguments, "fuse queries cross_output inner outer"),
 )
 ChainArguments = structure(
@@ -102,6 +102,11 @@ def kernels() -> ctypes.CDLL | None:
         for name, types in SIGNATURES.items():
             getattr(library, name).argtypes = types
     return library
+
+
+def arguments_of(kind: type[ctypes.Structure], packed: Any) -> ctypes.Structure:
+    """Return a structure with the arguments of the parts of ``packed`` that it has by name."""
+    return kind(*(getattr(packed, name).arguments for name, _ in kind._fields_))
 
 
 def address(tensor: torch.Tensor | None) -> int | None:

@@ -15,15 +15,15 @@ from espnet_medusa.runtime.native.library import (
 from espnet_medusa.tree.best_tokens import BestTokens, Restriction, TopTokens
 
 COLUMNS, DEPTH_BYTES = 32, 64  # PANEL and STEP_BYTES in panel.h
-ROWS_TOGETHER = 128 * COLUMNS  # rows of a weight that are packed together
+# Rows of a weight that are packed together, so that few pages of a mapped weight are in memory.
+ROWS_TOGETHER = 128 * COLUMNS
 
 
 class NativeLinear:
     """``activation(x W^T + b) [+ residual]``: an 8-bit integer product, the rest in float32.
 
-    The weight is (M, D), the bias (M,). Each output has one scale. Each input row has its own,
-    computed per call, so that its result does not depend on other rows. Rounding changes results
-    by about 1 % of their norm.
+    The weight is (M, D), the bias (M,). Each output has one scale, and each input row has its own,
+    so that results do not depend on other rows. Rounding changes them by about 1 % of their norm.
     """
 
     def __init__(
@@ -35,18 +35,14 @@ class NativeLinear:
         self.corrections = torch.empty(outputs, dtype=torch.int32)
         self.bias = None if bias is None else bias.detach().to(torch.float32, copy=True)
         self.outputs = outputs
-        parts = map(address, (*self._pack(weight), self.bias))
-        self.arguments = LinearArguments(outputs, inputs, *parts, ACTIVATIONS[activation])
-
-    def _pack(self, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Pack the weight in groups of rows, so that few pages of a mapped weight are in memory."""
         packed = self.blocks, self.scales, self.corrections
-        for first in range(0, self.outputs, ROWS_TOGETHER):
+        parts = map(address, (*packed, self.bias))
+        self.arguments = LinearArguments(outputs, inputs, *parts, ACTIVATIONS[activation])
+        for first in range(0, outputs, ROWS_TOGETHER):
             rows = slice(first, first + ROWS_TOGETHER)
             part = weight.detach()[rows].float().contiguous()
             run_kernel("pack_weights", part, *part.shape, *(tensor[first:] for tensor in packed))
             page_out(weight, rows)
-        return packed
 
     def __call__(self, hidden: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
         """Map (R, D) to (R, M) in float32; add ``residual`` (R, M) after the activation."""
