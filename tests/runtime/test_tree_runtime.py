@@ -2,9 +2,10 @@
 
 import random
 
+import grown_trees
 import torch
 from cases import cases, combinations
-from grown_trees import CLOSE, Grown, branched, grow_raggedly, halve, relative_error, states_after
+from grown_trees import CLOSE, Grown, branched, extend_chains, halve, relative_error, states_after
 from tiny import VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.runtime import precision
@@ -21,7 +22,7 @@ def test_ragged_batches_equal_forward_of_each_path(heads, seed):
     has_base_head = seed % 2 and heads in ("linear", "block")
     options = {"heads_conf": {"base_head": True}} if has_base_head else {}
     grown = Grown(tiny_decoder(seed, heads, **options), *random_memory(seed, [8, 1, 5, 12]))
-    grow_raggedly(random.Random(f"ragged {seed} {heads}"), grown)
+    grown_trees.grow_raggedly(random.Random(f"ragged {seed} {heads}"), grown)
     assert (grown.state.calls, grown.state.nodes) == (5, 46)
     assert len(grown.state.trees) == grown.state.cache.slots.size(1) == 1
     assert all(len(keys_values) == 1 for keys_values in grown.state.memory_keys_values)
@@ -79,7 +80,7 @@ def test_a_runtime_keeps_its_weights(heads):
         return runtime, runtime.proposer()
 
     def hidden(runtime, proposer):
-        outputs = runtime.extend(runtime.start(*random_memory(0, [5])), [[1, 2]], [[ROOT, 0]])
+        outputs = extend_chains(runtime, *random_memory(0, [5]), torch.tensor([[1, 2]]))
         drafted = proposer.advance(proposer.start_from(outputs.head_input), torch.tensor([1, 2]))
         return torch.cat([outputs.hidden, outputs.head_input]), proposer.logits(drafted)
 
@@ -113,10 +114,8 @@ def test_bfloat16_stays_near_float32(heads):
 def test_blocked_projection_of_a_large_vocabulary():
     for dtype, close in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
         decoder = tiny_decoder(0, vocab_size=5000).to(dtype)
-        memory, lengths = random_memory(0, [5])
-        memory, tokens = memory.to(dtype), torch.tensor([[1, 4999, 2000]])
-        runtime = build_runtime(decoder)
-        outputs = runtime.extend(runtime.start(memory, lengths), tokens.tolist(), [[ROOT, 0, 1]])
+        (memory, lengths), tokens = random_memory(0, [5]), torch.tensor([[1, 4999, 2000]])
+        memory, runtime = memory.to(dtype), build_runtime(decoder)
         expected, _ = decoder(memory, lengths, tokens, torch.tensor([3]))
-        logits = runtime.logits(outputs.hidden)
+        logits = runtime.logits(extend_chains(runtime, memory, lengths, tokens).hidden)
         torch.testing.assert_close(logits, expected[0], rtol=close, atol=10 * close)

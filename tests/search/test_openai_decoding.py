@@ -11,7 +11,7 @@ from beam_oracle import UncachedScorer
 from cases import combinations
 from scripted import PathDecoder, PathProposer, drafting, foresight, path_from
 from searches import PROMPT, compare, our_greedy
-from tiny import EOS, bounds, plain_greedy, random_memory, shared_decoder, utterances
+from tiny import EOS, bounds, plain_greedy, random_memory, shared_decoder, tiny_decoder, utterances
 from whisper.decoding import ApplyTimestampRules, BeamSearchDecoder, MaximumLikelihoodRanker
 
 from espnet_medusa.runtime.build import build_runtime
@@ -181,7 +181,7 @@ def openai_beam(decoder, memory, beam_size, most, options, latest_first):
 @pytest.mark.parametrize("seed", range(24))
 def test_the_best_hypothesis_equals_openai_whispers(seed):
     rng = random.Random(seed)
-    decoder = shared_decoder(seed, rng.choice(["linear", "recurrent"]), vocab_size=TIMED_VOCAB_SIZE)
+    decoder = tiny_decoder(seed, rng.choice(["linear", "recurrent"]), vocab_size=TIMED_VOCAB_SIZE)
     if rng.random() < 0.5:  # ends soon
         decoder.projection.data[EOS] *= 3
     memory, lengths = random_memory(seed, [rng.randint(3, 12) for _ in range(rng.choice([1, 3]))])

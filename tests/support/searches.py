@@ -2,11 +2,12 @@
 
 import random
 
+import beam_oracle
 import pytest
 import torch
 from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_scorers
 from draft_models import DRAFT_MODELS, drafted
-from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, tiny_decoder, utterances
+from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder, utterances
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
@@ -136,16 +137,27 @@ def assert_nbest_is_espnets(
 ):
     """Compare beam search with ESPnet's over the same scorers; return the search states."""
     search = our_search(decoder, seed, weights, beam_size, shape, **options)
-    oracle = espnet_search(UncachedScorer(decoder), seed, weights, beam_size)
+    scorer = UncachedScorer(decoder, options.get("constraints"))
+    oracle = espnet_search(scorer, seed, weights, beam_size)
     return compare(search, memory, lengths, oracle, limits, inputs=inputs)
+
+
+def assert_random_nbest_is_espnets(rng, seed, decoder, scorer):
+    """Compare a random beam search with ESPnet's; ``scorer`` is the same decoder for ESPnet."""
+    beam_size, weights = rng.randint(1, 8), beam_oracle.random_weights(rng)
+    limits = LengthLimits(rng.choice([0.0, 0.5, 0.9, -1, -6]), rng.choice([0.0, 0.2, -2]))
+    audio = random_memory(seed, [rng.randint(7, 20) for _ in range(rng.randint(1, 6))])
+    normalize = {"normalize_length": rng.random() < 0.3}
+    shape, nbest = beam_shape(rng, decoder, beam_size), random_nbest(rng, beam_size)
+    search = our_search(decoder, seed, weights, beam_size, shape, nbest=nbest, **normalize)
+    compare(search, *audio, espnet_search(scorer, seed, weights, beam_size, **normalize), limits)
 
 
 def build_search(runtime, options: SearchOptions, beam_size=3, sources=NO_SOURCES, device="cpu"):
     """Build greedy or beam search by ``options.search``, without CTC and language model."""
     model = SearchModel(runtime, VOCAB_SIZE, EOS, torch.device(device), sources=sources)
-    if options.search == "greedy":
-        return build_greedy(options, model)
-    return build_beam(options, model, beam_size)
+    greedy = options.search == "greedy"
+    return build_greedy(options, model) if greedy else build_beam(options, model, beam_size)
 
 
 def run_search(search, memory, lengths, max_length):
