@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from cases import combinations
 from made_vocabularies import open_bundled
 from rapidfuzz.distance import Levenshtein
 from scripted import ScriptedCTC, ctc_context, path_from, scripted_calls, scripted_memory
@@ -74,7 +75,7 @@ def tokens_from(hypothesis, place):
     return hypothesis.tokens[places_from(hypothesis, place), 0].tolist()
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@combinations(text=TEXTS)
 def test_the_hypothesis_has_the_tokenizers_tokens(text, units, vocabulary):
     hypothesis, written = hypothesis_of(text, units, vocabulary), text.encode()
     expected = whisper_tokenizer(SIZE).encode(text, add_special_tokens=False)
@@ -162,7 +163,7 @@ def test_a_correct_hypothesis_takes_one_call_and_a_misspelled_word_one_more(unit
 
 
 @pytest.mark.parametrize("shape", [CHAIN, DraftShape(20, 2)], ids=["chain", "tree"])
-@pytest.mark.parametrize("limited", [False, True])
+@combinations(limited=[False, True])
 def test_text_is_exact_whatever_the_hypothesis(units, vocabulary, shape, limited):
     rng = random.Random(len(units))
     texts, hypotheses = TEXTS[:2] * 3, []

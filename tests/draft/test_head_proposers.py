@@ -27,7 +27,7 @@ def teacher_forced(decoder, seed, frames):
     return memory, lengths, labels, outputs, unrolled
 
 
-@pytest.mark.parametrize("seed", range(3))
+@combinations(seed=range(3))
 def test_a_step_attends_as_the_last_layer_does(seed):
     """All positions at once equal the layer's modules at one position after another."""
     decoder = tiny_decoder(seed, "attending", NUM_HEADS)
@@ -158,7 +158,7 @@ def best_tokens_of_steps(proposer, states, depth):
 
 @with_kernels
 @combinations(precision=["float32", "bfloat16", "int8"], vocabulary=[None, [0, 2, 3, 5, 8]])
-@pytest.mark.parametrize("seed", range(3))
+@combinations(seed=range(3))
 def test_a_chain_is_the_best_token_of_each_step(kind, seed, vocabulary, precision):
     """Utterances have two, one or no rows, and audio of different lengths."""
     decoder = tiny_decoder(seed, "attending", NUM_HEADS)
@@ -224,7 +224,7 @@ def test_cross_attention_keys_remain_when_utterances_leave(kind, precision):
         assert torch.equal(proposer.logits(proposer.advance(states, tokens)), before)
 
 
-@pytest.mark.parametrize("heads", ["linear", "block", "attending", "none"])
+@combinations(heads=["linear", "block", "attending", "none"])
 def test_only_attending_heads_receive_cross_attention_keys(heads):
     audio, runtime = random_memory(0, [5]), build_runtime(tiny_decoder(0, heads))
     assert (runtime.proposer() is None) == (heads == "none")

@@ -47,13 +47,9 @@ class Searches:
     def compare(self, speeches: Sequence[np.ndarray], conditions: Sequence[dict]) -> list[str]:
         calls = [*zip(speeches, conditions, strict=True)]
         found = [[model(speech, **condition) for speech, condition in calls] for model in self.ours]
-        found += [
-            [one.results for one in model.decode(speeches, conditions)] for model in self.ours
-        ]
-        return [
-            self._outcome(call, nbests)
-            for call, nbests in zip(calls, zip(*found, strict=True), strict=True)
-        ]
+        batches = (model.decode(speeches, conditions) for model in self.ours)
+        found += [[one.results for one in batch] for batch in batches]
+        return [*map(self._outcome, calls, zip(*found, strict=True))]
 
     def _outcome(self, call: tuple, nbests: Sequence[list]) -> str:
         for outcome, oracle in ((EQUAL, self.theirs), (EQUAL_FALLING, self.falling)):

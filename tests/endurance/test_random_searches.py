@@ -38,7 +38,5 @@ def test_a_search_over_another_decoder_is_a_mismatch(monkeypatch, case):
 
 def test_another_s2t_search_is_a_mismatch(tmp_path, monkeypatch):
     monkeypatch.setattr(s2t, "TimestampFilter", lambda rules: LengthBonus(rules.vocab_size))
-    outcomes = [
-        outcome for seed in range(3) for outcome in cases_of_a_model(seed, tmp_path / str(seed))
-    ]
-    assert DIFFERS in outcomes
+    outcomes = (cases_of_a_model(seed, tmp_path / str(seed)) for seed in range(3))
+    assert any(DIFFERS in found for found in outcomes)

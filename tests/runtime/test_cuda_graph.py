@@ -56,7 +56,7 @@ def test_searches_on_a_mock_gpu(heads, search):
     assert gpu.graphs and not any(place.startswith(fast) for place in gpu.waits)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@combinations(device=DEVICES)
 def test_outputs_of_a_growing_storage(device):
     decoder = tiny_decoder(0, "block").to(device)
     memory, lengths = (part.to(device) for part in random_memory(0, [7, 5]))
@@ -120,7 +120,7 @@ def test_buckets_are_large_enough():
 
 @pytest.mark.cuda
 @NO_CUDA
-@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+@combinations(precision=["float16", "bfloat16"])
 def test_half_precision_on_cuda_is_close_to_plain_greedy(precision):
     decoder = tiny_decoder(2, "recurrent").cuda()
     options = SearchOptions(search="greedy", decoder_precision=precision)

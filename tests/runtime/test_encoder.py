@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from cases import combinations
 from grown_trees import relative_error
 from kernel_kinds import rounded, with_kernels
 from recorded_calls import record_calls
@@ -49,7 +50,7 @@ def features_of(encoder: HFWhisperEncoder) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @with_kernels
-@pytest.mark.parametrize("product", [NativeLinear, NativeBfloat16Linear])
+@combinations(product=[NativeLinear, NativeBfloat16Linear])
 @pytest.mark.parametrize(("size", "out"), [(240, 384), (64, 33), (7, 1), (130, 96)])
 def test_products_of_many_rows_equal_those_of_rounded_numbers(kind, product, size, out, threads):
     generator = torch.Generator().manual_seed(size)
@@ -68,8 +69,7 @@ def test_products_of_many_rows_equal_those_of_rounded_numbers(kind, product, siz
 
 
 @with_kernels
-@pytest.mark.parametrize("name", PRODUCTS)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@combinations(name=PRODUCTS, shape=SHAPES)
 def test_output_is_near_the_trained_modules(kind, shape, name):
     product, most = PRODUCTS[name]
     encoder = tiny_encoder(len(kind), **shape)
@@ -77,7 +77,7 @@ def test_output_is_near_the_trained_modules(kind, shape, name):
 
 
 @with_kernels
-@pytest.mark.parametrize("name", PRODUCTS)
+@combinations(name=PRODUCTS)
 def test_output_is_independent_of_batch_and_threads(kind, name, threads):
     encoder = tiny_encoder(0)
     runtime = build_encoder_runtime(encoder, name)
@@ -89,7 +89,7 @@ def test_output_is_independent_of_batch_and_threads(kind, name, threads):
         assert torch.equal(together[row, : int(frames[row])], alone[0])
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
+@combinations(name=PRODUCTS)
 def test_without_kernels_torch_computes(name, monkeypatch):
     monkeypatch.setattr(encoder_runtime, "kernels", lambda: None)
     monkeypatch.setattr(encoder_runtime, "has_bfloat16_instructions", lambda: True)
@@ -116,7 +116,7 @@ def test_output_has_the_modules_dtype():
     torch.testing.assert_close(result, expected, rtol=0.0, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
+@combinations(name=PRODUCTS)
 def test_the_runtime_does_not_need_the_modules_weights(name):
     encoder = tiny_encoder(0)
     runtime = build_encoder_runtime(encoder, name)
@@ -144,8 +144,7 @@ def features_with_silence(speech: list[int], frames: int) -> torch.Tensor:
 
 
 @with_kernels
-@pytest.mark.parametrize("product", [NativeLinear, NativeBfloat16Linear])
-@pytest.mark.parametrize("subsampling", [2, 4])
+@combinations(product=[NativeLinear, NativeBfloat16Linear], subsampling=[2, 4])
 def test_silence_is_computed_once_and_equal_bit_for_bit(kind, product, subsampling, monkeypatch):
     encoder = tiny_encoder(0, subsampling=subsampling, max_source_positions=200)
     stem = NativeStem(encoder.whisper, product)
@@ -172,7 +171,7 @@ def test_silence_is_computed_once_and_equal_bit_for_bit(kind, product, subsampli
     assert rows < 0.25 * sum(multiplied)
 
 
-@pytest.mark.parametrize("subsampling", [2, 4])
+@combinations(subsampling=[2, 4])
 def test_the_module_computes_silence_once_if_padding_is_merged(subsampling, monkeypatch):
     rows = 200
     encoder = tiny_encoder(0, subsampling=subsampling, max_source_positions=rows).eval()

@@ -70,7 +70,7 @@ def test_a_dropped_hypothesis_cannot_come_back():
         decoder.batch_score(torch.tensor([[SOS, 3, 1]]), second[3:4], memory)
 
 
-@pytest.mark.parametrize("heads", ["none", "block"])
+@combinations(heads=["none", "block"])
 def test_changed_weights_are_used_for_the_next_utterance(heads):
     decoder = tiny_decoder(3, heads)
     memory, _ = random_memory(3, [9])

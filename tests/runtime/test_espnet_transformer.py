@@ -3,9 +3,8 @@
 import random
 import re
 
-import pytest
 import torch
-from cases import cases
+from cases import cases, combinations
 from espnet2.asr.decoder import transformer_decoder
 from grown_trees import CLOSE, Grown, branched, extend_chains, grow_raggedly, halve, relative_error
 from searches import assert_plain, assert_random_nbest_is_espnets, decode
@@ -53,14 +52,13 @@ class Module(espnet_transformer.TransformerMedusaDecoder):
         return self.transformer.output_layer(hidden)
 
 
-@pytest.mark.parametrize("options", KINDS, ids=str)
-@pytest.mark.parametrize("seed", range(4))
+@combinations(options=KINDS, seed=range(4))
 def test_branching_ragged_trees_equal_forward_of_each_path(options, seed):
     grown = Grown(Module(espnet_decoder(seed, **options)), *random_memory(seed, [8, 1, 5, 12]))
     grow_raggedly(random.Random(f"{seed} {options}"), grown)
 
 
-@pytest.mark.parametrize("options", [KINDS[0], *KINDS[-2:]], ids=str)
+@combinations(options=[KINDS[0], *KINDS[-2:]])
 def test_positions_never_run_out(options, monkeypatch):
     """Neither the runtime's first 7 nor ESPnet's first 5000."""
     module = espnet_decoder(0, **options)
@@ -76,7 +74,7 @@ def test_positions_never_run_out(options, monkeypatch):
     torch.testing.assert_close(runtime._position_table(6000)[:6000], long, **CLOSE)
 
 
-@pytest.mark.parametrize("options", KINDS[:4], ids=str)
+@combinations(options=KINDS[:4])
 def test_other_precisions_stay_near(options):
     module, result = halve(espnet_decoder(0, **options)), {}
     for name in (None, precision.BFLOAT16, precision.INT8):
@@ -108,7 +106,7 @@ def test_the_runtime_does_not_need_the_modules_weights():
     assert torch.equal(runtime.logits(extend_chains(runtime, *chain).hidden), before)
 
 
-@pytest.mark.parametrize("seed", range(48))
+@combinations(seed=range(48))
 def test_nbest_equals_that_of_espnets_search(seed):
     """ESPnet's search uses the module itself, with ESPnet's cache."""
     module = espnet_decoder(seed, **KINDS[seed % len(KINDS)])
@@ -116,7 +114,7 @@ def test_nbest_equals_that_of_espnets_search(seed):
     assert_random_nbest_is_espnets(random.Random(seed), seed, decoder, module)
 
 
-@pytest.mark.parametrize("options", KINDS, ids=str)
+@combinations(options=KINDS)
 def test_greedy_equals_plain_greedy(options):
     module = espnet_decoder(3, **options)
     memory, lengths = random_memory(3, [6, 3, 9])

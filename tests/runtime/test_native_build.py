@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from cases import cases
+from cases import cases, combinations
 from grown_trees import extend_chains, relative_error
 from kernel_kinds import forget, with_kernels
 from refusals import assert_refused
@@ -73,7 +73,7 @@ def test_a_processor_gets_its_best_instruction_set(fresh, best):
     assert build.usable_sets() == []
 
 
-@pytest.mark.parametrize("best", [build.AMX, build.AVX512_VNNI])
+@combinations(best=[build.AMX, build.AVX512_VNNI])
 def test_bfloat16_products_of_intels_vectors_are_the_last_choice(fresh, best):
     fresh.delenv(build.VARIABLE, raising=False)
     flags = {*best.flags, *build.AVX512_BF16.flags, build.INTEL}

@@ -48,8 +48,7 @@ def test_a_scorer_left_out_of_drafts(seed, heads, left_out):
     assert_nbest_is_espnets(decoder, seed, weights, 4, shape, *audio, LengthLimits())
 
 
-@pytest.mark.parametrize("options", [*CONSTRAINTS, {"forced_prefix": [4, 4, 9, 2, 1]}], ids=str)
-@pytest.mark.parametrize("seed", range(6))
+@combinations(options=[*CONSTRAINTS, {"forced_prefix": [4, 4, 9, 2, 1]}], seed=range(6))
 def test_constraints_equal_one_token_at_a_time(seed, options):
     rng = random.Random(f"{seed} {options}")
     decoder = shared_decoder(seed, DRAFTING[seed % len(DRAFTING)], 4)
@@ -91,7 +90,7 @@ def test_positions_run_out_before_the_frames():
     assert max(len(ended.tokens) for state in states for ended in state.ended) == 12 + 1
 
 
-@pytest.mark.parametrize("seed", range(6))
+@combinations(seed=range(6))
 def test_batch_equals_singles(seed):
     decoder = shared_decoder(seed, "recurrent", 4)
     search = our_search(decoder, seed, make_weights(ctc=0.3), 4, DraftShape(5, 4))
@@ -109,7 +108,7 @@ def test_batch_equals_singles(seed):
     searches.assert_same_alone(search_rows, *random_memory(seed, [14, 9, 17, 8]))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@combinations(seed=range(4))
 def test_impossible_ctc_prefixes_stay_impossible(seed):
     """A beam as wide as the vocabulary includes the blank; ESPnet's score of it recovers later."""
     decoder, weights = shared_decoder(seed), make_weights(ctc=0.3)

@@ -5,6 +5,7 @@ import random
 import pytest
 import torch
 from beam_oracle import make_weights
+from cases import combinations
 from scripted import foresight
 from searches import assert_same_alone, constraints_of, our_greedy, our_search
 from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, shared_decoder, utterances
@@ -20,8 +21,7 @@ def random_prompts(rng: random.Random, count: int) -> list[torch.Tensor]:
     return [torch.tensor([rng.randrange(VOCAB_SIZE) for _ in range(size)]) for size in sizes]
 
 
-@pytest.mark.parametrize("heads", ["linear", "recurrent", "attending"])
-@pytest.mark.parametrize("seed", range(5))
+@combinations(heads=["linear", "recurrent", "attending"], seed=range(5))
 def test_a_batch_of_several_prompts_is_each_alone(seed, heads):
     rng = random.Random(f"{seed} {heads}")
     decoder = shared_decoder(seed, heads)
@@ -39,7 +39,7 @@ def test_a_batch_of_several_prompts_is_each_alone(seed, heads):
         assert watch.probability == pytest.approx(float(logits.softmax(-1)[watch.token]), abs=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@combinations(seed=range(4))
 def test_a_beam_of_several_prompts_is_each_alone(seed):
     rng = random.Random(seed)
     decoder = shared_decoder(seed, "recurrent")
@@ -53,7 +53,7 @@ def test_a_beam_of_several_prompts_is_each_alone(seed):
     assert_same_alone(search_rows, memory, lengths)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@combinations(seed=range(4))
 def test_samples_and_scores_do_not_depend_on_the_batch(seed):
     rng = random.Random(seed)
     decoder = shared_decoder(seed)
@@ -74,7 +74,7 @@ def test_samples_and_scores_do_not_depend_on_the_batch(seed):
         assert state.hypothesis.score == pytest.approx(float(score), abs=1e-4)
 
 
-@pytest.mark.parametrize("temperature", [0.5, 2.0])
+@combinations(temperature=[0.5, 2.0])
 def test_samples_follow_their_probabilities(temperature):
     decoder = shared_decoder(3)
     memory, lengths = random_memory(3, [8])

@@ -29,7 +29,7 @@ WEIGHTS = {
 }
 
 
-@pytest.mark.parametrize("kind", WEIGHTS)
+@combinations(kind=WEIGHTS)
 def test_fewer_calls_never_more(kind):
     """The first entries of ESPnet's n-best list; fewer requested entries take fewer calls."""
     weights, beam_size = make_weights(**WEIGHTS[kind]), 4
@@ -59,9 +59,8 @@ def test_fewer_calls_never_more(kind):
 
 
 def running(*scores, length=2):
-    return [
-        Hypothesis(Prefix(token, Prefix(0), length), score) for token, score in enumerate(scores)
-    ]
+    prefixes = (Prefix(token, Prefix(0), length) for token in range(len(scores)))
+    return [*map(Hypothesis, prefixes, scores)]
 
 
 def ended(*scores, length=5):

@@ -101,7 +101,7 @@ def test_device_and_host_draft_the_same_trees(heads, width):
     assert not any(known for watched in every for known in watched.known)
 
 
-@pytest.mark.parametrize("acceptance", ["exact", "threshold"])
+@combinations(acceptance=["exact", "threshold"])
 @combinations(constraints=[{}, {"suppress_tokens": [0, 3], "forced_prefix": [4, 1]}], heads=HEADS)
 def test_device_and_host_draft_the_same_chains(heads, constraints, acceptance):
     # A verified chain has no scores; host steps constrain log-probabilities instead of logits.
@@ -122,8 +122,7 @@ BEAM_CONSTRAINTS = [
 ]
 
 
-@pytest.mark.parametrize("constraints", BEAM_CONSTRAINTS, ids=str)
-@pytest.mark.parametrize("heads", HEADS)
+@combinations(constraints=BEAM_CONSTRAINTS, heads=HEADS)
 def test_device_and_host_draft_the_same_beams(heads, constraints):
     """After evaluated prefixes both use the decoder's candidates and restart the proposer."""
     every = []
@@ -135,10 +134,8 @@ def test_device_and_host_draft_the_same_beams(heads, constraints):
         # A vocabulary smaller than the width would also limit candidates of known prefixes.
         small = not constraints and shape.width < VOCAB_SIZE
         tokens = vocabulary_of(rng, max(shape.width, 2)) if small else None
-        proposer = runtime.proposer(tokens, "float32")
-        search = our_search(
-            runtime, 0, make_weights(), beam_size, shape, constraints_of(**constraints), proposer
-        )
+        drafts = shape, constraints_of(**constraints), runtime.proposer(tokens, "float32")
+        search = our_search(runtime, 0, make_weights(), beam_size, *drafts)
         assert type(search.planner.steps) is DecoderSteps
         lone = beam_size == shape.width == 1
         every.append(Watched(search, ["prefixes"] if lone else ["prefixes", "scores"]))
@@ -154,7 +151,7 @@ def assert_drafted_from(vocabulary, watched):
     assert tokens and tokens <= {*vocabulary}
 
 
-@pytest.mark.parametrize("heads", HEADS)
+@combinations(heads=HEADS)
 def test_heads_over_a_draft_vocabulary_are_columns_of_the_whole(heads):
     runtime = build_runtime(tiny_decoder(0, heads))
     head_inputs = torch.randn(5, HIDDEN_SIZE), *random_memory(0, [6, 3]), [1, 0, 0, 1, 1]
@@ -190,7 +187,7 @@ def test_nbest_is_exact_with_a_draft_vocabulary(seed, heads, weights):
     assert_drafted_from(VOCABULARY, watched)
 
 
-@pytest.mark.parametrize("constraints", BEAM_CONSTRAINTS, ids=str)
+@combinations(constraints=BEAM_CONSTRAINTS)
 @combinations(weights=[{}, {"ctc": 0.3}, {"lm": 0.4}, {"ctc": 0.3, "ngram": 0.3}], heads=HEADS)
 def test_a_draft_vocabulary_in_another_order_drafts_the_same(heads, weights, constraints):
     """Scorers and constraints use token ids, not columns."""

@@ -56,7 +56,7 @@ def test_nbest_equals_the_definition(seed, heads):
     compare_with_definition(shared_decoder(seed, heads, 5), memory, lengths, setting)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@combinations(seed=range(8))
 def test_minimum_lengths_fall_if_no_hypothesis_is_long_enough(seed):
     decoder = shared_decoder(seed, HEADS[seed % len(HEADS)], 4)
     memory, lengths = random_memory(seed, [8, 5])
@@ -77,7 +77,7 @@ def test_minimum_lengths_fall_if_no_hypothesis_is_long_enough(seed):
         assert_same(nbest, expected)
 
 
-@pytest.mark.parametrize("heads", HEADS)
+@combinations(heads=HEADS)
 def test_a_draft_vocabulary(heads):
     """The heads' probabilities are normalized over the draft vocabulary."""
     vocabulary, constraints = torch.tensor([0, 3, 4, 7, EOS]), constraints_of(suppress_tokens=[3])
@@ -126,13 +126,11 @@ def test_a_beam_of_one_is_greedy_search(seed, heads):
         assert counts == expected
 
 
-@pytest.mark.parametrize("seed", range(4))
+@combinations(seed=range(4))
 def test_batch_equals_singles(seed):
     decoder = shared_decoder(seed, HEADS[seed % len(HEADS)], 4)
-    setting = Setting(3, 0.2, limits=LengthLimits())
-    assert_same_alone(
-        lambda rows, *audio: find(decoder, *audio, setting)[1], *random_memory(seed, [14, 1, 9, 8])
-    )
+    setting, audio = Setting(3, 0.2, limits=LengthLimits()), random_memory(seed, [14, 1, 9, 8])
+    assert_same_alone(lambda rows, *some: find(decoder, *some, setting)[1], *audio)
 
 
 def certain(path_tokens):

@@ -108,9 +108,8 @@ def test_a_search_without_drafts_writes_one_token_per_call():
     _, runtime = drafted_by(1, "linear")
     for state in run_twice(our_greedy(runtime, DraftShape(0)), memory, lengths, limits):
         result, _ = assert_complete(state)
-        assert [[by, call] for _, call, by, _ in result["tokens"]] == [
-            [DECODER, call] for call in range(len(result["calls"]))
-        ]
+        expected = [(DECODER, call) for call in range(len(result["calls"]))]
+        assert [(by, call) for _, call, by, _ in result["tokens"]] == expected
 
 
 @combinations(heads=["linear", "recurrent", "attending"], seed=range(4))

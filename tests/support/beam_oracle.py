@@ -68,12 +68,9 @@ def make_weights(ctc=0.0, lm=0.0, ngram=0.0, length_bonus=0.0):
 
 
 def random_weights(rng):
-    return make_weights(
-        ctc=rng.choice([0.0, 0.3]),
-        lm=rng.choice([0.0, 0.4]),
-        ngram=rng.choice([0.0, 0.0, 0.2]),
-        length_bonus=rng.choice([0.0, 0.3, -0.2]),
-    )
+    ctc, lm = rng.choice([0.0, 0.3]), rng.choice([0.0, 0.4])
+    ngram, length_bonus = rng.choice([0.0, 0.0, 0.2]), rng.choice([0.0, 0.3, -0.2])
+    return make_weights(ctc, lm, ngram, length_bonus)
 
 
 class WideBeamSearch(compat.BatchBeamSearch):

@@ -66,14 +66,12 @@ def decode(
 
 def assert_plain(decoder, memory, lengths, states, max_lengths, min_lengths=None, prompt=PROMPT):
     """Compare search states with teacher-forced greedy search of each utterance alone."""
-    for row, alone in enumerate(utterances(memory, lengths)):
-        least = min_lengths[row] if min_lengths else 0
-        tokens, score, ended = plain_greedy(
-            decoder, alone, prompt, max_lengths[row], min_length=least, guess=states[row].tokens
-        )
-        assert (states[row].tokens, states[row].ended) == (tokens, ended)
-        assert states[row].hypothesis.score == pytest.approx(score, abs=1e-4)
-        counts = states[row].statistics
+    limits = max_lengths, min_lengths or [0] * len(states)
+    for alone, state, *most in zip(utterances(memory, lengths), states, *limits, strict=True):
+        tokens, score, ended = plain_greedy(decoder, alone, prompt, *most, guess=state.tokens)
+        assert (state.tokens, state.ended) == (tokens, ended)
+        assert state.hypothesis.score == pytest.approx(score, abs=1e-4)
+        counts = state.statistics
         assert counts.tokens == len(tokens) + ended == counts.decoder_calls + sum(counts.accepted)
 
 
@@ -108,11 +106,9 @@ def assert_decoded_alike_alone(decoder, most, memory, lengths, inputs=None, **op
 def our_search(decoder, seed, weights, beam_size, shape, constraints=None, proposer=None, **more):
     """Build beam search; arguments as ``our_greedy``'s."""
     decoder, (scorers, ctc) = runtime_of(decoder), make_scorers(seed)
-    constraints = constraints or constraints_of()
-    return beam_search(
-        decoder, Scorers(weights, scorers, ctc.log_softmax, PROMPT_COUNTS), beam_size, constraints,
-        proposer or decoder.proposer(), shape, **more,
-    )  # fmt: skip
+    scorers = Scorers(weights, scorers, ctc.log_softmax, PROMPT_COUNTS)
+    options = constraints or constraints_of(), proposer or decoder.proposer(), shape
+    return beam_search(decoder, scorers, beam_size, *options, **more)
 
 
 def compare(search, memory, lengths, oracle, limits, prompt=(EOS,), inputs=None):
@@ -187,12 +183,9 @@ def beam_shape(rng: random.Random, decoder, beam_size: int, proposer=None) -> Dr
     """Return a random shape, from no drafts to twice the beam's width."""
     proposer = proposer or runtime_of(decoder).proposer()
     most = 0 if proposer is None else proposer.max_steps or 7
-    return DraftShape(
-        rng.randint(0, most),
-        rng.choice([1, beam_size, 2 * beam_size]),
-        rng.choice([None, None, 1, 6, 20]),
-        excluded_scorers=frozenset(rng.choice([[], ["lm"]])),
-    )
+    depth, width = rng.randint(0, most), rng.choice([1, beam_size, 2 * beam_size])
+    budget, excluded = rng.choice([None, None, 1, 6, 20]), rng.choice([[], ["lm"]])
+    return DraftShape(depth, width, budget, excluded_scorers=frozenset(excluded))
 
 
 def random_nbest(rng: random.Random, beam_size: int) -> int | None:

@@ -2,8 +2,8 @@
 
 import random
 
-import pytest
 import torch
+from cases import combinations
 
 from espnet_medusa.tree.node_cache import NodeCache
 
@@ -54,7 +54,7 @@ def random_kept(rng, num_nodes):
     return front + sorted(rng.sample(rest, rng.randint(0, len(rest))))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@combinations(seed=range(60))
 def test_random_operations(seed):
     rng, generator = random.Random(seed), torch.Generator().manual_seed(seed)
     num_utterances = rng.randint(1, 4)
