@@ -9,7 +9,7 @@ from cases import cases, combinations
 from made_vocabularies import make_sentences
 from refusals import assert_refused
 from scripted import draft_inputs, path_from, scripted_decoder, scripted_search
-from searches import assert_decoded_alike_alone, assert_nbest_is_espnets, assert_plain, decode
+from searches import assert_decoded_alike_alone, assert_nbest_is_espnets, decode_exactly
 from tiny import EOS, VOCAB_SIZE, next_logits, random_memory, shared_decoder, tiny_decoder
 
 from espnet_medusa.draft.interpreter import UNKNOWN, OneToOne
@@ -94,9 +94,7 @@ def test_shuffled_token_ids(translations, seed):
     prompt = [main.special["sos/eos"], 3]
     inputs = draft_inputs(memory, lengths, [draft.end, int(translation.to_draft.exact[3])])
     options = {"proposer": proposer, "inputs": inputs, "prompt": prompt}
-    states = decode(module, memory, lengths, [30, 30], shape=DraftShape(4), **options)
-    assert_plain(module, memory, lengths, states, [30, 30], prompt=prompt)
-    for state in states:
+    for state in decode_exactly(module, memory, lengths, [30, 30], shape=DraftShape(4), **options):
         assert state.statistics.decoder_calls == -(-(len(state.tokens) + state.ended) // 5)
 
 
@@ -119,12 +117,12 @@ def test_greedy_text_and_nbest_are_exact(translations, main, draft, seed):
     rng, module, proposer, memory, lengths, inputs = case
     most = [rng.choice([1, 7, 25]) for _ in lengths]
     shape = DraftShape(rng.choice([1, 3, 6]), rng.choice([1, 2, 3]), rng.choice([None, 6]))
-    states = decode(module, memory, lengths, most, shape=shape, proposer=proposer, inputs=inputs)
-    assert_plain(module, memory, lengths, states, most)
+    options = {"inputs": inputs, "proposer": proposer}
+    decode_exactly(module, memory, lengths, most, shape=shape, **options)
     beam_size = rng.randint(1, 5)
     weights = make_weights(ctc=rng.choice([0.0, 0.3]), lm=rng.choice([0.0, 0.4]))
     shape = DraftShape(rng.choice([1, 4]), rng.choice([1, beam_size]), rng.choice([None, 12]))
-    audio, options = (memory, lengths, LengthLimits(0.7)), {"inputs": inputs, "proposer": proposer}
+    audio = memory, lengths, LengthLimits(0.7)
     assert_nbest_is_espnets(module, seed, weights, beam_size, shape, *audio, **options)
 
 
@@ -143,8 +141,7 @@ def test_a_draft_model_with_few_positions_or_tokens(translations, draft):
     module, audio = shared_decoder(6, "none"), random_memory(6, [6, 4])
     sizes = {"vocab_size": len(translation.to_draft.target), "max_target_positions": 9}
     proposer = DraftModelProposer(build_runtime(tiny_decoder(7, "none", **sizes)), EOS, translation)
-    options = {"min_lengths": [40, 0], "shape": DraftShape(5), "proposer": proposer}
-    assert_plain(module, *audio, decode(module, *audio, [40, 3], **options), [40, 3], [40, 0])
+    decode_exactly(module, *audio, [40, 3], [40, 0], shape=DraftShape(5), proposer=proposer)
 
 
 def begin(decoder, eos, translation, prompt):

@@ -13,7 +13,7 @@ from rapidfuzz.distance import Levenshtein
 from recorded_calls import record_calls
 from refusals import refuses
 from scripted import ScriptedCTC, ctc_context, edited, path_from, scripted_calls, scripted_memory
-from searches import PROMPT, assert_plain, decode
+from searches import PROMPT, decode, decode_exactly
 from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, shared_decoder, utterances
 
 from espnet_medusa.draft.ctc import CTCProposer, advance_rows
@@ -194,8 +194,7 @@ def test_greedy_text_is_exact(seed, kind):
     most = [rng.choice([1, 2, 7, 25, 50]) for _ in lengths]
     proposer = make_proposer(kind, decoder, memory, lengths, seed)
     shape = searches.greedy_shape(rng, rng.choice([1, 7, 40]))
-    states = decode(decoder, memory, lengths, most, shape=shape, proposer=proposer)
-    assert_plain(decoder, memory, lengths, states, most)
+    decode_exactly(decoder, memory, lengths, most, shape=shape, proposer=proposer)
 
 
 @combinations(kind=KINDS, seed=range(12))
@@ -214,8 +213,7 @@ def test_nbest_is_exact(seed, kind):
 def test_a_short_hypothesis(hypothesis):
     decoder, audio = shared_decoder(7, "none"), random_memory(7, [1])
     proposer = CTCProposer(ScriptedCTC([hypothesis], audio[0], BLANK), VOCAB_SIZE, EOS, BLANK)
-    states = decode(decoder, *audio, [20], shape=DraftShape(9, 2), proposer=proposer)
-    assert_plain(decoder, *audio, states, [20])
+    decode_exactly(decoder, *audio, [20], shape=DraftShape(9, 2), proposer=proposer)
 
 
 @combinations(kind=KINDS)

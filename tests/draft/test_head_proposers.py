@@ -210,9 +210,8 @@ def test_cross_attention_keys_remain_when_utterances_leave(kind, precision):
     memory, lengths = random_memory(2, [7, 4, 40, 12])
     roots = [Prefix(0) for _ in memory]
     state = runtime.start(memory, lengths)
-    proposer = runtime.proposer().begin(
-        DraftContext(roots, memory.device, cross_keys_values=state.cross_keys_values)
-    )
+    context = DraftContext(roots, memory.device, cross_keys_values=state.cross_keys_values)
+    proposer = runtime.proposer().begin(context)
     for root in roots:
         root.head_input = torch.randn(1, HIDDEN_SIZE), 0
     tokens = torch.tensor([3, 5, 1, 2])

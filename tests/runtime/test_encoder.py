@@ -10,7 +10,6 @@ from refusals import refuses
 from tiny import tiny_encoder
 
 from espnet_medusa.model import merged_padding
-from espnet_medusa.model.merged_padding import padded_frames
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.runtime import encoder as encoder_runtime
 from espnet_medusa.runtime import native_encoder
@@ -148,27 +147,25 @@ def features_with_silence(speech: list[int], frames: int) -> torch.Tensor:
 def test_silence_is_computed_once_and_equal_bit_for_bit(kind, product, subsampling, monkeypatch):
     encoder = tiny_encoder(0, subsampling=subsampling, max_source_positions=200)
     stem = NativeStem(encoder.whisper, product)
-    multiplied = record_calls(
-        monkeypatch, native_encoder, "multiply_rows", lambda _, rows: len(rows)
-    )
+    counts = record_calls(monkeypatch, native_encoder, "multiply_rows", lambda _, rows: len(rows))
     shapes = [(silence, frames) for frames in (61, 62, 63, 64) for silence in (*range(24), frames)]
     for silence, frames in [*shapes, (180, 200)]:
         features = features_with_silence([frames - silence, max(frames - silence - 5, 0)], frames)
-        assert padded_frames(features) == max(silence, 1)
+        assert merged_padding.padded_frames(features) == max(silence, 1)
         lengths = torch.tensor([frames] * 2)
         window = int(stem(features, lengths)[1][0])
         speech = window - torch.tensor([silence, silence]) // subsampling
         for kept in (None, merged_padding.kept_rows(speech, window)):
-            multiplied.clear()
+            counts.clear()
             output, sizes = stem(features, lengths, kept)
-            rows = sum(multiplied)
+            rows = sum(counts)
             with monkeypatch.context() as patch:
                 patch.setattr(merged_padding, "padded_frames", lambda features: 0)
-                multiplied.clear()
+                counts.clear()
                 expected, expected_sizes = stem(features, lengths, kept)
             assert torch.equal(output, expected) and torch.equal(sizes, expected_sizes)
-            assert rows <= sum(multiplied)
-    assert rows < 0.25 * sum(multiplied)
+            assert rows <= sum(counts)
+    assert rows < 0.25 * sum(counts)
 
 
 @combinations(subsampling=[2, 4])

@@ -21,9 +21,8 @@ def nbest(scorer, seed, weights, beam_size, memory, limits, **options):
 
 
 def compare(decoder, *arguments, **options):
-    assert_same_nbest(
-        nbest(decoder, *arguments, **options), nbest(UncachedScorer(decoder), *arguments, **options)
-    )
+    scorers = decoder, UncachedScorer(decoder)
+    assert_same_nbest(*(nbest(scorer, *arguments, **options) for scorer in scorers))
 
 
 @pytest.mark.parametrize(("ctc", "lm"), [(0.0, 0.0), (0.3, 0.0), (0.3, 0.4)])

@@ -13,9 +13,8 @@ from espnet_medusa.runtime.precision import Precision
 SIZES = [(32, 32), (48, 96), (384, 1536), (512, 51), (100, 1000), (1, 7)]  # D, M
 NAMES = [None, *ACTIVATIONS]
 
-pytestmark = pytest.mark.skipif(
-    not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN"
-)
+HAS_ONEDNN = torch.backends.mkldnn.is_available()
+pytestmark = pytest.mark.skipif(not HAS_ONEDNN, reason="this torch has no oneDNN")
 
 
 def by_hand(weight, bias, activation, hidden, residual):

@@ -66,9 +66,8 @@ def test_the_block_is_not_computed_without_heads(heads):
     assert len(with_block.cache.slots) == len(without.cache.slots) + 1
     outputs = runtime.extend(without, [[1, 2]], [[ROOT, 0]])
     assert outputs.head_input is outputs.hidden
-    torch.testing.assert_close(
-        outputs.hidden, runtime.extend(with_block, [[1, 2]], [[ROOT, 0]]).hidden, **CLOSE
-    )
+    expected = runtime.extend(with_block, [[1, 2]], [[ROOT, 0]])
+    torch.testing.assert_close(outputs.hidden, expected.hidden, **CLOSE)
 
 
 @combinations(heads=["block", "llama block", "llama latent", "llama projection"])

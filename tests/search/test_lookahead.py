@@ -10,7 +10,7 @@ import torch
 from beam_oracle import make_weights
 from cases import cases, combinations
 from draft_models import drafted, drafted_by
-from searches import assert_plain, decode, our_search
+from searches import decode, decode_exactly, our_search
 from tiny import EOS, random_memory, shared_decoder
 
 from espnet_medusa.search.drafting import lookahead
@@ -129,8 +129,7 @@ def test_lookahead_does_not_change_greedy_text(number, kind):
     memory, lengths = random_memory(number, [8, 3, 11, 6])
     shape = DraftShape(chosen.most, rng.choice([1, 3]), lookahead=chosen)
     most, least = [40, 25, 7, 50], [30, 0, 0, 40]
-    states = decode(decoder, memory, lengths, most, min_lengths=least, shape=shape)
-    assert_plain(module, memory, lengths, states, most, least)
+    states = decode_exactly(module, memory, lengths, most, least, decoder, shape=shape)
     assert all(len(state.statistics.drafted) <= chosen.most for state in states)
 
 

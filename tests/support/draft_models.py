@@ -12,12 +12,10 @@ DRAFT_MODELS = ["near", "other", "for llama", "of llama"]
 
 
 def drafted(seed: int, kind: str, **options):
-    """Return a trained module and its ``TreeDecoder`` with a draft model.
+    """Return a trained module and its ``TreeDecoder`` with a draft model of this kind.
 
-    Args:
-        kind: Draft model. "near": a slightly different Whisper decoder, whose drafts are often
-            accepted; "other": another Whisper decoder; "for llama": a Whisper decoder for
-            Speech-LLaMA; "of llama": Speech-LLaMA for a Whisper decoder.
+    "near": a slightly different Whisper decoder, whose drafts are often accepted; "other": another
+    one; "for llama": a Whisper decoder for Speech-LLaMA; "of llama": Speech-LLaMA for a Whisper.
     """
     module = tiny_decoder(seed, "llama none" if kind == "for llama" else "none", **options)
     if kind == "near":

@@ -25,15 +25,16 @@ NETWORKS = {
     "frontend_conf": {"fs": 16000, "n_fft": 256, "hop_length": 128}, "normalize": None,
     "token_type": "char",
 }  # fmt: skip
+SYMBOLS = {
+    "notime_symbol": "<notimestamps>", "na_symbol": "<na>", "first_time_symbol": TIMES[0],
+    "last_time_symbol": TIMES[-1], "speech_length": 2.0, "fs": 16000, "speech_resolution": 0.02,
+}  # fmt: skip
 
 
 def make_s2t_experiment(folder: Path, seed: int, **changes) -> dict[str, Path]:
     """Write a config with ``changes`` and random weights; return ESPnet's options of the files."""
     torch.manual_seed(seed)
-    symbols = {"notime_symbol": "<notimestamps>", "na_symbol": "<na>"}
-    symbols |= {"first_time_symbol": TIMES[0], "last_time_symbol": TIMES[-1]}
-    symbols |= {"speech_length": 2.0, "fs": 16000, "speech_resolution": 0.02}
-    own = {"model_conf": MODEL, "preprocessor": "s2t", "preprocessor_conf": symbols}
+    own = {"model_conf": MODEL, "preprocessor": "s2t", "preprocessor_conf": SYMBOLS}
     config = NETWORKS | own | changes
     config = dry_run(S2TTask, folder, config, "--seed", seed, tokens=TOKENS)
     save_random(S2TTask, folder, config, 0.3)

@@ -75,6 +75,16 @@ def assert_plain(decoder, memory, lengths, states, max_lengths, min_lengths=None
         assert counts.tokens == len(tokens) + ended == counts.decoder_calls + sum(counts.accepted)
 
 
+def decode_exactly(
+    module, memory, lengths, most, least=None, decoder=None, prompt=PROMPT, **options
+):
+    """Decode greedily, by default with ``module``; check the texts and return the states."""
+    options |= {"min_lengths": least, "prompt": prompt}
+    states = decode(decoder or module, memory, lengths, most, **options)
+    assert_plain(module, memory, lengths, states, most, least, prompt)
+    return states
+
+
 COUNTS = ("decoder_calls", "nodes", "tokens", "drafted", "accepted", "draft_calls", "draft_nodes")
 
 

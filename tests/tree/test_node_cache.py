@@ -8,6 +8,7 @@ from cases import combinations
 from espnet_medusa.tree.node_cache import NodeCache
 
 LAYERS, NUM_HEADS, HEAD_SIZE = 3, 2, 4
+KIND = NUM_HEADS, HEAD_SIZE, torch.float32, torch.device("cpu")
 
 
 class PlainCache:
@@ -58,10 +59,7 @@ def random_kept(rng, num_nodes):
 def test_random_operations(seed):
     rng, generator = random.Random(seed), torch.Generator().manual_seed(seed)
     num_utterances = rng.randint(1, 4)
-    cache = NodeCache(
-        LAYERS, num_utterances, NUM_HEADS, HEAD_SIZE, torch.float32, torch.device("cpu"),
-        capacity=rng.choice([1, 4, 64]),
-    )  # fmt: skip
+    cache = NodeCache(LAYERS, num_utterances, *KIND, capacity=rng.choice([1, 4, 64]))
     plain = PlainCache(num_utterances)
     for _ in range(6):
         write(cache, plain, generator, num_utterances, rng.randint(1, 9))
@@ -80,7 +78,7 @@ def test_random_operations(seed):
 
 
 def test_the_cache_grows_when_needed():
-    cache = NodeCache(1, 2, 1, 4, torch.float32, torch.device("cpu"), capacity=8)
+    cache = NodeCache(1, 2, *KIND, capacity=8)
     place = cache.slots.data_ptr()
     cache.reserve(8)
     assert cache.capacity == 8 and cache.slots.data_ptr() == place
@@ -91,8 +89,8 @@ def test_the_cache_grows_when_needed():
     assert cache.capacity == 108
 
 
-def test_slots_that_stay_are_not_copied(monkeypatch):
-    cache = NodeCache(2, 2, 1, 4, torch.float32, torch.device("cpu"))
+def test_slots_that_stay_are_not_copied():
+    cache = NodeCache(2, 2, *KIND)
     cache.commit(10)
     before = cache.slots._version
     cache.keep([[*range(7)], [*range(5)]])
