@@ -158,31 +158,27 @@ def logits_after(proposer, root, tokens):
     return proposer.logits(states)[0]
 
 
-class TableDecoder:
-    """A draft model whose next-token probabilities are given by text; elsewhere it ends."""
+def table_decoder(table, vocabulary):
+    """Build a draft model whose next-token probabilities are given by text, else all are equal."""
 
-    def __init__(self, table, vocabulary):
-        self.table, self.vocabulary = table, vocabulary
-        self.inner = scripted_decoder([[]], len(vocabulary), vocabulary.end)
-
-    def __getattr__(self, name):
-        return getattr(self.inner, name)
-
-    def logits(self, hidden):
-        rows = torch.full((len(hidden), len(self.vocabulary)), 1e-9)
+    def logits(hidden):
+        rows = torch.full((len(hidden), len(vocabulary)), 1e-9)
         for row, path in zip(rows, hidden.tolist(), strict=True):
-            tokens = [token for token in path if token >= 0][1:]
-            next_tokens = self.table.get(self.vocabulary.write(tokens).decode(), {})
-            for token, probability in next_tokens.items():
-                row[self.vocabulary.ids[token.encode()] if token else EOS + 2] = probability
+            text = vocabulary.write([token for token in path if token >= 0][1:]).decode()
+            for token, probability in table.get(text, {}).items():
+                row[vocabulary.ids[token.encode()]] = probability
         return rows.log()
+
+    decoder = scripted_decoder([[]], len(vocabulary), vocabulary.end)
+    decoder.logits = logits
+    return decoder
 
 
 @pytest.fixture
 def begin_table(vocabularies, translations):
-    """A function that begins a proposer of a ``TableDecoder``; the main vocabulary is "coarse"."""
+    """A function that begins a proposer of a ``table_decoder``; the main vocabulary is "coarse"."""
     fine, translation = vocabularies["fine"], translations("coarse", "fine")
-    return lambda table: begin(TableDecoder(table, fine), EOS, translation, [0])
+    return lambda table: begin(table_decoder(table, fine), EOS, translation, [0])
 
 
 def test_an_unfinished_word_is_retokenized(begin_table, vocabularies):

@@ -3,11 +3,10 @@
 import random
 from operator import le
 
-import pytest
 import searches
 import torch
 from beam_oracle import UncachedScorer, espnet_search, make_weights
-from cases import combinations
+from cases import cases, combinations
 from draft_models import DRAFT_MODELS
 from searches import CONSTRAINTS, assert_nbest_is_espnets, beam_shape, compare, our_search
 from tiny import EOS, VOCAB_SIZE, random_memory, shared_decoder
@@ -32,7 +31,7 @@ CASES = [(HEADS[seed % len(HEADS)], seed) for seed in range(96)]
 CASES += [(kind, seed) for kind in DRAFT_MODELS for seed in range(12)]
 
 
-@pytest.mark.parametrize(("drafter", "seed"), CASES)
+@cases(*CASES)
 def test_nbest_equals_batch_beam_search(drafter, seed):
     rng = random.Random(f"{seed} {drafter}")
     decoder, runtime = searches.drafted_by(seed, drafter, rng.choice([1, 4, 6]))

@@ -104,17 +104,15 @@ def test_ragged_batches_are_the_oracle(seed):
     entropy = rng.choice([None, 0.0, 0.1, 0.6, 1.7, math.inf])
     likelihood = rng.choice([None, 0.0, 0.01, 0.1, 0.3, 0.6, 1.5])
     options = rng.choice([{}, {}, {}, *CONSTRAINTS[:4]])  # no penalty of length
-    states = search(
-        decoder, ctc, memory, lengths, most, least, blank, ctc_entropy_threshold=entropy,
-        ctc_likelihood_threshold=likelihood, **options, **rng.choice(DRAFTS),
-    )  # fmt: skip
+    given = {"ctc_entropy_threshold": entropy, "ctc_likelihood_threshold": likelihood}
+    given |= options | rng.choice(DRAFTS)
+    states = search(decoder, ctc, memory, lengths, most, least, blank, **given)
     with torch.no_grad():
         log_probs = [ctc(utterance)[0] for utterance in alone]
-    for row, state in enumerate(states):
-        tokens, calls_decoder = expected(
-            decoder, alone[row], log_probs[row], most[row], least[row], blank, entropy, likelihood,
-            options,
-        )  # fmt: skip
+    rows = zip(alone, log_probs, most, least, strict=True)
+    for row, (state, case) in enumerate(zip(states, rows, strict=True)):
+        thresholds = blank, entropy, likelihood
+        tokens, calls_decoder = expected(decoder, *case, *thresholds, options)
         assert state.tokens == tokens, row
         counts = state.statistics
         assert calls_decoder == (counts.decoder_calls > 0) == (counts.nodes > 0), row

@@ -4,7 +4,6 @@ import functools
 import math
 import random
 
-import pytest
 import torch
 from beam_oracle import UncachedScorer, espnet_search, make_weights
 from cases import cases, combinations
@@ -110,7 +109,7 @@ def test_hopeless_hypotheses_cannot_get_into_the_list(seed, normalize):
     assert hopeless > 50
 
 
-@pytest.mark.parametrize("rule", [{}, {"acceptance": "threshold"}], ids=["exact", "threshold"])
+@combinations(rule=[{}, {"acceptance": "threshold"}])
 def test_nbest_option(rule):
     decoder = build_runtime(shared_decoder(12, "none"))
 
