@@ -21,11 +21,11 @@ import s2t_experiment as s2t
 from beam_oracle import FallingCTC
 from espnet2.bin import s2t_inference as espnet
 from harness import DIFFERS, EQUAL, EQUAL_FALLING
+from tiny import HEADS
 
 from espnet_medusa.inference.s2t import S2TSpeech2Text
 
 BATCH, BATCHES = 3, 2  # cases of a model: BATCH * BATCHES
-HEADS = ("linear", "block", "recurrent", "attending")
 EQUAL_DOUBLE = "equal in float64"
 REFUSED = "ESPnet fails"
 

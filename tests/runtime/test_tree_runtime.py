@@ -6,17 +6,16 @@ import grown_trees
 import torch
 from cases import cases, combinations
 from grown_trees import CLOSE, Grown, branched, extend_chains, halve, relative_error, states_after
-from tiny import VOCAB_SIZE, random_memory, tiny_decoder
+from tiny import HEADS, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.runtime import precision
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
 
-WHISPER_HEADS = ["linear", "block", "recurrent", "attending"]
-HEADS = ["none", *WHISPER_HEADS, "llama none", "llama latent", "llama block"]
+ALL_HEADS = ["none", *HEADS, "llama none", "llama latent", "llama block"]
 
 
-@combinations(heads=HEADS, seed=range(6))
+@combinations(heads=ALL_HEADS, seed=range(6))
 def test_ragged_batches_equal_forward_of_each_path(heads, seed):
     """Utterances have different numbers of new and kept nodes, and leave the batch."""
     has_base_head = seed % 2 and heads in ("linear", "block")
@@ -93,7 +92,7 @@ def test_a_runtime_keeps_its_weights(heads):
         assert not torch.allclose(after, expected, atol=1e-2)
 
 
-@combinations(heads=[*WHISPER_HEADS, "llama latent", "llama projection"])
+@combinations(heads=[*HEADS, "llama latent", "llama projection"])
 def test_bfloat16_stays_near_float32(heads):
     decoder, (memory, lengths) = halve(tiny_decoder(0, heads)), random_memory(0, [9, 4])
     found = []

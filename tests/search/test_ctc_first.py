@@ -34,9 +34,6 @@ def search(decoder, ctc, memory, lengths, most, least=None, blank=BLANK, **optio
     return greedy(memory, lengths, torch.tensor([PROMPT] * len(lengths)), bounds(most, least))
 
 
-# The oracle: frame by frame, token by token, with a forward pass of all written tokens.
-
-
 def is_sure(log_probs, threshold):
     frames = ([p for p in row if p > 0] for row in log_probs.exp().tolist())
     return all(-sum(p * math.log(p) for p in frame) < threshold for frame in frames)
@@ -58,7 +55,10 @@ def probabilities(decoder, memory, written, least, options):
 
 
 def expected(decoder, memory, log_probs, most, least, blank, entropy, likelihood, options):
-    """Tokens without the end symbol, and whether there is a decoder call."""
+    """The oracle: tokens without the end symbol, and whether there is a decoder call.
+
+    It goes frame by frame and token by token, with a forward pass of all written tokens.
+    """
     best = [max(range(len(row)), key=row.__getitem__) for row in log_probs.tolist()]
     hypothesis = [label for label, _ in itertools.groupby(best) if label not in (blank, EOS)]
     ended = [*hypothesis, EOS][:most]

@@ -4,12 +4,13 @@ import random
 from dataclasses import replace
 
 import pytest
+import tiny
 import torch
 from beam_oracle import UncachedScorer, espnet_search, make_weights
 from cases import combinations
 from grown_trees import states_after
 from searches import PROMPT, assert_plain, compare, constraints_of, our_greedy, our_search
-from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, bounds, random_memory, shared_decoder, tiny_decoder
+from tiny import EOS, HEADS, VOCAB_SIZE, bounds, random_memory, shared_decoder, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import build_rule
@@ -18,7 +19,6 @@ from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.drafting.steps import ScorerSteps
 from espnet_medusa.search.options import LengthLimits, SearchOptions
 
-HEADS = ["linear", "block", "recurrent", "attending"]
 VOCABULARY = [7, 2, EOS, 5, 4]  # in no order: columns are not ranks of ids
 PROMPTS = torch.tensor([PROMPT] * 3)
 pytestmark = pytest.mark.usefixtures("no_gradients")
@@ -154,7 +154,7 @@ def assert_drafted_from(vocabulary, watched):
 @combinations(heads=HEADS)
 def test_heads_over_a_draft_vocabulary_are_columns_of_the_whole(heads):
     runtime = build_runtime(tiny_decoder(0, heads))
-    head_inputs = torch.randn(5, HIDDEN_SIZE), *random_memory(0, [6, 3]), [1, 0, 0, 1, 1]
+    head_inputs = torch.randn(5, tiny.HIDDEN_SIZE), *random_memory(0, [6, 3]), [1, 0, 0, 1, 1]
     pairs = (states_after(runtime, *head_inputs, some) for some in (torch.tensor(VOCABULARY), None))
     tokens = torch.tensor([1, 7, 0, 3, 3])
     found, expected = (begun.logits(begun.advance(states, tokens)) for begun, states in pairs)

@@ -14,6 +14,7 @@ VOCAB_SIZE = 11
 HIDDEN_SIZE = 32
 EOS = VOCAB_SIZE - 1
 SIZES = {"num_blocks": 2, "attention_heads": 4, "linear_units": 48}
+HEADS = ["linear", "block", "recurrent", "attending"]  # of Whisper decoders
 LLAMA = "llama "  # Speech-LLaMA's heads: "llama latent"
 
 

@@ -47,10 +47,8 @@ def test_random_operations(seed):
         slots = [random_kept(rng, cache.num_nodes) for _ in plain]
         if (width := max(map(len, slots))) > 0:
             cache.keep(slots)
-            kept = (
-                [known[slot] for slot in some] for known, some in zip(plain, slots, strict=True)
-            )
-            plain = [nodes + [None] * (width - len(nodes)) for nodes in kept]
+            for row, kept in enumerate(slots):
+                plain[row] = [plain[row][slot] for slot in kept] + [None] * (width - len(kept))
             assert cache.num_nodes == width
         if len(plain) > 1 and rng.random() < 0.3:
             going = rng.sample(range(len(plain)), len(plain) - 1)
