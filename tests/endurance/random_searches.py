@@ -16,9 +16,8 @@ from pathlib import Path
 import harness
 import searches
 from beam_oracle import UncachedScorer, WideBeamSearch, espnet_search, random_weights
-from draft_models import DRAFT_MODELS
 from harness import DIFFERS, EQUAL, EQUAL_FALLING
-from searches import HEADS, beam_shape, compare, our_search
+from searches import DRAFT_MODELS, HEADS, beam_shape, compare, our_search
 from tiny import VOCAB_SIZE, random_memory
 
 from espnet_medusa.search.options import LengthLimits

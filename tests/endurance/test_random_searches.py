@@ -6,7 +6,6 @@ import random_s2t
 import random_searches
 import searches
 from cases import cases, combinations
-from draft_models import nearly
 from harness import read_rows
 from random_s2t import cases_of_a_model
 from random_searches import DIFFERS, beam_case, greedy_case
@@ -30,7 +29,7 @@ def test_a_few_cases_write_a_row(check, found, tmp_path):
 def test_a_search_over_another_decoder_is_a_mismatch(monkeypatch, case):
     def two_decoders(seed, *_):
         module = tiny_decoder(seed, "linear", 4)
-        return module, build_runtime(nearly(module, seed, noise=0.5))
+        return module, build_runtime(searches.nearly(module, seed, noise=0.5))
 
     monkeypatch.setattr(searches, "drafted_by", two_decoders)
     assert case(random.Random(3), 3) == DIFFERS

@@ -133,13 +133,15 @@ def test_impossible_precisions_are_refused(name):
     build_encoder_runtime(tiny_encoder(0), name)
 
 
-def features_with_silence(speech: list[int], frames: int) -> torch.Tensor:
-    """(B, frames, 80): ``speech`` frames of noise, then a constant."""
-    generator = torch.Generator().manual_seed(frames)
-    features = torch.randn(len(speech), frames, 80, generator=generator)
-    for row, count in enumerate(speech):
-        features[row, count:] = 0.1 * row - 1.0
-    return features
+def with_silence(frames: int, silence: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return noise (2, frames, 80) that ends with constant frames, and lengths (2,).
+
+    ``silence`` frames of the first row are constant, and five more of the second.
+    """
+    features = torch.randn(2, frames, 80, generator=torch.Generator().manual_seed(frames))
+    features[0, frames - silence :] = -1.0
+    features[1, max(frames - silence - 5, 0) :] = -0.9
+    return features, torch.tensor([frames] * 2)
 
 
 @with_kernels
@@ -150,9 +152,8 @@ def test_silence_is_computed_once_and_equal_bit_for_bit(kind, product, subsampli
     counts = record_calls(monkeypatch, native_encoder, "multiply_rows", lambda _, rows: len(rows))
     shapes = [(silence, frames) for frames in (61, 62, 63, 64) for silence in (*range(24), frames)]
     for silence, frames in [*shapes, (180, 200)]:
-        features = features_with_silence([frames - silence, max(frames - silence - 5, 0)], frames)
+        features, lengths = with_silence(frames, silence)
         assert merged_padding.padded_frames(features) == max(silence, 1)
-        lengths = torch.tensor([frames] * 2)
         window = int(stem(features, lengths)[1][0])
         speech = window - torch.tensor([silence, silence]) // subsampling
         for kept in (None, merged_padding.kept_rows(speech, window)):
@@ -175,8 +176,7 @@ def test_the_module_computes_silence_once_if_padding_is_merged(subsampling, monk
     frames, computed = rows * subsampling, []
     encoder.whisper.conv2.register_forward_hook(lambda *call: computed.append(call[2].size(2)))
     for silence in (0, 11, 12, 13, 14, 15, 16, 17, 300, frames - 3, frames):
-        features = features_with_silence([frames - silence, max(frames - silence - 5, 0)], frames)
-        lengths = torch.tensor([frames] * 2)
+        features, lengths = with_silence(frames, silence)
         kept = merged_padding.kept_rows((frames - torch.tensor([silence, silence])) // 4, rows)
         output, sizes = encoder.encode(features, lengths, kept)
         with monkeypatch.context() as patch:
@@ -190,7 +190,7 @@ def test_the_module_computes_silence_once_if_padding_is_merged(subsampling, monk
 @with_kernels
 def test_padding_next_to_longer_audio_is_not_silence():
     stem = NativeStem(tiny_encoder(0).whisper, NativeLinear)
-    features = features_with_silence([40, 90], 90)
+    features, _ = with_silence(90, 0)
     features[0, 40:] = 0
     features[1, 50:] = 1.0
     together, sizes = stem(features, torch.tensor([40, 90]))

@@ -7,7 +7,6 @@ import searches
 import torch
 from beam_oracle import UncachedScorer, espnet_search, make_weights
 from cases import cases, combinations
-from draft_models import DRAFT_MODELS
 from searches import CONSTRAINTS, assert_nbest_is_espnets, beam_shape, compare, our_search
 from tiny import EOS, VOCAB_SIZE, random_memory, shared_decoder
 
@@ -28,7 +27,7 @@ HEADS = [
 BLANK = 0
 DRAFTING = ["linear", "block", "recurrent", "attending", "llama projection", "llama latent"]
 CASES = [(HEADS[seed % len(HEADS)], seed) for seed in range(96)]
-CASES += [(kind, seed) for kind in DRAFT_MODELS for seed in range(12)]
+CASES += [(kind, seed) for kind in searches.DRAFT_MODELS for seed in range(12)]
 
 
 @cases(*CASES)

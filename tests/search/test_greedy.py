@@ -6,10 +6,9 @@ import random
 import searches
 import torch
 from cases import cases, combinations
-from draft_models import DRAFT_MODELS
 from grown_trees import states_after
 from scripted import PathDecoder, PathProposer
-from searches import CONSTRAINTS, HEADS, PROMPT, assert_plain, decode, drafted_by
+from searches import CONSTRAINTS, DRAFT_MODELS, HEADS, PROMPT, assert_plain, decode, drafted_by
 from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, shared_decoder, utterances
 
 from espnet_medusa.runtime.build import build_runtime

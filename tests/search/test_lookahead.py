@@ -9,8 +9,7 @@ import pytest
 import torch
 from beam_oracle import make_weights
 from cases import cases, combinations
-from draft_models import drafted, drafted_by
-from searches import decode, decode_exactly, our_search
+from searches import decode, decode_exactly, drafted_by, our_search, with_draft
 from tiny import EOS, random_memory, shared_decoder
 
 from espnet_medusa.search.drafting import lookahead
@@ -125,7 +124,7 @@ def lookaheads():
 @combinations(kind=["near", "other"], number=range(4))
 def test_lookahead_does_not_change_greedy_text(number, kind):
     rng = random.Random(f"{number} {kind}")
-    chosen, (module, decoder) = lookaheads()[number], drafted(number, kind)
+    chosen, (module, decoder) = lookaheads()[number], drafted_by(number, kind)
     memory, lengths = random_memory(number, [8, 3, 11, 6])
     shape = DraftShape(chosen.most, rng.choice([1, 3]), lookahead=chosen)
     most, least = [40, 25, 7, 50], [30, 0, 0, 40]
@@ -135,7 +134,7 @@ def test_lookahead_does_not_change_greedy_text(number, kind):
 
 @combinations(ctc=[0.0, 0.3], number=range(4))
 def test_lookahead_does_not_change_the_nbest_list(number, ctc):
-    _, decoder = drafted(number, "near")
+    _, decoder = drafted_by(number, "near")
     memory, lengths = random_memory(number, [14, 9])
     nbest, chosen = [], lookaheads()[number]
     for shape in (DraftShape(0), DraftShape(chosen.most, 4, lookahead=chosen)):
@@ -152,7 +151,7 @@ def test_depth_grows_with_accepted_drafts_per_utterance():
     def drafted_steps(draft, rows):
         shape, most = DraftShape(9, lookahead=ByAcceptance(1, 9, 2)), [45] * len(rows)
         audio = memory[rows], lengths[rows]
-        states = decode(drafted_by(module, draft), *audio, most, min_lengths=most, shape=shape)
+        states = decode(with_draft(module, draft), *audio, most, min_lengths=most, shape=shape)
         return [state.statistics.drafted for state in states]
 
     grown = drafted_steps(module, [0])[0]

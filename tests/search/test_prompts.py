@@ -16,17 +16,18 @@ from espnet_medusa.search.greedy import sampling_search
 from espnet_medusa.search.state import Watched
 
 
-def random_prompts(rng: random.Random, count: int) -> list[torch.Tensor]:
+def random_case(seed, count, heads="linear"):
+    """Return a random generator, a decoder, memory and lengths, and prompts of several lengths."""
+    rng = random.Random(f"{seed} {heads}")
+    memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(count)])
     sizes = [rng.choice([1, 2, 9, 20]) for _ in range(count)]
-    return [torch.tensor([rng.randrange(VOCAB_SIZE) for _ in range(size)]) for size in sizes]
+    prompts = [torch.tensor([rng.randrange(VOCAB_SIZE) for _ in range(size)]) for size in sizes]
+    return rng, shared_decoder(seed, heads), memory, lengths, prompts
 
 
 @combinations(heads=["linear", "recurrent", "attending"], seed=range(5))
 def test_a_batch_of_several_prompts_is_each_alone(seed, heads):
-    rng = random.Random(f"{seed} {heads}")
-    decoder = shared_decoder(seed, heads)
-    memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(4)])
-    prompts = random_prompts(rng, 4)
+    rng, decoder, memory, lengths, prompts = random_case(seed, 4, heads)
     search = our_greedy(decoder, DraftShape(rng.choice([0, 3])))
     watched = [Watched(rng.randrange(len(p)), rng.randrange(VOCAB_SIZE)) for p in prompts]
     states = search(memory, lengths, prompts, bounds([20] * 4), watched=watched)
@@ -41,10 +42,7 @@ def test_a_batch_of_several_prompts_is_each_alone(seed, heads):
 
 @combinations(seed=range(4))
 def test_a_beam_of_several_prompts_is_each_alone(seed):
-    rng = random.Random(seed)
-    decoder = shared_decoder(seed, "recurrent")
-    memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(3)])
-    prompts = random_prompts(rng, 3)
+    _, decoder, memory, lengths, prompts = random_case(seed, 3, "recurrent")
     search = our_search(decoder, seed, make_weights(), 3, DraftShape(2, 3))
 
     def search_rows(rows, memory, lengths):
@@ -55,10 +53,8 @@ def test_a_beam_of_several_prompts_is_each_alone(seed):
 
 @combinations(seed=range(4))
 def test_samples_and_scores_do_not_depend_on_the_batch(seed):
-    rng = random.Random(seed)
-    decoder = shared_decoder(seed)
-    memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(3)])
-    prompts, banned = random_prompts(rng, 3), rng.randrange(EOS)
+    rng, decoder, memory, lengths, prompts = random_case(seed, 3)
+    banned = rng.randrange(EOS)
     constraints = constraints_of(suppress_tokens=[banned])
     search = sampling_search(build_runtime(decoder), constraints, 1.3, seed)
     for row, state in enumerate(search(memory, lengths, prompts, bounds([9] * 3))):

@@ -1,14 +1,15 @@
 """Our searches with tiny decoders, comparisons with their oracles, and random options."""
 
+import copy
 import random
 
 import beam_oracle
 import pytest
 import torch
 from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_scorers
-from draft_models import DRAFT_MODELS, drafted
 from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder, utterances
 
+from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
 from espnet_medusa.search.beam import beam_search
@@ -26,6 +27,7 @@ HEADS = [
     "linear", "block", "recurrent", "attending", "latent",
     "llama projection", "llama latent", "llama block", "llama recurrent",
 ]  # fmt: skip
+DRAFT_MODELS = ["near", "other", "for llama", "of llama"]
 EXACT = AcceptanceRule(exact)
 CONSTRAINTS = [
     {"suppress_tokens": [0, 2]},
@@ -173,11 +175,35 @@ def run_search(search, memory, lengths, max_length):
 
 
 def drafted_by(seed: int, drafter: str, num_heads: int = 4, **options):
-    """Return a trained module and its ``TreeDecoder`` with heads or with a draft model."""
-    if drafter in DRAFT_MODELS:
-        return drafted(seed, drafter)
-    module = tiny_decoder(seed, drafter, num_heads, **options)
-    return module, build_runtime(module)
+    """Return a trained module and its ``TreeDecoder`` with heads or with a draft model.
+
+    Draft models: "near": a slightly different Whisper decoder, whose drafts are often accepted;
+    "other": another Whisper decoder; "for llama": a Whisper decoder for Speech-LLaMA; "of llama":
+    Speech-LLaMA for a Whisper decoder.
+    """
+    if drafter not in DRAFT_MODELS:
+        module = tiny_decoder(seed, drafter, num_heads, **options)
+        return module, build_runtime(module)
+    module = tiny_decoder(seed, "llama none" if drafter == "for llama" else "none", **options)
+    if drafter == "near":
+        return module, with_draft(module, nearly(module, seed))
+    draft = tiny_decoder(seed + 1000, "llama none" if drafter == "of llama" else "none")
+    return module, with_draft(module, draft)
+
+
+def nearly(module, seed: int, noise: float = 0.05):
+    generator = torch.Generator().manual_seed(seed)
+    module = copy.deepcopy(module)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += noise * torch.randn(parameter.shape, generator=generator)
+    return module
+
+
+def with_draft(module, draft):
+    decoder, proposer = build_runtime(module), DraftModelProposer(build_runtime(draft), EOS)
+    decoder.proposer = lambda vocabulary=None, precision=None: proposer
+    return decoder
 
 
 def greedy_shape(rng: random.Random, num_heads: int) -> DraftShape:
