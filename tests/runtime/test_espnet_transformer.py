@@ -7,7 +7,7 @@ import torch
 from cases import cases, combinations
 from espnet2.asr.decoder import transformer_decoder
 from grown_trees import CLOSE, Grown, branched, extend_chains, grow_raggedly, halve, relative_error
-from searches import assert_plain, assert_random_nbest_is_espnets, decode
+from searches import assert_random_nbest_is_espnets, decode_exactly
 from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory
 
 from espnet_medusa.model import espnet_transformer
@@ -116,10 +116,8 @@ def test_nbest_equals_that_of_espnets_search(seed):
 
 @combinations(options=KINDS)
 def test_greedy_equals_plain_greedy(options):
-    module = espnet_decoder(3, **options)
-    memory, lengths = random_memory(3, [6, 3, 9])
-    result = decode(build_runtime(searchable(module)), memory, lengths, [20, 30, 12])
-    assert_plain(module, memory, lengths, result, [20, 30, 12])
+    module, audio = espnet_decoder(3, **options), random_memory(3, [6, 3, 9])
+    decode_exactly(module, *audio, [20, 30, 12], decoder=build_runtime(searchable(module)))
 
 
 class Streaming(compat.PositionalEncoding):
