@@ -28,7 +28,7 @@ SIZES = {"english": (51864, 80), "multilingual": (51865, 80), "large-v3": (51866
 def case(request, tmp_path_factory):
     path = tmp_path_factory.mktemp(request.param)
     vocab_size, mels = SIZES[request.param]
-    save_tiny_whisper(path / "hf", vocab_size, mels, hidden_size=8)
+    save_tiny_whisper(path / "hf", vocab_size, num_mel_bins=mels, hidden_size=8)
     whisper = WhisperForConditionalGeneration.from_pretrained(path / "hf").eval()
     return save_ctranslate2(path / "ct2", whisper), whisper
 

@@ -17,18 +17,18 @@ from espnet_medusa.vocabulary.translation import Translation
 COARSE = [("b", "a"), ("Ġ", "ba"), ("k", "o"), ("Ġ", "ko")]
 FINE = [("a", "k"), ("Ġ", "b"), ("a", "Ġ"), ("o", "k"), ("ak", "o"), ("Ġb", "ako")]
 SYMBOLS = ["a", "b", "k", "o", "Ġ", "m"]
+END = "<|endoftext|>"
 
 
-def byte_level(symbols, merges, end="<|endoftext|>"):
+def byte_level(symbols, merges):
     """Return a byte-level BPE vocabulary whose last token is the end token."""
-    tokens = [*symbols, *(first + second for first, second in merges), end]
+    tokens = [*symbols, *map("".join, merges), END]
     model = models.BPE({token: number for number, token in enumerate(tokens)}, merges)
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    return hugging_face_vocabulary(
-        PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=end, bos_token=end)
-    )
+    special = {"eos_token": END, "bos_token": END}
+    return hugging_face_vocabulary(PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special))
 
 
 @pytest.fixture(autouse=True)

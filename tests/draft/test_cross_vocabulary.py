@@ -7,13 +7,13 @@ import torch
 from beam_oracle import make_weights
 from cases import cases, combinations
 from made_vocabularies import make_sentences
+from refusals import assert_refused
 from scripted import draft_inputs, path_from, scripted_decoder, scripted_search
-from searches import assert_decoded_alike_alone, assert_nbest_is_espnets, assert_plain, decode
+from searches import assert_decoded_alike_alone, assert_nbest_is_espnets, decode_exactly
 from tiny import EOS, VOCAB_SIZE, next_logits, random_memory, shared_decoder, tiny_decoder
 
 from espnet_medusa.draft.interpreter import UNKNOWN, OneToOne
 from espnet_medusa.draft.model import DraftModelProposer
-from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.options import LengthLimits
@@ -25,13 +25,10 @@ from espnet_medusa.vocabulary.translation import PrefixIndex, Translation
 def search_with_same_texts(translation, texts, depth):
     """Decode texts that both models predict; return the states and the draft model's calls."""
     main, draft = translation.to_draft.source, translation.to_draft.target
-    tokens, draft_tokens = (
-        [
-            vocabulary.encode(f" {text}" if vocabulary.leading_space in (None, True) else text)
-            for text in texts
-        ]
-        for vocabulary in (main, draft)
-    )
+    tokens, draft_tokens = [], []
+    for vocabulary, found in ((main, tokens), (draft, draft_tokens)):
+        space = " " if vocabulary.leading_space in (None, True) else ""
+        found += [vocabulary.encode(f"{space}{text}") for text in texts]
     assert None not in sum(tokens + draft_tokens, [])
     drafter = scripted_decoder(draft_tokens, len(draft), draft.end)
     proposer = DraftModelProposer(drafter, main.end, translation)
@@ -53,7 +50,7 @@ UNSPACED = ["今天天气很好我们一起去公园散步吧然后回家吃饭"
 CASES += [(("whisper_en", "whisper_large_v3"), UNSPACED, 1)]
 
 
-@pytest.mark.parametrize("reverse", [False, True])
+@combinations(reverse=[False, True])
 @pytest.mark.parametrize(("pair", "texts", "more_calls"), CASES, ids=lambda case: str(case)[:40])
 def test_all_drafts_of_a_model_that_predicts_the_same_text_are_accepted(
     translations, pair, texts, more_calls, reverse
@@ -75,7 +72,7 @@ def test_draft_model_calls(main, calls_for_word_ends, translations):
     assert calls <= most and (calls_for_word_ends or calls == most)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@combinations(seed=range(3))
 def test_shuffled_token_ids(translations, seed):
     """A draft model equal to the main model except for its token ids has all drafts accepted."""
     translation = translations("characters", "shuffled characters")
@@ -96,12 +93,8 @@ def test_shuffled_token_ids(translations, seed):
     memory, lengths = random_memory(seed, [6, 9])
     prompt = [main.special["sos/eos"], 3]
     inputs = draft_inputs(memory, lengths, [draft.end, int(translation.to_draft.exact[3])])
-    states = decode(
-        module, memory, lengths, [30, 30],
-        shape=DraftShape(4), proposer=proposer, inputs=inputs, prompt=prompt,
-    )  # fmt: skip
-    assert_plain(module, memory, lengths, states, [30, 30], prompt=prompt)
-    for state in states:
+    options = {"proposer": proposer, "inputs": inputs, "prompt": prompt}
+    for state in decode_exactly(module, memory, lengths, [30, 30], shape=DraftShape(4), **options):
         assert state.statistics.decoder_calls == -(-(len(state.tokens) + state.ended) // 5)
 
 
@@ -124,16 +117,16 @@ def test_greedy_text_and_nbest_are_exact(translations, main, draft, seed):
     rng, module, proposer, memory, lengths, inputs = case
     most = [rng.choice([1, 7, 25]) for _ in lengths]
     shape = DraftShape(rng.choice([1, 3, 6]), rng.choice([1, 2, 3]), rng.choice([None, 6]))
-    states = decode(module, memory, lengths, most, shape=shape, proposer=proposer, inputs=inputs)
-    assert_plain(module, memory, lengths, states, most)
+    options = {"inputs": inputs, "proposer": proposer}
+    decode_exactly(module, memory, lengths, most, shape=shape, **options)
     beam_size = rng.randint(1, 5)
     weights = make_weights(ctc=rng.choice([0.0, 0.3]), lm=rng.choice([0.0, 0.4]))
     shape = DraftShape(rng.choice([1, 4]), rng.choice([1, beam_size]), rng.choice([None, 12]))
-    audio, options = (memory, lengths, LengthLimits(0.7)), {"inputs": inputs, "proposer": proposer}
+    audio = memory, lengths, LengthLimits(0.7)
     assert_nbest_is_espnets(module, seed, weights, beam_size, shape, *audio, **options)
 
 
-@pytest.mark.parametrize("draft", ["fine", "small"])
+@combinations(draft=["fine", "small"])
 def test_a_batch_equals_single_utterances(translations, draft):
     _, module, proposer, *_ = random_case(5, "coarse", translations("coarse", draft))
     audio = random_memory(5, [9, 2, 5, 7])
@@ -141,15 +134,14 @@ def test_a_batch_equals_single_utterances(translations, draft):
     assert_decoded_alike_alone(module, [20, 10, 15, 3], *audio, proposer=proposer, **options)
 
 
-@pytest.mark.parametrize("draft", ["fine", "few"])
+@combinations(draft=["fine", "few"])
 def test_a_draft_model_with_few_positions_or_tokens(translations, draft):
     """The search continues without drafts of what the draft model cannot write."""
     translation = translations("coarse", draft)
     module, audio = shared_decoder(6, "none"), random_memory(6, [6, 4])
     sizes = {"vocab_size": len(translation.to_draft.target), "max_target_positions": 9}
     proposer = DraftModelProposer(build_runtime(tiny_decoder(7, "none", **sizes)), EOS, translation)
-    options = {"min_lengths": [40, 0], "shape": DraftShape(5), "proposer": proposer}
-    assert_plain(module, *audio, decode(module, *audio, [40, 3], **options), [40, 3], [40, 0])
+    decode_exactly(module, *audio, [40, 3], [40, 0], shape=DraftShape(5), proposer=proposer)
 
 
 def begin(decoder, eos, translation, prompt):
@@ -166,40 +158,34 @@ def logits_after(proposer, root, tokens):
     return proposer.logits(states)[0]
 
 
-class TableDecoder:
-    """A draft model whose next-token probabilities are given by text; elsewhere it ends."""
+def table_decoder(table, vocabulary):
+    """Build a draft model whose next-token probabilities are given by text, else all are equal."""
 
-    def __init__(self, table, vocabulary):
-        self.table, self.vocabulary = table, vocabulary
-        self.inner = scripted_decoder([[]], len(vocabulary), vocabulary.end)
-
-    def __getattr__(self, name):
-        return getattr(self.inner, name)
-
-    def logits(self, hidden):
-        rows = torch.full((len(hidden), len(self.vocabulary)), 1e-9)
+    def logits(hidden):
+        rows = torch.full((len(hidden), len(vocabulary)), 1e-9)
         for row, path in zip(rows, hidden.tolist(), strict=True):
-            tokens = [token for token in path if token >= 0][1:]
-            next_tokens = self.table.get(self.vocabulary.write(tokens).decode(), {})
-            for token, probability in next_tokens.items():
-                row[self.vocabulary.ids[token.encode()] if token else EOS + 2] = probability
+            text = vocabulary.write([token for token in path if token >= 0][1:]).decode()
+            for token, probability in table.get(text, {}).items():
+                row[vocabulary.ids[token.encode()]] = probability
         return rows.log()
+
+    decoder = scripted_decoder([[]], len(vocabulary), vocabulary.end)
+    decoder.logits = logits
+    return decoder
 
 
 @pytest.fixture
 def begin_table(vocabularies, translations):
-    """A function that begins a proposer of a ``TableDecoder``; the main vocabulary is "coarse"."""
-    return lambda table: begin(
-        TableDecoder(table, vocabularies["fine"]), EOS, translations("coarse", "fine"), [0]
-    )
+    """A function that begins a proposer of a ``table_decoder``; the main vocabulary is "coarse"."""
+    fine, translation = vocabularies["fine"], translations("coarse", "fine")
+    return lambda table: begin(table_decoder(table, fine), EOS, translation, [0])
 
 
 def test_an_unfinished_word_is_retokenized(begin_table, vocabularies):
     """After ` ba` the draft continues ` bako`, which agrees with it, instead of ` b`, `a`."""
     ids = vocabularies["coarse"].ids
-    proposer, root = begin_table(
-        {"": {" bako": 0.3, " b": 0.2, "m": 0.5}, " b": {"a": 0.9, "m": 0.1}, " ba": {"m": 1.0}}
-    )
+    table = {"": {" bako": 0.3, " b": 0.2, "m": 0.5}, " b": {"a": 0.9, "m": 0.1}, " ba": {"m": 1.0}}
+    proposer, root = begin_table(table)
     logits = logits_after(proposer, root, [ids[b" ba"]])
     # ` bako` is known to continue ` ba`, so that ` ba` is not evaluated to detect a word end.
     assert int(logits.argmax()) == ids[b"ko"]
@@ -262,7 +248,7 @@ def test_finished_words_take_no_memory(translations):
     assert max(sizes) <= 2 + len(draft_tokens) + 1
 
 
-@pytest.mark.parametrize("text", [b" b", b" ba", b"\xff", "ü".encode(), b" bako", b"zz"])
+@combinations(text=[b" b", b" ba", b"\xff", "ü".encode(), b" bako", b"zz"])
 def test_prefix_index(vocabularies, text):
     ids = vocabularies["fallback"].ids
     index = PrefixIndex(vocabularies["fallback"])
@@ -274,6 +260,6 @@ def test_prefix_index(vocabularies, text):
 
 
 def test_a_tokenizer_of_another_model_is_refused(vocabularies):
-    main, draft = vocabularies["coarse"], vocabularies["fine"]
-    with pytest.raises(InputError, match=f"3 output tokens, .* tokenizer has {len(main)}"):
-        Translation.between(main, draft, size=3)
+    pair = vocabularies["coarse"], vocabularies["fine"]
+    message = f"3 output tokens, .* tokenizer has {len(pair[0])}"
+    assert_refused(message, Translation.between, *pair, size=3)

@@ -5,6 +5,7 @@ import random
 from dataclasses import replace
 
 import pytest
+import searches
 import torch
 from beam_oracle import make_scorers, random_weights
 from cases import cases, combinations
@@ -12,15 +13,7 @@ from rapidfuzz.distance import Levenshtein
 from recorded_calls import record_calls
 from refusals import refuses
 from scripted import ScriptedCTC, ctc_context, edited, path_from, scripted_calls, scripted_memory
-from searches import (
-    PROMPT,
-    assert_decoded_alike_alone,
-    assert_nbest_is_espnets,
-    assert_plain,
-    beam_shape,
-    decode,
-    greedy_shape,
-)
+from searches import PROMPT, decode, decode_exactly
 from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, shared_decoder, utterances
 
 from espnet_medusa.draft.ctc import CTCProposer, advance_rows
@@ -43,7 +36,7 @@ def begin(texts, vocabulary=None, sure=0.9):
     return proposer.begin(ctc_context(roots, memory, lengths)), roots
 
 
-@pytest.mark.parametrize("seed", range(20))
+@combinations(seed=range(20))
 def test_rows_are_edit_distances(seed):
     rng = random.Random(seed)
     size, length = rng.randint(0, 9), rng.randint(1, 12)
@@ -76,7 +69,7 @@ def test_the_best_place_after_a_prefix(prefix, expected):
     assert int(place_weights(prefix, [1, 2, 3, 4, 5]).argmax()) == expected
 
 
-@pytest.mark.parametrize("size", [400, 401])
+@combinations(size=[400, 401])
 def test_sums_of_weights_are_exact(size):
     assert int(place_weights([2] * size, [2] * 400 + [3]).argmax()) == size
 
@@ -152,9 +145,9 @@ def calls_for(texts, hypotheses, width=1):
     return scripted_calls(texts, proposer, DraftShape(60, width), BIG, BIG - 1)
 
 
-def random_texts(seed, count=6):
+def random_texts(seed):
     rng = random.Random(seed)
-    return [[rng.randrange(BIG - 1) for _ in range(rng.randint(1, 30))] for _ in range(count)]
+    return [[rng.randrange(BIG - 1) for _ in range(rng.randint(1, 30))] for _ in range(6)]
 
 
 @combinations(num_edits=[0, 1, 2, 4], seed=range(5))
@@ -200,9 +193,8 @@ def test_greedy_text_is_exact(seed, kind):
     memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(rng.randint(1, 5))])
     most = [rng.choice([1, 2, 7, 25, 50]) for _ in lengths]
     proposer = make_proposer(kind, decoder, memory, lengths, seed)
-    shape = greedy_shape(rng, rng.choice([1, 7, 40]))
-    states = decode(decoder, memory, lengths, most, shape=shape, proposer=proposer)
-    assert_plain(decoder, memory, lengths, states, most)
+    shape = searches.greedy_shape(rng, rng.choice([1, 7, 40]))
+    decode_exactly(decoder, memory, lengths, most, shape=shape, proposer=proposer)
 
 
 @combinations(kind=KINDS, seed=range(12))
@@ -212,25 +204,24 @@ def test_nbest_is_exact(seed, kind):
     weights = random_weights(rng)
     memory, lengths = random_memory(seed, [rng.randint(7, 16) for _ in range(rng.randint(1, 4))])
     proposer = make_proposer(kind, decoder, memory, lengths, seed)
-    shape = beam_shape(rng, decoder, beam_size, proposer)
-    audio = memory, lengths, LengthLimits(0.7)
-    assert_nbest_is_espnets(decoder, seed, weights, beam_size, shape, *audio, proposer=proposer)
+    shape = searches.beam_shape(rng, decoder, beam_size, proposer)
+    given = decoder, seed, weights, beam_size, shape, memory, lengths, LengthLimits(0.7)
+    searches.assert_nbest_is_espnets(*given, proposer=proposer)
 
 
 @pytest.mark.parametrize("hypothesis", [[], [4]], ids=["empty", "one token"])
 def test_a_short_hypothesis(hypothesis):
     decoder, audio = shared_decoder(7, "none"), random_memory(7, [1])
     proposer = CTCProposer(ScriptedCTC([hypothesis], audio[0], BLANK), VOCAB_SIZE, EOS, BLANK)
-    states = decode(decoder, *audio, [20], shape=DraftShape(9, 2), proposer=proposer)
-    assert_plain(decoder, *audio, states, [20])
+    decode_exactly(decoder, *audio, [20], shape=DraftShape(9, 2), proposer=proposer)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@combinations(kind=KINDS)
 def test_a_batch_equals_single_utterances(kind):
     decoder = shared_decoder(5, "recurrent")
     audio = random_memory(5, [9, 2, 5, 7])
     options = {"shape": DraftShape(8, 2), "proposer": make_proposer(kind, decoder, *audio, 5)}
-    assert_decoded_alike_alone(decoder, [40, 10, 25, 3], *audio, **options)
+    searches.assert_decoded_alike_alone(decoder, [40, 10, 25, 3], *audio, **options)
 
 
 @combinations(weight=[0.0, 0.3, 1.0], heads=["block", "recurrent", "attending"])
@@ -247,13 +238,12 @@ def test_a_mixture_adds_probabilities(heads, weight):
     context = replace(ctc_context(roots, memory, lengths), cross_keys_values=cross)
     parts = [proposer.begin(context) for proposer in (ctc, runtime.proposer(), mixed)]
     tokens = torch.tensor([4, 2])
-    of_ctc, of_heads, of_both = (
-        part.logits(part.advance(part.start(roots), tokens)).softmax(-1) for part in parts
-    )
+    logits = (part.logits(part.advance(part.start(roots), tokens)) for part in parts)
+    of_ctc, of_heads, of_both = (each.softmax(-1) for each in logits)
     torch.testing.assert_close(of_both, weight * of_ctc + (1 - weight) * of_heads)
 
 
-@pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
+@combinations(weight=[0.0, 0.5, 1.0])
 def test_ctc_continues_drafts_after_the_last_head(weight):
     decoder = shared_decoder(3, "block", 2)
     memory, lengths = random_memory(3, [6])
@@ -261,11 +251,8 @@ def test_ctc_continues_drafts_after_the_last_head(weight):
     text = plain_greedy(decoder, memory, PROMPT, 30)[0]
     ctc = CTCProposer(ScriptedCTC([text], memory, BLANK), VOCAB_SIZE, EOS, BLANK)
     assert MixedProposer(runtime.proposer(), runtime.proposer()).max_steps == 2
-    calls = []
-    for proposer in (
-        MixedProposer(ctc, runtime.proposer(), weight),
-        MixedProposer(runtime.proposer(), ctc, 1 - weight),
-    ):
+    calls, parts = [], [ctc, runtime.proposer()]
+    for proposer in (MixedProposer(*parts, weight), MixedProposer(*parts[::-1], 1 - weight)):
         assert proposer.max_steps is None
         [state] = decode(runtime, memory, lengths, [30], shape=DraftShape(12, 2), proposer=proposer)
         assert state.tokens == text
@@ -280,7 +267,7 @@ def test_invalid_mixtures_are_refused(weight, vocabulary):
     MixedProposer(CTCProposer(make_scorers(2)[1].log_softmax, VOCAB_SIZE, EOS), heads, weight)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@combinations(seed=range(4))
 def test_a_chain_equals_single_steps(seed):
     """After prefixes that are correct or have one edit, with sure CTC frames."""
     rng, texts = random.Random(seed), random_texts(seed)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from cases import combinations
 from made_vocabularies import open_bundled
 from rapidfuzz.distance import Levenshtein
 from scripted import ScriptedCTC, ctc_context, path_from, scripted_calls, scripted_memory
@@ -46,19 +47,19 @@ def units(request):
     return byte_pair_units(request.param)
 
 
-def ctc_of(texts, memory, units, vocabulary, sure=0.9):
+def ctc_of(texts, memory, units, vocabulary):
     """Return a CTC branch over units whose hypotheses are ``texts``; label 0 is the blank."""
     hypotheses = [units.spell(vocabulary.encode(text)) for text in texts]
-    scripted = ScriptedCTC(hypotheses, memory, len(units), sure)
+    scripted = ScriptedCTC(hypotheses, memory, len(units))
     return lambda rows: scripted(rows).roll(1, dims=-1)
 
 
-def hypothesis_of(text, units, vocabulary, sure=0.9):
+def hypothesis_of(labels, units, vocabulary, sure=0.9):
+    """Return the hypothesis of a CTC branch whose best path has these units."""
     memory, _ = random_memory(0, [5])
-    log_probs = ctc_of([text], memory, units, vocabulary, sure)(memory)[0]
-    return ctc_hypothesis.retokenized_hypothesis(
-        log_probs, vocabulary.end, ctc_hypothesis.Retokenization(units.contents, vocabulary)
-    )
+    log_probs = ScriptedCTC([labels], memory, len(units), sure)(memory)[0].roll(1, dims=-1)
+    retokenization = ctc_hypothesis.Retokenization(units.contents, vocabulary)
+    return ctc_hypothesis.retokenized_hypothesis(log_probs, vocabulary.end, retokenization)
 
 
 def places_from(hypothesis, place):
@@ -74,9 +75,10 @@ def tokens_from(hypothesis, place):
     return hypothesis.tokens[places_from(hypothesis, place), 0].tolist()
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@combinations(text=TEXTS)
 def test_the_hypothesis_has_the_tokenizers_tokens(text, units, vocabulary):
-    hypothesis, written = hypothesis_of(text, units, vocabulary), text.encode()
+    labels, written = units.spell(vocabulary.encode(text)), text.encode()
+    hypothesis = hypothesis_of(labels, units, vocabulary)
     expected = whisper_tokenizer(SIZE).encode(text, add_special_tokens=False)
     assert bytes(hypothesis.symbols.tolist()) == written
     assert tokens_from(hypothesis, 0) == expected
@@ -88,13 +90,8 @@ def test_the_hypothesis_has_the_tokenizers_tokens(text, units, vocabulary):
 
 def test_bytes_that_are_no_text_are_retokenized(vocabulary):
     units = byte_pair_units(256)
-    labels = [units.contents.index(bytes([byte])) + 1 for byte in b" a\xe4\xbd b\xff"]
-    log_probs = torch.full((2 * len(labels), 257), 1e-4)
-    log_probs[torch.arange(0, len(log_probs), 2), torch.tensor(labels)] = 0.9
-    log_probs[1::2, 0] = 0.9
-    hypothesis = ctc_hypothesis.retokenized_hypothesis(
-        log_probs.log(), vocabulary.end, ctc_hypothesis.Retokenization(units.contents, vocabulary)
-    )
+    labels = [units.contents.index(bytes([byte])) for byte in b" a\xe4\xbd b\xff"]
+    hypothesis = hypothesis_of(labels, units, vocabulary)
     assert vocabulary.write(tokens_from(hypothesis, 0)) == b" a\xe4\xbd b\xff"
 
 
@@ -116,7 +113,8 @@ def test_special_and_unknown_tokens_write_no_bytes(vocabulary):
 
 
 def test_probabilities_are_products_over_units(units, vocabulary):
-    hypothesis = hypothesis_of(TEXTS[0], units, vocabulary, sure=0.8)
+    labels = units.spell(vocabulary.encode(TEXTS[0]))
+    hypothesis = hypothesis_of(labels, units, vocabulary, sure=0.8)
     for place in places_from(hypothesis, 0):
         count = len(units.spell([int(hypothesis.tokens[place, 0])]))
         assert float(hypothesis.probabilities[place, 0]) == pytest.approx(0.8**count, rel=1e-4)
@@ -162,7 +160,7 @@ def test_a_correct_hypothesis_takes_one_call_and_a_misspelled_word_one_more(unit
 
 
 @pytest.mark.parametrize("shape", [CHAIN, DraftShape(20, 2)], ids=["chain", "tree"])
-@pytest.mark.parametrize("limited", [False, True])
+@combinations(limited=[False, True])
 def test_text_is_exact_whatever_the_hypothesis(units, vocabulary, shape, limited):
     rng = random.Random(len(units))
     texts, hypotheses = TEXTS[:2] * 3, []
@@ -207,9 +205,8 @@ def test_entropies_of_random_frames_in_any_precision():
     generator = torch.Generator().manual_seed(0)
     log_probs = torch.randn(9, 40, generator=generator).mul(4).log_softmax(-1)
     log_probs[0, :], log_probs[0, 7], log_probs[1, :] = -math.inf, 0.0, -math.log(40)
-    expected = [
-        -sum(p * math.log(p) for p in row if p) for row in log_probs.double().exp().tolist()
-    ]
+    rows = ([p for p in row if p] for row in log_probs.double().exp().tolist())
+    expected = [-sum(p * math.log(p) for p in row) for row in rows]
     assert ctc_hypothesis.frame_entropies(log_probs[:0]).shape == (0,)
     assert ctc_hypothesis.frame_entropies(log_probs).tolist() == pytest.approx(expected, rel=1e-5)
     rounded = ctc_hypothesis.frame_entropies(log_probs.bfloat16())

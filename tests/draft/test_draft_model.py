@@ -1,11 +1,11 @@
 """A draft model's tree follows the search; the draft model evaluates each prefix once."""
 
+import searches
 import torch
 from beam_oracle import make_weights
 from cases import cases, combinations
-from draft_models import DRAFT_MODELS, drafted, drafted_by, nearly
 from scripted import TokenTracker, foresight, new_places, path_of
-from searches import PROMPT, assert_plain, decode, our_search
+from searches import DRAFT_MODELS, PROMPT, decode, decode_exactly, our_search, with_draft
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder, utterances
 
 from espnet_medusa.draft.model import DraftModelProposer
@@ -78,24 +78,21 @@ def test_logits_equal_the_trained_draft_models():
 
 @combinations(depth=[1, 3, 10], seed=range(3))
 def test_all_drafts_of_the_main_model_itself_are_accepted(seed, depth):
-    module = tiny_decoder(seed, "none")
-    memory, lengths = random_memory(seed, [6, 9, 4])
-    most = [30, 23, 40]
-    states = decode(drafted_by(module, module), memory, lengths, most, shape=DraftShape(depth))
-    assert_plain(module, memory, lengths, states, most)
-    for state in states:
+    module, audio = tiny_decoder(seed, "none"), random_memory(seed, [6, 9, 4])
+    options = {"decoder": with_draft(module, module), "shape": DraftShape(depth)}
+    for state in decode_exactly(module, *audio, [30, 23, 40], **options):
         # The prompt's call gives one token, each other call depth + 1 if so many are left.
         assert state.statistics.decoder_calls == -(-state.statistics.tokens // (depth + 1))
 
 
 def test_all_beam_drafts_of_the_main_model_itself_are_accepted():
     module = tiny_decoder(2, "none")
-    search = our_search(drafted_by(module, module), 2, make_weights(ctc=0.3), 5, DraftShape(6, 5))
+    search = our_search(with_draft(module, module), 2, make_weights(ctc=0.3), 5, DraftShape(6, 5))
     for state in search(*random_memory(2, [16, 11]), torch.tensor([[EOS]] * 2)):
         assert state.statistics.decoder_calls == -(-state.steps // 7)
 
 
-def searches(decoder, seed):
+def all_searches(decoder, seed):
     prompts, (memory, lengths) = torch.tensor([PROMPT] * 3), random_memory(seed, [14, 9, 11])
     rule = build_rule(SearchOptions(acceptance="top_m"))
     for shape in (DraftShape(4), DraftShape(3, 3, 7), DraftShape(3, choices=(2, 2, 1))):
@@ -110,9 +107,9 @@ def searches(decoder, seed):
 
 @combinations(kind=DRAFT_MODELS, seed=range(2))
 def test_no_prefix_is_evaluated_twice(seed, kind):
-    _, decoder = drafted(seed, kind)
+    _, decoder = searches.drafted_by(seed, kind)
     recorder = Recorder(decoder)
-    for search in searches(decoder, seed):
+    for search in all_searches(decoder, seed):
         states = search()
         for state, paths in zip(states, recorder.paths[-1], strict=True):
             counts = state.statistics
@@ -128,7 +125,7 @@ def test_no_prefix_is_evaluated_twice(seed, kind):
 
 @combinations(kind=["near", "other"])
 def test_a_chain_costs_one_call_per_step_and_its_tree_stays_small(kind):
-    _, decoder = drafted(3, kind, max_target_positions=64)
+    _, decoder = searches.drafted_by(3, kind, max_target_positions=64)
     recorder = Recorder(decoder)
     [state] = decode(decoder, *random_memory(3, [12]), [50], min_lengths=[50], shape=DraftShape(4))
     counts = state.statistics
@@ -145,10 +142,10 @@ def test_a_chain_costs_one_call_per_step_and_its_tree_stays_small(kind):
 def test_a_draft_model_with_fewer_positions():
     module = tiny_decoder(6, "none")
     memory, lengths = random_memory(6, [6, 4])
-    decoder = drafted_by(module, tiny_decoder(6, "none", max_target_positions=9))
+    decoder = with_draft(module, tiny_decoder(6, "none", max_target_positions=9))
     recorder = Recorder(decoder)
-    states = decode(decoder, memory, lengths, [40, 3], min_lengths=[40, 0], shape=DraftShape(5))
-    assert_plain(module, memory, lengths, states, [40, 3], [40, 0])
+    given = module, memory, lengths, [40, 3], [40, 0], decoder
+    states = decode_exactly(*given, shape=DraftShape(5))
     assert len(states[0].tokens) == 40
     assert max(len(path) for path in recorder.paths[0][0]) == 9
 
@@ -157,7 +154,7 @@ def test_a_draft_model_with_fewer_positions():
 def test_runtimes_of_a_draft_model(runtime):
     """Utterances have different numbers of drafts because of end tokens and length limits."""
     module = tiny_decoder(3, "none")
-    draft = nearly(module, 3)
+    draft = searches.nearly(module, 3)
     if runtime == "cuda graph":
         decoder = CudaGraphWhisperRuntime(draft, Precision(torch.float32))
     else:
@@ -165,11 +162,8 @@ def test_runtimes_of_a_draft_model(runtime):
     memory, lengths = random_memory(3, [12, 7, 9])
     most, least, counts = [30, 6, 45], [30, 0, 45], []
     for drafter in (build_runtime(draft), decoder):
-        states = decode(
-            module, memory, lengths, most, min_lengths=least, shape=DraftShape(6, 2),
-            proposer=DraftModelProposer(drafter, EOS),
-        )  # fmt: skip
-        assert_plain(module, memory, lengths, states, most, least)
+        drafts = {"proposer": DraftModelProposer(drafter, EOS), "shape": DraftShape(6, 2)}
+        states = decode_exactly(module, memory, lengths, most, least, **drafts)
         counts.append([(s.statistics.draft_calls, s.statistics.draft_nodes) for s in states])
     calls, nodes = (sum(column) for column in zip(*counts[0], strict=True))
     assert nodes > calls > 20
@@ -183,5 +177,5 @@ def test_greedy_text_with_other_acceptance_rules(acceptance, option, seed):
     """The rules allow other texts, but the main model itself drafts the greedy one."""
     module, audio = tiny_decoder(seed, "none"), random_memory(seed, [9])
     rule = build_rule(SearchOptions(acceptance=acceptance, **option))
-    states = decode(drafted_by(module, module), *audio, [30], rule, shape=DraftShape(3))
-    assert_plain(module, *audio, states, [30])
+    options = {"decoder": with_draft(module, module), "rule": rule, "shape": DraftShape(3)}
+    decode_exactly(module, *audio, [30], **options)

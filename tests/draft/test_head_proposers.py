@@ -3,6 +3,7 @@
 import pytest
 import torch
 from cases import combinations
+from grown_trees import CLOSE, states_after
 from kernel_kinds import with_kernels
 from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
 
@@ -13,7 +14,6 @@ from espnet_medusa.runtime.precision import resolve_precision
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import DraftContext
 
-CLOSE = {"rtol": 0.0, "atol": 1e-5}
 NUM_HEADS = 4
 
 
@@ -27,14 +27,7 @@ def teacher_forced(decoder, seed, frames):
     return memory, lengths, labels, outputs, unrolled
 
 
-def begin(runtime, roots, memory, lengths, precision, vocabulary=None):
-    cross = runtime.start(memory, lengths).cross_keys_values
-    return runtime.proposer(vocabulary, precision).begin(
-        DraftContext(roots, memory.device, cross_keys_values=cross)
-    )
-
-
-@pytest.mark.parametrize("seed", range(3))
+@combinations(seed=range(3))
 def test_a_step_attends_as_the_last_layer_does(seed):
     """All positions at once equal the layer's modules at one position after another."""
     decoder = tiny_decoder(seed, "attending", NUM_HEADS)
@@ -72,14 +65,12 @@ def test_drafts_along_a_path_are_the_unrolled_ones(heads, num_layers, precision,
     decoder = tiny_decoder(seed, heads, NUM_HEADS, heads_conf=layers)
     memory, lengths, labels, outputs, unrolled = teacher_forced(decoder, seed, frames)
     assert [part.size(1) for part in unrolled] == [8, 7, 6, 5]
-    roots = [Prefix(0) for _ in frames]
-    proposer = begin(build_runtime(decoder, precision), roots, memory, lengths, precision)
     places = [(row, position) for position in range(9) for row in range(len(frames))]
     places = [places[at] for at in torch.randperm(len(places))]
-    prefixes = [roots[row].child(position) for row, position in places]
-    for prefix, (row, position) in zip(prefixes, places, strict=True):
-        prefix.head_input = outputs.head_input[row], position
-    states = proposer.start(prefixes)
+    inputs = torch.stack([outputs.head_input[place] for place in places])
+    inputs, runtime = (inputs, memory, lengths), build_runtime(decoder, precision)
+    rows = [row for row, _ in places]
+    proposer, states = states_after(runtime, *inputs, rows, precision=precision)
     for step in range(1, NUM_HEADS + 1):
         # Prefixes near the end of their row have no label left; the others continue together.
         rows = [index for index, (_, position) in enumerate(places) if position + step < 9]
@@ -97,19 +88,16 @@ def test_drafts_along_a_path_are_the_unrolled_ones(heads, num_layers, precision,
 
 @pytest.fixture(params=HEADS)
 def begun(request):
-    """A proposer begun for two utterances, and three prefixes with random head inputs."""
+    """A proposer begun for two utterances, and three states after random head inputs."""
     decoder = tiny_decoder(0, request.param, NUM_HEADS)
-    roots = [Prefix(0), Prefix(0)]
-    prefixes = [roots[row].child(place) for place, row in enumerate([0, 1, 1])]
-    for prefix in prefixes:
-        prefix.head_input = torch.randn(1, decoder.projection.size(1)), 0
-    return begin(build_runtime(decoder), roots, *random_memory(2, [7, 4]), "float32"), prefixes
+    inputs = torch.randn(3, decoder.projection.size(1)), *random_memory(2, [7, 4]), [0, 1, 1]
+    return states_after(build_runtime(decoder), *inputs)
 
 
-def states_of_paths(proposer, prefixes, paths):
+def states_of_paths(proposer, begun, paths):
     result = []
-    for prefix, tokens in zip(prefixes, paths, strict=True):
-        states = proposer.start([prefix])
+    for row, tokens in enumerate(paths):
+        states = begun.select(torch.tensor([row]))
         for token in tokens:
             states = proposer.advance(states, torch.tensor([token]))
         result.append(states)
@@ -117,7 +105,7 @@ def states_of_paths(proposer, prefixes, paths):
 
 
 def test_states_of_different_depths_are_joined(begun):
-    proposer, prefixes = begun
+    proposer, _ = begun
     singles = states_of_paths(*begun, [[3], [5, 1, 2], [4, 0]])
     expected = torch.cat([proposer.logits(states) for states in singles])
     together = singles[0].join(singles[1]).join(singles[2])
@@ -144,8 +132,8 @@ def test_rows_are_selected_in_any_order_and_several_times(begun):
 
 
 def test_largest_number_of_steps(begun):
-    proposer, prefixes = begun
-    states = proposer.start(prefixes[:1])
+    proposer, states = begun
+    states = states.select(torch.tensor([0]))
     for step in range(1, NUM_HEADS + 3):
         states = proposer.advance(states, torch.tensor([2]))
         if proposer.max_steps is None or step <= proposer.max_steps:
@@ -170,18 +158,13 @@ def best_tokens_of_steps(proposer, states, depth):
 
 @with_kernels
 @combinations(precision=["float32", "bfloat16", "int8"], vocabulary=[None, [0, 2, 3, 5, 8]])
-@pytest.mark.parametrize("seed", range(3))
+@combinations(seed=range(3))
 def test_a_chain_is_the_best_token_of_each_step(kind, seed, vocabulary, precision):
     """Utterances have two, one or no rows, and audio of different lengths."""
     decoder = tiny_decoder(seed, "attending", NUM_HEADS)
-    vocabulary = vocabulary and torch.tensor(vocabulary)
-    memory, lengths = random_memory(seed, [6, 3, 9, 1])
-    roots = [Prefix(0) for _ in lengths]
-    proposer = begin(build_runtime(decoder, precision), roots, memory, lengths, "int8", vocabulary)
-    prefixes = [roots[row].child(token) for row, token in [(0, 1), (0, 2), (2, 1), (3, 4)]]
-    for prefix in prefixes:
-        prefix.head_input = torch.randn(1, HIDDEN_SIZE), 0
-    states = proposer.start(prefixes)
+    drafts = [0, 0, 2, 3], vocabulary and torch.tensor(vocabulary), "int8"
+    inputs = torch.randn(4, HIDDEN_SIZE), *random_memory(seed, [6, 3, 9, 1]), *drafts
+    proposer, states = states_after(build_runtime(decoder, precision), *inputs)
     depth = 6
     tokens = proposer.chain(states, depth)
     expected, leads = best_tokens_of_steps(proposer, states, depth)
@@ -192,7 +175,7 @@ def test_a_chain_is_the_best_token_of_each_step(kind, seed, vocabulary, precisio
     assert torch.equal(tokens[certain], expected[certain])
     order = torch.tensor([2, 0, 3, 1])
     assert torch.equal(proposer.chain(states.select(order), depth), tokens[order])
-    for row in range(len(prefixes)):
+    for row in range(4):
         alone = proposer.chain(states.select(torch.tensor([row])), depth)
         assert torch.equal(alone[0], tokens[row])
 
@@ -202,14 +185,10 @@ def test_a_chain_is_the_best_token_of_each_step(kind, seed, vocabulary, precisio
 )
 def test_a_chain_of_parallel_heads_is_the_best_token_of_each(kind, precision, vocabulary):
     decoder = tiny_decoder(0, kind, NUM_HEADS)
-    vocabulary = vocabulary and torch.tensor(vocabulary)
-    memory, lengths = random_memory(0, [6, 3])
-    roots = [Prefix(0) for _ in lengths]
-    proposer = begin(build_runtime(decoder, precision), roots, memory, lengths, "int8", vocabulary)
-    prefixes = [roots[row].child(token) for row, token in [(0, 1), (0, 2), (1, 4)]]
-    for prefix in prefixes:
-        prefix.head_input = torch.randn(1, HIDDEN_SIZE), 0
-    states = proposer.advance(proposer.start(prefixes), torch.tensor([3, 1, 2]))
+    drafts = [0, 0, 1], vocabulary and torch.tensor(vocabulary), "int8"
+    inputs = torch.randn(3, HIDDEN_SIZE), *random_memory(0, [6, 3]), *drafts
+    proposer, states = states_after(build_runtime(decoder, precision), *inputs)
+    states = proposer.advance(states, torch.tensor([3, 1, 2]))
     for depth in range(1, NUM_HEADS + 1):
         expected, _ = best_tokens_of_steps(proposer, states, depth)
         assert torch.equal(proposer.chain(states, depth), expected)
@@ -231,9 +210,8 @@ def test_cross_attention_keys_remain_when_utterances_leave(kind, precision):
     memory, lengths = random_memory(2, [7, 4, 40, 12])
     roots = [Prefix(0) for _ in memory]
     state = runtime.start(memory, lengths)
-    proposer = runtime.proposer().begin(
-        DraftContext(roots, memory.device, cross_keys_values=state.cross_keys_values)
-    )
+    context = DraftContext(roots, memory.device, cross_keys_values=state.cross_keys_values)
+    proposer = runtime.proposer().begin(context)
     for root in roots:
         root.head_input = torch.randn(1, HIDDEN_SIZE), 0
     tokens = torch.tensor([3, 5, 1, 2])
@@ -245,7 +223,7 @@ def test_cross_attention_keys_remain_when_utterances_leave(kind, precision):
         assert torch.equal(proposer.logits(proposer.advance(states, tokens)), before)
 
 
-@pytest.mark.parametrize("heads", ["linear", "block", "attending", "none"])
+@combinations(heads=["linear", "block", "attending", "none"])
 def test_only_attending_heads_receive_cross_attention_keys(heads):
     audio, runtime = random_memory(0, [5]), build_runtime(tiny_decoder(0, heads))
     assert (runtime.proposer() is None) == (heads == "none")

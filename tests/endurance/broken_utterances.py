@@ -35,40 +35,30 @@ Line = tuple[str, str]  # an utterance's entry of wav.scp; its start and end
 Decoded = tuple[int, dict[str, str], dict[str, str]]  # exit status; texts; reasons of failures
 
 
-def _wrong_magic(path: Path, good: str) -> Line:
-    path.write_bytes(b"CaLf" + Path(good).read_bytes()[4:])
-    return str(path), WHOLE
-
-
-def _folder(path: Path, good: str) -> Line:
-    path.mkdir()
-    return str(path), WHOLE
-
-
-def _too_long(path: Path, good: str) -> Line:
+def _write_long(path: Path, good: str) -> None:
     samples, rate_hz = read_audio(good)
-    samples = np.resize(samples, LONGER_THAN_WINDOW_S * rate_hz)
-    soundfile.write(path, samples, rate_hz)
-    return str(path), WHOLE
+    soundfile.write(path, np.resize(samples, LONGER_THAN_WINDOW_S * rate_hz), rate_hz)
 
 
-def _after_the_ark(path: Path, good: str) -> Line:
-    path.write_bytes(b"key AUDIO")
-    return f"{path}:1000000", WHOLE
+def _damage(path: Path, good: str) -> None:
+    path.write_bytes(b"CaLf" + Path(good).read_bytes()[4:])
 
 
-# Function of a new path and a good entry that returns a broken line, and part of the error.
-BAD_LINES: dict[str, tuple[Callable[[Path, str], Line], str]] = {
-    "missing": (lambda path, good: (str(path), WHOLE), "cannot be read (No"),
-    "folder": (_folder, "is a folder"),
-    "wrong_magic": (_wrong_magic, "is no audio that"),
-    "too_long": (_too_long, "more than the 30 s"),
-    "after_the_ark": (_after_the_ark, "contains no wav or flac audio at that offset"),
-    "after_the_end": (lambda _, good: (good, "0.5 3600"), "the segment ends at 3600.0 s but"),
-    "backwards": (lambda _, good: (good, "0.9 0.4"), "not after its start"),
-    "negative": (lambda _, good: (good, "-2 0.4"), "impossible times"),
-    "command": (lambda _, good: (f"cat {good} |", WHOLE), "is a command"),
-}
+# Function of a new path and a good entry that writes a file; entry, times; part of the error.
+BAD_LINES: dict[str, tuple[Callable[[Path, str], object] | None, str, str, str]] = {
+    "missing": (None, "{path}", WHOLE, "cannot be read (No"),
+    "folder": (lambda path, _: path.mkdir(), "{path}", WHOLE, "is a folder"),
+    "wrong_magic": (_damage, "{path}", WHOLE, "is no audio that"),
+    "too_long": (_write_long, "{path}", WHOLE, "more than the 30 s"),
+    "after_the_ark": (
+        lambda path, _: path.write_bytes(b"key AUDIO"), "{path}:1000000", WHOLE,
+        "contains no wav or flac audio at that offset",
+    ),
+    "after_the_end": (None, "{good}", "0.5 3600", "the segment ends at 3600.0 s but"),
+    "backwards": (None, "{good}", "0.9 0.4", "not after its start"),
+    "negative": (None, "{good}", "-2 0.4", "impossible times"),
+    "command": (None, "cat {good} |", WHOLE, "is a command"),
+}  # fmt: skip
 REASONS = {kind: reason for kind, (*_, reason) in (BROKEN | BAD_LINES).items()}
 
 
@@ -96,12 +86,15 @@ def break_some(data_dir: Path, count: int, broken: int, folder: Path) -> Utteran
     keys = random.Random(0).sample(sorted(entries), broken)
     kind_of = {key: kinds[place % len(kinds)] for place, key in enumerate(keys)}
     folder.mkdir()
-    lines = {
-        key: (str(write_broken(folder, kind, key)), WHOLE)
-        if kind in BROKEN
-        else BAD_LINES[kind][0](folder / f"{key}.flac", entries[key])
-        for key, kind in kind_of.items()
-    }
+    lines = {}
+    for key, kind in kind_of.items():
+        if kind in BROKEN:
+            lines[key] = str(write_broken(folder, kind, key)), WHOLE
+        else:
+            (write, entry, times, _), path = BAD_LINES[kind], folder / f"{key}.flac"
+            if write is not None:
+                write(path, entries[key])
+            lines[key] = entry.format(path=path, good=entries[key]), times
     good = {key: entry for key, entry in entries.items() if key not in lines}
     return Utterances(good, {key: text[key] for key in entries}, kind_of, lines)
 

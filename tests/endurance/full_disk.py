@@ -93,12 +93,11 @@ def used(disk: Path) -> int:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Return files by path, volatile ones without bytes, numbers of JSON with four decimals."""
-    return {
-        name: NUMBER.sub(lambda number: b"%.4f" % float(number[0]), content)
-        if name.endswith(".json")
-        else content
-        for name, content in harness.contents(folder, VOLATILE).items()
-    }
+    found = harness.contents(folder, VOLATILE)
+    for name in found:
+        if name.endswith(".json"):
+            found[name] = NUMBER.sub(lambda number: b"%.4f" % float(number[0]), found[name])
+    return found
 
 
 def restore(kept: Path, recipe: Path) -> None:

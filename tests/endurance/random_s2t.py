@@ -21,11 +21,11 @@ import s2t_experiment as s2t
 from beam_oracle import FallingCTC
 from espnet2.bin import s2t_inference as espnet
 from harness import DIFFERS, EQUAL, EQUAL_FALLING
+from tiny import HEADS
 
 from espnet_medusa.inference.s2t import S2TSpeech2Text
 
 BATCH, BATCHES = 3, 2  # cases of a model: BATCH * BATCHES
-HEADS = ("linear", "block", "recurrent", "attending")
 EQUAL_DOUBLE = "equal in float64"
 REFUSED = "ESPnet fails"
 
@@ -47,13 +47,9 @@ class Searches:
     def compare(self, speeches: Sequence[np.ndarray], conditions: Sequence[dict]) -> list[str]:
         calls = [*zip(speeches, conditions, strict=True)]
         found = [[model(speech, **condition) for speech, condition in calls] for model in self.ours]
-        found += [
-            [one.results for one in model.decode(speeches, conditions)] for model in self.ours
-        ]
-        return [
-            self._outcome(call, nbests)
-            for call, nbests in zip(calls, zip(*found, strict=True), strict=True)
-        ]
+        batches = (model.decode(speeches, conditions) for model in self.ours)
+        found += [[one.results for one in batch] for batch in batches]
+        return [*map(self._outcome, calls, zip(*found, strict=True))]
 
     def _outcome(self, call: tuple, nbests: Sequence[list]) -> str:
         for outcome, oracle in ((EQUAL, self.theirs), (EQUAL_FALLING, self.falling)):

@@ -15,14 +15,12 @@ from pathlib import Path
 
 import harness
 import searches
-from beam_oracle import FallingCTC, UncachedScorer, WideBeamSearch, espnet_search, random_weights
-from draft_models import DRAFT_MODELS, drafted
+from beam_oracle import UncachedScorer, WideBeamSearch, espnet_search, random_weights
 from harness import DIFFERS, EQUAL, EQUAL_FALLING
-from searches import HEADS, assert_plain, beam_shape, compare, decode, our_search
-from tiny import VOCAB_SIZE, random_memory, tiny_decoder
+from searches import DRAFT_MODELS, HEADS, beam_shape, compare, our_search
+from tiny import VOCAB_SIZE, random_memory
 
 from espnet_medusa.search.options import LengthLimits
-from espnet_medusa.upstream.compat import CTCPrefixScorer
 
 DRAFTERS = [*HEADS, "none", *DRAFT_MODELS]
 WIDEST_BEAM = VOCAB_SIZE + 3
@@ -32,26 +30,17 @@ CONSTRAINTS = [
 ]  # fmt: skip
 
 
-def random_decoder(rng: random.Random, seed: int):
-    """Return a trained module, the decoder that searches use, and its number of heads."""
-    kind, num_heads = rng.choice(DRAFTERS), rng.choice([1, 4, 6])
-    if kind in DRAFT_MODELS:
-        return *drafted(seed, kind), 8
-    module = tiny_decoder(seed, kind, num_heads)
-    return module, module, 0 if kind == "none" else num_heads
-
-
 def greedy_case(rng: random.Random, seed: int) -> str:
     """Compare exact greedy search with drafts to greedy search without drafts."""
-    module, decoder, num_heads = random_decoder(rng, seed)
+    drafter, num_heads = rng.choice(DRAFTERS), rng.choice([1, 4, 6])
+    module, decoder = searches.drafted_by(seed, drafter, num_heads)
     frames = [rng.randint(1, 14) for _ in range(rng.randint(1, 4))]
     memory, lengths = random_memory(seed, frames)
     most = [rng.choice([1, 2, 3, 7, 25, 50]) for _ in frames]
     least = [rng.randint(0, longest) if rng.random() < 0.3 else 0 for longest in most]
-    shape = searches.greedy_shape(rng, num_heads)
-    results = decode(decoder, memory, lengths, most, min_lengths=least, shape=shape)
+    shape = searches.greedy_shape(rng, 8 if drafter in DRAFT_MODELS else decoder.num_heads)
     try:
-        assert_plain(module, memory, lengths, results, most, least)
+        searches.decode_exactly(module, memory, lengths, most, least, decoder, shape=shape)
     except AssertionError:
         return DIFFERS
     return EQUAL
@@ -59,7 +48,7 @@ def greedy_case(rng: random.Random, seed: int) -> str:
 
 def beam_case(rng: random.Random, seed: int) -> str:
     """Compare beam search with drafts to ESPnet's over a decoder without cache."""
-    module, decoder, _ = random_decoder(rng, seed)
+    module, decoder = searches.drafted_by(seed, rng.choice(DRAFTERS), rng.choice([1, 4, 6]))
     beam_size, weights = rng.randint(1, WIDEST_BEAM), random_weights(rng)
     options = rng.choice(CONSTRAINTS)
     # ESPnet has no constraints: its end detection would count hypotheses with forbidden tokens.
@@ -73,8 +62,8 @@ def beam_case(rng: random.Random, seed: int) -> str:
     ranking = normalize | {"nbest": nbest}
     search = our_search(decoder, seed, weights, beam_size, shape, constraints, **ranking)
     scorer = UncachedScorer(module, constraints)
-    for outcome, ctc_kind in ((EQUAL, CTCPrefixScorer), (EQUAL_FALLING, FallingCTC)):
-        kinds = {"kind": WideBeamSearch, "ctc_kind": ctc_kind}
+    for outcome, falling in ((EQUAL, False), (EQUAL_FALLING, True)):
+        kinds = {"kind": WideBeamSearch, "falling": falling}
         oracle = espnet_search(scorer, seed, weights, beam_size, **kinds, **normalize)
         try:
             compare(search, *random_memory(seed, frames), oracle, limits)

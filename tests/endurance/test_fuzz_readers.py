@@ -5,7 +5,7 @@ from unittest.mock import Mock
 
 import fuzz_readers
 import pytest
-from cases import cases
+from cases import cases, combinations
 from fuzz import judge as judge_module
 from fuzz.judge import READ, DefectError, judge
 from fuzz.reader import DEFECTS, MEGABYTE, Reader, committed_inputs, mapped_counts, read_counts
@@ -32,7 +32,7 @@ def edited(draw, seeds: list[bytes], words: tuple[bytes, ...], max_bytes: int) -
     return data[:max_bytes]
 
 
-@pytest.mark.parametrize("name", READERS)
+@combinations(name=READERS)
 def test_seeds_are_read_and_edited_seeds_reveal_no_defect(name):
     reader = READERS[name]
     seeds = reader.seeds()

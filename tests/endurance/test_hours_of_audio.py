@@ -33,7 +33,7 @@ def test_memory_in_use_is_allocated_memory():
     assert memory_in_use() - before < 1_000_000
 
 
-def test_promises_are_compared_with_the_whole_time():
+def test_estimates_are_compared_with_the_total_time():
     steps = [Step(0.25, 2.0, 1), Step(0.5, 5.5, 1), Step(1.0, 10.0, 1)]
     assert furthest_off(steps) == pytest.approx(0.2)  # 8 s, 11 s, 10 s
 

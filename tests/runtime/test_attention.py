@@ -17,10 +17,6 @@ SIZES = [(2, 64), (3, 8), (2, 40), (1, 100), (2, 1)]  # heads, head size
 LENGTHS = [1, 2, 31, 32, 33, 520, 1500]
 
 
-def most_error(kind: str) -> float:
-    return INTEGERS if attends_in_integers(kind) else BFLOAT16
-
-
 def random_parts(frames: int, heads: int, size: int, sharpness: float = 1.0) -> torch.Tensor:
     """Return queries, keys, values (3, 1, frames, heads, size); frames and columns have scales."""
     generator = torch.Generator().manual_seed(frames + size)
@@ -57,6 +53,7 @@ def exact(parts: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, tor
 
 @combinations(merged=[False, True], frames=LENGTHS)
 def test_attention_is_near_float64(kind, frames, merged, threads):
+    most = INTEGERS if attends_in_integers(kind) else BFLOAT16
     for heads, size in SIZES:
         for sharpness in (0.0, 1.0, 4.0):
             parts = random_parts(frames, heads, size, sharpness)
@@ -66,8 +63,7 @@ def test_attention_is_near_float64(kind, frames, merged, threads):
             expected, summed = (part.flatten(2) for part in exact(parts, lengths))
             errors = (attend(parts, lengths).double().flatten(2) - expected).norm(dim=2)
             errors /= summed.norm(dim=2)
-            assert errors.square().mean().sqrt() < most_error(kind)
-            assert errors.max() < 5 * most_error(kind)
+            assert errors.square().mean().sqrt() < most and errors.max() < 5 * most
 
 
 @cases(*SIZES)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from cases import cases
+from cases import cases, combinations
 from kernel_kinds import KINDS, running, with_kernels
 from searches import build_search
 from tiny import EOS, random_memory, tiny_decoder
@@ -89,7 +89,7 @@ def assert_top_tokens(logits, count, restriction):
 
 
 @with_kernels
-@pytest.mark.parametrize("size", [3, 16, 40, 51865])
+@combinations(size=[3, 16, 40, 51865])
 def test_top_tokens_are_those_of_torch(kind, threads, size):
     generator = torch.Generator().manual_seed(size)
     for rows, count in ((0, 1), (1, 1), (2, 3), (9, min(size, 17)), (5, min(size, 300))):
@@ -100,7 +100,7 @@ def test_top_tokens_are_those_of_torch(kind, threads, size):
 
 
 @with_kernels
-@pytest.mark.parametrize("seed", range(20))
+@combinations(seed=range(20))
 def test_top_tokens_of_two_groups_are_those_of_torch(kind, threads, seed):
     random = np.random.default_rng(seed)
     rows, size = int(random.integers(1, 9)), int(random.integers(3, 200))

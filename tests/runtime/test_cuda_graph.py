@@ -20,20 +20,14 @@ DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.cuda, NO_CUDA])]
 
 
 def search_twice(runtime, options: SearchOptions, device: str):
-    """Tokens, calls and nodes of each utterance; the second search reuses storage and calls."""
-    search = build_search(runtime, options, device=device)
-    memory, lengths = (part.to(device) for part in random_memory(1, LENGTHS))
-
-    first, second = (
-        [
-            ([best.tokens for best in state.n_best], statistics.decoder_calls, statistics.nodes)
-            for state in run_search(search, memory, lengths, 30)
-            for statistics in [state.statistics]
-        ]
-        for _ in range(2)
-    )
-    assert first == second
-    return first
+    """Texts, and calls and nodes, of each utterance; the second search reuses storage and calls."""
+    search, results = build_search(runtime, options, device=device), []
+    for _ in range(2):
+        states = run_search(search, *(part.to(device) for part in random_memory(1, LENGTHS)), 30)
+        counts = [(state.statistics.decoder_calls, state.statistics.nodes) for state in states]
+        results.append(([[best.tokens for best in state.n_best] for state in states], counts))
+    assert results[0] == results[1]
+    return results[0]
 
 
 @combinations(device=DEVICES, search=["greedy", "beam"])
@@ -56,7 +50,7 @@ def test_searches_on_a_mock_gpu(heads, search):
     assert gpu.graphs and not any(place.startswith(fast) for place in gpu.waits)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@combinations(device=DEVICES)
 def test_outputs_of_a_growing_storage(device):
     decoder = tiny_decoder(0, "block").to(device)
     memory, lengths = (part.to(device) for part in random_memory(0, [7, 5]))
@@ -120,7 +114,7 @@ def test_buckets_are_large_enough():
 
 @pytest.mark.cuda
 @NO_CUDA
-@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+@combinations(precision=["float16", "bfloat16"])
 def test_half_precision_on_cuda_is_close_to_plain_greedy(precision):
     decoder = tiny_decoder(2, "recurrent").cuda()
     options = SearchOptions(search="greedy", decoder_precision=precision)
@@ -128,4 +122,5 @@ def test_half_precision_on_cuda_is_close_to_plain_greedy(precision):
     decoder.cpu()
     memory, _ = random_memory(1, LENGTHS)
     expected, _, _ = plain_greedy(decoder, memory[:1], [EOS], 30)
-    assert result[0][0][0][:3] == expected[:3]
+    texts, _ = result
+    assert texts[0][0][:3] == expected[:3]

@@ -2,23 +2,20 @@
 
 import pytest
 import torch
+from cases import combinations
+from grown_trees import relative_error
 from kernel_kinds import rounded, with_kernels
 from recorded_calls import record_calls
+from refusals import refuses
 from tiny import tiny_encoder
 
-from espnet_medusa.errors import InputError
 from espnet_medusa.model import merged_padding
-from espnet_medusa.model.merged_padding import padded_frames
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.runtime import encoder as encoder_runtime
 from espnet_medusa.runtime import native_encoder
 from espnet_medusa.runtime.encoder import CastEncoder, build_encoder_runtime
 from espnet_medusa.runtime.linear import GELU
-from espnet_medusa.runtime.native.operations import (
-    NativeBfloat16Linear,
-    NativeLinear,
-    multiply_rows,
-)
+from espnet_medusa.runtime.native.operations import NativeBfloat16Linear, NativeLinear
 from espnet_medusa.runtime.native_encoder import NativeEncoder, NativeStem
 
 LENGTHS = [1, 2, 33, 130, 199, 200]  # frames of features
@@ -31,24 +28,28 @@ SHAPES = [  # head sizes 8, 20, 64; widths that are no multiple of a panel
 PRODUCTS = {"int8": (NativeLinear, 0.03), "bfloat16": (NativeBfloat16Linear, 0.01)}
 
 
-def assert_near(result, expected, lengths: list[int], most: float) -> None:
-    for row, length in enumerate(lengths):
-        error = result[row, :length] - expected[row, :length]
-        assert error.norm() < most * expected[row, :length].norm()
+def assert_near(runtime, encoder: HFWhisperEncoder, most: float) -> None:
+    """Compare a runtime's output, in float32, with the trained module's."""
+    expected, lengths, _ = encoder(*features_of(encoder))
+    result, result_lengths = runtime(*features_of(encoder))
+    assert result_lengths.tolist() == lengths.tolist() and result.shape == expected.shape
+    assert result.dtype == torch.float32 and not torch.equal(result, expected)
+    for ours, theirs, length in zip(result, expected, lengths, strict=True):
+        assert relative_error(ours[:length], theirs[:length]) < most
 
 
-def features_of(encoder: HFWhisperEncoder, lengths: list[int]) -> torch.Tensor:
-    """(B, T, bins) with zeros in padding, like ``LogMel``'s."""
-    generator = torch.Generator().manual_seed(len(lengths))
+def features_of(encoder: HFWhisperEncoder) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return features (B, T, bins) with zeros in padding, like ``LogMel``'s, and their lengths."""
+    generator = torch.Generator().manual_seed(len(LENGTHS))
     bins = encoder.feature_kind.num_mel_bins
-    features = torch.randn(len(lengths), max(lengths), bins, generator=generator)
-    for row, length in enumerate(lengths):
-        features[row, length:] = 0
-    return features
+    features = torch.randn(len(LENGTHS), max(LENGTHS), bins, generator=generator)
+    for row, length in zip(features, LENGTHS, strict=True):
+        row[length:] = 0
+    return features, torch.tensor(LENGTHS)
 
 
 @with_kernels
-@pytest.mark.parametrize("product", [NativeLinear, NativeBfloat16Linear])
+@combinations(product=[NativeLinear, NativeBfloat16Linear])
 @pytest.mark.parametrize(("size", "out"), [(240, 384), (64, 33), (7, 1), (130, 96)])
 def test_products_of_many_rows_equal_those_of_rounded_numbers(kind, product, size, out, threads):
     generator = torch.Generator().manual_seed(size)
@@ -59,52 +60,42 @@ def test_products_of_many_rows_equal_those_of_rounded_numbers(kind, product, siz
     for rows in (1, 31, 97, 300):
         hidden = torch.randn(rows, size, generator=generator)
         expected = torch.nn.functional.gelu(nearest(hidden) @ nearest(weight).T + bias.double())
-        result = multiply_rows(linear, hidden).double()
+        result = native_encoder.multiply_rows(linear, hidden).double()
         torch.testing.assert_close(result, expected, rtol=0.0, atol=3e-5)
         wide = torch.full((rows, size + 5), torch.nan)  # between rows
         wide[:, :size] = hidden
-        assert torch.equal(multiply_rows(linear, wide[:, :size]).double(), result)
+        assert torch.equal(native_encoder.multiply_rows(linear, wide[:, :size]).double(), result)
 
 
 @with_kernels
-@pytest.mark.parametrize("name", PRODUCTS)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@combinations(name=PRODUCTS, shape=SHAPES)
 def test_output_is_near_the_trained_modules(kind, shape, name):
     product, most = PRODUCTS[name]
     encoder = tiny_encoder(len(kind), **shape)
-    features, frames = features_of(encoder, LENGTHS), torch.tensor(LENGTHS)
-    expected, lengths, _ = encoder(features, frames)
-    result, result_lengths = NativeEncoder(encoder.whisper, product)(features, frames)
-    assert result_lengths.tolist() == lengths.tolist() and result.shape == expected.shape
-    assert_near(result, expected, lengths.tolist(), most)
-    assert not torch.equal(result, expected)
+    assert_near(NativeEncoder(encoder.whisper, product), encoder, most)
 
 
 @with_kernels
-@pytest.mark.parametrize("name", PRODUCTS)
+@combinations(name=PRODUCTS)
 def test_output_is_independent_of_batch_and_threads(kind, name, threads):
     encoder = tiny_encoder(0)
     runtime = build_encoder_runtime(encoder, name)
-    features = features_of(encoder, LENGTHS)
-    together, frames = runtime(features, torch.tensor(LENGTHS))
+    features, lengths = features_of(encoder)
+    together, frames = runtime(features, lengths)
     torch.set_num_threads(3 - threads)
     for row, length in enumerate(LENGTHS):
         alone, _ = runtime(features[row : row + 1, :length], torch.tensor([length]))
         assert torch.equal(together[row, : int(frames[row])], alone[0])
 
 
-@pytest.mark.parametrize("name", ["int8", "bfloat16"])
+@combinations(name=PRODUCTS)
 def test_without_kernels_torch_computes(name, monkeypatch):
     monkeypatch.setattr(encoder_runtime, "kernels", lambda: None)
     monkeypatch.setattr(encoder_runtime, "has_bfloat16_instructions", lambda: True)
     encoder = tiny_encoder(0)
     runtime = build_encoder_runtime(encoder, name)
     assert isinstance(runtime, CastEncoder)
-    features, frames = features_of(encoder, LENGTHS), torch.tensor(LENGTHS)
-    expected, lengths, _ = encoder(features, frames)
-    result, result_lengths = runtime(features, frames)
-    assert result.dtype == torch.float32 and result_lengths.tolist() == lengths.tolist()
-    assert_near(result, expected, lengths.tolist(), 0.03)
+    assert_near(runtime, encoder, 0.03)
 
 
 def test_the_module_is_used_in_its_own_precision(monkeypatch):
@@ -119,78 +110,73 @@ def test_the_module_is_used_in_its_own_precision(monkeypatch):
 def test_output_has_the_modules_dtype():
     encoder = tiny_encoder(0).double()
     runtime = build_encoder_runtime(encoder, "float32")
-    features, frames = features_of(encoder, LENGTHS), torch.tensor(LENGTHS)
-    result, expected = runtime(features, frames)[0], encoder(features, frames)[0]
+    result, expected = (part(*features_of(encoder))[0] for part in (runtime, encoder))
     assert result.dtype == torch.float64
     torch.testing.assert_close(result, expected, rtol=0.0, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["bfloat16", "int8"])
+@combinations(name=PRODUCTS)
 def test_the_runtime_does_not_need_the_modules_weights(name):
     encoder = tiny_encoder(0)
     runtime = build_encoder_runtime(encoder, name)
     if runtime is None:
         pytest.skip("nothing is packed on this machine")
-    features, frames = features_of(encoder, LENGTHS), torch.tensor(LENGTHS)
-    before, _ = runtime(features, frames)
+    before, _ = runtime(*features_of(encoder))
     encoder.release()
     assert not any(weight.numel() for weight in encoder.whisper.parameters())
-    assert torch.equal(runtime(features, frames)[0], before)
+    assert torch.equal(runtime(*features_of(encoder))[0], before)
     encoder.features(torch.zeros(1, 3200), torch.tensor([3200]))  # needs no weights
 
 
-def test_impossible_precisions_are_refused():
-    with pytest.raises(InputError, match="encoder_precision: float16; allowed on a CPU: float32"):
-        build_encoder_runtime(tiny_encoder(0), "float16")
+@refuses(("float16", "encoder_precision: float16; allowed on a CPU: float32"))
+def test_impossible_precisions_are_refused(name):
+    build_encoder_runtime(tiny_encoder(0), name)
 
 
-def features_with_silence(speech: list[int], frames: int, bins: int = 80) -> torch.Tensor:
-    """(B, frames, bins): ``speech`` frames of noise, then a constant."""
-    generator = torch.Generator().manual_seed(frames)
-    features = torch.randn(len(speech), frames, bins, generator=generator)
-    for row, count in enumerate(speech):
-        features[row, count:] = 0.1 * row - 1.0
-    return features
+def with_silence(frames: int, silence: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return noise (2, frames, 80) that ends with constant frames, and lengths (2,).
+
+    ``silence`` frames of the first row are constant, and five more of the second.
+    """
+    features = torch.randn(2, frames, 80, generator=torch.Generator().manual_seed(frames))
+    features[0, frames - silence :] = -1.0
+    features[1, max(frames - silence - 5, 0) :] = -0.9
+    return features, torch.tensor([frames] * 2)
 
 
 @with_kernels
-@pytest.mark.parametrize("product", [NativeLinear, NativeBfloat16Linear])
-@pytest.mark.parametrize("subsampling", [2, 4])
+@combinations(product=[NativeLinear, NativeBfloat16Linear], subsampling=[2, 4])
 def test_silence_is_computed_once_and_equal_bit_for_bit(kind, product, subsampling, monkeypatch):
     encoder = tiny_encoder(0, subsampling=subsampling, max_source_positions=200)
     stem = NativeStem(encoder.whisper, product)
-    multiplied = record_calls(
-        monkeypatch, native_encoder, "multiply_rows", lambda _, rows: len(rows)
-    )
+    counts = record_calls(monkeypatch, native_encoder, "multiply_rows", lambda _, rows: len(rows))
     shapes = [(silence, frames) for frames in (61, 62, 63, 64) for silence in (*range(24), frames)]
     for silence, frames in [*shapes, (180, 200)]:
-        features = features_with_silence([frames - silence, max(frames - silence - 5, 0)], frames)
-        assert padded_frames(features) == max(silence, 1)
-        lengths = torch.tensor([frames] * 2)
+        features, lengths = with_silence(frames, silence)
+        assert merged_padding.padded_frames(features) == max(silence, 1)
         window = int(stem(features, lengths)[1][0])
         speech = window - torch.tensor([silence, silence]) // subsampling
         for kept in (None, merged_padding.kept_rows(speech, window)):
-            multiplied.clear()
+            counts.clear()
             output, sizes = stem(features, lengths, kept)
-            rows = sum(multiplied)
+            rows = sum(counts)
             with monkeypatch.context() as patch:
                 patch.setattr(merged_padding, "padded_frames", lambda features: 0)
-                multiplied.clear()
+                counts.clear()
                 expected, expected_sizes = stem(features, lengths, kept)
             assert torch.equal(output, expected) and torch.equal(sizes, expected_sizes)
-            assert rows <= sum(multiplied)
-    assert rows < 0.25 * sum(multiplied)
+            assert rows <= sum(counts)
+    assert rows < 0.25 * sum(counts)
 
 
-@pytest.mark.parametrize("subsampling", [2, 4])
+@combinations(subsampling=[2, 4])
 def test_the_module_computes_silence_once_if_padding_is_merged(subsampling, monkeypatch):
     rows = 200
     encoder = tiny_encoder(0, subsampling=subsampling, max_source_positions=rows).eval()
     frames, computed = rows * subsampling, []
     encoder.whisper.conv2.register_forward_hook(lambda *call: computed.append(call[2].size(2)))
     for silence in (0, 11, 12, 13, 14, 15, 16, 17, 300, frames - 3, frames):
-        features = features_with_silence([frames - silence, max(frames - silence - 5, 0)], frames)
-        lengths = torch.tensor([frames] * 2)
+        features, lengths = with_silence(frames, silence)
         kept = merged_padding.kept_rows((frames - torch.tensor([silence, silence])) // 4, rows)
         output, sizes = encoder.encode(features, lengths, kept)
         with monkeypatch.context() as patch:
@@ -204,7 +190,7 @@ def test_the_module_computes_silence_once_if_padding_is_merged(subsampling, monk
 @with_kernels
 def test_padding_next_to_longer_audio_is_not_silence():
     stem = NativeStem(tiny_encoder(0).whisper, NativeLinear)
-    features = features_with_silence([40, 90], 90)
+    features, _ = with_silence(90, 0)
     features[0, 40:] = 0
     features[1, 50:] = 1.0
     together, sizes = stem(features, torch.tensor([40, 90]))

@@ -11,8 +11,6 @@ from tiny import EOS, random_memory, tiny_decoder
 
 from espnet_medusa.upstream.compat import BeamSearch
 
-SOS = EOS
-
 
 def nbest(scorer, seed, weights, beam_size, memory, limits, **options):
     result = espnet_search(scorer, seed, weights, beam_size, **options)(memory, **limits)
@@ -21,9 +19,8 @@ def nbest(scorer, seed, weights, beam_size, memory, limits, **options):
 
 
 def compare(decoder, *arguments, **options):
-    assert_same_nbest(
-        nbest(decoder, *arguments, **options), nbest(UncachedScorer(decoder), *arguments, **options)
-    )
+    scorers = decoder, UncachedScorer(decoder)
+    assert_same_nbest(*(nbest(scorer, *arguments, **options) for scorer in scorers))
 
 
 @pytest.mark.parametrize(("ctc", "lm"), [(0.0, 0.0), (0.3, 0.0), (0.3, 0.4)])
@@ -62,15 +59,15 @@ def test_a_dropped_hypothesis_cannot_come_back():
     decoder = tiny_decoder(0)
     memory, _ = random_memory(0, [5])
     start = decoder.batch_init_state(memory[0])
-    _, first = decoder.batch_score(torch.tensor([[SOS]]), [start], memory)
-    wide = torch.tensor([[SOS, token] for token in range(8)])
+    _, first = decoder.batch_score(torch.tensor([[EOS]]), [start], memory)
+    wide = torch.tensor([[EOS, token] for token in range(8)])
     _, second = decoder.batch_score(wide, first * 8, memory)
-    decoder.batch_score(torch.tensor([[SOS, 0, 1]]), second[:1], memory)
+    decoder.batch_score(torch.tensor([[EOS, 0, 1]]), second[:1], memory)
     with pytest.raises(RuntimeError, match="a dropped hypothesis is scored again"):
-        decoder.batch_score(torch.tensor([[SOS, 3, 1]]), second[3:4], memory)
+        decoder.batch_score(torch.tensor([[EOS, 3, 1]]), second[3:4], memory)
 
 
-@pytest.mark.parametrize("heads", ["none", "block"])
+@combinations(heads=["none", "block"])
 def test_changed_weights_are_used_for_the_next_utterance(heads):
     decoder = tiny_decoder(3, heads)
     memory, _ = random_memory(3, [9])
@@ -89,9 +86,9 @@ def test_a_decoder_can_be_copied_and_pickled_after_scoring():
     decoder = tiny_decoder(0, "none", vocab_size=5000)
     memory, _ = random_memory(0, [5])
     start = decoder.batch_init_state(memory[0])
-    expected, _ = decoder.batch_score(torch.tensor([[SOS]]), [start], memory)
+    expected, _ = decoder.batch_score(torch.tensor([[EOS]]), [start], memory)
     for copied in (copy.deepcopy(decoder), pickle.loads(pickle.dumps(decoder))):
         start = copied.batch_init_state(memory[0])
         assert start.shared.decoder is not decoder.batch_init_state(memory[0]).shared.decoder
-        result, _ = copied.batch_score(torch.tensor([[SOS]]), [start], memory)
+        result, _ = copied.batch_score(torch.tensor([[EOS]]), [start], memory)
         assert torch.equal(result, expected)

@@ -3,27 +3,19 @@
 import random
 import re
 
-import pytest
 import torch
-from beam_oracle import espnet_search, random_weights
-from cases import cases
+from cases import cases, combinations
 from espnet2.asr.decoder import transformer_decoder
-from grown_trees import CLOSE, Grown, branched, grow_raggedly, halve, relative_error
-from searches import assert_plain, compare, decode, our_search
+from grown_trees import CLOSE, Grown, branched, extend_chains, grow_raggedly, halve, relative_error
+from searches import assert_random_nbest_is_espnets, decode_exactly
 from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory
 
-from espnet_medusa.model.espnet_transformer import (
-    TransformerMedusaDecoder,
-    searchable,
-    unknown_part,
-)
+from espnet_medusa.model import espnet_transformer
+from espnet_medusa.model.espnet_transformer import searchable
 from espnet_medusa.model.multi_token_decoder import HiddenStates
 from espnet_medusa.runtime import cross_attention, precision
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.native_decoder import NativeStack
-from espnet_medusa.search.drafting.lookahead import DraftShape
-from espnet_medusa.search.options import LengthLimits
-from espnet_medusa.tree.token_tree import ROOT, chain_parents
 from espnet_medusa.upstream import compat
 
 KINDS = [
@@ -34,7 +26,6 @@ KINDS = [
     {"pos_enc_class": compat.ScaledPositionalEncoding, "layer_drop_rate": 0.5},
     {"pos_enc_class": compat.LearnableFourierPosEnc, "attention_heads": 1},
 ]
-NO_DRAFTS = DraftShape(0)
 
 
 def espnet_decoder(seed: int, **options) -> transformer_decoder.TransformerDecoder:
@@ -46,7 +37,7 @@ def espnet_decoder(seed: int, **options) -> transformer_decoder.TransformerDecod
     return module.eval()
 
 
-class Module(TransformerMedusaDecoder):
+class Module(espnet_transformer.TransformerMedusaDecoder):
     """ESPnet's module with the methods that ``Grown`` calls."""
 
     def __init__(self, module):
@@ -61,14 +52,13 @@ class Module(TransformerMedusaDecoder):
         return self.transformer.output_layer(hidden)
 
 
-@pytest.mark.parametrize("options", KINDS, ids=str)
-@pytest.mark.parametrize("seed", range(4))
+@combinations(options=KINDS, seed=range(4))
 def test_branching_ragged_trees_equal_forward_of_each_path(options, seed):
     grown = Grown(Module(espnet_decoder(seed, **options)), *random_memory(seed, [8, 1, 5, 12]))
     grow_raggedly(random.Random(f"{seed} {options}"), grown)
 
 
-@pytest.mark.parametrize("options", [KINDS[0], *KINDS[-2:]], ids=str)
+@combinations(options=[KINDS[0], *KINDS[-2:]])
 def test_positions_never_run_out(options, monkeypatch):
     """Neither the runtime's first 7 nor ESPnet's first 5000."""
     module = espnet_decoder(0, **options)
@@ -77,15 +67,14 @@ def test_positions_never_run_out(options, monkeypatch):
     expected, _ = module(memory, lengths, tokens, torch.tensor([300]))
     monkeypatch.setattr(cross_attention, "FIRST_POSITIONS", 7)
     runtime = build_runtime(searchable(module))
-    state = runtime.start(memory, lengths)
-    outputs = runtime.extend(state, tokens.tolist(), [chain_parents(300, ROOT, 0)])
-    torch.testing.assert_close(runtime.logits(outputs.hidden), expected[0], **CLOSE)
+    logits = runtime.logits(extend_chains(runtime, memory, lengths, tokens).hidden)
+    torch.testing.assert_close(logits, expected[0], **CLOSE)
     assert len(runtime._position_table(6000)) >= 6000
     long = module.embed[1](torch.zeros(1, 6000, HIDDEN_SIZE))[0]
     torch.testing.assert_close(runtime._position_table(6000)[:6000], long, **CLOSE)
 
 
-@pytest.mark.parametrize("options", KINDS[:4], ids=str)
+@combinations(options=KINDS[:4])
 def test_other_precisions_stay_near(options):
     module, result = halve(espnet_decoder(0, **options)), {}
     for name in (None, precision.BFLOAT16, precision.INT8):
@@ -98,54 +87,37 @@ def test_other_precisions_stay_near(options):
 
 
 def test_float64_modules():
-    memory, lengths = random_memory(0, [5])
-    tokens = torch.tensor([[1, 9, 2]])
+    (memory, lengths), tokens = random_memory(0, [5]), torch.tensor([[1, 9, 2]])
     for options in KINDS:
         module = espnet_decoder(0, **options).double()
         expected, _ = module(memory.double(), lengths, tokens, torch.tensor([3]))
         runtime = build_runtime(searchable(module))
-        state = runtime.start(memory.double(), lengths)
-        result = runtime.logits(runtime.extend(state, tokens.tolist(), [[ROOT, 0, 1]]).hidden)
+        result = runtime.logits(extend_chains(runtime, memory.double(), lengths, tokens).hidden)
         torch.testing.assert_close(result, expected[0], rtol=1e-6, atol=1e-6)
 
 
 def test_the_runtime_does_not_need_the_modules_weights():
     module = espnet_decoder(0, concat_after=True)
-    scorer, (memory, lengths) = searchable(module), random_memory(0, [5])
-    runtime = build_runtime(scorer)
-
-    def logits():
-        state = runtime.start(memory, lengths)
-        return runtime.logits(runtime.extend(state, [[1, 2]], [[ROOT, 0]]).hidden)
-
-    before = logits()
+    scorer = searchable(module)
+    runtime, chain = build_runtime(scorer), (*random_memory(0, [5]), torch.tensor([[1, 2]]))
+    before = runtime.logits(extend_chains(runtime, *chain).hidden)
     scorer.release()
     assert not any(parameter.numel() for parameter in module.parameters())
-    assert torch.equal(logits(), before)
+    assert torch.equal(runtime.logits(extend_chains(runtime, *chain).hidden), before)
 
 
-@pytest.mark.parametrize("seed", range(48))
+@combinations(seed=range(48))
 def test_nbest_equals_that_of_espnets_search(seed):
     """ESPnet's search uses the module itself, with ESPnet's cache."""
-    rng = random.Random(seed)
     module = espnet_decoder(seed, **KINDS[seed % len(KINDS)])
-    beam_size = rng.randint(1, 8)
-    weights = random_weights(rng)
-    limits = LengthLimits(rng.choice([0.0, 0.5, 0.9, -1, -6]), rng.choice([0.0, 0.2, -2]))
-    memory, lengths = random_memory(seed, [rng.randint(7, 20) for _ in range(rng.randint(1, 5))])
-    options = {"normalize_length": rng.random() < 0.3}
     decoder = build_runtime(searchable(module))
-    search = our_search(decoder, seed, weights, beam_size, NO_DRAFTS, **options)
-    oracle = espnet_search(module, seed, weights, beam_size, **options)
-    compare(search, memory, lengths, oracle, limits)
+    assert_random_nbest_is_espnets(random.Random(seed), seed, decoder, module)
 
 
-@pytest.mark.parametrize("options", KINDS, ids=str)
+@combinations(options=KINDS)
 def test_greedy_equals_plain_greedy(options):
-    module = espnet_decoder(3, **options)
-    memory, lengths = random_memory(3, [6, 3, 9])
-    result = decode(build_runtime(searchable(module)), memory, lengths, [20, 30, 12])
-    assert_plain(module, memory, lengths, result, [20, 30, 12])
+    module, audio = espnet_decoder(3, **options), random_memory(3, [6, 3, 9])
+    decode_exactly(module, *audio, [20, 30, 12], decoder=build_runtime(searchable(module)))
 
 
 class Streaming(compat.PositionalEncoding):
@@ -178,4 +150,5 @@ def changed(part: str, value: torch.nn.Module) -> transformer_decoder.Transforme
 )  # fmt: skip
 def test_unknown_parts_are_named(make, reason):
     module = make()
-    assert re.fullmatch(reason, unknown_part(module)) and searchable(module) is None
+    assert re.fullmatch(reason, espnet_transformer.unknown_part(module))
+    assert searchable(module) is None

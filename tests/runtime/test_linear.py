@@ -6,22 +6,15 @@ import pytest
 import torch
 from cases import combinations
 
-from espnet_medusa.runtime.linear import (
-    ACTIVATIONS,
-    FEW_WEIGHTS,
-    BlockedLinear,
-    PlainLinear,
-    has_blocked_layout,
-    pack_linear,
-)
+from espnet_medusa.runtime import linear
+from espnet_medusa.runtime.linear import ACTIVATIONS, BlockedLinear, PlainLinear, pack_linear
 from espnet_medusa.runtime.precision import Precision
 
 SIZES = [(32, 32), (48, 96), (384, 1536), (512, 51), (100, 1000), (1, 7)]  # D, M
 NAMES = [None, *ACTIVATIONS]
 
-pytestmark = pytest.mark.skipif(
-    not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN"
-)
+HAS_ONEDNN = torch.backends.mkldnn.is_available()
+pytestmark = pytest.mark.skipif(not HAS_ONEDNN, reason="this torch has no oneDNN")
 
 
 def by_hand(weight, bias, activation, hidden, residual):
@@ -43,9 +36,9 @@ def test_blocked_and_plain_equal_float64(size, out, activation, has_bias, has_re
     for rows in (1, 2, 11, 16, 17, 88):
         hidden, residual = draw(rows, size), draw(rows, out) if has_residual else None
         expected = by_hand(weight, bias, activation, hidden, residual)
-        for linear in kinds:
+        for packed in kinds:
             given = hidden.clone(), None if residual is None else residual.clone()
-            result = linear(*given)
+            result = packed(*given)
             assert result.dtype == torch.float32 and result.shape == (rows, out)
             torch.testing.assert_close(result.double(), expected, rtol=0.0, atol=1e-5)
             assert torch.equal(given[0], hidden)
@@ -77,7 +70,7 @@ def test_tensors_that_are_not_contiguous():
 
 
 def test_small_matrices_are_not_blocked():
-    large = FEW_WEIGHTS // 64
+    large = linear.FEW_WEIGHTS // 64
     few, many = (torch.ones(rows, 64) for rows in (large - 1, large))
     assert type(pack_linear(many, None, Precision(torch.float32))) is BlockedLinear
     assert type(pack_linear(few, None, Precision(torch.float32))) is PlainLinear
@@ -85,7 +78,7 @@ def test_small_matrices_are_not_blocked():
 
 @pytest.mark.parametrize(("supported", "kind"), [(True, BlockedLinear), (False, PlainLinear)])
 def test_bfloat16_is_blocked_if_the_processor_supports_it(monkeypatch, supported, kind):
-    if supported and not has_blocked_layout(torch.bfloat16):
+    if supported and not linear.has_blocked_layout(torch.bfloat16):
         pytest.skip("this processor has no instructions for bfloat16")
-    monkeypatch.setattr(f"{pack_linear.__module__}.has_bfloat16_instructions", lambda: supported)
+    monkeypatch.setattr(linear, "has_bfloat16_instructions", lambda: supported)
     assert type(pack_linear(torch.ones(8, 8), None, Precision(torch.bfloat16))) is kind

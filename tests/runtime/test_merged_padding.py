@@ -2,8 +2,8 @@
 
 import torch
 from cases import combinations
+from grown_trees import extend_chains
 from kernel_kinds import with_kernels
-from searches import runtime_of
 from tiny import tiny_decoder, tiny_encoder
 
 from espnet_medusa.model.merged_padding import group_sizes, kept_rows, window_rows
@@ -126,17 +126,14 @@ def test_merged_rows_count_as_often_as_their_frames_in_the_kernels(kind, product
         assert torch.equal(part[0], merged[row, :count]), "alone as in the batch"
 
 
-@combinations(heads=[None, "attending"], precision=[None, "int8"])
+@combinations(heads=["linear", "attending"], precision=[None, "int8"])
 def test_merged_rows_count_as_often_as_their_frames_in_the_decoder(heads, precision):
-    decoder = tiny_decoder(0) if heads is None else tiny_decoder(0, heads=heads)
-    runtime = runtime_of(decoder) if precision is None else build_runtime(decoder, precision)
-    memory = with_equal_padding(1)
+    runtime, memory = build_runtime(tiny_decoder(0, heads), precision), with_equal_padding(1)
     merged, sizes = merge_rows(memory, KEPT)
     lengths = torch.full_like(SPEECH, FRAMES)
-    rows = [[1 + row, 2, 3] for row in range(len(SPEECH))]
-    parents = [[-1, 0, 1]] * len(SPEECH)
+    tokens = torch.tensor([[1 + row, 2, 3] for row in range(len(SPEECH))])
     full, weighted, unweighted = (
-        runtime.logits(runtime.extend(runtime.start(*encoded), rows, parents).hidden)
+        runtime.logits(extend_chains(runtime, *encoded, tokens).hidden)
         for encoded in ((memory, lengths), (merged, sizes), (merged, row_counts(sizes)))
     )
     most = 1e-4 if precision is None else 0.01 * full.abs().max()

@@ -189,12 +189,10 @@ def test_decoder_is_near_the_trained_one(kind, heads):
 def outputs_of_all_kernels(seed):
     """Integer products, then outputs that also depend on attention."""
     generator = torch.Generator().manual_seed(seed)
-    products = [
-        NativeLinear(torch.randn(out, size, generator=generator), None, activation)(
-            torch.randn(7, size, generator=generator)
-        )
-        for (size, out), activation in zip(SIZES, [None, "gelu", "silu", "relu"] * 2, strict=False)
-    ]
+    products, activations = [], [None, "gelu", "silu", "relu"] * 2
+    for (size, out), activation in zip(SIZES, activations, strict=False):
+        weight, hidden = (torch.randn(rows, size, generator=generator) for rows in (out, 7))
+        products.append(NativeLinear(weight, None, activation)(hidden))
     encoder = build_encoder_runtime(tiny_encoder(seed, output_size=40, attention_heads=2), "int8")
     memory, lengths = encoder(torch.randn(2, 90, 80, generator=generator), torch.tensor([90, 31]))
     runtime = build_runtime(tiny_decoder(seed, "block", vocab_size=500), "int8")

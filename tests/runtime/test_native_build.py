@@ -4,7 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from cases import cases
+from cases import cases, combinations
+from grown_trees import extend_chains, relative_error
 from kernel_kinds import forget, with_kernels
 from refusals import assert_refused
 from tiny import random_memory, tiny_decoder
@@ -13,7 +14,6 @@ from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.layer import PackedLayer
 from espnet_medusa.runtime.linear import Int8Linear
 from espnet_medusa.runtime.native import build, library
-from espnet_medusa.tree.token_tree import ROOT
 
 pytestmark = with_kernels
 
@@ -43,16 +43,12 @@ def small_source(monkeypatch, tmp_path):
 def test_without_kernels_torch_computes(variable, value, reason, fresh, caplog):
     fresh.setenv(variable, value)
     decoder = tiny_decoder(0, vocab_size=500)
-    memory, lengths = random_memory(0, [5, 9])
     runtime = build_runtime(decoder, "int8")
-    tokens = [[1, 2], [3, 4]]
-    outputs = runtime.extend(runtime.start(memory, lengths), tokens, [[ROOT, 0]] * 2)
-    exact = decoder.hidden_states(memory, lengths, torch.tensor(tokens)).hidden.flatten(0, 1)
-    for output, expected in (
-        (outputs.hidden.float(), exact),
-        (runtime.logits(outputs.hidden).float(), decoder.logits(exact)),
-    ):
-        assert (output - expected).norm() / expected.norm() < 0.06
+    chains = *random_memory(0, [5, 9]), torch.tensor([[1, 2], [3, 4]])
+    hidden = extend_chains(runtime, *chains).hidden
+    exact = decoder.hidden_states(*chains).hidden.flatten(0, 1)
+    assert relative_error(hidden, exact) < 0.06
+    assert relative_error(runtime.logits(hidden), decoder.logits(exact)) < 0.06
     assert isinstance(runtime.layers[0], PackedLayer)
     assert isinstance(runtime.projection, Int8Linear)
     build_runtime(decoder, "int8")
@@ -77,7 +73,7 @@ def test_a_processor_gets_its_best_instruction_set(fresh, best):
     assert build.usable_sets() == []
 
 
-@pytest.mark.parametrize("best", [build.AMX, build.AVX512_VNNI])
+@combinations(best=[build.AMX, build.AVX512_VNNI])
 def test_bfloat16_products_of_intels_vectors_are_the_last_choice(fresh, best):
     fresh.delenv(build.VARIABLE, raising=False)
     flags = {*best.flags, *build.AVX512_BF16.flags, build.INTEL}

@@ -6,7 +6,7 @@ from grown_trees import relative_error
 from kernel_kinds import rounded
 from refusals import refuses
 from searches import assert_plain, build_search, run_search
-from tiny import EOS, random_memory, tiny_decoder
+from tiny import EOS, HEADS, random_memory, tiny_decoder
 
 from espnet_medusa.runtime import precision
 from espnet_medusa.runtime.build import build_runtime
@@ -14,7 +14,6 @@ from espnet_medusa.runtime.linear import Int8Linear, largest_weight
 from espnet_medusa.search.drafters import DraftSources
 from espnet_medusa.search.options import SearchOptions
 
-HEADS = ["linear", "block", "recurrent", "attending"]
 LENGTHS = [9, 4]
 
 

@@ -2,26 +2,26 @@
 
 import random
 
+import grown_trees
 import torch
 from cases import cases, combinations
-from grown_trees import CLOSE, Grown, branched, grow_raggedly, halve, relative_error, states_after
-from tiny import VOCAB_SIZE, random_memory, tiny_decoder
+from grown_trees import CLOSE, Grown, branched, extend_chains, halve, relative_error, states_after
+from tiny import HEADS, VOCAB_SIZE, random_memory, tiny_decoder
 
 from espnet_medusa.runtime import precision
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
 
-WHISPER_HEADS = ["linear", "block", "recurrent", "attending"]
-HEADS = ["none", *WHISPER_HEADS, "llama none", "llama latent", "llama block"]
+ALL_HEADS = ["none", *HEADS, "llama none", "llama latent", "llama block"]
 
 
-@combinations(heads=HEADS, seed=range(6))
+@combinations(heads=ALL_HEADS, seed=range(6))
 def test_ragged_batches_equal_forward_of_each_path(heads, seed):
     """Utterances have different numbers of new and kept nodes, and leave the batch."""
     has_base_head = seed % 2 and heads in ("linear", "block")
     options = {"heads_conf": {"base_head": True}} if has_base_head else {}
     grown = Grown(tiny_decoder(seed, heads, **options), *random_memory(seed, [8, 1, 5, 12]))
-    grow_raggedly(random.Random(f"ragged {seed} {heads}"), grown)
+    grown_trees.grow_raggedly(random.Random(f"ragged {seed} {heads}"), grown)
     assert (grown.state.calls, grown.state.nodes) == (5, 46)
     assert len(grown.state.trees) == grown.state.cache.slots.size(1) == 1
     assert all(len(keys_values) == 1 for keys_values in grown.state.memory_keys_values)
@@ -65,9 +65,8 @@ def test_the_block_is_not_computed_without_heads(heads):
     assert len(with_block.cache.slots) == len(without.cache.slots) + 1
     outputs = runtime.extend(without, [[1, 2]], [[ROOT, 0]])
     assert outputs.head_input is outputs.hidden
-    torch.testing.assert_close(
-        outputs.hidden, runtime.extend(with_block, [[1, 2]], [[ROOT, 0]]).hidden, **CLOSE
-    )
+    expected = runtime.extend(with_block, [[1, 2]], [[ROOT, 0]])
+    torch.testing.assert_close(outputs.hidden, expected.hidden, **CLOSE)
 
 
 @combinations(heads=["block", "llama block", "llama latent", "llama projection"])
@@ -79,7 +78,7 @@ def test_a_runtime_keeps_its_weights(heads):
         return runtime, runtime.proposer()
 
     def hidden(runtime, proposer):
-        outputs = runtime.extend(runtime.start(*random_memory(0, [5])), [[1, 2]], [[ROOT, 0]])
+        outputs = extend_chains(runtime, *random_memory(0, [5]), torch.tensor([[1, 2]]))
         drafted = proposer.advance(proposer.start_from(outputs.head_input), torch.tensor([1, 2]))
         return torch.cat([outputs.hidden, outputs.head_input]), proposer.logits(drafted)
 
@@ -93,7 +92,7 @@ def test_a_runtime_keeps_its_weights(heads):
         assert not torch.allclose(after, expected, atol=1e-2)
 
 
-@combinations(heads=[*WHISPER_HEADS, "llama latent", "llama projection"])
+@combinations(heads=[*HEADS, "llama latent", "llama projection"])
 def test_bfloat16_stays_near_float32(heads):
     decoder, (memory, lengths) = halve(tiny_decoder(0, heads)), random_memory(0, [9, 4])
     found = []
@@ -113,10 +112,8 @@ def test_bfloat16_stays_near_float32(heads):
 def test_blocked_projection_of_a_large_vocabulary():
     for dtype, close in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
         decoder = tiny_decoder(0, vocab_size=5000).to(dtype)
-        memory, lengths = random_memory(0, [5])
-        memory, tokens = memory.to(dtype), torch.tensor([[1, 4999, 2000]])
-        runtime = build_runtime(decoder)
-        outputs = runtime.extend(runtime.start(memory, lengths), tokens.tolist(), [[ROOT, 0, 1]])
+        (memory, lengths), tokens = random_memory(0, [5]), torch.tensor([[1, 4999, 2000]])
+        memory, runtime = memory.to(dtype), build_runtime(decoder)
         expected, _ = decoder(memory, lengths, tokens, torch.tensor([3]))
-        logits = runtime.logits(outputs.hidden)
+        logits = runtime.logits(extend_chains(runtime, memory, lengths, tokens).hidden)
         torch.testing.assert_close(logits, expected[0], rtol=close, atol=10 * close)

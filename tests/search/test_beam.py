@@ -3,22 +3,11 @@
 import random
 from operator import le
 
-import pytest
+import searches
 import torch
-from beam_oracle import FallingCTC, UncachedScorer, espnet_search, make_weights, random_weights
-from cases import combinations
-from draft_models import DRAFT_MODELS
-from searches import (
-    CONSTRAINTS,
-    assert_nbest_is_espnets,
-    assert_same_alone,
-    beam_shape,
-    compare,
-    constraints_of,
-    drafted_by,
-    our_search,
-    random_nbest,
-)
+from beam_oracle import UncachedScorer, espnet_search, make_weights
+from cases import cases, combinations
+from searches import CONSTRAINTS, assert_nbest_is_espnets, beam_shape, compare, our_search
 from tiny import EOS, VOCAB_SIZE, random_memory, shared_decoder
 
 from espnet_medusa.runtime.build import build_runtime
@@ -38,21 +27,14 @@ HEADS = [
 BLANK = 0
 DRAFTING = ["linear", "block", "recurrent", "attending", "llama projection", "llama latent"]
 CASES = [(HEADS[seed % len(HEADS)], seed) for seed in range(96)]
-CASES += [(kind, seed) for kind in DRAFT_MODELS for seed in range(12)]
+CASES += [(kind, seed) for kind in searches.DRAFT_MODELS for seed in range(12)]
 
 
-@pytest.mark.parametrize(("drafter", "seed"), CASES)
+@cases(*CASES)
 def test_nbest_equals_batch_beam_search(drafter, seed):
     rng = random.Random(f"{seed} {drafter}")
-    decoder, runtime = drafted_by(seed, drafter, rng.choice([1, 4, 6]))
-    beam_size, weights = rng.randint(1, 8), random_weights(rng)
-    limits = LengthLimits(rng.choice([0.0, 0.5, 0.9, -1, -6]), rng.choice([0.0, 0.2, -2]))
-    memory, lengths = random_memory(seed, [rng.randint(7, 20) for _ in range(rng.randint(1, 6))])
-    normalize = {"normalize_length": rng.random() < 0.3}
-    shape, nbest = beam_shape(rng, runtime, beam_size), random_nbest(rng, beam_size)
-    search = our_search(runtime, seed, weights, beam_size, shape, nbest=nbest, **normalize)
-    oracle = espnet_search(UncachedScorer(decoder), seed, weights, beam_size, **normalize)
-    compare(search, memory, lengths, oracle, limits)
+    decoder, runtime = searches.drafted_by(seed, drafter, rng.choice([1, 4, 6]))
+    searches.assert_random_nbest_is_espnets(rng, seed, runtime, UncachedScorer(decoder))
 
 
 @combinations(left_out=["lm", "ctc"], heads=DRAFTING, seed=range(4))
@@ -64,8 +46,7 @@ def test_a_scorer_left_out_of_drafts(seed, heads, left_out):
     assert_nbest_is_espnets(decoder, seed, weights, 4, shape, *audio, LengthLimits())
 
 
-@pytest.mark.parametrize("options", [*CONSTRAINTS, {"forced_prefix": [4, 4, 9, 2, 1]}], ids=str)
-@pytest.mark.parametrize("seed", range(6))
+@combinations(options=[*CONSTRAINTS, {"forced_prefix": [4, 4, 9, 2, 1]}], seed=range(6))
 def test_constraints_equal_one_token_at_a_time(seed, options):
     rng = random.Random(f"{seed} {options}")
     decoder = shared_decoder(seed, DRAFTING[seed % len(DRAFTING)], 4)
@@ -73,11 +54,10 @@ def test_constraints_equal_one_token_at_a_time(seed, options):
     blank = 0 in options.get("forced_prefix", ())
     weights = make_weights(ctc=0.0 if blank else rng.choice([0.0, 0.3]), length_bonus=0.1)
     beam_size = rng.randint(1, 4)
-    constraints = constraints_of(**options)
-    shape, nbest = beam_shape(rng, decoder, beam_size), random_nbest(rng, beam_size)
-    search = our_search(decoder, seed, weights, beam_size, shape, constraints, nbest=nbest)
-    oracle = espnet_search(UncachedScorer(decoder, constraints), seed, weights, beam_size)
-    compare(search, *random_memory(seed, [12, 9, 14]), oracle, LengthLimits(-7))
+    constraints, shape = searches.constraints_of(**options), beam_shape(rng, decoder, beam_size)
+    audio = *random_memory(seed, [12, 9, 14]), LengthLimits(-7)
+    more = {"constraints": constraints, "nbest": searches.random_nbest(rng, beam_size)}
+    assert_nbest_is_espnets(decoder, seed, weights, beam_size, shape, *audio, **more)
 
 
 @combinations(maxlenratio=[0.0, 0.9, -3], ctc=[0.0, 0.3])
@@ -101,16 +81,14 @@ def test_one_frame():
 def test_positions_run_out_before_the_frames():
     decoder = shared_decoder(5, "recurrent", max_target_positions=12)
     memory, lengths = random_memory(5, [40, 30])
-    weights = make_weights(length_bonus=3.0)
-    search = our_search(decoder, 5, weights, 3, DraftShape(8, 6))
-    oracle = espnet_search(UncachedScorer(decoder), 5, weights, 3)
-    states = compare(search, memory, lengths, oracle, LengthLimits(-12))
-    states += search(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits())
+    given = decoder, 5, make_weights(length_bonus=3.0), 3, DraftShape(8, 6)
+    states = assert_nbest_is_espnets(*given, memory, lengths, LengthLimits(-12))
+    states += our_search(*given)(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits())
     # The length bonus prevents early ends: one token per position, and the end symbol.
     assert max(len(ended.tokens) for state in states for ended in state.ended) == 12 + 1
 
 
-@pytest.mark.parametrize("seed", range(6))
+@combinations(seed=range(6))
 def test_batch_equals_singles(seed):
     decoder = shared_decoder(seed, "recurrent", 4)
     search = our_search(decoder, seed, make_weights(ctc=0.3), 4, DraftShape(5, 4))
@@ -125,20 +103,20 @@ def test_batch_equals_singles(seed):
             assert counts.tokens == len(state.ended[0].tokens)
         return states
 
-    assert_same_alone(search_rows, *random_memory(seed, [14, 9, 17, 8]))
+    searches.assert_same_alone(search_rows, *random_memory(seed, [14, 9, 17, 8]))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@combinations(seed=range(4))
 def test_impossible_ctc_prefixes_stay_impossible(seed):
     """A beam as wide as the vocabulary includes the blank; ESPnet's score of it recovers later."""
     decoder, weights = shared_decoder(seed), make_weights(ctc=0.3)
-    memory, lengths = random_memory(seed, [8])
-    scorer, width = UncachedScorer(decoder), VOCAB_SIZE
+    (memory, lengths), width = random_memory(seed, [8]), VOCAB_SIZE
+    scorer = UncachedScorer(decoder)
     with torch.no_grad():
         theirs = espnet_search(scorer, seed, weights, width)(memory[0])
     assert theirs[0].yseq.tolist() == [EOS, BLANK, EOS] and float(theirs[0].score) == 0.0
     search = our_search(decoder, seed, weights, width, DraftShape(4, width))
-    oracle = espnet_search(scorer, seed, weights, width, ctc_kind=FallingCTC)
+    oracle = espnet_search(scorer, seed, weights, width, falling=True)
     compare(search, memory, lengths, oracle, LengthLimits())
 
 

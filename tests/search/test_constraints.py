@@ -20,17 +20,15 @@ def reference(options, scores, length, min_length):
     processors = logits_process.LogitsProcessorList()
     if min_length is not None:
         processors.append(logits_process.MinNewTokensLengthLogitsProcessor(PROMPT, min_length, EOS))
-    if options.exponential_decay_length_penalty is not None:
-        penalty = options.exponential_decay_length_penalty
+    penalty = options.exponential_decay_length_penalty
+    if penalty is not None:
         processors.append(logits_process.ExponentialDecayLengthPenalty(penalty, EOS, PROMPT))
     if options.suppress_tokens:
         processors.append(logits_process.SuppressTokensLogitsProcessor(options.suppress_tokens))
-    forced = options.forced_prefix or []
-    if options.begin_suppress_tokens:
-        begin = options.begin_suppress_tokens
-        processors.append(
-            logits_process.SuppressTokensAtBeginLogitsProcessor(begin, PROMPT + len(forced))
-        )
+    forced, begin = options.forced_prefix or [], options.begin_suppress_tokens
+    if begin:
+        first = PROMPT + len(forced)
+        processors.append(logits_process.SuppressTokensAtBeginLogitsProcessor(begin, first))
     if length < len(forced):
         only = torch.full_like(scores, -math.inf)
         only[forced[length]] = scores[forced[length]]
@@ -78,10 +76,8 @@ def test_all_rows_at_once_are_transformers_one_by_one(case):
     least = None if min_lengths is None else torch.tensor(min_lengths)
     constrained = build_constraints(options, V, EOS).apply(scores, torch.tensor(lengths), least)
     assert torch.equal(scores, before)
-    expected = [
-        reference(options, row, length, None if min_lengths is None else min_lengths[index])
-        for index, (row, length) in enumerate(zip(scores, lengths, strict=True))
-    ]
+    rows = zip(scores, lengths, min_lengths or [None] * len(scores), strict=True)
+    expected = [reference(options, *row) for row in rows]
     assert constrained.dtype == scores.dtype
     assert torch.equal(constrained, torch.stack(expected))
 
@@ -90,11 +86,9 @@ def test_all_rows_at_once_are_transformers_one_by_one(case):
 @given(cases(), st.lists(st.integers(0, V - 1), max_size=6), st.integers(0, 6))
 def test_allowed_tokens_have_a_score(case, tokens, min_length):
     options, *_ = case
-    expected = 0
-    for place, token in enumerate(tokens):
-        if reference(options, torch.zeros(V), place, min_length)[token] == -math.inf:
-            break
-        expected += 1
+    places = [reference(options, torch.zeros(V), place, min_length) for place in range(len(tokens))]
+    scores = [float(row[token]) for row, token in zip(places, tokens, strict=True)]
+    expected = [*scores, -math.inf].index(-math.inf)
     assert build_constraints(options, V, EOS).count_allowed(tokens, min_length) == expected
 
 
@@ -113,7 +107,15 @@ def test_a_huge_penalty_is_finite():
     assert constrained[0, 0] == 0.0 and constrained[1, 0] > 1e38
 
 
+BAD_PENALTIES = [
+    [140], [1, 2, 3], 140, [-1, 1.01], [1.5, 1.01], [140, 0.0], [140, -1], [140, math.nan],
+    [140, math.inf], [math.inf, 1.01], [math.nan, 1.01], ["140", 1.01], "140",
+]  # fmt: skip
+PENALTY = "exponential_decay_length_penalty"
+
+
 @refuses(
+    *(({PENALTY: one}, r"length_penalty: .*; allowed: \[start, factor\]") for one in BAD_PENALTIES),
     ({"suppress_tokens": [4, 11]}, "suppress_tokens: 11; allowed: .* ids, 0 to 10"),
     ({"suppress_tokens": [4, EOS]}, "suppress_tokens: 7 is the end symbol"),
     ({"suppress_tokens": 4}, "suppress_tokens: 4; allowed: a list of token ids"),
@@ -124,16 +126,5 @@ def test_a_huge_penalty_is_finite():
     ({"forced_prefix": [2, EOS]}, "forced_prefix: 7 is the end symbol; allowed"),
     ({"forced_prefix": [2, 3], "suppress_tokens": [3]}, "3 is in suppress_tokens; allowed"),
 )
-def test_bad_tokens_are_refused(options):
+def test_bad_tokens_and_penalties_are_refused(options):
     build_constraints(SearchOptions(**options), V, EOS)
-
-
-BAD_PENALTIES = [
-    [140], [1, 2, 3], 140, [-1, 1.01], [1.5, 1.01], [140, 0.0], [140, -1], [140, math.nan],
-    [140, math.inf], [math.inf, 1.01], [math.nan, 1.01], ["140", 1.01], "140",
-]  # fmt: skip
-
-
-@refuses(*((one, r"length_penalty: .*; allowed: \[start, factor\]") for one in BAD_PENALTIES))
-def test_bad_penalties_are_refused(penalty):
-    build_constraints(SearchOptions(exponential_decay_length_penalty=penalty), V, EOS)

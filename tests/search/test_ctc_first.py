@@ -8,11 +8,12 @@ from unittest.mock import Mock
 import pytest
 import torch
 from beam_oracle import make_scorers
+from cases import combinations
+from refusals import assert_refused
 from scripted import ScriptedCTC, edited, foresight
 from searches import CONSTRAINTS, PROMPT, build_search
 from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, shared_decoder, utterances
 
-from espnet_medusa.errors import InputError
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.drafters import DraftSources
 from espnet_medusa.search.options import SearchOptions, check_options
@@ -23,9 +24,8 @@ BLANK = VOCAB_SIZE  # not a token of the decoder
 def build(decoder, ctc, blank=BLANK, **options):
     options = SearchOptions(search="greedy", **options)
     check_options(options, 1)
-    sources = DraftSources(
-        ctc, blank, frequent_tokens=lambda size, eos: torch.tensor([1, 2, 3, 4, 5, eos])
-    )
+    frequent = torch.tensor([1, 2, 3, 4, 5, EOS])
+    sources = DraftSources(ctc, blank, frequent_tokens=lambda size, eos: frequent)
     return build_search(build_runtime(decoder), options, sources=sources)
 
 
@@ -34,13 +34,9 @@ def search(decoder, ctc, memory, lengths, most, least=None, blank=BLANK, **optio
     return greedy(memory, lengths, torch.tensor([PROMPT] * len(lengths)), bounds(most, least))
 
 
-# The oracle: frame by frame, token by token, with a forward pass of all written tokens.
-
-
 def is_sure(log_probs, threshold):
-    return all(
-        -sum(p * math.log(p) for p in row if p > 0) < threshold for row in log_probs.exp().tolist()
-    )
+    frames = ([p for p in row if p > 0] for row in log_probs.exp().tolist())
+    return all(-sum(p * math.log(p) for p in frame) < threshold for frame in frames)
 
 
 def forbidden(token, place, least, options):
@@ -59,7 +55,10 @@ def probabilities(decoder, memory, written, least, options):
 
 
 def expected(decoder, memory, log_probs, most, least, blank, entropy, likelihood, options):
-    """Tokens without the end symbol, and whether there is a decoder call."""
+    """The oracle: tokens without the end symbol, and whether there is a decoder call.
+
+    It goes frame by frame and token by token, with a forward pass of all written tokens.
+    """
     best = [max(range(len(row)), key=row.__getitem__) for row in log_probs.tolist()]
     hypothesis = [label for label, _ in itertools.groupby(best) if label not in (blank, EOS)]
     ended = [*hypothesis, EOS][:most]
@@ -86,7 +85,7 @@ DRAFTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(40))
+@combinations(seed=range(40))
 def test_ragged_batches_are_the_oracle(seed):
     rng = random.Random(seed)
     decoder = shared_decoder(seed, rng.choice(["linear", "block", "recurrent", "llama latent"]))
@@ -105,17 +104,15 @@ def test_ragged_batches_are_the_oracle(seed):
     entropy = rng.choice([None, 0.0, 0.1, 0.6, 1.7, math.inf])
     likelihood = rng.choice([None, 0.0, 0.01, 0.1, 0.3, 0.6, 1.5])
     options = rng.choice([{}, {}, {}, *CONSTRAINTS[:4]])  # no penalty of length
-    states = search(
-        decoder, ctc, memory, lengths, most, least, blank, ctc_entropy_threshold=entropy,
-        ctc_likelihood_threshold=likelihood, **options, **rng.choice(DRAFTS),
-    )  # fmt: skip
+    given = {"ctc_entropy_threshold": entropy, "ctc_likelihood_threshold": likelihood}
+    given |= options | rng.choice(DRAFTS)
+    states = search(decoder, ctc, memory, lengths, most, least, blank, **given)
     with torch.no_grad():
         log_probs = [ctc(utterance)[0] for utterance in alone]
-    for row, state in enumerate(states):
-        tokens, calls_decoder = expected(
-            decoder, alone[row], log_probs[row], most[row], least[row], blank, entropy, likelihood,
-            options,
-        )  # fmt: skip
+    rows = zip(alone, log_probs, most, least, strict=True)
+    for row, (state, case) in enumerate(zip(states, rows, strict=True)):
+        thresholds = blank, entropy, likelihood
+        tokens, calls_decoder = expected(decoder, *case, *thresholds, options)
         assert state.tokens == tokens, row
         counts = state.statistics
         assert calls_decoder == (counts.decoder_calls > 0) == (counts.nodes > 0), row
@@ -132,7 +129,7 @@ def ctc_case(seed, num_edits=2, sure=0.9):
     return decoder, ScriptedCTC(ctc_texts, memory, BLANK, sure), memory, lengths, texts, ctc_texts
 
 
-@pytest.mark.parametrize("seed", range(4))
+@combinations(seed=range(4))
 def test_any_entropy_is_below_infinity(seed):
     decoder, ctc, memory, lengths, _, ctc_texts = ctc_case(seed, sure=0.2)
     states = search(decoder, ctc, memory, lengths, [30] * 3, ctc_entropy_threshold=math.inf)
@@ -146,7 +143,7 @@ def test_any_entropy_is_below_infinity(seed):
         assert state.n_best[0].score == pytest.approx(counts.tokens * math.log(0.2))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@combinations(seed=range(4))
 def test_any_likelihood_is_0_or_more(seed):
     decoder, ctc, memory, lengths, _, ctc_texts = ctc_case(seed)
     options = {"draft_depth": 0, "ctc_likelihood_threshold": 0}
@@ -163,7 +160,7 @@ def test_any_likelihood_is_0_or_more(seed):
         assert state.hypothesis.score == pytest.approx(score, abs=1e-3)
 
 
-@pytest.mark.parametrize("least", [0.3, 1.5])
+@combinations(least=[0.3, 1.5])
 def test_a_correct_ctc_text_takes_one_call_at_any_threshold(least):
     """A rejected token may still be the decoder's best token: then the search continues with it."""
     decoder, ctc, memory, lengths, texts, _ = ctc_case(3, num_edits=0)
@@ -204,8 +201,7 @@ def test_an_empty_ctc_text_is_accepted():
     assert [(state.tokens, state.ended) for state in states] == texts
 
 
-@pytest.mark.parametrize("drafter", ["ctc", "ctc+heads"])
-@pytest.mark.parametrize("options", [{"ctc_entropy_threshold": 0.6}, {}], ids=str)
+@combinations(drafter=["ctc", "ctc+heads"], options=[{"ctc_entropy_threshold": 0.6}, {}])
 def test_ctc_runs_once_per_utterance(drafter, options):
     decoder, ctc, memory, lengths, _, _ = ctc_case(1, sure=[0.99, 0.5, 0.99])
     counted = Mock(wraps=ctc)
@@ -226,7 +222,7 @@ def test_a_search_can_be_used_again():
     assert [state.tokens for state in second] == [ctc_texts[row] for row in back]
 
 
-@pytest.mark.parametrize("name", ["ctc_entropy_threshold", "ctc_likelihood_threshold"])
+@combinations(name=["ctc_entropy_threshold", "ctc_likelihood_threshold"])
 def test_a_model_without_ctc_is_refused(name):
-    with pytest.raises(InputError, match=f"{name}: 0.5; this model has no CTC branch"):
-        build(shared_decoder(0), None, **{name: 0.5})
+    message = f"{name}: 0.5; this model has no CTC branch"
+    assert_refused(message, build, shared_decoder(0), None, **{name: 0.5})

@@ -1,24 +1,14 @@
 """Greedy text with exact drafts equals plain greedy text, for every draft shape."""
 
+import math
 import random
 
-import pytest
+import searches
 import torch
 from cases import cases, combinations
-from draft_models import DRAFT_MODELS
 from grown_trees import states_after
 from scripted import PathDecoder, PathProposer
-from searches import (
-    CONSTRAINTS,
-    HEADS,
-    PROMPT,
-    assert_decoded_alike_alone,
-    assert_plain,
-    constraints_of,
-    decode,
-    drafted_by,
-    greedy_shape,
-)
+from searches import CONSTRAINTS, DRAFT_MODELS, HEADS, PROMPT, assert_plain, decode, drafted_by
 from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, shared_decoder, utterances
 
 from espnet_medusa.runtime.build import build_runtime
@@ -38,12 +28,11 @@ def test_exact_equals_plain_greedy(seed, drafter):
     memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(rng.randint(1, 6))])
     most = [rng.choice([1, 2, 3, 7, 25, 60]) for _ in lengths]
     least = [rng.randint(0, limit) if rng.random() < 0.3 else 0 for limit in most]
-    shape = greedy_shape(rng, 8 if drafter in DRAFT_MODELS else num_heads)
-    states = decode(runtime, memory, lengths, most, min_lengths=least, shape=shape)
-    assert_plain(decoder, memory, lengths, states, most, least)
+    shape = searches.greedy_shape(rng, 8 if drafter in DRAFT_MODELS else num_heads)
+    searches.decode_exactly(decoder, memory, lengths, most, least, runtime, shape=shape)
 
 
-@pytest.mark.parametrize("depth", [1, 4, 10])
+@combinations(depth=[1, 4, 10])
 def test_end_symbol_inside_a_draft(depth):
     memory, lengths = random_memory(95, [5])
     decoder = shared_decoder(95, "none")
@@ -71,7 +60,7 @@ def test_fewer_positions_than_the_maximum_length():
 @cases(("block", 11, 4), ("near", 11, 4), ("near", 4, 3))
 def test_batch_equals_singles(drafter, seed, depth):
     (_, decoder), audio = drafted_by(seed, drafter), random_memory(seed, [9, 2, 5, 7])
-    assert_decoded_alike_alone(decoder, [40, 10, 25, 3], *audio, shape=DraftShape(depth))
+    searches.assert_decoded_alike_alone(decoder, [40, 10, 25, 3], *audio, shape=DraftShape(depth))
 
 
 def one_token_at_a_time(decoder, memory, max_length, num_heads, rule, text, constraints=None):
@@ -135,13 +124,12 @@ def test_rules_equal_one_token_at_a_time(acceptance, options, seed, heads):
     assert text == one_token_at_a_time(decoder, memory, 40, 4, rule, text)
 
 
-@pytest.mark.parametrize("options", CONSTRAINTS, ids=str)
-@combinations(acceptance=["exact", "typical"], seed=range(4))
+@combinations(options=CONSTRAINTS, acceptance=["exact", "typical"], seed=range(4))
 def test_constraints_equal_one_token_at_a_time(seed, acceptance, options):
     decoder = shared_decoder(seed, HEADS[seed % 3], 4)
     memory, lengths = random_memory(seed, [6, 3])
     rule = build_rule(SearchOptions(acceptance=acceptance, typical_epsilon=0.2, typical_alpha=0.6))
-    constraints = constraints_of(**options)
+    constraints = searches.constraints_of(**options)
     states = decode(decoder, memory, lengths, [30, 5], rule=rule, **options)
     for row, most in enumerate([30, 5]):
         alone, text = utterances(memory, lengths)[row], states[row].tokens
@@ -153,9 +141,8 @@ def test_constraints_equal_one_token_at_a_time(seed, acceptance, options):
 
 
 def test_statistics_without_drafts():
-    memory, lengths = random_memory(0, [6])
-    [state] = decode(shared_decoder(0, "linear", 4), memory, lengths, [30], shape=DraftShape(0))
-    counts = state.statistics
+    decoder, shape = shared_decoder(0, "linear", 4), DraftShape(0)
+    counts = decode(decoder, *random_memory(0, [6]), [30], shape=shape)[0].statistics
     assert (counts.decoder_calls, counts.drafted) == (counts.tokens, [])
     assert counts.nodes == counts.tokens + len(PROMPT) - 1
 
@@ -165,9 +152,8 @@ def test_a_node_budget_keeps_the_best_drafts():
     counts = {}
     for budget in (2, 5, None):
         shape = DraftShape(4, width=4, budget=budget)
-        statistics = decode(decoder, *random_memory(1, [9]), [50], shape=shape)[0].statistics
-        counts[budget] = statistics
-        if budget is not None:
-            assert statistics.nodes <= len(PROMPT) + budget * (statistics.decoder_calls - 1)
+        [state] = decode(decoder, *random_memory(1, [9]), [50], shape=shape)
+        counts[budget] = found = state.statistics
+        assert found.nodes <= len(PROMPT) + (budget or math.inf) * (found.decoder_calls - 1)
     assert counts[None].decoder_calls <= counts[5].decoder_calls <= counts[2].decoder_calls
     assert counts[None].decoder_calls < counts[2].decoder_calls

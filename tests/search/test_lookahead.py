@@ -9,19 +9,11 @@ import pytest
 import torch
 from beam_oracle import make_weights
 from cases import cases, combinations
-from draft_models import drafted, drafted_by
-from searches import assert_plain, decode, our_search
+from searches import decode, decode_exactly, drafted_by, our_search, with_draft
 from tiny import EOS, random_memory, shared_decoder
 
-from espnet_medusa.search.drafting.lookahead import (
-    EXPECTED,
-    FORGETTING,
-    ByAcceptance,
-    ByCost,
-    Costs,
-    DraftShape,
-    step_acceptance,
-)
+from espnet_medusa.search.drafting import lookahead
+from espnet_medusa.search.drafting.lookahead import ByAcceptance, ByCost, DraftShape
 from espnet_medusa.search.greedy import GreedyState
 from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.scores import UtteranceScorers
@@ -53,10 +45,10 @@ def test_depth_by_acceptance(limit, depth, accepted, expected):
 
 
 def test_step_acceptance_begins_with_an_expectation():
-    assert step_acceptance(0, 0) == pytest.approx(EXPECTED)
-    assert 0 < step_acceptance(0, 1000) < 0.01
-    assert step_acceptance(400, 600) == pytest.approx(4 / 6, abs=1e-3)
-    assert 0.99 < step_acceptance(1000, 0) < 1  # never tried, as with the threshold rule
+    assert lookahead.step_acceptance(0, 0) == pytest.approx(lookahead.EXPECTED)
+    assert 0 < lookahead.step_acceptance(0, 1000) < 0.01
+    assert lookahead.step_acceptance(400, 600) == pytest.approx(4 / 6, abs=1e-3)
+    assert 0.99 < lookahead.step_acceptance(1000, 0) < 1  # never tried, as with the threshold rule
 
 
 def test_depth_by_cost_is_the_best_of_all():
@@ -75,9 +67,9 @@ def test_depth_by_cost_is_the_best_of_all():
         costs = chosen.costs.seconds()
         near = {"rel": 0.2, "abs": 0.05} if of_token else {}
         assert costs == pytest.approx((1.0, of_step, of_token), **near)
-        usual = step_acceptance(sum(chosen.accepted), sum(chosen.tried))
+        usual = lookahead.step_acceptance(sum(chosen.accepted), sum(chosen.tried))
         pairs = zip(chosen.accepted, chosen.tried, strict=True)
-        shares = [step_acceptance(accepted, tried, usual) for accepted, tried in pairs]
+        shares = [lookahead.step_acceptance(*counts, usual) for counts in pairs]
         for step, tried in enumerate(chosen.tried):
             assert (tried > 0) == any(accepted >= step for accepted in drafts)
 
@@ -98,24 +90,24 @@ def test_if_no_depth_is_worth_its_cost_an_utterance_tries_once():
 
 
 def test_costs_are_those_of_weighted_least_squares():
-    rng, costs = np.random.default_rng(0), Costs()
+    rng, costs = np.random.default_rng(0), lookahead.Costs()
     steps, tokens, seconds = rng.uniform(0, 90, (3, 50))
     seconds += 2 * steps + 3 * tokens + 500
     for row in zip(seconds, steps, tokens, strict=True):
         costs.add(row[0], 0.0, *row[1:])
-    root = FORGETTING ** (np.arange(49, -1, -1) / 2)
+    root = lookahead.FORGETTING ** (np.arange(49, -1, -1) / 2)
     sizes = np.stack([np.ones(50), steps, tokens], axis=1)
     expected = np.linalg.lstsq(sizes * root[:, None], seconds * root, rcond=None)[0]
     assert costs.seconds() == pytest.approx(tuple(expected), rel=1e-3)
 
 
 def test_an_utterance_starts_with_the_rates_of_earlier_ones():
-    lookahead = ByAcceptance(1, 12, 2)
+    chosen = ByAcceptance(1, 12, 2)
     new = GreedyState(Prefix(0), UtteranceScorers(), 100)
-    assert lookahead.depth(new) == 2
+    assert chosen.depth(new) == 2
     for _ in range(50):
-        lookahead.depth(after(9, 9, 9))
-    assert lookahead.depth(new) == 10
+        chosen.depth(after(9, 9, 9))
+    assert chosen.depth(new) == 10
     by_cost = ByCost(1, 10)
     assert by_cost.depth(new) == 5, "nothing measured yet"
     by_cost.measure(1.0, 0.5, 5, 3.0)
@@ -132,22 +124,20 @@ def lookaheads():
 @combinations(kind=["near", "other"], number=range(4))
 def test_lookahead_does_not_change_greedy_text(number, kind):
     rng = random.Random(f"{number} {kind}")
-    lookahead = lookaheads()[number]
-    module, decoder = drafted(number, kind)
+    chosen, (module, decoder) = lookaheads()[number], drafted_by(number, kind)
     memory, lengths = random_memory(number, [8, 3, 11, 6])
-    shape = DraftShape(lookahead.most, rng.choice([1, 3]), lookahead=lookahead)
+    shape = DraftShape(chosen.most, rng.choice([1, 3]), lookahead=chosen)
     most, least = [40, 25, 7, 50], [30, 0, 0, 40]
-    states = decode(decoder, memory, lengths, most, min_lengths=least, shape=shape)
-    assert_plain(module, memory, lengths, states, most, least)
-    assert all(len(state.statistics.drafted) <= lookahead.most for state in states)
+    states = decode_exactly(module, memory, lengths, most, least, decoder, shape=shape)
+    assert all(len(state.statistics.drafted) <= chosen.most for state in states)
 
 
 @combinations(ctc=[0.0, 0.3], number=range(4))
 def test_lookahead_does_not_change_the_nbest_list(number, ctc):
-    _, decoder = drafted(number, "near")
+    _, decoder = drafted_by(number, "near")
     memory, lengths = random_memory(number, [14, 9])
-    nbest, lookahead = [], lookaheads()[number]
-    for shape in (DraftShape(0), DraftShape(lookahead.most, 4, lookahead=lookahead)):
+    nbest, chosen = [], lookaheads()[number]
+    for shape in (DraftShape(0), DraftShape(chosen.most, 4, lookahead=chosen)):
         search = our_search(decoder, number, make_weights(ctc=ctc), 4, shape)
         states = search(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits(-12))
         nbest.append([[ended.tokens for ended in state.ended] for state in states])
@@ -161,7 +151,7 @@ def test_depth_grows_with_accepted_drafts_per_utterance():
     def drafted_steps(draft, rows):
         shape, most = DraftShape(9, lookahead=ByAcceptance(1, 9, 2)), [45] * len(rows)
         audio = memory[rows], lengths[rows]
-        states = decode(drafted_by(module, draft), *audio, most, min_lengths=most, shape=shape)
+        states = decode(with_draft(module, draft), *audio, most, min_lengths=most, shape=shape)
         return [state.statistics.drafted for state in states]
 
     grown = drafted_steps(module, [0])[0]

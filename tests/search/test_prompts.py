@@ -5,6 +5,7 @@ import random
 import pytest
 import torch
 from beam_oracle import make_weights
+from cases import combinations
 from scripted import foresight
 from searches import assert_same_alone, constraints_of, our_greedy, our_search
 from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, shared_decoder, utterances
@@ -15,18 +16,18 @@ from espnet_medusa.search.greedy import sampling_search
 from espnet_medusa.search.state import Watched
 
 
-def random_prompts(rng: random.Random, count: int) -> list[torch.Tensor]:
-    sizes = [rng.choice([1, 2, 9, 20]) for _ in range(count)]
-    return [torch.tensor([rng.randrange(VOCAB_SIZE) for _ in range(size)]) for size in sizes]
-
-
-@pytest.mark.parametrize("heads", ["linear", "recurrent", "attending"])
-@pytest.mark.parametrize("seed", range(5))
-def test_a_batch_of_several_prompts_is_each_alone(seed, heads):
+def random_case(seed, count, heads="linear"):
+    """Return a random generator, a decoder, memory and lengths, and prompts of several lengths."""
     rng = random.Random(f"{seed} {heads}")
-    decoder = shared_decoder(seed, heads)
-    memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(4)])
-    prompts = random_prompts(rng, 4)
+    memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(count)])
+    sizes = [rng.choice([1, 2, 9, 20]) for _ in range(count)]
+    prompts = [torch.tensor([rng.randrange(VOCAB_SIZE) for _ in range(size)]) for size in sizes]
+    return rng, shared_decoder(seed, heads), memory, lengths, prompts
+
+
+@combinations(heads=["linear", "recurrent", "attending"], seed=range(5))
+def test_a_batch_of_several_prompts_is_each_alone(seed, heads):
+    rng, decoder, memory, lengths, prompts = random_case(seed, 4, heads)
     search = our_greedy(decoder, DraftShape(rng.choice([0, 3])))
     watched = [Watched(rng.randrange(len(p)), rng.randrange(VOCAB_SIZE)) for p in prompts]
     states = search(memory, lengths, prompts, bounds([20] * 4), watched=watched)
@@ -39,12 +40,9 @@ def test_a_batch_of_several_prompts_is_each_alone(seed, heads):
         assert watch.probability == pytest.approx(float(logits.softmax(-1)[watch.token]), abs=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@combinations(seed=range(4))
 def test_a_beam_of_several_prompts_is_each_alone(seed):
-    rng = random.Random(seed)
-    decoder = shared_decoder(seed, "recurrent")
-    memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(3)])
-    prompts = random_prompts(rng, 3)
+    _, decoder, memory, lengths, prompts = random_case(seed, 3, "recurrent")
     search = our_search(decoder, seed, make_weights(), 3, DraftShape(2, 3))
 
     def search_rows(rows, memory, lengths):
@@ -53,12 +51,10 @@ def test_a_beam_of_several_prompts_is_each_alone(seed):
     assert_same_alone(search_rows, memory, lengths)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@combinations(seed=range(4))
 def test_samples_and_scores_do_not_depend_on_the_batch(seed):
-    rng = random.Random(seed)
-    decoder = shared_decoder(seed)
-    memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(3)])
-    prompts, banned = random_prompts(rng, 3), rng.randrange(EOS)
+    rng, decoder, memory, lengths, prompts = random_case(seed, 3)
+    banned = rng.randrange(EOS)
     constraints = constraints_of(suppress_tokens=[banned])
     search = sampling_search(build_runtime(decoder), constraints, 1.3, seed)
     for row, state in enumerate(search(memory, lengths, prompts, bounds([9] * 3))):
@@ -74,7 +70,7 @@ def test_samples_and_scores_do_not_depend_on_the_batch(seed):
         assert state.hypothesis.score == pytest.approx(float(score), abs=1e-4)
 
 
-@pytest.mark.parametrize("temperature", [0.5, 2.0])
+@combinations(temperature=[0.5, 2.0])
 def test_samples_follow_their_probabilities(temperature):
     decoder = shared_decoder(3)
     memory, lengths = random_memory(3, [8])

@@ -4,7 +4,6 @@ import functools
 import math
 import random
 
-import pytest
 import torch
 from beam_oracle import UncachedScorer, espnet_search, make_weights
 from cases import cases, combinations
@@ -29,7 +28,7 @@ WEIGHTS = {
 }
 
 
-@pytest.mark.parametrize("kind", WEIGHTS)
+@combinations(kind=WEIGHTS)
 def test_fewer_calls_never_more(kind):
     """The first entries of ESPnet's n-best list; fewer requested entries take fewer calls."""
     weights, beam_size = make_weights(**WEIGHTS[kind]), 4
@@ -59,9 +58,8 @@ def test_fewer_calls_never_more(kind):
 
 
 def running(*scores, length=2):
-    return [
-        Hypothesis(Prefix(token, Prefix(0), length), score) for token, score in enumerate(scores)
-    ]
+    prefixes = (Prefix(token, Prefix(0), length) for token in range(len(scores)))
+    return [*map(Hypothesis, prefixes, scores)]
 
 
 def ended(*scores, length=5):
@@ -111,7 +109,7 @@ def test_hopeless_hypotheses_cannot_get_into_the_list(seed, normalize):
     assert hopeless > 50
 
 
-@pytest.mark.parametrize("rule", [{}, {"acceptance": "threshold"}], ids=["exact", "threshold"])
+@combinations(rule=[{}, {"acceptance": "threshold"}])
 def test_nbest_option(rule):
     decoder = build_runtime(shared_decoder(12, "none"))
 

@@ -2,8 +2,7 @@
 
 import math
 
-import pytest
-from cases import cases
+from cases import cases, combinations
 from refusals import refuses
 
 from espnet_medusa.search.options import SearchOptions, check_options, with_draft_defaults
@@ -35,7 +34,7 @@ def test_heads_do_not_draft_in_other_languages_by_default(language, given, depth
     assert options.draft_depth == depth
 
 
-@pytest.mark.parametrize("conf", [None, {}, {"beam": {"draft_width": 2}}], ids=str)
+@combinations(conf=[None, {}, {"beam": {"draft_width": 2}}])
 def test_options_without_defaults_are_unchanged(conf):
     options = SearchOptions(search="greedy")
     assert with_draft_defaults(options, conf) == options

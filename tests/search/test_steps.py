@@ -4,12 +4,13 @@ import random
 from dataclasses import replace
 
 import pytest
+import tiny
 import torch
 from beam_oracle import UncachedScorer, espnet_search, make_weights
 from cases import combinations
 from grown_trees import states_after
 from searches import PROMPT, assert_plain, compare, constraints_of, our_greedy, our_search
-from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, bounds, random_memory, shared_decoder, tiny_decoder
+from tiny import EOS, HEADS, VOCAB_SIZE, bounds, random_memory, shared_decoder, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import build_rule
@@ -18,7 +19,6 @@ from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.drafting.steps import ScorerSteps
 from espnet_medusa.search.options import LengthLimits, SearchOptions
 
-HEADS = ["linear", "block", "recurrent", "attending"]
 VOCABULARY = [7, 2, EOS, 5, 4]  # in no order: columns are not ranks of ids
 PROMPTS = torch.tensor([PROMPT] * 3)
 pytestmark = pytest.mark.usefixtures("no_gradients")
@@ -101,7 +101,7 @@ def test_device_and_host_draft_the_same_trees(heads, width):
     assert not any(known for watched in every for known in watched.known)
 
 
-@pytest.mark.parametrize("acceptance", ["exact", "threshold"])
+@combinations(acceptance=["exact", "threshold"])
 @combinations(constraints=[{}, {"suppress_tokens": [0, 3], "forced_prefix": [4, 1]}], heads=HEADS)
 def test_device_and_host_draft_the_same_chains(heads, constraints, acceptance):
     # A verified chain has no scores; host steps constrain log-probabilities instead of logits.
@@ -122,8 +122,7 @@ BEAM_CONSTRAINTS = [
 ]
 
 
-@pytest.mark.parametrize("constraints", BEAM_CONSTRAINTS, ids=str)
-@pytest.mark.parametrize("heads", HEADS)
+@combinations(constraints=BEAM_CONSTRAINTS, heads=HEADS)
 def test_device_and_host_draft_the_same_beams(heads, constraints):
     """After evaluated prefixes both use the decoder's candidates and restart the proposer."""
     every = []
@@ -135,10 +134,8 @@ def test_device_and_host_draft_the_same_beams(heads, constraints):
         # A vocabulary smaller than the width would also limit candidates of known prefixes.
         small = not constraints and shape.width < VOCAB_SIZE
         tokens = vocabulary_of(rng, max(shape.width, 2)) if small else None
-        proposer = runtime.proposer(tokens, "float32")
-        search = our_search(
-            runtime, 0, make_weights(), beam_size, shape, constraints_of(**constraints), proposer
-        )
+        drafts = shape, constraints_of(**constraints), runtime.proposer(tokens, "float32")
+        search = our_search(runtime, 0, make_weights(), beam_size, *drafts)
         assert type(search.planner.steps) is DecoderSteps
         lone = beam_size == shape.width == 1
         every.append(Watched(search, ["prefixes"] if lone else ["prefixes", "scores"]))
@@ -154,10 +151,10 @@ def assert_drafted_from(vocabulary, watched):
     assert tokens and tokens <= {*vocabulary}
 
 
-@pytest.mark.parametrize("heads", HEADS)
+@combinations(heads=HEADS)
 def test_heads_over_a_draft_vocabulary_are_columns_of_the_whole(heads):
     runtime = build_runtime(tiny_decoder(0, heads))
-    head_inputs = torch.randn(5, HIDDEN_SIZE), *random_memory(0, [6, 3]), [1, 0, 0, 1, 1]
+    head_inputs = torch.randn(5, tiny.HIDDEN_SIZE), *random_memory(0, [6, 3]), [1, 0, 0, 1, 1]
     pairs = (states_after(runtime, *head_inputs, some) for some in (torch.tensor(VOCABULARY), None))
     tokens = torch.tensor([1, 7, 0, 3, 3])
     found, expected = (begun.logits(begun.advance(states, tokens)) for begun, states in pairs)
@@ -190,7 +187,7 @@ def test_nbest_is_exact_with_a_draft_vocabulary(seed, heads, weights):
     assert_drafted_from(VOCABULARY, watched)
 
 
-@pytest.mark.parametrize("constraints", BEAM_CONSTRAINTS, ids=str)
+@combinations(constraints=BEAM_CONSTRAINTS)
 @combinations(weights=[{}, {"ctc": 0.3}, {"lm": 0.4}, {"ctc": 0.3, "ngram": 0.3}], heads=HEADS)
 def test_a_draft_vocabulary_in_another_order_drafts_the_same(heads, weights, constraints):
     """Scorers and constraints use token ids, not columns."""

@@ -56,7 +56,7 @@ def test_nbest_equals_the_definition(seed, heads):
     compare_with_definition(shared_decoder(seed, heads, 5), memory, lengths, setting)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@combinations(seed=range(8))
 def test_minimum_lengths_fall_if_no_hypothesis_is_long_enough(seed):
     decoder = shared_decoder(seed, HEADS[seed % len(HEADS)], 4)
     memory, lengths = random_memory(seed, [8, 5])
@@ -77,7 +77,7 @@ def test_minimum_lengths_fall_if_no_hypothesis_is_long_enough(seed):
         assert_same(nbest, expected)
 
 
-@pytest.mark.parametrize("heads", HEADS)
+@combinations(heads=HEADS)
 def test_a_draft_vocabulary(heads):
     """The heads' probabilities are normalized over the draft vocabulary."""
     vocabulary, constraints = torch.tensor([0, 3, 4, 7, EOS]), constraints_of(suppress_tokens=[3])
@@ -126,23 +126,17 @@ def test_a_beam_of_one_is_greedy_search(seed, heads):
         assert counts == expected
 
 
-@pytest.mark.parametrize("seed", range(4))
+@combinations(seed=range(4))
 def test_batch_equals_singles(seed):
     decoder = shared_decoder(seed, HEADS[seed % len(HEADS)], 4)
-    setting = Setting(3, 0.2, limits=LengthLimits())
-    assert_same_alone(
-        lambda rows, *audio: find(decoder, *audio, setting)[1], *random_memory(seed, [14, 1, 9, 8])
-    )
+    setting, audio = Setting(3, 0.2, limits=LengthLimits()), random_memory(seed, [14, 1, 9, 8])
+    assert_same_alone(lambda rows, *some: find(decoder, *some, setting)[1], *audio)
 
 
 def certain(path_tokens):
     """A proposer that drafts these tokens after the base head's, and repeats the last one."""
-
-    def logits_after(path):
-        place = min(len(path) - len(PROMPT) - 1, len(path_tokens) - 1)
-        return 9.0 * torch.eye(VOCAB_SIZE)[path_tokens[place]]
-
-    return PathProposer(logits_after)
+    rows = 9.0 * torch.eye(VOCAB_SIZE)[path_tokens]
+    return PathProposer(lambda path: rows[min(len(path) - len(PROMPT), len(rows)) - 1])
 
 
 def test_end_symbol_inside_a_draft_ends_without_a_further_call():

@@ -10,7 +10,6 @@ from searches import COUNTS, PROMPT, beam_shape, drafted_by, greedy_shape, our_g
 from threshold_oracle import Setting
 from tiny import EOS, all_logits, bounds, random_memory, utterances
 
-from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.trace import DECODER, DRAFT
 
 
@@ -73,12 +72,16 @@ def assert_complete(state):
 def test_greedy_traces_have_the_argmax_after_each_node(seed, drafter):
     rng, memory, lengths, limits = random_case(seed, drafter)
     decoder, runtime = drafted_by(seed, drafter, 0 if drafter == "none" else 4)
-    search = our_greedy(runtime, greedy_shape(rng, runtime.num_heads))
+    shape = greedy_shape(rng, runtime.num_heads)
+    search = our_greedy(runtime, shape)
     states = run_twice(search, memory, lengths, limits)
     for state, alone in zip(states, utterances(memory, lengths), strict=True):
         result, paths = assert_complete(state)
         accepted = sum(by == DRAFT for _, _, by, _ in result["tokens"])
         assert accepted == sum(state.statistics.accepted)
+        if not shape.depth:
+            expected = [(DECODER, call) for call in range(len(result["calls"]))]
+            assert [(by, call) for _, call, by, _ in result["tokens"]] == expected
         nodes = [node for call in result["calls"] for node in call["nodes"]]
         for (_, token, step, score, kept, following), path in zip(nodes, paths, strict=True):
             assert (score is None) == (step == 0 or not search.planner.scores_drafts)
@@ -101,16 +104,6 @@ def test_beam_traces_are_complete(seed, weights):
         result, _ = assert_complete(state)
         scores = [[score for _, score in node[5]] for c in result["calls"] for node in c["nodes"]]
         assert any(scores) and all(row == sorted(row, reverse=True) for row in scores)
-
-
-def test_a_search_without_drafts_writes_one_token_per_call():
-    _, memory, lengths, limits = random_case(1, "plain")
-    _, runtime = drafted_by(1, "linear")
-    for state in run_twice(our_greedy(runtime, DraftShape(0)), memory, lengths, limits):
-        result, _ = assert_complete(state)
-        assert [[by, call] for _, call, by, _ in result["tokens"]] == [
-            [DECODER, call] for call in range(len(result["calls"]))
-        ]
 
 
 @combinations(heads=["linear", "recurrent", "attending"], seed=range(4))

@@ -8,17 +8,12 @@ from espnet2.asr.ctc import CTC
 from espnet2.lm.transformer_lm import TransformerLM
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE
 
-from espnet_medusa.upstream.compat import (
-    BatchBeamSearch,
-    BatchScorerInterface,
-    CTCPrefixScorer,
-    LengthBonus,
-)
+from espnet_medusa.upstream import compat
 
 SAME_SCORE = 1e-5  # a few steps of float32 between sums of logarithms
 
 
-class UncachedScorer(BatchScorerInterface):
+class UncachedScorer(compat.BatchScorerInterface):
     """Scores the whole prefix with the decoder's teacher-forced ``forward`` at every step."""
 
     def __init__(self, decoder, constraints=None, prompt_length=1):
@@ -41,7 +36,7 @@ class UncachedScorer(BatchScorerInterface):
         return self.batch_score(y[None], [state], x[None])[0][0], None
 
 
-class Bigrams(BatchScorerInterface):
+class Bigrams(compat.BatchScorerInterface):
     """A random n-gram model which, like ESPnet's, scores one hypothesis at a time."""
 
     def __init__(self, seed):
@@ -63,25 +58,22 @@ def make_scorers(seed):
     ctc = CTC(VOCAB_SIZE, HIDDEN_SIZE).eval()
     sizes = {"embed_unit": 8, "att_unit": 8, "head": 2, "unit": 8, "layer": 1}
     lm = TransformerLM(VOCAB_SIZE, pos_enc=None, **sizes).eval()
-    return {"lm": lm, "ngram": Bigrams(seed), "length_bonus": LengthBonus(VOCAB_SIZE)}, ctc
+    length_bonus = compat.LengthBonus(VOCAB_SIZE)
+    return {"lm": lm, "ngram": Bigrams(seed), "length_bonus": length_bonus}, ctc
 
 
 def make_weights(ctc=0.0, lm=0.0, ngram=0.0, length_bonus=0.0):
     """Return the weights that ESPnet's Speech2Text computes from its options."""
-    rest = {"lm": lm, "ngram": ngram, "length_bonus": length_bonus}
-    return {"decoder": 1 - ctc, "ctc": ctc} | rest
+    return {"decoder": 1 - ctc, "ctc": ctc, "lm": lm, "ngram": ngram, "length_bonus": length_bonus}
 
 
 def random_weights(rng):
-    return make_weights(
-        ctc=rng.choice([0.0, 0.3]),
-        lm=rng.choice([0.0, 0.4]),
-        ngram=rng.choice([0.0, 0.0, 0.2]),
-        length_bonus=rng.choice([0.0, 0.3, -0.2]),
-    )
+    ctc, lm = rng.choice([0.0, 0.3]), rng.choice([0.0, 0.4])
+    ngram, length_bonus = rng.choice([0.0, 0.0, 0.2]), rng.choice([0.0, 0.3, -0.2])
+    return make_weights(ctc, lm, ngram, length_bonus)
 
 
-class WideBeamSearch(BatchBeamSearch):
+class WideBeamSearch(compat.BatchBeamSearch):
     """ESPnet's search; its beam may be wider than the vocabulary, unlike in ESPnet's own class."""
 
     def batch_beam(self, weighted_scores, ids):
@@ -91,7 +83,7 @@ class WideBeamSearch(BatchBeamSearch):
         return best
 
 
-class FallingCTC(CTCPrefixScorer):
+class FallingCTC(compat.CTCPrefixScorer):
     """ESPnet's, with scores that do not increase as the prefix grows.
 
     The blank as a token scores -1e10, ESPnet's log 0, but its state is computed like a label's: the
@@ -104,14 +96,14 @@ class FallingCTC(CTCPrefixScorer):
 
 
 def espnet_search(
-    scorer, seed, weights, beam_size, kind=BatchBeamSearch, ctc_kind=CTCPrefixScorer, **options
+    scorer, seed, weights, beam_size, kind=compat.BatchBeamSearch, falling=False, **options
 ):
-    """Build ESPnet's beam search with ``scorer`` as its decoder."""
+    """Build ESPnet's beam search with ``scorer`` as its decoder; ``falling``: with FallingCTC."""
     scorers, ctc = make_scorers(seed)
-    scorers = {**scorers, "decoder": scorer, "ctc": ctc_kind(ctc=ctc, eos=EOS)}
-    return kind(
-        scorers, weights, beam_size, VOCAB_SIZE, EOS, EOS, pre_beam_score_key="full", **options
-    )
+    ctc = (FallingCTC if falling else compat.CTCPrefixScorer)(ctc=ctc, eos=EOS)
+    common = weights, beam_size, VOCAB_SIZE, EOS, EOS
+    scorers = {**scorers, "decoder": scorer, "ctc": ctc}
+    return kind(scorers, *common, pre_beam_score_key="full", **options)
 
 
 def assert_same_nbest(result, expected):

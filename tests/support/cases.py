@@ -21,7 +21,8 @@ def combinations(**values: Iterable) -> Callable:
 
     def decorate(test: Callable) -> Callable:
         for name, choices in reversed(values.items()):
-            test = pytest.mark.parametrize(name, choices)(test)
+            ids = [str(value) if isinstance(value, dict) else None for value in choices]
+            test = pytest.mark.parametrize(name, choices, ids=ids)(test)
         return test
 
     return decorate

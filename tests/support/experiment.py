@@ -97,8 +97,7 @@ def noise(seed: int, samples: int = 20000) -> np.ndarray:
 
 
 def write_noise(path: Path, seconds: float, seed: int = 0, rate_hz: int = 16000) -> None:
-    samples = 0.1 * np.random.default_rng(seed).standard_normal(int(seconds * rate_hz))
-    soundfile.write(path, samples, rate_hz)
+    soundfile.write(path, noise(seed, int(seconds * rate_hz)), rate_hz)
 
 
 def write_samples(folder: Path, samples: dict[str, np.ndarray]) -> None:
@@ -126,6 +125,4 @@ def read_lines(path: Path) -> dict[str, str]:
 
 def speeches(count: int = 3, step: int = 3700) -> list[np.ndarray]:
     """Return noise: 4,000 samples in the first array, ``step`` more in each further one."""
-    rng = np.random.default_rng(0)
-    sizes = [4000 + step * number for number in range(count)]
-    return [0.1 * rng.standard_normal(size).astype(np.float32) for size in sizes]
+    return [noise(number, 4000 + step * number) for number in range(count)]

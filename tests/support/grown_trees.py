@@ -7,7 +7,7 @@ from tiny import VOCAB_SIZE, utterances
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import DraftContext
-from espnet_medusa.tree.token_tree import ROOT
+from espnet_medusa.tree.token_tree import ROOT, chain_parents
 
 CLOSE = {"rtol": 0.0, "atol": 1e-5}
 
@@ -95,6 +95,12 @@ def grow_raggedly(rng, grown):
     grown.extend_and_check(*random_nodes(rng, grown, [5]))
 
 
+def extend_chains(runtime, memory, lengths, tokens):
+    """Return the outputs of new trees, each of which is a chain of ``tokens`` (U, L)."""
+    parents = chain_parents(tokens.size(1), ROOT, 0)
+    return runtime.extend(runtime.start(memory, lengths), tokens.tolist(), [parents] * len(tokens))
+
+
 def branched(runtime, memory, lengths):
     """Extend the trees of two utterances twice; return the outputs of the second call.
 
@@ -117,19 +123,20 @@ def relative_error(result, expected) -> float:
     return float((result.float() - expected).norm() / expected.norm())
 
 
-def states_after(runtime, head_input, memory, lengths, rows=None, vocabulary=None):
+def states_after(runtime, head_input, memory, lengths, rows=None, vocabulary=None, precision=None):
     """Return the proposer of a batch, and its states after (R, D) hidden states, without a search.
 
-    The proposer has the decoder's dtype, so that its numbers can be compared. ``rows`` are the
-    utterances of the R states (by default all are the first's), ``vocabulary`` (V',) the tokens
-    that may be drafted.
+    The proposer has by default the decoder's dtype, so that its numbers can be compared. ``rows``
+    are the utterances of the R states (by default all are the first's), ``vocabulary`` (V',) the
+    tokens that may be drafted.
     """
     roots = [Prefix(0) for _ in memory]
     cross = runtime.start(memory, lengths).cross_keys_values
     context = DraftContext(roots, memory.device, cross_keys_values=cross)
-    proposer = runtime.proposer(vocabulary, str(runtime.dtype).removeprefix("torch."))
+    precision = precision or str(runtime.dtype).removeprefix("torch.")
     prefixes = [roots[row].child(place) for place, row in enumerate(rows or [0] * len(head_input))]
     for place, prefix in enumerate(prefixes):
-        prefix.head_input = head_input, place
-    begun = proposer.begin(context)
+        first = place // 2  # several tensors, as after several calls
+        prefix.head_input = head_input[first:], place - first
+    begun = runtime.proposer(vocabulary, precision).begin(context)
     return begun, begun.start(prefixes)

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 from experiment import make_experiment, training_config, write_lines, write_noise
-from transformers import WhisperConfig
+from tiny_whisper import tiny_config
 
 from espnet_medusa.convert.checkpoint import Architecture, Checkpoint
 from espnet_medusa.convert.heads_card import write_card
@@ -34,11 +34,8 @@ SAID = {
 
 def tiny_base(seed: int = 0, hidden_size: int = 16) -> Checkpoint:
     """Build a random Whisper whose weights are exact in float16."""
-    config = WhisperConfig(
-        vocab_size=VOCAB_SIZE, num_mel_bins=80, d_model=hidden_size, encoder_layers=1,
-        decoder_layers=2, encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=24,
-        decoder_ffn_dim=24, max_source_positions=50, max_target_positions=120, pad_token_id=None,
-    )  # fmt: skip
+    positions = {"max_source_positions": 50, "max_target_positions": 120}
+    config = tiny_config(VOCAB_SIZE, hidden_size, **positions)
     generator = torch.Generator().manual_seed(seed)
     weights = {
         prefix + name: (0.25 * torch.randn(value.shape, generator=generator)).half().float()
@@ -86,9 +83,8 @@ def make_recipe(folder: Path) -> Path:
     sizes = training_config()["decoder_conf"]
     conf = {"decoder_conf": sizes | {"heads": "recurrent"}}
     heads = make_experiment(folder / "exp" / "asr_recurrent", **conf)
-    base = make_experiment(
-        folder / "exp" / "asr_base", decoder_conf=sizes | {"heads": "none", "heads_conf": {}}
-    )
+    conf = {"decoder_conf": sizes | {"heads": "none", "heads_conf": {}}}
+    base = make_experiment(folder / "exp" / "asr_base", **conf)
     weights = torch.load(heads.model)
     torch.save(weights, heads.folder / "valid.acc_heads.ave.pth")
     of_heads = ("decoder.heads.", "decoder.token_counts")

@@ -8,18 +8,11 @@ import pytest
 import torch
 
 from espnet_medusa.runtime.native import build, library
-from espnet_medusa.runtime.native.build import (
-    AVX512_BF16,
-    AVX512_VNNI,
-    BEST_FIRST,
-    VARIABLE,
-    usable_sets,
-)
 
-NAMES = [instructions.name for instructions in usable_sets()]
+NAMES = [instructions.name for instructions in build.usable_sets()]
 # Instruction set and compiler options; -DHALVES compiles avx2.h instead of avx512.h.
 KINDS = [(name, "") for name in NAMES]
-KINDS += [(AVX512_VNNI.name, " -DHALVES")] * (AVX512_VNNI.name in NAMES)
+KINDS += [(name, " -DHALVES") for name in NAMES if name == build.AVX512_VNNI.name]
 with_kernels = pytest.mark.skipif(library.kernels() is None, reason="our kernels are not available")
 
 
@@ -33,7 +26,7 @@ def forget():
 def running(kind: tuple[str, str]):
     name, options = kind
     compiler = " ".join(build.find_compiler()) + options
-    with mock.patch.dict(os.environ, {"CXX": compiler, VARIABLE: name}):
+    with mock.patch.dict(os.environ, {"CXX": compiler, build.VARIABLE: name}):
         forget()
         try:
             assert library.kernels() is not None
@@ -51,8 +44,8 @@ def kind(request):
 
 def attends_in_integers(kind: str) -> bool:
     """Return whether attention of an instruction set is in integers, not in bfloat16."""
-    flags = {instructions.name: instructions.flags for instructions in BEST_FIRST}
-    return not AVX512_BF16.flags <= flags[kind]
+    flags = {instructions.name: instructions.flags for instructions in build.BEST_FIRST}
+    return not build.AVX512_BF16.flags <= flags[kind]
 
 
 @contextmanager

@@ -21,15 +21,12 @@ from espnet_medusa.whisper.text import TextOptions
 VOCAB_SIZE, END, FIRST_TIME = 51865, 50257, 50364
 
 
-def openai_whisper(
-    seed: int, end: float = 0.0, times: float = 0.0, layers: int = 2, text_context: int = 48
-) -> Whisper:
+def openai_whisper(seed: int, end=0.0, times=0.0, text_context: int = 48) -> Whisper:
     """Build a model; ``end`` and ``times`` are added to logits of the end and of timestamps."""
     torch.manual_seed(seed)
     dims = ModelDimensions(
         n_mels=80, n_audio_ctx=1500, n_audio_state=32, n_audio_head=2, n_audio_layer=1,
-        n_vocab=VOCAB_SIZE, n_text_ctx=text_context, n_text_state=32, n_text_head=2,
-        n_text_layer=layers,
+        n_vocab=VOCAB_SIZE, n_text_ctx=text_context, n_text_state=32, n_text_head=2, n_text_layer=2,
     )  # fmt: skip
     model = Whisper(dims)
     for name, parameter in model.named_parameters():

@@ -11,6 +11,7 @@ on quiet machines and repeated each run three times before writing anything down
 """
 WORDS = TEXT.split()
 ACCEPTANCE = (0.92, 0.78, 0.6, 0.45)  # of drafts 1, 2, ... tokens ahead
+FIGURES = ("average_log_probability", "compression_ratio", "no_speech_probability")
 
 
 def split_tokens(words: list[str], rng: random.Random) -> list[str]:
@@ -36,61 +37,38 @@ def decode(tokens: list[str], rng: random.Random, drafts: int = 4) -> dict:
             chain.append([nodes + step - 1, text, step, round(score, 4), accepted])
         kept = sum(node[4] for node in chain) - 1
         for position, node in enumerate(chain):
-            known = position <= kept and start + position < len(targets)
+            known = position <= kept and start + position < len(targets) and node[1] != "<end>"
             score = round(math.log(rng.uniform(0.55, 0.999)), 4)
-            node.append(
-                [[targets[start + position], score]] if known and node[1] != "<end>" else []
-            )
+            node.append([[targets[start + position], score]] if known else [])
         new = targets[start : start + kept + 1]
         for position, text in enumerate(text for text in new if text != "<end>"):
             by, step = ("draft", position + 1) if position < kept else ("decoder", 0)
             written.append({"text": text, "call": len(calls), "by": by, "step": step})
         nodes += len(chain)
-        cost = 2.0 + 0.12 * len(chain) + rng.uniform(0, 0.3)
-        calls.append(
-            {
-                "drafting_ms": round(0.35 + rng.uniform(0, 0.1), 3) if drafts else 0.0,
-                "verification_ms": round(cost, 3),
-                "steps": [start, len(written)],
-                "nodes": chain,
-            }
-        )
+        verification = round(2.0 + 0.12 * len(chain) + rng.uniform(0, 0.3), 3)
+        drafting = round(0.35 + rng.uniform(0, 0.1), 3) if drafts else 0.0
+        times = {"drafting_ms": drafting, "verification_ms": verification}
+        calls.append(times | {"steps": [start, len(written)], "nodes": chain})
     return {"start_ms": 1.2, "tokens": written, "calls": calls}
+
+
+def attempt(decoded: dict, *figures: float | None, chosen: bool = True) -> dict:
+    """Return a decoding with ``FIGURES``, at temperature 0."""
+    figures = dict(zip(FIGURES, figures, strict=True))
+    return decoded | {"temperature": 0.0, **figures, "chosen": chosen}
 
 
 def passage(start_s: float, words: list[str], rng: random.Random) -> dict:
     """Return a passage of one attempt, at 2.5 words per second."""
-    tokens = split_tokens(words, rng)
-    times = [round(start_s + 0.4 * number, 2) for number in range(len(words))]
-    attempt = decode(tokens, rng) | {
-        "temperature": 0.0,
-        "average_log_probability": round(-rng.uniform(0.1, 0.5), 3),
-        "compression_ratio": round(rng.uniform(1.2, 1.9), 3),
-        "no_speech_probability": round(rng.uniform(0.001, 0.1), 4),
-        "chosen": True,
-    }
-    return {
-        "start_s": start_s,
-        "end_s": round(start_s + 0.4 * len(words), 2),
-        "words": [
-            {"text": f" {word}", "start_s": time, "end_s": round(time + 0.35, 2)}
-            for word, time in zip(words, times, strict=True)
-        ],
-        "attempts": [attempt],
-        "baseline": decode(tokens, rng, drafts=0),
-    }
-
-
-def with_fallback(made: dict, rng: random.Random) -> dict:
-    """Return the passage with a repetitive first attempt, which was discarded."""
-    repeated = decode([" and", " then"] * 30, rng) | {
-        "temperature": 0.0,
-        "average_log_probability": -0.21,
-        "compression_ratio": 5.13,
-        "no_speech_probability": 0.02,
-        "chosen": False,
-    }
-    return made | {"attempts": [repeated, made["attempts"][0] | {"temperature": 0.2}]}
+    tokens, spoken = split_tokens(words, rng), []
+    for number, word in enumerate(words):
+        time_s = round(start_s + 0.4 * number, 2)
+        spoken.append({"text": f" {word}", "start_s": time_s, "end_s": round(time_s + 0.35, 2)})
+    decoded, log_prob = decode(tokens, rng), round(-rng.uniform(0.1, 0.5), 3)
+    ratio, no_speech = round(rng.uniform(1.2, 1.9), 3), round(rng.uniform(0.001, 0.1), 4)
+    made = {"start_s": start_s, "end_s": round(start_s + 0.4 * len(words), 2), "words": spoken}
+    made |= {"attempts": [attempt(decoded, log_prob, ratio, no_speech)]}
+    return made | {"baseline": decode(tokens, rng, drafts=0)}
 
 
 def utterance(
@@ -100,8 +78,11 @@ def utterance(
     made = []
     for number in range(passages):
         start_s = made[-1]["end_s"] if made else 0.0
-        one = passage(start_s, rng.choices(WORDS, k=words), rng)
-        made.append(with_fallback(one, rng) if passages > 1 and number % 9 == 2 else one)
+        made.append(passage(start_s, rng.choices(WORDS, k=words), rng))
+        if passages > 1 and number % 9 == 2:  # a repetitive first attempt, which was discarded
+            repeated = attempt(decode([" and", " then"] * 30, rng), -0.21, 5.13, 0.02, chosen=False)
+            [chosen] = made[-1]["attempts"]
+            made[-1]["attempts"] = [repeated, chosen | {"temperature": 0.2}]
     return {"audio": audio, "alignment": None, "passages": made}
 
 
@@ -131,21 +112,15 @@ def entry(name: str, block: dict) -> dict:
     passages = block["passages"]
     chosen = [next(a for a in one["attempts"] if a["chosen"]) for one in passages]
     text = "".join(token["text"] for one in chosen for token in one["tokens"]).strip()
-    words, alignment = len(text.split()), block["alignment"]
-    encoder_ms = 60.0 * len(passages)
-    return {
-        "id": name,
-        "seconds": passages[-1]["end_s"],
-        "text": text,
-        "error": None,
-        "summary": summary([a for one in passages for a in one["attempts"]], words, encoder_ms),
-        "baseline": summary([one["baseline"] for one in passages], words, encoder_ms),
-        "wer": alignment
-        and {
-            "errors": sum(pair["op"] != "=" for pair in alignment),
-            "words": sum(pair["op"] != "I" for pair in alignment),
-        },
-    }
+    given = len(text.split()), 60.0 * len(passages)
+    wer = block["alignment"]
+    if wer is not None:
+        operations = [pair["op"] for pair in wer]
+        errors, words = (sum(op != other for op in operations) for other in "=I")
+        wer = {"errors": errors, "words": words}
+    row = {"id": name, "seconds": passages[-1]["end_s"], "text": text, "error": None}
+    row["summary"] = summary([a for one in passages for a in one["attempts"]], *given)
+    return row | {"baseline": summary([one["baseline"] for one in passages], *given), "wer": wer}
 
 
 def align(text: str, rng: random.Random, rate: float = 0.08) -> list[dict]:
@@ -163,8 +138,8 @@ def overview(title: str, entries: list[dict], **changed) -> dict:
     return whole | {"utterances": entries} | changed
 
 
-def one_recording(passages: int = 1, words: int = 24, seed: int = 0, audio: str | None = None):
-    rng = random.Random(seed)
+def one_recording(passages: int = 1, words: int = 24, audio: str | None = None):
+    rng = random.Random(0)
     shown = audio and {"src": audio, "peaks": peaks(900 + 10 * passages, rng)}
     block = utterance(rng, passages, words, shown)
     block["alignment"] = align(entry("talk1", block)["text"], rng)
@@ -172,11 +147,10 @@ def one_recording(passages: int = 1, words: int = 24, seed: int = 0, audio: str 
     return overview("talk1.wav", [entry("talk1", block)], thresholds=thresholds), [block]
 
 
-def corpus(size: int, seed: int = 0, different: int = 50) -> tuple[dict, Iterator[dict]]:
-    """Return overview and blocks of a test set, some of whose utterances are repeated."""
-    rng = random.Random(seed)
-    blocks = []
-    for _ in range(min(size, different)):
+def corpus(size: int) -> tuple[dict, Iterator[dict]]:
+    """Return overview and blocks of a test set, whose utterances are repeated after 50."""
+    rng, blocks = random.Random(0), []
+    for _ in range(min(size, 50)):
         block = utterance(rng, words=rng.randint(4, 30))
         block["alignment"] = align(entry("", block)["text"], rng)
         blocks.append(block)
@@ -200,24 +174,14 @@ def beam_recording() -> tuple[dict, list[dict]]:
     ]
     second = [[4, "<end>", 1, -0.2, True, []], [4, " that", 1, -2.0, False, []]]
     times = {"drafting_ms": 0.8, "verification_ms": 4.2}
-    attempt = {
-        "start_ms": 1.0,
-        "tokens": [
-            {"text": "<|0.00|>", "call": None, "by": "unverified", "step": 0, "special": True},
-            {"text": " we", "call": 0, "by": "draft", "step": 1},
-            {"text": " agreed", "call": 0, "by": "draft", "step": 2},
-        ],
-        "calls": [
-            times | {"steps": [0, 2], "nodes": first},
-            times | {"steps": [2, 2], "nodes": second},
-        ],
-        "temperature": 0.0,
-        "average_log_probability": None,
-        "compression_ratio": None,
-        "no_speech_probability": None,
-        "chosen": True,
-    }
-    one = {"start_s": 0.0, "end_s": 1.5, "words": [], "attempts": [attempt], "baseline": None}
+    tokens = [
+        {"text": "<|0.00|>", "call": None, "by": "unverified", "step": 0, "special": True},
+        {"text": " we", "call": 0, "by": "draft", "step": 1},
+        {"text": " agreed", "call": 0, "by": "draft", "step": 2},
+    ]
+    calls = [times | {"steps": [0, 2], "nodes": first}, times | {"steps": [2, 2], "nodes": second}]
+    decoded = attempt({"start_ms": 1.0, "tokens": tokens, "calls": calls}, None, None, None)
+    one = {"start_s": 0.0, "end_s": 1.5, "words": [], "attempts": [decoded], "baseline": None}
     block = {"audio": None, "alignment": None, "passages": [one]}
-    listed = entry("beam", block | {"passages": [one | {"baseline": attempt}]}) | {"baseline": None}
+    listed = entry("beam", block | {"passages": [one | {"baseline": decoded}]}) | {"baseline": None}
     return overview("beam", [listed], search="beam"), [block]

@@ -83,11 +83,10 @@ def task(states: Path, options: list[str]) -> int:
     state.with_suffix(f".{number}.pid").write_text(str(os.getpid()))
     write_state(state, "RUNNING|None")
     names = {"SLURM_ARRAY_TASK_ID": number, "SLURM_ARRAY_JOB_ID": job, "SLURM_JOB_ID": job}
+    variables = os.environ | names
     log = output.replace("%%", "\0").replace("%a", number).replace("\0", "%")
     with open(log, "ab" if mode == "append" else "wb") as stream:
-        done = subprocess.run(
-            ["bash", script], env=os.environ | names, stdout=stream, stderr=stream
-        )
+        done = subprocess.run(["bash", script], env=variables, stdout=stream, stderr=stream)
     write_state(state, "FAILED|NonZeroExitCode" if done.returncode else "COMPLETED|None")
     return 0
 

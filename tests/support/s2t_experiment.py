@@ -16,6 +16,7 @@ TOKENS = [
     *("<notimestamps>", *TIMES, "<space>", *"abcdefghijklmn", "<sos>", "<eos>", "<sop>"),
 ]
 SIZES = {"attention_heads": 2, "linear_units": 48}
+MODEL = {"ctc_weight": 0.3, "sym_sop": "<sop>", "sym_na": "<na>"}
 NETWORKS = {
     "encoder": "transformer",
     "encoder_conf": SIZES | {"output_size": 32, "num_blocks": 1, "input_layer": "conv2d"},
@@ -24,16 +25,16 @@ NETWORKS = {
     "frontend_conf": {"fs": 16000, "n_fft": 256, "hop_length": 128}, "normalize": None,
     "token_type": "char",
 }  # fmt: skip
+SYMBOLS = {
+    "notime_symbol": "<notimestamps>", "na_symbol": "<na>", "first_time_symbol": TIMES[0],
+    "last_time_symbol": TIMES[-1], "speech_length": 2.0, "fs": 16000, "speech_resolution": 0.02,
+}  # fmt: skip
 
 
 def make_s2t_experiment(folder: Path, seed: int, **changes) -> dict[str, Path]:
     """Write a config with ``changes`` and random weights; return ESPnet's options of the files."""
     torch.manual_seed(seed)
-    symbols = {"notime_symbol": "<notimestamps>", "na_symbol": "<na>"}
-    symbols |= {"first_time_symbol": TIMES[0], "last_time_symbol": TIMES[-1]}
-    symbols |= {"speech_length": 2.0, "fs": 16000, "speech_resolution": 0.02}
-    model_conf = {"ctc_weight": 0.3, "sym_sop": "<sop>", "sym_na": "<na>"}
-    own = {"model_conf": model_conf, "preprocessor": "s2t", "preprocessor_conf": symbols}
+    own = {"model_conf": MODEL, "preprocessor": "s2t", "preprocessor_conf": SYMBOLS}
     config = NETWORKS | own | changes
     config = dry_run(S2TTask, folder, config, "--seed", seed, tokens=TOKENS)
     save_random(S2TTask, folder, config, 0.3)
@@ -42,11 +43,10 @@ def make_s2t_experiment(folder: Path, seed: int, **changes) -> dict[str, Path]:
 
 def medusa_config(heads: str, **model_conf) -> dict[str, Any]:
     """Return keys of the config of ``model: medusa`` with heads on ESPnet's decoder."""
-    symbols = {"ctc_weight": 0.3, "sym_sop": "<sop>", "sym_na": "<na>"}
     conf = {"num_blocks": 2, "heads": heads, "heads_conf": {"num_heads": 3}}
     return {
         "decoder": "transformer_medusa", "decoder_conf": SIZES | conf,
-        "model": "medusa", "model_conf": symbols | model_conf,
+        "model": "medusa", "model_conf": MODEL | model_conf,
     }  # fmt: skip
 
 

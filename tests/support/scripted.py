@@ -92,8 +92,8 @@ class PathProposer(HeadsProposer):
 
     max_steps = None
 
-    def __init__(self, logits_after: Callable[[Path], torch.Tensor], vocabulary=None):
-        self.logits_after, self.vocabulary = logits_after, vocabulary
+    def __init__(self, logits_after: Callable[[Path], torch.Tensor]):
+        self.logits_after = logits_after
 
     def start_from(self, head_input):
         return PathStates([tuple(t for t in row if t >= 0) for row in head_input.tolist()])
@@ -117,9 +117,8 @@ def drafting(decoder, memory, seed):
     if len(memory) > 1 or seed % 2:
         return runtime
     logits_after, rng = foresight(decoder, memory), random.Random(seed)
-    return PathDecoder(
-        runtime, PathProposer(lambda path: logits_after(path).roll(int(rng.random() < 0.1), dims=0))
-    )
+    nearly = PathProposer(lambda path: logits_after(path).roll(int(rng.random() < 0.1), dims=0))
+    return PathDecoder(runtime, nearly)
 
 
 def draft_inputs(memory, lengths, prompt=()):
@@ -175,9 +174,8 @@ def scripted_memory(count):
 def scripted_search(texts, proposer, shape, vocab_size, eos):
     """Decode greedily with a scripted decoder; check the texts and return the search states."""
     decoder = scripted_decoder(texts, vocab_size, eos)
-    search = greedy_search(
-        decoder, AcceptanceRule(exact, best_only=True), Constraints(eos), proposer, shape
-    )
+    rule = AcceptanceRule(exact, best_only=True)
+    search = greedy_search(decoder, rule, Constraints(eos), proposer, shape)
     prompts = torch.tensor([[row, 1] for row in range(len(texts))])
     states = search(*scripted_memory(len(texts)), prompts, bounds([200] * len(texts)))
     assert [state.tokens for state in states] == texts

@@ -1,13 +1,15 @@
 """Our searches with tiny decoders, comparisons with their oracles, and random options."""
 
+import copy
 import random
 
+import beam_oracle
 import pytest
 import torch
 from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_scorers
-from draft_models import DRAFT_MODELS, drafted
-from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, tiny_decoder, utterances
+from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder, utterances
 
+from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import AcceptanceRule, exact
 from espnet_medusa.search.beam import beam_search
@@ -25,6 +27,7 @@ HEADS = [
     "linear", "block", "recurrent", "attending", "latent",
     "llama projection", "llama latent", "llama block", "llama recurrent",
 ]  # fmt: skip
+DRAFT_MODELS = ["near", "other", "for llama", "of llama"]
 EXACT = AcceptanceRule(exact)
 CONSTRAINTS = [
     {"suppress_tokens": [0, 2]},
@@ -65,15 +68,23 @@ def decode(
 
 def assert_plain(decoder, memory, lengths, states, max_lengths, min_lengths=None, prompt=PROMPT):
     """Compare search states with teacher-forced greedy search of each utterance alone."""
-    for row, alone in enumerate(utterances(memory, lengths)):
-        least = min_lengths[row] if min_lengths else 0
-        tokens, score, ended = plain_greedy(
-            decoder, alone, prompt, max_lengths[row], min_length=least, guess=states[row].tokens
-        )
-        assert (states[row].tokens, states[row].ended) == (tokens, ended)
-        assert states[row].hypothesis.score == pytest.approx(score, abs=1e-4)
-        counts = states[row].statistics
+    limits = max_lengths, min_lengths or [0] * len(states)
+    for alone, state, *most in zip(utterances(memory, lengths), states, *limits, strict=True):
+        tokens, score, ended = plain_greedy(decoder, alone, prompt, *most, guess=state.tokens)
+        assert (state.tokens, state.ended) == (tokens, ended)
+        assert state.hypothesis.score == pytest.approx(score, abs=1e-4)
+        counts = state.statistics
         assert counts.tokens == len(tokens) + ended == counts.decoder_calls + sum(counts.accepted)
+
+
+def decode_exactly(
+    module, memory, lengths, most, least=None, decoder=None, prompt=PROMPT, **options
+):
+    """Decode greedily, by default with ``module``; check the texts and return the states."""
+    options |= {"min_lengths": least, "prompt": prompt}
+    states = decode(decoder or module, memory, lengths, most, **options)
+    assert_plain(module, memory, lengths, states, most, least, prompt)
+    return states
 
 
 COUNTS = ("decoder_calls", "nodes", "tokens", "drafted", "accepted", "draft_calls", "draft_nodes")
@@ -107,11 +118,9 @@ def assert_decoded_alike_alone(decoder, most, memory, lengths, inputs=None, **op
 def our_search(decoder, seed, weights, beam_size, shape, constraints=None, proposer=None, **more):
     """Build beam search; arguments as ``our_greedy``'s."""
     decoder, (scorers, ctc) = runtime_of(decoder), make_scorers(seed)
-    constraints = constraints or constraints_of()
-    return beam_search(
-        decoder, Scorers(weights, scorers, ctc.log_softmax, PROMPT_COUNTS), beam_size, constraints,
-        proposer or decoder.proposer(), shape, **more,
-    )  # fmt: skip
+    scorers = Scorers(weights, scorers, ctc.log_softmax, PROMPT_COUNTS)
+    options = constraints or constraints_of(), proposer or decoder.proposer(), shape
+    return beam_search(decoder, scorers, beam_size, *options, **more)
 
 
 def compare(search, memory, lengths, oracle, limits, prompt=(EOS,), inputs=None):
@@ -136,16 +145,27 @@ def assert_nbest_is_espnets(
 ):
     """Compare beam search with ESPnet's over the same scorers; return the search states."""
     search = our_search(decoder, seed, weights, beam_size, shape, **options)
-    oracle = espnet_search(UncachedScorer(decoder), seed, weights, beam_size)
+    scorer = UncachedScorer(decoder, options.get("constraints"))
+    oracle = espnet_search(scorer, seed, weights, beam_size)
     return compare(search, memory, lengths, oracle, limits, inputs=inputs)
+
+
+def assert_random_nbest_is_espnets(rng, seed, decoder, scorer):
+    """Compare a random beam search with ESPnet's; ``scorer`` is the same decoder for ESPnet."""
+    beam_size, weights = rng.randint(1, 8), beam_oracle.random_weights(rng)
+    limits = LengthLimits(rng.choice([0.0, 0.5, 0.9, -1, -6]), rng.choice([0.0, 0.2, -2]))
+    audio = random_memory(seed, [rng.randint(7, 20) for _ in range(rng.randint(1, 6))])
+    normalize = {"normalize_length": rng.random() < 0.3}
+    shape, nbest = beam_shape(rng, decoder, beam_size), random_nbest(rng, beam_size)
+    search = our_search(decoder, seed, weights, beam_size, shape, nbest=nbest, **normalize)
+    compare(search, *audio, espnet_search(scorer, seed, weights, beam_size, **normalize), limits)
 
 
 def build_search(runtime, options: SearchOptions, beam_size=3, sources=NO_SOURCES, device="cpu"):
     """Build greedy or beam search by ``options.search``, without CTC and language model."""
     model = SearchModel(runtime, VOCAB_SIZE, EOS, torch.device(device), sources=sources)
-    if options.search == "greedy":
-        return build_greedy(options, model)
-    return build_beam(options, model, beam_size)
+    greedy = options.search == "greedy"
+    return build_greedy(options, model) if greedy else build_beam(options, model, beam_size)
 
 
 def run_search(search, memory, lengths, max_length):
@@ -155,11 +175,35 @@ def run_search(search, memory, lengths, max_length):
 
 
 def drafted_by(seed: int, drafter: str, num_heads: int = 4, **options):
-    """Return a trained module and its ``TreeDecoder`` with heads or with a draft model."""
-    if drafter in DRAFT_MODELS:
-        return drafted(seed, drafter)
-    module = tiny_decoder(seed, drafter, num_heads, **options)
-    return module, build_runtime(module)
+    """Return a trained module and its ``TreeDecoder`` with heads or with a draft model.
+
+    Draft models: "near": a slightly different Whisper decoder, whose drafts are often accepted;
+    "other": another Whisper decoder; "for llama": a Whisper decoder for Speech-LLaMA; "of llama":
+    Speech-LLaMA for a Whisper decoder.
+    """
+    if drafter not in DRAFT_MODELS:
+        module = tiny_decoder(seed, drafter, num_heads, **options)
+        return module, build_runtime(module)
+    module = tiny_decoder(seed, "llama none" if drafter == "for llama" else "none", **options)
+    if drafter == "near":
+        return module, with_draft(module, nearly(module, seed))
+    draft = tiny_decoder(seed + 1000, "llama none" if drafter == "of llama" else "none")
+    return module, with_draft(module, draft)
+
+
+def nearly(module, seed: int, noise: float = 0.05):
+    generator = torch.Generator().manual_seed(seed)
+    module = copy.deepcopy(module)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += noise * torch.randn(parameter.shape, generator=generator)
+    return module
+
+
+def with_draft(module, draft):
+    decoder, proposer = build_runtime(module), DraftModelProposer(build_runtime(draft), EOS)
+    decoder.proposer = lambda vocabulary=None, precision=None: proposer
+    return decoder
 
 
 def greedy_shape(rng: random.Random, num_heads: int) -> DraftShape:
@@ -175,12 +219,9 @@ def beam_shape(rng: random.Random, decoder, beam_size: int, proposer=None) -> Dr
     """Return a random shape, from no drafts to twice the beam's width."""
     proposer = proposer or runtime_of(decoder).proposer()
     most = 0 if proposer is None else proposer.max_steps or 7
-    return DraftShape(
-        rng.randint(0, most),
-        rng.choice([1, beam_size, 2 * beam_size]),
-        rng.choice([None, None, 1, 6, 20]),
-        excluded_scorers=frozenset(rng.choice([[], ["lm"]])),
-    )
+    depth, width = rng.randint(0, most), rng.choice([1, beam_size, 2 * beam_size])
+    budget, excluded = rng.choice([None, None, 1, 6, 20]), rng.choice([[], ["lm"]])
+    return DraftShape(depth, width, budget, excluded_scorers=frozenset(excluded))
 
 
 def random_nbest(rng: random.Random, beam_size: int) -> int | None:

@@ -33,20 +33,18 @@ class Setting:
         )  # fmt: skip
 
 
-def find(decoder, memory, lengths, setting, prompt=PROMPT):
+def find(decoder, memory, lengths, setting):
     """Return n-best lists of (tokens, heads, score), and the search states."""
-    states = setting.search(decoder)(
-        memory, lengths, torch.tensor([[*prompt]] * len(lengths)), setting.limits
-    )
+    prompts = torch.tensor([PROMPT] * len(lengths))
+    states = setting.search(decoder)(memory, lengths, prompts, setting.limits)
     return [[(tuple(e.tokens), e.heads, e.score) for e in state.ended] for state in states], states
 
 
 class Forward:
     """Log-probabilities of one utterance by the teacher-forced forward, without cache."""
 
-    def __init__(self, decoder, memory, setting, prompt=PROMPT):
-        self.decoder, self.memory, self.prompt = decoder, memory, prompt
-        self.lengths, self.setting = torch.tensor([memory.size(1)]), setting
+    def __init__(self, decoder, memory, setting):
+        self.decoder, self.memory, self.setting = decoder, memory, setting
         self._run = cache(self._run)
 
     def base(self, tokens) -> torch.Tensor:
@@ -57,7 +55,7 @@ class Forward:
         """Return (V,) of head k, whose input is ``tokens`` and the k tokens after them."""
         sequence, head = (*tokens, *drafted), len(drafted)
         outputs = self._run(sequence)
-        labels = torch.tensor([[*self.prompt[1:], *sequence, 0]])
+        labels = torch.tensor([[*PROMPT[1:], *sequence, 0]])
         unrolled = self.decoder.unroll_heads(outputs, labels)
         logits = [*unrolled][head - 1][0, -1]
         if self.setting.vocabulary is not None:
@@ -67,9 +65,8 @@ class Forward:
         return self._constrained(logits, len(sequence))
 
     def _run(self, tokens):
-        return self.decoder.hidden_states(
-            self.memory, self.lengths, torch.tensor([[*self.prompt, *tokens]])
-        )
+        lengths, sequence = torch.tensor([self.memory.size(1)]), torch.tensor([[*PROMPT, *tokens]])
+        return self.decoder.hidden_states(self.memory, lengths, sequence)
 
     def _constrained(self, logits, length):
         scores = logits.log_softmax(-1)[None]
@@ -77,16 +74,16 @@ class Forward:
 
 
 @torch.no_grad()
-def by_definition(decoder, memory, setting, max_length, min_length=0, prompt=PROMPT):
+def by_definition(decoder, memory, setting, max_length, min_length=0):
     """Return the n-best list of (tokens, heads, score), and the number of iterations."""
-    forward = Forward(decoder, memory, setting, prompt)
+    forward = Forward(decoder, memory, setting)
     width = setting.beam_size
     may_rise = setting.constraints.penalty is not None
     places = min(setting.nbest or width, width)
     known = len(setting.constraints.forced_prefix[: max_length - 1])
 
     def rank(score, tokens):
-        return score / (len(tokens) + len(prompt) - 1) if setting.normalize_length else score
+        return score / (len(tokens) + len(PROMPT) - 1) if setting.normalize_length else score
 
     running, ended, expanded, calls = {(): ((), 0.0)}, {}, set(), 0
     while running:
@@ -123,11 +120,8 @@ def by_definition(decoder, memory, setting, max_length, min_length=0, prompt=PRO
 def prolonged(forward, setting, max_length, tokens, heads, score):
     """Append the best tokens of the heads after ``tokens[:-1]`` while they reach the threshold."""
     origin, drafted = tokens[:-1], tokens[-1:]
-    while (
-        len(drafted) <= setting.depth
-        and drafted[-1] != EOS
-        and len(origin) + len(drafted) < max_length - 1
-    ):
+    most = min(setting.depth, max_length - 2 - len(origin))
+    while len(drafted) <= most and drafted[-1] != EOS:
         log_prob, token = forward.head(origin, drafted).max(-1)
         if log_prob.exp() < setting.threshold:
             break

@@ -14,6 +14,7 @@ VOCAB_SIZE = 11
 HIDDEN_SIZE = 32
 EOS = VOCAB_SIZE - 1
 SIZES = {"num_blocks": 2, "attention_heads": 4, "linear_units": 48}
+HEADS = ["linear", "block", "recurrent", "attending"]  # of Whisper decoders
 LLAMA = "llama "  # Speech-LLaMA's heads: "llama latent"
 
 
@@ -78,7 +79,7 @@ def next_logits(decoder, memory, tokens) -> torch.Tensor:
     return all_logits(decoder, memory, tokens)[-1]
 
 
-def plain_greedy(decoder, memory, prompt, max_length, eos=EOS, min_length=0, rules=None, guess=()):
+def plain_greedy(decoder, memory, prompt, max_length, min_length=0, rules=None, guess=()):
     """Greedy search with a teacher-forced forward pass of the whole prefix per token.
 
     One forward pass serves all prefixes of ``guess``, the tokens to be compared with the result.
@@ -94,10 +95,10 @@ def plain_greedy(decoder, memory, prompt, max_length, eos=EOS, min_length=0, rul
             [logits] = rules(logits[None], torch.tensor([prefix]))
         log_probs = torch.log_softmax(logits, dim=-1)
         if len(tokens) < min_length:
-            logits[eos] = -torch.inf
+            logits[EOS] = -torch.inf
         token = int(logits.argmax())
         score += float(log_probs[token])
-        if token == eos:
+        if token == EOS:
             return tokens, score, True
         tokens.append(token)
     return tokens, score, False

@@ -11,21 +11,22 @@ from espnet_medusa.inference.experiment import TrainedModel, read_model
 from espnet_medusa.whisper.tokens import END, START, make_tokenizer
 
 
-def save_tiny_whisper(
-    folder: Path, vocab_size: int = 51865, num_mel_bins: int = 80, hidden_size: int = 32,
-    seed: int = 0, widening: int = 2, **sizes: int,
-) -> Path:  # fmt: skip
+def tiny_config(vocab_size: int, hidden_size=32, widening=2, **sizes: int) -> WhisperConfig:
+    """Return a config with sizes and with token ids like OpenAI's."""
+    end = {51864: 50256, 51865: 50257, 51866: 50257}.get(vocab_size, 0)
+    return WhisperConfig(
+        vocab_size=vocab_size, d_model=hidden_size, encoder_attention_heads=2,
+        encoder_ffn_dim=widening * hidden_size, decoder_attention_heads=2,
+        decoder_ffn_dim=widening * hidden_size, pad_token_id=end, bos_token_id=end,
+        eos_token_id=end, decoder_start_token_id=end + 1, suppress_tokens=None,
+        begin_suppress_tokens=None, **{"encoder_layers": 1, "decoder_layers": 2} | sizes,
+    )  # fmt: skip
+
+
+def save_tiny_whisper(folder: Path, vocab_size: int = 51865, seed: int = 0, **sizes: int) -> Path:
     """Write config, weights and generation config like OpenAI's, without a tokenizer."""
     torch.manual_seed(seed)
-    end = {51864: 50256, 51865: 50257, 51866: 50257}.get(vocab_size, 0)
-    sizes = {"encoder_layers": 1, "decoder_layers": 2} | sizes
-    config = WhisperConfig(
-        vocab_size=vocab_size, num_mel_bins=num_mel_bins, d_model=hidden_size,
-        encoder_attention_heads=2, encoder_ffn_dim=widening * hidden_size,
-        decoder_attention_heads=2, decoder_ffn_dim=widening * hidden_size,
-        pad_token_id=end, bos_token_id=end, eos_token_id=end, decoder_start_token_id=end + 1,
-        suppress_tokens=None, begin_suppress_tokens=None, **sizes,
-    )  # fmt: skip
+    config = tiny_config(vocab_size, **sizes)
     whisper = WhisperForConditionalGeneration(config)
     for parameter in whisper.parameters():
         torch.nn.init.normal_(parameter, std=0.25)

@@ -3,7 +3,7 @@
 import random
 
 import numpy as np
-import pytest
+from cases import combinations
 
 from espnet_medusa.tree.token_tree import ROOT, TokenTree, visibility
 
@@ -16,7 +16,7 @@ def ancestors(parents: list[int], node: int) -> list[int]:
     return path[::-1]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@combinations(seed=range(20))
 def test_random_growth_follows_the_parents(seed):
     rng = random.Random(seed)
     tree, parents = TokenTree(), []
@@ -33,7 +33,7 @@ def test_random_growth_follows_the_parents(seed):
             assert [slot for slot in range(len(tree)) if tree.visible[node] >> slot & 1] == expected
 
 
-@pytest.mark.parametrize("seed", range(20))
+@combinations(seed=range(20))
 def test_nodes_that_are_kept_keep_their_paths(seed):
     """With padding between steps, which the next step does not keep."""
     rng = random.Random(seed)
@@ -58,7 +58,7 @@ def test_nodes_that_are_kept_keep_their_paths(seed):
         tree.fill(len(names))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@combinations(seed=range(20))
 def test_visibility_follows_paths(seed):
     rng = random.Random(seed)
     num_nodes = rng.choice([1, 7, 8, 9, 30, 64, 65, 103])

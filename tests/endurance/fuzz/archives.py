@@ -1,10 +1,11 @@
 """Tar and zip archives."""
 
-import io
 import os
-import tarfile
 import zipfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from downloads import link, make_tar
 
 from espnet_medusa.files.archive import ANY_SIZE_BYTES, unpack
 from fuzz.reader import MEGABYTE, fuzzed, scratch_folder, write_scratch, zipped
@@ -14,26 +15,8 @@ KEPT = "kept.txt"
 
 
 def tar(mode: str) -> bytes:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode=mode, format=tarfile.USTAR_FORMAT) as archive:
-        for name, content in FILES.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-        link = tarfile.TarInfo("link")
-        link.type, link.linkname = tarfile.SYMTYPE, "exp/model.pth"
-        archive.addfile(link)
-    return stream.getvalue()
-
-
-def _empty(folder) -> None:
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            path.chmod(0o700)
-            _empty(path)
-            path.rmdir()
-        else:
-            path.unlink()
+    members = FILES | {"link": link("link", "exp/model.pth")}
+    return make_tar(scratch_folder() / "made.tar", members, mode).read_bytes()
 
 
 @fuzzed(
@@ -47,18 +30,18 @@ def _empty(folder) -> None:
 )
 def archive_members(data: bytes) -> None:
     """Check that nothing is written, and no link leads, outside the folder."""
-    around = scratch_folder() / "around"
-    folder = around / "in" / "out"
-    folder.mkdir(parents=True, exist_ok=True)
-    (around / KEPT).write_bytes(b"")
-    try:
-        unpack(write_scratch("model.archive", data), folder)
-        for path in folder.rglob("*"):
-            assert Path(os.path.realpath(path)).is_relative_to(folder.resolve())
-            assert path.is_symlink() or path.is_file() or path.is_dir()
-            assert path.is_dir() or path.lstat().st_size <= ANY_SIZE_BYTES
-        assert not [*folder.glob("*.unpacking")]
-    finally:
-        assert sorted(path.name for path in around.iterdir()) == ["in", KEPT]
-        assert [path.name for path in (around / "in").iterdir()] == ["out"]
-        _empty(folder)
+    with TemporaryDirectory(dir=scratch_folder()) as name:
+        around = Path(name)
+        folder = around / "in" / "out"
+        folder.mkdir(parents=True)
+        (around / KEPT).write_bytes(b"")
+        try:
+            unpack(write_scratch("model.archive", data), folder)
+            for path in folder.rglob("*"):
+                assert Path(os.path.realpath(path)).is_relative_to(folder.resolve())
+                assert path.is_symlink() or path.is_file() or path.is_dir()
+                assert path.is_dir() or path.lstat().st_size <= ANY_SIZE_BYTES
+            assert not [*folder.glob("*.unpacking")]
+        finally:
+            assert sorted(path.name for path in around.iterdir()) == ["in", KEPT]
+            assert [path.name for path in (around / "in").iterdir()] == ["out"]

@@ -92,13 +92,9 @@ def audio_containers(data: bytes) -> None:
 def archives() -> list[bytes]:
     """Return inputs of ``ark``: an offset, then an archive as Kaldi or kaldiio writes it."""
     wav, flac = encode("WAV", "PCM_16"), encode("FLAC", "PCM_16")
-    contents = [
-        wav,
-        wav + b"b " + wav,
-        flac,
-        b"AUDIO\x04" + struct.pack("<I", len(flac)) + flac,
-        b"AUDIO\x08" + struct.pack("<Q", len(wav)) + wav,
-    ]
+    contents = [wav, wav + b"b " + wav, flac]
+    contents.append(b"AUDIO\x04" + struct.pack("<I", len(flac)) + flac)
+    contents.append(b"AUDIO\x08" + struct.pack("<Q", len(wav)) + wav)
     return [struct.pack("<H", 2) + b"a " + content for content in contents]
 
 

@@ -21,12 +21,14 @@ _STATM = os.open("/proc/self/statm", os.O_RDONLY)
 
 
 class DefectError(Exception):
-    """Any other outcome; ``place`` is the kind of error and its source line."""
+    """Any other outcome; ``place``: kind of error, last source line, in the package if possible."""
 
     def __init__(self, kind: str, error: BaseException | None = None):
         self.place, shown = kind, ""
         if error is not None:
-            self.place += f" {_innermost(error)}"
+            frames = traceback.extract_tb(error.__traceback__)
+            own = [frame for frame in frames if "espnet_medusa" in frame.filename] or frames
+            self.place += f" {Path(own[-1].filename).name}:{own[-1].lineno}" if own else " "
             shown = f": {type(error).__name__}: {error}"
         super().__init__(self.place + shown)
 
@@ -71,10 +73,3 @@ def address_space(more_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
-
-
-def _innermost(error: BaseException) -> str:
-    """Return file and line of the last frame in the package, or of the last frame."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "espnet_medusa" in frame.filename] or frames
-    return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""

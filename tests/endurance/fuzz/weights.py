@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from ctranslate2_folder import pack, variables_of
 from safetensors.torch import save, save_file
+from tiny_whisper import tiny_config
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 from espnet_medusa.files.checkpoint import MAX_REUSE, load_weights
@@ -149,14 +150,9 @@ def openai_whisper_pt(data: bytes) -> None:
 def ctranslate2_models() -> list[bytes]:
     """Return a tiny Whisper in floats, and in integers with scales."""
     torch.manual_seed(0)
-    whisper = WhisperForConditionalGeneration(
-        WhisperConfig(
-            vocab_size=6, d_model=4, num_mel_bins=2, encoder_layers=1, decoder_layers=1,
-            encoder_attention_heads=1, decoder_attention_heads=1, encoder_ffn_dim=2,
-            decoder_ffn_dim=2, max_source_positions=2, max_target_positions=2, pad_token_id=0,
-            bos_token_id=0, eos_token_id=0, decoder_start_token_id=1,
-        )
-    )  # fmt: skip
+    sizes = {"num_mel_bins": 2, "max_source_positions": 2, "max_target_positions": 2}
+    config = tiny_config(6, hidden_size=4, widening=1, decoder_layers=1, **sizes)
+    whisper = WhisperForConditionalGeneration(config)
     return [pack(variables_of(whisper, kind)) for kind in ("float32", "float16", "int8", "int16")]
 
 
