@@ -9,7 +9,7 @@ import torch
 import yaml
 from cases import cases
 from drafted_whisper import with_options
-from experiment import DECODER, NO_CTC, make_experiment, read_lines, write_corpus
+from experiment import DECODER, NO_CTC, audio_of, make_experiment, read_lines, write_corpus
 from refusals import exit_status
 from s2t_experiment import SIZES, add_heads, make_s2t_experiment
 from stock_experiment import stock_experiment
@@ -38,9 +38,14 @@ def plain(tmp_path_factory):
     return make_experiment(folder, decoder_conf=DECODER, model_conf=NO_CTC)
 
 
-def texts(experiment, corpus, folder, options) -> dict[str, str]:
-    data = ["--data_path_and_name_and_type", f"{corpus / 'wav.scp'},speech,sound"]
-    asr_inference.main([*experiment.options(), *options, "--output_dir", str(folder), *data])
+@pytest.fixture
+def few_settings(monkeypatch):
+    monkeypatch.setattr(tuning_available, "SHARES", (0.3,))
+    monkeypatch.setattr(candidates, "depths", lambda *_: [1, 3])
+
+
+def texts(main, command, corpus, folder, *options) -> dict[str, str]:
+    main([*map(str, (*command, *options, *audio_of(corpus), "--output_dir", folder))])
     return read_lines(folder / "1best_recog" / "text")
 
 
@@ -49,10 +54,8 @@ def texts(experiment, corpus, folder, options) -> dict[str, str]:
     ("beam_size: 2\nctc_weight: 0.3\nmaxlenratio: -5\n", ["--batch_size", "3", "--nbest", "2"]),
 )
 def test_config_report_table_and_figure(
-    config, options, experiment, plain, corpus, tmp_path, monkeypatch, capsys
+    config, options, experiment, plain, corpus, tmp_path, few_settings, capsys
 ):
-    monkeypatch.setattr(tuning_available, "SHARES", (0.3,))
-    monkeypatch.setattr(candidates, "depths", lambda *_: [1, 3])
     (tmp_path / "decode.yaml").write_text(config)
     output = tmp_path / "new" / "tuned.yaml"
     command = [*experiment.options(), "--data_dir", corpus, "--num_utterances", 3, "--config"]
@@ -90,21 +93,20 @@ def test_config_report_table_and_figure(
     (without,) = (row for row in report["settings"] if row["draft_depth"] == 0)
     assert without["calls_saved"] == without["speedup"] == 1.0 and without["checked"]
 
-    decoded = texts(experiment, corpus, tmp_path / "decoded", ["--config", str(output)])
+    decode = asr_inference.main, experiment.options(), corpus
+    decoded = texts(*decode, tmp_path / "decoded", "--config", output)
     assert [*decoded] == ["u0", "u1", "u2", "u3"]
-    nothing = ["--config", str(tmp_path / "decode.yaml"), "--draft_depth", "0"]
-    assert texts(experiment, corpus, tmp_path / "plain", nothing) == decoded
+    nothing = "--config", tmp_path / "decode.yaml", "--draft_depth", 0
+    assert texts(*decode, tmp_path / "plain", *nothing) == decoded
 
 
-def test_s2t_models_are_tuned_with_all_drafters(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(tuning_available, "SHARES", (0.3,))
-    monkeypatch.setattr(candidates, "depths", lambda *_: [1, 3])
+def test_s2t_models_are_tuned_with_all_drafters(corpus, tmp_path, few_settings):
     base = make_s2t_experiment(tmp_path / "base", 1)
     draft = make_s2t_experiment(tmp_path / "draft", 2, decoder_conf=SIZES | {"num_blocks": 1})
     files = add_heads(tmp_path / "heads", base, "recurrent").items()
     model = [word for name, path in files for word in (f"--{name}", str(path))]
     search = ["--beam_size", "2", "--ctc_weight", "0.3", "--maxlenratio", "-5", "--lang_sym", "deu"]
-    output, data = tmp_path / "tuned.yaml", f"{corpus / 'wav.scp'},speech,sound"
+    output = tmp_path / "tuned.yaml"
     command = [*model, *search, "--batch_size", "2", "--data_dir", corpus, "--output", output]
     tune.main([*command, "--draft_models", draft["s2t_train_config"].parent])
     report, tuned = json.loads(output.with_suffix(".json").read_text()), output.read_text()
@@ -115,13 +117,10 @@ def test_s2t_models_are_tuned_with_all_drafters(corpus, tmp_path, monkeypatch):
         assert (row["parts"]["draft model's encoder"] > 0) == ("model" in row["name"])
     assert report["model"] in tuned and "lang_sym: deu" in tuned
 
-    decoded = []
-    for config in (["--config", output], [*search, "--draft_depth", "0"]):
-        folder = tmp_path / str(len(decoded))
-        options = [*config, "--output_dir", folder, "--data_path_and_name_and_type", data]
-        s2t_inference.main([*model, *map(str, options)])
-        decoded.append(read_lines(folder / "1best_recog" / "text"))
-    assert len(decoded[0]) == 4 and decoded[0] == decoded[1]
+    decode = s2t_inference.main, model, corpus
+    decoded = texts(*decode, tmp_path / "decoded", "--config", output)
+    plain = texts(*decode, tmp_path / "plain", *search, "--draft_depth", 0)
+    assert len(decoded) == 4 and decoded == plain
 
 
 @pytest.mark.parametrize("search", ["greedy", "beam"])
@@ -179,9 +178,8 @@ def test_missing_drafters_are_named(plain, tmp_path):
         ["drafter: model", " no draft model is given"],
     ]
     speech2text = Speech2Text(plain.config, plain.model, search="greedy", draft_depth=0)
-    drafting = available(
-        TunedASR(speech2text), ["ctc", "model"], [DraftModelFiles(str(stock.folder))]
-    )
+    files = [DraftModelFiles(str(stock.folder))]
+    drafting = available(TunedASR(speech2text), ["ctc", "model"], files)
     assert [*drafting.drafters] == ["model stock"]
     assert drafting.readers["model stock"] is not speech2text
     assert re.match("drafter: ctc; this model has no CTC branch", *drafting.left_out)
