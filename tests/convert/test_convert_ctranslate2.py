@@ -13,8 +13,9 @@ from safetensors.torch import load_file
 from test_convert_aiola import refused, run
 from test_convert_experiments import experiment_with
 from test_convert_hugging_face import logits_of_experiment
-from tiny_whisper import logits_of, save_tiny_whisper, tiny_whisper
+from tiny_whisper import save_tiny_whisper
 from transformers import AutoTokenizer, WhisperForConditionalGeneration
+from transformers_whisper import logits_of, tiny_whisper
 from whisper_training import save_tokenizer_of_bytes
 
 from espnet_medusa.options import read_config

@@ -11,8 +11,8 @@ from openai_whisper import ctc_whisper
 from safetensors.torch import load_file
 from test_convert_aiola import load, logits_of, refused, run
 from test_convert_hugging_face import logits_of_experiment
-from tiny_whisper import logits_of as whisper_logits
 from transformers import WhisperForConditionalGeneration
+from transformers_whisper import logits_of as whisper_logits
 
 from espnet_medusa import Speech2Text
 from espnet_medusa.convert.experiment import read_experiment

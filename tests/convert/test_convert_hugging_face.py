@@ -8,9 +8,10 @@ import torch
 from experiment import NO_CTC, make_experiment, noise
 from openai_whisper import openai_whisper, save_openai_whisper
 from test_convert_aiola import load, refused, run
-from tiny_whisper import generate, save_tiny_whisper, tiny_whisper
+from tiny_whisper import save_tiny_whisper
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
+from transformers_whisper import generate, tiny_whisper
 
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.options import read_config

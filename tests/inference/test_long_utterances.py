@@ -8,7 +8,7 @@ import soundfile
 from cases import cases
 from decoded_segments import assert_same
 from drafted_whisper import with_options
-from experiment import read_lines, write_samples
+from experiment import read_lines, write_lines, write_samples
 from job_log import log_to
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 from recorded_calls import record_calls
@@ -72,11 +72,8 @@ def made_with(long_form):
 
 
 def run(corpus, speech2text, output, long_form=OPTIONS, keys=None):
-    key_file = None
-    if keys is not None:
-        key_file = corpus / "keys"
-        key_file.write_text("".join(f"{key} x\n" for key in keys))
-    job = read_input([(str(corpus / "wav.scp"), "speech", "sound")], key_file)
+    write_lines(corpus / "keys", dict.fromkeys(keys or (), "x"))
+    job = read_input([(str(corpus / "wav.scp"), "speech", "sound")], keys and corpus / "keys")
     job = replace(job, languages={"f": "de"})
     journal = Journal(corpus / output, made_with(long_form))
     decode_job(make_decoder(speech2text, long_form, batch_size=2), job, journal)
@@ -173,9 +170,13 @@ def test_an_interrupted_job_resumes(whole, corpus, speech2text, monkeypatch):
     monkeypatch.setattr(Speech2Text, "long_form", counted)
     assert not run(corpus, speech2text, "out").failed
     assert len(begun) == 2
-    for place, names in {"1best_recog": TABLES[:3], "segments": SEGMENT_TABLES}.items():
-        folders = whole / "whole" / place, corpus / "out" / place
-        assert filecmp.cmpfiles(*folders, names, shallow=False)[0] == [*names]
+    assert_same_files(whole / "whole", corpus / "out", TABLES[:3], "1best_recog")
+    assert_same_files(whole / "whole", corpus / "out", SEGMENT_TABLES, "segments")
+
+
+def assert_same_files(folder, other, names, place):
+    found = filecmp.cmpfiles(folder / place, other / place, names, shallow=False)
+    assert found[0] == [*names]
 
 
 def test_outputs_of_jobs_are_merged(whole, corpus, speech2text):
@@ -185,16 +186,14 @@ def test_outputs_of_jobs_are_merged(whole, corpus, speech2text):
     stages.main(["merge_outputs", *command, "--output_dir", f"{corpus}/out"])
     texts = read_lines(whole / "whole" / "1best_recog" / "text")
     assert read_lines(corpus / "out" / "text") == texts
-    joined = corpus / "out" / "segments"
-    compared = filecmp.cmpfiles(whole / "whole/segments", joined, SEGMENT_TABLES, shallow=False)
-    assert compared[0] == [*SEGMENT_TABLES]
+    assert_same_files(whole / "whole", corpus / "out", SEGMENT_TABLES, "segments")
     # Another run without the option removes the segments.
     run(corpus, speech2text, "log/output.1", keys=["a", "c"], long_form=None)
     run(corpus, speech2text, "log/output.2", keys=["e"], long_form=None)
-    (corpus / "short.scp").write_text("".join(f"{key} x\n" for key in SHORT))
+    write_lines(corpus / "short.scp", dict.fromkeys(SHORT, "x"))
     command[1] = f"{corpus}/short.scp"
     stages.main(["merge_outputs", *command, "--output_dir", f"{corpus}/out"])
-    assert not [*joined.iterdir()]
+    assert not [*(corpus / "out" / "segments").iterdir()]
 
 
 def test_bad_long_utterances_do_not_stop_the_others(samples, speech2text, tmp_path):

@@ -33,11 +33,6 @@ class Experiment:
         return ["--asr_train_config", str(self.config), "--asr_model_file", str(self.model)]
 
 
-def audio_of(folder: Path) -> list[str]:
-    """Return the option of ESPnet's commands for the audio of ``wav.scp``."""
-    return ["--data_path_and_name_and_type", f"{folder}/wav.scp,speech,sound"]
-
-
 ENCODER = {
     "output_size": 32, "num_blocks": 1, "attention_heads": 2, "linear_units": 48,
     "max_source_positions": 100,

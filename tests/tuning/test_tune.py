@@ -9,7 +9,7 @@ import torch
 import yaml
 from cases import cases
 from drafted_whisper import with_options
-from experiment import DECODER, NO_CTC, audio_of, make_experiment, read_lines, write_corpus
+from experiment import DECODER, NO_CTC, make_experiment, read_lines, write_corpus
 from refusals import exit_status
 from s2t_experiment import SIZES, add_heads, make_s2t_experiment
 from stock_experiment import stock_experiment
@@ -45,7 +45,8 @@ def few_settings(monkeypatch):
 
 
 def texts(main, command, corpus, folder, *options) -> dict[str, str]:
-    main([*map(str, (*command, *options, *audio_of(corpus), "--output_dir", folder))])
+    audio = "--data_path_and_name_and_type", f"{corpus}/wav.scp,speech,sound"
+    main([*map(str, (*command, *options, *audio, "--output_dir", folder))])
     return read_lines(folder / "1best_recog" / "text")
 
 

@@ -12,15 +12,8 @@ import torch
 from experiment import noise
 from openai_whisper import openai_whisper, save_openai_whisper
 from refusals import Calls, assert_refused, refused, refuses
-from tiny_whisper import (
-    features_of,
-    generate,
-    logits_of,
-    read_whisper_experiment,
-    save_tiny_whisper,
-    tiny_whisper,
-    whisper_experiment,
-)
+from tiny_whisper import read_whisper_experiment, save_tiny_whisper, whisper_experiment
+from transformers_whisper import features_of, generate, logits_of, tiny_whisper
 from whisper.model import ModelDimensions
 
 from espnet_medusa.inference.speech2text import Speech2Text
