@@ -15,6 +15,7 @@ from espnet_medusa.audio.reader import AudioError, check_audio, probe_audio, rea
 from espnet_medusa.kaldi.table import read_table
 
 NOISE = (0.1 * np.random.default_rng(0).standard_normal((8000, 2))).astype(np.float32)
+UNREADABLE = "is no audio that libsndfile or FFmpeg reads"
 
 
 def encode(name: str, subtype: str | None = None, samples=NOISE, rate_hz: int = 16000) -> bytes:
@@ -33,9 +34,6 @@ def test_truncated_files_are_refused_by_name(tmp_path, format_name, subtype, n_c
     path = tmp_path / "cut.bin"
     path.write_bytes(encode(format_name, subtype)[:-n_cut])
     assert str(path) in assert_unreadable("truncated|damaged", path)
-
-
-UNREADABLE = "is no audio that libsndfile or FFmpeg reads"
 
 
 @cases(

@@ -23,6 +23,7 @@ from espnet_medusa.whisper.ctranslate2_whisper import read_half
 from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens
 
 SIZES = {"english": (51864, 80, 3), "multilingual": (51865, 80, 2), "large-v3": (51866, 128, 4)}
+FITTING = CONFIG | {"lang_ids": [258]}
 
 
 @pytest.fixture(scope="module", params=SIZES)
@@ -101,9 +102,6 @@ def folder(tmp_path_factory):
     whisper = tiny_whisper(path / "hf", len(tokens), hidden_size=8)
     shutil.copy(path / "tokenizer" / "tokenizer.json", save_ctranslate2(path / "ct2", whisper))
     return path / "ct2"
-
-
-FITTING = CONFIG | {"lang_ids": [258]}
 
 
 @cases(

@@ -17,6 +17,8 @@ from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.options import read_config
 from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens
 
+WORDS = ["!", "ab", "cd", "ef", "gh", "ij", "<|startoftranscript|>", "<|endoftext|>"]
+
 
 @torch.no_grad()
 def logits_of_experiment(experiment, features, tokens):
@@ -80,13 +82,9 @@ def test_unsupported_models_are_refused(tmp_path, capsys):
     assert "model.safetensors" in refused(capsys, folder, target)
 
 
-# Network and tokenizer of a folder, named by ESPnet's options
-
-WORDS = ["!", "ab", "cd", "ef", "gh", "ij", "<|startoftranscript|>", "<|endoftext|>"]
-
-
 @pytest.fixture(scope="module")
 def case(tmp_path_factory):
+    """A folder with network and tokenizer, for ESPnet's options, and transformers' model of it."""
     path = tmp_path_factory.mktemp("whisper")
     whisper = tiny_whisper(path, len(WORDS), seed=3, max_target_positions=30)
     whisper.generation_config.update(decoder_start_token_id=6, eos_token_id=7, pad_token_id=7)

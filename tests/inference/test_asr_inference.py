@@ -23,6 +23,13 @@ from espnet_medusa.bin import asr_inference
 from espnet_medusa.recipe.rtf import read_timings
 from espnet_medusa.search.statistics import read_statistics
 
+DECODE_CONFIGS = Path(__file__).resolve().parents[2] / "conf" / "decode"
+EXACT = (
+    "baseline", "exact", "exact_deep", "tree", "choices", "batch8", "length_penalty", "int8_drafts",
+    "ctc_draft", "ctc_heads", "draft_model",
+)  # fmt: skip
+REFERENCES = dict.fromkeys(EXACT, "baseline") | {"beam5_ctc_draft": "beam5_ctc0.3"}
+
 
 def job(experiment, folder, lines=("a never-read.wav",), *options: str) -> list[str]:
     (folder / "wav.scp").write_text("".join(f"{line}\n" for line in lines))
@@ -185,16 +192,6 @@ def test_unknown_options_of_a_config_are_refused(experiment, tmp_path, capsys):
     (tmp_path / "decode.yaml").write_text("search: greedy\nacceptanse: exact\n")
     with command_refused(capsys, "acceptanse", status=2):
         asr_inference.main([*job(experiment, tmp_path), "--config", f"{tmp_path}/decode.yaml"])
-
-
-DECODE_CONFIGS = Path(__file__).resolve().parents[2] / "conf" / "decode"
-
-
-EXACT = (
-    "baseline", "exact", "exact_deep", "tree", "choices", "batch8", "length_penalty", "int8_drafts",
-    "ctc_draft", "ctc_heads", "draft_model",
-)  # fmt: skip
-REFERENCES = dict.fromkeys(EXACT, "baseline") | {"beam5_ctc_draft": "beam5_ctc0.3"}
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import torch
 from cases import cases
 from experiment import DECODER, ENCODER, NO_CTC, TOKENS, make_experiment, speeches
 from recorded_calls import record_calls
-from refusals import refuses
+from refusals import assert_refused, refuses
 from stock_experiment import assert_decodings, files, nbest, stock_experiment
 from tiny_whisper import read_whisper_experiment, save_tiny_whisper, whisper_experiment
 from tokenizers.decoders import ByteLevel
@@ -18,7 +18,6 @@ from whisper_training import save_tokenizer_of_bytes
 from espnet_medusa.draft.ctc import CTCProposer
 from espnet_medusa.draft.mixed import MixedProposer
 from espnet_medusa.draft.model import DraftModelProposer
-from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import AudioBatch
 from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.draft_model import open_draft_model
@@ -92,6 +91,8 @@ SEARCHES = {
     "beam with CTC": {"beam_size": 4, "ctc_weight": 0.4, "nbest": 2, "maxlenratio": -10},
 }
 MODEL = {"drafter": "model", "draft": "draft"}
+NOWHERE = {"drafter": "model", "draft_model": "./nowhere"}
+COST = {"lookahead": "cost"}
 DRAFTERS = [
     ("main", {"drafter": "heads"}, HeadsProposer),
     ("main", {"drafter": "ctc"}, CTCProposer),
@@ -191,10 +192,6 @@ def test_unverified_drafts_of_ctc_and_draft_models(models, search, options):
         assert decoding.results and sum(decoding.statistics.drafted) > 0
 
 
-NOWHERE = {"drafter": "model", "draft_model": "./nowhere"}
-COST = {"lookahead": "cost"}
-
-
 @refuses(
     ("main", {"drafter": "ctx"}, "drafter: 'ctx' is not known.*did you mean 'ctc'"),
     ("main", {"lookahead": "far"}, "lookahead: 'far' is not known.*fixed, acceptance, cost"),
@@ -234,8 +231,8 @@ def test_experiments_without_good_weights_or_config_are_refused(models, tmp_path
     empty.write_bytes(b"")
 
     def refuse(weights, message):
-        with pytest.raises(InputError, match=message):
-            open_draft_model(str(tmp_path), weights and str(weights), "cpu", torch.float32)
+        given = str(tmp_path), weights and str(weights), "cpu", torch.float32
+        assert_refused(message, open_draft_model, *given)
 
     refuse(None, "give draft_model_file; .pth files there: 12epoch.pth")
     refuse(empty, "12epoch.pth: not a checkpoint with weights only")

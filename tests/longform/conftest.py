@@ -1,5 +1,7 @@
 """Random Whispers for long recordings."""
 
+from functools import cache
+
 import pytest
 import torch
 from openai_whisper import ctc_whisper, openai_whisper, save_openai_whisper
@@ -24,3 +26,15 @@ def without_positions(tmp_path_factory):
     table["encoder.whisper.embed_positions.weight"].zero_()
     torch.save(table, experiment.model)
     return str(experiment.folder), read_whisper_experiment(experiment)
+
+
+@pytest.fixture(scope="package")
+def both_paddings(without_positions):
+    """Return a function from options to that Whisper with full and with merged padding."""
+
+    @cache
+    def opened(**options) -> list[Speech2Text]:
+        given = {"trained": without_positions[1], "search": "greedy"} | options
+        return [Speech2Text(**given, encoder_padding=padding) for padding in ("full", "merged")]
+
+    return opened

@@ -30,6 +30,7 @@ CONTEXT = 40  # positions of the decoder
 TOKENIZER = make_tokenizer(51865)
 TEXT = TranscriptText(TOKENIZER, read_whisper_tokens(TOKENIZER))
 FIRST_TIME = TEXT.tokens.first_time
+BY_CTC = {"word_timestamps": True, "word_times": "ctc"}
 
 
 def made_up(rng: random.Random) -> WindowDecoding:
@@ -227,9 +228,6 @@ def test_finished_recordings_are_freed_without_garbage_collection():
         assert [ref() for ref in held] == [None] * 3
     finally:
         gc.enable()
-
-
-BY_CTC = {"word_timestamps": True, "word_times": "ctc"}
 
 
 @refuses(

@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 from cases import cases
-from decoded_segments import assert_same, decode_all
+from decoded_segments import assert_same, decode_samples
 from openai_whisper import noise_and_silence
 
 from espnet_medusa.audio.voice_activity import STEP_S, SpeechActivity
-from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.longform.recording import LongRecording
 from espnet_medusa.model import whisper_encoder
 from espnet_medusa.tree.encoder_rows import row_counts
 
@@ -42,7 +40,7 @@ def test_long_pauses_of_a_span():
     ({}, {"word_timestamps": True}, [0, 1]),
     ({"drafter": "ctc", "draft_depth": 3}, {"word_timestamps": True, "word_times": "ctc"}, [1]),
 )
-def test_segments_and_words_are_the_same(search, options, rows, without_positions, monkeypatch):
+def test_segments_and_words_are_the_same(search, options, rows, both_paddings, monkeypatch):
     monkeypatch.setattr(SpeechActivity, "of", activity)
     window_rows, sizes = whisper_encoder.window_rows, []
 
@@ -52,16 +50,13 @@ def test_segments_and_words_are_the_same(search, options, rows, without_position
         return rows, lengths
 
     monkeypatch.setattr(whisper_encoder, "window_rows", counted)
-    runs, model = [], {"trained": without_positions[1], "search": "greedy"}
-    for padding in ("full", "merged"):
-        speech2text = Speech2Text(**model, encoder_padding=padding, **search)
-        recordings = [LongRecording(row, with_pauses(row)) for row in rows]
-        options |= {"skip_silence": True, "temperature_increment_on_fallback": None}
-        runs.append(decode_all(speech2text.long_form(LongFormOptions(**options), 1), recordings))
+    ways = {"skip_silence": True, "temperature_increment_on_fallback": None}
+    samples, options = [with_pauses(row) for row in rows], LongFormOptions(**options, **ways)
+    full, merged = (decode_samples(one, samples, options) for one in both_paddings(**search))
     assert min(sizes) < 350, "6 s, of which 3 s are a pause, or 30 s with 24 s of pauses"
-    for key, expected in runs[0].items():
+    for expected, found in zip(full, merged, strict=True):
         assert expected.segments
-        assert_same(runs[1][key].segments, expected.segments)
-        counts, wanted = runs[1][key].statistics, expected.statistics
+        assert_same(found.segments, expected.segments)
+        counts, wanted = found.statistics, expected.statistics
         assert (counts.decoder_calls, counts.drafted) == (wanted.decoder_calls, wanted.drafted)
         assert counts.drafted or not search

@@ -8,7 +8,7 @@ from functools import cache, partial
 
 import pytest
 import torch
-from decoded_segments import as_openai_has_them, assert_same, decode_all
+from decoded_segments import as_openai_has_them, assert_same, decode_samples
 from drafted_whisper import drafted, with_model, with_options
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 from whisper import timing
@@ -180,10 +180,9 @@ def test_drafts_and_batches_keep_the_segments(models):
     settings = LongFormOptions(logprob_threshold=-4.2, temperature_increment_on_fallback=0.5)
     alone = [[*plain.transcribe(one, **vars(settings))] for one in samples]
     calls = plain.statistics.decoder_calls
-    run = drafted(plain).long_form(settings, batch_size=3)
-    together = decode_all(run, (LongRecording(key, one) for key, one in enumerate(samples)))
-    for key, segments in enumerate(alone):
-        assert_same(together[key].segments, segments)
+    together = decode_samples(drafted(plain), samples, settings, 3)
+    for one, segments in zip(together, alone, strict=True):
+        assert_same(one.segments, segments)
     assert len({segment.temperature for segment in alone[1]}) > 1
     assert together[1].statistics.decoder_calls < calls
 

@@ -37,13 +37,12 @@ def test_labels_are_units_without_prompts():
     assert unit_ctc().labels(torch.tensor([[START]]), torch.tensor([1]))[1].tolist() == [0]
 
 
-@torch.no_grad()
 @pytest.mark.parametrize(
     ("block", "conf"),
     [(None, None), ("transformer", CONVOLUTIONS), ("transformer", ATTENTION)],
     ids=["linear", "convolutions", "attention"],
 )
-def test_the_loss_equals_torchs(block, conf):
+def test_the_loss_equals_torchs(block, conf, no_gradients):
     model = unit_ctc(256, block, conf)
     memory = torch.randn(2, 60, SIZE)
     # ESPnet's subsampling of the last frames depends on the padding.
@@ -71,8 +70,7 @@ def test_short_audio(block, frames):
     assert log_probs.size(1) >= 1 and log_probs.size(2) == 257 and log_probs.isfinite().all()
 
 
-@torch.no_grad()
-def test_frames_that_pad_short_audio_are_dropped():
+def test_frames_that_pad_short_audio_are_dropped(no_gradients):
     model = unit_ctc(256, "transformer", CONVOLUTIONS)
     for frames in range(1, 16):
         memory = torch.randn(1, frames, SIZE)

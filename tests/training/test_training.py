@@ -18,6 +18,10 @@ from espnet_medusa.inference.experiment import NoInitialization
 from espnet_medusa.task import MedusaASRTask
 
 LAST = "decoder.whisper.layers.0."
+COPIES = {  # of the last layer, by heads
+    "block": "heads.block", "recurrent": "heads.block", "attending": "heads.layer",
+    "linear": "original_last_layer",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +64,6 @@ def config_of(heads="block", **changes):
 def base(corpus, tmp_path_factory):
     output = tmp_path_factory.mktemp("base") / "exp"
     return train(corpus, output, config_of("none")), output / "1epoch.pth"
-
-
-COPIES = {  # of the last layer, by heads
-    "block": "heads.block", "recurrent": "heads.block", "attending": "heads.layer",
-    "linear": "original_last_layer",
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("heads", COPIES)
@@ -111,12 +109,8 @@ def test_bad_initial_weights_stop_before_training(init_param, corpus, base, tmp_
     ({"decoder": "transformer", "decoder_conf": {"heads": "block"}}, "config: .*heads"),
 )
 def test_bad_configs_are_one_line(changes, message, corpus, tmp_path):
-    config = config_of()
-    for key, value in changes.items():
-        config[key] = value if isinstance(value, str) else config[key] | value
-    assert_refused(
-        f"^error: .*{message}", train, corpus, tmp_path / "exp", config, error=SystemExit
-    )
+    given = corpus, tmp_path / "exp", config_of(**changes)
+    assert_refused(f"^error: .*{message}", train, *given, error=SystemExit)
 
 
 def test_every_recipe_config_builds_its_model(tmp_path):

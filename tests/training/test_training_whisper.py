@@ -39,6 +39,7 @@ TRAINED = {  # system: what its training changes
     "ctc_units": ("ctc.",),
 }
 WARM = ("attending", "linear_frozen", "block", "recurrent", "finetune_audio")
+STEPS = {"keep": trainer.keep_previous_checkpoint, "drop": trainer.drop_previous_checkpoint}
 
 
 def changes_of(system: str) -> dict:
@@ -236,9 +237,6 @@ def test_deepspeed_has_espnets_trainer(monkeypatch):
     for use_deepspeed in (False, True):
         MedusaASRTask.main_worker(Namespace(use_deepspeed=use_deepspeed))
     assert trainers == [trainer.ResumableTrainer, Trainer]
-
-
-STEPS = {"keep": trainer.keep_previous_checkpoint, "drop": trainer.drop_previous_checkpoint}
 
 
 @cases(

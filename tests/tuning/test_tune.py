@@ -24,6 +24,8 @@ from espnet_medusa.tuning.available import DraftSetting, available
 from espnet_medusa.tuning.report import DRAFT_KEYS
 from espnet_medusa.tuning.tuned_model import DraftModelFiles, TunedASR
 
+BEAM = "--search beam"
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
@@ -218,9 +220,6 @@ def test_the_decoders_precision_decides_whether_sums_round(
     stop.assert_called_once()
     task = stop.call_args.args[0]
     assert task.rounding == (task.search.decoder.dtype == torch.bfloat16) == rounding
-
-
-BEAM = "--search beam"
 
 
 @cases(
