@@ -11,8 +11,7 @@ from cases import cases
 from ctranslate2_folder import CONFIG, pack, save_ctranslate2, variables_of
 from safetensors.torch import load_file
 from test_convert_aiola import refused, run
-from test_convert_experiments import experiment_with
-from test_convert_hugging_face import logits_of_experiment
+from test_convert_experiments import experiment_with, logits_of_experiment
 from tiny_whisper import save_tiny_whisper
 from transformers import AutoTokenizer, WhisperForConditionalGeneration
 from transformers_whisper import logits_of, tiny_whisper

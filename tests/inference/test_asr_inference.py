@@ -84,7 +84,6 @@ def test_bad_lines_of_wav_scp_and_keys_are_named(experiment, tmp_path):
     assert {"spk-000", "empty-entry"} <= set(failed) and "again" in failed["spk-000"]
     assert len(failed) == 3
     assert sorted(read_lines(output / "1best_recog" / "text")) == ["spk-001", "spk-002"]
-
     keys = tmp_path / "keys.scp"
     keys.write_text("spk-001 x\nnobody x\n")
     with pytest.raises(SystemExit, match="1 utterance failed"):

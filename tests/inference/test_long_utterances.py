@@ -67,15 +67,11 @@ def corpus(whole, tmp_path):
     return tmp_path
 
 
-def made_with(long_form):
-    return {"long_form": str(long_form)}
-
-
 def run(corpus, speech2text, output, long_form=OPTIONS, keys=None):
     write_lines(corpus / "keys", dict.fromkeys(keys or (), "x"))
     job = read_input([(str(corpus / "wav.scp"), "speech", "sound")], keys and corpus / "keys")
     job = replace(job, languages={"f": "de"})
-    journal = Journal(corpus / output, made_with(long_form))
+    journal = Journal(corpus / output, {"long_form": str(long_form)})
     decode_job(make_decoder(speech2text, long_form, batch_size=2), job, journal)
     return journal
 
@@ -114,7 +110,7 @@ def test_long_utterances_are_transcribed(whole, samples, speech2text):
     assert validate_data_dir(out / "segments") == []
     places = read_lines(out / "segments" / "segments").values()
     statistics = read_statistics(out / "statistics.json")
-    decoded = Journal(out, made_with(OPTIONS)).decoded
+    decoded = Journal(out, {"long_form": str(OPTIONS)}).decoded
     for key in LONG:
         segments = transcribed(speech2text, samples, key)
         assert_same(decoded[key].segments, segments)

@@ -1,6 +1,7 @@
 """ESPnet's packed models: same texts as their experiments; files elsewhere are refused."""
 
 import os
+import shutil
 import sys
 import tarfile
 import zipfile
@@ -44,15 +45,6 @@ def write_model(folder: Path, meta: dict | None = None, **config) -> Path:
     (folder / CONFIG).write_text(yaml.safe_dump(values))
     (folder / "meta.yaml").write_text(yaml.safe_dump(meta or META))
     return folder
-
-
-def zipped(folder: Path) -> Path:
-    path = folder.with_suffix(".zip")
-    with zipfile.ZipFile(path, "w") as archive:
-        for file in sorted(folder.rglob("*")):
-            if file.is_file():
-                archive.write(file, file.relative_to(folder))
-    return path
 
 
 def test_texts_are_those_of_the_experiment(tmp_path, in_folder):
@@ -115,7 +107,8 @@ def test_files_of_the_model_get_absolute_paths(tmp_path, packed):
         output_dir="/etc", train_shape_file=["/etc/passwd"], encoder_conf={"kind": "a/b", "n": 2},
     )  # fmt: skip
     before = sorted(folder.rglob("*"))
-    found = open_packed_model(zipped(folder) if packed else folder)
+    source = Path(shutil.make_archive(str(folder), "zip", folder)) if packed else folder
+    found = open_packed_model(source)
     assert sorted(folder.rglob("*")) == before
     config = read_config(Path(found["asr_train_config"]), "")
     for path in (config["bpemodel"], config["normalize_conf"]["stats_file"]):

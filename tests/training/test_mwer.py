@@ -126,7 +126,6 @@ def test_loss_and_gradient_equal_those_token_by_token(heads, monkeypatch):
 def test_no_logits_are_saved_for_the_gradient():
     decoder = tiny_decoder(1, "linear", 3, vocab_size=50)
     shapes = []
-
     with torch.autograd.graph.saved_tensors_hooks(
         lambda tensor: shapes.append(tensor.shape) or tensor, lambda tensor: tensor
     ):

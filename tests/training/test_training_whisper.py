@@ -27,17 +27,13 @@ from espnet_medusa.task import MedusaASRTask
 from espnet_medusa.training import trainer
 
 LAST_LAYER = "decoder.whisper.layers.1."
+HEADS = "decoder.heads.", "decoder.token_counts"
 TRAINED = {  # system: what its training changes
     "finetune": ("decoder.whisper.",),
     "finetune_audio": ("encoder.whisper.conv", "encoder.whisper.layer", "decoder.whisper."),
-    "linear": (LAST_LAYER, "decoder.heads.", "decoder.token_counts"),
-    "linear_frozen": ("decoder.heads.", "decoder.token_counts"),
-    "block": ("decoder.heads.", "decoder.token_counts"),
-    "recurrent": ("decoder.heads.", "decoder.token_counts"),
-    "attending": ("decoder.heads.", "decoder.token_counts"),
-    "ctc": ("ctc.",),
-    "ctc_units": ("ctc.",),
-}
+    "linear": (LAST_LAYER, *HEADS), "linear_frozen": HEADS, "block": HEADS, "recurrent": HEADS,
+    "attending": HEADS, "ctc": ("ctc.",), "ctc_units": ("ctc.",),
+}  # fmt: skip
 WARM = ("attending", "linear_frozen", "block", "recurrent", "finetune_audio")
 STEPS = {"keep": trainer.keep_previous_checkpoint, "drop": trainer.drop_previous_checkpoint}
 

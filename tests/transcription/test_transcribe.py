@@ -176,7 +176,6 @@ def test_a_whisper_is_converted_once_and_detects_the_language(tmp_path, monkeypa
     command += ["--output_dir", str(tmp_path / "out"), "--output_format", "json"]
     command += ["--without_timestamps", "true", "--temperature_increment_on_fallback", "none"]
     command += ["--no_speech_threshold", "none"]
-
     transcribe.main([*command, "--model", str(whisper)])
     detected = json.loads((tmp_path / "out" / "talk.json").read_text())
     (experiment,) = (tmp_path / "cache" / "espnet_medusa" / "models").iterdir()

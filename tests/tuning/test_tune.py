@@ -70,14 +70,12 @@ def test_config_report_table_and_figure(
     report = json.loads(output.with_suffix(".json").read_text())
     names = ["baseline", "heads", "ctc", "ctc+heads"]
     names += [f"{kind} {plain.folder.name}" for kind in ("model", "ctc+model")]
-
     table = output.with_suffix(".md").read_text()
     rows = [re.findall(r"[^|]+", line) for line in table.splitlines() if line.startswith("|")]
     shown = [row[0].strip(" *") for row in rows]
     assert shown == ["drafter", "---", *names, "drafter", "---", *names[1:]]
     assert {len(row) for row in rows[:8]} == {11} and {len(row) for row in rows[8:]} == {4}
     assert all(row[10].strip() == "0/3" for row in rows[3:8])
-
     tuned = yaml.safe_load(output.read_text())
     chosen = {name: tuned.pop(name) for name in DRAFT_KEYS if name in tuned}
     assert {"drafter": None, **chosen} == report["chosen"]
@@ -85,7 +83,6 @@ def test_config_report_table_and_figure(
     given = yaml.safe_load(config) | {name.removeprefix("--"): int(x) for name, x in words}
     assert tuned == {name: value for name, value in given.items() if name not in DRAFT_KEYS}
     assert str(experiment.model) in output.read_text().split("search:")[0]
-
     assert report["num_utterances"] == 3 and report["left_out"] == []
     checked = {(row["name"], row["utterances"]) for row in report["settings"] if row["checked"]}
     assert checked == {(name, 3) for name in names}
@@ -95,7 +92,6 @@ def test_config_report_table_and_figure(
         assert (row["parts"]["draft model's encoder"] > 0) == (row["name"] not in names[:2])
     (without,) = (row for row in report["settings"] if row["draft_depth"] == 0)
     assert without["calls_saved"] == without["speedup"] == 1.0 and without["checked"]
-
     decode = asr_inference.main, experiment.options(), corpus
     decoded = texts(*decode, tmp_path / "decoded", "--config", output)
     assert [*decoded] == ["u0", "u1", "u2", "u3"]
@@ -119,7 +115,6 @@ def test_s2t_models_are_tuned_with_all_drafters(corpus, tmp_path, few_settings):
         assert row["different_utterances"] == []
         assert (row["parts"]["draft model's encoder"] > 0) == ("model" in row["name"])
     assert report["model"] in tuned and "lang_sym: deu" in tuned
-
     decode = s2t_inference.main, model, corpus
     decoded = texts(*decode, tmp_path / "decoded", "--config", output)
     plain = texts(*decode, tmp_path / "plain", *search, "--draft_depth", 0)
@@ -151,7 +146,6 @@ def test_heads_are_tried_with_several_vocabularies(experiment, monkeypatch):
     uncounted = available(TunedASR(speech2text), [HEADS, CTC], [])
     assert [*uncounted.drafters] == [HEADS, CTC]
     assert re.match("draft_vocab_size: 3; this model has no counts", *uncounted.left_out)
-
     speech2text.asr_model.decoder.count_tokens(torch.arange(len(speech2text.asr_model.token_list)))
     drafting = available(TunedASR(speech2text), [HEADS, CTC, CTC_HEADS], [])
     sizes = {name: d.keys.get("draft_vocab_size") for name, d in drafting.drafters.items()}
@@ -163,7 +157,6 @@ def test_heads_are_tried_with_several_vocabularies(experiment, monkeypatch):
     expected = {"drafter": HEADS, "draft_vocab_size": 3}
     assert expected.items() <= drafter.config(DraftSetting(drafter.name, 2)).items()
     assert len(drafter.proposers[None].vocabulary) == 3
-
     speech2text = with_options(speech2text, draft_vocab_size=5)
     drafting = available(TunedASR(speech2text), [HEADS, CTC], [])
     sizes = {name: d.keys.get("draft_vocab_size") for name, d in drafting.drafters.items()}
