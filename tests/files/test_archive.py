@@ -17,6 +17,9 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.files import archive as module
 from espnet_medusa.files.archive import unpack
 
+DEVICE, LINK = tarfile.TarInfo("device"), zipfile.ZipInfo("link")
+DEVICE.type, LINK.external_attr = tarfile.CHRTYPE, (stat.S_IFLNK | 0o777) << 16
+
 
 def make_zip(path, members, compression=zipfile.ZIP_STORED):
     with zipfile.ZipFile(path, "w", compression) as packed:
@@ -42,10 +45,6 @@ def test_archives_of_one_corpus_are_merged(tmp_path, mode):
     outside = tmp_path / "outside.txt"  # an absolute name stays inside
     unpack(make_tar(tmp_path / "archive", {str(outside): b"x"}, mode), tmp_path / "other")
     assert not outside.exists() and list(tree(tmp_path / "other").values()) == [b"x"]
-
-
-DEVICE, LINK = tarfile.TarInfo("device"), zipfile.ZipInfo("link")
-DEVICE.type, LINK.external_attr = tarfile.CHRTYPE, (stat.S_IFLNK | 0o777) << 16
 
 
 @cases(

@@ -33,6 +33,35 @@ UNITS = NO_CTC | {"ctc_weight": 0.3, "ctc_units": 256, "report_wer": False} | {
     "sym_sos": START, "sym_eos": END
 }  # fmt: skip
 BLOCK = {"input_layer": "conv1d2", "output_size": 16, "num_blocks": 0}
+SEARCHES = {
+    "greedy": {"search": "greedy", "maxlenratio": -14},
+    "beam": {"beam_size": 3, "ctc_weight": 0.0, "nbest": 3, "maxlenratio": -10},
+    "beam with CTC": {"beam_size": 4, "ctc_weight": 0.4, "nbest": 2, "maxlenratio": -10},
+}
+MODEL = {"drafter": "model", "draft": "draft"}
+NOWHERE = {"drafter": "model", "draft_model": "./nowhere"}
+COST = {"lookahead": "cost"}
+DRAFTERS = [
+    ("main", {"drafter": "heads"}, HeadsProposer),
+    ("main", {"drafter": "ctc"}, CTCProposer),
+    ("main", {"drafter": "ctc+heads"}, MixedProposer),
+    ("main", {"drafter": "ctc+heads", "ctc_draft_share": 0.9, "draft_width": 5}, MixedProposer),
+    ("main", MODEL, DraftModelProposer),
+    ("main", {"drafter": "model", "draft": "stock", "lookahead": "cost"}, DraftModelProposer),
+    ("main", {"drafter": "model", "draft": "main", "lookahead": "acceptance"}, DraftModelProposer),
+    ("main", MODEL | {"drafter": "ctc+model"}, MixedProposer),
+    ("main", {"drafter": "ctc+model", "draft": "other tokens"}, MixedProposer),
+    ("stock", {"drafter": "ctc"}, CTCProposer),
+    ("stock", {"drafter": "ctc", "lookahead": "acceptance"}, CTCProposer),
+    ("main", {"drafter": "model", "draft": "other tokens"}, DraftModelProposer),
+    ("stock", {"draft": "stock draft"}, DraftModelProposer),
+    ("stock", {"draft": "draft", "draft_depth": 2, "draft_width": 2}, DraftModelProposer),
+    *((main, {"drafter": "ctc"} | options, kind) for main in ("units", "units, block")
+      for options, kind in (
+        ({}, CTCProposer), ({"draft_width": 3, "draft_depth": 8}, CTCProposer),
+        ({"lookahead": "cost"}, CTCProposer), ({"drafter": "ctc+heads"}, MixedProposer),
+    )),
+]  # fmt: skip
 
 
 def models_over_units(folder):
@@ -83,37 +112,6 @@ def load(models, main="main", draft=None, **options):
     if draft is not None:
         options["draft_model"] = str(models[draft].folder)
     return Speech2Text(**files(models[main]), **options)
-
-
-SEARCHES = {
-    "greedy": {"search": "greedy", "maxlenratio": -14},
-    "beam": {"beam_size": 3, "ctc_weight": 0.0, "nbest": 3, "maxlenratio": -10},
-    "beam with CTC": {"beam_size": 4, "ctc_weight": 0.4, "nbest": 2, "maxlenratio": -10},
-}
-MODEL = {"drafter": "model", "draft": "draft"}
-NOWHERE = {"drafter": "model", "draft_model": "./nowhere"}
-COST = {"lookahead": "cost"}
-DRAFTERS = [
-    ("main", {"drafter": "heads"}, HeadsProposer),
-    ("main", {"drafter": "ctc"}, CTCProposer),
-    ("main", {"drafter": "ctc+heads"}, MixedProposer),
-    ("main", {"drafter": "ctc+heads", "ctc_draft_share": 0.9, "draft_width": 5}, MixedProposer),
-    ("main", MODEL, DraftModelProposer),
-    ("main", {"drafter": "model", "draft": "stock", "lookahead": "cost"}, DraftModelProposer),
-    ("main", {"drafter": "model", "draft": "main", "lookahead": "acceptance"}, DraftModelProposer),
-    ("main", MODEL | {"drafter": "ctc+model"}, MixedProposer),
-    ("main", {"drafter": "ctc+model", "draft": "other tokens"}, MixedProposer),
-    ("stock", {"drafter": "ctc"}, CTCProposer),
-    ("stock", {"drafter": "ctc", "lookahead": "acceptance"}, CTCProposer),
-    ("main", {"drafter": "model", "draft": "other tokens"}, DraftModelProposer),
-    ("stock", {"draft": "stock draft"}, DraftModelProposer),
-    ("stock", {"draft": "draft", "draft_depth": 2, "draft_width": 2}, DraftModelProposer),
-    *((main, {"drafter": "ctc"} | options, kind) for main in ("units", "units, block")
-      for options, kind in (
-        ({}, CTCProposer), ({"draft_width": 3, "draft_depth": 8}, CTCProposer),
-        ({"lookahead": "cost"}, CTCProposer), ({"drafter": "ctc+heads"}, MixedProposer),
-    )),
-]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

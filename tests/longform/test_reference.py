@@ -195,11 +195,10 @@ def test_lossy_rules_keep_the_order_of_timestamps(models):
     for draft in (None, by):
         rule = build_rule(SearchOptions(acceptance="top_m", top_m=1))
         assert_same(drafted(plain, rule=rule, by=draft).transcribe(samples, **options), expected)
-    loose = [
+    for acceptance in (
         SearchOptions(acceptance="top_m", top_m=5000),
         SearchOptions(acceptance="typical", typical_epsilon=1e-6, typical_alpha=1e-6),
-    ]
-    for acceptance in loose:
+    ):
         speech2text = drafted(plain, rule=build_rule(acceptance), by=by)
         segments = [*speech2text.transcribe(samples, **options)]
         tokens = [[one.tokens for one in some] for some in (segments, expected)]

@@ -80,10 +80,8 @@ def make_models(tmp_path, heads: str, **model_conf):
     """Return ESPnet's model, and ours with its weights, in training mode."""
     base = make_s2t_experiment(tmp_path / "base", 5)
     ours = make_s2t_experiment(tmp_path / heads, 6, **medusa_config(heads, **model_conf))
-    models = []
-    for files in (base, ours):
-        config = read_config(files["s2t_train_config"], "")
-        models.append(S2TTask.build_model(Namespace(**config)))
+    configs = [read_config(files["s2t_train_config"], "") for files in (base, ours)]
+    models = [S2TTask.build_model(Namespace(**config)) for config in configs]
     weights = torch.load(base["s2t_model_file"])
     models[0].load_state_dict(weights)
     models[1].load_state_dict(models[1].state_dict() | weights)
