@@ -26,8 +26,7 @@ def alignment(samples, decoded, rate_hz) -> tuple[float, float]:
     """Correlation of the read with the written samples, and the delay in s, up to 80 ms."""
     most = round(0.08 * rate_hz)
     inner = samples[most : len(samples) - 2 * most]
-    scores = np.correlate(decoded[: len(inner) + 2 * most], inner, mode="valid")
-    delay = int(np.argmax(scores))
+    delay = int(np.argmax(np.correlate(decoded[: len(inner) + 2 * most], inner, mode="valid")))
     matched = decoded[delay : delay + len(inner)]
     return float(np.corrcoef(inner, matched)[0, 1]), (delay - most) / rate_hz
 

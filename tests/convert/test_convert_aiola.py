@@ -63,9 +63,8 @@ def refused(capsys, *arguments):
 
 
 def load(experiment):
-    model, args = MedusaASRTask.build_model_from_file(
-        str(experiment / "config.yaml"), str(experiment / "model.pth")
-    )
+    files = (str(experiment / name) for name in ("config.yaml", "model.pth"))
+    model, args = MedusaASRTask.build_model_from_file(*files)
     return model.eval(), args
 
 
@@ -81,8 +80,7 @@ def logits_of(model, features, tokens):
 @pytest.mark.parametrize("options", KINDS, ids=str)
 def test_logits_of_every_head(tmp_path, given, options):
     aiola = make_aiola(**options)
-    folder = save_aiola(tmp_path / "aiola", aiola)
-    model, args = load(run(folder, tmp_path / "exp", *given))
+    model, args = load(run(save_aiola(tmp_path / "aiola", aiola), tmp_path / "exp", *given))
     features = torch.randn(1, 80, 100, generator=torch.Generator().manual_seed(1))
     prefix = torch.tensor([[START, 39, 1, 2, 3, 5, 8]])
     found, expected = logits_of(model, features, prefix), aiola.logits(features, prefix)
@@ -113,8 +111,7 @@ def test_converting_there_and_back_gives_the_same_file(tmp_path, given, options,
 
 
 def test_decode_configs_match_aiolas_decoding(tmp_path, given):
-    folder = save_aiola(tmp_path / "aiola", make_aiola())
-    experiment = run(folder, tmp_path / "exp", *given)
+    experiment = run(save_aiola(tmp_path / "aiola", make_aiola()), tmp_path / "exp", *given)
     paths = (experiment / "conf").iterdir()
     configs = {path.stem: yaml.safe_load(path.read_text()) for path in paths}
     common = {
@@ -155,8 +152,7 @@ def test_weights_from_other_file_formats_are_the_same(tmp_path, given, capsys):
     for other in others:
         torch.testing.assert_close(other, whole, rtol=0, atol=0)
     torch.save(Calls(sys.exit), folder / "pytorch_model.bin")  # code that must not run
-    message = "not a checkpoint with weights only"
-    assert message in refused(capsys, folder, tmp_path / "exp", *given)
+    assert "not a checkpoint with weights only" in refused(capsys, folder, tmp_path / "exp", *given)
 
 
 def test_a_projection_saved_twice_must_equal_the_embedding(tmp_path, given, capsys):

@@ -43,10 +43,8 @@ def test_vanilla_system_decodes(tmp_path):
     assert config["preprocessor"] == "whisper"
     assert config["preprocessor_conf"] == {"language": "de", "task": "transcribe"}
     assert config["bpemodel"] == str(experiment / "tokenizer")
-    options = read_config(experiment / "conf" / "decode_baseline.yaml", "")
-    speech2text = Speech2Text(
-        experiment / "config.yaml", experiment / "model.pth", maxlenratio=-12, **options
-    )
+    options = read_config(experiment / "conf" / "decode_baseline.yaml", "") | {"maxlenratio": -12}
+    speech2text = Speech2Text(experiment / "config.yaml", experiment / "model.pth", **options)
     prompt = [50258, 50261, 50359, 50363]  # start, de, transcribe, no timestamps
     [(_, _, found, _)] = speech2text(noise(0))
     assert found == generate(whisper, noise(0), prompt, read_whisper_tokens(tokenizer))
@@ -69,21 +67,16 @@ def test_openai_file_computes_the_same(tmp_path, no_gradients):
 def test_unsupported_models_are_refused(tmp_path, capsys):
     folder = save_tiny_whisper(tmp_path / "whisper", hidden_size=8)
     target = tmp_path / "out"
-    for option, value, message in (
-        ("--language", "xx", "language: 'xx'"),
-        ("--task", "sing", "task: 'sing'"),
-        ("--model_file", "x.pth", "--model_file: only with"),
-    ):
-        assert message in refused(capsys, folder, target, option, value)
+    assert "language: 'xx'" in refused(capsys, folder, target, "--language", "xx")
+    assert "task: 'sing'" in refused(capsys, folder, target, "--task", "sing")
+    assert "--model_file: only with" in refused(capsys, folder, target, "--model_file", "x.pth")
     assert "nowhere.pt: no such file" in refused(capsys, tmp_path / "nowhere.pt", target)
     config = folder / "config.json"
     fields = json.loads(config.read_text())
-    for name, value, message in (
-        ("d_model", "wide", "d_model"),
-        ("decoder_ffn_dim", 24, "decoder.whisper.layers.0.fc1.weight"),
-    ):
-        config.write_text(json.dumps(fields | {name: value}))
-        assert message in refused(capsys, folder, target)
+    config.write_text(json.dumps(fields | {"d_model": "wide"}))
+    assert "d_model" in refused(capsys, folder, target)
+    config.write_text(json.dumps(fields | {"decoder_ffn_dim": 24}))
+    assert "decoder.whisper.layers.0.fc1.weight" in refused(capsys, folder, target)
     (folder / "model.safetensors").write_bytes(b"no tensors")
     config.write_text(json.dumps(fields))
     assert "model.safetensors" in refused(capsys, folder, target)
@@ -139,8 +132,7 @@ def features():
 @cases(("linear", {"base_head": True}), ("linear", {"num_layers": 2}), ("block", {}))
 def test_aiolas_file_computes_the_same(heads, options, tmp_path, caplog):
     experiment = experiment_with(tmp_path, heads, **options)
-    with caplog.at_level("WARNING"):
-        run(experiment, tmp_path / "out", "--to", "aiola", "--whisper_model", "openai/whisper-tiny")
+    run(experiment, tmp_path / "out", "--to", "aiola", "--whisper_model", "openai/whisper-tiny")
     assert "not converted, as aiola cannot store it: ctc.ctc_lo.weight" in caplog.text
     expected = aiola_logits_of(load(experiment)[0], features(), PREFIX)
     found = read_aiola(tmp_path / "out").logits(features(), PREFIX)
@@ -153,11 +145,9 @@ def test_aiolas_file_computes_the_same(heads, options, tmp_path, caplog):
 
 def test_plain_whisper_computes_the_base(tmp_path, caplog):
     experiment = experiment_with(tmp_path, "recurrent")
-    run(experiment, tmp_path / "out", "--to", "hugging_face")
+    out = run(experiment, tmp_path / "out", "--to", "hugging_face")
     assert "heads: recurrent: not written" in caplog.text
-    whisper, info = WhisperForConditionalGeneration.from_pretrained(
-        tmp_path / "out", output_loading_info=True
-    )
+    whisper, info = WhisperForConditionalGeneration.from_pretrained(out, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"]
     expected = logits_of_experiment(experiment, features(), PREFIX)
     found = logits_of(whisper.eval(), features(), PREFIX)

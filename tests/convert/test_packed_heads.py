@@ -114,8 +114,7 @@ def greedy_drafts(**options):
 )  # fmt: skip
 def test_unsuitable_heads_are_refused(make, fields, tmp_path):
     base = tiny_base()
-    sources = write_sources(tmp_path / "sources", **fields)
-    pack_heads(make(base), base, *sources, tmp_path)
+    pack_heads(make(base), base, *write_sources(tmp_path / "sources", **fields), tmp_path)
 
 
 def test_heads_too_large_or_imprecise_in_float16_are_refused(tmp_path, monkeypatch):

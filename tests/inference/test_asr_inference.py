@@ -121,8 +121,7 @@ def test_batches_write_what_single_utterances_write(experiment, tmp_path, rows, 
     samples, decoding_s = sum(one.samples for one in times), sum(one.seconds for one in times)
     statistics = read_statistics(tmp_path / "frames" / "statistics.json").values()
     assert samples / 16000 == pytest.approx(sum(row.audio_seconds for row in statistics))
-    seconds = sum(row.total_seconds for row in statistics)
-    assert decoding_s == pytest.approx(seconds, abs=0.002 * 7)
+    assert decoding_s == pytest.approx(sum(row.total_seconds for row in statistics), abs=0.002 * 7)
     assert espnet_seconds(log) == pytest.approx((7, samples, decoding_s)) and len(times) == 7
     # Results do not depend on the batch size, so a job resumes with another one.
     for options, resumed in ([], True), (["--acceptance", "typical"], False):

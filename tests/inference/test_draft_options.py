@@ -29,9 +29,8 @@ from espnet_medusa.tree.proposer import HeadsProposer
 from espnet_medusa.whisper.log_mel import LogMel
 from espnet_medusa.whisper.tokens import END, START, make_tokenizer, read_whisper_tokens
 
-UNITS = NO_CTC | {"ctc_weight": 0.3, "ctc_units": 256, "report_wer": False} | {
-    "sym_sos": START, "sym_eos": END
-}  # fmt: skip
+UNITS = NO_CTC | {"ctc_weight": 0.3, "ctc_units": 256, "report_wer": False}
+UNITS |= {"sym_sos": START, "sym_eos": END}
 BLOCK = {"input_layer": "conv1d2", "output_size": 16, "num_blocks": 0}
 SEARCHES = {
     "greedy": {"search": "greedy", "maxlenratio": -14},
@@ -258,10 +257,8 @@ def test_a_shared_encoder_runs_once(models, tmp_path, changed, monkeypatch):
     torch.save(weights, copy)
     draft = {"draft_model": str(models["main"].config), "draft_model_file": str(copy)}
     batches = record_calls(monkeypatch, HFWhisperEncoder, "encode", lambda *_: None)
-    speech2text = Speech2Text(
-        **files(models["main"]), **draft, drafter="model", search="greedy", draft_depth=2
-    )
-    speech2text.decode(speeches())
+    options = draft | {"drafter": "model", "search": "greedy", "draft_depth": 2}
+    Speech2Text(**files(models["main"]), **options).decode(speeches())
     assert len(batches) == 1 + changed
 
 

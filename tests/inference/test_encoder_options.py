@@ -25,12 +25,11 @@ SPEECHES = [noise(length, length) for length in (160, 32000, 5000, 17171, 800)]
 @pytest.fixture(scope="module")
 def experiments(tmp_path_factory):
     folder = tmp_path_factory.mktemp("windows")
-    return {"stock": stock_experiment(folder / "stock")} | {
-        window: make_experiment(
-            folder / window, seed=5, encoder_conf=ENCODER | {"window": window}, model_conf=NO_CTC
-        )
-        for window in ("audio", "whisper")
-    }
+    made = {"stock": stock_experiment(folder / "stock")}
+    for window in ("audio", "whisper"):
+        conf = {"encoder_conf": ENCODER | {"window": window}, "model_conf": NO_CTC}
+        made[window] = make_experiment(folder / window, seed=5, **conf)
+    return made
 
 
 def load(experiment, **options) -> Speech2Text:

@@ -40,9 +40,8 @@ def speech2text(tmp_path_factory):
     """A random Whisper whose texts end; it takes ESPnet seconds to make."""
     path = tmp_path_factory.mktemp("whisper") / "whisper.pt"
     save_openai_whisper(openai_whisper(1, end=4.0), path)
-    return Speech2Text.from_pretrained(
-        str(path), search="greedy", language="en", maxlenratio=-12, batch_size=2
-    )
+    options = {"search": "greedy", "language": "en", "maxlenratio": -12, "batch_size": 2}
+    return Speech2Text.from_pretrained(str(path), **options)
 
 
 @pytest.fixture(scope="module")
@@ -171,8 +170,7 @@ def test_an_interrupted_job_resumes(whole, corpus, speech2text, monkeypatch):
 
 
 def assert_same_files(folder, other, names, place):
-    found = filecmp.cmpfiles(folder / place, other / place, names, shallow=False)
-    assert found[0] == [*names]
+    assert filecmp.cmpfiles(folder / place, other / place, names, shallow=False)[0] == [*names]
 
 
 def test_outputs_of_jobs_are_merged(whole, corpus, speech2text):

@@ -285,8 +285,7 @@ def test_the_translation_command_writes_espnets_files(tmp_path):
     run = command(files, tmp_path, "--maxlenratio", "-9", "--nbest", "3", "--ctc_weight", "0.3")
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     espnet_st.main([*run, "--output_dir", str(theirs), "--num_workers", "0"])
-    batches = ["--drafter", "ctc", "--batch_size", "2"]
-    st_inference.main([*run, "--output_dir", str(ours), *batches])
+    st_inference.main([*run, "--output_dir", str(ours), "--drafter", "ctc", "--batch_size", "2"])
     assert_same_nbest_files(ours, theirs, ("text", "token", "token_int"))
     (tmp_path / "b.wav").write_text("no audio")
     with pytest.raises(SystemExit, match="1 utterance failed"):

@@ -52,12 +52,9 @@ def models(experiment):
     tokens = speech2text.asr_model.token_list
     ctc = CTC(len(tokens), 32)
     over_bytes = UnitCTC(CTC(len(tokens), 32), BytePairUnits(tokens, 256), 32)
-    return {
-        "block": speech2text,
-        "tokens": with_branch(speech2text, ctc),
-        "bytes": with_branch(speech2text, over_bytes),
-        "none": with_branch(speech2text, None),
-    }
+    branches = {"tokens": ctc, "bytes": over_bytes, "none": None}
+    made = {name: with_branch(speech2text, branch) for name, branch in branches.items()}
+    return made | {"block": speech2text}
 
 
 def with_branch(speech2text, ctc):

@@ -16,18 +16,14 @@ from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.model import whisper_encoder
 from espnet_medusa.tree.encoder_rows import row_counts
 
-SECONDS = 0.3, 7.0, 29.9, 41.0, 3.0
-SPEECHES = [noise_and_silence(seconds, row) for row, seconds in enumerate(SECONDS)]
+SPEECHES = [noise_and_silence(s, seed) for seed, s in enumerate((0.3, 7.0, 29.9, 41.0, 3.0))]
 RATE_HZ = 16000
 PAUSES_S = [(2.0, 5.0)], [(0.0, 3.0), (5.0, 28.0), (28.3, 29.2)]
 
 
 @pytest.fixture(scope="module")
 def both_paddings(tmp_path_factory):
-    """Return a function from options to a Whisper without positions, with full and merged padding.
-
-    The draft model is the Whisper itself.
-    """
+    """Return a function from options to a Whisper without positions, with either padding."""
     experiment = ctc_whisper(tmp_path_factory.mktemp("whisper"))
     table = torch.load(experiment.model, weights_only=True)
     table["encoder.whisper.embed_positions.weight"].zero_()
@@ -38,7 +34,7 @@ def both_paddings(tmp_path_factory):
     def opened(**options) -> list[Speech2Text]:
         given = {"trained": trained, "search": "greedy"} | options
         if options.get("drafter") == "model":
-            given["draft_model"] = str(experiment.folder)
+            given["draft_model"] = str(experiment.folder)  # the Whisper itself
         return [Speech2Text(**given, encoder_padding=padding) for padding in ("full", "merged")]
 
     return opened

@@ -171,6 +171,5 @@ def test_splitting_into_words_equals_openais(text, language):
     for cut in (0, rng.randrange(len(tokens))):
         some = [*tokens[cut:], openai.eot]
         words = split_words(some, TEXT.decode, TEXT.tokens.end, language)
-        assert ([text for text, _ in words], [ids for _, ids in words]) == (
-            openai.split_to_word_tokens(some)
-        )
+        expected = openai.split_to_word_tokens(some)
+        assert ([text for text, _ in words], [ids for _, ids in words]) == expected

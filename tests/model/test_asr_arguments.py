@@ -68,9 +68,8 @@ def train(folder, encoder_conf, decoder_conf, tokens=TOKENS, *options: str) -> d
 def test_espnets_own_training_writes_a_self_contained_experiment(tmp_path):
     whisper = save_tiny_whisper(tmp_path / "whisper", len(TOKENS))
     conf = {"whisper_model": str(whisper)}
-    config = train(
-        tmp_path / "run", conf, conf | {"heads": "block", "heads_conf": {"num_heads": 2}}
-    )
+    heads = {"heads": "block", "heads_conf": {"num_heads": 2}}
+    config = train(tmp_path / "run", conf, conf | heads)
     assert str(whisper) not in str(config)
     shutil.rmtree(whisper)
     model = ASRTask.build_model(Namespace(**config))
@@ -81,9 +80,8 @@ def test_espnets_own_training_writes_a_self_contained_experiment(tmp_path):
 
 def test_start_and_end_are_whispers_if_the_token_list_has_them(tmp_path):
     def build(name, *arguments):
-        return ASRTask.build_model(
-            Namespace(**train(tmp_path / name, dict(ENCODER), dict(DECODER), *arguments))
-        )
+        config = train(tmp_path / name, dict(ENCODER), dict(DECODER), *arguments)
+        return ASRTask.build_model(Namespace(**config))
 
     tokens = ["a", "<|endoftext|>", "<|startoftranscript|>", "b"]
     model = build("whisper", tokens)

@@ -64,9 +64,8 @@ def test_keys_and_values_of_the_speech_are_computed_once(no_gradients):
 )
 def test_pretrained_language_model_and_its_conf(config, changes, tmp_path, no_gradients):
     model = save_language_model(tmp_path, config=config, **changes)
-    decoder = SpeechLlamaDecoder(
-        VOCAB_SIZE, HIDDEN_SIZE, llama_model=str(tmp_path), heads="latent"
-    ).eval()
+    conf = {"llama_model": str(tmp_path), "heads": "latent"}
+    decoder = SpeechLlamaDecoder(VOCAB_SIZE, HIDDEN_SIZE, **conf).eval()
     memory, lengths = random_memory(0, [7])
     tokens = torch.tensor([[3, 1, 4, 1, 5]])
     speech, _ = decoder.adapter(memory, lengths)

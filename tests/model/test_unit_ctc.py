@@ -55,9 +55,8 @@ def test_the_loss_equals_torchs(block, conf, no_gradients):
         log_probs = model.log_softmax(memory[row : row + 1, :frames])
         torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(log_probs.shape[:2]))
         target = labels[row, : label_lengths[row]]
-        expected += torch.nn.functional.ctc_loss(
-            log_probs.transpose(0, 1), target, [log_probs.size(1)], [len(target)], reduction="sum"
-        )
+        given = log_probs.transpose(0, 1), target, [log_probs.size(1)], [len(target)]
+        expected += torch.nn.functional.ctc_loss(*given, reduction="sum")
     assert float(loss) == pytest.approx(float(expected) / 2, rel=1e-4)
     assert model.argmax(memory[:1]).shape == model.log_softmax(memory[:1]).shape[:2]
 

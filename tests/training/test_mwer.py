@@ -104,8 +104,7 @@ def test_loss_and_gradient_equal_those_token_by_token(heads, monkeypatch):
         count = len(hypotheses)
         assert (log_probs[row, count:] == -torch.inf).all()
         if count:
-            frames = int(lengths[row])
-            each = [one_by_one(decoder, memory[row], frames, one) for one in hypotheses]
+            each = [one_by_one(decoder, memory[row], int(lengths[row]), one) for one in hypotheses]
             whole, wrong = torch.stack(each), errors[row, :count].double()
             torch.testing.assert_close(log_probs[row, :count], whole, atol=atol, rtol=1e-5)
             expected += (whole.softmax(0) @ wrong - wrong.mean()) / len(n_best)

@@ -81,10 +81,9 @@ def test_losses_and_gradients_are_those_of_whole_logits(heads, loss, freeze, row
     torch.testing.assert_close(stats, expected_stats, equal_nan=True)
     assert gradients.keys() == {name for name in all_gradients if name.startswith(TRAINED[freeze])}
     largest = max(float(gradient.abs().max()) for gradient in all_gradients.values())
+    close = {"rtol": 1e-4, "atol": 1e-6 * largest}
     for name, gradient in gradients.items():
-        torch.testing.assert_close(
-            gradient, all_gradients[name], rtol=1e-4, atol=1e-6 * largest, msg=name
-        )
+        torch.testing.assert_close(gradient, all_gradients[name], **close, msg=name)
 
 
 def rows_of(*lengths: int) -> list[torch.Tensor]:

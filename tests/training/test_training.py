@@ -142,12 +142,10 @@ def test_parameters_are_those_of_the_paper(tmp_path):
     tokens.write_text("\n".join(words) + "\n")
 
     def build(kind: str) -> torch.nn.Module:
-        config = str(CONF / f"train_speech_llama{kind}.yaml")
-        args = MedusaASRTask.get_parser().parse_args(
-            ["--config", config, "--token_list", str(tokens), "--output_dir", "unused"]
-        )
+        command = ["--config", CONF / f"train_speech_llama{kind}.yaml", "--token_list", tokens]
+        command = [*map(str, command), "--output_dir", "unused"]
         with torch.device("meta"):
-            return MedusaASRTask.build_model(args)
+            return MedusaASRTask.build_model(MedusaASRTask.get_parser().parse_args(command))
 
     models = {kind: build(kind) for kind in ("", *PUBLISHED)}
     for kind, published in PUBLISHED.items():
@@ -184,10 +182,8 @@ def test_recipe_trains_the_baseline_then_heads_on_it(tmp_path):
 
 
 def test_heads_on_whisper_differ_only_in_their_kind():
-    base, latent, projection = (
-        yaml.safe_load((CONF / f"train_speech_llama_whisper{kind}.yaml").read_text())
-        for kind in ("", "_latent", "_projection")
-    )
+    names = (f"train_speech_llama_whisper{kind}.yaml" for kind in ("", "_latent", "_projection"))
+    base, latent, projection = (yaml.safe_load((CONF / name).read_text()) for name in names)
     assert latent["decoder_conf"].pop("heads") == "latent"
     assert projection["decoder_conf"].pop("heads") == "projection"
     assert latent == projection

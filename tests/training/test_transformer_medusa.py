@@ -139,16 +139,12 @@ def test_head_losses_equal_cross_entropies_of_whole_logits(tmp_path, heads):
         whole = [*prompt, *text.tolist(), model.eos]
         tokens, following = torch.tensor([whole[:-1]]), torch.tensor([whole[1:]])
         outputs = model.decoder.hidden_states(memory[row, None], lengths[row, None], tokens)
-        unrolled = model.decoder.unroll_heads(
-            outputs.head_input, following, outputs.cross_keys_values
-        )
+        keys_values = outputs.cross_keys_values
+        unrolled = model.decoder.unroll_heads(outputs.head_input, following, keys_values)
         for head, logits in enumerate(unrolled):
-            targets = following[0, head + 1 :]
             first = max(len(prompt) - 1 - head - 1, 0)  # the first prediction of a text's token
-            rows = torch.nn.functional.cross_entropy(
-                logits[0, first:], targets[first:], reduction="sum"
-            )
-            losses[head].append(rows)
+            rows = logits[0, first:], following[0, head + 1 + first :]
+            losses[head].append(torch.nn.functional.cross_entropy(*rows, reduction="sum"))
     for head, sums in enumerate(losses, 1):
         expected = sum(sums) / len(batch["text"])
         assert float(stats[f"loss_head{head}"].detach()) == pytest.approx(float(expected), rel=1e-4)
@@ -164,9 +160,8 @@ def test_espnets_s2t_train_trains_heads_on_a_frozen_model(tmp_path, heads):
     write_lines(corpus / "speech_shape", {key: int(16000 * s) for key, s in seconds.items()})
     write_lines(corpus / "text_shape", dict.fromkeys(seconds, f"9,{len(TOKENS)}"))
     output = tmp_path / "heads"
-    config = read_config(tmp_path / "base" / "train.yaml", "") | medusa_config(
-        heads, freeze_whisper="all", base_loss_weight=0.0, state_weight=1.0
-    )
+    conf = {"freeze_whisper": "all", "base_loss_weight": 0.0, "state_weight": 1.0}
+    config = read_config(tmp_path / "base" / "train.yaml", "") | medusa_config(heads, **conf)
     config |= {
         "max_epoch": 2, "batch_type": "sorted", "batch_size": 3, "num_workers": 0, "ngpu": 0,
         "output_dir": str(output), "use_matplotlib": False, "use_tensorboard": False,
@@ -204,5 +199,4 @@ def test_asr_task_accepts_base_weights(tmp_path):
     config = dry_run(MedusaASRTask, tmp_path / "exp", config, *init, tokens=TOKENS)
     decoder = MedusaASRTask.build_initial_model(Namespace(**config)).decoder
     assert all(torch.equal(decoder.transformer.state_dict()[name], base[name]) for name in base)
-    inner = base["decoders.1.feed_forward.w_1.weight"]
-    assert torch.equal(decoder.heads.layer.fc1.weight, inner)
+    assert torch.equal(decoder.heads.layer.fc1.weight, base["decoders.1.feed_forward.w_1.weight"])
