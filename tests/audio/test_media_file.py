@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import soundfile
 from cases import cases, combinations
-from media_files import CODECS, cut, speechlike, write_media
+from media_files import CODECS, assert_unreadable, cut, speechlike, write_media
+from refusals import assert_refused
 
 from espnet_medusa.audio.reader import AudioError, probe_audio, read_audio
 
@@ -12,11 +13,12 @@ RATES = {"libopus": 48000, "ac3": 48000}
 
 
 def make(path, seconds=2.0, channels=1, seed=0, **options):
-    rate_hz = RATES.get(CODECS[path.suffix], 16000)
+    rate_hz = RATES.get(CODECS.get(path.suffix), 16000)
     samples = speechlike(seconds, rate_hz, seed)
     if channels == 2:
         samples = np.stack([samples, speechlike(seconds, rate_hz, seed + 1)], axis=1)
-    write_media(path, samples, rate_hz, **options)
+    write = write_media if path.suffix in CODECS else soundfile.write
+    write(path, samples, rate_hz, **options)
     return samples, rate_hz
 
 
@@ -24,8 +26,7 @@ def alignment(samples, decoded, rate_hz) -> tuple[float, float]:
     """Correlation of the read with the written samples, and the delay in s, up to 80 ms."""
     most = round(0.08 * rate_hz)
     inner = samples[most : len(samples) - 2 * most]
-    scores = np.correlate(decoded[: len(inner) + 2 * most], inner, mode="valid")
-    delay = int(np.argmax(scores))
+    delay = int(np.argmax(np.correlate(decoded[: len(inner) + 2 * most], inner, mode="valid")))
     matched = decoded[delay : delay + len(inner)]
     return float(np.corrcoef(inner, matched)[0, 1]), (delay - most) / rate_hz
 
@@ -61,23 +62,24 @@ def test_the_sound_of_cinemas_and_videos(name, channels, video_s, tmp_path):
     decoded, rate_hz = read_audio(str(path))
     correlation, _ = alignment(samples.mean(axis=1), decoded, rate_hz)
     assert correlation > 0.9 and len(decoded) / rate_hz == pytest.approx(1.5, abs=0.13)
-    path = write_media(tmp_path / "mute.mp4", None, video_s=1.0)
-    with pytest.raises(AudioError, match="mute.mp4: has no audio that FFmpeg decodes; give a file"):
-        probe_audio(str(path))
+    path, message = tmp_path / "mute.mp4", "mute.mp4: has no audio that FFmpeg decodes; give a file"
+    write_media(path, None, video_s=1.0)
+    assert_refused(message, probe_audio, str(path), error=AudioError)
 
 
-def test_parts_equal_those_of_the_whole(tmp_path):
-    path = tmp_path / "talk.m4a"
+@pytest.mark.parametrize("suffix", [".m4a", ".flac"])
+def test_parts_equal_those_of_the_whole(tmp_path, suffix):
+    """Kaldi lets a segment end up to half a second late."""
+    path = tmp_path / f"talk{suffix}"
     _, rate_hz = make(path, 3.0)
     whole, _ = read_audio(str(path))
     for start_s, end_s in ((0.0, 1.0), (0.73, 2.11), (1.9, None), (2.5, -1), (2.0, 3.3)):
         part, _ = read_audio(str(path), start_s=start_s, end_s=end_s)
         last = None if end_s in (None, -1) else round(end_s * rate_hz)
         np.testing.assert_array_equal(part, whole[round(start_s * rate_hz) : last])
-    with pytest.raises(AudioError, match="ends at 4.5 s but the recording at"):
-        read_audio(str(path), end_s=4.5)
-    with pytest.raises(AudioError, match="lasts 3.00 s, more than the 2.5 s"):
-        read_audio(str(path), max_duration_s=2.5)
+    assert_unreadable("ends at 4.5 s but the recording at 3.0", path, end_s=4.5)
+    assert_unreadable("outside", path, start_s=3.2, end_s=3.3)
+    assert_unreadable("lasts 3.00 s, more than the 2.5 s", path, max_duration_s=2.5)
 
 
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.8])
@@ -90,18 +92,14 @@ def test_truncated_files_are_refused_by_name(tmp_path, suffix, options, part):
     path = tmp_path / f"cut{suffix}"
     make(path, 4.0, **options)
     cut(path, part)
-    with pytest.raises(AudioError, match="truncated|damaged") as caught:
-        read_audio(str(path))
-    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
-    assert caught.value.remedy in str(caught.value)
+    assert str(path) in assert_unreadable("(truncated|damaged).*; ", path)
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_random_bytes_are_refused(tmp_path, seed):
     path = tmp_path / "talk.mp4"
     path.write_bytes(np.random.default_rng(seed).bytes(30000))
-    with pytest.raises(AudioError, match="is no audio that libsndfile or FFmpeg reads"):
-        read_audio(str(path))
+    assert_unreadable("is no audio that libsndfile or FFmpeg reads", path)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,14 +1,13 @@
 import io
 import struct
-import tracemalloc
 
 import kaldiio
 import numpy as np
 import pytest
 import soundfile
 from cases import cases, combinations
-from media_files import speechlike, write_media
-from refusals import assert_refused
+from media_files import assert_unreadable, speechlike, write_media
+from refusals import allocates_less_than, assert_refused
 from tones import peak_frequency_hz, tone
 
 from espnet_medusa.audio import reader as audio
@@ -16,11 +15,12 @@ from espnet_medusa.audio.reader import AudioError, check_audio, probe_audio, rea
 from espnet_medusa.kaldi.table import read_table
 
 NOISE = (0.1 * np.random.default_rng(0).standard_normal((8000, 2))).astype(np.float32)
+UNREADABLE = "is no audio that libsndfile or FFmpeg reads"
 
 
-def encode(format_name: str, subtype: str | None = None, samples: np.ndarray = NOISE) -> bytes:
+def encode(name: str, subtype: str | None = None, samples=NOISE, rate_hz: int = 16000) -> bytes:
     stream = io.BytesIO()
-    soundfile.write(stream, samples, 16000, format=format_name, subtype=subtype)
+    soundfile.write(stream, samples, rate_hz, format=name, subtype=subtype)
     return stream.getvalue()
 
 
@@ -33,10 +33,7 @@ def encode(format_name: str, subtype: str | None = None, samples: np.ndarray = N
 def test_truncated_files_are_refused_by_name(tmp_path, format_name, subtype, n_cut):
     path = tmp_path / "cut.bin"
     path.write_bytes(encode(format_name, subtype)[:-n_cut])
-    assert str(path) in assert_refused("truncated|damaged", read_audio, str(path), error=AudioError)
-
-
-UNREADABLE = "is no audio that libsndfile or FFmpeg reads"
+    assert str(path) in assert_unreadable("truncated|damaged", path)
 
 
 @cases(
@@ -75,7 +72,7 @@ def overwritten(data: bytes) -> bytes:
 )
 def test_damaged_and_compressed_files_are_refused(content, message, tmp_path):
     (tmp_path / "a.bin").write_bytes(content)
-    assert_refused(message, read_audio, str(tmp_path / "a.bin"), error=AudioError)
+    assert_unreadable(message, tmp_path / "a.bin")
 
 
 @pytest.mark.parametrize(
@@ -85,8 +82,7 @@ def test_damaged_and_compressed_files_are_refused(content, message, tmp_path):
      "missing.ark:\u0665"],
 )  # fmt: skip
 def test_bad_entries_are_audio_errors(entry):
-    with pytest.raises(AudioError):
-        read_audio(entry, allow_pipes=True)
+    assert_unreadable("; ", entry, allow_pipes=True)
 
 
 @pytest.mark.parametrize("size", [0xFFFFFFFF, 0x7FFFFFFF])
@@ -113,10 +109,9 @@ def test_flac_without_length_in_its_header(tmp_path, monkeypatch, block_frames):
     assert probe_audio(str(path)).n_samples is None
     samples, _ = read_audio(str(path))
     np.testing.assert_allclose(samples, NOISE.mean(axis=1), atol=1e-4)
-    with pytest.raises(AudioError, match="lasts longer than the 0.4 s"):
-        read_audio(str(path), max_duration_s=0.4)
+    assert_unreadable("lasts longer than the 0.4 s", path, max_duration_s=0.4)
     path.write_bytes(half(data))
-    assert_refused("corrupt or truncated", read_audio, str(path), error=AudioError)
+    assert_unreadable("corrupt or truncated", path)
 
 
 def test_arks_of_kaldiio_and_kaldi(tmp_path):
@@ -138,28 +133,23 @@ def test_arks_of_kaldiio_and_kaldi(tmp_path):
 def test_arks_of_features_cut_arks_and_wrong_offsets_are_refused(tmp_path):
     ark, flac = tmp_path / "a.ark", {"write_kwargs": {"format": "flac"}}
     kaldiio.save_ark(str(ark), {"a": np.zeros((3, 4), dtype=np.float32)})
-    assert_refused("no wav or flac audio", read_audio, f"{ark}:2", error=AudioError)
+    assert_unreadable("no wav or flac audio", f"{ark}:2")
     kaldiio.save_ark(str(ark), {"a": (NOISE, 16000)}, write_function="soundfile", **flac)
-    assert_refused("at that offset", read_audio, f"{ark}:3", error=AudioError)
+    assert_unreadable("at that offset", f"{ark}:3")
     ark.write_bytes(ark.read_bytes()[:-10])
-    assert_refused("truncated", read_audio, f"{ark}:2", error=AudioError)
+    assert_unreadable("truncated", f"{ark}:2")
 
 
 def test_wrong_offsets_and_lengths_allocate_no_memory(tmp_path):
     ark = tmp_path / "a.ark"
     ark.write_bytes(b"AUDIO\xff" + b"\xff" * 300)
-    assert_refused("the ark is truncated", read_audio, f"{ark}:0", error=AudioError)
-    ark.write_bytes(b"AUDIO\x08" + struct.pack("<Q", 1 << 62) + bytes(9))
-    tracemalloc.start()
-    with pytest.raises(AudioError, match=f"{(1 << 62) - 9} of {1 << 62} bytes are missing"):
-        read_audio(f"{ark}:0")
-    ark.write_bytes(b"RIFF" + struct.pack("<I", 0xFFFFFFF0) + bytes(9))
-    with pytest.raises(AudioError):
-        read_audio(f"{ark}:0")
-    assert_refused("999999: ", read_audio, f"{ark}:999999999999999999", error=AudioError)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 100_000_000
+    assert_unreadable("the ark is truncated", f"{ark}:0")
+    with allocates_less_than(100_000_000):
+        ark.write_bytes(b"AUDIO\x08" + struct.pack("<Q", 1 << 62) + bytes(9))
+        assert_unreadable(f"{(1 << 62) - 9} of {1 << 62} bytes are missing", f"{ark}:0")
+        ark.write_bytes(b"RIFF" + struct.pack("<I", 0xFFFFFFF0) + bytes(9))
+        assert_unreadable("; ", f"{ark}:0")
+        assert_unreadable("999999: ", f"{ark}:999999999999999999")
 
 
 def test_audio_of_unknown_length_is_read_only_up_to_the_limit(tmp_path, monkeypatch):
@@ -167,35 +157,19 @@ def test_audio_of_unknown_length_is_read_only_up_to_the_limit(tmp_path, monkeypa
     monkeypatch.setattr(audio, "BLOCK_VALUES", 400)
     blocks, read_block = [], audio._read_streamed_flac
     monkeypatch.setattr(audio, "_read_streamed_flac", lambda s: blocks.append(1) or read_block(s))
-    with pytest.raises(AudioError, match="lasts longer than the 0.1 s"):
-        read_audio(str(tmp_path / "a.flac"), max_duration_s=0.1)
+    assert_unreadable("lasts longer than the 0.1 s", tmp_path / "a.flac", max_duration_s=0.1)
     assert len(blocks) == 1600 // (400 // NOISE.shape[1]) + 1
 
 
 def test_pipes_need_permission_and_must_succeed(tmp_path):
     path = tmp_path / "a.wav"
     path.write_bytes(encode("WAV", "PCM_16"))
-    with pytest.raises(AudioError, match="--allow_pipes true"):
-        read_audio(f"touch {tmp_path}/ran; cat {path} |")
+    assert_unreadable("--allow_pipes true", f"touch {tmp_path}/ran; cat {path} |")
     assert not (tmp_path / "ran").exists()
     assert len(read_audio(f"cat {path} |", allow_pipes=True)[0]) == len(NOISE)
     for failing in (f"cat {path}; exit 3 |", f"(cat {path}; false) | cat |"):
-        assert_refused("status", read_audio, failing, allow_pipes=True, error=AudioError)
-    assert_refused("wrote nothing", read_audio, "true |", allow_pipes=True, error=AudioError)
-
-
-def test_segments_are_cut_to_the_sample(tmp_path):
-    path = str(tmp_path / "a.flac")
-    soundfile.write(path, NOISE, 16000)
-    whole, _ = read_audio(path)
-    part, _ = read_audio(path, start_s=0.1, end_s=0.25)
-    np.testing.assert_array_equal(part, whole[1600:4000])
-    np.testing.assert_array_equal(read_audio(path, start_s=0.1, end_s=-1)[0], whole[1600:])
-    # Kaldi lets a segment end up to half a second late.
-    np.testing.assert_array_equal(read_audio(path, start_s=0.1, end_s=0.9)[0], whole[1600:])
-    with pytest.raises(AudioError, match="ends at 1.5 s but the recording at 0.50 s"):
-        read_audio(path, end_s=1.5)
-    assert_refused("outside", read_audio, path, start_s=0.7, end_s=0.8, error=AudioError)
+        assert_unreadable("status", failing, allow_pipes=True)
+    assert_unreadable("wrote nothing", "true |", allow_pipes=True)
 
 
 def test_hour_long_audio_is_refused_from_its_header(tmp_path):
@@ -206,12 +180,8 @@ def test_hour_long_audio_is_refused_from_its_header(tmp_path):
         stream.seek(40)
         stream.write(struct.pack("<I", n_bytes))
         stream.truncate(44 + n_bytes)
-    tracemalloc.start()
-    with pytest.raises(AudioError, match="lasts 3600.00 s, more than the 30 s"):
-        read_audio(str(path), max_duration_s=30)
-    peak_bytes = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak_bytes < 1 << 20
+    with allocates_less_than(1 << 20):
+        assert_unreadable("lasts 3600.00 s, more than the 30 s", path, max_duration_s=30)
     assert probe_audio(str(path)).duration_s == 3600
 
 
@@ -280,10 +250,8 @@ def after_a_tag(mp3: bytes) -> bytes:
 def test_odd_rates_codecs_and_containers(format_name, subtype, rate_hz, channels, wrap, tmp_path):
     mono = tone(440, 1.5, rate_hz)
     sound = mono[:, None] * ([1.0] if channels == 1 else [1.5, 0.5])
-    stream = io.BytesIO()
-    soundfile.write(stream, sound, rate_hz, format=format_name, subtype=subtype)
     path = tmp_path / "a.bin"
-    path.write_bytes(wrap(stream.getvalue()))
+    path.write_bytes(wrap(encode(format_name, subtype, sound, rate_hz)))
     samples, found_hz = read_audio(str(path))
     check_audio(samples, found_hz, rate_hz, max_duration_s=30)
     assert samples.dtype == np.float32 and abs(len(samples) / found_hz - 1.5) < 0.05

@@ -107,9 +107,8 @@ def save_aiola(folder: Path, model: AiolaModel, tensors=None, generation=None, *
 def read_aiola(folder: Path) -> AiolaModel:
     config = json.loads((folder / "config.json").read_text())
     names = WhisperConfig().to_dict().keys() & config
-    sizes = WhisperConfig(**{name: config[name] for name in names})
     heads = (config[f"medusa_{name}"] for name in ("heads_type", "num_heads", "num_layers"))
-    model = AiolaModel(sizes, *heads)
+    model = AiolaModel(WhisperConfig(**{name: config[name] for name in names}), *heads)
     loaded = model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
     assert loaded.missing_keys == [TIED] and not loaded.unexpected_keys
     return model

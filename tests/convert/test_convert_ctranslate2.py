@@ -11,25 +11,25 @@ from cases import cases
 from ctranslate2_folder import CONFIG, pack, save_ctranslate2, variables_of
 from safetensors.torch import load_file
 from test_convert_aiola import refused, run
-from test_convert_experiments import experiment_with
-from test_convert_hugging_face import logits_of_experiment
+from test_convert_experiments import experiment_with, logits_of_experiment
 from tiny_whisper import save_tiny_whisper
-from transformers import WhisperForConditionalGeneration
+from transformers import AutoTokenizer, WhisperForConditionalGeneration
+from transformers_whisper import logits_of, tiny_whisper
 from whisper_training import save_tokenizer_of_bytes
 
 from espnet_medusa.options import read_config
 from espnet_medusa.whisper.ctranslate2_whisper import read_half
 from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens
 
-SIZES = {"english": (51864, 80), "multilingual": (51865, 80), "large-v3": (51866, 128)}
+SIZES = {"english": (51864, 80, 3), "multilingual": (51865, 80, 2), "large-v3": (51866, 128, 4)}
+FITTING = CONFIG | {"lang_ids": [258]}
 
 
 @pytest.fixture(scope="module", params=SIZES)
 def case(request, tmp_path_factory):
     path = tmp_path_factory.mktemp(request.param)
-    vocab_size, mels = SIZES[request.param]
-    save_tiny_whisper(path / "hf", vocab_size, num_mel_bins=mels, hidden_size=8)
-    whisper = WhisperForConditionalGeneration.from_pretrained(path / "hf").eval()
+    vocab_size, mels, layers = SIZES[request.param]
+    whisper = tiny_whisper(path / "hf", vocab_size, mels, 8, decoder_layers=layers)
     return save_ctranslate2(path / "ct2", whisper), whisper
 
 
@@ -40,24 +40,27 @@ def converted(case):
     return experiment, run(experiment, path / "back", "--to", "hugging_face")
 
 
-def test_experiment_and_hugging_face_compute_the_same(case, converted):
+@pytest.mark.parametrize("source", ["hf", "ct2"])
+def test_experiment_and_hugging_face_compute_the_same(case, converted, tmp_path, source):
     (folder, whisper), (experiment, back) = case, converted
+    if source == "hf":
+        experiment = run(folder.parent / "hf", tmp_path / "exp")
+        back = run(experiment, tmp_path / "back", "--to", "hugging_face")
     vocab_size, mels = whisper.config.vocab_size, whisper.config.num_mel_bins
     features = torch.randn(1, mels, 3000, generator=torch.Generator().manual_seed(2))
     tokens = torch.tensor([[50258, 50363, 11, 22, 33]])
-    other = WhisperForConditionalGeneration.from_pretrained(back).eval()
-    with torch.no_grad():
-        expected = whisper(features, decoder_input_ids=tokens).logits
-        again = other(features, decoder_input_ids=tokens).logits
+    expected = logits_of(whisper, features, tokens)
+    again = logits_of(WhisperForConditionalGeneration.from_pretrained(back), features, tokens)
     found = logits_of_experiment(experiment, features, tokens)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
     torch.testing.assert_close(again, expected, rtol=0, atol=1e-5)
-    theirs, ours = (load_file(folder.parent / x / "model.safetensors") for x in ("hf", "back"))
-    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-    config = read_config(experiment / "config.yaml", "")
-    vocabulary = make_tokenizer(vocab_size).get_vocab()
+    weights = [load_file(place / "model.safetensors") for place in (folder.parent / "hf", back)]
+    torch.testing.assert_close(*weights, rtol=0, atol=0)
+    config, tokenizer = read_config(experiment / "config.yaml", ""), make_tokenizer(vocab_size)
+    vocabulary = tokenizer.get_vocab()
     assert config["token_list"] == sorted(vocabulary, key=vocabulary.get)
     assert config["preprocessor"] == "whisper"
+    assert AutoTokenizer.from_pretrained(back)("a b")["input_ids"] == tokenizer("a b")["input_ids"]
 
 
 def test_fields_of_its_config_are_kept(case, converted):
@@ -95,13 +98,9 @@ def folder(tmp_path_factory):
     """A folder whose files the tests damage one by one."""
     path = tmp_path_factory.mktemp("spoiled")
     tokens = save_tokenizer_of_bytes(path / "tokenizer")
-    save_tiny_whisper(path / "hf", len(tokens), hidden_size=8)
-    whisper = WhisperForConditionalGeneration.from_pretrained(path / "hf")
+    whisper = tiny_whisper(path / "hf", len(tokens), hidden_size=8)
     shutil.copy(path / "tokenizer" / "tokenizer.json", save_ctranslate2(path / "ct2", whisper))
     return path / "ct2"
-
-
-FITTING = CONFIG | {"lang_ids": [258]}
 
 
 @cases(

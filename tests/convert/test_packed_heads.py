@@ -17,9 +17,11 @@ from espnet_medusa.convert.heads_card import read_card, read_front_matter, write
 from espnet_medusa.convert.names import COUNTS
 from espnet_medusa.convert.pack_heads import pack_heads
 from espnet_medusa.convert.packed_heads import head_tensors
-from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import HEAD_TYPES
 from espnet_medusa.whisper.fingerprint import fingerprint
+
+HEAD, BASE_HEAD = "decoder.heads.heads.0.layers.0.weight", "decoder.heads.base.layers.0.weight"
+BIAS = "decoder.whisper.layers.1.fc2.bias"
 
 
 @pytest.mark.parametrize("kind", HEAD_TYPES)
@@ -29,6 +31,9 @@ def test_attached_heads_equal_the_packed_ones(tmp_path, kind):
     pack(tmp_path / "shipped" / "other", with_heads(tiny_base(9), kind), tiny_base(9))
     folder = pack(tmp_path / "shipped" / "tiniest", trained, base)
     attached, said = attach_heads(base, "auto", tmp_path / "shipped")
+    assert attach_heads(trained, "auto", tmp_path / "shipped") == (trained, None)
+    message = f"trained has {kind} heads of its own; allowed: auto, none"
+    assert_refused(message, attach_heads, trained, str(folder))
     assert said == (
         f"tiniest: {kind} heads of openai/whisper-tiniest: 2.40 tokens per call on dev "
         "(2 utterances; accepted per head: 75 50 25 %); by default, they draft in no language but "
@@ -60,17 +65,8 @@ def test_other_weights_get_no_heads_and_a_message(tmp_path):
     attached, said = attach_heads(other, str(folder))
     assert attached.architecture.heads == "linear"
     assert "trained on other weights" in said
-    with pytest.raises(InputError, match=r"heads.0.layers.0.bias is \(16,\); allowed: \(24,\)"):
-        attach_heads(larger, str(folder))
-
-
-def test_existing_heads_are_kept(tmp_path):
-    base = tiny_base()
-    trained = with_heads(base, "block")
-    folder = pack(tmp_path / "shipped" / "tiniest", trained, base)
-    assert attach_heads(trained, "auto", tmp_path / "shipped") == (trained, None)
-    with pytest.raises(InputError, match="trained has block heads of its own; allowed: auto, none"):
-        attach_heads(trained, str(folder))
+    message = r"heads.0.layers.0.bias is \(16,\); allowed: \(24,\)"
+    assert_refused(message, attach_heads, larger, str(folder))
 
 
 def test_card_is_filled_in(tmp_path):
@@ -99,10 +95,6 @@ def linear(name=COUNTS, change=lambda value: value, **options):
     return lambda base: changed(with_heads(base, "linear", **options), name, change)
 
 
-HEAD, BASE_HEAD = "decoder.heads.heads.0.layers.0.weight", "decoder.heads.base.layers.0.weight"
-BIAS = "decoder.whisper.layers.1.fc2.bias"
-
-
 def greedy_drafts(**options):
     return {"draft_conf": {"greedy": options}}
 
@@ -122,8 +114,7 @@ def greedy_drafts(**options):
 )  # fmt: skip
 def test_unsuitable_heads_are_refused(make, fields, tmp_path):
     base = tiny_base()
-    sources = write_sources(tmp_path / "sources", **fields)
-    pack_heads(make(base), base, *sources, tmp_path)
+    pack_heads(make(base), base, *write_sources(tmp_path / "sources", **fields), tmp_path)
 
 
 def test_heads_too_large_or_imprecise_in_float16_are_refused(tmp_path, monkeypatch):
@@ -131,11 +122,11 @@ def test_heads_too_large_or_imprecise_in_float16_are_refused(tmp_path, monkeypat
     # The first weights cancel except for a rest that float16 cannot represent.
     trained = with_heads(base, "projection")
     trained = changed(trained, "decoder.heads.weight", lambda value: 1 + 1e-5 * value)
-    with pytest.raises(InputError, match=r"in float16 \d+.\d % of the heads' drafts"):
-        pack(tmp_path / "rounded", trained, base)
+    message = r"in float16 \d+.\d % of the heads' drafts"
+    assert_refused(message, pack, tmp_path / "rounded", trained, base)
     monkeypatch.setattr("espnet_medusa.convert.pack_heads.MAX_BYTES", 2000)
-    with pytest.raises(InputError, match="its heads take .* MB; allowed: at most"):
-        pack(tmp_path / "large", with_heads(base, "linear"), base)
+    message, large = "its heads take .* MB; allowed: at most", tmp_path / "large"
+    assert_refused(message, pack, large, with_heads(base, "linear"), base)
 
 
 def edit_tensors(change):

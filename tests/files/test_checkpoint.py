@@ -87,19 +87,17 @@ def test_storages_longer_than_their_records(size, new, count, more, times, messa
     refuse(path, message)
 
 
-DAMAGED = {
-    "nothing": b"",
-    "no header": struct.pack("<Q", 1 << 40) + b"{",
-    "no JSON": struct.pack("<Q", 4) + b"{{{{",
-    "cut": save(STATE)[:-3],
-    "type": save({"a": torch.ones(1)}).replace(b'"F32"', b'"F33"'),
-}
-
-
-@pytest.mark.parametrize("kind", DAMAGED)
-def test_damaged_safetensors(tmp_path, kind):
+@cases(
+    (b"",),
+    (struct.pack("<Q", 1 << 40) + b"{",),
+    (struct.pack("<Q", 4) + b"{{{{",),
+    (save(STATE)[:-3],),
+    (save({"a": torch.ones(1)}).replace(b'"F32"', b'"F33"'),),
+    ids=["nothing", "no header", "no JSON", "cut", "type"],
+)
+def test_damaged_safetensors(content, tmp_path):
     path = tmp_path / "model.safetensors"
-    path.write_bytes(DAMAGED[kind])
+    path.write_bytes(content)
     refuse(path, "no safetensors")
     assert_refused("no safetensors", count_parameters, path)
 

@@ -19,6 +19,11 @@ text: |
     two
     lines
 """
+HUNDRED = ", ".join(["*a"] * 100)
+NINE = [", ".join([f"*{name}"] * 9) for name in "abcdefgh"]
+LISTS = "".join(f"{name}: &{name} [{nine}]\n" for name, nine in zip("bcdefghi", NINE, strict=True))
+MAPPINGS = LISTS.replace("[", "{<<: [").replace("]", "]}")
+KEYS = ", ".join(f"k{number}: 1" for number in range(1000))
 
 
 def nested(depth: int) -> str:
@@ -36,13 +41,6 @@ def test_a_long_token_list_is_read_quickly():
     started = time.process_time()
     assert load_yaml(text) == {"token_list": tokens}
     assert time.process_time() - started < 5
-
-
-HUNDRED = ", ".join(["*a"] * 100)
-NINE = [", ".join([f"*{name}"] * 9) for name in "abcdefgh"]
-LISTS = "".join(f"{name}: &{name} [{nine}]\n" for name, nine in zip("bcdefghi", NINE, strict=True))
-MAPPINGS = LISTS.replace("[", "{<<: [").replace("]", "]}")
-KEYS = ", ".join(f"k{number}: 1" for number in range(1000))
 
 
 @cases(

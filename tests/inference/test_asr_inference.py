@@ -23,6 +23,13 @@ from espnet_medusa.bin import asr_inference
 from espnet_medusa.recipe.rtf import read_timings
 from espnet_medusa.search.statistics import read_statistics
 
+DECODE_CONFIGS = Path(__file__).resolve().parents[2] / "conf" / "decode"
+EXACT = (
+    "baseline", "exact", "exact_deep", "tree", "choices", "batch8", "length_penalty", "int8_drafts",
+    "ctc_draft", "ctc_heads", "draft_model",
+)  # fmt: skip
+REFERENCES = dict.fromkeys(EXACT, "baseline") | {"beam5_ctc_draft": "beam5_ctc0.3"}
+
 
 def job(experiment, folder, lines=("a never-read.wav",), *options: str) -> list[str]:
     (folder / "wav.scp").write_text("".join(f"{line}\n" for line in lines))
@@ -77,7 +84,6 @@ def test_bad_lines_of_wav_scp_and_keys_are_named(experiment, tmp_path):
     assert {"spk-000", "empty-entry"} <= set(failed) and "again" in failed["spk-000"]
     assert len(failed) == 3
     assert sorted(read_lines(output / "1best_recog" / "text")) == ["spk-001", "spk-002"]
-
     keys = tmp_path / "keys.scp"
     keys.write_text("spk-001 x\nnobody x\n")
     with pytest.raises(SystemExit, match="1 utterance failed"):
@@ -115,8 +121,7 @@ def test_batches_write_what_single_utterances_write(experiment, tmp_path, rows, 
     samples, decoding_s = sum(one.samples for one in times), sum(one.seconds for one in times)
     statistics = read_statistics(tmp_path / "frames" / "statistics.json").values()
     assert samples / 16000 == pytest.approx(sum(row.audio_seconds for row in statistics))
-    seconds = sum(row.total_seconds for row in statistics)
-    assert decoding_s == pytest.approx(seconds, abs=0.002 * 7)
+    assert decoding_s == pytest.approx(sum(row.total_seconds for row in statistics), abs=0.002 * 7)
     assert espnet_seconds(log) == pytest.approx((7, samples, decoding_s)) and len(times) == 7
     # Results do not depend on the batch size, so a job resumes with another one.
     for options, resumed in ([], True), (["--acceptance", "typical"], False):
@@ -185,16 +190,6 @@ def test_unknown_options_of_a_config_are_refused(experiment, tmp_path, capsys):
     (tmp_path / "decode.yaml").write_text("search: greedy\nacceptanse: exact\n")
     with command_refused(capsys, "acceptanse", status=2):
         asr_inference.main([*job(experiment, tmp_path), "--config", f"{tmp_path}/decode.yaml"])
-
-
-DECODE_CONFIGS = Path(__file__).resolve().parents[2] / "conf" / "decode"
-
-
-EXACT = (
-    "baseline", "exact", "exact_deep", "tree", "choices", "batch8", "length_penalty", "int8_drafts",
-    "ctc_draft", "ctc_heads", "draft_model",
-)  # fmt: skip
-REFERENCES = dict.fromkeys(EXACT, "baseline") | {"beam5_ctc_draft": "beam5_ctc0.3"}
 
 
 @pytest.fixture(scope="module")

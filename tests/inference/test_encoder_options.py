@@ -6,10 +6,9 @@ import pytest
 import torch
 from cases import cases
 from experiment import ENCODER, NO_CTC, make_experiment, noise, speeches
-from refusals import assert_refused
+from refusals import refuses
 from stock_experiment import assert_decodings, files, nbest, stock_experiment
 
-from espnet_medusa.errors import InputError
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.runtime.native.library import kernels
 from espnet_medusa.tree.encoder_rows import frame_counts
@@ -18,6 +17,7 @@ LENGTH = {"maxlenratio": -12, "minlenratio": -4}
 GREEDY = {"search": "greedy"} | LENGTH
 BEAM = {"beam_size": 3, "nbest": 3} | LENGTH
 INT8 = {"decoder_precision": "int8"}
+MERGED = {"encoder_padding": "merged"}
 # The shortest has one frame, the longest fills the window.
 SPEECHES = [noise(length, length) for length in (160, 32000, 5000, 17171, 800)]
 
@@ -25,12 +25,11 @@ SPEECHES = [noise(length, length) for length in (160, 32000, 5000, 17171, 800)]
 @pytest.fixture(scope="module")
 def experiments(tmp_path_factory):
     folder = tmp_path_factory.mktemp("windows")
-    return {
-        window: make_experiment(
-            folder / window, seed=5, encoder_conf=ENCODER | {"window": window}, model_conf=NO_CTC
-        )
-        for window in ("audio", "whisper")
-    }
+    made = {"stock": stock_experiment(folder / "stock")}
+    for window in ("audio", "whisper"):
+        conf = {"encoder_conf": ENCODER | {"window": window}, "model_conf": NO_CTC}
+        made[window] = make_experiment(folder / window, seed=5, **conf)
+    return made
 
 
 def load(experiment, **options) -> Speech2Text:
@@ -53,37 +52,42 @@ def encoded(speech2text: Speech2Text):
     return speech2text.model.encode(speech2text.model.batch(SPEECHES))
 
 
-@pytest.mark.parametrize("options", [GREEDY, BEAM, GREEDY | INT8], ids=["greedy", "beam", "int8"])
-def test_batches_and_drafts_keep_the_texts(experiments, options):
-    plain, drafted = (
-        Speech2Text(**files(experiments["audio"]), **options, draft_depth=depth) for depth in (0, 3)
-    )
+@cases(
+    *(("audio", options, None) for options in (GREEDY, BEAM, GREEDY | INT8)),
+    ("audio", GREEDY, "whisper"),
+    ("whisper", GREEDY, "audio"),
+    *(("whisper", options | MERGED, "whisper") for options in (GREEDY, BEAM)),
+    *(("whisper", options | MERGED | INT8, "whisper") for options in (GREEDY, BEAM)),
+    ids=str,
+)
+def test_batches_and_drafts_keep_the_texts(window, options, draft, experiments):
+    """Drafts of the heads, or of a model with the same window or another one."""
+    given, drafts = files(experiments[window]) | options, {"draft_depth": 3}
+    if draft is not None:
+        drafts |= {"drafter": "model", "draft_model": str(experiments[draft].folder)}
+    plain, drafted = (Speech2Text(**given, **own) for own in ({"draft_depth": 0}, drafts))
     alone = [nbest(plain(speech)) for speech in SPEECHES]
     assert len({str(rows) for rows, _ in alone}) > 1
+    calls = []
     for speech2text in (plain, drafted):
-        assert_decodings(speech2text.decode(SPEECHES), alone)
+        found = speech2text.decode(SPEECHES)
+        assert_decodings(found, alone)
+        calls.append(sum(one.statistics.decoder_calls for one in found))
     assert_decodings([drafted.decode([speech])[0] for speech in SPEECHES], alone)
+    assert draft is None or calls[0] > calls[1]
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_encoder_output_is_as_long_as_the_audio(experiments, precision):
-    (alone, frames), (padded, all_frames) = (
-        encoded(load(experiments[window], encoder_precision=precision))
-        for window in ("audio", "whisper")
+def test_encoder_output_is_as_long_as_the_audio(experiments, precision, no_gradients):
+    (alone, frames), (padded, all_frames), (merged, counts) = (
+        encoded(load(experiments[window], **padding, encoder_precision=precision))
+        for window, padding in (("audio", {}), ("whisper", {}), ("whisper", MERGED))
     )
     assert frames.tolist() == [1, 100, 16, 54, 3]
-    assert frame_counts(all_frames).tolist() == [100] * 5
+    assert frame_counts(all_frames).tolist() == counts.sum(dim=1).tolist() == [100] * 5
+    assert (counts > 0).sum(dim=1).tolist() == [50, 100, 63, 96, 51] and merged.size(1) == 100
     assert torch.equal(alone[1], padded[1]), "it fills the window"
     assert not torch.allclose(alone[0, :1], padded[0, :1], atol=1e-3)
-
-
-@pytest.mark.parametrize(("window", "other"), [("audio", "whisper"), ("whisper", "audio")])
-def test_a_draft_model_may_have_another_window(experiments, window, other):
-    draft = {"draft_model": str(experiments[other].folder), "drafter": "model", "draft_depth": 3}
-    plain = load(experiments[window], draft_depth=0).decode(SPEECHES)
-    found = load(experiments[window], **draft).decode(SPEECHES)
-    assert_decodings(found, [nbest(one.results) for one in plain])
 
 
 def test_encoder_precision_defaults_to_decoder_precision(experiments):
@@ -94,6 +98,7 @@ def test_encoder_precision_defaults_to_decoder_precision(experiments):
     )  # fmt: skip
     assert separate.equal(exact) and follows.equal(given)
     assert 0 < (given - exact).norm() < 0.05 * exact.norm()
+    load(experiments["stock"], **INT8)(speeches(1)[0])
 
 
 def test_releasing_weights_keeps_texts(experiments):
@@ -107,39 +112,10 @@ def test_releasing_weights_keeps_texts(experiments):
         assert not any(weight.numel() for weight in weights)
 
 
-def test_int8_is_for_whispers_encoder(tmp_path):
-    stock = stock_experiment(tmp_path / "conformer")
-    with pytest.raises(InputError, match="encoder_precision: int8; allowed with encoder: hf_whi"):
-        load(stock, encoder_precision="int8")
-    load(stock, decoder_precision="int8")(speeches(1)[0])
-
-
 def test_a_ctc_weight_without_a_ctc_branch_is_named(experiments, caplog):
     for weight in (0.0, 0.5, 0.3):  # 0.5 is ESPnet's default
         Speech2Text(**files(experiments["audio"]), ctc_weight=weight)
     assert caplog.text.count("ctc_weight") == caplog.text.count("ctc_weight: 0.3: not used") == 1
-
-
-MERGED = {"encoder_padding": "merged"}
-
-
-@pytest.mark.parametrize("precision", ["float32", "int8"])
-@pytest.mark.parametrize("search", [GREEDY, BEAM], ids=["greedy", "beam"])
-def test_merged_padding_keeps_batches_and_drafts_exact(experiments, search, precision):
-    options = search | MERGED | {"decoder_precision": precision}
-    experiment = experiments["whisper"]
-    plain = Speech2Text(**files(experiment), **options, draft_depth=0)
-    memory, frames = encoded(plain)
-    assert frames.sum(dim=1).tolist() == [100] * 5 and memory.size(1) == 100
-    assert (frames > 0).sum(dim=1).tolist() == [50, 100, 63, 96, 51]
-    alone = [nbest(plain(speech)) for speech in SPEECHES]
-    assert_decodings(plain.decode(SPEECHES), alone)
-    draft = {"draft_model": str(experiment.folder), "drafter": "model", "draft_depth": 3}
-    drafted_rows = Speech2Text(**files(experiment), **options, **draft).decode(SPEECHES)
-    assert_decodings(drafted_rows, alone)
-    calls = [sum(one.statistics.decoder_calls for one in drafted_rows)]
-    calls.append(sum(one.statistics.decoder_calls for one in plain.decode(SPEECHES)))
-    assert calls[0] < calls[1], "the draft model reads the same merged rows"
 
 
 def test_limits_count_frames_not_rows(experiments):
@@ -168,8 +144,12 @@ def test_int8_merges_padding_by_default(options, merged, experiments):
     speech2text(SPEECHES[0])
 
 
-def test_merged_padding_is_refused_without_padding(experiments, tmp_path):
-    with pytest.raises(InputError, match="encoder_padding: merged; allowed with encoder: hf_whisp"):
-        load(experiments["audio"], **MERGED)
-    assert_refused("encoder_padding: 'half'", load, experiments["whisper"], encoder_padding="half")
-    assert_refused("encoder_padding: merged", load, stock_experiment(tmp_path / "exp"), **MERGED)
+@refuses(
+    ("stock", {"encoder_precision": "int8"},
+     "encoder_precision: int8; allowed with encoder: hf_whi"),
+    ("stock", MERGED, "encoder_padding: merged"),
+    ("audio", MERGED, "encoder_padding: merged; allowed with encoder: hf_whisp"),
+    ("whisper", {"encoder_padding": "half"}, "encoder_padding: 'half'"),
+)  # fmt: skip
+def test_unsupported_options_are_refused(name, options, experiments):
+    load(experiments[name], **options)

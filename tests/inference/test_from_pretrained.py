@@ -1,10 +1,14 @@
-"""A pretrained Whisper in Speech2Text and the commands; how weights are loaded."""
+"""A pretrained Whisper in Speech2Text and the commands; how it is built and weights are loaded."""
 
+import copy
 import json
+from argparse import Namespace
 
 import pytest
 import torch
-from experiment import noise, write_corpus
+from cases import cases
+from espnet2.tasks.asr import ASRTask
+from experiment import DECODER, NO_CTC, TOKENS, noise, training_config, write_corpus
 from heads_folders import pack, with_heads, write_sources
 from refusals import assert_refused, command_refused
 from safetensors.torch import load_file
@@ -14,19 +18,23 @@ from espnet_medusa import Speech2Text, stages
 from espnet_medusa.bin import asr_inference, convert
 from espnet_medusa.convert.experiment import read_experiment
 from espnet_medusa.convert.read_whisper import read_whisper
-from espnet_medusa.errors import InputError
 from espnet_medusa.inference.experiment import (
     NoInitialization,
     find_own_files,
     open_whisper_model,
     put_weights,
 )
+from espnet_medusa.inference.whisper_model import build_whisper_model, is_plain_whisper
 from espnet_medusa.options import read_config
 from espnet_medusa.whisper.pretrained import is_whisper
 from espnet_medusa.whisper.text import TextOptions
 
 SHORT = {"search": "greedy", "maxlenratio": -12}
 DRAFT_CONF = {"greedy": {"draft_depth": 2, "draft_vocab_size": 30}, "beam": {"draft_depth": 0}}
+CONFIG = {
+    **training_config(model_conf=NO_CTC), "token_list": TOKENS, "init": None, "ctc_conf": {},
+    "specaug": None, "frontend_conf": {}, "normalize_conf": {},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -145,14 +153,12 @@ def test_what_is_a_whisper(case, tmp_path):
     assert not is_whisper(str(tmp_path / "packed.zip"))
     assert not is_whisper("kamo-naoyuki/mini_an4_asr_train_raw_bpe_valid.acc.best")
     assert not is_whisper("https://zenodo.org/record/1/files/model.zip?download=1")
-    for tag, options, message in (
-        ("somebody/some_asr_model", {"heads": "none"}, "heads: none; allowed with a Whisper"),
-        (str(case[0]), {"streaming": True}, "streaming: True; not allowed with a Whisper"),
-        (str(case[0]), {"bpemodel": "a.model"}, "bpemodel: a.model; not allowed with a Whisper"),
-    ):
-        assert_refused(message, Speech2Text.from_pretrained, tag, **options)
+    load, tag = Speech2Text.from_pretrained, str(case[0])
+    assert_refused("heads: none; allowed with a Whisper", load, "somebody/some_asr", heads="none")
+    assert_refused("streaming: True; not allowed with a Whisper", load, tag, streaming=True)
+    assert_refused("bpemodel: a.model; not allowed with a Whisper", load, tag, bpemodel="a.model")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    assert_refused("model_type is not whisper", Speech2Text.from_pretrained, str(tmp_path))
+    assert_refused("model_type is not whisper", load, str(tmp_path))
 
 
 def network() -> torch.nn.Module:
@@ -202,7 +208,41 @@ def test_weights_are_not_copied(dtype):
 def test_weights_of_another_model_are_refused():
     weights = network().state_dict()
     weights["2.bias"] = torch.zeros(5)
-    with pytest.raises(InputError, match=r"model.pth: .*2.bias is \(5,\), the model's \(4,\)"):
-        put_weights(weights, network(), "model.pth")
+    message = r"model.pth: .*2.bias is \(5,\), the model's \(4,\)"
+    assert_refused(message, put_weights, weights, network(), "model.pth")
     del weights["2.bias"]
     assert_refused("2.bias is missing", put_weights, weights, network(), "model.pth")
+
+
+@cases(
+    ({},),
+    ({"decoder_conf": DECODER, "input_size": None, "frontend": "default"},),
+    ({"model_conf": NO_CTC | {"freeze_whisper": "all"}, "normalize": "utterance_mvn"},),
+    ({"model_conf": NO_CTC | {"sym_sos": "a", "sym_eos": "b", "sym_blank": "<blank>"}},),
+    ids=str,
+)
+def test_the_model_is_that_of_the_task(changes):
+    built = []
+    for build in (ASRTask.build_model, build_whisper_model):
+        args = Namespace(**copy.deepcopy(CONFIG | changes))
+        assert is_plain_whisper(args)
+        torch.manual_seed(3)
+        built.append((build(args), args))
+    (expected, known), (model, args) = built
+    assert args == known
+    for name in ("encoder", "decoder"):
+        assert type(getattr(model, name)) is type(getattr(expected, name))
+        assert str(getattr(model, name)) == str(getattr(expected, name))
+    assert [*model.state_dict()] == [*expected.state_dict()]
+    torch.testing.assert_close(model.state_dict(), expected.state_dict(), rtol=0, atol=0)
+    for name in ("sos", "eos", "blank_id", "token_list", "ctc", "ctc_weight"):
+        assert getattr(model, name) == getattr(expected, name)
+
+
+@cases(
+    ({"encoder": "conformer"},), ({"decoder": "speech_llama"},), ({"model": "espnet"},),
+    ({"model_conf": {"ctc_weight": 0.3}},), ({"preencoder": "sinc"},),
+    ({"token_list": "tokens.txt"},), ({"use_adapter": True},), ids=str,
+)  # fmt: skip
+def test_other_models_need_the_task(changes):
+    assert not is_plain_whisper(Namespace(**CONFIG | changes))

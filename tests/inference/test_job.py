@@ -27,6 +27,18 @@ from espnet_medusa.longform.segment import Segment, Word
 from espnet_medusa.search.statistics import DecodingStatistics, read_statistics
 
 RATE_HZ = 16000
+PLAIN = Decoded("a", [NBestEntry("über", ["ü", "ber"], [3, 4], "tensor(-1.5)")])
+STATISTICS = DecodingStatistics(3, 9, 5, drafted=[3, 2], accepted=[2, 0], total_seconds=0.1)
+LONG = Decoded(
+    "b",
+    [NBestEntry(None, [], [], "tensor(0.)"), NBestEntry("x", ["x"], [1], "tensor(-2.)")],
+    STATISTICS,
+    "de",
+    (
+        Segment(0, 0.5, 2.25, " x", (7, 1, 8), 0.2, -0.25, 1.5, 0.0, (Word(" x", 0.5, 1.0, 0.75),)),
+        Segment(3000, 30.0, 31.0, "", (), 0.0, -1.0, 0.5, 0.9),
+    ),
+)
 
 
 @dataclass
@@ -232,20 +244,6 @@ def test_a_log_gets_one_line_per_minute_and_no_bar(
             shown.update(count)
     assert [record.message for record in caplog.records] == [f"decoding: {one}" for one in lines]
     assert capsys.readouterr() == ("", "")
-
-
-PLAIN = Decoded("a", [NBestEntry("über", ["ü", "ber"], [3, 4], "tensor(-1.5)")])
-STATISTICS = DecodingStatistics(3, 9, 5, drafted=[3, 2], accepted=[2, 0], total_seconds=0.1)
-LONG = Decoded(
-    "b",
-    [NBestEntry(None, [], [], "tensor(0.)"), NBestEntry("x", ["x"], [1], "tensor(-2.)")],
-    STATISTICS,
-    "de",
-    (
-        Segment(0, 0.5, 2.25, " x", (7, 1, 8), 0.2, -0.25, 1.5, 0.0, (Word(" x", 0.5, 1.0, 0.75),)),
-        Segment(3000, 30.0, 31.0, "", (), 0.0, -1.0, 0.5, 0.9),
-    ),
-)
 
 
 def test_recorded_results_are_read_back(tmp_path):

@@ -8,7 +8,7 @@ import soundfile
 from cases import cases
 from decoded_segments import assert_same
 from drafted_whisper import with_options
-from experiment import read_lines, write_samples
+from experiment import read_lines, write_lines, write_samples
 from job_log import log_to
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 from recorded_calls import record_calls
@@ -40,9 +40,8 @@ def speech2text(tmp_path_factory):
     """A random Whisper whose texts end; it takes ESPnet seconds to make."""
     path = tmp_path_factory.mktemp("whisper") / "whisper.pt"
     save_openai_whisper(openai_whisper(1, end=4.0), path)
-    return Speech2Text.from_pretrained(
-        str(path), search="greedy", language="en", maxlenratio=-12, batch_size=2
-    )
+    options = {"search": "greedy", "language": "en", "maxlenratio": -12, "batch_size": 2}
+    return Speech2Text.from_pretrained(str(path), **options)
 
 
 @pytest.fixture(scope="module")
@@ -67,18 +66,11 @@ def corpus(whole, tmp_path):
     return tmp_path
 
 
-def made_with(long_form):
-    return {"long_form": str(long_form)}
-
-
 def run(corpus, speech2text, output, long_form=OPTIONS, keys=None):
-    key_file = None
-    if keys is not None:
-        key_file = corpus / "keys"
-        key_file.write_text("".join(f"{key} x\n" for key in keys))
-    job = read_input([(str(corpus / "wav.scp"), "speech", "sound")], key_file)
+    write_lines(corpus / "keys", dict.fromkeys(keys or (), "x"))
+    job = read_input([(str(corpus / "wav.scp"), "speech", "sound")], keys and corpus / "keys")
     job = replace(job, languages={"f": "de"})
-    journal = Journal(corpus / output, made_with(long_form))
+    journal = Journal(corpus / output, {"long_form": str(long_form)})
     decode_job(make_decoder(speech2text, long_form, batch_size=2), job, journal)
     return journal
 
@@ -117,7 +109,7 @@ def test_long_utterances_are_transcribed(whole, samples, speech2text):
     assert validate_data_dir(out / "segments") == []
     places = read_lines(out / "segments" / "segments").values()
     statistics = read_statistics(out / "statistics.json")
-    decoded = Journal(out, made_with(OPTIONS)).decoded
+    decoded = Journal(out, {"long_form": str(OPTIONS)}).decoded
     for key in LONG:
         segments = transcribed(speech2text, samples, key)
         assert_same(decoded[key].segments, segments)
@@ -173,9 +165,12 @@ def test_an_interrupted_job_resumes(whole, corpus, speech2text, monkeypatch):
     monkeypatch.setattr(Speech2Text, "long_form", counted)
     assert not run(corpus, speech2text, "out").failed
     assert len(begun) == 2
-    for place, names in {"1best_recog": TABLES[:3], "segments": SEGMENT_TABLES}.items():
-        folders = whole / "whole" / place, corpus / "out" / place
-        assert filecmp.cmpfiles(*folders, names, shallow=False)[0] == [*names]
+    assert_same_files(whole / "whole", corpus / "out", TABLES[:3], "1best_recog")
+    assert_same_files(whole / "whole", corpus / "out", SEGMENT_TABLES, "segments")
+
+
+def assert_same_files(folder, other, names, place):
+    assert filecmp.cmpfiles(folder / place, other / place, names, shallow=False)[0] == [*names]
 
 
 def test_outputs_of_jobs_are_merged(whole, corpus, speech2text):
@@ -185,16 +180,14 @@ def test_outputs_of_jobs_are_merged(whole, corpus, speech2text):
     stages.main(["merge_outputs", *command, "--output_dir", f"{corpus}/out"])
     texts = read_lines(whole / "whole" / "1best_recog" / "text")
     assert read_lines(corpus / "out" / "text") == texts
-    joined = corpus / "out" / "segments"
-    compared = filecmp.cmpfiles(whole / "whole/segments", joined, SEGMENT_TABLES, shallow=False)
-    assert compared[0] == [*SEGMENT_TABLES]
+    assert_same_files(whole / "whole", corpus / "out", SEGMENT_TABLES, "segments")
     # Another run without the option removes the segments.
     run(corpus, speech2text, "log/output.1", keys=["a", "c"], long_form=None)
     run(corpus, speech2text, "log/output.2", keys=["e"], long_form=None)
-    (corpus / "short.scp").write_text("".join(f"{key} x\n" for key in SHORT))
+    write_lines(corpus / "short.scp", dict.fromkeys(SHORT, "x"))
     command[1] = f"{corpus}/short.scp"
     stages.main(["merge_outputs", *command, "--output_dir", f"{corpus}/out"])
-    assert not [*joined.iterdir()]
+    assert not [*(corpus / "out" / "segments").iterdir()]
 
 
 def test_bad_long_utterances_do_not_stop_the_others(samples, speech2text, tmp_path):

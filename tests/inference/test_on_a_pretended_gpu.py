@@ -23,6 +23,7 @@ WAYS = {
         "suppress_tokens": [4, 5], "begin_suppress_tokens": [6], "forced_prefix": [3],
         "exponential_decay_length_penalty": [4, 1.1],
     },
+    "draft model": GREEDY | {"draft_model": "recurrent"},
     "beam": BEAM,
     "beam of CTC and decoder": BEAM | {"ctc_weight": 0.3, "draft_depth": 2},
     "beam, heads": BEAM | {"draft_depth": 3, "draft_width": 4},
@@ -45,9 +46,12 @@ def experiments(tmp_path_factory):
     return made
 
 
-def decode(experiment, device, options):
+def decode(experiments, heads, device, options):
     """Texts and decoder calls, of all utterances together and of the last one alone."""
-    chosen = {"ctc_weight": 0.0, "lm_weight": 0.0} | options
+    chosen, experiment = {"ctc_weight": 0.0, "lm_weight": 0.0} | options, experiments[heads]
+    if "draft_model" in options:
+        draft = experiments[options["draft_model"]]
+        chosen |= {"draft_model": str(draft.config), "draft_model_file": str(draft.model)}
     model = Speech2Text(experiment.config, experiment.model, device=device, **chosen)
     found = [*model.decode(SPEECHES), *model.decode(SPEECHES[-1:])]
     return [(one.results[0][0], one.statistics.decoder_calls) for one in found]
@@ -58,20 +62,11 @@ def decode(experiment, device, options):
     [(ALL, way) for way in WAYS] + [(one, way) for one in ("block", "recurrent") for way in FEW],
 )
 def test_texts_are_those_of_a_cpu(experiments, heads, way):
-    experiment = experiments[heads]
-    expected = decode(experiment, "cpu", WAYS[way])
+    expected = decode(experiments, heads, "cpu", WAYS[way])
     with pretended_cuda() as gpu:
-        assert decode(experiment, "cuda:0", WAYS[way]) == expected
+        assert decode(experiments, heads, "cuda:0", WAYS[way]) == expected
     assert gpu.graphs and any(calls > 1 for _, calls in expected)
     assert not any(place.startswith(("runtime/cuda_graph", "tree/node_")) for place in gpu.waits)
-
-
-def test_texts_with_a_draft_model(experiments):
-    model, draft = experiments["attending"], experiments["recurrent"]
-    options = GREEDY | {"draft_model": str(draft.config), "draft_model_file": str(draft.model)}
-    expected = decode(model, "cpu", options)
-    with pretended_cuda():
-        assert decode(model, "cuda:0", options) == expected
 
 
 @pytest.mark.parametrize("heads", ["block", "recurrent", "attending"])

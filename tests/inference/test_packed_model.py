@@ -1,6 +1,7 @@
 """ESPnet's packed models: same texts as their experiments; files elsewhere are refused."""
 
 import os
+import shutil
 import sys
 import tarfile
 import zipfile
@@ -25,6 +26,7 @@ from espnet_medusa.options import read_config
 
 CONFIG, MODEL = "exp/asr/config.yaml", "exp/asr/model.pth"
 META = {"files": {"asr_model_file": MODEL}, "yaml_files": {"asr_train_config": CONFIG}}
+FILES = {"asr_train_config": Path(CONFIG), "asr_model_file": Path(MODEL)}
 
 
 @pytest.fixture(autouse=True)
@@ -45,15 +47,6 @@ def write_model(folder: Path, meta: dict | None = None, **config) -> Path:
     return folder
 
 
-def zipped(folder: Path) -> Path:
-    path = folder.with_suffix(".zip")
-    with zipfile.ZipFile(path, "w") as archive:
-        for file in sorted(folder.rglob("*")):
-            if file.is_file():
-                archive.write(file, file.relative_to(folder))
-    return path
-
-
 def test_texts_are_those_of_the_experiment(tmp_path, in_folder):
     experiment = stock_experiment(Path("exp/asr"))
     given = {name: os.path.relpath(file) for name, file in files(experiment).items()}
@@ -71,11 +64,10 @@ def test_texts_are_those_of_the_experiment(tmp_path, in_folder):
 def test_a_whisper_is_packed_with_its_tokenizer(tmp_path, in_folder):
     convert.main([str(save_tiny_whisper(tmp_path / "whisper")), "exp/asr"])
     (tmp_path / "notes.md").write_text("what it is\n")
-    model = {"asr_train_config": Path("exp/asr/config.yaml"), "asr_model_file": Path(MODEL)}
-    pack_model(model, [Path("notes.md")], Path("packed.zip"))
+    pack_model(FILES, [Path("notes.md")], Path("packed.zip"))
     (speech,) = speeches(1)
     options = {"search": "greedy", "maxlenratio": -5}
-    expected = Speech2Text("exp/asr/config.yaml", MODEL, **options)(speech)[0][:3]
+    expected = Speech2Text(CONFIG, MODEL, **options)(speech)[0][:3]
     (tmp_path / "exp").rename(tmp_path / "gone")
     assert Speech2Text.from_pretrained("packed.zip", **options)(speech)[0][:3] == expected
     with zipfile.ZipFile("packed.zip") as archive:
@@ -85,12 +77,10 @@ def test_a_whisper_is_packed_with_its_tokenizer(tmp_path, in_folder):
 def test_unpackable_files_are_refused(tmp_path, monkeypatch):
     folder = write_model(tmp_path / "model", bpemodel="/etc/hosts", encoder_conf={"kind": "a/b"})
     monkeypatch.chdir(folder)
-    model = {"asr_train_config": Path(CONFIG), "asr_model_file": Path(MODEL)}
-    packed = Path("packed.zip")
-    with pytest.raises(InputError, match="asr_train_config: bpemodel: '/etc/hosts'; only relative"):
-        pack_model(model, [], packed)
-    assert_refused("gone.md: no such file", pack_model, model, [Path("gone.md")], packed)
-    assert_refused(r"option: \.; only files below", pack_model, model, [Path(".")], packed)
+    packed, message = Path("packed.zip"), "asr_train_config: bpemodel: '/etc/hosts'; only relative"
+    assert_refused(message, pack_model, FILES, [], packed)
+    assert_refused("gone.md: no such file", pack_model, FILES, [Path("gone.md")], packed)
+    assert_refused(r"option: \.; only files below", pack_model, FILES, [Path(".")], packed)
     assert not packed.exists()
 
 
@@ -101,7 +91,7 @@ def test_links_are_followed_and_download_folders_ignored(tmp_path, monkeypatch):
     (folder / "hub").mkdir()
     (folder / "hub" / "gigabytes.pt").write_bytes(b"")
     monkeypatch.chdir(folder)
-    model = {"asr_train_config": Path(CONFIG), "asr_model_file": folder / MODEL}
+    model = FILES | {"asr_model_file": folder / MODEL}
     pack_model(model, [Path("data/bpe.model")], Path("packed.zip"))
     with zipfile.ZipFile("packed.zip") as archive:
         assert sorted(archive.namelist()) == ["data/bpe.model", CONFIG, MODEL, "meta.yaml"]
@@ -117,7 +107,8 @@ def test_files_of_the_model_get_absolute_paths(tmp_path, packed):
         output_dir="/etc", train_shape_file=["/etc/passwd"], encoder_conf={"kind": "a/b", "n": 2},
     )  # fmt: skip
     before = sorted(folder.rglob("*"))
-    found = open_packed_model(zipped(folder) if packed else folder)
+    source = Path(shutil.make_archive(str(folder), "zip", folder)) if packed else folder
+    found = open_packed_model(source)
     assert sorted(folder.rglob("*")) == before
     config = read_config(Path(found["asr_train_config"]), "")
     for path in (config["bpemodel"], config["normalize_conf"]["stats_file"]):
@@ -208,9 +199,9 @@ def test_tags_are_fetched_but_not_unpacked_by_the_zoo(monkeypatch):
     module.ModelDownloader = ModelDownloader
     monkeypatch.setitem(sys.modules, "espnet_model_zoo", ModuleType("espnet_model_zoo"))
     monkeypatch.setitem(sys.modules, "espnet_model_zoo.downloader", module)
-    assert fetch_packed_model("hub/a") == Path("/cache/hub/a")
-    assert fetch_packed_model("https://huggingface.co/hub/a") == Path("/cache/hub/a")
+    for tag in ("hub/a", "https://huggingface.co/hub/a"):
+        assert fetch_packed_model(tag) == Path("/cache/hub/a")
     assert fetch_packed_model("someone/asr") == Path("/cache/someone/asr.zip")
     assert asked == [("hub", "hub/a"), ("hub", "hub/a"), ("archive", "someone/asr")]
-    with pytest.raises(InputError, match="model_tag: 'gone' was not fetched: no such model; check"):
-        fetch_packed_model("gone")
+    message = "model_tag: 'gone' was not fetched: no such model; check"
+    assert_refused(message, fetch_packed_model, "gone")

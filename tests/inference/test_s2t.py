@@ -1,4 +1,4 @@
-"""OWSM's searches: the n-best lists of ESPnet's own s2t_inference."""
+"""OWSM's searches and speech translation: the n-best lists of ESPnet's own commands."""
 
 import random
 import shutil
@@ -9,14 +9,17 @@ import s2t_experiment as s2t
 import torch
 from cases import cases, combinations
 from espnet2.bin import s2t_inference as espnet
-from experiment import noise, read_lines, write_corpus, write_lines
+from espnet2.bin import st_inference as espnet_st
+from espnet2.tasks.st import STTask
+from experiment import TOKENS, dry_run, noise, read_lines, save_random, write_corpus, write_lines
 from job_log import assert_same_nbest_files
 from refusals import assert_refused, refused, refuses
 
-from espnet_medusa.bin import s2t_inference
+from espnet_medusa.bin import s2t_inference, st_inference
 from espnet_medusa.inference.journal import read_journal
 from espnet_medusa.inference.packed_model import pack_model
 from espnet_medusa.inference.s2t import S2TSpeech2Text, TimestampFilter
+from espnet_medusa.inference.st import STSpeech2Text
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +171,8 @@ def test_batch_decode_of_espnet_202611(files, with_text):
 
 def command(files, folder, *options):
     words = [part for name, path in files.items() for part in (f"--{name}", str(path))]
-    lists = [f"{folder}/wav.scp,speech,sound", f"{folder}/text_prev,text_prev,text"]
+    lists = [f"{folder}/wav.scp,speech,sound"]
+    lists += [f"{folder}/text_prev,text_prev,text"] * ("s2t_model_file" in files)
     data = [part for entry in lists for part in ("--data_path_and_name_and_type", entry)]
     return [*words, *data, "--maxlenratio", "-12", "--beam_size", "4", "--nbest", "2", *options]
 
@@ -235,3 +239,70 @@ def test_espnets_search_decodes_what_ours_does_not(tmp_path, caplog):
     assert s2t.difference(ours(noise(0)), espnet.Speech2Text(**files, **options)(noise(0))) is None
     with refused("batch_size: 2", "ESPnet's own search allows only 1"):
         S2TSpeech2Text(**files, batch_size=2)
+
+
+def make_st_experiment(folder, seed, **changes):
+    torch.manual_seed(seed)
+    (folder / "src_tokens.txt").write_text("\n".join(TOKENS) + "\n")
+    config = s2t.NETWORKS | {
+        "model_conf": {"asr_weight": 0.3, "mtlalpha": 1.0, "st_mtlalpha": 0.3},
+        "src_token_type": "char", "src_token_list": str(folder / "src_tokens.txt"),
+    } | changes  # fmt: skip
+    exp = folder / "exp"
+    save_random(STTask, exp, dry_run(STTask, exp, config, "--seed", seed), 0.3)
+    return {"st_train_config": exp / "config.yaml", "st_model_file": exp / "model.pth"}
+
+
+def rows(nbest):
+    return [(*row[:3], row[3].yseq.tolist()) for row in nbest]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nbest_lists_of_translation_are_espnets(tmp_path, seed):
+    rng = random.Random(seed)
+    files = make_st_experiment(tmp_path, seed)
+    options = {
+        "beam_size": rng.randint(1, 8),
+        "ctc_weight": [0.0, 0.3][seed % 2],
+        "penalty": rng.choice([0.0, 0.3]),
+        "maxlenratio": rng.choice([-6, -12]),
+        "nbest": rng.choice([1, 4]),
+    }
+    theirs = espnet_st.Speech2Text(**files, **options)
+    assert hasattr(theirs.st_model, "st_ctc")
+    speeches = [noise(rng.randrange(1000), rng.randint(12000, 30000)) for _ in range(3)]
+    expected = [theirs(speech) for speech in speeches]
+    for drafts in ({}, {"drafter": "ctc"}):
+        ours = STSpeech2Text(**files, **options, **drafts)
+        for speech, right, decoding in zip(speeches, expected, ours.decode(speeches), strict=True):
+            result = ours(speech)
+            assert rows(result) == rows(decoding.results) == rows(right)
+            scores = [[float(row[3].score) for row in nbest] for nbest in (result, right)]
+            np.testing.assert_allclose(*scores, rtol=1e-4)
+            assert decoding.statistics.decoder_calls > 0
+            assert decoding.statistics.audio_seconds == len(speech) / 16000
+
+
+def test_the_translation_command_writes_espnets_files(tmp_path):
+    files = make_st_experiment(tmp_path, 1)
+    write_corpus(tmp_path, {"a": 0.9, "b": 1.6, "c": 1.2})
+    run = command(files, tmp_path, "--maxlenratio", "-9", "--nbest", "3", "--ctc_weight", "0.3")
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    espnet_st.main([*run, "--output_dir", str(theirs), "--num_workers", "0"])
+    st_inference.main([*run, "--output_dir", str(ours), "--drafter", "ctc", "--batch_size", "2"])
+    assert_same_nbest_files(ours, theirs, ("text", "token", "token_int"))
+    (tmp_path / "b.wav").write_text("no audio")
+    with pytest.raises(SystemExit, match="1 utterance failed"):
+        st_inference.main([*run, "--output_dir", str(ours)])
+
+
+def test_translation_that_ours_does_not_decode(tmp_path, caplog):
+    decoder = {"decoder": "rnn", "decoder_conf": {"num_layers": 1, "hidden_size": 8}}
+    files = make_st_experiment(tmp_path, 0, **decoder)
+    options = {"maxlenratio": -5, "beam_size": 3}
+    ours = STSpeech2Text(**files, **options)
+    assert ours.search is None and "ESPnet's own search decodes" in caplog.text
+    expected = espnet_st.Speech2Text(**files, **options)(noise(0))
+    assert rows(ours.decode([noise(0)])[0].results) == rows(expected)
+    with refused("batch_size: 2", "allows only 1"):
+        STSpeech2Text(**files, batch_size=2)

@@ -55,9 +55,8 @@ def test_strategies(experiment, name):
 
 
 def test_a_conformer_and_no_heads(tmp_path):
-    experiment = make_experiment(
-        tmp_path, decoder="speech_llama", decoder_conf=LLAMA | {"heads": "none"}, **CONFORMER
-    )
+    conf = {"decoder": "speech_llama", "decoder_conf": LLAMA | {"heads": "none"}}
+    experiment = make_experiment(tmp_path, **conf, **CONFORMER)
     plain = decode(experiment, "baseline")
     beam = decode(experiment, "beam5", beam_size=1, ctc_weight=0.0)
     assert [one.results[0][2] for one in beam] == [one.results[0][2] for one in plain]

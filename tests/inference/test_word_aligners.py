@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from decoded_segments import assert_same, decode_all
+from decoded_segments import assert_same, decode_samples
 from drafted_whisper import with_model
 from espnet2.asr.ctc import CTC
 from experiment import write_samples
@@ -21,7 +21,6 @@ from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.whisper_windows import WhisperWindows
 from espnet_medusa.longform import driver
 from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.longform.recording import LongRecording
 from espnet_medusa.longform.segment import ctm_lines
 from espnet_medusa.longform.window import Window
 from espnet_medusa.model.unit_ctc import UnitCTC
@@ -32,6 +31,9 @@ BLOCK = {"input_layer": "conv1d2", "output_size": 16, "num_blocks": 0}
 ONE_ATTEMPT = {"temperature_increment_on_fallback": None, "no_speech_threshold": None}
 BY_CTC = {"word_timestamps": True, "word_times": "ctc", **ONE_ATTEMPT}
 TOKENIZER = make_tokenizer(51865)
+TEXTS = ["", "!", " ...", " ?!!!", " 10 %", " naïve café 🙂 end", " word" * 30, "那是一个问题。"]
+OPTIONS = ["--word_timestamps", "true", "--word_times", "ctc", "--no_speech_threshold", "none",
+           "--temperature_increment_on_fallback", "none", "--skip_silence", "false"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +52,9 @@ def models(experiment):
     tokens = speech2text.asr_model.token_list
     ctc = CTC(len(tokens), 32)
     over_bytes = UnitCTC(CTC(len(tokens), 32), BytePairUnits(tokens, 256), 32)
-    return {
-        "block": speech2text,
-        "tokens": with_branch(speech2text, ctc),
-        "bytes": with_branch(speech2text, over_bytes),
-        "none": with_branch(speech2text, None),
-    }
+    branches = {"tokens": ctc, "bytes": over_bytes, "none": None}
+    made = {name: with_branch(speech2text, branch) for name, branch in branches.items()}
+    return made | {"block": speech2text}
 
 
 def with_branch(speech2text, ctc):
@@ -112,9 +111,6 @@ def test_words_have_the_times_of_their_bytes(models, monkeypatch):
     times = [(word.text, round(word.start_s, 6), round(word.end_s, 6)) for word in found]
     assert times == [(" né", 0.08, 0.28), (" 10", 0.8, 0.92), (".", 1.2, 1.24)]
     assert [word.probability for word in found] == pytest.approx([1, 1, 1], abs=1e-5)
-
-
-TEXTS = ["", "!", " ...", " ?!!!", " 10 %", " naïve café 🙂 end", " word" * 30, "那是一个问题。"]
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -178,21 +174,16 @@ def test_batches_have_the_words_of_single_recordings(models, vad_filter, monkeyp
     samples = [noise_and_silence(seconds, seconds) for seconds in (7, 37)]
     options = {"vad_filter": vad_filter, **BY_CTC}
     alone = [[*models["block"].transcribe(one, batch_size=1, **options)] for one in samples]
-    run = models["block"].long_form(LongFormOptions(**options), 4)
-    together = decode_all(run, [LongRecording(*numbered) for numbered in enumerate(samples)])
-    for key, segments in enumerate(alone):
-        assert_same(together[key].segments, segments)
-        assert together[key].error is None and any(one.words for one in segments)
+    together = decode_samples(models["block"], samples, LongFormOptions(**options), 4)
+    for recording, segments in zip(together, alone, strict=True):
+        assert_same(recording.segments, segments)
+        assert recording.error is None and any(one.words for one in segments)
 
 
 @pytest.fixture
 def talk(tmp_path):
     write_samples(tmp_path, {"talk": noise_and_silence(31, 4)})
     return tmp_path
-
-
-OPTIONS = ["--word_timestamps", "true", "--word_times", "ctc", "--no_speech_threshold", "none",
-           "--temperature_increment_on_fallback", "none", "--skip_silence", "false"]  # fmt: skip
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
-"""Random Whispers for long recordings."""
+"""A random Whisper for long recordings."""
 
 import pytest
-import torch
-from openai_whisper import ctc_whisper, openai_whisper, save_openai_whisper
-from tiny_whisper import read_whisper_experiment
+from openai_whisper import openai_whisper, save_openai_whisper
 
 from espnet_medusa.inference.speech2text import Speech2Text
 
@@ -14,13 +12,3 @@ def speech2text(tmp_path_factory):
     path = tmp_path_factory.mktemp("whisper") / "whisper.pt"
     save_openai_whisper(openai_whisper(1, end=4.0, text_context=32), path)
     return Speech2Text.from_pretrained(str(path), search="greedy", language="en")
-
-
-@pytest.fixture(scope="package")
-def without_positions(tmp_path_factory):
-    """Folder and model of a Whisper with CTC whose encoder has no positions."""
-    experiment = ctc_whisper(tmp_path_factory.mktemp("whisper"))
-    table = torch.load(experiment.model, weights_only=True)
-    table["encoder.whisper.embed_positions.weight"].zero_()
-    torch.save(table, experiment.model)
-    return str(experiment.folder), read_whisper_experiment(experiment)

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from decoded_segments import assert_same, decode_all
+from decoded_segments import assert_same, decode_samples
 from drafted_whisper import drafted
 from openai_whisper import noise_and_silence
 from recorded_calls import record_calls
@@ -51,28 +51,23 @@ def alone(speech2text, samples, options) -> list:
     return found
 
 
-CASES = [
+@pytest.mark.parametrize("case", [
     {},
     {"initial_prompt": "Words of a user", "condition_on_previous_text": False},
     {"without_timestamps": True, "vad_parameters": {"max_speech_duration_s": 5}},
     {"vad_parameters": {"speech_pad_ms": 0}, "initial_prompt": "W", "carry_initial_prompt": True},
-]
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
+], ids=str)  # fmt: skip
 def test_each_chunk_is_decoded_like_a_clip(speech2text, made_up_speech, case):
     options = LongFormOptions(**case, **CHUNKS)
     recordings = [noise_and_silence(seconds, seconds) for seconds in (41, 7)]
     expected = [alone(speech2text, samples, options) for samples in recordings]
     assert all(expected)
     for batch_size in (1, 5):
-        run = speech2text.long_form(options, batch_size)
-        found = decode_all(run, [LongRecording(*pair) for pair in enumerate(recordings)])
-        for key, segments in enumerate(expected):
-            one, seconds = found[key], len(recordings[key]) / 16000
+        found = decode_samples(speech2text, recordings, options, batch_size)
+        for one, segments, samples in zip(found, expected, recordings, strict=True):
             assert_same(one.segments, segments)
             assert one.error is None and one.text == "".join(each.text for each in one.segments)
-            assert one.done_s == one.statistics.audio_seconds == seconds
+            assert one.done_s == one.statistics.audio_seconds == len(samples) / 16000
 
 
 def test_windows_of_all_recordings_fill_batches(speech2text, made_up_speech, monkeypatch):
@@ -157,7 +152,7 @@ def test_a_recording_without_speech_has_no_text(speech2text, monkeypatch, caplog
 def test_the_detectors_network_runs_once(speech2text, monkeypatch):
     computed = record_calls(monkeypatch, SpeechActivity, "of", lambda samples: samples)
     options = LongFormOptions(**CHUNKS, skip_silence=True, without_timestamps=None)
-    decode_all(speech2text.long_form(options), [LongRecording(0, noise_and_silence(5, 1))])
+    decode_samples(speech2text, [noise_and_silence(5, 1)], options)
     assert len(computed) == 1
 
 
@@ -175,8 +170,8 @@ def test_an_exception_only_ends_its_own_recording(speech2text, made_up_speech, m
         lambda *given: lambda speech: [(0.0, 3.0 if speech.num_samples == 48000 else 2.0)],
     )  # fmt: skip
     options = LongFormOptions(**CHUNKS, vad_parameters={"speech_pad_ms": 0})
-    recordings = [LongRecording(key, noise_and_silence(3 + (key != 1), key)) for key in range(3)]
-    ended = decode_all(speech2text.long_form(options, 3), recordings)
+    samples = [noise_and_silence(3 + (key != 1), key) for key in range(3)]
+    ended = decode_samples(speech2text, samples, options, 3)
     assert str(ended[1].error) == "no memory left"
     assert all(ended[key].error is None and ended[key].segments for key in (0, 2))
 
@@ -184,11 +179,10 @@ def test_an_exception_only_ends_its_own_recording(speech2text, made_up_speech, m
 def test_sampling_in_a_batch_equals_sampling_alone(speech2text, made_up_speech):
     sampling = {"logprob_threshold": -0.1, "temperature_increment_on_fallback": 1.0}
     options = LongFormOptions(**CHUNKS | sampling)
-    samples = noise_and_silence(9, 41)
-    runs = [speech2text.long_form(options, batch_size) for batch_size in (1, 5)]
-    found = [decode_all(run, [LongRecording(0, samples)])[0].segments for run in runs]
-    assert_same(*found)
-    assert max(one.temperature for one in found[0]) > 0
+    samples = [noise_and_silence(9, 41)]
+    alone, together = (decode_samples(speech2text, samples, options, size)[0] for size in (1, 5))
+    assert_same(alone.segments, together.segments)
+    assert max(one.temperature for one in alone.segments) > 0
 
 
 def test_the_detector_limits_speech_to_leave_room_for_margins(speech2text, monkeypatch):
@@ -215,7 +209,7 @@ def test_chunks_contain_all_speech_once(seed):
     inside = [(start, end) for start, end in inside if start < end]
     held = [[one for one in inside if chunk.start <= one[0] and one[1] <= chunk.end]
             for chunk in chunks]  # fmt: skip
-    assert [one for group in held for one in group] == inside, "each once, in order"
+    assert sum(held, []) == inside, "each once, in order"
     for chunk, group in zip(chunks, held, strict=True):
         assert clip[0] <= chunk.start < chunk.speech_end <= chunk.end <= clip[1]
         assert chunk.speech_end == group[-1][1]

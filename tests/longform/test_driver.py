@@ -30,6 +30,7 @@ CONTEXT = 40  # positions of the decoder
 TOKENIZER = make_tokenizer(51865)
 TEXT = TranscriptText(TOKENIZER, read_whisper_tokens(TOKENIZER))
 FIRST_TIME = TEXT.tokens.first_time
+BY_CTC = {"word_timestamps": True, "word_times": "ctc"}
 
 
 def made_up(rng: random.Random) -> WindowDecoding:
@@ -157,10 +158,9 @@ def test_windows_move_as_in_openai_whisper(seed, monkeypatch):
     rng = random.Random(seed)
     seconds = [rng.choice([0.02, 12.3, 31.0, 75.55]) for _ in range(rng.choice([1, 3]))]
     options = random_options(rng, min(seconds))
-    ours = LongFormOptions(
-        **options | {"clip_timestamps": tuple(options["clip_timestamps"])},
-        temperature_increment_on_fallback=rng.choice([None, 0.2, 0.4]),
-    )
+    changes = {"clip_timestamps": tuple(options["clip_timestamps"])}
+    changes["temperature_increment_on_fallback"] = rng.choice([None, 0.2, 0.4])
+    ours = LongFormOptions(**options | changes)
     theirs = options | {"clip_timestamps": options["clip_timestamps"] or "0"}
     theirs |= {"temperature": tuple(ours.temperatures)}
     decoder, recordings, expected = Decoder(), [], {}
@@ -227,9 +227,6 @@ def test_finished_recordings_are_freed_without_garbage_collection():
         assert [ref() for ref in held] == [None] * 3
     finally:
         gc.enable()
-
-
-BY_CTC = {"word_timestamps": True, "word_times": "ctc"}
 
 
 @refuses(

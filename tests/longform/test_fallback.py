@@ -3,16 +3,14 @@
 import numpy as np
 import pytest
 from cases import cases
+from decoded_segments import decode_samples
 from openai_whisper import noise_and_silence
 from recorded_calls import record_calls
 
-from espnet_medusa.audio import voice_activity
 from espnet_medusa.audio.voice_activity import SpeechActivity
 from espnet_medusa.inference.whisper_windows import WhisperWindows
 from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.longform.recording import LongRecording
 from espnet_medusa.longform.window import WindowDecoding, choose_attempt, has_failed
-from espnet_medusa.transcription import defaults
 
 LOOP = "no, " * 80
 ANY, LOOPS = LongFormOptions(), LongFormOptions(fallback_on="repetition")
@@ -87,11 +85,10 @@ def decoded(speech2text, monkeypatch):
     attempts = record_calls(monkeypatch, WhisperWindows, "decode", lambda *given: given[-1])
 
     def run(seconds, speech, **options):
-        monkeypatch.setattr(voice_activity.SpeechActivity, "of", lambda samples: speech)
+        monkeypatch.setattr(SpeechActivity, "of", lambda samples: speech)
         options = {"no_speech_threshold": None, "logprob_threshold": None} | options
-        run_all = speech2text.long_form(LongFormOptions(**options))
-        recording = LongRecording("one", noise_and_silence(seconds, 1))
-        return [*run_all([recording])][-1].recording, attempts
+        samples = [noise_and_silence(seconds, 1)]
+        return *decode_samples(speech2text, samples, LongFormOptions(**options)), attempts
 
     return run
 
@@ -141,19 +138,5 @@ def test_an_unfinished_text_that_repeats_itself(speech2text):
     assert not windows.repeats_itself(looped[: 3 * len(phrase)])
     other = [token for number in range(60) for token in windows.text.encode(f" {number * 77}")]
     assert not windows.repeats_itself(other)
-    assert not WhisperWindows(
-        speech2text.model, LongFormOptions(compression_ratio_threshold=None)
-    ).repeats_itself(looped)
-
-
-def test_defaults_of_the_command():
-    chosen = defaults.with_defaults({}, "cpu")
-    assert chosen["search"] == "beam" and chosen["skip_silence"] and chosen["batch_size"] == 8
-    assert defaults.with_defaults({"beam_size": 1}, "cpu")["search"] == "greedy"
-    given = {"decoder_precision": "float32", "beam_size": 3, "skip_silence": False}
-    assert defaults.with_defaults(given, "cpu") == chosen | given
-    assert "decoder_precision" not in defaults.with_defaults({}, "cuda")
-    line = defaults.describe("base", chosen | {"ngpu": 0, "decoder_precision": "int8"})
-    assert line.startswith("base, int8, beam 5, ") and line.endswith(" threads")
-    greedy = {"ngpu": 1, "decoder_precision": None, "dtype": "bfloat16", "search": "greedy"}
-    assert defaults.describe("base", chosen | greedy) == "base, bfloat16, greedy, GPU"
+    without = LongFormOptions(compression_ratio_threshold=None)
+    assert not WhisperWindows(speech2text.model, without).repeats_itself(looped)

@@ -8,7 +8,7 @@ from functools import cache, partial
 
 import pytest
 import torch
-from decoded_segments import as_openai_has_them, assert_same, decode_all
+from decoded_segments import as_openai_has_them, assert_same, decode_samples
 from drafted_whisper import drafted, with_model, with_options
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 from whisper import timing
@@ -64,10 +64,9 @@ def with_weights(speech2text, path):
 
 
 def assert_reference(result, segments):
-    rounded = {"avg_logprob": 1e-4, "no_speech_prob": 1e-6}
     for theirs, ours in zip(result["segments"], as_openai_has_them(segments), strict=True):
         expected = {"words": []} | theirs | {"id": ours["id"]}
-        for name, tolerance in rounded.items():
+        for name, tolerance in {"avg_logprob": 1e-4, "no_speech_prob": 1e-6}.items():
             expected[name] = pytest.approx(theirs[name], abs=tolerance)
         for word in expected["words"]:
             word["probability"] = pytest.approx(word["probability"], abs=1e-5)
@@ -180,10 +179,9 @@ def test_drafts_and_batches_keep_the_segments(models):
     settings = LongFormOptions(logprob_threshold=-4.2, temperature_increment_on_fallback=0.5)
     alone = [[*plain.transcribe(one, **vars(settings))] for one in samples]
     calls = plain.statistics.decoder_calls
-    run = drafted(plain).long_form(settings, batch_size=3)
-    together = decode_all(run, (LongRecording(key, one) for key, one in enumerate(samples)))
-    for key, segments in enumerate(alone):
-        assert_same(together[key].segments, segments)
+    together = decode_samples(drafted(plain), samples, settings, 3)
+    for one, segments in zip(together, alone, strict=True):
+        assert_same(one.segments, segments)
     assert len({segment.temperature for segment in alone[1]}) > 1
     assert together[1].statistics.decoder_calls < calls
 
@@ -196,11 +194,10 @@ def test_lossy_rules_keep_the_order_of_timestamps(models):
     for draft in (None, by):
         rule = build_rule(SearchOptions(acceptance="top_m", top_m=1))
         assert_same(drafted(plain, rule=rule, by=draft).transcribe(samples, **options), expected)
-    loose = [
+    for acceptance in (
         SearchOptions(acceptance="top_m", top_m=5000),
         SearchOptions(acceptance="typical", typical_epsilon=1e-6, typical_alpha=1e-6),
-    ]
-    for acceptance in loose:
+    ):
         speech2text = drafted(plain, rule=build_rule(acceptance), by=by)
         segments = [*speech2text.transcribe(samples, **options)]
         tokens = [[one.tokens for one in some] for some in (segments, expected)]
@@ -209,9 +206,8 @@ def test_lossy_rules_keep_the_order_of_timestamps(models):
         times = [(one.start_s, one.end_s) for one in segments if one.tokens]
         assert times and all(start_s < end_s for start_s, end_s in times)
         assert [start_s for start_s, _ in times] == sorted(start_s for start_s, _ in times)
-        first = plain.whisper.tokens.first_time
         for segment in segments:
-            timed = [token >= first for token in segment.tokens]
+            timed = [token >= plain.whisper.tokens.first_time for token in segment.tokens]
             assert not segment.tokens or timed[0] and sum(timed) <= 2
 
 
@@ -250,6 +246,5 @@ def test_best_of_takes_the_likeliest_sample(models, monkeypatch, seed):
 
 
 def test_unsupported_searches_are_refused(models):
-    other = with_options(models(0)[1], forced_prefix=[5])
     with pytest.raises(InputError, match="forced_prefix: .*; allowed with long audio: none"):
-        other.transcribe(noise_and_silence(1, 0))
+        with_options(models(0)[1], forced_prefix=[5]).transcribe(noise_and_silence(1, 0))

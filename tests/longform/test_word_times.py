@@ -19,6 +19,12 @@ from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens
 from espnet_medusa.whisper.transcript import TranscriptText, split_words
 
 BLANK = 2
+TOKENIZER = make_tokenizer(51865)
+TEXT = TranscriptText(TOKENIZER, read_whisper_tokens(TOKENIZER))
+TEXTS = [
+    " So it's over, isn't it? Yes.", " ¿Qué pasó? «Nada», dijo (él).", "那是一个问题。对吗？",
+    " naïve café 🙂 end", "ภาษาไทย", " a -- b ' c",
+]  # fmt: skip
 
 
 def best_of_all_paths(log_probs, units) -> list[list[int]] | None:
@@ -117,10 +123,6 @@ def test_words_without_any_units_share_the_window():
     assert timed([0, 0], []) == [(0.0, 2.0, 0.0), (2.0, 4.0, 0.0)] and timed([], []) == []
 
 
-TOKENIZER = make_tokenizer(51865)
-TEXT = TranscriptText(TOKENIZER, read_whisper_tokens(TOKENIZER))
-
-
 @pytest.mark.parametrize("source", WORD_TIMES)
 def test_only_attention_shortens_long_words(source):
     """Long words after a sentence and after a pause: with attention they include the pause."""
@@ -161,12 +163,6 @@ def test_sharpening_equals_openais(frames):
     assert torch.allclose(sharpen(weights), expected, atol=1e-6)
 
 
-TEXTS = [
-    " So it's over, isn't it? Yes.", " ¿Qué pasó? «Nada», dijo (él).", "那是一个问题。对吗？",
-    " naïve café 🙂 end", "ภาษาไทย", " a -- b ' c",
-]  # fmt: skip
-
-
 @combinations(language=["en", "es", "zh", "th"], text=TEXTS)
 def test_splitting_into_words_equals_openais(text, language):
     openai = get_tokenizer(True, language=language, task="transcribe")
@@ -175,6 +171,5 @@ def test_splitting_into_words_equals_openais(text, language):
     for cut in (0, rng.randrange(len(tokens))):
         some = [*tokens[cut:], openai.eot]
         words = split_words(some, TEXT.decode, TEXT.tokens.end, language)
-        assert ([text for text, _ in words], [ids for _, ids in words]) == (
-            openai.split_to_word_tokens(some)
-        )
+        expected = openai.split_to_word_tokens(some)
+        assert ([text for text, _ in words], [ids for _, ids in words]) == expected

@@ -7,10 +7,9 @@ import pytest
 import torch
 from espnet2.tasks.asr import ASRTask
 from experiment import DECODER, ENCODER, TOKENS, dry_run
-from refusals import refuses
+from refusals import assert_refused, refuses
 from tiny_whisper import save_tiny_whisper
 
-from espnet_medusa.errors import InputError
 from espnet_medusa.model.asr_arguments import take_waveforms
 
 ASR_SH = ["--frontend_conf", "fs=16k", "--normalize=global_mvn", "--normalize_conf"]
@@ -69,9 +68,8 @@ def train(folder, encoder_conf, decoder_conf, tokens=TOKENS, *options: str) -> d
 def test_espnets_own_training_writes_a_self_contained_experiment(tmp_path):
     whisper = save_tiny_whisper(tmp_path / "whisper", len(TOKENS))
     conf = {"whisper_model": str(whisper)}
-    config = train(
-        tmp_path / "run", conf, conf | {"heads": "block", "heads_conf": {"num_heads": 2}}
-    )
+    heads = {"heads": "block", "heads_conf": {"num_heads": 2}}
+    config = train(tmp_path / "run", conf, conf | heads)
     assert str(whisper) not in str(config)
     shutil.rmtree(whisper)
     model = ASRTask.build_model(Namespace(**config))
@@ -82,9 +80,8 @@ def test_espnets_own_training_writes_a_self_contained_experiment(tmp_path):
 
 def test_start_and_end_are_whispers_if_the_token_list_has_them(tmp_path):
     def build(name, *arguments):
-        return ASRTask.build_model(
-            Namespace(**train(tmp_path / name, dict(ENCODER), dict(DECODER), *arguments))
-        )
+        config = train(tmp_path / name, dict(ENCODER), dict(DECODER), *arguments)
+        return ASRTask.build_model(Namespace(**config))
 
     tokens = ["a", "<|endoftext|>", "<|startoftranscript|>", "b"]
     model = build("whisper", tokens)
@@ -98,5 +95,5 @@ def test_start_and_end_are_whispers_if_the_token_list_has_them(tmp_path):
 
 def test_another_vocabulary_is_refused_with_the_option(tmp_path):
     conf = {"whisper_model": str(save_tiny_whisper(tmp_path / "whisper", 51866))}
-    with pytest.raises(InputError, match="14 tokens.*51866.*hugging_face_model_name_or_path"):
-        train(tmp_path / "run", conf, dict(conf))
+    message = "14 tokens.*51866.*hugging_face_model_name_or_path"
+    assert_refused(message, train, tmp_path / "run", conf, dict(conf))

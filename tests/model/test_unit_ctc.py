@@ -37,13 +37,12 @@ def test_labels_are_units_without_prompts():
     assert unit_ctc().labels(torch.tensor([[START]]), torch.tensor([1]))[1].tolist() == [0]
 
 
-@torch.no_grad()
 @pytest.mark.parametrize(
     ("block", "conf"),
     [(None, None), ("transformer", CONVOLUTIONS), ("transformer", ATTENTION)],
     ids=["linear", "convolutions", "attention"],
 )
-def test_the_loss_equals_torchs(block, conf):
+def test_the_loss_equals_torchs(block, conf, no_gradients):
     model = unit_ctc(256, block, conf)
     memory = torch.randn(2, 60, SIZE)
     # ESPnet's subsampling of the last frames depends on the padding.
@@ -56,9 +55,8 @@ def test_the_loss_equals_torchs(block, conf):
         log_probs = model.log_softmax(memory[row : row + 1, :frames])
         torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(log_probs.shape[:2]))
         target = labels[row, : label_lengths[row]]
-        expected += torch.nn.functional.ctc_loss(
-            log_probs.transpose(0, 1), target, [log_probs.size(1)], [len(target)], reduction="sum"
-        )
+        given = log_probs.transpose(0, 1), target, [log_probs.size(1)], [len(target)]
+        expected += torch.nn.functional.ctc_loss(*given, reduction="sum")
     assert float(loss) == pytest.approx(float(expected) / 2, rel=1e-4)
     assert model.argmax(memory[:1]).shape == model.log_softmax(memory[:1]).shape[:2]
 
@@ -71,8 +69,7 @@ def test_short_audio(block, frames):
     assert log_probs.size(1) >= 1 and log_probs.size(2) == 257 and log_probs.isfinite().all()
 
 
-@torch.no_grad()
-def test_frames_that_pad_short_audio_are_dropped():
+def test_frames_that_pad_short_audio_are_dropped(no_gradients):
     model = unit_ctc(256, "transformer", CONVOLUTIONS)
     for frames in range(1, 16):
         memory = torch.randn(1, frames, SIZE)

@@ -1,13 +1,12 @@
 """Whisper's encoder against transformers', batches against single utterances, windows, options."""
 
-import numpy as np
 import pytest
 import torch
 from cases import combinations
 from refusals import assert_refused, refuses
 from tiny import tiny_encoder
 from tiny_whisper import save_tiny_whisper
-from transformers import WhisperFeatureExtractor, WhisperModel
+from transformers_whisper import features_of, tiny_whisper
 
 from espnet_medusa.model.whisper_encoder import WINDOWS, HFWhisperEncoder
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES, LogMel
@@ -26,11 +25,10 @@ def padded_noise(lengths: list[int], seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize("num_mel_bins", [80, 128])
 def test_log_mel_equals_transformers(num_mel_bins):
     samples = noise(0, 50000)
-    extractor = WhisperFeatureExtractor(feature_size=num_mel_bins)
-    expected = extractor(samples.numpy(), sampling_rate=16000, return_tensors="np").input_features
+    expected = features_of(samples.numpy(), num_mel_bins)
     result, frames = LogMel(num_mel_bins)(samples[None], torch.tensor([50000]), 3000, padded=True)
     assert frames.tolist() == [3000]
-    np.testing.assert_allclose(result.numpy(), expected, atol=1e-4)
+    torch.testing.assert_close(result, expected, rtol=1e-7, atol=1e-4)
 
 
 @pytest.mark.parametrize("length", [200, 359, 361, 50000, 479799, 479801, 480000])
@@ -44,32 +42,29 @@ def test_features_of_silence_are_those_of_zeros(length):
 
 
 @combinations(subsampling=[2, 4], window=WINDOWS, longest=[16000, None])
-def test_batch_equals_singles(subsampling, window, longest):
+def test_batch_equals_singles(subsampling, window, longest, no_gradients):
     encoder = tiny_encoder(0, subsampling=subsampling, window=window)
     longest = longest or encoder.window_samples
     lengths = [HOP_SAMPLES, 4321, 9999, longest, 161, 12345]
     batch = padded_noise(lengths)
-    with torch.no_grad():
-        together, frames, _ = encoder(batch, torch.tensor(lengths))
-        for row, length in enumerate(lengths):
-            alone, count, _ = encoder(batch[row : row + 1, :length], torch.tensor([length]))
-            assert count.tolist() == [int(frames[row])]
-            size = int(frames[row])
-            torch.testing.assert_close(together[row, :size], alone[0], rtol=0, atol=1e-5)
+    together, frames, _ = encoder(batch, torch.tensor(lengths))
+    for row, (length, size) in enumerate(zip(lengths, frames.tolist(), strict=True)):
+        alone, count, _ = encoder(batch[row : row + 1, :length], torch.tensor([length]))
+        assert count.tolist() == [size]
+        torch.testing.assert_close(together[row, :size], alone[0], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("subsampling", [2, 4])
-def test_cropped_output_equals_the_beginning_of_the_windows(subsampling):
+def test_cropped_output_equals_the_beginning_of_the_windows(subsampling, no_gradients):
     lengths = torch.tensor([HOP_SAMPLES, 4321, 16000, 161, 12345])
     batch = torch.stack([noise(row, 16000) for row in range(len(lengths))])
     windows, cropped, unpadded = (
         tiny_encoder(0, subsampling=subsampling, window=window, crop_to_audio=crop)
         for window, crop in (("whisper", False), ("whisper", True), ("audio", False))
     )
-    with torch.no_grad():
-        whole, frames, _ = windows(batch, lengths)
-        result, own_frames, _ = cropped(batch, lengths)
-        _, expected, _ = unpadded(batch, lengths)
+    whole, frames, _ = windows(batch, lengths)
+    result, own_frames, _ = cropped(batch, lengths)
+    _, expected, _ = unpadded(batch, lengths)
     assert frames.tolist() == [whole.size(1)] * len(lengths)
     assert own_frames.tolist() == expected.tolist()
     assert result.size(1) == own_frames.max() < whole.size(1)
@@ -77,19 +72,15 @@ def test_cropped_output_equals_the_beginning_of_the_windows(subsampling):
 
 
 @pytest.mark.parametrize("seed", range(3))
-@torch.no_grad()
-def test_audio_without_padding_equals_transformers_layers(tmp_path, seed):
+def test_audio_without_padding_equals_transformers_layers(tmp_path, seed, no_gradients):
     """On the audio's part of the window's features and positions."""
-    save_tiny_whisper(tmp_path, encoder_layers=2, seed=seed)
-    theirs = WhisperModel.from_pretrained(tmp_path).eval().encoder
+    theirs = tiny_whisper(tmp_path, encoder_layers=2, seed=seed).model.encoder
     encoder = HFWhisperEncoder(whisper_model=str(tmp_path), window="audio").eval()
     lengths = [160, 319, 320, 4321, 479_999, 30 * 16000]
     batch = padded_noise(lengths, 10 * seed)
     result, sizes, _ = encoder(batch, torch.tensor(lengths))
     for row, length in enumerate(lengths):
-        speech = batch[row, :length].numpy()
-        whole = WhisperFeatureExtractor()(speech, sampling_rate=16000, return_tensors="pt")
-        hidden = whole.input_features[:, :, : length // HOP_SAMPLES]
+        hidden = features_of(batch[row, :length].numpy())[:, :, : length // HOP_SAMPLES]
         for convolution in (theirs.conv1, theirs.conv2):
             hidden = torch.nn.functional.gelu(convolution(hidden))
         hidden = hidden.transpose(1, 2)
@@ -139,17 +130,16 @@ def test_too_long_or_short_audio_is_refused():
     assert_refused("159 samples; allowed: 160", encoder, noise(0, 159)[None], torch.tensor([159]))
 
 
-def test_specaug_changes_training_only():
+def test_specaug_changes_training_only(no_gradients):
     conf = {
         "apply_time_warp": False, "apply_time_mask": False,
         "freq_mask_width_range": [10, 30], "num_freq_mask": 2,
     }  # fmt: skip
     encoder = tiny_encoder(0, use_specaug=True, specaug_conf=conf)
     samples, lengths = noise(0, 8000)[None], torch.tensor([8000])
-    with torch.no_grad():
-        still = encoder(samples, lengths)[0]
-        assert torch.equal(still, encoder(samples, lengths)[0])
-        assert not torch.equal(still, encoder.train()(samples, lengths)[0])
+    still = encoder(samples, lengths)[0]
+    assert torch.equal(still, encoder(samples, lengths)[0])
+    assert not torch.equal(still, encoder.train()(samples, lengths)[0])
 
 
 @refuses(

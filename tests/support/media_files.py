@@ -7,6 +7,9 @@ from pathlib import Path
 import av
 import numpy as np
 import soundfile
+from refusals import assert_refused
+
+from espnet_medusa.audio.reader import AudioError, read_audio
 
 CODECS = {".m4a": "aac", ".mp4": "aac", ".mov": "alac", ".webm": "libopus", ".mka": "libopus",
           ".mkv": "ac3", ".wma": "wmav2", ".aac": "aac", ".flv": "aac", ".avi": "ac3"}  # fmt: skip
@@ -113,3 +116,8 @@ def write_broken(folder: Path, kind: str, name: str | None = None) -> Path:
     path = folder / f"{name or kind}{suffix}"
     write(path)
     return path
+
+
+def assert_unreadable(message: str, entry: object, **options) -> str:
+    """Expect an error of one line from ``read_audio``; return it."""
+    return assert_refused(message, read_audio, str(entry), error=AudioError, **options)

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -68,6 +69,17 @@ def refused(*parts: object, error: type[BaseException] = ValueError) -> Iterator
     line = str(caught.value)
     assert "\n" not in line
     assert [part for part in parts if str(part) not in line] == [], line
+
+
+@contextmanager
+def allocates_less_than(most_bytes: int) -> Iterator[None]:
+    """Expect the peak of allocated memory in a block to be smaller."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < most_bytes
+    finally:
+        tracemalloc.stop()
 
 
 @contextmanager

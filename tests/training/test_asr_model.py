@@ -29,9 +29,8 @@ def test_joint_training_logs_every_head_and_reaches_every_weight(heads):
     assert [name for name, weight in trained.items() if weight.grad is None] == []
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("heads", ["linear", "block", "recurrent", "attending"])
-def test_head_losses_use_later_labels(heads):
+def test_head_losses_use_later_labels(heads, no_gradients):
     """Compare with the search's drafts after each position, without padding."""
     model = model_of(tiny_decoder(0, heads, 2), ctc_weight=0.0, length_normalized_loss=True)
     model.eval()

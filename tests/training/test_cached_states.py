@@ -89,10 +89,8 @@ def test_losses_are_those_of_audio(corpus, of_references, tmp_path, system):
     if not system.startswith("ctc"):
         changes["model_conf"] = FROZEN | {"kl_weight": float(system == "recurrent")}
     audio = train(corpus, tmp_path / "audio" / "exp", system, **changes)
-    folder = tmp_path / "states" / "exp"
-    cached = train_on_states(
-        corpus, of_references, folder, system, memory=system != "linear_frozen", **changes
-    )
+    given = corpus, of_references, tmp_path / "states" / "exp", system
+    cached = train_on_states(*given, memory=system != "linear_frozen", **changes)
     # Adafactor amplifies the rounding to float16 in a new block.
     rel = 1e-2 if system == "ctc_units" else 1e-3
     first = losses(cached, "train")[1], losses(audio, "train")[1]
@@ -276,10 +274,8 @@ def test_only_drafted_tokens_are_trained(corpus, of_references, tmp_path):
     changes = {"max_epoch": 2, "accum_grad": 1, "model_conf": conf}
 
     def train_with(name: str, *options: str) -> Path:
-        output = tmp_path / name / "exp"
-        return train_on_states(
-            corpus, of_references, output, "linear_frozen", *options, memory=False, **changes
-        )
+        given = corpus, of_references, tmp_path / name / "exp", "linear_frozen"
+        return train_on_states(*given, *options, memory=False, **changes)
 
     some = train_with("some", *counts)
     assert losses(some, "train")[2] < losses(some, "train")[1]

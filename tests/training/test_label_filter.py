@@ -40,8 +40,8 @@ def natural(count: int) -> dict[str, WrittenText]:
     return result
 
 
-def replaced(texts, key, text):
-    texts[key] = replace(texts[key], text=text)
+def change(texts, key, **fields):
+    texts[key] = replace(texts[key], **fields)
 
 
 def reasons(unfit: dict[str, str]) -> set[str]:
@@ -53,7 +53,7 @@ def test_planted_long_and_short_texts_are_dropped_and_exactly_5_percent():
     planted = {f"utt{i:04d}" for i in range(0, 200, 20)}
     for i, key in enumerate(sorted(planted)):
         length = len(texts[key].text)
-        replaced(texts, key, written(length * 3 if i % 2 else max(1, length // 3)).text)
+        change(texts, key, text=written(length * 3 if i % 2 else max(1, length // 3)).text)
     unfit = dropped_texts(texts, FilterOptions(max_compression_ratio=100))
     assert unfit.keys() == planted and len(planted) == 10 and reasons(unfit) == {MISFIT}
     times = [float(reason.split()[2]) for reason in unfit.values()]
@@ -94,11 +94,10 @@ def test_ties_are_broken_by_id_not_by_order_or_rounding():
 
 def test_faults_of_a_text_are_found_before_the_share():
     texts = natural(104)
-    replaced(texts, "utt0005", "")
-    texts["utt0006"] = replace(texts["utt0006"], ended=False)
-    replaced(texts, "utt0007", "and so on " * 12)
-    replaced(texts, "utt0008", "")
-    texts["utt0008"] = replace(texts["utt0008"], ended=False)
+    change(texts, "utt0005", text="")
+    change(texts, "utt0006", ended=False)
+    change(texts, "utt0007", text="and so on " * 12)
+    change(texts, "utt0008", text="", ended=False)
     unfit = dropped_texts(texts)
     assert unfit["utt0005"] == unfit["utt0008"] == EMPTY
     assert unfit["utt0006"] == ENDLESS

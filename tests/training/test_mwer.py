@@ -15,6 +15,7 @@ from espnet_medusa.whisper.tokens import make_tokenizer
 
 SYMBOLS = {"<blank>", "<sos/eos>"}
 HEADS = ["none", "linear", "block", "recurrent", "attending", "llama projection", "llama latent"]
+corpus = test_training.corpus
 
 
 class Scored(NamedTuple):
@@ -103,8 +104,7 @@ def test_loss_and_gradient_equal_those_token_by_token(heads, monkeypatch):
         count = len(hypotheses)
         assert (log_probs[row, count:] == -torch.inf).all()
         if count:
-            frames = int(lengths[row])
-            each = [one_by_one(decoder, memory[row], frames, one) for one in hypotheses]
+            each = [one_by_one(decoder, memory[row], int(lengths[row]), one) for one in hypotheses]
             whole, wrong = torch.stack(each), errors[row, :count].double()
             torch.testing.assert_close(log_probs[row, :count], whole, atol=atol, rtol=1e-5)
             expected += (whole.softmax(0) @ wrong - wrong.mean()) / len(n_best)
@@ -125,7 +125,6 @@ def test_loss_and_gradient_equal_those_token_by_token(heads, monkeypatch):
 def test_no_logits_are_saved_for_the_gradient():
     decoder = tiny_decoder(1, "linear", 3, vocab_size=50)
     shapes = []
-
     with torch.autograd.graph.saved_tensors_hooks(
         lambda tensor: shapes.append(tensor.shape) or tensor, lambda tensor: tensor
     ):
@@ -166,13 +165,12 @@ def test_log_probs_equal_the_scores_of_the_search(heads, max_length):
         torch.testing.assert_close(log_probs[row, : len(found)], scores, atol=1e-4, rtol=0)
 
 
-def test_stats_are_those_of_the_lists():
+def test_stats_are_those_of_the_lists(no_gradients):
     model = model_of(tiny_decoder(0, "linear", 2), mwer_weight=1.0, mwer_threshold=0.3).eval()
     data = batch()
-    with torch.no_grad():
-        _, stats, _ = model(**data)
-        memory, lengths = model.encode(data["speech"], data["speech_lengths"])
-        n_best = model.mwer.search(model.decoder, memory, lengths, 16)
+    _, stats, _ = model(**data)
+    memory, lengths = model.encode(data["speech"], data["speech_lengths"])
+    n_best = model.mwer.search(model.decoder, memory, lengths, 16)
     best, expected, words = 0, 0.0, 0
     for text, found in zip(["abcdef", "bbdh", "ga"], n_best, strict=True):
         weights = torch.tensor([one.score for one in found]).softmax(-1).tolist()
@@ -209,9 +207,6 @@ def test_hypotheses_stay_within_the_decoders_positions():
     loss, stats, _ = model(**batch())
     loss.backward()
     assert torch.isfinite(loss) and torch.isfinite(stats["wer_nbest"])
-
-
-corpus = test_training.corpus
 
 
 def test_training_keeps_the_model_with_the_fewest_word_errors(corpus, tmp_path, caplog):

@@ -56,11 +56,6 @@ def step(kind, decoder, **conf):
     return loss.detach(), stats, gradients
 
 
-@pytest.fixture(params=[1, 5], ids=["row", "rows"])
-def chunk(request, monkeypatch):
-    monkeypatch.setattr(projection_loss, "CHUNK_LOGITS", request.param * 11)
-
-
 def make_decoder(heads: str, loss: str):
     residual = heads in ("linear", "block", "recurrent")
     options = {"heads_conf": {"base_head": True}} if residual else {}
@@ -75,8 +70,10 @@ def step_on_whole_logits(heads: str, loss: str):
 
 
 @cases(*(case for case in product(HEADS, LOSSES, TRAINED) if learns(*case)))
-def test_losses_and_gradients_are_those_of_whole_logits(heads, loss, freeze, chunk):
+@pytest.mark.parametrize("rows", [1, 5])
+def test_losses_and_gradients_are_those_of_whole_logits(heads, loss, freeze, rows, monkeypatch):
     """Padded labels, labels shorter than K, trained and tied embedding, smoothed labels."""
+    monkeypatch.setattr(projection_loss, "CHUNK_LOGITS", rows * 11)
     conf = LOSSES[loss] | {"freeze_whisper": freeze}
     value, stats, gradients = step(MedusaASRModel, make_decoder(heads, loss), **conf)
     expected, expected_stats, all_gradients = step_on_whole_logits(heads, loss)
@@ -84,10 +81,9 @@ def test_losses_and_gradients_are_those_of_whole_logits(heads, loss, freeze, chu
     torch.testing.assert_close(stats, expected_stats, equal_nan=True)
     assert gradients.keys() == {name for name in all_gradients if name.startswith(TRAINED[freeze])}
     largest = max(float(gradient.abs().max()) for gradient in all_gradients.values())
+    close = {"rtol": 1e-4, "atol": 1e-6 * largest}
     for name, gradient in gradients.items():
-        torch.testing.assert_close(
-            gradient, all_gradients[name], rtol=1e-4, atol=1e-6 * largest, msg=name
-        )
+        torch.testing.assert_close(gradient, all_gradients[name], **close, msg=name)
 
 
 def rows_of(*lengths: int) -> list[torch.Tensor]:

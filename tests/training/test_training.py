@@ -1,6 +1,4 @@
-"""ESPnet's trainer on our model: initial weights, bad configs, the recipes' configs."""
-
-from pathlib import Path
+"""ESPnet's trainer on our model: initial weights, bad configs; what the recipes train."""
 
 import numpy as np
 import pytest
@@ -9,6 +7,7 @@ import yaml
 from cases import cases
 from espnet2.tasks.s2t import S2TTask
 from experiment import TOKENS, training_config, write_corpus, write_lines
+from recipes import ROOT, link_recipe, record_asr, recorded, run
 from refusals import assert_refused, refuses
 from tiny_whisper import save_tiny_whisper
 from whisper_training import for_both_sets, shapes
@@ -17,7 +16,14 @@ from espnet_medusa.bin import asr_train
 from espnet_medusa.inference.experiment import NoInitialization
 from espnet_medusa.task import MedusaASRTask
 
+CONF = ROOT / "egs" / "librispeech" / "asr1" / "conf"
+V, D, K = 32000, 768, 4  # LibriSpeech's Speech-LLaMA
+PUBLISHED = {"_latent": 234e6, "_projection": 306e6}
 LAST = "decoder.whisper.layers.0."
+COPIES = {  # of the last layer, by heads
+    "block": "heads.block", "recurrent": "heads.block", "attending": "heads.layer",
+    "linear": "original_last_layer",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +66,6 @@ def config_of(heads="block", **changes):
 def base(corpus, tmp_path_factory):
     output = tmp_path_factory.mktemp("base") / "exp"
     return train(corpus, output, config_of("none")), output / "1epoch.pth"
-
-
-COPIES = {  # of the last layer, by heads
-    "block": "heads.block", "recurrent": "heads.block", "attending": "heads.layer",
-    "linear": "original_last_layer",
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("heads", COPIES)
@@ -111,20 +111,15 @@ def test_bad_initial_weights_stop_before_training(init_param, corpus, base, tmp_
     ({"decoder": "transformer", "decoder_conf": {"heads": "block"}}, "config: .*heads"),
 )
 def test_bad_configs_are_one_line(changes, message, corpus, tmp_path):
-    config = config_of()
-    for key, value in changes.items():
-        config[key] = value if isinstance(value, str) else config[key] | value
-    assert_refused(
-        f"^error: .*{message}", train, corpus, tmp_path / "exp", config, error=SystemExit
-    )
+    given = corpus, tmp_path / "exp", config_of(**changes)
+    assert_refused(f"^error: .*{message}", train, *given, error=SystemExit)
 
 
 def test_every_recipe_config_builds_its_model(tmp_path):
     tokens = tmp_path / "tokens.txt"
     tokens.write_text("\n".join([*TOKENS, "<na>", "<sos>", "<eos>", "<sop>"]) + "\n")
-    root = Path(__file__).resolve().parents[2]
-    configs = sorted(root.glob("egs/*/*/conf/train_*.yaml"))
-    pretrained = {path.resolve() for path in root.glob("conf/train/whisper_*.yaml")}
+    configs = sorted(ROOT.glob("egs/*/*/conf/train_*.yaml"))
+    pretrained = {path.resolve() for path in ROOT.glob("conf/train/whisper_*.yaml")}
     configs = [path for path in configs if path.resolve() not in pretrained]
     assert configs
     whisper = save_tiny_whisper(tmp_path / "whisper")
@@ -135,3 +130,63 @@ def test_every_recipe_config_builds_its_model(tmp_path):
         task = S2TTask if "s2t1" in config.parts else MedusaASRTask
         with NoInitialization():
             task.main(cmd=[*map(str, command), "--dry_run", "true"])
+
+
+def size(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def test_parameters_are_those_of_the_paper(tmp_path):
+    tokens = tmp_path / "tokens.txt"
+    words = ["<blank>", "<unk>", *(f"word{index}" for index in range(V - 3)), "<sos/eos>"]
+    tokens.write_text("\n".join(words) + "\n")
+
+    def build(kind: str) -> torch.nn.Module:
+        command = ["--config", CONF / f"train_speech_llama{kind}.yaml", "--token_list", tokens]
+        command = [*map(str, command), "--output_dir", "unused"]
+        with torch.device("meta"):
+            return MedusaASRTask.build_model(MedusaASRTask.get_parser().parse_args(command))
+
+    models = {kind: build(kind) for kind in ("", *PUBLISHED)}
+    for kind, published in PUBLISHED.items():
+        assert size(models[kind]) == pytest.approx(published, rel=0.03)
+        assert size(models[kind].encoder) == pytest.approx(100e6, rel=0.03)
+        assert size(models[kind].decoder.llama) == pytest.approx(125e6, rel=0.03)
+        assert models[kind].decoder.projection.shape == (V, D)
+        assert models[kind].decoder.num_heads == K - 1
+    heads = [size(models[kind]) - size(models[""]) for kind in PUBLISHED]
+    assert heads == [K * D**2, (K - 1) * D * V], "what the paper derives"
+
+
+def assert_options(call: dict[str, str], **expected: str) -> None:
+    assert {name: call[f"--{name}"] for name in expected} == expected
+
+
+def test_recipe_trains_the_baseline_then_heads_on_it(tmp_path):
+    folder = link_recipe(tmp_path, "librispeech/asr1")
+    record_asr(folder)
+    options = ["--part", 100, "--stop_stage", 11, "--ngpu", 8]
+    run(folder, "./run_speech_llama.sh", *options, status=0)
+    base, *heads = recorded(folder)
+    data = "--part 100 --nj 4 --test_sets test_clean test_other --librispeech_pc false"
+    expected = {"asr_tag": "speech_llama", "pretrained_model": "", "stage": "1"}
+    assert_options(base, local_data_opts=data, **expected)
+    for kind, call in zip(("projection", "latent"), heads, strict=True):
+        assert_options(
+            call, asr_config=f"conf/train_speech_llama_{kind}.yaml",
+            asr_args=f"--decoder_conf heads_conf.num_heads={K - 1} ",
+            asr_tag=f"speech_llama_{kind}_4",
+            pretrained_model="exp/asr_speech_llama/valid.acc.ave.pth",
+            train_set="train_clean_100", nbpe="32000", ngpu="8",
+        )  # fmt: skip
+
+
+def test_heads_on_whisper_differ_only_in_their_kind():
+    names = (f"train_speech_llama_whisper{kind}.yaml" for kind in ("", "_latent", "_projection"))
+    base, latent, projection = (yaml.safe_load((CONF / name).read_text()) for name in names)
+    assert latent["decoder_conf"].pop("heads") == "latent"
+    assert projection["decoder_conf"].pop("heads") == "projection"
+    assert latent == projection
+    assert latent["decoder_conf"].pop("heads_conf") == {"num_heads": K - 1}
+    for name in ("encoder_conf", "decoder_conf", "freeze_param"):
+        assert latent[name] == base[name]

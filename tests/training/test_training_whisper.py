@@ -27,18 +27,15 @@ from espnet_medusa.task import MedusaASRTask
 from espnet_medusa.training import trainer
 
 LAST_LAYER = "decoder.whisper.layers.1."
+HEADS = "decoder.heads.", "decoder.token_counts"
 TRAINED = {  # system: what its training changes
     "finetune": ("decoder.whisper.",),
     "finetune_audio": ("encoder.whisper.conv", "encoder.whisper.layer", "decoder.whisper."),
-    "linear": (LAST_LAYER, "decoder.heads.", "decoder.token_counts"),
-    "linear_frozen": ("decoder.heads.", "decoder.token_counts"),
-    "block": ("decoder.heads.", "decoder.token_counts"),
-    "recurrent": ("decoder.heads.", "decoder.token_counts"),
-    "attending": ("decoder.heads.", "decoder.token_counts"),
-    "ctc": ("ctc.",),
-    "ctc_units": ("ctc.",),
-}
+    "linear": (LAST_LAYER, *HEADS), "linear_frozen": HEADS, "block": HEADS, "recurrent": HEADS,
+    "attending": HEADS, "ctc": ("ctc.",), "ctc_units": ("ctc.",),
+}  # fmt: skip
 WARM = ("attending", "linear_frozen", "block", "recurrent", "finetune_audio")
+STEPS = {"keep": trainer.keep_previous_checkpoint, "drop": trainer.drop_previous_checkpoint}
 
 
 def changes_of(system: str) -> dict:
@@ -83,10 +80,8 @@ def test_a_regime_trains_what_it_should_and_nothing_else(trained, corpus):
 
 
 def test_every_config_is_tested_and_one_sets_the_window():
-    windows = {
-        path.stem.removeprefix("whisper_"): read_config(path, "")["encoder_conf"].get("window")
-        for path in CONFIGS.glob("*.yaml")
-    }
+    paths = {path.stem.removeprefix("whisper_"): path for path in CONFIGS.glob("*.yaml")}
+    windows = {name: read_config(paths[name], "")["encoder_conf"].get("window") for name in paths}
     assert windows == dict.fromkeys(TRAINED) | {"finetune_audio": "audio"}
 
 
@@ -236,9 +231,6 @@ def test_deepspeed_has_espnets_trainer(monkeypatch):
     for use_deepspeed in (False, True):
         MedusaASRTask.main_worker(Namespace(use_deepspeed=use_deepspeed))
     assert trainers == [trainer.ResumableTrainer, Trainer]
-
-
-STEPS = {"keep": trainer.keep_previous_checkpoint, "drop": trainer.drop_previous_checkpoint}
 
 
 @cases(

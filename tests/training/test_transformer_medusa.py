@@ -53,8 +53,7 @@ def test_weights_of_a_decoder_without_heads_fit(heads):
     decoder = TransformerMedusaDecoder(len(TOKENS), 32, **conf, **SIZES)
     # As ESPnet loads a checkpoint: over the model's own state.
     decoder.load_state_dict(copy.copy(decoder.state_dict() | base.state_dict()))
-    for name, value in base.state_dict().items():
-        assert torch.equal(decoder.transformer.state_dict()[name], value)
+    torch.testing.assert_close(decoder.transformer.state_dict(), base.state_dict(), rtol=0, atol=0)
     last = base.decoders[-1].state_dict()
     if heads in ("block", "recurrent"):
         assert all(torch.equal(decoder.heads.block.state_dict()[name], last[name]) for name in last)
@@ -81,10 +80,8 @@ def make_models(tmp_path, heads: str, **model_conf):
     """Return ESPnet's model, and ours with its weights, in training mode."""
     base = make_s2t_experiment(tmp_path / "base", 5)
     ours = make_s2t_experiment(tmp_path / heads, 6, **medusa_config(heads, **model_conf))
-    models = []
-    for files in (base, ours):
-        config = read_config(files["s2t_train_config"], "")
-        models.append(S2TTask.build_model(Namespace(**config)))
+    configs = [read_config(files["s2t_train_config"], "") for files in (base, ours)]
+    models = [S2TTask.build_model(Namespace(**config)) for config in configs]
     weights = torch.load(base["s2t_model_file"])
     models[0].load_state_dict(weights)
     models[1].load_state_dict(models[1].state_dict() | weights)
@@ -144,12 +141,9 @@ def test_head_losses_equal_cross_entropies_of_whole_logits(tmp_path, heads):
         outputs = model.decoder.hidden_states(memory[row, None], lengths[row, None], tokens)
         unrolled = model.decoder.unroll_heads(outputs, following)
         for head, logits in enumerate(unrolled):
-            targets = following[0, head + 1 :]
             first = max(len(prompt) - 1 - head - 1, 0)  # the first prediction of a text's token
-            rows = torch.nn.functional.cross_entropy(
-                logits[0, first:], targets[first:], reduction="sum"
-            )
-            losses[head].append(rows)
+            rows = logits[0, first:], following[0, head + 1 + first :]
+            losses[head].append(torch.nn.functional.cross_entropy(*rows, reduction="sum"))
     for head, sums in enumerate(losses, 1):
         expected = sum(sums) / len(batch["text"])
         assert float(stats[f"loss_head{head}"].detach()) == pytest.approx(float(expected), rel=1e-4)
@@ -165,9 +159,8 @@ def test_espnets_s2t_train_trains_heads_on_a_frozen_model(tmp_path, heads):
     write_lines(corpus / "speech_shape", {key: int(16000 * s) for key, s in seconds.items()})
     write_lines(corpus / "text_shape", dict.fromkeys(seconds, f"9,{len(TOKENS)}"))
     output = tmp_path / "heads"
-    config = read_config(tmp_path / "base" / "train.yaml", "") | medusa_config(
-        heads, freeze_whisper="all", base_loss_weight=0.0, state_weight=1.0
-    )
+    conf = {"freeze_whisper": "all", "base_loss_weight": 0.0, "state_weight": 1.0}
+    config = read_config(tmp_path / "base" / "train.yaml", "") | medusa_config(heads, **conf)
     config |= {
         "max_epoch": 2, "batch_type": "sorted", "batch_size": 3, "num_workers": 0, "ngpu": 0,
         "output_dir": str(output), "use_matplotlib": False, "use_tensorboard": False,
@@ -205,5 +198,4 @@ def test_asr_task_accepts_base_weights(tmp_path):
     config = dry_run(MedusaASRTask, tmp_path / "exp", config, *init, tokens=TOKENS)
     decoder = MedusaASRTask.build_initial_model(Namespace(**config)).decoder
     assert all(torch.equal(decoder.transformer.state_dict()[name], base[name]) for name in base)
-    inner = base["decoders.1.feed_forward.w_1.weight"]
-    assert torch.equal(decoder.heads.layer.fc1.weight, inner)
+    assert torch.equal(decoder.heads.layer.fc1.weight, base["decoders.1.feed_forward.w_1.weight"])

@@ -26,6 +26,10 @@ ODD_NAMES = {  # id in tables to reason
 UNOPENED = ("line\nbreak.wav", os.fsdecode(b"\xff.wav"), "fifo.wav")
 QUIET = ("silence", "noise", "music")
 SPOKEN = ("talk", "film", "call")
+FILTER = [
+    "--vad_filter", "true", "--vad_parameters", "speech_pad_ms=100",
+    "--vad_parameters", "threshold=0.6", "--output_format", "all",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +51,6 @@ def files(tmp_path_factory):
     os.mkfifo(folder / "fifo.wav")
     (folder / "link.wav").symlink_to("nowhere")
     return folder
-
-
-FILTER = [
-    "--vad_filter", "true", "--vad_parameters", "speech_pad_ms=100",
-    "--vad_parameters", "threshold=0.6", "--output_format", "all",
-]  # fmt: skip
 
 
 @pytest.mark.parametrize("options", [FILTER, []], ids=["filter", "no filter"])

@@ -5,6 +5,7 @@ import random
 
 from cases import combinations
 from decoded_segments import as_openai_has_them
+from experiment import read_lines
 from whisper.utils import WriteJSON, WriteSRT, WriteTSV, WriteTXT, WriteVTT
 
 from espnet_medusa.kaldi.data_dir import validate_data_dir
@@ -73,12 +74,10 @@ def test_segments_are_a_data_directory(tmp_path, seed):
     entries = {"talk": str(transcript.recording.path), "other": "other.wav"}
     write_segments_dir(tmp_path / "segments", entries, {"talk": transcript.segments})
     with_text = [one for one in transcript.segments if one.text]
-    lines = (tmp_path / "segments" / "segments").read_text().splitlines()
-    times = [tuple(map(float, line.split()[2:])) for line in lines]
+    places, texts = (read_lines(tmp_path / "segments" / name) for name in ("segments", "text"))
+    times = [tuple(map(float, place.split()[1:])) for place in places.values()]
     assert times == [(round(one.start_s, 2), round(one.end_s, 2)) for one in with_text]
-    texts = [line.split(maxsplit=1)[1] for line in
-             (tmp_path / "segments" / "text").read_text().splitlines()]  # fmt: skip
-    assert texts == [" ".join(one.text.split()) for one in with_text]
+    assert [*texts.values()] == [" ".join(one.text.split()) for one in with_text]
     assert validate_data_dir(tmp_path / "segments") == []
     # With words there is a ctm; without recordings all files are removed.
     transcript = random_transcript(random.Random(seed), tmp_path, True)

@@ -95,9 +95,8 @@ def test_the_function_returns_segments(run, whisper, speech2text, tmp_path, monk
         tmp_path / "talks", str(whisper), language="en", device="cpu", timestamps=True,
         batch_size=1, temperature_increment_on_fallback=None, no_speech_threshold=None,
     )  # fmt: skip
-    assert {one.recording.id: [*one.segments] for one in transcripts} == {
-        name: own_segments(speech2text, tmp_path / "talks", name) for name in SECONDS
-    }
+    found = {one.recording.id: [*one.segments] for one in transcripts}
+    assert found == {name: own_segments(speech2text, tmp_path / "talks", name) for name in SECONDS}
 
 
 @cases(

@@ -6,7 +6,6 @@ import pytest
 from cases import cases
 from refusals import assert_refused
 
-from espnet_medusa.errors import InputError
 from espnet_medusa.transcription.recordings import find_recordings
 
 FILES = ("b.wav", "a.FLAC", "notes.txt", "x.m4a", "day 1/c.mp3", ".hid/d.wav", "._b.wav")
@@ -47,6 +46,6 @@ def test_equal_names_and_folders_without_audio_are_refused(talks, tmp_path):
     (tmp_path / "other").mkdir()
     assert_refused(f"{tmp_path}/other: no audio files", find_recordings, [tmp_path / "other"])
     (tmp_path / "other" / "b.wav").touch()
-    with pytest.raises(InputError, match="both results would be called b.wav; rename one"):
-        find_recordings(["talks/b.wav", "other/b.wav"])
+    message = "both results would be called b.wav; rename one"
+    assert_refused(message, find_recordings, ["talks/b.wav", "other/b.wav"])
     assert {one.name for one in find_recordings([tmp_path])} >= {"talks/b", "other/b"}

@@ -20,8 +20,21 @@ import espnet_medusa
 from espnet_medusa.bin import asr_inference, transcribe
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.statistics import read_statistics
-from espnet_medusa.transcription.defaults import choose_search
+from espnet_medusa.transcription import defaults
 from espnet_medusa.transcription.open_model import find_model
+
+GOOD = {"good": "good.wav", "stereo": "stereo.flac",
+        "more_slow": "more/slow.wav", "more_packed": "more/packed.mp3"}  # fmt: skip
+BAD = {"long": "docs/long_audio.md", "empty": "zero length", "nothing": "is an empty file",
+       "broken": "no audio that libsndfile or FFmpeg reads"}  # fmt: skip
+# ESPnet's tasks and transformers' models take seconds to import.
+NOT_IMPORTED = "espnet2.tasks.asr", "espnet2.tasks.abs_task", "transformers.modeling_utils"
+SHORT_START = f"""
+import sys
+from espnet_medusa.bin import transcribe
+transcribe.main(sys.argv[1:])
+assert not {{*{NOT_IMPORTED}}} & {{*sys.modules}}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +62,6 @@ def talks(tmp_path):
     (folder / "broken.wav").write_bytes(b"no audio")
     (folder / "notes.txt").write_text("no audio either")
     return folder
-
-
-GOOD = {"good": "good.wav", "stereo": "stereo.flac",
-        "more_slow": "more/slow.wav", "more_packed": "more/packed.mp3"}  # fmt: skip
-BAD = {"long": "docs/long_audio.md", "empty": "zero length", "nothing": "is an empty file",
-       "broken": "no audio that libsndfile or FFmpeg reads"}  # fmt: skip
 
 
 def run(model, *words) -> int:
@@ -153,16 +160,6 @@ def test_the_function_returns_a_transcript_of_each_file(model, talks, tmp_path):
                for key, reason in BAD.items())  # fmt: skip
 
 
-# ESPnet's tasks and transformers' models take seconds to import.
-NOT_IMPORTED = "espnet2.tasks.asr", "espnet2.tasks.abs_task", "transformers.modeling_utils"
-SHORT_START = f"""
-import sys
-from espnet_medusa.bin import transcribe
-transcribe.main(sys.argv[1:])
-assert not {{*{NOT_IMPORTED}}} & {{*sys.modules}}
-"""
-
-
 def test_a_whisper_is_transcribed_without_espnets_tasks(tmp_path, talks):
     experiment = whisper_experiment(tmp_path, save_tiny_whisper(tmp_path / "weights"))
     words = [talks / "good.wav", "--model", experiment.folder, "--output_dir", tmp_path / "out"]
@@ -179,7 +176,6 @@ def test_a_whisper_is_converted_once_and_detects_the_language(tmp_path, monkeypa
     command += ["--output_dir", str(tmp_path / "out"), "--output_format", "json"]
     command += ["--without_timestamps", "true", "--temperature_increment_on_fallback", "none"]
     command += ["--no_speech_threshold", "none"]
-
     transcribe.main([*command, "--model", str(whisper)])
     detected = json.loads((tmp_path / "out" / "talk.json").read_text())
     (experiment,) = (tmp_path / "cache" / "espnet_medusa" / "models").iterdir()
@@ -219,10 +215,18 @@ def test_user_errors_are_one_line(options, message, model, talks, capsys, tmp_pa
     assert re.search(message, line)
 
 
-def test_search_is_greedy_unless_a_beam_is_chosen():
-    assert choose_search({}) == {"search": "greedy", "beam_size": 5, "ctc_weight": 0.0}
-    assert choose_search({"beam_size": 1})["search"] == "greedy"
-    assert choose_search({"beam_size": 3})["search"] == "beam"
-    beam = {"search": "beam", "ctc_weight": 0.3}
-    assert choose_search(beam) == beam | {"beam_size": 5}
-    assert choose_search({"search": "greedy", "beam_size": 3})["search"] == "greedy"
+def test_defaults_of_the_command():
+    chosen = defaults.with_defaults({}, "cpu")
+    assert chosen["search"] == "beam" and chosen["skip_silence"] and chosen["batch_size"] == 8
+    assert defaults.with_defaults({"beam_size": 1}, "cpu")["search"] == "greedy"
+    given = {"decoder_precision": "float32", "beam_size": 3, "skip_silence": False}
+    assert defaults.with_defaults(given, "cpu") == chosen | given
+    assert "decoder_precision" not in defaults.with_defaults({}, "cuda")
+    line = defaults.describe("base", chosen | {"ngpu": 0, "decoder_precision": "int8"})
+    assert line.startswith("base, int8, beam 5, ") and line.endswith(" threads")
+    greedy = {"ngpu": 1, "decoder_precision": None, "dtype": "bfloat16", "search": "greedy"}
+    assert defaults.describe("base", chosen | greedy) == "base, bfloat16, greedy, GPU"
+    # The function's search is greedy unless a beam is chosen.
+    without = {"search": "greedy", "beam_size": 5, "ctc_weight": 0.0}
+    for given in ({}, {"search": "beam", "ctc_weight": 0.3}, {"search": "greedy", "beam_size": 3}):
+        assert defaults.choose_search(given) == without | given

@@ -24,6 +24,8 @@ from espnet_medusa.tuning.available import DraftSetting, available
 from espnet_medusa.tuning.report import DRAFT_KEYS
 from espnet_medusa.tuning.tuned_model import DraftModelFiles, TunedASR
 
+BEAM = "--search beam"
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
@@ -38,9 +40,15 @@ def plain(tmp_path_factory):
     return make_experiment(folder, decoder_conf=DECODER, model_conf=NO_CTC)
 
 
-def texts(experiment, corpus, folder, options) -> dict[str, str]:
-    data = ["--data_path_and_name_and_type", f"{corpus / 'wav.scp'},speech,sound"]
-    asr_inference.main([*experiment.options(), *options, "--output_dir", str(folder), *data])
+@pytest.fixture
+def few_settings(monkeypatch):
+    monkeypatch.setattr(tuning_available, "SHARES", (0.3,))
+    monkeypatch.setattr(candidates, "depths", lambda *_: [1, 3])
+
+
+def texts(main, command, corpus, folder, *options) -> dict[str, str]:
+    audio = "--data_path_and_name_and_type", f"{corpus}/wav.scp,speech,sound"
+    main([*map(str, (*command, *options, *audio, "--output_dir", folder))])
     return read_lines(folder / "1best_recog" / "text")
 
 
@@ -49,10 +57,8 @@ def texts(experiment, corpus, folder, options) -> dict[str, str]:
     ("beam_size: 2\nctc_weight: 0.3\nmaxlenratio: -5\n", ["--batch_size", "3", "--nbest", "2"]),
 )
 def test_config_report_table_and_figure(
-    config, options, experiment, plain, corpus, tmp_path, monkeypatch, capsys
+    config, options, experiment, plain, corpus, tmp_path, few_settings, capsys
 ):
-    monkeypatch.setattr(tuning_available, "SHARES", (0.3,))
-    monkeypatch.setattr(candidates, "depths", lambda *_: [1, 3])
     (tmp_path / "decode.yaml").write_text(config)
     output = tmp_path / "new" / "tuned.yaml"
     command = [*experiment.options(), "--data_dir", corpus, "--num_utterances", 3, "--config"]
@@ -64,14 +70,12 @@ def test_config_report_table_and_figure(
     report = json.loads(output.with_suffix(".json").read_text())
     names = ["baseline", "heads", "ctc", "ctc+heads"]
     names += [f"{kind} {plain.folder.name}" for kind in ("model", "ctc+model")]
-
     table = output.with_suffix(".md").read_text()
     rows = [re.findall(r"[^|]+", line) for line in table.splitlines() if line.startswith("|")]
     shown = [row[0].strip(" *") for row in rows]
     assert shown == ["drafter", "---", *names, "drafter", "---", *names[1:]]
     assert {len(row) for row in rows[:8]} == {11} and {len(row) for row in rows[8:]} == {4}
     assert all(row[10].strip() == "0/3" for row in rows[3:8])
-
     tuned = yaml.safe_load(output.read_text())
     chosen = {name: tuned.pop(name) for name in DRAFT_KEYS if name in tuned}
     assert {"drafter": None, **chosen} == report["chosen"]
@@ -79,7 +83,6 @@ def test_config_report_table_and_figure(
     given = yaml.safe_load(config) | {name.removeprefix("--"): int(x) for name, x in words}
     assert tuned == {name: value for name, value in given.items() if name not in DRAFT_KEYS}
     assert str(experiment.model) in output.read_text().split("search:")[0]
-
     assert report["num_utterances"] == 3 and report["left_out"] == []
     checked = {(row["name"], row["utterances"]) for row in report["settings"] if row["checked"]}
     assert checked == {(name, 3) for name in names}
@@ -89,22 +92,20 @@ def test_config_report_table_and_figure(
         assert (row["parts"]["draft model's encoder"] > 0) == (row["name"] not in names[:2])
     (without,) = (row for row in report["settings"] if row["draft_depth"] == 0)
     assert without["calls_saved"] == without["speedup"] == 1.0 and without["checked"]
-
-    decoded = texts(experiment, corpus, tmp_path / "decoded", ["--config", str(output)])
+    decode = asr_inference.main, experiment.options(), corpus
+    decoded = texts(*decode, tmp_path / "decoded", "--config", output)
     assert [*decoded] == ["u0", "u1", "u2", "u3"]
-    nothing = ["--config", str(tmp_path / "decode.yaml"), "--draft_depth", "0"]
-    assert texts(experiment, corpus, tmp_path / "plain", nothing) == decoded
+    nothing = "--config", tmp_path / "decode.yaml", "--draft_depth", 0
+    assert texts(*decode, tmp_path / "plain", *nothing) == decoded
 
 
-def test_s2t_models_are_tuned_with_all_drafters(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(tuning_available, "SHARES", (0.3,))
-    monkeypatch.setattr(candidates, "depths", lambda *_: [1, 3])
+def test_s2t_models_are_tuned_with_all_drafters(corpus, tmp_path, few_settings):
     base = make_s2t_experiment(tmp_path / "base", 1)
     draft = make_s2t_experiment(tmp_path / "draft", 2, decoder_conf=SIZES | {"num_blocks": 1})
     files = add_heads(tmp_path / "heads", base, "recurrent").items()
     model = [word for name, path in files for word in (f"--{name}", str(path))]
     search = ["--beam_size", "2", "--ctc_weight", "0.3", "--maxlenratio", "-5", "--lang_sym", "deu"]
-    output, data = tmp_path / "tuned.yaml", f"{corpus / 'wav.scp'},speech,sound"
+    output = tmp_path / "tuned.yaml"
     command = [*model, *search, "--batch_size", "2", "--data_dir", corpus, "--output", output]
     tune.main([*command, "--draft_models", draft["s2t_train_config"].parent])
     report, tuned = json.loads(output.with_suffix(".json").read_text()), output.read_text()
@@ -114,14 +115,10 @@ def test_s2t_models_are_tuned_with_all_drafters(corpus, tmp_path, monkeypatch):
         assert row["different_utterances"] == []
         assert (row["parts"]["draft model's encoder"] > 0) == ("model" in row["name"])
     assert report["model"] in tuned and "lang_sym: deu" in tuned
-
-    decoded = []
-    for config in (["--config", output], [*search, "--draft_depth", "0"]):
-        folder = tmp_path / str(len(decoded))
-        options = [*config, "--output_dir", folder, "--data_path_and_name_and_type", data]
-        s2t_inference.main([*model, *map(str, options)])
-        decoded.append(read_lines(folder / "1best_recog" / "text"))
-    assert len(decoded[0]) == 4 and decoded[0] == decoded[1]
+    decode = s2t_inference.main, model, corpus
+    decoded = texts(*decode, tmp_path / "decoded", "--config", output)
+    plain = texts(*decode, tmp_path / "plain", *search, "--draft_depth", 0)
+    assert len(decoded) == 4 and decoded == plain
 
 
 @pytest.mark.parametrize("search", ["greedy", "beam"])
@@ -149,7 +146,6 @@ def test_heads_are_tried_with_several_vocabularies(experiment, monkeypatch):
     uncounted = available(TunedASR(speech2text), [HEADS, CTC], [])
     assert [*uncounted.drafters] == [HEADS, CTC]
     assert re.match("draft_vocab_size: 3; this model has no counts", *uncounted.left_out)
-
     speech2text.asr_model.decoder.count_tokens(torch.arange(len(speech2text.asr_model.token_list)))
     drafting = available(TunedASR(speech2text), [HEADS, CTC, CTC_HEADS], [])
     sizes = {name: d.keys.get("draft_vocab_size") for name, d in drafting.drafters.items()}
@@ -161,7 +157,6 @@ def test_heads_are_tried_with_several_vocabularies(experiment, monkeypatch):
     expected = {"drafter": HEADS, "draft_vocab_size": 3}
     assert expected.items() <= drafter.config(DraftSetting(drafter.name, 2)).items()
     assert len(drafter.proposers[None].vocabulary) == 3
-
     speech2text = with_options(speech2text, draft_vocab_size=5)
     drafting = available(TunedASR(speech2text), [HEADS, CTC], [])
     sizes = {name: d.keys.get("draft_vocab_size") for name, d in drafting.drafters.items()}
@@ -179,9 +174,8 @@ def test_missing_drafters_are_named(plain, tmp_path):
         ["drafter: model", " no draft model is given"],
     ]
     speech2text = Speech2Text(plain.config, plain.model, search="greedy", draft_depth=0)
-    drafting = available(
-        TunedASR(speech2text), ["ctc", "model"], [DraftModelFiles(str(stock.folder))]
-    )
+    files = [DraftModelFiles(str(stock.folder))]
+    drafting = available(TunedASR(speech2text), ["ctc", "model"], files)
     assert [*drafting.drafters] == ["model stock"]
     assert drafting.readers["model stock"] is not speech2text
     assert re.match("drafter: ctc; this model has no CTC branch", *drafting.left_out)
@@ -219,9 +213,6 @@ def test_the_decoders_precision_decides_whether_sums_round(
     stop.assert_called_once()
     task = stop.call_args.args[0]
     assert task.rounding == (task.search.decoder.dtype == torch.bfloat16) == rounding
-
-
-BEAM = "--search beam"
 
 
 @cases(

@@ -278,9 +278,8 @@ def test_converted_sentencepiece(vocabularies):
     vocabulary = {name: number for number, name in enumerate(names)}
     merges = [("▁", "a")]
     model = models.BPE(vocabulary, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(model), unk_token="<unk>", bos_token="<s>", eos_token="</s>"
-    )
+    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), **special)
     ours = hugging_face_vocabulary(tokenizer)
     assert [names[token] for token in ours.encode(" ab é")] == ["▁a", "b", "▁", "<0xC3>", "<0xA9>"]
     assert ours.encode(b"\xff") == [names.index("<0xFF>")]

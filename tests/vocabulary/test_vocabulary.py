@@ -9,7 +9,6 @@ from tokenizers import Tokenizer, models, normalizers
 from transformers import PreTrainedTokenizerFast
 from whisper.tokenizer import get_encoding
 
-from espnet_medusa.errors import InputError
 from espnet_medusa.files.token_list import read_token_list, write_token_list
 from espnet_medusa.vocabulary.tokenizers import (
     BUNDLED,
@@ -133,8 +132,8 @@ def test_bad_files_are_refused(name, content, tmp_path):
 
 
 def test_bad_tokenizers_are_refused(tmp_path):
-    with pytest.raises(InputError, match="nowhere.model': cannot be read; give the path"):
-        sentencepiece_vocabulary(tmp_path / "nowhere.model")
+    message = "nowhere.model': cannot be read; give the path"
+    assert_refused(message, sentencepiece_vocabulary, tmp_path / "nowhere.model")
     words = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0})))
     assert_refused("of kind WordLevel: allowed are byte-level BPE", hugging_face_vocabulary, words)
 

@@ -31,16 +31,14 @@ def files(tmp_path_factory):
     model = openai.model.Whisper(DIMS)
     for parameter in model.parameters():
         parameter.data = (0.25 * torch.randn(parameter.shape)).half().float()
-    state = model.state_dict()
     for name, dtype in (("float16.pt", torch.float16), ("float32.pt", torch.float32)):
-        stored = {name: value.to(dtype) for name, value in state.items()}
+        stored = {name: value.to(dtype) for name, value in model.state_dict().items()}
         torch.save({"dims": vars(DIMS), "model_state_dict": stored}, folder / name)
     read = open_whisper(str(folder / "float32.pt"))
-    ids = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), 0)
+    tokens = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), 0)
+    tokens |= {"suppress_tokens": None, "begin_suppress_tokens": None}
     sizes = {name: getattr(read.config, name) for name in SIZES}
-    whisper = WhisperForConditionalGeneration(
-        WhisperConfig(**sizes, **ids, suppress_tokens=None, begin_suppress_tokens=None)
-    )
+    whisper = WhisperForConditionalGeneration(WhisperConfig(**sizes, **tokens))
     for half in ("encoder", "decoder"):
         getattr(whisper.model, half).load_state_dict(read.weights(half))
     whisper.save_pretrained(folder / "hf_float32")
@@ -66,12 +64,11 @@ def test_every_learned_tensor_changes_the_fingerprint(files):
     known = digests(weights)
     assert {*weights} - {*known} == {"encoder.whisper.embed_positions.weight"}
     for name, value in weights.items():
-        other = value.clone()
-        other.view(-1)[-1] += 0.01
-        found = digests({**weights, name: other})
+        changed = {**weights, name: value.clone()}
+        changed[name].view(-1)[-1] += 0.01
+        found = digests(changed)
         assert {key for key in known if found[key] != known[key]} == {name} & {*known}
-        same = fingerprint({**weights, name: other}) == fingerprint(weights)
-        assert same == (name not in known)
+        assert (fingerprint(changed) == fingerprint(weights)) == (name not in known)
 
 
 def test_other_tensors_do_not_change_the_fingerprint(files):

@@ -13,7 +13,7 @@ from experiment import noise
 from openai_whisper import openai_whisper, save_openai_whisper
 from refusals import Calls, assert_refused, refused, refuses
 from tiny_whisper import read_whisper_experiment, save_tiny_whisper, whisper_experiment
-from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
+from transformers_whisper import features_of, generate, logits_of, tiny_whisper
 from whisper.model import ModelDimensions
 
 from espnet_medusa.inference.speech2text import Speech2Text
@@ -31,43 +31,34 @@ KINDS = {
 
 @pytest.fixture(scope="module", params=KINDS)
 def case(request, tmp_path_factory):
-    folder = save_tiny_whisper(tmp_path_factory.mktemp(request.param), **KINDS[request.param])
-    return folder, WhisperForConditionalGeneration.from_pretrained(folder).eval()
+    folder = tmp_path_factory.mktemp(request.param)
+    return folder, tiny_whisper(folder, **KINDS[request.param])
 
 
 def logits(folder, speech: np.ndarray, tokens: torch.Tensor, vocab_size: int) -> torch.Tensor:
     encoder = HFWhisperEncoder(whisper_model=str(folder)).eval()
     hidden_size = encoder.output_size()
     decoder = WhisperMedusaDecoder(vocab_size, hidden_size, whisper_model=str(folder)).eval()
-    with torch.no_grad():
-        memory, frames, _ = encoder(torch.tensor(speech)[None], torch.tensor([len(speech)]))
-        return decoder(memory, frames, tokens, torch.tensor([tokens.size(1)]))[0]
+    memory, frames, _ = encoder(torch.tensor(speech)[None], torch.tensor([len(speech)]))
+    return decoder(memory, frames, tokens, torch.tensor([tokens.size(1)]))[0]
 
 
-def features_of(speech: np.ndarray, num_mel_bins: int = 80) -> torch.Tensor:
-    extractor = WhisperFeatureExtractor(feature_size=num_mel_bins)
-    return extractor(speech, sampling_rate=16000, return_tensors="pt").input_features
-
-
-def test_logits_equal_transformers(case):
+def test_logits_equal_transformers(case, no_gradients):
     folder, whisper = case
     config = whisper.config
     tokens = torch.randint(config.vocab_size, (1, 12))
-    with torch.no_grad():
-        features = features_of(noise(1), config.num_mel_bins)
-        expected = whisper(features, decoder_input_ids=tokens).logits
+    expected = logits_of(whisper, features_of(noise(1), config.num_mel_bins), tokens)
     ours = logits(folder, noise(1), tokens, config.vocab_size)
     torch.testing.assert_close(ours, expected, rtol=0, atol=1e-4)
 
 
-def test_logits_of_an_openai_file_equal_openais(tmp_path):
+def test_logits_of_an_openai_file_equal_openais(tmp_path, no_gradients):
     """With the values of float16, as OpenAI saves its own models."""
     model = openai_whisper(0, text_context=448)
     model.load_state_dict({name: value.half() for name, value in model.state_dict().items()})
     save_openai_whisper(model, tmp_path / "small.pt")
     tokens = torch.randint(51865, (1, 9))
-    with torch.no_grad():
-        expected = model.decoder(tokens, model.encoder(features_of(noise(2))))
+    expected = model.decoder(tokens, model.encoder(features_of(noise(2))))
     ours = logits(tmp_path / "small.pt", noise(2), tokens, 51865)
     torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
 
@@ -163,8 +154,8 @@ def test_an_index_refers_only_to_files_in_its_folder(tmp_path, file):
 def experiment(tmp_path_factory):
     """An experiment of a random multilingual Whisper, read after its folder is removed."""
     path = tmp_path_factory.mktemp("multilingual")
-    folder = save_tiny_whisper(path / "whisper", seed=5)
-    whisper = WhisperForConditionalGeneration.from_pretrained(folder).eval()
+    folder = path / "whisper"
+    whisper = tiny_whisper(folder, seed=5)
     made = whisper_experiment(path, folder, heads="linear", heads_conf={"num_heads": 3})
     shutil.rmtree(folder)
     return read_whisper_experiment(made), whisper, read_whisper_tokens(make_tokenizer(51865))
@@ -172,16 +163,6 @@ def experiment(tmp_path_factory):
 
 def load(trained, **options) -> Speech2Text:
     return Speech2Text(trained=trained, search="greedy", maxlenratio=-12, **options)
-
-
-def generate(whisper, speech: np.ndarray, tokens, prompt: list[int]) -> list[int]:
-    tokens_out = whisper.generate(
-        features_of(speech), decoder_input_ids=torch.tensor([prompt]), max_new_tokens=12,
-        do_sample=False, num_beams=1, suppress_tokens=tokens.suppressed,
-        begin_suppress_tokens=tokens.begin_suppressed,
-    )[0].tolist()  # fmt: skip
-    tokens_out = tokens_out[len(prompt) :] if tokens_out[: len(prompt)] == prompt else tokens_out
-    return [token for token in tokens_out if token != tokens.end]
 
 
 def test_greedy_text_equals_transformers_in_each_language(experiment):
@@ -192,16 +173,14 @@ def test_greedy_text_equals_transformers_in_each_language(experiment):
         decodings = load(made, draft_depth=depth).decode(speeches, languages)
         for speech, language, decoding in zip(speeches, languages, decodings, strict=True):
             prompt = tokens.prompt(language or "de")
-            assert decoding.results[0][2] == generate(whisper, speech, tokens, prompt)
+            assert decoding.results[0][2] == generate(whisper, speech, prompt, tokens)
             assert decoding.results[0][3].yseq.tolist()[: len(prompt)] == prompt
 
 
 def test_detected_language_is_the_most_probable_one(experiment):
     made, whisper, tokens = experiment
     speech = noise(7)
-    start = torch.tensor([[tokens.start]])
-    with torch.no_grad():
-        scores = whisper(features_of(speech), decoder_input_ids=start).logits[0, -1]
+    scores = logits_of(whisper, features_of(speech), torch.tensor([[tokens.start]]))[0, -1]
     best = max(tokens.languages, key=lambda code: scores[tokens.languages[code]])
     decodings = load(made, language="detect").decode([speech, speech], [None, "fr"])
     languages = [decoding.results[0][3].yseq[1].item() for decoding in decodings]
