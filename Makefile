@@ -1,4 +1,4 @@
-# Two commands: `make demo` runs a small mini recipe; `make test` checks and tests everything.
+# `make demo` runs a small mini recipe; `make test` runs linters and all tests but those named below.
 # `make docs` fills the tables of README and docs/ from their sources, and builds the site.
 # `make bench` compares with other Whisper programs, in an environment of its own; a real Whisper:
 #          BENCH="--whisper EXP --data_dir DIR --num_utterances 100"
