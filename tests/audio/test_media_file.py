@@ -71,13 +71,13 @@ def test_the_sound_of_cinemas_and_videos(name, channels, video_s, tmp_path):
 def test_parts_equal_those_of_the_whole(tmp_path, suffix):
     """Kaldi lets a segment end up to half a second late."""
     path = tmp_path / f"talk{suffix}"
-    _, rate_hz = make(path, 3.0)
+    _, rate_hz = make(path, 3.0, 2)
     whole, _ = read_audio(str(path))
     for start_s, end_s in ((0.0, 1.0), (0.73, 2.11), (1.9, None), (2.5, -1), (2.0, 3.3)):
         part, _ = read_audio(str(path), start_s=start_s, end_s=end_s)
         last = None if end_s in (None, -1) else round(end_s * rate_hz)
         np.testing.assert_array_equal(part, whole[round(start_s * rate_hz) : last])
-    assert_unreadable("ends at 4.5 s but the recording at 3.0", path, end_s=4.5)
+    assert_unreadable("ends at 4.5 s but the recording at 3.00 s", path, end_s=4.5)
     assert_unreadable("outside", path, start_s=3.2, end_s=3.3)
     assert_unreadable("lasts 3.00 s, more than the 2.5 s", path, max_duration_s=2.5)
 

@@ -36,8 +36,7 @@ def test_hugging_face_folder_is_loaded(whole, tmp_path):
     last = whole.model.decoder.layers[-1].state_dict()
     for heads, layer in (("block", "block"), ("attending", "layer")):
         conf = {"whisper_model": str(tmp_path), "heads": heads, "heads_conf": {"num_heads": 2}}
-        decoder = WhisperMedusaDecoder(60, HIDDEN_SIZE, **conf)
-        copied = getattr(decoder.heads, layer).state_dict()
+        copied = getattr(WhisperMedusaDecoder(60, HIDDEN_SIZE, **conf).heads, layer).state_dict()
         assert copied and all(torch.equal(value, last[name]) for name, value in copied.items())
     assert not any("self_attn" in name or "k_proj" in name for name in copied)
 
