@@ -224,7 +224,7 @@ def check_audio(
     if len(samples) == 0:
         raise AudioError("has zero length", "remove the utterance")
     if len(samples) < min_samples:
-        reason = f"has {len(samples)} samples, fewer than the {min_samples} of one frame"
+        reason = f"has {len(samples)} samples, fewer than the {min_samples} needed"
         raise AudioError(reason, "remove the utterance")
     if expected_rate_hz is not None and rate_hz != expected_rate_hz:
         raise AudioError(

@@ -1,4 +1,4 @@
-"""Make ``generation_config.json``, from Whisper's vocabulary, and CTranslate2's ``config.json``."""
+"""Make ``generation_config.json`` and CTranslate2's ``config.json``."""
 
 import reprlib
 from collections.abc import Mapping

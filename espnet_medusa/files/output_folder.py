@@ -47,7 +47,7 @@ def staged_output(output_dir: str | Path, made_from: str) -> Iterator[Path]:
     """Yield a folder to write to; it becomes `output_dir` if the block ends without error.
 
     It replaces an earlier output of this function, and its stamp has the fingerprint `made_from`.
-    Raises ValueError if `output_dir` has files that this function did not write.
+    Raises ValueError if `output_dir` has files but no stamp.
     """
     output_dir = Path(output_dir)
     if output_dir.exists() and _read_stamp(output_dir) is None and any(output_dir.iterdir()):

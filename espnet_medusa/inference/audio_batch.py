@@ -44,7 +44,7 @@ class AudioLimits:
 def audio_limits(encoder: torch.nn.Module, train_args: Namespace) -> AudioLimits:
     """Return the limits of a trained encoder, from its window or its frontend's config.
 
-    A model without frontend was trained on features, which asr.sh extracts every 10 ms.
+    Without both, a model was trained on features, which asr.sh extracts every 10 ms.
     """
     window_samples = getattr(encoder, "window_samples", None)
     if window_samples is not None:

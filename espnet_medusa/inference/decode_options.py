@@ -140,8 +140,8 @@ def check_scoring(
         logger.warning(f"ctc_weight: {ctc_weight}: not used, because the model has no CTC branch")
     if isinstance(ctc, UnitCTC) and options.search != GREEDY and ctc_weight != 0:
         raise InputError(
-            f"ctc_weight: {ctc_weight}; allowed: 0.0 with model_conf.ctc_units; this branch can "
-            "only draft (drafter: ctc), because its units are not the decoder's tokens"
+            f"ctc_weight: {ctc_weight}; allowed: 0.0 with model_conf.ctc_units; this branch "
+            "drafts (drafter: ctc) but cannot score: its units are not the decoder's tokens"
         )
 
 

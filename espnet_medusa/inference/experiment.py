@@ -217,8 +217,8 @@ def find_experiment(
 ) -> tuple[Path, Path] | None:
     """Return config and weights of the model that ``option`` names; None: no experiment.
 
-    Raise InputError if a config or the weights are missing, or ``model_file`` is given without an
-    experiment.
+    Raise InputError if a ``.yaml`` file or a folder's weights are missing, or if ``model_file`` is
+    given without an experiment.
     """
     path = Path(name).expanduser()
     config = path if path.suffix in (".yaml", ".yml") else path / CONFIG

@@ -185,7 +185,8 @@ def is_file_here(name: str) -> bool:
 def pack_model(model: Mapping[str, Path], more: Sequence[Path], archive: Path) -> None:
     """Pack weights and configs as ``espnet2.bin.pack``, with all files that the configs name.
 
-    Raise InputError if one of these files is missing or not below the current folder.
+    Raise InputError if a file of ``model`` or ``more`` is missing, or if a file is not below the
+    current folder.
     """
     inside = {role: _below_here(file, role) for role, file in model.items()}
     names = dict.fromkeys([*inside.values(), *(_below_here(file, "option") for file in more)])

@@ -157,7 +157,7 @@ class WhisperWindows(WindowDecoder):
         return self.align_words((memory[one, :rows], sizes), frames, words, language)
 
     def _searches(self, attempt: Attempt) -> list[Search]:
-        """Return the model's search; above temperature 0: searches that sample."""
+        """Return a greedy or patient beam search; above temperature 0: searches that sample."""
         search, constraints = self.model.search, self.constraints[attempt.timestamps]
         if attempt.temperature > 0:
             return [

@@ -90,7 +90,7 @@ def _size(path: Path) -> int:
 
 
 def _fetch(url: str, path: Path, partial: Path) -> None:
-    """Download to `partial`; retry as long as bytes arrive."""
+    """Download to `partial`; retry until attempts fail too often without a new byte."""
     failures = 0
     with requests.Session() as session, byte_progress(path.name) as progress:
         while True:

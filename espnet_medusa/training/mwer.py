@@ -190,7 +190,7 @@ def mwer_loss(log_probs: torch.Tensor, errors: torch.Tensor) -> torch.Tensor:
 
 
 def expected_errors(log_probs: torch.Tensor, errors: torch.Tensor) -> torch.Tensor:
-    """Return the mean (U,) of finite errors (U, N) under renormalized ``log_probs`` (U, N)."""
+    """Return expected errors (U,) under renormalized ``log_probs`` (U, N); errors are finite."""
     return (log_probs.softmax(dim=1) * errors).sum(dim=1)
 
 

@@ -33,7 +33,7 @@ class Objective:
 
     @property
     def scale(self) -> float:
-        """Upper bound of a logit's gradient; stored gradients are divided by it."""
+        """Upper bound of a logit's gradient; stored gradients of rows are divided by it."""
         return self.cross_entropy + self.divergence
 
 

@@ -1,7 +1,7 @@
 """Synthesize a small corpus with espeak-ng: Kaldi data directories and audio.
 
 Writes ``<output_dir>/{train,dev,test}<suffix>`` with wav.scp, text, utt2spk and spk2utt, and
-16 kHz FLAC files in ``<audio_dir>/{train,dev,test}``. The paths in wav.scp start with
+16 kHz FLAC files in folders of the same names in ``<audio_dir>``. The paths in wav.scp start with
 ``--audio_dir`` as given; by default they are relative to the recipe's folder.
 """
 
@@ -29,7 +29,7 @@ from espnet_medusa.kaldi.table import read_table, write_table
 # Utterances per process. The samples depend on it.
 BATCH_SIZE = 100
 TABLES = ("wav.scp", "text", "utt2spk", "spk2utt")
-# First estimate, for the number of training utterances.
+# Estimate for dev and test, for the progress bar.
 TYPICAL_DURATION_S = 4.0
 
 

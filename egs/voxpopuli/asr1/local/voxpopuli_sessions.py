@@ -128,7 +128,7 @@ def choose_sessions(sessions: Iterable[str], fraction: float) -> set[str]:
             break
         chosen.add(session)
     if chosen and len(chosen) == len(counts):
-        # If the last session alone is large enough, another one can remain for training.
+        # An earlier session can remain for training if the others are large enough.
         spare = [name for name in order[:-1] if counts.total() - counts[name] >= minimum]
         if not spare:
             raise InputError(
