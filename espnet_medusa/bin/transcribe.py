@@ -173,8 +173,10 @@ def choose_formats(
     need_times = options["word_timestamps"] or not {*formats} <= {*UNTIMED, HTML}
     if output_format == CTM and not options["word_timestamps"]:
         raise InputError("output_format: ctm; allowed with word_timestamps: true: it lists words")
+    if options["word_timestamps"] and reason is not None:
+        raise InputError(f"word_timestamps: true; {reason}; allowed here: false")
     if need_times and reason is not None:
-        allowed = f"allowed here: {', '.join(UNTIMED)}"
+        allowed = f"allowed here: {', '.join((*UNTIMED, HTML, ALL))}"
         raise InputError(f"output_format: {output_format}; {reason}; {allowed}")
     if reason is None and not without:
         need_times = formats != ["txt"] or without is False

@@ -32,7 +32,8 @@ from espnet_medusa.tuning.trial import Task
 from espnet_medusa.tuning.tuned_model import DraftModelFiles, TunedASR, TunedModel, TunedS2T
 from espnet_medusa.tuning.tuner import tune
 
-# Other options that the written config contains if the command line changes them.
+# Options that the written config contains if the command line changes them, besides
+# ``DECODE_OPTIONS``.
 ESPNET_KEYS = (
     "beam_size", "penalty", "maxlenratio", "minlenratio", "ctc_weight", "lm_weight",
     "ngram_weight", "nbest", "normalize_length", "batch_size", "max_batch_frames", "dtype",
@@ -155,13 +156,13 @@ def open_model(options: dict[str, Any]) -> tuple[TunedModel, UtteranceReader]:
         decoder = type(getattr(network, "decoder", None)).__name__
         raise InputError(
             f"nothing to tune: ESPnet's own search decodes this model or config ({decoder}); "
-            "allowed: decoder: whisper_medusa, speech_llama or ESPnet's transformer, without "
-            "streaming"
+            "allowed: decoder: whisper_medusa, speech_llama, transformer or transformer_medusa, "
+            "without streaming"
         )
     if isinstance(speech2text.search.strategy, ThresholdStrategy):
         raise InputError(
-            "acceptance: threshold with search: beam; allowed while tuning: exact, or search: "
-            "greedy, as other drafts would change the text"
+            "acceptance: threshold with search: beam; allowed while tuning: acceptance: exact, or "
+            "search: greedy"
         )
     return kind(speech2text), reader
 

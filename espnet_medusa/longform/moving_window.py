@@ -33,7 +33,7 @@ class History:
     most: int  # maximum number of tokens of a prompt
     carries_initial: bool = False  # whether the user's prompt precedes every window
     tokens: list[int] = field(init=False)  # the user's prompt and all decoded tokens
-    forgotten: int = 0  # number of first tokens that prompts omit, except a carried prompt
+    forgotten: int = 0  # number of first tokens that prompts omit; a carried prompt stays
 
     def __post_init__(self) -> None:
         self.tokens = [*self.initial]

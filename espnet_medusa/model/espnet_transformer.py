@@ -55,7 +55,7 @@ NAMES = {
 
 
 class TransformerMedusaDecoder(MultiTokenDecoder):
-    """``decoder: transformer`` with Medusa heads, for models of all of ESPnet's tasks.
+    """``decoder: transformer`` with Medusa heads, for the tasks asr and s2t.
 
     Attending heads have Whisper's layer with GELU, which starts with the weights of the decoder's
     last layer. Raise InputError if an option has an unknown name or value.

@@ -118,5 +118,7 @@ def test_a_model_without_times_writes_no_subtitles():
     options = {"without_timestamps": None, "word_timestamps": False}
     with pytest.raises(InputError, match="output_format: srt; no times; allowed here: txt, json"):
         command.choose_formats("srt", options, "no times")
+    with pytest.raises(InputError, match="word_timestamps: true; no times; allowed here: false"):
+        command.choose_formats("txt", options | {"word_timestamps": True}, "no times")
     with pytest.raises(InputError, match="output_format: ctm; allowed with word_timestamps: true"):
         command.choose_formats("ctm", options, None)

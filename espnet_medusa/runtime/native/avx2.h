@@ -149,7 +149,7 @@ inline __m256i to_words(Integers values) {
 inline void store_words(int16_t* to, Integers values) {
     _mm256_storeu_si256((__m256i*)to, to_words(values));
 }
-// The lowest 8 bits of each lane.
+// Lanes with values from 0 to 255.
 inline void store_bytes(uint8_t* to, Integers values) {
     const __m256i words = to_words(values);
     _mm_storeu_si128((__m128i*)to, _mm_packus_epi16(_mm256_castsi256_si128(words),

@@ -105,7 +105,7 @@ def kernels() -> ctypes.CDLL | None:
 
 
 def arguments_of(kind: type[ctypes.Structure], packed: Any) -> ctypes.Structure:
-    """Return a structure with the arguments of the parts of ``packed`` that it has by name."""
+    """Return a structure whose fields are ``packed.NAME.arguments``, for each field's name."""
     return kind(*(getattr(packed, name).arguments for name, _ in kind._fields_))
 
 
