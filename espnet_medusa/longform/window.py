@@ -135,7 +135,7 @@ def compression_ratio(text: str) -> float:
 
 
 def has_failed(decoding: WindowDecoding, options: LongFormOptions) -> bool:
-    """Return whether a text has failed by ``fallback_on``; ``any_failure`` is openai-whisper's rule."""
+    """Return whether a text fails by ``fallback_on``; ``any_failure`` is openai-whisper's rule."""
     if options.fallback_on == REPETITION:
         return repeats_itself(decoding, options)
     least = options.logprob_threshold
