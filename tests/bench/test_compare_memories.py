@@ -139,12 +139,6 @@ def test_drafts_change_no_tokens(trained_subject, search, drafter):
         assert drafted.decoder_calls < 0.5 * plain.decoder_calls
 
 
-def test_ctc_drafts_come_from_the_models_ctc_branch(trained_subject, models):
-    ours, memory = build(trained_subject, "ours"), torch.from_numpy(memories(trained_subject)[0])
-    expected = models[0].asr_model.ctc.log_softmax(memory[None])
-    assert torch.equal(ours.ctc.log_softmax(memory[None]), expected)
-
-
 def ways_of(subject, left_out, *options):
     args = compare.get_parser().parse_args(["--contestants", "ours", *options])
     return choose_ways.make_ways(subject, args, left_out)
@@ -191,12 +185,15 @@ def test_rows_by_hand():
     assert by_way["ours", HEADS, "float32"]["same_tokens"] == 1
 
 
-def test_the_encoder_is_the_models_encoder(trained_subject, models, utterances):
+def test_encoder_and_ctc_branch_are_the_models(trained_subject, models, utterances):
+    ours = build(trained_subject, "ours")
     for memory, utterance in zip(memories(trained_subject), utterances, strict=True):
         with torch.no_grad():
             audio = models[0].model.batch([torch.from_numpy(utterance.speech)])
             expected, _ = models[0].model.encode(audio)
         assert np.array_equal(memory, expected[0].numpy())
+        log_probs = models[0].asr_model.ctc.log_softmax(expected)
+        assert torch.equal(ours.ctc.log_softmax(expected), log_probs)
 
 
 def test_a_draft_model_of_another_encoder_or_other_tokens_is_refused(tmp_path, models, utterances):

@@ -51,7 +51,7 @@ def made(tmp_path):
     return args
 
 
-def test_every_condition_is_a_data_directory(made):
+def test_every_condition_is_a_data_directory_of_clips(made):
     names = {path.name for path in made.output.iterdir()}
     assert names == {
         "clean", "accented", "digits", "telephone", "far", "pause_5s", "pause_20s",
@@ -73,6 +73,14 @@ def test_every_condition_is_a_data_directory(made):
     written = {path: path.read_bytes() for path in made.output.rglob("*.*")}
     conditions.make_conditions(made)
     assert {path: path.read_bytes() for path in written} == written
+    # Clips have 16 kHz.
+    clips = read_conditions(made.output, ["telephone", "no_speech_hum"], 1)
+    assert [*clips] == ["no_speech_hum", "telephone"] and len(clips["no_speech_hum"]) == 1
+    (clip,) = clips["telephone"]
+    assert clip.id.startswith("telephone__1-2-") and clip.seconds == pytest.approx(1, abs=0.01)
+    assert_refused("no condition rain", read_conditions, made.output, ["rain"], None)
+    made.num_utterances = 3
+    assert_refused("8 utterances; at least 9 are needed", conditions.make_conditions, made)
 
 
 @pytest.mark.parametrize("snr_db", LEVELS)
@@ -84,19 +92,6 @@ def test_noise_has_the_signal_to_noise_ratio(snr_db):
         ratio = 20 * np.log10(conditions.rms(clean) / conditions.rms(difference))
         assert ratio == pytest.approx(snr_db, abs=1e-6)
     assert np.abs(conditions.add_noise(8 * clean, noise, snr_db)).max() <= 1
-
-
-def test_too_small_corpora_are_refused(made):
-    made.num_utterances = 3
-    assert_refused("8 utterances; at least 9 are needed", conditions.make_conditions, made)
-
-
-def test_clips_have_16_khz_and_their_condition(made):
-    clips = read_conditions(made.output, ["telephone", "no_speech_hum"], 1)
-    assert [*clips] == ["no_speech_hum", "telephone"] and len(clips["no_speech_hum"]) == 1
-    (clip,) = clips["telephone"]
-    assert clip.id.startswith("telephone__1-2-") and clip.seconds == pytest.approx(1, abs=0.01)
-    assert_refused("no condition rain", read_conditions, made.output, ["rain"], None)
 
 
 def test_rows_of_the_table():

@@ -94,7 +94,7 @@ def test_calls_of_both_programs_return_equal_logits(decoder):
             torch.testing.assert_close(row, first, rtol=1e-4, atol=1e-3)
 
 
-def test_counts_of_test_outcomes(tmp_path):
+def test_tests_that_need_a_gpu_and_their_outcomes(tmp_path):
     (tmp_path / "r.xml").write_text(
         "<testsuites><testsuite><testcase classname='a' name='b'/>"
         "<testcase classname='a' name='c'><skipped/></testcase>"
@@ -103,9 +103,6 @@ def test_counts_of_test_outcomes(tmp_path):
     )
     counts, failed = read_report(tmp_path / "r.xml")
     assert counts == {"passed": 1, "skipped": 1, "failed": 2} and failed == ["a.d", "a.e"]
-
-
-def test_marked_files_contain_the_mark():
     names = [Path(path).name for path in marked_files(Path(__file__).resolve().parents[1])]
     assert "test_cuda_graph.py" in names and "test_greedy.py" not in names
 

@@ -1,6 +1,7 @@
 """The mini recipes: demo, drafters, Speech-LLaMA, s2t; configs, options of asr.sh, tables."""
 
 import dataclasses
+import itertools
 import re
 from pathlib import Path
 
@@ -231,32 +232,24 @@ def test_stages_differ_only_in_mwer_and_heads_in_their_kind():
     assert (base["encoder_conf"], base["decoder_conf"]) == (configs[0]["encoder_conf"], decoder)
 
 
-RECIPE = "mini_synth/s2t1"
 CORPUS = "--minutes 0.2 --dev_utterances 2 --test_utterances 2 --second_minutes 0.2 --nj 1"
 TINY = {"attention_heads": 2, "linear_units": 16, "num_blocks": 1}
-OPTIONS = ("--nbpe", "140", "--train_nj", "1", "--nj", "1")
 
 
-@pytest.fixture(scope="module")
-def recipe(tmp_path_factory):
-    """The folder of a recipe that has run."""
-    pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
-    root = tmp_path_factory.mktemp("s2t")
-    folder = link_recipe(root, RECIPE, without=("conf",))
+def link_s2t_recipe(root: Path) -> Path:
+    folder = link_recipe(root, "mini_synth/s2t1", without=("conf",))
     (root / "conf").symlink_to(ROOT / "conf")
     short = yaml.safe_load(SHORT_TRAINING)
     tiny = {"encoder_conf": TINY | {"output_size": 16, "cgmlp_linear_units": 16}}
     tiny |= {"decoder_conf": TINY}
-    conf = ROOT / "egs" / RECIPE / "conf"
+    conf = ROOT / "egs" / "mini_synth" / "s2t1" / "conf"
     copy_config(conf / "train_s2t.yaml", folder / "conf", **short, **tiny)
     for search in ("beam5", "greedy"):
         copy_config(conf / f"decode_{search}.yaml", folder / "conf", maxlenratio=-8)
-    data = f"{CORPUS} --second_dev_utterances 2"
-    run(folder, "./run.sh", *OPTIONS, "--local_data_opts", data, status=0)
     return folder
 
 
-def test_data_are_those_of_the_s2t_task(recipe):
+def check_s2t_data(recipe: Path) -> None:
     data = recipe / "dump" / "raw" / "train"
     names = ("text", "text.prev", "text.ctc", "utt2lang", "utt2spk", "wav.scp")
     tables = {name: read_table(data / name) for name in names}
@@ -274,27 +267,25 @@ def test_data_are_those_of_the_s2t_task(recipe):
     assert tokens.index("<6.50>") - tokens.index("<0.00>") == 65
 
 
-@pytest.mark.parametrize("name", ["beam5", "beam5_ctc"])
-def test_nbest_lists_are_those_of_espnet(recipe, name):
-    for test_set in ("test", "test_de"):
+def test_s2t_writes_espnets_nbest_lists_and_decodes_nothing_again(tmp_path):
+    pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
+    recipe, options = link_s2t_recipe(tmp_path), ["--nbpe", "140", "--train_nj", "1", "--nj", "1"]
+    data = f"{CORPUS} --second_dev_utterances 2"
+    run(recipe, "./run.sh", *options, "--local_data_opts", data, status=0)
+    check_s2t_data(recipe)
+    for name, test_set in itertools.product(("beam5", "beam5_ctc"), ("test", "test_de")):
         folders = [recipe / "exp" / "s2t_base" / tag / test_set for tag in ("espnet_beam5", name)]
         expected, lists = (nbest_lists(folder / "logdir") for folder in folders)
         assert lists.keys() == expected.keys() and len(lists) == 2
         for key in lists:
             assert lists[key][0] == expected[key][0] and len(lists[key][0]) == 5
             np.testing.assert_allclose(lists[key][1], expected[key][1], atol=1e-4)
-
-
-def test_table_has_all_rows(recipe):
     rows = (recipe / "exp" / "RESULTS.md").read_text().split("\n")
     for language in ("English", "German"):
         for system in ("espnet2.bin.s2t_inference", "ours, baseline", "ours, CTC drafts"):
             beam, greedy = (row for row in rows if row.startswith(f"|{language}|{system}|"))
             assert beam.endswith("|2/2|") and greedy.endswith("|2/2|")
-
-
-def test_second_run_decodes_nothing(recipe):
     before = tree(recipe / "exp")
-    done = run(recipe, "./run.sh", *OPTIONS, "--stage", "12", "--stop_stage", "12", status=0)
+    done = run(recipe, "./run.sh", *options, "--stage", "12", "--stop_stage", "12", status=0)
     assert done.stdout.count("complete already, nothing to do") == 12
     assert tree(recipe / "exp") == before

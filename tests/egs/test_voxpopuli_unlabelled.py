@@ -216,6 +216,11 @@ def test_validation_sessions_are_enough_and_the_same_and_bad_options_are_refused
     assert chosen < division.choose_sessions(sessions, 0.2)
     assert chosen != {"session0", "session1"}
     assert division.choose_sessions(sessions, 0) == set()
+    # A small session trains if the others are needed to validate.
+    ordered = sorted(["s1", "s2"], key=lambda name: hashlib.sha256(name.encode()).digest())
+    sessions = [ordered[0]] + 5 * [ordered[1]]
+    assert division.choose_sessions(sessions, 0.2) == {ordered[1]}
+    assert division.choose_sessions(sessions, 0.1) == {ordered[0]}
     message = "1 sessions cannot be divided.*--valid_fraction"
     assert_refused(message, division.choose_sessions, ["only"] * 5, 0.05)
     places = {"u": Segment("s", 0, 5)}, {"t": Segment("s", 0, -1)}
@@ -259,10 +264,3 @@ def test_places_come_from_utt2session_or_segments(tmp_path):
     assert_refused("segments: u0: ends at 1 s", division.read_places, folder)
     (folder / "segments").unlink()
     assert_refused("neither utt2session nor segments", division.read_places, folder)
-
-
-def test_a_small_session_trains_if_the_others_are_needed_to_validate():
-    ordered = sorted(["s1", "s2"], key=lambda name: hashlib.sha256(name.encode()).digest())
-    sessions = [ordered[0]] + 5 * [ordered[1]]
-    assert division.choose_sessions(sessions, 0.2) == {ordered[1]}
-    assert division.choose_sessions(sessions, 0.1) == {ordered[0]}

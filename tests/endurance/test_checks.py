@@ -196,16 +196,16 @@ def test_kills_are_counted_by_their_moments():
     )
 
 
-@cases(([100, 100, 100], 0.0), ([100, 90, 99], 0.1), ([100, 104, 90, 93], 0.04), ([100, 50], 0.0))
-def test_growth_is_relative_to_the_smallest_before(memory, expected):
-    assert growth(memory) == pytest.approx(expected)
-
-
-def test_peaks_are_those_of_tenths():
+def test_figures_of_hours():
+    """Growth is relative to the smallest before; estimates are compared with the total time."""
+    memory = [100, 100, 100], [100, 90, 99], [100, 104, 90, 93], [100, 50]
+    assert [*map(growth, memory)] == pytest.approx([0.0, 0.1, 0.04, 0.0])
     sizes = [(0.11, 5), (0.15, 9), (0.2, 4), (0.29, 8), (0.95, 7), (1.0, 3)]
     steps = [Step(done, 1.0, size, 2 * size) for done, size in sizes]
     assert peaks(steps, "memory_bytes") == [9e-6, 8e-6, 7e-6]
     assert peaks(steps, "resident_bytes") == [18e-6, 16e-6, 14e-6]
+    steps = [Step(0.25, 2.0, 1), Step(0.5, 5.5, 1), Step(1.0, 10.0, 1)]
+    assert furthest_off(steps) == pytest.approx(0.2)  # 8 s, 11 s, 10 s
 
 
 def test_memory_in_use_is_allocated_memory():
@@ -214,11 +214,6 @@ def test_memory_in_use_is_allocated_memory():
     assert memory_in_use() - before == pytest.approx(array.nbytes, rel=0.02)
     del array
     assert memory_in_use() - before < 1_000_000
-
-
-def test_estimates_are_compared_with_the_total_time():
-    steps = [Step(0.25, 2.0, 1), Step(0.5, 5.5, 1), Step(1.0, 10.0, 1)]
-    assert furthest_off(steps) == pytest.approx(0.2)  # 8 s, 11 s, 10 s
 
 
 def test_a_minute(tmp_path):

@@ -260,16 +260,6 @@ def make_decoding(tmp_path, experiment, tag, heads, calls=4):
 
 
 @pytest.fixture
-def plain(tmp_path):
-    return make_decoding(tmp_path, "base", "plain", 0, 8)
-
-
-@pytest.fixture
-def drafted(tmp_path):
-    return make_decoding(tmp_path, "block", "exact", 2)
-
-
-@pytest.fixture
 def figures(monkeypatch):
     saved = []
     monkeypatch.setattr(experiment_figures, "save", lambda shown, path: saved.append(shown) or path)
@@ -299,33 +289,26 @@ def test_curves_of_training_validation_and_heads_in_numeric_order(figures, tmp_p
     assert list(lines[2].get_ydata()) == [0.1, 0.2]
 
 
-def test_acceptance_bars_are_percent_of_the_drafts(figures, tmp_path, plain, drafted):
-    experiment_figures.plot_acceptance([plain, drafted], tmp_path / "x.png")
+def test_acceptance_tokens_per_call_and_speedup_of_the_decoder(figures, tmp_path):
+    path, plain = tmp_path / "x.png", make_decoding(tmp_path, "base", "plain", 0, 8)
+    drafted = make_decoding(tmp_path, "block", "exact", 2)
+    experiment_figures.plot_acceptance([plain, drafted], path)
     assert [bar.get_height() for bar in figures[0].axes[0].patches] == [50.0, 50.0]
     assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["block exact"]
-
-
-def test_speedup_of_the_decoder(figures, tmp_path, plain, drafted):
-    experiment_figures.plot_speedup([plain, drafted], plain, tmp_path / "x.png")
-    points = figures[0].axes[0].collections[0].get_offsets()
+    experiment_figures.plot_speedup([plain, drafted], plain, path)
+    points = figures[1].axes[0].collections[0].get_offsets()
     np.testing.assert_allclose(points, [[10 + index, 2.0] for index in range(9)])
-
-
-def test_nothing_to_draw_draws_nothing(tmp_path, plain):
-    path = tmp_path / "x.png"
+    experiment_figures.plot_tokens_per_call([drafted], path)
+    x, y = figures[2].axes[0].patches[0].get_xy().T
+    area = 0.5 * abs(np.dot(x, np.roll(y, 1)) - np.dot(y, np.roll(x, 1)))
+    assert area / np.diff(np.unique(x)).min() == pytest.approx(9), "all utterances"
+    # Nothing to draw draws nothing.
     assert experiment_figures.plot_acceptance([plain], path) is None
     assert experiment_figures.plot_speedup([plain], plain, path) is None
     assert experiment_figures.plot_tokens_per_call([plain], path) is None
     epochs = {1: {"train": {"loss": 1.0}, "valid": {"loss": 1.0, "acc_headless": 1.0}}}
     assert experiment_figures.plot_heads(epochs, "x", path) is None
-    assert not path.exists()
-
-
-def test_histogram_counts_all_utterances(figures, tmp_path, drafted):
-    experiment_figures.plot_tokens_per_call([drafted], tmp_path / "x.png")
-    x, y = figures[0].axes[0].patches[0].get_xy().T
-    area = 0.5 * abs(np.dot(x, np.roll(y, 1)) - np.dot(y, np.roll(x, 1)))
-    assert area / np.diff(np.unique(x)).min() == pytest.approx(9)
+    assert len(figures) == 3
 
 
 def test_running_median_of_few_and_many_points():
@@ -337,8 +320,9 @@ def test_running_median_of_few_and_many_points():
     np.testing.assert_allclose(y, 2 * x)
 
 
-def test_speedup_over_a_decoding_without_search_times(figures, tmp_path, drafted):
+def test_speedup_over_a_decoding_without_search_times(figures, tmp_path):
     theirs = make_decoding(tmp_path, "base", "espnet", 0)
+    drafted = make_decoding(tmp_path, "block", "exact", 2)
     for statistics in theirs.utterances.values():
         statistics.decoder_seconds, statistics.total_seconds = 0.0, 2.4
     drafted.utterances["u0"].tokens = 0

@@ -57,26 +57,15 @@ def test_error_rate_with_and_without_alignments(tmp_path):
     assert measures.error_rate(tmp_path / "nonesuch") is None
 
 
-def test_tied_embeddings_count_once_in_an_average(tmp_path):
-    rows = torch.randn(7, 3)
-    names = ("decoder.llama.model.embed_tokens.weight", "decoder.llama.lm_head.weight")
-    path = tmp_path / "average.pth"
-    for other, expected in ((rows.clone(), 21), (rows + 1, 42)):
-        torch.save(dict(zip(names, (rows, other), strict=True)), path)
-        assert count_parameters(path).total == expected
-
-
 def test_calls_per_word_counts_words_of_the_set_and_of_empty_texts(tmp_path):
     folder = write_decoding(tmp_path, "tag", "test", {"a": 1.0, "b": 1.0}, calls=3)
     write_eta(folder, {"a": 9, "b": 0}, 0)
     assert measures.calls_per_word(folder / "statistics.json") == Estimate(2 * 6 / 9)
     write_eta(folder, {"a": 0, "b": 0}, 0)
     assert measures.calls_per_word(folder / "statistics.json") is None
-
-
-def test_calls_per_word_has_the_interval_of_a_ratio_over_utterances(tmp_path):
+    # The interval is that of a ratio over utterances.
     words = {f"u{number:02d}": 2 + number % 7 for number in range(40)}
-    folder = write_decoding(tmp_path, "tag", "test", dict.fromkeys(words, 1.0), calls=5)
+    folder = write_decoding(tmp_path, "other", "test", dict.fromkeys(words, 1.0), calls=5)
     write_eta(folder, words, 4)
     expected = measures.ratio_of_sums(np.full(40, 10), np.array(list(words.values())) + 4)
     estimate = measures.calls_per_word(folder / "statistics.json")
@@ -178,6 +167,12 @@ def test_parameters_of_a_state_dict(tmp_path):
     del weights["decoder.output.weight"]
     save_file(weights, tmp_path / "model.safetensors")
     assert count_parameters(tmp_path / "model.safetensors") == Parameters(30, heads=3)
+    # Tied embeddings count once, in an average, too.
+    rows = torch.randn(7, 3)
+    names = ("decoder.llama.model.embed_tokens.weight", "decoder.llama.lm_head.weight")
+    for other, expected in ((rows.clone(), 21), (rows + 1, 42)):
+        torch.save(dict(zip(names, (rows, other), strict=True)), tmp_path / "average.pth")
+        assert count_parameters(tmp_path / "average.pth").total == expected
 
 
 @pytest.mark.parametrize("name", ["model.pth", "model.safetensors"])
@@ -199,16 +194,13 @@ def test_sclites_reports_are_read():
     assert parse_sum(GOLDEN / "perfect" / "result.txt").correct == "100.0"
 
 
-def test_environment_has_espnets_lines(tmp_path, in_folder, monkeypatch):
+def test_environment_has_espnets_lines_and_the_git_hash(tmp_path, in_folder, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     text = results_markdown([], [comparison_markdown([])])
     assert "## Decoding" not in text
     for name in ("date", "python version", "espnet version", "pytorch version", "Git hash"):
         assert f"\n- {name}: `" in text
     assert "not in a git repository" in text
-
-
-def test_git_hash_of_the_repository(tmp_path, in_folder):
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
 

@@ -203,17 +203,12 @@ def test_tables(exp, capsys):
     assert (exact["identical"], exact["compared"]) == (2, 3)
 
 
-def add_beam(exp):
-    """Write a decoding by ESPnet's search of 8 kHz audio: two jobs and a log of an earlier run."""
+def test_speedup_over_espnets_search_and_frontends_without_a_sample_rate(exp, capsys):
+    # 8 kHz audio: two jobs and a log of an earlier run.
     jobs = [{"s1-a": 8.0, "s1-b": 2.0}, {"s2-c": 6.0, "s2-d": 4.0}, {"s2-d": 0.5}]
     folder = write_espnet_decoding(exp, BEAM, "test", jobs)
     (folder / "text").write_text("".join(f"{key} {text}\n" for key, text in REFERENCES.items()))
     write_score(folder, "wer", [(4, 0, 0, 0)] * 4, "0.0")
-    return folder
-
-
-def test_speedup_over_espnets_search(exp, capsys):
-    add_beam(exp)
     names = run(capsys, exp, "--baseline", exp / BEAM)
     text = (exp / "RESULTS.md").read_text()
     # Over a, b, c: 16 s against 3 s.
@@ -221,12 +216,8 @@ def test_speedup_over_espnets_search(exp, capsys):
     assert row in text.splitlines()
     # 160000 samples each are 20 s; the logs have no calls.
     assert "|0.0|-|-|-|-|-|0.2500|-|1.00|4/4|" in text
-    assert not (exp / BEAM / "test" / "statistics.json").exists()
+    assert not (folder / "statistics.json").exists()
     assert str(exp / "images" / "speedup_test.png") in names
-
-
-def test_frontends_without_a_sample_rate(exp, capsys):
-    add_beam(exp)
     (exp / "config.yaml").write_text("frontend: default\n")
     run(capsys, exp)
     assert "|0.0|-|-|-|-|-|0.5000|-|-|-|" in (exp / "RESULTS.md").read_text()
