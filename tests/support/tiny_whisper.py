@@ -23,7 +23,7 @@ def tiny_config(vocab_size: int, hidden_size=32, widening=2, **sizes: int) -> Wh
     )  # fmt: skip
 
 
-def save_tiny_whisper(folder: Path, vocab_size: int = 51865, seed: int = 0, **sizes: int) -> Path:
+def save_tiny_whisper(folder: Path, vocab_size: int = 51865, *, seed=0, **sizes: int) -> Path:
     """Write config, weights and generation config like OpenAI's, without a tokenizer."""
     torch.manual_seed(seed)
     config = tiny_config(vocab_size, **sizes)
