@@ -158,8 +158,8 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
     """Audio in, n-best list out; same call, ``decode_long`` and return values as ESPnet's.
 
     ``options`` are ESPnet's other arguments and the fields of ``DraftModelOptions``. A
-    ``batch_size`` above 1 requires that ``decode`` can decode utterances together. Raise InputError if an option, the model or
-    their combination is not usable.
+    ``batch_size`` above 1 requires that ``decode`` can decode utterances together. Raise InputError
+    if an option, the model or their combination is not usable.
     """
 
     def __init__(

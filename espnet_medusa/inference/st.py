@@ -31,8 +31,8 @@ class STSpeech2Text(ESPnetSpeech2Text):
     ids and hypothesis of each translation.
 
     ``options`` are ESPnet's other arguments and the fields of ``SearchOptions``. A ``batch_size``
-    above 1 requires that ``decode`` can decode utterances together. Raise InputError if an option, the model or
-    their combination is not usable.
+    above 1 requires that ``decode`` can decode utterances together. Raise InputError if an option,
+    the model or their combination is not usable.
     """
 
     whisper = None  # no Whisper prompts: ESPnet sets the prompt
