@@ -1,8 +1,8 @@
 """Time a decoder call of a Speech-LLaMA with projection heads, latent heads or only the base head.
 
 A call evaluates the last token and K - 1 drafts, computes the logits of all of them, and lets the
-heads draft after one of them, as greedy search does. Without heads, it only
-evaluates the last token. Weights are random: time does not depend on them. Head types take turns;
+heads draft after one of them, as greedy search does. Without heads, it evaluates
+the last token only. Weights are random: time does not depend on them. Head types take turns;
 figures are medians over rounds.
 
     python bench/speech_llama_heads.py --shapes mini paper --output_dir bench/results

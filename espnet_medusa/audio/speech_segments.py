@@ -15,12 +15,10 @@ from espnet_medusa.options import check_above
 
 BLOCK_FRAMES = 1000
 LOWEST_DB = -96.0  # the quantization of 16 bit; digital silence has no logarithm
-
-
 FRAME_S = 0.02
-MIN_SEGMENT_S = 0.5  # shorter sounds are dropped
+MIN_SEGMENT_S = 0.5  # shorter segments are dropped
 MIN_PAUSE_S = 0.3  # shorter pauses do not count
-MAX_PAUSE_S = 2.0  # longer pauses end a segment
+MAX_PAUSE_S = 2.0  # a longer pause between margins ends a segment
 MARGIN_S = 0.15  # part of the pauses that a segment includes at either end
 # With less than this between quiet (5%) and loud (95%) frames, SILENCE_DB is the threshold of
 # speech. Otherwise the threshold is SILENCE_LEVEL between their levels (0: quiet, 1: loud).

@@ -157,9 +157,9 @@ class BatchInESPnet(SearchInESPnet):
 class S2TSpeech2Text(ESPnetSpeech2Text):
     """Audio in, n-best list out; same call, ``decode_long`` and return values as ESPnet's.
 
-    ``options`` are ESPnet's other arguments and the fields of ``DraftModelOptions``. ``batch_size``
-    is the number of utterances per call of ``decode``. Raise InputError if an option, the model or
-    their combination is not usable.
+    ``options`` are ESPnet's other arguments and the fields of ``DraftModelOptions``. A
+    ``batch_size`` above 1 requires that ``decode`` can decode utterances together. Raise InputError
+    if an option, the model or their combination is not usable.
     """
 
     def __init__(

@@ -30,9 +30,9 @@ class STSpeech2Text(ESPnetSpeech2Text):
     A call takes (samples,) in [-1, 1] at the model's sample rate. It returns text, tokens, token
     ids and hypothesis of each translation.
 
-    ``options`` are ESPnet's other arguments and the fields of ``SearchOptions``. ``batch_size`` is
-    the number of utterances per call of ``decode``. Raise InputError if an option, the model or
-    their combination is not usable.
+    ``options`` are ESPnet's other arguments and the fields of ``SearchOptions``. A ``batch_size``
+    above 1 requires that ``decode`` can decode utterances together. Raise InputError if an option,
+    the model or their combination is not usable.
     """
 
     whisper = None  # no Whisper prompts: ESPnet sets the prompt

@@ -25,7 +25,7 @@ def combine_data_dirs(
     Raises:
         InputError: There is not one language for each source, or only some have segments.
         DataError: A table is missing or damaged, or an id is in two sources.
-        ValueError: `output_dir` has files but was not made by this function.
+        ValueError: `output_dir` has files but no stamp (``staged_output``).
     """
     if languages is not None and len(languages) != len(sources):
         counts = f"{len(languages)} languages for {len(sources)} data directories"

@@ -46,7 +46,7 @@ def format_data_dir(
     Raises:
         DataError: A table is unusable, or all utterances are bad, or with `on_bad: stop` one is.
             It lists every problem.
-        ValueError: `output_dir` has files but was not made by this function.
+        ValueError: `output_dir` has files but no stamp (``staged_output``).
     """
     data = collect_utterances(data_dir, options.require_text, options.allow_empty_text)
     inputs = {"output_dir": str(output_dir), **dataclasses.asdict(options)}

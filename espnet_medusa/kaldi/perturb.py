@@ -47,7 +47,7 @@ def perturb_speed(
     Each file keeps its sample rate. With factor 1 and no segments, entries are unchanged. Segments
     are cut out, so the output has no segments. It is written completely or not at all, and only if
     an input has changed. Raise DataError with all bad utterances, each once, and ValueError if
-    `output_dir` has files but was not made by this function.
+    `output_dir` has files but no stamp (``staged_output``).
     """
     data = collect_utterances(data_dir, allow_empty_text=True)  # stage 4 drops these utterances
     copies = {

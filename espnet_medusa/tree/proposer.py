@@ -14,7 +14,7 @@ from espnet_medusa.tree.prefix import Prefix
 
 @dataclass(frozen=True)
 class States:
-    """A drafter's states of R prefixes: attributes are tensors, lists or ``States`` of R rows."""
+    """States of R prefixes; by default, attributes are tensors, lists or ``States`` of R rows."""
 
     def select(self, rows: torch.Tensor) -> States:
         """Return the states of these rows, in this order; a row may occur several times."""

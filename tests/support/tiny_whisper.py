@@ -23,10 +23,12 @@ def tiny_config(vocab_size: int, hidden_size=32, widening=2, **sizes: int) -> Wh
     )  # fmt: skip
 
 
-def save_tiny_whisper(folder: Path, vocab_size: int = 51865, seed: int = 0, **sizes: int) -> Path:
+def save_tiny_whisper(
+    folder: Path, vocab_size: int = 51865, num_mel_bins=80, hidden_size=32, seed=0, **sizes: int
+) -> Path:
     """Write config, weights and generation config like OpenAI's, without a tokenizer."""
     torch.manual_seed(seed)
-    config = tiny_config(vocab_size, **sizes)
+    config = tiny_config(vocab_size, hidden_size, num_mel_bins=num_mel_bins, **sizes)
     whisper = WhisperForConditionalGeneration(config)
     for parameter in whisper.parameters():
         torch.nn.init.normal_(parameter, std=0.25)

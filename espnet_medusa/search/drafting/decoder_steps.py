@@ -166,7 +166,7 @@ class DecoderSteps(Steps):
 def read(
     steps: Sequence[tuple[torch.Tensor, torch.Tensor, torch.Tensor]], counts: Sequence[int]
 ) -> list[list[Step]]:
-    """Copy scores, places among all continuations and tokens, (U, W) each, to the host at once.
+    """Copy scores, places (among all continuations) and tokens, (U, W) each, to the host at once.
 
     ``counts``: continuations per prefix, of each step.
     """
