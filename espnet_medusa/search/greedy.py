@@ -121,11 +121,10 @@ class GreedyStrategy(Strategy):
         """Store the best next token of each new prefix, and which drafts are accepted."""
         rule = self.rule_of(states)
         prefixes = [prefix for request in requests for prefix in request.prefixes]
-        constraints = self.scoring.constraints
-        if constraints.renormalize or constraints.timestamps is not None:
-            logits, restriction = self.scoring.constrain(requests, logits), None
-        else:
-            restriction = self.scoring.restrict(requests, logits)
+        restriction = self.scoring.restrict(requests, logits)
+        if restriction is not None and restriction.renormalize:
+            if restriction.eos_scores is not None or not rule.best_only:
+                logits, restriction = restriction.apply(logits.float()), None
         rows = {prefix: row for row, prefix in enumerate(prefixes)}
         drafts = [*prefixes, *(end for state in states for end in state.draft.ends)]
         drafts = [prefix for prefix in drafts if prefix.parent in rows and rule.verifies]

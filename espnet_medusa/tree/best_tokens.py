@@ -67,7 +67,9 @@ class BestTokens(NamedTuple):
     """The best token of each of R rows of logits."""
 
     tokens: torch.Tensor  # (R,) best allowed tokens; among equal ones the first
-    normalizers: torch.Tensor  # (R,) float32 log-sum-exp over all V tokens
+    # (R,) float32 log-sum-exp over all V tokens, or over the allowed ones if the restriction
+    # renormalizes.
+    normalizers: torch.Tensor
 
 
 class TopTokens(NamedTuple):
@@ -83,7 +85,8 @@ def best_tokens(logits: torch.Tensor, restriction: Restriction | None = None) ->
     """Return the best token of each row of logits (R, V); None allows all tokens."""
     scores = logits if restriction is None else restriction.apply(logits.float())
     _, tokens = scores.max(dim=-1)  # several times faster than argmax
-    return BestTokens(tokens, logits.float().logsumexp(dim=-1))
+    summed = scores if restriction is not None and restriction.renormalize else logits
+    return BestTokens(tokens, summed.float().logsumexp(dim=-1))
 
 
 def top_tokens(

@@ -101,7 +101,7 @@ def test_top_tokens_are_those_of_torch(kind, threads, size):
 
 @with_kernels
 @combinations(seed=range(20))
-def test_top_tokens_of_two_groups_are_those_of_torch(kind, threads, seed):
+def test_best_and_top_tokens_of_two_groups_are_those_of_torch(kind, threads, seed):
     random = np.random.default_rng(seed)
     rows, size = int(random.integers(1, 9)), int(random.integers(3, 200))
     eos, first = sorted(random.integers(0, size, 2).tolist())
@@ -116,6 +116,13 @@ def test_top_tokens_of_two_groups_are_those_of_torch(kind, threads, seed):
         groups = ColumnGroups(first, *flags, *bounds.unbind(1))
         restriction = Restriction(eos, blocked, chosen, groups=groups, renormalize=renormalize)
         assert_top_tokens(logits, int(random.integers(1, size + 1)), restriction)
+        result, expected = native_best_tokens(logits, restriction), best_tokens(logits, restriction)
+        scores = restriction.apply(logits)
+        some = scores.amax(-1) > -math.inf  # some token is allowed
+        assert torch.equal(result.tokens[some], expected.tokens[some])
+        torch.testing.assert_close(result.normalizers[some], expected.normalizers[some])
+        sums = (scores if renormalize else logits).double().logsumexp(-1)
+        torch.testing.assert_close(expected.normalizers.double(), sums)
 
 
 @with_kernels

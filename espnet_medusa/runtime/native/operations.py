@@ -113,8 +113,11 @@ class NativeNorm:
 def native_best_tokens(logits: torch.Tensor, restriction: Restriction | None = None) -> BestTokens:
     """Compute ``tree.best_tokens.best_tokens`` of float32 logits, without a copy of them.
 
-    ``restriction.groups`` must be None.
+    ``eos_scores`` must be None with ``groups`` or ``renormalize``.
     """
+    if restriction is not None and (restriction.groups is not None or restriction.renormalize):
+        log_probs, tokens = native_top_tokens(logits, 1, restriction)
+        return BestTokens(tokens[:, 0], (logits.gather(1, tokens) - log_probs)[:, 0])
     logits, arguments = logits.contiguous(), _restriction_arguments(restriction)
     tokens, normalizers = torch.empty(len(logits), dtype=torch.long), logits.new_empty(len(logits))
     run_kernel("best_tokens", logits, *logits.shape, arguments, tokens, normalizers)
