@@ -53,9 +53,10 @@ class Placement:
             if prefix.evaluated and prefix not in used:
                 used.add(prefix)
                 descendants += prefix.children.values()
-        used_slots = []
-        for slot, prefix in enumerate(self.slots):
-            if prefix is None and slot < len(self.prompt) or prefix in used:
+        root = len(self.prompt) - 1
+        used_slots = [*range(root)]
+        for slot, prefix in enumerate(self.slots[root:], root):
+            if prefix in used:
                 used_slots.append(slot)
             elif prefix is not None:
                 prefix.forget()
