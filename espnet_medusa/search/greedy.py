@@ -122,9 +122,10 @@ class GreedyStrategy(Strategy):
         rule = self.rule_of(states)
         prefixes = [prefix for request in requests for prefix in request.prefixes]
         restriction = self.scoring.restrict(requests, logits)
-        if restriction is not None and restriction.renormalize:
-            if restriction.eos_scores is not None or not rule.best_only:
-                logits, restriction = restriction.apply(logits.float()), None
+        # ``best_tokens`` renormalizes, but without other scores of the end symbol.
+        copied = not rule.best_only or (restriction and restriction.eos_scores is not None)
+        if restriction is not None and restriction.renormalize and copied:
+            logits, restriction = restriction.apply(logits.float()), None
         rows = {prefix: row for row, prefix in enumerate(prefixes)}
         drafts = [*prefixes, *(end for state in states for end in state.draft.ends)]
         drafts = [prefix for prefix in drafts if prefix.parent in rows and rule.verifies]
