@@ -52,8 +52,8 @@ def staged_output(output_dir: str | Path, made_from: str) -> Iterator[Path]:
     output_dir = Path(output_dir)
     if output_dir.exists() and _read_stamp(output_dir) is None and any(output_dir.iterdir()):
         raise ValueError(
-            f"{output_dir}: has files, but not {STAMP}, which this command writes; remove it, or"
-            " choose another --output_dir"
+            f"{output_dir}: has files, but no readable {STAMP}, which this command writes; remove"
+            " it, or choose another folder"
         )
     output_dir.parent.mkdir(parents=True, exist_ok=True)
     staging = output_dir.parent / f".{output_dir.name}.partial"

@@ -92,7 +92,7 @@ def model_encoder(
     """Build a ``SpeechEncoder`` from the parts of an ESPnet model before its decoder.
 
     ``precision`` and ``padding`` are the decode options ``encoder_precision`` and
-    ``encoder_padding``. They only apply to a Whisper encoder as in ``is_plain_whisper``. Merged
+    ``encoder_padding``. They only apply to a Whisper encoder as in ``encodes_only_log_mel``. Merged
     padding also needs Whisper's decoder. Raise InputError if the device does not support the
     precision, or the model cannot merge padding.
     """
@@ -113,7 +113,7 @@ def model_encoder(
         # In a batch with longer audio, ESPnet's encoders return different and additional frames.
         # Therefore each utterance is encoded alone, as in ESPnet's search.
         return SpeechEncoder(encode, None, together=False)
-    if not is_plain_whisper(model):
+    if not encodes_only_log_mel(model):
         return SpeechEncoder(encode, None)
     whisper, runtime = model.encoder, build_encoder_runtime(model.encoder, precision)
     native = isinstance(runtime, NativeEncoder)
@@ -122,7 +122,7 @@ def model_encoder(
     return SpeechEncoder(encode, whisper, merged, packed=runtime is not None)
 
 
-def is_plain_whisper(model: torch.nn.Module) -> bool:
+def encodes_only_log_mel(model: torch.nn.Module) -> bool:
     """Return whether a model's encoder output depends only on a Whisper's log-mel features."""
     others = "frontend", "normalize", "preencoder", "postencoder"
     return (
@@ -136,7 +136,7 @@ def is_plain_whisper(model: torch.nn.Module) -> bool:
 def can_merge_padding(model: torch.nn.Module) -> bool:
     """Return whether a model has Whisper's window, and a decoder that reads merged rows."""
     return (
-        is_plain_whisper(model)
+        encodes_only_log_mel(model)
         and model.encoder.window == WHISPER_WINDOW
         and isinstance(model.decoder, WhisperMedusaDecoder)
     )

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.audio_batch import is_plain_whisper
+from espnet_medusa.inference.audio_batch import encodes_only_log_mel
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.model.unit_ctc import UnitCTC
 from espnet_medusa.options import build_options, check_at_least, option
@@ -151,7 +151,7 @@ def check_precisions(options: DecodeOptions, model: torch.nn.Module, device: tor
         value = getattr(options, name)
         if value is not None:
             check_precision(value, device, name)
-    if options.encoder_precision is not None and not is_plain_whisper(model):
+    if options.encoder_precision is not None and not encodes_only_log_mel(model):
         raise InputError(
             f"encoder_precision: {options.encoder_precision}; allowed with encoder: hf_whisper "
             "without frontend, normalization, cropping, pre-encoder and post-encoder; omit it here"

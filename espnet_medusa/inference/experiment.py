@@ -23,7 +23,7 @@ from espnet_medusa.convert.read_whisper import read_whisper
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.checkpoint import check_shapes, is_zip, load_weights
 from espnet_medusa.files.mapped_weights import MappedWeight
-from espnet_medusa.inference.whisper_model import build_whisper_model, is_plain_whisper
+from espnet_medusa.inference.whisper_model import build_whisper_model, can_build_without_task
 from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
 from espnet_medusa.options import read_config
 from espnet_medusa.vocabulary.tokenizers import hugging_face_vocabulary, token_list_vocabulary
@@ -103,7 +103,7 @@ def build_asr_model(args: Namespace, device: str, enhanced: bool = False) -> tor
     The task is slow to import; a Whisper without CTC does not need it.
     """
     with NoInitialization():
-        if is_plain_whisper(args):
+        if can_build_without_task(args):
             return build_whisper_model(args).to(device)
         from espnet2.tasks.abs_task import create_adapter
 

@@ -15,7 +15,7 @@ UNUSED = "frontend", "specaug", "normalize", "preencoder", "postencoder", "joint
 SYMBOLS = "sym_sos", "sym_eos", "sym_blank"  # keys of ``model_conf`` that decoding uses
 
 
-def is_plain_whisper(args: Namespace) -> bool:
+def can_build_without_task(args: Namespace) -> bool:
     """Return whether ``build_whisper_model`` can build the model of a config."""
     others = [getattr(args, name, None) for name in ("preencoder", "postencoder", "use_adapter")]
     others.append((args.model_conf or {}).get("ctc_weight"))

@@ -102,7 +102,7 @@ def filter_data_dir(
     """Copy the tables, not the audio, of a `dump/raw` directory; drop utterances by `options`.
 
     Return the number of utterances kept, and the reasons for the others by id. Raise ValueError if
-    a table is damaged, no utterance is left, or `output_dir` has files but no stamp.
+    a table is damaged, no utterance is left, or ``staged_output`` raises it.
     """
     tables = read_dump_dir(input_dir)
     dropped = {}

@@ -122,7 +122,7 @@ class GreedyStrategy(Strategy):
         rule = self.rule_of(states)
         prefixes = [prefix for request in requests for prefix in request.prefixes]
         restriction = self.scoring.restrict(requests, logits)
-        # ``best_tokens`` renormalizes, but without other scores of the end symbol.
+        # The native ``best_tokens`` renormalizes only without ``eos_scores``.
         copied = not rule.best_only or (restriction and restriction.eos_scores is not None)
         if restriction is not None and restriction.renormalize and copied:
             logits, restriction = restriction.apply(logits.float()), None

@@ -24,7 +24,7 @@ from espnet_medusa.inference.experiment import (
     open_whisper_model,
     put_weights,
 )
-from espnet_medusa.inference.whisper_model import build_whisper_model, is_plain_whisper
+from espnet_medusa.inference.whisper_model import build_whisper_model, can_build_without_task
 from espnet_medusa.options import read_config
 from espnet_medusa.whisper.pretrained import is_whisper
 from espnet_medusa.whisper.text import TextOptions
@@ -225,7 +225,7 @@ def test_the_model_is_that_of_the_task(changes):
     built = []
     for build in (ASRTask.build_model, build_whisper_model):
         args = Namespace(**copy.deepcopy(CONFIG | changes))
-        assert is_plain_whisper(args)
+        assert can_build_without_task(args)
         torch.manual_seed(3)
         built.append((build(args), args))
     (expected, known), (model, args) = built
@@ -245,4 +245,4 @@ def test_the_model_is_that_of_the_task(changes):
     ({"token_list": "tokens.txt"},), ({"use_adapter": True},), ids=str,
 )  # fmt: skip
 def test_other_models_need_the_task(changes):
-    assert not is_plain_whisper(Namespace(**CONFIG | changes))
+    assert not can_build_without_task(Namespace(**CONFIG | changes))

@@ -31,5 +31,5 @@ def build_heads(kind: str, trunk: Trunk, options: HeadOptions) -> Heads | None:
         kinds = [other for other, heads in HEAD_TYPES.items() if name in heads.allowed]
         if value != default and kind not in kinds:
             where = f"decoder_conf.heads_conf.{name}: {value}"
-            raise InputError(f"{where}; an option of heads: {', '.join(kinds)}; remove it")
+            raise InputError(f"{where}; only allowed for heads: {', '.join(kinds)}; remove it")
     return HEAD_TYPES[kind](trunk, options)
