@@ -176,8 +176,9 @@ class AudioBatch:
         if encoder.together:
             return encoder.encode(*self._inputs(encoder))
         rows = []
-        for samples, length in zip(self.samples, self.lengths, strict=True):
-            rows.append(encoder.encode(samples[None, :length], length[None])[0][0])
+        lengths = zip(self.lengths.tolist(), self.lengths[:, None], strict=True)
+        for samples, (length, of_one) in zip(self.samples, lengths, strict=True):
+            rows.append(encoder.encode(samples[None, :length], of_one)[0][0])
         frames = torch.tensor([len(memory) for memory in rows], device=self.samples.device)
         return pad_sequence(rows, batch_first=True), frames
 

@@ -80,6 +80,7 @@ class LongForm:
             given = [running.language for running in recordings]
             languages = self.decoder.choose_languages(windows, given)
         except Exception as error:
+            share_seconds(recordings, started)
             if len(recordings) == 1:
                 recordings[0].error = error
                 return
@@ -141,7 +142,7 @@ class ChunkedLongForm(LongForm):
         self.find_speech = SpeechDetector(parameters, longest_s)
 
     def __call__(self, recordings: Iterable[LongRecording]) -> Iterator[LongFormStep]:
-        """As ``LongForm``; recordings are read when a batch has room for their chunks."""
+        """Decode as ``LongForm``; read recordings when a batch has room for their chunks."""
         waiting, chunks = iter(recordings), []
         while True:
             while len(chunks) < self.batch_size and (recording := next(waiting, None)) is not None:

@@ -200,8 +200,8 @@ def attend(
     return (attended[:, :1] if single else attended).flatten(2)
 
 
-def join(*modules: torch.nn.Linear) -> tuple[torch.Tensor, torch.Tensor]:
-    """Concatenate weights and biases of linear layers with the same input."""
+def join(*modules: torch.nn.Linear) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Concatenate weights and biases of linear layers with the same input; None: no biases."""
     weight = torch.cat([module.weight for module in modules])
     biases = [
         weight.new_zeros(len(module.weight)) if module.bias is None else module.bias
@@ -209,4 +209,5 @@ def join(*modules: torch.nn.Linear) -> tuple[torch.Tensor, torch.Tensor]:
     ]
     for module in modules:
         page_out(module.weight)
-    return weight, torch.cat(biases)
+    without = all(module.bias is None for module in modules)
+    return weight, None if without else torch.cat(biases)

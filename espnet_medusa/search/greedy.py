@@ -122,9 +122,7 @@ class GreedyStrategy(Strategy):
         rule = self.rule_of(states)
         prefixes = [prefix for request in requests for prefix in request.prefixes]
         restriction = self.scoring.restrict(requests, logits)
-        # The native ``best_tokens`` renormalizes only without ``eos_scores``.
-        copied = not rule.best_only or (restriction and restriction.eos_scores is not None)
-        if restriction is not None and restriction.renormalize and copied:
+        if restriction is not None and restriction.renormalize and not rule.best_only:
             logits, restriction = restriction.apply(logits.float()), None
         rows = {prefix: row for row, prefix in enumerate(prefixes)}
         drafts = [*prefixes, *(end for state in states for end in state.draft.ends)]

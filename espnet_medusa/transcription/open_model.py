@@ -20,8 +20,7 @@ logger = logging.getLogger(__name__)
 def find_model(name: str, model_file: str | None = None) -> tuple[Path, Path, str | None]:
     """Return config, weights and default language of an experiment, or of a converted Whisper.
 
-    Language None is that of the experiment's training. Raise InputError if there is
-    no such model.
+    Language None is that of the experiment's training. Raise InputError if there is no such model.
 
     Args:
         name: An experiment's folder or its config.yaml; or a Whisper: hub name, folder or OpenAI

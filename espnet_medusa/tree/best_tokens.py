@@ -85,8 +85,10 @@ def best_tokens(logits: torch.Tensor, restriction: Restriction | None = None) ->
     """Return the best token of each row of logits (R, V); None allows all tokens."""
     scores = logits if restriction is None else restriction.apply(logits.float())
     _, tokens = scores.max(dim=-1)  # several times faster than argmax
-    summed = scores if restriction is not None and restriction.renormalize else logits
-    return BestTokens(tokens, summed.float().logsumexp(dim=-1))
+    if restriction is None or not restriction.renormalize:
+        return BestTokens(tokens, logits.float().logsumexp(dim=-1))
+    sums = scores.logsumexp(dim=-1)  # all may be -inf
+    return BestTokens(tokens, sums.masked_fill(sums == -torch.inf, torch.inf))
 
 
 def top_tokens(

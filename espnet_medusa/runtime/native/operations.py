@@ -12,7 +12,7 @@ from espnet_medusa.runtime.native.library import (
     kernels,
     run_kernel,
 )
-from espnet_medusa.tree.best_tokens import BestTokens, Restriction, TopTokens
+from espnet_medusa.tree.best_tokens import BestTokens, Restriction, TopTokens, best_tokens
 
 COLUMNS, DEPTH_BYTES = 32, 64  # PANEL and STEP_BYTES in panel.h
 # Rows of a weight that are packed together, so that few pages of a mapped weight are in memory.
@@ -111,11 +111,10 @@ class NativeNorm:
 
 
 def native_best_tokens(logits: torch.Tensor, restriction: Restriction | None = None) -> BestTokens:
-    """Compute ``tree.best_tokens.best_tokens`` of float32 logits, without a copy of them.
-
-    ``eos_scores`` must be None with ``groups`` or ``renormalize``.
-    """
+    """Compute ``tree.best_tokens.best_tokens`` of float32 logits, with few copies."""
     if restriction is not None and (restriction.groups is not None or restriction.renormalize):
+        if restriction.eos_scores is not None:
+            return best_tokens(logits, restriction)
         log_probs, tokens = native_top_tokens(logits, 1, restriction)
         return BestTokens(tokens[:, 0], (logits.gather(1, tokens) - log_probs)[:, 0])
     logits, arguments = logits.contiguous(), _restriction_arguments(restriction)
