@@ -68,7 +68,7 @@ class BestTokens(NamedTuple):
 
     tokens: torch.Tensor  # (R,) best allowed tokens; among equal ones the first
     # (R,) float32 log-sum-exp over all V tokens, or over the allowed ones if the restriction
-    # renormalizes.
+    # renormalizes (+inf if none is allowed).
     normalizers: torch.Tensor
 
 

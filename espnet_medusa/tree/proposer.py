@@ -72,7 +72,7 @@ class DraftCost(NamedTuple):
 
 
 class Proposer(ABC):
-    """The base class of drafters; a new kind of drafter implements only this class.
+    """The base class of drafters; a new kind of drafter implements only this class and ``States``.
 
     Attributes:
         vocabulary: (V',) token ids of the columns of ``logits``; None: all.
