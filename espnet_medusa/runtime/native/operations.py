@@ -113,7 +113,7 @@ class NativeNorm:
 def native_best_tokens(logits: torch.Tensor, restriction: Restriction | None = None) -> BestTokens:
     """Compute ``tree.best_tokens.best_tokens`` of float32 logits, with few copies."""
     if restriction is not None and (restriction.groups is not None or restriction.renormalize):
-        if restriction.eos_scores is not None:
+        if restriction.eos_scores is not None or not restriction.renormalize:
             return best_tokens(logits, restriction)
         log_probs, tokens = native_top_tokens(logits, 1, restriction)
         return BestTokens(tokens[:, 0], (logits.gather(1, tokens) - log_probs)[:, 0])
