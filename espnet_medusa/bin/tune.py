@@ -20,6 +20,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import WITHOUT_DRAFTS
 from espnet_medusa.inference.job import read_input
 from espnet_medusa.inference.reader import UtteranceReader
+from espnet_medusa.model.espnet_transformer import SEARCHABLE
 from espnet_medusa.options import read_yaml
 from espnet_medusa.search.options import CTC_THRESHOLDS
 from espnet_medusa.search.threshold_beam import ThresholdStrategy
@@ -156,8 +157,7 @@ def open_model(options: dict[str, Any]) -> tuple[TunedModel, UtteranceReader]:
         decoder = type(getattr(network, "decoder", None)).__name__
         raise InputError(
             f"nothing to tune: ESPnet's own search decodes this model or config ({decoder}); "
-            "allowed: decoder: whisper_medusa, speech_llama, transformer or transformer_medusa, "
-            "without streaming"
+            f"allowed: decoder: {SEARCHABLE}, without streaming"
         )
     if isinstance(speech2text.search.strategy, ThresholdStrategy):
         raise InputError(

@@ -9,7 +9,7 @@ import torch
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decoding_model import DecodingModel, DraftModelOnDemand, draft_sources
-from espnet_medusa.model.espnet_transformer import searchable, unknown_part
+from espnet_medusa.model.espnet_transformer import SEARCHABLE, searchable, unknown_part
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.build import SearchModel, build_beam, build_greedy
 from espnet_medusa.search.drafters import DraftSources
@@ -100,7 +100,7 @@ def _check_greedy(reason: str | None, espnet_options: Mapping[str, Any]) -> None
     """Refuse options that greedy search does not support; warn of those that it ignores."""
     if reason is not None:
         raise InputError(
-            "search: greedy needs decoder: whisper_medusa, speech_llama, transformer(_medusa); "
+            f"search: greedy needs decoder: {SEARCHABLE}; "
             f"this model has {reason}; allowed here: beam"
         )
     for name in ("lm_train_config", "ngram_file"):

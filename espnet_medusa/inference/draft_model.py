@@ -21,7 +21,7 @@ from espnet_medusa.inference.experiment import (
     open_whisper_model,
     read_model,
 )
-from espnet_medusa.model.espnet_transformer import searchable, unknown_part
+from espnet_medusa.model.espnet_transformer import SEARCHABLE, searchable, unknown_part
 from espnet_medusa.model.heads import NO_HEADS
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.runtime.build import build_runtime
@@ -124,7 +124,7 @@ def open_draft_model(
     if decoder is None:
         raise InputError(
             f"draft_model: {name}: {unknown_part(getattr(model, 'decoder', None))}; allowed: "
-            "decoder: whisper_medusa, speech_llama, transformer(_medusa)"
+            f"decoder: {SEARCHABLE}"
         )
     whisper = None
     if trained.whisper_labels is not None:

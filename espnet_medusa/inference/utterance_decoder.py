@@ -166,13 +166,10 @@ class UtteranceDecoder:
         return Failed(key, reason if name in reason else f"{name}: {reason}")
 
     def _decoded(self, key: str, decoding: Decoding) -> Decoded:
-        nbest = [
-            NBestEntry(
-                *(text, [*token], [*token_int], str(hypothesis.score)),
-                {"text_nospecial": of_s2t[0]} if of_s2t and of_s2t[0] is not None else {},
-            )
-            for text, token, token_int, *of_s2t, hypothesis in decoding.results
-        ]
+        nbest = []
+        for text, token, token_int, *of_s2t, hypothesis in decoding.results:
+            others = {"text_nospecial": of_s2t[0]} if of_s2t and of_s2t[0] is not None else {}
+            nbest.append(NBestEntry(text, [*token], [*token_int], str(hypothesis.score), others))
         for layer, tokens in (decoding.intermediate or {}).items():
             nbest[0].others[f"encoder_interctc_layer{layer}.txt"] = " ".join(tokens)
         language = decoding.language or self._prompt_language(decoding.results[0])

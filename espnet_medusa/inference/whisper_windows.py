@@ -54,9 +54,9 @@ class WhisperWindows(WindowDecoder):
         self.trace_text = TraceText(model.writer.converter, model.writer.tokenizer)
         context = model.search.decoder.max_depth(0)
         self.most_tokens, self.prompt_tokens = context // 2, context // 2 - 1
-        plain = replace(model.search.strategy.scoring.constraints, renormalize=True)
+        untimed = replace(model.search.strategy.scoring.constraints, renormalize=True)
         # Index 0: without timestamps; index 1: with timestamps.
-        self.constraints = plain, self._with_timestamps(plain, options.max_initial_timestamp)
+        self.constraints = untimed, self._with_timestamps(untimed, options.max_initial_timestamp)
         frames_per_s = FRAMES_PER_S / self.clock.frames
         self.align_words = build_word_aligner(model, options.word_times, frames_per_s)
         self.encoders = [encoder]

@@ -175,6 +175,10 @@ def whisper_layer(layer: DecoderLayer) -> WhisperLayer:
     return copied
 
 
+# ``decoder`` in configs of the decoders that ``searchable`` supports.
+SEARCHABLE = "whisper_medusa, speech_llama, transformer or transformer_medusa"
+
+
 def searchable(decoder: torch.nn.Module) -> MultiTokenDecoder | None:
     """Return a decoder for our searches: ours, or ESPnet's wrapped; None if not supported."""
     if isinstance(decoder, MultiTokenDecoder):

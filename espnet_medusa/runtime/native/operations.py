@@ -111,9 +111,12 @@ class NativeNorm:
 
 
 def native_best_tokens(logits: torch.Tensor, restriction: Restriction | None = None) -> BestTokens:
-    """Compute ``tree.best_tokens.best_tokens`` of float32 logits, with few copies."""
+    """Compute ``tree.best_tokens.best_tokens`` of float32 logits (R, V), without a copy of them.
+
+    Torch computes, with copies, ``groups`` without ``renormalize``, and either with ``eos_scores``.
+    """
     if restriction is not None and (restriction.groups is not None or restriction.renormalize):
-        if restriction.eos_scores is not None or not restriction.renormalize:
+        if not restriction.renormalize or restriction.eos_scores is not None:
             return best_tokens(logits, restriction)
         log_probs, tokens = native_top_tokens(logits, 1, restriction)
         return BestTokens(tokens[:, 0], (logits.gather(1, tokens) - log_probs)[:, 0])
