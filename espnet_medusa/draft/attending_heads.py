@@ -36,9 +36,14 @@ class AttendingLayer(ABC):
         """Advance the states by one token with embeddings (R, D)."""
 
     def chain(
-        self, states: torch.Tensor, cross_keys_values: Any, utterances: Sequence[int], depth: int
+        self,
+        states: torch.Tensor,
+        cross_keys_values: Any,
+        utterances: Sequence[int],
+        depth: int,
+        min_log_prob: float,
     ) -> torch.Tensor | None:
-        """Draft greedily; return columns of the logits (R, depth), or None if not supported."""
+        """As ``Proposer.chain``, with columns of the logits instead of tokens."""
         return None
 
 
@@ -75,6 +80,9 @@ class AttendingHeadsProposer(RecurrentHeadsProposer):
         )
         return AttendingStates(hidden, states.utterances)
 
-    def chain(self, states: AttendingStates, depth: int) -> torch.Tensor | None:
-        columns = self.heads.chain(states.hidden, self.cross_keys_values, states.utterances, depth)
+    def chain(
+        self, states: AttendingStates, depth: int, min_log_prob: float
+    ) -> torch.Tensor | None:
+        of_rows = self.cross_keys_values, states.utterances
+        columns = self.heads.chain(states.hidden, *of_rows, depth, min_log_prob)
         return None if columns is None else self.token_ids(columns)

@@ -8,6 +8,7 @@ all drafts of the utterance. If CTC has its own units, bytes are aligned instead
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -218,9 +219,11 @@ class CTCProposer(Proposer):
     def logits(self, states: CTCStates) -> torch.Tensor:
         return self.hypotheses.log_probs(states)
 
-    def chain(self, states: CTCStates, depth: int) -> torch.Tensor | None:
+    def chain(self, states: CTCStates, depth: int, min_log_prob: float) -> torch.Tensor | None:
         # With a smaller draft vocabulary, the best drafts may be different tokens.
-        return self.hypotheses.chain(states, depth, self.eos) if self.vocabulary is None else None
+        if self.vocabulary is not None or min_log_prob > -math.inf:
+            return None
+        return self.hypotheses.chain(states, depth, self.eos)
 
     def keep(self, running: Sequence[Prefix]) -> None:
         living = set()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 
-from espnet_medusa.tree.proposer import HeadsProposer, States
+from espnet_medusa.tree.proposer import MISSING, HeadsProposer, States
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,13 @@ class ParallelHeadsProposer(HeadsProposer):
     def logits(self, states: ParallelStates) -> torch.Tensor:
         return states.tables[states.origins, states.steps - 1]
 
-    def chain(self, states: ParallelStates, depth: int) -> torch.Tensor | None:
+    def chain(self, states: ParallelStates, depth: int, min_log_prob: float) -> torch.Tensor | None:
         steps = torch.arange(depth, device=states.steps.device) - 1 + states.steps[:, None]
-        best = states.tables.argmax(dim=-1)
         # After the last head, its token again: it can only be rejected or right.
-        return self.token_ids(best[states.origins[:, None], steps.clamp(max=self.max_steps - 1)])
+        places = states.origins[:, None], steps.clamp(max=self.max_steps - 1)
+        columns = states.tables.argmax(dim=-1)[places]
+        if min_log_prob > -math.inf:
+            log_probs = states.tables.float().amax(dim=-1) - states.tables.float().logsumexp(dim=-1)
+            improbable = log_probs[places].cumsum(dim=1) < min_log_prob
+            columns = columns.masked_fill(improbable, MISSING)
+        return self.token_ids(columns)

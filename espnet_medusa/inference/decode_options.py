@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 WITHOUT_DRAFTS: dict[str, Any] = {  # decode options of a search without drafts
     "drafter": None, "draft_model": None, "draft_model_file": None, "lookahead": FIXED,
     "draft_depth": 0, "draft_width": None, "draft_budget": None, "medusa_choices": None,
+    "draft_min_probability": None,
 }  # fmt: skip
 
 

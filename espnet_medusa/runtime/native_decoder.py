@@ -147,14 +147,17 @@ class NativeAttendingHeads(PackedAttendingHeads):
 
         return call_by_utterance(advance, cross_keys_values, utterances, 1, states, embedded)
 
-    def chain(self, states, cross_keys_values, utterances, depth) -> torch.Tensor | None:
+    def chain(
+        self, states, cross_keys_values, utterances, depth, min_log_prob
+    ) -> torch.Tensor | None:
         if not self.tied:
             return None
 
         def draft(call: ChainArguments, states: torch.Tensor):
             columns = torch.empty(len(states), depth, dtype=torch.long)
-            addresses = map(address, (states, columns))
-            kernels().draft_chain(self.arguments, self.projection.arguments, call, *addresses)
+            weights, places = (self.arguments, self.projection.arguments), (states, columns)
+            states_at, columns_at = map(address, places)
+            kernels().draft_chain(*weights, call, states_at, min_log_prob, columns_at)
             return columns
 
         return call_by_utterance(draft, cross_keys_values, utterances, depth, states)

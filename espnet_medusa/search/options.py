@@ -54,6 +54,11 @@ class SearchOptions:
     draft_budget: int | None = option(
         None, "maximum tokens per utterance and call; none: no limit (60 with CTC in beam search)"
     )
+    draft_min_probability: float | None = option(
+        None,
+        "greedy: leave out drafts whose tokens have together, by the drafter, a lower probability; "
+        "none: draft_conf or 0",
+    )
     draft_vocab_size: int | None = option(
         None, "number of most frequent training tokens to draft; none: draft_conf or all"
     )
@@ -129,6 +134,7 @@ def check_options(options: SearchOptions, beam_size: int) -> None:
     check_choice(options.search, [BEAM, GREEDY], "search")
     check_at_least(beam_size, 1, "beam_size")
     _check_minima(options, "")
+    _check_min_probability(options, options.search, "")
     if options.drafter is not None:
         check_choice(options.drafter, DRAFTERS, "drafter")
     check_choice(options.lookahead, LOOKAHEADS, "lookahead")
@@ -155,6 +161,13 @@ def _check_minima(options: object, prefix: str) -> None:
         value = getattr(options, name, None)
         if value is not None:
             check_at_least(value, minimum, prefix + name)
+
+
+def _check_min_probability(options: object, search: str, prefix: str) -> None:
+    least = options.draft_min_probability or 0
+    if not 0 <= least < 1 or least > 0 and search != GREEDY:
+        allowed = "from 0 to below 1, with search: greedy"
+        raise InputError(f"{prefix}draft_min_probability: {least}; allowed: {allowed}")
 
 
 def _check_acceptance(options: SearchOptions) -> None:
@@ -243,6 +256,7 @@ class DraftDefaults:
 
     draft_depth: int | None = None
     draft_width: int | None = None
+    draft_min_probability: float | None = None
     draft_vocab_size: int | None = None
     languages: list[str] | None = None  # codes; other languages decode without drafts by default
 
@@ -263,6 +277,7 @@ def read_draft_conf(
             raise InputError(f"{where}.{search}: allowed: names of options with values")
         defaults[search] = build_options(DraftDefaults, values, f"{where}.{search}")
         _check_minima(defaults[search], f"{where}.{search}.")
+        _check_min_probability(defaults[search], search, f"{where}.{search}.")
     return defaults
 
 
@@ -286,6 +301,6 @@ def with_draft_defaults(
     if options.draft_depth is None and known and language not in (None, *known):
         logger.info(f"without drafts: the heads are trained on {', '.join(known)}, not {language}")
         return replace(options, draft_depth=0)
-    names = "draft_depth", "draft_width", "draft_vocab_size"
+    names = "draft_depth", "draft_width", "draft_min_probability", "draft_vocab_size"
     unset = [name for name in names if getattr(options, name) is None]
     return replace(options, **{name: getattr(defaults, name) for name in unset})

@@ -11,6 +11,8 @@ import torch
 
 from espnet_medusa.tree.prefix import Prefix
 
+MISSING = -1  # in place of a token or column
+
 
 @dataclass(frozen=True)
 class States:
@@ -106,10 +108,12 @@ class Proposer(ABC):
     def logits(self, states: States) -> torch.Tensor:
         """Return (R, V') for the next token; rows of evaluated prefixes are unused."""
 
-    def chain(self, states: States, depth: int) -> torch.Tensor | None:
+    def chain(self, states: States, depth: int, min_log_prob: float) -> torch.Tensor | None:
         """Draft ``depth`` tokens (R, depth) greedily, one after the other, in a single operation.
 
-        Tokens after an end symbol are arbitrary. None: not supported; use ``advance``, ``logits``.
+        Tokens after an end symbol are arbitrary. ``MISSING`` replaces tokens from the first one on
+        with which the chain's log-probability is below ``min_log_prob``. None: not supported; use
+        ``advance`` and ``logits``.
         """
         return None
 
@@ -122,8 +126,10 @@ class Proposer(ABC):
         return DraftCost()
 
     def token_ids(self, columns: torch.Tensor) -> torch.Tensor:
-        """Return the token ids of columns of ``logits``."""
-        return columns if self.vocabulary is None else self.vocabulary[columns]
+        """Return the token ids of columns of ``logits``; ``MISSING`` columns remain."""
+        if self.vocabulary is None:
+            return columns
+        return torch.where(columns == MISSING, MISSING, self.vocabulary[columns])
 
 
 class HeadsProposer(Proposer):

@@ -280,11 +280,12 @@ def test_a_chain_equals_single_steps(seed):
     paths = [edited(start, rng.randint(0, 1), BIG - 1, rng) for start in starts]
     states = begun.start([*map(path_from, roots, paths)])
     ended = torch.zeros(len(texts), dtype=torch.bool)
-    for chained in begun.chain(states, 40).t():
+    for chained in begun.chain(states, 40, -math.inf).t():
         tokens = begun.logits(states).argmax(dim=-1)
         assert (ended | (tokens == chained)).all()
         ended |= tokens == BIG - 1
         states = begun.advance(states, chained)
     assert ended.all()
     limited = CTCProposer(proposer.ctc, BIG + 1, BIG - 1, BIG, torch.arange(9))
-    assert limited.begin(context).chain(states, 5) is None, "a limited vocabulary has no chain"
+    begun = limited.begin(context)
+    assert begun.chain(states, 5, -math.inf) is None, "a limited vocabulary has no chain"

@@ -1,5 +1,7 @@
 """Head proposers draft along a path with the logits of training."""
 
+import math
+
 import pytest
 import torch
 from cases import combinations
@@ -12,7 +14,7 @@ from espnet_medusa.runtime.cross_attention import WhisperRuntime
 from espnet_medusa.runtime.cuda_graph import CudaGraphWhisperRuntime
 from espnet_medusa.runtime.precision import resolve_precision
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.proposer import DraftContext
+from espnet_medusa.tree.proposer import MISSING, DraftContext
 
 NUM_HEADS = 4
 
@@ -144,59 +146,66 @@ def test_largest_number_of_steps(begun):
                 proposer.logits(states)
 
 
-def best_tokens_of_steps(proposer, states, depth):
-    """Return the best token of each step (R, depth) and its lead over the second in logits."""
-    tokens, leads = [], []
+def best_tokens_of_steps(proposer, states, depth, least=-math.inf):
+    """Return the best token of each step (R, depth), and its margins (R, depth) to other results.
+
+    It is ``MISSING`` where the chain's log-probability is below ``least``.
+    """
+    tokens, margins, chain = [], [], torch.zeros(())
     for step in range(depth):
-        values, columns = proposer.logits(states).topk(2)
-        tokens.append(proposer.token_ids(columns[:, 0]))
-        leads.append(values[:, 0] - values[:, 1])
+        logits = proposer.logits(states).float()
+        values, columns = logits.topk(2)
+        chain = chain + logits.log_softmax(-1).amax(-1)
+        best = proposer.token_ids(columns[:, 0])
+        tokens.append(torch.where(chain < least, MISSING, best))
+        margins.append((values[:, 0] - values[:, 1]).minimum((chain - least).abs()))
         if step + 1 < depth:
-            states = proposer.advance(states, tokens[-1])
-    return torch.stack(tokens, 1), torch.stack(leads, 1)
+            states = proposer.advance(states, best)
+    return torch.stack(tokens, 1), torch.stack(margins, 1)
 
 
 @with_kernels
 @combinations(precision=["float32", "bfloat16", "int8"], vocabulary=[None, [0, 2, 3, 5, 8]])
-@combinations(seed=range(3))
-def test_a_chain_is_the_best_token_of_each_step(kind, seed, vocabulary, precision):
+@combinations(seed=range(3), least=[-math.inf, -3.0])
+def test_a_chain_is_the_best_token_of_each_step(kind, seed, vocabulary, precision, least):
     """Utterances have two, one or no rows, and audio of different lengths."""
     decoder = tiny_decoder(seed, "attending", NUM_HEADS)
     drafts = [0, 0, 2, 3], vocabulary and torch.tensor(vocabulary), "int8"
     inputs = torch.randn(4, HIDDEN_SIZE), *random_memory(seed, [6, 3, 9, 1]), *drafts
     proposer, states = states_after(build_runtime(decoder, precision), *inputs)
     depth = 6
-    tokens = proposer.chain(states, depth)
-    expected, leads = best_tokens_of_steps(proposer, states, depth)
+    tokens = proposer.chain(states, depth, least)
+    expected, margins = best_tokens_of_steps(proposer, states, depth, least)
     # The chain's embeddings are 8-bit, which may change the best token at a near tie.
-    clear = leads > (1e-4 if precision == "int8" else 0.1)
+    clear = margins > (1e-4 if precision == "int8" else 0.1)
     certain = clear.cummin(dim=1).values
     assert certain[:, 0].any() and certain.float().mean() > 0.3
     assert torch.equal(tokens[certain], expected[certain])
     order = torch.tensor([2, 0, 3, 1])
-    assert torch.equal(proposer.chain(states.select(order), depth), tokens[order])
+    assert torch.equal(proposer.chain(states.select(order), depth, least), tokens[order])
     for row in range(4):
-        alone = proposer.chain(states.select(torch.tensor([row])), depth)
+        alone = proposer.chain(states.select(torch.tensor([row])), depth, least)
         assert torch.equal(alone[0], tokens[row])
 
 
 @combinations(
     kind=["linear", "block"], precision=["float32", "int8"], vocabulary=[None, [0, 2, 3, 5, 8]]
 )
-def test_a_chain_of_parallel_heads_is_the_best_token_of_each(kind, precision, vocabulary):
+@combinations(least=[-math.inf, -3.0])
+def test_a_chain_of_parallel_heads_is_the_best_token_of_each(kind, precision, vocabulary, least):
     decoder = tiny_decoder(0, kind, NUM_HEADS)
     drafts = [0, 0, 1], vocabulary and torch.tensor(vocabulary), "int8"
     inputs = torch.randn(3, HIDDEN_SIZE), *random_memory(0, [6, 3]), *drafts
     proposer, states = states_after(build_runtime(decoder, precision), *inputs)
     states = proposer.advance(states, torch.tensor([3, 1, 2]))
     for depth in range(1, NUM_HEADS + 1):
-        expected, _ = best_tokens_of_steps(proposer, states, depth)
-        assert torch.equal(proposer.chain(states, depth), expected)
+        expected, _ = best_tokens_of_steps(proposer, states, depth, least)
+        assert torch.equal(proposer.chain(states, depth, least), expected)
     later = proposer.advance(states, torch.tensor([0, 0, 0]))
-    expected, _ = best_tokens_of_steps(proposer, later, NUM_HEADS - 1)
-    assert torch.equal(proposer.chain(later, NUM_HEADS - 1), expected)
-    both = proposer.chain(states.join(later), NUM_HEADS - 1)
-    first, _ = best_tokens_of_steps(proposer, states, NUM_HEADS - 1)
+    expected, _ = best_tokens_of_steps(proposer, later, NUM_HEADS - 1, least)
+    assert torch.equal(proposer.chain(later, NUM_HEADS - 1, least), expected)
+    both = proposer.chain(states.join(later), NUM_HEADS - 1, least)
+    first, _ = best_tokens_of_steps(proposer, states, NUM_HEADS - 1, least)
     assert torch.equal(both, torch.cat([first, expected])), "states of different steps"
 
 

@@ -8,6 +8,7 @@ from refusals import refuses
 from espnet_medusa.search.options import SearchOptions, check_options, with_draft_defaults
 
 CONF = {"greedy": {"draft_depth": 3, "draft_vocab_size": 900}, "beam": {"draft_depth": 0}}
+PROBABLE = {"greedy": {"draft_min_probability": 0.3}}
 
 
 @cases(
@@ -25,6 +26,12 @@ CONF = {"greedy": {"draft_depth": 3, "draft_vocab_size": 900}, "beam": {"draft_d
 def test_given_options_win_over_defaults(search, given, expected):
     options = with_draft_defaults(SearchOptions(search=search, **given), CONF)
     assert (options.draft_depth, options.draft_vocab_size) == expected
+
+
+@cases(({}, 0.3), ({"draft_min_probability": 0.0}, 0.0), ({"drafter": "model"}, None))
+def test_only_heads_have_a_default_minimum_probability(given, expected):
+    options = with_draft_defaults(SearchOptions(search="greedy", **given), PROBABLE)
+    assert options.draft_min_probability == expected
 
 
 @cases(("en", {}, 3), (None, {}, 3), ("de", {}, 0), ("de", {"draft_depth": 2}, 2))
@@ -46,6 +53,8 @@ def test_options_without_defaults_are_unchanged(conf):
     ({"greedy": {"draft_depth": -1}}, "draft_conf.greedy.draft_depth: -1 is too small"),
     ({"greedy": {"draft_vocab_size": True}}, "draft_vocab_size: True; allowed: a whole"),
     ({"greedy": {"languages": "en"}}, "draft_conf.greedy"),
+    ({"greedy": {"draft_min_probability": 1.0}}, "greedy.draft_min_probability: 1.0; allowed: fr"),
+    ({"beam": {"draft_min_probability": 0.3}}, "beam.draft_min_probability: 0.3; .* greedy"),
     ({"greedy": 3}, "draft_conf.greedy: allowed: names of options with values"),
     ([3], "draft_conf: allowed: options by search"),
 )
@@ -55,6 +64,9 @@ def test_bad_defaults_are_refused(conf):
 
 @refuses(
     ({"acceptance": "exakt"}, "'exakt'.*did you mean 'exact'.*exact, typical, top_m, thresh"),
+    ({"draft_min_probability": -0.1}, "draft_min_probability: -0.1; allowed"),
+    ({"draft_min_probability": math.nan}, "draft_min_probability: nan"),
+    ({"search": "beam", "draft_min_probability": 0.3}, "0.3; .*with search: greedy"),
     ({"typical_alpha": 0.0}, "typical_alpha: 0.0; allowed: above 0"),
     ({"typical_alpha": math.nan}, "typical_alpha: nan; allowed: above 0"),
     ({"typical_epsilon": 1.5}, "typical_epsilon: 1.5; allowed: .*at most 1"),

@@ -86,14 +86,15 @@ def vocabulary_of(rng, least):
     return rng.choice([None, torch.tensor(some)])
 
 
-@combinations(width=[2, 3, 12], heads=HEADS)
-def test_device_and_host_draft_the_same_trees(heads, width):
+@combinations(width=[2, 3, 12], min_probability=[0, 0.01], heads=HEADS)
+def test_device_and_host_draft_the_same_trees(heads, min_probability, width):
     every, rule = [], build_rule(SearchOptions(acceptance="top_m"))
     for seed in range(4):
         rng = random.Random(f"{seed} {heads} {width}")
         runtime = build_runtime(shared_decoder(seed, heads))
         proposer = runtime.proposer(vocabulary_of(rng, 2), "float32")
-        search = our_greedy(runtime, DraftShape(4, width), rule, proposer=proposer)
+        shape = DraftShape(4, width, min_probability=min_probability)
+        search = our_greedy(runtime, shape, rule, proposer=proposer)
         assert type(search.planner.steps) is DecoderSteps
         every.append(Watched(search))
         search(*random_memory(seed, [8, 3, 11]), PROMPTS, bounds([30, 12, 3]))
@@ -109,7 +110,8 @@ def test_device_and_host_draft_the_same_chains(heads, constraints, acceptance):
     least, every = [0, 0 if comparable else 4, 0], []
     options = build_rule(SearchOptions(acceptance=acceptance)), constraints_of(**constraints)
     for seed in range(4):
-        search = our_greedy(shared_decoder(seed, heads), DraftShape(4), *options)
+        shape = DraftShape(4, min_probability=0.0 if constraints else 0.01 * (seed % 2))
+        search = our_greedy(shared_decoder(seed, heads), shape, *options)
         every.append(Watched(search, ["prefixes", *(["scores"] if comparable else [])]))
         search(*random_memory(seed, [8, 3, 11]), PROMPTS, bounds([30, 12, 5], least))
     assert_drafted_alike(every)

@@ -208,11 +208,12 @@ def with_draft(module, draft):
 
 def greedy_shape(rng: random.Random, num_heads: int) -> DraftShape:
     """Return a random chain, dynamic tree or fixed tree."""
-    depth = rng.randint(0, num_heads)
+    depth, least = rng.randint(0, num_heads), {"min_probability": rng.choice([0, 0, 0.01, 0.1])}
     if depth and rng.random() < 0.3:
         depth = min(depth, 3)
-        return DraftShape(depth, choices=tuple(rng.randint(1, 3) for _ in range(depth)))
-    return DraftShape(depth, rng.choice([1, 1, 2, 4, 20]), rng.choice([None, None, 1, 3, 9]))
+        return DraftShape(depth, choices=tuple(rng.randint(1, 3) for _ in range(depth)), **least)
+    size = rng.choice([1, 1, 2, 4, 20]), rng.choice([None, None, 1, 3, 9])
+    return DraftShape(depth, *size, **least)
 
 
 def beam_shape(rng: random.Random, decoder, beam_size: int, proposer=None) -> DraftShape:

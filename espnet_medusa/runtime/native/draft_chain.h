@@ -1,6 +1,7 @@
 // Drafts of attending heads: chains of best tokens, computed in one parallel region.
 #pragma once
 
+#include "best_token.h"
 #include "linear.h"
 #include "memory_attention.h"
 
@@ -10,7 +11,9 @@ struct AttendingHeads {
     Linear fuse, queries, cross_output, inner, outer;
 };
 
-// A draft of `steps` tokens from each row's state.
+constexpr int64_t MISSING = -1;  // after the end of a chain; tree/proposer.py
+
+// A draft of up to `steps` tokens from each row's state.
 struct Chain {
     Nodes nodes;
     Memory memory;
@@ -32,7 +35,7 @@ inline long best_column(const float* row, long size) {
 // Working memory of a chain, for all rows.
 struct ChainRows {
     long count, size;
-    float *states, *joined, *normalized, *hidden, *queries, *inner, *logits;
+    float *states, *joined, *normalized, *hidden, *queries, *inner, *logits, *log_probs;
     QuantizedRows rows;
 
     static long widest(const AttendingHeads& heads) {
@@ -44,7 +47,7 @@ struct ChainRows {
         return 5 * Scratch::bytes_of<float>(count * size) +
                Scratch::bytes_of<float>(count * 2 * size) +
                Scratch::bytes_of<float>(count * heads.inner.outputs) +
-               Scratch::bytes_of<float>(count * outputs) +
+               Scratch::bytes_of<float>(count * outputs) + Scratch::bytes_of<float>(count) +
                QuantizedRows::bytes(count, widest(heads));
     }
     ChainRows(Scratch& scratch, const AttendingHeads& heads, long outputs, long count)
@@ -56,18 +59,26 @@ struct ChainRows {
           queries(scratch.take<float>(count * size)),
           inner(scratch.take<float>(count * heads.inner.outputs)),
           logits(scratch.take<float>(count * outputs)),
+          log_probs(scratch.take<float>(count)),
           rows(scratch, count, widest(heads)) {}
 };
 
-// Writes the best column of each row's state to `best`, `stride` apart; threads share the outputs.
+// Writes the best column of each row's state to `best`, `stride` apart, and adds its
+// log-probability to that of the row's chain. Below `least`, the chain ends without the column.
 inline void pick_best_columns(
-    const AttendingHeads& heads, const Linear& projection, const ChainRows& chain, int64_t* best,
-    long stride) {
+    const AttendingHeads& heads, const Linear& projection, const ChainRows& chain, float least,
+    int64_t* best, long stride) {
+    const long outputs = projection.outputs;
     quantize_rows(chain.states, chain.count, chain.size, &heads.output, chain.normalized, chain.rows);
     multiply_linear(projection, chain.rows, chain.count, nullptr, chain.logits);
 #pragma omp for schedule(static)
-    for (long row = 0; row < chain.count; ++row)
-        best[row * stride] = best_column(chain.logits + row * projection.outputs, projection.outputs);
+    for (long row = 0; row < chain.count; ++row) {
+        const float* logits = chain.logits + row * outputs;
+        const long column = best_column(logits, outputs);
+        if (least > -INFINITY)
+            chain.log_probs[row] -= log_of_sum(logits, outputs, logits[column]);
+        best[row * stride] = chain.log_probs[row] < least ? MISSING : column;
+    }
 }
 
 // Advances states by one token; `embed(row, to)` writes the token's embedding.

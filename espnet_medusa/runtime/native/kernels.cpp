@@ -191,22 +191,30 @@ void pack_memories(
     }
 }
 
-// Drafts the best columns (rows, steps) of the projection from states (rows, D), step by step.
+// Drafts the best columns (rows, steps) of the projection from states (rows, D), step by step, as
+// long as the log-probability of a row's columns is not below `least`.
 void draft_chain(
     const AttendingHeads* heads, const Linear* projection, const Chain* call, const float* states,
-    int64_t* columns) {
+    float least, int64_t* columns) {
     const long count = call->nodes.rows(), steps = call->steps;
     static thread_local Scratch scratch;
     scratch.reset(ChainRows::bytes(*heads, projection->outputs, count));
     const ChainRows chain(scratch, *heads, projection->outputs, count);
     std::copy(states, states + count * chain.size, chain.states);
+    std::fill(chain.log_probs, chain.log_probs + count, 0.0f);
+    std::fill(columns, columns + count * steps, MISSING);
 #pragma omp parallel num_threads(call->threads)
     for (long step = 0; step < steps; ++step) {
+        const auto last = [&](long row) { return columns[row * steps + step - 1]; };
+        const auto ended = [&](long row) { return step > 0 && last(row) == MISSING; };
+        long running = 0;
+        for (long row = 0; row < count; ++row) running += !ended(row);
+        if (running == 0) break;
         if (step > 0)
             advance(*heads, *call, chain, [&](long row, float* to) {
-                unpack_output(*projection, columns[row * steps + step - 1], to);
+                unpack_output(*projection, std::max<int64_t>(last(row), 0), to);
             });
-        pick_best_columns(*heads, *projection, chain, columns + step, steps);
+        pick_best_columns(*heads, *projection, chain, least, columns + step, steps);
     }
 }
 

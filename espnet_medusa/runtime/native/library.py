@@ -1,7 +1,7 @@
 """ctypes declarations of the native kernels: argument structures and function signatures."""
 
 import ctypes
-from ctypes import POINTER, c_double, c_int64, c_void_p
+from ctypes import POINTER, c_double, c_float, c_int64, c_void_p
 from functools import cache
 from typing import Any
 
@@ -87,7 +87,7 @@ SIGNATURES = {  # of the functions in kernels.cpp, in their order
     "best_tokens": (pointer, number, number, restriction, pointer, pointer, number),
     "top_tokens": (pointer, number, number, restriction, number, pointer, pointer, number),
     "pack_memories": (pointer, number, number, number, number, pointer, number),
-    "draft_chain": (heads, linear, chain, pointer, pointer),
+    "draft_chain": (heads, linear, chain, pointer, c_float, pointer),
     "advance_states": (heads, chain, pointer, pointer, pointer),
     "extend_layers": (layers, number, call, POINTER(pointer), pointer, pointer),
 }

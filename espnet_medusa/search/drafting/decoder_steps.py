@@ -14,7 +14,7 @@ from espnet_medusa.search.scores import DECODER, Scoring
 from espnet_medusa.search.state import Hypothesis, SearchState, Strategy
 from espnet_medusa.search.timestamps import TimestampStates
 from espnet_medusa.tree.best_tokens import Restriction, top_scores
-from espnet_medusa.tree.proposer import Proposer, States
+from espnet_medusa.tree.proposer import MISSING, Proposer, States
 from espnet_medusa.tree.token_tree import upload
 
 
@@ -65,10 +65,13 @@ class DecoderSteps(Steps):
             return None
         if any(prefix.evaluated for prefix in beams.prefixes):
             return None
-        chains = self.proposer.chain(draft_states, depth)
+        chains = self.proposer.chain(draft_states, depth, self.shape.min_log_prob)
         if chains is None:
             return None
-        return [[Step([0.0], [0], [token]) for token in tokens] for tokens in chains.t().tolist()]
+        return [
+            [Step([-math.inf if token == MISSING else 0.0], [0], [token]) for token in tokens]
+            for tokens in chains.t().tolist()
+        ]
 
     def _steps(
         self, beams: Beams, draft_states: States, depth: int, limits: Sequence[int]
@@ -84,9 +87,12 @@ class DecoderSteps(Steps):
             gains, tokens = evaluated.replace_candidates(gains, tokens)
             count, single = gains.size(1), gains.shape == (len(scores), 1)
             counts.append(count)
-            steps.append(self._prune(scores, gains, tokens, single))
-            scores, places, tokens = steps[-1]
-            ended = tokens == self.scoring.eos
+            scores, places, tokens = self._prune(scores, gains, tokens, single)
+            if self.shape.min_probability > 0:
+                least = beams.scores[:, :1] + self.shape.min_log_prob
+                scores = scores.masked_fill(scores < least, -math.inf)
+            steps.append((scores, places, tokens))
+            ended = (tokens == self.scoring.eos) | (scores == -math.inf)
             if limits is not None:
                 ended |= (limits <= step + 1)[:, None]
             # On a CPU this check is cheap; on a GPU it would synchronize.
@@ -123,7 +129,7 @@ class DecoderSteps(Steps):
             scores = restriction.apply(scores.float())
         gains, columns = top_scores(scores, count)
         gains = gains.float()
-        if first and self.normalized:
+        if first and (self.normalized or self.shape.min_probability > 0):
             sums = scores.float().logsumexp(dim=-1, keepdim=True)
             gains -= sums.clamp(min=torch.finfo(sums.dtype).min)  # all may be -inf
         if (weight := self.scoring.weights[DECODER]) != 1:

@@ -25,11 +25,17 @@ class DraftShape:
     depth: int  # steps to draft ahead; 0: without drafts
     width: int = 1  # hypotheses of the drafted beam
     budget: int | None = None  # maximum nodes per utterance in a decoder call; None: no limit
+    min_probability: float = 0.0  # of a draft, by the drafter; less probable ones are left out
     # A fixed tree instead of the drafted beam: number of children of every node of each depth
     # (Whisper-Medusa's ``medusa_choices`` without the root).
     choices: tuple[int, ...] | None = None
     excluded_scorers: frozenset[str] = frozenset()  # not used while drafting
     lookahead: Lookahead | None = None  # chooses each draft's depth; None: always ``depth``
+
+    @property
+    def min_log_prob(self) -> float:
+        """Logarithm of ``min_probability``."""
+        return math.log(self.min_probability) if self.min_probability > 0 else -math.inf
 
 
 NO_DRAFTS = DraftShape(depth=0)
