@@ -50,6 +50,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "package that were trained on these weights), none, or a folder of heads"
     )
     add("--heads", default="auto", help=heads)
+    draft_text = (
+        "text files with the words of the audio, such as names: their tokens are counted for "
+        "draft_vocab_size, so that heads draft them"
+    )
+    add("--draft_text", type=Path, nargs="+", default=[], help=draft_text)
     base_head = "remove the residual layers of the base head, which changes the text"
     add("--drop_base_head", type=str2bool, default=False, help=base_head)
 
@@ -58,6 +63,7 @@ def work(args: argparse.Namespace) -> None:
     """Convert; the target is written as a whole or not at all."""
     # Slow imports: torch and transformers.
     from espnet_medusa.convert.attach_heads import AUTO, attach_heads
+    from espnet_medusa.convert.draft_text import count_draft_text
     from espnet_medusa.convert.experiment import (
         CONFIG,
         PromptOptions,
@@ -76,6 +82,8 @@ def work(args: argparse.Namespace) -> None:
         raise InputError(f"--dtype {args.dtype}: only with --to {CTRANSLATE2}; omit it")
     if args.heads != AUTO and args.to != EXPERIMENT:
         raise InputError(f"--heads {args.heads}: only with --to {EXPERIMENT}; omit it")
+    if args.draft_text and args.to != EXPERIMENT:
+        raise InputError(f"--draft_text: only with --to {EXPERIMENT}; omit it")
     if (Path(args.source) / CONFIG).is_file():
         if args.tokenizer is not None or args.token_list is not None:
             raise InputError("--tokenizer, --token_list: an experiment has its own; omit them")
@@ -90,6 +98,8 @@ def work(args: argparse.Namespace) -> None:
     note = None
     if args.to == EXPERIMENT:
         checkpoint, note = attach_heads(checkpoint, args.heads)
+        if args.draft_text:
+            checkpoint = count_draft_text(checkpoint, args.draft_text)
     with new_folder(args.target) as folder:
         if args.to == AIOLA:
             write_aiola(checkpoint, folder, args.whisper_model)

@@ -138,6 +138,33 @@ def test_convert_decode_and_pack_heads(case, tmp_path, capsys):
         stages.main(["pack_heads", *map(str, given)])
 
 
+def test_text_adds_to_the_counts_of_the_heads(case, tmp_path, capsys):
+    whisper, shipped = case
+    given, lines = ["--heads", shipped / "tiniest"], ["Hello there", "", "hello again, Rita"]
+    (tmp_path / "text").write_text("\n".join(lines))
+    (tmp_path / "latin").write_bytes(b"caf\xe9")
+    convert.main([*map(str, (whisper, tmp_path / "without", *given))])
+    convert.main(
+        [*map(str, (whisper, tmp_path / "with", *given, "--draft_text", tmp_path / "text"))]
+    )
+    before, after = (read_experiment(tmp_path / name) for name in ("without", "with"))
+    tokens = [t for line in lines if line for t in before.text.tokenizer.encode(f" {line}")]
+    special = {*before.text.tokenizer.all_special_ids}
+    expected = before.weights["decoder.token_counts"].clone()
+    for token in tokens:
+        expected[token] += token not in special
+    assert len(tokens) > 5 and torch.equal(after.weights["decoder.token_counts"], expected)
+    for path, options, message in (
+        ("text", ["--heads", "none"], "has no heads; see --heads"),
+        ("nowhere", given, "nowhere: cannot be read as UTF-8"),
+        ("latin", given, "latin: cannot be read as UTF-8"),
+        ("text", ["--to", "hugging_face"], "--draft_text: only with --to experiment"),
+    ):
+        words = whisper, tmp_path / "no", *options, "--draft_text", tmp_path / path
+        with command_refused(capsys, message):
+            convert.main([*map(str, words)])
+
+
 def test_decoding_by_model_tag(case, tmp_path):
     write_corpus(tmp_path, {"a": 1.0})
     words = ["--model_tag", case[0], "--search", "greedy", "--maxlenratio", -12]

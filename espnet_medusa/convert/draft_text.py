@@ -1,0 +1,36 @@
+"""Counts of a text's tokens, for the draft vocabulary of heads."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from espnet_medusa.convert.checkpoint import Checkpoint
+from espnet_medusa.convert.names import COUNTS
+from espnet_medusa.errors import InputError
+from espnet_medusa.model.heads import NO_HEADS
+
+
+def count_draft_text(checkpoint: Checkpoint, paths: Iterable[Path]) -> Checkpoint:
+    """Add the tokens of text files to the counts of the heads' training tokens.
+
+    ``draft_vocab_size`` chooses the most frequent tokens by these counts. A line is tokenized as
+    Whisper writes it, with a space before it. Raise InputError if the checkpoint has no heads or no
+    tokenizer, or a file cannot be read.
+    """
+    if checkpoint.architecture.heads == NO_HEADS:
+        raise InputError(f"--draft_text: {checkpoint.name} has no heads; see --heads")
+    tokenizer, vocab_size = checkpoint.text.tokenizer, checkpoint.architecture.whisper.vocab_size
+    if tokenizer is None:
+        raise InputError(f"--draft_text: {checkpoint.name} has no tokenizer; see --tokenizer")
+    counts = checkpoint.weights.get(COUNTS, torch.zeros(vocab_size, dtype=torch.long)).clone()
+    for path in paths:
+        try:
+            lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"--draft_text {path}: cannot be read as UTF-8: {error}") from error
+        for line in filter(None, lines):
+            tokens = tokenizer(f" {line}", add_special_tokens=False).input_ids
+            counts += torch.bincount(torch.tensor(tokens).long(), minlength=vocab_size)
+    return replace(checkpoint, weights={**checkpoint.weights, COUNTS: counts})
