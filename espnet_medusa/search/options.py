@@ -57,7 +57,7 @@ class SearchOptions:
     draft_min_probability: float | None = option(
         None,
         "greedy: leave out drafts whose tokens have together, by the drafter, a lower probability; "
-        "none: draft_conf or 0",
+        "none: draft_conf if draft_depth is not given, or 0",
     )
     draft_vocab_size: int | None = option(
         None, "number of most frequent training tokens to draft; none: draft_conf or all"
@@ -301,6 +301,8 @@ def with_draft_defaults(
     if options.draft_depth is None and known and language not in (None, *known):
         logger.info(f"without drafts: the heads are trained on {', '.join(known)}, not {language}")
         return replace(options, draft_depth=0)
-    names = "draft_depth", "draft_width", "draft_min_probability", "draft_vocab_size"
+    names = ["draft_depth", "draft_width", "draft_vocab_size"]
+    if options.draft_depth is None:  # a given depth is drafted whatever its probability
+        names.append("draft_min_probability")
     unset = [name for name in names if getattr(options, name) is None]
     return replace(options, **{name: getattr(defaults, name) for name in unset})

@@ -28,8 +28,14 @@ def test_given_options_win_over_defaults(search, given, expected):
     assert (options.draft_depth, options.draft_vocab_size) == expected
 
 
-@cases(({}, 0.3), ({"draft_min_probability": 0.0}, 0.0), ({"drafter": "model"}, None))
-def test_only_heads_have_a_default_minimum_probability(given, expected):
+@cases(
+    ({}, 0.3),
+    ({"draft_min_probability": 0.0}, 0.0),
+    ({"drafter": "model"}, None),
+    ({"draft_depth": 4}, None),
+    ({"draft_depth": 4, "draft_min_probability": 0.1}, 0.1),
+)
+def test_default_minimum_probability_of_heads(given, expected):
     options = with_draft_defaults(SearchOptions(search="greedy", **given), PROBABLE)
     assert options.draft_min_probability == expected
 

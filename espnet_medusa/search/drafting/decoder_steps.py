@@ -95,8 +95,9 @@ class DecoderSteps(Steps):
             ended = (tokens == self.scoring.eos) | (scores == -math.inf)
             if limits is not None:
                 ended |= (limits <= step + 1)[:, None]
-            # On a CPU this check is cheap; on a GPU it would synchronize.
-            if step + 1 == depth or ended.device.type == "cpu" and bool(ended.all()):
+            # On a GPU the check synchronizes, which pays if drafts often end early.
+            early = ended.device.type == "cpu" or self.shape.min_probability > 0
+            if step + 1 == depth or early and bool(ended.all()):
                 break
             scores = scores.masked_fill(ended, -math.inf)
             evaluated.follow(places, count)
