@@ -38,6 +38,7 @@ class DraftSetting:
     budget: int | None = None  # maximum nodes per utterance and decoder call; None: the default
     lookahead: str = FIXED  # the decode option ``lookahead``
     share: float | None = None  # the decode option ``ctc_draft_share``, if the drafter has it
+    min_probability: float | None = None  # the decode option ``draft_min_probability``
 
     def options(self) -> dict[str, int | float | str | None]:
         """Return the keys of a decode config, without those of the drafter."""
@@ -49,6 +50,7 @@ class DraftSetting:
             "draft_depth": self.depth,
             "draft_width": self.width,
             "draft_budget": self.budget,
+            "draft_min_probability": self.min_probability,
         }
 
     @property
@@ -59,6 +61,8 @@ class DraftSetting:
         parts = [f"depth {self.depth}", f"width {self.width}"]
         if self.lookahead != FIXED:
             parts[0] = f"lookahead {self.lookahead} to {self.depth}"
+        if self.min_probability is not None:
+            parts.append(f"probability {self.min_probability:g}")
         if self.budget is not None:
             parts.append(f"budget {self.budget}")
         if self.share is not None:

@@ -14,6 +14,7 @@ CTC_DEPTHS = (5, 10, 15, 20, 30, 40, 60)  # a draft step takes no time; verifyin
 CTC_BEAM_DEPTHS = (1, 2, 4, 6, 10, 15, 20)
 BEAM_WIDTH_SHARES = (0.6, 1.0, 2.0)  # of the beam
 GREEDY_WIDTHS = (1, 2, 4)
+MIN_PROBABILITIES = (0.15, 0.3, 0.5)  # of greedy chains
 BUDGET_SHARE = 0.5  # of the largest possible draft, or of a smaller default budget
 WIDER_BUDGET = 2  # times the default budget, for drafts that exceed it
 
@@ -21,7 +22,8 @@ WIDER_BUDGET = 2  # times the default budget, for drafts that exceed it
 def candidates(task: Task, drafter: Drafter) -> list[list[DraftSetting]]:
     """Return the candidates of a drafter: a list of fixed depths, and a list for each lookahead.
 
-    The greatest depth is also tried with several node budgets (see ``Strategy.best_first``).
+    The greatest depth is also tried with several node budgets (see ``Strategy.best_first``) and, as
+    a chain, with several minimum probabilities.
     """
     greedy, num_heads = task.beam_size is None, task.search.decoder.num_heads
     tried = depths(drafter.kind, greedy, num_heads, drafter.first.max_steps)
@@ -33,6 +35,9 @@ def candidates(task: Task, drafter: Drafter) -> list[list[DraftSetting]]:
     ]
     fixed = [replace(shape, depth=depth) for depth in tried for shape in shapes]
     fixed += [other for shape in shapes for other in with_budgets(shape, task.beam_size or 1)]
+    if greedy and not task.unverified and CTC not in drafter.kind.split("+"):
+        chains = [shape for shape in shapes if shape.width == 1]
+        fixed += [replace(chain, min_probability=p) for p in MIN_PROBABILITIES for chain in chains]
     lookaheads = () if task.unverified else (ACCEPTANCE, COST)
     return [fixed, *([replace(shape, lookahead=name) for shape in shapes] for name in lookaheads)]
 

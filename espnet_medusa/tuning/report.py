@@ -18,7 +18,7 @@ from espnet_medusa.tuning.stopwatch import CALLS, DRAFTING
 
 DRAFT_KEYS = (  # decode options that the tuning replaces
     "drafter", "draft_model", "draft_model_file", "draft_vocab_size", "ctc_draft_share",
-    "lookahead", "draft_depth", "draft_width", "draft_budget",
+    "lookahead", "draft_depth", "draft_width", "draft_budget", "draft_min_probability",
 )  # fmt: skip
 FIRST_STEPS = 3  # draft steps with their acceptance in the table
 NOTES = (
@@ -149,7 +149,7 @@ def setting_figures(tuning: Tuning, setting: DraftSetting) -> dict[str, Any]:
     """
     trial, count = tuning.trials[setting], tuning.num_utterances
     counts = trial.statistics.summary()
-    unused = dict.fromkeys(("ctc_draft_share", "lookahead", "draft_width", "draft_budget"))
+    unused = dict.fromkeys(DRAFT_KEYS[4:])
     return {
         "name": setting.drafter,
         **unused,

@@ -92,6 +92,16 @@ def test_each_lookahead_has_a_group(beam_size):
     assert [{s.depth for s in group} for group in groups] == [{*tried}, {tried[-1]}, {tried[-1]}]
 
 
+@cases((HEADS, None, True), (MODEL, None, True), (CTC, None, False), (HEADS, 3, False))
+def test_minimum_probabilities_are_tried_in_greedy_chains(kind, beam_size, tried):
+    task = make_task(Prices(offers={"draft": Offer(kind=kind)}), beam_size)
+    settings = [s for group in candidates(task, task.drafters["draft"]) for s in group]
+    chosen = [s for s in settings if s.min_probability is not None]
+    assert bool(chosen) == tried and {s.width for s in chosen} <= {1}
+    assert all("probability 0." in str(s) for s in chosen)
+    assert all(s.options()["draft_min_probability"] == s.min_probability for s in settings)
+
+
 @pytest.mark.parametrize("beam_size", [None, 3])
 @cases((1.0, 0.001, 0.001, True), (1.0, 0.05, 0.02, True), (1.0, 0.2, 5.0, False))
 def test_the_fastest_setting_of_all_candidates_is_chosen(call, node, row, drafts, beam_size):
