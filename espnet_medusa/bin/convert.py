@@ -51,8 +51,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--heads", default="auto", help=heads)
     draft_text = (
-        "text files with the words of the audio, such as names: their tokens are counted for "
-        "draft_vocab_size, so that heads draft them"
+        "text files with expected words, such as names: their tokens are added to the counts by "
+        "which draft_vocab_size selects the tokens that heads draft"
     )
     add("--draft_text", type=Path, nargs="+", default=[], help=draft_text)
     base_head = "remove the residual layers of the base head, which changes the text"

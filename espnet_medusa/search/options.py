@@ -56,8 +56,8 @@ class SearchOptions:
     )
     draft_min_probability: float | None = option(
         None,
-        "greedy: leave out drafts whose tokens have together, by the drafter, a lower probability; "
-        "none: draft_conf if draft_depth is not given, or 0",
+        "greedy: end a draft before the product of its tokens' probabilities (the drafter's) falls "
+        "below this; none: draft_conf, or 0 if draft_depth is given",
     )
     draft_vocab_size: int | None = option(
         None, "number of most frequent training tokens to draft; none: draft_conf or all"

@@ -11,7 +11,7 @@ import torch
 
 from espnet_medusa.tree.prefix import Prefix
 
-MISSING = -1  # in place of a token or column
+MISSING = -1  # token or column after the end of a chain
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,9 @@ class Proposer(ABC):
     def chain(self, states: States, depth: int, min_log_prob: float) -> torch.Tensor | None:
         """Draft ``depth`` tokens (R, depth) greedily, one after the other, in a single operation.
 
-        Tokens after an end symbol are arbitrary. ``MISSING`` replaces tokens from the first one on
-        with which the chain's log-probability is below ``min_log_prob``. None: not supported; use
-        ``advance`` and ``logits``.
+        Tokens after an end symbol are arbitrary. A chain ends before the token that brings its
+        log-probability below ``min_log_prob``; the rest of its row is ``MISSING``. None: not
+        supported; use ``advance`` and ``logits``.
         """
         return None
 

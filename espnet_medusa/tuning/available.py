@@ -62,7 +62,7 @@ class DraftSetting:
         if self.lookahead != FIXED:
             parts[0] = f"lookahead {self.lookahead} to {self.depth}"
         if self.min_probability is not None:
-            parts.append(f"probability {self.min_probability:g}")
+            parts.append(f"minimum probability {self.min_probability:g}")
         if self.budget is not None:
             parts.append(f"budget {self.budget}")
         if self.share is not None:

@@ -22,8 +22,8 @@ WIDER_BUDGET = 2  # times the default budget, for drafts that exceed it
 def candidates(task: Task, drafter: Drafter) -> list[list[DraftSetting]]:
     """Return the candidates of a drafter: a list of fixed depths, and a list for each lookahead.
 
-    The greatest depth is also tried with several node budgets (see ``Strategy.best_first``) and, as
-    a chain, with several minimum probabilities.
+    The greatest depth is also tried with several node budgets (see ``Strategy.best_first``). Greedy
+    chains without CTC are also tried with several minimum probabilities, if drafts are verified.
     """
     greedy, num_heads = task.beam_size is None, task.search.decoder.num_heads
     tried = depths(drafter.kind, greedy, num_heads, drafter.first.max_steps)

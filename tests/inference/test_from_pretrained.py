@@ -142,6 +142,7 @@ def test_text_adds_to_the_counts_of_the_heads(case, tmp_path, capsys):
     whisper, shipped = case
     given, lines = ["--heads", shipped / "tiniest"], ["Hello there", "", "hello again, Rita"]
     (tmp_path / "text").write_text("\n".join(lines))
+    (tmp_path / "empty").write_text("\n")
     (tmp_path / "latin").write_bytes(b"caf\xe9")
     convert.main([*map(str, (whisper, tmp_path / "without", *given))])
     convert.main(
@@ -150,14 +151,17 @@ def test_text_adds_to_the_counts_of_the_heads(case, tmp_path, capsys):
     before, after = (read_experiment(tmp_path / name) for name in ("without", "with"))
     tokens = [t for line in lines if line for t in before.text.tokenizer.encode(f" {line}")]
     special = {*before.text.tokenizer.all_special_ids}
-    expected = before.weights["decoder.token_counts"].clone()
+    counts = before.weights["decoder.token_counts"]
+    tokens = [token for token in tokens if token not in special]
+    expected, weight = counts.clone(), int(counts.sum()) // len(tokens)
     for token in tokens:
-        expected[token] += token not in special
-    assert len(tokens) > 5 and torch.equal(after.weights["decoder.token_counts"], expected)
+        expected[token] += weight
+    assert weight > 1 and torch.equal(after.weights["decoder.token_counts"], expected)
     for path, options, message in (
         ("text", ["--heads", "none"], "has no heads; see --heads"),
         ("nowhere", given, "nowhere: cannot be read as UTF-8"),
         ("latin", given, "latin: cannot be read as UTF-8"),
+        ("empty", given, "empty: is empty; omit it"),
         ("text", ["--to", "hugging_face"], "--draft_text: only with --to experiment"),
     ):
         words = whisper, tmp_path / "no", *options, "--draft_text", tmp_path / path

@@ -98,7 +98,7 @@ def test_minimum_probabilities_are_tried_in_greedy_chains(kind, beam_size, tried
     settings = [s for group in candidates(task, task.drafters["draft"]) for s in group]
     chosen = [s for s in settings if s.min_probability is not None]
     assert bool(chosen) == tried and {s.width for s in chosen} <= {1}
-    assert all("probability 0." in str(s) for s in chosen)
+    assert all("minimum probability 0." in str(s) for s in chosen)
     assert all(s.options()["draft_min_probability"] == s.min_probability for s in settings)
 
 

@@ -11,7 +11,7 @@ struct AttendingHeads {
     Linear fuse, queries, cross_output, inner, outer;
 };
 
-constexpr int64_t MISSING = -1;  // after the end of a chain; tree/proposer.py
+constexpr int64_t MISSING = -1;  // after the end of a chain; as in tree/proposer.py
 
 // A draft of up to `steps` tokens from each row's state.
 struct Chain {
@@ -63,8 +63,8 @@ struct ChainRows {
           rows(scratch, count, widest(heads)) {}
 };
 
-// Writes the best column of each row's state to `best`, `stride` apart, and adds its
-// log-probability to that of the row's chain. Below `least`, the chain ends without the column.
+// Writes the best column of each row's state to `best`, `stride` apart. If `least` is finite, adds
+// the column's log-probability to the row's; if this is below `least`, writes MISSING instead.
 inline void pick_best_columns(
     const AttendingHeads& heads, const Linear& projection, const ChainRows& chain, float least,
     int64_t* best, long stride) {

@@ -25,7 +25,7 @@ class DraftShape:
     depth: int  # steps to draft ahead; 0: without drafts
     width: int = 1  # hypotheses of the drafted beam
     budget: int | None = None  # maximum nodes per utterance in a decoder call; None: no limit
-    min_probability: float = 0.0  # of a draft, by the drafter; less probable ones are left out
+    min_probability: float = 0.0  # drafts end before their probability (the drafter's) is lower
     # A fixed tree instead of the drafted beam: number of children of every node of each depth
     # (Whisper-Medusa's ``medusa_choices`` without the root).
     choices: tuple[int, ...] | None = None
