@@ -205,7 +205,7 @@ def test_unusable_plans_are_refused(changes, options, message, command, capsys):
 def test_plans_of_the_recipes_can_be_read():
     root = Path(compare.__file__).resolve().parents[1]
     paths = sorted(root.glob("egs/*/asr1/conf/drafters/*.yaml"))
-    assert len(paths) == 15
+    assert len(paths) == 16
     for path in paths:
         assert next(iter(read_plan(path).drafters.values())).options == {"draft_depth": 0}
 
