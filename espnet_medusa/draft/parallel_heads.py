@@ -58,9 +58,10 @@ class ParallelHeadsProposer(HeadsProposer):
         steps = torch.arange(depth, device=states.steps.device) - 1 + states.steps[:, None]
         # After the last head, its token again: it can only be rejected or right.
         places = states.origins[:, None], steps.clamp(max=self.max_steps - 1)
-        columns = states.tables.argmax(dim=-1)[places]
+        best, columns = states.tables.max(dim=-1)
+        columns = columns[places]
         if min_log_prob > -math.inf:
-            log_probs = states.tables.float().amax(dim=-1) - states.tables.float().logsumexp(dim=-1)
+            log_probs = best.float() - states.tables.float().logsumexp(dim=-1)
             improbable = log_probs[places].cumsum(dim=1) < min_log_prob
             columns = columns.masked_fill(improbable, MISSING)
         return self.token_ids(columns)

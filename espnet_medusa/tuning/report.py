@@ -16,9 +16,12 @@ from espnet_medusa.tuning.available import NO_DRAFTS, DraftSetting
 from espnet_medusa.tuning.findings import Tuning
 from espnet_medusa.tuning.stopwatch import CALLS, DRAFTING
 
+SHAPE_KEYS = (  # decode options of ``DraftSetting.options``
+    "ctc_draft_share", "lookahead", "draft_depth", "draft_width", "draft_budget",
+    "draft_min_probability",
+)  # fmt: skip
 DRAFT_KEYS = (  # decode options that the tuning replaces
-    "drafter", "draft_model", "draft_model_file", "draft_vocab_size", "ctc_draft_share",
-    "lookahead", "draft_depth", "draft_width", "draft_budget", "draft_min_probability",
+    "drafter", "draft_model", "draft_model_file", "draft_vocab_size", *SHAPE_KEYS,
 )  # fmt: skip
 FIRST_STEPS = 3  # draft steps with their acceptance in the table
 NOTES = (
@@ -149,10 +152,9 @@ def setting_figures(tuning: Tuning, setting: DraftSetting) -> dict[str, Any]:
     """
     trial, count = tuning.trials[setting], tuning.num_utterances
     counts = trial.statistics.summary()
-    unused = dict.fromkeys(DRAFT_KEYS[4:])
     return {
         "name": setting.drafter,
-        **unused,
+        **dict.fromkeys(SHAPE_KEYS),
         **setting.options(),
         "checked": setting in tuning.checked,
         "utterances": len(trial.outputs),

@@ -205,15 +205,15 @@ void draft_chain(
     std::fill(columns, columns + count * steps, MISSING);
 #pragma omp parallel num_threads(call->threads)
     for (long step = 0; step < steps; ++step) {
-        const auto last = [&](long row) { return columns[row * steps + step - 1]; };
-        const auto ended = [&](long row) { return step > 0 && last(row) == MISSING; };
-        long running = 0;
-        for (long row = 0; row < count; ++row) running += !ended(row);
-        if (running == 0) break;
-        if (step > 0)
+        if (step > 0) {
+            const int64_t* last = columns + step - 1;
+            bool ended = true;
+            for (long row = 0; row < count; ++row) ended &= last[row * steps] == MISSING;
+            if (ended) break;
             advance(*heads, *call, chain, [&](long row, float* to) {
-                unpack_output(*projection, std::max<int64_t>(last(row), 0), to);
+                unpack_output(*projection, std::max<int64_t>(last[row * steps], 0), to);
             });
+        }
         pick_best_columns(*heads, *projection, chain, least, columns + step, steps);
     }
 }
