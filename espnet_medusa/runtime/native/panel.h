@@ -199,10 +199,9 @@ void multiply(
             const int left = rows.count - row;
             const int shares = (left + Type::MOST_ROWS - 1) / Type::MOST_ROWS;
             size = (left + shares - 1) / shares;
-            // The processor's prefetcher follows blocks that are read once. After a block that is
-            // read several times, it does not fetch the next one, so the last pass does.
-            const bool again = row > 0 && size == left;
-            const char* next = again ? place + BLOCKS_TOGETHER * apart : place;
+            // The last pass over these columns prefetches the next ones: the processor's prefetcher
+            // is too late if there are several rows, or if the weights are not in its caches.
+            const char* next = size == left ? place + BLOCKS_TOGETHER * apart : place;
             multiply_few<Type>(rows.from(row), size, place, apart, next, steps,
                                sums + row * PANEL + first * TILE);
         }
