@@ -42,8 +42,9 @@ class AttendingLayer(ABC):
         utterances: Sequence[int],
         depth: int,
         min_log_prob: float,
+        embedded: torch.Tensor | None = None,
     ) -> torch.Tensor | None:
-        """As ``Proposer.chain``, with columns of the logits instead of tokens."""
+        """As ``Proposer.chain``, from embeddings (R, D), with columns of the logits as results."""
         return None
 
 
@@ -81,8 +82,13 @@ class AttendingHeadsProposer(RecurrentHeadsProposer):
         return AttendingStates(hidden, states.utterances)
 
     def chain(
-        self, states: AttendingStates, depth: int, min_log_prob: float
+        self,
+        states: AttendingStates,
+        depth: int,
+        min_log_prob: float,
+        tokens: torch.Tensor | None = None,
     ) -> torch.Tensor | None:
+        embedded = None if tokens is None else self.embed(tokens)
         of_rows = self.cross_keys_values, states.utterances
-        columns = self.heads.chain(states.hidden, *of_rows, depth, min_log_prob)
+        columns = self.heads.chain(states.hidden, *of_rows, depth, min_log_prob, embedded)
         return None if columns is None else self.token_ids(columns)

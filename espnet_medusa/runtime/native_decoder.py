@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import Array, addressof, c_int32, c_void_p
 from dataclasses import dataclass
@@ -17,17 +18,21 @@ from espnet_medusa.runtime.native.library import (
     CallArguments,
     ChainArguments,
     LayerArguments,
+    ShortlistArguments,
     address,
     arguments_of,
     kernels,
     run_kernel,
 )
-from espnet_medusa.runtime.native.operations import NativeLinear
+from espnet_medusa.runtime.native.operations import COLUMNS, DEPTH_BYTES, NativeLinear
 from espnet_medusa.runtime.precision import INT8_LAYERS
 from espnet_medusa.tree.token_tree import TokenTree
 from espnet_medusa.tree.tree_decoder import TreeState
 
 LANES = 16  # elements of the kernels' vectors
+# Rank of a shortlist as a share of the hidden size; panels of columns with exact logits per row.
+SHORTLIST_RANK, SHORTLIST_PANELS = 0.375, 32
+LEAST_FOR_SHORTLIST = 4 * SHORTLIST_PANELS * COLUMNS  # columns
 
 
 @dataclass(frozen=True)
@@ -130,6 +135,8 @@ class NativeAttendingHeads(PackedAttendingHeads):
         super().__init__(heads, INT8_LAYERS)
         self.projection, self.tied = projection, tied
         self.arguments = arguments_of(AttendingHeadsArguments, self)
+        large = tied and projection.outputs >= LEAST_FOR_SHORTLIST
+        self.shortlist = Shortlist(projection, heads.norm.weight) if large else None
 
     def prepare(self, cross_keys_values: PackedCrossKeysValues) -> PackedCrossKeysValues:
         keys_values, mask, utterances = cross_keys_values
@@ -148,19 +155,47 @@ class NativeAttendingHeads(PackedAttendingHeads):
         return call_by_utterance(advance, cross_keys_values, utterances, 1, states, embedded)
 
     def chain(
-        self, states, cross_keys_values, utterances, depth, min_log_prob
+        self, states, cross_keys_values, utterances, depth, min_log_prob, embedded=None
     ) -> torch.Tensor | None:
         if not self.tied:
             return None
+        shortlist = ShortlistArguments() if self.shortlist is None else self.shortlist.arguments
+        weights = self.arguments, self.projection.arguments, shortlist
 
-        def draft(call: ChainArguments, states: torch.Tensor):
+        def draft(call: ChainArguments, states: torch.Tensor, embedded: torch.Tensor | None = None):
             columns = torch.empty(len(states), depth, dtype=torch.long)
-            weights, places = (self.arguments, self.projection.arguments), (states, columns)
-            states_at, columns_at = map(address, places)
-            kernels().draft_chain(*weights, call, states_at, min_log_prob, columns_at)
+            rows = address(states), address(embedded)
+            kernels().draft_chain(*weights, call, *rows, min_log_prob, address(columns))
             return columns
 
-        return call_by_utterance(draft, cross_keys_values, utterances, depth, states)
+        rows = (states,) if embedded is None else (states, embedded)
+        return call_by_utterance(draft, cross_keys_values, utterances, depth, *rows)
+
+
+class Shortlist:
+    """A low-rank approximation of the projection, which chooses the logits worth computing.
+
+    The hidden state is the output of a layer normalization with weights g. The best approximation
+    W ~ (W diag(g) V) (V^T diag(1 / g)) of rank r has the first r right singular vectors of
+    W diag(g) as V, if normalized values are uncorrelated.
+    """
+
+    def __init__(self, projection: NativeLinear, norm_weight: torch.Tensor):
+        weight = projection.rows(torch.arange(projection.outputs))
+        size = norm_weight.detach().float().abs()
+        size = size.clamp(min=1e-3 * float(size.max()))
+        scaled = weight * size
+        rank = math.ceil(SHORTLIST_RANK * len(size) / DEPTH_BYTES) * DEPTH_BYTES
+        rank = min(rank, len(size))
+        vectors = torch.linalg.eigh(scaled.T @ scaled).eigenvectors[:, -rank:]
+        # A rotation, so that no column has much larger numbers than others in 8 bits.
+        generator = torch.Generator().manual_seed(0)
+        vectors = vectors @ torch.linalg.qr(torch.randn(rank, rank, generator=generator)).Q
+        self.reduce = NativeLinear((vectors / size[:, None]).T, None)
+        self.scores = NativeLinear(scaled @ vectors, None)
+        self.arguments = ShortlistArguments(
+            self.reduce.arguments, self.scores.arguments, SHORTLIST_PANELS
+        )
 
 
 def call_by_utterance(

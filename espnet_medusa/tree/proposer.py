@@ -108,12 +108,18 @@ class Proposer(ABC):
     def logits(self, states: States) -> torch.Tensor:
         """Return (R, V') for the next token; rows of evaluated prefixes are unused."""
 
-    def chain(self, states: States, depth: int, min_log_prob: float) -> torch.Tensor | None:
+    def append(self, states: States, tokens: torch.Tensor | None) -> States:
+        """Return the result of ``advance``; None for ``tokens``: the states."""
+        return states if tokens is None else self.advance(states, tokens)
+
+    def chain(
+        self, states: States, depth: int, min_log_prob: float, tokens: torch.Tensor | None = None
+    ) -> torch.Tensor | None:
         """Draft ``depth`` tokens (R, depth) greedily, one after the other, in a single operation.
 
-        Tokens after an end symbol are arbitrary. A chain ends before the token that brings its
-        log-probability below ``min_log_prob``; the rest of its row is ``MISSING``. None: not
-        supported; use ``advance`` and ``logits``.
+        The drafts follow ``append(states, tokens)``. Drafts after an end symbol are arbitrary. A
+        chain ends before the token that brings its log-probability below ``min_log_prob``; the
+        rest of its row is ``MISSING``. None: not supported; use ``advance`` and ``logits``.
         """
         return None
 

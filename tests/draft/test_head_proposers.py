@@ -5,13 +5,15 @@ import math
 import pytest
 import torch
 from cases import combinations
-from grown_trees import CLOSE, states_after
+from grown_trees import CLOSE, relative_error, states_after
 from kernel_kinds import with_kernels
 from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
 
+from espnet_medusa.runtime import native_decoder
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.cross_attention import WhisperRuntime
 from espnet_medusa.runtime.cuda_graph import CudaGraphWhisperRuntime
+from espnet_medusa.runtime.native.operations import NativeLinear
 from espnet_medusa.runtime.precision import resolve_precision
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import MISSING, DraftContext
@@ -186,6 +188,42 @@ def test_a_chain_is_the_best_token_of_each_step(kind, seed, vocabulary, precisio
     for row in range(4):
         alone = proposer.chain(states.select(torch.tensor([row])), depth, least)
         assert torch.equal(alone[0], tokens[row])
+
+
+@with_kernels
+@combinations(seed=range(3), size=[290, 320])
+def test_a_chain_with_a_shortlist_finds_the_best_of_all_tokens(kind, seed, size, monkeypatch):
+    """Of 10 panels of columns, 3 get exact logits; the last panel is full or has 2 columns."""
+    monkeypatch.setattr(native_decoder, "SHORTLIST_PANELS", 3)
+    monkeypatch.setattr(native_decoder, "LEAST_FOR_SHORTLIST", 290)
+    decoder = tiny_decoder(seed, "attending", NUM_HEADS, vocab_size=size)
+    inputs = torch.randn(4, HIDDEN_SIZE), *random_memory(seed, [6, 3, 9, 1])
+    proposer, states = states_after(
+        build_runtime(decoder, "int8"), *inputs, [0, 0, 2, 3], precision="int8"
+    )
+    assert proposer.heads.shortlist is not None
+    tokens, depth = torch.tensor([5, size - 1, 64, 0]), 6
+    drafts = proposer.chain(states, depth, -math.inf, tokens)
+    advanced = proposer.advance(states, tokens)
+    assert torch.equal(drafts, proposer.chain(advanced, depth, -math.inf))
+    expected, margins = best_tokens_of_steps(proposer, advanced, depth)
+    certain = (margins > 0.05).cummin(dim=1).values  # the error of reduced logits in 8 bits
+    assert certain[:, 0].any() and certain.float().mean() > 0.3
+    assert torch.equal(drafts[certain], expected[certain])
+
+
+@with_kernels
+def test_a_shortlist_approximates_a_projection_of_its_rank(kind):
+    generator = torch.Generator().manual_seed(1)
+    left, right, hidden = (
+        torch.randn(*shape, generator=generator) for shape in ((900, 60), (60, 256), (40, 256))
+    )
+    size = 0.2 + torch.rand(256, generator=generator)
+    projection = NativeLinear(left @ right, None)
+    shortlist = native_decoder.Shortlist(projection, size)
+    assert shortlist.reduce.outputs == 128, "columns: 3/8 of 256, in steps of 64"
+    approximate = shortlist.scores(shortlist.reduce(hidden * size))
+    assert relative_error(approximate, projection(hidden * size)) < 0.03
 
 
 @combinations(

@@ -4,6 +4,7 @@
 #include "best_token.h"
 #include "linear.h"
 #include "memory_attention.h"
+#include "shortlist.h"
 
 // Weights of attending heads.
 struct AttendingHeads {
@@ -66,17 +67,23 @@ struct ChainRows {
 // Writes the best column of each row's state to `best`, `stride` apart. If `least` is finite, adds
 // the column's log-probability to the row's; if this is below `least`, writes MISSING instead.
 inline void pick_best_columns(
-    const AttendingHeads& heads, const Linear& projection, const ChainRows& chain, float least,
-    int64_t* best, long stride) {
-    const long outputs = projection.outputs;
-    quantize_rows(chain.states, chain.count, chain.size, &heads.output, chain.normalized, chain.rows);
-    multiply_linear(projection, chain.rows, chain.count, nullptr, chain.logits);
+    const AttendingHeads& heads, const Linear& projection, const Shortlist& list,
+    const ChainRows& chain, const ShortlistRows& work, float least, int64_t* best, long stride) {
+    const long panels = list.panels, outputs = panels ? panels * PANEL : projection.outputs;
+    quantize_rows(
+        chain.states, chain.count, chain.size, &heads.output, chain.normalized, chain.rows);
+    if (panels)
+        multiply_shortlisted(projection, list, chain.rows, chain.count, work, chain.logits);
+    else
+        multiply_linear(projection, chain.rows, chain.count, nullptr, chain.logits);
 #pragma omp for schedule(static)
     for (long row = 0; row < chain.count; ++row) {
         const float* logits = chain.logits + row * outputs;
-        const long column = best_column(logits, outputs);
+        const long place = best_column(logits, outputs);
         if (least > -INFINITY)
-            chain.log_probs[row] -= log_of_sum(logits, outputs, logits[column]);
+            chain.log_probs[row] -= log_of_sum(logits, outputs, logits[place]);
+        const long column =
+            panels ? work.chosen[row * panels + place / PANEL] * PANEL + place % PANEL : place;
         best[row * stride] = chain.log_probs[row] < least ? MISSING : column;
     }
 }

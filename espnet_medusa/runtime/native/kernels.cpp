@@ -4,6 +4,7 @@
 #include "encoder.h"
 #include "linear.h"
 #include "memory_attention.h"
+#include "shortlist.h"
 #include "top_tokens.h"
 #include "tree_attention.h"
 
@@ -191,30 +192,35 @@ void pack_memories(
     }
 }
 
-// Drafts the best columns (rows, steps) of the projection from states (rows, D), step by step, as
-// long as the log-probability of a row's columns is not below `least`.
+// Drafts the best columns (rows, steps) of the projection from states (rows, D), after one token
+// with embeddings (rows, D) unless these are null. Continues as long as the log-probability of a
+// row's columns is not below `least`.
 void draft_chain(
-    const AttendingHeads* heads, const Linear* projection, const Chain* call, const float* states,
-    float least, int64_t* columns) {
+    const AttendingHeads* heads, const Linear* projection, const Shortlist* list, const Chain* call,
+    const float* states, const float* embedded, float least, int64_t* columns) {
     const long count = call->nodes.rows(), steps = call->steps;
     static thread_local Scratch scratch;
-    scratch.reset(ChainRows::bytes(*heads, projection->outputs, count));
+    scratch.reset(ChainRows::bytes(*heads, projection->outputs, count) +
+                  ShortlistRows::bytes(*list, count));
     const ChainRows chain(scratch, *heads, projection->outputs, count);
+    const ShortlistRows work(scratch, *list, count);
     std::copy(states, states + count * chain.size, chain.states);
     std::fill(chain.log_probs, chain.log_probs + count, 0.0f);
     std::fill(columns, columns + count * steps, MISSING);
 #pragma omp parallel num_threads(call->threads)
     for (long step = 0; step < steps; ++step) {
-        if (step > 0) {
-            const int64_t* last = columns + step - 1;
-            bool ended = true;
-            for (long row = 0; row < count; ++row) ended &= last[row * steps] == MISSING;
-            if (ended) break;
+        const int64_t* last = columns + step - 1;
+        bool ended = step > 0;
+        for (long row = 0; row < count && ended; ++row) ended = last[row * steps] == MISSING;
+        if (ended) break;
+        if (step > 0 || embedded != nullptr)
             advance(*heads, *call, chain, [&](long row, float* to) {
-                unpack_output(*projection, std::max<int64_t>(last[row * steps], 0), to);
+                if (step > 0)
+                    unpack_output(*projection, std::max<int64_t>(last[row * steps], 0), to);
+                else
+                    std::copy_n(embedded + row * chain.size, chain.size, to);
             });
-        }
-        pick_best_columns(*heads, *projection, chain, least, columns + step, steps);
+        pick_best_columns(*heads, *projection, *list, chain, work, least, columns + step, steps);
     }
 }
 

@@ -60,6 +60,8 @@ ChainArguments = structure(
     (pointer, "memory_mask"),
     (number, "steps threads"),
 )
+# In shortlist.h: Shortlist.
+ShortlistArguments = structure((LinearArguments, "reduce scores"), (number, "panels"))
 # In best_token.h: Restriction.
 RestrictionArguments = structure(
     (pointer, "blocked rows"),
@@ -71,6 +73,7 @@ RestrictionArguments = structure(
 linear, norm = POINTER(LinearArguments), POINTER(NormArguments)
 restriction = POINTER(RestrictionArguments)
 heads, chain = POINTER(AttendingHeadsArguments), POINTER(ChainArguments)
+shortlist = POINTER(ShortlistArguments)
 layers, encoder_layers = POINTER(LayerArguments), POINTER(EncoderLayerArguments)
 call, frames = POINTER(CallArguments), POINTER(FramesArguments)
 SIGNATURES = {  # of the functions in kernels.cpp, in their order
@@ -87,7 +90,7 @@ SIGNATURES = {  # of the functions in kernels.cpp, in their order
     "best_tokens": (pointer, number, number, restriction, pointer, pointer, number),
     "top_tokens": (pointer, number, number, restriction, number, pointer, pointer, number),
     "pack_memories": (pointer, number, number, number, number, pointer, number),
-    "draft_chain": (heads, linear, chain, pointer, c_float, pointer),
+    "draft_chain": (heads, linear, shortlist, chain, pointer, pointer, c_float, pointer),
     "advance_states": (heads, chain, pointer, pointer, pointer),
     "extend_layers": (layers, number, call, POINTER(pointer), pointer, pointer),
 }

@@ -109,10 +109,12 @@ inline void multiply_tiles_bottom() {
     }
 }
 
-// sums (rows, 32) = rows x two blocks of columns, the first `steps` of `depth` steps.
+// sums (rows, 32) = rows x two blocks of columns, the first `steps` of `depth` steps. Processors
+// with tiles do not need `following`, the blocks that are multiplied next.
 template <class Type>
 void multiply(
-    const Rows& rows, const char* blocks, long depth, long steps, typename Type::Sum* sums) {
+    const Rows& rows, const char* blocks, long depth, long steps, typename Type::Sum* sums,
+    const char* = nullptr) {
     const char* second = blocks + depth * BLOCK_BYTES;
     constexpr long sum_stride = PANEL * sizeof(*sums);
     const bool both = rows.count > TILE;
@@ -188,12 +190,16 @@ void multiply_few(
         multiply_few<Type, COUNT - 1>(rows, count, blocks, apart, next, steps, sums);
 }
 
+// As with tiles. Prefetches `following`; null: the next two blocks.
 template <class Type>
 void multiply(
-    const Rows& rows, const char* blocks, long depth, long steps, typename Type::Sum* sums) {
+    const Rows& rows, const char* blocks, long depth, long steps, typename Type::Sum* sums,
+    const char* following = nullptr) {
     const long apart = depth * BLOCK_BYTES;
     for (int first = 0; first < PANEL / TILE; first += BLOCKS_TOGETHER) {
         const char* place = blocks + first * apart;
+        const bool last = first + BLOCKS_TOGETHER == PANEL / TILE;
+        const char* after = last && following ? following : place + BLOCKS_TOGETHER * apart;
         // Equal shares, such as 11, 11 and 10 rows of a panel.
         for (int row = 0, size; row < rows.count; row += size) {
             const int left = rows.count - row;
@@ -201,7 +207,7 @@ void multiply(
             size = (left + shares - 1) / shares;
             // The last pass over these columns prefetches the next ones: the processor's prefetcher
             // is too late if there are several rows, or if the weights are not in its caches.
-            const char* next = size == left ? place + BLOCKS_TOGETHER * apart : place;
+            const char* next = size == left ? after : place;
             multiply_few<Type>(rows.from(row), size, place, apart, next, steps,
                                sums + row * PANEL + first * TILE);
         }

@@ -48,13 +48,15 @@ class DecoderSteps(Steps):
         depth = max(limits, default=0)
         if depth > 0:
             beams = Beams(states, self.device)
-            draft_states = PrefixStates(self.proposer, self.device).of(beams.prefixes)
-            steps = self._chain(beams, draft_states, depth)
+            parents = PrefixStates(self.proposer, self.device).parents(beams.prefixes)
+            steps = self._chain(beams, *parents, depth)
             if steps is None:
-                steps = self._steps(beams, draft_states, depth, limits)
+                steps = self._steps(beams, self.proposer.append(*parents), depth, limits)
             visit(self.strategy, states, steps)
 
-    def _chain(self, beams: Beams, draft_states: States, depth: int) -> list[list[Step]] | None:
+    def _chain(
+        self, beams: Beams, draft_states: States, tokens: torch.Tensor | None, depth: int
+    ) -> list[list[Step]] | None:
         """Draft all steps by ``Proposer.chain``, or return None if this is not possible.
 
         Constraints are ignored: the decoder call rejects forbidden tokens.
@@ -65,7 +67,7 @@ class DecoderSteps(Steps):
             return None
         if any(prefix.evaluated for prefix in beams.prefixes):
             return None
-        chains = self.proposer.chain(draft_states, depth, self.shape.min_log_prob)
+        chains = self.proposer.chain(draft_states, depth, self.shape.min_log_prob, tokens)
         if chains is None:
             return None
         return [

@@ -27,22 +27,24 @@ class PrefixStates:
 
     def of(self, prefixes: Sequence[Prefix]) -> States:
         """Return states of prompts, or of children of evaluated or last requested prefixes."""
-        if prefixes[0].parent is None:
-            self.states = self.proposer.start(prefixes)
-        else:
-            parents, draft_states = [prefix.parent for prefix in prefixes], self.states
-            evaluated = [*dict.fromkeys(parent for parent in parents if parent.evaluated)]
-            if evaluated:
-                started = self.proposer.start(evaluated)
-                draft_states = started if draft_states is None else draft_states.join(started)
-            rows = {prefix: row for row, prefix in enumerate([*self.rows, *evaluated])}
-            if parents != [*rows]:
-                chosen = upload([rows[parent] for parent in parents], self.device)
-                draft_states = draft_states.select(chosen)
-            tokens = upload([prefix.token for prefix in prefixes], self.device)
-            self.states = self.proposer.advance(draft_states, tokens)
+        self.states = self.proposer.append(*self.parents(prefixes))
         self.rows = {prefix: row for row, prefix in enumerate(prefixes)}
         return self.states
+
+    def parents(self, prefixes: Sequence[Prefix]) -> tuple[States, torch.Tensor | None]:
+        """Return states and tokens for ``Proposer.append``; its result is that of ``of``."""
+        if prefixes[0].parent is None:
+            return self.proposer.start(prefixes), None
+        parents, draft_states = [prefix.parent for prefix in prefixes], self.states
+        evaluated = [*dict.fromkeys(parent for parent in parents if parent.evaluated)]
+        if evaluated:
+            started = self.proposer.start(evaluated)
+            draft_states = started if draft_states is None else draft_states.join(started)
+        rows = {prefix: row for row, prefix in enumerate([*self.rows, *evaluated])}
+        if parents != [*rows]:
+            chosen = upload([rows[parent] for parent in parents], self.device)
+            draft_states = draft_states.select(chosen)
+        return draft_states, upload([prefix.token for prefix in prefixes], self.device)
 
 
 class Steps(ABC):
