@@ -20,6 +20,7 @@ class AttendingLayer(ABC):
     """
 
     output: Callable[[torch.Tensor], torch.Tensor]  # to the input of the projection, (R, D)
+    has_chain = False  # whether ``chain`` is supported
 
     def prepare(self, cross_keys_values: Any) -> Any:
         """Convert ``TreeState.cross_keys_values`` to the layout that the layer reads."""
@@ -43,9 +44,9 @@ class AttendingLayer(ABC):
         depth: int,
         min_log_prob: float,
         embedded: torch.Tensor | None = None,
-    ) -> torch.Tensor | None:
-        """As ``Proposer.chain``, from embeddings (R, D), with columns of the logits as results."""
-        return None
+    ) -> torch.Tensor:
+        """As ``Proposer.chain``, but take embeddings (R, D) and return columns of the logits."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,10 @@ class AttendingHeadsProposer(RecurrentHeadsProposer):
         min_log_prob: float,
         tokens: torch.Tensor | None = None,
     ) -> torch.Tensor | None:
+        if not self.heads.has_chain:
+            return None
         embedded = None if tokens is None else self.embed(tokens)
         of_rows = self.cross_keys_values, states.utterances
-        columns = self.heads.chain(states.hidden, *of_rows, depth, min_log_prob, embedded)
-        return None if columns is None else self.token_ids(columns)
+        return self.token_ids(
+            self.heads.chain(states.hidden, *of_rows, depth, min_log_prob, embedded)
+        )

@@ -33,6 +33,7 @@ LANES = 16  # elements of the kernels' vectors
 # Rank of a shortlist as a share of the hidden size; panels of columns with exact logits per row.
 SHORTLIST_RANK, SHORTLIST_PANELS = 0.375, 32
 LEAST_FOR_SHORTLIST = 4 * SHORTLIST_PANELS * COLUMNS  # columns
+ROWS_FOR_SHORTLIST = 4096  # about so many rows of the projection determine the approximation
 
 
 @dataclass(frozen=True)
@@ -128,15 +129,15 @@ class NativeAttendingHeads(PackedAttendingHeads):
 
     Args:
         projection: To the logits, D to V'.
-        tied: Whether its dequantized rows are the token embeddings; ``chain`` requires it.
+        tied: Whether its dequantized rows are the token embeddings; chains require it.
     """
 
     def __init__(self, heads: AttendingHeads, projection: NativeLinear, tied: bool):
         super().__init__(heads, INT8_LAYERS)
-        self.projection, self.tied = projection, tied
+        self.projection, self.has_chain = projection, tied
         self.arguments = arguments_of(AttendingHeadsArguments, self)
         large = tied and projection.outputs >= LEAST_FOR_SHORTLIST
-        self.shortlist = Shortlist(projection, heads.norm.weight) if large else None
+        self.shortlist = Shortlist(projection, heads.norm) if large else None
 
     def prepare(self, cross_keys_values: PackedCrossKeysValues) -> PackedCrossKeysValues:
         keys_values, mask, utterances = cross_keys_values
@@ -156,9 +157,7 @@ class NativeAttendingHeads(PackedAttendingHeads):
 
     def chain(
         self, states, cross_keys_values, utterances, depth, min_log_prob, embedded=None
-    ) -> torch.Tensor | None:
-        if not self.tied:
-            return None
+    ) -> torch.Tensor:
         shortlist = ShortlistArguments() if self.shortlist is None else self.shortlist.arguments
         weights = self.arguments, self.projection.arguments, shortlist
 
@@ -173,26 +172,29 @@ class NativeAttendingHeads(PackedAttendingHeads):
 
 
 class Shortlist:
-    """A low-rank approximation of the projection, which chooses the logits worth computing.
+    """A low-rank approximation of the projection, which selects the columns with exact logits.
 
-    The hidden state is the output of a layer normalization with weights g. The best approximation
-    W ~ (W diag(g) V) (V^T diag(1 / g)) of rank r has the first r right singular vectors of
-    W diag(g) as V, if normalized values are uncorrelated.
+    The projection W reads the output x of a layer normalization with weights g and bias b. V has
+    the first r right singular vectors of W diag(g). Then W diag(g) V V^T diag(1 / g) (x - b) + W b
+    is the best approximation of W x of rank r, if normalized values are uncorrelated.
     """
 
-    def __init__(self, projection: NativeLinear, norm_weight: torch.Tensor):
+    def __init__(self, projection: NativeLinear, norm: torch.nn.LayerNorm):
         weight = projection.rows(torch.arange(projection.outputs))
-        size = norm_weight.detach().float().abs()
-        size = size.clamp(min=1e-3 * float(size.max()))
-        scaled = weight * size
-        rank = math.ceil(SHORTLIST_RANK * len(size) / DEPTH_BYTES) * DEPTH_BYTES
-        rank = min(rank, len(size))
-        vectors = torch.linalg.eigh(scaled.T @ scaled).eigenvectors[:, -rank:]
-        # A rotation, so that no column has much larger numbers than others in 8 bits.
+        gains, offset = (part.detach().float() for part in (norm.weight, norm.bias))
+        gains = gains.abs().clamp(min=1e-3 * float(gains.abs().max()))
+        rank = math.ceil(SHORTLIST_RANK * len(gains) / DEPTH_BYTES) * DEPTH_BYTES
+        rank = min(rank, len(gains))
+        some = weight[:: max(len(weight) // ROWS_FOR_SHORTLIST, 1)] * gains
+        vectors = torch.linalg.eigh(some.T @ some).eigenvectors[:, -rank:]
+        # Rotated, so that a row's reduced numbers, which share a scale, have similar sizes.
         generator = torch.Generator().manual_seed(0)
         vectors = vectors @ torch.linalg.qr(torch.randn(rank, rank, generator=generator)).Q
-        self.reduce = NativeLinear((vectors / size[:, None]).T, None)
-        self.scores = NativeLinear(scaled @ vectors, None)
+        reduce, scores = (vectors / gains[:, None]).T, weight @ (gains[:, None] * vectors)
+        bias = weight @ offset - scores @ (reduce @ offset)
+        if projection.bias is not None:
+            bias += projection.bias
+        self.reduce, self.scores = NativeLinear(reduce, None), NativeLinear(scores, bias)
         self.arguments = ShortlistArguments(
             self.reduce.arguments, self.scores.arguments, SHORTLIST_PANELS
         )

@@ -109,7 +109,7 @@ class Proposer(ABC):
         """Return (R, V') for the next token; rows of evaluated prefixes are unused."""
 
     def append(self, states: States, tokens: torch.Tensor | None) -> States:
-        """Return the result of ``advance``; None for ``tokens``: the states."""
+        """Return ``advance(states, tokens)``, or ``states`` if ``tokens`` is None."""
         return states if tokens is None else self.advance(states, tokens)
 
     def chain(
@@ -117,7 +117,7 @@ class Proposer(ABC):
     ) -> torch.Tensor | None:
         """Draft ``depth`` tokens (R, depth) greedily, one after the other, in a single operation.
 
-        The drafts follow ``append(states, tokens)``. Drafts after an end symbol are arbitrary. A
+        Drafts start from ``append(states, tokens)``. Drafts after an end symbol are arbitrary. A
         chain ends before the token that brings its log-probability below ``min_log_prob``; the
         rest of its row is ``MISSING``. None: not supported; use ``advance`` and ``logits``.
         """

@@ -64,11 +64,12 @@ struct ChainRows {
           rows(scratch, count, widest(heads)) {}
 };
 
-// Writes the best column of each row's state to `best`, `stride` apart. If `least` is finite, adds
-// the column's log-probability to the row's; if this is below `least`, writes MISSING instead.
+// Writes the best column of each row's state, among the shortlist's panels if there is one, to
+// `columns`, `stride` apart. If `least` is finite, adds its log-probability among these columns to
+// the row's; if this is below `least`, writes MISSING instead.
 inline void pick_best_columns(
     const AttendingHeads& heads, const Linear& projection, const Shortlist& list,
-    const ChainRows& chain, const ShortlistRows& work, float least, int64_t* best, long stride) {
+    const ChainRows& chain, const ShortlistRows& work, float least, int64_t* columns, long stride) {
     const long panels = list.panels, outputs = panels ? panels * PANEL : projection.outputs;
     quantize_rows(
         chain.states, chain.count, chain.size, &heads.output, chain.normalized, chain.rows);
@@ -79,12 +80,15 @@ inline void pick_best_columns(
 #pragma omp for schedule(static)
     for (long row = 0; row < chain.count; ++row) {
         const float* logits = chain.logits + row * outputs;
-        const long place = best_column(logits, outputs);
+        const long best = best_column(logits, outputs);
         if (least > -INFINITY)
-            chain.log_probs[row] -= log_of_sum(logits, outputs, logits[place]);
-        const long column =
-            panels ? work.chosen[row * panels + place / PANEL] * PANEL + place % PANEL : place;
-        best[row * stride] = chain.log_probs[row] < least ? MISSING : column;
+            chain.log_probs[row] -= log_of_sum(logits, outputs, logits[best]);
+        long column = best;
+        if (panels) {
+            column = work.panel(list, row, best / PANEL) * PANEL + best % PANEL;
+            column = std::min<long>(column, projection.outputs - 1);  // of NaN, any column
+        }
+        columns[row * stride] = chain.log_probs[row] < least ? MISSING : column;
     }
 }
 

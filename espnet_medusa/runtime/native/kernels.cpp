@@ -192,9 +192,9 @@ void pack_memories(
     }
 }
 
-// Drafts the best columns (rows, steps) of the projection from states (rows, D), after one token
-// with embeddings (rows, D) unless these are null. Continues as long as the log-probability of a
-// row's columns is not below `least`.
+// Drafts columns (rows, steps) of the projection greedily from states (rows, D). If `embedded`
+// (rows, D) is not null, first advances the states by the token with these embeddings. A row ends
+// before the column that brings its log-probability below `least`.
 void draft_chain(
     const AttendingHeads* heads, const Linear* projection, const Shortlist* list, const Chain* call,
     const float* states, const float* embedded, float least, int64_t* columns) {
@@ -207,20 +207,25 @@ void draft_chain(
     std::copy(states, states + count * chain.size, chain.states);
     std::fill(chain.log_probs, chain.log_probs + count, 0.0f);
     std::fill(columns, columns + count * steps, MISSING);
+    auto copy_embedded = [&](long row, float* to) {
+        std::copy_n(embedded + row * chain.size, chain.size, to);
+    };
 #pragma omp parallel num_threads(call->threads)
-    for (long step = 0; step < steps; ++step) {
-        const int64_t* last = columns + step - 1;
-        bool ended = step > 0;
-        for (long row = 0; row < count && ended; ++row) ended = last[row * steps] == MISSING;
-        if (ended) break;
-        if (step > 0 || embedded != nullptr)
-            advance(*heads, *call, chain, [&](long row, float* to) {
-                if (step > 0)
+    {
+        if (embedded != nullptr) advance(*heads, *call, chain, copy_embedded);
+        for (long step = 0; step < steps; ++step) {
+            if (step > 0) {
+                const int64_t* last = columns + step - 1;
+                bool ended = true;
+                for (long row = 0; row < count; ++row) ended &= last[row * steps] == MISSING;
+                if (ended) break;
+                advance(*heads, *call, chain, [&](long row, float* to) {
                     unpack_output(*projection, std::max<int64_t>(last[row * steps], 0), to);
-                else
-                    std::copy_n(embedded + row * chain.size, chain.size, to);
-            });
-        pick_best_columns(*heads, *projection, *list, chain, work, least, columns + step, steps);
+                });
+            }
+            pick_best_columns(
+                *heads, *projection, *list, chain, work, least, columns + step, steps);
+        }
     }
 }
 

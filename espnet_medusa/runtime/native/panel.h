@@ -109,8 +109,8 @@ inline void multiply_tiles_bottom() {
     }
 }
 
-// sums (rows, 32) = rows x two blocks of columns, the first `steps` of `depth` steps. Processors
-// with tiles do not need `following`, the blocks that are multiplied next.
+// sums (rows, 32) = rows x two blocks of columns, the first `steps` of `depth` steps. The last
+// argument, `following` in the version without tiles, is not used.
 template <class Type>
 void multiply(
     const Rows& rows, const char* blocks, long depth, long steps, typename Type::Sum* sums,
@@ -190,7 +190,8 @@ void multiply_few(
         multiply_few<Type, COUNT - 1>(rows, count, blocks, apart, next, steps, sums);
 }
 
-// As with tiles. Prefetches `following`; null: the next two blocks.
+// The same without tiles. Prefetches `following`, the blocks of the next product; null: the blocks
+// after these.
 template <class Type>
 void multiply(
     const Rows& rows, const char* blocks, long depth, long steps, typename Type::Sum* sums,
@@ -205,8 +206,8 @@ void multiply(
             const int left = rows.count - row;
             const int shares = (left + Type::MOST_ROWS - 1) / Type::MOST_ROWS;
             size = (left + shares - 1) / shares;
-            // The last pass over these columns prefetches the next ones: the processor's prefetcher
-            // is too late if there are several rows, or if the weights are not in its caches.
+            // The last pass over these columns prefetches the next ones, because the processor's
+            // prefetcher alone is slower (bench/NOTES.md).
             const char* next = size == left ? after : place;
             multiply_few<Type>(rows.from(row), size, place, apart, next, steps,
                                sums + row * PANEL + first * TILE);

@@ -32,7 +32,10 @@ class PrefixStates:
         return self.states
 
     def parents(self, prefixes: Sequence[Prefix]) -> tuple[States, torch.Tensor | None]:
-        """Return states and tokens for ``Proposer.append``; its result is that of ``of``."""
+        """Return the parents' states and the last tokens, the arguments of ``Proposer.append``.
+
+        For prompts, return their own states and None.
+        """
         if prefixes[0].parent is None:
             return self.proposer.start(prefixes), None
         parents, draft_states = [prefix.parent for prefix in prefixes], self.states
