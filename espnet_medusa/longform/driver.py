@@ -14,7 +14,6 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 
@@ -59,6 +58,7 @@ class LongForm:
         started = time.perf_counter()
         running = RunningRecording(recording.key, recording.duration_s, recording.language)
         try:
+            self.windows.detect_speech(running, recording)
             self._add_passages(running, recording)
         except Exception as error:  # such as out of memory for the features of long audio
             running.error = error
@@ -66,11 +66,8 @@ class LongForm:
         return running
 
     def _add_passages(self, running: RunningRecording, recording: LongRecording) -> None:
-        """Find the speech, compute the features, and add a passage for all clips."""
-        with ThreadPoolExecutor(1) as executor:  # the detector has one thread
-            speech = executor.submit(self.windows.detect_speech, running, recording)
-            running.features = self.decoder.features(recording.samples)
-            speech.result()
+        """Compute the features, and add a passage for all clips."""
+        running.features = self.decoder.features(recording.samples)
         clips = clips_in_frames(self.options.clip_timestamps, recording.frames)
         self.windows.begin(running, clips, recording.frames)
 
@@ -164,7 +161,6 @@ class ChunkedLongForm(LongForm):
 
     def _add_passages(self, running: RunningRecording, recording: LongRecording) -> None:
         """Add a passage for each chunk within ``clip_timestamps``, and choose the language."""
-        self.windows.detect_speech(running, recording)
         spans_s, frames = self.find_speech(running.speech), recording.frames
         speech = [(math.floor(a * FRAMES_PER_S), math.ceil(b * FRAMES_PER_S)) for a, b in spans_s]
         chunks = [
