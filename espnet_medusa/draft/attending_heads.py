@@ -82,17 +82,10 @@ class AttendingHeadsProposer(RecurrentHeadsProposer):
         )
         return AttendingStates(hidden, states.utterances)
 
-    def chain(
-        self,
-        states: AttendingStates,
-        depth: int,
-        min_log_prob: float,
-        tokens: torch.Tensor | None = None,
-    ) -> torch.Tensor | None:
+    def chain(self, states, depth, min_log_prob, tokens=None) -> torch.Tensor | None:
         if not self.heads.has_chain:
             return None
         embedded = None if tokens is None else self.embed(tokens)
         of_rows = self.cross_keys_values, states.utterances
-        return self.token_ids(
-            self.heads.chain(states.hidden, *of_rows, depth, min_log_prob, embedded)
-        )
+        columns = self.heads.chain(states.hidden, *of_rows, depth, min_log_prob, embedded)
+        return self.token_ids(columns)

@@ -219,9 +219,7 @@ class CTCProposer(Proposer):
     def logits(self, states: CTCStates) -> torch.Tensor:
         return self.hypotheses.log_probs(states)
 
-    def chain(
-        self, states: CTCStates, depth: int, min_log_prob: float, tokens: torch.Tensor | None = None
-    ) -> torch.Tensor | None:
+    def chain(self, states, depth, min_log_prob, tokens=None) -> torch.Tensor | None:
         # With a smaller draft vocabulary, the best drafts may be different tokens.
         if self.vocabulary is not None or min_log_prob > -math.inf:
             return None

@@ -54,13 +54,7 @@ class ParallelHeadsProposer(HeadsProposer):
     def logits(self, states: ParallelStates) -> torch.Tensor:
         return states.tables[states.origins, states.steps - 1]
 
-    def chain(
-        self,
-        states: ParallelStates,
-        depth: int,
-        min_log_prob: float,
-        tokens: torch.Tensor | None = None,
-    ) -> torch.Tensor | None:
+    def chain(self, states, depth, min_log_prob, tokens=None) -> torch.Tensor | None:
         states = self.append(states, tokens)
         steps = torch.arange(depth, device=states.steps.device) - 1 + states.steps[:, None]
         # After the last head, its token again: it can only be rejected or right.

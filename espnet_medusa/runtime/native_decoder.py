@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import Array, addressof, c_int32, c_void_p
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 
 import torch
@@ -24,16 +24,13 @@ from espnet_medusa.runtime.native.library import (
     kernels,
     run_kernel,
 )
-from espnet_medusa.runtime.native.operations import COLUMNS, DEPTH_BYTES, NativeLinear
+from espnet_medusa.runtime.native.operations import NativeLinear
+from espnet_medusa.runtime.native.shortlist import Shortlist, build_shortlist
 from espnet_medusa.runtime.precision import INT8_LAYERS
 from espnet_medusa.tree.token_tree import TokenTree
 from espnet_medusa.tree.tree_decoder import TreeState
 
 LANES = 16  # elements of the kernels' vectors
-# Rank of a shortlist as a share of the hidden size; panels of columns with exact logits per row.
-SHORTLIST_RANK, SHORTLIST_PANELS = 0.375, 32
-LEAST_FOR_SHORTLIST = 4 * SHORTLIST_PANELS * COLUMNS  # columns
-ROWS_FOR_SHORTLIST = 4096  # about so many rows of the projection determine the approximation
 
 
 @dataclass(frozen=True)
@@ -136,8 +133,12 @@ class NativeAttendingHeads(PackedAttendingHeads):
         super().__init__(heads, INT8_LAYERS)
         self.projection, self.has_chain = projection, tied
         self.arguments = arguments_of(AttendingHeadsArguments, self)
-        large = tied and projection.outputs >= LEAST_FOR_SHORTLIST
-        self.shortlist = Shortlist(projection, heads.norm) if large else None
+        self.norm = heads.norm
+
+    @cached_property
+    def shortlist(self) -> Shortlist | None:
+        """The shortlist of chains; built at the first chain, because beam search has none."""
+        return build_shortlist(self.projection, self.norm)
 
     def prepare(self, cross_keys_values: PackedCrossKeysValues) -> PackedCrossKeysValues:
         keys_values, mask, utterances = cross_keys_values
@@ -169,35 +170,6 @@ class NativeAttendingHeads(PackedAttendingHeads):
 
         rows = (states,) if embedded is None else (states, embedded)
         return call_by_utterance(draft, cross_keys_values, utterances, depth, *rows)
-
-
-class Shortlist:
-    """A low-rank approximation of the projection, which selects the columns with exact logits.
-
-    The projection W reads the output x of a layer normalization with weights g and bias b. V has
-    the first r right singular vectors of W diag(g). Then W diag(g) V V^T diag(1 / g) (x - b) + W b
-    is the best approximation of W x of rank r, if normalized values are uncorrelated.
-    """
-
-    def __init__(self, projection: NativeLinear, norm: torch.nn.LayerNorm):
-        weight = projection.rows(torch.arange(projection.outputs))
-        gains, offset = (part.detach().float() for part in (norm.weight, norm.bias))
-        gains = gains.abs().clamp(min=1e-3 * float(gains.abs().max()))
-        rank = math.ceil(SHORTLIST_RANK * len(gains) / DEPTH_BYTES) * DEPTH_BYTES
-        rank = min(rank, len(gains))
-        some = weight[:: max(len(weight) // ROWS_FOR_SHORTLIST, 1)] * gains
-        vectors = torch.linalg.eigh(some.T @ some).eigenvectors[:, -rank:]
-        # Rotated, so that a row's reduced numbers, which share a scale, have similar sizes.
-        generator = torch.Generator().manual_seed(0)
-        vectors = vectors @ torch.linalg.qr(torch.randn(rank, rank, generator=generator)).Q
-        reduce, scores = (vectors / gains[:, None]).T, weight @ (gains[:, None] * vectors)
-        bias = weight @ offset - scores @ (reduce @ offset)
-        if projection.bias is not None:
-            bias += projection.bias
-        self.reduce, self.scores = NativeLinear(reduce, None), NativeLinear(scores, bias)
-        self.arguments = ShortlistArguments(
-            self.reduce.arguments, self.scores.arguments, SHORTLIST_PANELS
-        )
 
 
 def call_by_utterance(

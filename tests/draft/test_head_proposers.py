@@ -9,10 +9,10 @@ from grown_trees import CLOSE, relative_error, states_after
 from kernel_kinds import with_kernels
 from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
 
-from espnet_medusa.runtime import native_decoder
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.cross_attention import WhisperRuntime
 from espnet_medusa.runtime.cuda_graph import CudaGraphWhisperRuntime
+from espnet_medusa.runtime.native import shortlist
 from espnet_medusa.runtime.native.operations import NativeLinear
 from espnet_medusa.runtime.precision import resolve_precision
 from espnet_medusa.tree.prefix import Prefix
@@ -194,8 +194,8 @@ def test_a_chain_is_the_best_token_of_each_step(kind, seed, vocabulary, precisio
 @combinations(seed=range(3), size=[290, 320])
 def test_a_chain_with_a_shortlist_finds_the_best_of_all_tokens(kind, seed, size, monkeypatch):
     """Of 10 panels of columns, 3 get exact logits; the last panel is full or has 2 columns."""
-    monkeypatch.setattr(native_decoder, "SHORTLIST_PANELS", 3)
-    monkeypatch.setattr(native_decoder, "LEAST_FOR_SHORTLIST", 290)
+    monkeypatch.setattr(shortlist, "PANELS", 3)
+    monkeypatch.setattr(shortlist, "LEAST_COLUMNS", 290)
     decoder = tiny_decoder(seed, "attending", NUM_HEADS, vocab_size=size)
     inputs = torch.randn(4, HIDDEN_SIZE), *random_memory(seed, [6, 3, 9, 1])
     proposer, states = states_after(
@@ -222,10 +222,10 @@ def test_a_shortlist_approximates_a_projection_of_its_rank(kind):
     projection = NativeLinear(left @ right, None)
     norm = torch.nn.LayerNorm(256)
     norm.weight.data, norm.bias.data = size, torch.randn(256, generator=generator)
-    shortlist = native_decoder.Shortlist(projection, norm)
-    assert shortlist.reduce.outputs == 128, "rank: 3/8 of 256, rounded up to a multiple of 64"
+    low_rank = shortlist.Shortlist(projection, norm)
+    assert low_rank.reduce.outputs == 128, "rank: 3/8 of 256, rounded up to a multiple of 64"
     hidden = hidden * size + norm.bias
-    approximate = shortlist.scores(shortlist.reduce(hidden))
+    approximate = low_rank.scores(low_rank.reduce(hidden))
     assert relative_error(approximate, projection(hidden)) < 0.03
 
 

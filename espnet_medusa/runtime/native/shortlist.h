@@ -16,20 +16,18 @@ struct Shortlist {
 
 // Working memory for `count` rows.
 struct ShortlistRows {
-    float *reduced, *approximate, *maxima;
+    float *reduced, *maxima;
     int32_t* order;  // (count, all panels), the selected ones first
     QuantizedRows rows;  // of `reduced`
 
     static size_t bytes(const Shortlist& list, long count) {
         return Scratch::bytes_of<float>(count * list.reduce.outputs) +
-               Scratch::bytes_of<float>(count * list.scores.outputs) +
                Scratch::bytes_of<float>(count * list.all_panels()) +
                Scratch::bytes_of<int32_t>(count * list.all_panels()) +
                QuantizedRows::bytes(count, list.reduce.outputs);
     }
     ShortlistRows(Scratch& scratch, const Shortlist& list, long count)
         : reduced(scratch.take<float>(count * list.reduce.outputs)),
-          approximate(scratch.take<float>(count * list.scores.outputs)),
           maxima(scratch.take<float>(count * list.all_panels())),
           order(scratch.take<int32_t>(count * list.all_panels())),
           rows(scratch, count, list.reduce.outputs) {}
@@ -58,18 +56,19 @@ inline void select_panels(
     std::sort(order, order + list.panels);
 }
 
-// Writes logits (count, panels * PANEL) of each row's selected panels; -inf after the last column.
+// Writes logits (count, panels * PANEL) of each row's selected panels to the start of `to`, which
+// has place for all columns; -inf after the last column.
 inline void multiply_shortlisted(
     const Linear& projection, const Shortlist& list, const QuantizedRows& rows, long count,
     const ShortlistRows& work, float* to) {
     multiply_linear(list.reduce, rows, count, nullptr, work.reduced);
     quantize_rows(work.reduced, count, list.reduce.outputs, nullptr, nullptr, work.rows);
-    multiply_linear(list.scores, work.rows, count, nullptr, work.approximate);
+    multiply_linear(list.scores, work.rows, count, nullptr, to);
 #pragma omp for schedule(static)
     for (long row = 0; row < count; ++row) {
         const long first = row * list.all_panels();
-        select_panels(work.approximate + row * list.scores.outputs, list, work.maxima + first,
-                      work.order + first);
+        select_panels(
+            to + row * list.scores.outputs, list, work.maxima + first, work.order + first);
     }
     const long steps = projection.steps(), last = count * list.panels - 1;
     auto panel_of = [&](long place) {
