@@ -44,7 +44,7 @@ class AttendingLayer(ABC):
         depth: int,
         min_log_prob: float,
         embedded: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+    ) -> torch.Tensor | None:
         """As ``Proposer.chain``, but take embeddings (R, D) and return columns of the logits."""
         raise NotImplementedError
 
@@ -88,4 +88,4 @@ class AttendingHeadsProposer(RecurrentHeadsProposer):
         embedded = None if tokens is None else self.embed(tokens)
         of_rows = self.cross_keys_values, states.utterances
         columns = self.heads.chain(states.hidden, *of_rows, depth, min_log_prob, embedded)
-        return self.token_ids(columns)
+        return None if columns is None else self.token_ids(columns)

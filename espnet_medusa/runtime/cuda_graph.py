@@ -8,6 +8,7 @@ tests use this on machines without a GPU.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,10 @@ import numpy as np
 import torch
 
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.runtime.chain_graph import ChainGraphs, GraphAttendingHeads
 from espnet_medusa.runtime.cross_attention import WhisperRuntime
+from espnet_medusa.runtime.graph import GraphMemory, Replayed
+from espnet_medusa.runtime.heads import PackedCrossKeysValues
 from espnet_medusa.runtime.layer import NewNodes, Packing
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.runtime.tree_runtime import depths
@@ -26,8 +30,8 @@ from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeState
 
 NODE_BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 FEWEST_SLOTS = 64
+INTEGER_BYTES = 8
 FRAME_STEP = 128
-WARM_UP_CALLS = 2
 IDLE_BYTES = 2 << 30  # limit for unused storages: batches of other sizes need the memory
 
 
@@ -46,15 +50,30 @@ class StaticNodeCache(NodeCache):
         self.slots[:, : len(utterances)] = self.slots[:, upload(utterances, self.slots.device)]
 
 
-@dataclass
 class CapturedCall:
-    """The call of one bucket: its input and output tensors, and its graph."""
+    """The call of one bucket: its inputs, which are views of one block, and its graph.
 
-    numbers: torch.Tensor  # (2, U T) token ids and positions
-    places: torch.Tensor  # (T,) slots of the new nodes
-    visible: torch.Tensor  # (U, 1, T, N) bool, which nodes each new node attends to
-    outputs: NodeOutputs | None = None  # written by each replay
-    graph: torch.cuda.CUDAGraph | None = None  # none without CUDA
+    Args:
+        shape: U, 1, T, N: utterances, new nodes of each, and attended slots.
+    """
+
+    def __init__(self, shape: tuple[int, int, int, int], replayed: Replayed):
+        utterances, _, width, _ = shape
+        self.replayed = replayed
+        sizes = [2 * utterances * width, utterances * width, width]
+        num_bytes = [*(INTEGER_BYTES * size for size in sizes), math.prod(shape)]
+        self.block = torch.empty(sum(num_bytes), dtype=torch.uint8, device=replayed.device)
+        *numbers, visible = self.block.split(num_bytes)
+        numbers, self.rows, self.places = (part.view(torch.long) for part in numbers)
+        self.numbers = numbers.view(2, -1)  # (2, U T) token ids and positions
+        # rows: (U T,) rows of the outputs that are nodes, then padding; places: (T,) slots
+        # (U, 1, T, N), which nodes each new node attends to
+        self.visible = visible.view(torch.bool).view(shape)
+
+    def write(self, *inputs: np.ndarray) -> None:
+        """Copy numbers, rows, places and visibility from the host."""
+        block = np.concatenate([part.reshape(-1).view(np.uint8) for part in inputs])
+        self.block.copy_(staged(block, self.block.device), non_blocking=True)
 
 
 @dataclass
@@ -65,6 +84,8 @@ class Storage:
     # Per layer, cross-attention keys and values (U, S, 2, heads, size).
     memory_keys_values: list[torch.Tensor]
     memory_mask: torch.Tensor  # (U, 1, 1, S) additive
+    # The last layer's, and the mask, for heads with cross-attention.
+    cross_keys_values: PackedCrossKeysValues | None
     # By bucket of new nodes and of attended slots.
     calls: dict[tuple[int, int], CapturedCall] = field(default_factory=dict)
     user: weakref.ref | None = None  # the state that uses it
@@ -75,7 +96,10 @@ class Storage:
 
     @property
     def num_bytes(self) -> int:
-        return self.cache.slots.nbytes + sum(part.nbytes for part in self.memory_keys_values)
+        parts = [self.cache.slots, *self.memory_keys_values]
+        if self.cross_keys_values is not None:
+            parts.append(self.cross_keys_values.keys_values)
+        return sum(part.nbytes for part in parts)
 
 
 @dataclass
@@ -89,12 +113,13 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
     def __init__(self, decoder: WhisperMedusaDecoder, precision: Precision):
         super().__init__(decoder, precision)
         self.storages: dict[tuple, Storage] = {}  # least recently used first
+        self.graph_memory = GraphMemory()
 
     def start(self, memory, memory_lengths, with_heads=True) -> CudaGraphState:
         frames = round_up(memory.size(1), FRAME_STEP)
         memory = torch.nn.functional.pad(memory, (0, 0, 0, frames - memory.size(1)))
         state = super().start(memory, memory_lengths, with_heads)
-        key = (*memory.shape, len(state.memory_keys_values))
+        key = (*memory.shape, with_heads)
         storage = self.storages.pop(key, None)
         if storage is None or not storage.idle:
             self._drop_idle()
@@ -102,12 +127,12 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
         self.storages[key] = storage
         for fixed, new in zip(storage.memory_keys_values, state.memory_keys_values, strict=True):
             fixed.copy_(new)
-        storage.memory_mask.zero_()
-        if state.memory_mask is not None:
-            storage.memory_mask.copy_(state.memory_mask)
+        copy_mask(storage.memory_mask, state.memory_mask)
+        if state.cross_keys_values is not None:
+            storage.cross_keys_values.keys_values.copy_(state.cross_keys_values.keys_values)
+            copy_mask(storage.cross_keys_values.mask, state.memory_mask)
         storage.cache.num_nodes = 0
-        # Not `cross_keys_values`, because `select` moves the storage's rows.
-        names = "cache", "memory_keys_values", "memory_mask"
+        names = "cache", "memory_keys_values", "memory_mask", "cross_keys_values"
         fixed = {name: getattr(storage, name) for name in names}
         state = CudaGraphState(**vars(state) | fixed, storage=storage)
         storage.user = weakref.ref(state)
@@ -129,7 +154,19 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
             len(state.memory_keys_values), num_utterances, *sizes, self.dtype, self.device, capacity
         )
         mask = torch.zeros(num_utterances, 1, 1, frames, dtype=self.dtype, device=self.device)
-        return Storage(cache, [torch.empty_like(part) for part in state.memory_keys_values], mask)
+        keys_values, cross = [*map(torch.empty_like, state.memory_keys_values)], None
+        if state.cross_keys_values is not None:
+            # Not the decoder's own, because `select` moves rows.
+            chains = ChainGraphs(self.graph_memory)
+            copies = torch.empty_like(keys_values[-1]), mask.clone()
+            cross = PackedCrossKeysValues(*copies, num_utterances, chains)
+        return Storage(cache, keys_values, mask, cross)
+
+    def _attending_heads(self, projection, vocabulary, precision) -> GraphAttendingHeads:
+        if vocabulary is None:
+            vocabulary = torch.arange(len(self.table), device=self.device)
+        embeddings = self.embed_tokens(vocabulary)
+        return GraphAttendingHeads(self.heads, precision, projection, embeddings)
 
     def extend(self, state: CudaGraphState, tokens, parents) -> NodeOutputs:
         first, sizes = self._grow(state, tokens, parents)
@@ -140,48 +177,18 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
             storage.calls.clear()  # growth moved the cache
         slots = min(slot_bucket(first + width), cache.capacity)
         shape = cache.slots.size(1), 1, width, slots
-        inputs = padded_inputs(state.trees, first, tokens, shape)
-        inputs = [staged(part, self.device) for part in inputs]
         call = storage.calls.get((width, slots))
         if call is None:
-            fixed = (part.to(self.device, non_blocking=True) for part in inputs)
-            call = storage.calls[width, slots] = CapturedCall(*fixed)
-        for fixed, new in zip((call.numbers, call.places, call.visible), inputs, strict=True):
-            fixed.copy_(new, non_blocking=True)
-        rows = [row * width + place for row, size in enumerate(sizes) for place in range(size)]
-        rows = upload(rows, self.device)
-        self._run(call, state, slots)
+            replayed = Replayed(self.graph_memory, self.device)
+            call = storage.calls[width, slots] = CapturedCall(shape, replayed)
+        call.write(*padded_inputs(state.trees, first, tokens, shape))
+        cache.places, cache.attended = call.places, slots
+        outputs = call.replayed.run(lambda: self._compute_static(call, state))
         cache.commit(max(sizes))
-        return NodeOutputs(call.outputs.hidden[rows], call.outputs.head_input[rows])
-
-    def _run(self, call: CapturedCall, state: TreeState, slots: int) -> None:
-        """Run a call; capture its graph first if there is none."""
-        state.cache.places, state.cache.attended = call.places, slots
-        if call.graph is not None:
-            call.graph.replay()
-        elif self.device.type != "cuda":
-            call.outputs = self._compute_static(call, state)
-        else:
-            stream = torch.cuda.Stream(self.device)
-            stream.wait_stream(torch.cuda.current_stream(self.device))
-            with torch.cuda.stream(stream):
-                for _ in range(WARM_UP_CALLS):
-                    self._compute_static(call, state)
-            torch.cuda.current_stream(self.device).wait_stream(stream)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool()):
-                call.outputs = self._compute_static(call, state)
-            call.graph = graph  # only after a successful capture
-            graph.replay()
-
-    def _pool(self) -> tuple[int, int] | None:
-        """Return the memory pool of all graphs, or None if there is no graph.
-
-        Graphs can share it because outputs are read before another graph runs. torch rejects a
-        pool whose graphs have all been freed.
-        """
-        calls = (call for storage in self.storages.values() for call in storage.calls.values())
-        return next((call.graph.pool() for call in calls if call.graph is not None), None)
+        rows = call.rows[: sum(sizes)]
+        hidden = outputs.hidden[rows]
+        same = outputs.head_input is outputs.hidden
+        return NodeOutputs(hidden, hidden if same else outputs.head_input[rows])
 
     def _compute_static(self, call: CapturedCall, state: TreeState) -> NodeOutputs:
         num_utterances, _, width, _ = call.visible.shape
@@ -200,10 +207,18 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
             part[: len(utterances)] = part[rows]
 
 
+def copy_mask(fixed: torch.Tensor, mask: torch.Tensor | None) -> None:
+    """Copy an additive mask, or write zeros for None."""
+    if mask is None:
+        fixed.zero_()
+    else:
+        fixed.copy_(mask)
+
+
 def padded_inputs(
     trees: Sequence[TokenTree], first: int, tokens: Sequence[Sequence[int]], shape: Sequence[int]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the inputs of a ``CapturedCall`` for new nodes, which start at slot ``first``.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the inputs of ``CapturedCall.write`` for new nodes, which start at slot ``first``.
 
     ``shape`` is that of ``visible``. It may have room for padding, which attends only to itself.
     """
@@ -216,7 +231,10 @@ def padded_inputs(
         numbers[1, row, : len(new_tokens)] = depths(tree, first, len(new_tokens))
     of_trees = visibility(trees, first)
     visible[: len(trees), 0, : of_trees.shape[1], : of_trees.shape[2]] |= of_trees
-    return numbers.reshape(2, -1), first + np.arange(width), visible
+    rows = np.zeros(num_utterances * width, dtype=np.int64)
+    nodes = [row * width + place for row, new in enumerate(tokens) for place in range(len(new))]
+    rows[: len(nodes)] = nodes
+    return numbers, rows, first + np.arange(width), visible
 
 
 def bucket(num_nodes: int) -> int:

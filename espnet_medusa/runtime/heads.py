@@ -116,6 +116,7 @@ class PackedCrossKeysValues(NamedTuple):
     keys_values: Any  # result of the layer's ``project_memory``
     mask: torch.Tensor | None  # (U, 1, 1, S) additive, or None
     utterances: int  # U
+    chains: Any = None  # ``ChainGraphs`` if the addresses of ``keys_values`` and ``mask`` are fixed
 
 
 class PackedAttendingHeads(AttendingLayer):
@@ -135,8 +136,17 @@ class PackedAttendingHeads(AttendingLayer):
     def advance(self, states, embedded, cross_keys_values, utterances) -> torch.Tensor:
         states, embedded = self.state_norm(states), self.token_norm(embedded)
         hidden = self.fuse(torch.cat([states, embedded], dim=-1), states)
+        return self.attend(hidden, cross_keys_values, utterances)
+
+    def attend(
+        self,
+        hidden: torch.Tensor,
+        cross_keys_values: PackedCrossKeysValues,
+        utterances: Sequence[int],
+    ) -> torch.Tensor:
+        """Run cross-attention and feed-forward layers on the fused states (R, D)."""
         queries = self.queries(self.cross_norm(hidden))
-        keys_values, mask, num_utterances = cross_keys_values
+        keys_values, mask, num_utterances, _ = cross_keys_values
         order, sizes = by_utterance(utterances, num_utterances)
         packing = Packing.of(sizes, queries.device)
         if order is None:

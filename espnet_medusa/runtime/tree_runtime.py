@@ -194,13 +194,20 @@ class TreeRuntime(TreeDecoder):
             cell = PackedRecurrentHeads(self.heads, resolved)
             return RecurrentHeadsProposer(cell, self.embed_tokens, projection, vocabulary)
         if isinstance(self.heads, AttendingHeads):
-            if resolved.int8_layers:
-                layer = NativeAttendingHeads(self.heads, projection, self.embeds_projection)
-            else:
-                layer = PackedAttendingHeads(self.heads, resolved)
+            layer = self._attending_heads(projection, vocabulary, resolved)
             return AttendingHeadsProposer(layer, self.embed_tokens, projection, vocabulary)
         tables = pack_tables(self.heads, projection, vocabulary, resolved)
         return ParallelHeadsProposer(tables, self.num_heads, vocabulary)
+
+    def _attending_heads(
+        self,
+        projection: Callable[[torch.Tensor], torch.Tensor],
+        vocabulary: torch.Tensor | None,
+        precision: Precision,
+    ) -> PackedAttendingHeads:
+        if precision.int8_layers:
+            return NativeAttendingHeads(self.heads, projection, self.embeds_projection)
+        return PackedAttendingHeads(self.heads, precision)
 
     def _draft_projection(
         self, vocabulary: torch.Tensor | None, precision: Precision

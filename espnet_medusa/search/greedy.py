@@ -123,7 +123,7 @@ class GreedyStrategy(Strategy):
         prefixes = [prefix for request in requests for prefix in request.prefixes]
         restriction = self.scoring.restrict(requests, logits)
         if restriction is not None and restriction.renormalize and not rule.best_only:
-            logits, restriction = restriction.apply(logits.float()), None
+            logits, restriction = restriction.apply(logits, torch.float32), None
         rows = {prefix: row for row, prefix in enumerate(prefixes)}
         drafts = [*prefixes, *(end for state in states for end in state.draft.ends)]
         drafts = [prefix for prefix in drafts if prefix.parent in rows and rule.verifies]
@@ -137,7 +137,7 @@ class GreedyStrategy(Strategy):
             if rule.best_only:
                 allowed = best[parents] == tokens
             else:
-                scores = logits if restriction is None else restriction.apply(logits.float())
+                scores = logits if restriction is None else restriction.apply(logits, torch.float32)
                 allowed = rule.allowed(scores[parents], tokens)
             of, chosen = torch.cat([of, parents]), torch.cat([chosen, tokens])
             verdicts = torch.cat([verdicts, allowed.long()])

@@ -137,7 +137,7 @@ class Scoring:
     def constrain(self, requests: Sequence[Request], scores: torch.Tensor) -> torch.Tensor:
         """Return scores (R, V) with forbidden tokens at -inf."""
         restriction = self.restrict(requests, scores)
-        return scores if restriction is None else restriction.apply(scores.float())
+        return scores if restriction is None else restriction.apply(scores, torch.float32)
 
     def restrict(self, requests: Sequence[Request], scores: torch.Tensor) -> Restriction | None:
         """Return all constraints as a restriction; None: no effect."""

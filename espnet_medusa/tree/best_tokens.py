@@ -51,9 +51,9 @@ class Restriction:
     groups: ColumnGroups | None = None
     renormalize: bool = False  # whether log-probabilities are normalized over allowed tokens
 
-    def apply(self, scores: torch.Tensor) -> torch.Tensor:
-        """Return a copy of scores (R, V) with forbidden tokens at -inf."""
-        scores = scores.clone()
+    def apply(self, scores: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """Return a copy of scores (R, V) with forbidden tokens at -inf; ``dtype``: of the copy."""
+        scores = scores.to(dtype or scores.dtype, copy=True)
         if self.blocked is not None:
             columns = slice(None) if self.columns is None else self.columns
             blocked = self.blocked[:, columns][self.rows]
@@ -83,12 +83,24 @@ class TopTokens(NamedTuple):
 
 def best_tokens(logits: torch.Tensor, restriction: Restriction | None = None) -> BestTokens:
     """Return the best token of each row of logits (R, V); None allows all tokens."""
-    scores = logits if restriction is None else restriction.apply(logits.float())
+    scores = logits if restriction is None else restriction.apply(logits, torch.float32)
     _, tokens = scores.max(dim=-1)  # several times faster than argmax
     if restriction is None or not restriction.renormalize:
-        return BestTokens(tokens, logits.float().logsumexp(dim=-1))
+        return BestTokens(tokens, _normalizers(logits, tokens))
     sums = scores.logsumexp(dim=-1)  # all may be -inf
     return BestTokens(tokens, sums.masked_fill(sums == -torch.inf, torch.inf))
+
+
+def _normalizers(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """Return log-sum-exp (R,) of logits (R, V); on a GPU one kernel, with tokens (R,) of any kind.
+
+    logsumexp has six kernels, each of which reads and writes all logits.
+    """
+    if logits.device.type == "cpu":
+        return logits.float().logsumexp(dim=-1)
+    log_probs = logits.log_softmax(dim=-1, dtype=torch.float32)
+    best, normalized = (part.gather(1, tokens[:, None])[:, 0] for part in (logits, log_probs))
+    return best.float() - normalized
 
 
 def top_tokens(
@@ -96,13 +108,13 @@ def top_tokens(
 ) -> TopTokens:
     """Return the ``count`` best tokens of each row of logits (R, V); None allows all tokens."""
     if restriction is None:
-        log_probs = logits.float().log_softmax(dim=-1)
+        log_probs = logits.log_softmax(dim=-1, dtype=torch.float32)
     elif restriction.renormalize:
-        scores = restriction.apply(logits.float())
+        scores = restriction.apply(logits, torch.float32)
         sums = scores.logsumexp(dim=-1, keepdim=True)
         log_probs = scores - sums.clamp(min=torch.finfo(sums.dtype).min)  # all may be -inf
     else:
-        log_probs = restriction.apply(logits.float().log_softmax(dim=-1))
+        log_probs = restriction.apply(logits.log_softmax(dim=-1, dtype=torch.float32))
     return TopTokens(*top_scores(log_probs, count))
 
 

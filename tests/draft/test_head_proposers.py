@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from cases import combinations
-from grown_trees import CLOSE, relative_error, states_after
+from grown_trees import CLOSE, best_tokens_of_steps, relative_error, states_after
 from kernel_kinds import with_kernels
 from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
 
@@ -16,7 +16,7 @@ from espnet_medusa.runtime.native import shortlist
 from espnet_medusa.runtime.native.operations import NativeLinear
 from espnet_medusa.runtime.precision import resolve_precision
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.proposer import MISSING, DraftContext
+from espnet_medusa.tree.proposer import DraftContext
 
 NUM_HEADS = 4
 
@@ -146,24 +146,6 @@ def test_largest_number_of_steps(begun):
             assert proposer.max_steps == NUM_HEADS
             with pytest.raises(IndexError):
                 proposer.logits(states)
-
-
-def best_tokens_of_steps(proposer, states, depth, least=-math.inf):
-    """Return the best token of each step (R, depth), and its margins (R, depth) to other results.
-
-    It is ``MISSING`` where the chain's log-probability is below ``least``.
-    """
-    tokens, margins, chain = [], [], torch.zeros(())
-    for step in range(depth):
-        logits = proposer.logits(states).float()
-        values, columns = logits.topk(2)
-        chain = chain + logits.log_softmax(-1).amax(-1)
-        best = proposer.token_ids(columns[:, 0])
-        tokens.append(torch.where(chain < least, MISSING, best))
-        margins.append((values[:, 0] - values[:, 1]).minimum((chain - least).abs()))
-        if step + 1 < depth:
-            states = proposer.advance(states, best)
-    return torch.stack(tokens, 1), torch.stack(margins, 1)
 
 
 @with_kernels

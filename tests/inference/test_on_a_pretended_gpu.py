@@ -79,6 +79,6 @@ def test_the_host_waits_once_per_call_and_once_per_draft(experiments, heads):
         gpu.waits.clear()
         calls = max(one.statistics.decoder_calls for one in model.decode(SPEECHES))
     assert gpu.waits.pop("search/greedy.py: judge") == calls
-    reader = "_chain" if heads == "block" else "read"
+    reader = "read" if heads == "recurrent" else "_chain"
     assert gpu.waits.pop(f"search/drafting/decoder_steps.py: {reader}") < calls
     assert all(count <= len(SPEECHES) for count in gpu.waits.values()), "once an utterance"

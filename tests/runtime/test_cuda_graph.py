@@ -1,8 +1,11 @@
 """Calls of fixed shapes, as in CUDA graphs, against calls of any shape."""
 
+import math
+
 import pytest
 import torch
 from cases import combinations
+from grown_trees import best_tokens_of_steps, states_after
 from pretended_cuda import pretended_cuda
 from searches import build_search, run_search
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
@@ -70,6 +73,28 @@ def test_outputs_of_a_growing_storage(device):
     assert states[0].cache.capacity > capacity
 
 
+@combinations(device=DEVICES, seed=range(3), least=[-math.inf, -3.0])
+@combinations(vocabulary=[None, [0, 2, 3, 5, 8]])
+def test_chains_of_attending_heads_are_the_steps_one_by_one(device, seed, least, vocabulary):
+    """Also of some utterances, in any order, and shorter than the captured chain."""
+    decoder = tiny_decoder(seed, "attending").to(device)
+    runtime = cuda_graph.CudaGraphWhisperRuntime(decoder, Precision(torch.float32))
+    tokens = torch.tensor([3, 1, 2, 5], device=device)
+    vocabulary = vocabulary and torch.tensor(vocabulary, device=device)
+    hidden, memory, lengths = torch.randn(4, HIDDEN_SIZE), *random_memory(seed, [6, 3, 9, 1])
+    inputs = (part.to(device) for part in (hidden, memory, lengths))
+    proposer, states = states_after(runtime, *inputs, [0, 1, 2, 3], vocabulary)
+    for rows, depth in (([0, 1, 2, 3], 5), ([0, 1, 2, 3], 2), ([2, 0], 4), ([1], 6)):
+        some = torch.tensor(rows, device=device)
+        chosen = states.select(some), tokens[some]
+        expected, _ = best_tokens_of_steps(proposer, proposer.append(*chosen), depth, least)
+        drafted, after = states.select(some), proposer.append(*chosen)
+        assert torch.equal(proposer.chain(drafted, depth, least, tokens[some]), expected)
+        assert torch.equal(proposer.chain(after, depth, least), expected)
+    twice = states.select(torch.tensor([2, 2], device=device))
+    assert proposer.chain(twice, 4, least) is None, "one row per utterance"
+
+
 def test_two_states_at_once_do_not_share_a_storage():
     decoder = tiny_decoder(1, "none")
     runtime = cuda_graph.CudaGraphWhisperRuntime(decoder, Precision(torch.float32))
@@ -121,6 +146,7 @@ def test_half_precision_on_cuda_is_close_to_plain_greedy(precision):
     result = search_twice(build_runtime(decoder, precision), options, "cuda")
     decoder.cpu()
     memory, _ = random_memory(1, LENGTHS)
-    expected, _, _ = plain_greedy(decoder, memory[:1], [EOS], 30)
     texts, _ = result
-    assert texts[0][0][:3] == expected[:3]
+    for row, length in enumerate(LENGTHS):
+        expected, _, ended = plain_greedy(decoder, memory[row : row + 1, :length], [EOS], 30)
+        assert texts[row][0][:3] == [*expected, *[EOS] * ended][:3]

@@ -1,12 +1,14 @@
 """Random trees, whose nodes are compared with the trained module's forward of their paths."""
 
+import math
+
 import torch
 from scripted import TokenTracker, new_places, path_of
 from tiny import VOCAB_SIZE, utterances
 
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.proposer import DraftContext
+from espnet_medusa.tree.proposer import MISSING, DraftContext
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
 
 CLOSE = {"rtol": 0.0, "atol": 1e-5}
@@ -140,3 +142,21 @@ def states_after(runtime, head_input, memory, lengths, rows=None, vocabulary=Non
         prefix.head_input = head_input[first:], place - first
     begun = runtime.proposer(vocabulary, precision).begin(context)
     return begun, begun.start(prefixes)
+
+
+def best_tokens_of_steps(proposer, states, depth, least=-math.inf):
+    """Return the best token of each step (R, depth), and its margins (R, depth) to other results.
+
+    It is ``MISSING`` where the chain's log-probability is below ``least``.
+    """
+    tokens, margins, chain = [], [], 0.0
+    for step in range(depth):
+        logits = proposer.logits(states).float()
+        values, columns = logits.topk(2)
+        chain = chain + logits.log_softmax(-1).amax(-1)
+        best = proposer.token_ids(columns[:, 0])
+        tokens.append(torch.where(chain < least, MISSING, best))
+        margins.append((values[:, 0] - values[:, 1]).minimum((chain - least).abs()))
+        if step + 1 < depth:
+            states = proposer.advance(states, best)
+    return torch.stack(tokens, 1), torch.stack(margins, 1)

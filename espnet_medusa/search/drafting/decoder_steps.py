@@ -129,7 +129,7 @@ class DecoderSteps(Steps):
             scores = scores.float().log_softmax(dim=-1)
         restriction = self._restriction(scores, beams, step, timed)
         if restriction is not None:
-            scores = restriction.apply(scores.float())
+            scores = restriction.apply(scores, torch.float32)
         gains, columns = top_scores(scores, count)
         gains = gains.float()
         if first and (self.normalized or self.shape.min_probability > 0):
