@@ -102,4 +102,5 @@ class HuggingFace(Transcriber):
             **self.prompt,
         )
         texts = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
-        return Timed([*map(Result, texts)], encoded - started, time.perf_counter() - encoded)
+        results = [Result(text.strip()) for text in texts]
+        return Timed(results, encoded - started, time.perf_counter() - encoded)

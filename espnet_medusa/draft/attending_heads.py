@@ -45,7 +45,7 @@ class AttendingLayer(ABC):
         min_log_prob: float,
         embedded: torch.Tensor | None = None,
     ) -> torch.Tensor | None:
-        """As ``Proposer.chain``, but take embeddings (R, D) and return columns of the logits."""
+        """As ``Proposer.chain``, but take embeddings (R, D); the result may be on the host."""
         raise NotImplementedError
 
 
@@ -87,5 +87,4 @@ class AttendingHeadsProposer(RecurrentHeadsProposer):
             return None
         embedded = None if tokens is None else self.embed(tokens)
         of_rows = self.cross_keys_values, states.utterances
-        columns = self.heads.chain(states.hidden, *of_rows, depth, min_log_prob, embedded)
-        return None if columns is None else self.token_ids(columns)
+        return self.heads.chain(states.hidden, *of_rows, depth, min_log_prob, embedded)

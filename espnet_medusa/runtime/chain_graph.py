@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import torch
+from torch.nn.functional import pad
 
 from espnet_medusa.model.heads import AttendingHeads
 from espnet_medusa.runtime.graph import GraphMemory, Replayed
@@ -14,15 +17,23 @@ from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.tree.proposer import MISSING
 from espnet_medusa.tree.token_tree import upload
 
+STEPS = 4  # tokens per graph; then the host reads whether a chain goes on
+
 
 @dataclass
-class CapturedChain:
-    """A chain of one row per utterance, also of those without a draft."""
+class Link:
+    """A graph of ``STEPS`` tokens for each of U utterances, also for those without a draft."""
 
     states: torch.Tensor  # (U, D)
-    embedded: torch.Tensor | None  # (U, D)
-    depth: int
+    # (U, D) embedding of the next token, or (U,) its column of the logits; None: no token.
+    following: torch.Tensor | None
     replayed: Replayed
+
+    def write(self, rows: Any, states: torch.Tensor, following: torch.Tensor | None) -> None:
+        """Set rows of the inputs."""
+        self.states[rows] = states
+        if following is not None:
+            self.following[rows] = following
 
 
 @dataclass
@@ -30,8 +41,7 @@ class ChainGraphs:
     """The graphs of chains that attend to memory with a fixed address."""
 
     memory: GraphMemory
-    # By heads, and by whether the first token is given.
-    captured: dict[tuple[GraphAttendingHeads, bool], CapturedChain] = field(default_factory=dict)
+    links: dict[tuple[GraphAttendingHeads, Any], Link] = field(default_factory=dict)
 
 
 class GraphAttendingHeads(PackedAttendingHeads):
@@ -43,6 +53,7 @@ class GraphAttendingHeads(PackedAttendingHeads):
     Args:
         projection: (R, D) to (R, V').
         embeddings: (V', D), of the tokens of ``projection``.
+        vocabulary: (V',) these tokens; None: all.
     """
 
     has_chain = True
@@ -53,9 +64,10 @@ class GraphAttendingHeads(PackedAttendingHeads):
         precision: Precision,
         projection: Callable[[torch.Tensor], torch.Tensor],
         embeddings: torch.Tensor,
+        vocabulary: torch.Tensor | None,
     ):
         super().__init__(heads, precision)
-        self.projection = projection
+        self.projection, self.vocabulary = projection, vocabulary
         with torch.no_grad():
             of_state, of_token = heads.fuse.weight.chunk(2, dim=1)
             of_state = of_state + torch.eye(len(of_state), device=of_state.device)
@@ -68,42 +80,58 @@ class GraphAttendingHeads(PackedAttendingHeads):
         self, states, cross_keys_values, utterances, depth, min_log_prob, embedded=None
     ) -> torch.Tensor | None:
         """Return None without a fixed address, or for several rows of one utterance."""
-        graphs = cross_keys_values.chains
+        graphs, count = cross_keys_values.chains, cross_keys_values.utterances
         if graphs is None or len({*utterances}) < len(utterances):
             return None
-        chain = graphs.captured.get((self, embedded is None))
-        if chain is None or chain.depth < depth:
-            fixed = [
-                part if part is None else part.new_zeros(cross_keys_values.utterances, part.size(1))
-                for part in (states, embedded)
-            ]
-            chain = CapturedChain(*fixed, depth, Replayed(graphs.memory, states.device))
-            graphs.captured[self, embedded is None] = chain
-        every = [*utterances] == [*range(cross_keys_values.utterances)]
-        rows = slice(None) if every else upload(utterances, states.device)
-        chain.states[rows] = states
-        if embedded is not None:
-            chain.embedded[rows] = embedded
-        columns, log_probs = chain.replayed.run(lambda: self._best(chain, cross_keys_values))
-        improbable = log_probs[rows, :depth].cumsum(dim=1) < min_log_prob
-        return columns[rows, :depth].masked_fill(improbable, MISSING)
+        of_rows = cross_keys_values, range(count)
+        every = [*utterances] == [*range(count)]
+        link = self._link(graphs, states, embedded, count)
+        link.write(slice(None) if every else upload(utterances, states.device), states, embedded)
+        parts, length = [], 0
+        total = torch.zeros(len(utterances), 1, dtype=torch.double)
+        while True:
+            table, states, columns = link.replayed.run(partial(self._steps, link, of_rows))
+            tokens, log_probs = table.cpu()[:, [*utterances]]
+            log_probs = total + log_probs.cumsum(dim=1)
+            parts.append(tokens.long().masked_fill(log_probs < min_log_prob, MISSING))
+            length += STEPS
+            total = log_probs[:, -1:]
+            if length >= depth or bool((total < min_log_prob).all()):
+                break
+            link = self._link(graphs, states, columns, count)
+            link.write(slice(None), states, columns)
+        return pad(torch.cat(parts, dim=1)[:, :depth], (0, max(depth - length, 0)), value=MISSING)
 
-    def _best(
-        self, chain: CapturedChain, cross_keys_values: PackedCrossKeysValues
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the best columns and their log-probabilities, (U, depth)."""
-        of_rows = cross_keys_values, range(cross_keys_values.utterances)
-        states = chain.states
-        if chain.embedded is not None:
-            states = self.advance(states, chain.embedded, *of_rows)
-        columns, log_probs = [], []
-        for step in range(chain.depth):
-            if step:
-                hidden = self.of_tokens[columns[-1]]
+    def _link(
+        self, graphs: ChainGraphs, states: torch.Tensor, following: torch.Tensor | None, count: int
+    ) -> Link:
+        key = self, None if following is None else following.dim()
+        if key not in graphs.links:
+            fixed = [
+                part if part is None else part.new_zeros(count, *part.shape[1:])
+                for part in (states, following)
+            ]
+            graphs.links[key] = Link(*fixed, Replayed(graphs.memory, states.device))
+        return graphs.links[key]
+
+    def _steps(
+        self, link: Link, of_rows: tuple[PackedCrossKeysValues, Sequence[int]]
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return tokens and log-probabilities (2, U, STEPS), last states and last columns."""
+        states, columns, log_probs = link.states, [], []
+        for step in range(STEPS):
+            following = columns[-1] if step else link.following
+            if following is not None and following.dim() == 1:
+                hidden = self.of_tokens[following]
                 hidden.addmm_(self.state_norm(states), self.of_state)
                 states = self.attend(hidden, *of_rows)
+            elif following is not None:
+                states = self.advance(states, following, *of_rows)
             scores = self.projection(self.output(states))
             best, column = scores.log_softmax(dim=-1, dtype=torch.float32).max(dim=-1)
             columns.append(column)
             log_probs.append(best)
-        return torch.stack(columns, dim=1), torch.stack(log_probs, dim=1)
+        drafted = torch.stack(columns, dim=1)
+        tokens = drafted if self.vocabulary is None else self.vocabulary[drafted]
+        table = torch.stack([tokens.double(), torch.stack(log_probs, dim=1).double()])
+        return table, states, columns[-1]

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from espnet_medusa.model.masks import padding_mask
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.chain_graph import ChainGraphs, GraphAttendingHeads
 from espnet_medusa.runtime.cross_attention import WhisperRuntime
@@ -83,12 +84,25 @@ class Storage:
     cache: StaticNodeCache  # self-attention keys and values
     # Per layer, cross-attention keys and values (U, S, 2, heads, size).
     memory_keys_values: list[torch.Tensor]
-    memory_mask: torch.Tensor  # (U, 1, 1, S) additive
+    memory_mask: torch.Tensor | None  # (U, 1, 1, S) additive
     # The last layer's, and the mask, for heads with cross-attention.
     cross_keys_values: PackedCrossKeysValues | None
     # By bucket of new nodes and of attended slots.
     calls: dict[tuple[int, int], CapturedCall] = field(default_factory=dict)
     user: weakref.ref | None = None  # the state that uses it
+
+    def load(self, state: TreeState) -> None:
+        """Copy the keys and values of a new state, and its mask."""
+        for fixed, new in zip(self.memory_keys_values, state.memory_keys_values, strict=True):
+            fixed.copy_(new)
+        masks = [self.memory_mask]
+        if self.cross_keys_values is not None:
+            self.cross_keys_values.keys_values.copy_(state.cross_keys_values.keys_values)
+            masks.append(self.cross_keys_values.mask)
+        for mask in masks:
+            if mask is not None:
+                mask.copy_(0.0 if state.memory_mask is None else state.memory_mask)
+        self.cache.num_nodes = 0
 
     @property
     def idle(self) -> bool:
@@ -114,24 +128,23 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
         super().__init__(decoder, precision)
         self.storages: dict[tuple, Storage] = {}  # least recently used first
         self.graph_memory = GraphMemory()
+        self.window = decoder.whisper.config.max_source_positions  # frames
 
     def start(self, memory, memory_lengths, with_heads=True) -> CudaGraphState:
-        frames = round_up(memory.size(1), FRAME_STEP)
-        memory = torch.nn.functional.pad(memory, (0, 0, 0, frames - memory.size(1)))
+        frames = memory.size(1)
+        # Attention without a mask is faster, and Whisper's window always has this size.
+        masked = frames != self.window or padding_mask(memory, memory_lengths) is not None
+        if masked:
+            padding = round_up(frames, FRAME_STEP) - frames
+            memory = torch.nn.functional.pad(memory, (0, 0, 0, padding))
         state = super().start(memory, memory_lengths, with_heads)
-        key = (*memory.shape, with_heads)
+        key = (*memory.shape, masked, with_heads)
         storage = self.storages.pop(key, None)
         if storage is None or not storage.idle:
             self._drop_idle()
-            storage = self._make_storage(state)
+            storage = self._make_storage(state, masked)
         self.storages[key] = storage
-        for fixed, new in zip(storage.memory_keys_values, state.memory_keys_values, strict=True):
-            fixed.copy_(new)
-        copy_mask(storage.memory_mask, state.memory_mask)
-        if state.cross_keys_values is not None:
-            storage.cross_keys_values.keys_values.copy_(state.cross_keys_values.keys_values)
-            copy_mask(storage.cross_keys_values.mask, state.memory_mask)
-        storage.cache.num_nodes = 0
+        storage.load(state)
         names = "cache", "memory_keys_values", "memory_mask", "cross_keys_values"
         fixed = {name: getattr(storage, name) for name in names}
         state = CudaGraphState(**vars(state) | fixed, storage=storage)
@@ -147,26 +160,31 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
                 return
             num_bytes -= self.storages.pop(key).num_bytes
 
-    def _make_storage(self, state: TreeState) -> Storage:
+    def _make_storage(self, state: TreeState, masked: bool) -> Storage:
         num_utterances, frames, _, *sizes = state.memory_keys_values[0].shape
         capacity = round_up(self.max_depth(0), FEWEST_SLOTS) + NODE_BUCKETS[-1]
         cache = StaticNodeCache(
             len(state.memory_keys_values), num_utterances, *sizes, self.dtype, self.device, capacity
         )
-        mask = torch.zeros(num_utterances, 1, 1, frames, dtype=self.dtype, device=self.device)
+        shape, options = (num_utterances, 1, 1, frames), {"dtype": self.dtype}
+        masks = [torch.zeros(shape, device=self.device, **options) for _ in range(2)]
+        masks = masks if masked else [None, None]
         keys_values, cross = [*map(torch.empty_like, state.memory_keys_values)], None
         if state.cross_keys_values is not None:
             # Not the decoder's own, because `select` moves rows.
-            chains = ChainGraphs(self.graph_memory)
-            copies = torch.empty_like(keys_values[-1]), mask.clone()
+            copies, chains = (
+                (torch.empty_like(keys_values[-1]), masks[1]),
+                ChainGraphs(self.graph_memory),
+            )
             cross = PackedCrossKeysValues(*copies, num_utterances, chains)
-        return Storage(cache, keys_values, mask, cross)
+        return Storage(cache, keys_values, masks[0], cross)
 
     def _attending_heads(self, projection, vocabulary, precision) -> GraphAttendingHeads:
-        if vocabulary is None:
-            vocabulary = torch.arange(len(self.table), device=self.device)
-        embeddings = self.embed_tokens(vocabulary)
-        return GraphAttendingHeads(self.heads, precision, projection, embeddings)
+        tokens = vocabulary
+        if tokens is None:
+            tokens = torch.arange(len(self.table), device=self.device)
+        embeddings = self.embed_tokens(tokens)
+        return GraphAttendingHeads(self.heads, precision, projection, embeddings, vocabulary)
 
     def extend(self, state: CudaGraphState, tokens, parents) -> NodeOutputs:
         first, sizes = self._grow(state, tokens, parents)
@@ -203,16 +221,9 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
         state.offsets = [state.offsets[row] for row in utterances]
         state.cache.select(utterances)
         rows = upload(utterances, self.device)
-        for part in [*state.memory_keys_values, state.memory_mask]:
+        masks = [] if state.memory_mask is None else [state.memory_mask]
+        for part in [*state.memory_keys_values, *masks]:
             part[: len(utterances)] = part[rows]
-
-
-def copy_mask(fixed: torch.Tensor, mask: torch.Tensor | None) -> None:
-    """Copy an additive mask, or write zeros for None."""
-    if mask is None:
-        fixed.zero_()
-    else:
-        fixed.copy_(mask)
 
 
 def padded_inputs(

@@ -27,6 +27,7 @@ from espnet_medusa.runtime.native.library import (
 from espnet_medusa.runtime.native.operations import NativeLinear
 from espnet_medusa.runtime.native.shortlist import Shortlist, build_shortlist
 from espnet_medusa.runtime.precision import INT8_LAYERS
+from espnet_medusa.tree.proposer import token_ids
 from espnet_medusa.tree.token_tree import TokenTree
 from espnet_medusa.tree.tree_decoder import TreeState
 
@@ -126,12 +127,19 @@ class NativeAttendingHeads(PackedAttendingHeads):
 
     Args:
         projection: To the logits, D to V'.
+        vocabulary: (V',) tokens of the projection; None: all.
         tied: Whether its dequantized rows are the token embeddings; chains require it.
     """
 
-    def __init__(self, heads: AttendingHeads, projection: NativeLinear, tied: bool):
+    def __init__(
+        self,
+        heads: AttendingHeads,
+        projection: NativeLinear,
+        vocabulary: torch.Tensor | None,
+        tied: bool,
+    ):
         super().__init__(heads, INT8_LAYERS)
-        self.projection, self.has_chain = projection, tied
+        self.projection, self.vocabulary, self.has_chain = projection, vocabulary, tied
         self.arguments = arguments_of(AttendingHeadsArguments, self)
         self.norm = heads.norm
 
@@ -169,7 +177,8 @@ class NativeAttendingHeads(PackedAttendingHeads):
             return columns
 
         rows = (states,) if embedded is None else (states, embedded)
-        return call_by_utterance(draft, cross_keys_values, utterances, depth, *rows)
+        columns = call_by_utterance(draft, cross_keys_values, utterances, depth, *rows)
+        return token_ids(columns, self.vocabulary)
 
 
 def call_by_utterance(

@@ -206,7 +206,8 @@ class TreeRuntime(TreeDecoder):
         precision: Precision,
     ) -> PackedAttendingHeads:
         if precision.int8_layers:
-            return NativeAttendingHeads(self.heads, projection, self.embeds_projection)
+            tied = self.embeds_projection
+            return NativeAttendingHeads(self.heads, projection, vocabulary, tied)
         return PackedAttendingHeads(self.heads, precision)
 
     def _draft_projection(

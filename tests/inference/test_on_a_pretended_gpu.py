@@ -29,6 +29,11 @@ WAYS = {
     "beam, heads": BEAM | {"draft_depth": 3, "draft_width": 4},
     "beam, CTC": BEAM | {"drafter": "ctc", "draft_depth": 3},
 }  # fmt: skip
+READERS = {  # of drafts
+    "block": "search/drafting/decoder_steps.py: _chain",
+    "recurrent": "search/drafting/decoder_steps.py: read",
+    "attending": "runtime/chain_graph.py: chain",
+}
 SPEECHES = [noise(length, length) for length in (16000, 9000, 4321)]
 ALL = "attending"
 FEW = ["heads", "heads, tree", "beam, heads"]
@@ -79,6 +84,5 @@ def test_the_host_waits_once_per_call_and_once_per_draft(experiments, heads):
         gpu.waits.clear()
         calls = max(one.statistics.decoder_calls for one in model.decode(SPEECHES))
     assert gpu.waits.pop("search/greedy.py: judge") == calls
-    reader = "read" if heads == "recurrent" else "_chain"
-    assert gpu.waits.pop(f"search/drafting/decoder_steps.py: {reader}") < calls
+    assert gpu.waits.pop(READERS[heads]) < calls
     assert all(count <= len(SPEECHES) for count in gpu.waits.values()), "once an utterance"
