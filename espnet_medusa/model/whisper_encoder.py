@@ -183,6 +183,17 @@ class HFWhisperEncoder(AbsEncoder):
         hidden, lengths = self._stem(features, frames, kept)
         return self.whisper.layer_norm(self._run_layers(hidden, lengths)), lengths
 
+    def encode_window(self, features: torch.Tensor) -> torch.Tensor:
+        """Encode features (B, T, bins) of whole windows to (B, S, D), without waiting for a GPU."""
+        hidden = features.transpose(1, 2).to(self.whisper.conv1.weight.dtype)
+        for convolution in (self.whisper.conv1, self.whisper.conv2):
+            hidden = torch.nn.functional.gelu(convolution(hidden))
+        hidden = hidden.transpose(1, 2)
+        hidden = hidden + self.whisper.embed_positions.weight[: hidden.size(1)]
+        for layer in self.whisper.layers:
+            hidden = layer(hidden, None)
+        return self.whisper.layer_norm(hidden)
+
     def _run_layers(self, hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         mask = padding_mask(hidden, lengths)
         if mask is not None:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.nn.functional import pad
 
 from espnet_medusa.model.heads import AttendingHeads
 from espnet_medusa.runtime.graph import GraphMemory, Replayed
@@ -87,20 +86,22 @@ class GraphAttendingHeads(PackedAttendingHeads):
         every = [*utterances] == [*range(count)]
         link = self._link(graphs, states, embedded, count)
         link.write(slice(None) if every else upload(utterances, states.device), states, embedded)
-        parts, length = [], 0
-        total = torch.zeros(len(utterances), 1, dtype=torch.double)
+        drafts = [[] for _ in utterances]
+        totals = [0.0] * len(drafts)
         while True:
             table, states, columns = link.replayed.run(partial(self._steps, link, of_rows))
-            tokens, log_probs = table.cpu()[:, [*utterances]]
-            log_probs = total + log_probs.cumsum(dim=1)
-            parts.append(tokens.long().masked_fill(log_probs < min_log_prob, MISSING))
-            length += STEPS
-            total = log_probs[:, -1:]
-            if length >= depth or bool((total < min_log_prob).all()):
+            tokens, log_probs = table.tolist()
+            for row, utterance in enumerate(utterances):
+                for token, log_prob in zip(tokens[utterance], log_probs[utterance], strict=True):
+                    totals[row] += log_prob
+                    drafts[row].append(int(token) if totals[row] >= min_log_prob else MISSING)
+            length = len(drafts[0])
+            if length >= depth or all(total < min_log_prob for total in totals):
                 break
             link = self._link(graphs, states, columns, count)
             link.write(slice(None), states, columns)
-        return pad(torch.cat(parts, dim=1)[:, :depth], (0, max(depth - length, 0)), value=MISSING)
+        ended = [MISSING] * (depth - length)
+        return torch.tensor([row[:depth] + ended for row in drafts])
 
     def _link(
         self, graphs: ChainGraphs, states: torch.Tensor, following: torch.Tensor | None, count: int

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from espnet_medusa.model.masks import padding_mask
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.chain_graph import ChainGraphs, GraphAttendingHeads
 from espnet_medusa.runtime.cross_attention import WhisperRuntime
@@ -84,7 +83,7 @@ class Storage:
     cache: StaticNodeCache  # self-attention keys and values
     # Per layer, cross-attention keys and values (U, S, 2, heads, size).
     memory_keys_values: list[torch.Tensor]
-    memory_mask: torch.Tensor | None  # (U, 1, 1, S) additive
+    memory_mask: torch.Tensor  # (U, 1, 1, S) additive
     # The last layer's, and the mask, for heads with cross-attention.
     cross_keys_values: PackedCrossKeysValues | None
     # By bucket of new nodes and of attended slots.
@@ -100,8 +99,10 @@ class Storage:
             self.cross_keys_values.keys_values.copy_(state.cross_keys_values.keys_values)
             masks.append(self.cross_keys_values.mask)
         for mask in masks:
-            if mask is not None:
-                mask.copy_(0.0 if state.memory_mask is None else state.memory_mask)
+            if state.memory_mask is None:
+                mask.zero_()
+            else:
+                mask.copy_(state.memory_mask)
         self.cache.num_nodes = 0
 
     @property
@@ -128,21 +129,16 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
         super().__init__(decoder, precision)
         self.storages: dict[tuple, Storage] = {}  # least recently used first
         self.graph_memory = GraphMemory()
-        self.window = decoder.whisper.config.max_source_positions  # frames
 
     def start(self, memory, memory_lengths, with_heads=True) -> CudaGraphState:
-        frames = memory.size(1)
-        # Attention without a mask is faster, and Whisper's window always has this size.
-        masked = frames != self.window or padding_mask(memory, memory_lengths) is not None
-        if masked:
-            padding = round_up(frames, FRAME_STEP) - frames
-            memory = torch.nn.functional.pad(memory, (0, 0, 0, padding))
+        frames = round_up(memory.size(1), FRAME_STEP)
+        memory = torch.nn.functional.pad(memory, (0, 0, 0, frames - memory.size(1)))
         state = super().start(memory, memory_lengths, with_heads)
-        key = (*memory.shape, masked, with_heads)
+        key = (*memory.shape, with_heads)
         storage = self.storages.pop(key, None)
         if storage is None or not storage.idle:
             self._drop_idle()
-            storage = self._make_storage(state, masked)
+            storage = self._make_storage(state)
         self.storages[key] = storage
         storage.load(state)
         names = "cache", "memory_keys_values", "memory_mask", "cross_keys_values"
@@ -160,24 +156,20 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
                 return
             num_bytes -= self.storages.pop(key).num_bytes
 
-    def _make_storage(self, state: TreeState, masked: bool) -> Storage:
+    def _make_storage(self, state: TreeState) -> Storage:
         num_utterances, frames, _, *sizes = state.memory_keys_values[0].shape
         capacity = round_up(self.max_depth(0), FEWEST_SLOTS) + NODE_BUCKETS[-1]
         cache = StaticNodeCache(
             len(state.memory_keys_values), num_utterances, *sizes, self.dtype, self.device, capacity
         )
-        shape, options = (num_utterances, 1, 1, frames), {"dtype": self.dtype}
-        masks = [torch.zeros(shape, device=self.device, **options) for _ in range(2)]
-        masks = masks if masked else [None, None]
+        mask = torch.zeros(num_utterances, 1, 1, frames, dtype=self.dtype, device=self.device)
         keys_values, cross = [*map(torch.empty_like, state.memory_keys_values)], None
         if state.cross_keys_values is not None:
             # Not the decoder's own, because `select` moves rows.
-            copies, chains = (
-                (torch.empty_like(keys_values[-1]), masks[1]),
-                ChainGraphs(self.graph_memory),
-            )
+            copies = torch.empty_like(keys_values[-1]), mask.clone()
+            chains = ChainGraphs(self.graph_memory)
             cross = PackedCrossKeysValues(*copies, num_utterances, chains)
-        return Storage(cache, keys_values, masks[0], cross)
+        return Storage(cache, keys_values, mask, cross)
 
     def _attending_heads(self, projection, vocabulary, precision) -> GraphAttendingHeads:
         tokens = vocabulary
@@ -221,8 +213,7 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
         state.offsets = [state.offsets[row] for row in utterances]
         state.cache.select(utterances)
         rows = upload(utterances, self.device)
-        masks = [] if state.memory_mask is None else [state.memory_mask]
-        for part in [*state.memory_keys_values, *masks]:
+        for part in [*state.memory_keys_values, state.memory_mask]:
             part[: len(utterances)] = part[rows]
 
 

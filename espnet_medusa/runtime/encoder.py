@@ -6,6 +6,7 @@ from collections.abc import Callable
 import torch
 
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
+from espnet_medusa.runtime.graph import GraphMemory, Replayed
 from espnet_medusa.runtime.native.library import kernels
 from espnet_medusa.runtime.native.operations import NativeBfloat16Linear, NativeLinear
 from espnet_medusa.runtime.native_encoder import NativeEncoder
@@ -20,6 +21,7 @@ from espnet_medusa.runtime.precision import (
 # Parameters and results are those of ``HFWhisperEncoder.encode``.
 EncoderRuntime = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 OPTION = "encoder_precision"
+FEW_UTTERANCES = 2
 
 
 class CastEncoder:
@@ -34,6 +36,32 @@ class CastEncoder:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         memory, lengths = self.encoder.encode(features, frames, kept)
         return memory.to(self.output_dtype), lengths
+
+
+class GraphEncoder(CastEncoder):
+    """A ``CastEncoder`` on a GPU; whole windows of few utterances are CUDA graphs.
+
+    Launching their kernels takes longer than running them.
+    """
+
+    def __init__(self, encoder: HFWhisperEncoder, dtype: torch.dtype):
+        super().__init__(encoder, dtype)
+        self.memory = GraphMemory()
+        # By the features' shape (U, T, bins): features of fixed address, and the graph.
+        self.calls: dict[torch.Size, tuple[torch.Tensor, Replayed]] = {}
+
+    def __call__(self, features, frames, kept=None):
+        whole = self.encoder.feature_kind.padded and kept is None
+        if not whole or len(features) > FEW_UTTERANCES:
+            return super().__call__(features, frames, kept)
+        if features.shape not in self.calls:
+            replayed = Replayed(self.memory, features.device)
+            self.calls[features.shape] = torch.empty_like(features), replayed
+        fixed, replayed = self.calls[features.shape]
+        fixed.copy_(features)
+        memory = replayed.run(lambda: self.encoder.encode_window(fixed))
+        lengths = torch.full_like(frames, memory.size(1))
+        return memory.to(self.output_dtype, copy=True), lengths
 
 
 def build_encoder_runtime(
@@ -59,4 +87,6 @@ def build_encoder_runtime(
             return NativeEncoder(encoder.whisper, NativeBfloat16Linear)
         log_bfloat16_support(OPTION)
     dtype = getattr(torch, precision)
-    return None if dtype == weight.dtype else CastEncoder(encoder, dtype)
+    if dtype == weight.dtype:
+        return None
+    return (GraphEncoder if weight.is_cuda else CastEncoder)(encoder, dtype)

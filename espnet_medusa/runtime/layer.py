@@ -1,5 +1,6 @@
 """A decoder layer with cross-attention that computes new nodes from cached keys and values."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,6 +13,9 @@ from espnet_medusa.runtime.linear import Norm, pack_linear, pack_module, pack_no
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.tree.token_tree import upload
 from espnet_medusa.tree.tree_decoder import TreeState
+
+HOPPER = (9, 0)  # compute capability
+MOST_GROUPED = 32  # queries
 
 
 @dataclass(frozen=True)
@@ -191,6 +195,8 @@ def attend(
     """
     keys, values = keys_values.transpose(1, 3).unbind(2)
     grouped = keys.size(1) != queries.size(2)
+    if not grouped and (mask is None or mask.size(2) == 1) and decodes_groups(queries):
+        return attend_as_groups(queries, keys, values, mask)
     single = queries.size(1) == 1 and queries.dtype == torch.bfloat16 and queries.is_cpu
     if single:  # on a CPU one row of bfloat16 takes several times as long as two
         queries = pad(queries, (0, 0, 0, 0, 0, 1))
@@ -198,6 +204,32 @@ def attend(
         queries.transpose(1, 2), keys, values, mask, enable_gqa=grouped
     ).transpose(1, 2)
     return (attended[:, :1] if single else attended).flatten(2)
+
+
+def attend_as_groups(
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
+) -> torch.Tensor:
+    """Compute ``attend`` with the T queries of a head as one query of each of T heads.
+
+    Heads with the same keys are a group of grouped-query attention. Its kernel for one query
+    divides the keys among the GPU's processors, which that for several queries does not.
+    """
+    rows, width, num_heads, size = queries.shape
+    queries = queries.transpose(1, 2).reshape(rows, num_heads * width, 1, size)
+    attended = scaled_dot_product_attention(queries, keys, values, mask, enable_gqa=True)
+    return attended.view(rows, num_heads, width, size).transpose(1, 2).flatten(2)
+
+
+def decodes_groups(queries: torch.Tensor) -> bool:
+    """Return whether ``attend_as_groups`` pays: cuDNN has such a kernel for few queries."""
+    few = 1 < queries.size(1) <= MOST_GROUPED and queries.dtype in (torch.float16, torch.bfloat16)
+    return few and queries.is_cuda and has_cudnn_attention(queries.device)
+
+
+@functools.cache
+def has_cudnn_attention(device: torch.device) -> bool:
+    """Return whether torch prefers cuDNN's attention on this GPU, as it does since Hopper."""
+    return torch.cuda.is_available() and torch.cuda.get_device_capability(device) >= HOPPER
 
 
 def join(*modules: torch.nn.Linear) -> tuple[torch.Tensor, torch.Tensor | None]:

@@ -81,14 +81,22 @@ class Constraints:
         restriction = self.restrict(scores[:, self.eos], lengths, min_lengths)
         return scores if restriction is None else restriction.apply(scores)
 
+    def end_scores(self, scores: torch.Tensor, limited: bool) -> torch.Tensor | None:
+        """Return the end symbol's scores (R,) in float32, or None if ``restrict`` keeps them.
+
+        ``limited``: whether there is a minimum length.
+        """
+        changes = limited or self.penalty is not None
+        return scores[:, self.eos].float() if changes else None
+
     def restrict(
         self,
-        eos_scores: torch.Tensor,
+        eos_scores: torch.Tensor | None,
         lengths: torch.Tensor,
         min_lengths: torch.Tensor | None = None,
         timed: TimestampStates | None = None,
     ) -> Restriction | None:
-        """Return the constraints for prefixes with end symbol scores (R,); None: no effect.
+        """Return the constraints for prefixes with ``end_scores`` (R,); None: no effect.
 
         Timestamp rules are included if their states are given.
         """
@@ -97,7 +105,7 @@ class Constraints:
         groups = None if timed is None else self.timestamps.groups(timed)
         blocked = rows = columns = None
         if self.blocked is not None:
-            device = eos_scores.device
+            device = lengths.device
             blocked, columns = self.blocked.to(device), self._columns.to(device)
             rows = lengths.clamp(max=len(blocked) - 1)
         changes_end = min_lengths is not None or self.penalty is not None

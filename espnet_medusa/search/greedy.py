@@ -118,35 +118,35 @@ class GreedyStrategy(Strategy):
     def judge(
         self, states: Sequence[GreedyState], requests: Sequence[Request], logits: torch.Tensor
     ) -> None:
-        """Store the best next token of each new prefix, and which drafts are accepted."""
+        """Store the best next token of each new prefix, and which drafts are accepted.
+
+        If only the best token is accepted, ``advance`` follows the best tokens through the tree.
+        """
         rule = self.rule_of(states)
         prefixes = [prefix for request in requests for prefix in request.prefixes]
         restriction = self.scoring.restrict(requests, logits)
         if restriction is not None and restriction.renormalize and not rule.best_only:
             logits, restriction = restriction.apply(logits, torch.float32), None
-        rows = {prefix: row for row, prefix in enumerate(prefixes)}
-        drafts = [*prefixes, *(end for state in states for end in state.draft.ends)]
-        drafts = [prefix for prefix in drafts if prefix.parent in rows and rule.verifies]
-        pairs = [(rows[prefix.parent], prefix.token) for prefix in drafts]
-        parents, tokens = upload(pairs, logits.device, torch.long).view(-1, 2).unbind(1)
-        # One table has the best tokens and the drafts, so the host reads the device once.
         best, normalizers = self.best_tokens(logits, restriction)
-        of, chosen = torch.arange(len(prefixes), device=logits.device), best
-        verdicts = torch.ones_like(best)
+        log_probs = logits.gather(1, best[:, None])[:, 0].float() - normalizers
+        # One table has the best tokens and the verdicts, so the host reads the device once.
+        table, drafts = torch.stack([best.double(), log_probs.double()], dim=1), []
+        if rule.verifies and not rule.best_only:
+            rows = {prefix: row for row, prefix in enumerate(prefixes)}
+            drafts = [*prefixes, *(end for state in states for end in state.draft.ends)]
+            drafts = [prefix for prefix in drafts if prefix.parent in rows]
         if drafts:
-            if rule.best_only:
-                allowed = best[parents] == tokens
-            else:
-                scores = logits if restriction is None else restriction.apply(logits, torch.float32)
-                allowed = rule.allowed(scores[parents], tokens)
-            of, chosen = torch.cat([of, parents]), torch.cat([chosen, tokens])
-            verdicts = torch.cat([verdicts, allowed.long()])
-        log_probs = logits[of, chosen].float() - normalizers[of]
-        table = torch.stack([chosen.double(), log_probs.double(), verdicts.double()], 1).tolist()
-        for prefix, (token, log_prob, _) in zip(prefixes, table, strict=False):
+            pairs = [(rows[prefix.parent], prefix.token) for prefix in drafts]
+            parents, tokens = upload(pairs, logits.device, torch.long).unbind(1)
+            scores = logits if restriction is None else restriction.apply(logits, torch.float32)
+            allowed = rule.allowed(scores[parents], tokens)
+            log_probs = logits[parents, tokens].float() - normalizers[parents]
+            table = torch.cat([table, torch.stack([allowed.double(), log_probs.double()], dim=1)])
+        table = table.tolist()
+        for prefix, (token, log_prob) in zip(prefixes, table, strict=False):
             prefix.best = (int(token), log_prob)
         reached = {state.hypothesis.prefix for state in states}
-        for prefix, (_, log_prob, accepted) in zip(drafts, table[len(prefixes) :], strict=True):
+        for prefix, (accepted, log_prob) in zip(drafts, table[len(prefixes) :], strict=True):
             if accepted and (prefix.parent in reached or not rule.prefix_only):
                 prefix.accepted = log_prob
                 reached.add(prefix)

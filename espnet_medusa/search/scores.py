@@ -148,7 +148,7 @@ class Scoring:
         prefixes = [prefix for request in requests for prefix in request.prefixes]
         rules = self.constraints.timestamps
         return self.constraints.restrict(
-            scores[:, self.constraints.eos].float(),
+            self.constraints.end_scores(scores, limited),
             upload([prefix.length for prefix in prefixes], scores.device),
             upload(least, scores.device) if limited else None,
             None if rules is None else rules.states(prefixes, scores.device),

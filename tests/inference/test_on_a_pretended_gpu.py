@@ -13,6 +13,7 @@ WAYS = {
     "plain": GREEDY | {"draft_depth": 0},
     "heads": GREEDY,
     "heads, half precision": GREEDY | {"decoder_precision": "bfloat16"},
+    "encoder in half precision": GREEDY | {"encoder_precision": "bfloat16"},
     "heads, tree": GREEDY | {"draft_width": 3},
     "heads, few tokens": GREEDY | {"draft_vocab_size": 8},
     "CTC": GREEDY | {"drafter": "ctc"},

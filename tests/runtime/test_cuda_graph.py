@@ -13,6 +13,7 @@ from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, plain_greedy, random_memory, tiny
 from espnet_medusa.runtime import cuda_graph
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.cross_attention import WhisperRuntime
+from espnet_medusa.runtime.layer import attend, attend_as_groups
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.search.options import SearchOptions
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
@@ -55,14 +56,11 @@ def test_searches_on_a_mock_gpu(heads, search):
 
 @combinations(device=DEVICES, frames=[[7, 5], [7, 7]])
 def test_outputs_of_a_growing_storage(device, frames):
-    """A window without padding, as of openai-whisper, needs no mask."""
     decoder = tiny_decoder(0, "block").to(device)
     memory, lengths = (part.to(device) for part in random_memory(0, frames))
     fixed = cuda_graph.CudaGraphWhisperRuntime(decoder, Precision(torch.float32))
-    fixed.window = 7
     free = WhisperRuntime(decoder, Precision(torch.float32))
     states = fixed.start(memory, lengths), free.start(memory, lengths)
-    assert (states[0].memory_mask is None) == (frames == [7, 7])
     capacity, first = states[0].cache.capacity, 0
     while first <= capacity:  # siblings of one node, which need no further positions
         sizes = [90, 3]
@@ -141,6 +139,24 @@ def test_buckets_are_large_enough():
         assert cuda_graph.bucket(number) >= number
         assert cuda_graph.slot_bucket(number) >= number
     assert {cuda_graph.bucket(number) for number in range(1, 257)} == {*cuda_graph.NODE_BUCKETS}
+
+
+@combinations(device=DEVICES, queries=[1, 2, 7], masked=[False, True])
+def test_queries_as_grouped_heads_attend_alike(device, queries, masked):
+    """On Hopper and later, ``attend`` itself takes this way in half precision."""
+    dtype = torch.float32 if device == "cpu" else torch.float16
+    generator = torch.Generator().manual_seed(queries)
+    shapes = (2, queries, 4, 8), (2, 20, 2, 4, 8)
+    parts = (torch.randn(shape, generator=generator) for shape in shapes)
+    tokens, memory = (part.to(device, dtype) for part in parts)
+    mask = torch.zeros(2, 1, 1, 20, device=device, dtype=dtype)
+    mask[1, ..., 13:] = torch.finfo(dtype).min
+    mask = mask if masked else None
+    expected = attend(tokens.double(), memory.double(), None if mask is None else mask.double())
+    keys_values = memory.transpose(1, 3).unbind(2)
+    close = {"rtol": 0, "atol": 1e-5 if device == "cpu" else 2e-3}
+    for result in (attend_as_groups(tokens, *keys_values, mask), attend(tokens, memory, mask)):
+        torch.testing.assert_close(result.double(), expected, **close)
 
 
 @pytest.mark.cuda

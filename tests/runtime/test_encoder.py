@@ -13,7 +13,7 @@ from espnet_medusa.model import merged_padding
 from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
 from espnet_medusa.runtime import encoder as encoder_runtime
 from espnet_medusa.runtime import native_encoder
-from espnet_medusa.runtime.encoder import CastEncoder, build_encoder_runtime
+from espnet_medusa.runtime.encoder import CastEncoder, GraphEncoder, build_encoder_runtime
 from espnet_medusa.runtime.linear import GELU
 from espnet_medusa.runtime.native.operations import NativeBfloat16Linear, NativeLinear
 from espnet_medusa.runtime.native_encoder import NativeEncoder, NativeStem
@@ -198,3 +198,18 @@ def test_padding_next_to_longer_audio_is_not_silence():
         alone, size = stem(features[row : row + 1, :length], torch.tensor([length]))
         assert int(size) == int(sizes[row])
         assert torch.equal(together[row, : int(size)], alone[0])
+
+
+@combinations(seed=range(2))
+def test_whole_windows_of_few_utterances_are_encoded_alike(seed):
+    """Without CUDA the graph's computation runs as it is."""
+    encoder = tiny_encoder(seed, window="whisper")
+    plain, graph = (kind(encoder, torch.bfloat16) for kind in (CastEncoder, GraphEncoder))
+    shape = encoder.feature_kind.window_frames, encoder.feature_kind.num_mel_bins
+    for count in (1, 2, 3, 2):
+        features = torch.randn(count, *shape)
+        frames = torch.full((count,), shape[0])
+        expected, lengths = plain(features, frames)
+        result, result_lengths = graph(features, frames)
+        assert torch.equal(result, expected) and torch.equal(result_lengths, lengths)
+    assert {shape[0] for shape in graph.calls} == {1, 2}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -148,7 +149,7 @@ class DecoderSteps(Steps):
         lengths, least = upload([beams.lengths, beams.least], scores.device)
         repeats = len(scores) // len(lengths)
         return constraints.restrict(
-            scores[:, constraints.eos].float(),
+            constraints.end_scores(scores, limited),
             (lengths + step).repeat_interleave(repeats),
             least.repeat_interleave(repeats) if limited else None,
             timed,
@@ -195,21 +196,24 @@ class Beams:
 
     Attributes:
         prefixes: U W; a beam of fewer than W is padded with its first prefix.
-        scores: (U, W), -inf where padded.
+        scores: (U, W), -inf where padded; uploaded when first used.
         lengths: U, tokens after the prompt.
         least: U, minimum numbers of tokens before an end symbol.
     """
 
     def __init__(self, states: Sequence[SearchState], device: torch.device):
         width = max(len(state.draft.beam) for state in states)
-        self.prefixes, scores = [], []
+        self.prefixes, self._scores, self._device = [], [], device
         for state in states:
             beam, missing = state.draft.beam, width - len(state.draft.beam)
             self.prefixes += [h.prefix for h in beam] + [beam[0].prefix] * missing
-            scores.append([h.score for h in beam] + [-math.inf] * missing)
+            self._scores.append([h.score for h in beam] + [-math.inf] * missing)
         self.lengths = [state.draft.beam[0].prefix.length for state in states]
         self.least = [state.scorers.min_length for state in states]
-        self.scores = upload(scores, device)
+
+    @cached_property
+    def scores(self) -> torch.Tensor:
+        return upload(self._scores, self._device)
 
 
 class EvaluatedPrefixes:
