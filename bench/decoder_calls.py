@@ -12,7 +12,7 @@ from transformers.cache_utils import EncoderDecoderCache, StaticCache
 from transformers.models.whisper.modeling_whisper import WhisperDecoder
 
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
-from espnet_medusa.runtime.cuda_graph import slot_bucket
+from espnet_medusa.runtime.graph_storage import slot_bucket
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 

@@ -10,7 +10,7 @@ from pretended_cuda import pretended_cuda
 from searches import build_search, run_search
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
 
-from espnet_medusa.runtime import cuda_graph
+from espnet_medusa.runtime import cuda_graph, graph_storage
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.cross_attention import WhisperRuntime
 from espnet_medusa.runtime.layer import attend, attend_as_groups
@@ -136,9 +136,10 @@ def test_idle_storages_are_freed_above_a_limit(monkeypatch):
 
 def test_buckets_are_large_enough():
     for number in range(1, 700):
-        assert cuda_graph.bucket(number) >= number
-        assert cuda_graph.slot_bucket(number) >= number
-    assert {cuda_graph.bucket(number) for number in range(1, 257)} == {*cuda_graph.NODE_BUCKETS}
+        assert graph_storage.bucket(number) >= number
+        assert graph_storage.slot_bucket(number) >= number
+    buckets = {graph_storage.bucket(number) for number in range(1, 257)}
+    assert buckets == {*graph_storage.NODE_BUCKETS}
 
 
 @combinations(device=DEVICES, queries=[1, 2, 7], masked=[False, True])
