@@ -1,5 +1,6 @@
 """Tables and figures of ``gpu.py``."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from espnet_medusa.report.style import COLORS
 from gpu_parts.part import PartResults
 
 GIGA = 1e9
+SIZES = re.compile(r"(, \d+)+$")  # batch size and nodes at the end of a row's name
 MEDIAN = 1  # of quartiles
 TEXT_COLUMNS = {  # title: figure and how it is written
     "contestant": ("label", "{}"),
@@ -63,13 +65,24 @@ def write_report(found: Mapping[str, PartResults], machine: Mapping, folder: Pat
         parts.append(f"![By batch](gpu_batches.png)\n\n{TEXT_NOTES}")
     for title, kind in (("Failed", "failed"), ("Left out", "left_out")):
         lines = [
-            f"- {name}: {what}: {reason}\n"
+            f"- {name}: {line}\n"
             for name, results in found.items()
-            for what, reason in getattr(results, kind).items()
+            for line in _grouped(getattr(results, kind))
         ]
         if lines:
             parts.append(f"## {title}\n\n{''.join(lines)}")
     (folder / "gpu.md").write_text("\n".join(parts), encoding="utf-8")
+
+
+def _grouped(reasons: Mapping[str, str]) -> list[str]:
+    """Return a line for each reason and contestant; ``reasons`` are by row."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for row, reason in reasons.items():
+        groups.setdefault((SIZES.sub("", row), reason), []).append(row)
+    return [
+        f"{name if len(rows) > 1 else rows[0]}: {reason}{f' ({len(rows)} rows)' * (len(rows) > 1)}"
+        for (name, reason), rows in groups.items()
+    ]
 
 
 def call_table(results: PartResults) -> str:
@@ -130,6 +143,8 @@ def plot_batches(texts: Mapping[str, PartResults], path: Path) -> None:
                 times = [row["ms"] for row in rows]
                 axis.plot(sizes, times, color=COLORS[number % len(COLORS)], marker="o", label=way)
             axis.set(xscale="log", yscale="log")
+            axis.set_xticks(sizes, [*map(str, sizes)], minor=False)
+            axis.minorticks_off()
             axis.set(xlabel="utterances together", ylabel="ms per utterance (median)")
 
 
