@@ -16,8 +16,8 @@ import torch
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.search.options import SearchOptions
-from espnet_medusa.search.timestamps import TimestampRules, TimestampStates
-from espnet_medusa.tree.best_tokens import Restriction
+from espnet_medusa.search.timestamps import TimestampRules
+from espnet_medusa.tree.best_tokens import ColumnGroups, Restriction
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,15 +94,14 @@ class Constraints:
         eos_scores: torch.Tensor | None,
         lengths: torch.Tensor,
         min_lengths: torch.Tensor | None = None,
-        timed: TimestampStates | None = None,
+        groups: ColumnGroups | None = None,
     ) -> Restriction | None:
         """Return the constraints for prefixes with ``end_scores`` (R,); None: no effect.
 
-        Timestamp rules are included if their states are given.
+        ``groups``: the limits by timestamp rules.
         """
         if self.is_empty and min_lengths is None:
             return None
-        groups = None if timed is None else self.timestamps.groups(timed)
         blocked = rows = columns = None
         if self.blocked is not None:
             device = lengths.device

@@ -151,7 +151,7 @@ class Scoring:
             self.constraints.end_scores(scores, limited),
             upload([prefix.length for prefix in prefixes], scores.device),
             upload(least, scores.device) if limited else None,
-            None if rules is None else rules.states(prefixes, scores.device),
+            None if rules is None else rules.groups_after(prefixes, scores.device),
         )
 
     def find_candidates(self, requests: Sequence[Request], width: int) -> None:

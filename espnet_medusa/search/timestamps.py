@@ -12,14 +12,17 @@ section 2.3):
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
 
 from espnet_medusa.tree.best_tokens import ColumnGroups
 from espnet_medusa.tree.prefix import Prefix
+from espnet_medusa.tree.token_tree import upload
 
 
 class TimestampStates(NamedTuple):
@@ -81,7 +84,27 @@ class TimestampRules:
             end = torch.where(states.begins, (times <= self.latest_first).sum(), end)
         end = torch.where(states.last & states.paired, least, end)
         first = self.first_column
-        return ColumnGroups(first, closes, states.begins, first + least, first + end)
+        limits = [closes.long(), states.begins.long(), first + least, first + end]
+        return ColumnGroups(first, torch.stack(limits, dim=1))
+
+    def groups_after(self, prefixes: Sequence[Prefix], device: torch.device) -> ColumnGroups:
+        """Return ``groups`` after prefixes on the host, which is faster for few of them."""
+        limits = [self._limits(prefix) for prefix in prefixes]
+        return ColumnGroups(self.first_column, upload(limits, device, torch.long))
+
+    def _limits(self, prefix: Prefix) -> tuple[bool, bool, int, int]:
+        begins, last, paired, latest = self._state(prefix)
+        closes = last and not paired
+        least, end = bisect_left(self._ids, latest + (not closes)), len(self._ids)
+        if begins and self.latest_first is not None:
+            end = bisect_right(self._ids, self.latest_first)
+        if last and paired:
+            end = least
+        return closes, begins, self.first_column + least, self.first_column + end
+
+    @cached_property
+    def _ids(self) -> list[int]:
+        return self.times.tolist()
 
 
 def build_timestamp_rules(

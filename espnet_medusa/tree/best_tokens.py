@@ -10,16 +10,12 @@ CHUNK = 64  # columns per chunk in ``top_scores``
 
 @dataclass(frozen=True, eq=False)
 class ColumnGroups:
-    """Limits of two groups of columns: those before the end symbol, and the last ones.
-
-    Tensors are (R,), for R prefixes.
-    """
+    """Limits of two groups of columns: those before the end symbol, and the last ones."""
 
     last: int  # first column of the last group
-    without_first: torch.Tensor  # whether the first group is forbidden
-    only_last: torch.Tensor  # whether only the last group is allowed
-    least: torch.Tensor  # first allowed column of the last group
-    end: torch.Tensor  # column after the last allowed one
+    # (R, 4) int64, for R prefixes: whether the first group is forbidden, whether only the last
+    # group is allowed, first allowed column of the last group, and the column after its last one.
+    limits: torch.Tensor
 
     def apply(self, scores: torch.Tensor, eos: int) -> torch.Tensor:
         """Return a copy of scores (R, V), logits or log-probabilities, with -inf if forbidden.
@@ -29,12 +25,14 @@ class ColumnGroups:
         """
         columns = torch.arange(scores.size(1), device=scores.device)
         last = columns >= self.last
-        forbidden = last & ((columns < self.least[:, None]) | (columns >= self.end[:, None]))
-        forbidden |= self.without_first[:, None] & (columns < eos)
+        without_first, only_last, least, end = self.limits[:, :, None].unbind(1)
+        forbidden = last & ((columns < least) | (columns >= end))
+        forbidden |= without_first.bool() & (columns < eos)
         scores = scores.masked_fill(forbidden, -torch.inf)
         together = scores[:, self.last :].float().logsumexp(dim=-1)
-        only_last = self.only_last | (together > scores[:, : self.last].amax(dim=-1).float())
-        return scores.masked_fill(only_last[:, None] & ~last, -torch.inf)
+        likely = together > scores[:, : self.last].amax(dim=-1).float()
+        only_last = only_last.bool() | likely[:, None]
+        return scores.masked_fill(only_last & ~last, -torch.inf)
 
 
 @dataclass(frozen=True, eq=False)

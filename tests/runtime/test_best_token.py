@@ -114,7 +114,7 @@ def test_best_and_top_tokens_of_two_groups_are_those_of_torch(kind, threads, see
     blocked = torch.from_numpy(random.random((2, size)) < random.choice([0.0, 0.3, 1.0]))
     chosen = torch.arange(rows) % 2
     for renormalize in (False, True):
-        groups = ColumnGroups(first, *flags, *bounds.unbind(1))
+        groups = ColumnGroups(first, torch.cat([flags.long().t(), bounds], dim=1))
         restriction = Restriction(eos, blocked, chosen, groups=groups, renormalize=renormalize)
         assert_top_tokens(logits, int(random.integers(1, size + 1)), restriction)
         result, expected = native_best_tokens(logits, restriction), best_tokens(logits, restriction)

@@ -68,10 +68,13 @@ def test_all_positions_at_once_are_openais_one_by_one(seed, latest_first):
     scores = 2 * torch.randn(len(texts), TIMED_VOCAB_SIZE, generator=generator)
     scores[:, FIRST_TIME:] += torch.randn(len(texts), 1, generator=generator)
     scores[::3, 2] = -math.inf
-    states = rules.states([path_from(ROOT, text) for text in texts], scores.device)
+    prefixes = [path_from(ROOT, text) for text in texts]
+    states = rules.states(prefixes, scores.device)
     before = scores.clone()
     filtered = rules.groups(states).apply(scores, EOS)
     assert torch.equal(scores, before)
+    on_host = rules.groups_after(prefixes, scores.device)
+    assert torch.equal(on_host.limits, rules.groups(states).limits) and on_host.last == FIRST_TIME
     for row, text in enumerate(texts):
         expected = openai_filter(scores[row : row + 1], torch.tensor([[1, *text]]), 1, latest_first)
         assert torch.equal(filtered[row], expected[0])
@@ -96,7 +99,9 @@ def test_rules_for_a_draft_vocabulary(seed):
     scores = torch.randn(12, len(vocabulary), generator=torch.Generator().manual_seed(seed))
     full = torch.full((12, TIMED_VOCAB_SIZE), -math.inf)
     full[:, vocabulary] = scores
-    groups = rules.groups(rules.states([path_from(ROOT, text) for text in texts], scores.device))
+    prefixes = [path_from(ROOT, text) for text in texts]
+    groups = rules.groups(rules.states(prefixes, scores.device))
+    assert torch.equal(groups.limits, rules.groups_after(prefixes, scores.device).limits)
     filtered = groups.apply(scores, constraints.eos)
     for row, text in enumerate(texts):
         expected = openai_filter(full[row : row + 1], torch.tensor([[1, *text]]), 1, 4)

@@ -141,8 +141,7 @@ def _restriction_arguments(restriction: Restriction | None) -> RestrictionArgume
     if restriction is None:
         return RestrictionArguments(None, None, -1, None, None, 0, 0)
     of = restriction.groups
-    groups = of and torch.stack([of.without_first, of.only_last, of.least, of.end], dim=1)
-    tensors = restriction.blocked, restriction.rows, restriction.eos_scores, groups
+    tensors = restriction.blocked, restriction.rows, restriction.eos_scores, of and of.limits
     tensors = [tensor if tensor is None else tensor.contiguous() for tensor in tensors]
     blocked, rows, eos_scores, groups = map(address, tensors)
     arguments = RestrictionArguments(

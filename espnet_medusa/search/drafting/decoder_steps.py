@@ -152,7 +152,7 @@ class DecoderSteps(Steps):
             constraints.end_scores(scores, limited),
             (lengths + step).repeat_interleave(repeats),
             least.repeat_interleave(repeats) if limited else None,
-            timed,
+            timed and constraints.timestamps.groups(timed),
         )
 
     def _prune(
