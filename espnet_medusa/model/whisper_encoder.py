@@ -184,7 +184,7 @@ class HFWhisperEncoder(AbsEncoder):
         return self.whisper.layer_norm(self._run_layers(hidden, lengths)), lengths
 
     def encode_window(self, features: torch.Tensor) -> torch.Tensor:
-        """Encode features (B, T, bins) of whole windows to (B, S, D), without waiting for a GPU."""
+        """Encode features (B, T, bins) of whole windows to (B, S, D) without synchronizing."""
         hidden = features.transpose(1, 2).to(self.whisper.conv1.weight.dtype)
         for convolution in (self.whisper.conv1, self.whisper.conv2):
             hidden = torch.nn.functional.gelu(convolution(hidden))

@@ -1,10 +1,10 @@
-"""Attending heads on a GPU: a chain of drafts is one CUDA graph."""
+"""Attending heads on a GPU: a CUDA graph drafts ``STEPS`` tokens of each chain."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ import torch
 from espnet_medusa.model.heads import AttendingHeads
 from espnet_medusa.runtime.graph import GraphMemory, Replayed
 from espnet_medusa.runtime.heads import PackedAttendingHeads, PackedCrossKeysValues
+from espnet_medusa.runtime.linear import pack_linear
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.tree.proposer import MISSING
 from espnet_medusa.tree.token_tree import upload
@@ -21,7 +22,7 @@ STEPS = 4  # tokens per graph; then the host reads whether a chain goes on
 
 @dataclass
 class Link:
-    """A graph of ``STEPS`` tokens for each of U utterances, also for those without a draft."""
+    """A graph that drafts ``STEPS`` tokens for U utterances; rows without a draft are ignored."""
 
     states: torch.Tensor  # (U, D)
     # (U, D) embedding of the next token, or (U,) its column of the logits; None: no token.
@@ -46,12 +47,12 @@ class ChainGraphs:
 class GraphAttendingHeads(PackedAttendingHeads):
     """Attending heads whose chains are CUDA graphs with few operations per token.
 
-    Of the layer that fuses state and token, the token's part is a table, and the state's part
-    includes the residual.
+    The layer that fuses state and token is split. A matrix, residual included, has its result for
+    the state, and a table that for each token.
 
     Args:
         projection: (R, D) to (R, V').
-        embeddings: (V', D), of the tokens of ``projection``.
+        embed: Returns the embeddings (V', D) of the tokens of ``projection``.
         vocabulary: (V',) these tokens; None: all.
     """
 
@@ -62,26 +63,29 @@ class GraphAttendingHeads(PackedAttendingHeads):
         heads: AttendingHeads,
         precision: Precision,
         projection: Callable[[torch.Tensor], torch.Tensor],
-        embeddings: torch.Tensor,
+        embed: Callable[[], torch.Tensor],
         vocabulary: torch.Tensor | None,
     ):
         super().__init__(heads, precision)
-        self.projection, self.vocabulary = projection, vocabulary
-        with torch.no_grad():
-            of_state, of_token = heads.fuse.weight.chunk(2, dim=1)
-            of_state = of_state + torch.eye(len(of_state), device=of_state.device)
-            self.of_state = of_state.t().to(precision.dtype)
-            embeddings = heads.token_norm(embeddings.to(of_token.dtype))
-            of_tokens = torch.nn.functional.linear(embeddings, of_token, heads.fuse.bias)
-            self.of_tokens = of_tokens.to(precision.dtype)  # (V', D)
+        self.projection, self.embed, self.vocabulary = projection, embed, vocabulary
+        of_state, of_token = heads.fuse.weight.detach().chunk(2, dim=1)
+        of_state = of_state + torch.eye(len(of_state), device=of_state.device)
+        self.of_state = of_state.t().to(precision.dtype)
+        self.of_token = pack_linear(of_token, heads.fuse.bias, precision)
+
+    @cached_property
+    def of_tokens(self) -> torch.Tensor:
+        """(V', D); computed for the first chain, because beam search has none."""
+        return self.of_token(self.token_norm(self.embed()))
 
     def chain(
         self, states, cross_keys_values, utterances, depth, min_log_prob, embedded=None
     ) -> torch.Tensor | None:
-        """Return None without a fixed address, or for several rows of one utterance."""
+        """As ``AttendingLayer.chain``; return None if an utterance has several rows."""
         graphs, count = cross_keys_values.chains, cross_keys_values.utterances
-        if graphs is None or len({*utterances}) < len(utterances):
+        if len({*utterances}) < len(utterances):
             return None
+        _ = self.of_tokens  # before a capture
         of_rows = cross_keys_values, range(count)
         every = [*utterances] == [*range(count)]
         link = self._link(graphs, states, embedded, count)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -43,15 +44,15 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
     def start(self, memory, memory_lengths, with_heads=True) -> CudaGraphState:
         padding = -memory.size(1) % FRAME_STEP
         memory = torch.nn.functional.pad(memory.to(self.dtype), (0, 0, 0, padding))
-        layers, key = self._used_layers(with_heads), (*memory.shape, with_heads)
+        layers = self._used_layers(with_heads)
+        key = (*memory.shape, len(layers))
         storage = self.storages.pop(key, None)
         if storage is None or not storage.idle:
             self._drop_idle()
-            attending = with_heads and isinstance(self.heads, AttendingHeads)
-            sizes = layers, self.max_depth(0), attending
+            sizes = layers, self.max_depth(0), isinstance(self.heads, AttendingHeads)
             storage = Storage(memory, *sizes, self.graph_memory)
         self.storages[key] = storage
-        storage.load(memory, memory_lengths, layers)
+        storage.load(memory, memory_lengths, layers, with_heads)
         state = CudaGraphState(
             trees=[TokenTree() for _ in memory],
             cache=storage.cache,
@@ -59,7 +60,7 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
             memory_mask=storage.memory_mask,
             with_heads=with_heads,
             offsets=[0] * len(memory),
-            cross_keys_values=storage.cross_keys_values,
+            cross_keys_values=storage.cross_keys_values if with_heads else None,
             storage=storage,
         )
         storage.user = weakref.ref(state)
@@ -78,8 +79,8 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
         tokens = vocabulary
         if tokens is None:
             tokens = torch.arange(len(self.table), device=self.device)
-        embeddings = self.embed_tokens(tokens)
-        return GraphAttendingHeads(self.heads, precision, projection, embeddings, vocabulary)
+        embed = partial(self.embed_tokens, tokens)
+        return GraphAttendingHeads(self.heads, precision, projection, embed, vocabulary)
 
     def extend(self, state: CudaGraphState, tokens, parents) -> NodeOutputs:
         first, sizes = self._grow(state, tokens, parents)

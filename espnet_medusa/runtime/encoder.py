@@ -41,7 +41,7 @@ class CastEncoder:
 class GraphEncoder(CastEncoder):
     """A ``CastEncoder`` on a GPU; whole windows of few utterances are CUDA graphs.
 
-    Launching their kernels takes longer than running them.
+    For base, launching their kernels takes longer than running them.
     """
 
     def __init__(self, encoder: HFWhisperEncoder, dtype: torch.dtype):

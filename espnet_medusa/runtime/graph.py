@@ -14,14 +14,18 @@ WARM_UP_CALLS = 2
 class GraphMemory:
     """The memory of a runtime's graphs.
 
-    They share it, because the outputs of one are read before another one runs.
+    They can share it, because each one's outputs are read or copied before another one runs.
+
+    Attributes:
+        stream: Stream of all captures; each stream has its own workspace of cuBLAS.
     """
 
     def __init__(self):
+        self.stream: torch.cuda.Stream | None = None
         self.users: weakref.WeakSet[Replayed] = weakref.WeakSet()
 
     def pool(self) -> tuple[int, int] | None:
-        """Return torch's handle, or None without a graph: torch rejects that of freed graphs."""
+        """Return the pool's handle; None without a graph, as torch rejects that of freed graphs."""
         return next((one.graph.pool() for one in self.users), None)
 
 
@@ -37,7 +41,10 @@ class Replayed:
         self.outputs: Any = None  # of the last run
 
     def run(self, compute: Callable[[], Any]) -> Any:
-        """Return the outputs, which the next run overwrites; ``compute`` is the same each time."""
+        """Return the outputs; the next run overwrites them.
+
+        On a GPU, all runs but the first replay the graph and ignore ``compute``.
+        """
         if self.graph is not None:
             self.graph.replay()
         elif self.device.type == "cuda":
@@ -47,15 +54,17 @@ class Replayed:
         return self.outputs
 
     def _capture(self, compute: Callable[[], Any]) -> None:
-        stream = torch.cuda.Stream(self.device)
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP_CALLS):
-                compute()
-        torch.cuda.current_stream(self.device).wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.memory.pool()):
-            self.outputs = compute()
+        if self.memory.stream is None:
+            self.memory.stream = torch.cuda.Stream(self.device)
+        stream, graph = self.memory.stream, torch.cuda.CUDAGraph()
+        with torch.cuda.device(self.device):
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(WARM_UP_CALLS):
+                    compute()
+            torch.cuda.current_stream().wait_stream(stream)
+            with torch.cuda.graph(graph, pool=self.memory.pool(), stream=stream):
+                self.outputs = compute()
         self.graph = graph  # only after a successful capture
         self.memory.users.add(self)
         graph.replay()

@@ -1,4 +1,4 @@
-"""The memory of CUDA graphs: their inputs, and what they read and write, have fixed addresses.
+"""Tensors with fixed addresses that CUDA graphs read and write.
 
 Calls are padded to a few sizes (buckets).
 """
@@ -46,6 +46,12 @@ class CapturedCall:
 
     Args:
         shape: U, 1, T, N: utterances, new nodes of each, and attended slots.
+
+    Attributes:
+        numbers: (2, U T) token ids and positions.
+        rows: (U T,) rows of the outputs that are nodes, then padding.
+        places: (T,) slots.
+        visible: (U, 1, T, N) bool, which nodes each new node attends to.
     """
 
     def __init__(self, shape: tuple[int, int, int, int], replayed: Replayed):
@@ -56,9 +62,7 @@ class CapturedCall:
         self.block = torch.empty(sum(num_bytes), dtype=torch.uint8, device=replayed.device)
         *numbers, visible = self.block.split(num_bytes)
         numbers, self.rows, self.places = (part.view(torch.long) for part in numbers)
-        self.numbers = numbers.view(2, -1)  # (2, U T) token ids and positions
-        # rows: (U T,) rows of the outputs that are nodes, then padding; places: (T,) slots
-        # (U, 1, T, N), which nodes each new node attends to
+        self.numbers = numbers.view(2, -1)
         self.visible = visible.view(torch.bool).view(shape)
 
     def write(self, *inputs: np.ndarray) -> None:
@@ -110,17 +114,25 @@ class Storage:
         self.user: weakref.ref | None = None
 
     def load(
-        self, memory: torch.Tensor, memory_lengths: torch.Tensor, layers: Sequence[PackedLayer]
+        self,
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        layers: Sequence[PackedLayer],
+        with_heads: bool,
     ) -> None:
-        """Begin a search; one layer's keys and values at a time are in memory twice."""
+        """Begin a search with this encoder output.
+
+        Keys and values are copied layer by layer, so that only one layer's exist twice.
+        """
         mask = padding_mask(memory, memory_lengths)
         self.memory_mask.copy_(torch.zeros_like(self.memory_mask) if mask is None else mask)
         for layer, keys_values in zip(layers, self.memory_keys_values, strict=True):
             keys_values.copy_(layer.project_memory(memory))
-        if self.cross_keys_values is not None:
+        if with_heads and self.cross_keys_values is not None:
             self.cross_keys_values.keys_values.copy_(self.memory_keys_values[-1])
             self.cross_keys_values.mask.copy_(self.memory_mask)
         self.cache.num_nodes = 0
+        self.cache.slots.zero_()  # masked slots count, too, if they hold NaN
 
     def call(self, first: int, count: int) -> CapturedCall:
         """Return the call for up to ``count`` new nodes per utterance, from slot ``first`` on."""

@@ -146,8 +146,8 @@ class PackedAttendingHeads(AttendingLayer):
     ) -> torch.Tensor:
         """Run cross-attention and feed-forward layers on the fused states (R, D)."""
         queries = self.queries(self.cross_norm(hidden))
-        keys_values, mask, num_utterances, _ = cross_keys_values
-        order, sizes = by_utterance(utterances, num_utterances)
+        keys_values, mask = cross_keys_values.keys_values, cross_keys_values.mask
+        order, sizes = by_utterance(utterances, cross_keys_values.utterances)
         packing = Packing.of(sizes, queries.device)
         if order is None:
             attended = attend_memory(queries, packing, keys_values, mask)

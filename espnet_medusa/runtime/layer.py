@@ -1,11 +1,11 @@
 """A decoder layer with cross-attention that computes new nodes from cached keys and values."""
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.attention import SDPBackend
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from espnet_medusa.files.mapped_weights import page_out
@@ -14,8 +14,7 @@ from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.tree.token_tree import upload
 from espnet_medusa.tree.tree_decoder import TreeState
 
-HOPPER = (9, 0)  # compute capability
-MOST_GROUPED = 32  # queries
+MOST_GROUPED = 32  # queries of ``attend_as_heads``
 
 
 @dataclass(frozen=True)
@@ -195,8 +194,10 @@ def attend(
     """
     keys, values = keys_values.transpose(1, 3).unbind(2)
     grouped = keys.size(1) != queries.size(2)
-    if not grouped and (mask is None or mask.size(2) == 1) and decodes_groups(queries):
-        return attend_as_groups(queries, keys, values, mask)
+    if not grouped and (mask is None or mask.size(2) == 1) and 1 < queries.size(1) <= MOST_GROUPED:
+        heads = as_heads(queries)
+        if uses_cudnn(heads, keys, values, mask):
+            return attend_as_heads(heads, keys, values, mask)
     single = queries.size(1) == 1 and queries.dtype == torch.bfloat16 and queries.is_cpu
     if single:  # on a CPU one row of bfloat16 takes several times as long as two
         queries = pad(queries, (0, 0, 0, 0, 0, 1))
@@ -206,30 +207,33 @@ def attend(
     return (attended[:, :1] if single else attended).flatten(2)
 
 
-def attend_as_groups(
+def as_heads(queries: torch.Tensor) -> torch.Tensor:
+    """Return the T queries of each head as T heads with one query: (U, heads T, 1, size)."""
+    rows, width, num_heads, size = queries.shape
+    return queries.transpose(1, 2).reshape(rows, num_heads * width, 1, size)
+
+
+def attend_as_heads(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
 ) -> torch.Tensor:
-    """Compute ``attend`` with the T queries of a head as one query of each of T heads.
+    """Compute ``attend`` (U, T, D) for the result of ``as_heads``, by grouped-query attention.
 
-    Heads with the same keys are a group of grouped-query attention. Its kernel for one query
-    divides the keys among the GPU's processors, which that for several queries does not.
+    Keys and values are (U, heads, N, size). cuDNN's kernel for one query divides the keys among the
+    multiprocessors; its kernel for several queries does not.
     """
-    rows, width, num_heads, size = queries.shape
-    queries = queries.transpose(1, 2).reshape(rows, num_heads * width, 1, size)
     attended = scaled_dot_product_attention(queries, keys, values, mask, enable_gqa=True)
-    return attended.view(rows, num_heads, width, size).transpose(1, 2).flatten(2)
+    rows, num_heads, _, size = keys.shape
+    return attended.view(rows, num_heads, -1, size).transpose(1, 2).flatten(2)
 
 
-def decodes_groups(queries: torch.Tensor) -> bool:
-    """Return whether ``attend_as_groups`` pays: cuDNN has such a kernel for few queries."""
-    few = 1 < queries.size(1) <= MOST_GROUPED and queries.dtype in (torch.float16, torch.bfloat16)
-    return few and queries.is_cuda and has_cudnn_attention(queries.device)
-
-
-@functools.cache
-def has_cudnn_attention(device: torch.device) -> bool:
-    """Return whether torch prefers cuDNN's attention on this GPU, as it does since Hopper."""
-    return torch.cuda.is_available() and torch.cuda.get_device_capability(device) >= HOPPER
+def uses_cudnn(
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
+) -> bool:
+    """Return whether torch would compute this grouped-query attention with cuDNN."""
+    if not queries.is_cuda:
+        return False
+    choice = torch._fused_sdp_choice(queries, keys, values, mask, enable_gqa=True)
+    return choice == SDPBackend.CUDNN_ATTENTION.value
 
 
 def join(*modules: torch.nn.Linear) -> tuple[torch.Tensor, torch.Tensor | None]:

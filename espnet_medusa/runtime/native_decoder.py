@@ -149,7 +149,7 @@ class NativeAttendingHeads(PackedAttendingHeads):
         return build_shortlist(self.projection, self.norm)
 
     def prepare(self, cross_keys_values: PackedCrossKeysValues) -> PackedCrossKeysValues:
-        keys_values, mask, utterances, _ = cross_keys_values
+        keys_values, mask, utterances = cross_keys_values[:3]
         if isinstance(keys_values, NativeMemory):
             return cross_keys_values
         mask = None if mask is None else mask.float()
@@ -192,7 +192,7 @@ def call_by_utterance(
 
     The result of ``kernel``, which drafts ``steps`` tokens, has R rows.
     """
-    memory, mask, count, _ = cross_keys_values
+    memory, mask, count = cross_keys_values[:3]
     order, sizes = by_utterance(utterances, count)
     order = None if order is None else torch.tensor(order)
     rows = [(part if order is None else part[order]).float().contiguous() for part in rows]

@@ -118,9 +118,9 @@ class GreedyStrategy(Strategy):
     def judge(
         self, states: Sequence[GreedyState], requests: Sequence[Request], logits: torch.Tensor
     ) -> None:
-        """Store the best next token of each new prefix, and which drafts are accepted.
+        """Store each new prefix's best token and, for rules other than exact, accepted drafts.
 
-        If only the best token is accepted, ``advance`` follows the best tokens through the tree.
+        With exact acceptance, ``advance`` follows the best tokens through the tree.
         """
         rule = self.rule_of(states)
         prefixes = [prefix for request in requests for prefix in request.prefixes]

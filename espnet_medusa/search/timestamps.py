@@ -88,7 +88,7 @@ class TimestampRules:
         return ColumnGroups(first, torch.stack(limits, dim=1))
 
     def groups_after(self, prefixes: Sequence[Prefix], device: torch.device) -> ColumnGroups:
-        """Return ``groups`` after prefixes on the host, which is faster for few of them."""
+        """Return ``groups`` after prefixes, computed on the host, which is faster for few."""
         limits = [self._limits(prefix) for prefix in prefixes]
         return ColumnGroups(self.first_column, upload(limits, device, torch.long))
 

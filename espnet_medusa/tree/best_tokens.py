@@ -90,9 +90,10 @@ def best_tokens(logits: torch.Tensor, restriction: Restriction | None = None) ->
 
 
 def _normalizers(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Return log-sum-exp (R,) of logits (R, V); on a GPU one kernel, with tokens (R,) of any kind.
+    """Return log-sum-exp (R,) of logits (R, V).
 
-    logsumexp has six kernels, each of which reads and writes all logits.
+    On a GPU it is a logit minus its log-probability, which takes fewer kernels. ``tokens`` (R,) may
+    be any columns with finite logits.
     """
     if logits.device.type == "cpu":
         return logits.float().logsumexp(dim=-1)

@@ -43,7 +43,8 @@ class Prefix:
     head_input: tuple[torch.Tensor, int] | None = None
     # Greedy search: the best next token and its log-probability, once evaluated.
     best: tuple[int, float] | None = None
-    # Greedy search: the log-probability of the drafted ``token``; None: not accepted.
+    # Greedy search, rules other than exact: the log-probability of the drafted ``token``; None: not
+    # accepted.
     accepted: float | None = None
     candidates: Candidates | None = None  # beam search: possible next tokens
     # Beam search, by name of each full scorer: (V,) scores, None after use, and its state.

@@ -13,7 +13,7 @@ from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, plain_greedy, random_memory, tiny
 from espnet_medusa.runtime import cuda_graph, graph_storage
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.cross_attention import WhisperRuntime
-from espnet_medusa.runtime.layer import attend, attend_as_groups
+from espnet_medusa.runtime.layer import as_heads, attend, attend_as_heads
 from espnet_medusa.runtime.precision import Precision
 from espnet_medusa.search.options import SearchOptions
 from espnet_medusa.tree.token_tree import ROOT, chain_parents
@@ -143,8 +143,8 @@ def test_buckets_are_large_enough():
 
 
 @combinations(device=DEVICES, queries=[1, 2, 7], masked=[False, True])
-def test_queries_as_grouped_heads_attend_alike(device, queries, masked):
-    """On Hopper and later, ``attend`` itself takes this way in half precision."""
+def test_queries_as_heads_attend_alike(device, queries, masked):
+    """On an H100, ``attend`` itself takes this way in half precision."""
     dtype = torch.float32 if device == "cpu" else torch.float16
     generator = torch.Generator().manual_seed(queries)
     shapes = (2, queries, 4, 8), (2, 20, 2, 4, 8)
@@ -156,7 +156,8 @@ def test_queries_as_grouped_heads_attend_alike(device, queries, masked):
     expected = attend(tokens.double(), memory.double(), None if mask is None else mask.double())
     keys_values = memory.transpose(1, 3).unbind(2)
     close = {"rtol": 0, "atol": 1e-5 if device == "cpu" else 2e-3}
-    for result in (attend_as_groups(tokens, *keys_values, mask), attend(tokens, memory, mask)):
+    heads = attend_as_heads(as_heads(tokens), *keys_values, mask)
+    for result in (heads, attend(tokens, memory, mask)):
         torch.testing.assert_close(result.double(), expected, **close)
 
 

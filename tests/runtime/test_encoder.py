@@ -1,10 +1,13 @@
 """The encoder in lower precisions: near the trained module, independent of the batch."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from cases import combinations
 from grown_trees import relative_error
 from kernel_kinds import rounded, with_kernels
+from pretended_cuda import pretended_cuda
 from recorded_calls import record_calls
 from refusals import refuses
 from tiny import tiny_encoder
@@ -18,6 +21,7 @@ from espnet_medusa.runtime.linear import GELU
 from espnet_medusa.runtime.native.operations import NativeBfloat16Linear, NativeLinear
 from espnet_medusa.runtime.native_encoder import NativeEncoder, NativeStem
 
+NO_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 LENGTHS = [1, 2, 33, 130, 199, 200]  # frames of features
 SHAPES = [  # head sizes 8, 20, 64; widths that are no multiple of a panel
     {},
@@ -213,3 +217,18 @@ def test_whole_windows_of_few_utterances_are_encoded_alike(seed):
         result, result_lengths = graph(features, frames)
         assert torch.equal(result, expected) and torch.equal(result_lengths, lengths)
     assert {shape[0] for shape in graph.calls} == {1, 2}
+
+
+@combinations(device=["mock", pytest.param("cuda", marks=[pytest.mark.cuda, NO_CUDA])])
+def test_the_graph_of_a_window_encodes_alike(device):
+    encoder = tiny_encoder(0, window="whisper")
+    kind = encoder.feature_kind
+    features = torch.randn(2, kind.window_frames, kind.num_mel_bins)
+    frames = torch.full((2,), kind.window_frames)
+    expected, _ = CastEncoder(encoder, torch.bfloat16)(features, frames)
+    with pretended_cuda() if device == "mock" else nullcontext():
+        inputs = features.to("cuda:0"), frames.to("cuda:0")
+        graph = GraphEncoder(encoder.to("cuda:0"), torch.bfloat16)
+        results = [graph(*inputs)[0].cpu() for _ in range(3)]
+    for result in results:
+        assert relative_error(result, expected) < 0.02

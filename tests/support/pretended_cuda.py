@@ -190,7 +190,8 @@ def pretended_cuda() -> Iterator[PretendedCuda]:
         for name, own in {
             "_lazy_init": lambda: None, "Stream": lambda *_: stream,
             "current_stream": lambda *_: stream, "stream": lambda *_: nullcontext(),
-            "synchronize": lambda *_: None, "CUDAGraph": Graph, "graph": gpu.capture,
+            "device": lambda *_: nullcontext(), "synchronize": lambda *_: None,
+            "CUDAGraph": Graph, "graph": gpu.capture,
         }.items():  # fmt: skip
             patch.setattr(torch.cuda, name, own)
         # A module's weights cannot become PretendedTensor in place.
