@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import Array, addressof, c_int32, c_void_p
 from dataclasses import dataclass
@@ -141,7 +142,7 @@ class NativeAttendingHeads(PackedAttendingHeads):
         super().__init__(heads, INT8_LAYERS)
         self.projection, self.vocabulary, self.has_chain = projection, vocabulary, tied
         self.arguments = arguments_of(AttendingHeadsArguments, self)
-        self.norm = heads.norm
+        self.norm = copy.deepcopy(heads.norm)  # the module's weights may be freed before a chain
 
     @cached_property
     def shortlist(self) -> Shortlist | None:

@@ -195,6 +195,23 @@ def test_a_chain_with_a_shortlist_finds_the_best_of_all_tokens(kind, seed, size,
 
 
 @with_kernels
+def test_a_shortlist_is_built_after_the_module_has_freed_its_weights(kind, monkeypatch):
+    monkeypatch.setattr(shortlist, "PANELS", 3)
+    monkeypatch.setattr(shortlist, "LEAST_COLUMNS", 290)
+    drafts = []
+    for release in (False, True):
+        decoder = tiny_decoder(0, "attending", NUM_HEADS, vocab_size=320)
+        hidden = torch.randn(1, HIDDEN_SIZE, generator=torch.Generator().manual_seed(0))
+        inputs = hidden, *random_memory(0, [6])
+        proposer, states = states_after(build_runtime(decoder, "int8"), *inputs, precision="int8")
+        if release:
+            decoder.release()
+            assert not len(decoder.heads.norm.weight)
+        drafts.append(proposer.chain(states, 4, -math.inf))
+    assert proposer.heads.shortlist is not None and torch.equal(*drafts)
+
+
+@with_kernels
 def test_a_shortlist_approximates_a_projection_of_its_rank(kind):
     generator = torch.Generator().manual_seed(1)
     left, right, hidden = (
