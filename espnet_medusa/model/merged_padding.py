@@ -67,16 +67,16 @@ def merged_rows(kept: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def window_rows(
     hidden: torch.Tensor,
-    lengths: torch.Tensor,
+    lengths: torch.Tensor | None,
     copies: int,
     positions: torch.Tensor,
     kept: torch.Tensor | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Compute the rows of Whisper's window: the convolutions' output plus position embeddings.
 
     Args:
         hidden: (U, S - copies, D) output of the convolutions.
-        lengths: (U,) its frames.
+        lengths: (U,) its frames; None: all, without merged rows and copies.
         copies: Equal rows to insert (``drop_equal_frames``).
         positions: (S or more, D) position embeddings.
         kept: (U, S) bool, rows that are not merged; None: all.

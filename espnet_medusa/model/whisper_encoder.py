@@ -173,29 +173,18 @@ class HFWhisperEncoder(AbsEncoder):
         return memory, lengths, None
 
     def encode(
-        self, features: torch.Tensor, frames: torch.Tensor, kept: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Encode features (B, T, bins) of (B,) frames.
+        self, features: torch.Tensor, frames: torch.Tensor | None, kept: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Encode features (B, T, bins) of (B,) frames; None: all T, without waiting for a GPU.
 
         Rows that are False in ``kept`` (B, S) are merged. Return encoder output (B, S, D) and its
-        (B,) frames, or the frames (B, S) of merged rows.
+        (B,) frames (None if ``frames`` is None), or the frames (B, S) of merged rows.
         """
         hidden, lengths = self._stem(features, frames, kept)
         return self.whisper.layer_norm(self._run_layers(hidden, lengths)), lengths
 
-    def encode_window(self, features: torch.Tensor) -> torch.Tensor:
-        """Encode features (B, T, bins) of whole windows to (B, S, D) without synchronizing."""
-        hidden = features.transpose(1, 2).to(self.whisper.conv1.weight.dtype)
-        for convolution in (self.whisper.conv1, self.whisper.conv2):
-            hidden = torch.nn.functional.gelu(convolution(hidden))
-        hidden = hidden.transpose(1, 2)
-        hidden = hidden + self.whisper.embed_positions.weight[: hidden.size(1)]
-        for layer in self.whisper.layers:
-            hidden = layer(hidden, None)
-        return self.whisper.layer_norm(hidden)
-
-    def _run_layers(self, hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        mask = padding_mask(hidden, lengths)
+    def _run_layers(self, hidden: torch.Tensor, lengths: torch.Tensor | None) -> torch.Tensor:
+        mask = None if lengths is None else padding_mask(hidden, lengths)
         if mask is not None:
             mask = mask.expand(-1, 1, hidden.size(1), -1)
         for layer in self.whisper.layers:
@@ -220,8 +209,8 @@ class HFWhisperEncoder(AbsEncoder):
             raise InputError(f"audio of {shortest} samples; allowed: {HOP_SAMPLES} or more")
 
     def _stem(
-        self, features: torch.Tensor, frames: torch.Tensor, kept: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, features: torch.Tensor, frames: torch.Tensor | None, kept: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Apply both convolutions, with zeros in padding after each, and add positions.
 
         With ``kept``, rows are merged, and the output for equal padded frames is computed once.
@@ -232,9 +221,10 @@ class HFWhisperEncoder(AbsEncoder):
         hidden = features.transpose(1, 2).to(self.whisper.conv1.weight.dtype)
         for convolution in (self.whisper.conv1, self.whisper.conv2):
             hidden = torch.nn.functional.gelu(convolution(hidden))
-            lengths = (lengths - 1) // convolution.stride[0] + 1
-            inside = torch.arange(hidden.size(2), device=hidden.device) < lengths[:, None]
-            hidden = hidden.masked_fill(~inside[:, None, :], 0.0)
+            if lengths is not None:
+                lengths = (lengths - 1) // convolution.stride[0] + 1
+                inside = torch.arange(hidden.size(2), device=hidden.device) < lengths[:, None]
+                hidden = hidden.masked_fill(~inside[:, None, :], 0.0)
         positions = self.whisper.embed_positions.weight
         hidden, lengths = window_rows(hidden.transpose(1, 2), lengths, copies, positions, kept)
         hidden = torch.nn.functional.dropout(

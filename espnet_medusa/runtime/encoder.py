@@ -59,7 +59,7 @@ class GraphEncoder(CastEncoder):
             self.calls[features.shape] = torch.empty_like(features), replayed
         fixed, replayed = self.calls[features.shape]
         fixed.copy_(features)
-        memory = replayed.run(lambda: self.encoder.encode_window(fixed))
+        memory, _ = replayed.run(lambda: self.encoder.encode(fixed, None))
         lengths = torch.full_like(frames, memory.size(1))
         return memory.to(self.output_dtype, copy=True), lengths
 

@@ -78,27 +78,21 @@ class Constraints:
             lengths: (R,) number of tokens between the prompt and the position.
             min_lengths: (R,) minimum number of tokens before an end symbol, or None.
         """
-        restriction = self.restrict(scores[:, self.eos], lengths, min_lengths)
+        restriction = self.restrict(scores, lengths, min_lengths)
         return scores if restriction is None else restriction.apply(scores)
-
-    def end_scores(self, scores: torch.Tensor, limited: bool) -> torch.Tensor | None:
-        """Return the end symbol's scores (R,) in float32, or None if ``restrict`` keeps them.
-
-        ``limited``: whether there is a minimum length.
-        """
-        changes = limited or self.penalty is not None
-        return scores[:, self.eos].float() if changes else None
 
     def restrict(
         self,
-        eos_scores: torch.Tensor | None,
+        scores: torch.Tensor,
         lengths: torch.Tensor,
         min_lengths: torch.Tensor | None = None,
         groups: ColumnGroups | None = None,
+        dtype: torch.dtype | None = None,
     ) -> Restriction | None:
-        """Return the constraints for prefixes with ``end_scores`` (R,); None: no effect.
+        """Return the constraints for prefixes with scores (R, V); None: no effect.
 
-        ``groups``: the limits by timestamp rules.
+        ``groups`` are the limits by timestamp rules, ``dtype`` that of the end symbol's scores (by
+        default that of ``scores``).
         """
         if self.is_empty and min_lengths is None:
             return None
@@ -107,15 +101,16 @@ class Constraints:
             device = lengths.device
             blocked, columns = self.blocked.to(device), self._columns.to(device)
             rows = lengths.clamp(max=len(blocked) - 1)
-        changes_end = min_lengths is not None or self.penalty is not None
-        # transformers applies the penalty first: the same result, as -inf stays -inf.
-        if changes_end and blocked is not None:
-            eos_scores = eos_scores.masked_fill(blocked[rows, self.eos], -torch.inf)
+        eos_scores = None
+        if min_lengths is not None or self.penalty is not None:
+            eos_scores = scores[:, self.eos].to(dtype or scores.dtype)
+            # transformers applies the penalty first: the same result, as -inf stays -inf.
+            if blocked is not None:
+                eos_scores = eos_scores.masked_fill(blocked[rows, self.eos], -torch.inf)
         if min_lengths is not None:
             eos_scores = eos_scores.masked_fill(lengths < min_lengths, -torch.inf)
         if self.penalty is not None:
             eos_scores = _add_penalty(eos_scores, lengths, *self.penalty)
-        eos_scores = eos_scores if changes_end else None
         return Restriction(self.eos, blocked, rows, eos_scores, columns, groups, self.renormalize)
 
 

@@ -148,10 +148,11 @@ class Scoring:
         prefixes = [prefix for request in requests for prefix in request.prefixes]
         rules = self.constraints.timestamps
         return self.constraints.restrict(
-            self.constraints.end_scores(scores, limited),
+            scores,
             upload([prefix.length for prefix in prefixes], scores.device),
             upload(least, scores.device) if limited else None,
             None if rules is None else rules.groups_after(prefixes, scores.device),
+            torch.float32,
         )
 
     def find_candidates(self, requests: Sequence[Request], width: int) -> None:

@@ -132,6 +132,7 @@ class Proposer(ABC):
         return DraftCost()
 
     def token_ids(self, columns: torch.Tensor) -> torch.Tensor:
+        """Return the function ``token_ids`` for ``vocabulary``."""
         return token_ids(columns, self.vocabulary)
 
 

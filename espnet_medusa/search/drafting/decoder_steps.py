@@ -149,10 +149,11 @@ class DecoderSteps(Steps):
         lengths, least = upload([beams.lengths, beams.least], scores.device)
         repeats = len(scores) // len(lengths)
         return constraints.restrict(
-            constraints.end_scores(scores, limited),
+            scores,
             (lengths + step).repeat_interleave(repeats),
             least.repeat_interleave(repeats) if limited else None,
             timed and constraints.timestamps.groups(timed),
+            torch.float32,
         )
 
     def _prune(
