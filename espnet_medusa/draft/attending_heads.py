@@ -82,8 +82,8 @@ class AttendingHeadsProposer(RecurrentHeadsProposer):
         )
         return AttendingStates(hidden, states.utterances)
 
-    def chain(self, states, depth, min_log_prob, tokens=None) -> torch.Tensor | None:
-        if not self.heads.has_chain:
+    def chain(self, states, depth, min_log_prob, tokens=None, restrict=None) -> torch.Tensor | None:
+        if not self.heads.has_chain or restrict is not None:
             return None
         embedded = None if tokens is None else self.embed(tokens)
         of_rows = self.cross_keys_values, states.utterances

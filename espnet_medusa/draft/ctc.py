@@ -219,9 +219,9 @@ class CTCProposer(Proposer):
     def logits(self, states: CTCStates) -> torch.Tensor:
         return self.hypotheses.log_probs(states)
 
-    def chain(self, states, depth, min_log_prob, tokens=None) -> torch.Tensor | None:
+    def chain(self, states, depth, min_log_prob, tokens=None, restrict=None) -> torch.Tensor | None:
         # With a smaller draft vocabulary, the best drafts may be different tokens.
-        if self.vocabulary is not None or min_log_prob > -math.inf:
+        if self.vocabulary is not None or min_log_prob > -math.inf or restrict is not None:
             return None
         return self.hypotheses.chain(self.append(states, tokens), depth, self.eos)
 

@@ -54,15 +54,17 @@ class ParallelHeadsProposer(HeadsProposer):
     def logits(self, states: ParallelStates) -> torch.Tensor:
         return states.tables[states.origins, states.steps - 1]
 
-    def chain(self, states, depth, min_log_prob, tokens=None) -> torch.Tensor | None:
+    def chain(self, states, depth, min_log_prob, tokens=None, restrict=None) -> torch.Tensor | None:
         states = self.append(states, tokens)
         steps = torch.arange(depth, device=states.steps.device) - 1 + states.steps[:, None]
         # After the last head, its token again: it can only be rejected or right.
-        places = states.origins[:, None], steps.clamp(max=self.max_steps - 1)
-        best, columns = states.tables.max(dim=-1)
-        columns = columns[places]
+        scores = states.tables[states.origins[:, None], steps.clamp(max=self.max_steps - 1)]
+        if restrict is not None:
+            scores = restrict(scores.flatten(0, 1)).view(scores.shape)
+        best, columns = scores.max(dim=-1)
         if min_log_prob > -math.inf:
-            log_probs = best.float() - states.tables.float().logsumexp(dim=-1)
-            improbable = log_probs[places].cumsum(dim=1) < min_log_prob
-            columns = columns.masked_fill(improbable, MISSING)
+            log_probs = best.float() - scores.float().logsumexp(dim=-1)
+            columns = columns.masked_fill(log_probs.cumsum(dim=1) < min_log_prob, MISSING)
+        if restrict is not None:
+            columns = columns.masked_fill(best == -math.inf, MISSING)
         return self.token_ids(columns)

@@ -23,7 +23,6 @@ class AcceptanceRule:
     # (draft_log_probs (E,)) -> (E,) bool, for a rule that does not verify.
     accepts_draft: Callable[[torch.Tensor], torch.Tensor] | None = None
     best_only: bool = False  # whether ``allowed`` is true for the best token only
-    prefix_only: bool = False  # whether a rejected token also rejects all tokens after it
 
     @property
     def verifies(self) -> bool:

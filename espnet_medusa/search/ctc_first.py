@@ -50,7 +50,7 @@ class CTCFirstStrategy(GreedyStrategy):
         least = options.ctc_likelihood_threshold
         self.first_rule = None  # verifies CTC's tokens in the first call, if it is not None
         if least is not None:
-            self.first_rule = AcceptanceRule(partial(likelihood, least=least), prefix_only=True)
+            self.first_rule = AcceptanceRule(partial(likelihood, least=least))
 
     def decide_early(
         self, states: Sequence[GreedyState], draft_inputs: Sequence[DraftInput]

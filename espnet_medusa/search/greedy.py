@@ -4,7 +4,8 @@ After each decoder call, greedy search appends the longest path of accepted draf
 best token. With the exact rule the text equals that of greedy search without drafts.
 """
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,27 +130,15 @@ class GreedyStrategy(Strategy):
             logits, restriction = restriction.apply(logits, torch.float32), None
         best, normalizers = self.best_tokens(logits, restriction)
         log_probs = logits.gather(1, best[:, None])[:, 0].float() - normalizers
-        # One table has the best tokens and the verdicts, so the host reads the device once.
-        table, drafts = torch.stack([best.double(), log_probs.double()], dim=1), []
+        table = torch.stack([best.double(), log_probs.double()], dim=1).tolist()
+        for prefix, (token, log_prob) in zip(prefixes, table, strict=True):
+            prefix.best = (int(token), log_prob)
         if rule.verifies and not rule.best_only:
+            scores = logits if restriction is None else restriction.apply(logits, torch.float32)
             rows = {prefix: row for row, prefix in enumerate(prefixes)}
             drafts = [*prefixes, *(end for state in states for end in state.draft.ends)]
             drafts = [prefix for prefix in drafts if prefix.parent in rows]
-        if drafts:
-            pairs = [(rows[prefix.parent], prefix.token) for prefix in drafts]
-            parents, tokens = upload(pairs, logits.device, torch.long).unbind(1)
-            scores = logits if restriction is None else restriction.apply(logits, torch.float32)
-            allowed = rule.allowed(scores[parents], tokens)
-            log_probs = logits[parents, tokens].float() - normalizers[parents]
-            table = torch.cat([table, torch.stack([allowed.double(), log_probs.double()], dim=1)])
-        table = table.tolist()
-        for prefix, (token, log_prob) in zip(prefixes, table, strict=False):
-            prefix.best = (int(token), log_prob)
-        reached = {state.hypothesis.prefix for state in states}
-        for prefix, (accepted, log_prob) in zip(drafts, table[len(prefixes) :], strict=True):
-            if accepted and (prefix.parent in reached or not rule.prefix_only):
-                prefix.accepted = log_prob
-                reached.add(prefix)
+            verify(drafts, rows, rule, scores, logits, normalizers)
 
     def advance(self, states: Sequence[GreedyState]) -> None:
         for state in states:
@@ -214,6 +203,49 @@ class SamplingStrategy(GreedyStrategy):
         table = torch.cat([tokens.double(), log_probs.double()], dim=1).tolist()
         for prefix, (token, log_prob) in zip(prefixes, table, strict=True):
             prefix.best = (int(token), log_prob)
+
+
+def verify(
+    drafts: Sequence[Prefix],
+    rows: Mapping[Prefix, int],
+    rule: AcceptanceRule,
+    scores: torch.Tensor,
+    logits: torch.Tensor,
+    normalizers: torch.Tensor,
+) -> None:
+    """Store which drafts the rule accepts; a rejected draft also rejects all drafts after it.
+
+    Args:
+        drafts: Prefixes whose parents have rows.
+        rows: Rows of the evaluated prefixes.
+        rule: A rule that verifies.
+        scores: (R, V) logits with forbidden tokens at -inf.
+        logits: (R, V).
+        normalizers: (R,) log-sum-exp of ``logits``.
+    """
+
+    def judged(drafts: Sequence[Prefix]) -> dict[Prefix, tuple[float, float]]:
+        pairs = [(rows[prefix.parent], prefix.token) for prefix in drafts]
+        parents, tokens = upload(pairs, scores.device, torch.long).unbind(1)
+        allowed = rule.allowed(scores[parents], tokens).double()
+        log_probs = logits[parents, tokens].float() - normalizers[parents]
+        table = torch.stack([allowed, log_probs.double()], dim=1)
+        return dict(zip(drafts, table.tolist(), strict=True))
+
+    following, drafted = defaultdict(list), {*drafts}
+    for prefix in drafts:
+        following[prefix.parent].append(prefix)
+    # A GPU judges all drafts at once, because the host waits for its results.
+    every = judged(drafts) if drafts and scores.device.type == "cuda" else None
+    level = [prefix for prefix in drafts if prefix.parent not in drafted]
+    while level:
+        verdicts, accepted = every or judged(level), []
+        for prefix in level:
+            allowed, log_prob = verdicts[prefix]
+            if allowed:
+                prefix.accepted = log_prob
+                accepted.append(prefix)
+        level = [child for prefix in accepted for child in following[prefix]]
 
 
 def longest_accepted(prefix: Prefix) -> list[Prefix]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,6 +12,8 @@ import torch
 from espnet_medusa.tree.prefix import Prefix
 
 MISSING = -1  # token or column after the end of a chain
+# Logits (R * depth, V') of R chains to a copy with forbidden tokens at -inf.
+Restrict = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -113,13 +115,19 @@ class Proposer(ABC):
         return states if tokens is None else self.advance(states, tokens)
 
     def chain(
-        self, states: States, depth: int, min_log_prob: float, tokens: torch.Tensor | None = None
+        self,
+        states: States,
+        depth: int,
+        min_log_prob: float,
+        tokens: torch.Tensor | None = None,
+        restrict: Restrict | None = None,
     ) -> torch.Tensor | None:
         """Draft ``depth`` tokens (R, depth) greedily, one after the other, in a single operation.
 
         Drafts start from ``append(states, tokens)``. Drafts after an end symbol are arbitrary. A
         chain ends before the token that brings its log-probability below ``min_log_prob``; the
-        rest of its row is ``MISSING``. None: not supported; use ``advance`` and ``logits``.
+        rest of its row is ``MISSING``. It also ends where ``restrict`` leaves no token. None: not
+        supported; use ``advance`` and ``logits``.
         """
         return None
 

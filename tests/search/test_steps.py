@@ -117,6 +117,31 @@ def test_device_and_host_draft_the_same_chains(heads, constraints, acceptance):
     assert_drafted_alike(every)
 
 
+class StepByStep(DecoderSteps):
+    def _chain(self, *_):
+        return None
+
+
+@combinations(least=[0.0, 0.01], heads=["linear", "block"])
+def test_chains_of_drafts_that_change_the_text_obey_constraints(heads, least):
+    options = SearchOptions(acceptance="typical", typical_epsilon=0.05, typical_alpha=0.1)
+    constraints = constraints_of(
+        suppress_tokens=[0, 2], begin_suppress_tokens=[1, 3],
+        exponential_decay_length_penalty=[3, 1.3],
+    )  # fmt: skip
+    every, accepted = [], 0
+    for seed in range(10):
+        decoder, shape = shared_decoder(seed, heads, 4), DraftShape(4, min_probability=least)
+        search = our_greedy(decoder, shape, build_rule(options), constraints)
+        every.append(Watched(search, ["prefixes"]))
+        steps = search.planner.steps.original
+        every[-1].host = StepByStep(steps.strategy, steps.scoring, steps.proposer, shape)
+        states = search(*random_memory(seed, [8, 3, 11]), PROMPTS, bounds([30, 12, 5], [0, 4, 0]))
+        accepted += sum(sum(state.statistics.accepted) for state in states)
+    assert accepted > 20
+    assert_drafted_alike(every)
+
+
 BEAM_CONSTRAINTS = [
     {},
     {"suppress_tokens": [0, 2]},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import torch
@@ -60,21 +60,37 @@ class DecoderSteps(Steps):
     ) -> list[list[Step]] | None:
         """Draft all steps by ``Proposer.chain``, or return None if this is not possible.
 
-        Constraints are ignored: the decoder call rejects forbidden tokens.
+        Constraints are ignored unless drafts change the text: the decoder call rejects forbidden
+        tokens.
         """
-        if self.normalized or self.scoring.constraints.forced_prefix:
-            return None
-        if self.constrained and self.strategy.drafts_change_text:
+        constraints = self.scoring.constraints
+        if self.normalized or constraints.forced_prefix:
             return None
         if any(prefix.evaluated for prefix in beams.prefixes):
             return None
-        chains = self.proposer.chain(draft_states, depth, self.shape.min_log_prob, tokens)
+        restrict = None
+        if self.constrained and self.strategy.drafts_change_text:
+            if constraints.timestamps is not None:
+                return None
+            restrict = partial(self._restrict_chains, beams)
+        least = self.shape.min_log_prob
+        chains = self.proposer.chain(draft_states, depth, least, tokens, restrict)
         if chains is None:
             return None
         return [
             [Step([-math.inf if token == MISSING else 0.0], [0], [token]) for token in tokens]
             for tokens in chains.t().tolist()
         ]
+
+    def _restrict_chains(self, beams: Beams, scores: torch.Tensor) -> torch.Tensor:
+        """Return the scores (U * depth, V') of one chain per beam with forbidden tokens at -inf."""
+        depth = len(scores) // len(beams.lengths)
+        chains = zip(beams.lengths, beams.least, strict=True)
+        positions = [(length + step, least) for length, least in chains for step in range(depth)]
+        lengths, least = upload(positions, scores.device).unbind(1)
+        least = least if any(beams.least) else None
+        restriction = self.scoring.constraints.restrict(scores, lengths, least, None, torch.float32)
+        return restriction.apply(scores, torch.float32)
 
     def _steps(
         self, beams: Beams, draft_states: States, depth: int, limits: Sequence[int]
