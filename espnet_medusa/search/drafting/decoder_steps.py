@@ -72,7 +72,7 @@ class DecoderSteps(Steps):
         if self.constrained and self.strategy.drafts_change_text:
             if constraints.timestamps is not None:
                 return None
-            restrict = partial(self._restrict_chains, beams)
+            restrict = partial(self._constrain, beams, range(depth), None)
         least = self.shape.min_log_prob
         chains = self.proposer.chain(draft_states, depth, least, tokens, restrict)
         if chains is None:
@@ -81,16 +81,6 @@ class DecoderSteps(Steps):
             [Step([-math.inf if token == MISSING else 0.0], [0], [token]) for token in tokens]
             for tokens in chains.t().tolist()
         ]
-
-    def _restrict_chains(self, beams: Beams, scores: torch.Tensor) -> torch.Tensor:
-        """Return the scores (U * depth, V') of one chain per beam with forbidden tokens at -inf."""
-        depth = len(scores) // len(beams.lengths)
-        chains = zip(beams.lengths, beams.least, strict=True)
-        positions = [(length + step, least) for length, least in chains for step in range(depth)]
-        lengths, least = upload(positions, scores.device).unbind(1)
-        least = least if any(beams.least) else None
-        restriction = self.scoring.constraints.restrict(scores, lengths, least, None, torch.float32)
-        return restriction.apply(scores, torch.float32)
 
     def _steps(
         self, beams: Beams, draft_states: States, depth: int, limits: Sequence[int]
@@ -137,16 +127,15 @@ class DecoderSteps(Steps):
         scores = self.proposer.logits(draft_states)
         count = self.shape.choices[step] if self.shape.choices else self.shape.width
         count = min(count, scores.size(1))
+        offsets = [step] * (len(scores) // len(beams.lengths))
         if self.scoring.at_once and not any(beams.least):
-            restriction = self._restriction(scores, beams, step, timed)
+            restriction = self._restriction(beams, offsets, timed, scores)
             gains, columns = self.scoring.top_tokens(scores, count, restriction)
             return gains, self.proposer.token_ids(columns)
         first = self.constrain_logits or not self.constrained
         if not first:
             scores = scores.float().log_softmax(dim=-1)
-        restriction = self._restriction(scores, beams, step, timed)
-        if restriction is not None:
-            scores = restriction.apply(scores, torch.float32)
+        scores = self._constrain(beams, offsets, timed, scores)
         gains, columns = top_scores(scores, count)
         gains = gains.float()
         if first and (self.normalized or self.shape.min_probability > 0):
@@ -156,21 +145,34 @@ class DecoderSteps(Steps):
             gains *= weight
         return gains, self.proposer.token_ids(columns)
 
+    def _constrain(
+        self,
+        beams: Beams,
+        offsets: Sequence[int],
+        timed: TimestampStates | None,
+        scores: torch.Tensor,
+    ) -> torch.Tensor:
+        """Return the scores with forbidden tokens at -inf; arguments as in ``_restriction``."""
+        restriction = self._restriction(beams, offsets, timed, scores)
+        return scores if restriction is None else restriction.apply(scores, torch.float32)
+
     def _restriction(
-        self, scores: torch.Tensor, beams: Beams, step: int, timed: TimestampStates | None
+        self,
+        beams: Beams,
+        offsets: Sequence[int],
+        timed: TimestampStates | None,
+        scores: torch.Tensor,
     ) -> Restriction | None:
+        """Return the constraints for U * len(offsets) rows, so many tokens after each beam."""
         limited, constraints = any(beams.least), self.scoring.constraints
         if not self.constrained and not limited:
             return None
-        lengths, least = upload([beams.lengths, beams.least], scores.device)
-        repeats = len(scores) // len(lengths)
-        return constraints.restrict(
-            scores,
-            (lengths + step).repeat_interleave(repeats),
-            least.repeat_interleave(repeats) if limited else None,
-            timed and constraints.timestamps.groups(timed),
-            torch.float32,
-        )
+        starts = zip(beams.lengths, beams.least, strict=True)
+        places = [(length + offset, least) for length, least in starts for offset in offsets]
+        lengths, least = upload(places, scores.device).unbind(1)
+        least = least if limited else None
+        groups = timed and constraints.timestamps.groups(timed)
+        return constraints.restrict(scores, lengths, least, groups, torch.float32)
 
     def _prune(
         self, scores: torch.Tensor, gains: torch.Tensor, tokens: torch.Tensor, single: bool
