@@ -1,8 +1,7 @@
 """Attending heads as a proposer: recurrent heads with cross-attention to the encoder output."""
 
 import copy
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,42 +10,6 @@ import torch
 from espnet_medusa.draft.recurrent_heads import RecurrentHeadsProposer, RecurrentStates
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import DraftContext, head_inputs
-
-
-class AttendingLayer(ABC):
-    """The layer of attending heads, with packed weights.
-
-    Methods take the states (R, D), the result of ``prepare`` and the utterance of each row.
-    """
-
-    output: Callable[[torch.Tensor], torch.Tensor]  # to the input of the projection, (R, D)
-    has_chain = False  # whether ``chain`` is supported
-
-    def prepare(self, cross_keys_values: Any) -> Any:
-        """Convert ``TreeState.cross_keys_values`` to the layout that the layer reads."""
-        return cross_keys_values
-
-    @abstractmethod
-    def advance(
-        self,
-        states: torch.Tensor,
-        embedded: torch.Tensor,
-        cross_keys_values: Any,
-        utterances: Sequence[int],
-    ) -> torch.Tensor:
-        """Advance the states by one token with embeddings (R, D)."""
-
-    def chain(
-        self,
-        states: torch.Tensor,
-        cross_keys_values: Any,
-        utterances: Sequence[int],
-        depth: int,
-        min_log_prob: float,
-        embedded: torch.Tensor | None = None,
-    ) -> torch.Tensor | None:
-        """As ``Proposer.chain``, but take embeddings (R, D); the result may be on the host."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -61,7 +24,7 @@ class AttendingStates(RecurrentStates):
 
 
 class AttendingHeadsProposer(RecurrentHeadsProposer):
-    """A proposer with attending heads; ``heads`` is an ``AttendingLayer``."""
+    """A proposer with attending heads; ``heads`` is a ``PackedAttendingHeads``."""
 
     cross_keys_values: Any = None
     _rows: dict[Prefix, int]

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.longform.window import FRAMES_PER_S, Window
-from espnet_medusa.model.merged_padding import FULL, MERGED, PADDINGS
+from espnet_medusa.model.merged_padding import FULL, MERGED, PADDINGS, kept_rows
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.model.whisper_encoder import WHISPER_WINDOW, FeatureKind, HFWhisperEncoder
 from espnet_medusa.options import check_choice
@@ -201,7 +201,8 @@ class AudioBatch:
 
     def _kept_rows(self, whisper: HFWhisperEncoder) -> torch.Tensor:
         """Return the mask (U, S) of the rows that are not merged."""
-        return whisper.kept_rows(self.lengths)
+        rows = whisper.whisper.config.max_source_positions
+        return kept_rows(whisper.frames_of_speech(self.lengths), rows)
 
 
 @dataclass(frozen=True)

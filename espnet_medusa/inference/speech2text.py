@@ -140,7 +140,6 @@ class Speech2Text(ESPnetSpeech2Text):
 
     # Parts of ``model``.
     search = property(attrgetter("model.search"))
-    encoder = property(attrgetter("model.encoder"))
     whisper = property(attrgetter("model.prompts"))
     sample_rate_hz = property(attrgetter("model.audio.sample_rate_hz"))
     window_s = property(attrgetter("model.audio.window_s"))

@@ -72,11 +72,11 @@ def format_data_dir(
         tables = select_ids(tables, written.entries)
         write_dump_dir(staging, tables, options.audio.audio_format)
         if problems:
-            write_table(staging / BAD_UTTERANCES, dict(map(_table_line, problems)))
+            write_table(staging / BAD_UTTERANCES, dict(map(table_line, problems)))
     return FormatReport(len(written.entries), problems)
 
 
-def _table_line(problem: DataProblem) -> tuple[str, str]:
+def table_line(problem: DataProblem) -> tuple[str, str]:
     """Turn a problem into id and reason; a line whose id cannot be decoded is `line_7`."""
     reason = f"{Path(problem.file).name}: {problem.message}; {problem.remedy}"
     return "_".join(problem.id.split()), " ".join(reason.split())

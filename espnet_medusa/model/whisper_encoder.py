@@ -10,7 +10,7 @@ from espnet2.asr.specaug.specaug import SpecAug
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.masks import padding_mask
-from espnet_medusa.model.merged_padding import drop_equal_frames, kept_rows, window_rows
+from espnet_medusa.model.merged_padding import drop_equal_frames, window_rows
 from espnet_medusa.model.whisper_modules import WhisperEncoder
 from espnet_medusa.options import build_options, check_choice
 from espnet_medusa.tree.encoder_rows import repeat_rows
@@ -112,11 +112,6 @@ class HFWhisperEncoder(AbsEncoder):
         """Return the number of output frames (B,) for ``lengths`` plus TAIL_SAMPLES samples."""
         hop_samples = HOP_SAMPLES * self.subsampling
         return (lengths + TAIL_SAMPLES + hop_samples - 1) // hop_samples
-
-    def kept_rows(self, lengths: torch.Tensor) -> torch.Tensor:
-        """Return bool (B, S): the rows that merged padding keeps, for (B,) lengths in samples."""
-        rows = self.whisper.config.max_source_positions
-        return kept_rows(self.frames_of_speech(lengths), rows)
 
     def unpadded(
         self, memory: torch.Tensor, frames: torch.Tensor, lengths: torch.Tensor

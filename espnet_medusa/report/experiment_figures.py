@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from matplotlib import pyplot
 
@@ -49,7 +48,7 @@ def plot_heads(epochs: Mapping[int, EpochStats], title: str, path: Path) -> Path
     figure, axes = _epoch_axes(title, ("validation loss", "validation accuracy"))
     for axis, (kind, heads) in zip(axes, numbers.items(), strict=True):
         for head, shade in zip(heads, np.linspace(*SHADES, len(heads)), strict=True):
-            color = matplotlib.colormaps["viridis"](shade)
+            color = pyplot.get_cmap("viridis")(shade)
             points = _series(epochs, "valid", f"{kind}_head{head}")
             axis.plot(*points, "o-", color=color, markersize=3, label=head)
     axes[1].legend(title="head", loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -81,7 +81,7 @@ class GraphAttendingHeads(PackedAttendingHeads):
     def chain(
         self, states, cross_keys_values, utterances, depth, min_log_prob, embedded=None
     ) -> torch.Tensor | None:
-        """As ``AttendingLayer.chain``; return None if an utterance has several rows."""
+        """As in ``PackedAttendingHeads``; return None if an utterance has several rows."""
         graphs, count = cross_keys_values.chains, cross_keys_values.utterances
         if len({*utterances}) < len(utterances):
             return None

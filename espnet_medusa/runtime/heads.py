@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from espnet_medusa.draft.attending_heads import AttendingLayer
 from espnet_medusa.model.heads import (
     AttendingHeads,
     Heads,
@@ -119,7 +118,16 @@ class PackedCrossKeysValues(NamedTuple):
     chains: Any = None  # ``ChainGraphs`` if the addresses of ``keys_values`` and ``mask`` are fixed
 
 
-class PackedAttendingHeads(AttendingLayer):
+class PackedAttendingHeads:
+    """The layer of attending heads, with packed weights.
+
+    Methods take states (R, D), the result of ``prepare``, and the utterance of each row. Subclasses
+    with ``has_chain`` have ``chain``: ``Proposer.chain`` with embeddings (R, D) in place of tokens;
+    the result may be on the host.
+    """
+
+    has_chain = False
+
     def __init__(self, heads: AttendingHeads, precision: Precision):
         layer, attention = heads.layer, heads.layer.encoder_attn
         self.state_norm = pack_norm(heads.state_norm, precision)
@@ -133,7 +141,18 @@ class PackedAttendingHeads(AttendingLayer):
         self.outer = pack_module(layer.fc2, precision)
         self.output = pack_norm(heads.norm, precision)
 
-    def advance(self, states, embedded, cross_keys_values, utterances) -> torch.Tensor:
+    def prepare(self, cross_keys_values: PackedCrossKeysValues) -> PackedCrossKeysValues:
+        """Convert ``TreeState.cross_keys_values`` to the layout that the layer reads."""
+        return cross_keys_values
+
+    def advance(
+        self,
+        states: torch.Tensor,
+        embedded: torch.Tensor,
+        cross_keys_values: PackedCrossKeysValues,
+        utterances: Sequence[int],
+    ) -> torch.Tensor:
+        """Advance the states by one token with embeddings (R, D)."""
         states, embedded = self.state_norm(states), self.token_norm(embedded)
         hidden = self.fuse(torch.cat([states, embedded], dim=-1), states)
         return self.attend(hidden, cross_keys_values, utterances)

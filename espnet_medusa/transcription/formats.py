@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import astuple, dataclass, field
+from functools import partial
 from typing import Any
 
 from espnet_medusa.inference.journal import Failed, Outcome
@@ -86,49 +88,16 @@ def _fields(number: int, segment: Segment, with_words: bool) -> dict:
     return fields
 
 
-def as_srt(transcript: Transcript) -> str:
-    return "".join(
-        f"{number}\n{clock(start_s, ',', True)} --> {clock(end_s, ',', True)}\n{text}\n\n"
-        for number, (start_s, end_s, text) in enumerate(_subtitles(transcript), start=1)
-    )
+def as_openai(name: str, transcript: Transcript) -> str:
+    """Return srt, vtt or tsv, written by openai-whisper."""
+    from whisper.utils import get_writer  # slow to import
 
-
-def as_vtt(transcript: Transcript) -> str:
-    return "WEBVTT\n\n" + "".join(
-        f"{clock(start_s, '.')} --> {clock(end_s, '.')}\n{text}\n\n"
-        for start_s, end_s, text in _subtitles(transcript)
-    )
-
-
-def _subtitles(transcript: Transcript) -> Iterator[tuple[float, float, str]]:
-    """Yield start, end and text; times are those of the first and last word, if there are any."""
-    for segment in transcript.segments or ():
-        if not transcript.has_words:
-            text = segment.text.strip().replace("-->", "->")
-            yield segment.start_s, segment.end_s, text
-        elif segment.words:
-            first, *rest = segment.words
-            text = first.text.strip() + "".join(word.text for word in rest)
-            yield first.start_s, segment.words[-1].end_s, text
-
-
-def clock(seconds: float, marker: str, with_hours: bool = False) -> str:
-    """Format hours, minutes, seconds, the decimal marker and milliseconds."""
-    total_ms = round(seconds * 1000)
-    minutes, rest_ms = divmod(total_ms, 60_000)
-    hours, minutes = divmod(minutes, 60)
-    before = f"{hours:02d}:" if with_hours or hours > 0 else ""
-    return f"{before}{minutes:02d}:{rest_ms // 1000:02d}{marker}{rest_ms % 1000:03d}"
-
-
-def as_tsv(transcript: Transcript) -> str:
-    """Return a table of segments, with times in milliseconds."""
-    rows = [
-        f"{round(1000 * segment.start_s)}\t{round(1000 * segment.end_s)}\t"
-        + segment.text.strip().replace("\t", " ")
-        for segment in transcript.segments or ()
-    ]
-    return "\n".join(["start\tend\ttext", *rows]) + "\n"
+    rows = [_fields(number, one, True) for number, one in enumerate(transcript.segments or ())]
+    for row in () if transcript.has_words else rows:
+        del row["words"]  # otherwise openai-whisper writes the words instead of the text
+    stream = io.StringIO()
+    get_writer(name, "").write_result({"segments": rows}, stream)
+    return stream.getvalue()
 
 
 def as_stm(transcript: Transcript) -> str:
@@ -144,9 +113,9 @@ def as_stm(transcript: Transcript) -> str:
 
 FORMATS: dict[str, Callable[[Transcript], str]] = {
     "txt": as_text,
-    "vtt": as_vtt,
-    "srt": as_srt,
-    "tsv": as_tsv,
+    "vtt": partial(as_openai, "vtt"),
+    "srt": partial(as_openai, "srt"),
+    "tsv": partial(as_openai, "tsv"),
     "json": as_json,
     "stm": as_stm,
     CTM: lambda transcript: ctm_lines(transcript.recording.id, transcript.segments or ()),

@@ -4,12 +4,11 @@ import textwrap
 from functools import partial
 from pathlib import Path
 
-import matplotlib
 from matplotlib import pyplot
 from matplotlib.lines import Line2D
 from matplotlib.ticker import ScalarFormatter
 
-from espnet_medusa.report.style import save
+from espnet_medusa.report.style import COLORS, save
 from espnet_medusa.search.options import ACCEPTANCE, COST, FIXED
 from espnet_medusa.tuning.available import NO_DRAFTS, DraftSetting
 from espnet_medusa.tuning.findings import Tuning
@@ -68,8 +67,7 @@ def _label(setting: DraftSetting) -> str:
 
 
 def _draw_settings(axis: "pyplot.Axes", tuning: Tuning) -> None:
-    colors = matplotlib.colormaps["tab10"].colors
-    color_of = {name: colors[number % 10] for number, name in enumerate(tuning.task.drafters)}
+    color_of = {name: COLORS[number % 10] for number, name in enumerate(tuning.task.drafters)}
     color_of[NO_DRAFTS.drafter] = "black"
     for setting in tuning.trials:
         axis.scatter(

@@ -13,15 +13,11 @@ from espnet_medusa.model.heads.base import HeadOptions, Heads, Trunk
 
 
 class ParallelHeads(Heads):
-    """Heads that depend on the hidden state only; ``heads`` has a network for each, if any."""
-
-    def run_head(self, head: int, head_input: torch.Tensor) -> torch.Tensor:
-        """Return the input (..., D) of a head's vocabulary projection."""
-        return self.heads[head](head_input)
+    """Heads that depend on the hidden state only; ``heads`` has a network for each."""
 
     def unroll(self, head_input, labels, embed, cross_keys_values=None):
-        for head in range(self.num_heads):
-            yield self.run_head(head, head_input[:, : max(labels.size(1) - head - 1, 0)])
+        for step, head in enumerate(self.heads, start=1):
+            yield head(head_input[:, : max(labels.size(1) - step, 0)])
 
 
 class ResidualLayers(torch.nn.Module):
@@ -84,6 +80,7 @@ class ProjectionHeads(ParallelHeads):
         super().__init__(trunk, options)
         shape = options.num_heads, trunk.vocab_size, trunk.hidden_size
         self.weight = torch.nn.Parameter(torch.zeros(shape))
+        self.heads = torch.nn.ModuleList(torch.nn.Identity() for _ in range(options.num_heads))
 
     def projections(self, shared: torch.Tensor) -> list[torch.Tensor]:
         return [*self.weight]
@@ -91,9 +88,6 @@ class ProjectionHeads(ParallelHeads):
     @property
     def trained(self) -> bool:
         return bool(self.weight.any())
-
-    def run_head(self, head, head_input):
-        return head_input
 
 
 class LatentHeads(ParallelHeads):

@@ -42,15 +42,8 @@ inline Floats operator/(Floats a, Floats b) { return {a.low / b.low, a.high / b.
 inline Floats multiply_add(Floats a, Floats b, Floats c) {
     return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
 }
-// c - a b.
-inline Floats subtract_product(Floats a, Floats b, Floats c) {
-    return {_mm256_fnmadd_ps(a.low, b.low, c.low), _mm256_fnmadd_ps(a.high, b.high, c.high)};
-}
 inline Floats maximum(Floats a, Floats b) {
     return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
-}
-inline Floats minimum(Floats a, Floats b) {
-    return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)};
 }
 inline Floats absolute(Floats a) {
     const __m256 sign = _mm256_set1_ps(-0.0f);
@@ -94,7 +87,6 @@ inline Mask compare(Floats a, Floats b) {
     return {_mm256_cmp_ps(a.low, b.low, COMPARISON), _mm256_cmp_ps(a.high, b.high, COMPARISON)};
 }
 inline Mask greater(Floats a, Floats b) { return compare<_CMP_GT_OQ>(a, b); }
-inline Mask equal(Floats a, Floats b) { return compare<_CMP_EQ_OQ>(a, b); }
 inline Mask not_a_number(Floats a) { return compare<_CMP_UNORD_Q>(a, a); }
 inline Mask zero_bytes(__m128i a) {
     const __m256i zero = _mm256_setzero_si256();

@@ -30,10 +30,7 @@ inline void store_some(float* to, Mask mask, Floats values) {
 }
 
 inline Floats multiply_add(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
-// c - a b.
-inline Floats subtract_product(Floats a, Floats b, Floats c) { return _mm512_fnmadd_ps(a, b, c); }
 inline Floats maximum(Floats a, Floats b) { return _mm512_max_ps(a, b); }
-inline Floats minimum(Floats a, Floats b) { return _mm512_min_ps(a, b); }
 inline Floats absolute(Floats a) { return _mm512_abs_ps(a); }
 inline Floats round_to_even(Floats a) { return _mm512_roundscale_ps(a, 0); }
 // x 2^power for whole powers from -126 to 127.
@@ -45,7 +42,6 @@ inline Integers as_integers(Floats a) { return (Integers)a; }
 inline Floats as_floats(Integers a) { return (Floats)a; }
 
 inline Mask greater(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
-inline Mask equal(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 inline Mask not_a_number(Floats a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
 inline Mask zero_bytes(__m128i a) { return _mm_testn_epi8_mask(a, a); }
 inline Mask first_lanes(long count) { return _bzhi_u32(0xffff, std::clamp<long>(count, 0, LANES)); }

@@ -21,36 +21,13 @@ struct Chain {
     int64_t steps, threads;
 };
 
-// The index of a row's largest value; of equal values the first.
-inline long best_column(const float* row, long size) {
-    Floats top = constant(-INFINITY);
-    for (long at = 0; at < size; at += LANES) top = maximum(top, load(row, at, size, -INFINITY));
-    top = constant(largest(top));
-    for (long at = 0; at < size; at += LANES) {
-        const unsigned matches = bits(lanes(at, size) & equal(load(row, at, size), top));
-        if (matches) return at + __builtin_ctz(matches);
-    }
-    return 0;
-}
-
 // Working memory of a chain, for all rows.
 struct ChainRows {
     long count, size;
     float *states, *joined, *normalized, *hidden, *queries, *inner, *logits, *log_probs;
     QuantizedRows rows;
 
-    static long widest(const AttendingHeads& heads) {
-        return std::max(heads.fuse.inputs, heads.outer.inputs);
-    }
     // `outputs`: of the projection; 0 if best columns are not needed.
-    static size_t bytes(const AttendingHeads& heads, long outputs, long count) {
-        const long size = heads.fuse.outputs;
-        return 5 * Scratch::bytes_of<float>(count * size) +
-               Scratch::bytes_of<float>(count * 2 * size) +
-               Scratch::bytes_of<float>(count * heads.inner.outputs) +
-               Scratch::bytes_of<float>(count * outputs) + Scratch::bytes_of<float>(count) +
-               QuantizedRows::bytes(count, widest(heads));
-    }
     ChainRows(Scratch& scratch, const AttendingHeads& heads, long outputs, long count)
         : count(count), size(heads.fuse.outputs),
           states(scratch.take<float>(count * size)),
@@ -61,7 +38,7 @@ struct ChainRows {
           inner(scratch.take<float>(count * heads.inner.outputs)),
           logits(scratch.take<float>(count * outputs)),
           log_probs(scratch.take<float>(count)),
-          rows(scratch, count, widest(heads)) {}
+          rows(scratch, count, std::max(heads.fuse.inputs, heads.outer.inputs)) {}
 };
 
 // Writes the best column of each row's state, among the shortlist's panels if there is one, to
@@ -80,7 +57,7 @@ inline void pick_best_columns(
 #pragma omp for schedule(static)
     for (long row = 0; row < chain.count; ++row) {
         const float* logits = chain.logits + row * outputs;
-        const long best = best_column(logits, outputs);
+        const long best = find_largest(logits, outputs, nullptr, -1).allowed.token;
         if (least > -INFINITY)
             chain.log_probs[row] -= log_of_sum(logits, outputs, logits[best]);
         long column = best;

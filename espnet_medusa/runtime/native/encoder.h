@@ -51,10 +51,6 @@ struct Block {
     static long widest_stride(long widest) {
         return stride_of<Bfloat16>(round_up(widest, PANEL) / PANEL);
     }
-    static size_t bytes(long widest) {
-        return Scratch::bytes_of<char>(BLOCK_ROWS * widest_stride(widest)) +
-               Scratch::bytes_of<float>(BLOCK_ROWS) + Scratch::bytes_of<float>(widest);
-    }
     Block(Scratch& scratch, long widest)
         : values(scratch.take<char>(BLOCK_ROWS * widest_stride(widest))),
           scales(scratch.take<float>(BLOCK_ROWS)),
@@ -119,7 +115,7 @@ inline void project_frames(
     const long width = frames.width(), size = frames.head_size, count = frames.frames;
     const long most = block_rows(frames.rows(), frames.threads), outputs = linear.outputs;
     static thread_local Scratch scratch;
-    scratch.reset(Block::bytes(linear.inputs) + Scratch::bytes_of<float>(BLOCK_ROWS * outputs));
+    scratch.reset();
     const Block block(scratch, linear.inputs);
     float* joined = scratch.take<float>(BLOCK_ROWS * outputs);
     const float* keys = joined + (queries ? width : 0);
@@ -168,7 +164,7 @@ inline void encode_layer(
     const long width = frames.width(), rows = frames.rows(), inner_size = layer.inner.outputs;
     const long widest = std::max(width, inner_size);
     static thread_local Scratch scratch;
-    scratch.reset(Block::bytes(widest) + Scratch::bytes_of<float>(BLOCK_ROWS * inner_size));
+    scratch.reset();
     const Block block(scratch, widest);
     float* inner = scratch.take<float>(BLOCK_ROWS * inner_size);
 

@@ -88,7 +88,7 @@ void multiply_blocks(
 #pragma omp parallel num_threads(threads)
     {
         static thread_local Scratch scratch;
-        scratch.reset(Block::bytes(linear->inputs));
+        scratch.reset();
         const Block block(scratch, linear->inputs);
         each_block(count, threads, [&](long row, long in_block) {
             multiply_block(*linear, nullptr, from + row * stride, stride, in_block, block, nullptr,
@@ -133,7 +133,7 @@ void linear(
     const Linear* linear, const float* from, int64_t count, const float* residual, float* to,
     int64_t threads) {
     static thread_local Scratch scratch;
-    scratch.reset(QuantizedRows::bytes(count, linear->inputs));
+    scratch.reset();
     const QuantizedRows rows(scratch, count, linear->inputs);
 #pragma omp parallel num_threads(threads)
     multiply_normalized(*linear, nullptr, from, count, nullptr, rows, residual, to);
@@ -170,7 +170,7 @@ void top_tokens(
 #pragma omp parallel num_threads(std::clamp<int64_t>(rows, 1, threads))
     {
         static thread_local Scratch scratch;
-        scratch.reset(Scratch::bytes_of<Scored>(count));
+        scratch.reset();
         auto* ranked = scratch.take<Scored>(count);
 #pragma omp for schedule(static)
         for (long row = 0; row < rows; ++row)
@@ -200,8 +200,7 @@ void draft_chain(
     const float* states, const float* embedded, float least, int64_t* columns) {
     const long count = call->nodes.rows(), steps = call->steps;
     static thread_local Scratch scratch;
-    scratch.reset(ChainRows::bytes(*heads, projection->outputs, count) +
-                  ShortlistRows::bytes(*list, count));
+    scratch.reset();
     const ChainRows chain(scratch, *heads, projection->outputs, count);
     const ShortlistRows work(scratch, *list, count);
     std::copy(states, states + count * chain.size, chain.states);
@@ -235,7 +234,7 @@ void advance_states(
     float* to) {
     const long count = call->nodes.rows();
     static thread_local Scratch scratch;
-    scratch.reset(ChainRows::bytes(*heads, 0, count));
+    scratch.reset();
     const ChainRows chain(scratch, *heads, 0, count);
     std::copy(states, states + count * chain.size, chain.states);
 #pragma omp parallel num_threads(call->threads)
@@ -252,12 +251,6 @@ struct LayerRows {
     float *joined, *queries, *attended, *normalized, *inner;
     QuantizedRows rows;
 
-    static size_t bytes(long count, long size, long inner_size) {
-        return Scratch::bytes_of<float>(count * 3 * size) +
-               3 * Scratch::bytes_of<float>(count * size) +
-               Scratch::bytes_of<float>(count * inner_size) +
-               QuantizedRows::bytes(count, std::max(size, inner_size));
-    }
     LayerRows(Scratch& scratch, long count, long size, long inner_size)
         : joined(scratch.take<float>(count * 3 * size)),
           queries(scratch.take<float>(count * size)),
@@ -295,7 +288,7 @@ extern "C" void extend_layers(
     const Nodes& nodes = call->nodes;
     const long rows = nodes.rows(), size = nodes.width(), inner_size = layers->inner.outputs;
     static thread_local Scratch scratch;
-    scratch.reset(LayerRows::bytes(rows, size, inner_size));
+    scratch.reset();
     const LayerRows work(scratch, rows, size, inner_size);
 #pragma omp parallel num_threads(call->threads)
     {

@@ -47,10 +47,6 @@ struct QuantizedRows {
 
     // Seldom a power of two, so that rows of a tile are in different sets of the cache.
     static long stride_of(long size) { return round_up(size, STEP_BYTES) + STEP_BYTES; }
-    static size_t bytes(long rows, long size) {
-        return Scratch::bytes_of<Bytes::Row>(round_up(rows, TILE) * stride_of(size)) +
-               Scratch::bytes_of<float>(rows);
-    }
     QuantizedRows(Scratch& scratch, long rows, long size)
         : values(scratch.take<Bytes::Row>(round_up(rows, TILE) * stride_of(size))),
           scales(scratch.take<float>(rows)),

@@ -62,12 +62,8 @@ struct Queries {
     Queries(const float* values, int count, long stride, long size, long padded, Scratch& scratch)
         : values(values), count(count), stride(stride), size(size),
           weight_stride(padded + STEP_BYTES / sizeof(Number16::Row)) {
-        const long of_rounded = PANEL * Memory::columns(size);
-        scratch.reset(
-            Scratch::bytes_of<Number16::Row>(of_rounded) + Scratch::bytes_of<float>(PANEL) +
-            Scratch::bytes_of<Number16::Sum>(PANEL * padded) + Scratch::bytes_of<float>(padded) +
-            Scratch::bytes_of<Number16::Row>(PANEL * weight_stride));
-        rounded = scratch.take<Number16::Row>(of_rounded);
+        scratch.reset();
+        rounded = scratch.take<Number16::Row>(PANEL * Memory::columns(size));
         scales = scratch.take<float>(PANEL);
         scores = scratch.take<Number16::Sum>(PANEL * padded);
         logits = scratch.take<float>(padded);

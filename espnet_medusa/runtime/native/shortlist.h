@@ -20,12 +20,6 @@ struct ShortlistRows {
     int32_t* order;  // (count, all panels), the selected ones first
     QuantizedRows rows;  // of `reduced`
 
-    static size_t bytes(const Shortlist& list, long count) {
-        return Scratch::bytes_of<float>(count * list.reduce.outputs) +
-               Scratch::bytes_of<float>(count * list.all_panels()) +
-               Scratch::bytes_of<int32_t>(count * list.all_panels()) +
-               QuantizedRows::bytes(count, list.reduce.outputs);
-    }
     ShortlistRows(Scratch& scratch, const Shortlist& list, long count)
         : reduced(scratch.take<float>(count * list.reduce.outputs)),
           maxima(scratch.take<float>(count * list.all_panels())),

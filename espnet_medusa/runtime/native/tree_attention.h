@@ -165,9 +165,7 @@ inline void attend_tree(const Nodes& nodes, const Tree& tree, float* to) {
             const float* joined = tree.joined + first * 3 * width + head * size;
             fill_slots(nodes, joined, count, keys + tree.known * 2 * width);
             Slots slots{keys, keys + width, known, 2 * width, size};
-            scratch.reset(Scratch::bytes_of<float>(known + LANES) +
-                          Scratch::bytes_of<int32_t>(known) +
-                          Scratch::bytes_of<float>(known * 2 * size));
+            scratch.reset();
             float* scores = scratch.take<float>(known + LANES);
             int32_t* places = scratch.take<int32_t>(known);
             if (count > 1) slots = gather(slots, scratch.take<float>(known * 2 * size));

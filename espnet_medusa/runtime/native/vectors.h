@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 // HALVES: tests on processors with AVX512_VNNI define it to compile avx2.h.
 #if defined(__AVX512VNNI__) && !defined(HALVES)
@@ -82,10 +83,10 @@ inline Floats gelu(Floats x) {
     const Floats scaled = x * constant(0.70710678f), size = absolute(scaled);
     const Floats one = constant(1.0f), zero = constant(0.0f);
     const Floats t = one / multiply_add(size, constant(0.3275911f), one);
-    Floats sum = constant(1.061405429f);
-    for (float next : {-1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f, 0.0f})
+    Floats sum = constant(-1.061405429f);  // minus the polynomial
+    for (float next : {1.453152027f, -1.421413741f, 0.284496736f, -0.254829592f, 0.0f})
         sum = multiply_add(sum, t, constant(next));
-    Floats erf = subtract_product(sum, exponential(zero - size * size), one);
+    Floats erf = multiply_add(sum, exponential(zero - size * size), one);
     erf = select(greater(zero, x), zero - erf, erf);
     return x * constant(0.5f) * (one + erf);
 }
@@ -94,7 +95,7 @@ inline Floats relu(Floats x) { return maximum(x, constant(0.0f)); }
 
 inline Floats silu(Floats x) {
     // exp(88) is finite; below x = -88 the result is nearly 0 in either case.
-    const Floats minus = minimum(constant(0.0f) - x, constant(88.0f));
+    const Floats minus = constant(0.0f) - maximum(x, constant(-88.0f));
     return x / (constant(1.0f) + exponential(minus));
 }
 
@@ -119,31 +120,28 @@ inline void store_bfloat16(uint16_t* to, Floats values) {
 // Working memory of one thread: reused by later calls, enlarged if necessary.
 class Scratch {
   public:
-    // Provides `bytes` in total; pointers from earlier `take` calls become invalid.
-    void reset(size_t bytes) {
-        if (bytes > size) {
-            memory.reset(static_cast<char*>(std::aligned_alloc(64, round_up(bytes, 64))));
-            size = bytes;
-        }
+    // Pointers from earlier `take` calls become invalid.
+    void reset() {
+        if (blocks.size() > 1) blocks.erase(blocks.begin(), blocks.end() - 1);
         used = 0;
     }
 
     template <class Type>
     Type* take(long count) {
-        char* place = memory.get() + used;
-        used += bytes_of<Type>(count);
-        return reinterpret_cast<Type*>(place);
-    }
-
-    template <class Type>
-    static size_t bytes_of(long count) {
-        return round_up(count * sizeof(Type), 64);
+        const size_t bytes = round_up(count * sizeof(Type), 64);
+        if (blocks.empty() || used + bytes > size) {
+            size = std::max<size_t>({bytes, 2 * size, 64});
+            blocks.emplace_back(static_cast<char*>(std::aligned_alloc(64, size)));
+            used = 0;
+        }
+        used += bytes;
+        return reinterpret_cast<Type*>(blocks.back().get() + used - bytes);
     }
 
   private:
     struct Free {
         void operator()(char* pointer) const { std::free(pointer); }
     };
-    std::unique_ptr<char, Free> memory;
-    size_t size = 0, used = 0;
+    std::vector<std::unique_ptr<char, Free>> blocks;  // the last one is the largest
+    size_t size = 0, used = 0;                        // of the last block
 };

@@ -8,13 +8,11 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from espnet_medusa.audio.reader import AudioError, check_audio, probe_audio, read_audio
+from espnet_medusa.audio.reader import AudioError, measure_audio
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.table import DataProblem, scan_table
 
 COPY_AGAIN = "copy it from the corpus again"
-# A truncated FLAC file has a good header, so its end is read, too.
-TAIL_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -97,21 +95,6 @@ def read_chapter(folder: Path) -> tuple[list[Utterance], list[DataProblem]]:
         problems.append(DataProblem(str(table), key, message, COPY_AGAIN))
     good = sorted(set(scan.entries) & set(audio) - known_bad)
     return [Utterance(key, audio[key], scan.entries[key]) for key in good], problems
-
-
-def measure_audio(path: Path) -> float:
-    """Read the header and the end of an audio file and return its duration in seconds.
-
-    Stage 3, which decodes all audio, finds damage in the middle.
-
-    Raises:
-        AudioError: The file is truncated, empty or no audio.
-    """
-    duration_s = probe_audio(str(path)).duration_s
-    start_s = 0.0 if duration_s is None else max(0.0, duration_s - TAIL_S)
-    samples, rate_hz = read_audio(str(path), start_s=start_s)
-    check_audio(samples, rate_hz)
-    return start_s + len(samples) / rate_hz
 
 
 def _duration_or_problem(utterance: Utterance) -> float | DataProblem:

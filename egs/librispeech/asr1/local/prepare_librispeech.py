@@ -26,13 +26,12 @@ from librispeech_files import (
 )
 from librispeech_options import CHAPTERS, PLAIN_CASES, Options, parse_options
 
-from espnet_medusa.bin.command_line import run_main
+from espnet_medusa.bin.command_line import SOME_FAILED, run_main
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.data_dir import make_spk2utt
-from espnet_medusa.kaldi.format import BAD_UTTERANCES
+from espnet_medusa.kaldi.format import BAD_UTTERANCES, table_line
 from espnet_medusa.kaldi.table import DataProblem, write_table
 
-INCOMPLETE = 3
 COMBINED = {f"train_{hours}": PARTS[hours].train for hours in ("460", "960")}
 VALIDATION = (PARTS["960"].valid, PARTS["5"].valid)
 
@@ -173,17 +172,12 @@ def write_data_dir(folder: Path, data: DataSet) -> None:
         write_table(folder / "utt2gender", known)
         write_table(folder / "spk2gender", {utt2spk[key]: known[key] for key in known})
     if data.problems:
-        write_table(folder / BAD_UTTERANCES, dict(map(_listed, data.problems)))
+        write_table(folder / BAD_UTTERANCES, dict(map(table_line, data.problems)))
     write_table(folder / "text", {key: utterance.text for key, utterance in utterances.items()})
     write_table(folder / "utt2spk", utt2spk)
     write_table(folder / "spk2utt", make_spk2utt(utt2spk))
     write_table(folder / "utt2lang", dict.fromkeys(utterances, "en"))
     write_table(folder / "wav.scp", {key: str(u.audio) for key, u in utterances.items()})
-
-
-def _listed(problem: DataProblem) -> tuple[str, str]:
-    reason = f"{Path(problem.file).name}: {problem.message}; {problem.remedy}"
-    return "_".join(problem.id.split()), " ".join(reason.split())
 
 
 def prepare(options: Options) -> int:
@@ -218,7 +212,7 @@ def prepare(options: Options) -> int:
     for name in incomplete:
         bad = options.output_dir / SUBSETS[name].set_name / BAD_UTTERANCES
         print(f"{name}: not complete, see {bad}", file=sys.stderr)
-    return INCOMPLETE if incomplete or missing else 0
+    return SOME_FAILED if incomplete or missing else 0
 
 
 def check_speakers(speakers: Collection[str], subsets: Mapping[str, Path]) -> None:

@@ -26,7 +26,6 @@ from voxpopuli_corpus import (
     fetch_annotation,
     fetch_audio,
     fetch_segment_table,
-    measure_audio,
 )
 from voxpopuli_sessions import (
     UTT2SESSION,
@@ -44,18 +43,18 @@ from voxpopuli_unlabelled import (
     segment_sessions,
 )
 
+from espnet_medusa.audio.reader import measure_audio
 from espnet_medusa.audio.source import AudioError
 from espnet_medusa.audio.speech_segments import MIN_SEGMENT_S
-from espnet_medusa.bin.command_line import positive, run_main
+from espnet_medusa.bin.command_line import SOME_FAILED, positive, run_main
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.data_dir import make_spk2utt
-from espnet_medusa.kaldi.format import BAD_UTTERANCES
+from espnet_medusa.kaldi.format import BAD_UTTERANCES, table_line
 from espnet_medusa.kaldi.table import DataProblem, write_table
 from espnet_medusa.options import check_above
 
 SETUPS = ("supervised", "self_supervised")
 SEGMENTATIONS = ("auto", "official", "silence")
-INCOMPLETE = 3
 
 
 @dataclass(frozen=True)
@@ -202,17 +201,12 @@ def write_data_dir(folder: Path, data: DataSet, language: str) -> None:
         if table:
             write_table(folder / name, table)
     if data.problems:
-        write_table(folder / BAD_UTTERANCES, dict(map(_listed, data.problems)))
+        write_table(folder / BAD_UTTERANCES, dict(map(table_line, data.problems)))
     write_table(folder / UTT2SESSION, data.utt2session)
     write_table(folder / "utt2spk", data.utt2spk)
     write_table(folder / "spk2utt", make_spk2utt(data.utt2spk))
     write_table(folder / "utt2lang", dict.fromkeys(data.utt2spk, language))
     write_table(folder / "wav.scp", data.wav_scp)
-
-
-def _listed(problem: DataProblem) -> tuple[str, str]:
-    reason = f"{Path(problem.file).name}: {problem.message}; {problem.remedy}"
-    return "_".join(problem.id.split()), " ".join(reason.split())
 
 
 def fetch(options: Options) -> None:
@@ -273,7 +267,7 @@ def prepare(options: Options) -> int:
         _finish(f"unlabelled_{options.lang}", data, options)
         divide_unlabelled(options)
         is_complete = is_complete and not data.problems
-    return 0 if is_complete else INCOMPLETE
+    return 0 if is_complete else SOME_FAILED
 
 
 def divide_unlabelled(options: Options) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from espnet_medusa.audio.reader import check_audio, probe_audio, read_audio
 from espnet_medusa.files.archive import unpack
 from espnet_medusa.recipe.download import download
 
@@ -24,8 +23,6 @@ TRANSCRIBED_LANGUAGES = (
 SPLITS = ("train", "dev", "test")
 ORIGINAL = "original"
 SEGMENT_TABLE = "unlabelled_v2.tsv.gz"
-# A truncated file has a good header, so its end is read, too.
-TAIL_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -107,16 +104,3 @@ def fetch_audio(
             archive = download(f"{base_url}/audios/{name}", folder / name)
             unpack(archive, folder)
             archive.unlink()  # a year of audio is large
-
-
-def measure_audio(path: Path) -> float:
-    """Read the header and the end of an audio file and return its duration in seconds.
-
-    Raises:
-        AudioError: The file is missing, truncated, empty or no audio.
-    """
-    duration_s = probe_audio(str(path)).duration_s
-    start_s = 0.0 if duration_s is None else max(0.0, duration_s - TAIL_S)
-    samples, rate_hz = read_audio(str(path), start_s=start_s)
-    check_audio(samples, rate_hz)
-    return start_s + len(samples) / rate_hz

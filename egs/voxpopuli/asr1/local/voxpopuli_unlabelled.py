@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 
 from tqdm import tqdm
-from voxpopuli_corpus import SEGMENT_TABLE, Corpus, measure_audio
+from voxpopuli_corpus import SEGMENT_TABLE, Corpus
 from voxpopuli_transcripts import FETCH_AGAIN, read_rows
 
+from espnet_medusa.audio.reader import measure_audio
 from espnet_medusa.audio.source import AudioError
 from espnet_medusa.audio.speech_segments import read_levels, segment_levels
 from espnet_medusa.errors import InputError
