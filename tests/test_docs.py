@@ -219,11 +219,19 @@ def check_script(script: Path, words: list[str]) -> None:
         assert (script.parent / f"conf/train_{kind}.yaml").exists(), system
 
 
+def expand_functions(block: str) -> str:
+    """Replace calls of shell functions, which end in "$@", by their bodies."""
+    for function, name, body in re.findall(r"(^(\w+)\(\) \{\n(.*?)\n\}\n)", block, re.M | re.S):
+        body = body.strip().removesuffix('"$@"')
+        block = re.sub(rf"^{name} ", lambda _, body=body: body, block.replace(function, ""), flags=re.M)
+    return block
+
+
 @pytest.mark.parametrize("block", [*blocks(""), *inline_commands()])
 def test_commands_of_pages_parse(block, monkeypatch):
     monkeypatch.chdir(ROOT)
     variables = {}
-    for line in block.replace("\\\n", " ").splitlines():
+    for line in expand_functions(block.replace("\\\n", " ")).splitlines():
         line = re.sub(r"\$(\w+)", lambda match: variables[match[1]], line)
         for command in line.split(" && "):
             if words := shlex.split(command, comments=True):

@@ -139,6 +139,7 @@ class Speech2Text(ESPnetSpeech2Text):
         self.statistics = DecodingStatistics()
 
     # Parts of ``model``.
+    encoder = property(attrgetter("model.encoder"))
     search = property(attrgetter("model.search"))
     whisper = property(attrgetter("model.prompts"))
     sample_rate_hz = property(attrgetter("model.audio.sample_rate_hz"))
