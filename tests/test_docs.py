@@ -222,8 +222,8 @@ def check_script(script: Path, words: list[str]) -> None:
 def expand_functions(block: str) -> str:
     """Replace calls of shell functions, which end in "$@", by their bodies."""
     for function, name, body in re.findall(r"(^(\w+)\(\) \{\n(.*?)\n\}\n)", block, re.M | re.S):
-        body = body.strip().removesuffix('"$@"')
-        block = re.sub(rf"^{name} ", lambda _, body=body: body, block.replace(function, ""), flags=re.M)
+        command, block = body.strip().removesuffix('"$@"'), block.replace(function, "")
+        block = re.sub(rf"(?m)^{name} ", lambda _, command=command: command, block)
     return block
 
 
