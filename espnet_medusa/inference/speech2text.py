@@ -139,8 +139,8 @@ class Speech2Text(ESPnetSpeech2Text):
         self.statistics = DecodingStatistics()
 
     # Parts of ``model``.
-    encoder = property(attrgetter("model.encoder"))
     search = property(attrgetter("model.search"))
+    encoder = property(attrgetter("model.encoder"))
     whisper = property(attrgetter("model.prompts"))
     sample_rate_hz = property(attrgetter("model.audio.sample_rate_hz"))
     window_s = property(attrgetter("model.audio.window_s"))

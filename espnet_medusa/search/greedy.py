@@ -134,11 +134,12 @@ class GreedyStrategy(Strategy):
         for prefix, (token, log_prob) in zip(prefixes, table, strict=True):
             prefix.best = (int(token), log_prob)
         if rule.verifies and not rule.best_only:
-            scores = logits if restriction is None else restriction.apply(logits, torch.float32)
             rows = {prefix: row for row, prefix in enumerate(prefixes)}
             drafts = [*prefixes, *(end for state in states for end in state.draft.ends)]
             drafts = [prefix for prefix in drafts if prefix.parent in rows]
-            verify(drafts, rows, rule, scores, logits, normalizers)
+            if drafts:
+                scores = logits if restriction is None else restriction.apply(logits, torch.float32)
+                verify(drafts, rows, rule, scores, logits, normalizers)
 
     def advance(self, states: Sequence[GreedyState]) -> None:
         for state in states:
@@ -216,7 +217,7 @@ def verify(
     """Store which drafts the rule accepts; a rejected draft also rejects all drafts after it.
 
     Args:
-        drafts: Prefixes whose parents have rows.
+        drafts: One or more prefixes whose parents have rows.
         rows: Rows of the evaluated prefixes.
         rule: A rule that verifies.
         scores: (R, V) logits with forbidden tokens at -inf.
@@ -232,12 +233,13 @@ def verify(
         table = torch.stack([allowed, log_probs.double()], dim=1)
         return dict(zip(drafts, table.tolist(), strict=True))
 
-    following, drafted = defaultdict(list), {*drafts}
+    following = defaultdict(list)
     for prefix in drafts:
         following[prefix.parent].append(prefix)
     # A GPU judges all drafts at once, because the host waits for its results.
-    every = judged(drafts) if drafts and scores.device.type == "cuda" else None
-    level = [prefix for prefix in drafts if prefix.parent not in drafted]
+    every = judged(drafts) if scores.device.type == "cuda" else None
+    first = following.keys() - {*drafts}
+    level = [prefix for prefix in drafts if prefix.parent in first]
     while level:
         verdicts, accepted = every or judged(level), []
         for prefix in level:
