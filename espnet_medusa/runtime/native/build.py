@@ -87,6 +87,11 @@ def processor_flags() -> set[str]:
     return set(" ".join(re.findall(r"^(?:vendor_id|flags)\s*:(.*)", first, re.M)).split())
 
 
+def cache_options(flags: set[str]) -> list[str]:
+    """Return the compiler's options for the caches of a processor with these flags."""
+    return [] if INTEL in flags else ["-DPREFETCH_TO_L2"]
+
+
 @cache
 def load_library() -> ctypes.CDLL | None:
     """Return the loaded kernels, or None and log the reason; errors as ``usable_sets``."""
@@ -143,7 +148,8 @@ def compiled(instructions: InstructionSet, compiler: Sequence[str], folder: Path
     """
     version = run([*compiler, "--version"])
     sources = sorted([*FOLDER.glob("*.h"), *FOLDER.glob("*.cpp")])
-    inputs = [*COMPILE, *LINK, *instructions.options, version, *compiler]
+    options = [*COMPILE, *instructions.options, *cache_options(processor_flags())]
+    inputs = [*options, *LINK, version, *compiler]
     inputs += [path.read_text(encoding="utf-8") for path in sources]
     key = hashlib.sha256("\0".join(inputs).encode()).hexdigest()[:16]
     library = folder / f"kernels-{instructions.name}-{key}.so"
@@ -151,8 +157,7 @@ def compiled(instructions: InstructionSet, compiler: Sequence[str], folder: Path
         if not library.exists():
             with tempfile.TemporaryDirectory(dir=folder) as name:
                 object_file, linked = Path(name, "kernels.o"), Path(name, "kernels.so")
-                command = [*compiler, *COMPILE, *instructions.options, "-c", FOLDER / "kernels.cpp"]
-                run([*command, "-o", object_file])
+                run([*compiler, *options, "-c", FOLDER / "kernels.cpp", "-o", object_file])
                 run([*compiler, *LINK, object_file, "-o", linked])
                 linked.chmod(0o700)
                 linked.replace(library)

@@ -150,6 +150,14 @@ struct Tiles {
 // Blocks of columns that are multiplied together: their sums must fit in registers.
 constexpr int BLOCKS_TOGETHER = REGISTERS > 8 ? 2 : 1;
 
+// The cache to which a product prefetches the next columns. AMD's processors have few buffers for
+// reading from memory to the first level (bench/NOTES.md).
+#ifdef PREFETCH_TO_L2
+constexpr auto PREFETCHED_TO = _MM_HINT_T1;
+#else
+constexpr auto PREFETCHED_TO = _MM_HINT_T0;
+#endif
+
 // Multiplies COUNT rows with BLOCKS_TOGETHER blocks of columns that are `apart` bytes apart, one
 // vector of sums per row and block; prefetches `next`.
 template <class Type, int COUNT>
@@ -163,7 +171,7 @@ void multiply_rows(
         typename Type::Columns columns[BLOCKS_TOGETHER];
         for (int block = 0; block < BLOCKS_TOGETHER; ++block) {
             const long at = block * apart + place * STEP_BYTES;
-            _mm_prefetch(next + at, _MM_HINT_T0);
+            _mm_prefetch(next + at, PREFETCHED_TO);
             columns[block] = Type::prepare(load((const int32_t*)(blocks + at)));
         }
 #pragma GCC unroll 16
