@@ -28,7 +28,6 @@ from espnet_medusa.runtime.native.library import (
 from espnet_medusa.runtime.native.operations import NativeLinear
 from espnet_medusa.runtime.native.shortlist import Shortlist, build_shortlist
 from espnet_medusa.runtime.precision import INT8_LAYERS
-from espnet_medusa.tree.proposer import token_ids
 from espnet_medusa.tree.token_tree import TokenTree
 from espnet_medusa.tree.tree_decoder import TreeState
 
@@ -172,14 +171,15 @@ class NativeAttendingHeads(PackedAttendingHeads):
         weights = self.arguments, self.projection.arguments, shortlist
 
         def draft(call: ChainArguments, states: torch.Tensor, embedded: torch.Tensor | None = None):
-            columns = torch.empty(len(states), depth, dtype=torch.long)
-            rows = address(states), address(embedded)
-            kernels().draft_chain(*weights, call, *rows, min_log_prob, address(columns))
-            return columns
+            tokens = torch.empty(len(states), depth, dtype=torch.long)
+            rows, results = (states, embedded), (self.vocabulary, tokens)
+            kernels().draft_chain(
+                *weights, call, *map(address, rows), min_log_prob, *map(address, results)
+            )
+            return tokens
 
         rows = (states,) if embedded is None else (states, embedded)
-        columns = call_by_utterance(draft, cross_keys_values, utterances, depth, *rows)
-        return token_ids(columns, self.vocabulary)
+        return call_by_utterance(draft, cross_keys_values, utterances, depth, *rows)
 
 
 def call_by_utterance(

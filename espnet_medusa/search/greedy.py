@@ -21,7 +21,7 @@ from espnet_medusa.search.state import Draft, EndedHypothesis, Hypothesis, Searc
 from espnet_medusa.tree.best_tokens import BestTokens, Restriction, best_tokens
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import Proposer
-from espnet_medusa.tree.token_tree import upload
+from espnet_medusa.tree.token_tree import download, upload
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
 
@@ -128,11 +128,8 @@ class GreedyStrategy(Strategy):
         restriction = self.scoring.restrict(requests, logits)
         if restriction is not None and restriction.renormalize and not rule.best_only:
             logits, restriction = restriction.apply(logits, torch.float32), None
-        best, normalizers = self.best_tokens(logits, restriction)
-        log_probs = logits.gather(1, best[:, None])[:, 0].float() - normalizers
-        table = torch.stack([best.double(), log_probs.double()], dim=1).tolist()
-        for prefix, (token, log_prob) in zip(prefixes, table, strict=True):
-            prefix.best = (int(token), log_prob)
+        best, normalizers, log_probs = self.best_tokens(logits, restriction)
+        set_best(prefixes, best, log_probs)
         if rule.verifies and not rule.best_only:
             rows = {prefix: row for row, prefix in enumerate(prefixes)}
             drafts = [*prefixes, *(end for state in states for end in state.draft.ends)]
@@ -201,9 +198,13 @@ class SamplingStrategy(GreedyStrategy):
         tokens = (logits / self.temperature - noise).argmax(dim=-1, keepdim=True)
         log_probs = logits.log_softmax(dim=-1).gather(1, tokens)
         prefixes = [prefix for request in requests for prefix in request.prefixes]
-        table = torch.cat([tokens.double(), log_probs.double()], dim=1).tolist()
-        for prefix, (token, log_prob) in zip(prefixes, table, strict=True):
-            prefix.best = (int(token), log_prob)
+        set_best(prefixes, tokens[:, 0], log_probs[:, 0])
+
+
+def set_best(prefixes: Sequence[Prefix], tokens: torch.Tensor, log_probs: torch.Tensor) -> None:
+    """Store the best next token (R,) of each prefix and its log-probability (R,)."""
+    for prefix, *best in zip(prefixes, *download(tokens, log_probs), strict=True):
+        prefix.best = (int(best[0]), best[1])
 
 
 def verify(
@@ -228,10 +229,10 @@ def verify(
     def judged(drafts: Sequence[Prefix]) -> dict[Prefix, tuple[float, float]]:
         pairs = [(rows[prefix.parent], prefix.token) for prefix in drafts]
         parents, tokens = upload(pairs, scores.device, torch.long).unbind(1)
-        allowed = rule.allowed(scores[parents], tokens).double()
+        allowed = rule.allowed(scores[parents], tokens)
         log_probs = logits[parents, tokens].float() - normalizers[parents]
-        table = torch.stack([allowed, log_probs.double()], dim=1)
-        return dict(zip(drafts, table.tolist(), strict=True))
+        pairs = zip(*download(allowed, log_probs), strict=True)
+        return dict(zip(drafts, pairs, strict=True))
 
     following = defaultdict(list)
     for prefix in drafts:

@@ -68,6 +68,7 @@ class BestTokens(NamedTuple):
     # (R,) float32 log-sum-exp over all V tokens, or over the allowed ones if the restriction
     # renormalizes (+inf if none is allowed).
     normalizers: torch.Tensor
+    log_probs: torch.Tensor  # (R,) float32, the token's logit minus the normalizer
 
 
 class TopTokens(NamedTuple):
@@ -84,9 +85,12 @@ def best_tokens(logits: torch.Tensor, restriction: Restriction | None = None) ->
     scores = logits if restriction is None else restriction.apply(logits, torch.float32)
     _, tokens = scores.max(dim=-1)  # several times faster than argmax
     if restriction is None or not restriction.renormalize:
-        return BestTokens(tokens, _normalizers(logits, tokens))
-    sums = scores.logsumexp(dim=-1)  # all may be -inf
-    return BestTokens(tokens, sums.masked_fill(sums == -torch.inf, torch.inf))
+        normalizers = _normalizers(logits, tokens)
+    else:
+        sums = scores.logsumexp(dim=-1)  # all may be -inf
+        normalizers = sums.masked_fill(sums == -torch.inf, torch.inf)
+    best = logits.gather(1, tokens[:, None])[:, 0].float()
+    return BestTokens(tokens, normalizers, best - normalizers)
 
 
 def _normalizers(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:

@@ -78,6 +78,13 @@ def upload(numbers: Any, device: torch.device, dtype: torch.dtype | None = None)
     return staged(numbers, device, dtype).to(device, non_blocking=True)
 
 
+def download(*parts: torch.Tensor) -> list[list[float]]:
+    """Return the values of tensors (R,) on the host, after a single copy from a GPU."""
+    if parts[0].device.type == "cpu":
+        return [part.tolist() for part in parts]
+    return torch.stack([part.double() for part in parts]).tolist()
+
+
 def staged(numbers: Any, device: torch.device, dtype: torch.dtype | None = None) -> torch.Tensor:
     """Return the tensor on the host, in pinned memory for a GPU; arguments as in ``upload``."""
     tensor = torch.as_tensor(numbers, dtype=dtype)

@@ -157,10 +157,13 @@ void project_memory(
 // Finds the best token and the normalizer of each row of logits (count, size).
 void best_tokens(
     const float* logits, int64_t count, int64_t size, const Restriction* restriction,
-    int64_t* tokens, float* normalizers, int64_t threads) {
+    int64_t* tokens, float* normalizers, float* log_probs, int64_t threads) {
 #pragma omp parallel for num_threads(std::clamp<int64_t>(count, 1, threads)) schedule(static)
-    for (long row = 0; row < count; ++row)
-        find_best_token(logits + row * size, size, *restriction, row, tokens + row, normalizers + row);
+    for (long row = 0; row < count; ++row) {
+        const float* of_row = logits + row * size;
+        find_best_token(of_row, size, *restriction, row, tokens + row, normalizers + row);
+        log_probs[row] = of_row[tokens[row]] - normalizers[row];
+    }
 }
 
 // Finds the `count` best tokens of each row of logits (rows, size), and their log-probabilities.
@@ -194,10 +197,12 @@ void pack_memories(
 
 // Drafts columns (rows, steps) of the projection greedily from states (rows, D). If `embedded`
 // (rows, D) is not null, first advances the states by the token with these embeddings. A row ends
-// before the column that brings its log-probability below `least`.
+// before the column that brings its log-probability below `least`. If `vocabulary` is not null, its
+// tokens replace the columns.
 void draft_chain(
     const AttendingHeads* heads, const Linear* projection, const Shortlist* list, const Chain* call,
-    const float* states, const float* embedded, float least, int64_t* columns) {
+    const float* states, const float* embedded, float least, const int64_t* vocabulary,
+    int64_t* columns) {
     const long count = call->nodes.rows(), steps = call->steps;
     static thread_local Scratch scratch;
     scratch.reset();
@@ -226,6 +231,9 @@ void draft_chain(
                 *heads, *projection, *list, chain, work, least, columns + step, steps);
         }
     }
+    if (vocabulary != nullptr)
+        for (long at = 0; at < count * steps; ++at)
+            if (columns[at] != MISSING) columns[at] = vocabulary[columns[at]];
 }
 
 // Advances states (rows, D) by one token with embeddings (rows, D).

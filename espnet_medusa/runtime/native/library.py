@@ -87,10 +87,10 @@ SIGNATURES = {  # of the functions in kernels.cpp, in their order
     "linear": (linear, pointer, number, pointer, pointer, number),
     "normalize_rows": (norm, pointer, number, number, pointer),
     "project_memory": (linear, pointer, number, number, number, pointer, number),
-    "best_tokens": (pointer, number, number, restriction, pointer, pointer, number),
+    "best_tokens": (pointer, number, number, restriction, pointer, pointer, pointer, number),
     "top_tokens": (pointer, number, number, restriction, number, pointer, pointer, number),
     "pack_memories": (pointer, number, number, number, number, pointer, number),
-    "draft_chain": (heads, linear, shortlist, chain, pointer, pointer, c_float, pointer),
+    "draft_chain": (heads, linear, shortlist, chain, pointer, pointer, c_float, pointer, pointer),
     "advance_states": (heads, chain, pointer, pointer, pointer),
     "extend_layers": (layers, number, call, POINTER(pointer), pointer, pointer),
 }

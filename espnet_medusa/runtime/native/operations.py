@@ -119,11 +119,13 @@ def native_best_tokens(logits: torch.Tensor, restriction: Restriction | None = N
         if not restriction.renormalize or restriction.eos_scores is not None:
             return best_tokens(logits, restriction)
         log_probs, tokens = native_top_tokens(logits, 1, restriction)
-        return BestTokens(tokens[:, 0], (logits.gather(1, tokens) - log_probs)[:, 0])
+        normalizers = (logits.gather(1, tokens) - log_probs)[:, 0]
+        return BestTokens(tokens[:, 0], normalizers, log_probs[:, 0])
     logits, arguments = logits.contiguous(), _restriction_arguments(restriction)
-    tokens, normalizers = torch.empty(len(logits), dtype=torch.long), logits.new_empty(len(logits))
-    run_kernel("best_tokens", logits, *logits.shape, arguments, tokens, normalizers)
-    return BestTokens(tokens, normalizers)
+    tokens = torch.empty(len(logits), dtype=torch.long)
+    best = BestTokens(tokens, *logits.new_empty(2, len(logits)))
+    run_kernel("best_tokens", logits, *logits.shape, arguments, *best)
+    return best
 
 
 def native_top_tokens(

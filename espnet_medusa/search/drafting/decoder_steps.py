@@ -50,15 +50,17 @@ class DecoderSteps(Steps):
         if depth > 0:
             beams = Beams(states, self.device)
             parents = PrefixStates(self.proposer, self.device).parents(beams.prefixes)
-            steps = self._chain(beams, *parents, depth)
-            if steps is None:
-                steps = self._steps(beams, self.proposer.append(*parents), depth, limits)
+            chains = self._chain(beams, *parents, depth)
+            if chains is not None:
+                follow_chains(self.strategy, states, chains.tolist())
+                return
+            steps = self._steps(beams, self.proposer.append(*parents), depth, limits)
             visit(self.strategy, states, steps)
 
     def _chain(
         self, beams: Beams, draft_states: States, tokens: torch.Tensor | None, depth: int
-    ) -> list[list[Step]] | None:
-        """Draft all steps by ``Proposer.chain``, or return None if this is not possible.
+    ) -> torch.Tensor | None:
+        """Return a chain (U, depth) of ``Proposer.chain``, or None if this is not possible.
 
         Constraints are ignored unless drafts change the text: the decoder call rejects forbidden
         tokens.
@@ -74,13 +76,7 @@ class DecoderSteps(Steps):
                 return None
             restrict = partial(self._constrain, beams, range(depth), None)
         least = self.shape.min_log_prob
-        chains = self.proposer.chain(draft_states, depth, least, tokens, restrict)
-        if chains is None:
-            return None
-        return [
-            [Step([-math.inf if token == MISSING else 0.0], [0], [token]) for token in tokens]
-            for tokens in chains.t().tolist()
-        ]
+        return self.proposer.chain(draft_states, depth, least, tokens, restrict)
 
     def _steps(
         self, beams: Beams, draft_states: States, depth: int, limits: Sequence[int]
@@ -298,6 +294,22 @@ def flat_rows(places: torch.Tensor, num_rows: int) -> torch.Tensor:
     """Convert places (U, W') among each utterance's rows to places (U W',) among all rows."""
     first = torch.arange(len(places), device=places.device) * (num_rows // len(places))
     return (places + first[:, None]).flatten()
+
+
+def follow_chains(
+    strategy: Strategy, states: Sequence[SearchState], chains: Sequence[Sequence[int]]
+) -> None:
+    """Add the tokens of each state's chain to its draft, up to ``MISSING``."""
+    for state, tokens in zip(states, chains, strict=True):
+        draft = state.draft
+        for token in tokens:
+            if not (draft.beam and draft.depth < draft.limit):
+                break
+            reached, draft.depth = [], draft.depth + 1
+            if token != MISSING:
+                reached.append(Hypothesis(draft.beam[0].prefix.child(token)))
+            reached = strategy.drop_hopeless(state, reached)
+            draft.visit(reached, state.max_length, strategy.scoring.eos)
 
 
 def visit(
