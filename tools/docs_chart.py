@@ -9,7 +9,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 from update_docs import ROOT, read_table
 
-SOURCE = ROOT / "bench/results/intel_xeon_vnni_2_cores/real_whisper_base.md"
+SOURCE = ROOT / "bench/results/amd_epyc_vnni_2_cores/real_whisper_base_45.md"
 CHART = ROOT / "docs/milliseconds.svg"
 # Rows of the section "greedy" of SOURCE, and their labels.
 BARS = {

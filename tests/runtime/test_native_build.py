@@ -126,6 +126,15 @@ def test_concurrent_compilation(small_source, tmp_path):
         build.compiled(*arguments)
 
 
+def test_vendors_whose_caches_differ_have_libraries_of_their_own(fresh, small_source, tmp_path):
+    arguments = build.AVX2, build.find_compiler(), build.library_folder(tmp_path / "new")
+    paths = []
+    for vendor in (build.INTEL, "AuthenticAMD"):
+        fresh.setattr(build, "processor_flags", lambda vendor=vendor: {vendor, "avx2"})
+        paths.append(build.compiled(*arguments))
+    assert paths[0] != paths[1] and all(map(build.open_library, paths))
+
+
 def test_folders_that_other_users_may_write_to_are_not_used(fresh, tmp_path, caplog):
     folder = build.library_folder(tmp_path / "espnet_medusa" / "kernels")
     folder.chmod(0o777)
