@@ -8,6 +8,7 @@ SAMPLE_RATE_HZ = 16000
 FFT_SAMPLES = 400
 HOP_SAMPLES = 160
 BLOCK_FRAMES = 6000
+LEAST_FRAMES = 16  # matrix products of fewer columns may round differently
 SILENCE = -10.0  # the smallest logarithm, of frames without any sound
 
 
@@ -62,7 +63,7 @@ class LogMel(torch.nn.Module):
         """
         frames, margin = len(samples) // HOP_SAMPLES + silence_frames, FFT_SAMPLES // 2
         with_sound = min(frames, _frames_with_sound(len(samples)))
-        samples = pad(samples.float(), (0, 2 * FFT_SAMPLES))
+        samples = pad(samples.float(), (0, 2 * FFT_SAMPLES + LEAST_FRAMES * HOP_SAMPLES))
         samples = torch.cat([samples[1 : margin + 1].flip(0), samples])
         parts = []
         for first in range(0, with_sound, BLOCK_FRAMES):  # to limit the memory for spectra
@@ -81,8 +82,8 @@ class LogMel(torch.nn.Module):
 
 
 def _frames_with_sound(samples: int) -> int:
-    """Return the number of frames that contain one of the first ``samples``."""
-    return -(-(samples + FFT_SAMPLES // 2) // HOP_SAMPLES)
+    """Return the number of frames that contain one of the first ``samples``, or a few more."""
+    return max(-(-(samples + FFT_SAMPLES // 2) // HOP_SAMPLES), LEAST_FRAMES)
 
 
 def _normalized(log_mel: torch.Tensor, peak: torch.Tensor) -> torch.Tensor:

@@ -31,7 +31,7 @@ WAYS = {
     "beam, CTC": BEAM | {"drafter": "ctc", "draft_depth": 3},
 }  # fmt: skip
 READERS = {  # of drafts
-    "block": "search/drafting/decoder_steps.py: _chain",
+    "block": "search/drafting/decoder_steps.py: run",
     "recurrent": "search/drafting/decoder_steps.py: read",
     "attending": "runtime/chain_graph.py: chain",
 }
@@ -84,6 +84,6 @@ def test_the_host_waits_once_per_call_and_once_per_draft(experiments, heads):
         model = Speech2Text(experiment.config, experiment.model, device="cuda:0", **options)
         gpu.waits.clear()
         calls = max(one.statistics.decoder_calls for one in model.decode(SPEECHES))
-    assert gpu.waits.pop("search/greedy.py: judge") == calls
+    assert gpu.waits.pop("tree/token_tree.py: download") == calls
     assert gpu.waits.pop(READERS[heads]) < calls
     assert all(count <= len(SPEECHES) for count in gpu.waits.values()), "once an utterance"
