@@ -154,7 +154,7 @@ void project_memory(
     project_frames(*linear, nullptr, all, memory, nullptr, packed);
 }
 
-// Finds the best token of each row of logits (count, size), the normalizer, and the log-probability.
+// Finds the best token of each row of logits (count, size), with normalizer and log-probability.
 void best_tokens(
     const float* logits, int64_t count, int64_t size, const Restriction* restriction,
     int64_t* tokens, float* normalizers, float* log_probs, int64_t threads) {

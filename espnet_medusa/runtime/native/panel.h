@@ -150,8 +150,8 @@ struct Tiles {
 // Blocks of columns that are multiplied together: their sums must fit in registers.
 constexpr int BLOCKS_TOGETHER = REGISTERS > 8 ? 2 : 1;
 
-// The cache to which a product prefetches the next columns. AMD's processors have few buffers for
-// reading from memory to the first level (bench/NOTES.md).
+// The cache to which a product prefetches the next columns; which one is faster depends on the
+// processor (bench/NOTES.md).
 #ifdef PREFETCH_TO_L2
 constexpr auto PREFETCHED_TO = _MM_HINT_T1;
 #else
