@@ -203,8 +203,8 @@ class SamplingStrategy(GreedyStrategy):
 
 def set_best(prefixes: Sequence[Prefix], tokens: torch.Tensor, log_probs: torch.Tensor) -> None:
     """Store the best next token (R,) of each prefix and its log-probability (R,)."""
-    for prefix, *best in zip(prefixes, *download(tokens, log_probs), strict=True):
-        prefix.best = (int(best[0]), best[1])
+    for prefix, token, log_prob in zip(prefixes, *download(tokens, log_probs), strict=True):
+        prefix.best = (int(token), log_prob)
 
 
 def verify(

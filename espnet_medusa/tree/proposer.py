@@ -140,15 +140,10 @@ class Proposer(ABC):
         return DraftCost()
 
     def token_ids(self, columns: torch.Tensor) -> torch.Tensor:
-        """Return the function ``token_ids`` for ``vocabulary``."""
-        return token_ids(columns, self.vocabulary)
-
-
-def token_ids(columns: torch.Tensor, vocabulary: torch.Tensor | None) -> torch.Tensor:
-    """Return the token ids of columns of ``Proposer.logits``; ``MISSING`` columns remain."""
-    if vocabulary is None:
-        return columns
-    return torch.where(columns == MISSING, MISSING, vocabulary[columns])
+        """Return the token ids of columns of ``logits``; ``MISSING`` columns remain."""
+        if self.vocabulary is None:
+            return columns
+        return torch.where(columns == MISSING, MISSING, self.vocabulary[columns])
 
 
 class HeadsProposer(Proposer):
