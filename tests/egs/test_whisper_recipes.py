@@ -62,6 +62,7 @@ def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path):
     manifests = make_librispeech_pc(tmp_path / "pc", corpus)
     options = ["--part", "100", "--librispeech_pc_dir", manifests, "--whisper_model", whisper]
     options += ["--labels", "references"]  # a random Whisper never ends
+    options += ["--speed_perturb_factors", "1.0 1.1"]
     options += ["--assistant", save_tiny_whisper(tmp_path / "assistant", decoder_layers=1)]
 
     with serve() as server:
@@ -103,7 +104,7 @@ def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path):
     assert (recipe / "dump/raw/test_clean/.stamp.json").stat().st_mtime_ns == before
     for system in ("linear", "finetune", "finetune_audio"):
         assert (exp / f"asr_{system}" / "valid.loss.best.pth").is_file()
-        assert "total_count=4, [valid]" in (exp / f"asr_{system}" / "train.log").read_text()
+        assert "total_count=8, [valid]" in (exp / f"asr_{system}" / "train.log").read_text()
     # Another Whisper is refused in the same folder.
     done = run_whisper(recipe, "--whisper_model", "openai/whisper-tiny", "--stage", "16", status=2)
     assert "give another --expdir" in done.stderr

@@ -1,6 +1,8 @@
 """The encoder's attention against float64, for every instruction set."""
 
 from ctypes import addressof, c_int64
+from functools import cache
+from itertools import product
 
 import torch
 from cases import cases, combinations
@@ -51,19 +53,24 @@ def exact(parts: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, tor
     return tuple((weights @ part).transpose(0, 1)[None] for part in (values, values.abs()))
 
 
+@cache  # of all instruction sets and numbers of threads
+def exact_cases(frames: int, merged: bool) -> list[tuple[torch.Tensor, ...]]:
+    """Return parts, lengths, and the results of ``exact``, of all sizes."""
+    table = []
+    for (heads, size), sharpness in product(SIZES, (0.0, 1.0, 4.0)):
+        parts = random_parts(frames, heads, size, sharpness)
+        lengths = torch.randint(1, 9, (1, frames)) if merged else torch.tensor([frames])
+        table.append((parts, lengths, *(part.flatten(2) for part in exact(parts, lengths))))
+    return table
+
+
 @combinations(merged=[False, True], frames=LENGTHS)
 def test_attention_is_near_float64(kind, frames, merged, threads):
     most = INTEGERS if attends_in_integers(kind) else BFLOAT16
-    for heads, size in SIZES:
-        for sharpness in (0.0, 1.0, 4.0):
-            parts = random_parts(frames, heads, size, sharpness)
-            lengths = torch.tensor([frames])
-            if merged:
-                lengths = torch.randint(1, 9, (1, frames))
-            expected, summed = (part.flatten(2) for part in exact(parts, lengths))
-            errors = (attend(parts, lengths).double().flatten(2) - expected).norm(dim=2)
-            errors /= summed.norm(dim=2)
-            assert errors.square().mean().sqrt() < most and errors.max() < 5 * most
+    for parts, lengths, expected, summed in exact_cases(frames, merged):
+        errors = (attend(parts, lengths).double().flatten(2) - expected).norm(dim=2)
+        errors /= summed.norm(dim=2)
+        assert errors.square().mean().sqrt() < most and errors.max() < 5 * most
 
 
 @cases(*SIZES)

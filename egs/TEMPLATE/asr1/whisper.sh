@@ -34,6 +34,7 @@ cmd_backend=${cmd_backend:-local}   # where jobs run, as in asr.sh; slurm: the f
 draft_vocab_size=16384  # number of most frequent tokens that heads on states may draft; empty: all
 train_set=          # name of the training set; not needed for only vanilla
 valid_set=          # name of the validation set; not needed for only vanilla
+speed_perturb_factors=  # such as "0.9 1.0 1.1": copies of the training set at these speeds
 longform=true       # decode test audio longer than Whisper's window, with a sliding window; false:
                     # stage 3 names and refuses it
 lang=noinfo         # language code of the prompt, used in names
@@ -54,6 +55,7 @@ require_whole_numbers stage stop_stage states_nj
     echo "whisper.sh: error: --labels ${labels}: allowed are written and references" >&2
     exit 2
 }
+train_suffix=${speed_perturb_factors:+_sp} # which asr.sh appends to the name of the training set
 # shellcheck source-path=SCRIPTDIR source=path.sh
 . ./path.sh
 # shellcheck source-path=SCRIPTDIR source=cmd.sh
@@ -136,7 +138,8 @@ asr() { # OPTION ...
     local status=0
     ./asr.sh --token_type "${token_type}" --feats_normalize "" --max_wav_duration 30 \
         --whisper_model "${whisper_model}" --lang "${lang}" --train_set "${train_set}" \
-        --valid_set "${valid_set}" --longform "${longform}" --ngpu "${ngpu}" \
+        --valid_set "${valid_set}" --speed_perturb_factors "${speed_perturb_factors}" \
+        --longform "${longform}" --ngpu "${ngpu}" \
         --dumpdir "${dumpdir}" --expdir "${expdir}" --cmd_backend "${cmd_backend}" "$@" \
         "${other_options[@]}" || status=$?
     # 3: some utterances failed, with a message for each; the others have results.
@@ -186,14 +189,15 @@ needed() { # LABELS WHAT: print true or false
 
 declare -A cached=()
 cache_states() { # LABELS: run Whisper once over both sets, for all systems with these labels
-    local set_name folder status command
+    local set_name suffix folder status command
     [ -z "${cached[$1]:-}" ] || return 0
     cached[$1]=true
     convert
     for set_name in "${train_set}" "${valid_set}"; do
-        folder=${dumpdir}/states_$1/${set_name}
+        [ "${set_name}" = "${train_set}" ] && suffix=${train_suffix} || suffix=
+        folder=${dumpdir}/states_$1/${set_name}${suffix}
         command=(python3 -m espnet_medusa.stages cache_states --exp_dir "${expdir}/asr_vanilla"
-            --data_dir "${dumpdir}/raw/${set_name}" --output_dir "${folder}"
+            --data_dir "${dumpdir}/raw/${set_name}${suffix}" --output_dir "${folder}"
             --references "$([ "$1" = references ] && echo true || echo false)"
             --states "$(needed "$1" states)" --memory "$(needed "$1" memory)"
             --unpadded "$(needed "$1" unpadded)"
@@ -210,7 +214,7 @@ cache_states() { # LABELS: run Whisper once over both sets, for all systems with
                 "${command[@]}" --jobs "${states_nj}" --job JOB
         fi
         [ "$(needed "$1" audio)" = false ] ||
-            command+=(--labelled_dir "${dumpdir}/raw/${set_name}_written")
+            command+=(--labelled_dir "${dumpdir}/raw/${set_name}_written${suffix}")
         status=0
         python3 -m espnet_medusa.stages run_command --cmd "${states_prefix}" \
             --log "${folder}/cache_states.log" -- "${command[@]}" || status=$?
@@ -237,7 +241,8 @@ trained() { # SYSTEM: train it and decode with it
             cache_states "${kind}"
             learns=(--stage 11 --states_dir "${states_dir}" --states_memory "$(reads "$1")")
             if [[ $1 != ctc* ]]; then
-                learns+=(--pretrained_model "${states_dir}/${train_set}/token_counts.pth")
+                learns+=(--pretrained_model
+                    "${states_dir}/${train_set}${train_suffix}/token_counts.pth")
                 [ -z "${draft_vocab_size}" ] ||
                     training="--model_conf draft_vocab_size=${draft_vocab_size} ${training}"
             fi
