@@ -10,7 +10,7 @@ from espnet_medusa.kaldi.table import DataError, DataProblem, read_table, sort_i
 from espnet_medusa.kaldi.utterances import EXTRA_TABLES
 
 REQUIRED = ("wav.scp", "text", "utt2spk")
-OPTIONAL = ("segments", *EXTRA_TABLES)
+OPTIONAL = ("segments", "utt2num_samples", *EXTRA_TABLES)
 
 
 def combine_data_dirs(

@@ -37,10 +37,12 @@ def combine(sources, output, *more):
 
 
 def test_all_tables_are_joined_and_sorted(sources, tmp_path, capsys):
+    for source in sources:
+        write_table(source / "utt2num_samples", dict.fromkeys(read_table(source / "text"), "800"))
     output = combine(sources, tmp_path / "both", "--languages", "en", "de")
     assert "both: 7 utterances" in capsys.readouterr().err
     assert validate_data_dir(output) == []
-    for name in TABLES:
+    for name in (*TABLES, "utt2num_samples"):
         parts = [read_table(source / name) for source in sources]
         assert read_table(output / name) == parts[0] | parts[1]
     spoken = read_table(output / "utt2lang")
