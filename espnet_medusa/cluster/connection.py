@@ -37,8 +37,7 @@ def connect(scheduler: str | None, workers: int) -> Iterator[Client]:
     logging.getLogger("distributed").setLevel(logging.WARNING)
     if scheduler is None:
         with dask.config.set(LOCAL):
-            context = distributed.utils.get_mp_context()
-            context.set_forkserver_preload(["distributed", *IMPORTED])
+            distributed.utils.get_mp_context().set_forkserver_preload(["distributed", *IMPORTED])
             # No memory limit: a worker's share of the machine may be smaller than the model.
             options = {"memory_limit": 0, "dashboard_address": "127.0.0.1:0"}
             with (

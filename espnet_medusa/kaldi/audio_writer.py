@@ -180,12 +180,9 @@ def _ark_writer(part: _Part) -> Iterator[Write]:
 
         def write(utterance: Utterance, samples: np.ndarray, rate_hz: int) -> str:
             offset = stream.tell() + len(f"{utterance.id} ".encode())
-            kaldiio.save_ark(
-                stream,
-                {utterance.id: (samples, rate_hz)},
-                write_function="soundfile",
-                write_kwargs={"format": audio_format, "subtype": SUBTYPE},
-            )
+            entry = {utterance.id: (samples, rate_hz)}
+            options = {"format": audio_format, "subtype": SUBTYPE}
+            kaldiio.save_ark(stream, entry, write_function="soundfile", write_kwargs=options)
             return f"{part.final_dir / ark}:{offset}"
 
         yield write
@@ -195,18 +192,17 @@ def _ark_writer(part: _Part) -> Iterator[Write]:
 def _file_writer(part: _Part) -> Iterator[Write]:
     """Write a file for each utterance, unless the source is such a file already."""
     audio_format = part.options.audio_format
-    format_name = audio_format.upper()
 
     def write(utterance: Utterance, samples: np.ndarray, rate_hz: int) -> str:
         if utterance.is_whole_file and not is_pipe(utterance.entry):
             info = probe_audio(utterance.entry)
             stored = (info.format_name, info.subtype, info.n_channels, info.rate_hz)
-            expected = (format_name, SUBTYPE, 1, rate_hz)
+            expected = (audio_format.upper(), SUBTYPE, 1, rate_hz)
             if stored == expected and utterance.entry.endswith(f".{audio_format}"):
                 return utterance.entry
         # An id may contain a slash, a file name must not.
         file = part.folder / f"{utterance.id.replace('/', '%2F')}.{audio_format}"
-        soundfile.write(part.staging_dir / file, samples, rate_hz, SUBTYPE, format=format_name)
+        soundfile.write(part.staging_dir / file, samples, rate_hz, SUBTYPE, format=audio_format)
         return str(part.final_dir / file)
 
     yield write

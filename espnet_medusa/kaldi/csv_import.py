@@ -48,10 +48,8 @@ def read_csv(path: Path) -> tuple[tuple[str, ...], list[CsvRow]]:
         raise InputError(f"{path}: cannot be read ({error.strerror}); correct the path") from error
     columns = _columns(path, *header)
     width = max(6, len(str(len(records))))
-    return columns, [
-        _row(path, columns, f"{number:0{width}}", record)
-        for number, record in enumerate(records, start=1)
-    ]
+    numbered = enumerate(records, start=1)
+    return columns, [_row(path, columns, f"{n:0{width}}", record) for n, record in numbered]
 
 
 def _columns(path: Path, line: int, header: list[str], reason: str | None) -> tuple[str, ...]:

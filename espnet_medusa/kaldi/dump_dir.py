@@ -125,8 +125,7 @@ def filter_data_dir(
         )
     made_from = fingerprint([], [], dataclasses.asdict(options))
     with staged_output(output_dir, made_from) as staging:
-        audio_format = read_audio_format(Path(input_dir))
-        write_dump_dir(staging, select_ids(tables, remaining), audio_format)
+        write_dump_dir(staging, select_ids(tables, remaining), read_audio_format(Path(input_dir)))
         if dropped:
             write_table(staging / DROPPED_UTTERANCES, dropped)
     return len(remaining), dropped

@@ -55,10 +55,8 @@ def format_data_dir(
     if is_up_to_date(output_dir, made_from):
         report = _complete_report(Path(data_dir), Path(output_dir))
         # A command that failed may succeed now.
-        ran_commands = options.audio.allow_pipes and any(
-            is_pipe(utterance.entry) for utterance in data.utterances
-        )
-        if not (report.bad and ran_commands):
+        has_commands = any(is_pipe(utterance.entry) for utterance in data.utterances)
+        if not (report.bad and has_commands and options.audio.allow_pipes):
             return report
     with staged_output(output_dir, made_from) as staging:
         title = f"format {Path(data_dir).name}"

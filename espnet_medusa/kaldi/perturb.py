@@ -60,11 +60,8 @@ def perturb_speed(
     if is_up_to_date(output_dir, made_from):
         return len(copies)
     with staged_output(output_dir, made_from) as staging:
-        to_write = [
-            dataclasses.replace(utterance, id=key)
-            for key, utterance in copies.items()
-            if not utterance.is_whole_file
-        ]
+        changed = {key: one for key, one in copies.items() if not one.is_whole_file}
+        to_write = [dataclasses.replace(one, id=key) for key, one in changed.items()]
         audio = AudioOptions(fs=None, nj=nj, allow_pipes=allow_pipes)
         title = f"perturb {Path(data_dir).name}"
         written = write_utterances(to_write, staging, output_dir, audio, title)

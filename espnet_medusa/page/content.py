@@ -78,7 +78,6 @@ def show(
         "thresholds": {name: options.get(option) for name, option in THRESHOLDS.items()},
         "utterances": [*map(overview, utterances)],
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_page(path, head, (details(shown, path.parent, embed_audio) for shown in utterances))
 
 
@@ -129,9 +128,8 @@ def details(shown: Shown, folder: Path, embed_audio: bool) -> dict[str, Any]:
             {"op": letter.replace("C", "="), "reference": reference, "hypothesis": hypothesis}
             for letter, reference, hypothesis in shown.alignment
         ]
-    baselines = {}
-    if shown.baseline is not None:
-        baselines = {passage["start_s"]: passage for passage in shown.baseline.trace or ()}
+    traced = shown.baseline and shown.baseline.trace
+    baselines = {passage["start_s"]: passage for passage in traced or ()}
     return {
         "audio": None if shown.entry is None else audio(shown.entry, folder, embed_audio),
         "alignment": alignment,
@@ -152,15 +150,12 @@ def _passage(
         if abs(segment.seek / FRAMES_PER_S - start_s) < 1 / FRAMES_PER_S
         for word in segment.words
     ]
-    without = None
-    if baseline is not None:
-        without = decoding(next(one for one in baseline["attempts"] if one["chosen"]))
     return {
         "start_s": start_s,
         "end_s": shown.statistics.audio_seconds if end_s is None else end_s,
         "words": words,
         "attempts": [decoding(attempt) for attempt in passage["attempts"]],
-        "baseline": without,
+        "baseline": baseline and decoding(next(a for a in baseline["attempts"] if a["chosen"])),
     }
 
 
@@ -174,18 +169,13 @@ def decoding(attempt: Mapping[str, Any]) -> dict[str, Any]:
         return [parent, texts[token], step, score and round(score, 4), kept, after]
 
     calls = [
-        {
-            **{name: round(call[name], 3) for name in ("drafting_ms", "verification_ms")},
-            "steps": call["steps"],
-            "nodes": [row(node) for node in call["nodes"]],
-        }
+        {name: round(call[name], 3) for name in ("drafting_ms", "verification_ms")}
+        | {"steps": call["steps"], "nodes": [row(node) for node in call["nodes"]]}
         for call in attempt["calls"]
     ]
     tokens = [
-        {
-            **{name: token[name] for name in ("text", "call", "by", "step")},
-            **({"special": True} if token["special"] else {}),
-        }
+        {name: token[name] for name in ("text", "call", "by", "step")}
+        | ({"special": True} if token["special"] else {})
         for token in attempt["tokens"]
     ]
     others = {name: value for name, value in attempt.items() if name != "texts"}

@@ -126,10 +126,10 @@ def _fetch_rest(
             headers["If-Range"] = _version_file(partial).read_text(encoding="utf-8")
     with session.get(url, headers=headers, stream=True, timeout=TIMEOUT_S) as response:
         if response.status_code == requests.codes.requested_range_not_satisfiable and offset:
-            if response.headers.get("Content-Range") == f"bytes */{offset}":
-                return None
-            partial.unlink()
-            return _fetch_rest(session, url, path, partial, progress)
+            if response.headers.get("Content-Range") != f"bytes */{offset}":
+                partial.unlink()
+                _fetch_rest(session, url, path, partial, progress)
+            return
         status = f"status {response.status_code} {response.reason}"
         if response.status_code >= 500 or response.status_code in TEMPORARY_STATUS:
             raise requests.HTTPError(status)
@@ -138,10 +138,12 @@ def _fetch_rest(
         start, total = _extent(response, offset)
         # Otherwise urllib3 discards the last bytes of an interrupted body; sizes are checked below.
         response.raw.enforce_content_length = False
+        tag = response.headers.get("ETag", "W/")  # If-Range requires a strong ETag, or a date
+        version = response.headers.get("Last-Modified") if tag.startswith("W/") else tag
         if start == 0:
             _version_file(partial).unlink(missing_ok=True)
         with partial.open("ab" if start else "wb") as stream:
-            if start == 0 and (version := _version(response)):
+            if start == 0 and version:
                 _version_file(partial).write_text(version, encoding="utf-8")
             progress.reset(total)
             progress.update(start)
@@ -150,7 +152,6 @@ def _fetch_rest(
                 progress.update(len(chunk))
     if total is not None and _size(partial) != total:
         raise requests.ConnectionError(f"the connection ended after {_size(partial)} of {total}")
-    return None
 
 
 def _extent(response: requests.Response, offset: int) -> tuple[int, int | None]:
@@ -162,9 +163,3 @@ def _extent(response: requests.Response, offset: int) -> tuple[int, int | None]:
     if not span.startswith(f"bytes {offset}-"):
         raise requests.ConnectionError(f"requested bytes from {offset}, received '{span}'")
     return offset, int(total) if total.isdecimal() else None
-
-
-def _version(response: requests.Response) -> str | None:
-    """Return the value for If-Range: a strong ETag, or else the date."""
-    tag = response.headers.get("ETag", "W/")
-    return response.headers.get("Last-Modified") if tag.startswith("W/") else tag

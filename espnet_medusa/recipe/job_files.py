@@ -61,9 +61,9 @@ def job_folders(log_dir: Path) -> list[Path]:
     return [folders[number] for number in sorted(folders)]
 
 
-def _join(files: Sequence[Path]) -> dict[str, str]:
+def _join(folders: Sequence[Path], name: str) -> dict[str, str]:
     joined: dict[str, str] = {}
-    for path in files:
+    for path in (folder / name for folder in folders):
         values = read_results(path)
         if twice := joined.keys() & values.keys():
             raise ValueError(f"{path}: another job has the same ids: {list_some(sorted(twice))}")
@@ -78,10 +78,8 @@ def merge_results(keys: Path, log_dir: Path, output_dir: Path) -> tuple[int, dic
     id of ``keys`` has neither a result nor a reason (its job failed), or both.
     """
     folders = job_folders(log_dir)
-    failed = _join([folder / "failed_utterances" for folder in folders])
-    merged = {
-        name: _join([folder / "1best_recog" / name for folder in folders]) for name in RESULT_FILES
-    }
+    failed = _join(folders, "failed_utterances")
+    merged = {name: _join(folders, f"1best_recog/{name}") for name in RESULT_FILES}
     for name, table in merged.items():
         if name == "text" or table:
             write_table(output_dir / name, table)
@@ -102,7 +100,7 @@ def merge_results(keys: Path, log_dir: Path, output_dir: Path) -> tuple[int, dic
 def merge_segments(log_dir: Path, output_dir: Path) -> None:
     """Join the jobs' `segments` of long utterances; raise ValueError for an id in two of them."""
     folders = [folder / SEGMENTS for folder in job_folders(log_dir)]
-    tables = {name: _join([folder / name for folder in folders]) for name in TABLES}
+    tables = {name: _join(folders, name) for name in TABLES}
     words = [folder / CTM for folder in folders if (folder / CTM).is_file()]
     lines = (line for path in words for line in path.read_text("utf-8").splitlines(keepends=True))
     by_recording = sorted(lines, key=lambda line: line.split(" ", 1)[0])

@@ -80,16 +80,11 @@ def _start(job: Job) -> subprocess.Popen:
     with job.log.open("ab" if job.append else "wb") as log:
         log.write(f"# {' '.join(job.command)}\n# started at {time.strftime('%c')}\n".encode())
         log.flush()
+        streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
+        environment = {**os.environ, **job.environment}
         try:
             # In its own session, so that `stop` ends the processes that it starts, too.
-            return subprocess.Popen(
-                job.command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **job.environment},
-                start_new_session=True,
-            )
+            return subprocess.Popen(job.command, env=environment, start_new_session=True, **streams)
         except OSError as error:
             raise ValueError(f"cannot start {job.command[0]}: {error.strerror}") from error
 

@@ -50,8 +50,7 @@ def calculate_rtf(logs: Iterable[Path], sample_rate: float) -> str:
 
     ``sample_rate`` is in Hz. Each utterance is logged with its share of its batch's time.
     """
-    timings = [timing for log in logs for timing in read_timings(log)]
-    decoded = [timing for timing in timings if timing.seconds is not None]
+    decoded = [one for log in logs for one in read_timings(log) if one.seconds is not None]
     audio_s = sum(timing.samples for timing in decoded) / sample_rate
     if not audio_s:
         raise ValueError("no `speech length` and `best hypo` lines in the logs: nothing decoded")

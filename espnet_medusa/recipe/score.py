@@ -36,10 +36,8 @@ def tokenizers(options: ScoreOptions) -> dict[str, Callable[[str], list[str]]]:
     symbols = options.non_linguistic_symbols
     symbols = None if symbols in ("none", "") else Path(symbols)
     removal = dict(non_linguistic_symbols=symbols, remove_non_linguistic_symbols=bool(symbols))
-    chosen = {
-        "wer": WordTokenizer(**removal).text2tokens,
-        "cer": CharTokenizer(**removal).text2tokens,
-    }
+    kinds = {"wer": WordTokenizer, "cer": CharTokenizer}
+    chosen = {name: kind(**removal).text2tokens for name, kind in kinds.items()}
     model = options.bpemodel
     if options.asr_train_config and not model:
         remedy = "scoring needs the config of the decoded experiment"
@@ -55,10 +53,9 @@ def tokenizers(options: ScoreOptions) -> dict[str, Callable[[str], list[str]]]:
 
 def sclite_command(options: ScoreOptions, ref: Path, hyp: Path) -> list[str]:
     ours = [sys.executable, "-m", "espnet_medusa.bin.sclite"]
-    files = ["-r", str(ref), "trn", "-h", str(hyp), "trn"]
-    reports = ["-i", "rm", "-o", "all", "stdout"]
     program = [options.sclite] if options.sclite else ours
-    return [*program, *shlex.split(options.sclite_options), *files, *reports]
+    files = ["-r", str(ref), "trn", "-h", str(hyp), "trn", "-i", "rm", "-o", "all", "stdout"]
+    return [*program, *shlex.split(options.sclite_options), *files]
 
 
 def write_report(options: ScoreOptions, folder: Path) -> None:
@@ -106,7 +103,6 @@ def score(data_dir: Path, output_dir: Path, options: ScoreOptions) -> list[Path]
     results = []
     for name, tokenize in tokenizers(options).items():
         folder = output_dir / f"score_{name}"
-        folder.mkdir(parents=True, exist_ok=True)
         for side, texts, cleaner in (("ref", references, clean), ("hyp", hypotheses, clean_hyp)):
             tokens = {key: tokenize(cleaner(text)) for key, text in texts.items()}
             write_trn(folder / f"{side}.trn", tokens, speakers)
@@ -146,8 +142,7 @@ def add_scored_eta(folder: Path) -> None:
         if missing := decoded.keys() - scored.keys():
             names = list_some(sorted(missing))
             raise ValueError(f"{path}: no line of {names}; score again (stage 13)")
-    # ESPnet's own stage 13 pairs texts and ids by line number. A missing text then shifts all
-    # following texts to the wrong references.
+    # ESPnet's stage 13 pairs texts and ids by line number: a missing text shifts those after it.
     if shifted := [key for key in words[1] if key not in decoded and words[1][key]]:
         raise ValueError(
             f"{hypothesis}: has words of {list_some(shifted)}, which {folder / 'text'} does not "

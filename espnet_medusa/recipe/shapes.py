@@ -23,7 +23,6 @@ def write_shapes(data_dir: Path, folder: Path, count_labels: Callable[[str, str]
     tables = read_dump_dir(data_dir)
     if "text" not in tables:
         raise ValueError(f"{data_dir}/text: no transcripts to train on; run stages 3 and 4")
-    folder.mkdir(parents=True, exist_ok=True)
     labels = {key: str(count_labels(key, text)) for key, text in tables["text"].items()}
     write_table(folder / "speech_shape", tables["utt2num_samples"])
     write_table(folder / "text_shape", labels)

@@ -68,8 +68,7 @@ def _with_heads(name: str, base: System, conf_dir: Path, exp_dir: Path, chosen: 
             raise InputError(f"system {name}: has no heads; {kind}_2 or {kind}_1heads has one")
         options.append(f"--decoder_conf heads_conf.num_heads={num_heads}")
     if parts["stage"]:
-        before = name[: parts.start("stage") - 1]
-        start = _system(before, kind, conf_dir, chosen)
+        start = _system(name[: parts.start("stage") - 1], kind, conf_dir, chosen)
         kind = f"{kind}_{parts['stage']}"
     return _system(
         name, kind, conf_dir, chosen,

@@ -118,7 +118,6 @@ def make_token_list(texts: Iterable[Path], token_list: Path, options: TokenOptio
             f"--token_type {options.token_type}: allowed are {', '.join(TOKEN_TYPES)}; "
             "for a model with its own tokens give --token_list FILE"
         )
-    token_list.parent.mkdir(parents=True, exist_ok=True)
     if options.token_type == "hugging_face":
         tokens = hugging_face_tokens(options)
     else:

@@ -23,8 +23,7 @@ def parse_results(line: str) -> tuple[int, EpochStats] | None:
     match = RESULTS.search(line)
     if match is None:
         return None
-    sections = {name: parse_values(text) for name, text in _SECTION.findall(match[3])}
-    return int(match[2]), sections
+    return int(match[2]), {name: parse_values(text) for name, text in _SECTION.findall(match[3])}
 
 
 def read_epochs(path: Path) -> dict[int, EpochStats]:

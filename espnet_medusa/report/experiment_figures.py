@@ -17,11 +17,9 @@ SHADES = 0.0, 0.9  # the part of the color map with contrast to white
 def plot_experiment(exp_dir: Path) -> list[Path]:
     """Draw the curves of train.log into ``images``; raise ValueError if it has no epochs."""
     epochs, image_dir = read_epochs(exp_dir / "train.log"), exp_dir / "images"
-    images = [
-        plot_training(epochs, exp_dir.name, image_dir / "training.png"),
-        plot_heads(epochs, exp_dir.name, image_dir / "training_heads.png"),
-    ]
-    return [path for path in images if path]
+    training = plot_training(epochs, exp_dir.name, image_dir / "training.png")
+    heads = plot_heads(epochs, exp_dir.name, image_dir / "training_heads.png")
+    return [training, heads] if heads else [training]
 
 
 def plot_training(epochs: Mapping[int, EpochStats], title: str, path: Path) -> Path:
@@ -134,15 +132,13 @@ def plot_speedup(decodings: Sequence[Decoding], baseline: Decoding, path: Path) 
         if not known.any():
             continue
         tokens, speedup = tokens[known], expected[known] / seconds[known]
-        points = axis.scatter(tokens, speedup, s=9, alpha=0.35, linewidths=0)
-        color = points.get_facecolor()[0][:3]
+        color = axis.scatter(tokens, speedup, s=9, alpha=0.35, linewidths=0).get_facecolor()[0][:3]
         axis.plot(*running_median(tokens, speedup), "-", color=color, lw=2, label=item.name)
     if not axis.lines:
         pyplot.close(figure)
         return None
     axis.axhline(1.0, color="black", lw=0.8, ls=":")
-    axis.set_ylim(bottom=0)
-    axis.set_xlabel("output tokens of the utterance")
+    axis.set(ylim=(0, None), xlabel="output tokens of the utterance")
     axis.set_ylabel(f"{'decoder ' if searched else ''}speedup over {baseline.name}")
     add_legend(figure, [axis], columns=3)
     axis.set_title("points: utterances, lines: running medians", fontsize="small")

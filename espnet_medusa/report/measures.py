@@ -186,12 +186,9 @@ def same_nbest(decoding: Decoding, baseline: Decoding | None) -> SameTexts | Non
     if baseline is None:
         return None
     ours, theirs = (nbest_lists(item.folder / "logdir") for item in (decoding, baseline))
-    both = ours.keys() & theirs.keys()
-    same = sum(
-        ours[key][0] == theirs[key][0] and np.allclose(ours[key][1], theirs[key][1], 1e-4, 1e-4)
-        for key in both
-    )
-    return SameTexts(same, len(both)) if both else None
+    pairs = [(ours[key], theirs[key]) for key in ours.keys() & theirs.keys()]
+    same = sum(a[0] == b[0] and np.allclose(a[1], b[1], 1e-4, 1e-4) for a, b in pairs)
+    return SameTexts(same, len(pairs)) if pairs else None
 
 
 def nbest_lists(log_dir: Path) -> dict[str, tuple[list[str], list[float]]]:

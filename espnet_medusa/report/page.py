@@ -61,16 +61,13 @@ def write_set_page(decoding: Decoding, baseline: Decoding | None, embed_audio: b
     failed = read_results(decoding.folder / FAILED).items()
     shown += [Shown(key, "", DecodingStatistics(), error=reason) for key, reason in failed]
     path = decoding.folder / PAGE
-    title = f"{decoding.name}, {decoding.test_set}"
-    show(path, title, shown, options, embed_audio)
+    show(path, f"{decoding.name}, {decoding.test_set}", shown, options, embed_audio)
     return path
 
 
 def read_jobs(folder: Path) -> tuple[dict[str, Decoded], dict[str, str], dict[str, Any]]:
     """Return the jobs' results with traces, wav.scp values, and decode options."""
-    results: dict[str, Decoded] = {}
-    entries: dict[str, str] = {}
-    options: dict[str, Any] = {}
+    results, entries, options = {}, {}, {}
     for job in job_folders(folder / "logdir"):
         header, decoded = read_journal(job / JOURNAL)
         results |= decoded

@@ -65,7 +65,6 @@ def write_papers(
     sections += [included_markdown(part, output) for part in present]
     missing = [f"{part.title} ({part.file})" for part in plan.included if part not in present]
     sections += [f"Not measured: {', '.join(missing)}.\n"] if missing else []
-    output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(output, report_markdown(plan, environment_lines(), sections))
     return [output, *images]
 

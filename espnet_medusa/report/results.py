@@ -115,8 +115,7 @@ def rate_table(exp_dir: Path, rate: str) -> str:
     """Return an experiment's table of one error rate, as ESPnet's; empty without scores."""
     rows = []
     for result in decoded_files(exp_dir, f"score_{rate}/result.txt"):
-        dataset = result.parents[1].relative_to(exp_dir).as_posix()
-        rows.append([dataset, *parse_sum(result)])
+        rows.append([result.parents[1].relative_to(exp_dir).as_posix(), *parse_sum(result)])
     return f"### {rate.upper()}\n\n{markdown_table(TITLES, rows)}\n" if rows else ""
 
 

@@ -97,9 +97,7 @@ def measure_rows(
         if table.corpus is None and any_decoded and not any(found.values()):
             continue
         size = full_size(table, label, corpora)
-        baseline = found[table.baseline]
-        if shortfall(table, baseline, size):
-            baseline = None
+        baseline = None if shortfall(table, found[table.baseline], size) else found[table.baseline]
         for key, decoding in found.items():
             row = SystemRow(key, label, shortfall(table, decoding, size), decoding=decoding)
             if not row.absent:

@@ -93,8 +93,7 @@ def plot_speedup_by_length(
     for axis, (label, series) in zip(axes[0], panels.items(), strict=True):
         _draw_lengths(axis, series, colors)
         axis.set_title(label, fontsize=10)
-    axes[0][0].set_ylabel("speedup over the baseline")
-    axes[0][0].set_ylim(bottom=0)
+    axes[0][0].set(ylabel="speedup over the baseline", ylim=(0, None))
     add_legend(figure, axes[0], columns=4)
     return save(figure, path)
 

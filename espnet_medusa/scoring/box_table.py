@@ -61,7 +61,9 @@ def box_table(title: str, rows: Sequence[TableRow]) -> str:
             # The first rule borders the title, which has no columns to cross.
             cross = "+" if row.rule == "-" and number > 0 else row.rule
             lines.append(_join([row.rule * w for w in widths], cross, row.rule))
-        lines += _draw_row(row, text_widths, widths)
+        for first, *others in zip_longest(*map(_parts, row.cells), fillvalue=""):
+            parts = [flush_left(first, text_widths[0]) if row.left else first, *others]
+            lines.append(_join([*map(_place, parts, text_widths, widths)], "|", " "))
     lines.append("`" + "-" * (width - 2) + "'")
     indent = " " * max(0, (PAGE_WIDTH - width) // 2)
     return "".join(f"{indent}{line}\n" for line in lines)
@@ -70,15 +72,6 @@ def box_table(title: str, rows: Sequence[TableRow]) -> str:
 def _parts(text: str) -> list[str]:
     parts = text.split("//")
     return parts[:-1] if len(parts) > 1 and not parts[-1] else parts
-
-
-def _draw_row(row: TableRow, text_widths: list[int], widths: list[int]) -> list[str]:
-    lines = []
-    for first, *others in zip_longest(*map(_parts, row.cells), fillvalue=""):
-        parts = [flush_left(first, text_widths[0]) if row.left else first, *others]
-        cells = map(_place, parts, text_widths, widths)
-        lines.append(_join([*cells], "|", " "))
-    return lines
 
 
 def _place(part: str, text_width: int, width: int) -> str:

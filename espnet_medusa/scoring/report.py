@@ -136,9 +136,8 @@ def _alignment(utterance: ScoredUtterance, case_sensitive: bool, line_width: int
         stop = _line_end(columns, start, line_width)
         lines += [""] if start > 0 else []
         indent = ">> " if start > 0 else ""
-        for label, cells in zip(
-            ("REF: ", "HYP: ", "Eval:"), zip(*columns[start:stop], strict=True), strict=True
-        ):
+        rows = zip(*columns[start:stop], strict=True)
+        for label, cells in zip(("REF: ", "HYP: ", "Eval:"), rows, strict=True):
             lines.append(f"{indent}{label} {''.join(cells)}")
         start = stop
     return "".join(f"{line}\n" for line in lines)
@@ -165,8 +164,7 @@ def _columns(utterance: ScoredUtterance, case_sensitive: bool) -> list[tuple[str
         if operation != CORRECT and not case_sensitive:
             reference = reference.translate(_ASCII_UPPER)
             hypothesis = hypothesis.translate(_ASCII_UPPER)
-        letter = "" if operation == CORRECT else operation
-        texts = reference, hypothesis, letter
+        texts = reference, hypothesis, "" if operation == CORRECT else operation
         width = max(map(byte_width, texts)) + 1
         columns.append(tuple(flush_left(text, width) for text in texts))
     return columns

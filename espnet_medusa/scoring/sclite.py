@@ -79,11 +79,9 @@ class ScoredUtterance:
         """Yield (letter, reference word, hypothesis word); None where there is no word."""
         reference, hypothesis = iter(self.reference), iter(self.hypothesis)
         for operation in self.operations:
-            yield (
-                operation,
-                None if operation == INSERTION else next(reference),
-                None if operation == DELETION else next(hypothesis),
-            )
+            spoken = None if operation == INSERTION else next(reference)
+            recognized = None if operation == DELETION else next(hypothesis)
+            yield operation, spoken, recognized
 
 
 @dataclass(frozen=True)
@@ -180,10 +178,8 @@ def read_joined(
             f"{hypothesis}: no hypothesis for {list_some(line.id for line in missing)}; decode "
             f"these utterances again, or count them as deletions with --allow_missing true"
         )
-    return [
-        *((by_key[key(line)], line) for line in hypotheses),
-        *((line, None) for line in missing),
-    ]
+    found = [(by_key[key(line)], line) for line in hypotheses]
+    return found + [(line, None) for line in missing]
 
 
 def _unique_folded(lines: Sequence[TrnLine]) -> bool:

@@ -49,8 +49,7 @@ def run_command(parser: argparse.ArgumentParser) -> Command:
         return _run_command_on_slurm(args)
     refuse_active_jobs(Path(args.log).parent)
     with jobs.interruptible():
-        command = [*shlex.split(args.cmd), *args.command]
-        process = subprocess.Popen(command, start_new_session=True)
+        process = subprocess.Popen([*shlex.split(args.cmd), *args.command], start_new_session=True)
         try:
             status = process.wait()
         except BaseException:  # such as an interruption

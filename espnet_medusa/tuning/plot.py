@@ -48,14 +48,11 @@ def _draw_parts(axis: "pyplot.Axes", tuning: Tuning, settings: list[DraftSetting
             axis.barh(range(len(settings)), values, 0.62, starts, color=color, label=name)
         starts = [start + value for start, value in zip(starts, values, strict=True)]
     for place, (setting, end) in enumerate(zip(settings, starts, strict=True)):
-        text = f" {end:.1f}"
-        if setting.depth:
-            text += f" ({tuning.speedup(setting):.2f}x)"
+        speedup = f" ({tuning.speedup(setting):.2f}x)" if setting.depth else ""
         weight = "bold" if setting == tuning.chosen else "normal"
-        axis.text(end, place, text, va="center", fontsize=8, weight=weight)
+        axis.text(end, place, f" {end:.1f}{speedup}", va="center", fontsize=8, weight=weight)
     axis.set_yticks(range(len(settings)), [_label(setting) for setting in settings], fontsize=8)
-    axis.set_xlim(0, 1.22 * longest)
-    axis.set_xlabel("ms per utterance (bold: chosen)")
+    axis.set(xlim=(0, 1.22 * longest), xlabel="ms per utterance (bold: chosen)")
     axis.grid(axis="y", visible=False)
     axis.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
 
@@ -78,16 +75,13 @@ def _draw_settings(axis: "pyplot.Axes", tuning: Tuning) -> None:
     axis.scatter(*_place(tuning, tuning.chosen), **ring)
     marker = partial(Line2D, [], [], ls="")
     handles = [marker(marker="o", color=color, label=name) for name, color in color_of.items()]
-    used = dict.fromkeys(setting.lookahead for setting in tuning.trials)
-    handles += [
-        marker(marker=MARKERS[name], color="0.5", label=MARKER_NAMES[name]) for name in used
-    ]
+    for name in dict.fromkeys(setting.lookahead for setting in tuning.trials):
+        handles.append(marker(marker=MARKERS[name], color="0.5", label=MARKER_NAMES[name]))
     handles.append(marker(marker="o", ms=11, mfc="none", color="tab:red", label="chosen"))
     axis.legend(handles=handles, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_formatter(ScalarFormatter())
-    axis.set_xlabel("decoder calls per utterance")
-    axis.set_ylabel("ms per utterance, encoders included")
+    axis.set(xlabel="decoder calls per utterance", ylabel="ms per utterance, encoders included")
     axis.set_title("all settings that were tried", fontsize=9)
 
 

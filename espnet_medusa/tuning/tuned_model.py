@@ -119,8 +119,7 @@ class TunedS2T(TunedModel):
     """A model of the s2t task; language and task are those of the options."""
 
     def __init__(self, speech2text: S2TSpeech2Text):
-        rate_hz = speech2text.preprocessor_conf["fs"]
-        super().__init__(speech2text, speech2text.s2t_model, rate_hz)
+        super().__init__(speech2text, speech2text.s2t_model, speech2text.preprocessor_conf["fs"])
         self.options = speech2text.options
 
     def sources(self, opener=None) -> DraftSources:

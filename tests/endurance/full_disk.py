@@ -148,7 +148,6 @@ def try_step(
 
 
 def fill_recipe(recipe: Path, data_dir: Path) -> None:
-    """Write data of a Kaldi directory, configurations, and files to transcribe."""
     tables = {name: read_table(data_dir / name) for name in harness.TABLES}
     keys = iter(sorted(tables["wav.scp"]))
     for name, count in {"train": 40, "dev": 6, "test": 6}.items():

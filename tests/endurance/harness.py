@@ -27,7 +27,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "support"))  # for modules imported after this one
 
 MINI_SYNTH = ROOT / "egs" / "mini_synth" / "asr1"
-TEMPLATE = ROOT / "egs" / "TEMPLATE" / "asr1"
 TEST_SET, EXPERIMENT = "test", "exp/asr"
 RESULTS = f"{EXPERIMENT}/decoded/{TEST_SET}"  # folder in the recipe that decoding writes to
 TABLES = ("wav.scp", "text", "utt2spk")
@@ -52,7 +51,6 @@ class CheckRow:
 
 
 def finish_check(row: CheckRow, table: Path | None) -> int:
-    """Print the result, write its row if there is a table, and return the exit status."""
     print(f"{row.found}\nright: {row.right}")
     if table is not None:
         write_row(table, row)
@@ -147,9 +145,9 @@ def make_random_check(
 
 def make_recipe(folder: Path, model: Path | None = None) -> Path:
     """Create a recipe folder with links to asr.sh and to an experiment's config and weights."""
-    folder.mkdir(parents=True)
-    for name in ("asr.sh", "path.sh", "cmd.sh"):
-        (folder / name).symlink_to(TEMPLATE / name)
+    from recipes import link_template
+
+    link_template(folder)
     if model is not None:
         experiment = folder / EXPERIMENT
         experiment.mkdir(parents=True)
@@ -165,7 +163,6 @@ def write_tables(folder: Path, tables: dict[str, dict[str, str]], keys: Iterable
 
 
 def decoding_command(stages: Iterable[int], *options: str) -> list[str]:
-    """Return the command that formats, decodes and scores the test set."""
     first, *_, last = [*stages] * 2
     return [
         *("./asr.sh", "--data_dir", "data", "--test_sets", TEST_SET, "--skip_train", "true"),
@@ -189,7 +186,6 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def run_to_end(name: str, command: list[str], folder: Path) -> None:
-    """Run a command; raise InputError if it fails."""
     done = run(command, folder)
     if done.returncode:
         raise InputError(f"{name}: {(done.stderr.strip().splitlines() or [''])[-1]}")

@@ -48,11 +48,8 @@ class Step:
 class AllocatorState(ctypes.Structure):
     """glibc's ``struct mallinfo2``."""
 
-    _fields_ = tuple(
-        (name, ctypes.c_size_t)
-        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd")
-        + ("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
-    )
+    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = tuple((name, ctypes.c_size_t) for name in names.split())
 
 
 def memory_in_use() -> int:

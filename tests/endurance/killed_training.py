@@ -87,7 +87,6 @@ class Killer:
         return False
 
     def _new(self) -> list[psutil.Process]:
-        """Return training processes since the last kill."""
         try:
             processes = psutil.Process(self.run.pid).children(recursive=True)
         except psutil.NoSuchProcess:
@@ -143,7 +142,6 @@ def read_losses(experiment: Path) -> Losses:
 
 
 def read_tensors(experiment: Path) -> dict[str, bytes]:
-    """Return the bytes of all tensors of saved models by file and name."""
     paths = [path for path in experiment.glob("*.pth") if path.name != CHECKPOINT]
     return {
         f"{path.name}:{name}": value.numpy().tobytes()
@@ -176,7 +174,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace, folder: Path) -> tuple[str, str]:
-    """Train twice; return figures and what is wrong; raise InputError if a run fails."""
     prepare(folder, args.minutes)
     alone, killed = (folder / "exp" / f"asr_{name}" for name in ("alone", "killed"))
     with training(folder, args, "alone", "--stop_stage", "11"):

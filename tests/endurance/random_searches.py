@@ -31,7 +31,6 @@ CONSTRAINTS = [
 
 
 def greedy_case(rng: random.Random, seed: int) -> str:
-    """Compare exact greedy search with drafts to greedy search without drafts."""
     drafter, num_heads = rng.choice(DRAFTERS), rng.choice([1, 4, 6])
     module, decoder = searches.drafted_by(seed, drafter, num_heads)
     frames = [rng.randint(1, 14) for _ in range(rng.randint(1, 4))]
@@ -47,7 +46,6 @@ def greedy_case(rng: random.Random, seed: int) -> str:
 
 
 def beam_case(rng: random.Random, seed: int) -> str:
-    """Compare beam search with drafts to ESPnet's over a decoder without cache."""
     module, decoder = searches.drafted_by(seed, rng.choice(DRAFTERS), rng.choice([1, 4, 6]))
     beam_size, weights = rng.randint(1, WIDEST_BEAM), random_weights(rng)
     options = rng.choice(CONSTRAINTS)

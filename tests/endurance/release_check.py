@@ -48,8 +48,6 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Shell:
-    """Runs commands and keeps their output."""
-
     programs: Path  # first folder of PATH
     folder: Path  # to run in
     log: Path  # file that everything is appended to
@@ -149,7 +147,6 @@ def use(shell: Shell, release: Release) -> str:
 
 
 def check(release: Release, folder: Path, pair: str, patterns: Sequence[str]) -> CheckRow:
-    """Check a pair ``PYTHON=PIP``."""
     python, _, pip = pair.rpartition("=")
     number = subprocess.check_output([python, "-c", PYTHON_VERSION], text=True).strip()
     name = f"release: Python {number}, pip {pip}"

@@ -133,7 +133,6 @@ def pack(
 def save_ctranslate2(
     folder: Path, whisper: WhisperForConditionalGeneration, kind: str = "float32"
 ) -> Path:
-    """Write model.bin, config.json and, if the vocabulary is OpenAI's, tokenizer.json."""
     folder.mkdir(parents=True)
     (folder / "model.bin").write_bytes(pack(variables_of(whisper, kind)))
     (folder / "config.json").write_text(json.dumps(CONFIG))

@@ -37,14 +37,12 @@ def decode_all(run, recordings: Iterable[LongRecording]) -> dict[Hashable, LongR
 
 
 def decode_samples(speech2text, samples, options, batch_size=1) -> list[LongRecording]:
-    """Return the decoded recordings of samples, in their order."""
     run = speech2text.long_form(options, batch_size)
     done = decode_all(run, (LongRecording(*numbered) for numbered in enumerate(samples)))
     return [done[key] for key in sorted(done)]
 
 
 def as_openai_has_them(segments: Iterable[Segment]) -> list[dict]:
-    """Return openai-whisper's fields of segments, in its order."""
     return [
         {
             "id": number, "seek": one.seek, "start": one.start_s, "end": one.end_s,

@@ -89,8 +89,3 @@ def link(name: str, target: str) -> tarfile.TarInfo:
 def tree(folder: Path) -> dict[str, bytes]:
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
-
-
-def one_line(error: BaseException) -> str:
-    assert "\n" not in str(error)
-    return str(error)

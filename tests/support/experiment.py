@@ -101,7 +101,6 @@ def write_noise(path: Path, seconds: float, seed: int = 0, rate_hz: int = 16000)
 
 
 def write_samples(folder: Path, samples: dict[str, np.ndarray]) -> None:
-    """Write ``wav.scp`` and a float32 file at 16 kHz for each utterance."""
     for key, speech in samples.items():
         soundfile.write(folder / f"{key}.wav", speech, 16000, subtype="FLOAT")
     write_lines(folder / "wav.scp", {key: folder / f"{key}.wav" for key in samples})
@@ -112,7 +111,6 @@ def write_lines(path: Path, table: dict) -> None:
 
 
 def write_corpus(folder: Path, seconds: dict[str, float]) -> None:
-    """Write ``wav.scp`` and a file of noise for each utterance."""
     for seed, (key, duration_s) in enumerate(seconds.items()):
         write_noise(folder / f"{key}.wav", duration_s, seed=seed)
     write_lines(folder / "wav.scp", {key: folder / f"{key}.wav" for key in seconds})

@@ -63,7 +63,6 @@ def with_heads(base: Checkpoint, kind: str, seed: int = 1, **options) -> Checkpo
 
 
 def write_sources(folder: Path, **changes) -> tuple[Path, Path]:
-    """Write a card as its author does, and the statistics of a decoding."""
     folder.mkdir(parents=True, exist_ok=True)
     write_card(folder, {**SAID, **changes}, "# Heads\n")
     decoded = DecodingStatistics(decoder_calls=10, tokens=24, drafted=[8, 8, 4], accepted=[6, 4, 1])

@@ -14,7 +14,6 @@ FORMATTER = logging.Formatter("%(asctime)s (%(module)s:%(lineno)d) %(levelname)s
 
 @contextmanager
 def log_to(path: Path, name: str | None = None) -> Iterator[logging.Logger]:
-    """Write INFO messages of a logger, by default of all, to a file."""
     handler, logger = logging.FileHandler(path, encoding="utf-8"), logging.getLogger(name)
     handler.setFormatter(FORMATTER)
     level = logger.level

@@ -17,7 +17,6 @@ with_kernels = pytest.mark.skipif(library.kernels() is None, reason="our kernels
 
 
 def forget():
-    """Clear the caches, so that the next call loads the kernels again."""
     library.kernels.cache_clear()
     build.load_library.cache_clear()
 

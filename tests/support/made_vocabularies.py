@@ -53,7 +53,6 @@ def make_list(folder, kind):
 
 
 def make_vocabularies(folder):
-    """Vocabularies of every kind by name; the folder gets the trained models."""
     result = {name: open_bundled(name) for name in BUNDLED}
     result |= {name: open_vocabulary(train_sentencepiece(folder, name)) for name in MODELS}
     return result | {kind: open_vocabulary(make_list(folder, kind)) for kind in LISTS}

@@ -119,5 +119,4 @@ def write_broken(folder: Path, kind: str, name: str | None = None) -> Path:
 
 
 def assert_unreadable(message: str, entry: object, **options) -> str:
-    """Expect an error of one line from ``read_audio``; return it."""
     return assert_refused(message, read_audio, str(entry), error=AudioError, **options)

@@ -15,7 +15,6 @@ FIGURES = ("average_log_probability", "compression_ratio", "no_speech_probabilit
 
 
 def split_tokens(words: list[str], rng: random.Random) -> list[str]:
-    """Return tokens: most words are one, long words often two."""
     tokens = []
     for word in words:
         cut = rng.randint(3, len(word) - 2) if len(word) > 6 and rng.random() < 0.5 else len(word)
@@ -53,7 +52,6 @@ def decode(tokens: list[str], rng: random.Random, drafts: int = 4) -> dict:
 
 
 def attempt(decoded: dict, *figures: float | None, chosen: bool = True) -> dict:
-    """Return a decoding with ``FIGURES``, at temperature 0."""
     figures = dict(zip(FIGURES, figures, strict=True))
     return decoded | {"temperature": 0.0, **figures, "chosen": chosen}
 
@@ -124,7 +122,6 @@ def entry(name: str, block: dict) -> dict:
 
 
 def align(text: str, rng: random.Random, rate: float = 0.08) -> list[dict]:
-    """Return an alignment of the text with a reference that differs in some words."""
     pairs = []
     for word in text.split():
         op = rng.choice("SDI") if rng.random() < rate else "="

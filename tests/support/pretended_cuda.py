@@ -171,7 +171,6 @@ def waits(function: Any, args: tuple, options: dict, mine: bool, others: list) -
 
 
 def caller() -> str:
-    """Return file and function of the package that runs."""
     frame = sys._getframe()
     while frame is not None and PACKAGE not in frame.f_code.co_filename:
         frame = frame.f_back

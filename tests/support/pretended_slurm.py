@@ -11,16 +11,12 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:  # the programs start faster without
-    import pytest
 
 
 class PretendedSlurm:
     """Puts the programs first in PATH; the methods read and write the tasks' states."""
 
-    def __init__(self, folder: Path, monkeypatch: "pytest.MonkeyPatch") -> None:
+    def __init__(self, folder: Path, monkeypatch) -> None:
         self.states, self.programs = folder / "states", folder / "bin"
         self.states.mkdir(parents=True)
         self.programs.mkdir()
@@ -39,7 +35,6 @@ class PretendedSlurm:
             path.unlink()
 
     def close_down(self) -> None:
-        """Let squeue fail from now on."""
         (self.states / "down").touch()
 
     def submitted(self) -> list[str]:
@@ -77,7 +72,6 @@ def sbatch(states: Path, options: list[str]) -> int:
 
 
 def task(states: Path, options: list[str]) -> int:
-    """Run one task, in a session of its own."""
     job, number, script, output, mode = options
     state = states / f"{job}.{number}"
     state.with_suffix(f".{number}.pid").write_text(str(os.getpid()))

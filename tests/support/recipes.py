@@ -51,7 +51,6 @@ def link_short_recipe(root: Path, recipe: str, ways: tuple[str, ...], **lengths:
 
 
 def link_template(folder: Path, *more: str) -> Path:
-    """Make a folder, link asr.sh and what it needs into it, and return it."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("asr.sh", "path.sh", "cmd.sh", *more):
         (folder / name).symlink_to(TEMPLATE / name)
@@ -87,7 +86,6 @@ def link_llama_recipe(root: Path, recipe: str, configs: str, *ways: str, **chang
 def run(
     folder: Path, script: str, *options: object, status: int | None = None
 ) -> subprocess.CompletedProcess:
-    """Run a script of a recipe; with ``status``, check its exit status."""
     done = subprocess.run(
         [script, *map(str, options)], cwd=folder, text=True, capture_output=True, timeout=HANG_S,
         env=warm_python.environment(),
@@ -101,7 +99,6 @@ def lines_about(done: subprocess.CompletedProcess, *words: str) -> list[str]:
 
 
 def record_asr(folder: Path) -> None:
-    """Replace a recipe's asr.sh by a script that only records its options."""
     (folder / "asr.sh").unlink(missing_ok=True)
     write_script(folder / "asr.sh", FAKE_ASR)
 

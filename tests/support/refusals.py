@@ -73,7 +73,6 @@ def refused(*parts: object, error: type[BaseException] = ValueError) -> Iterator
 
 @contextmanager
 def allocates_less_than(most_bytes: int) -> Iterator[None]:
-    """Expect the peak of allocated memory in a block to be smaller."""
     tracemalloc.start()
     try:
         yield

@@ -42,7 +42,6 @@ def make_s2t_experiment(folder: Path, seed: int, **changes) -> dict[str, Path]:
 
 
 def medusa_config(heads: str, **model_conf) -> dict[str, Any]:
-    """Return keys of the config of ``model: medusa`` with heads on ESPnet's decoder."""
     conf = {"num_blocks": 2, "heads": heads, "heads_conf": {"num_heads": 3}}
     return {
         "decoder": "transformer_medusa", "decoder_conf": SIZES | conf,
@@ -51,7 +50,6 @@ def medusa_config(heads: str, **model_conf) -> dict[str, Any]:
 
 
 def add_heads(folder: Path, base: dict[str, Path], heads: str) -> dict[str, Path]:
-    """Write the experiment ``base`` with random heads; return its files."""
     files = make_s2t_experiment(folder, 1, **medusa_config(heads))
     weights, own = (torch.load(one["s2t_model_file"]) for one in (base, files))
     for name, value in weights.items():

@@ -126,7 +126,6 @@ def draft_inputs(memory, lengths, prompt=()):
 
 
 def ctc_context(roots, memory, lengths):
-    """Return the context of a drafter that reads encoder output only."""
     return DraftContext(roots, memory.device, draft_inputs(memory, lengths))
 
 
@@ -210,7 +209,6 @@ class ScriptedCTC:
 
 
 def edited(text: list[int], num_edits: int, vocab_size: int, rng: random.Random) -> list[int]:
-    """Return the text after random substitutions, insertions and deletions of tokens."""
     text = [*text]
     for _ in range(num_edits):
         place, token = rng.randrange(len(text) or 1), rng.randrange(vocab_size)

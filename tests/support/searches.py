@@ -105,7 +105,6 @@ def assert_same_alone(search, memory, lengths):
 
 
 def assert_decoded_alike_alone(decoder, most, memory, lengths, inputs=None, **options):
-    """Compare greedy search of a batch with that of each utterance alone."""
     runtime = runtime_of(decoder)
 
     def search(rows, *audio):
@@ -116,7 +115,6 @@ def assert_decoded_alike_alone(decoder, most, memory, lengths, inputs=None, **op
 
 
 def our_search(decoder, seed, weights, beam_size, shape, constraints=None, proposer=None, **more):
-    """Build beam search; arguments as ``our_greedy``'s."""
     decoder, (scorers, ctc) = runtime_of(decoder), make_scorers(seed)
     scorers = Scorers(weights, scorers, ctc.log_softmax, PROMPT_COUNTS)
     options = constraints or constraints_of(), proposer or decoder.proposer(), shape
@@ -143,7 +141,6 @@ def compare(search, memory, lengths, oracle, limits, prompt=(EOS,), inputs=None)
 def assert_nbest_is_espnets(
     decoder, seed, weights, beam_size, shape, memory, lengths, limits, inputs=None, **options
 ):
-    """Compare beam search with ESPnet's over the same scorers; return the search states."""
     search = our_search(decoder, seed, weights, beam_size, shape, **options)
     scorer = UncachedScorer(decoder, options.get("constraints"))
     oracle = espnet_search(scorer, seed, weights, beam_size)
@@ -169,7 +166,6 @@ def build_search(runtime, options: SearchOptions, beam_size=3, sources=NO_SOURCE
 
 
 def run_search(search, memory, lengths, max_length):
-    """Return the search states of the utterances, after a prompt of one token."""
     prompt = torch.full((len(lengths), 1), EOS, device=memory.device)
     return search(memory, lengths, prompt, LengthLimits(-max_length))
 
@@ -207,7 +203,6 @@ def with_draft(module, draft):
 
 
 def greedy_shape(rng: random.Random, num_heads: int) -> DraftShape:
-    """Return a random chain, dynamic tree or fixed tree."""
     depth, least = rng.randint(0, num_heads), {"min_probability": rng.choice([0, 0, 0.01, 0.1])}
     if depth and rng.random() < 0.3:
         depth = min(depth, 3)
@@ -217,7 +212,6 @@ def greedy_shape(rng: random.Random, num_heads: int) -> DraftShape:
 
 
 def beam_shape(rng: random.Random, decoder, beam_size: int, proposer=None) -> DraftShape:
-    """Return a random shape, from no drafts to twice the beam's width."""
     proposer = proposer or runtime_of(decoder).proposer()
     most = 0 if proposer is None else proposer.max_steps or 7
     depth, width = rng.randint(0, most), rng.choice([1, beam_size, 2 * beam_size])

@@ -7,7 +7,6 @@ from experiment import Experiment, dry_run, save_random
 
 
 def stock_experiment(folder, encoder="conformer", **changes) -> Experiment:
-    """Write the files that ``espnet2.bin.asr_train`` writes, with random weights."""
     sizes = {"attention_heads": 2, "linear_units": 48, "num_blocks": 2}
     config = {
         "encoder": encoder,

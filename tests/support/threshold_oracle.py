@@ -56,8 +56,7 @@ class Forward:
         sequence, head = (*tokens, *drafted), len(drafted)
         outputs = self._run(sequence)
         labels = torch.tensor([[*PROMPT[1:], *sequence, 0]])
-        unrolled = self.decoder.unroll_heads(outputs, labels)
-        logits = [*unrolled][head - 1][0, -1]
+        logits = [*self.decoder.unroll_heads(outputs, labels)][head - 1][0, -1]
         if self.setting.vocabulary is not None:
             outside = torch.ones(len(logits), dtype=torch.bool)
             outside[self.setting.vocabulary] = False

@@ -12,7 +12,6 @@ from espnet_medusa.whisper.tokens import END, START, make_tokenizer
 
 
 def tiny_config(vocab_size: int, hidden_size=32, widening=2, **sizes: int) -> WhisperConfig:
-    """Return a config with sizes and with token ids like OpenAI's."""
     end = {51864: 50256, 51865: 50257, 51866: 50257}.get(vocab_size, 0)
     return WhisperConfig(
         vocab_size=vocab_size, d_model=hidden_size, encoder_attention_heads=2,

@@ -27,19 +27,19 @@ def edit(path: Path, change: Callable[[str], str]) -> None:
 
 
 @cache
-def say(text: str, voice: str = "en-us+f3") -> np.ndarray:
+def say(text: str) -> np.ndarray:
     """Return the mini recipe's synthesized speech at 16 kHz (N,), without silence around it."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "egs/mini_synth/asr1/local"))
     from espeak import Speaker
 
-    samples, rate_hz = Speaker().speak(text, voice)
+    samples, rate_hz = Speaker().speak(text, "en-us+f3")
     samples = soxr.resample(samples, rate_hz, RATE_HZ)
     loud = np.flatnonzero(np.abs(samples) > 0.01)
     return samples[loud[0] : loud[-1] + 1]
 
 
 def lay_out(
-    said: Sequence[np.ndarray], pauses_s: Sequence[float], noise: float = 1e-3
+    said: Sequence[np.ndarray], pauses_s: Sequence[float]
 ) -> tuple[np.ndarray, list[tuple[float, float]]]:
     """Concatenate pieces with a pause before each and after the last, in a little noise.
 
@@ -52,7 +52,7 @@ def lay_out(
         parts += [np.zeros(round(pause_s * RATE_HZ), np.float32), piece]
         position += len(piece)
     samples = np.concatenate(parts)
-    samples += noise * np.random.default_rng(0).standard_normal(len(samples)).astype(np.float32)
+    samples += 1e-3 * np.random.default_rng(0).standard_normal(len(samples)).astype(np.float32)
     return samples.astype(np.float32), places[:-1]
 
 

@@ -8,7 +8,6 @@ from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneratio
 
 
 def tiny_whisper(folder: Path, *arguments: int, **sizes: int) -> WhisperForConditionalGeneration:
-    """Return transformers' model of ``save_tiny_whisper``."""
     save_tiny_whisper(folder, *arguments, **sizes)
     return WhisperForConditionalGeneration.from_pretrained(folder).eval()
 

@@ -60,12 +60,9 @@ def environment() -> dict[str, str]:
         listening.bind(str(address))
         listening.listen(64)
         number = listening.fileno()
-        subprocess.Popen(
-            [sys.executable, __file__, str(number), str(client)],
-            pass_fds=[number],
-            stdin=subprocess.PIPE,  # closed when this process ends, and the server ends, too
-            start_new_session=True,
-        )
+        command = [sys.executable, __file__, str(number), str(client)]
+        # Its stdin is closed when this process ends, and the server ends, too.
+        subprocess.Popen(command, pass_fds=[number], stdin=subprocess.PIPE, start_new_session=True)
     places = [folder, Path(sys.executable).parent, os.environ["PATH"]]
     return {**os.environ, "PATH": os.pathsep.join(map(str, places))}
 
@@ -75,7 +72,6 @@ def executable() -> str:
 
 
 def serve(listening: socket.socket, client: str) -> None:
-    """Fork a child for every request."""
     warm_up()
     sys.executable = client
     gc.freeze()  # children do not scan these objects and so do not copy their pages

@@ -89,6 +89,5 @@ def weights(path: Path) -> dict[str, torch.Tensor]:
 
 
 def losses(output: Path, part: str) -> dict[int, float]:
-    """Return the loss by epoch from ESPnet's reporter."""
     state = torch.load(output / "checkpoint.pth", weights_only=False)["reporter"]
     return {epoch: values[part]["loss"] for epoch, values in state["stats"].items()}

@@ -32,7 +32,6 @@ def prepare(name: str, reader: Reader, folder: Path) -> None:
 
 
 def fuzz(reader: Reader, folder: Path, executions: int) -> None:
-    """Run this many inputs, then end the process."""
     counts = mapped_counts(folder)
 
     def test_one_input(data: bytes) -> None:

@@ -65,7 +65,6 @@ def _check_refusal(error: InputError) -> None:
 
 @contextmanager
 def address_space(more_bytes: int) -> Iterator[None]:
-    """Limit the growth of this process's address space."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     mapped_bytes = int(os.pread(_STATM, 64, 0).split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (mapped_bytes + more_bytes, hard))

@@ -49,7 +49,6 @@ def fuzzed(**fields) -> Callable[[Callable[[bytes], None]], Callable[[bytes], No
 
 @cache
 def scratch_folder() -> Path:
-    """Return the scratch folder of this process, in memory where possible."""
     folder = tempfile.mkdtemp(prefix="fuzz.", dir=os.environ.get("TMPDIR") or IN_MEMORY)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
@@ -57,8 +56,7 @@ def scratch_folder() -> Path:
 
 def write_scratch(name: str, data: bytes) -> Path:
     path = scratch_folder() / name
-    with open(path, "wb") as stream:
-        stream.write(data)
+    path.write_bytes(data)
     return path
 
 

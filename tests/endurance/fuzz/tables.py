@@ -127,10 +127,7 @@ def csv_table(data: bytes) -> None:
         b"<blank>\n<unk>\n<space>\na\nb\n<sos/eos>\n",
         "<unk>\nthe\nW\u00f6rter\n<noise>\n<sos/eos>".encode(),
     ],
-    words=(
-        *(b"<space>", b"<0x41>", b"<blank>", "\u2581".encode(), "\u0120".encode()),
-        *(LINE_SEPARATOR, b"\r"),
-    ),
+    words=(*"<space> <0x41> <blank> \u2581 \u0120".encode().split(), LINE_SEPARATOR, b"\r"),
     max_bytes=512,
 )
 def token_list(data: bytes) -> None:

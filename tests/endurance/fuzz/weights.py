@@ -148,7 +148,6 @@ def openai_whisper_pt(data: bytes) -> None:
 
 
 def ctranslate2_models() -> list[bytes]:
-    """Return a tiny Whisper in floats, and in integers with scales."""
     torch.manual_seed(0)
     sizes = {"num_mel_bins": 2, "max_source_positions": 2, "max_target_positions": 2}
     config = tiny_config(6, hidden_size=4, widening=1, decoder_layers=1, **sizes)
