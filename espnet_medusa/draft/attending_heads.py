@@ -36,13 +36,11 @@ class AttendingHeadsProposer(RecurrentHeadsProposer):
         return begun
 
     def start(self, prefixes: Sequence[Prefix]) -> AttendingStates:
-        hidden = head_inputs(prefixes)
-        return AttendingStates(hidden, [self._rows[prefix.root] for prefix in prefixes])
+        return AttendingStates(head_inputs(prefixes), [self._rows[p.root] for p in prefixes])
 
     def advance(self, states: AttendingStates, tokens: torch.Tensor) -> AttendingStates:
-        hidden = self.heads.advance(
-            states.hidden, self.embed(tokens), self.cross_keys_values, states.utterances
-        )
+        of_rows = self.cross_keys_values, states.utterances
+        hidden = self.heads.advance(states.hidden, self.embed(tokens), *of_rows)
         return AttendingStates(hidden, states.utterances)
 
     def chain(self, states, depth, min_log_prob, tokens=None, restrict=None) -> torch.Tensor | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 
 import torch
@@ -110,8 +110,7 @@ class Hypotheses:
             written = [[*self.write(token)] for token in tokens.tolist()]
             columns = pad_sequence([torch.tensor(row).long() for row in written], False, NONE)
             for column in columns.to(rows.device)[..., None]:
-                longer = advance_rows(rows, symbols != column)
-                rows = torch.where(column == NONE, rows, longer)
+                rows = torch.where(column == NONE, rows, advance_rows(rows, symbols != column))
         return CTCStates(rows, states.utterances)
 
     def scores(self, states: CTCStates) -> torch.Tensor:
@@ -146,29 +145,24 @@ class Hypotheses:
         return sums[:, :-1].add(sums[:, -1:], alpha=1 / self.width).log()
 
 
+@dataclass(eq=False)
 class CTCProposer(Proposer):
-    """A proposer that drafts the greedy hypothesis of a CTC branch.
-
-    Args:
-        ctc: Log-probabilities of the branch, memory (1, S, D) to (1, S', V).
-        retokenization: For a branch with its own units and blank 0; None: units are tokens.
-    """
+    """A proposer that drafts the greedy hypothesis of a CTC branch."""
 
     needs_head_input = False
 
-    def __init__(
-        self,
-        ctc: Callable[[torch.Tensor], torch.Tensor],
-        vocab_size: int,
-        eos: int,
-        blank: int = 0,
-        vocabulary: torch.Tensor | None = None,
-        retokenization: Retokenization | None = None,
-    ):
-        self.ctc, self.vocab_size, self.eos, self.blank = ctc, vocab_size, eos, blank
-        self.vocabulary, self.retokenization = vocabulary, retokenization
-        self.hypotheses: Hypotheses | None = None
-        self.known: dict[Prefix, tuple[CTCStates, int]] = {}  # the prefix's states and row in them
+    # Log-probabilities of the branch, memory (1, S, D) to (1, S', V).
+    ctc: Callable[[torch.Tensor], torch.Tensor]
+    vocab_size: int  # V
+    eos: int
+    blank: int = 0
+    vocabulary: torch.Tensor | None = None
+    # For a branch with its own units and blank 0; None: units are tokens.
+    retokenization: Retokenization | None = None
+
+    # Set by ``begin``; ``known`` has each prefix's states and its row in them.
+    hypotheses: Hypotheses | None = field(init=False, default=None)
+    known: dict[Prefix, tuple[CTCStates, int]] = field(init=False, default_factory=dict)
 
     def begin(self, context: DraftContext) -> CTCProposer:
         hypotheses = [

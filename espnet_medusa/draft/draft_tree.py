@@ -21,20 +21,18 @@ class DraftTree:
 
     def __init__(self, decoder: TreeDecoder, draft_inputs: Sequence[DraftInput]):
         memories = [utterance.memory for utterance in draft_inputs]
-        num_rows = [*map(len, memories)]
         padded = pad_sequence(memories, batch_first=True)
-        lengths = torch.tensor(num_rows, device=padded.device)
+        lengths = torch.tensor([*map(len, memories)], device=padded.device)
         frames_of_rows = [utterance.frames for utterance in draft_inputs]
         if all(frames is not None for frames in frames_of_rows):
             lengths = pad_sequence(frames_of_rows, batch_first=True)
         self.decoder, self.device = decoder, padded.device
         self.state = decoder.start(padded, lengths, with_heads=False)
         self.roots = [Prefix(utterance.prompt[-1]) for utterance in draft_inputs]
-        prompts = {root: one.prompt for root, one in zip(self.roots, draft_inputs, strict=True)}
-        self._placements = {root: Placement(prompt) for root, prompt in prompts.items()}
+        pairs = [*zip(self.roots, draft_inputs, strict=True)]
+        self._placements = {root: Placement(one.prompt) for root, one in pairs}
         self._most_tokens = {
-            root: decoder.max_depth(size) - len(prompt)
-            for (root, prompt), size in zip(prompts.items(), num_rows, strict=True)
+            root: decoder.max_depth(len(one.memory)) - len(one.prompt) for root, one in pairs
         }
         self.costs = dict.fromkeys(self.roots, DraftCost())  # so far, of each utterance
 

@@ -50,12 +50,20 @@ class DraftModelProposer(Proposer):
     def begin(self, context: DraftContext) -> Proposer:
         begun = copy.copy(self)
         begun.tree = DraftTree(self.decoder, context.draft_inputs)
-        begun._interpreter = build_interpreter(begun.tree, self.eos, self.translation)
+        begun._interpreter = begun._build_interpreter()
         begun._roots = dict(zip(context.roots, begun.tree.roots, strict=True))
         begun._places = {
             root: begun._interpreter.begin(node) for root, node in begun._roots.items()
         }
         return begun
+
+    def _build_interpreter(self) -> Interpreter:
+        tree, translation = self.tree, self.translation
+        if translation is None:
+            return OneToOne(tree, self.eos)
+        if translation.to_draft.same_text:
+            return OneToOne(tree, translation.feed[self.eos], translation.feed, translation.columns)
+        return Retokenizer(tree, translation, self.eos)
 
     def start(self, prefixes: Sequence[Prefix]) -> PlaceStates:
         return PlaceStates([(self._place(prefix), not prefix.evaluated) for prefix in prefixes])
@@ -87,7 +95,6 @@ class DraftModelProposer(Proposer):
         return self.tree.costs[self._roots[root]]
 
     def _place(self, prefix: Prefix) -> Any:
-        """Return the place of a prefix of the search."""
         path = []
         while prefix not in self._places:
             path.append(prefix)
@@ -96,12 +103,3 @@ class DraftModelProposer(Proposer):
         for prefix in reversed(path):
             place = self._places[prefix] = self._interpreter.follow(place, prefix.token)
         return place
-
-
-def build_interpreter(tree: DraftTree, eos: int, translation: Translation | None) -> Interpreter:
-    """Build the interpreter of two vocabularies; arguments as in ``DraftModelProposer``."""
-    if translation is None:
-        return OneToOne(tree, eos)
-    if translation.to_draft.same_text:
-        return OneToOne(tree, translation.feed[eos], translation.feed, translation.columns)
-    return Retokenizer(tree, translation, eos)

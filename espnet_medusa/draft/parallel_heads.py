@@ -30,19 +30,13 @@ class ParallelStates(States):
         )
 
 
+@dataclass(eq=False)
 class ParallelHeadsProposer(HeadsProposer):
-    """A proposer with parallel heads, which do not depend on drafted tokens.
+    """A proposer with parallel heads, which do not depend on drafted tokens."""
 
-    ``tables`` returns the logits of all heads, (R, D) to (R, K, V').
-    """
-
-    def __init__(
-        self,
-        tables: Callable[[torch.Tensor], torch.Tensor],
-        num_heads: int,
-        vocabulary: torch.Tensor | None = None,
-    ):
-        self.tables, self.max_steps, self.vocabulary = tables, num_heads, vocabulary
+    tables: Callable[[torch.Tensor], torch.Tensor]  # logits of all heads, (R, D) to (R, K, V')
+    max_steps: int  # K
+    vocabulary: torch.Tensor | None = None
 
     def start_from(self, head_input: torch.Tensor) -> ParallelStates:
         rows = torch.arange(len(head_input), device=head_input.device)

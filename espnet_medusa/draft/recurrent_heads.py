@@ -16,25 +16,16 @@ class RecurrentStates(States):
     hidden: torch.Tensor  # (R, D)
 
 
+@dataclass(eq=False)
 class RecurrentHeadsProposer(HeadsProposer):
-    """A proposer with recurrent heads.
+    """A proposer with recurrent heads."""
 
-    Args:
-        heads: Packed cell; ``advance`` takes states and embeddings (R, D), and ``output`` returns
-            the input (R, D) of the projection.
-        embed: Token embeddings, (R,) to (R, D).
-        projection: (R, D) to (R, V').
-    """
-
-    def __init__(
-        self,
-        heads: Any,
-        embed: Callable[[torch.Tensor], torch.Tensor],
-        projection: Callable[[torch.Tensor], torch.Tensor],
-        vocabulary: torch.Tensor | None = None,
-    ):
-        self.heads, self.embed = heads, embed
-        self.projection, self.vocabulary = projection, vocabulary
+    # Packed cell; ``advance`` takes states and embeddings (R, D), and ``output`` returns the input
+    # (R, D) of the projection.
+    heads: Any
+    embed: Callable[[torch.Tensor], torch.Tensor]  # token embeddings, (R,) to (R, D)
+    projection: Callable[[torch.Tensor], torch.Tensor]  # (R, D) to (R, V')
+    vocabulary: torch.Tensor | None = None
 
     def start_from(self, head_input: torch.Tensor) -> RecurrentStates:
         return RecurrentStates(head_input)

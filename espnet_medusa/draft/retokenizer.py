@@ -147,8 +147,7 @@ class Retokenizer(Interpreter):
             return None
         continuation = yield from self._write_after(place, place.base, place.ahead)
         if continuation is None:  # no token agrees: predict after the whole characters of the word
-            rest = place.text.pending
-            continuation = yield from self._write_after(place, place.path[-1], rest)
+            continuation = yield from self._write_after(place, place.path[-1], place.text.pending)
         return continuation
 
     def _write_after(
@@ -203,8 +202,7 @@ class Retokenizer(Interpreter):
         The probability of a draft token goes to the first main token of its bytes. That of the
         continuation's token goes to ``Continuation.follows``, if this is known.
         """
-        shape = len(continuations), self.vocab_size
-        merged = torch.full(shape, UNKNOWN, device=self.tree.device)
+        merged = torch.full((len(continuations), self.vocab_size), UNKNOWN, device=self.tree.device)
         free = [row for row, one in enumerate(continuations) if one is not None and not one.ahead]
         if free:
             chosen = [continuations[row] for row in free]

@@ -78,7 +78,6 @@ def config_fields(config: transformers.PreTrainedConfig) -> dict[str, Any]:
 
 
 def _check_config(config: transformers.PreTrainedConfig) -> None:
-    """Raise an InputError if a field of the config is not supported by the runtime."""
     check_choice(config.hidden_act, ["silu"], "decoder_conf: hidden_act")
     rope = config.rope_parameters["rope_type"]
     check_choice(rope, ROPE_TYPES, "decoder_conf: rope_parameters.rope_type")

@@ -85,8 +85,7 @@ class TransformerMedusaDecoder(MultiTokenDecoder):
         if unknown:
             allowed = "heads, heads_conf, draft_conf and the options of decoder: transformer"
             raise InputError(f"decoder_conf.{unknown[0]}: no such option; allowed: {allowed}")
-        if options.get("layer_drop_rate"):
-            rate = options["layer_drop_rate"]
+        if rate := options.get("layer_drop_rate"):
             raise InputError(f"decoder_conf.layer_drop_rate: {rate}; allowed: 0.0")
         self._wrap(TransformerDecoder(vocab_size, encoder_output_size, **options))
         reason = unknown_part(self.transformer)
@@ -183,8 +182,7 @@ def searchable(decoder: torch.nn.Module) -> MultiTokenDecoder | None:
     """Return a decoder for our searches: ours, or ESPnet's wrapped; None if not supported."""
     if isinstance(decoder, MultiTokenDecoder):
         return decoder
-    known = unknown_part(decoder) is None
-    return TransformerMedusaDecoder.without_heads(decoder) if known else None
+    return None if unknown_part(decoder) else TransformerMedusaDecoder.without_heads(decoder)
 
 
 def unknown_part(decoder: torch.nn.Module) -> str | None:

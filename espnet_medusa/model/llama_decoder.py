@@ -94,8 +94,7 @@ class SpeechLlamaDecoder(MultiTokenDecoder):
         rotary = self.llama.model.rotary_emb(hidden, positions)
 
         def run(layer: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
-            options = {"position_embeddings": rotary, "use_cache": False}
-            return layer(hidden, attention_mask=mask, **options)
+            return layer(hidden, attention_mask=mask, position_embeddings=rotary, use_cache=False)
 
         outputs = self._through_layers(hidden, run, memory, memory_lengths)
         return HiddenStates(*(part[:, num_speech:] for part in outputs[:3]))

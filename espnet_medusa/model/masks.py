@@ -15,9 +15,7 @@ def padding_mask(hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor | 
         more = hidden.size(1) - mask.size(1)
         return torch.nn.functional.pad(mask, (0, more), value=lowest)[:, None, None, :]
     outside = ~inside(hidden, lengths)
-    if not bool(outside.any()):
-        return None
-    return _additive(outside, hidden.dtype)[:, None, None, :]
+    return _additive(outside, hidden.dtype)[:, None, None, :] if bool(outside.any()) else None
 
 
 def inside(hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

@@ -125,8 +125,7 @@ class MultiTokenDecoder(AbsDecoder):
         self.heads = build_heads(kind, trunk, options)
         if self.heads is not None:
             # Counts of the labels that the heads were trained on, for `draft_vocabulary`.
-            counts = torch.zeros(trunk.vocab_size, dtype=torch.long)
-            self.register_buffer(TOKEN_COUNTS, counts)
+            self.register_buffer(TOKEN_COUNTS, torch.zeros(trunk.vocab_size, dtype=torch.long))
         self.register_load_state_dict_pre_hook(type(self).rename_weights)
         self.register_load_state_dict_pre_hook(_copy_last_layer)
         self.register_load_state_dict_pre_hook(_add_token_counts)
@@ -180,13 +179,7 @@ class MultiTokenDecoder(AbsDecoder):
     ) -> CrossKeysValues | None:
         return self.project_memory(memory, memory_lengths) if self._uses_cross_attention else None
 
-    def forward(
-        self,
-        hs_pad: torch.Tensor,
-        hlens: torch.Tensor,
-        ys_in_pad: torch.Tensor,
-        ys_in_lens: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, hs_pad, hlens, ys_in_pad, ys_in_lens) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the base head's logits (B, L, V) of whole sequences, and ``ys_in_lens``.
 
         Arguments as in ESPnet: encoder output (B, S, D), frames (B,), tokens (B, L), lengths (B,).
@@ -291,5 +284,4 @@ def _copy_last_layer(decoder, state_dict, prefix, *_) -> None:
 def _add_token_counts(decoder, state_dict, prefix, *_) -> None:
     """Add zero counts to a state dict without counts, such as that of converted heads."""
     if hasattr(decoder, TOKEN_COUNTS):
-        counts = torch.zeros_like(decoder.token_counts)
-        state_dict.setdefault(prefix + TOKEN_COUNTS, counts)
+        state_dict.setdefault(prefix + TOKEN_COUNTS, torch.zeros_like(decoder.token_counts))

@@ -53,9 +53,7 @@ class UnitCTC(torch.nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Convert tokens (B, L) of (B,) lengths to labels (B, L') of (B,) lengths."""
         rows = zip(text.tolist(), text_lengths.tolist(), strict=True)
-        unit_labels = [
-            torch.tensor(self.units.spell(row[:length])).long() + 1 for row, length in rows
-        ]
+        unit_labels = [torch.tensor(self.units.spell(row[:size])).long() + 1 for row, size in rows]
         lengths = torch.tensor([*map(len, unit_labels)], device=text.device)
         labels = pad_sequence(unit_labels, batch_first=True, padding_value=PADDING)
         return labels.to(text.device), lengths
@@ -95,8 +93,7 @@ class UnitCTC(torch.nn.Module):
             return memory, lengths
         # Convolutions also read frames after an utterance's end.
         memory = memory.masked_fill(~inside(memory, lengths)[..., None], 0.0)
-        short = max(0, SHORTEST - memory.size(1))
-        memory = torch.nn.functional.pad(memory, (0, 0, 0, short))
+        memory = torch.nn.functional.pad(memory, (0, 0, 0, max(0, SHORTEST - memory.size(1))))
         hidden, frames, _ = self.block(memory, lengths.clamp(min=SHORTEST))
         return hidden, frames
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
+from torch.nn.functional import dropout
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import NO_HEADS, Trunk
@@ -86,9 +87,7 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
     def hidden_states(self, memory, memory_lengths, tokens, branches=1) -> HiddenStates:
         positions = self.whisper.embed_positions.weight[: tokens.size(1) // branches]
         hidden = self.embed_tokens(tokens) + positions.repeat(branches, 1)
-        hidden = torch.nn.functional.dropout(
-            hidden, p=self.whisper.config.dropout, training=self.whisper.embed_tokens.training
-        )
+        hidden = dropout(hidden, self.whisper.config.dropout, self.whisper.embed_tokens.training)
         run = _layer_runner(hidden, memory, memory_lengths, branches)
         return self._through_layers(hidden, run, memory, memory_lengths)
 

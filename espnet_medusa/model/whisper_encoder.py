@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from espnet2.asr.encoder.abs_encoder import AbsEncoder
 from espnet2.asr.specaug.specaug import SpecAug
+from torch.nn.functional import dropout, gelu
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.masks import padding_mask
@@ -123,8 +124,7 @@ class HFWhisperEncoder(AbsEncoder):
             frames: (B,) its lengths, or (B, S) the frames of merged rows.
             lengths: (B,) samples of the audio.
         """
-        counts = self.frames_of_speech(lengths).tolist()
-        rows = zip(memory, frames, counts, strict=True)
+        rows = zip(memory, frames, self.frames_of_speech(lengths).tolist(), strict=True)
         return [repeat_rows(row, sizes)[:count] for row, sizes, count in rows]
 
     def features(
@@ -138,9 +138,7 @@ class HFWhisperEncoder(AbsEncoder):
         features, frames = self.log_mel(samples, lengths, kind.window_frames, kind.padded)
         return features.transpose(1, 2), frames
 
-    def forward(
-        self, xs_pad: torch.Tensor, ilens: torch.Tensor, prev_states: torch.Tensor = None
-    ) -> tuple[torch.Tensor, torch.Tensor, None]:
+    def forward(self, xs_pad, ilens, prev_states=None) -> tuple[torch.Tensor, torch.Tensor, None]:
         """Encode a batch; raise InputError if audio exceeds the window or is shorter than a frame.
 
         Args:
@@ -215,14 +213,11 @@ class HFWhisperEncoder(AbsEncoder):
             features, lengths, copies = drop_equal_frames(features, frames, self.subsampling)
         hidden = features.transpose(1, 2).to(self.whisper.conv1.weight.dtype)
         for convolution in (self.whisper.conv1, self.whisper.conv2):
-            hidden = torch.nn.functional.gelu(convolution(hidden))
+            hidden = gelu(convolution(hidden))
             if lengths is not None:
                 lengths = (lengths - 1) // convolution.stride[0] + 1
                 inside = torch.arange(hidden.size(2), device=hidden.device) < lengths[:, None]
                 hidden = hidden.masked_fill(~inside[:, None, :], 0.0)
         positions = self.whisper.embed_positions.weight
         hidden, lengths = window_rows(hidden.transpose(1, 2), lengths, copies, positions, kept)
-        hidden = torch.nn.functional.dropout(
-            hidden, p=self.whisper.config.dropout, training=self.whisper.training
-        )
-        return hidden, lengths
+        return dropout(hidden, self.whisper.config.dropout, self.whisper.training), lengths

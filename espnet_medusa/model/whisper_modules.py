@@ -36,9 +36,7 @@ class WhisperAttention(torch.nn.Module):
             for part in (queries, self.k_proj(memory), self.v_proj(memory))
         )
         rate = self.dropout if self.training else 0.0
-        attended = scaled_dot_product_attention(
-            queries, keys, values, attn_mask=mask, dropout_p=rate, scale=1.0
-        )
+        attended = scaled_dot_product_attention(queries, keys, values, mask, rate, scale=1.0)
         return self.out_proj(attended.transpose(1, 2).flatten(2))
 
 

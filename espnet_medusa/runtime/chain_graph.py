@@ -30,7 +30,6 @@ class Link:
     replayed: Replayed
 
     def write(self, rows: Any, states: torch.Tensor, following: torch.Tensor | None) -> None:
-        """Set rows of the inputs."""
         self.states[rows] = states
         if following is not None:
             self.following[rows] = following

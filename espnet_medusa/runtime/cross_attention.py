@@ -47,9 +47,8 @@ class CrossAttentionRuntime(TreeRuntime):
         state.memory_keys_values = [layer.project_memory(memory) for layer in layers]
         state.memory_mask = padding_mask(memory, memory_lengths)
         if with_heads and isinstance(self.heads, AttendingHeads):
-            state.cross_keys_values = PackedCrossKeysValues(
-                state.memory_keys_values[-1], state.memory_mask, len(memory)
-            )
+            last, mask = state.memory_keys_values[-1], state.memory_mask
+            state.cross_keys_values = PackedCrossKeysValues(last, mask, len(memory))
         return state
 
     def _compute(self, state: TreeState, nodes: NewNodes) -> NodeOutputs:

@@ -52,7 +52,7 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
             sizes = layers, self.max_depth(0), isinstance(self.heads, AttendingHeads)
             storage = Storage(memory, *sizes, self.graph_memory)
         self.storages[key] = storage
-        storage.load(memory, memory_lengths, layers, with_heads)
+        storage.load(memory, memory_lengths, with_heads)
         state = CudaGraphState(
             trees=[TokenTree() for _ in memory],
             cache=storage.cache,

@@ -31,9 +31,7 @@ class CastEncoder:
         self.output_dtype = encoder.whisper.conv1.weight.dtype
         self.encoder = copy.deepcopy(encoder).to(dtype).eval()
 
-    def __call__(
-        self, features: torch.Tensor, frames: torch.Tensor, kept: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(self, features, frames, kept=None) -> tuple[torch.Tensor, torch.Tensor]:
         memory, lengths = self.encoder.encode(features, frames, kept)
         return memory.to(self.output_dtype), lengths
 
@@ -60,8 +58,7 @@ class GraphEncoder(CastEncoder):
         fixed, replayed = self.calls[features.shape]
         fixed.copy_(features)
         memory, _ = replayed.run(lambda: self.encoder.encode(fixed, None))
-        lengths = torch.full_like(frames, memory.size(1))
-        return memory.to(self.output_dtype, copy=True), lengths
+        return memory.to(self.output_dtype, copy=True), torch.full_like(frames, memory.size(1))
 
 
 def build_encoder_runtime(

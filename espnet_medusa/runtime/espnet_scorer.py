@@ -61,9 +61,7 @@ class TreeScorer(BatchScorerInterface):
         shared = SharedTree(decoder, decoder.start(x[None], lengths, with_heads=False))
         return NodeReference(shared, ROOT)
 
-    def batch_score(
-        self, ys: torch.Tensor, states: list[NodeReference], xs: torch.Tensor
-    ) -> tuple[torch.Tensor, list[NodeReference]]:
+    def batch_score(self, ys, states, xs) -> tuple[torch.Tensor, list[NodeReference]]:
         """Return log-probabilities (hypotheses, V) of the next token, and new states.
 
         ``ys`` (hypotheses, L) are prefixes of one utterance. ``xs`` is not used: the states have
@@ -71,9 +69,7 @@ class TreeScorer(BatchScorerInterface):
         """
         return self._score(ys, states, compact=states[0].node != ROOT)
 
-    def score(
-        self, y: torch.Tensor, state: NodeReference, x: torch.Tensor
-    ) -> tuple[torch.Tensor, NodeReference]:
+    def score(self, y, state, x) -> tuple[torch.Tensor, NodeReference]:
         """Score one hypothesis (L,) without compaction: its siblings still need their nodes."""
         scores, states = self._score(y[None], [state], compact=False)
         return scores[0], states[0]

@@ -109,24 +109,18 @@ class Storage:
             copies = memory.new_empty(shape), self.memory_mask.clone()
             chains = ChainGraphs(graph_memory)
             self.cross_keys_values = PackedCrossKeysValues(*copies, utterances, chains)
-        self.graph_memory = graph_memory
+        self.layers, self.graph_memory = layers, graph_memory
         self.calls: dict[tuple[int, int], CapturedCall] = {}
         self.user: weakref.ref | None = None
 
-    def load(
-        self,
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
-        layers: Sequence[PackedLayer],
-        with_heads: bool,
-    ) -> None:
+    def load(self, memory: torch.Tensor, memory_lengths: torch.Tensor, with_heads: bool) -> None:
         """Begin a search with this encoder output.
 
         Keys and values are copied layer by layer, so that only one layer's exist twice.
         """
         mask = padding_mask(memory, memory_lengths)
         self.memory_mask.copy_(torch.zeros_like(self.memory_mask) if mask is None else mask)
-        for layer, keys_values in zip(layers, self.memory_keys_values, strict=True):
+        for layer, keys_values in zip(self.layers, self.memory_keys_values, strict=True):
             keys_values.copy_(layer.project_memory(memory))
         if with_heads and self.cross_keys_values is not None:
             self.cross_keys_values.keys_values.copy_(self.memory_keys_values[-1])

@@ -30,8 +30,7 @@ class Packing:
         width = max(sizes)
         if min(sizes) == width:
             return Packing(sizes, None)
-        rows = enumerate(sizes)
-        places = [row * width + place for row, size in rows for place in range(size)]
+        places = [row * width + place for row, size in enumerate(sizes) for place in range(size)]
         return Packing(sizes, upload(places, device))
 
     @property
@@ -142,10 +141,8 @@ class PackedLayer:
         hidden = self._post_norm(self.self_norm, hidden)
 
         inputs = self._pre_norm(self.cross_norm, hidden)
-        queries = self.cross_queries(inputs)
-        attended = attend_memory(
-            queries, packing, state.memory_keys_values[index], state.memory_mask
-        )
+        queries, memory = self.cross_queries(inputs), state.memory_keys_values[index]
+        attended = attend_memory(queries, packing, memory, state.memory_mask)
         hidden = self.cross_output(self._concatenate(inputs, attended), hidden)
         hidden = self._post_norm(self.cross_norm, hidden)
 

@@ -46,8 +46,7 @@ class BlockedLinear:
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None):
         self.blocked = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), TYPICAL_ROWS)
-        self.bias = bias
-        self.activation = activation
+        self.bias, self.activation = bias, activation
         self.fused = {None: "none", GELU: "gelu", SILU: "swish", RELU: "relu"}[activation]
         self.algorithm = "none" if activation == GELU else ""  # exact GELU, no tanh
 
@@ -142,8 +141,7 @@ def pack_projection(
 ) -> Projection:
     """Pack a vocabulary projection (V, D) and its bias (V,)."""
     if precision.int8_projection:
-        kind = Int8Linear if kernels() is None else NativeLinear
-        return kind(weight, bias)
+        return (Int8Linear if kernels() is None else NativeLinear)(weight, bias)
     return pack_linear(weight, bias, precision)
 
 
@@ -154,8 +152,6 @@ def pack_norm(module: torch.nn.LayerNorm, precision: Precision) -> Norm:
     """Return a layer normalization (R, D) to (R, D) with a copy of the module's weights."""
     if precision.int8_layers:
         return NativeNorm(module)
-    weights = [
-        part.detach().to(precision.dtype, copy=True) for part in (module.weight, module.bias)
-    ]
+    weights = [one.detach().to(precision.dtype, copy=True) for one in (module.weight, module.bias)]
     shape, epsilon = module.normalized_shape, module.eps
     return lambda hidden: torch.layer_norm(hidden, shape, *weights, epsilon)

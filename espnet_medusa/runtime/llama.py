@@ -132,8 +132,7 @@ class PackedLlamaLayer:
         padded = packing.unpack(rotated.flatten(1)).unflatten(-1, (-1, self.head_size))
         queries, keys_values = padded.split([self.num_heads, 2 * self.num_groups], dim=2)
         keys_values = cache.write(index, keys_values.unflatten(2, (2, self.num_groups)))
-        attended = packing.pack(attend(queries, keys_values, nodes.mask))
-        hidden = self.output(attended, hidden)
+        hidden = self.output(packing.pack(attend(queries, keys_values, nodes.mask)), hidden)
         gate, inner = self.gate_inner(self.gated_norm(hidden)).chunk(2, dim=-1)
         return self.outer(torch.nn.functional.silu(gate) * inner, hidden)
 

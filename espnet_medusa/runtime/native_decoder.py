@@ -22,6 +22,7 @@ from espnet_medusa.runtime.native.library import (
     ShortlistArguments,
     address,
     arguments_of,
+    call_kernel,
     kernels,
     run_kernel,
 )
@@ -75,10 +76,8 @@ class NativeLayer(PackedLayer):
         memory = memory.float().contiguous()
         utterances, frames, _ = memory.shape
         projected = NativeMemory.empty(utterances, frames, self.num_heads, self.head_size)
-        sizes = utterances, frames, self.num_heads
-        run_kernel(
-            "project_memory", self.cross_keys_values.arguments, memory, *sizes, projected.packed
-        )
+        weights, sizes = self.cross_keys_values.arguments, (utterances, frames, self.num_heads)
+        run_kernel("project_memory", weights, memory, *sizes, projected.packed)
         return projected
 
 
@@ -88,9 +87,7 @@ class NativeStack(LayerStack):
     def __init__(self, layers: Iterable[NativeLayer]):
         self.arguments = (LayerArguments * len(self))(*(layer.arguments for layer in self))
 
-    def extend(
-        self, hidden: torch.Tensor, nodes: NewNodes, first: int, state: TreeState
-    ) -> torch.Tensor:
+    def extend(self, hidden, nodes: NewNodes, first: int, state: TreeState) -> torch.Tensor:
         """Compute ``LayerStack.extend``; the mask is the result of ``visible_bits``."""
         packing, layer, slots = nodes.packing, self[0], state.cache.slots[first]
         memory = state.memory_keys_values[first : first + len(self)]
@@ -103,9 +100,7 @@ class NativeStack(LayerStack):
         )
         packed = (c_void_p * len(self))(*(part.packed.data_ptr() for part in memory))
         extended = torch.empty_like(hidden)
-        kernels().extend_layers(
-            *(self.arguments, len(self), call, packed, hidden.data_ptr(), extended.data_ptr())
-        )
+        call_kernel("extend_layers", self.arguments, len(self), call, packed, hidden, extended)
         return extended
 
 
@@ -158,8 +153,7 @@ class NativeAttendingHeads(PackedAttendingHeads):
     def advance(self, states, embedded, cross_keys_values, utterances) -> torch.Tensor:
         def advance(call: ChainArguments, states: torch.Tensor, embedded: torch.Tensor):
             advanced = torch.empty_like(states)
-            addresses = map(address, (states, embedded, advanced))
-            kernels().advance_states(self.arguments, call, *addresses)
+            call_kernel("advance_states", self.arguments, call, states, embedded, advanced)
             return advanced
 
         return call_by_utterance(advance, cross_keys_values, utterances, 1, states, embedded)
@@ -173,9 +167,7 @@ class NativeAttendingHeads(PackedAttendingHeads):
         def draft(call: ChainArguments, states: torch.Tensor, embedded: torch.Tensor | None = None):
             tokens = torch.empty(len(states), depth, dtype=torch.long)
             rows, results = (states, embedded), (self.vocabulary, tokens)
-            kernels().draft_chain(
-                *weights, call, *map(address, rows), min_log_prob, *map(address, results)
-            )
+            call_kernel("draft_chain", *weights, call, *rows, min_log_prob, *results)
             return tokens
 
         rows = (states,) if embedded is None else (states, embedded)

@@ -15,6 +15,7 @@ from espnet_medusa.runtime.native.library import (
     EncoderLayerArguments,
     FramesArguments,
     address,
+    call_kernel,
     kernels,
 )
 from espnet_medusa.runtime.native.operations import (
@@ -39,14 +40,11 @@ class NativeEncoder:
         self.stem = NativeStem(whisper, kind)
         self.layers = [NativeEncoderLayer(layer, kind) for layer in whisper.layers]
         self.norm = NativeNorm(whisper.layer_norm)
-        self.arguments = (EncoderLayerArguments * len(self.layers))(
-            *(layer.arguments for layer in self.layers)
-        )
+        array = EncoderLayerArguments * len(self.layers)
+        self.arguments = array(*(layer.arguments for layer in self.layers))
         self.num_heads = whisper.config.encoder_attention_heads
 
-    def __call__(
-        self, features: torch.Tensor, frames: torch.Tensor, kept: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(self, features, frames, kept=None) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute ``HFWhisperEncoder.encode``."""
         hidden, lengths = self.stem(features, frames, kept)
         self._run_layers(hidden, lengths)
@@ -65,10 +63,8 @@ class NativeEncoder:
         num_bytes = kernels().memory_bytes(num_rows, head_size)
         queries = torch.empty_like(hidden)
         packed = torch.empty(num_utterances, self.num_heads, num_bytes, dtype=torch.uint8)
-        kernels().encode_layers(
-            *(self.arguments, len(self.layers), self.norm.arguments, call),
-            *(hidden.data_ptr(), queries.data_ptr(), packed.data_ptr()),
-        )
+        weights = self.arguments, len(self.layers), self.norm.arguments
+        call_kernel("encode_layers", *weights, call, hidden, queries, packed)
 
 
 class NativeEncoderLayer:
@@ -93,15 +89,11 @@ class NativeStem:
     """
 
     def __init__(self, whisper: WhisperEncoder, kind: Linear):
-        self.convolutions = [
-            NativeConvolution(module, kind) for module in (whisper.conv1, whisper.conv2)
-        ]
+        self.convolutions = [NativeConvolution(one, kind) for one in (whisper.conv1, whisper.conv2)]
         self.subsampling = self.convolutions[0].stride * self.convolutions[1].stride
         self.positions = whisper.embed_positions.weight.detach().to(torch.float32, copy=True)
 
-    def __call__(
-        self, features: torch.Tensor, frames: torch.Tensor, kept: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(self, features, frames, kept=None) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute the input of the layers and its lengths, as in ``HFWhisperEncoder.encode``."""
         hidden, lengths, copies = drop_equal_frames(features.float(), frames, self.subsampling)
         for convolution in self.convolutions:

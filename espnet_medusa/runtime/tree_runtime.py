@@ -87,9 +87,8 @@ class TreeRuntime(TreeDecoder):
             offset + depth for tree, offset, size in rows for depth in depths(tree, first, size)
         ]
         numbers = upload([ids, positions], self.device)
-        packing = Packing.of(sizes, self.device)
-        nodes = NewNodes(*numbers.unbind(), self._mask(state, first), packing)
-        outputs = self._compute(state, nodes)
+        mask, packing = self._mask(state, first), Packing.of(sizes, self.device)
+        outputs = self._compute(state, NewNodes(*numbers.unbind(), mask, packing))
         state.cache.commit(width)
         return outputs
 
@@ -142,10 +141,8 @@ class TreeRuntime(TreeDecoder):
 
     def _mask(self, state: TreeState, first: int) -> torch.Tensor | None:
         """Return the self-attention mask; None if one new node per utterance attends to all."""
-        trees, num_nodes = state.trees, state.num_nodes
-        if first == num_nodes - 1 and all(
-            tree.visible[-1] == (1 << num_nodes) - 1 for tree in trees
-        ):
+        single, every = first == state.num_nodes - 1, (1 << state.num_nodes) - 1
+        if single and all(tree.visible[-1] == every for tree in state.trees):
             return None
         return self._additive_mask(state, first)
 
@@ -206,8 +203,7 @@ class TreeRuntime(TreeDecoder):
         precision: Precision,
     ) -> PackedAttendingHeads:
         if precision.int8_layers:
-            tied = self.embeds_projection
-            return NativeAttendingHeads(self.heads, projection, vocabulary, tied)
+            return NativeAttendingHeads(self.heads, projection, vocabulary, self.embeds_projection)
         return PackedAttendingHeads(self.heads, precision)
 
     def _draft_projection(

@@ -112,8 +112,7 @@ class BeamStrategy(Strategy):
     def begin(self, memory, prompt, max_length, limits) -> BeamState:
         ctc, uncounted = None, 0 if self.prompt_counts else len(prompt) - 1
         if self.ctc is not None:
-            log_probs = self.ctc(memory[None])[0]
-            ctc = CTCPrefix(log_probs, 0, self.scoring.eos, len(prompt) - uncounted)
+            ctc = CTCPrefix(self.ctc(memory[None])[0], 0, self.scoring.eos, len(prompt) - uncounted)
         root = Prefix(int(prompt[-1]))
         return BeamState(
             root,
@@ -192,8 +191,7 @@ class BeamStrategy(Strategy):
     ) -> EndedHypothesis:
         tokens = hypothesis.prefix.tokens() + [self.scoring.eos] * append_eos
         length = state.prompt_length + len(tokens)
-        parts, heads = hypothesis.parts, hypothesis.heads
-        return EndedHypothesis(tokens, hypothesis.score, parts, length, heads)
+        return EndedHypothesis(tokens, hypothesis.score, hypothesis.parts, length, hypothesis.heads)
 
     def drop_hopeless(self, state: BeamState, beam: Sequence[Hypothesis]) -> Sequence[Hypothesis]:
         eos = self.scoring.eos

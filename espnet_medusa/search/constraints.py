@@ -98,8 +98,7 @@ class Constraints:
             return None
         blocked = rows = columns = None
         if self.blocked is not None:
-            device = lengths.device
-            blocked, columns = self.blocked.to(device), self._columns.to(device)
+            blocked, columns = self.blocked.to(lengths.device), self._columns.to(lengths.device)
             rows = lengths.clamp(max=len(blocked) - 1)
         eos_scores = None
         if min_lengths is not None or self.penalty is not None:

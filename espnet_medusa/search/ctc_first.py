@@ -52,9 +52,7 @@ class CTCFirstStrategy(GreedyStrategy):
         if least is not None:
             self.first_rule = AcceptanceRule(partial(likelihood, least=least))
 
-    def decide_early(
-        self, states: Sequence[GreedyState], draft_inputs: Sequence[DraftInput]
-    ) -> list[DraftInput]:
+    def decide_early(self, states: Sequence[GreedyState], draft_inputs) -> list[DraftInput]:
         """Accept hypotheses with low entropies; the first decoder call may verify the others.
 
         The score is a sum of CTC's log-probabilities. A label's probability is the mean over its

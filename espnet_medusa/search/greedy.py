@@ -116,9 +116,7 @@ class GreedyStrategy(Strategy):
         """Return the rule for the drafts of the last decoder call."""
         return self.rule
 
-    def judge(
-        self, states: Sequence[GreedyState], requests: Sequence[Request], logits: torch.Tensor
-    ) -> None:
+    def judge(self, states, requests: Sequence[Request], logits: torch.Tensor) -> None:
         """Store each new prefix's best token and, for rules other than exact, accepted drafts.
 
         With exact acceptance, ``advance`` follows the best tokens through the tree.
@@ -183,9 +181,7 @@ class SamplingStrategy(GreedyStrategy):
         state.generator = np.random.default_rng(self.seed)
         return state
 
-    def judge(
-        self, states: Sequence[GreedyState], requests: Sequence[Request], logits: torch.Tensor
-    ) -> None:
+    def judge(self, states, requests: Sequence[Request], logits: torch.Tensor) -> None:
         logits = self.scoring.constrain(requests, logits).float()
         # Gumbel-max: the argmax of scores with Gumbel noise is a sample from their softmax.
         # NumPy's generator is three times faster than PyTorch's.

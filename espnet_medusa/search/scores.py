@@ -66,8 +66,7 @@ class UtteranceScorers:
             memory = self.memory.expand(len(missing), *self.memory.shape)
             scores, states = self.full[name].batch_score(sequences, states, memory)
             for row, prefix in enumerate(missing):
-                state = self.full[name].select_state(states, row)
-                prefix.scorers[name] = (scores[row], state)
+                prefix.scorers[name] = scores[row], self.full[name].select_state(states, row)
         return torch.stack([prefix.scorers[name][0] for prefix in prefixes])
 
     def _state(self, name: str, prefix: Prefix) -> Any:
@@ -211,6 +210,6 @@ class Scoring:
                 ]
             )
             gains = gains + self.weights[CTC] * parts[CTC]
-        table = [tokens.double(), gains, *(parts[name] for name in self.names)]
-        table = torch.stack(table, dim=1).tolist()
-        return [Candidates([int(token) for token in row[0]], row[1], row[2:]) for row in table]
+        columns = [tokens.double(), gains, *(parts[name] for name in self.names)]
+        rows = torch.stack(columns, dim=1).tolist()
+        return [Candidates([*map(int, row[0])], row[1], row[2:]) for row in rows]

@@ -153,5 +153,4 @@ class ThresholdPlanner(StepPlanner):
         ended = prefix.token == self.strategy.scoring.eos
         drafted = count if ended else max(self._room(state, hypothesis), 0)
         state.statistics.count_drafts(drafted, count)
-        heads = (*hypothesis.heads, *range(1, count + 1))
-        return Hypothesis(prefix, score, (score,), heads)
+        return Hypothesis(prefix, score, (score,), (*hypothesis.heads, *range(1, count + 1)))

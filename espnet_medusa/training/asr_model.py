@@ -126,5 +126,4 @@ class MedusaASRModel(MultiHeadLoss, ESPnetASRModel):
         if not only_drafts or not isinstance(self.encoder, HFWhisperEncoder):
             return memory, memory_lengths
         rows = self.encoder.unpadded(memory, memory_lengths, speech_lengths)
-        lengths = memory_lengths.new_tensor([*map(len, rows)])
-        return pad_sequence(rows, batch_first=True), lengths
+        return pad_sequence(rows, batch_first=True), memory_lengths.new_tensor([*map(len, rows)])

@@ -142,8 +142,7 @@ class StateCache:
             utterance = reader.read(key, job.entries[key], reader.limits.window_s)
             return replace(utterance, language=job.languages.get(key))
 
-        shards = Shards(job, folder, self.archives, TABLES)
-        shards.run(read, self.compute, batch_size, share)
+        Shards(job, folder, self.archives, TABLES).run(read, self.compute, batch_size, share)
 
     def join(self, job: JobInput, folder: Path, durations_s: Mapping[str, float]) -> Counter[str]:
         """Write the joined tables of all shards and the other files that training reads.

@@ -27,8 +27,7 @@ def check_cached_states(
 ) -> None:
     """Raise InputError if states (B, L + 1, D) cannot replace audio for tokens (B, L)."""
     network = decoder.get_submodule(decoder.network)
-    original = decoder.original_last_layer is not None
-    if trains(encoder) or trains(network) or original:
+    if trains(encoder) or trains(network) or decoder.original_last_layer is not None:
         raise InputError(
             "speech: cached states require a frozen Whisper: set model_conf.freeze_whisper: all "
             "and decoder_conf.keep_original_last_layer: false, or train on audio"

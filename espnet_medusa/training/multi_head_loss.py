@@ -103,9 +103,8 @@ class MultiHeadLoss:
         if self.options.kl_weight > 0:
             teacher = unrolled[0].detach()
             if self.decoder.original_last_layer is not None:
-                teacher = self.decoder.original_hidden(
-                    outputs.last_layer_input, memory, memory_lengths
-                )
+                inputs = outputs.last_layer_input, memory, memory_lengths
+                teacher = self.decoder.original_hidden(*inputs)
             teacher = labeled_rows(teacher, labels, 0)
         if self.decoder.projection_bias is not None:
             hidden = [pad(rows, (0, 1), value=1.0) for rows in hidden]

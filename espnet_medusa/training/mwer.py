@@ -144,13 +144,11 @@ def hypothesis_log_probs(
     """
     device, branches = memory.device, max(map(len, n_best))
     present = torch.tensor([[n < len(row) for n in range(branches)] for row in n_best])
-    filled = [[*row, *[None] * (branches - len(row))] for row in n_best]
-    hypotheses = [hypothesis for row in filled for hypothesis in row]
+    hypotheses = [h for row in n_best for h in [*row, *[None] * (branches - len(row))]]
     tokens = [h.tokens[: len(h.heads)] if h else [start] for h in hypotheses]
     tokens = _padded(tokens, 0, device)
     heads = _padded([h.heads if h else [NO_HEAD] for h in hypotheses], NO_HEAD, device)
-    inputs = torch.nn.functional.pad(tokens[:, :-1], (1, 0), value=start)
-    inputs = inputs.view(len(n_best), -1)
+    inputs = torch.nn.functional.pad(tokens[:, :-1], (1, 0), value=start).view(len(n_best), -1)
     *states, cross = decoder.hidden_states(memory, memory_lengths, inputs, branches)
     states = (part.reshape(*tokens.shape, -1) for part in states)
     if cross is not None:  # the same for all hypotheses of an utterance

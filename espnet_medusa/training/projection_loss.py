@@ -36,6 +36,45 @@ class Objective:
         """Upper bound of a logit's gradient; stored gradients of rows are divided by it."""
         return self.cross_entropy + self.divergence
 
+    def losses(
+        self, log_probs: torch.Tensor, targets: torch.Tensor, reference: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the sums of cross-entropy and divergence; arguments as in ``gradient``."""
+        label_sum = log_probs.gather(1, targets[:, None]).sum()
+        cross_entropy = -label_sum
+        if self.smoothing > 0:
+            others = log_probs.size(1) - 1
+            peak, rest = self._smoothed(log_probs.size(1))
+            entropy = -peak * math.log(peak) - others * rest * math.log(rest)
+            smooth = (rest - peak) * label_sum - rest * log_probs.sum()
+            cross_entropy = smooth - len(targets) * entropy
+        if reference is None:
+            return cross_entropy, torch.zeros_like(label_sum)
+        divergence = reference - log_probs
+        return cross_entropy, divergence.mul_(reference.exp()).sum()
+
+    def gradient(
+        self, log_probs: torch.Tensor, targets: torch.Tensor, reference: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Return the logits' gradient divided by ``scale``, in place of ``log_probs`` (n, V).
+
+        ``targets`` are (n,), ``reference`` (n, V) the teacher's log-probabilities.
+        """
+        labels = self.cross_entropy / self.scale
+        peak, rest = self._smoothed(log_probs.size(1))
+        gradient = log_probs.exp_()
+        if reference is not None and self.divergence > 0:
+            gradient.sub_(reference.exp(), alpha=self.divergence / self.scale)
+        if rest > 0:
+            gradient -= labels * rest
+        rows = torch.arange(len(targets), device=targets.device)
+        gradient[rows, targets] -= labels * (peak - rest)
+        return gradient
+
+    def _smoothed(self, vocab_size: int) -> tuple[float, float]:
+        """Return the smoothed probability of the label and of every other token."""
+        return 1.0 - self.smoothing, self.smoothing / (vocab_size - 1)
+
 
 class HeadSums(NamedTuple):
     """Sums over each head's labels, without gradient: (K + 1,) each."""
@@ -181,10 +220,10 @@ class _Projection:
         logits = self.logits(hidden)
         correct = (logits.argmax(dim=-1) == targets).sum()
         log_probs = logits.sub_(logits.logsumexp(dim=-1, keepdim=True))
-        sums = [*_sum_losses(log_probs, targets, reference, objective), correct]
+        sums = [*objective.losses(log_probs, targets, reference), correct]
         learns = gradient is not None or self.gradient is not None
         if learns and objective.scale > 0:
-            unit = _unit_gradient(log_probs, targets, reference, objective).to(self.weight.dtype)
+            unit = objective.gradient(log_probs, targets, reference).to(self.weight.dtype)
             if gradient is not None:
                 gradient.copy_(unit @ self.weight)
             if self.gradient is not None:
@@ -194,46 +233,3 @@ class _Projection:
                 else:
                     self.gradient.add_(unit.T @ hidden, alpha=objective.scale)
         return torch.stack(sums)
-
-
-def _sum_losses(
-    log_probs: torch.Tensor,
-    targets: torch.Tensor,
-    reference: torch.Tensor | None,
-    objective: Objective,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return cross-entropy and divergence of (n, V) log-probabilities from the teacher's."""
-    label_sum = log_probs.gather(1, targets[:, None]).sum()
-    cross_entropy = -label_sum
-    if objective.smoothing > 0:
-        others = log_probs.size(1) - 1
-        peak, rest = _smoothed(objective, log_probs.size(1))
-        entropy = -peak * math.log(peak) - others * rest * math.log(rest)
-        cross_entropy = (rest - peak) * label_sum - rest * log_probs.sum() - len(targets) * entropy
-    if reference is None:
-        return cross_entropy, torch.zeros_like(label_sum)
-    divergence = reference - log_probs
-    return cross_entropy, divergence.mul_(reference.exp()).sum()
-
-
-def _unit_gradient(
-    log_probs: torch.Tensor,
-    targets: torch.Tensor,
-    reference: torch.Tensor | None,
-    objective: Objective,
-) -> torch.Tensor:
-    """Return the logits' gradient divided by ``objective.scale``, in place of ``log_probs``."""
-    labels = objective.cross_entropy / objective.scale
-    peak, rest = _smoothed(objective, log_probs.size(1))
-    gradient = log_probs.exp_()
-    if reference is not None and objective.divergence > 0:
-        gradient.sub_(reference.exp(), alpha=objective.divergence / objective.scale)
-    if rest > 0:
-        gradient -= labels * rest
-    gradient[torch.arange(len(targets), device=targets.device), targets] -= labels * (peak - rest)
-    return gradient
-
-
-def _smoothed(objective: Objective, vocab_size: int) -> tuple[float, float]:
-    """Return the smoothed probability of the label and of every other token."""
-    return 1.0 - objective.smoothing, objective.smoothing / (vocab_size - 1)

@@ -84,26 +84,16 @@ def best_tokens(logits: torch.Tensor, restriction: Restriction | None = None) ->
     """Return the best token of each row of logits (R, V); None allows all tokens."""
     scores = logits if restriction is None else restriction.apply(logits, torch.float32)
     _, tokens = scores.max(dim=-1)  # several times faster than argmax
-    if restriction is None or not restriction.renormalize:
-        normalizers = _normalizers(logits, tokens)
-    else:
+    best = logits.gather(1, tokens[:, None])[:, 0].float()
+    if restriction is not None and restriction.renormalize:
         sums = scores.logsumexp(dim=-1)  # all may be -inf
         normalizers = sums.masked_fill(sums == -torch.inf, torch.inf)
-    best = logits.gather(1, tokens[:, None])[:, 0].float()
+    elif logits.device.type == "cpu":
+        normalizers = logits.float().logsumexp(dim=-1)
+    else:  # on a GPU, a log-probability takes fewer kernels
+        log_probs = logits.log_softmax(dim=-1, dtype=torch.float32)
+        normalizers = best - log_probs.gather(1, tokens[:, None])[:, 0]
     return BestTokens(tokens, normalizers, best - normalizers)
-
-
-def _normalizers(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Return log-sum-exp (R,) of logits (R, V).
-
-    On a GPU it is a logit minus its log-probability, which takes fewer kernels. ``tokens`` (R,) may
-    be any columns with finite logits.
-    """
-    if logits.device.type == "cpu":
-        return logits.float().logsumexp(dim=-1)
-    log_probs = logits.log_softmax(dim=-1, dtype=torch.float32)
-    best, normalized = (part.gather(1, tokens[:, None])[:, 0] for part in (logits, log_probs))
-    return best.float() - normalized
 
 
 def top_tokens(

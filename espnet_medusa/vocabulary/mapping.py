@@ -40,8 +40,7 @@ class VocabularyMap:
         """(V,) first target token of each source token, or -1."""
         first = self.exact.clone()
         if self.pieces:
-            pieces = torch.tensor([pieces[0] for pieces in self.pieces.values()])
-            first[list(self.pieces)] = pieces
+            first[[*self.pieces]] = torch.tensor([pieces[0] for pieces in self.pieces.values()])
         return first
 
     @cached_property

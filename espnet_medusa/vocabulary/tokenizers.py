@@ -159,10 +159,7 @@ def token_list_vocabulary(
         "char": lambda token: b" " if token == SPACE else token.encode(),
         "word": lambda token: f" {token}".encode(),
     }[token_type]
-    contents = tuple(
-        None if name is not None else write(token)
-        for token, name in zip(tokens, names, strict=True)
-    )
+    contents = tuple(None if _is_special(token) else write(token) for token in tokens)
     if token_type == "bpe":
         spell = _bpe_speller(tokens, bpemodel)
     else:

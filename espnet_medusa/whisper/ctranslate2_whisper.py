@@ -90,8 +90,7 @@ def _norm(variable: str, tensor: str, size: int) -> dict[str, Stored]:
 
 
 def _linear(variable: str, shape: tuple[int, int], *tensors: str) -> dict[str, Stored]:
-    rows, columns = shape
-    rows *= len(tensors)
+    rows, columns = shape[0] * len(tensors), shape[1]
     weights = tuple(f"{name}.weight" for name in tensors)
     # Whisper's keys have no bias, because softmax cancels it.
     biases = tuple(None if name.endswith("k_proj") else f"{name}.bias" for name in tensors)
@@ -135,7 +134,6 @@ def _open(path: Path) -> tuple[BinaryFile, WhisperConfig]:
 
 
 def _sizes(stored: BinaryFile) -> WhisperConfig:
-    """Read the sizes from the shapes of a few variables."""
     vocab_size, size = _shape(stored, EMBEDDINGS, 2)
     layers = [match[1] for match in map(LAYER.fullmatch, stored.variables) if match]
     sizes = {"vocab_size": vocab_size, "d_model": size}

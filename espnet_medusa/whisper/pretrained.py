@@ -179,8 +179,7 @@ def _indexed_files(path: Path) -> list[str]:
 
 
 def _hugging_face_files(folder: Path) -> list[Path]:
-    names = SAFE_INDEX, SAFE, PICKLED
-    return [folder / name for name in names if (folder / name).is_file()]
+    return [folder / name for name in (SAFE_INDEX, SAFE, PICKLED) if (folder / name).is_file()]
 
 
 def _download(name: str) -> Path:
@@ -212,7 +211,6 @@ def _open_openai(name: str, path: Path) -> PretrainedWhisper:
 
 
 def _load_pickled(path: Path) -> Mapping:
-    """Map a ``.pt`` or ``.bin`` file into memory."""
     if not path.is_file():
         raise InputError(f"whisper_model: {path}: no such file; correct the path")
     loaded = load_pickled(path, mmap=True)

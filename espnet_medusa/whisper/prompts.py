@@ -67,6 +67,4 @@ class WhisperPrompts:
 
     def known(self, language: str | None) -> str | None:
         """Return the language; for ``detect`` the model's first one, or None if English-only."""
-        if language != DETECT:
-            return language
-        return next(iter(self.tokens.languages), None)
+        return next(iter(self.tokens.languages), None) if language == DETECT else language

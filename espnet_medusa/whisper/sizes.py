@@ -31,8 +31,7 @@ MAX_SIZE, MAX_LAYERS = 10_000_000, 1000
 
 def scratch_config(dropout_rate: float, **sizes: int) -> WhisperConfig:
     """Build the config of a network from its sizes by ``WhisperConfig``'s names."""
-    kinds = "dropout", "attention_dropout", "activation_dropout"
-    rates = dict.fromkeys(kinds, dropout_rate)
+    rates = dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), dropout_rate)
     # A padding id would freeze that token's embedding. The start id 0 is valid in any vocabulary.
     ids = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))
     return WhisperConfig(**sizes, **rates, **ids, decoder_start_token_id=0)

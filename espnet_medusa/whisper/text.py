@@ -79,8 +79,7 @@ def find_text(
     if options.token_list is not None:
         tokenizer = _word_level(options.token_list, vocab_size, ids)
     elif options.tokenizer is not None:
-        tokenizer = load_safely(options.tokenizer)
-        copied = Path(options.tokenizer)
+        tokenizer, copied = load_safely(options.tokenizer), Path(options.tokenizer)
     elif folder is not None and any((folder / name).is_file() for name in TOKENIZER_FILES):
         tokenizer, copied = load_safely(folder), folder
     else:

@@ -87,11 +87,6 @@ def processor_flags() -> set[str]:
     return set(" ".join(re.findall(r"^(?:vendor_id|flags)\s*:(.*)", first, re.M)).split())
 
 
-def cache_options(flags: set[str]) -> list[str]:
-    """Return the compiler's options for the caches of a processor with these flags."""
-    return [] if INTEL in flags else ["-DPREFETCH_TO_L2"]
-
-
 @cache
 def load_library() -> ctypes.CDLL | None:
     """Return the loaded kernels, or None and log the reason; errors as ``usable_sets``."""
@@ -148,7 +143,9 @@ def compiled(instructions: InstructionSet, compiler: Sequence[str], folder: Path
     """
     version = run([*compiler, "--version"])
     sources = sorted([*FOLDER.glob("*.h"), *FOLDER.glob("*.cpp")])
-    options = [*COMPILE, *instructions.options, *cache_options(processor_flags())]
+    options = [*COMPILE, *instructions.options]
+    if INTEL not in processor_flags():
+        options.append("-DPREFETCH_TO_L2")
     inputs = [*options, *LINK, version, *compiler]
     inputs += [path.read_text(encoding="utf-8") for path in sources]
     key = hashlib.sha256("\0".join(inputs).encode()).hexdigest()[:16]

@@ -117,7 +117,12 @@ def address(tensor: torch.Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
+def call_kernel(name: str, *arguments: Any) -> None:
+    """Call a kernel; tensors become addresses."""
+    addresses = (address(a) if isinstance(a, torch.Tensor) else a for a in arguments)
+    getattr(kernels(), name)(*addresses)
+
+
 def run_kernel(name: str, *arguments: Any) -> None:
     """Call a kernel whose last argument is the number of threads; tensors become addresses."""
-    addresses = (address(a) if isinstance(a, torch.Tensor) else a for a in arguments)
-    getattr(kernels(), name)(*addresses, torch.get_num_threads())
+    call_kernel(name, *arguments, torch.get_num_threads())

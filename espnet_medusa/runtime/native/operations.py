@@ -9,7 +9,7 @@ from espnet_medusa.runtime.native.library import (
     NormArguments,
     RestrictionArguments,
     address,
-    kernels,
+    call_kernel,
     run_kernel,
 )
 from espnet_medusa.tree.best_tokens import BestTokens, Restriction, TopTokens, best_tokens
@@ -104,9 +104,7 @@ class NativeNorm:
         """Map (R, D) to (R, D)."""
         hidden = hidden.float().contiguous()
         normalized = torch.empty_like(hidden)
-        kernels().normalize_rows(
-            self.arguments, hidden.data_ptr(), *hidden.shape, normalized.data_ptr()
-        )
+        call_kernel("normalize_rows", self.arguments, hidden, *hidden.shape, normalized)
         return normalized
 
 

@@ -30,8 +30,7 @@ class Shortlist:
         weight = projection.rows(torch.arange(projection.outputs))
         gains, offset = (part.detach().float() for part in (norm.weight, norm.bias))
         gains = gains.abs().clamp(min=1e-3 * float(gains.abs().max()))
-        rank = math.ceil(RANK * len(gains) / DEPTH_BYTES) * DEPTH_BYTES
-        rank = min(rank, len(gains))
+        rank = min(math.ceil(RANK * len(gains) / DEPTH_BYTES) * DEPTH_BYTES, len(gains))
         some = weight[:: max(len(weight) // ROWS, 1)] * gains
         vectors = torch.linalg.eigh(some.T @ some).eigenvectors[:, -rank:]
         # Rotated, so that a row's reduced numbers, which share a scale, have similar sizes.

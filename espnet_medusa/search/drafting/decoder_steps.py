@@ -75,8 +75,7 @@ class DecoderSteps(Steps):
             if constraints.timestamps is not None:
                 return None
             restrict = partial(self._constrain, beams, range(depth), None)
-        least = self.shape.min_log_prob
-        return self.proposer.chain(draft_states, depth, least, tokens, restrict)
+        return self.proposer.chain(draft_states, depth, self.shape.min_log_prob, tokens, restrict)
 
     def _steps(
         self, beams: Beams, draft_states: States, depth: int, limits: Sequence[int]
@@ -141,13 +140,7 @@ class DecoderSteps(Steps):
             gains *= weight
         return gains, self.proposer.token_ids(columns)
 
-    def _constrain(
-        self,
-        beams: Beams,
-        offsets: Sequence[int],
-        timed: TimestampStates | None,
-        scores: torch.Tensor,
-    ) -> torch.Tensor:
+    def _constrain(self, beams, offsets, timed, scores: torch.Tensor) -> torch.Tensor:
         """Return the scores with forbidden tokens at -inf; arguments as in ``_restriction``."""
         restriction = self._restriction(beams, offsets, timed, scores)
         return scores if restriction is None else restriction.apply(scores, torch.float32)

@@ -79,8 +79,7 @@ class ByAcceptance(Lookahead):
         if not last.depth:
             return last.limit
         share = last.accepted / last.depth
-        change = (share > RAISE_ABOVE) - (share < LOWER_BELOW)
-        depth = self.bounded(last.limit + change)
+        depth = self.bounded(last.limit + (share > RAISE_ABOVE) - (share < LOWER_BELOW))
         self.usual += (1 - MEAN_DECAY) * (depth - self.usual)
         return depth
 
@@ -116,8 +115,7 @@ class ByCost(Lookahead):
         best, depth, tokens, reached = 0.0, self.least, 0.0, 1.0
         for steps in range(self.most + 1):
             if steps:
-                counts = self.accepted[steps - 1], self.tried[steps - 1]
-                reached *= step_acceptance(*counts, usual)
+                reached *= step_acceptance(self.accepted[steps - 1], self.tried[steps - 1], usual)
             tokens += reached
             rate = tokens / (of_call + steps * of_step + tokens * of_token)
             if steps >= self.least and rate > best:

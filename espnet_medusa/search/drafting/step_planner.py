@@ -108,5 +108,4 @@ class StepPlanner:
 def count_cost(proposer: Proposer, states: Sequence[SearchState]) -> None:
     """Copy the proposer's cost so far into the states' statistics."""
     for state in states:
-        cost = proposer.cost(state.root)
-        state.statistics.draft_calls, state.statistics.draft_nodes = cost
+        state.statistics.draft_calls, state.statistics.draft_nodes = proposer.cost(state.root)

@@ -70,6 +70,7 @@ class ScorerSteps(Steps):
 
     def run(self, states: Sequence[SearchState]) -> None:
         draft_states = PrefixStates(self.proposer, self.device)
+        width, eos = self.shape.width, self.scoring.eos
         for _ in range(self.shape.depth):
             states = [s for s in states if s.draft.beam and s.draft.depth < s.draft.limit]
             if not states:
@@ -77,14 +78,12 @@ class ScorerSteps(Steps):
             candidates = self._candidates(states, draft_states)
             for state in states:
                 rows = [candidates[hypothesis.prefix] for hypothesis in state.draft.beam]
-                beam = best_continuations(
-                    state.draft.beam, rows, self.shape.width, self.scoring.eos
-                )
+                beam = best_continuations(state.draft.beam, rows, width, eos)
                 least = state.running[0].score + self.shape.min_log_prob
                 beam = [hypothesis for hypothesis in beam if hypothesis.score >= least]
                 beam = self.strategy.drop_hopeless(state, beam)
                 state.draft.depth += 1
-                state.draft.visit(beam, state.max_length, self.scoring.eos)
+                state.draft.visit(beam, state.max_length, eos)
 
     def _candidates(
         self, states: Sequence[SearchState], draft_states: PrefixStates
