@@ -18,18 +18,14 @@ def register_asr() -> None:
     from transformers.optimization import Adafactor
 
     from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
-    from espnet_medusa.runtime.espnet_scorer import (
-        ScoringLlamaDecoder,
-        ScoringTransformerDecoder,
-        ScoringWhisperDecoder,
-    )
+    from espnet_medusa.runtime import espnet_scorer
     from espnet_medusa.training.asr_model import MedusaASRModel
     from espnet_medusa.training.preprocessor import WhisperPreprocessor
 
     _add(asr.encoder_choices, "hf_whisper", HFWhisperEncoder)
-    _add(asr.decoder_choices, "whisper_medusa", ScoringWhisperDecoder)
-    _add(asr.decoder_choices, "speech_llama", ScoringLlamaDecoder)
-    _add(asr.decoder_choices, "transformer_medusa", ScoringTransformerDecoder)
+    _add(asr.decoder_choices, "whisper_medusa", espnet_scorer.ScoringWhisperDecoder)
+    _add(asr.decoder_choices, "speech_llama", espnet_scorer.ScoringLlamaDecoder)
+    _add(asr.decoder_choices, "transformer_medusa", espnet_scorer.ScoringTransformerDecoder)
     _add(asr.model_choices, "medusa", MedusaASRModel)
     _add(asr.preprocessor_choices, WHISPER_PREPROCESSOR, WhisperPreprocessor)
     # Not torch's Adafactor: it scales steps by the size of the weights, and heads start at zero.

@@ -25,7 +25,6 @@ from espnet_medusa.convert.experiment import CONFIG, read_experiment
 from espnet_medusa.convert.write_ctranslate2 import write_ctranslate2
 from espnet_medusa.convert.write_whisper import write_hugging_face
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.audio_batch import encode_alike
 from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
@@ -90,7 +89,7 @@ def trained_subject(
 
 def _check_draft(model: Speech2Text, draft: Speech2Text) -> None:
     """Refuse a draft model with another encoder or vocabulary."""
-    if not encode_alike(model.encoder, draft.encoder):
+    if not model.encoder.is_like(draft.encoder):
         raise InputError(
             "the draft model's encoder is not the base's; train it with conf/train_draft.yaml"
         )

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from espnet_medusa.inference.audio_batch import SpeechEncoder, encode_alike
+from espnet_medusa.inference.audio_batch import SpeechEncoder
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.model.espnet_transformer import searchable
 from espnet_medusa.tree.tree_decoder import TreeDecoder
@@ -56,7 +56,7 @@ class SharedWeights:
         """Return an equal encoder that was opened before, or this one."""
         key = precision, encoder.merged, encoder.whisper and encoder.whisper.window
         for known_key, known in self.encoders:
-            if known is encoder or (known_key == key and encode_alike(known, encoder)):
+            if known is encoder or (known_key == key and known.is_like(encoder)):
                 return known
         self.encoders.append((key, encoder))
         return encoder

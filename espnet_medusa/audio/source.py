@@ -91,9 +91,7 @@ def open_source(entry: str, allow_pipes: bool = False) -> AudioSource:
         return _run_pipe(entry, allow_pipes)
     address = ark_address(entry)
     try:
-        if address is not None:
-            return _read_ark(entry, *address)
-        return _find_file(entry)
+        return _find_file(entry) if address is None else _read_ark(entry, *address)
     except OSError as error:
         reason = f"{entry}: cannot be read ({error.strerror})"
         raise AudioError(reason, "correct the path in wav.scp") from error

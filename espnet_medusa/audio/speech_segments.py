@@ -91,7 +91,6 @@ def segment_levels(levels: np.ndarray, max_segment_s: float = 30.0) -> list[tupl
 
 
 def _frames(seconds: float) -> int:
-    """Convert seconds to frames, rounded down."""
     return int(seconds / FRAME_S + 1e-6)
 
 
@@ -102,7 +101,7 @@ def _find_speech(levels: np.ndarray) -> list[tuple[int, int]]:
     if loud - quiet >= CONTRAST_DB:
         threshold = max(threshold, quiet + SILENCE_LEVEL * (loud - quiet))
     silent = levels < threshold
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], silent, [False]]).astype(np.int8)))
+    edges = np.flatnonzero(np.diff(np.pad(silent, 1)))
     pauses = [
         (start, end)
         for start, end in edges.reshape(-1, 2).tolist()

@@ -100,11 +100,8 @@ class SpeechActivity:
         speech = np.pad(self.probabilities[frames] > SILENT, 1, constant_values=True)
         edges = np.flatnonzero(np.diff(speech)) + frames.start
         spans = STEP_S * edges.reshape(-1, 2) - start_s
-        return [
-            (start + MARGIN_S, end - MARGIN_S)
-            for start, end in spans.tolist()
-            if end - start >= PAUSE_S
-        ]
+        long = spans[np.diff(spans)[:, 0] >= PAUSE_S] + [MARGIN_S, -MARGIN_S]
+        return [*map(tuple, long.tolist())]
 
     @property
     def longest_pause_s(self) -> float:

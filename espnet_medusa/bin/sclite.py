@@ -94,7 +94,6 @@ def _score(args: argparse.Namespace, reference: str, hypothesis: str, title: str
 
 
 def _report(args: argparse.Namespace, reference: str, hypothesis: str, title: str | None) -> None:
-    """Score one hypothesis file and print or write its reports."""
     outputs, score = _outputs(args.outputs), _score(args, reference, hypothesis, title)
     folder = Path(args.output_dir or Path(hypothesis).parent)
     name = args.name or Path(hypothesis).name

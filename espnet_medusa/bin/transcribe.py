@@ -25,14 +25,7 @@ from typing import Any
 import torch
 
 from espnet_medusa.bin import asr_inference
-from espnet_medusa.bin.command_line import (
-    SOME_FAILED,
-    add_fields,
-    make_parser,
-    positive,
-    run_main,
-    str2bool,
-)
+from espnet_medusa.bin.command_line import SOME_FAILED, add_fields, make_main, positive, str2bool
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import WITHOUT_DRAFTS, DecodeOptions
 from espnet_medusa.inference.whisper_windows import why_not_long_form
@@ -88,6 +81,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def work(args: argparse.Namespace) -> int:
     """Transcribe; return the exit status, or raise InputError if nothing can be transcribed."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     recordings = find_recordings(args.audio)
@@ -123,9 +117,8 @@ def work(args: argparse.Namespace) -> int:
     failures = [transcript.error for transcript in transcripts if transcript.error is not None]
     audio_s = sum(transcript.statistics.audio_seconds for transcript in transcripts)
     done = f"{len(transcripts) - len(failures)} of {len(transcripts)} files"
-    seconds = (
-        f"{time.perf_counter() - loaded:.1f} s; the model was opened in {loaded - started:.1f} s"
-    )
+    decoding_s, opening_s = time.perf_counter() - loaded, loaded - started
+    seconds = f"{decoding_s:.1f} s; the model was opened in {opening_s:.1f} s"
     print(f"{args.output_dir}: {done}, {audio_s:.1f} s of audio, in {seconds}", file=sys.stderr)
     for error in failures:
         print(f"failed: {error}", file=sys.stderr)
@@ -186,8 +179,8 @@ def choose_formats(
 def decode_options(args: argparse.Namespace) -> dict:
     """Return options for asr_inference: its defaults, the config's, and the command line's."""
     model_config, weights, language = find_model(args.model, args.model_file)
-    audio = ["--data_path_and_name_and_type", "none,speech,sound"]
-    command = ["--output_dir", str(args.output_dir), *audio]
+    command = ["--output_dir", str(args.output_dir)]
+    command += ["--data_path_and_name_and_type", "none,speech,sound"]
     if args.config is not None:
         command += ["--config", args.config]
     options = vars(asr_inference.get_parser().parse_args(command))
@@ -198,18 +191,11 @@ def decode_options(args: argparse.Namespace) -> dict:
         given = with_defaults(given, device)
     options |= given
     options["language"] = options["language"] or language
-    return options | {
-        "asr_train_config": str(model_config),
-        "asr_model_file": str(weights),
-        "ngpu": int(device == "cuda"),
-    }
+    files = {"asr_train_config": str(model_config), "asr_model_file": str(weights)}
+    return options | files | {"ngpu": int(device == "cuda")}
 
 
-def main(cmd: list[str] | None = None) -> None:
-    args = make_parser(__doc__, add_options).parse_args(cmd)
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    run_main("transcribe", lambda: work(args))
-
+main = make_main("transcribe", __doc__, add_options, work)
 
 if __name__ == "__main__":
     main()

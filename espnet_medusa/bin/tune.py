@@ -91,9 +91,7 @@ def decode_config(options: dict[str, Any], parser: argparse.ArgumentParser) -> d
     return config | {name: options[name] for name in names if options[name] != before[name]}
 
 
-def work(
-    args: argparse.Namespace, options: dict[str, Any], given: dict[str, Any], command: str
-) -> None:
+def work(args: argparse.Namespace, options: dict, given: dict, command: str) -> None:
     if args.output.suffix != ".yaml":
         raise InputError(f"output: {args.output}; allowed: a name that ends in .yaml")
     if args.data_dir is not None and (args.data_dir / "segments").is_file():

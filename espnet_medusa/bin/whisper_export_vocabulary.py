@@ -15,8 +15,7 @@ def main(cmd: list[str] | None = None) -> None:
         added = None if args.add_token_file_name == "none" else args.add_token_file_name
         options = args.whisper_language, args.whisper_task, args.sot_asr, args.speaker_change_symbol
         tokenizer = build(args.whisper_model, *options, added).tokenizer
-        tokens = list_tokens(tokenizer, len(tokenizer))
-        write_token_list(args.output, tokens)
+        write_token_list(args.output, list_tokens(tokenizer, len(tokenizer)))
 
     run_main("whisper_export_vocabulary", work)
 

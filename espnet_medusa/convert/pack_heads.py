@@ -18,12 +18,7 @@ from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.build import draft_shape
 from espnet_medusa.search.drafters import DraftSources, build_proposer
-from espnet_medusa.search.options import (
-    SearchOptions,
-    check_options,
-    read_draft_conf,
-    with_draft_defaults,
-)
+from espnet_medusa.search.options import SearchOptions, check_options, with_draft_defaults
 from espnet_medusa.search.statistics import read_report
 from espnet_medusa.whisper.fingerprint import digests, fingerprint
 from espnet_medusa.whisper.sizes import DECODER_SIZES, options_of_config
@@ -95,13 +90,11 @@ def check_frozen(trained: Checkpoint, base: Checkpoint) -> None:
         )
 
 
-def check_draft_conf(
-    decoder: WhisperMedusaDecoder, draft_conf: Mapping[str, Mapping], end: int
-) -> None:
-    """Raise InputError if the heads cannot draft with the recommended options."""
+def check_draft_conf(decoder: WhisperMedusaDecoder, draft_conf: dict[str, dict], end: int) -> None:
+    """Raise InputError if the heads cannot draft with a card's recommended options."""
     runtime = build_runtime(decoder, None)
     sources = DraftSources(frequent_tokens=decoder.draft_vocabulary)
-    for search in read_draft_conf(draft_conf):
+    for search in draft_conf:
         options = with_draft_defaults(SearchOptions(search=search), draft_conf)
         check_options(options, BEAM_SIZE)
         vocab_size = decoder.projection.size(0)

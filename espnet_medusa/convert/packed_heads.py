@@ -50,8 +50,7 @@ class PackedHeads:
         stored = _read(path, expected)
         ids, times = stored.pop(IDS).long(), stored.pop(TIMES)
         size = architecture.whisper.vocab_size
-        ascending = bool((ids.diff() > 0).all())
-        if ids.shape != times.shape or not ascending or bool((times < 1).any()):
+        if ids.shape != times.shape or (ids.diff() < 1).any() or (times < 1).any():
             raise InputError(
                 f"{path}: {IDS}, {TIMES}: allowed: ascending ids, counts above 0; download it again"
             )

@@ -68,8 +68,6 @@ def _values(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
     values = {}
     for name, variable in layout(checkpoint.architecture.whisper).items():
         rows = variable.shape[0] // len(variable.parts)
-        parts = [
-            torch.zeros(rows) if part is None else weights[part].float() for part in variable.parts
-        ]
+        parts = [torch.zeros(rows) if p is None else weights[p].float() for p in variable.parts]
         values[name] = torch.cat(parts).numpy()
     return values

@@ -88,10 +88,9 @@ def write_aiola(checkpoint: Checkpoint, folder: Path, base_model: str | None = N
     weights = dict(checkpoint.weights)
     if kind == BASE_HEAD and not checkpoint.has_base_head:
         # aiola's base head always has residual layers; with zeros they change nothing.
-        first = "decoder.heads.heads.0."
-        for name in [name for name in weights if name.startswith(first)]:
-            base = name.replace(first, "decoder.heads.base.")
-            weights[base] = torch.zeros_like(weights[name])
+        first, base = "decoder.heads.heads.0.", "decoder.heads.base."
+        layers = [name for name in weights if name.startswith(first)]
+        weights |= {name.replace(first, base): torch.zeros_like(weights[name]) for name in layers}
     num_heads, choices = architecture.head_options.num_heads, source.get(CHOICES) or ()
     config = {
         **{"medusa_loss_on_original": False, "medusa_kl_loss": False, "medusa_kl_weight": 0},

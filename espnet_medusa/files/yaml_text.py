@@ -1,7 +1,6 @@
 """Read untrusted YAML: with PyYAML's C parser, without code, and in limited size."""
 
 import pickle
-from collections.abc import Callable
 from typing import Any
 
 import yaml
@@ -37,26 +36,14 @@ class _Loader(_Fastest):
         super().flatten_mapping(node)
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Return strings directly, faster than PyYAML: token lists contain many."""
-        if isinstance(node, yaml.ScalarNode) and node.tag == STR:
-            return node.value
+        """Refuse long numbers; return strings faster than PyYAML: token lists contain many."""
+        if isinstance(node, yaml.ScalarNode):
+            if node.tag == STR:
+                return node.value
+            if node.tag in (INT, FLOAT) and len(node.value) > MAX_NUMBER:
+                message = f"number of {len(node.value)} characters; allowed: at most {MAX_NUMBER}"
+                raise ConstructorError(None, None, message, node.start_mark)
         return super().construct_object(node, deep)
-
-
-def _bounded(construct: Callable[[Any, yaml.Node], Any]) -> Callable[[Any, yaml.Node], Any]:
-    """Wrap a constructor of numbers that refuses long ones."""
-
-    def build(loader: _Loader, node: yaml.Node) -> Any:
-        if isinstance(node, yaml.ScalarNode) and len(node.value) > MAX_NUMBER:
-            message = f"number of {len(node.value)} characters; allowed: at most {MAX_NUMBER}"
-            raise ConstructorError(None, None, message, node.start_mark)
-        return construct(loader, node)
-
-    return build
-
-
-_Loader.add_constructor(INT, _bounded(_Fastest.construct_yaml_int))
-_Loader.add_constructor(FLOAT, _bounded(_Fastest.construct_yaml_float))
 
 
 def load_yaml(text: str) -> Any:

@@ -85,6 +85,16 @@ class SpeechEncoder:
         if self.packed:
             self.whisper.release()
 
+    def is_like(self, other: SpeechEncoder) -> bool:
+        """Return whether both are one Whisper encoder, as distil-whisper's and its teacher's."""
+        here, there = self.whisper, other.whisper
+        if here is None or there is None:
+            return False
+        if (here.conf, here.subsampling) != (there.conf, there.subsampling):
+            return False
+        weights, others = here.state_dict(), there.state_dict()
+        return all(torch.equal(weight, others[name]) for name, weight in weights.items())
+
 
 def model_encoder(
     model: torch.nn.Module, precision: str | None = None, padding: str | None = None
@@ -142,25 +152,13 @@ def can_merge_padding(model: torch.nn.Module) -> bool:
     )
 
 
-def encode_alike(first: SpeechEncoder, second: SpeechEncoder) -> bool:
-    """Return whether both are the same Whisper encoder, as distil-whisper's and its teacher's."""
-    here, there = first.whisper, second.whisper
-    if here is None or there is None:
-        return False
-    if (here.conf, here.subsampling) != (there.conf, there.subsampling):
-        return False
-    weights, others = here.state_dict(), there.state_dict()
-    return all(torch.equal(weight, others[name]) for name, weight in weights.items())
-
-
 class AudioBatch:
     """U utterances, each (samples,) in [-1, 1], or features (frames, D)."""
 
     def __init__(
         self, speeches: Sequence[torch.Tensor], device: str | torch.device, dtype: torch.dtype
     ):
-        lengths = [len(speech) for speech in speeches]
-        self.lengths = torch.tensor(lengths, device=device)
+        self.lengths = torch.tensor([*map(len, speeches)], device=device)
         self.samples = pad_sequence(list(speeches), batch_first=True).to(device, dtype)
         self._features: dict[FeatureKind, Encoded] = {}
         self._encoded: dict[SpeechEncoder, Encoded] = {}
@@ -259,9 +257,8 @@ class WindowBatch(AudioBatch):
         chosen, rows = copy.copy(self), [*rows]
         chosen.lengths = self.lengths[rows]
         chosen.pauses = [self.pauses[row] for row in rows]
-        for name in ("_features", "_encoded"):
-            table = {
-                key: (part[rows], sizes[rows]) for key, (part, sizes) in vars(self)[name].items()
-            }
-            setattr(chosen, name, table)
+        chosen._features, chosen._encoded = (
+            {key: (part[rows], sizes[rows]) for key, (part, sizes) in table.items()}
+            for table in (self._features, self._encoded)
+        )
         return chosen

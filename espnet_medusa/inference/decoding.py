@@ -1,10 +1,10 @@
 """Convert search states to ESPnet's n-best results, and log times for ESPnet's RTF script."""
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from espnet_medusa.inference.trace_text import TraceText
@@ -15,6 +15,7 @@ from espnet_medusa.upstream.compat import Hypothesis
 
 logger = logging.getLogger(__name__)
 
+Speech = np.ndarray | torch.Tensor  # (samples,) in [-1, 1] at the model's rate, or features
 Result = tuple[str | None, list[str], list[int], Hypothesis]
 
 
@@ -60,9 +61,7 @@ class TextWriter:
         return text, pieces, ids, espnet_hypothesis(ended, prompt, scorers)
 
 
-def espnet_hypothesis(
-    ended: EndedHypothesis, prompt: Sequence[int], scorers: Sequence[str]
-) -> Hypothesis:
+def espnet_hypothesis(ended: EndedHypothesis, prompt: list[int], scorers: list[str]) -> Hypothesis:
     """Return ESPnet's hypothesis; arguments as for ``TextWriter.write``."""
     scores = {name: torch.tensor(part) for name, part in zip(scorers, ended.parts, strict=True)}
     return Hypothesis(torch.tensor([*prompt, *ended.tokens]), torch.tensor(ended.score), scores)
@@ -78,10 +77,8 @@ def log_decoded(samples: int, hypothesis: str, started: float, seconds: float) -
     """
     if not logger.isEnabledFor(logging.INFO):
         return
-    for created, message in (
-        (started, f"speech length: {samples}"),
-        (started + seconds, f"best hypo: {hypothesis}"),
-    ):
+    begins, ends = f"speech length: {samples}", f"best hypo: {hypothesis}"
+    for created, message in ((started, begins), (started + seconds, ends)):
         record = logger.makeRecord(logger.name, logging.INFO, __file__, 0, message, (), None)
         record.created, record.msecs = created, int(created % 1 * 1000)
         logger.handle(record)

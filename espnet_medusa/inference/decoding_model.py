@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 
 from espnet_medusa.draft.ctc_hypothesis import Retokenization
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.audio_batch import (
-    AudioBatch,
-    AudioLimits,
-    Encoded,
-    SpeechEncoder,
-    encode_alike,
-)
+from espnet_medusa.inference.audio_batch import AudioBatch, AudioLimits, Encoded, SpeechEncoder
 from espnet_medusa.inference.decode_options import DecodeOptions
-from espnet_medusa.inference.decoding import TextWriter
+from espnet_medusa.inference.decoding import Speech, TextWriter
 from espnet_medusa.inference.draft_model import DraftModel, open_draft_model
 from espnet_medusa.inference.experiment import TrainedModel
 from espnet_medusa.model.espnet_transformer import searchable
@@ -52,7 +45,7 @@ class DecodingModel:
         """ESPnet's module: ``encoder``, ``decoder``, ``ctc``, ``token_list``."""
         return self.trained.asr_model
 
-    def batch(self, speeches: Sequence[np.ndarray | torch.Tensor]) -> AudioBatch:
+    def batch(self, speeches: Sequence[Speech]) -> AudioBatch:
         """Build a batch of U utterances (samples,) for ``encode`` and ``draft_inputs``."""
         return AudioBatch([*map(torch.as_tensor, speeches)], self.device, self.dtype)
 
@@ -75,25 +68,22 @@ class DecodingModel:
             rows = self.prompts.make(self.search.decoder, memory, frames, languages)
         return torch.tensor(rows, device=memory.device)
 
-    def draft_inputs(
-        self, audio: AudioBatch, prompts: Sequence[list[int]]
-    ) -> list[DraftInput] | None:
+    def draft_inputs(self, audio: AudioBatch, prompts: list[list[int]]) -> list[DraftInput] | None:
         """Return the drafter's inputs of U utterances; None: it uses encoder output and prompts.
 
         Cached features and encoder output of ``audio`` are reused.
         """
-        draft, with_ctc = self.draft_model, self.options.drafter == CTC_MODEL
-        if draft is None and self.encoder.whisper is None:
+        draft = self.draft_model
+        if draft is not None:
+            inputs = draft.read(audio, prompts, self.prompts and self.prompts.tokens)
+            if self.options.drafter != CTC_MODEL:
+                return inputs
+        elif self.encoder.whisper is None:
             return None
-        unpadded = None
-        if draft is None or with_ctc:
-            # CTC predicts only blanks in the padding of Whisper's window.
-            unpadded = self.encoder.unpadded(*self.encode(audio), audio.lengths)
+        # CTC predicts only blanks in the padding of Whisper's window.
+        unpadded = self.encoder.unpadded(*self.encode(audio), audio.lengths)
         if draft is None:
             return [*map(DraftInput, unpadded, prompts)]
-        inputs = draft.read(audio, prompts, self.prompts and self.prompts.tokens)
-        if not with_ctc:
-            return inputs
         rows = zip(inputs, unpadded, strict=True)
         return [replace(row, speech=memory) for row, memory in rows]
 
@@ -128,7 +118,7 @@ class DraftModelOnDemand:
             )
         precision = options.draft_precision or options.decoder_precision
         proposer = draft.proposer(main.trained, precision)
-        if encode_alike(main.encoder, draft.encoder):
+        if main.encoder.is_like(draft.encoder):
             draft = replace(draft, encoder=main.encoder)
         self.opened = draft
         return proposer
@@ -149,10 +139,5 @@ def draft_sources(
         elif model.prompts is not None:  # CTC was trained on labels with the prompt
             ctc = hide_tokens(ctc, model.prompts.tokens.prompts, network.blank_id)
     decoder = searchable(network.decoder)
-    return DraftSources(
-        ctc,
-        network.blank_id,
-        open_draft_model,
-        None if decoder is None else decoder.draft_vocabulary,
-        retokenization,
-    )
+    frequent = None if decoder is None else decoder.draft_vocabulary
+    return DraftSources(ctc, network.blank_id, open_draft_model, frequent, retokenization)

@@ -57,9 +57,7 @@ class UtteranceReader:
 
     def read_samples(self, entry: str, max_duration_s: float | None) -> np.ndarray:
         """Return the samples (N,) in [-1, 1]; arguments and errors as for ``read``."""
-        samples, rate_hz = read_audio(
-            entry, allow_pipes=self.allow_pipes, max_duration_s=max_duration_s
-        )
+        samples, rate_hz = read_audio(entry, self.allow_pipes, max_duration_s=max_duration_s)
         check_audio(samples, rate_hz, self.limits.sample_rate_hz, max_duration_s, HOP_SAMPLES)
         return samples
 

@@ -30,7 +30,7 @@ from espnet_medusa.inference.decode_options import (
     split_options,
     with_model_defaults,
 )
-from espnet_medusa.inference.decoding import Decoding
+from espnet_medusa.inference.decoding import Decoding, Speech
 from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like
 from espnet_medusa.inference.experiment import find_experiment, language_model_errors
 from espnet_medusa.inference.job import PREVIOUS
@@ -109,7 +109,7 @@ class S2TDraftModel:
         return DraftModelProposer(build_runtime(decoder, precision), main.eos)
 
     def draft_inputs(
-        self, speeches: Sequence[np.ndarray | torch.Tensor], encoded: Sequence[Encoded]
+        self, speeches: Sequence[Speech], encoded: Sequence[Encoded]
     ) -> list[DraftInput]:
         """Encode U utterances (samples,); ``encoded`` is ``BatchInESPnet.inputs``."""
         samples = self.main.window_samples
@@ -208,7 +208,7 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
 
     def __call__(
         self,
-        speech: np.ndarray | torch.Tensor,
+        speech: Speech,
         text_prev: np.ndarray | torch.Tensor | str | list | None = None,
         lang_sym: str | None = None,
         task_sym: str | None = None,
@@ -242,9 +242,7 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
 
     @torch.no_grad()
     def decode(
-        self,
-        speeches: Sequence[np.ndarray | torch.Tensor],
-        conditions: Sequence[Mapping[str, Any]] | None = None,
+        self, speeches: Sequence[Speech], conditions: Sequence[Mapping[str, Any]] | None = None
     ) -> list[Decoding]:
         """Decode several utterances together; each has an equal share of the seconds.
 
@@ -275,7 +273,7 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         ]
 
     def encode(
-        self, speeches: Sequence[np.ndarray | torch.Tensor], conditions: Sequence[Mapping[str, Any]]
+        self, speeches: Sequence[Speech], conditions: Sequence[Mapping[str, Any]]
     ) -> list[tuple[list, dict[int, list[str]] | None]]:
         """Let ESPnet encode utterances, for ``BatchInESPnet.inputs``; arguments as ``decode``.
 

@@ -4,11 +4,11 @@ import inspect
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 from espnet2.text.hugging_face_token_id_converter import HuggingFaceTokenIDConverter as HFConverter
@@ -27,7 +27,7 @@ from espnet_medusa.inference.decode_options import (
     split_options,
     with_model_defaults,
 )
-from espnet_medusa.inference.decoding import Decoding, Result, TextWriter, log_decoded
+from espnet_medusa.inference.decoding import Decoding, Result, Speech, TextWriter, log_decoded
 from espnet_medusa.inference.decoding_model import DecodingModel
 from espnet_medusa.inference.experiment import (
     NoInitialization,
@@ -194,7 +194,7 @@ class Speech2Text(ESPnetSpeech2Text):
         trim_memory()
 
     @torch.no_grad()
-    def __call__(self, speech: np.ndarray | torch.Tensor) -> list[Result]:
+    def __call__(self, speech: Speech) -> list[Result]:
         """Return an n-best list for (samples,) in [-1, 1], at the model's sample rate.
 
         Each entry has text, tokens, token ids and hypothesis.
@@ -215,9 +215,7 @@ class Speech2Text(ESPnetSpeech2Text):
 
     @torch.no_grad()
     def decode(
-        self,
-        speeches: Sequence[np.ndarray | torch.Tensor],
-        languages: Sequence[str | None] | None = None,
+        self, speeches: Sequence[Speech], languages: Sequence[str | None] | None = None
     ) -> list[Decoding]:
         """Decode several utterances together; each accepts its own number of tokens per call.
 
@@ -242,11 +240,8 @@ class Speech2Text(ESPnetSpeech2Text):
         prompts = model.make_prompts(memory, frames, languages or [None] * len(speeches))
         inputs = model.draft_inputs(audio, prompts.tolist())
         states = model.search(memory, frames, prompts, model.limits, inputs)
-        scorers = model.search.strategy.scoring.names
-        decodings = [
-            model.writer.write(state, prompt, scorers)
-            for state, prompt in zip(states, prompts.tolist(), strict=True)
-        ]
+        write = partial(model.writer.write, scorers=model.search.strategy.scoring.names)
+        decodings = [*map(write, states, prompts.tolist())]
         seconds = (time.perf_counter() - started) / len(speeches)
         for row, (speech, decoding) in enumerate(zip(speeches, decodings, strict=True)):
             decoding.statistics.audio_seconds = len(speech) / self.sample_rate_hz
@@ -257,11 +252,7 @@ class Speech2Text(ESPnetSpeech2Text):
         return decodings
 
     def transcribe(
-        self,
-        samples: np.ndarray | torch.Tensor,
-        language: str | None = None,
-        batch_size: int = 8,
-        **options: Any,
+        self, samples: Speech, language: str | None = None, batch_size: int = 8, **options: Any
     ) -> Iterator[Segment]:
         """Decode audio of any length, window after window, as openai-whisper's ``transcribe``.
 

@@ -3,10 +3,10 @@
 import inspect
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from espnet2.bin.st_inference import Speech2Text as ESPnetSpeech2Text
 
@@ -14,7 +14,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import audio_limits
 from espnet_medusa.inference.choose_search import full_scorers
 from espnet_medusa.inference.decode_options import split_options
-from espnet_medusa.inference.decoding import Decoding, TextWriter
+from espnet_medusa.inference.decoding import Decoding, Speech, TextWriter
 from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like
 from espnet_medusa.inference.experiment import language_model_errors
 from espnet_medusa.search.options import LengthLimits, SearchOptions
@@ -64,9 +64,7 @@ class STSpeech2Text(ESPnetSpeech2Text):
         self.audio = audio_limits(network.encoder, self.st_train_args)
 
     @torch.no_grad()
-    def decode(
-        self, speeches: Sequence[np.ndarray | torch.Tensor], languages: Sequence[str | None] = ()
-    ) -> list[Decoding]:
+    def decode(self, speeches: Sequence[Speech], languages: Any = None) -> list[Decoding]:
         """Decode utterances, each (samples,) in [-1, 1], together if the model allows it.
 
         ``languages`` is not used: a model translates from one language.
@@ -77,23 +75,20 @@ class STSpeech2Text(ESPnetSpeech2Text):
         memories = [self._encode(speech) for speech in speeches]
         limits = LengthLimits(self.maxlenratio, self.minlenratio, traced=self.options.trace)
         states = self.beam_search.decode(memories, prompts, limits)
-        names = self.search.strategy.scoring.names
-        decodings = [
-            self.writer.write(state, prompt, names)
-            for state, prompt in zip(states, prompts, strict=True)
-        ]
+        write = partial(self.writer.write, scorers=self.search.strategy.scoring.names)
+        decodings = [*map(write, states, prompts)]
         seconds = (time.perf_counter() - started) / len(speeches)
         for speech, decoding in zip(speeches, decodings, strict=True):
             self._time(decoding.statistics, speech, seconds)
         return decodings
 
-    def _encode(self, speech: np.ndarray | torch.Tensor) -> torch.Tensor:
+    def _encode(self, speech: Speech) -> torch.Tensor:
         """Return the encoder output (S, D)."""
         speech = torch.as_tensor(speech).to(self.device, getattr(torch, self.dtype))
         lengths = torch.tensor([len(speech)], device=self.device)
         return self.st_model.encode(speech[None], lengths, return_int_enc=True)[0][0]
 
-    def _decode_alone(self, speech: np.ndarray | torch.Tensor) -> Decoding:
+    def _decode_alone(self, speech: Speech) -> Decoding:
         started = time.perf_counter()
         results = self(speech)
         counted = self.search is not None  # by the search

@@ -13,13 +13,7 @@ from espnet_medusa.inference.trace_text import TraceText
 from espnet_medusa.inference.word_aligners import build_word_aligner, check_word_times
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.repetition import ends_in_loop
-from espnet_medusa.longform.window import (
-    FRAMES_PER_S,
-    Clock,
-    Window,
-    WindowDecoding,
-    compression_ratio,
-)
+from espnet_medusa.longform.window import Clock, Window, WindowDecoding, compression_ratio
 from espnet_medusa.longform.window_steps import Attempt, WindowDecoder
 from espnet_medusa.longform.word_times import TimedWord
 from espnet_medusa.search.beam import BeamStrategy
@@ -57,8 +51,7 @@ class WhisperWindows(WindowDecoder):
         untimed = replace(model.search.strategy.scoring.constraints, renormalize=True)
         # Index 0: without timestamps; index 1: with timestamps.
         self.constraints = untimed, self._with_timestamps(untimed, options.max_initial_timestamp)
-        frames_per_s = FRAMES_PER_S / self.clock.frames
-        self.align_words = build_word_aligner(model, options.word_times, frames_per_s)
+        self.align_words = build_word_aligner(model, options.word_times, 1 / self.clock.step_s)
         self.encoders = [encoder]
         if model.draft_model is not None:
             self.encoders.append(model.draft_model.encoder.whisper)
@@ -116,21 +109,13 @@ class WhisperWindows(WindowDecoder):
             starts.append([*previous, *tokens.prompt(language, task, attempt.timestamps)])
         watched = [Watched(start.index(tokens.start), tokens.no_speech) for start in starts]
         memory, frames = batch.encode(self.model.encoder)
+        starting = [torch.tensor(start, device=memory.device) for start in starts]
         samples = []
         for search in self._searches(attempt):
             drafted = search.planner.proposer is not None
-            states = search(
-                memory,
-                frames,
-                [torch.tensor(start, device=memory.device) for start in starts],
-                limits,
-                self.model.draft_inputs(batch, starts) if drafted else None,
-                watched,
-            )
-            samples.append(states)
-        return [
-            self._likeliest(states, attempt.temperature) for states in zip(*samples, strict=True)
-        ]
+            inputs = self.model.draft_inputs(batch, starts) if drafted else None
+            samples.append(search(memory, frames, starting, limits, inputs, watched))
+        return [self._likeliest(one, attempt.temperature) for one in zip(*samples, strict=True)]
 
     def repeats_itself(self, tokens: Sequence[int]) -> bool:
         """Return whether an unfinished text ends in a loop and is too repetitive already."""
@@ -180,14 +165,9 @@ class WhisperWindows(WindowDecoder):
         )
         best = state.n_best[0]
         tokens = tuple(best.tokens[:-1])
-        decoding = WindowDecoding(
-            tokens,
-            self.text.decode(tokens),
-            temperature,
-            best.score / len(best.tokens),
-            state.watched.probability,
-            state.trace and self.trace_text.describe(state.trace.result),
-        )
+        scores = best.score / len(best.tokens), state.watched.probability
+        trace = state.trace and self.trace_text.describe(state.trace.result)
+        decoding = WindowDecoding(tokens, self.text.decode(tokens), temperature, *scores, trace)
         return decoding, sum((state.statistics for state in states), DecodingStatistics())
 
 

@@ -93,18 +93,14 @@ def time_words_by_units(
         sizes: W numbers of units, L in all.
     """
     edges = np.cumsum([0, *sizes])
-    timed = [
-        TimedWord(
-            text,
-            len(tokens),
-            float(spans.starts[first] / frames_per_s),
-            float(spans.ends[last - 1] / frames_per_s),
-            float(spans.probabilities[first:last].mean()),
-        )
-        if first < last
-        else TimedWord(text, len(tokens), 0.0, 0.0, 0.0)
-        for (text, tokens), first, last in zip(words, edges, edges[1:], strict=False)
-    ]
+    timed = []
+    for (text, tokens), first, last in zip(words, edges, edges[1:], strict=False):
+        start_s = end_s = probability = 0.0
+        if first < last:
+            start_s = float(spans.starts[first] / frames_per_s)
+            end_s = float(spans.ends[last - 1] / frames_per_s)
+            probability = float(spans.probabilities[first:last].mean())
+        timed.append(TimedWord(text, len(tokens), start_s, end_s, probability))
     _place_between_neighbors(timed, sizes, duration_s)
     return timed
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from espnet_medusa.longform.options import APPENDED, PREPENDED
 from espnet_medusa.longform.segment import Segment
 from espnet_medusa.longform.window import FRAMES_PER_S, Window
 
-PUNCTUATION = "\"'“¿([{-\"'.。,，!！?？:：”)]}、"
+PUNCTUATION = PREPENDED + APPENDED
 IMPROBABLE, SHORT_S, LONG_S = 0.15, 0.133, 2.0
 MOST_WORDS = 8
 NEAR_EDGE_S = 2.0
@@ -39,9 +40,7 @@ def is_anomalous(segment: Segment | None) -> bool:
     return score >= 3 or score + 0.01 >= len(words)
 
 
-def leading_silence(
-    segments: Sequence[Segment], stretch: Stretch, threshold_s: float
-) -> int | None:
+def leading_silence(segments: list[Segment], stretch: Stretch, threshold_s: float) -> int | None:
     """Return the next window's first frame if silence and a hallucination start the window."""
     first = _first_with_words(segments)
     if first is None or not is_anomalous(first):

@@ -8,14 +8,7 @@ from dataclasses import dataclass, field, replace
 from espnet_medusa.longform.hallucinations import Stretch, first_hallucination, leading_silence
 from espnet_medusa.longform.options import ATTENTION, LongFormOptions
 from espnet_medusa.longform.segment import Segment
-from espnet_medusa.longform.window import (
-    FRAMES_PER_S,
-    Clock,
-    Window,
-    WindowDecoding,
-    cut_window,
-    is_silence,
-)
+from espnet_medusa.longform.window import FRAMES_PER_S, Clock, Window, WindowDecoding, cut_window
 from espnet_medusa.longform.word_times import TimedWord, add_words
 from espnet_medusa.whisper.transcript import TranscriptText
 
@@ -103,7 +96,7 @@ class MovingWindow:
         self, window: Window, decoding: WindowDecoding, align: Align | None = None
     ) -> list[Segment]:
         """Return a window's segments, without words if ``align`` is None, and move to the next."""
-        if is_silence(decoding, self.options):
+        if decoding.is_silence(self.options):
             self.skip(window)
             return []
         segments, self.seek, quiet_end = cut_window(window, decoding, self.clock, self.text)

@@ -13,6 +13,8 @@ from espnet_medusa.options import build_options, check_above, check_at_least, ch
 
 HOTTEST = 1.0  # maximum temperature of further attempts
 ATTENTION, CTC = WORD_TIMES = "attention", "ctc"
+# Punctuation that belongs to the following and to the previous word.
+PREPENDED, APPENDED = "\"'“¿([{-", "\"'.。,，!！?？:：”)]}、"
 ANY_FAILURE, REPETITION = FALLBACK_ON = "any_failure", "repetition"
 
 
@@ -76,12 +78,8 @@ class LongFormOptions:
         ATTENTION,
         "source of word times: attention (of the decoder) or ctc (the model's CTC branch)",
     )
-    prepend_punctuations: str = option(
-        "\"'“¿([{-", "punctuation that belongs to the following word"
-    )
-    append_punctuations: str = option(
-        "\"'.。,，!！?？:：”)]}、", "punctuation that belongs to the previous word"
-    )
+    prepend_punctuations: str = option(PREPENDED, "punctuation that belongs to the following word")
+    append_punctuations: str = option(APPENDED, "punctuation that belongs to the previous word")
     hallucination_silence_threshold: float | None = option(
         None,
         "with word_timestamps: drop a text that looks hallucinated between silences that are "

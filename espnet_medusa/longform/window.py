@@ -15,7 +15,6 @@ from espnet_medusa.longform.segment import Segment
 from espnet_medusa.whisper.transcript import TranscriptText
 
 FRAMES_PER_S = 100
-# Values of a ``WindowDecoding`` in its segments and in traces.
 VALUES = "temperature", "average_log_probability", "compression_ratio", "no_speech_probability"
 
 
@@ -71,9 +70,38 @@ class WindowDecoding:
         return self.average_log_probability * (len(self.tokens) + 1)
 
     @property
+    def values(self) -> dict[str, float]:
+        """The ``VALUES`` that segments and traces have."""
+        return {name: getattr(self, name) for name in VALUES}
+
+    @property
     def compression_ratio(self) -> float:
         """zlib's; repetitive texts have a high one."""
         return compression_ratio(self.text)
+
+    def has_failed(self, options: LongFormOptions) -> bool:
+        """Return whether it fails by ``fallback_on``; ``any_failure`` is openai-whisper's rule."""
+        if options.fallback_on == REPETITION:
+            return self._repeats_itself(options)
+        least = options.logprob_threshold
+        improbable = least is not None and self.average_log_probability < least
+        if improbable and self._is_probably_silence(options):
+            return False
+        return improbable or self._repeats_itself(options)
+
+    def is_silence(self, options: LongFormOptions) -> bool:
+        """Return whether the window has no segments: probable silence, and improbable text."""
+        least = options.logprob_threshold
+        probable = least is not None and self.average_log_probability > least
+        return self._is_probably_silence(options) and not probable
+
+    def _repeats_itself(self, options: LongFormOptions) -> bool:
+        most = options.compression_ratio_threshold
+        return most is not None and self.compression_ratio > most
+
+    def _is_probably_silence(self, options: LongFormOptions) -> bool:
+        most = options.no_speech_threshold
+        return most is not None and self.no_speech_probability > most
 
 
 def cut_window(
@@ -101,8 +129,7 @@ def cut_window(
     if not cuts:  # the segment ends at the last timestamp if that is above 0 s
         last = next((token for token in reversed(tokens) if token >= clock.first), clock.first)
         parts, spans_s = [tokens], [(0.0, clock.seconds(last) or window.frames / FRAMES_PER_S)]
-    values = {name: getattr(decoding, name) for name in VALUES}
-    segments = []
+    values, segments = decoding.values, []
     for part, (start_s, end_s) in zip(parts, spans_s, strict=True):
         times_s = window.start_s + start_s, window.start_s + end_s
         text_of_part = text.decode(text.text_tokens(part))
@@ -118,12 +145,7 @@ def trace_window(
         "start_s": window.start_s,
         "end_s": window.end_s,
         "attempts": [
-            {
-                **{name: getattr(attempt, name) for name in VALUES},
-                "chosen": attempt is chosen,
-                **attempt.trace,
-            }
-            for attempt in attempts
+            {**tried.values, "chosen": tried is chosen, **tried.trace} for tried in attempts
         ],
     }
 
@@ -132,39 +154,3 @@ def compression_ratio(text: str) -> float:
     """Return the compression ratio of a text by zlib, without spaces at its ends."""
     encoded = text.strip().encode("utf-8")
     return len(encoded) / len(zlib.compress(encoded))
-
-
-def has_failed(decoding: WindowDecoding, options: LongFormOptions) -> bool:
-    """Return whether a text fails by ``fallback_on``; ``any_failure`` is openai-whisper's rule."""
-    if options.fallback_on == REPETITION:
-        return repeats_itself(decoding, options)
-    least = options.logprob_threshold
-    improbable = least is not None and decoding.average_log_probability < least
-    if improbable and _is_probably_silence(decoding, options):
-        return False
-    return improbable or repeats_itself(decoding, options)
-
-
-def choose_attempt(attempts: Sequence[WindowDecoding], options: LongFormOptions) -> WindowDecoding:
-    """Return the last attempt; for ``repetition``, the least repetitive one if the last failed."""
-    if options.fallback_on == REPETITION and has_failed(attempts[-1], options):
-        return min(attempts, key=lambda attempt: attempt.compression_ratio)
-    return attempts[-1]
-
-
-def repeats_itself(decoding: WindowDecoding, options: LongFormOptions) -> bool:
-    """Return whether the text's compression ratio is too high."""
-    most = options.compression_ratio_threshold
-    return most is not None and decoding.compression_ratio > most
-
-
-def is_silence(decoding: WindowDecoding, options: LongFormOptions) -> bool:
-    """Return whether the window has no segments: silence is probable, its text is improbable."""
-    least = options.logprob_threshold
-    probable = least is not None and decoding.average_log_probability > least
-    return _is_probably_silence(decoding, options) and not probable
-
-
-def _is_probably_silence(decoding: WindowDecoding, options: LongFormOptions) -> bool:
-    most = options.no_speech_threshold
-    return most is not None and decoding.no_speech_probability > most

@@ -12,17 +12,9 @@ import numpy as np
 
 from espnet_medusa.audio.voice_activity import MARGIN_S, PAUSE_S, SpeechActivity
 from espnet_medusa.longform.moving_window import Align, History, MovingWindow
-from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.longform.options import REPETITION, LongFormOptions
 from espnet_medusa.longform.recording import LongRecording, Passage, RunningRecording
-from espnet_medusa.longform.window import (
-    FRAMES_PER_S,
-    Clock,
-    Window,
-    WindowDecoding,
-    choose_attempt,
-    has_failed,
-    trace_window,
-)
+from espnet_medusa.longform.window import FRAMES_PER_S, Clock, Window, WindowDecoding, trace_window
 from espnet_medusa.longform.word_times import TimedWord
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.whisper.transcript import TranscriptText
@@ -110,8 +102,6 @@ class WindowSteps:
 
     def step(self, passages: Sequence[Passage]) -> None:
         """Decode a window of each passage; an exception becomes its recording's ``error``."""
-        if not passages:
-            return
         started = time.perf_counter()
         pairs = [(passage, self._skip_silence(passage, passage.next())) for passage in passages]
         pairs = [(passage, window) for passage, window in pairs if window is not None]
@@ -170,7 +160,7 @@ class WindowSteps:
             for row, (decoding, statistics) in zip(rows, results, strict=True):
                 attempts[row].append(decoding)
                 passages[row].recording.statistics += statistics
-            rows = [row for row in rows if has_failed(attempts[row][-1], self.options)]
+            rows = [row for row in rows if attempts[row][-1].has_failed(self.options)]
             if not rows:
                 break
         decodings = [choose_attempt(one, self.options) for one in attempts]
@@ -201,10 +191,15 @@ class WindowSteps:
         return [results[row] for row in rows]
 
 
+def choose_attempt(attempts: Sequence[WindowDecoding], options: LongFormOptions) -> WindowDecoding:
+    """Return the last attempt; for ``repetition``, the least repetitive one if the last failed."""
+    if options.fallback_on == REPETITION and attempts[-1].has_failed(options):
+        return min(attempts, key=lambda attempt: attempt.compression_ratio)
+    return attempts[-1]
+
+
 def share_seconds(recordings: Sequence[RunningRecording], started: float) -> None:
     """Add the time since ``started`` to the recordings, in equal shares."""
-    if not recordings:
-        return
-    seconds = (time.perf_counter() - started) / len(recordings)
+    seconds = (time.perf_counter() - started) / max(len(recordings), 1)
     for recording in recordings:
         recording.statistics.total_seconds += seconds

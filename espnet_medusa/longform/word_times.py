@@ -53,15 +53,11 @@ def time_words(
     if len(words) <= 1:
         return []
     rows, frames = cheapest_path(-attention.mean(dim=0).double().cpu().numpy())
-    starts = frames[np.diff(rows, prepend=-1) > 0] / frames_per_s
+    times = (frames[np.diff(rows, prepend=-1) > 0] / frames_per_s).tolist()
     edges = np.cumsum([0, *(len(tokens) for _, tokens in words[:-1])])
     return [
         TimedWord(
-            text,
-            len(tokens),
-            float(starts[first]),
-            float(starts[last]),
-            float(np.mean(probabilities[first:last])),
+            text, len(tokens), times[first], times[last], float(np.mean(probabilities[first:last]))
         )
         for (text, tokens), first, last in zip(words[:-1], edges[:-1], edges[1:], strict=True)
     ]

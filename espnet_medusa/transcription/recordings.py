@@ -46,23 +46,19 @@ def find_recordings(audio: Iterable[str | Path]) -> list[Recording]:
     Paths that do not exist are included; they fail when they are read. Raise InputError if there is
     no file, or the results of two files would have the same name.
     """
-    folders: dict[Path, Path] = {}  # path to the folder that its name is relative to
+    found: dict[Path, Recording] = {}
     for given in map(str, audio):
         for path in [given] if Path(given).exists() else sorted(glob.glob(given)) or [given]:
-            for file, folder in _files(Path(path)):
-                folders.setdefault(file, folder)
-    if not folders:
+            for recording in _recordings(Path(path)):
+                found.setdefault(recording.path, recording)
+    if not found:
         raise InputError(
             f"{' '.join(map(str, audio)) or 'audio'}: no audio files; give files, folders or "
             f"patterns; suffixes of audio files in folders: {' '.join(SUFFIXES)}"
         )
-    plain = [
-        Recording(path, path.relative_to(folder).with_suffix("").as_posix())
-        for path, folder in folders.items()
-    ]
-    counts = Counter(recording.id for recording in plain)
+    counts = Counter(recording.id for recording in found.values())
     by_id: dict[str, Recording] = {}
-    for recording in plain:
+    for recording in found.values():
         if counts[recording.id] > 1:
             recording = Recording(recording.path, recording.name + recording.path.suffix)
         other = by_id.setdefault(recording.id, recording)
@@ -75,13 +71,13 @@ def find_recordings(audio: Iterable[str | Path]) -> list[Recording]:
     return [*by_id.values()]
 
 
-def _files(path: Path) -> list[tuple[Path, Path]]:
-    """Return a folder's audio files (also broken links), or the path itself, with the folder."""
+def _recordings(path: Path) -> list[Recording]:
+    """Return a folder's audio files (also broken links), or the path itself."""
     if not path.is_dir():
-        return [(path, path.parent)]
+        return [Recording(path, path.with_suffix("").name)]
     hidden = [*path.rglob(".*")]
     return [
-        (file, path)
+        Recording(file, file.relative_to(path).with_suffix("").as_posix())
         for file in sorted(path.rglob("*"))
         if file.suffix.lower() in SUFFIXES
         and not file.is_dir()

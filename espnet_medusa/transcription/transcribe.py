@@ -93,9 +93,7 @@ class OutputFolder:
     earlier results are discarded.
     """
 
-    def __init__(
-        self, folder: Path, formats: Sequence[str], made_with: dict, overwrite: bool = False
-    ):
+    def __init__(self, folder: Path, formats: Sequence[str], made_with: dict, overwrite: bool):
         self.folder, self.formats = folder, tuple(formats)
         self.journal = Journal(folder, made_with)
         if overwrite:

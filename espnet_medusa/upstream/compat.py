@@ -12,7 +12,7 @@ try:
 except ImportError:
     import espnet.nets as nets
 
-_TRANSFORMER = "pytorch_backend.transformer"
+_LAYERS = "pytorch_backend.transformer"
 
 
 def _load(module: str, name: str) -> Any:
@@ -23,18 +23,16 @@ BatchBeamSearch = _load("batch_beam_search", "BatchBeamSearch")
 BatchScorerInterface = _load("scorer_interface", "BatchScorerInterface")
 BeamSearch = _load("beam_search", "BeamSearch")
 CTCPrefixScorer = _load("scorers.ctc", "CTCPrefixScorer")
-DecoderLayer = _load(f"{_TRANSFORMER}.decoder_layer", "DecoderLayer")
+DecoderLayer = _load(f"{_LAYERS}.decoder_layer", "DecoderLayer")
 Hypothesis = _load("beam_search", "Hypothesis")
-LayerNorm = _load(f"{_TRANSFORMER}.layer_norm", "LayerNorm")
-LearnableFourierPosEnc = _load(f"{_TRANSFORMER}.embedding", "LearnableFourierPosEnc")
+LayerNorm = _load(f"{_LAYERS}.layer_norm", "LayerNorm")
+LearnableFourierPosEnc = _load(f"{_LAYERS}.embedding", "LearnableFourierPosEnc")
 LengthBonus = _load("scorers.length_bonus", "LengthBonus")
-MultiHeadedAttention = _load(f"{_TRANSFORMER}.attention", "MultiHeadedAttention")
-MultiSequential = _load(f"{_TRANSFORMER}.repeat", "MultiSequential")
-PositionalEncoding = _load(f"{_TRANSFORMER}.embedding", "PositionalEncoding")
-PositionwiseFeedForward = _load(
-    f"{_TRANSFORMER}.positionwise_feed_forward", "PositionwiseFeedForward"
-)
-ScaledPositionalEncoding = _load(f"{_TRANSFORMER}.embedding", "ScaledPositionalEncoding")
+MultiHeadedAttention = _load(f"{_LAYERS}.attention", "MultiHeadedAttention")
+MultiSequential = _load(f"{_LAYERS}.repeat", "MultiSequential")
+PositionalEncoding = _load(f"{_LAYERS}.embedding", "PositionalEncoding")
+PositionwiseFeedForward = _load(f"{_LAYERS}.positionwise_feed_forward", "PositionwiseFeedForward")
+ScaledPositionalEncoding = _load(f"{_LAYERS}.embedding", "ScaledPositionalEncoding")
 # Whether beam search counts prompt tokens as output: ``search.scores.Scorers``.
 PROMPT_COUNTS = not hasattr(BeamSearch, "_primer_length")
-add_sos_eos = _load(f"{_TRANSFORMER}.add_sos_eos", "add_sos_eos")
+add_sos_eos = _load(f"{_LAYERS}.add_sos_eos", "add_sos_eos")

@@ -10,7 +10,8 @@ from recorded_calls import record_calls
 from espnet_medusa.audio.voice_activity import SpeechActivity
 from espnet_medusa.inference.whisper_windows import WhisperWindows
 from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.longform.window import WindowDecoding, choose_attempt, has_failed
+from espnet_medusa.longform.window import WindowDecoding
+from espnet_medusa.longform.window_steps import choose_attempt
 
 LOOP = "no, " * 80
 ANY, LOOPS = LongFormOptions(), LongFormOptions(fallback_on="repetition")
@@ -30,8 +31,8 @@ def attempt(text: str, average: float, no_speech: float = 0.0) -> WindowDecoding
 )
 def test_failures(text, average, no_speech, fails, fails_on_repetition):
     decoding = attempt(text, average, no_speech)
-    assert has_failed(decoding, ANY) == fails
-    assert has_failed(decoding, LOOPS) == fails_on_repetition
+    assert decoding.has_failed(ANY) == fails
+    assert decoding.has_failed(LOOPS) == fails_on_repetition
 
 
 def test_the_least_repetitive_attempt_is_used_if_all_repeat_themselves():
