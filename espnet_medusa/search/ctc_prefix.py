@@ -42,7 +42,8 @@ class CTCPrefix:
         scores = torch.where(tokens == self.eos, total[..., -1], scores)
         if self.blank != self.eos:
             scores = scores.masked_fill(tokens == self.blank, LOG_ZERO)
-        return scores - scores.new_tensor([state.score for state in states])[:, None]
+        before = torch.tensor([state.score for state in states], dtype=torch.float64)
+        return scores - before.to(scores.device)[:, None]
 
     def states(self, prefixes: Sequence[Prefix]) -> list[CTCState]:
         """Return the states of prefixes of equal length; missing ones are computed and cached."""
