@@ -13,29 +13,20 @@ from espnet_medusa.model.heads import HEAD_TYPES, NO_HEADS, AttendingHeads, Proj
 from espnet_medusa.model.masks import causal_mask, inside
 from espnet_medusa.model.multi_token_decoder import HiddenStates, MultiTokenDecoder
 from espnet_medusa.model.whisper_modules import WhisperLayer
-from espnet_medusa.upstream.compat import (
-    DecoderLayer,
-    LayerNorm,
-    LearnableFourierPosEnc,
-    MultiHeadedAttention,
-    MultiSequential,
-    PositionalEncoding,
-    PositionwiseFeedForward,
-    ScaledPositionalEncoding,
-)
+from espnet_medusa.upstream import compat
 
 TOKEN_SCALES = {  # factor of token embeddings in each positional encoding
-    PositionalEncoding: lambda encoding: encoding.xscale,
-    ScaledPositionalEncoding: lambda encoding: 1.0,
-    LearnableFourierPosEnc: lambda encoding: encoding.xscale,
+    compat.PositionalEncoding: lambda encoding: encoding.xscale,
+    compat.ScaledPositionalEncoding: lambda encoding: 1.0,
+    compat.LearnableFourierPosEnc: lambda encoding: encoding.xscale,
 }
 KNOWN_PARTS = {
     TransformerDecoder,
-    MultiSequential,
-    DecoderLayer,
-    MultiHeadedAttention,
-    PositionwiseFeedForward,
-    LayerNorm,
+    compat.MultiSequential,
+    compat.DecoderLayer,
+    compat.MultiHeadedAttention,
+    compat.PositionwiseFeedForward,
+    compat.LayerNorm,
     Linear,
     Dropout,
     Identity,
@@ -144,7 +135,7 @@ class TransformerMedusaDecoder(MultiTokenDecoder):
         causal = causal_mask(sequences.size(1), hidden, branches)[0] == 0
         visible = inside(memory, memory_lengths)[:, None]
 
-        def run(layer: DecoderLayer, hidden: torch.Tensor) -> torch.Tensor:
+        def run(layer: compat.DecoderLayer, hidden: torch.Tensor) -> torch.Tensor:
             return layer(hidden, causal, memory, visible)[0]
 
         return self._through_layers(hidden, run, memory, memory_lengths)
@@ -165,7 +156,7 @@ class TransformerMedusaDecoder(MultiTokenDecoder):
         return f"{NAMES.get(module, module)}.{kind}"
 
 
-def whisper_layer(layer: DecoderLayer) -> WhisperLayer:
+def whisper_layer(layer: compat.DecoderLayer) -> WhisperLayer:
     """Return a WhisperLayer with those weights of ESPnet's layer that attending heads use."""
     inner, size = layer.feed_forward.w_1.weight.shape
     copied = WhisperLayer(size, layer.src_attn.h, inner, 0.0, cross_attention=True)
@@ -205,6 +196,6 @@ def unknown_part(decoder: torch.nn.Module) -> str | None:
     for name, part in decoder.named_modules():
         if type(part) not in KNOWN_PARTS and not name.startswith("embed"):
             return f"decoder.{name}: {type(part).__module__}.{type(part).__name__}"
-        if isinstance(part, MultiHeadedAttention) and not isinstance(part.q_norm, Identity):
+        if isinstance(part, compat.MultiHeadedAttention) and not isinstance(part.q_norm, Identity):
             return "qk_norm: true"
     return None

@@ -8,14 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from espnet_medusa.recipe.train_log import (
-    BATCHES,
-    EPOCH_STARTED,
-    RESULTS,
-    STEPS,
-    parse_results,
-    parse_values,
-)
+from espnet_medusa.recipe import train_log
 
 _RESUMED = re.compile(r"INFO: resumed: (\d+) of")
 
@@ -161,16 +154,16 @@ class TrainingProgress(Progress):
 
     def feed(self, line: str) -> str | None:
         """Update the progress from a line of the log; return an epoch's results if it has them."""
-        if match := EPOCH_STARTED.search(line):
+        if match := train_log.EPOCH_STARTED.search(line):
             self._epoch, self._epochs, self._batch = int(match[1]), int(match[2]), 0
             self._first = self._first or (self._epoch, time.monotonic())
-        elif match := BATCHES.search(line):
+        elif match := train_log.BATCHES.search(line):
             self._batches = int(match[1])
-        elif match := STEPS.search(line):
-            self._batch, self._values = int(match[3]), parse_values(match[4])
-        elif match := RESULTS.search(line):
+        elif match := train_log.STEPS.search(line):
+            self._batch, self._values = int(match[3]), train_log.parse_values(match[4])
+        elif match := train_log.RESULTS.search(line):
             # With num_iters_per_epoch, the sampler's number of batches is not the epoch's.
-            trained = parse_results(line)[1].get("train", {}).get("total_count", 0)
+            trained = train_log.parse_results(line)[1].get("train", {}).get("total_count", 0)
             self._batch = self._batches = round(trained / int(match[2])) or self._batches
             return match[1]
         return None

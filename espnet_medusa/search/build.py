@@ -6,19 +6,11 @@ import torch
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_at_least
+from espnet_medusa.search import drafters
 from espnet_medusa.search.acceptance import build_rule
 from espnet_medusa.search.beam import beam_search
 from espnet_medusa.search.constraints import build_constraints
 from espnet_medusa.search.ctc_first import CTCFirstPlanner, CTCFirstStrategy
-from espnet_medusa.search.drafters import (
-    LOOKAHEAD_DEPTH,
-    NO_SOURCES,
-    DraftSources,
-    build_ctc,
-    build_proposer,
-    default_budget,
-    default_depth,
-)
 from espnet_medusa.search.drafting.lookahead import ByAcceptance, ByCost, DraftShape
 from espnet_medusa.search.greedy import greedy_search
 from espnet_medusa.search.options import ACCEPTANCE, FIXED, GREEDY, THRESHOLD, SearchOptions
@@ -46,7 +38,7 @@ class SearchModel:
     eos: int  # end symbol
     device: torch.device
     scorers: Scorers = DECODER_ALONE  # of beam search
-    sources: DraftSources = NO_SOURCES  # of drafts other than heads
+    sources: drafters.DraftSources = drafters.NO_SOURCES  # of drafts other than heads
 
 
 def draft_shape(
@@ -63,9 +55,9 @@ def draft_shape(
     if choices is not None:
         depth, name = len(choices), "medusa_choices: depth"
     if depth is None:
-        depth = default_depth(proposer, decoder, greedy)
+        depth = drafters.default_depth(proposer, decoder, greedy)
         if options.lookahead != FIXED and depth > 0:
-            deepest = max(depth, LOOKAHEAD_DEPTH)
+            deepest = max(depth, drafters.LOOKAHEAD_DEPTH)
             depth = deepest if most is None else min(deepest, most)
     if most is not None and depth > most:
         reason = "one per head of this model" if most else "this model has no heads; see drafter"
@@ -78,7 +70,7 @@ def draft_shape(
         )
     budget = options.draft_budget
     if budget is None and not unverified:
-        budget = default_budget(proposer, greedy)
+        budget = drafters.default_budget(proposer, greedy)
     lookahead = None
     if options.lookahead != FIXED and depth > 0:
         lookahead = ByAcceptance(1, depth) if options.lookahead == ACCEPTANCE else ByCost(0, depth)
@@ -96,7 +88,7 @@ def draft_shape(
 def build_greedy(options: SearchOptions, model: SearchModel) -> Search:
     """Build greedy search; raise InputError if the model lacks the drafter or a CTC branch."""
     decoder, vocab_size, eos = model.decoder, model.vocab_size, model.eos
-    proposer = build_proposer(options, decoder, vocab_size, eos, model.sources)
+    proposer = drafters.build_proposer(options, decoder, vocab_size, eos, model.sources)
     shape = draft_shape(options, decoder, proposer, width=1)
     constraints = build_constraints(options, vocab_size, eos, model.device)
     rule = build_rule(options)
@@ -107,7 +99,7 @@ def build_greedy(options: SearchOptions, model: SearchModel) -> Search:
         raise InputError(
             f"{name}: {value}; this model has no CTC branch (model_conf.ctc_weight: 0); omit it"
         )
-    ctc = build_ctc(model.sources, vocab_size, eos)
+    ctc = drafters.build_ctc(model.sources, vocab_size, eos)
     strategy = CTCFirstStrategy(rule, constraints, decoder.best_tokens, ctc, options)
     return Search(decoder, CTCFirstPlanner(strategy, proposer, shape))
 
@@ -135,7 +127,7 @@ def build_beam(
             option = WEIGHT_OPTIONS.get(name, name)
             raise InputError(f"{option}: {weight}; allowed: 0 with search: beam and {reason}")
     decoder = model.decoder
-    proposer = build_proposer(options, decoder, model.vocab_size, model.eos, model.sources)
+    proposer = drafters.build_proposer(options, decoder, model.vocab_size, model.eos, model.sources)
     shape = draft_shape(options, decoder, proposer, width=beam_size)
     constraints = build_constraints(options, model.vocab_size, model.eos, model.device)
     if options.acceptance == THRESHOLD:
