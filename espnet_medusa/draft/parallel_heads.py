@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -35,7 +35,7 @@ class ParallelHeadsProposer(HeadsProposer):
     """A proposer with parallel heads, which do not depend on drafted tokens."""
 
     tables: Callable[[torch.Tensor], torch.Tensor]  # logits of all heads, (R, D) to (R, K, V')
-    max_steps: int  # K
+    max_steps: int = field()  # K; required, although the base class has a default
     vocabulary: torch.Tensor | None = None
 
     def start_from(self, head_input: torch.Tensor) -> ParallelStates:

@@ -4,7 +4,6 @@ import inspect
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -240,8 +239,11 @@ class Speech2Text(ESPnetSpeech2Text):
         prompts = model.make_prompts(memory, frames, languages or [None] * len(speeches))
         inputs = model.draft_inputs(audio, prompts.tolist())
         states = model.search(memory, frames, prompts, model.limits, inputs)
-        write = partial(model.writer.write, scorers=model.search.strategy.scoring.names)
-        decodings = [*map(write, states, prompts.tolist())]
+        scorers = model.search.strategy.scoring.names
+        decodings = [
+            model.writer.write(state, prompt, scorers)
+            for state, prompt in zip(states, prompts.tolist(), strict=True)
+        ]
         seconds = (time.perf_counter() - started) / len(speeches)
         for row, (speech, decoding) in enumerate(zip(speeches, decodings, strict=True)):
             decoding.statistics.audio_seconds = len(speech) / self.sample_rate_hz

@@ -3,7 +3,6 @@
 import inspect
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +63,9 @@ class STSpeech2Text(ESPnetSpeech2Text):
         self.audio = audio_limits(network.encoder, self.st_train_args)
 
     @torch.no_grad()
-    def decode(self, speeches: Sequence[Speech], languages: Any = None) -> list[Decoding]:
+    def decode(
+        self, speeches: Sequence[Speech], languages: Sequence[str | None] = ()
+    ) -> list[Decoding]:
         """Decode utterances, each (samples,) in [-1, 1], together if the model allows it.
 
         ``languages`` is not used: a model translates from one language.
@@ -75,8 +76,11 @@ class STSpeech2Text(ESPnetSpeech2Text):
         memories = [self._encode(speech) for speech in speeches]
         limits = LengthLimits(self.maxlenratio, self.minlenratio, traced=self.options.trace)
         states = self.beam_search.decode(memories, prompts, limits)
-        write = partial(self.writer.write, scorers=self.search.strategy.scoring.names)
-        decodings = [*map(write, states, prompts)]
+        names = self.search.strategy.scoring.names
+        decodings = [
+            self.writer.write(state, prompt, names)
+            for state, prompt in zip(states, prompts, strict=True)
+        ]
         seconds = (time.perf_counter() - started) / len(speeches)
         for speech, decoding in zip(speeches, decodings, strict=True):
             self._time(decoding.statistics, speech, seconds)

@@ -37,17 +37,19 @@ def fix_data_dir(path: str | Path) -> FixReport:
     tables = {name: _good_entries(folder / name, scan, report) for name, scan in scans.items()}
     if "wav.scp" not in tables:
         raise DataError([DataProblem(str(folder / "wav.scp"), "", "is missing", "create it")])
-    for key, value in [*tables.get("segments", {}).items()]:
-        try:
-            parse_segment(value, tables["wav.scp"])
-        except InputError as error:
-            report.drop(folder / "segments", key, str(error))
-            del tables["segments"][key]
+    if "segments" in tables:
+        for key, value in list(tables["segments"].items()):
+            try:
+                parse_segment(value, tables["wav.scp"])
+            except InputError as error:
+                report.drop(folder / "segments", key, str(error))
+                del tables["segments"][key]
     if "utt2spk" not in tables:
         tables["utt2spk"] = {key: key for key in tables.get("segments", tables["wav.scp"])}
         report.generated.append("utt2spk")
-    recorded = {"wav.scp"} if "segments" in tables else set()
-    by_utterance = {name: table for name, table in tables.items() if name not in recorded}
+    by_utterance = dict(tables)
+    if "segments" in tables:
+        del by_utterance["wav.scp"]
     complete = set.intersection(*map(set, by_utterance.values()))
     for key in sorted(set().union(*by_utterance.values()) - complete):
         absent = [name for name, table in by_utterance.items() if key not in table]
@@ -75,8 +77,9 @@ def _good_entries(path: Path, scan: TableScan, report: FixReport) -> dict[str, s
     for key in [key for key, value in entries.items() if not value]:
         report.drop(path, key, "has no value")
         del entries[key]
-    unreadable = (problem for problem in scan.problems if problem.id not in scan.entries)
-    report.dropped += [problem for problem in unreadable if problem.id]
+    report.dropped += [
+        problem for problem in scan.problems if problem.id and problem.id not in scan.entries
+    ]
     return entries
 
 

@@ -165,6 +165,7 @@ def test_logs_and_times_are_not_compared_and_a_failed_stage_ends_the_check(tmp_p
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
     assert harness.contents(tmp_path, TIMED) == {"text": b"text", "statistics.json": b""}
+    assert harness.differing({"a": b"1", "b": b"2"}, {"a": b"1", "c": b"2"}) == ["b", "c"]
 
 
 def test_tensors_are_compared_bit_by_bit(tmp_path):

@@ -140,7 +140,13 @@ class DecoderSteps(Steps):
             gains *= weight
         return gains, self.proposer.token_ids(columns)
 
-    def _constrain(self, beams, offsets, timed, scores: torch.Tensor) -> torch.Tensor:
+    def _constrain(
+        self,
+        beams: Beams,
+        offsets: Sequence[int],
+        timed: TimestampStates | None,
+        scores: torch.Tensor,
+    ) -> torch.Tensor:
         """Return the scores with forbidden tokens at -inf; arguments as in ``_restriction``."""
         restriction = self._restriction(beams, offsets, timed, scores)
         return scores if restriction is None else restriction.apply(scores, torch.float32)
