@@ -32,7 +32,7 @@ class MedusaASRTask(ASRTask):
     @classmethod
     def optional_data_names(cls, train: bool = True, inference: bool = False) -> tuple[str, ...]:
         """Return ESPnet's names, audio, and the cached output of a frozen encoder."""
-        return (*super().optional_data_names(train, inference), "speech", "memory")
+        return (*super().optional_data_names(train, inference), "speech", "memory", "memory_frames")
 
     @classmethod
     def main_worker(cls, args: argparse.Namespace) -> None:

@@ -1,6 +1,6 @@
 """Score trn files with sclite's arguments, and print sclite's reports.
 
-python -m espnet_medusa.bin.sclite -r ref.trn trn -h hyp.trn trn -i rm -o all stdout
+espnet-medusa-sclite -r ref.trn trn -h hyp.trn trn -i rm -o all stdout
 """
 
 import argparse

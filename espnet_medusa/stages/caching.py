@@ -63,6 +63,7 @@ def cache_states(parser: argparse.ArgumentParser) -> Command:
     add("--config", type=path, help="decode config of the search; default: greedy")
     add("--decoder_precision", help="decoder precision in the search, such as int8 (CPU)")
     add("--encoder_precision", default="float32", help="precision of the encoder")
+    add("--encoder_padding", help="full or merged; default: as in decoding")
     add_fields(
         parser,
         FilterOptions(),
@@ -107,7 +108,12 @@ def _cache_states(args: argparse.Namespace) -> int:
     args.output_dir.mkdir(parents=True, exist_ok=True)
     archives = ()
     if args.states:
-        chosen = {cached.STATES: True, cached.MEMORY: args.memory, cached.UNPADDED: args.unpadded}
+        chosen = {
+            cached.STATES: True,
+            cached.MEMORY: args.memory,
+            cached.FRAMES: args.memory and speech2text.model.encoder.merged,
+            cached.UNPADDED: args.unpadded,
+        }
         archives = tuple(name for name, is_cached in chosen.items() if is_cached)
         needed = cached.bytes_needed(speech2text, [*durations_s.values()], archives)
         cached.check_space(args.output_dir, needed)
@@ -145,11 +151,12 @@ def _load_decoding(args: argparse.Namespace):
         "--data_path_and_name_and_type", audio,
         "--asr_train_config", args.exp_dir / "config.yaml",
         "--asr_model_file", args.exp_dir / args.model_file,
-        "--encoder_precision", args.encoder_precision, "--encoder_padding", "full",
+        "--encoder_precision", args.encoder_precision,
     ]  # fmt: skip
     words += ["--config", args.config] if args.config else ["--search", "greedy"]
-    if args.decoder_precision is not None:
-        words += ["--decoder_precision", args.decoder_precision]
+    for name in ("decoder_precision", "encoder_padding"):
+        if (value := getattr(args, name)) is not None:
+            words += [f"--{name}", value]
     if (args.data_dir / "utt2lang").is_file():
         words += ["--utt2lang", args.data_dir / "utt2lang"]
     options = vars(asr_inference.get_parser().parse_args([*map(str, words)]))

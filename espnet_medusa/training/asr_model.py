@@ -67,6 +67,7 @@ class MedusaASRModel(MultiHeadLoss, ESPnetASRModel):
         text_lengths: torch.Tensor | None = None,
         memory: torch.Tensor | None = None,
         memory_lengths: torch.Tensor | None = None,
+        memory_frames: torch.Tensor | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, Stats, torch.Tensor]:
         """Compute the loss of a batch.
@@ -78,6 +79,7 @@ class MedusaASRModel(MultiHeadLoss, ESPnetASRModel):
                 None: only ``memory`` is cached.
             text: (B, L) tokens, -1 where padded.
             memory: (B, S, D) cached output of the frozen encoder; None: not needed, or audio given.
+            memory_frames: (B, S) frames of each row of ``memory``, 0 where padded; None: 1.
             speech_lengths, text_lengths, memory_lengths: (B,).
             kwargs: ``utt_id``, for messages.
 
@@ -99,6 +101,11 @@ class MedusaASRModel(MultiHeadLoss, ESPnetASRModel):
         if self.ctc is not None and (inputs.trains(self.ctc) or inputs.trains(self.encoder)):
             if memory is None:
                 raise InputError("memory: missing; CTC training needs it: cache it with the states")
+            if memory_frames is not None:
+                raise InputError(
+                    "memory_frames: merged padding; CTC trains on unpadded.scp as memory "
+                    "(cache_states --unpadded true)"
+                )
             ctc_input = memory, memory_lengths
             if speech is not None and states is None:
                 ctc_input = self._unpadded(memory, memory_lengths, speech_lengths)
@@ -107,7 +114,8 @@ class MedusaASRModel(MultiHeadLoss, ESPnetASRModel):
         loss = loss_ctc
         if loss_ctc is None or inputs.trains(self.decoder) or inputs.trains(self.encoder):
             tokens, labels = add_sos_eos(text, self.sos, self.eos, self.ignore_id)
-            loss = self.decoder_loss(memory, memory_lengths, tokens, labels, stats, states)
+            rows = memory_lengths if memory_frames is None else memory_frames
+            loss = self.decoder_loss(memory, rows, tokens, labels, stats, states)
             if loss_ctc is not None:
                 loss = self.ctc_weight * loss_ctc + (1 - self.ctc_weight) * loss
         if self.mwer is not None:

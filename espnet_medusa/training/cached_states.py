@@ -21,12 +21,16 @@ from espnet_medusa.inference.reader import Preprocess, UtteranceReader
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.kaldi.dump_dir import DROPPED_UTTERANCES
 from espnet_medusa.kaldi.table import write_table
+from espnet_medusa.model.masks import inside
+from espnet_medusa.model.merged_padding import GROUP
 from espnet_medusa.training.cached_shards import EVERY, FAILED, Cached, Shards, float16
 from espnet_medusa.training.label_filter import FilterOptions, WrittenText, dropped_texts
+from espnet_medusa.tree.encoder_rows import row_counts
 
 logger = logging.getLogger(__name__)
 
 STATES, MEMORY, TEXT, TEXT_INT = "states", "memory", "text", "text_int"
+FRAMES = "memory_frames"  # of each row of memory, if padding is merged
 UNPADDED = "unpadded"  # memory without padded frames
 TABLES = (TEXT, TEXT_INT)
 COUNTS = "token_counts.pth"
@@ -41,8 +45,11 @@ def bytes_needed(
     encoder = speech2text.asr_model.encoder
     positions = encoder.whisper.config.max_source_positions
     unpadded = positions / speech2text.model.audio.window_s * sum(durations_s)
-    padded = positions * len(durations_s) if encoder.feature_kind.padded else unpadded
-    vectors = {STATES: TOKENS_PER_S * sum(durations_s), MEMORY: padded, UNPADDED: unpadded}
+    memory = positions * len(durations_s) if encoder.feature_kind.padded else unpadded
+    if FRAMES in archives:
+        memory = unpadded + memory / GROUP
+    tokens = TOKENS_PER_S * sum(durations_s)
+    vectors = {STATES: tokens, MEMORY: memory, FRAMES: 0, UNPADDED: unpadded}
     return int(sum(vectors[name] for name in archives) * encoder.output_size() * FLOAT16_BYTES)
 
 
@@ -62,7 +69,7 @@ class StateCache:
     """Runs a frozen Whisper over audio and caches its texts, states and encoder output."""
 
     speech2text: Speech2Text  # the model; its search writes the texts
-    archives: tuple[str, ...]  # what to cache: ``STATES``, ``MEMORY``, ``UNPADDED``
+    archives: tuple[str, ...]  # what to cache: ``STATES``, ``MEMORY``, ``FRAMES``, ``UNPADDED``
     # Utterance to label (L,) and text, instead of the model's; None: the model's.
     references: Mapping[str, tuple[list[int], str]] | None = None
     preprocess: Preprocess | None = None  # ESPnet's preprocessing of audio
@@ -73,9 +80,10 @@ class StateCache:
         """Return the output for each utterance of a batch.
 
         Archives: ``states`` (L + 1, D), the decoder's last hidden states; ``memory`` (S, D), the
-        encoder output; ``unpadded``, the same without padded frames. Tables: ``text``, and
-        ``text_int``, its L ids with the prompt but without start and end. Raise InputError if a
-        text is longer than the decoder has positions for.
+        encoder output; ``memory_frames`` (S,), the number of frames of each of its rows;
+        ``unpadded``, encoder output without padded frames. Tables: ``text``, and ``text_int``, its
+        L ids with the prompt but without start and end. Raise InputError if a text is longer than
+        the decoder has positions for.
         """
         own = self.speech2text.model
         audio = own.batch([utterance.speech for utterance in utterances])
@@ -91,7 +99,11 @@ class StateCache:
             states = zip(self._states(memory, frames, labels), labels, strict=True)
             rows[STATES] = [hidden[: len(label) + 1] for hidden, label in states]
         if MEMORY in self.archives:
-            rows[MEMORY] = [memory[row, :length] for row, length in enumerate(frames.tolist())]
+            counts = enumerate(row_counts(frames).tolist())
+            rows[MEMORY] = [memory[row, :count] for row, count in counts]
+        if FRAMES in self.archives:
+            sizes = frames if frames.dim() == 2 else inside(memory, frames)
+            rows[FRAMES] = [row[row > 0] for row in sizes]
         if UNPADDED in self.archives:
             rows[UNPADDED] = own.encoder.unpadded(memory, frames, audio.lengths)
         outputs = []
@@ -147,12 +159,12 @@ class StateCache:
     def join(self, job: JobInput, folder: Path, durations_s: Mapping[str, float]) -> Counter[str]:
         """Write the joined tables of all shards and the other files that training reads.
 
-        ``folder`` gets ``states.scp``, ``memory.scp``, ``unpadded.scp``, ``text``, ``text_int``,
-        shapes, ``token_counts.pth``, ``failed_utterances``, ``dropped_utterances``. Return the
-        numbers of failed and dropped utterances by reason. Raise InputError if none is left.
+        ``folder`` gets an ``.scp`` file per archive, ``text``, ``text_int``, shapes,
+        ``token_counts.pth``, ``failed_utterances``, ``dropped_utterances``. Return the numbers of
+        failed and dropped utterances by reason. Raise InputError if none is left.
         """
         # All archives: an earlier call may have cached more.
-        shards = Shards(job, folder, (STATES, MEMORY, UNPADDED), TABLES)
+        shards = Shards(job, folder, (STATES, MEMORY, FRAMES, UNPADDED), TABLES)
         tables, failed = shards.joined()
         model, dropped = self.speech2text.asr_model, {}
         if self.references is None:

@@ -58,10 +58,18 @@ class MultiHeadLoss:
             self.decoder.layers[-1].requires_grad_(True)
 
     def train(self, mode: bool = True) -> "MultiHeadLoss":
-        """Set the mode; frozen modules stay in evaluation mode, without dropout."""
+        """Set the mode; frozen modules stay in evaluation mode, without dropout.
+
+        Raise InputError if all parameters are frozen.
+        """
+        if mode and not trains(self):
+            raise InputError(
+                "all parameters are frozen; set decoder_conf.heads or model_conf.ctc_weight, or "
+                "freeze fewer modules (model_conf.freeze_whisper, freeze_param)"
+            )
         super().train(mode)
         for module in self.modules():
-            if [*module.parameters()] and not trains(module):
+            if mode and [*module.parameters()] and not trains(module):
                 module.eval()
         return self
 
@@ -78,7 +86,7 @@ class MultiHeadLoss:
 
         Args:
             memory: (B, S, D) encoder output; None: not needed with these states.
-            memory_lengths: (B,).
+            memory_lengths: (B,), or (B, S) the frames of merged rows.
             tokens: (B, L) input of the decoder.
             labels: (B, L) tokens to predict, -1 where ignored.
             states: (B, L, D) cached last hidden states; None: to be computed.

@@ -79,6 +79,11 @@ def of_own_texts(corpus, tmp_path_factory):
 def train_on_states(corpus, states, output, system, *options, memory=True, **changes) -> Path:
     data = ["states.scp,speech,numpy_ark", "text_int,text,text_int"]
     data += ["memory.scp,memory,numpy_ark"] if memory else []
+    data += (
+        ["memory_frames.scp,memory_frames,numpy_ark"]
+        if (states / "memory_frames.scp").exists()
+        else []
+    )
     changes["data"] = [states / file for file in data]
     return train(corpus, output, system, *options, **changes)
 
@@ -101,13 +106,61 @@ def test_losses_are_those_of_audio(corpus, of_references, tmp_path, system):
         assert [*here.values()] == pytest.approx([*there.values()], rel=rel), part
 
 
-@pytest.mark.parametrize("system", ["ctc", "ctc_units"])
-def test_ctc_trains_without_padded_frames(corpus, tmp_path, system):
-    """Neither the cache nor training on audio has padded frames."""
-    windowed = tmp_path / "windowed"
-    shutil.copytree(corpus, windowed)
-    config = windowed / "vanilla" / "config.yaml"
+@pytest.fixture
+def windowed(corpus, tmp_path):
+    """The corpus, with a Whisper that pads audio to its window."""
+    shutil.copytree(corpus, tmp_path / "windowed")
+    config = tmp_path / "windowed" / "vanilla" / "config.yaml"
     config.write_text(config.read_text().replace("window: audio", "window: whisper"))
+    return tmp_path / "windowed"
+
+
+@pytest.mark.parametrize("system", ["block", "attending"])
+def test_merged_rows_train_as_repeated_rows(windowed, tmp_path, system):
+    """A merged row has the weight of its frames, so training equals that on repeated rows."""
+    cached = cache(
+        windowed, tmp_path / "cached", *["--references", "true", "--encoder_padding", "merged"]
+    )
+    archives = [
+        kaldiio.load_scp(str(cached / f"{name}.scp")) for name in ("memory", "memory_frames")
+    ]
+    speech2text = recognizer(windowed, encoder_padding="merged")
+    key, path = next(iter(read_lines(windowed / "wav.scp").items()))
+    audio = speech2text.model.batch([soundfile.read(path, dtype="float32")[0]])
+    memory, frames = speech2text.model.encode(audio)
+    assert np.allclose(archives[0][key], memory[0], atol=2e-3)  # float16
+    assert np.array_equal(archives[1][key], frames[0].numpy())
+    assert (
+        len(memory[0])
+        < frames.sum()
+        == speech2text.model.encoder.whisper.whisper.config.max_source_positions
+    )
+    repeated = tmp_path / "repeated"
+    shutil.copytree(cached, repeated)
+    (repeated / "memory_frames.scp").unlink()
+    places = f"ark,scp:{repeated}/memory.ark,{repeated}/memory.scp"
+    with kaldiio.WriteHelper(places, write_function="numpy") as write:
+        for key, rows in archives[0].items():
+            write(key, rows.repeat(archives[1][key].astype(int), axis=0))
+    whisper = {"whisper_model": str(windowed / "whisper"), "window": "whisper"}
+    changes = {"model_conf": FROZEN, "max_epoch": 2, "accum_grad": 1, "encoder_conf": whisper}
+    folders = (cached, repeated)
+    runs = [
+        train_on_states(windowed, folder, tmp_path / "exp" / folder.name, system, **changes)
+        for folder in folders
+    ]
+    for part in ("train", "valid"):
+        merged, all_rows = (losses(run, part).values() for run in runs)
+        assert [*merged] == pytest.approx([*all_rows], rel=1e-4), part
+    del changes["model_conf"]
+    given = windowed, cached, tmp_path / "exp" / "ctc", "ctc"
+    message = "memory_frames: merged padding; CTC trains on unpadded.scp"
+    assert_refused(message, train_on_states, *given, error=SystemExit, **changes)
+
+
+@pytest.mark.parametrize("system", ["ctc", "ctc_units"])
+def test_ctc_trains_without_padded_frames(corpus, windowed, tmp_path, system):
+    """Neither the cache nor training on audio has padded frames."""
     options = ["--references", "true", "--memory", "false", "--unpadded", "true"]
     unpadded = cache(windowed, tmp_path / "cached", *options)
     audios = read_lines(corpus / "wav.scp").items()
@@ -288,6 +341,7 @@ def test_only_drafted_tokens_are_trained(corpus, of_references, tmp_path):
     ("linear_frozen", {"freeze_whisper": "nothing"}, True, "freeze_whisper: all"),
     ("block", {"freeze_whisper": "all_but_last_layer"}, True, "freeze_whisper: all"),
     ("block", {}, False, "memory: missing"),
+    ("ctc", {}, True, "all parameters are frozen; set decoder_conf.heads or model_conf.ctc_weight"),
     error=SystemExit,
 )
 def test_mismatched_states_are_refused(system, conf, memory, corpus, of_references, tmp_path):

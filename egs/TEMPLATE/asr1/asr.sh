@@ -298,7 +298,7 @@ if [ -n "${states_dir}" ]; then
     for part in "train ${train_set}" "valid ${valid_set}"; do
         states=${states_dir}/${part#* }
         for entry in states.scp,speech,numpy_ark "${states_memory}.scp,memory,numpy_ark" \
-            text_int,text,text_int; do
+            "${states_memory}_frames.scp,memory_frames,numpy_ark" text_int,text,text_int; do
             [ ! -f "${states}/${entry%%,*}" ] ||
                 asr_data+=("--${part% *}_data_path_and_name_and_type" "${states}/${entry}")
         done
