@@ -82,8 +82,8 @@ def _as_type(value: Any, expected: Any, where: str) -> Any:
     from typeguard import CollectionCheckStrategy, TypeCheckError, check_type
 
     kinds = get_args(expected) if isinstance(expected, UnionType) else [expected]
-    if isinstance(value, np.generic):
-        value = value.item()
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
     if bool in kinds and type(value) is int and value in (0, 1):
         value = bool(value)
     try:
@@ -108,6 +108,11 @@ def check_at_least(value: float, minimum: float, where: str) -> None:
     """Raise InputError for a number below ``minimum``, or NaN."""
     if not value >= minimum:
         raise InputError(f"{where}: {value} is too small; allowed: {minimum} or more")
+
+
+def check_positive(value: Any, where: str) -> None:
+    """Raise InputError for anything but an integer above 0."""
+    check_at_least(_as_type(value, int, where), 1, where)
 
 
 def check_above(value: float, bound: float, where: str, at_most: float = math.inf) -> None:

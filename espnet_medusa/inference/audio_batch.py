@@ -6,6 +6,7 @@ import copy
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -33,6 +34,21 @@ class AudioLimits:
     window_s: float | None = None  # longest audio; None without limit
     padded: bool = False  # whether the encoder pads all audio to the window
     feature_size: int | None = None  # D of features (frames, D); None: the model reads samples
+
+    def read(self, speech: Any) -> torch.Tensor:
+        """Return an array as a tensor (samples,), or features (frames, D).
+
+        Raise InputError for another shape, integers, NaN or infinite values.
+        """
+        speech, dimensions = torch.as_tensor(speech), 1 if self.feature_size is None else 2
+        if speech.dim() != dimensions:
+            allowed = "(samples,), one channel" if dimensions == 1 else "(frames, features)"
+            raise InputError(f"speech: has shape {tuple(speech.shape)}; allowed: {allowed}")
+        if not speech.is_floating_point():
+            raise InputError(f"speech: {speech.dtype}; allowed: floats, samples in [-1, 1]")
+        if not speech.isfinite().all():
+            raise InputError("speech: has NaN or infinite values; remove them")
+        return speech
 
     def frames(self, samples: int) -> int:
         """Return the number of 10 ms frames that the encoder reads, padding included."""

@@ -1,6 +1,7 @@
 """Decode options in addition to ESPnet's, and checks against the model and the device."""
 
 import logging
+import math
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import encodes_only_log_mel
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.model.unit_ctc import UnitCTC
-from espnet_medusa.options import build_options, check_at_least, option
+from espnet_medusa.options import build_options, check_positive, option
 from espnet_medusa.runtime.precision import check_precision
 from espnet_medusa.search.options import (
     FIXED,
@@ -86,7 +87,11 @@ def split_options(
     """
     ours = {name: options.pop(name) for name in [*options] if name not in names}
     ours, batch_size = build_options(kind, ours, "decode config"), options.pop("batch_size", 1)
-    check_at_least(batch_size, 1, "batch_size")
+    check_positive(batch_size, "batch_size")
+    check_positive(options.get("beam_size", 20), "beam_size")
+    for name, value in options.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"{name}: {value}; allowed: a finite number")
     for name in ("streaming", "time_sync", "partial_ar", "multi_asr", "enh_s2t_task"):
         if batch_size > 1 and options.get(name, False):
             raise InputError(f"batch_size: {batch_size}; {name}: true allows only 1")
@@ -134,9 +139,14 @@ def check_scoring(
 ) -> None:
     """Refuse CTC scores of a branch with other units than tokens; warn if there is no branch.
 
+    Without a branch, a weight of 1, which leaves no score, is refused, too.
+
     ``default`` is ESPnet's default, which gives no warning: the user may not have set it.
     """
     ctc = getattr(model, "ctc", None)
+    if not 0 <= ctc_weight <= 1 or (ctc is None and ctc_weight == 1):
+        allowed = "0.0; this model has no CTC branch" if ctc is None else "0 to 1"
+        raise InputError(f"ctc_weight: {ctc_weight}; allowed: {allowed}")
     if ctc is None and ctc_weight not in (0.0, default):
         logger.warning(f"ctc_weight: {ctc_weight}: not used, because the model has no CTC branch")
     if isinstance(ctc, UnitCTC) and options.search != GREEDY and ctc_weight != 0:

@@ -46,8 +46,8 @@ class DecodingModel:
         return self.trained.asr_model
 
     def batch(self, speeches: Sequence[Speech]) -> AudioBatch:
-        """Build a batch of U utterances (samples,) for ``encode`` and ``draft_inputs``."""
-        return AudioBatch([*map(torch.as_tensor, speeches)], self.device, self.dtype)
+        """Build a batch of U utterances for ``encode`` and ``draft_inputs``."""
+        return AudioBatch([*map(self.audio.read, speeches)], self.device, self.dtype)
 
     def encode(self, audio: AudioBatch) -> Encoded:
         """Return the encoder output of U utterances; shapes as in ``Encoded``."""

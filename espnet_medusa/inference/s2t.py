@@ -268,7 +268,7 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
             counted.audio_seconds = len(speech) / self.preprocessor_conf["fs"]
             counted.total_seconds = seconds
         return [
-            Decoding(nbest, counted, intermediate=layers, trace=trace)
+            Decoding(nbest, counted, _language(nbest), intermediate=layers, trace=trace)
             for (nbest, layers), counted, trace in zip(results, statistics, traces, strict=True)
         ]
 
@@ -313,6 +313,8 @@ class S2TUtteranceDecoder(UtteranceDecoder):
                 condition[PREVIOUS] = self.preprocess(utterance.key, {PREVIOUS: text})[PREVIOUS]
         return condition
 
-    def _prompt_language(self, best: Sequence[Any]) -> str | None:
-        """Return the first token, a symbol, without its angle brackets; None: no tokens."""
-        return best[1][0].strip("<>") if best[1] else None
+
+def _language(nbest: list) -> str | None:
+    """Return the best result's first token, a symbol, without its angle brackets."""
+    tokens = nbest[0][1] if nbest else []
+    return tokens[0].strip("<>") if tokens else None

@@ -44,7 +44,7 @@ from espnet_medusa.longform.recording import LongFormStep, LongRecording, RunLon
 from espnet_medusa.longform.segment import Segment
 from espnet_medusa.model.espnet_transformer import searchable
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
-from espnet_medusa.options import build_options
+from espnet_medusa.options import build_options, check_positive
 from espnet_medusa.runtime.native.library import kernels
 from espnet_medusa.runtime.precision import INT8
 from espnet_medusa.runtime.process import trim_memory
@@ -224,26 +224,30 @@ class Speech2Text(ESPnetSpeech2Text):
 
         Returns:
             U results, in order. Each has an equal share of the total seconds.
+
+        Raises:
+            InputError: An utterance cannot be decoded, or a language is unknown.
         """
         model = self.model
+        if languages is None:
+            languages = [None] * len(speeches)
+        if len(languages) != len(speeches):
+            raise InputError(f"languages: {len(languages)}; allowed: {len(speeches)}, one each")
+        if not len(speeches):
+            return []
         if model.search is None:
-            results = ((self(speech), self.statistics) for speech in speeches)
-            # ESPnet returns a tuple with the results of intermediate CTC.
-            return [
-                Decoding(nbest[0] if isinstance(nbest, tuple) else nbest, statistics)
-                for nbest, statistics in results
-            ]
+            return [*map(self._decode_in_espnet, speeches)]
         began, started = time.time(), time.perf_counter()
         audio = model.batch(speeches)
         memory, frames = model.encode(audio)
-        prompts = model.make_prompts(memory, frames, languages or [None] * len(speeches))
+        prompts = model.make_prompts(memory, frames, languages)
         inputs = model.draft_inputs(audio, prompts.tolist())
         states = model.search(memory, frames, prompts, model.limits, inputs)
         scorers = model.search.strategy.scoring.names
-        decodings = [
-            model.writer.write(state, prompt, scorers)
-            for state, prompt in zip(states, prompts.tolist(), strict=True)
-        ]
+        decodings = []
+        for state, prompt in zip(states, prompts.tolist(), strict=True):
+            decoding = model.writer.write(state, prompt, scorers)
+            decodings.append(replace(decoding, language=self._language(prompt)))
         seconds = (time.perf_counter() - started) / len(speeches)
         for row, (speech, decoding) in enumerate(zip(speeches, decodings, strict=True)):
             decoding.statistics.audio_seconds = len(speech) / self.sample_rate_hz
@@ -252,6 +256,18 @@ class Speech2Text(ESPnetSpeech2Text):
                 best = "".join(decoding.results[0][1])
                 log_decoded(len(speech), best, began + row * seconds, seconds)
         return decodings
+
+    def _decode_in_espnet(self, speech: Speech) -> Decoding:
+        nbest = self(speech)
+        if isinstance(nbest, tuple):  # with the results of intermediate CTC
+            nbest = nbest[0]
+        prompt = nbest[0][-1].yseq.tolist() if nbest else []
+        return Decoding(nbest, self.statistics, self._language(prompt))
+
+    def _language(self, prompt: Sequence[int]) -> str | None:
+        """Return the language code in a Whisper prompt; None: the prompt has none."""
+        codes = {} if self.whisper is None else self.whisper.tokens.languages
+        return next((code for code, token in codes.items() if token in prompt[:2]), None)
 
     def transcribe(
         self, samples: Speech, language: str | None = None, batch_size: int = 8, **options: Any
@@ -282,6 +298,7 @@ class Speech2Text(ESPnetSpeech2Text):
 
     def long_form(self, options: LongFormOptions, batch_size: int = 1) -> RunLongForm:
         """Return the decoder of recordings of any length; arguments as for ``LongForm``."""
+        check_positive(batch_size, "batch_size")
         run = ChunkedLongForm if options.vad_filter else LongForm
         return run(WhisperWindows(self.model, options), options, batch_size)
 

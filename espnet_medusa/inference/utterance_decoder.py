@@ -15,7 +15,7 @@ from espnet_medusa.inference.batches import (
     one_line,
     read_pools,
 )
-from espnet_medusa.inference.decoding import Decoding, Result
+from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.job import JobInput, log_times
 from espnet_medusa.inference.journal import Decoded, Failed, NBestEntry, Outcome
 from espnet_medusa.inference.reader import UtteranceReader
@@ -172,19 +172,11 @@ class UtteranceDecoder:
             nbest.append(NBestEntry(text, [*token], [*token_int], str(hypothesis.score), others))
         for layer, tokens in (decoding.intermediate or {}).items():
             nbest[0].others[f"encoder_interctc_layer{layer}.txt"] = " ".join(tokens)
-        language = decoding.language or self._prompt_language(decoding.results[0])
-        rest = decoding.segments, decoding.trace
-        decoded = Decoded(key, nbest, decoding.statistics, language, *rest)
+        rest = decoding.language, decoding.segments, decoding.trace
+        decoded = Decoded(key, nbest, decoding.statistics, *rest)
         if decoding.segments is not None:
             log_times(decoded, self.sample_rate_hz)
         return decoded
-
-    def _prompt_language(self, best: Result) -> str | None:
-        """Return the language code in a Whisper prompt; None: the prompt has none."""
-        whisper = self.speech2text.whisper
-        codes = {} if whisper is None else whisper.tokens.languages
-        prompt = best[-1].yseq[:2].tolist()
-        return next((code for code, token in codes.items() if token in prompt), None)
 
 
 def _drain(failed: list[Failed]) -> Iterator[Failed]:

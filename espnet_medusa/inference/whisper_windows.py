@@ -70,7 +70,7 @@ class WhisperWindows(WindowDecoder):
         return replace(constraints, blocked=blocked, timestamps=rules)
 
     def features(self, samples: np.ndarray) -> RecordingFeatures:
-        samples = torch.as_tensor(samples, device=self.model.device)
+        samples = self.model.audio.read(samples).to(self.model.device)
         return recording_features(samples, self.encoders)
 
     def encode(self, windows: Sequence[tuple[RecordingFeatures, Window]]) -> WindowBatch:

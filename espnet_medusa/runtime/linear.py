@@ -95,7 +95,7 @@ class Int8Linear:
 @functools.cache
 def largest_weight() -> int:
     """Return 127, or 63 where oneDNN adds pairs of products in 16 bits (a CPU without VNNI)."""
-    rows = torch.full((16, 16), float(INT8_MAX))  # their scale is 1
+    rows = torch.full((16, 16), INT8_MAX, dtype=torch.float32)  # their scale is 1
     product = Int8Linear(rows, largest=INT8_MAX)(rows)
     return INT8_MAX if product[0, 0] == 16 * INT8_MAX**2 else INT8_MAX // 2
 

@@ -28,9 +28,9 @@ def with_defaults(options: Mapping[str, Any], device: str) -> dict[str, Any]:
 def choose_search(options: Mapping[str, Any]) -> dict[str, Any]:
     """Add the defaults of ``search``, ``beam_size`` (5) and ``ctc_weight`` (0) to options.
 
-    ``search`` is beam if the options have a ``beam_size`` above 1, else greedy.
+    ``search`` is greedy if the options have no ``beam_size`` or 1, else beam.
     """
-    by_size = "beam" if options.get("beam_size", 1) > 1 else "greedy"
+    by_size = "greedy" if options.get("beam_size", 1) == 1 else "beam"
     return {"search": by_size, "beam_size": BEAM_SIZE, "ctc_weight": 0.0} | dict(options)
 
 

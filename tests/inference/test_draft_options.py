@@ -174,6 +174,9 @@ def test_heads_are_the_default_drafter(models, caplog):
     assert isinstance(heads.search.planner.proposer, HeadsProposer)
     assert heads.model.draft_model is None, "a model that does not draft is not read"
     assert "draft_model is not used, because drafter is heads" in caplog.text
+    caplog.clear()
+    assert load(models, draft="draft", draft_depth=0).search.planner.proposer is None
+    assert "draft_model is not used, because drafter is heads" in caplog.text
     assert load(models, "stock", search="greedy").search.planner.proposer is None
     by_config = {"drafter": "model", "draft_model": str(models["draft"].config)}
     assert load(models, search="greedy", **by_config).model.draft_model.tokens == TOKENS
@@ -214,6 +217,7 @@ def test_unverified_drafts_of_ctc_and_draft_models(models, search, options):
     ("stock", {"drafter": "ctc", "streaming": True}, "drafter: ctc; ESPnet's own search"),
     ("stock", {"draft": "draft", "time_sync": True}, "draft_model: .*ESPnet's own search"),
     ("stock", COST | {"ctc_weight": 1.0}, "lookahead: cost; ESPnet's own search"),
+    ("no ctc", {"ctc_weight": 1.0}, "ctc_weight: 1.0; allowed: 0.0; this model has no CTC"),
     ("units", {}, "ctc_weight: 0.5; allowed: 0.0 .*ctc_units"),
     ("units", {"ctc_weight": 0.3}, "ctc_weight: 0.3; allowed: 0.0 .*ctc_units"),
     ("units", {"ctc_weight": 1.0}, "ctc_weight: 1.0; allowed: 0.0 .*ctc_units"),

@@ -105,6 +105,9 @@ def test_espnets_search_decodes_with_unsupported_options(name, options, reason, 
     ({"search": "greedy", "quantize_asr_model": True}, "search: greedy needs.*quantized"),
     ({"ctc_weight": 1.0, "batch_size": 2}, "batch_size: 2; ESPnet's own search"),
     ({"draft_depth": 2}, "draft_depth: 2; allowed: at most 0"),
+    ({"ctc_weight": 1.5}, "ctc_weight: 1.5; allowed: 0 to 1"),
+    ({"penalty": float("nan")}, "penalty: nan; allowed: a finite number"),
+    ({"beam_size": "5"}, "beam_size: '5'; allowed: a whole number"),
     ({"draft_vocab_size": 5}, "draft_vocab_size: 5; this model has no counts"),
 )
 def test_bad_options_are_refused(options, folders):

@@ -56,8 +56,25 @@ def test_heads_draft_and_the_text_is_the_same(case, caplog, tmp_path, monkeypatc
     assert any(line.startswith("tiniest: recurrent heads of") for line in caplog.messages)
     assert plain(noise(0))[0][0] == drafted(noise(0))[0][0] != ""
     assert plain.statistics.drafted == []
+    german, detected = drafted.decode([noise(0)] * 2, ["de", "detect"])
+    assert german.language == "de" and detected.language in drafted.whisper.tokens.languages
     assert len(drafted.statistics.drafted) == 2, "the card's depth, not the number of heads"
     assert not [*tmp_path.iterdir()], "the model is built in memory"
+
+
+def test_bad_arrays_and_arguments_are_refused(case):
+    model = Speech2Text.from_pretrained(str(case[0]), heads="none", **SHORT)
+    for speech, message in (
+        (noise(0)[:, None], r"has shape \(\d+, 1\); allowed: \(samples,\), one channel"),
+        ((noise(0) * 32767).astype("int16"), "speech: torch.int16; allowed: floats"),
+        (noise(0) / 0, "speech: has NaN or infinite values"),
+    ):
+        assert_refused(message, model, speech)
+        assert_refused(message, lambda array: [*model.transcribe(array)], speech)
+    for size, message in ((0, "batch_size: 0 is too small"), ("8", "batch_size: '8'; allowed")):
+        assert_refused(message, model.transcribe, noise(0), batch_size=size)
+    assert_refused("languages: 1; allowed: 2", model.decode, [noise(0)] * 2, ["en"])
+    assert model.decode([]) == []
 
 
 def test_timestamps_are_not_text(case, tmp_path):

@@ -245,3 +245,18 @@ def test_drafts_change_neither_text_nor_scores(kind, heads, beam_size):
         states = run_search(build_search(runtime, options, beam_size), memory, lengths, 30)
         n_best.append([[(best.tokens, best.score) for best in state.n_best] for state in states])
     assert n_best[0] == n_best[1]
+
+
+@combinations(beam_size=[1, 4], dtype=[torch.bfloat16, torch.float64])
+def test_torchs_default_dtype_changes_nothing(kind, beam_size, dtype):
+    memory, lengths = random_memory(0, [20, 9])
+    runtime, n_best = build_runtime(tiny_decoder(1), "int8"), []
+    options = SearchOptions(search="greedy" if beam_size == 1 else "beam")
+    for default in (torch.float32, dtype):
+        torch.set_default_dtype(default)
+        try:
+            states = run_search(build_search(runtime, options, beam_size), memory, lengths, 30)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        n_best.append([[(best.tokens, best.score) for best in state.n_best] for state in states])
+    assert n_best[0] == n_best[1]

@@ -31,7 +31,7 @@ class NativeLinear:
     ):
         outputs, inputs = weight.shape
         self.blocks = empty_blocks(outputs, inputs, torch.int8)
-        self.scales = torch.empty(outputs)
+        self.scales = torch.empty(outputs, dtype=torch.float32)
         self.corrections = torch.empty(outputs, dtype=torch.int32)
         self.bias = None if bias is None else bias.detach().to(torch.float32, copy=True)
         self.outputs = outputs
@@ -55,7 +55,7 @@ class NativeLinear:
     def rows(self, outputs: torch.Tensor) -> torch.Tensor:
         """Return the dequantized weights (R, D) of outputs (R,)."""
         outputs = outputs.contiguous()
-        weights = torch.empty(len(outputs), self.arguments.inputs)
+        weights = torch.empty(len(outputs), self.arguments.inputs, dtype=torch.float32)
         run_kernel("unpack_weights", self.arguments, outputs, len(outputs), weights)
         return weights
 
@@ -132,7 +132,7 @@ def native_top_tokens(
     """Compute ``tree.best_tokens.top_tokens`` of float32 logits; ``eos_scores`` must be None."""
     logits, arguments = logits.contiguous(), _restriction_arguments(restriction)
     tokens = torch.empty(len(logits), count, dtype=torch.long)
-    log_probs = torch.empty(len(logits), count)
+    log_probs = logits.new_empty(len(logits), count)
     run_kernel("top_tokens", logits, *logits.shape, arguments, count, tokens, log_probs)
     return TopTokens(log_probs, tokens)
 
