@@ -15,13 +15,11 @@ stays the same. Only experiments can contain a CTC branch.
 """
 
 import argparse
-import logging
+from dataclasses import replace
 from pathlib import Path
 
 from espnet_medusa.bin.command_line import make_main, str2bool
 from espnet_medusa.errors import InputError
-
-logger = logging.getLogger(__name__)
 
 FORMATS = "experiment", "aiola", "hugging_face", "ctranslate2"
 EXPERIMENT, AIOLA, HUGGING_FACE, CTRANSLATE2 = FORMATS
@@ -43,11 +41,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--model_file", type=Path, help="weights of an experiment; none: model.pth")
     add("--tokenizer", help="folder or hub name, instead of the model's tokenizer")
     add("--token_list", type=Path, help="file with one token per line, instead of a tokenizer")
-    add("--language", default="en", help="language of the prompt in the experiment")
-    add("--task", default="transcribe", help="transcribe or translate")
+    add("--language", help="of the prompt in the experiment; default: the source's, or en")
+    add("--task", help="transcribe or translate; default: the source's, or transcribe")
     heads = (
         "heads to attach, with --to experiment, to a model without heads: auto (those of the "
-        "package that were trained on these weights), none, or a folder of heads"
+        "package that were trained on these weights), or a folder of heads; none removes heads"
     )
     add("--heads", default="auto", help=heads)
     draft_text = (
@@ -64,15 +62,14 @@ def work(args: argparse.Namespace) -> None:
     # Slow imports: torch and transformers.
     from espnet_medusa.convert.attach_heads import AUTO, attach_heads
     from espnet_medusa.convert.draft_text import count_draft_text
-    from espnet_medusa.convert.experiment import (
-        CONFIG,
-        PromptOptions,
-        read_experiment,
-        write_experiment,
-    )
+    from espnet_medusa.convert.experiment import CONFIG, read_experiment, write_experiment
     from espnet_medusa.convert.read_whisper import read_whisper
     from espnet_medusa.convert.write_ctranslate2 import write_ctranslate2
-    from espnet_medusa.convert.write_whisper import write_aiola, write_hugging_face
+    from espnet_medusa.convert.write_whisper import (
+        without_unsupported,
+        write_aiola,
+        write_hugging_face,
+    )
     from espnet_medusa.files.output_folder import new_folder
     from espnet_medusa.whisper.text import TextOptions
 
@@ -82,8 +79,9 @@ def work(args: argparse.Namespace) -> None:
         raise InputError(f"--dtype {args.dtype}: only with --to {CTRANSLATE2}; omit it")
     if args.heads != AUTO and args.to != EXPERIMENT:
         raise InputError(f"--heads {args.heads}: only with --to {EXPERIMENT}; omit it")
-    if args.draft_text and args.to != EXPERIMENT:
-        raise InputError(f"--draft_text: only with --to {EXPERIMENT}; omit it")
+    for name in ("draft_text", "language", "task"):
+        if getattr(args, name) and args.to != EXPERIMENT:
+            raise InputError(f"--{name}: only with --to {EXPERIMENT}; omit it")
     if (Path(args.source) / CONFIG).is_file():
         if args.tokenizer is not None or args.token_list is not None:
             raise InputError("--tokenizer, --token_list: an experiment has its own; omit them")
@@ -100,6 +98,10 @@ def work(args: argparse.Namespace) -> None:
         checkpoint, note = attach_heads(checkpoint, args.heads)
         if args.draft_text:
             checkpoint = count_draft_text(checkpoint, args.draft_text)
+        given = {name: getattr(args, name) for name in ("language", "task") if getattr(args, name)}
+        checkpoint = replace(checkpoint, prompt=replace(checkpoint.prompt, **given))
+    else:
+        checkpoint = without_unsupported(checkpoint, args.to)
     with new_folder(args.target) as folder:
         if args.to == AIOLA:
             write_aiola(checkpoint, folder, args.whisper_model)
@@ -108,11 +110,7 @@ def work(args: argparse.Namespace) -> None:
         elif args.to == CTRANSLATE2:
             write_ctranslate2(checkpoint, folder, args.dtype or DTYPES[0])
         else:
-            prompt = PromptOptions(args.language, args.task)
-            write_experiment(checkpoint, folder, args.target, prompt)
-    if args.to != EXPERIMENT and checkpoint.ctc is not None:
-        names = ", ".join(checkpoint.ctc.weights)
-        logger.warning(f"{args.source}: not converted, as {args.to} cannot store it: {names}")
+            write_experiment(checkpoint, folder, args.target)
     parts = checkpoint.architecture
     print(f"{args.target}: {args.to}, {len(checkpoint.weights)} tensors, heads: {parts.heads}")
     if note is not None:

@@ -27,11 +27,14 @@ def attach_heads(
     With a folder, raise InputError if its heads do not fit, or the Whisper has heads already.
 
     Args:
-        heads: ``auto``: heads in ``shipped`` that were trained on exactly these weights; ``none``;
-            or a folder written by ``stages pack_heads``, for any Whisper of the same sizes.
+        heads: ``auto``: heads in ``shipped`` that were trained on exactly these weights; ``none``:
+            heads are removed; or a folder written by ``stages pack_heads``, for any Whisper of the
+            same sizes.
     """
+    if heads == NO_HEADS:
+        return checkpoint.without_heads(), None
     has_heads = checkpoint.architecture.heads != NO_HEADS
-    if heads == NO_HEADS or (heads == AUTO and has_heads):
+    if heads == AUTO and has_heads:
         return checkpoint, None
     if has_heads:
         raise InputError(

@@ -7,17 +7,20 @@ from typing import Any
 import torch
 from transformers import WhisperConfig
 
-from espnet_medusa.convert.names import DECODER, ENCODER, HEADS, ORIGINAL_LAYER
+from espnet_medusa.convert.names import COUNTS, DECODER, ENCODER, HEADS, ORIGINAL_LAYER
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import NO_HEADS, HeadOptions, Heads, Trunk, build_heads
+from espnet_medusa.model.whisper_encoder import WHISPER_WINDOW
 from espnet_medusa.model.whisper_modules import WhisperDecoder, WhisperEncoder, decoder_layer
 from espnet_medusa.whisper.sizes import network_config
 from espnet_medusa.whisper.text import Text
+from espnet_medusa.whisper.tokens import TRANSCRIBE
 
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
 FEATURES = "preprocessor_config.json"
 RECORDS = (CONFIG, GENERATION, FEATURES)
+DROP_BASE_HEAD = "give --drop_base_head true, which changes the model's text"
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,14 @@ class CtcBranch:
 
 
 @dataclass(frozen=True)
+class PromptOptions:
+    """``preprocessor_conf`` of ``preprocessor: whisper``."""
+
+    language: str | None = "en"
+    task: str = TRANSCRIBE
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     name: str  # the source, for messages
     architecture: Architecture  # sizes and heads
@@ -72,6 +83,20 @@ class Checkpoint:
     records: Mapping[str, dict] = field(default_factory=dict)  # JSON files of the source, by name
     draft_conf: Mapping[str, dict] = field(default_factory=dict)  # recommended draft options
     ctc: CtcBranch | None = None
+    prompt: PromptOptions = PromptOptions()
+    window: str = WHISPER_WINDOW  # ``encoder_conf.window``
+
+    def without_heads(self) -> "Checkpoint":
+        """Return a copy without heads; raise InputError if its text differs."""
+        if self.has_base_head:
+            raise InputError(
+                f"{self.name}: base_head: true; Whisper has no residual layers before its "
+                f"vocabulary projection; {DROP_BASE_HEAD}"
+            )
+        parts = HEADS, ORIGINAL_LAYER, COUNTS
+        weights = {name: part for name, part in self.weights.items() if not name.startswith(parts)}
+        architecture = Architecture(self.architecture.whisper)
+        return replace(self, architecture=architecture, weights=weights, draft_conf={})
 
     def without_base_head(self) -> "Checkpoint":
         """Return a copy whose base head is only the vocabulary projection; its logits differ."""

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -14,6 +14,7 @@ from espnet_medusa.convert.checkpoint import (
     Architecture,
     Checkpoint,
     CtcBranch,
+    PromptOptions,
 )
 from espnet_medusa.convert.decode_configs import decode_configs
 from espnet_medusa.convert.generation import ALIGNMENT
@@ -24,7 +25,7 @@ from espnet_medusa.files.checkpoint import check_shapes, load_weights
 from espnet_medusa.files.yaml_text import DUMPER
 from espnet_medusa.model.heads import NO_HEADS, HeadOptions
 from espnet_medusa.model.whisper_decoder import DecoderOptions
-from espnet_medusa.model.whisper_encoder import AUDIO_WINDOW, WHISPER_WINDOW, encoder_options
+from espnet_medusa.model.whisper_encoder import encoder_options
 from espnet_medusa.options import build_options, read_config
 from espnet_medusa.whisper.pretrained import open_whisper, read_json
 from espnet_medusa.whisper.sizes import (
@@ -40,7 +41,7 @@ from espnet_medusa.whisper.text import (
     load_safely,
     tokenizer_of_type,
 )
-from espnet_medusa.whisper.token_types import WHISPER_TYPES
+from espnet_medusa.whisper.token_types import WHISPER_PREPROCESSOR, WHISPER_TYPES
 from espnet_medusa.whisper.tokens import TRANSCRIBE, default_symbols
 
 logger = logging.getLogger(__name__)
@@ -53,23 +54,13 @@ CTC_CONF = ("ctc_weight", "ctc_units", "ctc_block", "ctc_block_conf", "sym_blank
 CTC_WEIGHT = 0.5  # ESPnet's default
 
 
-@dataclass(frozen=True)
-class PromptOptions:
-    """``preprocessor_conf`` of ``preprocessor: whisper``."""
-
-    language: str | None = "en"
-    task: str = TRANSCRIBE
-
-
-def write_experiment(
-    checkpoint: Checkpoint, folder: Path, final: Path, prompt: PromptOptions
-) -> None:
+def write_experiment(checkpoint: Checkpoint, folder: Path, final: Path) -> None:
     """Write an experiment that can be decoded and trained further.
 
     ``final`` is the path to which ``folder`` is renamed later. Raises InputError if the model does
     not have the language or task.
     """
-    config = training_config(checkpoint, prompt)
+    config = training_config(checkpoint)
     config |= {"bpemodel": str(final / TOKENIZER), "output_dir": str(final)}
     folder.mkdir(parents=True, exist_ok=True)
     checkpoint.text.save(folder / TOKENIZER)
@@ -90,7 +81,7 @@ def write_yaml(path: Path, fields: Mapping) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def training_config(checkpoint: Checkpoint, prompt: PromptOptions) -> dict:
+def training_config(checkpoint: Checkpoint) -> dict:
     """Return ESPnet's training config without paths; raise InputError for a wrong prompt."""
     from espnet2.tasks.asr import ASRTask  # Slow to import.
 
@@ -111,7 +102,7 @@ def training_config(checkpoint: Checkpoint, prompt: PromptOptions) -> dict:
         }
     config |= {
         **KINDS,
-        "encoder_conf": encoder_conf | {"window": WHISPER_WINDOW},
+        "encoder_conf": encoder_conf | {"window": checkpoint.window},
         "decoder_conf": decoder_conf,
         "model": "medusa",
         "model_conf": {
@@ -131,9 +122,21 @@ def training_config(checkpoint: Checkpoint, prompt: PromptOptions) -> dict:
         config["ctc_conf"] = {**checkpoint.ctc.ctc_conf}
     whisper = text.whisper
     if whisper is not None:
+        prompt = checkpoint.prompt
         whisper.prompt(prompt.language, prompt.task)
         config |= {"preprocessor": "whisper", "preprocessor_conf": asdict(prompt)}
     return config
+
+
+def training_prompt(config: Mapping) -> PromptOptions | None:
+    """Return language and task of the training labels; None: labels without Whisper's prompt."""
+    conf = config.get("preprocessor_conf") or {}
+    if config.get("preprocessor") == WHISPER_PREPROCESSOR:
+        return PromptOptions(conf.get("language", "en"), conf.get("task", TRANSCRIBE))
+    if config.get("token_type") in WHISPER_TYPES:  # ESPnet's own recipes
+        language, task = conf.get("whisper_language"), conf.get("whisper_task")
+        return PromptOptions(language or "en", task or TRANSCRIBE)
+    return None
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:
@@ -167,7 +170,10 @@ def read_experiment(folder: Path, model_file: Path | None = None) -> Checkpoint:
         if (folder / SOURCE / name).is_file()
     }
     draft_conf = (config.get("decoder_conf") or {}).get("draft_conf") or {}
-    return Checkpoint(str(folder), architecture, weights, text, records, draft_conf, ctc)
+    prompt = training_prompt(config) or PromptOptions()
+    window = encoder_options(config.get("encoder_conf"), "encoder_conf").window_kind
+    parts = architecture, weights, text, records, draft_conf, ctc, prompt, window
+    return Checkpoint(str(folder), *parts)
 
 
 def _ctc_branch(config: dict, weights: Mapping[str, torch.Tensor]) -> CtcBranch | None:
@@ -200,10 +206,6 @@ def _architecture(config: dict, path: Path) -> Architecture:
         raise InputError(
             f"{path}: encoder_conf.subsampling: {encoder.subsampling}; allowed: 2, as other "
             "programs compute Whisper; this model cannot be converted"
-        )
-    if encoder.window_kind == AUDIO_WINDOW:
-        logger.warning(
-            f"{path}: trained with window: {AUDIO_WINDOW}; other programs always pad audio to 30 s"
         )
     if "whisper_model" in (config.get("decoder_conf") or {}) and decoder.whisper_model:
         whisper = open_whisper(decoder.whisper_model).config

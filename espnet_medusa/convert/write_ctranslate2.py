@@ -10,24 +10,18 @@ import torch
 
 from espnet_medusa.convert.checkpoint import FEATURES, GENERATION, Checkpoint
 from espnet_medusa.convert.generation import ctranslate2_of_generation
-from espnet_medusa.convert.write_whisper import (
-    check_without_heads,
-    feature_fields,
-    generation_fields,
-    write_json,
-)
+from espnet_medusa.convert.write_whisper import feature_fields, generation_fields, write_json
 from espnet_medusa.errors import InputError
 from espnet_medusa.whisper.ctranslate2_whisper import EMBEDDINGS, PROJECTION, layout
 from espnet_medusa.whisper.tokens import TOKENIZER
 
 
 def write_ctranslate2(checkpoint: Checkpoint, folder: Path, weights_type: str) -> None:
-    """Write a folder for ``faster_whisper.WhisperModel``, without heads.
+    """Write a folder for ``faster_whisper.WhisperModel`` from a checkpoint without heads.
 
     ``weights_type`` is ``quantization`` of CTranslate2's converters. Raises InputError if
-    CTranslate2 is not installed, or the model has a base head or lacks Whisper's tokenizer.
+    CTranslate2 is not installed, or the model lacks Whisper's tokenizer.
     """
-    check_without_heads(checkpoint)
     if checkpoint.text.whisper is None:
         raise InputError(
             f"{checkpoint.name}: its tokenizer lacks Whisper's symbols; faster-whisper needs them: "

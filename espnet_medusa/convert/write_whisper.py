@@ -10,7 +10,13 @@ import torch
 from huggingface_hub import save_torch_state_dict
 from transformers import WhisperConfig, WhisperFeatureExtractor
 
-from espnet_medusa.convert.checkpoint import CONFIG, FEATURES, GENERATION, Checkpoint
+from espnet_medusa.convert.checkpoint import (
+    CONFIG,
+    DROP_BASE_HEAD,
+    FEATURES,
+    GENERATION,
+    Checkpoint,
+)
 from espnet_medusa.convert.generation import generation_of_text
 from espnet_medusa.convert.names import Rename, hugging_face_name, renamed
 from espnet_medusa.convert.read_whisper import (
@@ -27,19 +33,19 @@ from espnet_medusa.convert.read_whisper import (
 )
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import NO_HEADS
+from espnet_medusa.model.whisper_encoder import AUDIO_WINDOW
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ
 
 logger = logging.getLogger(__name__)
 
+AIOLA = "aiola"  # the only other format with heads
 MAX_SHARD_SIZE = "5GB"
 AIOLA_FIELDS = ("medusa_", "posterior_", BASE_MODEL, "output_whisper_original")
 POSTERIOR = {"posterior_threshold": 0.09, "posterior_alpha": 0.3}
-DROP_BASE_HEAD = "give --drop_base_head true, which changes the model's text"
 
 
 def write_hugging_face(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write a ``WhisperForConditionalGeneration``; errors as ``check_without_heads``."""
-    check_without_heads(checkpoint)
+    """Write a ``WhisperForConditionalGeneration`` from a checkpoint without heads."""
     config = whisper_fields(checkpoint) | {"architectures": ["WhisperForConditionalGeneration"]}
     generation = generation_fields(checkpoint)
     for fields in (config, generation):
@@ -48,15 +54,21 @@ def write_hugging_face(checkpoint: Checkpoint, folder: Path) -> None:
     _write(folder, checkpoint, config, generation, hugging_face_name)
 
 
-def check_without_heads(checkpoint: Checkpoint) -> None:
-    """Warn that heads are not written; raise InputError if the text differs without them."""
-    if checkpoint.has_base_head:
-        raise InputError(
-            f"{checkpoint.name}: base_head: true; Whisper has no residual layers before its "
-            f"vocabulary projection; {DROP_BASE_HEAD}"
+def without_unsupported(checkpoint: Checkpoint, target: str) -> Checkpoint:
+    """Remove what other programs' formats cannot store, with a warning for each part."""
+    if checkpoint.ctc is not None:
+        names = ", ".join(checkpoint.ctc.weights)
+        logger.warning(f"{checkpoint.name}: not converted, as {target} cannot store it: {names}")
+    if checkpoint.window == AUDIO_WINDOW:
+        logger.warning(
+            f"{checkpoint.name}: trained with window: {AUDIO_WINDOW}; other programs always pad "
+            "audio to 30 s"
         )
-    if checkpoint.architecture.heads != NO_HEADS:
-        logger.warning(f"{checkpoint.name}: heads: {checkpoint.architecture.heads}: not written")
+    heads = checkpoint.architecture.heads
+    if target == AIOLA or heads == NO_HEADS:
+        return checkpoint
+    logger.warning(f"{checkpoint.name}: heads: {heads}: not written")
+    return checkpoint.without_heads()
 
 
 def write_aiola(checkpoint: Checkpoint, folder: Path, base_model: str | None = None) -> None:

@@ -18,7 +18,8 @@ from espnet2.text.hugging_face_token_id_converter import HuggingFaceTokenIDConve
 from torch.overrides import TorchFunctionMode
 
 from espnet_medusa.convert.attach_heads import AUTO, SHIPPED, attach_heads
-from espnet_medusa.convert.experiment import CONFIG, PromptOptions, training_config
+from espnet_medusa.convert.checkpoint import PromptOptions
+from espnet_medusa.convert.experiment import CONFIG, training_config, training_prompt
 from espnet_medusa.convert.read_whisper import read_whisper
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.checkpoint import check_shapes, is_zip, load_weights
@@ -29,8 +30,7 @@ from espnet_medusa.options import read_config
 from espnet_medusa.vocabulary.tokenizers import hugging_face_vocabulary, token_list_vocabulary
 from espnet_medusa.vocabulary.vocabulary import Vocabulary
 from espnet_medusa.whisper.text import TextOptions
-from espnet_medusa.whisper.token_types import WHISPER_PREPROCESSOR, WHISPER_TYPES
-from espnet_medusa.whisper.tokens import TRANSCRIBE, load_tokenizer
+from espnet_medusa.whisper.tokens import load_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -59,14 +59,7 @@ class TrainedModel:
     @property
     def whisper_labels(self) -> PromptOptions | None:
         """Language and task of its training labels; None: labels without Whisper's prompt."""
-        args = self.train_args
-        conf = getattr(args, "preprocessor_conf", None) or {}
-        if getattr(args, "preprocessor", None) == WHISPER_PREPROCESSOR:
-            return PromptOptions(conf.get("language", "en"), conf.get("task", TRANSCRIBE))
-        if getattr(args, "token_type", None) in WHISPER_TYPES:  # ESPnet's own recipes
-            language, task = conf.get("whisper_language"), conf.get("whisper_task")
-            return PromptOptions(language or "en", task or TRANSCRIBE)
-        return None
+        return training_prompt(vars(self.train_args))
 
 
 def read_model(
@@ -146,7 +139,7 @@ def open_whisper_model(
     if message is not None:
         logger.info(message)
     # ESPnet's preprocessor does not change audio, and would need a path of the tokenizer.
-    config = training_config(checkpoint, PromptOptions()) | {"use_preprocessor": False}
+    config = training_config(checkpoint) | {"use_preprocessor": False}
     args = Namespace(**config | {"bpemodel": checkpoint.name})
     weights, tokenizer = dict(checkpoint.weights), checkpoint.text.tokenizer
     del checkpoint

@@ -2,11 +2,13 @@
 
 import logging
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from espnet_medusa import __version__
 from espnet_medusa.convert.attach_heads import SHIPPED, attach_heads
-from espnet_medusa.convert.experiment import CONFIG, MODEL, PromptOptions, write_experiment
+from espnet_medusa.convert.checkpoint import PromptOptions
+from espnet_medusa.convert.experiment import CONFIG, MODEL, write_experiment
 from espnet_medusa.convert.read_whisper import read_whisper
 from espnet_medusa.files.cache_folder import cache_folder
 from espnet_medusa.files.output_folder import fingerprint, is_up_to_date, staged_output
@@ -44,5 +46,5 @@ def find_model(name: str, model_file: str | None = None) -> tuple[Path, Path, st
         whisper = checkpoint.text.whisper
         language = next(iter(whisper.languages), None) if whisper is not None else None
         with staged_output(folder, made_from) as staging:
-            write_experiment(checkpoint, staging, folder, PromptOptions(language))
+            write_experiment(replace(checkpoint, prompt=PromptOptions(language)), staging, folder)
     return folder / CONFIG, folder / MODEL, DETECT

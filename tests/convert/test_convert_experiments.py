@@ -48,6 +48,11 @@ def test_vanilla_system_decodes(tmp_path):
     prompt = [50258, 50261, 50359, 50363]  # start, de, transcribe, no timestamps
     [(_, _, found, _)] = speech2text(noise(0))
     assert found == generate(whisper, noise(0), prompt, read_whisper_tokens(tokenizer))
+    path = experiment / "config.yaml"
+    path.write_text(path.read_text().replace("window: whisper", "window: audio"))
+    again = read_config(run(experiment, tmp_path / "again") / "config.yaml", "")
+    assert again["preprocessor_conf"] == config["preprocessor_conf"]
+    assert again["encoder_conf"] == config["encoder_conf"] | {"window": "audio"}
 
 
 def test_openai_file_computes_the_same(tmp_path, no_gradients):
@@ -69,6 +74,8 @@ def test_unsupported_models_are_refused(tmp_path, capsys):
     target = tmp_path / "out"
     assert "language: 'xx'" in refused(capsys, folder, target, "--language", "xx")
     assert "task: 'sing'" in refused(capsys, folder, target, "--task", "sing")
+    to = "--to", "hugging_face", "--language", "de"
+    assert "--language: only with --to experiment" in refused(capsys, folder, target, *to)
     assert "--model_file: only with" in refused(capsys, folder, target, "--model_file", "x.pth")
     assert "nowhere.pt: no such file" in refused(capsys, tmp_path / "nowhere.pt", target)
     config = folder / "config.json"
@@ -143,10 +150,15 @@ def test_aiolas_file_computes_the_same(heads, options, tmp_path, caplog):
     assert len(config["medusa_choices"]) == 4
 
 
-def test_plain_whisper_computes_the_base(tmp_path, caplog):
+def test_plain_whisper_computes_the_base(tmp_path, caplog, capsys):
     experiment = experiment_with(tmp_path, "recurrent")
     out = run(experiment, tmp_path / "out", "--to", "hugging_face")
     assert "heads: recurrent: not written" in caplog.text
+    assert "heads: none" in capsys.readouterr().out
+    plain = load(run(experiment, tmp_path / "plain", "--heads", "none"))[0]
+    assert not plain.decoder.num_heads
+    found = logits_of_experiment(tmp_path / "plain", features(), PREFIX)
+    assert torch.equal(found, logits_of_experiment(experiment, features(), PREFIX))
     whisper, info = WhisperForConditionalGeneration.from_pretrained(out, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"]
     expected = logits_of_experiment(experiment, features(), PREFIX)

@@ -11,7 +11,7 @@ import yaml
 from experiment import Experiment
 from whisper.model import ModelDimensions, Whisper
 
-from espnet_medusa.convert.experiment import PromptOptions, write_experiment
+from espnet_medusa.convert.experiment import write_experiment
 from espnet_medusa.convert.read_whisper import read_whisper
 from espnet_medusa.files.yaml_text import DUMPER
 from espnet_medusa.options import read_config
@@ -56,7 +56,7 @@ def ctc_whisper(folder: Path, seed: int = 1, **model_conf) -> Experiment:
     """Convert a Whisper that predicts end symbols; add the CTC branch of ``model_conf``."""
     folder.mkdir(parents=True, exist_ok=True)
     weights = save_openai_whisper(openai_whisper(seed, end=4.0), folder / "whisper.pt")
-    write_experiment(read_whisper(str(weights), TextOptions()), folder, folder, PromptOptions("en"))
+    write_experiment(read_whisper(str(weights), TextOptions()), folder, folder)
     config = read_config(folder / "config.yaml", "")
     config["model_conf"] |= {"ctc_weight": 0.3, **model_conf}
     (folder / "config.yaml").write_text(yaml.dump(config, Dumper=DUMPER))
