@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from espnet_medusa.errors import InputError
 from espnet_medusa.files.atomic import naming
 
 STAMP = ".stamp.json"
@@ -40,6 +41,14 @@ def fingerprint(tables: Iterable[Path], audio: Iterable[Path], options: Mapping)
 def is_up_to_date(output_dir: str | Path, expected: str) -> bool:
     """Return whether a folder has this fingerprint and all of its files in full length."""
     return _read_stamp(Path(output_dir)) == _make_stamp(Path(output_dir), expected)
+
+
+def check_output_dir(output_dir: str | Path, inputs: Iterable[str | Path]) -> None:
+    """Raise InputError if writing `output_dir` would delete one of the input folders."""
+    for folder in inputs:
+        if Path(folder).resolve().is_relative_to(Path(output_dir).resolve()):
+            message = f"it would replace the input {folder}; choose another folder"
+            raise InputError(f"{output_dir}: {message}")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decoding import log_decoded
 from espnet_medusa.inference.journal import Decoded, Failed, Journal, Outcome
 from espnet_medusa.inference.progress import Progress
-from espnet_medusa.kaldi.table import DataProblem, read_table, scan_table
+from espnet_medusa.kaldi.table import TableScan, scan_table
 from espnet_medusa.scoring.trn import list_some
 
 logger = logging.getLogger(__name__)
@@ -71,30 +71,40 @@ def read_input(
             f"data_path_and_name_and_type: type {kind!r}; allowed: {', '.join(AUDIO_TYPES)}"
         )
     audio = scan_table(path)
-    problems = _by_id(audio.problems)
+    problems = _by_id(audio)
     keys = [*audio.entries]
     if key_file is not None:
         listed = scan_table(key_file, require_value=False)
         keys = [*listed.entries]
         missing = [key for key in keys if key not in audio.entries and key not in problems]
         # Each bad line of wav.scp is reported by the one job whose key file has its id.
-        problems = {key: text for key, text in problems.items() if key in ("", *keys)}
-        problems |= _by_id(listed.problems)
+        problems = {key: text for key, text in problems.items() if key in keys}
+        problems |= _by_id(listed)
         problems |= {key: f"{path}: has no such id; add its line" for key in missing}
-    if "" in problems:
-        raise InputError(problems[""])
     keys += [key for key in problems if key not in keys]
-    languages = {} if utt2lang is None else read_table(utt2lang)
-    texts = read_table(by_name[PREVIOUS][0]) if PREVIOUS in by_name else {}
+    languages = {} if utt2lang is None else _read_values(utt2lang, keys, problems)
+    texts = _read_values(by_name[PREVIOUS][0], keys, problems) if PREVIOUS in by_name else {}
     if PREVIOUS in by_name:
         lost = [key for key in keys if key not in texts and key not in problems]
         problems |= {key: f"{by_name[PREVIOUS][0]}: has no such id; add its line" for key in lost}
     return JobInput(keys, audio.entries, problems, languages, texts)
 
 
-def _by_id(problems: Sequence[DataProblem]) -> dict[str, str]:
+def _by_id(scan: TableScan) -> dict[str, str]:
+    """Return the problem of each id; raise InputError for a problem of the whole file."""
     # A line without a readable id has its number as id, such as "line 3".
-    return {problem.id.replace(" ", "_"): str(replace(problem, id="")) for problem in problems}
+    problems = {one.id.replace(" ", "_"): str(replace(one, id="")) for one in scan.problems}
+    if "" in problems:
+        raise InputError(problems[""])
+    return problems
+
+
+def _read_values(path: str, keys: Sequence[str], problems: dict[str, str]) -> dict[str, str]:
+    """Read values of utterances; add the problems in lines of ``keys`` to ``problems``."""
+    scan = scan_table(path)
+    found = _by_id(scan)
+    problems |= {key: found[key] for key in keys if key in found}
+    return scan.entries
 
 
 class JobDecoder(Protocol):

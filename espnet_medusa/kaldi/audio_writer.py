@@ -1,6 +1,7 @@
 """Write many utterances as audio files or arks, in several processes."""
 
 import functools
+import math
 import multiprocessing
 import os
 import threading
@@ -44,7 +45,7 @@ class AudioOptions:
         if self.fs is not None and self.fs < 1000:
             raise ValueError(f"fs must be a rate in Hz such as 16k, not {self.fs}")
         least_s, most_s = self.min_duration, self.max_duration
-        if least_s < 0 or (most_s is not None and most_s <= least_s):
+        if not 0 <= least_s < math.inf or not (most_s is None or least_s < most_s < math.inf):
             raise ValueError(
                 f"allowed: 0 <= min_duration < max_duration, not {least_s} and {most_s} s"
             )

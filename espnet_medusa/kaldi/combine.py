@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.files.output_folder import fingerprint, is_up_to_date, staged_output
+from espnet_medusa.files import output_folder
 from espnet_medusa.kaldi.data_dir import make_spk2utt
 from espnet_medusa.kaldi.table import DataError, DataProblem, read_table, sort_ids, write_table
 from espnet_medusa.kaldi.utterances import EXTRA_TABLES
@@ -23,10 +23,12 @@ def combine_data_dirs(
         languages: Language of each source, written to utt2lang; None: the sources' utt2lang.
 
     Raises:
-        InputError: There is not one language for each source, or only some have segments.
+        InputError: There is not one language for each source, only some have segments, or
+            `output_dir` is or contains a source.
         DataError: A table is missing or damaged, or an id is in two sources.
         ValueError: `output_dir` has files but no stamp (``staged_output``).
     """
+    output_folder.check_output_dir(output_dir, sources)
     if languages is not None and len(languages) != len(sources):
         counts = f"{len(languages)} languages for {len(sources)} data directories"
         raise InputError(f"{counts}: give one for each")
@@ -39,9 +41,9 @@ def combine_data_dirs(
     names = (*REQUIRED, *OPTIONAL)
     joined = {name: _join(name, sources, [part[name] for part in parts]) for name in names}
     tables = [source / name for source in sources for name in names]
-    made_from = fingerprint(filter(Path.exists, tables), [], {"languages": languages})
-    if not is_up_to_date(output_dir, made_from):
-        with staged_output(output_dir, made_from) as folder:
+    made_from = output_folder.fingerprint(filter(Path.exists, tables), [], {"languages": languages})
+    if not output_folder.is_up_to_date(output_dir, made_from):
+        with output_folder.staged_output(output_dir, made_from) as folder:
             for name, table in joined.items():
                 if table:
                     write_table(folder / name, table)

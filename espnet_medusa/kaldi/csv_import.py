@@ -177,8 +177,7 @@ def _audio_path(value: str, folder: Path) -> str:
     try:
         open_source(value)
     except AudioError as error:
-        remedy = error.remedy.replace("wav.scp", f"column {AUDIO}")
-        raise _BadValueError(f"{AUDIO}: {error.message}", remedy) from error
+        raise _BadValueError(f"{AUDIO}: {error.message}", error.remedy) from error
     return value
 
 

@@ -89,6 +89,12 @@ class _Validation:
         self.unreadable_ids.update({problem.id for problem in scan.problems} - set(scan.entries))
         return scan.entries
 
+    def scan_fixable(self, file: str) -> dict[str, str]:
+        if self.exists(file):
+            return self.scan(file)
+        self.add(file, "", "is missing", FIX_REMEDY)
+        return {}
+
     def exists(self, file: str) -> bool:
         return (self.folder / file).exists()
 
@@ -146,24 +152,14 @@ class _Validation:
             self.add(file, key, f"is not in {self.ids_file}", f"add it there, or {FIX_REMEDY}")
 
     def check_speakers(self) -> None:
-        missing = [name for name in ("utt2spk", "spk2utt") if not self.exists(name)]
-        for name in missing:
-            self.add(name, "", "is missing", FIX_REMEDY)
-        if missing:
-            return
-        utt2spk = self.scan("utt2spk")
+        utt2spk, spk2utt = map(self.scan_fixable, ("utt2spk", "spk2utt"))
         self.check_same_ids("utt2spk", utt2spk)
-        for key, speaker in utt2spk.items():
-            if len(speaker.split()) > 1:
-                self.add("utt2spk", key, f"has more than one speaker: {speaker}", "keep one")
-        spk2utt = self.scan("spk2utt")
-        if not utt2spk or not spk2utt:
-            return  # An empty table is one problem, which is reported already.
-        expected = make_spk2utt(utt2spk)
-        for speaker in sort_ids(set(expected) | set(spk2utt)):
-            listed = spk2utt.get(speaker, "").split()
-            if sorted(expected.get(speaker, "").split()) != sorted(listed):
-                self.add("spk2utt", speaker, "disagrees with utt2spk", FIX_REMEDY)
+        if utt2spk and spk2utt:  # A missing or empty table is one problem, reported already.
+            expected = make_spk2utt(utt2spk)
+            for speaker in sort_ids(set(expected) | set(spk2utt)):
+                listed = spk2utt.get(speaker, "").split()
+                if sorted(expected.get(speaker, "").split()) != sorted(listed):
+                    self.add("spk2utt", speaker, "disagrees with utt2spk", FIX_REMEDY)
         for before, key in pairwise(sort_ids(utt2spk)) if self.options.speaker_order else ():
             first, second = utt2spk[before], utt2spk[key]
             if second.encode("utf-8") < first.encode("utf-8"):

@@ -1,13 +1,14 @@
 """ESPnet's `dump/raw` directories: their tables, and stage 4, which filters a training set."""
 
 import dataclasses
+import math
 import re
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from espnet_medusa.files.atomic import write_atomically
-from espnet_medusa.files.output_folder import fingerprint, staged_output
+from espnet_medusa.files.output_folder import check_output_dir, fingerprint, staged_output
 from espnet_medusa.kaldi.data_dir import make_spk2utt
 from espnet_medusa.kaldi.table import DataError, DataProblem, read_table, sort_ids, write_table
 from espnet_medusa.kaldi.utterances import EXTRA_TABLES
@@ -89,7 +90,7 @@ class FilterOptions:
     drop_empty_text: bool = option(True, "whether to drop utterances without words")
 
     def __post_init__(self):
-        if not 0 <= self.min_wav_duration < self.max_wav_duration:
+        if not 0 <= self.min_wav_duration < self.max_wav_duration < math.inf:
             raise ValueError(
                 "allowed: 0 <= min_wav_duration < max_wav_duration, not "
                 f"{self.min_wav_duration} and {self.max_wav_duration} s"
@@ -102,8 +103,10 @@ def filter_data_dir(
     """Copy the tables, not the audio, of a `dump/raw` directory; drop utterances by `options`.
 
     Return the number of utterances kept, and the reasons for the others by id. Raise ValueError if
-    a table is damaged, no utterance is left, or ``staged_output`` raises it.
+    a table is damaged, no utterance is left, `output_dir` is or contains `input_dir`, or
+    ``staged_output`` raises it.
     """
+    check_output_dir(output_dir, [input_dir])
     tables = read_dump_dir(input_dir)
     dropped = {}
     texts = tables.get("text")

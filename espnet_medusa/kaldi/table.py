@@ -66,7 +66,9 @@ def scan_table(path: str | Path, require_value: bool = True) -> TableScan:
         data = Path(path).read_bytes()
     except OSError as error:
         reason = f"cannot be read ({error.strerror})"
-        return TableScan(problems=[DataProblem(name, "", reason, "create the file")])
+        remedies = {IsADirectoryError: "give a file", PermissionError: "change its permissions"}
+        remedy = remedies.get(type(error), "create the file")
+        return TableScan(problems=[DataProblem(name, "", reason, remedy)])
     if not data.strip():
         return TableScan(problems=[DataProblem(name, "", "is empty", "prepare the data again")])
     scan = TableScan()
@@ -107,6 +109,10 @@ def _scan_line(
         scan.repeats.setdefault(key, []).append(value)
         message = f"occurs again in line {number}"
         scan.problems.append(DataProblem(name, key, message, "keep one line for each id"))
+        return
+    if name.endswith("utt2spk") and len(value.split()) > 1:
+        message = f"has a speaker of more than one word: {value}"
+        scan.problems.append(DataProblem(name, key, message, "keep one word"))
         return
     scan.entries[key] = value
     if require_value and not value:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.table import read_results, read_table
 from espnet_medusa.options import option, read_config
 from espnet_medusa.recipe.tokens import make_cleaner
@@ -28,13 +29,15 @@ class ScoreOptions:
 
 
 def tokenizers(options: ScoreOptions) -> dict[str, Callable[[str], list[str]]]:
-    """Return tokenizers of wer, cer, and with a bpe model also ter; ValueError if it is missing."""
+    """Return tokenizers of wer, cer, and with a bpe model also ter; ValueError without a file."""
     from espnet2.text.char_tokenizer import CharTokenizer  # slow to import
     from espnet2.text.sentencepiece_tokenizer import SentencepiecesTokenizer
     from espnet2.text.word_tokenizer import WordTokenizer
 
     symbols = options.non_linguistic_symbols
     symbols = None if symbols in ("none", "") else Path(symbols)
+    if symbols and not symbols.is_file():
+        raise InputError(f"--non_linguistic_symbols {symbols}: no such file; give an existing one")
     removal = dict(non_linguistic_symbols=symbols, remove_non_linguistic_symbols=bool(symbols))
     kinds = {"wer": WordTokenizer, "cer": CharTokenizer}
     chosen = {name: kind(**removal).text2tokens for name, kind in kinds.items()}

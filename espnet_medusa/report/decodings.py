@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from espnet_medusa.kaldi.table import read_results
@@ -61,8 +62,9 @@ def find_decodings(exp_dir: Path) -> list[Decoding]:
 
 def decoded_files(exp_dir: Path, name: str) -> list[Path]:
     """Return the files with this name in all decoded test sets of an experiment."""
-    # --eval_valid_set decodes org/<set>.
-    return sorted([*exp_dir.glob(f"*/*/{name}"), *exp_dir.glob(f"*/org/*/{name}")])
+    # --eval_valid_set decodes org/<set>. Hidden folders and `1best_recog` are no sets.
+    found = (exp_dir.glob(f"[!.]*/{folder}[!.]*/{name}") for folder in ("", "org/"))
+    return sorted(path for path in chain(*found) if not path.parent.match("*best_recog"))
 
 
 def tag_and_set(exp_dir: Path, path: Path) -> tuple[str, str]:

@@ -81,13 +81,15 @@ def cache_states(parser: argparse.ArgumentParser) -> Command:
 
 
 def _cache_states(args: argparse.Namespace) -> int:
-    from espnet_medusa.files.output_folder import fingerprint, staged_output
+    from espnet_medusa.files.output_folder import check_output_dir, fingerprint, staged_output
     from espnet_medusa.inference.reader import build_preprocess
     from espnet_medusa.kaldi import dump_dir
     from espnet_medusa.training import cached_states as cached
     from espnet_medusa.training.cached_shards import EVERY, FAILED
     from espnet_medusa.training.label_filter import FilterOptions
 
+    if args.labelled_dir is not None:
+        check_output_dir(args.labelled_dir, [args.data_dir])
     if not args.states and args.references:
         raise InputError("--states false: requires --references false; otherwise nothing is cached")
     if args.job is not None and args.job > args.jobs:

@@ -1,5 +1,8 @@
 """Tables, and checks and repairs of data directories."""
 
+from pathlib import Path
+from unittest.mock import Mock
+
 import pytest
 from cases import cases
 from downloads import tree
@@ -41,9 +44,13 @@ def test_every_problem_has_its_own_line(tmp_path):
     assert "line 3" in lines[1]
 
 
-def test_empty_and_missing_files_are_refused(tmp_path):
+def test_empty_and_unreadable_files_are_refused(tmp_path, monkeypatch):
     path = tmp_path / "wav.scp"
-    assert_refused("No such file", read_table, path, error=DataError)
+    assert_refused("No such file.*; create the file", read_table, path, error=DataError)
+    assert_refused("directory.*; give a file", read_table, tmp_path, error=DataError)
+    monkeypatch.setattr(Path, "read_bytes", Mock(side_effect=PermissionError(13, "denied")))
+    assert_refused("denied.*; change its permissions", read_table, path, error=DataError)
+    monkeypatch.undo()
     for content in (b"", b"\n \n"):
         path.write_bytes(content)
         assert_refused("is empty", read_table, path, error=DataError)
@@ -103,7 +110,7 @@ def reverse_lines(text):
     ("wav.scp", lambda text: text.replace(f"{FIRST}.wav", "no.wav"), FIRST, "no readable file"),
     ("wav.scp", lambda text: text.replace("wav\n", "wav |\n", 1), FIRST, "is a command"),
     ("wav.scp", lambda text: text.replace(" /", " ~/", 1), FIRST, "'~' is not expanded"),
-    ("utt2spk", lambda text: text.replace("s0\n", "s0 s1\n", 1), FIRST, "more than one"),
+    ("utt2spk", lambda text: text.replace("s0\n", "s0 s1\n", 1), FIRST, "more than one word"),
     ("spk2utt", lambda text: text.replace(f" {FIRST}", ""), "s0", "disagrees with utt2spk"),
     ("spk2utt", drop_line("s1 "), "s1", "disagrees with utt2spk"),
 )
@@ -155,7 +162,9 @@ def test_fix_keeps_the_intersection_and_reports_the_rest(make_data_dir):
     edit(folder / "text", lambda text: text.replace("word 0", "") + "lost words\n")
     edit(folder / "wav.scp", reverse_lines)
     edit(folder / "utt2spk", lambda text: text + f"{SECOND} other\ns1-u001 s1\n")
+    edit(folder / "utt2spk", lambda text: text.replace("s1-u005 s1", "s1-u005 s1 b"))
     (folder / "spk2utt").unlink()
+    assert "s1-u005" in {problem.id for problem in validate_data_dir(folder)}
     for name in ("utt2lang", "utt2regulation"):
         write_table(folder / name, {FIRST: "a", "s1-u001": "b"})
         edit(folder / name, reverse_lines)
@@ -163,10 +172,10 @@ def test_fix_keeps_the_intersection_and_reports_the_rest(make_data_dir):
     for name in ("utt2lang", "utt2regulation"):
         assert read_table(folder / name) == {"s1-u001": "b"}
     assert validate_data_dir(folder) == []
-    assert {problem.id for problem in report.dropped} == {FIRST, SECOND, "lost"}
-    assert report.n_kept == 4 == len(read_table(folder / "wav.scp"))
+    assert {problem.id for problem in report.dropped} == {FIRST, SECOND, "s1-u005", "lost"}
+    assert report.n_kept == 3 == len(read_table(folder / "wav.scp"))
     assert report.generated == ["spk2utt"]
-    assert read_table(folder / "spk2utt")["s1"] == "s1-u001 s1-u003 s1-u005"
+    assert read_table(folder / "spk2utt")["s1"] == "s1-u001 s1-u003"
     assert "lost" in (folder / ".backup" / "text").read_text()
     for name in ("utt2spk", "spk2utt"):
         (folder / name).unlink()

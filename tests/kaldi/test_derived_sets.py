@@ -2,6 +2,7 @@
 
 import pytest
 import soundfile
+from downloads import tree
 from refusals import assert_refused, command_refused
 from tones import RATE_HZ, edit, peak_frequency_hz, tone
 
@@ -79,6 +80,9 @@ def test_bad_sources_are_refused(sources, tmp_path, capsys):
         combine(sources, tmp_path / "both", "--languages", "en")
     with command_refused(capsys, "first/wav.scp: s0-u000: is also in another", "s1-u003"):
         combine((first, first), tmp_path / "both")
+    edit(second / "utt2spk", lambda text: text.replace("s0x\n", "s0x b\n", 1))
+    with command_refused(capsys, "second/utt2spk: s0x-u000: has a speaker of more than one word"):
+        combine(sources, tmp_path / "both")
     (second / "text").unlink()
     with command_refused(capsys, "second/text: cannot be read"):
         combine(sources, tmp_path / "both")
@@ -132,6 +136,15 @@ def test_languages_and_regulations_come_from_the_data_directory(folder, tmp_path
     output = keep(tmp_path / "org", tmp_path / "train")
     assert read_table(output / "utt2lang") == dict.fromkeys(keys[2:], "de")
     assert read_table(output / "utt2regulation") == {keys[2]: "190 1.02"}
+
+
+@pytest.mark.parametrize("place", ["org", "org/../org", "."])
+def test_an_output_that_contains_its_input_is_refused(place, formatted, tmp_path, capsys):
+    before = tree(tmp_path)
+    for write, source in ((keep, formatted), (combine, [formatted])):
+        with command_refused(capsys, "it would replace the input"):
+            write(source, tmp_path / place)
+    assert tree(tmp_path) == before
 
 
 def test_no_remaining_utterance_and_different_tables_are_errors(formatted, tmp_path, capsys):

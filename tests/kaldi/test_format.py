@@ -234,14 +234,17 @@ def test_empty_and_missing_text_need_options_and_utt2spk_is_optional(folder, tmp
     assert not (tmp_path / "dump" / "text").exists()
 
 
-def test_undecodable_lines_are_not_lost(folder, tmp_path):
+def test_undecodable_and_ambiguous_lines_are_not_lost(folder, tmp_path):
     path = folder / "text"
     path.write_bytes(path.read_bytes().replace(b"word 0", b"caf\xe9"))
     (problem,) = validate_data_dir(folder)
     assert problem.id == "s0-u000" and "UTF-8" in problem.message
     path.write_bytes(path.read_bytes() + b"\xe9 x\n")
-    assert format_data_dir(folder, tmp_path / "dump", options("skip")).n_written == 3
-    assert set(read_table(tmp_path / "dump" / "bad_utterances")) == {"s0-u000", "line_5"}
+    edit(folder / "utt2spk", lambda text: text.replace("s1-u001 s1", "s1-u001 s1 b"))
+    assert format_data_dir(folder, tmp_path / "dump", options("skip")).n_written == 2
+    bad = read_table(tmp_path / "dump" / "bad_utterances")
+    assert set(bad) == {"s0-u000", "s1-u001", "line_5"}
+    assert bad["s1-u001"].startswith("utt2spk: has a speaker of more than one word: s1 b; ")
 
 
 def test_ids_with_a_slash(make_data_dir, tmp_path):
@@ -256,6 +259,8 @@ def test_ids_with_a_slash(make_data_dir, tmp_path):
     (["--nj", "0"], "nj must be at least 1"),
     (["--fs", "16"], "fs must be a rate in Hz"),
     (["--max_duration", "0"], "0 <= min_duration < max_duration"),
+    (["--max_duration", "nan"], "min_duration < max_duration, not 0.01 and nan s"),
+    (["--max_duration", "inf"], "min_duration < max_duration, not 0.01 and inf s"),
 )
 def test_impossible_options_are_refused(cmd, message, folder, tmp_path, capsys):
     with command_refused(capsys, message):

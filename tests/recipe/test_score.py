@@ -107,7 +107,9 @@ def test_references_and_hypotheses_have_separate_cleaners(folders):
     assert row_of(folders).err == "16.7"
 
 
-def test_symbols_that_do_not_count(folders, tmp_path):
+def test_symbols_that_do_not_count(folders, tmp_path, capsys):
+    with command_refused(capsys, f"--non_linguistic_symbols {tmp_path}/symbols: no such file"):
+        run_score(folders, "--non_linguistic_symbols", f"{tmp_path}/symbols")
     (tmp_path / "symbols").write_text("tree\nthree\n")
     run_score(folders, "--non_linguistic_symbols", f"{tmp_path}/symbols")
     row = row_of(folders)

@@ -303,6 +303,9 @@ def test_errors_name_folder_or_file(tmp_path, exp, capsys):
     empty = tmp_path / "exp" / "asr_new"
     empty.mkdir()
     assert f"{empty}: no decoded set" in fails(capsys, exp, empty)
+    for name in (".backup", "1best_recog"):
+        (exp / BASELINE / "test" / name).mkdir()
+        (exp / BASELINE / "test" / name / "text").write_text("s1-a one\n")
     assert f"{exp / BASELINE}: no decoded set" in fails(capsys, exp / BASELINE)
     message = fails(capsys, exp, "--baseline", exp / "decode_fast")
     assert "decode_fast: no such decoding of org/dev, test; there is" in message

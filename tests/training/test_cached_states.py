@@ -271,6 +271,7 @@ def test_bad_options_are_one_line_errors(corpus, tmp_path, capsys):
         (["--drop_fraction", "1"], "drop_fraction 1.0: must be 0 or more and below 1"),
         (["--drop_fraction", "-0.1"], "drop_fraction -0.1: must be 0 or more and below 1"),
         (["--max_compression_ratio", "1"], "max_compression_ratio 1.0: must be above 1"),
+        (["--labelled_dir", str(corpus)], "it would replace the input"),
     ):
         with command_refused(capsys, message):
             cache(corpus, tmp_path / "states", *options)
