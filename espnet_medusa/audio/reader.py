@@ -30,12 +30,13 @@ class TooLongError(AudioError):
     """Audio that is longer than allowed."""
 
 
-def probe_audio(entry: str, allow_pipes: bool = False) -> AudioInfo:
+def probe_audio(entry: str | AudioSource, allow_pipes: bool = False) -> AudioInfo:
     """Read the header of a wav.scp value without decoding the samples.
 
-    Errors are those of `read_audio`, but missing or corrupt samples are not detected.
+    Arguments and errors are those of `read_audio`, but damaged samples are not detected.
     """
-    with _open(open_source(entry, allow_pipes)) as sound:
+    source = entry if isinstance(entry, AudioSource) else open_source(entry, allow_pipes)
+    with _open(source) as sound:
         return _info(sound)
 
 

@@ -6,6 +6,8 @@ import re
 import shutil
 import stat
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -70,8 +72,8 @@ def ark_address(entry: str) -> tuple[str, int] | None:
 
 
 def source_paths(entry: str) -> list[Path]:
-    """List the files that a wav.scp value refers to; none for a command."""
-    if is_pipe(entry):
+    """List the files that a wav.scp value or a path refers to; none for a command."""
+    if is_pipe(entry) and not os.path.exists(entry):
         return []
     address = ark_address(entry)
     return [Path(address[0] if address else entry)]
@@ -86,30 +88,40 @@ def open_source(entry: str, allow_pipes: bool = False) -> AudioSource:
     if not entry:
         raise AudioError("the wav.scp value is empty", "add a path")
     if "\0" in entry:
-        raise AudioError(f"{entry!r}: has a NUL character", "correct the path in wav.scp")
+        raise AudioError(f"{entry!r}: has a NUL character", "correct the path")
     if is_pipe(entry):
         return _run_pipe(entry, allow_pipes)
     address = ark_address(entry)
-    try:
-        return _find_file(entry) if address is None else _read_ark(entry, *address)
-    except OSError as error:
-        reason = f"{entry}: cannot be read ({error.strerror})"
-        raise AudioError(reason, "correct the path in wav.scp") from error
-
-
-def _find_file(entry: str) -> AudioSource:
+    if address is not None:
+        with _naming(entry):
+            return _read_ark(entry, *address)
     if entry.startswith("~"):
         raise AudioError(f"{entry}: '~' is not expanded in wav.scp", "write the whole path")
-    if os.path.isdir(entry):
-        raise AudioError(f"{entry}: is a folder", "give an audio file")
-    status = os.stat(entry)
-    if not stat.S_ISREG(status.st_mode):
-        raise AudioError(f"{entry}: is a device or a pipe", "give an audio file")
-    with open(entry, "rb"):  # Raises for a file without read permission.
-        pass
+    return open_file(entry)
+
+
+def open_file(path: str) -> AudioSource:
+    """Find the encoded audio of a file with any name; errors as for `open_source`."""
+    if os.path.isdir(path):
+        raise AudioError(f"{path}: is a folder", "give an audio file")
+    with _naming(path):
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise AudioError(f"{path}: is a device or a pipe", "give an audio file")
+        with open(path, "rb"):  # Raises for a file without read permission.
+            pass
     if status.st_size == 0:
-        raise AudioError(f"{entry}: is an empty file", COPY_AGAIN)
-    return AudioSource(entry, entry, status.st_size)
+        raise AudioError(f"{path}: is an empty file", COPY_AGAIN)
+    return AudioSource(path, path, status.st_size)
+
+
+@contextmanager
+def _naming(entry: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = f"{entry}: cannot be read ({error.strerror})"
+        raise AudioError(reason, "correct the path") from error
 
 
 def _read_ark(entry: str, path: str, offset: int) -> AudioSource:

@@ -22,7 +22,7 @@ from espnet2.torch_utils.set_all_random_seed import set_all_random_seed
 from espnet2.utils.nested_dict_action import NestedDictAction
 from espnet2.utils.types import int_or_none, str_or_none
 
-from espnet_medusa.bin.command_line import LOG_FORMAT, add_fields, str2bool
+from espnet_medusa.bin.command_line import LOG_FORMAT, add_fields, or_none, str2bool
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.job import JobDecoder, JobInput, decode_job, read_input
@@ -74,7 +74,7 @@ def add_long_form_options(parser: argparse.ArgumentParser, default: Any = ...) -
     """Add ``LongFormOptions``, as ``add_fields``; ``without_timestamps`` is unset by default."""
     arguments = {
         "clip_timestamps": {"type": parse_clips},
-        "without_timestamps": {"type": str2bool, "default": None},
+        "without_timestamps": {"type": or_none(str2bool), "default": None},
         "vad_parameters": {"action": NestedDictAction, "default": {}, "metavar": "NAME=VALUE"},
     }
     add_fields(parser.add_argument_group("Long audio"), LongFormOptions(), arguments, default)

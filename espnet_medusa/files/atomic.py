@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TextIO
 
 STREAM_FOLDERS = tuple(map(Path, ("/dev", "/dev/fd", "/proc/self/fd")))  # have /dev/stdout etc.
+# Errors of one path; others, such as a full disk, concern all files.
+PATH_ERRORS = (errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
 FULL_BYTES = 1 << 16  # a disk with less free space counts as full
 
 
@@ -34,7 +36,7 @@ def open_atomically(path: str | Path) -> Iterator[TextIO]:
                 yield stream
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp")
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
                 yield stream

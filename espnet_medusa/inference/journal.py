@@ -1,6 +1,7 @@
 """The journal of a decoding job: an interrupted job resumes from it."""
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -8,12 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from espnet_medusa.files.atomic import naming, write_atomically
-from espnet_medusa.longform.segment import SEGMENTS, Segment, read_segment, write_segments_dir
+from espnet_medusa.longform.segment import (
+    SEGMENTS,
+    Segment,
+    limit_segments,
+    read_segment,
+    write_segments_dir,
+)
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
 
 JOURNAL = "journal.jsonl"
 FAILED = "failed_utterances"
 STATISTICS = "statistics.json"
+OUTPUTS = "text", "token", "token_int", "score"  # in ``1best_recog`` and so on
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -53,7 +64,7 @@ Outcome = Decoded | Failed
 class Journal:
     """Results of a job, recorded one by one in its output folder.
 
-    ``made_with`` describes model and options; results of different ones are discarded.
+    ``made_with`` describes model and options. A journal of others is renamed, with a warning.
     """
 
     def __init__(self, folder: Path, made_with: dict):
@@ -64,6 +75,11 @@ class Journal:
         header = json.dumps(made_with, sort_keys=True, default=str)
         before, decoded = read_journal(self.path)
         self.decoded = decoded if before == header else {}
+        if decoded and not self.decoded:
+            old = self.path.replace(self.path.with_suffix(".old.jsonl"))
+            names = " ".join(_differences(json.loads(before), json.loads(header)))
+            reason = f"{len(decoded)} results are not used, because these options or files changed"
+            logger.warning(f"{self.path}: {reason}: {names}; they are now in {old.name}")
         rows = [header + "\n", *map(_as_line, self.decoded.values())]
         write_atomically(self.path, "".join(rows))
 
@@ -89,6 +105,9 @@ class Journal:
                 for name, value in _espnet_values(hypothesis, result.segments is not None).items():
                     path = self.folder / f"{rank}best_recog" / name
                     lines.setdefault(path, []).append(f"{key} {value}\n")
+        for name in {*OUTPUTS, *(path.name for path in lines)}:
+            for path in {*self.folder.glob(f"[0-9]*best_recog/{name}")} - lines.keys():
+                path.unlink()  # of an earlier run
         for path, written in lines.items():
             write_atomically(path, "".join(written))
         write_summary(self.folder, results, failed, entries)
@@ -125,7 +144,11 @@ def write_summary(
     write_statistics(folder / STATISTICS, statistics)
     lines = [f"{key} {reason}\n" for key, reason in failed.items()]
     write_atomically(folder / FAILED, "".join(lines))
-    long = {key: one.segments for key, one in results.items() if one.segments is not None}
+    long = {
+        key: limit_segments(one.segments, one.statistics.audio_seconds)
+        for key, one in results.items()
+        if one.segments is not None
+    }
     write_segments_dir(folder / SEGMENTS, entries, long)
 
 
@@ -141,6 +164,18 @@ def _espnet_values(hypothesis: NBestEntry, is_long: bool) -> dict[str, str]:
     if text is not None:  # long audio has white space between segments
         values["text"] = " ".join(text.split()) if is_long else text
     return values
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return the names of values that differ; those of a nested mapping, not the mapping's."""
+    names: list[str] = []
+    for name in sorted({*old, *new}):
+        before, after = old.get(name), new.get(name)
+        if isinstance(before, dict) and isinstance(after, dict):
+            names += _differences(before, after)
+        elif before != after:
+            names.append(name)
+    return names
 
 
 def _as_line(decoded: Decoded) -> str:

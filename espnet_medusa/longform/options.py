@@ -94,6 +94,9 @@ class LongFormOptions:
     )
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise InputError(f"{name}: {value}; allowed: a finite number")
         self._check_voice_activity()
         check_at_least(self.temperature, 0, "temperature")
         check_at_least(self.best_of, 1, "best_of")

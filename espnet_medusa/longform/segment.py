@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,12 @@ def ctm_lines(recording: str, segments: Iterable[Segment]) -> str:
     )
 
 
+def limit_segments(segments: Iterable[Segment], duration_s: float) -> tuple[Segment, ...]:
+    """End segments at the end of the audio; leave out those that start after it."""
+    ends = ((one, min(one.end_s, duration_s)) for one in segments)
+    return tuple(replace(one, end_s=end_s) for one, end_s in ends if one.start_s < end_s)
+
+
 def write_segments_dir(
     folder: Path, entries: Mapping[str, str], segments: Mapping[str, Sequence[Segment]]
 ) -> None:
@@ -72,10 +78,11 @@ def write_segments_dir(
     for name in segments:
         for segment in segments[name]:
             text = " ".join(segment.text.split())
-            if not text or segment.end_s <= segment.start_s:
+            start_s, end_s = round(segment.start_s, 2), round(segment.end_s, 2)
+            if not text or end_s <= start_s:
                 continue
-            key = f"{name}_{round(segment.start_s * 100):07d}_{round(segment.end_s * 100):07d}"
-            places[key] = f"{name} {segment.start_s:.2f} {segment.end_s:.2f}"
+            key = f"{name}_{round(start_s * 100):07d}_{round(end_s * 100):07d}"
+            places[key] = f"{name} {start_s:.2f} {end_s:.2f}"
             texts[key], speakers[key] = text, name
     recordings = {name: entries[name] for name in segments}
     tables = (recordings, places, texts, speakers, make_spk2utt(speakers))

@@ -45,14 +45,14 @@ def build_proposer(
     options: SearchOptions, decoder: TreeDecoder, vocab_size: int, eos: int, sources: DraftSources
 ) -> Proposer | None:
     """Build the drafter, or None without drafts. Raise InputError if the model lacks a part."""
-    if options.draft_depth == 0:
-        return None
     drafter = options.drafter
     if drafter is None:
         drafter = MODEL if sources.model is not None and not decoder.num_heads else HEADS
     names = drafter.split("+")
     if MODEL not in names and sources.model is not None:
         logger.warning(f"draft_model is not used, because drafter is {drafter}; set drafter: model")
+    if options.draft_depth == 0:
+        return None
     vocabulary = None
     if options.draft_vocab_size is not None and MODEL not in names:
         vocabulary = sources.frequent_tokens(options.draft_vocab_size, eos)

@@ -9,6 +9,7 @@ from dataclasses import astuple, dataclass, field
 from functools import partial
 from typing import Any
 
+from espnet_medusa.files.atomic import PATH_ERRORS
 from espnet_medusa.inference.journal import Failed, Outcome
 from espnet_medusa.longform.segment import CHANNEL, CTM, Segment, ctm_lines
 from espnet_medusa.search.statistics import DecodingStatistics
@@ -36,6 +37,17 @@ class Transcript:
             text = " ".join(text.split())
         rest = {"segments": outcome.segments, "trace": outcome.trace}
         return cls(recording, text, outcome.language, outcome.statistics, **rest)
+
+    def written(self, write: Callable[[], None]) -> Transcript:
+        """Call ``write``; return a failed transcript if the path of the result is not usable."""
+        try:
+            write()
+        except OSError as error:
+            if error.errno not in PATH_ERRORS:
+                raise
+            reason = f"{self.recording.path}: {error}; rename it or give another output folder"
+            return Transcript(self.recording, error=reason)
+        return self
 
     @property
     def line(self) -> str:

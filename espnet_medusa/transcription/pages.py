@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,12 @@ def write_pages(
     baselines: Sequence[Transcript],
     options: Mapping[str, Any],
     embed_audio: bool,
-) -> None:
-    """Write ``NAME.html`` of each transcript; ``baselines`` have the same order or are empty."""
+) -> list[Transcript]:
+    """Write ``NAME.html`` of each transcript; return all, failed ones without a page.
+
+    ``baselines`` have the same order or are empty.
+    """
+    written = [*transcripts]
     for number, transcript in enumerate(transcripts):
         if transcript.error is not None:
             continue
@@ -48,7 +53,10 @@ def write_pages(
         if baselines and baselines[number].error is None:
             shown = replace(shown, baseline=_shown(baselines[number]))
         path = folder / f"{transcript.recording.name}.{HTML}"
-        show(path, transcript.recording.path.name, [shown], options, embed_audio)
+        title = transcript.recording.path.name
+        page = partial(show, path, title, [shown], options, embed_audio)
+        written[number] = transcript.written(page)
+    return written
 
 
 def _shown(transcript: Transcript) -> Shown:

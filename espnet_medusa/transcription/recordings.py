@@ -2,6 +2,7 @@
 
 import glob
 import logging
+import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,13 +11,17 @@ from pathlib import Path
 import numpy as np
 
 from espnet_medusa.audio.reader import TooLongError, check_audio, probe_audio, read_audio, resample
-from espnet_medusa.audio.source import AudioError, AudioInfo
+from espnet_medusa.audio.source import AudioError, AudioInfo, open_file
 from espnet_medusa.errors import InputError
+from espnet_medusa.inference.journal import FAILED, JOURNAL, STATISTICS
 from espnet_medusa.inference.reader import UtteranceReader
+from espnet_medusa.longform.segment import SEGMENTS
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES
 
 logger = logging.getLogger(__name__)
 
+TEXT = "text"
+OWN_FILES = (TEXT, FAILED, JOURNAL, STATISTICS, SEGMENTS)  # of the command, in the output folder
 # Suffixes of audio files in folders.
 SUFFIXES = (
     ".wav", ".wave", ".w64", ".rf64", ".flac", ".mp3", ".ogg", ".oga", ".opus", ".aif", ".aiff",
@@ -44,13 +49,17 @@ def find_recordings(audio: Iterable[str | Path]) -> list[Recording]:
 
     ``audio`` has files, folders (recursive, no hidden ones), and patterns such as ``talks/*.wav``.
     Paths that do not exist are included; they fail when they are read. Raise InputError if there is
-    no file, or the results of two files would have the same name.
+    no file, the results of two files would have the same name, or that of a file of the command.
     """
-    found: dict[Path, Recording] = {}
+    found: dict[str, Recording] = {}
     for given in map(str, audio):
-        for path in [given] if Path(given).exists() else sorted(glob.glob(given)) or [given]:
+        if not given:
+            raise InputError("audio: an argument is empty; give files, folders or patterns")
+        for path in [given] if os.path.exists(given) else sorted(glob.glob(given)) or [given]:
             for recording in _recordings(Path(path)):
-                found.setdefault(recording.path, recording)
+                folder, name = os.path.split(recording.path)
+                # One spelling of the folder; links to one file have results of their own.
+                found.setdefault(os.path.join(os.path.realpath(folder), name), recording)
     if not found:
         raise InputError(
             f"{' '.join(map(str, audio)) or 'audio'}: no audio files; give files, folders or "
@@ -68,19 +77,25 @@ def find_recordings(audio: Iterable[str | Path]) -> list[Recording]:
                 "rename one, give the folder that contains both, or transcribe them into "
                 "different folders"
             )
+        own = f"{recording.name}.json".split("/")[0]  # formats other than json have no such files
+        if own in OWN_FILES:
+            raise InputError(
+                f"{recording.path}: its result would replace {own} in the output folder; rename "
+                "it, or give a folder further up"
+            )
     return [*by_id.values()]
 
 
 def _recordings(path: Path) -> list[Recording]:
     """Return a folder's audio files (also broken links), or the path itself."""
-    if not path.is_dir():
+    if not os.path.isdir(path):
         return [Recording(path, path.with_suffix("").name)]
     hidden = [*path.rglob(".*")]
     return [
         Recording(file, file.relative_to(path).with_suffix("").as_posix())
         for file in sorted(path.rglob("*"))
         if file.suffix.lower() in SUFFIXES
-        and not file.is_dir()
+        and not os.path.isdir(file)
         and not any(part == file or part in file.parents for part in hidden)
     ]
 
@@ -103,7 +118,7 @@ class AudioFileReader(UtteranceReader):
         if isinstance(header, AudioError):
             raise header
         _check_duration(entry, header.duration_s, max_duration_s)
-        samples, rate_hz = read_audio(entry)
+        samples, rate_hz = read_audio(open_file(entry))
         _check_duration(entry, len(samples) / rate_hz, max_duration_s)
         if header.n_channels > 1:
             logger.warning(f"{entry}: its {header.n_channels} channels are averaged")
@@ -119,9 +134,7 @@ class AudioFileReader(UtteranceReader):
             try:
                 if not _fits_tables(path):
                     raise AudioError("the name has a line break or is not UTF-8", "rename the file")
-                if Path(path).exists() and not Path(path).is_file():  # a FIFO or a device
-                    raise AudioError("is not a regular file", "write the audio to a file")
-                self.headers[path] = probe_audio(path)
+                self.headers[path] = probe_audio(open_file(path))
             except AudioError as error:
                 self.headers[path] = error.with_traceback(None)
         return self.headers[path]

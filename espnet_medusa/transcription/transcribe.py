@@ -1,13 +1,16 @@
 """Transcribe audio files, and write the results to a folder."""
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from espnet_medusa.errors import InputError
 from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.inference.job import JobInput, decode_remaining, resume
 from espnet_medusa.inference.journal import Journal, write_summary
@@ -22,7 +25,7 @@ from espnet_medusa.options import build_options
 from espnet_medusa.transcription.defaults import choose_search
 from espnet_medusa.transcription.formats import FORMATS, Transcript
 from espnet_medusa.transcription.open_model import find_model
-from espnet_medusa.transcription.recordings import AudioFileReader, Recording, find_recordings
+from espnet_medusa.transcription.recordings import TEXT, AudioFileReader, Recording, find_recordings
 
 
 def transcribe(
@@ -109,8 +112,11 @@ class OutputFolder:
         by_id = {transcript.recording.id: transcript for transcript in transcripts}
         failed = {key: by_id[key].error for key in sorted(by_id) if by_id[key].error is not None}
         done = {key: transcript for key, transcript in by_id.items() if key not in failed}
-        write_table(self.folder / "text", {key: done[key].line for key in done})
-        entries = {key: str(done[key].recording.path.resolve()) for key in done}
+        write_table(self.folder / TEXT, {key: done[key].line for key in done})
+        entries = {key: os.path.realpath(done[key].recording.path) for key in done}
+        # In wav.scp, a path that ends with white space would be another, and with "|" a command.
+        odd = [key for key, path in entries.items() if path.endswith("|") or path != path.rstrip()]
+        done |= {key: replace(done[key], segments=None) for key in odd}
         write_summary(self.folder, done, failed, entries)
 
 
@@ -135,11 +141,12 @@ def transcribe_into(
         decoder = replace(decoder, on_decoded=lambda seconds: progress.update(seconds / 60))
         for outcome in chain(resumed, decode_remaining(decoder, job, journal)):
             for recording in by_key[outcome.key]:
-                transcript = transcripts[recording] = Transcript.of(recording, outcome)
+                transcript = Transcript.of(recording, outcome)
                 if transcript.error is None:
-                    folder.write(transcript)
-                    if not quiet:
-                        progress.print(f"{recording.id} {transcript.line}")
+                    transcript = transcript.written(partial(folder.write, transcript))
+                transcripts[recording] = transcript
+                if transcript.error is None and not quiet:
+                    progress.print(f"{recording.id} {transcript.line}")
     return [transcripts[recording] for recording in recordings]
 
 
@@ -147,11 +154,14 @@ def _make_job(recordings: Iterable[Recording]) -> tuple[JobInput, dict[str, list
     """Return a job with each file once, and the recordings by absolute path, which is the id."""
     by_key: dict[str, list[Recording]] = {}
     for recording in recordings:
-        by_key.setdefault(str(recording.path.resolve()), []).append(recording)
+        by_key.setdefault(os.path.realpath(recording.path), []).append(recording)
     entries = {key: str(same[0].path) for key, same in by_key.items()}
     return JobInput([*entries], entries, {}), by_key
 
 
 def choose_device(device: str | None) -> str:
-    """Return the given device, or else ``cuda`` if there is a GPU."""
-    return device or ("cuda" if torch.cuda.is_available() else "cpu")
+    """Return the given device, or else ``cuda`` if there is a GPU; raise InputError without one."""
+    has_gpu = torch.cuda.is_available()
+    if device == "cuda" and not has_gpu:
+        raise InputError("device: cuda; allowed on this machine: cpu, as torch finds no GPU")
+    return device or ("cuda" if has_gpu else "cpu")

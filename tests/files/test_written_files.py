@@ -14,11 +14,11 @@ from espnet_medusa.files.cache_folder import check_private, make_private
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "folder" / "text"
+    path = tmp_path / "folder" / ("text" + 251 * "t")  # the longest name
     write_atomically(path, "a one\n")
     error = OSError(errno.ENOSPC, "No space left on device")
     monkeypatch.setattr(atomic.os, "replace", Mock(side_effect=error))
-    with pytest.raises(OSError, match="No space left on device: '.*folder/text'"):
+    with pytest.raises(OSError, match="No space left on device: '.*folder/textt*'"):
         write_atomically(path, "b two\n")
     assert path.read_text() == "a one\n"
     assert [*path.parent.iterdir()] == [path], "nothing half-written stays"

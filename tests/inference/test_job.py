@@ -14,6 +14,7 @@ from cases import cases
 from experiment import read_lines, write_corpus, write_lines, write_noise
 from job_log import espnet_seconds, log_to
 from recorded_calls import interrupt_call
+from refusals import assert_refused
 
 from espnet_medusa.inference import progress
 from espnet_medusa.inference.audio_batch import AudioLimits
@@ -96,6 +97,22 @@ def test_batches_have_similar_lengths_and_outputs_the_order_of_the_keys(corpus, 
         assert [*texts(tmp_path).items()] == [(key, f"t{size}") for key, size in corpus.items()]
 
 
+def test_results_of_other_options_are_kept_but_not_used(corpus, tmp_path, caplog):
+    made_with = {"options": {"beam_size": 5, "nbest": 1}, "files": {}}
+    run(tmp_path, FakeSpeech2Text(), made_with=made_with)
+    second = tmp_path / "output" / "2best_recog"
+    second.mkdir()
+    (second / "text").write_text("u0 old\n")
+    written = (tmp_path / "output" / "journal.jsonl").read_text()
+    for key in corpus:
+        (tmp_path / f"{key}.wav").unlink()
+    made_with["options"]["beam_size"] = 6
+    assert run(tmp_path, FakeSpeech2Text(), made_with=made_with)[0] == len(corpus)
+    assert f"{len(corpus)} results are not used" in caplog.text and "beam_size;" in caplog.text
+    assert (tmp_path / "output" / "journal.old.jsonl").read_text() == written
+    assert not [*(tmp_path / "output").glob("*best_recog/*")]
+
+
 def test_max_batch_frames_counts_padding(corpus, tmp_path):
     fake = FakeSpeech2Text()
     run(tmp_path, fake, padded=True, batch_size=9, max_batch_frames=600)
@@ -113,6 +130,22 @@ def test_only_the_bad_utterance_of_a_batch_fails(corpus, tmp_path):
     assert reasons["u2"].count(str(tmp_path / "u2.wav")) == 1
     assert [len(sizes) for sizes in fake.tried][:1] == [5], "an unreadable file is in no batch"
     assert [*texts(tmp_path)] == [key for key in corpus if key not in reasons]
+
+
+def test_a_bad_line_of_a_table_fails_its_own_utterance(tmp_path):
+    """Each table lacks a value of one utterance, and of one that is not decoded."""
+    audio, languages, texts = (tmp_path / name for name in ("wav.scp", "utt2lang", "text_prev"))
+    audio.write_text("a a.wav\nb b.wav\nc c.wav\n")
+    languages.write_text("a de\nb\nc de\nz\n")
+    texts.write_text("a x\nb x\nc\nz\n")
+    files = (str(audio), "speech", "sound"), (str(texts), "text_prev", "text")
+    given = files, None, str(languages), True
+    job = read_input(*given)
+    assert job.keys == ["a", "b", "c"] and [*job.problems] == ["b", "c"]
+    assert "utt2lang: has no value" in job.problems["b"]
+    assert "text_prev: has no value" in job.problems["c"]
+    languages.unlink()
+    assert_refused("utt2lang: cannot be read", read_input, *given)
 
 
 def test_results_are_recorded_batch_by_batch_and_the_job_resumes(

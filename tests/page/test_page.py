@@ -202,6 +202,10 @@ def test_a_page_has_the_decoding_and_the_one_without_drafts(experiment, tmp_path
     overview, [shown] = blocks(tmp_path / "out" / "talk.html")
     assert overview["utterances"][0]["baseline"] is None
     assert shown["audio"]["src"].startswith("data:audio/flac;base64,")
+    # A page that cannot be written is a failure of its file.
+    (tmp_path / "out" / "talk.html").unlink()
+    (tmp_path / "out" / "talk.html").mkdir()
+    assert exit_status(transcribe.main, *embedded) == 3
 
 
 def test_windows_of_a_long_recording_are_passages_with_attempts_and_words(tmp_path):

@@ -1,8 +1,12 @@
 """Formats are identical to those of openai-whisper's writers."""
 
+import errno
 import io
 import random
+from dataclasses import replace
+from unittest.mock import Mock
 
+import pytest
 from cases import combinations
 from decoded_segments import as_openai_has_them
 from experiment import read_lines
@@ -10,8 +14,10 @@ from whisper.utils import WriteJSON, WriteSRT, WriteTSV, WriteTXT, WriteVTT
 
 from espnet_medusa.kaldi.data_dir import validate_data_dir
 from espnet_medusa.longform.segment import Segment, Word, write_segments_dir
+from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.transcription.formats import FORMATS, Transcript
 from espnet_medusa.transcription.recordings import Recording
+from espnet_medusa.transcription.transcribe import OutputFolder
 
 WRITERS = {"txt": WriteTXT, "vtt": WriteVTT, "srt": WriteSRT, "tsv": WriteTSV, "json": WriteJSON}
 TEXTS = [" So it was.", " 那里 --> there", " a\ttab", " ¿Qué?", "no space", " two words"]
@@ -85,3 +91,23 @@ def test_segments_are_a_data_directory(tmp_path, seed):
     assert (tmp_path / "segments" / "ctm").read_text() == FORMATS["ctm"](transcript)
     write_segments_dir(tmp_path / "segments", entries, {})
     assert not [*(tmp_path / "segments").iterdir()]
+
+
+def test_the_data_directory_has_times_and_paths_of_kaldi(tmp_path):
+    """Windows may end after the audio, and Kaldi would run a path that ends with "|"."""
+    times = (1.0, 2.5), (2.8, 20.0), (2.998, 20.0), (5.0, 20.0)
+    segments = tuple(Segment(0, *time, " So", (1,), 0.0, -0.5, 1.2, 0.1) for time in times)
+    counted = DecodingStatistics(audio_seconds=3.0)
+    talk = Transcript(Recording(tmp_path / "a.wav", "a"), " So", None, counted, segments=segments)
+    others = [replace(talk, recording=Recording(tmp_path / name, name)) for name in ("|", "b ")]
+    OutputFolder(tmp_path, [], {}, False).write_tables([talk, *others])
+    places = read_lines(tmp_path / "segments" / "segments")
+    assert [*places.values()] == ["a 1.00 2.50", "a 2.80 3.00"]
+    assert read_lines(tmp_path / "segments" / "wav.scp") == {"a": str(tmp_path / "a.wav")}
+
+
+def test_a_full_disk_is_no_failure_of_one_recording(tmp_path):
+    transcript = Transcript(Recording(tmp_path / "a.wav", "a"), "So")
+    failing = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    with pytest.raises(OSError, match="No space left"):
+        transcript.written(failing)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from cases import cases
-from refusals import assert_refused
+from refusals import assert_refused, refuses
 
 from espnet_medusa.transcription.recordings import find_recordings
 
@@ -27,7 +27,10 @@ def talks(tmp_path, in_folder):
     ("[1].wav", ["talks/[1].wav"], ["[1]"]),
     ("c.mp3", ["nowhere.wav"], ["nowhere"]),
     ("b.mp3", ["talks"], ["a", "b.mp3", "b.wav", "day 1/c", "x"]),
-    ids=["folder", "any suffix", "pattern", "no pattern", "missing file", "same stem"],
+    ("c.mp3", ["talks/b.wav", "talks/day 1/../b.wav"], ["b"]),
+    ("c.mp3", [300 * "n"], [300 * "n"]),
+    ids=["folder", "any suffix", "pattern", "no pattern", "missing file", "same stem",
+         "two spellings", "long name"],
 )  # fmt: skip
 def test_names(more, given, names, talks):
     (talks / more).touch()
@@ -40,6 +43,17 @@ def test_ids_and_paths(talks):
     assert recordings == find_recordings([str(talks)]) == find_recordings([talks, talks])
     paths = [one.path for one in find_recordings(["talks/*.wav", "nowhere.wav"])]
     assert paths == [Path("talks/b.wav"), Path("nowhere.wav")]
+
+
+@refuses(
+    ([""], "audio: an argument is empty"),
+    (["statistics.flac"], "statistics.flac: its result would replace statistics.json in"),
+    (["talks"], "talks/text/c.mp3: its result would replace text in the output.*; rename it, or"),
+)
+def test_names_of_the_commands_files_are_refused(given, talks):
+    (talks / "day 1").rename(talks / "text")
+    assert [one.name for one in find_recordings([talks / "text", "text.wav"])] == ["c", "text"]
+    find_recordings(given)
 
 
 def test_equal_names_and_folders_without_audio_are_refused(talks, tmp_path):

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import yaml
 from cases import cases
 from experiment import WINDOW_S, make_experiment, read_lines, write_noise
 from recorded_calls import interrupt_call
-from refusals import exit_status
+from refusals import assert_refused, exit_status
 from tiny_whisper import save_tiny_whisper, whisper_experiment
 
 import espnet_medusa
@@ -22,6 +23,7 @@ from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.search.statistics import read_statistics
 from espnet_medusa.transcription import defaults
 from espnet_medusa.transcription.open_model import find_model
+from espnet_medusa.transcription.transcribe import choose_device
 
 GOOD = {"good": "good.wav", "stereo": "stereo.flac",
         "more_slow": "more/slow.wav", "more_packed": "more/packed.mp3"}  # fmt: skip
@@ -113,6 +115,19 @@ def test_files_of_all_kinds(model, talks, tmp_path, capsys, caplog, rows):
         assert sum(failed[key] in line for line in failures) == 1
     averaged = [record.message for record in caplog.records if "averaged" in record.message]
     assert averaged == [f"{talks / 'stereo.flac'}: its 2 channels are averaged"]
+
+
+def test_files_with_odd_names_and_unusable_results(model, talks, tmp_path, in_folder):
+    odd = ["~t.wav", " lead.wav", "trail.wav ", "pipe|", 246 * "m" + ".wav"]
+    for name in [*odd, 252 * "n" + ".au", "x.wav", "y.wav"]:
+        Path(name).write_bytes((talks / "good.wav").read_bytes())
+    for folder in ("out/x.txt", "out/y.txt/empty"):
+        Path(folder).mkdir(parents=True)
+    assert run(model, *odd, 252 * "n" + ".au", "x.wav", "y.wav", "--output_dir", "out") == 3
+    assert read_lines(Path("out/text")).keys() == {"~t", "lead", "trail", "pipe|", 246 * "m"}
+    failed = read_lines(Path("out/failed_utterances"))
+    assert failed.keys() == {252 * "n", "x", "y"}
+    assert failed["x"].startswith("x.wav: [Errno 21] Is a directory: 'out/x.txt'; rename it")
 
 
 def test_files_with_results_are_not_decoded_again(model, talks, tmp_path, capsys, rows):
@@ -215,7 +230,10 @@ def test_user_errors_are_one_line(options, message, model, talks, capsys, tmp_pa
     assert re.search(message, line)
 
 
-def test_defaults_of_the_command():
+def test_defaults_of_the_command(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert choose_device(None) == "cpu"
+    assert_refused("device: cuda; allowed on this machine: cpu", choose_device, "cuda")
     chosen = defaults.with_defaults({}, "cpu")
     assert chosen["search"] == "beam" and chosen["skip_silence"] and chosen["batch_size"] == 8
     assert defaults.with_defaults({"beam_size": 1}, "cpu")["search"] == "greedy"
