@@ -115,6 +115,13 @@ def check_positive(value: Any, where: str) -> None:
     check_at_least(_as_type(value, int, where), 1, where)
 
 
+def check_finite(values: Mapping[str, Any]) -> None:
+    """Raise InputError for an option, by name, that is NaN or infinite."""
+    for name, value in values.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"{name}: {value}; allowed: a finite number")
+
+
 def check_above(value: float, bound: float, where: str, at_most: float = math.inf) -> None:
     """Raise InputError for a number that is not above ``bound``, or is above ``at_most``."""
     if not bound < value <= at_most:

@@ -35,8 +35,7 @@ def probe_audio(entry: str | AudioSource, allow_pipes: bool = False) -> AudioInf
 
     Arguments and errors are those of `read_audio`, but damaged samples are not detected.
     """
-    source = entry if isinstance(entry, AudioSource) else open_source(entry, allow_pipes)
-    with _open(source) as sound:
+    with _open(open_source(entry, allow_pipes)) as sound:
         return _info(sound)
 
 
@@ -77,7 +76,7 @@ def read_audio(
             command that is not allowed; one line with file, reason and remedy.
         TooLongError: It is longer than ``max_duration_s``.
     """
-    source = entry if isinstance(entry, AudioSource) else open_source(entry, allow_pipes)
+    source = open_source(entry, allow_pipes)
     with source.open() as stream:
         n_missing = missing_bytes(stream, source.size_bytes)
     if n_missing:

@@ -79,11 +79,14 @@ def source_paths(entry: str) -> list[Path]:
     return [Path(address[0] if address else entry)]
 
 
-def open_source(entry: str, allow_pipes: bool = False) -> AudioSource:
+def open_source(entry: str | AudioSource, allow_pipes: bool = False) -> AudioSource:
     """Find the encoded audio of a wav.scp value: a path, `x.ark:offset`, or `command |`.
 
-    Raise AudioError if it is missing, unreadable, empty, or a command that is not allowed or fails.
+    An opened source is returned as it is. Raise AudioError if the audio is missing, unreadable,
+    empty, or a command that is not allowed or fails.
     """
+    if isinstance(entry, AudioSource):
+        return entry
     entry = entry.strip()
     if not entry:
         raise AudioError("the wav.scp value is empty", "add a path")

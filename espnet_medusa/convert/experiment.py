@@ -25,7 +25,7 @@ from espnet_medusa.files.checkpoint import check_shapes, load_weights
 from espnet_medusa.files.yaml_text import DUMPER
 from espnet_medusa.model.heads import NO_HEADS, HeadOptions
 from espnet_medusa.model.whisper_decoder import DecoderOptions
-from espnet_medusa.model.whisper_encoder import encoder_options
+from espnet_medusa.model.whisper_encoder import EncoderOptions, encoder_options
 from espnet_medusa.options import build_options, read_config
 from espnet_medusa.whisper.pretrained import open_whisper, read_json
 from espnet_medusa.whisper.sizes import (
@@ -155,7 +155,9 @@ def read_experiment(folder: Path, model_file: Path | None = None) -> Checkpoint:
     if not model_file.is_file():
         existing = ", ".join(sorted(path.name for path in folder.glob("*.pth"))) or "none"
         raise InputError(f"{model_file}: no such file; give --model_file; .pth files: {existing}")
-    architecture = _architecture(config, folder / CONFIG)
+    where = f"{folder / CONFIG}: encoder_conf"
+    encoder = encoder_options(config.get("encoder_conf"), where)
+    architecture = _architecture(config, encoder, folder / CONFIG)
     weights = load_weights(model_file)
     ctc = _ctc_branch(config, weights)
     weights = {name: value for name, value in weights.items() if not name.startswith(CTC)}
@@ -171,8 +173,7 @@ def read_experiment(folder: Path, model_file: Path | None = None) -> Checkpoint:
     }
     draft_conf = (config.get("decoder_conf") or {}).get("draft_conf") or {}
     prompt = training_prompt(config) or PromptOptions()
-    window = encoder_options(config.get("encoder_conf"), "encoder_conf").window_kind
-    parts = architecture, weights, text, records, draft_conf, ctc, prompt, window
+    parts = architecture, weights, text, records, draft_conf, ctc, prompt, encoder.window_kind
     return Checkpoint(str(folder), *parts)
 
 
@@ -198,8 +199,7 @@ def _read_config(path: Path) -> dict:
     return config
 
 
-def _architecture(config: dict, path: Path) -> Architecture:
-    encoder = encoder_options(config.get("encoder_conf"), f"{path}: encoder_conf")
+def _architecture(config: dict, encoder: EncoderOptions, path: Path) -> Architecture:
     decoder = build_options(DecoderOptions, config.get("decoder_conf"), f"{path}: decoder_conf")
     heads = build_options(HeadOptions, decoder.heads_conf, f"{path}: decoder_conf.heads_conf")
     if encoder.subsampling != 2:

@@ -1,7 +1,6 @@
 """Decode options in addition to ESPnet's, and checks against the model and the device."""
 
 import logging
-import math
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import encodes_only_log_mel
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.model.unit_ctc import UnitCTC
-from espnet_medusa.options import build_options, check_positive, option
+from espnet_medusa.options import build_options, check_finite, check_positive, option
 from espnet_medusa.runtime.precision import check_precision
 from espnet_medusa.search.options import (
     FIXED,
@@ -88,14 +87,13 @@ def split_options(
     ours = {name: options.pop(name) for name in [*options] if name not in names}
     ours, batch_size = build_options(kind, ours, "decode config"), options.pop("batch_size", 1)
     check_positive(batch_size, "batch_size")
-    check_positive(options.get("beam_size", 20), "beam_size")
-    for name, value in options.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise InputError(f"{name}: {value}; allowed: a finite number")
+    beam_size = options.get("beam_size", 20)
+    check_positive(beam_size, "beam_size")
+    check_finite(options)
     for name in ("streaming", "time_sync", "partial_ar", "multi_asr", "enh_s2t_task"):
         if batch_size > 1 and options.get(name, False):
             raise InputError(f"batch_size: {batch_size}; {name}: true allows only 1")
-    check_options(ours, options.get("beam_size", 20))
+    check_options(ours, beam_size)
     if task is not None and ours.search == GREEDY:
         raise InputError(f"search: {GREEDY}; allowed with {task}: beam (greedy: beam_size: 1)")
     return ours, batch_size
@@ -137,9 +135,7 @@ def check_espnet_decodes(
 def check_scoring(
     model: torch.nn.Module, options: DecodeOptions, ctc_weight: float, default: float
 ) -> None:
-    """Refuse CTC scores of a branch with other units than tokens; warn if there is no branch.
-
-    Without a branch, a weight of 1, which leaves no score, is refused, too.
+    """Refuse CTC weights that the model cannot score with; warn if there is no branch.
 
     ``default`` is ESPnet's default, which gives no warning: the user may not have set it.
     """

@@ -46,7 +46,7 @@ class DecodingModel:
         return self.trained.asr_model
 
     def batch(self, speeches: Sequence[Speech]) -> AudioBatch:
-        """Build a batch of U utterances for ``encode`` and ``draft_inputs``."""
+        """Build a batch of U utterances, each as for ``AudioLimits.read``."""
         return AudioBatch([*map(self.audio.read, speeches)], self.device, self.dtype)
 
     def encode(self, audio: AudioBatch) -> Encoded:

@@ -23,7 +23,6 @@ FAILED = "failed_utterances"
 STATISTICS = "statistics.json"
 OUTPUTS = "text", "token", "token_int", "score"  # in ``1best_recog`` and so on
 
-
 logger = logging.getLogger(__name__)
 
 

@@ -34,8 +34,6 @@ class STSpeech2Text(ESPnetSpeech2Text):
     the model or their combination is not usable.
     """
 
-    whisper = None  # no Whisper prompts: ESPnet sets the prompt
-
     def __init__(
         self,
         st_train_config: Path | str | None = None,

@@ -9,7 +9,14 @@ from typing import Any
 
 from espnet_medusa.audio.voice_activity import VadParameters
 from espnet_medusa.errors import InputError
-from espnet_medusa.options import build_options, check_above, check_at_least, check_choice, option
+from espnet_medusa.options import (
+    build_options,
+    check_above,
+    check_at_least,
+    check_choice,
+    check_finite,
+    option,
+)
 
 HOTTEST = 1.0  # maximum temperature of further attempts
 ATTENTION, CTC = WORD_TIMES = "attention", "ctc"
@@ -94,9 +101,7 @@ class LongFormOptions:
     )
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if isinstance(value, float) and not math.isfinite(value):
-                raise InputError(f"{name}: {value}; allowed: a finite number")
+        check_finite(vars(self))
         self._check_voice_activity()
         check_at_least(self.temperature, 0, "temperature")
         check_at_least(self.best_of, 1, "best_of")

@@ -25,7 +25,7 @@ SHARD_UTTERANCES = 128  # an interrupted run loses at most one shard
 EVERY = slice(None)
 
 Table = Mapping[str, str]
-# An utterance's output: (N, D) float16 by name of the archive, text by name of the table.
+# An utterance's output: (N, D) or (N,) float16 by name of the archive, text by name of the table.
 Cached = Mapping[str, np.ndarray | str]
 Read = Callable[[str], Utterance]
 Compute = Callable[[Sequence[Utterance]], list[Cached]]
@@ -145,5 +145,5 @@ def _outcomes(
 
 
 def float16(rows: torch.Tensor) -> np.ndarray:
-    """Convert rows (N, D) for an archive."""
+    """Convert rows (N, D) or (N,) for an archive."""
     return rows.half().cpu().numpy()
