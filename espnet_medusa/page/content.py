@@ -18,6 +18,7 @@ import numpy as np
 import soundfile
 
 from espnet_medusa.audio.reader import read_audio
+from espnet_medusa.audio.source import open_file
 from espnet_medusa.longform.segment import Segment
 from espnet_medusa.longform.window import FRAMES_PER_S
 from espnet_medusa.page.page import write_page
@@ -48,7 +49,8 @@ class Shown:
     trace: Trace | None = None
     baseline: Shown | None = None  # decoded without drafts
     segments: Sequence[Segment] = ()  # with word times, or without
-    entry: str | None = None  # value in wav.scp; None: the page has no audio
+    # A value in wav.scp, or the path of a file; None: the page has no audio.
+    entry: str | Path | None = None
     # Letter (C, S, D, I), reference word and hypothesis word of each aligned position.
     alignment: Sequence[tuple[str, str | None, str | None]] | None = None
     error: str | None = None  # why the utterance has no text
@@ -182,10 +184,11 @@ def decoding(attempt: Mapping[str, Any]) -> dict[str, Any]:
     return {**others, "start_ms": round(attempt["start_ms"], 3), "tokens": tokens, "calls": calls}
 
 
-def audio(entry: str, folder: Path, embed: bool) -> dict[str, Any] | None:
-    """Return source and waveform of a wav.scp value, or None if a browser could not play it."""
+def audio(entry: str | Path, folder: Path, embed: bool) -> dict[str, Any] | None:
+    """Return source and waveform of ``Shown.entry``, or None if a browser could not play it."""
     try:
-        samples, rate_hz = read_audio(entry)
+        opened = open_file(str(entry)) if isinstance(entry, Path) else entry
+        samples, rate_hz = read_audio(opened)
     except (ValueError, OSError) as error:
         logger.warning(f"{entry}: the page has no audio: {error}")
         return None

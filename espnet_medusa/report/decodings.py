@@ -102,10 +102,12 @@ def find_baselines(
 def find_espnet_decodings(exp_dir: Path) -> list[Decoding]:
     """Return all decoded test sets with texts but no ``statistics.json``.
 
-    Their statistics are ``total_seconds`` and ``audio_seconds``, from the logs; 0 if unknown.
+    Folders with ``wav.scp`` are data directories. Statistics are ``total_seconds`` and
+    ``audio_seconds``, from the logs; 0 if unknown.
     """
     texts = decoded_files(exp_dir, "text")
-    texts = [path for path in texts if not (path.parent / "statistics.json").is_file()]
+    others = "statistics.json", "wav.scp"
+    texts = [path for path in texts if not any((path.parent / name).exists() for name in others)]
     rate_hz = sample_rate_hz(exp_dir) if texts else None
     decodings = []
     for path in texts:

@@ -66,5 +66,5 @@ def _shown(transcript: Transcript) -> Shown:
         transcript.statistics,
         transcript.trace,
         segments=transcript.segments or (),
-        entry=str(transcript.recording.path),
+        entry=transcript.recording.path,
     )

@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 import yaml
@@ -170,19 +171,24 @@ def spoken(decoding):
     return "".join(token["text"] for token in decoding["tokens"] if not token.get("special"))
 
 
-@pytest.mark.parametrize("search", ["greedy", "beam"])
-def test_a_page_has_the_decoding_and_the_one_without_drafts(experiment, tmp_path, search):
-    write_noise(tmp_path / "talk.wav", 0.6, seed=1)
+# In wav.scp, "~talk.wav" would be an error.
+@pytest.mark.parametrize(("search", "name"), [("greedy", "talk"), ("beam", "~talk")])
+def test_a_page_has_the_decoding_and_the_one_without_drafts(
+    experiment, tmp_path, search, name, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    audio, page = Path(f"{name}.wav"), tmp_path / "out" / f"{name}.html"
+    write_noise(audio, 0.6, seed=1)
     itself = {"draft_model": str(experiment.folder), "draft_model_file": str(experiment.model)}
     options = {"search": search, "beam_size": 2, "ctc_weight": 0.0, "drafter": "model"}
     config = write_config(tmp_path / "decode.yaml", **options, **itself)
-    command = [tmp_path / "talk.wav", "--model", experiment.folder, "--config", config]
+    command = [audio, "--model", experiment.folder, "--config", config]
     command += ["--output_dir", tmp_path / "out", "--output_format", "html"]
     assert exit_status(transcribe.main, *command) == 0
-    overview, [shown] = blocks(tmp_path / "out" / "talk.html")
+    overview, [shown] = blocks(page)
     [row] = overview["utterances"]
     assert (overview["drafter"], overview["search"]) == ("model", search)
-    assert row["text"] == " ".join(read_lines(tmp_path / "out" / "text")["talk"].split())
+    assert row["text"] == " ".join(read_lines(tmp_path / "out" / "text")[name].split())
     [passage] = shown["passages"]
     [attempt] = passage["attempts"]
     assert attempt["chosen"] and spoken(attempt).split() == row["text"].split()
@@ -191,20 +197,20 @@ def test_a_page_has_the_decoding_and_the_one_without_drafts(experiment, tmp_path
     assert len(passage["baseline"]["calls"]) == row["baseline"]["calls"]
     assert {token["by"] for token in passage["baseline"]["tokens"]} == {"decoder"}
     assert "draft" in {token["by"] for token in attempt["tokens"]}
-    assert shown["audio"]["src"] == "../talk.wav" and max(shown["audio"]["peaks"]) == 255
+    assert shown["audio"]["src"] == f"../{name}.wav" and max(shown["audio"]["peaks"]) == 255
 
     # The same command takes both decodings from the journals.
-    before = (tmp_path / "out" / "talk.html").read_text()
+    before = page.read_text()
     assert exit_status(transcribe.main, *command) == 0
-    assert (tmp_path / "out" / "talk.html").read_text() == before
+    assert page.read_text() == before
     embedded = [*command, "--embed_audio", "true", "--html_baseline", "false"]
     assert exit_status(transcribe.main, *embedded) == 0
-    overview, [shown] = blocks(tmp_path / "out" / "talk.html")
+    overview, [shown] = blocks(page)
     assert overview["utterances"][0]["baseline"] is None
     assert shown["audio"]["src"].startswith("data:audio/flac;base64,")
     # A page that cannot be written is a failure of its file.
-    (tmp_path / "out" / "talk.html").unlink()
-    (tmp_path / "out" / "talk.html").mkdir()
+    page.unlink()
+    page.mkdir()
     assert exit_status(transcribe.main, *embedded) == 3
 
 

@@ -124,6 +124,8 @@ def test_seconds_missing_from_logs(tmp_path):
     folder = write_espnet_decoding(tmp_path, "x", "org/dev", [{"b": None, "a": 1.0}, {"c": 3.0}])
     logs = folder / "logdir"
     assert read_seconds(logs) == {"a": 1.0, "c": 3.0}
+    for name in ("text", "wav.scp"):  # a data directory, if the folder is a recipe's
+        write_table(tmp_path / "data" / "train" / name, {"a": "a"})
     (espnet,) = find_espnet_decodings(tmp_path)
     assert (espnet.tag, espnet.test_set) == ("x", "org/dev")
     assert measures.latency(espnet) is None and not measures.calls_known(espnet)
