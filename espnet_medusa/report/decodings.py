@@ -62,9 +62,11 @@ def find_decodings(exp_dir: Path) -> list[Decoding]:
 
 def decoded_files(exp_dir: Path, name: str) -> list[Path]:
     """Return the files with this name in all decoded test sets of an experiment."""
-    # --eval_valid_set decodes org/<set>. Hidden folders and `1best_recog` are no sets.
+    # --eval_valid_set decodes org/<set>. Hidden folders, `1best_recog`, and data directories, if
+    # the folder is a recipe's, are no decoded sets.
     found = (exp_dir.glob(f"[!.]*/{folder}[!.]*/{name}") for folder in ("", "org/"))
-    return sorted(path for path in chain(*found) if not path.parent.match("*best_recog"))
+    files = (path for path in chain(*found) if not path.parent.match("*best_recog"))
+    return sorted(path for path in files if not (path.parent / "wav.scp").exists())
 
 
 def tag_and_set(exp_dir: Path, path: Path) -> tuple[str, str]:
@@ -102,12 +104,10 @@ def find_baselines(
 def find_espnet_decodings(exp_dir: Path) -> list[Decoding]:
     """Return all decoded test sets with texts but no ``statistics.json``.
 
-    Folders with ``wav.scp`` are data directories. Statistics are ``total_seconds`` and
-    ``audio_seconds``, from the logs; 0 if unknown.
+    Their statistics are ``total_seconds`` and ``audio_seconds``, from the logs; 0 if unknown.
     """
     texts = decoded_files(exp_dir, "text")
-    others = "statistics.json", "wav.scp"
-    texts = [path for path in texts if not any((path.parent / name).exists() for name in others)]
+    texts = [path for path in texts if not (path.parent / "statistics.json").is_file()]
     rate_hz = sample_rate_hz(exp_dir) if texts else None
     decodings = []
     for path in texts:
