@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from espnet_medusa.audio.source import is_pipe
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.inference.job import JobInput, decode_remaining, resume
@@ -115,7 +116,7 @@ class OutputFolder:
         write_table(self.folder / TEXT, {key: done[key].line for key in done})
         entries = {key: os.path.realpath(done[key].recording.path) for key in done}
         # In wav.scp, a path that ends with white space would be another, and with "|" a command.
-        odd = [key for key, path in entries.items() if path.endswith("|") or path != path.rstrip()]
+        odd = [key for key, path in entries.items() if is_pipe(path) or path != path.rstrip()]
         done |= {key: replace(done[key], segments=None) for key in odd}
         write_summary(self.folder, done, failed, entries)
 
