@@ -94,6 +94,11 @@ class SpeechActivity:
         places = np.flatnonzero(self.probabilities[frames] > SILENT)
         return max(STEP_S * (frames.start + int(places[0])), start_s) if len(places) else None
 
+    def speech_s(self, start_s: float, end_s: float) -> float:
+        """Return the duration of speech in a span, without pauses."""
+        frames = self.probabilities[_frames(start_s, end_s)]
+        return STEP_S * int((frames >= VadParameters.threshold).sum())
+
     def pauses(self, start_s: float, end_s: float) -> list[tuple[float, float]]:
         """Return long pauses in a span, without their margins, in s after ``start_s``."""
         frames = _frames(start_s, end_s)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -103,10 +104,8 @@ class WhisperWindows(WindowDecoder):
         most = self.model.limits.maxlenratio or -self.most_tokens
         limits = replace(self.model.limits, maxlenratio=most, give_up=give_up)
         batch = encoded.select(rows) if len(rows) < len(encoded.lengths) else encoded
-        tokens, task, starts = self.model.prompts.tokens, self.model.prompts.task, []
-        for before, language in zip(prompts, languages, strict=True):
-            previous = [tokens.previous, *before] if before else []
-            starts.append([*previous, *tokens.prompt(language, task, attempt.timestamps)])
+        starts = self._prompts(prompts, languages, attempt.timestamps)
+        tokens = self.model.prompts.tokens
         watched = [Watched(start.index(tokens.start), tokens.no_speech) for start in starts]
         memory, frames = batch.encode(self.model.encoder)
         starting = [torch.tensor(start, device=memory.device) for start in starts]
@@ -116,6 +115,27 @@ class WhisperWindows(WindowDecoder):
             inputs = self.model.draft_inputs(batch, starts) if drafted else None
             samples.append(search(memory, frames, starting, limits, inputs, watched))
         return [self._likeliest(one, attempt.temperature) for one in zip(*samples, strict=True)]
+
+    def text_ends_s(
+        self,
+        encoded: WindowBatch,
+        rows: Sequence[int],
+        prompts: Sequence[Sequence[int]],
+        languages: Sequence[str | None],
+        texts: Sequence[Sequence[int]],
+    ) -> list[float]:
+        """Return the most probable timestamp after each text, if the text begins at 0 s."""
+        batch = encoded.select(rows) if len(rows) < len(encoded.lengths) else encoded
+        decoder, first = self.model.search.decoder, self.clock.first
+        starts = self._prompts(prompts, languages, timestamps=True)
+        tokens = [[*start, first, *text] for start, text in zip(starts, texts, strict=True)]
+        state = decoder.start(*batch.encode(self.model.encoder), with_heads=False)
+        hidden = decoder.extend(
+            state, tokens, [[*range(-1, len(row) - 1)] for row in tokens]
+        ).hidden
+        last = hidden[[end - 1 for end in accumulate(map(len, tokens))]]
+        times = decoder.logits(last)[:, first:].argmax(dim=-1)
+        return [self.clock.seconds(first + time) for time in times.tolist()]
 
     def repeats_itself(self, tokens: Sequence[int]) -> bool:
         """Return whether an unfinished text ends in a loop and is too repetitive already."""
@@ -140,6 +160,16 @@ class WhisperWindows(WindowDecoder):
         one, rows = slice(row, row + 1), int(row_counts(sizes)[row])
         sizes = sizes[one, :rows] if sizes.dim() == 2 else sizes[one]
         return self.align_words((memory[one, :rows], sizes), frames, words, language)
+
+    def _prompts(
+        self, before: Sequence[Sequence[int]], languages: Sequence[str | None], timestamps: bool
+    ) -> list[list[int]]:
+        """Return the prompts of windows, each with the text tokens before it."""
+        tokens, task = self.model.prompts.tokens, self.model.prompts.task
+        return [
+            [*([tokens.previous, *text] if text else []), *tokens.prompt(code, task, timestamps)]
+            for text, code in zip(before, languages, strict=True)
+        ]
 
     def _searches(self, attempt: Attempt) -> list[Search]:
         """Return a greedy or patient beam search; above temperature 0: searches that sample."""

@@ -63,6 +63,8 @@ class WindowDecoding:
     average_log_probability: float  # of the tokens and the end symbol
     no_speech_probability: float  # of the no-speech token after the start of the transcript
     trace: dict[str, Any] | None = None  # as ``TraceText.describe``; None: not traced
+    # End of a text without timestamps, in s, if speech that it lacks follows; else None.
+    ends_early_s: float | None = None
 
     @property
     def log_probability(self) -> float:
@@ -111,7 +113,8 @@ def cut_window(
 
     The segment after the last cut is not finished: the next window begins at the cut. If the window
     ends in a single timestamp, or has no consecutive timestamps, then the next window begins at the
-    end of this one. Without consecutive timestamps all tokens are one segment.
+    end of this one. Without consecutive timestamps all tokens are one segment; if its text ends
+    early, then the next window begins there.
 
     Return the segments, the first frame of the next window, and whether a single timestamp ends the
     window: no speech follows it.
@@ -128,7 +131,10 @@ def cut_window(
     spans_s = [(clock.seconds(part[0]), clock.seconds(part[-1])) for part in parts]
     if not cuts:  # the segment ends at the last timestamp if that is above 0 s
         last = next((token for token in reversed(tokens) if token >= clock.first), clock.first)
-        parts, spans_s = [tokens], [(0.0, clock.seconds(last) or window.frames / FRAMES_PER_S)]
+        end_s = decoding.ends_early_s or clock.seconds(last) or window.frames / FRAMES_PER_S
+        parts, spans_s = [tokens], [(0.0, end_s)]
+        if decoding.ends_early_s is not None:
+            seek = window.seek + round(FRAMES_PER_S * end_s)
     values, segments = decoding.values, []
     for part, (start_s, end_s) in zip(parts, spans_s, strict=True):
         times_s = window.start_s + start_s, window.start_s + end_s

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from espnet_medusa.audio.voice_activity import MARGIN_S, PAUSE_S, SpeechActivity
+from espnet_medusa.longform.early_ends import find_early_ends
 from espnet_medusa.longform.moving_window import Align, History, MovingWindow
 from espnet_medusa.longform.options import REPETITION, LongFormOptions
 from espnet_medusa.longform.recording import LongRecording, Passage, RunningRecording
@@ -58,6 +59,16 @@ class WindowDecoder(Protocol):
         attempt: Attempt,
     ) -> list[tuple[WindowDecoding, DecodingStatistics]]:
         """Decode some rows of ``encoded``; ``prompts`` has the text tokens before each row."""
+
+    def text_ends_s(
+        self,
+        encoded: Any,
+        rows: Sequence[int],
+        prompts: Sequence[Sequence[int]],
+        languages: Sequence[str | None],
+        texts: Sequence[Sequence[int]],
+    ) -> list[float]:
+        """Return when texts without timestamps end; arguments as in ``decode``, and the texts."""
 
     def align(
         self, encoded: Any, row: int, frames: int, language: str | None, tokens: Sequence[int]
@@ -167,6 +178,9 @@ class WindowSteps:
         for (passage, window), tried, chosen in zip(pairs, attempts, decodings, strict=True):
             if chosen.trace is not None:
                 passage.recording.traces.append(trace_window(window, tried, chosen))
+        if self.options.without_timestamps is None:
+            text_ends_s = partial(self.decoder.text_ends_s, encoded)
+            decodings = find_early_ends(pairs, decodings, self.options, text_ends_s)
         align = partial(self.decoder.align, encoded) if self.options.word_timestamps else None
         aligners = [
             align and partial(align, row, window.frames, passage.recording.language)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from cases import cases
 from decoded_segments import decode_samples
+from made_up_speech import activity
 from openai_whisper import noise_and_silence
 from recorded_calls import record_calls
 
@@ -15,7 +16,6 @@ from espnet_medusa.longform.window_steps import choose_attempt
 
 LOOP = "no, " * 80
 ANY, LOOPS = LongFormOptions(), LongFormOptions(fallback_on="repetition")
-FRAMES_PER_S = 1 / 0.032
 
 
 def attempt(text: str, average: float, no_speech: float = 0.0) -> WindowDecoding:
@@ -41,13 +41,6 @@ def test_the_least_repetitive_attempt_is_used_if_all_repeat_themselves():
     assert choose_attempt(loops, LOOPS) is loops[1]
     good = attempt("a text", -3.0)
     assert choose_attempt([*loops, good], LOOPS) is good
-
-
-def activity(*spans_s: tuple[float, float], seconds: float = 60.0) -> SpeechActivity:
-    probabilities = np.full(round(seconds * FRAMES_PER_S), 0.01, np.float32)
-    for start_s, end_s in spans_s:
-        probabilities[round(start_s * FRAMES_PER_S) : round(end_s * FRAMES_PER_S)] = 0.9
-    return SpeechActivity(probabilities, round(seconds * 16000))
 
 
 def test_speech_activity():

@@ -1,0 +1,133 @@
+"""Texts without timestamps that end before the speech does: where, and what follows."""
+
+import numpy as np
+import pytest
+import torch
+from cases import cases
+from decoded_segments import decode_samples
+from made_up_speech import activity
+from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
+from whisper.audio import N_FRAMES, N_SAMPLES, log_mel_spectrogram, pad_or_trim
+from whisper.tokenizer import get_tokenizer
+
+from espnet_medusa.audio.voice_activity import SpeechActivity
+from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.inference.whisper_windows import WhisperWindows
+from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.longform.window import Window
+
+SECONDS = 12
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """openai-whisper's model, and ours with its weights."""
+    path = tmp_path_factory.mktemp("whisper") / "whisper.pt"
+    model = openai_whisper(2, end=4.0, text_context=32)
+    save_openai_whisper(model, path)
+    return model, Speech2Text.from_pretrained(str(path), search="greedy", language="en")
+
+
+@torch.no_grad()
+def theirs_s(model, samples: np.ndarray, window: Window, before, language, text) -> float:
+    """The most probable timestamp after a text, by openai-whisper's model."""
+    tokenizer = get_tokenizer(True, language=language, task="transcribe")
+    mel = log_mel_spectrogram(samples, padding=N_SAMPLES)
+    mel = pad_or_trim(mel[:, window.seek : window.seek + window.frames], N_FRAMES)
+    previous = [tokenizer.sot_prev, *before] if before else []
+    first = tokenizer.timestamp_begin
+    tokens = torch.tensor([[*previous, *tokenizer.sot_sequence, first, *text]])
+    logits = model.decoder(tokens, model.encoder(mel[None]))
+    return 0.02 * int(logits[0, -1, first:].argmax())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_end_of_a_text_equals_that_of_openai_whisper(both, seed):
+    model, speech2text = both
+    windows, rng = WhisperWindows(speech2text.model, LongFormOptions()), np.random.default_rng(seed)
+    recordings = [noise_and_silence(seconds, seed) for seconds in (0.02, 5.3, 41.0)]
+    spans = [Window(0, 2), Window(0, 530), Window(1100, 3000)]
+    features = [windows.features(samples) for samples in recordings]
+    encoded = windows.encode([*zip(features, spans, strict=True)])
+    texts = [rng.integers(0, 50000, size).tolist() for size in (1, 7, 12)]
+    prompts = [[], rng.integers(0, 50000, 5).tolist(), []]
+    languages = ["en", "de", "en"]
+    for rows in ([0, 1, 2], [2, 1]):
+        of_rows = ([given[row] for row in rows] for given in (prompts, languages, texts))
+        expected = [
+            theirs_s(model, recordings[row], spans[row], prompts[row], languages[row], texts[row])
+            for row in rows
+        ]
+        assert windows.text_ends_s(encoded, rows, *of_rows) == pytest.approx(expected)
+
+
+@pytest.fixture
+def decoded(both, monkeypatch):
+    """Function that decodes recordings with made-up speech and ends of texts.
+
+    It returns the recordings, and the windows whose end was asked for, as (recording, seek).
+    """
+
+    def run(speech, ends_s, count=1, **options):
+        asked = []
+
+        def text_ends_s(windows, encoded, rows, prompts, languages, texts):
+            assert len(rows) == len(prompts) == len(languages) == len(texts)
+            asked.append(len(rows))
+            return [ends_s[len(asked) - 1]] * len(rows)
+
+        monkeypatch.setattr(SpeechActivity, "of", lambda samples: speech)
+        monkeypatch.setattr(WhisperWindows, "text_ends_s", text_ends_s)
+        samples = [noise_and_silence(SECONDS - number, number) for number in range(count)]
+        options = {"no_speech_threshold": None, "without_timestamps": None} | options
+        given = LongFormOptions(temperature_increment_on_fallback=None, **options)
+        return decode_samples(both[1], samples, given, count), asked
+
+    return run
+
+
+@cases(
+    ([(0, 12)], [4.0, 8.5], [0, 400]),
+    ([(0, 12)], [4.0, 2.5, 5.5], [0, 400, 650]),
+    ([(0, 12)], [10.8], [0]),  # 1.2 s lack
+    ([(0, 12)], [0.3], [0]),  # too short a text
+    ([(0, 4), (5.5, 6.5)], [4.2], [0]),  # 1 s of speech after the text
+    ([(0, 4), (5.5, 6.5), (7, 7.5)], [4.2, 7.8], [0, 420]),
+)
+def test_the_next_window_begins_where_a_text_ends_early(spans, ends_s, seeks, decoded):
+    (recording,), asked = decoded(activity(*spans, seconds=SECONDS), ends_s)
+    assert recording.error is None and not recording.timestamps
+    assert [segment.seek for segment in recording.segments] == seeks
+    assert asked == [1] * len(ends_s), "also in the last window"
+    starts_s = [segment.start_s for segment in recording.segments]
+    assert starts_s == [seek / 100 for seek in seeks]
+    assert [segment.end_s for segment in recording.segments][:-1] == starts_s[1:]
+
+
+def test_the_speech_after_a_text_is_decoded_as_a_clip(decoded):
+    options = {"condition_on_previous_text": False}
+    (whole,), _ = decoded(activity((0, 12), seconds=SECONDS), [4.0, 8.0], **options)
+    options |= {"without_timestamps": True}
+    alone, asked = [], []
+    for clip in ((0, 12), (4, 12)):
+        (recording,), none = decoded(None, [], clip_timestamps=clip, **options)
+        alone, asked = [*alone, *recording.segments], [*asked, *none]
+    assert not asked, "with this option, a window is one segment"
+    assert [one.tokens for one in whole.segments] == [one.tokens for one in alone]
+    assert whole.text == "".join(one.text for one in alone)
+
+
+def test_in_a_batch_only_texts_that_end_early_are_continued(decoded):
+    recordings, asked = decoded(activity((0, 12), seconds=SECONDS), [10.0, 11.0], count=2)
+    assert [[one.seek for one in found.segments] for found in recordings] == [[0, 1000], [0]]
+    assert asked == [2, 1]
+
+
+def test_texts_with_timestamps_and_silent_windows_have_no_early_ends(decoded):
+    speech = activity((0, 12), seconds=SECONDS)
+    for options in (
+        {"without_timestamps": False},
+        {"no_speech_threshold": 0.0, "logprob_threshold": 0.0},
+    ):
+        (recording,), asked = decoded(speech, [], **options)
+        assert recording.error is None and not asked
