@@ -34,10 +34,12 @@ def find_early_ends(
     found = [*decodings]
     rows = [
         row
-        for row, (passage, _) in enumerate(windows)
-        if not passage.recording.timestamps and found[row].tokens
+        for row, (passage, window) in enumerate(windows)
+        if not passage.recording.timestamps
+        and found[row].tokens
+        and not found[row].is_silence(options)
+        and _speech_s(passage, window.start_s, window) >= SHORTEST_S + LACKING_S
     ]
-    rows = [row for row in rows if not found[row].is_silence(options)]
     if not rows:
         return found
     passages = [windows[row][0] for row in rows]
@@ -46,7 +48,11 @@ def find_early_ends(
     ends_s = text_ends_s(rows, prompts, languages, [found[row].tokens for row in rows])
     for row, passage, end_s in zip(rows, passages, ends_s, strict=True):
         window = windows[row][1]
-        lacking_s = passage.recording.speech.speech_s(window.start_s + end_s, window.end_s)
+        lacking_s = _speech_s(passage, window.start_s + end_s, window)
         if end_s >= SHORTEST_S and lacking_s >= LACKING_S:
             found[row] = replace(found[row], ends_early_s=end_s)
     return found
+
+
+def _speech_s(passage: Passage, start_s: float, window: Window) -> float:
+    return passage.recording.speech.speech_s(start_s, window.end_s)
