@@ -108,12 +108,6 @@ class SpeechActivity:
         long = spans[np.diff(spans)[:, 0] >= PAUSE_S] + [MARGIN_S, -MARGIN_S]
         return [*map(tuple, long.tolist())]
 
-    @property
-    def longest_pause_s(self) -> float:
-        """Longest time between two consecutive frames with speech."""
-        places = np.flatnonzero(self.probabilities >= VadParameters.threshold)
-        return float(np.diff(places, prepend=places[:1]).max(initial=1) - 1) * STEP_S
-
 
 def _frames(start_s: float, end_s: float) -> slice:
     """Return the frames of 32 ms that a span touches."""

@@ -6,11 +6,11 @@
 AUDIO is files, folders (searched recursively) and patterns, in any format that libsndfile or
 FFmpeg reads. The text of each file is printed, and written to --output_dir and to the table `text`
 there. Audio longer than the model's window is decoded window by window, as openai-whisper does,
-or by chunks of speech (--vad_filter), with timestamps. Shorter audio gets timestamps if it has a
-long pause or --output_format needs them. A text that repeats itself is decoded again. Files that
-cannot be read are listed at the end, with exit status 3. The same command resumes after an
-interruption. Defaults without --config: int8 if our CPU kernels run, --best_of 5, --fallback_on
-repetition, --skip_silence true. For a Whisper, --language detect.
+or by chunks of speech (--vad_filter), with timestamps. Shorter audio gets timestamps if
+--output_format needs them. A text that repeats itself is decoded again. Files that cannot be read
+are listed at the end, with exit status 3. The same command resumes after an interruption. Defaults
+without --config: int8 if our CPU kernels run, --best_of 5, --fallback_on repetition, --skip_silence
+true. For a Whisper, --language detect.
 """
 
 import argparse

@@ -7,7 +7,6 @@ probable timestamp after the text is the time where it ends; the next window beg
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import Passage
 from espnet_medusa.longform.window import Window, WindowDecoding
 
@@ -15,6 +14,7 @@ from espnet_medusa.longform.window import Window, WindowDecoding
 # earlier than the end of the text by up to 1 s.
 LACKING_S = 1.3
 SHORTEST_S = 0.5  # minimum duration of the text
+PROBABLE = -0.5  # minimum mean log-probability of the text; lower ones are often wrong everywhere
 
 # Rows of a batch, prompts, languages and texts to the ends of the texts, as
 # ``WindowDecoder.text_ends_s``.
@@ -27,7 +27,6 @@ TextEnds = Callable[
 def find_early_ends(
     windows: Sequence[tuple[Passage, Window]],
     decodings: Sequence[WindowDecoding],
-    options: LongFormOptions,
     text_ends_s: TextEnds,
 ) -> list[WindowDecoding]:
     """Set ``ends_early_s`` of texts without timestamps that lack the speech at the end."""
@@ -37,7 +36,7 @@ def find_early_ends(
         for row, (passage, window) in enumerate(windows)
         if not passage.recording.timestamps
         and found[row].tokens
-        and not found[row].is_silence(options)
+        and found[row].average_log_probability >= PROBABLE
         and _speech_s(passage, window.start_s, window) >= SHORTEST_S + LACKING_S
     ]
     if not rows:

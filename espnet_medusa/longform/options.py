@@ -69,9 +69,7 @@ class LongFormOptions:
         (), "start,end,start,... in seconds: decode only these clips; default: all"
     )
     without_timestamps: bool | None = option(
-        False,
-        "decode each window as one segment; none: only recordings that fit in the window and have "
-        "no long pause",
+        False, "decode each window as one segment; none: only recordings that fit in the window"
     )
     skip_silence: bool = option(
         False, "leave out windows in which voice activity detection finds no speech"

@@ -21,7 +21,6 @@ from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.whisper.transcript import TranscriptText
 
 Decoded = tuple[WindowDecoding, Align | None]
-LONG_PAUSE_S = 2.0  # without timestamps, Whisper may end at such a pause
 
 
 @dataclass(frozen=True)
@@ -88,10 +87,9 @@ class WindowSteps:
         options = self.options
         if options.skip_silence or options.vad_filter or options.without_timestamps is None:
             running.speech = SpeechActivity.of(recording.samples)
-        running.timestamps = not options.without_timestamps
-        if options.without_timestamps is None:
-            short = recording.frames <= self.decoder.window_frames and not options.vad_filter
-            running.timestamps = not short or running.speech.longest_pause_s > LONG_PAUSE_S
+        short = recording.frames <= self.decoder.window_frames and not options.vad_filter
+        without = options.without_timestamps
+        running.timestamps = not (short if without is None else without)
 
     def begin(
         self,
@@ -180,7 +178,7 @@ class WindowSteps:
                 passage.recording.traces.append(trace_window(window, tried, chosen))
         if self.options.without_timestamps is None:
             text_ends_s = partial(self.decoder.text_ends_s, encoded)
-            decodings = find_early_ends(pairs, decodings, self.options, text_ends_s)
+            decodings = find_early_ends(pairs, decodings, text_ends_s)
         align = partial(self.decoder.align, encoded) if self.options.word_timestamps else None
         aligners = [
             align and partial(align, row, window.frames, passage.recording.language)

@@ -48,7 +48,7 @@ def transcribe(
         device: ``cpu`` or ``cuda``; None: cuda if there is a GPU.
         batch_size: Maximum number of files (``vad_filter``: of windows) decoded together.
         timestamps: Whether all files have segments; otherwise only files longer than the model's
-            window or with a long pause, and all files with ``vad_filter``.
+            window, and all files with ``vad_filter``.
         options: Options of ``Speech2Text``, such as ``language``, ``beam_size``,
             ``decoder_precision``; and of ``LongFormOptions``, such as ``initial_prompt``.
 

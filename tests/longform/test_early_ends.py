@@ -1,5 +1,7 @@
 """Texts without timestamps that end before the speech does: where, and what follows."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,7 @@ from whisper.tokenizer import get_tokenizer
 from espnet_medusa.audio.voice_activity import SpeechActivity
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.whisper_windows import WhisperWindows
+from espnet_medusa.longform import early_ends
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.window import Window
 
@@ -68,7 +71,7 @@ def decoded(both, monkeypatch):
     It returns the recordings, and the windows whose end was asked for, as (recording, seek).
     """
 
-    def run(speech, ends_s, count=1, **options):
+    def run(speech, ends_s, count=1, probable=-math.inf, **options):
         asked = []
 
         def text_ends_s(windows, encoded, rows, prompts, languages, texts):
@@ -78,6 +81,7 @@ def decoded(both, monkeypatch):
 
         monkeypatch.setattr(SpeechActivity, "of", lambda samples: speech)
         monkeypatch.setattr(WhisperWindows, "text_ends_s", text_ends_s)
+        monkeypatch.setattr(early_ends, "PROBABLE", probable)
         samples = [noise_and_silence(SECONDS - number, number) for number in range(count)]
         options = {"no_speech_threshold": None, "without_timestamps": None} | options
         given = LongFormOptions(temperature_increment_on_fallback=None, **options)
@@ -93,6 +97,7 @@ def decoded(both, monkeypatch):
     ([(0, 12)], [0.3], [0]),  # too short a text
     ([(0, 4), (5.5, 6.5)], [4.2], [0]),  # 1 s of speech after the text
     ([(0, 4), (5.5, 6.5), (7, 7.5)], [4.2], [0, 420]),
+    ([(0, 3), (8, 12)], [3.2, 8.5], [0, 320]),
     ([(3, 4.7)], [], [0]),  # too little speech for a text that lacks some
 )
 def test_the_next_window_begins_where_a_text_ends_early(spans, ends_s, seeks, decoded):
@@ -124,11 +129,12 @@ def test_in_a_batch_only_texts_that_end_early_are_continued(decoded):
     assert asked == [2, 1]
 
 
-def test_texts_with_timestamps_and_silent_windows_have_no_early_ends(decoded):
+def test_only_probable_texts_without_timestamps_are_continued(decoded):
     speech = activity((0, 12), seconds=SECONDS)
-    for options in (
-        {"without_timestamps": False},
-        {"no_speech_threshold": 0.0, "logprob_threshold": 0.0},
-    ):
-        (recording,), asked = decoded(speech, [], **options)
-        assert recording.error is None and not asked
+    (recording,), asked = decoded(speech, [], without_timestamps=False)
+    assert recording.error is None and recording.segments and not asked
+    (recording,), asked = decoded(speech, [12.0])
+    assert asked == [1]
+    mean = recording.segments[0].average_log_probability
+    for above, expected in ((-0.01, [1]), (0.01, [])):
+        assert decoded(speech, [12.0], probable=mean + above)[1] == expected
