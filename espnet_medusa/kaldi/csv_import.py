@@ -14,7 +14,7 @@ from pathlib import Path
 
 from espnet_medusa.audio.source import AudioError, is_pipe, open_source, source_paths
 from espnet_medusa.errors import InputError
-from espnet_medusa.files.output_folder import fingerprint, staged_output
+from espnet_medusa.files.output_folder import check_output_dir, fingerprint, staged_output
 from espnet_medusa.kaldi.data_dir import find_reserved_words, make_spk2utt
 from espnet_medusa.kaldi.table import DataError, DataProblem, write_table
 
@@ -124,8 +124,8 @@ def csv_to_data_dir(
 
     Every row becomes its own speaker. Rows without a language get ``language``, a code or name;
     None: they are not in utt2lang. Return the tables, and a problem for each bad row, which is left
-    out. Raises InputError for an unusable header, and DataError, without an output, if no row is
-    usable.
+    out. Raises InputError for an unusable header, or if ``output_dir`` contains the CSV file or its
+    audio, and DataError, without an output, if no row is usable.
     """
     _, rows = read_csv(path)
     tables: dict[str, dict[str, str]] = {name: {} for name in TABLES}
@@ -145,6 +145,7 @@ def csv_to_data_dir(
         raise DataError([*bad, nothing])
     tables["spk2utt"] = make_spk2utt(tables["utt2spk"])
     audio = [file for entry in tables["wav.scp"].values() for file in source_paths(entry)]
+    check_output_dir(output_dir, [path, *audio])
     with staged_output(output_dir, fingerprint([path], audio, {"language": language})) as folder:
         for name, entries in tables.items():
             write_table(folder / name, entries)

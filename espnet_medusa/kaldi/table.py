@@ -110,6 +110,10 @@ def _scan_line(
         message = f"occurs again in line {number}"
         scan.problems.append(DataProblem(name, key, message, "keep one line for each id"))
         return
+    if "\r" in value:
+        message = f"has a carriage return inside line {number}"
+        scan.problems.append(DataProblem(name, key, message, "remove it"))
+        return
     if name.endswith("utt2spk") and len(value.split()) > 1:
         message = f"has a speaker of more than one word: {value}"
         scan.problems.append(DataProblem(name, key, message, "keep one word"))

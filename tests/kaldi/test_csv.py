@@ -130,6 +130,17 @@ def test_without_usable_rows_nothing_is_written(corpus, capsys):
     assert not (corpus / "data").exists()
 
 
+def test_an_output_is_not_replaced_if_the_input_is_in_it(corpus, capsys):
+    path = write_csv(corpus, "audio,sentence", "audio/a.wav,one")
+    output = corpus / "data"
+    assert convert("csv_to_data_dir", path, output) == 0
+    inside = output / "more.csv"
+    inside.write_text("audio,sentence\n../audio/a.wav,two\n")
+    assert convert("csv_to_data_dir", inside, output) == 1
+    assert "it would replace the input" in capsys.readouterr().err
+    assert inside.is_file() and read_table(output / "text") == {"000001-a": "one"}
+
+
 @pytest.fixture
 def decoded(corpus):
     """A CSV file of five rows: two decoded, one failed, one bad, one not decoded."""

@@ -111,6 +111,7 @@ def reverse_lines(text):
     ("wav.scp", lambda text: text.replace("wav\n", "wav |\n", 1), FIRST, "is a command"),
     ("wav.scp", lambda text: text.replace(" /", " ~/", 1), FIRST, "'~' is not expanded"),
     ("utt2spk", lambda text: text.replace("s0\n", "s0 s1\n", 1), FIRST, "more than one word"),
+    ("text", lambda text: text.replace("word 0", "word\r0"), FIRST, "a carriage return"),
     ("spk2utt", lambda text: text.replace(f" {FIRST}", ""), "s0", "disagrees with utt2spk"),
     ("spk2utt", drop_line("s1 "), "s1", "disagrees with utt2spk"),
 )
@@ -163,6 +164,7 @@ def test_fix_keeps_the_intersection_and_reports_the_rest(make_data_dir):
     edit(folder / "wav.scp", reverse_lines)
     edit(folder / "utt2spk", lambda text: text + f"{SECOND} other\ns1-u001 s1\n")
     edit(folder / "utt2spk", lambda text: text.replace("s1-u005 s1", "s1-u005 s1 b"))
+    edit(folder / "text", lambda text: text.replace("word 4", "word\r4"))
     (folder / "spk2utt").unlink()
     assert "s1-u005" in {problem.id for problem in validate_data_dir(folder)}
     for name in ("utt2lang", "utt2regulation"):
@@ -172,8 +174,10 @@ def test_fix_keeps_the_intersection_and_reports_the_rest(make_data_dir):
     for name in ("utt2lang", "utt2regulation"):
         assert read_table(folder / name) == {"s1-u001": "b"}
     assert validate_data_dir(folder) == []
-    assert {problem.id for problem in report.dropped} == {FIRST, SECOND, "s1-u005", "lost"}
-    assert report.n_kept == 3 == len(read_table(folder / "wav.scp"))
+    assert {problem.id for problem in report.dropped} == {
+        FIRST, SECOND, "s0-u004", "s1-u005", "lost",
+    }  # fmt: skip
+    assert report.n_kept == 2 == len(read_table(folder / "wav.scp"))
     assert report.generated == ["spk2utt"]
     assert read_table(folder / "spk2utt")["s1"] == "s1-u001 s1-u003"
     assert "lost" in (folder / ".backup" / "text").read_text()
