@@ -27,6 +27,7 @@ from espnet_medusa.search.state import SearchState, Watched
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.search.timestamps import build_timestamp_rules
 from espnet_medusa.tree.encoder_rows import row_counts
+from espnet_medusa.tree.token_tree import ROOT
 from espnet_medusa.whisper.log_mel import HOP_SAMPLES
 from espnet_medusa.whisper.tokens import hugging_face_tokenizer
 from espnet_medusa.whisper.transcript import TranscriptText, split_words
@@ -129,10 +130,11 @@ class WhisperWindows(WindowDecoder):
         decoder, first = self.model.search.decoder, self.clock.first
         starts = self._prompts(prompts, languages, timestamps=True)
         tokens = [[*start, first, *text] for start, text in zip(starts, texts, strict=True)]
+        # The longest prompt and the longest text together are longer than the context.
+        tokens = [row[-decoder.max_depth(0) :] for row in tokens]
+        paths = [[ROOT, *range(len(row) - 1)] for row in tokens]
         state = decoder.start(*batch.encode(self.model.encoder), with_heads=False)
-        hidden = decoder.extend(
-            state, tokens, [[*range(-1, len(row) - 1)] for row in tokens]
-        ).hidden
+        hidden = decoder.extend(state, tokens, paths).hidden
         last = hidden[[end - 1 for end in accumulate(map(len, tokens))]]
         times = decoder.logits(last)[:, first:].argmax(dim=-1)
         return [self.clock.seconds(first + time) for time in times.tolist()]

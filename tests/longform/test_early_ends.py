@@ -19,14 +19,14 @@ from espnet_medusa.longform import early_ends
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.window import Window
 
-SECONDS = 12
+SECONDS, CONTEXT = 12, 32
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
     """openai-whisper's model, and ours with its weights."""
     path = tmp_path_factory.mktemp("whisper") / "whisper.pt"
-    model = openai_whisper(2, end=4.0, text_context=32)
+    model = openai_whisper(2, end=4.0, text_context=CONTEXT)
     save_openai_whisper(model, path)
     return model, Speech2Text.from_pretrained(str(path), search="greedy", language="en")
 
@@ -39,8 +39,8 @@ def theirs_s(model, samples: np.ndarray, window: Window, before, language, text)
     mel = pad_or_trim(mel[:, window.seek : window.seek + window.frames], N_FRAMES)
     previous = [tokenizer.sot_prev, *before] if before else []
     first = tokenizer.timestamp_begin
-    tokens = torch.tensor([[*previous, *tokenizer.sot_sequence, first, *text]])
-    logits = model.decoder(tokens, model.encoder(mel[None]))
+    tokens = [*previous, *tokenizer.sot_sequence, first, *text][-CONTEXT:]
+    logits = model.decoder(torch.tensor([tokens]), model.encoder(mel[None]))
     return 0.02 * int(logits[0, -1, first:].argmax())
 
 
@@ -52,8 +52,8 @@ def test_the_end_of_a_text_equals_that_of_openai_whisper(both, seed):
     spans = [Window(0, 2), Window(0, 530), Window(1100, 3000)]
     features = [windows.features(samples) for samples in recordings]
     encoded = windows.encode([*zip(features, spans, strict=True)])
-    texts = [rng.integers(0, 50000, size).tolist() for size in (1, 7, 12)]
-    prompts = [[], rng.integers(0, 50000, 5).tolist(), []]
+    texts = [rng.integers(0, 50000, size).tolist() for size in (1, 7, CONTEXT // 2)]
+    prompts = [[], *(rng.integers(0, 50000, size).tolist() for size in (5, CONTEXT // 2 - 1))]
     languages = ["en", "de", "en"]
     for rows in ([0, 1, 2], [2, 1]):
         of_rows = ([given[row] for row in rows] for given in (prompts, languages, texts))
