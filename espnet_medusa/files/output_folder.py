@@ -44,7 +44,7 @@ def is_up_to_date(output_dir: str | Path, expected: str) -> bool:
 
 
 def check_output_dir(output_dir: str | Path, inputs: Iterable[str | Path]) -> None:
-    """Raise InputError if writing `output_dir` would delete one of the input folders."""
+    """Raise InputError if writing `output_dir` would delete one of the input folders or files."""
     for folder in inputs:
         if Path(folder).resolve().is_relative_to(Path(output_dir).resolve()):
             message = f"it would replace the input {folder}; choose another folder"

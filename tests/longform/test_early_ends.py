@@ -68,7 +68,7 @@ def test_the_end_of_a_text_equals_that_of_openai_whisper(both, seed):
 def decoded(both, monkeypatch):
     """Function that decodes recordings with made-up speech and ends of texts.
 
-    It returns the recordings, and the windows whose end was asked for, as (recording, seek).
+    It returns the recordings, and for each call of ``text_ends_s`` its number of windows.
     """
 
     def run(speech, ends_s, count=1, probable=-math.inf, **options):
