@@ -18,7 +18,7 @@ from espnet_medusa.convert.checkpoint import (
 )
 from espnet_medusa.convert.decode_configs import decode_configs
 from espnet_medusa.convert.generation import ALIGNMENT
-from espnet_medusa.convert.names import COUNTS
+from espnet_medusa.convert.names import COUNTS, MOMENTS
 from espnet_medusa.convert.write_whisper import write_json
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.checkpoint import check_shapes, load_weights
@@ -162,6 +162,8 @@ def read_experiment(folder: Path, model_file: Path | None = None) -> Checkpoint:
     ctc = _ctc_branch(config, weights)
     weights = {name: value for name, value in weights.items() if not name.startswith(CTC)}
     expected = architecture.tensors()
+    if MOMENTS in expected:
+        weights.setdefault(MOMENTS, torch.zeros(expected[MOMENTS].shape))
     if COUNTS in weights:
         expected[COUNTS] = torch.empty(architecture.whisper.vocab_size, device="meta")
     check_shapes(weights, expected, model_file, complete=True)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 
 ENCODER, DECODER = "encoder.whisper.", "decoder.whisper."
 HEADS, BLOCK = "decoder.heads.", "decoder.heads.block."
+MOMENTS = "decoder.heads.moments"  # of attending heads
 ORIGINAL_LAYER, COUNTS = "decoder.original_last_layer.", "decoder.token_counts"
 HALVES = {ENCODER: "model.encoder.", DECODER: "model.decoder."}
 RESIDUAL = re.compile(r"decoder\.heads\.(?:base|heads\.(\d+))\.layers\.(\d+)\.(weight|bias)")

@@ -25,7 +25,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.files.checkpoint import check_shapes, is_zip, load_weights
 from espnet_medusa.files.mapped_weights import MappedWeight
 from espnet_medusa.inference.whisper_model import build_whisper_model, can_build_without_task
-from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
+from espnet_medusa.model.multi_token_decoder import STATISTICS
 from espnet_medusa.options import read_config
 from espnet_medusa.vocabulary.tokenizers import hugging_face_vocabulary, token_list_vocabulary
 from espnet_medusa.vocabulary.vocabulary import Vocabulary
@@ -259,12 +259,12 @@ def put_weights(
     """Load weights into a model, without copying those that have its type and device.
 
     With ``mapped``, ``load_weights`` has mapped the file; parameters become ``MappedWeight``.
-    Counts of training tokens may be missing: heads of other projects have none. Raise InputError
-    with the first differences if names or shapes differ.
+    Statistics of training may be missing: heads of other projects have none. Raise InputError with
+    the first differences if names or shapes differ.
     """
     state = model.state_dict()
-    counts = {name for name in state if name.endswith(TOKEN_COUNTS)}
-    expected = {name: state[name] for name in state if name in weights or name not in counts}
+    optional = {name for name in state if name.endswith(STATISTICS)}
+    expected = {name: state[name] for name in state if name in weights or name not in optional}
     check_shapes(weights, expected, model_file, complete=True)
     converted = {name: weight.to(state[name]) for name, weight in weights.items()}
     if mapped and is_zip(Path(model_file)):

@@ -9,11 +9,13 @@ from espnet2.asr.decoder.abs_decoder import AbsDecoder
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads import HeadOptions, Heads, Trunk, build_heads
+from espnet_medusa.model.heads.autoregressive import MOMENTS
 from espnet_medusa.model.heads.base import CrossKeysValues
 from espnet_medusa.model.masks import padding_mask
 from espnet_medusa.options import build_options
 
 TOKEN_COUNTS = "token_counts"
+STATISTICS = TOKEN_COUNTS, f"heads.{MOMENTS}"  # of training; a checkpoint may lack them
 
 
 class HiddenStates(NamedTuple):
@@ -128,7 +130,7 @@ class MultiTokenDecoder(AbsDecoder):
             self.register_buffer(TOKEN_COUNTS, torch.zeros(trunk.vocab_size, dtype=torch.long))
         self.register_load_state_dict_pre_hook(type(self).rename_weights)
         self.register_load_state_dict_pre_hook(_copy_last_layer)
-        self.register_load_state_dict_pre_hook(_add_token_counts)
+        self.register_load_state_dict_pre_hook(_add_statistics)
 
     def release(self) -> None:
         """Free the module's weights; runtimes and proposers can still be used."""
@@ -281,7 +283,8 @@ def _copy_last_layer(decoder, state_dict, prefix, *_) -> None:
                 state_dict[prefix + name + part] = state_dict[last + source]
 
 
-def _add_token_counts(decoder, state_dict, prefix, *_) -> None:
-    """Add zero counts to a state dict without counts, such as that of converted heads."""
-    if hasattr(decoder, TOKEN_COUNTS):
-        state_dict.setdefault(prefix + TOKEN_COUNTS, torch.zeros_like(decoder.token_counts))
+def _add_statistics(decoder, state_dict, prefix, *_) -> None:
+    """Add zeros to a state dict without statistics of training, such as that of converted heads."""
+    for name, value in decoder.named_buffers():
+        if name in STATISTICS:
+            state_dict.setdefault(prefix + name, torch.zeros_like(value))

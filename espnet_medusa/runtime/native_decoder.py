@@ -136,12 +136,13 @@ class NativeAttendingHeads(PackedAttendingHeads):
         super().__init__(heads, INT8_LAYERS)
         self.projection, self.vocabulary, self.has_chain = projection, vocabulary, tied
         self.arguments = arguments_of(AttendingHeadsArguments, self)
-        self.norm = copy.deepcopy(heads.norm)  # the module's weights may be freed before a chain
+        # Copies, because the module's weights may be freed before a chain.
+        self.norm, self.moments = copy.deepcopy(heads.norm), heads.moments.clone()
 
     @cached_property
     def shortlist(self) -> Shortlist | None:
         """The shortlist of chains; built at the first chain, because beam search has none."""
-        return build_shortlist(self.projection, self.norm)
+        return build_shortlist(self.projection, self.norm, self.moments)
 
     def prepare(self, cross_keys_values: PackedCrossKeysValues) -> PackedCrossKeysValues:
         keys_values, mask, utterances = cross_keys_values[:3]

@@ -107,6 +107,8 @@ class MultiHeadLoss:
         unrolled = self.decoder.unroll_hidden(outputs, following)
         labels, projections = self._drafted(labels)
         hidden = [labeled_rows(states, labels, head) for head, states in enumerate(unrolled)]
+        if self.training and self.decoder.num_heads > 0:
+            self.decoder.heads.observe(torch.cat(hidden[1:]).detach())
         teacher = None
         if self.options.kl_weight > 0:
             teacher = unrolled[0].detach()

@@ -221,11 +221,38 @@ def test_a_shortlist_approximates_a_projection_of_its_rank(kind):
     projection = NativeLinear(left @ right, None)
     norm = torch.nn.LayerNorm(256)
     norm.weight.data, norm.bias.data = size, torch.randn(256, generator=generator)
-    low_rank = shortlist.Shortlist(projection, norm)
-    assert low_rank.reduce.outputs == 128, "rank: 3/8 of 256, rounded up to a multiple of 64"
+    low_rank = shortlist.Shortlist(projection, norm, torch.zeros(256, 256))
+    assert low_rank.reduce.outputs == 64, "rank: a quarter of 256"
     hidden = hidden * size + norm.bias
     approximate = low_rank.scores(low_rank.reduce(hidden))
     assert relative_error(approximate, projection(hidden)) < 0.03
+
+
+@with_kernels
+def test_a_shortlist_is_better_with_the_moments_of_the_heads(kind):
+    """The outputs vary in 40 directions, and the projection has full rank."""
+    heads = tiny_decoder(0, "attending", 2).heads
+    norm = heads.norm = torch.nn.LayerNorm(256)
+    heads.moments = torch.zeros(256, 256)
+    generator = torch.Generator().manual_seed(1)
+    norm.bias.data = torch.randn(256, generator=generator)
+    directions = torch.randn(40, 256, generator=generator)
+    outputs = torch.randn(600, 40, generator=generator) @ directions + norm.bias
+    projection = NativeLinear(torch.randn(900, 256, generator=generator), None)
+
+    def error() -> float:
+        low_rank = shortlist.Shortlist(projection, norm, heads.moments)
+        approximate = low_rank.scores(low_rank.reduce(outputs[:100]))
+        return relative_error(approximate, projection(outputs[:100]))
+
+    assert error() > 0.2, "values are assumed to be uncorrelated"
+    heads.observe(outputs[100:300])
+    heads.observe(outputs[300:])
+    parts = [part - norm.bias for part in (outputs[100:300], outputs[300:])]
+    first, second = (part.T @ part * 256 / part.square().sum() for part in parts)
+    torch.testing.assert_close(heads.moments, 0.99 * first + 0.01 * second)
+    heads.observe(outputs[:0])
+    assert error() < 0.05
 
 
 @combinations(

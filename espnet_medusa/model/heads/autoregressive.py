@@ -16,6 +16,9 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.model.heads.base import CrossKeysValues, HeadOptions, Heads, Trunk
 from espnet_medusa.model.heads.parallel import ResidualLayers
 
+MOMENTS = "moments"
+MOMENTS_SHARE = 0.01  # of the last batch
+
 
 class AutoregressiveHeads(Heads):
     """Heads that share one step: ``state_k = advance(state_(k-1), embedding of token k)``.
@@ -90,6 +93,11 @@ class AttendingHeads(AutoregressiveHeads):
     ``advance(s, e)`` is ``layer(n + fuse(n, norm(e)))`` with n = norm(s). The layer starts as a
     copy of the decoder's last one and shares its cross-attention keys and values. Raise InputError
     if the decoder has no cross-attention.
+
+    Attributes:
+        moments: (D, D) second moments of the outputs without the bias of ``norm``, over the last
+            training batches, with a trace of D; zeros before training. The kernels' shortlist is
+            built from it.
     """
 
     allowed = "num_heads", "dropout"
@@ -113,10 +121,19 @@ class AttendingHeads(AutoregressiveHeads):
         self.dropout = torch.nn.Dropout(options.dropout)
         norm = torch.nn.LayerNorm(size) if trunk.norm is None else copy.deepcopy(trunk.norm)
         self.norm = norm.requires_grad_(True)
+        self.register_buffer(MOMENTS, torch.zeros(size, size))
 
     @property
     def trained(self) -> bool:
         return bool(self.fuse.weight.any())
+
+    @torch.no_grad()
+    def observe(self, outputs):
+        outputs = outputs.float() - self.norm.bias
+        moments = outputs.T @ outputs
+        moments *= len(moments) / moments.trace()
+        if moments.isfinite().all():
+            self.moments.lerp_(moments, MOMENTS_SHARE if self.moments.any() else 1.0)
 
     def advance(self, states, embedded, cross_keys_values=None):
         layer, attention = self.layer, self.layer.encoder_attn

@@ -87,6 +87,10 @@ class Heads(torch.nn.Module, ABC):
     def trained(self) -> bool:
         """Whether weights differ from their initial values."""
 
+    def observe(self, outputs: torch.Tensor) -> None:
+        """Update statistics of outputs (R, D) of ``unroll`` in training, if the heads have any."""
+        return
+
     @abstractmethod
     def unroll(
         self,

@@ -32,22 +32,22 @@ struct ShortlistRows {
     }
 };
 
-// Puts the indices of the panels with the largest logits first in `order`, ascending. `maxima` is
-// working memory for one number per panel.
-inline void select_panels(
-    const float* logits, const Shortlist& list, float* maxima, int32_t* order) {
-    const long size = list.scores.outputs, count = list.all_panels();
-    for (long panel = 0; panel < count; ++panel) {
-        Floats top = constant(-INFINITY);
-        for (long at = panel * PANEL; at < (panel + 1) * PANEL; at += LANES)
-            top = maximum(top, load(logits, at, size, -INFINITY));
-        maxima[panel] = largest(top);
-    }
+inline float largest_of_panel(const float* logits, long size, long panel) {
+    Floats top = constant(-INFINITY);
+    for (long at = panel * PANEL; at < (panel + 1) * PANEL; at += LANES)
+        top = maximum(top, load(logits, at, size, -INFINITY));
+    return largest(top);
+}
+
+// Puts the indices of the `selected` of `count` panels with the largest maxima first in `order`,
+// ascending.
+inline void select_panels(const float* maxima, long count, long selected, int32_t* order) {
     std::iota(order, order + count, 0);
-    std::nth_element(order, order + list.panels, order + count, [&](int32_t one, int32_t other) {
+    // With few selected panels, five times as fast as nth_element.
+    std::partial_sort(order, order + selected, order + count, [&](int32_t one, int32_t other) {
         return maxima[one] > maxima[other] || (maxima[one] == maxima[other] && one < other);
     });
-    std::sort(order, order + list.panels);
+    std::sort(order, order + selected);
 }
 
 // Writes logits (count, panels * PANEL) of each row's selected panels to the start of `to`, which
@@ -58,12 +58,15 @@ inline void multiply_shortlisted(
     multiply_linear(list.reduce, rows, count, nullptr, work.reduced);
     quantize_rows(work.reduced, count, list.reduce.outputs, nullptr, nullptr, work.rows);
     multiply_linear(list.scores, work.rows, count, nullptr, to);
+    const long all = list.all_panels(), size = list.scores.outputs;
+    for (long row = 0; row < count; ++row)  // each thread reads the logits that it has written
+#pragma omp for schedule(static) nowait
+        for (long panel = 0; panel < all; ++panel)
+            work.maxima[row * all + panel] = largest_of_panel(to + row * size, size, panel);
+#pragma omp barrier
 #pragma omp for schedule(static)
-    for (long row = 0; row < count; ++row) {
-        const long first = row * list.all_panels();
-        select_panels(
-            to + row * list.scores.outputs, list, work.maxima + first, work.order + first);
-    }
+    for (long row = 0; row < count; ++row)
+        select_panels(work.maxima + row * all, all, list.panels, work.order + row * all);
     const long steps = projection.steps(), last = count * list.panels - 1;
     auto panel_of = [&](long place) {
         return work.panel(list, place / list.panels, place % list.panels);
