@@ -14,7 +14,10 @@ from espnet_medusa.longform.window import Window, WindowDecoding
 # earlier than the end of the text by up to 1 s.
 LACKING_S = 1.3
 SHORTEST_S = 0.5  # minimum duration of the text
-PROBABLE = -0.5  # minimum mean log-probability of the text; lower ones are often wrong everywhere
+# Minimum mean log-probability of the text; lower ones are often wrong everywhere, and only lack
+# speech if it follows a pause of LONG_PAUSE_S.
+PROBABLE = -0.5
+LONG_PAUSE_S = 1.5  # without the pause's margins
 
 # Rows of a batch, prompts, languages and texts to the ends of the texts, as
 # ``WindowDecoder.text_ends_s``.
@@ -36,8 +39,7 @@ def find_early_ends(
         for row, (passage, window) in enumerate(windows)
         if not passage.recording.timestamps
         and found[row].tokens
-        and found[row].average_log_probability >= PROBABLE
-        and _speech_s(passage, window.start_s, window) >= SHORTEST_S + LACKING_S
+        and _lacking_s(passage, window, found[row], 0.0) >= SHORTEST_S + LACKING_S
     ]
     if not rows:
         return found
@@ -46,12 +48,17 @@ def find_early_ends(
     languages = [passage.recording.language for passage in passages]
     ends_s = text_ends_s(rows, prompts, languages, [found[row].tokens for row in rows])
     for row, passage, end_s in zip(rows, passages, ends_s, strict=True):
-        window = windows[row][1]
-        lacking_s = _speech_s(passage, window.start_s + end_s, window)
+        lacking_s = _lacking_s(passage, windows[row][1], found[row], end_s)
         if end_s >= SHORTEST_S and lacking_s >= LACKING_S:
             found[row] = replace(found[row], ends_early_s=end_s)
     return found
 
 
-def _speech_s(passage: Passage, start_s: float, window: Window) -> float:
-    return passage.recording.speech.speech_s(start_s, window.end_s)
+def _lacking_s(passage: Passage, window: Window, decoding: WindowDecoding, end_s: float) -> float:
+    """Return the speech that a text lacks if it ends ``end_s`` after the start of the window."""
+    speech = passage.recording.speech
+    if decoding.average_log_probability < PROBABLE:
+        pauses = speech.pauses(window.start_s, window.end_s)
+        ends_s = [end for start, end in pauses if end - start >= LONG_PAUSE_S and end >= end_s]
+        end_s = ends_s[0] if ends_s else window.end_s - window.start_s
+    return speech.speech_s(window.start_s + end_s, window.end_s)

@@ -110,6 +110,19 @@ def test_the_next_window_begins_where_a_text_ends_early(spans, ends_s, seeks, de
     assert [segment.end_s for segment in recording.segments][:-1] == starts_s[1:]
 
 
+@cases(
+    ([(0, 12)], [], [0]),
+    ([(0, 3), (4.2, 12)], [], [0]),  # the pause is too short
+    ([(0, 3), (6, 12)], [3.2, 8.0], [0, 320]),
+    ([(0, 3), (6, 12)], [8.0], [0]),  # the text includes the speech after the pause
+    ([(0, 3), (6, 7)], [], [0]),  # too little speech after the pause
+)
+def test_an_improbable_text_is_continued_after_a_long_pause(spans, ends_s, seeks, decoded):
+    (recording,), asked = decoded(activity(*spans, seconds=SECONDS), ends_s, probable=0.0)
+    assert [segment.seek for segment in recording.segments] == seeks
+    assert asked == [1] * len(ends_s)
+
+
 def test_the_speech_after_a_text_is_decoded_as_a_clip(decoded):
     options = {"condition_on_previous_text": False}
     (whole,), _ = decoded(activity((0, 12), seconds=SECONDS), [4.0, 8.0], **options)
