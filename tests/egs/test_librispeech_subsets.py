@@ -134,6 +134,10 @@ def test_chapters_of_a_test_set(train, tmp_path, sets, capsys):
         assert text == " ".join(texts) and len(texts) == 3
     assert {*table(tmp_path, "test_clean_chapters", "utt2lang").values()} == {"en"}
     assert "test_clean_chapters: 3 chapters of test_clean" in capsys.readouterr().err
+    assert run(tmp_path, *MINI, *options, "--test_utterances", "2") == 0
+    assert validate_data_dir(tmp_path / "data" / "test_clean_chapters_part") == []
+    part, keys = table(tmp_path, "test_clean_chapters_part"), sorted(chapters)
+    assert part == {key: chapters[key] for key in keys[:2]}
 
 
 @cases(

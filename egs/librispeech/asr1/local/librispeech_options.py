@@ -61,7 +61,7 @@ def get_parser(description: str) -> argparse.ArgumentParser:
     add("--max_valid_s", type=float, default=defaults.max_valid_s,
         help="maximum duration in the validation set dev")  # fmt: skip
     add("--test_utterances", type=positive, help="also make <test set>_part with this number of "
-        "utterances, evenly spaced in the test set")  # fmt: skip
+        "utterances or chapters, evenly spaced in the test set")  # fmt: skip
     add("--output_dir", type=Path, default=defaults.output_dir)
     add("--nj", type=positive, default=defaults.nj, help="files that are read in parallel")
     add("--openslr", default=defaults.openslr, help="address of openslr or of a mirror")

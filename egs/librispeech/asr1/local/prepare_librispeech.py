@@ -29,8 +29,9 @@ from librispeech_options import CHAPTERS, PLAIN_CASES, Options, parse_options
 from espnet_medusa.bin.command_line import SOME_FAILED, run_main
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.data_dir import make_spk2utt
+from espnet_medusa.kaldi.dump_dir import select_ids, write_dump_dir
 from espnet_medusa.kaldi.format import BAD_UTTERANCES, table_line
-from espnet_medusa.kaldi.table import DataProblem, write_table
+from espnet_medusa.kaldi.table import DataProblem, read_table, write_table
 
 COMBINED = {f"train_{hours}": PARTS[hours].train for hours in ("460", "960")}
 VALIDATION = (PARTS["960"].valid, PARTS["5"].valid)
@@ -80,17 +81,17 @@ def prepare_subset(name: str, folder: Path, manifest: Path | None, options: Opti
         )
     write_data_dir(options.output_dir / subset.set_name, data)
     if subset.is_test and options.test_utterances is not None:
-        part = replace(data, utterances=spread(data.utterances, options.test_utterances))
+        chosen = spread(data.utterances, options.test_utterances)
+        part = replace(data, utterances={key: data.utterances[key] for key in chosen})
         write_data_dir(options.output_dir / f"{subset.set_name}_part", part)
     print(summary(subset, data, n_plain), file=sys.stderr)
     return data
 
 
-def spread(utterances: Mapping[str, Utterance], count: int) -> dict[str, Utterance]:
-    """Return at most `count` utterances, evenly spaced in the order of their ids."""
-    keys = sorted(utterances)
-    chosen = keys if count >= len(keys) else [keys[n * len(keys) // count] for n in range(count)]
-    return {key: utterances[key] for key in chosen}
+def spread(ids: Iterable[str], count: int) -> list[str]:
+    """Return at most `count` ids, evenly spaced in their order."""
+    keys = sorted(ids)
+    return keys if count >= len(keys) else [keys[n * len(keys) // count] for n in range(count)]
 
 
 def choose_texts(
@@ -207,7 +208,7 @@ def prepare(options: Options) -> int:
         write_data_dir(options.output_dir / "dev", combine("dev", parts, options.max_valid_s))
     for name in options.chapters:
         if name in sets:
-            join_test_chapters(SUBSETS[name], options.output_dir)
+            join_test_chapters(SUBSETS[name], options)
     incomplete = [name for name in sets if sets[name].problems]
     for name in incomplete:
         bad = options.output_dir / SUBSETS[name].set_name / BAD_UTTERANCES
@@ -243,15 +244,23 @@ def check_speakers(speakers: Collection[str], subsets: Mapping[str, Path]) -> No
             )
 
 
-def join_test_chapters(subset: Subset, folder: Path) -> None:
-    """Make `<set>_chapters` from the data directory of a test subset.
+def join_test_chapters(subset: Subset, options: Options) -> None:
+    """Make `<set>_chapters`, and its part, from the data directory of a test subset.
 
     Raises:
         InputError: The audio cannot be joined.
     """
-    joined = folder / f"{subset.set_name}{CHAPTERS}"
-    count = join_chapters(folder / subset.set_name, joined)
+    joined = options.output_dir / f"{subset.set_name}{CHAPTERS}"
+    count = join_chapters(options.output_dir / subset.set_name, joined)
     print(f"{joined.name}: {count} chapters of {subset.set_name}", file=sys.stderr)
+    if options.test_utterances is None:
+        return
+    names = "wav.scp", "text", "utt2spk", "utt2lang"
+    tables = {name: read_table(joined / name) for name in names}
+    part = Path(f"{joined}_part")
+    part.mkdir(exist_ok=True)
+    chosen = spread(tables["wav.scp"], options.test_utterances)
+    write_dump_dir(part, select_ids(tables, chosen))
 
 
 def find_subsets(options: Options) -> tuple[dict[str, Path], dict[str, str]]:
