@@ -7,6 +7,7 @@ probable timestamp after the text is the time where it ends; the next window beg
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from espnet_medusa.audio.voice_activity import MARGIN_S
 from espnet_medusa.longform.recording import Passage
 from espnet_medusa.longform.window import Window, WindowDecoding
 
@@ -59,6 +60,7 @@ def _lacking_s(passage: Passage, window: Window, decoding: WindowDecoding, end_s
     speech = passage.recording.speech
     if decoding.average_log_probability < PROBABLE:
         pauses = speech.pauses(window.start_s, window.end_s)
-        ends_s = [end for start, end in pauses if end - start >= LONG_PAUSE_S and end >= end_s]
-        end_s = ends_s[0] if ends_s else window.end_s - window.start_s
+        long = [end for start, end in pauses if end - start >= LONG_PAUSE_S]
+        later = [end for end in long if end + MARGIN_S >= end_s]
+        end_s = later[0] if later else window.end_s - window.start_s
     return speech.speech_s(window.start_s + end_s, window.end_s)

@@ -20,7 +20,8 @@ FEWEST = 10  # minimum number of utterances for an interval
 _SCORES = re.compile(r"^Scores: \(#C #S #D #I\) (\d+) (\d+) (\d+) (\d+)\s*$", re.MULTILINE)
 _NUMBER = re.compile(r"-?(?:inf|[\d.]+(?:e[+-]?\d+)?)")
 HEADS = "decoder.heads."
-TEACHER = "decoder.original_last_layer."  # used in training only
+# Used in training only, and statistics.
+UNCOUNTED = "decoder.original_last_layer.", "decoder.heads.moments"
 # Tied embeddings are one tensor; ESPnet's averaged checkpoints contain it twice.
 TIED = ("decoder.llama.lm_head.weight", "decoder.llama.model.embed_tokens.weight")
 
@@ -241,13 +242,13 @@ def model_parameters(decoding: Decoding, draft_model: str | None) -> Parameters 
 
 
 def count_parameters(path: Path, draft_model: Path | None = None) -> Parameters:
-    """Count floating-point values in untrusted checkpoints; tied tensors count once.
+    """Count floating-point values in untrusted checkpoints; tied tensors count once, moments never.
 
     Raises InputError if a checkpoint is missing or contains more than weights.
     """
     sizes = _sizes(path)
     draft = sum(_sizes(draft_model).values()) if draft_model else 0
-    sizes = {name: size for name, size in sizes.items() if not name.startswith(TEACHER)}
+    sizes = {name: size for name, size in sizes.items() if not name.startswith(UNCOUNTED)}
     heads = sum(size for name, size in sizes.items() if name.startswith(HEADS))
     return Parameters(sum(sizes.values()) + draft, heads, draft)
 

@@ -114,6 +114,7 @@ def test_the_next_window_begins_where_a_text_ends_early(spans, ends_s, seeks, de
     ([(0, 12)], [], [0]),
     ([(0, 3), (4.2, 12)], [], [0]),  # the pause is too short
     ([(0, 3), (6, 12)], [3.2, 8.0], [0, 320]),
+    ([(0, 3), (6, 12)], [6.0], [0, 600]),
     ([(0, 3), (6, 12)], [8.0], [0]),  # the text includes the speech after the pause
     ([(0, 3), (6, 7)], [], [0]),  # too little speech after the pause
 )

@@ -159,6 +159,7 @@ def test_parameters_of_a_state_dict(tmp_path):
     weights = dict.fromkeys(names, torch.zeros(5, 4)) | {
         "decoder.heads.block.weight": torch.zeros(3),
         "decoder.original_last_layer.weight": torch.zeros(100),
+        "decoder.heads.moments": torch.zeros(2, 2),
         "encoder.weight": torch.zeros(7, dtype=torch.bfloat16),
         "decoder.token_counts": torch.zeros(50, dtype=torch.long),
     }
