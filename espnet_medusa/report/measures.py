@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from espnet_medusa.convert.names import HEADS, MOMENTS, ORIGINAL_LAYER
 from espnet_medusa.files.checkpoint import load_weights
 from espnet_medusa.kaldi.table import read_results
 from espnet_medusa.report.decodings import MODEL_MARK, Decoding
@@ -19,9 +20,7 @@ RESAMPLES, INTERVAL = 1000, (2.5, 97.5)  # of the bootstrap; percentiles
 FEWEST = 10  # minimum number of utterances for an interval
 _SCORES = re.compile(r"^Scores: \(#C #S #D #I\) (\d+) (\d+) (\d+) (\d+)\s*$", re.MULTILINE)
 _NUMBER = re.compile(r"-?(?:inf|[\d.]+(?:e[+-]?\d+)?)")
-HEADS = "decoder.heads."
-# Used in training only, and statistics.
-UNCOUNTED = "decoder.original_last_layer.", "decoder.heads.moments"
+UNCOUNTED = ORIGINAL_LAYER, MOMENTS  # used in training only, and a statistic
 # Tied embeddings are one tensor; ESPnet's averaged checkpoints contain it twice.
 TIED = ("decoder.llama.lm_head.weight", "decoder.llama.model.embed_tokens.weight")
 

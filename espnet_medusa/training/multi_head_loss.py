@@ -108,7 +108,7 @@ class MultiHeadLoss:
         labels, projections = self._drafted(labels)
         hidden = [labeled_rows(states, labels, head) for head, states in enumerate(unrolled)]
         if self.training and self.decoder.num_heads > 0:
-            self.decoder.heads.observe(torch.cat(hidden[1:]).detach())
+            self.decoder.heads.observe(hidden[1:])
         teacher = None
         if self.options.kl_weight > 0:
             teacher = unrolled[0].detach()

@@ -246,12 +246,12 @@ def test_a_shortlist_is_better_with_the_moments_of_the_heads(kind):
         return relative_error(approximate, projection(outputs[:100]))
 
     assert error() > 0.2, "values are assumed to be uncorrelated"
-    heads.observe(outputs[100:300])
-    heads.observe(outputs[300:])
+    heads.observe([outputs[100:200], outputs[200:300]])
+    heads.observe([outputs[300:]])
     parts = [part - norm.bias for part in (outputs[100:300], outputs[300:])]
     first, second = (part.T @ part * 256 / part.square().sum() for part in parts)
     torch.testing.assert_close(heads.moments, 0.99 * first + 0.01 * second)
-    heads.observe(outputs[:0])
+    heads.observe([outputs[:0]])
     assert error() < 0.05
 
 

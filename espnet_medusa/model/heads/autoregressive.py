@@ -129,7 +129,7 @@ class AttendingHeads(AutoregressiveHeads):
 
     @torch.no_grad()
     def observe(self, outputs):
-        outputs = outputs.float() - self.norm.bias
+        outputs = torch.cat(outputs).float() - self.norm.bias
         moments = outputs.T @ outputs
         moments *= len(moments) / moments.trace()
         if moments.isfinite().all():

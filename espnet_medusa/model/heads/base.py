@@ -2,7 +2,7 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -87,8 +87,8 @@ class Heads(torch.nn.Module, ABC):
     def trained(self) -> bool:
         """Whether weights differ from their initial values."""
 
-    def observe(self, outputs: torch.Tensor) -> None:
-        """Update statistics of outputs (R, D) of ``unroll`` in training, if the heads have any."""
+    def observe(self, outputs: Sequence[torch.Tensor]) -> None:
+        """Update statistics of each head's outputs (R, D) in training, if the heads have any."""
         return
 
     @abstractmethod
