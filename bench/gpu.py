@@ -33,7 +33,7 @@ import torch
 from contestants.client import last_line
 from contestants.make_subjects import WHISPER_SHAPES
 from contestants.ways import BFLOAT16, DRAFTERS, FLOAT16, FLOAT32, HEADS, MODEL
-from gpu_parts.part import CALLERS, FAILED, PROGRAMS, PartResults
+from gpu_parts.part import CALLERS, FAILED, GRACE_SECONDS, PROGRAMS, PartResults
 from gpu_parts.report import write_report
 from machine import describe_gpu, describe_machine, machine_name
 
@@ -49,7 +49,6 @@ TEST_SHARE, FIRST_SHARE, SHAPE_SHARE, TEXT_SHARE = 3.0, 3.0, 1.0, 4.0
 WEIGHTS = {"cuda": (FLOAT16, BFLOAT16, FLOAT32), "cpu": (FLOAT32, BFLOAT16)}
 NO_WHISPER = "no real Whisper; give --whisper and --data_dir"
 SECONDS = 60  # of a minute
-GRACE_SECONDS = 30.0  # to finish a row after the time limit
 
 
 @dataclass(frozen=True)
@@ -163,9 +162,10 @@ def run_part(part: Planned, args: argparse.Namespace, output: Path, seconds: flo
         )
         reason = None
         try:
-            status = process.wait(seconds + GRACE_SECONDS)
+            limit = seconds + 2 * GRACE_SECONDS  # a row that does not end by itself has failed
+            status = process.wait(limit)
         except subprocess.TimeoutExpired:
-            reason = f"had not ended after {seconds + GRACE_SECONDS:.0f} s"
+            reason = f"had not ended after {limit:.0f} s"
         else:
             if status not in (0, FAILED):
                 reason = last_line(log) or f"ended with status {status}"

@@ -5,6 +5,7 @@ Each row is written when it is measured, so an interrupted run continues.
 
 import gc
 import json
+import signal
 import sys
 import time
 import traceback
@@ -24,8 +25,13 @@ TRANSFORMERS, COMPILED = "transformers", "transformers compiled"
 CALLERS = (OURS, TRANSFORMERS, COMPILED, NO_GRAPHS)  # contestants of ``shape_calls.py``
 PROGRAMS = (OURS, TRANSFORMERS)  # contestants of ``audio_to_text.py``
 NO_TIME, NO_MEMORY = "no time was left", "out of device memory"
+GRACE_SECONDS = 20.0  # to finish a row after the time limit
 FAILED = 3  # exit status
 Row = dict[str, Any]
+
+
+class OutOfTime(Exception):
+    """The time limit ended a row."""
 
 
 @dataclass
@@ -89,8 +95,12 @@ class Part:
         if time.monotonic() > self.until:
             self.results.left_out[name] = NO_TIME
         else:
+            signal.signal(signal.SIGALRM, _stop_row)
+            signal.setitimer(signal.ITIMER_REAL, self.until + GRACE_SECONDS - time.monotonic())
             try:
                 self.results.rows.append(key | work())
+            except OutOfTime:
+                self.results.left_out[name] = NO_TIME
             except torch.OutOfMemoryError:
                 self.results.left_out[name] = NO_MEMORY
             except Exception as error:  # other rows are still measured
@@ -98,8 +108,13 @@ class Part:
                 traceback.print_exc()
                 (self.results.left_out if peer else self.results.failed)[name] = one_line(error)
             finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
                 free_memory()
         self.results.write(self.path)
+
+
+def _stop_row(*_: object) -> None:
+    raise OutOfTime
 
 
 def run(work: Callable[[Part, Namespace], None], named: Sequence[str], options: str) -> int:
@@ -127,8 +142,9 @@ def free_memory() -> None:
 
 
 def forget_peak(device: str) -> None:
-    """Reset the peak of the GPU's memory."""
+    """Free what earlier rows left, and reset the peak of the GPU's memory."""
     if device == "cuda":
+        free_memory()
         torch.cuda.reset_peak_memory_stats()
 
 

@@ -1,12 +1,14 @@
 """The GPU benchmark on a CPU: all parts, interrupted runs, failures, the report."""
 
 import json
+import time
 from argparse import Namespace
 from pathlib import Path
 from unittest.mock import Mock
 
 import decoder_calls
 import gpu
+import gpu_parts.part
 import machine
 import matplotlib.image
 import pytest
@@ -58,6 +60,16 @@ def test_rows_are_written_at_once_and_not_repeated(tmp_path):
     late = Part.open(part.path, {"of": "others"}, 0.0)
     late.measure({"a": 1}, Mock(side_effect=AssertionError("begun after the time limit")))
     assert late.status == 0 and late.results.rows == [] and late.results.left_out == {"1": NO_TIME}
+
+
+def test_a_row_that_exceeds_the_time_limit_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu_parts.part, "GRACE_SECONDS", 0.1)
+    part = Part.open(tmp_path / "one.json", {}, 0.1)
+    begin = time.monotonic()
+    part.measure({"a": 1}, lambda: time.sleep(60))
+    assert time.monotonic() - begin < 30
+    part.measure({"a": 2}, lambda: {})
+    assert part.status == 0 and part.results.left_out == {"1": NO_TIME, "2": NO_TIME}
 
 
 def test_calls_of_both_programs_return_equal_logits(decoder):
