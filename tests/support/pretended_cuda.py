@@ -182,8 +182,8 @@ def caller() -> str:
 @contextmanager
 def pretended_cuda() -> Iterator[PretendedCuda]:
     """Use the mock GPU; ``torch.cuda.is_available`` does not change."""
-    if torch.version.cuda is not None and not torch.cuda.is_available():
-        pytest.skip("without a driver, the CUDA build of torch aborts the process")
+    if torch.version.cuda is not None:
+        pytest.skip("the mock GPU needs the CPU build of torch; on a GPU the tests marked cuda run")
     gpu, stream = PretendedCuda(), SimpleNamespace(wait_stream=lambda other: None)
     with pytest.MonkeyPatch.context() as patch:
         for name, own in {
