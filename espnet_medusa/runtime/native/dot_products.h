@@ -2,7 +2,7 @@
 //
 // A 32-bit lane has neighbors in depth (the summed dimension): 4 8-bit integers, 2 words or 2
 // bfloat16. A type defines the row format for this processor (Row), and prepares columns once for
-// several rows.
+// several rows. PLACES vectors of columns are stored in one.
 #pragma once
 
 #include "vectors.h"
@@ -12,7 +12,7 @@
 struct Bytes {
     using Sum = int32_t;
     using Sums = Integers;
-    static constexpr int NEIGHBORS = 4;
+    static constexpr int NEIGHBORS = 4, PLACES = 1;
 #ifdef WITH_BYTE_PRODUCTS
     using Row = uint8_t;
     using Columns = Integers;
@@ -39,6 +39,12 @@ struct Bytes {
 #endif
 };
 
+// Bytes that are multiples of 16, so that only their upper halves are stored. A stored vector has
+// two vectors of columns, the first one in the lower halves.
+struct Nibbles : Bytes {
+    static constexpr int PLACES = 2;
+};
+
 // Signed 16-bit integers with one scale per row and column. Sums are exact and fit in 32 bits: the
 // absolute values of a row add up to MOST_OF_ROW at most, and no column exceeds LARGEST_IN_COLUMN.
 struct Words {
@@ -47,7 +53,7 @@ struct Words {
     using Row = int16_t;
     using Columns = Integers;
     static constexpr bool SCALED = true;
-    static constexpr int NEIGHBORS = 2;
+    static constexpr int NEIGHBORS = 2, PLACES = 1;
     static constexpr float LARGEST_IN_ROW = 32767, LARGEST_IN_COLUMN = 4096;
     static constexpr float MOST_OF_ROW = 0x1p31f / LARGEST_IN_COLUMN;
 #ifdef WITH_BYTE_PRODUCTS
@@ -71,7 +77,7 @@ struct Bfloat16 {
     using Sum = float;
     using Sums = Floats;
     static constexpr bool SCALED = false;
-    static constexpr int NEIGHBORS = 2;
+    static constexpr int NEIGHBORS = 2, PLACES = 1;
 
     static void store_column(uint16_t* to, Floats values) { store_bfloat16(to, values); }
     static Integers to_pairs(Floats even, Floats odd) {
@@ -105,6 +111,13 @@ struct Bfloat16 {
     }
 #endif
 };
+
+// The vector of columns at `place` of the PLACES in a stored one.
+template <class Type>
+Integers columns_at(int place, Integers stored) {
+    if constexpr (Type::PLACES == 1) return stored;
+    return (place ? stored : stored << 4) & constant(int(0xf0f0f0f0));
+}
 
 // Numbers of attention. Without bfloat16 instructions, words are faster and have smaller errors.
 #ifdef WITH_BFLOAT16_PRODUCTS

@@ -48,11 +48,13 @@ int request_tiles() {
 
 int64_t memory_bytes(int64_t frames, int64_t size) { return Memory::bytes_per_head(frames, size); }
 
-// Quantizes weights (outputs, inputs) to blocks, scales and corrections; `blocks` must be zeros.
+// Quantizes weights (outputs, inputs) to blocks of 4 or 8 bits, scales and corrections; `blocks`
+// must be zeros. Integers of 4 bits are used as multiples of 16.
 void pack_weights(
-    const float* weights, int64_t outputs, int64_t inputs, int8_t* blocks, float* scales,
-    int32_t* corrections, int64_t threads) {
-    const long steps = round_up(inputs, STEP_BYTES) / STEP_BYTES;
+    const float* weights, int64_t outputs, int64_t inputs, int64_t bits, int8_t* blocks,
+    float* scales, int32_t* corrections, int64_t threads) {
+    const long steps = round_up(inputs, STEP_BYTES) / STEP_BYTES, unit = bits == 4 ? 16 : 1;
+    const float most = bits == 4 ? 7 : INT8_MAX_VALUE;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long output = 0; output < outputs; ++output) {
         const float* row = weights + output * inputs;
@@ -60,12 +62,17 @@ void pack_weights(
         for (long at = 0; at < inputs; ++at) largest = std::max(largest, std::abs(row[at]));
         int32_t sum = 0;
         for (long at = 0; at < inputs; ++at) {
-            const long integer = std::lrintf(row[at] * (INT8_MAX_VALUE / largest));
-            blocks[place_in_blocks(output, at, steps)] = integer;
+            const long integer = std::lrintf(row[at] * (most / largest));
+            const long place = place_in_blocks(output, at, steps), vector = place / STEP_BYTES;
+            if (bits == 8)
+                blocks[place] = integer;
+            else  // two vectors in one
+                blocks[place - (vector + 1) / 2 * STEP_BYTES] |=
+                    vector % 2 ? integer << 4 : integer & 15;
             sum += integer;
         }
-        scales[output] = largest / INT8_MAX_VALUE;
-        corrections[output] = ZERO_POINT * sum;
+        scales[output] = largest / (most * unit);
+        corrections[output] = ZERO_POINT * unit * sum;
     }
 }
 
@@ -216,6 +223,7 @@ void draft_chain(
     };
 #pragma omp parallel num_threads(call->threads)
     {
+        prefetch_weights(*heads, *list);
         if (embedded != nullptr) advance(*heads, *call, chain, copy_embedded);
         for (long step = 0; step < steps; ++step) {
             if (step > 0) {

@@ -21,7 +21,9 @@ def structure(*fields: tuple[type, str]) -> type[ctypes.Structure]:
 
 # In linear.h: Linear, Norm.
 LinearArguments = structure(
-    (number, "outputs inputs"), (pointer, "blocks scales corrections bias"), (number, "activation")
+    (number, "outputs inputs bits"),
+    (pointer, "blocks scales corrections bias"),
+    (number, "activation"),
 )
 NormArguments = structure((pointer, "weight bias"), (c_double, "epsilon"))
 # In kernels.cpp: Layer, Call.
@@ -78,7 +80,7 @@ layers, encoder_layers = POINTER(LayerArguments), POINTER(EncoderLayerArguments)
 call, frames = POINTER(CallArguments), POINTER(FramesArguments)
 SIGNATURES = {  # of the functions in kernels.cpp, in their order
     "memory_bytes": (number, number),
-    "pack_weights": (pointer, number, number, pointer, pointer, pointer, number),
+    "pack_weights": (pointer, number, number, number, pointer, pointer, pointer, number),
     "pack_bfloat16_weights": (pointer, number, number, pointer, number),
     "multiply_blocks": (linear, pointer, number, number, pointer, number),
     "encode_layers": (encoder_layers, number, norm, frames, pointer, pointer, pointer),

@@ -7,7 +7,7 @@ enum Activation { NONE, GELU, SILU, RELU };
 
 // act(x W^T + b), W of (outputs, inputs); LinearArguments in library.py.
 struct Linear {
-    int64_t outputs, inputs;
+    int64_t outputs, inputs, bits;  // of a weight: 4, 8 or 16
     const char* blocks;        // of W; outputs are padded to PANEL, inputs to whole steps
     const float* scales;       // of outputs; null: W is bfloat16, not integers
     const int32_t* corrections;  // 128 times the sum of an output's integers
@@ -18,15 +18,16 @@ struct Linear {
     long steps() const {
         return round_up(inputs * (is_bfloat16() ? sizeof(uint16_t) : 1), STEP_BYTES) / STEP_BYTES;
     }
+    long panel_bytes() const { return steps() * PANEL * STEP_BYTES * std::min<long>(bits, 8) / 8; }
 };
 
-// The index of a weight in blocks of integers.
+// The index of a weight in blocks of bytes.
 inline long place_in_blocks(long output, long input, long steps) {
     const long step = output / TILE * steps + input / STEP_BYTES, place = input % STEP_BYTES;
     return ((step * TILE + place / 4) * TILE + output % TILE) * 4 + place % 4;
 }
 
-// One output's weights, dequantized.
+// One output's weights, of 8 bits, dequantized.
 inline void unpack_output(const Linear& linear, long output, float* to) {
     const auto* integers = (const int8_t*)linear.blocks;
     for (long at = 0; at < linear.inputs; ++at)
@@ -137,6 +138,15 @@ void finish(
     }
 }
 
+// Prefetches what each thread reads in `multiply_linear`.
+inline void prefetch_linear(const Linear& linear) {
+    const long bytes = linear.panel_bytes();
+#pragma omp for schedule(static) nowait
+    for (long column = 0; column < linear.outputs; column += PANEL)
+        for (long at = 0; at < bytes; at += STEP_BYTES)
+            _mm_prefetch(linear.blocks + column / PANEL * bytes + at, _MM_HINT_T1);
+}
+
 // Multiplies quantized rows; threads share the outputs, so that each weight is read once.
 inline void multiply_linear(
     const Linear& linear, const QuantizedRows& rows, long count, const float* residual,
@@ -144,12 +154,13 @@ inline void multiply_linear(
     const long steps = linear.steps(), size = linear.outputs;
     Tiles tiles(count);
     alignas(64) int32_t sums[PANEL * PANEL];
+    const auto multiply_panel = linear.bits == 4 ? multiply<Nibbles> : multiply<Bytes>;
 #pragma omp for schedule(static)
     for (long column = 0; column < size; column += PANEL) {
-        const char* blocks = linear.blocks + column * steps * STEP_BYTES;
+        const char* blocks = linear.blocks + column / PANEL * linear.panel_bytes();
         for (long row = 0; row < count; row += PANEL) {
             const int in_panel = std::min<long>(count - row, PANEL);
-            multiply<Bytes>(rows.from(row, in_panel), blocks, steps, steps, sums);
+            multiply_panel(rows.from(row, in_panel), blocks, steps, steps, sums, nullptr);
             finish(
                 linear, column, sums, rows.scales + row, in_panel,
                 residual ? residual + row * size : nullptr, to + row * size);

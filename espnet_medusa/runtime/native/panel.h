@@ -89,7 +89,7 @@ class Tiles {
 
 template <class Type>
 inline void multiply_tiles_top() {
-    if constexpr (std::is_same_v<Type, Bytes>) {
+    if constexpr (std::is_base_of_v<Bytes, Type>) {
         _tile_dpbusd(0, 4, 6);
         _tile_dpbusd(1, 4, 7);
     } else {
@@ -100,7 +100,7 @@ inline void multiply_tiles_top() {
 
 template <class Type>
 inline void multiply_tiles_bottom() {
-    if constexpr (std::is_same_v<Type, Bytes>) {
+    if constexpr (std::is_base_of_v<Bytes, Type>) {
         _tile_dpbusd(2, 5, 6);
         _tile_dpbusd(3, 5, 7);
     } else {
@@ -109,14 +109,28 @@ inline void multiply_tiles_bottom() {
     }
 }
 
+// One step of a block as a tile; `unpacked` is working memory for it.
+template <class Type>
+const char* tile(const char* stored, char* unpacked) {
+    if constexpr (Type::PLACES == 1) return stored;
+    for (int row = 0; row < TILE; ++row) {
+        const auto* from = (const int32_t*)(stored + row / Type::PLACES * STEP_BYTES);
+        store((int32_t*)(unpacked + row * STEP_BYTES),
+              columns_at<Type>(row % Type::PLACES, load(from)));
+    }
+    finish_writing();
+    return unpacked;
+}
+
 // sums (rows, 32) = rows x two blocks of columns, the first `steps` of `depth` steps. The last
 // argument, `following` in the version without tiles, is not used.
 template <class Type>
 void multiply(
     const Rows& rows, const char* blocks, long depth, long steps, typename Type::Sum* sums,
     const char* = nullptr) {
-    const char* second = blocks + depth * BLOCK_BYTES;
-    constexpr long sum_stride = PANEL * sizeof(*sums);
+    constexpr long sum_stride = PANEL * sizeof(*sums), step_bytes = BLOCK_BYTES / Type::PLACES;
+    const char* second = blocks + depth * step_bytes;
+    alignas(64) char unpacked[2][Type::PLACES == 1 ? 1 : BLOCK_BYTES];
     const bool both = rows.count > TILE;
     finish_writing();
     _tile_zero(0);
@@ -124,8 +138,8 @@ void multiply(
     _tile_zero(2);
     _tile_zero(3);
     for (long step = 0; step < steps; ++step) {
-        _tile_loadd(6, blocks + step * BLOCK_BYTES, STEP_BYTES);
-        _tile_loadd(7, second + step * BLOCK_BYTES, STEP_BYTES);
+        _tile_loadd(6, tile<Type>(blocks + step * step_bytes, unpacked[0]), STEP_BYTES);
+        _tile_loadd(7, tile<Type>(second + step * step_bytes, unpacked[1]), STEP_BYTES);
         _tile_loadd(4, rows.at(0) + step * STEP_BYTES, rows.stride);
         multiply_tiles_top<Type>();
         if (both) {
@@ -167,19 +181,26 @@ void multiply_rows(
     typename Type::Sums total[COUNT][BLOCKS_TOGETHER];
     for (auto& of_row : total)
         for (auto& of_block : of_row) of_block = constant(typename Type::Sum(0));
-    for (long place = 0; place < steps * TILE; ++place) {
-        typename Type::Columns columns[BLOCKS_TOGETHER];
+    for (long place = 0; place < steps * TILE; place += Type::PLACES) {
+        Integers stored[BLOCKS_TOGETHER];
         for (int block = 0; block < BLOCKS_TOGETHER; ++block) {
-            const long at = block * apart + place * STEP_BYTES;
+            const long at = block * apart + place / Type::PLACES * STEP_BYTES;
             _mm_prefetch(next + at, PREFETCHED_TO);
-            columns[block] = Type::prepare(load((const int32_t*)(blocks + at)));
+            stored[block] = load((const int32_t*)(blocks + at));
         }
-#pragma GCC unroll 16
-        for (int row = 0; row < COUNT; ++row) {
-            const auto* values = (const typename Type::Row*)rows.at(row) + place * Type::NEIGHBORS;
 #pragma GCC unroll 2
+        for (int one = 0; one < Type::PLACES; ++one) {
+            typename Type::Columns columns[BLOCKS_TOGETHER];
             for (int block = 0; block < BLOCKS_TOGETHER; ++block)
-                total[row][block] = Type::add(total[row][block], values, columns[block]);
+                columns[block] = Type::prepare(columns_at<Type>(one, stored[block]));
+#pragma GCC unroll 16
+            for (int row = 0; row < COUNT; ++row) {
+                const auto* values =
+                    (const typename Type::Row*)rows.at(row) + (place + one) * Type::NEIGHBORS;
+#pragma GCC unroll 2
+                for (int block = 0; block < BLOCKS_TOGETHER; ++block)
+                    total[row][block] = Type::add(total[row][block], values, columns[block]);
+            }
         }
     }
     for (int row = 0; row < COUNT; ++row)
@@ -204,7 +225,7 @@ template <class Type>
 void multiply(
     const Rows& rows, const char* blocks, long depth, long steps, typename Type::Sum* sums,
     const char* following = nullptr) {
-    const long apart = depth * BLOCK_BYTES;
+    const long apart = depth * BLOCK_BYTES / Type::PLACES;
     for (int first = 0; first < PANEL / TILE; first += BLOCKS_TOGETHER) {
         const char* place = blocks + first * apart;
         const bool last = first + BLOCKS_TOGETHER == PANEL / TILE;

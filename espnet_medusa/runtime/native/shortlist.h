@@ -6,7 +6,7 @@
 
 #include "linear.h"
 
-// Approximate logits are scores(reduce(row)).
+// Approximate logits are scores(reduce(row)), up to a number per row.
 struct Shortlist {
     Linear reduce, scores;
     int64_t panels;  // per row with exact logits, fewer than there are; 0: no shortlist

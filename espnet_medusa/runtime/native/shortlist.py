@@ -12,6 +12,7 @@ PANELS = 12  # panels of columns with exact logits, per row
 LEAST_COLUMNS = 8 * PANELS * COLUMNS  # a smaller projection is fast without a shortlist
 ROWS = 4096  # about so many rows of the projection determine the approximation
 PRIOR = 0.02  # share of uncorrelated values in the second moments
+BITS = 4  # of the weights that are read for all columns
 
 
 class Shortlist:
@@ -31,6 +32,7 @@ class Shortlist:
 
     def __init__(self, projection: NativeLinear, norm: torch.nn.LayerNorm, moments: torch.Tensor):
         weight = projection.rows(torch.arange(projection.outputs))
+        weight -= weight.mean(dim=0)  # the ranking of columns remains
         gains, offset = (part.detach().float() for part in (norm.weight, norm.bias))
         gains = gains.abs().clamp(min=1e-3 * float(gains.abs().max()))
         expected, moments = torch.diag(gains**2), moments.float()
@@ -48,7 +50,7 @@ class Shortlist:
         bias = weight @ offset - scores @ (reduce @ offset)
         if projection.bias is not None:
             bias += projection.bias
-        self.reduce, self.scores = NativeLinear(reduce, None), NativeLinear(scores, bias)
+        self.reduce, self.scores = NativeLinear(reduce, None), NativeLinear(scores, bias, bits=BITS)
         self.arguments = ShortlistArguments(self.reduce.arguments, self.scores.arguments, PANELS)
 
 
