@@ -41,18 +41,6 @@ struct ChainRows {
           rows(scratch, count, std::max(heads.fuse.inputs, heads.outer.inputs)) {}
 };
 
-// Prefetches all weights of a step. One after the other, products would wait longer for them: since
-// the last chain, a decoder call has read more than fits into the caches.
-inline void prefetch_weights(const AttendingHeads& heads, const Shortlist& list) {
-    if (list.panels) {
-        prefetch_linear(list.reduce);
-        prefetch_linear(list.scores);
-    }
-    for (auto* linear :
-         {&heads.fuse, &heads.queries, &heads.cross_output, &heads.inner, &heads.outer})
-        prefetch_linear(*linear);
-}
-
 // Writes the best column of each row's state, among the shortlist's panels if there is one, to
 // `columns`, `stride` apart. If `least` is finite, adds its log-probability among these columns to
 // the row's; if this is below `least`, writes MISSING instead.

@@ -223,7 +223,6 @@ void draft_chain(
     };
 #pragma omp parallel num_threads(call->threads)
     {
-        prefetch_weights(*heads, *list);
         if (embedded != nullptr) advance(*heads, *call, chain, copy_embedded);
         for (long step = 0; step < steps; ++step) {
             if (step > 0) {

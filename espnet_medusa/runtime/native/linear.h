@@ -138,15 +138,6 @@ void finish(
     }
 }
 
-// Prefetches what each thread reads in `multiply_linear`.
-inline void prefetch_linear(const Linear& linear) {
-    const long bytes = linear.panel_bytes();
-#pragma omp for schedule(static) nowait
-    for (long column = 0; column < linear.outputs; column += PANEL)
-        for (long at = 0; at < bytes; at += STEP_BYTES)
-            _mm_prefetch(linear.blocks + column / PANEL * bytes + at, _MM_HINT_T1);
-}
-
 // Multiplies quantized rows; threads share the outputs, so that each weight is read once.
 inline void multiply_linear(
     const Linear& linear, const QuantizedRows& rows, long count, const float* residual,
