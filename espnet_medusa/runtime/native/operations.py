@@ -35,7 +35,7 @@ class NativeLinear:
         bits: int = 8,
     ):
         outputs, inputs = weight.shape
-        self.blocks = empty_blocks(outputs, inputs, torch.int8)[:, :: 8 // bits].contiguous()
+        self.blocks = empty_blocks(outputs, inputs, bits)
         self.scales = torch.empty(outputs, dtype=torch.float32)
         self.corrections = torch.empty(outputs, dtype=torch.int32)
         self.bias = None if bias is None else bias.detach().to(torch.float32, copy=True)
@@ -73,7 +73,7 @@ class NativeBfloat16Linear:
         self, weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None = None
     ):
         outputs, inputs = weight.shape
-        self.blocks = empty_blocks(outputs, inputs, torch.bfloat16)
+        self.blocks = empty_blocks(outputs, inputs, bits=16)
         self.bias = None if bias is None else bias.detach().to(torch.float32, copy=True)
         rows = weight.detach().float().contiguous()
         run_kernel("pack_bfloat16_weights", rows, outputs, inputs, self.blocks)
@@ -91,11 +91,11 @@ def multiply_rows(linear: NativeLinear | NativeBfloat16Linear, rows: torch.Tenso
     return product
 
 
-def empty_blocks(outputs: int, inputs: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return zeros (outputs, inputs), both padded to what the kernels need for weights."""
-    depth = DEPTH_BYTES // dtype.itemsize
-    shape = -(-outputs // COLUMNS) * COLUMNS, -(-inputs // depth) * depth
-    return torch.zeros(shape, dtype=dtype)
+def empty_blocks(outputs: int, inputs: int, bits: int) -> torch.Tensor:
+    """Return zero bytes for weights (outputs, inputs), both padded to what the kernels need."""
+    depth = DEPTH_BYTES * 8 // max(bits, 8)
+    row_bytes = -(-inputs // depth) * depth * bits // 8
+    return torch.zeros(-(-outputs // COLUMNS) * COLUMNS, row_bytes, dtype=torch.uint8)
 
 
 class NativeNorm:
