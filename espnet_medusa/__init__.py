@@ -15,6 +15,7 @@ Dimensions in docstrings:
 from importlib import import_module
 
 from espnet_medusa.plugin import REGISTRATIONS
+from espnet_medusa.runtime.process import shorten_openmp_spin
 from espnet_medusa.upstream.hooks import install_changes
 
 install_changes(REGISTRATIONS)
@@ -29,6 +30,7 @@ _MODULES = {"Speech2Text": "inference.speech2text", "transcribe": "transcription
 def __getattr__(name: str):
     if name not in _MODULES:
         raise AttributeError(f"module 'espnet_medusa' has no attribute '{name}'")
+    shorten_openmp_spin()  # effective if the program has not imported torch
     return getattr(import_module(f"espnet_medusa.{_MODULES[name]}"), name)
 
 
