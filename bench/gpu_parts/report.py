@@ -143,8 +143,8 @@ def plot_batches(texts: Mapping[str, PartResults], path: Path) -> None:
                 times = [row["ms"] for row in rows]
                 axis.plot(sizes, times, color=COLORS[number % len(COLORS)], marker="o", label=way)
             axis.set(xscale="log", yscale="log")
-            sizes = sorted({row["batch_size"] for row in results.rows})
-            axis.set_xticks(sizes, [*map(str, sizes)], minor=False)
+            ticks = sorted({row["batch_size"] for row in results.rows})
+            axis.set_xticks(ticks, [*map(str, ticks)], minor=False)
             axis.minorticks_off()
             axis.set(xlabel="utterances together", ylabel="ms per utterance (median)")
 

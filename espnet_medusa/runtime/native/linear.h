@@ -9,16 +9,17 @@ enum Activation { NONE, GELU, SILU, RELU };
 struct Linear {
     int64_t outputs, inputs, bits;  // of a weight: 4, 8 or 16
     const char* blocks;        // of W; outputs are padded to PANEL, inputs to whole steps
-    const float* scales;       // of outputs; null: W is bfloat16, not integers
+    const float* scales;       // of outputs; null if W is bfloat16 (16 bits), not integers
     const int32_t* corrections;  // 128 times the sum of an output's integers
     const float* bias;         // or null
     int64_t activation;
 
-    bool is_bfloat16() const { return scales == nullptr; }
+    bool is_bfloat16() const { return bits == 16; }
     long steps() const {
         return round_up(inputs * (is_bfloat16() ? sizeof(uint16_t) : 1), STEP_BYTES) / STEP_BYTES;
     }
-    long panel_bytes() const { return steps() * PANEL * STEP_BYTES * std::min<long>(bits, 8) / 8; }
+    // Bytes of PANEL outputs in blocks; not for bfloat16.
+    long panel_bytes() const { return steps() * PANEL * STEP_BYTES * bits / 8; }
 };
 
 // The index of a weight in blocks of bytes.
