@@ -99,8 +99,8 @@ setup(
         "soxr",
         # FFmpeg's libraries, for formats that libsndfile does not read.
         "av>=12",
-        # Voice activity; its network is in the package, ONNX runs it seven times as fast as torch.
-        "silero-vad[onnx-cpu]>=6.2.3",
+        # Voice activity; its network is in the package, and audio/silero.py uses its modules.
+        "silero-vad>=6.2.3,<7",
         # Whisper's vocabulary and text normalizers, no network needed.
         "openai-whisper>=20250625",
         "requests",

@@ -1,19 +1,14 @@
-"""Voice activity detection with Silero; the package ``silero_vad`` contains the network.
-
-https://github.com/snakers4/silero-vad (MIT license). Its input is 16 kHz in steps of 32 ms.
-"""
+"""Voice activity detection with Silero."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
-from functools import cache
-from typing import Any
 
 import numpy as np
 import torch
 
+from espnet_medusa.audio.silero import load_silero
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_above, check_at_least
 
@@ -58,16 +53,6 @@ class VadParameters:
             )
 
 
-@cache
-def _load() -> tuple[Any, Callable[..., list[dict[str, int]]]]:
-    """Return the network, and the function that finds speech from its probabilities."""
-    num_threads = torch.get_num_threads()
-    import silero_vad  # slow; sets torch to one thread
-
-    torch.set_num_threads(num_threads)
-    return silero_vad.load_silero_vad(sequence=True), silero_vad.get_speech_timestamps_from_probs
-
-
 @dataclass(frozen=True)
 class SpeechActivity:
     probabilities: np.ndarray  # of speech, (frames of 32 ms,)
@@ -76,9 +61,8 @@ class SpeechActivity:
     @classmethod
     def of(cls, samples: np.ndarray | torch.Tensor) -> SpeechActivity:
         """Compute the probabilities of (samples,) in [-1, 1] at 16 kHz."""
-        network, _ = _load()
-        samples = torch.as_tensor(samples).float().cpu().numpy()
-        return cls(network.audio_forward(samples, RATE_HZ), len(samples))
+        samples = torch.as_tensor(samples).float().cpu()
+        return cls(load_silero().probabilities(samples).numpy(), len(samples))
 
     def new_speech_s(self, start_s: float, end_s: float) -> float | None:
         """Return the start of the first speech in a span; None: there is no speech.
@@ -118,7 +102,7 @@ class SpeechDetector:
     """Find spans of speech; one above ``longest_s`` is cut, at its longest pause if it has one."""
 
     def __init__(self, parameters: VadParameters, longest_s: float):
-        _, self.find = _load()
+        self.find = load_silero().find_speech
         # The caller pads speech.
         self.options = asdict(parameters) | {"max_speech_duration_s": longest_s, "speech_pad_ms": 0}
 

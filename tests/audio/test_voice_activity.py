@@ -7,6 +7,7 @@ from kernel_kinds import some_threads
 from refusals import refuses
 from tones import chords, lay_out, say
 
+from espnet_medusa.audio import silero
 from espnet_medusa.audio.voice_activity import SpeechActivity, SpeechDetector, VadParameters
 
 pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
@@ -28,6 +29,24 @@ def test_speech_is_detected_and_the_number_of_threads_is_unchanged(talk):
             found = find(SpeechActivity.of(given))
             assert np.array(found) == pytest.approx(np.array(places), abs=NEAR_S)
         assert torch.get_num_threads() == 3
+
+
+@pytest.mark.parametrize("block", [1, 7, 4096])
+@pytest.mark.parametrize("length", [0, 1, 511, 512, 513, 20_000])
+def test_probabilities_are_those_of_silero_frame_by_frame(talk, block, length, monkeypatch):
+    import silero_vad
+
+    samples = torch.from_numpy(talk[0][30_000 : 30_000 + length])
+    with some_threads(2):
+        network = silero_vad.load_silero_vad()
+    network.reset_states()
+    frames = torch.nn.functional.pad(samples, (0, -length % silero.FRAME)).split(silero.FRAME)
+    with torch.no_grad():
+        expected = [float(network(frame, 16000)) for frame in frames if len(frame)]
+    monkeypatch.setattr(silero, "BLOCK", block)
+    found = silero.load_silero().probabilities(samples)
+    assert found.tolist() == pytest.approx(expected, abs=1e-4)
+    assert length < 20_000 or max(expected) > 0.9 > 0.5 > min(expected)
 
 
 def test_each_parameter_has_an_effect(talk):
