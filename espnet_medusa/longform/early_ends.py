@@ -19,6 +19,7 @@ SHORTEST_S = 0.5  # minimum duration of the text
 # speech if it follows a pause of LONG_PAUSE_S.
 PROBABLE = -0.5
 LONG_PAUSE_S = 1.5  # without the pause's margins
+REPEATED = 4  # minimum tokens of a text that counts as a repetition of the text before
 
 # Rows of a batch, prompts, languages and texts to the ends of the texts, as
 # ``WindowDecoder.text_ends_s``.
@@ -33,8 +34,15 @@ def find_early_ends(
     decodings: Sequence[WindowDecoding],
     text_ends_s: TextEnds,
 ) -> list[WindowDecoding]:
-    """Set ``ends_early_s`` of texts without timestamps that lack the speech at the end."""
+    """Set ``ends_early_s`` of texts without timestamps that lack the speech at the end.
+
+    A text that only repeats the end of the text before becomes empty: the earlier text did not end
+    early, its time was wrong.
+    """
     found = [*decodings]
+    for row, (passage, window) in enumerate(windows):
+        if not passage.recording.timestamps and _repeats(passage, window, found[row]):
+            found[row] = replace(found[row], tokens=(), text="")
     rows = [
         row
         for row, (passage, window) in enumerate(windows)
@@ -53,6 +61,17 @@ def find_early_ends(
         if end_s >= SHORTEST_S and lacking_s >= LACKING_S:
             found[row] = replace(found[row], ends_early_s=end_s)
     return found
+
+
+def _repeats(passage: Passage, window: Window, decoding: WindowDecoding) -> bool:
+    """Return whether a continued text is the end of the text before it."""
+    if window.seek == 0 or not passage.segments or len(decoding.tokens) < REPEATED:
+        return False
+    before, text = (
+        "".join(filter(str.isalnum, text.casefold()))
+        for text in (passage.segments[-1].text, decoding.text)
+    )
+    return text != "" and before.endswith(text)
 
 
 def _lacking_s(passage: Passage, window: Window, decoding: WindowDecoding, end_s: float) -> float:

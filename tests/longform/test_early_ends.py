@@ -1,6 +1,7 @@
 """Texts without timestamps that end before the speech does: where, and what follows."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -152,3 +153,26 @@ def test_only_probable_texts_without_timestamps_are_continued(decoded):
     mean = recording.segments[0].average_log_probability
     for above, expected in ((-0.01, [1]), (0.01, [])):
         assert decoded(speech, [12.0], probable=mean + above)[1] == expected
+
+
+@cases(
+    (" I left. You have seen it.", " You have seen it.", False),
+    (" I left. You have seen it.", " you have seen, it", False),
+    (" I left. You have seen it.", " You have seen it. Or not.", True),
+    (" I left. You have seen it. Or not.", " You have seen it.", True),
+    (" You have seen it. No.", " No.", True),  # too short: it may have been said twice
+)
+def test_a_continued_text_that_repeats_the_end_is_dropped(first, second, kept, decoded, monkeypatch):
+    texts, real = [first, second], WhisperWindows.decode
+
+    def decode(windows, *arguments):
+        ((decoding, statistics),) = real(windows, *arguments)
+        text = texts.pop(0)
+        tokens = tuple(windows.text.encode(text))
+        return [(replace(decoding, tokens=tokens, text=text), statistics)]
+
+    monkeypatch.setattr(WhisperWindows, "decode", decode)
+    (recording,), asked = decoded(activity((0, 12), seconds=SECONDS), [4.0, 12.0])
+    assert recording.error is None and not texts
+    assert recording.text == first + second * kept
+    assert asked == [1] * (1 + kept)
