@@ -15,9 +15,10 @@ from espnet_medusa.longform.window import Window, WindowDecoding
 # earlier than the end of the text by up to 1 s.
 LACKING_S = 1.3
 SHORTEST_S = 0.5  # minimum duration of the text
-# Minimum mean log-probability of the text; lower ones are often wrong everywhere, and only lack
-# speech if it follows a pause of LONG_PAUSE_S.
+# Minimum mean log-probability of a text. Less probable ones are often wrong everywhere. They only
+# lack speech after a pause of LONG_PAUSE_S, or the share MOST of all speech.
 PROBABLE = -0.5
+LEAST_PROBABLE, MOST = -1.0, 0.7  # minimum log-probability of a text that lacks this share
 LONG_PAUSE_S = 1.5  # without the pause's margins
 REPEATED = 4  # minimum tokens of a text that counts as a repetition of the text before
 
@@ -76,10 +77,14 @@ def _repeats(passage: Passage, window: Window, decoding: WindowDecoding) -> bool
 
 def _lacking_s(passage: Passage, window: Window, decoding: WindowDecoding, end_s: float) -> float:
     """Return the speech that a text lacks if it ends ``end_s`` after the start of the window."""
-    speech = passage.recording.speech
-    if decoding.average_log_probability < PROBABLE:
-        pauses = speech.pauses(window.start_s, window.end_s)
-        long = [end for start, end in pauses if end - start >= LONG_PAUSE_S]
-        later = [end for end in long if end + MARGIN_S >= end_s]
-        end_s = later[0] if later else window.end_s - window.start_s
-    return speech.speech_s(window.start_s + end_s, window.end_s)
+    speech, log_probability = passage.recording.speech, decoding.average_log_probability
+    lacking_s = speech.speech_s(window.start_s + end_s, window.end_s)
+    if log_probability >= PROBABLE:
+        return lacking_s
+    whole_s = speech.speech_s(window.start_s, window.end_s)
+    if log_probability >= LEAST_PROBABLE and lacking_s >= MOST * whole_s:
+        return lacking_s
+    pauses = speech.pauses(window.start_s, window.end_s)
+    long = [end for start, end in pauses if end - start >= LONG_PAUSE_S]
+    later = [end for end in long if end + MARGIN_S >= end_s]
+    return speech.speech_s(window.start_s + later[0], window.end_s) if later else 0.0

@@ -72,7 +72,7 @@ def decoded(both, monkeypatch):
     It returns the recordings, and for each call of ``text_ends_s`` its number of windows.
     """
 
-    def run(speech, ends_s, count=1, probable=-math.inf, **options):
+    def run(speech, ends_s, count=1, probable=-math.inf, least=0.0, **options):
         asked = []
 
         def text_ends_s(windows, encoded, rows, prompts, languages, texts):
@@ -83,6 +83,7 @@ def decoded(both, monkeypatch):
         monkeypatch.setattr(SpeechActivity, "of", lambda samples: speech)
         monkeypatch.setattr(WhisperWindows, "text_ends_s", text_ends_s)
         monkeypatch.setattr(early_ends, "PROBABLE", probable)
+        monkeypatch.setattr(early_ends, "LEAST_PROBABLE", least)
         samples = [noise_and_silence(SECONDS - number, number) for number in range(count)]
         options = {"no_speech_threshold": None, "without_timestamps": None} | options
         given = LongFormOptions(temperature_increment_on_fallback=None, **options)
@@ -125,6 +126,18 @@ def test_an_improbable_text_is_continued_after_a_long_pause(spans, ends_s, seeks
     assert asked == [1] * len(ends_s)
 
 
+@cases(
+    ([(0, 12)], [3.4, 12.0], -math.inf, [0, 340]),
+    ([(0, 12)], [3.8], -math.inf, [0]),  # lacks 8.2 s of 12 s
+    ([(0, 12)], [], 0.0, [0]),  # the text is too improbable
+)
+def test_an_improbable_text_that_lacks_most_speech_continues(spans, ends_s, least, seeks, decoded):
+    speech = activity(*spans, seconds=SECONDS)
+    (recording,), asked = decoded(speech, ends_s, probable=0.0, least=least)
+    assert [segment.seek for segment in recording.segments] == seeks
+    assert asked == [1] * len(ends_s)
+
+
 def test_the_speech_after_a_text_is_decoded_as_a_clip(decoded):
     options = {"condition_on_previous_text": False}
     (whole,), _ = decoded(activity((0, 12), seconds=SECONDS), [4.0, 8.0], **options)
@@ -162,7 +175,9 @@ def test_only_probable_texts_without_timestamps_are_continued(decoded):
     (" I left. You have seen it. Or not.", " You have seen it.", True),
     (" You have seen it. No.", " No.", True),  # too short: it may have been said twice
 )
-def test_a_continued_text_that_repeats_the_end_is_dropped(first, second, kept, decoded, monkeypatch):
+def test_a_continued_text_that_repeats_the_end_is_dropped(
+    first, second, kept, decoded, monkeypatch
+):
     texts, real = [first, second], WhisperWindows.decode
 
     def decode(windows, *arguments):
