@@ -41,8 +41,8 @@ def find_early_ends(
     early, its time was wrong.
     """
     found = [*decodings]
-    for row, (passage, window) in enumerate(windows):
-        if not passage.recording.timestamps and _repeats(passage, window, found[row]):
+    for row, (passage, _) in enumerate(windows):
+        if not passage.recording.timestamps and _repeats(passage, found[row]):
             found[row] = replace(found[row], tokens=(), text="")
     rows = [
         row
@@ -64,15 +64,15 @@ def find_early_ends(
     return found
 
 
-def _repeats(passage: Passage, window: Window, decoding: WindowDecoding) -> bool:
-    """Return whether a continued text is the end of the text before it."""
-    if window.seek == 0 or not passage.segments or len(decoding.tokens) < REPEATED:
+def _repeats(passage: Passage, decoding: WindowDecoding) -> bool:
+    """Return whether a text is the end of the text before it in the same clip."""
+    clip_start, _ = passage.window.clips[0]
+    before = passage.segments[-1] if passage.segments else None
+    if before is None or before.seek < clip_start or len(decoding.tokens) < REPEATED:
         return False
-    before, text = (
-        "".join(filter(str.isalnum, text.casefold()))
-        for text in (passage.segments[-1].text, decoding.text)
-    )
-    return text != "" and before.endswith(text)
+    texts = before.text, decoding.text
+    earlier, text = ("".join(filter(str.isalnum, text.casefold())) for text in texts)
+    return text != "" and earlier.endswith(text)
 
 
 def _lacking_s(passage: Passage, window: Window, decoding: WindowDecoding, end_s: float) -> float:

@@ -168,6 +168,27 @@ def test_only_probable_texts_without_timestamps_are_continued(decoded):
         assert decoded(speech, [12.0], probable=mean + above)[1] == expected
 
 
+@pytest.fixture
+def written(decoded, monkeypatch):
+    """Function that decodes a recording of speech as texts, with made-up ends of texts."""
+
+    def run(texts, ends_s, **options):
+        texts, real = [*texts], WhisperWindows.decode
+
+        def decode(windows, *arguments):
+            ((decoding, statistics),) = real(windows, *arguments)
+            text = texts.pop(0)
+            tokens = tuple(windows.text.encode(text))
+            return [(replace(decoding, tokens=tokens, text=text), statistics)]
+
+        monkeypatch.setattr(WhisperWindows, "decode", decode)
+        (recording,), asked = decoded(activity((0, 12), seconds=SECONDS), ends_s, **options)
+        assert recording.error is None and not texts
+        return recording.text, len(asked)
+
+    return run
+
+
 @cases(
     (" I left. You have seen it.", " You have seen it.", False),
     (" I left. You have seen it.", " you have seen, it", False),
@@ -175,19 +196,10 @@ def test_only_probable_texts_without_timestamps_are_continued(decoded):
     (" I left. You have seen it. Or not.", " You have seen it.", True),
     (" You have seen it. No.", " No.", True),  # too short: it may have been said twice
 )
-def test_a_continued_text_that_repeats_the_end_is_dropped(
-    first, second, kept, decoded, monkeypatch
-):
-    texts, real = [first, second], WhisperWindows.decode
+def test_a_continued_text_that_repeats_the_end_is_dropped(first, second, kept, written):
+    assert written([first, second], [4.0, 12.0]) == (first + second * kept, 1 + kept)
 
-    def decode(windows, *arguments):
-        ((decoding, statistics),) = real(windows, *arguments)
-        text = texts.pop(0)
-        tokens = tuple(windows.text.encode(text))
-        return [(replace(decoding, tokens=tokens, text=text), statistics)]
 
-    monkeypatch.setattr(WhisperWindows, "decode", decode)
-    (recording,), asked = decoded(activity((0, 12), seconds=SECONDS), [4.0, 12.0])
-    assert recording.error is None and not texts
-    assert recording.text == first + second * kept
-    assert asked == [1] * (1 + kept)
+def test_a_text_that_repeats_that_of_an_earlier_clip_is_kept(written):
+    text, clips = " You have seen it.", (0, 4, 4, 12)
+    assert written([text, text], [4.0, 8.0], clip_timestamps=clips) == (2 * text, 2)
