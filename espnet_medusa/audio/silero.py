@@ -17,7 +17,8 @@ BLOCK = 4096  # frames in memory at once
 class Silero:
     """The network's modules, which compute all frames of a block at once.
 
-    ``silero_vad`` itself computes one frame after the other, or runs ONNX in one thread.
+    ``silero_vad`` itself computes one frame after the other, or runs ONNX in one thread. Its
+    ``find_speech`` turns probabilities into spans of speech.
     """
 
     def __init__(self) -> None:
@@ -36,11 +37,11 @@ class Silero:
 
     @torch.inference_mode()
     def probabilities(self, samples: torch.Tensor) -> torch.Tensor:
-        """Return probabilities of speech (frames,) in float32 samples (samples,) in [-1, 1]."""
-        count = -(-len(samples) // FRAME)
-        samples = pad(samples, (CONTEXT, count * FRAME - len(samples)))
-        blocks, state = [samples.new_zeros(0)], None
-        for frames in samples.unfold(0, CONTEXT + FRAME, FRAME).split(BLOCK) if count else ():
+        """Return probabilities of speech (frames,) in samples (samples,): float32, 16 kHz."""
+        if not len(samples):
+            return samples
+        samples, blocks, state = pad(samples, (CONTEXT, -len(samples) % FRAME)), [], None
+        for frames in samples.unfold(0, CONTEXT + FRAME, FRAME).split(BLOCK):
             encoded = self.encoder(self.spectrum(frames)).permute(0, 2, 1)  # (frames, 1, D)
             hidden, state = self.lstm(encoded, state)
             blocks.append(self.output(hidden.permute(0, 2, 1)).flatten())

@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, fields
 import numpy as np
 import torch
 
-from espnet_medusa.audio.silero import load_silero
+from espnet_medusa.audio.silero import FRAME, load_silero
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_above, check_at_least
 
 RATE_HZ = 16000
 CHUNK_S = 1.0, 30.0
-STEP_S = 0.032  # duration of a frame
+STEP_S = FRAME / RATE_HZ  # duration of a frame
 # Minimum duration of a pause, and the part at each of its ends that counts as speech.
 PAUSE_S, MARGIN_S = 1.0, 0.25
 SILENT = 0.2  # frames of noise have lower probabilities; soft or distorted words have higher ones

@@ -41,15 +41,15 @@ def find_early_ends(
     early, its time was wrong.
     """
     found = [*decodings]
-    for row, (passage, _) in enumerate(windows):
-        if not passage.recording.timestamps and _repeats(passage, found[row]):
+    untimed = [row for row, (passage, _) in enumerate(windows) if not passage.recording.timestamps]
+    for row in untimed:
+        if _repeats(windows[row][0], found[row]):
             found[row] = replace(found[row], tokens=(), text="")
     rows = [
         row
-        for row, (passage, window) in enumerate(windows)
-        if not passage.recording.timestamps
-        and found[row].tokens
-        and _lacking_s(passage, window, found[row], 0.0) >= SHORTEST_S + LACKING_S
+        for row in untimed
+        if found[row].tokens
+        and _lacking_s(*windows[row], found[row], 0.0) >= SHORTEST_S + LACKING_S
     ]
     if not rows:
         return found
@@ -57,8 +57,8 @@ def find_early_ends(
     prompts = [passage.window.history.prompt() for passage in passages]
     languages = [passage.recording.language for passage in passages]
     ends_s = text_ends_s(rows, prompts, languages, [found[row].tokens for row in rows])
-    for row, passage, end_s in zip(rows, passages, ends_s, strict=True):
-        lacking_s = _lacking_s(passage, windows[row][1], found[row], end_s)
+    for row, end_s in zip(rows, ends_s, strict=True):
+        lacking_s = _lacking_s(*windows[row], found[row], end_s)
         if end_s >= SHORTEST_S and lacking_s >= LACKING_S:
             found[row] = replace(found[row], ends_early_s=end_s)
     return found
@@ -67,10 +67,10 @@ def find_early_ends(
 def _repeats(passage: Passage, decoding: WindowDecoding) -> bool:
     """Return whether a text is the end of the text before it in the same clip."""
     clip_start, _ = passage.window.clips[0]
-    before = passage.segments[-1] if passage.segments else None
-    if before is None or before.seek < clip_start or len(decoding.tokens) < REPEATED:
+    before = [segment.text for segment in passage.segments if segment.seek >= clip_start]
+    if not before or len(decoding.tokens) < REPEATED:
         return False
-    texts = before.text, decoding.text
+    texts = before[-1], decoding.text
     earlier, text = ("".join(filter(str.isalnum, text.casefold())) for text in texts)
     return text != "" and earlier.endswith(text)
 
@@ -79,10 +79,9 @@ def _lacking_s(passage: Passage, window: Window, decoding: WindowDecoding, end_s
     """Return the speech that a text lacks if it ends ``end_s`` after the start of the window."""
     speech, log_probability = passage.recording.speech, decoding.average_log_probability
     lacking_s = speech.speech_s(window.start_s + end_s, window.end_s)
-    if log_probability >= PROBABLE:
-        return lacking_s
-    whole_s = speech.speech_s(window.start_s, window.end_s)
-    if log_probability >= LEAST_PROBABLE and lacking_s >= MOST * whole_s:
+    most_s = MOST * speech.speech_s(window.start_s, window.end_s)
+    lacks_most = log_probability >= LEAST_PROBABLE and lacking_s >= most_s
+    if log_probability >= PROBABLE or lacks_most:
         return lacking_s
     pauses = speech.pauses(window.start_s, window.end_s)
     long = [end for start, end in pauses if end - start >= LONG_PAUSE_S]
