@@ -114,6 +114,22 @@ inline Floats numbers(const int32_t* sums, Integers correction) {
 
 inline Floats numbers(const float* sums, Integers) { return load(sums); }
 
+// Scales, corrections and bias of LANES outputs; after the last output, sums become `otherwise`.
+struct Outputs {
+    Floats scale, bias;
+    Integers correction;
+
+    Outputs(const Linear& linear, long first, float otherwise = 0.0f)
+        : scale(linear.scales ? load(linear.scales, first, linear.outputs) : constant(1.0f)),
+          bias(linear.bias ? load(linear.bias, first, linear.outputs, otherwise) : constant(0.0f)),
+          correction(linear.scales ? load(linear.corrections, first, linear.outputs) : constant(0)) {}
+
+    template <class Sum>
+    Floats from(const Sum* sums, float row_scale) const {
+        return multiply_add(numbers(sums, correction) * scale, constant(row_scale), bias);
+    }
+};
+
 // Turns a panel of sums into outputs: scales, bias, activation, residual.
 template <class Sum>
 void finish(
@@ -122,14 +138,10 @@ void finish(
     const long size = linear.outputs;
     for (long at = column; at < std::min<long>(column + PANEL, size); at += LANES) {
         // Loaded here, because the compiler cannot exclude that storing outputs changes them.
-        const bool bfloat16 = linear.is_bfloat16();
-        const Floats scale = bfloat16 ? constant(1.0f) : load(linear.scales, at, size);
-        const Integers correction = bfloat16 ? constant(0) : load(linear.corrections, at, size);
-        const Floats bias = linear.bias ? load(linear.bias, at, size) : constant(0.0f);
+        const Outputs outputs(linear, at);
         for (int row = 0; row < rows; ++row) {
-            const Floats row_scale = constant(bfloat16 ? 1.0f : row_scales[row]);
-            Floats value = numbers(sums + row * PANEL + (at - column), correction);
-            value = multiply_add(value * scale, row_scale, bias);
+            const float row_scale = linear.is_bfloat16() ? 1.0f : row_scales[row];
+            Floats value = outputs.from(sums + row * PANEL + (at - column), row_scale);
             if (linear.activation == GELU) value = gelu(value);
             if (linear.activation == SILU) value = silu(value);
             if (linear.activation == RELU) value = relu(value);

@@ -13,6 +13,7 @@
 
 constexpr int TILE = 16;         // rows, and columns, of a tile
 constexpr int PANEL = 2 * TILE;  // rows, and columns, of one product
+constexpr int FEW_ROWS = 8;      // of bytes; more are multiplied with tiles, if there are any
 constexpr int STEP_BYTES = 64;   // in depth: 64 8-bit integers or 32 bfloat16
 constexpr int BLOCK_BYTES = TILE * STEP_BYTES;
 
@@ -122,12 +123,10 @@ const char* tile(const char* stored, char* unpacked) {
     return unpacked;
 }
 
-// sums (rows, 32) = rows x two blocks of columns, the first `steps` of `depth` steps. The last
-// argument, `following` in the version without tiles, is not used.
+// sums (rows, 32) = rows x two blocks of columns, the first `steps` of `depth` steps.
 template <class Type>
-void multiply(
-    const Rows& rows, const char* blocks, long depth, long steps, typename Type::Sum* sums,
-    const char* = nullptr) {
+void multiply_tiles(
+    const Rows& rows, const char* blocks, long depth, long steps, typename Type::Sum* sums) {
     constexpr long sum_stride = PANEL * sizeof(*sums), step_bytes = BLOCK_BYTES / Type::PLACES;
     const char* second = blocks + depth * step_bytes;
     alignas(64) char unpacked[2][Type::PLACES == 1 ? 1 : BLOCK_BYTES];
@@ -160,6 +159,8 @@ void multiply(
 struct Tiles {
     explicit Tiles(int) {}
 };
+
+#endif
 
 // Blocks of columns that are multiplied together: their sums must fit in registers.
 constexpr int BLOCKS_TOGETHER = REGISTERS > 8 ? 2 : 1;
@@ -219,10 +220,10 @@ void multiply_few(
         multiply_few<Type, COUNT - 1>(rows, count, blocks, apart, next, steps, sums);
 }
 
-// The same without tiles. Prefetches `following`, the blocks of the next product; null: the blocks
+// The same with vectors. Prefetches `following`, the blocks of the next product; null: the blocks
 // after these.
 template <class Type>
-void multiply(
+void multiply_vectors(
     const Rows& rows, const char* blocks, long depth, long steps, typename Type::Sum* sums,
     const char* following = nullptr) {
     const long apart = depth * BLOCK_BYTES / Type::PLACES;
@@ -244,4 +245,15 @@ void multiply(
     }
 }
 
+// The same with tiles, if the processor has them, or vectors, which are faster for FEW_ROWS of bytes
+// (bench/NOTES.md). The sums of bytes are the same.
+template <class Type>
+void multiply(
+    const Rows& rows, const char* blocks, long depth, long steps, typename Type::Sum* sums,
+    const char* following = nullptr) {
+#ifdef WITH_TILES
+    if (!std::is_base_of_v<Bytes, Type> || rows.count > FEW_ROWS)
+        return multiply_tiles<Type>(rows, blocks, depth, steps, sums);
 #endif
+    multiply_vectors<Type>(rows, blocks, depth, steps, sums, following);
+}

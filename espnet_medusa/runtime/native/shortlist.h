@@ -32,11 +32,33 @@ struct ShortlistRows {
     }
 };
 
-inline float largest_of_panel(const float* logits, long size, long panel) {
-    Floats top = constant(-INFINITY);
-    for (long at = panel * PANEL; at < (panel + 1) * PANEL; at += LANES)
-        top = maximum(top, load(logits, at, size, -INFINITY));
-    return largest(top);
+// Writes the largest approximate logit of each panel to `maxima` (count, all panels); threads share
+// the panels.
+inline void find_maxima(
+    const Shortlist& list, const QuantizedRows& rows, long count, float* maxima) {
+    const Linear& scores = list.scores;
+    const long all = list.all_panels(), steps = scores.steps();
+    auto blocks_of = [&](long panel) { return scores.blocks + panel * scores.panel_bytes(); };
+    Tiles tiles(count);
+    alignas(64) int32_t sums[PANEL * PANEL];
+    const auto multiply_panel = scores.bits == 4 ? multiply<Nibbles> : multiply<Bytes>;
+#pragma omp for schedule(static)
+    for (long panel = 0; panel < all; ++panel) {
+        const long column = panel * PANEL;
+        const Outputs halves[] = {{scores, column, -INFINITY}, {scores, column + LANES, -INFINITY}};
+        for (long first = 0; first < count; first += PANEL) {
+            const Rows in_panel = rows.from(first, std::min<long>(count - first, PANEL));
+            // Two panels ahead: a panel has few bytes, so the next one would arrive too late.
+            multiply_panel(in_panel, blocks_of(panel), steps, steps, sums,
+                           blocks_of(std::min(panel + 2, all - 1)));
+            for (long row = 0; row < in_panel.count; ++row) {
+                const int32_t* of_row = sums + row * PANEL;
+                const float scale = rows.scales[first + row];
+                maxima[(first + row) * all + panel] = largest(maximum(
+                    halves[0].from(of_row, scale), halves[1].from(of_row + LANES, scale)));
+            }
+        }
+    }
 }
 
 // Puts the indices of the `selected` of `count` panels with the largest maxima first in `order`,
@@ -57,13 +79,8 @@ inline void multiply_shortlisted(
     const ShortlistRows& work, float* to) {
     multiply_linear(list.reduce, rows, count, nullptr, work.reduced);
     quantize_rows(work.reduced, count, list.reduce.outputs, nullptr, nullptr, work.rows);
-    multiply_linear(list.scores, work.rows, count, nullptr, to);
-    const long all = list.all_panels(), size = list.scores.outputs;
-    for (long row = 0; row < count; ++row)  // each thread reads the logits that it has written
-#pragma omp for schedule(static) nowait
-        for (long panel = 0; panel < all; ++panel)
-            work.maxima[row * all + panel] = largest_of_panel(to + row * size, size, panel);
-#pragma omp barrier
+    const long all = list.all_panels();
+    find_maxima(list, work.rows, count, work.maxima);
 #pragma omp for schedule(static)
     for (long row = 0; row < count; ++row)
         select_panels(work.maxima + row * all, all, list.panels, work.order + row * all);
