@@ -114,7 +114,7 @@ inline Floats numbers(const int32_t* sums, Integers correction) {
 
 inline Floats numbers(const float* sums, Integers) { return load(sums); }
 
-// Scales, corrections and bias of LANES outputs; after the last output, sums become `otherwise`.
+// Scales, corrections and bias of LANES outputs. After the last output, a bias is `otherwise`.
 struct Outputs {
     Floats scale, bias;
     Integers correction;
