@@ -20,6 +20,7 @@ struct Linear {
     }
     // Bytes of PANEL outputs in blocks; not for bfloat16.
     long panel_bytes() const { return steps() * PANEL * STEP_BYTES * bits / 8; }
+    const char* panel(long index) const { return blocks + index * panel_bytes(); }
 };
 
 // The index of a weight in blocks of bytes.
@@ -122,7 +123,8 @@ struct Outputs {
     Outputs(const Linear& linear, long first, float otherwise = 0.0f)
         : scale(linear.scales ? load(linear.scales, first, linear.outputs) : constant(1.0f)),
           bias(linear.bias ? load(linear.bias, first, linear.outputs, otherwise) : constant(0.0f)),
-          correction(linear.scales ? load(linear.corrections, first, linear.outputs) : constant(0)) {}
+          correction(
+              linear.scales ? load(linear.corrections, first, linear.outputs) : constant(0)) {}
 
     template <class Sum>
     Floats from(const Sum* sums, float row_scale) const {
@@ -151,20 +153,27 @@ void finish(
     }
 }
 
+// Multiplies rows with a panel of 4 or 8 bits; prefetches the panel `next`.
+inline void multiply_panel(
+    const Linear& linear, long panel, long next, const Rows& rows, int32_t* sums) {
+    const long steps = linear.steps();
+    const auto product = linear.bits == 4 ? multiply<Nibbles> : multiply<Bytes>;
+    product(rows, linear.panel(panel), steps, steps, sums, linear.panel(next));
+}
+
 // Multiplies quantized rows; threads share the outputs, so that each weight is read once.
 inline void multiply_linear(
     const Linear& linear, const QuantizedRows& rows, long count, const float* residual,
     float* to) {
-    const long steps = linear.steps(), size = linear.outputs;
+    const long size = linear.outputs;
     Tiles tiles(count);
     alignas(64) int32_t sums[PANEL * PANEL];
-    const auto multiply_panel = linear.bits == 4 ? multiply<Nibbles> : multiply<Bytes>;
 #pragma omp for schedule(static)
     for (long column = 0; column < size; column += PANEL) {
-        const char* blocks = linear.blocks + column / PANEL * linear.panel_bytes();
+        const long panel = column / PANEL;
         for (long row = 0; row < count; row += PANEL) {
             const int in_panel = std::min<long>(count - row, PANEL);
-            multiply_panel(rows.from(row, in_panel), blocks, steps, steps, sums, nullptr);
+            multiply_panel(linear, panel, panel + 1, rows.from(row, in_panel), sums);
             finish(
                 linear, column, sums, rows.scales + row, in_panel,
                 residual ? residual + row * size : nullptr, to + row * size);

@@ -245,8 +245,8 @@ void multiply_vectors(
     }
 }
 
-// The same with tiles, if the processor has them, or vectors, which are faster for FEW_ROWS of bytes
-// (bench/NOTES.md). The sums of bytes are the same.
+// The same with tiles, if the processor has them, or vectors, which are faster for FEW_ROWS of
+// bytes (bench/NOTES.md). The sums of bytes are the same.
 template <class Type>
 void multiply(
     const Rows& rows, const char* blocks, long depth, long steps, typename Type::Sum* sums,

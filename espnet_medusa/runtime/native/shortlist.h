@@ -37,11 +37,9 @@ struct ShortlistRows {
 inline void find_maxima(
     const Shortlist& list, const QuantizedRows& rows, long count, float* maxima) {
     const Linear& scores = list.scores;
-    const long all = list.all_panels(), steps = scores.steps();
-    auto blocks_of = [&](long panel) { return scores.blocks + panel * scores.panel_bytes(); };
+    const long all = list.all_panels();
     Tiles tiles(count);
     alignas(64) int32_t sums[PANEL * PANEL];
-    const auto multiply_panel = scores.bits == 4 ? multiply<Nibbles> : multiply<Bytes>;
 #pragma omp for schedule(static)
     for (long panel = 0; panel < all; ++panel) {
         const long column = panel * PANEL;
@@ -49,8 +47,7 @@ inline void find_maxima(
         for (long first = 0; first < count; first += PANEL) {
             const Rows in_panel = rows.from(first, std::min<long>(count - first, PANEL));
             // Two panels ahead: a panel has few bytes, so the next one would arrive too late.
-            multiply_panel(in_panel, blocks_of(panel), steps, steps, sums,
-                           blocks_of(std::min(panel + 2, all - 1)));
+            multiply_panel(scores, panel, std::min(panel + 2, all - 1), in_panel, sums);
             for (long row = 0; row < in_panel.count; ++row) {
                 const int32_t* of_row = sums + row * PANEL;
                 const float scale = rows.scales[first + row];
@@ -72,8 +69,8 @@ inline void select_panels(const float* maxima, long count, long selected, int32_
     std::sort(order, order + selected);
 }
 
-// Writes logits (count, panels * PANEL) of each row's selected panels to the start of `to`, which
-// has place for all columns; -inf after the last column.
+// Writes logits (count, panels * PANEL) of each row's selected panels to `to`; -inf after the last
+// column.
 inline void multiply_shortlisted(
     const Linear& projection, const Shortlist& list, const QuantizedRows& rows, long count,
     const ShortlistRows& work, float* to) {
@@ -84,22 +81,19 @@ inline void multiply_shortlisted(
 #pragma omp for schedule(static)
     for (long row = 0; row < count; ++row)
         select_panels(work.maxima + row * all, all, list.panels, work.order + row * all);
-    const long steps = projection.steps(), last = count * list.panels - 1;
+    const long last = count * list.panels - 1;
     auto panel_of = [&](long place) {
         return work.panel(list, place / list.panels, place % list.panels);
-    };
-    auto blocks_of = [&](long place) {
-        return projection.blocks + panel_of(place) * PANEL * steps * STEP_BYTES;
     };
     Tiles tiles(1);
     alignas(64) int32_t sums[PANEL * PANEL];
 #pragma omp for schedule(static)
     for (long place = 0; place <= last; ++place) {
-        const long row = place / list.panels, column = panel_of(place) * PANEL;
+        const long row = place / list.panels, panel = panel_of(place), column = panel * PANEL;
         float* logits = to + place * PANEL;
         std::fill_n(logits, PANEL, -INFINITY);
-        multiply<Bytes>(rows.from(row, 1), blocks_of(place), steps, steps, sums,
-                        blocks_of(std::min(place + 1, last)));
+        const long next = panel_of(std::min(place + 1, last));
+        multiply_panel(projection, panel, next, rows.from(row, 1), sums);
         finish(projection, column, sums, rows.scales + row, 1, nullptr, logits - column);
     }
 }
