@@ -16,7 +16,8 @@ from importlib import import_module
 
 from espnet_medusa.plugin import REGISTRATIONS
 from espnet_medusa.runtime.process import shorten_openmp_spin
-from espnet_medusa.upstream.hooks import install_changes
+from espnet_medusa.upstream.hooks import install_changes, make_imports_quiet
+from espnet_medusa.upstream.quiet import LOADERS
 
 install_changes(REGISTRATIONS)
 
@@ -31,6 +32,7 @@ def __getattr__(name: str):
     if name not in _MODULES:
         raise AttributeError(f"module 'espnet_medusa' has no attribute '{name}'")
     shorten_openmp_spin()  # effective if the program has not imported torch
+    make_imports_quiet(LOADERS)  # effective for modules that it has not imported
     return getattr(import_module(f"espnet_medusa.{_MODULES[name]}"), name)
 
 

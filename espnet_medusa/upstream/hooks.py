@@ -51,7 +51,7 @@ def install_changes(registrations: Mapping[str, Callable[[], None]]) -> None:
             change(sys.modules[name])
 
 
-def make_imports_quiet() -> None:
-    """Make ESPnet's imports quiet and fast; only for processes of this package's commands."""
-    installed_finder().loaders |= quiet.LOADERS
+def make_imports_quiet(loaders: Mapping[str, type[SourceFileLoader]]) -> None:
+    """Make ESPnet's imports quiet and fast with loaders of ``quiet``."""
+    installed_finder().loaders |= loaders
     quiet.drop_warnings()

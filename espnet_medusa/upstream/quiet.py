@@ -1,9 +1,9 @@
-"""Import ESPnet without its messages, in a fraction of the time; only in this package's commands.
+"""Import ESPnet without its messages, in a fraction of the time.
 
 Importing any part of ESPnet imports nearly all of it. This module drops messages (a phonemizer's
-download, missing optional packages, deprecated decorators of torch), excludes ESPnet from
-typeguard, which rewrites every function to check its arguments, and defers modules that decoding
-and training rarely use: other tasks, aligners, transformers' models.
+download, missing optional packages, deprecated decorators of torch) and excludes ESPnet from
+typeguard, which rewrites every function to check its arguments. This package's commands also defer
+modules that decoding and training rarely use: other tasks, aligners, transformers' models.
 """
 
 import builtins
@@ -131,15 +131,18 @@ DEFERRED = {
     "espnet2.text.hugging_face_tokenizer": ("transformers",),
     "whisper.transcribe": ("whisper.timing",),  # ESPnet imports openai-whisper's normalizers
 }  # fmt: skip
-LOADERS = {
-    **dict.fromkeys(DEFERRED, DeferringLoader),
+LOADERS = {  # of programs that decode with this package
     "g2p_en": OnDemand,
-    "hydra": OnDemand,
-    "scipy.signal": OnDemand,
     "typeguard": Unchecked,
     # ESPnet 202511; ESPnet 202611.
     "espnet.nets.pytorch_backend.transformer.attention": WithoutFlashAttention,
     "espnet2.legacy.nets.pytorch_backend.transformer.attention": WithoutFlashAttention,
+}
+LOADERS_OF_COMMANDS = {
+    **LOADERS,
+    **dict.fromkeys(DEFERRED, DeferringLoader),
+    "hydra": OnDemand,
+    "scipy.signal": OnDemand,
     "espnet2.legacy.nets.pytorch_backend.nets_utils": WithoutCompiler,
 }
 

@@ -7,7 +7,6 @@ import sys
 from cases import cases
 
 PRINT = "import os; print(os.environ.get('GOMP_SPINCOUNT'))"
-QUIETLY = "import contextlib, io\nwith contextlib.redirect_stdout(io.StringIO()):\n    "
 
 
 @cases(
@@ -15,7 +14,6 @@ QUIETLY = "import contextlib, io\nwith contextlib.redirect_stdout(io.StringIO())
     ({"GOMP_SPINCOUNT": "7"}, "import espnet_medusa.bin", "7"),
     ({"OMP_WAIT_POLICY": "active"}, "import espnet_medusa.bin", "None"),
     ({}, "import torch, espnet_medusa.bin", "None"),  # too late to change anything
-    ({}, f"{QUIETLY}from espnet_medusa import transcribe", "3000"),  # ESPnet prints a line
     ({}, "import espnet_medusa", "None"),  # which training does, too
 )
 def test_spin_count(environment, imports, spin_count):

@@ -109,7 +109,7 @@ def test_a_deferred_name_imports_its_module_when_it_is_used(tmp_path, capsys, mo
         _ = Deferred("voices_on_demand", "other").kind
 
 
-# Without this package's commands, only ESPnet's tables and broken modules change.
+# Importing the package changes only ESPnet's tables and broken modules.
 OWN_PROCESS = """
 import os, sys, warnings
 before = dict(os.environ), [*warnings.filters]
@@ -133,6 +133,36 @@ def test_the_package_alone_does_not_change_other_imports(tmp_path):
     experiment = whisper_experiment(tmp_path, save_tiny_whisper(tmp_path / "weights"))
     command = [sys.executable, "-c", OWN_PROCESS, experiment.config, experiment.model]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONOPTIMIZE": ""})
+
+
+# A program that decodes. Its own functions are checked, ESPnet's are not.
+DECODES = """
+import os, sys
+from espnet_medusa import transcribe
+from espnet2.bin.asr_inference import ASRTask, Speech2Text
+assert isinstance(ASRTask, type)  # not deferred
+assert "g2p_en.g2p" not in sys.modules
+assert os.environ["GOMP_SPINCOUNT"] == "3000"
+from typeguard import TypeCheckError, typechecked
+of_espnet = Speech2Text.__call__
+assert typechecked(of_espnet) is of_espnet
+@typechecked
+def whole(number: int): ...
+try:
+    whole("text")
+except TypeCheckError:
+    print("checked")
+"""
+
+
+def test_a_program_that_decodes_imports_espnet_quietly(tmp_path):
+    (tmp_path / "program.py").write_text(DECODES)
+    names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "PYTHONOPTIMIZE")
+    done = subprocess.run(
+        [sys.executable, tmp_path / "program.py"], capture_output=True, text=True,
+        env={name: value for name, value in os.environ.items() if name not in names},
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("checked\n", "")
 
 
 def test_other_lines_of_the_module_are_printed(tmp_path, capsys):
