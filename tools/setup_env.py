@@ -19,7 +19,9 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TORCH = {"202511": "torch==2.13.0", "202611": "torch==2.14.1"}  # by version of ESPnet
+# By version of ESPnet.
+TORCH = {"202511": "torch==2.13.0", "202611": "torch==2.14.1"}
+LEAST_PYTHON = {"202511": (3, 10), "202611": (3, 12)}
 OVERRIDES = "setuptools>=77\n"
 # openai-whisper requires triton, which is not used with a CPU build of torch.
 CPU_OVERRIDES = OVERRIDES + "triton; sys_platform == 'never'\n"
@@ -89,6 +91,13 @@ def drop_unloadable_torchaudio_extension(python: Path) -> None:
 
 def main() -> None:
     arguments = parse_arguments()
+    least = LEAST_PYTHON[arguments.espnet]
+    if sys.version_info < least:
+        needed = ".".join(map(str, least))
+        sys.exit(
+            f"setup failed: ESPnet {arguments.espnet} needs Python {needed} or newer; this is "
+            f"{sys.version.split()[0]}; use make setup ESPNET=... PYTHON=python{needed}"
+        )
     print("set-up: about a minute and 1.8 GB with the CPU build of torch", flush=True)
     python = arguments.venv / "bin" / "python"
     if not python.exists():
