@@ -2,7 +2,6 @@
 
 from espnet_medusa.runtime.process import shorten_openmp_spin
 from espnet_medusa.upstream.hooks import make_imports_quiet
-from espnet_medusa.upstream.quiet import LOADERS_OF_COMMANDS
 
 shorten_openmp_spin()
-make_imports_quiet(LOADERS_OF_COMMANDS)
+make_imports_quiet()

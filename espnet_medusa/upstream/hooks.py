@@ -51,7 +51,9 @@ def install_changes(registrations: Mapping[str, Callable[[], None]]) -> None:
             change(sys.modules[name])
 
 
-def make_imports_quiet(loaders: Mapping[str, type[SourceFileLoader]]) -> None:
-    """Make ESPnet's imports quiet and fast with loaders of ``quiet``."""
+def make_imports_quiet(
+    loaders: Mapping[str, type[SourceFileLoader]] = quiet.LOADERS_OF_COMMANDS,
+) -> None:
+    """Make ESPnet's imports quiet and fast; by default as in this package's commands."""
     installed_finder().loaders |= loaders
     quiet.drop_warnings()
