@@ -31,11 +31,9 @@ inline long place_in_blocks(long output, long input, long steps) {
 
 // One output's weights, of 8 bits, dequantized.
 inline void unpack_output(const Linear& linear, long output, float* to) {
-    const long first = place_in_blocks(output, 0, linear.steps());
-    const auto* integers = (const int8_t*)linear.blocks + first;
-    const float scale = linear.scales[output];
+    const auto* integers = (const int8_t*)linear.blocks;
     for (long at = 0; at < linear.inputs; ++at)
-        to[at] = scale * integers[at / 4 * TILE * 4 + at % 4];
+        to[at] = linear.scales[output] * integers[place_in_blocks(output, at, linear.steps())];
 }
 
 struct Norm {
