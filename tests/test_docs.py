@@ -221,10 +221,9 @@ def check_script(script: Path, words: list[str]) -> None:
 
 def expand_functions(block: str) -> str:
     """Replace calls of shell functions, which end in "$@", by their bodies."""
-    while function := re.search(r"(?ms)^(\w+)\(\) \{\n(.*?)\n\}\n", block):
-        command = function[2].strip().removesuffix('"$@"')
-        block = block.replace(function[0], "")
-        block = re.sub(rf"(?m)^[ \w=]*\b{function[1]} ", lambda _, command=command: command, block)
+    for function, name, body in re.findall(r"(^(\w+)\(\) \{\n(.*?)\n\}\n)", block, re.M | re.S):
+        command, block = body.strip().removesuffix('"$@"'), block.replace(function, "")
+        block = re.sub(rf"(?m)^{name} ", lambda _, command=command: command, block)
     return block
 
 
