@@ -23,6 +23,7 @@ class AcceptanceRule:
     # (draft_log_probs (E,)) -> (E,) bool, for a rule that does not verify.
     accepts_draft: Callable[[torch.Tensor], torch.Tensor] | None = None
     best_only: bool = False  # whether ``allowed`` is true for the best token only
+    accepts_best: bool = False  # whether ``allowed`` is always true for the best token
 
     @property
     def verifies(self) -> bool:
@@ -88,10 +89,14 @@ def likelihood(logits: torch.Tensor, tokens: torch.Tensor, least: float) -> torc
 def build_rule(options: SearchOptions) -> AcceptanceRule:
     """Return the rule of the options, which ``check_options`` has checked."""
     epsilon, alpha = options.typical_epsilon, options.typical_alpha
+    # The best token's probability is at least exp(-H). With the 1e-5 inside the logarithm, exp(-H)
+    # is too large by a factor of at most exp(1e-5 V), below 2 for V up to 69,000. With a larger
+    # vocabulary, the search writes the best token all the same.
+    best = alpha <= 0.5
     rules = {
         EXACT: AcceptanceRule(exact, best_only=True),
-        TYPICAL: AcceptanceRule(partial(typical, epsilon=epsilon, alpha=alpha)),
-        TOP_M: AcceptanceRule(partial(top_m, m=options.top_m)),
+        TYPICAL: AcceptanceRule(partial(typical, epsilon=epsilon, alpha=alpha), accepts_best=best),
+        TOP_M: AcceptanceRule(partial(top_m, m=options.top_m), accepts_best=True),
         THRESHOLD: AcceptanceRule(accepts_draft=partial(threshold, tau=options.threshold)),
     }
     return rules[options.acceptance]

@@ -50,7 +50,7 @@ def draft_shape(
     """
     greedy, unverified = options.search == GREEDY, options.acceptance == THRESHOLD
     most = 0 if proposer is None else proposer.max_steps
-    choices = tuple(options.medusa_choices or ())[1:] or None
+    choices = tuple(options.medusa_choices)[1:] if options.medusa_choices else None
     depth, name = options.draft_depth, "draft_depth"
     if choices is not None:
         depth, name = len(choices), "medusa_choices: depth"
@@ -88,9 +88,9 @@ def draft_shape(
 def build_greedy(options: SearchOptions, model: SearchModel) -> Search:
     """Build greedy search; raise InputError if the model lacks the drafter or a CTC branch."""
     decoder, vocab_size, eos = model.decoder, model.vocab_size, model.eos
+    constraints = build_constraints(options, vocab_size, eos, model.device)
     proposer = drafters.build_proposer(options, decoder, vocab_size, eos, model.sources)
     shape = draft_shape(options, decoder, proposer, width=1)
-    constraints = build_constraints(options, vocab_size, eos, model.device)
     rule = build_rule(options)
     if not options.ctc_thresholds:
         return greedy_search(decoder, rule, constraints, proposer, shape)
@@ -127,9 +127,9 @@ def build_beam(
             option = WEIGHT_OPTIONS.get(name, name)
             raise InputError(f"{option}: {weight}; allowed: 0 with search: beam and {reason}")
     decoder = model.decoder
+    constraints = build_constraints(options, model.vocab_size, model.eos, model.device)
     proposer = drafters.build_proposer(options, decoder, model.vocab_size, model.eos, model.sources)
     shape = draft_shape(options, decoder, proposer, width=beam_size)
-    constraints = build_constraints(options, model.vocab_size, model.eos, model.device)
     if options.acceptance == THRESHOLD:
         parts = decoder, constraints, proposer, options.threshold, beam_size, shape.depth
         return threshold_beam_search(*parts, normalize_length, nbest)

@@ -41,6 +41,16 @@ class Constraints:
         return self.blocked is None and self.penalty is None and self.timestamps is None
 
     @cached_property
+    def _limited(self) -> list[bool]:
+        """P + 2, whether a token is forbidden at a position, as in ``blocked``."""
+        return [] if self.blocked is None else self.blocked.any(dim=1).tolist()
+
+    def affect(self, length: int) -> bool:
+        """Return whether scores change at a position with ``length`` tokens before it, or later."""
+        later = self._limited[min(length, len(self._limited) - 1) :]
+        return any(later) or self.penalty is not None or self.timestamps is not None
+
+    @cached_property
     def _columns(self) -> torch.Tensor:
         """(C,) tokens that are forbidden at some position, usually few."""
         return self.blocked.any(dim=0).nonzero()[:, 0]

@@ -56,6 +56,8 @@ def build_proposer(
     vocabulary = None
     if options.draft_vocab_size is not None and MODEL not in names:
         vocabulary = sources.frequent_tokens(options.draft_vocab_size, eos)
+        never = torch.tensor(options.suppress_tokens or [], device=vocabulary.device)
+        vocabulary = vocabulary[~torch.isin(vocabulary, never)]
     main = None
     if HEADS in names:
         verified = options.acceptance != THRESHOLD

@@ -4,6 +4,7 @@ After each decoder call, greedy search appends the longest path of accepted draf
 best token. With the exact rule the text equals that of greedy search without drafts.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -124,8 +125,6 @@ class GreedyStrategy(Strategy):
         rule = self.rule_of(states)
         prefixes = [prefix for request in requests for prefix in request.prefixes]
         restriction = self.scoring.restrict(requests, logits)
-        if restriction is not None and restriction.renormalize and not rule.best_only:
-            logits, restriction = restriction.apply(logits, torch.float32), None
         best, normalizers, log_probs = self.best_tokens(logits, restriction)
         set_best(prefixes, best, log_probs)
         if rule.verifies and not rule.best_only:
@@ -133,8 +132,7 @@ class GreedyStrategy(Strategy):
             drafts = [*prefixes, *(end for state in states for end in state.draft.ends)]
             drafts = [prefix for prefix in drafts if prefix.parent in rows]
             if drafts:
-                scores = logits if restriction is None else restriction.apply(logits, torch.float32)
-                verify(drafts, rows, rule, scores, logits, normalizers)
+                verify(drafts, rows, rule, logits, restriction, normalizers)
 
     def advance(self, states: Sequence[GreedyState]) -> None:
         for state in states:
@@ -207,38 +205,52 @@ def verify(
     drafts: Sequence[Prefix],
     rows: Mapping[Prefix, int],
     rule: AcceptanceRule,
-    scores: torch.Tensor,
     logits: torch.Tensor,
+    restriction: Restriction | None,
     normalizers: torch.Tensor,
 ) -> None:
     """Store which drafts the rule accepts; a rejected draft also rejects all drafts after it.
 
     Args:
         drafts: One or more prefixes whose parents have rows.
-        rows: Rows of the evaluated prefixes.
+        rows: Rows of the evaluated prefixes, whose best tokens are stored.
         rule: A rule that verifies.
-        scores: (R, V) logits with forbidden tokens at -inf.
         logits: (R, V).
-        normalizers: (R,) log-sum-exp of ``logits``.
+        restriction: Forbidden tokens of the rows; None: all are allowed.
+        normalizers: (R,) as in ``BestTokens``.
     """
 
     def judged(drafts: Sequence[Prefix]) -> dict[Prefix, tuple[float, float]]:
         pairs = [(rows[prefix.parent], prefix.token) for prefix in drafts]
-        parents, tokens = upload(pairs, scores.device, torch.long).unbind(1)
-        allowed = rule.allowed(scores[parents], tokens)
-        log_probs = logits[parents, tokens].float() - normalizers[parents]
+        parents, tokens = upload(pairs, logits.device, torch.long).unbind(1)
+        scores = of_rows = logits[parents]
+        if restriction is not None:
+            scores = restriction.select(parents).apply(of_rows, torch.float32)
+            of_rows = scores if restriction.renormalize else of_rows
+        allowed = rule.allowed(scores, tokens)
+        log_probs = of_rows.gather(1, tokens[:, None])[:, 0].float() - normalizers[parents]
         pairs = zip(*download(allowed, log_probs), strict=True)
         return dict(zip(drafts, pairs, strict=True))
+
+    def judged_level(drafts: Sequence[Prefix]) -> dict[Prefix, tuple[float, float]]:
+        best = {prefix: prefix.parent.best for prefix in drafts if rule.accepts_best}
+        known = {
+            prefix: (1.0, log_prob)
+            for prefix, (token, log_prob) in best.items()
+            if prefix.token == token and log_prob > -math.inf
+        }
+        others = [prefix for prefix in drafts if prefix not in known]
+        return known | judged(others) if others else known
 
     following = defaultdict(list)
     for prefix in drafts:
         following[prefix.parent].append(prefix)
     # A GPU judges all drafts at once, because the host waits for its results.
-    every = judged(drafts) if scores.device.type == "cuda" else None
+    every = judged(drafts) if logits.device.type == "cuda" else None
     first = following.keys() - {*drafts}
     level = [prefix for prefix in drafts if prefix.parent in first]
     while level:
-        verdicts, accepted = every or judged(level), []
+        verdicts, accepted = every or judged_level(level), []
         for prefix in level:
             allowed, log_prob = verdicts[prefix]
             if allowed:
@@ -249,13 +261,19 @@ def verify(
 
 def longest_accepted(prefix: Prefix) -> list[Prefix]:
     """Return the longest path of accepted drafts; of equally long ones the most probable."""
-
-    def best(here: Prefix) -> tuple[int, float, list[Prefix]]:
-        paths = [(0, 0.0, [])]
+    reached = [prefix]
+    for here in reached:  # the list grows during the loop
+        reached += [child for child in here.children.values() if child.accepted is not None]
+    # Number and log-probability of the best path's drafts after a prefix, and its first draft.
+    best: dict[Prefix, tuple[int, float, Prefix | None]] = {}
+    for here in reversed(reached):
+        paths = [(0, 0.0, None)]
         for child in here.children.values():
             if child.accepted is not None:
-                length, log_prob, path = best(child)
-                paths.append((length + 1, log_prob + child.accepted, [child, *path]))
-        return max(paths, key=lambda path: path[:2])
-
-    return best(prefix)[2]
+                length, log_prob, _ = best[child]
+                paths.append((length + 1, log_prob + child.accepted, child))
+        best[here] = max(paths, key=lambda path: path[:2])
+    path = []
+    while (prefix := best[prefix][2]) is not None:
+        path.append(prefix)
+    return path

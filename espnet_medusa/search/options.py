@@ -216,6 +216,8 @@ def _check_choices(options: SearchOptions) -> None:
         return
     if options.search != GREEDY:
         raise _refusal(options, name, " with search: greedy; use draft_width here")
+    if options.acceptance == THRESHOLD:
+        raise _refusal(options, name, " without acceptance: threshold")
     if options.draft_width is not None or options.draft_depth is not None:
         raise _refusal(options, name, " without draft_width and draft_depth")
     if choices[0] != 1 or any(type(choice) is not int or choice < 1 for choice in choices):

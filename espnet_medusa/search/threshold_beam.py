@@ -75,6 +75,8 @@ class ThresholdStrategy(BeamStrategy):
         candidates = [prefix.candidates for prefix in heads]
         beam = best_continuations(state.running, candidates, self.beam_size, self.scoring.eos)
         for prefix in heads:
+            if state.trace is not None:
+                state.trace.record_candidates(prefix)
             state.scorers.settle(prefix)
         self.finish_step(state, [replace(h, heads=(*heads[h.prefix.parent], 0)) for h in beam])
 

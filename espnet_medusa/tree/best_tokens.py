@@ -1,6 +1,8 @@
 """The most probable next tokens of each prefix, among the tokens that are allowed."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -49,6 +51,14 @@ class Restriction:
     groups: ColumnGroups | None = None
     renormalize: bool = False  # whether log-probabilities are normalized over allowed tokens
 
+    def select(self, prefixes: torch.Tensor) -> Restriction:
+        """Return the restriction of some prefixes (R',), which may repeat."""
+        rows, eos_scores = (
+            None if a is None else a[prefixes] for a in (self.rows, self.eos_scores)
+        )
+        groups = self.groups and replace(self.groups, limits=self.groups.limits[prefixes])
+        return replace(self, rows=rows, eos_scores=eos_scores, groups=groups)
+
     def apply(self, scores: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Return a copy of scores (R, V) with forbidden tokens at -inf; ``dtype``: of the copy."""
         scores = scores.to(dtype or scores.dtype, copy=True)
@@ -68,7 +78,8 @@ class BestTokens(NamedTuple):
     # (R,) float32 log-sum-exp over all V tokens, or over the allowed ones if the restriction
     # renormalizes (+inf if none is allowed).
     normalizers: torch.Tensor
-    log_probs: torch.Tensor  # (R,) float32, the token's logit minus the normalizer
+    # (R,) float32, the token's logit (with ``renormalize``, as restricted) minus the normalizer.
+    log_probs: torch.Tensor
 
 
 class TopTokens(NamedTuple):
@@ -84,8 +95,9 @@ def best_tokens(logits: torch.Tensor, restriction: Restriction | None = None) ->
     """Return the best token of each row of logits (R, V); None allows all tokens."""
     scores = logits if restriction is None else restriction.apply(logits, torch.float32)
     _, tokens = scores.max(dim=-1)  # several times faster than argmax
-    best = logits.gather(1, tokens[:, None])[:, 0].float()
-    if restriction is not None and restriction.renormalize:
+    renormalize = restriction is not None and restriction.renormalize
+    best = (scores if renormalize else logits).gather(1, tokens[:, None])[:, 0].float()
+    if renormalize:
         sums = scores.logsumexp(dim=-1)  # all may be -inf
         normalizers = sums.masked_fill(sums == -torch.inf, torch.inf)
     elif logits.device.type == "cpu":

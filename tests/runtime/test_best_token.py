@@ -127,6 +127,11 @@ def test_best_and_top_tokens_of_two_groups_are_those_of_torch(kind, threads, see
         ends = replace(restriction, eos_scores=torch.full((rows,), 99.0))
         changed = native_best_tokens(logits, ends)
         torch.testing.assert_close(changed, best_tokens(logits, ends))
+        if renormalize:  # the score of an end symbol with a penalty, too
+            scores = ends.apply(logits)
+            some = scores.amax(-1) > -math.inf
+            expected = scores[some].log_softmax(-1).amax(-1)
+            torch.testing.assert_close(changed.log_probs[some], expected)
 
 
 @with_kernels

@@ -89,6 +89,13 @@ def test_draft_vocabulary_is_the_most_frequent_tokens_and_eos():
     assert decoder.draft_vocabulary(9, EOS).tolist() == [1, 3, 7, EOS], "no token without a count"
 
 
+def test_tokens_that_are_never_allowed_are_not_drafted():
+    decoder = tiny_decoder(0, "linear")
+    decoder.count_tokens(torch.tensor([3, 3, 3, 7, 7, 1]))
+    search = search_of(decoder, search="greedy", draft_vocab_size=9, suppress_tokens=[2, 3])
+    assert search.planner.proposer.vocabulary.tolist() == [1, 7, EOS]
+
+
 @combinations(name=["float32", "bfloat16", "int8"], heads=HEADS)
 def test_searches_do_not_need_the_modules_weights(heads, name):
     decoder = tiny_decoder(0, heads)

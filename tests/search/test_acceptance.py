@@ -84,6 +84,19 @@ def test_each_draft_is_judged_independently(case, name):
     assert torch.equal(rule.allowed(logits, tokens), torch.cat(alone))
 
 
+@seeded
+@given(judged(), st.floats(0.01, 1.0), st.floats(0.01, 0.5))
+def test_the_best_token_is_always_accepted(case, epsilon, alpha):
+    options = {"typical_epsilon": epsilon, "typical_alpha": alpha}
+    rules = [build_rule(SearchOptions(acceptance=name, **options)) for name in ("typical", "top_m")]
+    # The largest vocabulary; equally probable tokens are the worst case of the typical rule.
+    every = [case[0], torch.zeros(1, 69000), 1e-3 * torch.arange(69000.0)[None] % 1]
+    for rule in rules:
+        assert rule.accepts_best
+        for logits in every:
+            assert rule.allowed(logits, logits.argmax(dim=-1)).all()
+
+
 @cases(
     ("top_m", {}, {"acceptance": "exact"}),
     ("top_m", {"top_m": 2}, {"top_m": 1}),

@@ -14,7 +14,9 @@ from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, shared_decoder, u
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.search.acceptance import build_rule
 from espnet_medusa.search.drafting.lookahead import DraftShape
+from espnet_medusa.search.greedy import longest_accepted
 from espnet_medusa.search.options import SearchOptions
+from espnet_medusa.tree.prefix import Prefix
 
 
 @combinations(drafter=[*HEADS, *DRAFT_MODELS], seed=range(12))
@@ -93,6 +95,18 @@ def one_token_at_a_time(decoder, memory, max_length, num_heads, rule, text, cons
                 return written
             written.append(token)
     return written
+
+
+def test_the_longest_path_of_a_draft_of_any_length():
+    root = Prefix(0)
+    for branch, length in ((1, 2000), (2, 5000), (3, 5000)):
+        prefix = root
+        for _ in range(length):
+            prefix = prefix.child(branch)
+            prefix.accepted = -0.1 * branch
+    path = longest_accepted(root)
+    assert [prefix.token for prefix in path] == [2] * 5000 and path[-1].length == 5000
+    assert longest_accepted(path[-1]) == []
 
 
 def draft_chain(proposer, states, token, count, length, constraints):

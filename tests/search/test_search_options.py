@@ -78,6 +78,7 @@ def test_bad_defaults_are_refused(conf):
     ({"typical_epsilon": 1.5}, "typical_epsilon: 1.5; allowed: .*at most 1"),
     ({"typical_epsilon": 0.0}, "typical_epsilon: 0.0; allowed: above 0"),
     ({"acceptance": "top_m", "top_m": 0}, "top_m: 0 .*allowed: 1 or more"),
+    ({"acceptance": "threshold", "medusa_choices": [1, 2]}, "choices: .* without acceptance: thr"),
     ({"acceptance": "threshold", "threshold": 0.0}, "threshold: 0.0; allowed: above 0"),
     ({"acceptance": "threshold", "threshold": 1.1}, "threshold: 1.1; allowed: .*at most 1"),
     ({"ctc_entropy_threshold": -0.1}, "ctc_entropy_threshold: -0.1; allowed: 0 or more"),

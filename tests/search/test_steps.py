@@ -122,13 +122,14 @@ class StepByStep(DecoderSteps):
         return None
 
 
-@combinations(least=[0.0, 0.01], heads=["linear", "block"])
-def test_chains_of_drafts_that_change_the_text_obey_constraints(heads, least):
+@combinations(least=[0.0, 0.01], heads=["linear", "block"], everywhere=[False, True])
+def test_chains_of_drafts_that_change_the_text_obey_constraints(heads, least, everywhere):
     options = SearchOptions(acceptance="typical", typical_epsilon=0.05, typical_alpha=0.1)
-    constraints = constraints_of(
-        suppress_tokens=[0, 2], begin_suppress_tokens=[1, 3],
-        exponential_decay_length_penalty=[3, 1.3],
-    )  # fmt: skip
+    constraints = {"begin_suppress_tokens": [1, 3]}  # none after the first token
+    if everywhere:
+        constraints["suppress_tokens"] = [0, 2]
+        constraints["exponential_decay_length_penalty"] = [3, 1.3]
+    constraints = constraints_of(**constraints)
     every, accepted = [], 0
     for seed in range(10):
         decoder, shape = shared_decoder(seed, heads, 4), DraftShape(4, min_probability=least)

@@ -70,8 +70,9 @@ class DecoderSteps(Steps):
             return None
         if any(prefix.evaluated for prefix in beams.prefixes):
             return None
-        restrict = None
-        if self.constrained and self.strategy.drafts_change_text:
+        restrict, lengths = None, zip(beams.lengths, beams.least, strict=True)
+        limited = any(length < least or constraints.affect(length) for length, least in lengths)
+        if limited and self.strategy.drafts_change_text:
             if constraints.timestamps is not None:
                 return None
             restrict = partial(self._constrain, beams, range(depth), None)
