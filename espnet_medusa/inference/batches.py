@@ -1,6 +1,5 @@
 """Form batches of utterances, and decode them in smaller batches after a failure."""
 
-import gc
 import logging
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,10 +10,11 @@ import torch
 
 from espnet_medusa.errors import InputError, first_line
 from espnet_medusa.inference.decoding import Decoding
+from espnet_medusa.longform.window import FRAMES_PER_S
+from espnet_medusa.runtime.process import free_gpu_memory, without_tensors
 
 logger = logging.getLogger(__name__)
 
-FRAMES_PER_S = 100
 POOL_BATCHES = 24
 POOL_BYTES = 1 << 28  # 70 minutes at 16 kHz; two pools are in memory at once
 
@@ -90,9 +90,7 @@ def decode_together(
     longest = max(utterance.frames for utterance in utterances)
     out_of_memory = isinstance(error, torch.cuda.OutOfMemoryError)
     if out_of_memory:
-        # Hypotheses (``tree.prefix``) form reference cycles and hold logits in GPU memory.
-        gc.collect()
-        torch.cuda.empty_cache()
+        free_gpu_memory()
     if len(utterances) == 1:
         if out_of_memory:
             error = InputError(
@@ -125,11 +123,8 @@ def _attempt(
 ) -> tuple[list[Decoding], Exception | None]:
     try:
         return decode(utterances), None
-    except torch.cuda.OutOfMemoryError as error:
-        # A new error without traceback, which would refer to tensors.
-        return [], torch.cuda.OutOfMemoryError(str(error))
     except Exception as error:  # any error: continue with the other utterances
-        return [], error
+        return [], without_tensors(error)
 
 
 def one_line(error: Exception) -> str:

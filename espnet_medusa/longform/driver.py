@@ -23,6 +23,7 @@ from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongFormStep, LongRecording, RunningRecording
 from espnet_medusa.longform.window import FRAMES_PER_S, Window
 from espnet_medusa.longform.window_steps import WindowDecoder, WindowSteps, share_seconds
+from espnet_medusa.runtime.process import free_gpu_memory, without_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -76,20 +77,20 @@ class LongForm:
         # As openai-whisper: language of the first 30 s; shorter recordings are padded with silence.
         started, first = time.perf_counter(), Window(0, self.decoder.window_frames)
         windows = [(running.features, first) for running in recordings]
+        given, failure = [running.language for running in recordings], None
         try:
-            given = [running.language for running in recordings]
             languages = self.decoder.choose_languages(windows, given)
+            for running, language in zip(recordings, languages, strict=True):
+                running.language = language
         except Exception as error:
-            share_seconds(recordings, started)
-            if len(recordings) == 1:
-                recordings[0].error = error
-                return
+            failure = without_tensors(error)
+        share_seconds(recordings, started)
+        if len(recordings) == 1:
+            recordings[0].error = failure
+        elif failure is not None:
+            free_gpu_memory()
             for running in recordings:
                 self._choose_languages([running])
-            return
-        for running, language in zip(recordings, languages, strict=True):
-            running.language = language
-        share_seconds(recordings, started)
 
 
 @dataclass(frozen=True)

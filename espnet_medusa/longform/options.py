@@ -69,7 +69,7 @@ class LongFormOptions:
         (), "start,end,start,... in seconds: decode only these clips; default: all"
     )
     without_timestamps: bool | None = option(
-        False, "decode each window as one segment; none: only recordings that fit in the window"
+        False, "decode each window as one segment; none: only if the recording fits in the window"
     )
     skip_silence: bool = option(
         False, "leave out windows in which voice activity detection finds no speech"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,16 +10,21 @@ from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 
 from espnet_medusa.audio.voice_activity import MARGIN_S, PAUSE_S, SpeechActivity
+from espnet_medusa.errors import first_line
 from espnet_medusa.longform.early_ends import find_early_ends
 from espnet_medusa.longform.moving_window import Align, History, MovingWindow
 from espnet_medusa.longform.options import REPETITION, LongFormOptions
 from espnet_medusa.longform.recording import LongRecording, Passage, RunningRecording
 from espnet_medusa.longform.window import FRAMES_PER_S, Clock, Window, WindowDecoding, trace_window
 from espnet_medusa.longform.word_times import TimedWord
+from espnet_medusa.runtime.process import free_gpu_memory, without_tensors
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.whisper.transcript import TranscriptText
+
+logger = logging.getLogger(__name__)
 
 Decoded = tuple[WindowDecoding, Align | None]
 
@@ -144,13 +150,23 @@ class WindowSteps:
         return window
 
     def _decode(self, pairs: Sequence[tuple[Passage, Window]]) -> list[Decoded | Exception]:
-        """Decode windows as a batch; one by one if that fails."""
+        """Decode windows as a batch; one by one if that fails, or halves if memory is short."""
         try:
             return self._decode_together(pairs)
         except Exception as error:  # of any kind: the other recordings are decoded
-            if len(pairs) == 1:
-                return [error]
-        return [self._decode([pair])[0] for pair in pairs]
+            failure = without_tensors(error)
+        if len(pairs) == 1:
+            return [failure]
+        size = 1
+        if isinstance(failure, torch.cuda.OutOfMemoryError):
+            size = (len(pairs) + 1) // 2
+        logger.warning(
+            f"a batch of {len(pairs)} windows failed: {first_line(failure)}; decoding {size} at a "
+            "time; for CUDA out of memory, lower batch_size"
+        )
+        free_gpu_memory()
+        parts = [pairs[start : start + size] for start in range(0, len(pairs), size)]
+        return [decoded for part in parts for decoded in self._decode(part)]
 
     def _decode_together(self, pairs: Sequence[tuple[Passage, Window]]) -> list[Decoded]:
         """Return for each window the result of ``choose_attempt``, and its word aligner."""
@@ -160,6 +176,7 @@ class WindowSteps:
         windows = [(p.recording.features, p.recording.with_pauses(window)) for p, window in pairs]
         encoded = self.decoder.encode(windows)
         attempts: list[list[WindowDecoding]] = [[] for _ in pairs]
+        counts = [DecodingStatistics() for _ in pairs]
         rows, temperatures = [*range(len(pairs))], self.options.temperatures
         for temperature in temperatures:
             # The text of the last attempt may be used, even if it repeats itself.
@@ -168,17 +185,20 @@ class WindowSteps:
             results = self._attempt(encoded, passages, rows, how)
             for row, (decoding, statistics) in zip(rows, results, strict=True):
                 attempts[row].append(decoding)
-                passages[row].recording.statistics += statistics
+                counts[row] += statistics
             rows = [row for row in rows if attempts[row][-1].has_failed(self.options)]
             if not rows:
                 break
         decodings = [choose_attempt(one, self.options) for one in attempts]
-        for (passage, window), tried, chosen in zip(pairs, attempts, decodings, strict=True):
-            if chosen.trace is not None:
-                passage.recording.traces.append(trace_window(window, tried, chosen))
+        chosen = decodings
         if self.options.without_timestamps is None:
             text_ends_s = partial(self.decoder.text_ends_s, encoded)
             decodings = find_early_ends(pairs, decodings, text_ends_s)
+        # From here on nothing fails, so that no window is counted twice.
+        for row, (passage, window) in enumerate(pairs):
+            passage.recording.statistics += counts[row]
+            if chosen[row].trace is not None:
+                passage.recording.traces.append(trace_window(window, attempts[row], chosen[row]))
         align = partial(self.decoder.align, encoded) if self.options.word_timestamps else None
         aligners = [
             align and partial(align, row, window.frames, passage.recording.language)

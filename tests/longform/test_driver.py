@@ -213,6 +213,24 @@ def test_an_exception_only_ends_its_own_recording(batch_size):
     assert [*LongForm(Failing(), LongFormOptions())(recordings[1:2])][0].done
 
 
+class FailsInBatches(Decoder):
+    def decode(self, encoded, rows, prompts, languages, attempt):
+        if len(encoded) > 1 and attempt.temperature > 0:
+            raise RuntimeError("no memory left")
+        decoded = super().decode(encoded, rows, prompts, languages, attempt)
+        return [(replace(one, trace={}), counted) for one, counted in decoded]
+
+
+def test_a_window_whose_batch_failed_is_counted_once(caplog):
+    """The first attempts of a batch succeed, and a later one fails."""
+    options = LongFormOptions(no_speech_threshold=None)
+    ended = decode_all(LongForm(FailsInBatches(), options, 3), numbered(40, range(3)))
+    assert "a batch of 3 windows failed: no memory left; decoding 1 at a time" in caplog.text
+    for one in ended.values():
+        attempts = sum(len(passage["attempts"]) for passage in one.trace)
+        assert one.error is None and one.statistics.decoder_calls == attempts
+
+
 def test_finished_recordings_are_freed_without_garbage_collection():
     """The garbage collector counts objects, not bytes: hours of audio would stay in memory."""
     run = LongForm(Decoder(), LongFormOptions(no_speech_threshold=None))
