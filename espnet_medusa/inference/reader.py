@@ -3,12 +3,13 @@
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import kaldiio
 import numpy as np
 
 from espnet_medusa.audio.reader import check_audio, read_audio
-from espnet_medusa.audio.source import AudioError, is_pipe
+from espnet_medusa.audio.source import AudioError
 from espnet_medusa.errors import first_line
 from espnet_medusa.inference.audio_batch import AudioLimits
 from espnet_medusa.inference.batches import Utterance
@@ -18,12 +19,21 @@ from espnet_medusa.whisper.token_types import WHISPER_PREPROCESSOR
 Preprocess = Callable[[str, dict[str, np.ndarray]], dict[str, np.ndarray]]
 
 
-def build_preprocess(train_args: argparse.Namespace) -> Preprocess | None:
-    """Build ESPnet's preprocessing function ``(id, data) -> data`` of a trained model."""
+def build_preprocess(
+    train_args: argparse.Namespace, utt2lang: Path | None = None
+) -> Preprocess | None:
+    """Build ESPnet's preprocessing function ``(id, data) -> data`` of a trained model.
+
+    ``utt2lang``: languages of Whisper's labels; None: all have that of the training config.
+    """
     from espnet2.tasks.asr import ASRTask  # slow to import
 
-    # Decoding does not need this file of training utterances, which may be missing.
-    (getattr(train_args, "preprocessor_conf", None) or {}).pop("utt2lang", None)
+    # The file of the training utterances may be missing.
+    conf = dict(getattr(train_args, "preprocessor_conf", None) or {})
+    conf.pop("utt2lang", None)
+    if utt2lang is not None and getattr(train_args, "preprocessor", None) == WHISPER_PREPROCESSOR:
+        conf["utt2lang"] = str(utt2lang)
+    train_args.preprocessor_conf = conf
     return ASRTask.build_preprocess_fn(train_args, False)
 
 
@@ -69,8 +79,9 @@ class UtteranceReader:
 def read_features(entry: str, size: int) -> np.ndarray:
     """Read features (frames, ``size``) from a Kaldi ark; raise AudioError if it has none."""
     remedy = f"give what ESPnet's stage 3 wrote: matrices (frames, {size}) as kaldi_ark"
-    if is_pipe(entry):
-        raise AudioError(f"{entry}: is a command", remedy)
+    # kaldiio also runs a command that an offset or a range follows, and reads standard input.
+    if "|" in entry or entry.startswith("-"):
+        raise AudioError(f"{entry}: is a command or standard input", remedy)
     try:
         features = kaldiio.load_mat(entry)
     except Exception as error:  # kaldiio raises many kinds of errors

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.files import output_folder
-from espnet_medusa.kaldi.data_dir import make_spk2utt
-from espnet_medusa.kaldi.table import DataError, DataProblem, read_table, sort_ids, write_table
+from espnet_medusa.kaldi.dump_dir import write_dump_dir
+from espnet_medusa.kaldi.table import DataError, DataProblem, read_table, sort_ids
 from espnet_medusa.kaldi.utterances import EXTRA_TABLES
 
 REQUIRED = ("wav.scp", "text", "utt2spk")
@@ -44,10 +44,7 @@ def combine_data_dirs(
     made_from = output_folder.fingerprint(filter(Path.exists, tables), [], {"languages": languages})
     if not output_folder.is_up_to_date(output_dir, made_from):
         with output_folder.staged_output(output_dir, made_from) as folder:
-            for name, table in joined.items():
-                if table:
-                    write_table(folder / name, table)
-            write_table(folder / "spk2utt", make_spk2utt(joined["utt2spk"]))
+            write_dump_dir(folder, joined)
     return len(joined["utt2spk"])
 
 

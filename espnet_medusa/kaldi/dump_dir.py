@@ -75,11 +75,6 @@ def read_audio_format(folder: Path) -> str:
     return file.read_text(encoding="utf-8").strip() if file.is_file() else ""
 
 
-def sound_type(folder: Path) -> str:
-    """Return ESPnet's data type of the wav.scp of a `dump/raw` directory."""
-    return "kaldi_ark" if "ark" in read_audio_format(folder) else "sound"
-
-
 @dataclass(frozen=True)
 class FilterOptions:
     """Selection of utterances; their duration must be between, not at, the limits, as in ESPnet."""

@@ -28,7 +28,8 @@ class FixReport:
 def fix_data_dir(path: str | Path) -> FixReport:
     """Keep the utterances that are in all tables, sort every table, regenerate spk2utt.
 
-    Copies the old tables to `.backup` in the directory first. Without utt2spk, each utterance
+    Copies the old tables to `.backup` in the directory first; those of an earlier call are
+    replaced. Without utt2spk, each utterance
     becomes its own speaker. Raises DataError, without a change, if no utterance would be left.
     """
     folder = Path(path)

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+from espnet_medusa.errors import InputError
 from espnet_medusa.files.output_folder import fingerprint, is_up_to_date, staged_output
 from espnet_medusa.kaldi.audio_writer import AudioOptions, write_utterances
 from espnet_medusa.kaldi.dump_dir import write_dump_dir
@@ -55,6 +56,8 @@ def perturb_speed(
         for factor in factors
         for utterance in data.utterances
     }
+    if len(copies) < len(factors) * len(data.utterances):
+        raise InputError(f"{data_dir}: two copies would have one id; was its speed changed before?")
     inputs = {"output_dir": str(output_dir), "factors": list(factors), "pipes": allow_pipes}
     made_from = fingerprint(data.files, data.audio_files, inputs)
     if is_up_to_date(output_dir, made_from):

@@ -5,6 +5,7 @@ exit status is then 3.
 """
 
 import argparse
+import hashlib
 import logging
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from espnet_medusa.bin.command_line import LOG_FORMAT, SOME_FAILED, add_fields, 
 from espnet_medusa.errors import InputError
 from espnet_medusa.kaldi.table import read_table
 from espnet_medusa.stages import Command
+
+SETTINGS_FILE = "settings.yaml"  # of cached states
 
 
 def cache_memory(parser: argparse.ArgumentParser) -> Command:
@@ -26,14 +29,15 @@ def cache_memory(parser: argparse.ArgumentParser) -> Command:
     add("--ngpu", type=int, default=0, help="1: on the GPU")
     args = yield
     from espnet_medusa.inference.job import read_input
-    from espnet_medusa.kaldi.dump_dir import sound_type
     from espnet_medusa.task import MedusaASRTask
-    from espnet_medusa.training.cached_memory import check_same_encoder, write_memory
+    from espnet_medusa.training.cached_memory import SETTINGS, SETTINGS_FILE, write_memory
+    from espnet_medusa.training.cached_shards import check_same_settings
 
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     options = MedusaASRTask.get_parser().parse_args(args.command)
-    job = read_input([(str(args.data_dir / "wav.scp"), "speech", sound_type(args.data_dir))], None)
-    check_same_encoder(options, args.output_dir)
+    job = read_input([(str(args.data_dir / "wav.scp"), "speech", "sound")], None)
+    settings = {name: getattr(options, name) for name in SETTINGS}
+    check_same_settings(args.output_dir / SETTINGS_FILE, settings)
     model = MedusaASRTask.build_initial_model(options)
     preprocess = MedusaASRTask.build_preprocess_fn(options, False)
     device, folder = "cuda" if args.ngpu else "cpu", args.output_dir
@@ -85,7 +89,7 @@ def _cache_states(args: argparse.Namespace) -> int:
     from espnet_medusa.inference.reader import build_preprocess
     from espnet_medusa.kaldi import dump_dir
     from espnet_medusa.training import cached_states as cached
-    from espnet_medusa.training.cached_shards import EVERY, FAILED
+    from espnet_medusa.training.cached_shards import EVERY, FAILED, check_same_settings
     from espnet_medusa.training.label_filter import FilterOptions
 
     if args.labelled_dir is not None:
@@ -101,13 +105,16 @@ def _cache_states(args: argparse.Namespace) -> int:
         message = f"{unlisted[0]}: not in utt2num_samples; run stages 3 and 4"
         raise InputError(f"{args.data_dir}: {message}")
     durations_s = {key: int(number) / speech2text.sample_rate_hz for key, number in samples.items()}
-    preprocess = build_preprocess(speech2text.asr_train_args)
+    utt2lang = args.data_dir / "utt2lang"
+    languages = utt2lang if args.references and utt2lang.is_file() else None
+    preprocess = build_preprocess(speech2text.asr_train_args, languages)
     references = None
     if args.references:  # token ids and text of each utterance
         texts = read_table(args.data_dir / "text")
         ids = {key: preprocess(key, {"text": text})["text"].tolist() for key, text in texts.items()}
         references = {key: (ids[key], text) for key, text in texts.items()}
     args.output_dir.mkdir(parents=True, exist_ok=True)
+    check_same_settings(args.output_dir / SETTINGS_FILE, _settings(args))
     archives = ()
     if args.states:
         chosen = {
@@ -141,13 +148,30 @@ def _cache_states(args: argparse.Namespace) -> int:
     return SOME_FAILED if left_out[FAILED] else 0
 
 
+def _settings(args: argparse.Namespace) -> dict:
+    """Return all that determines the cached labels and states, except the audio."""
+    weights = (args.exp_dir / args.model_file).stat()
+    names = "references", "decoder_precision", "encoder_precision", "encoder_padding"
+    tables = {"config": args.config, "utt2lang": args.data_dir / "utt2lang"}
+    if args.references:
+        tables["text"] = args.data_dir / "text"
+    return {
+        "weights": f"{weights.st_size} bytes, changed {weights.st_mtime_ns}",
+        **{name: getattr(args, name) for name in names},
+        **{
+            name: hashlib.sha256(path.read_bytes()).hexdigest()
+            for name, path in tables.items()
+            if path is not None and path.is_file()
+        },
+    }
+
+
 def _load_decoding(args: argparse.Namespace):
     """Return the utterances and the model with its search, as asr_inference loads them."""
     from espnet_medusa.bin import asr_inference
     from espnet_medusa.inference.job import read_input
-    from espnet_medusa.kaldi.dump_dir import sound_type
 
-    audio = f"{args.data_dir / 'wav.scp'},speech,{sound_type(args.data_dir)}"
+    audio = f"{args.data_dir / 'wav.scp'},speech,sound"
     words = [
         "--output_dir", args.output_dir, "--ngpu", args.ngpu, "--batch_size", args.batch_size,
         "--data_path_and_name_and_type", audio,

@@ -119,6 +119,11 @@ class MedusaASRModel(MultiHeadLoss, ESPnetASRModel):
             if loss_ctc is not None:
                 loss = self.ctc_weight * loss_ctc + (1 - self.ctc_weight) * loss
         if self.mwer is not None:
+            if memory is None or memory_frames is not None:
+                raise InputError(
+                    "mwer_weight: needs the encoder output with all frames: cache the states with "
+                    "--memory true --encoder_padding full, or train on audio"
+                )
             references = [row[row != self.ignore_id].tolist() for row in text]
             mwer_loss, mwer_stats = self.mwer(self.decoder, memory, memory_lengths, references)
             loss = loss + self.options.mwer_weight * mwer_loss

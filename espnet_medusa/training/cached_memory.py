@@ -5,16 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-import yaml
 from espnet2.asr.espnet_model import ESPnetASRModel
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.inference.audio_batch import AudioBatch, audio_limits, model_encoder
 from espnet_medusa.inference.batches import Utterance
 from espnet_medusa.inference.job import JobInput
 from espnet_medusa.inference.reader import Preprocess, UtteranceReader
-from espnet_medusa.options import read_yaml
 from espnet_medusa.training.cached_shards import FAILED, Cached, Shards, float16
 from espnet_medusa.training.inputs import trains
 
@@ -74,16 +71,3 @@ def check_frozen(asr_model: ESPnetASRModel) -> None:
                 "specaug: masks other features in each epoch, but cached output never changes: set "
                 "specaug: null (encoder_conf.use_specaug: false), or train on audio"
             )
-
-
-def check_same_encoder(train_args: argparse.Namespace, folder: Path) -> None:
-    """Write the encoder's settings, or raise InputError if the folder has other settings."""
-    settings = {name: getattr(train_args, name) for name in SETTINGS}
-    path = folder / SETTINGS_FILE
-    if not path.is_file():
-        write_atomically(path, yaml.safe_dump(settings))
-    elif read_yaml(path, "remove the folder") != settings:
-        raise InputError(
-            f"{folder}: contains the output of another encoder, see {path}; name another folder, "
-            "or remove this one"
-        )

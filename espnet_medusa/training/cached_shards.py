@@ -6,17 +6,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import kaldiio
 import numpy as np
 import torch
+import yaml
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.files.atomic import naming
+from espnet_medusa.files.atomic import naming, write_atomically
 from espnet_medusa.inference.batches import Utterance, decode_together, one_line
 from espnet_medusa.inference.job import JobInput
 from espnet_medusa.inference.progress import Progress
 from espnet_medusa.kaldi.table import read_results, write_table
+from espnet_medusa.options import read_yaml
 
 logger = logging.getLogger(__name__)
 
@@ -123,6 +126,20 @@ class Shards:
         for name, table in tables.items():
             write_table(shard / name, table)
         write_table(shard / FAILED, failed)
+
+
+def check_same_settings(path: Path, settings: Mapping[str, Any]) -> None:
+    """Write the settings of a cache, or raise InputError if the file has other ones."""
+    if not path.is_file():
+        write_atomically(path, yaml.safe_dump(dict(settings)))
+        return
+    old = read_yaml(path, "remove the folder")
+    old = old if isinstance(old, Mapping) else {}
+    if names := [name for name in settings if old.get(name) != settings[name]]:
+        raise InputError(
+            f"{path.parent}: was written with other settings ({', '.join(names)}), see {path}; "
+            "name another folder, or remove this one"
+        )
 
 
 def _outcomes(

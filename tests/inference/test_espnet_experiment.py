@@ -67,18 +67,22 @@ def test_features_are_decoded_as_in_espnet(tmp_path):
     bad = {"nan": np.full((30, 24), np.nan, np.float32), "thin": np.zeros((30, 23), np.float32)}
     scp = tmp_path / "feats.scp"
     kaldiio.save_ark(str(tmp_path / "feats.ark"), features | bad, scp=str(scp))
-    scp.write_text(scp.read_text() + f"gone {tmp_path}/gone.ark:5\npipe cat {tmp_path}/x.ark |\n")
+    # kaldiio would run each command, also before an offset or a range, and read standard input.
+    touch = f"touch {tmp_path / 'ran'} |"
+    commands = {"pipe": touch, "offset": f"{touch}:0", "range": f"{touch}[0:1]", "stdin": "-"}
+    unread = {"gone": tmp_path / "gone.ark:5"} | commands
+    scp.write_text(scp.read_text() + "".join(f"{key} {value}\n" for key, value in unread.items()))
     output, batch = tmp_path / "out", ["--batch_size", "3", "--beam_size", "3"]
     command = [*trained.options(), *batch, "--output_dir", str(output)]
-    with pytest.raises(SystemExit, match="4 utterances failed"):
+    with pytest.raises(SystemExit, match="7 utterances failed"):
         asr_inference.main([*command, "--data_path_and_name_and_type", f"{scp},speech,kaldi_ark"])
     tokens = read_lines(output / "1best_recog" / "token_int")
     assert tokens == {key: " ".join(map(str, stock(rows)[0][2])) for key, rows in features.items()}
     assert any(tokens.values())
     failed = read_lines(output / "failed_utterances")
-    assert failed.keys() == {"nan", "thin", "gone", "pipe"}
+    assert failed.keys() == {*bad, *unread} and not (tmp_path / "ran").exists()
     assert "(30, 23)" in failed["thin"] and "(frames, 24)" in failed["thin"]
-    assert "NaN" in failed["nan"] and "command" in failed["pipe"]
+    assert "NaN" in failed["nan"] and all("is a command" in failed[key] for key in commands)
 
 
 @cases(
@@ -97,13 +101,20 @@ def test_espnets_search_decodes_with_unsupported_options(name, options, reason, 
     assert reason in caplog.text
     if not {"streaming", "time_sync"} & options.keys():  # which ESPnet 202511 itself stumbles over
         [speech] = speeches(1, step=1700)
-        for results in (ours(speech), ours.decode([speech])[0].results):
-            assert nbest(results) == nbest(ESPnetSpeech2Text(**options)(speech))
+        [decoding], expected = ours.decode([speech]), ESPnetSpeech2Text(**options)(speech)
+        for results in (ours(speech), decoding.results):
+            assert nbest(results) == nbest(expected)
+        layers = expected[1] if isinstance(expected, tuple) else None
+        assert decoding.intermediate == layers and (layers is None) == (name == "conformer")
 
 
 @refuses(
     ({"search": "greedy", "quantize_asr_model": True}, "search: greedy needs.*quantized"),
     ({"ctc_weight": 1.0, "batch_size": 2}, "batch_size: 2; ESPnet's own search"),
+    ({"ctc_weight": 1.0, "forced_prefix": [3]}, r"forced_prefix: \[3\]; ESPnet's own search"),
+    ({"ctc_weight": 1.0, "patience": 2.0}, "patience: 2.0; ESPnet's own search"),
+    ({"multi_asr": True}, "multi_asr: true; not supported; decode with espnet2.bin.asr_inference"),
+    ({"enh_s2t_task": True}, "enh_s2t_task: true; not supported"),
     ({"draft_depth": 2}, "draft_depth: 2; allowed: at most 0"),
     ({"ctc_weight": 1.5}, "ctc_weight: 1.5; allowed: 0 to 1"),
     ({"penalty": float("nan")}, "penalty: nan; allowed: a finite number"),

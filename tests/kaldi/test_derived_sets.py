@@ -214,6 +214,15 @@ def test_bad_utterance_is_reported_once_and_nothing_is_written(folder, tmp_path,
     assert not (tmp_path / "sp").exists()
 
 
+def test_copies_with_one_id_are_refused(make_data_dir, tmp_path, capsys):
+    folder = make_data_dir(2)
+    ids = [*read_table(folder / "text")]
+    for name in TABLES:
+        edit(folder / name, lambda text: text.replace(ids[1], f"sp0.9-{ids[0]}"))
+    with command_refused(capsys, "two copies would have one id"):
+        perturb(folder, tmp_path / "sp", "0.9 1.0")
+
+
 @pytest.mark.parametrize("text", ["", "fast", "0.9 0.9", "0", "-1", "nan", "16"])
 def test_impossible_factors_are_refused(text):
     assert_refused("factor", parse_factors, text, error=ValueError)

@@ -1,6 +1,7 @@
 """Heads and CTC on cached states of a frozen Whisper have the losses of training on audio."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -241,7 +242,8 @@ def test_jobs_share_the_set(corpus, tmp_path, monkeypatch, of_own_texts):
     for job in ("1", "2"):
         cache(corpus, tmp_path, *ALL, "--jobs", "2", "--job", job)
         assert not (tmp_path / "text").exists()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"shard.{n}" for n in range(1, 5)]
+    shards = [f"shard.{number}" for number in range(1, 5)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["settings.yaml", *shards]
     monkeypatch.setattr(cached_states.StateCache, "compute", None)  # nothing is left to do
     cache(corpus, tmp_path, *ALL)
     assert (tmp_path / "text_int").read_text() == (of_own_texts / "text_int").read_text()
@@ -262,6 +264,37 @@ def test_the_decode_config_and_utt2lang_are_used(corpus, tmp_path):
     for key in (keys[0], keys[2]):
         samples, _ = soundfile.read(read_lines(corpus / "wav.scp")[key], dtype="float32")
         assert labels[key] == " ".join(map(str, speech2text(samples)[0][3].yseq.tolist()[1:-1]))
+
+
+def test_labels_of_references_have_the_languages_of_utterances(corpus, tmp_path, capsys):
+    """Those of training on audio; the tiny tokenizer knows only English."""
+    keys = [*read_lines(corpus / "wav.scp")][:2]
+    data = unlabelled(corpus, tmp_path / "data", keys)
+    write_lines(data / "text", {key: read_lines(corpus / "text")[key] for key in keys})
+    write_lines(data / "utt2lang", {keys[0]: "en"})
+    options = ["--data_dir", str(data), "--references", "true"]
+    output = cache(corpus, tmp_path / "states", *options, *ALL)
+    assert read_lines(output / "text_int").keys() == {*keys}
+    write_lines(data / "utt2lang", {keys[0]: "de"})
+    with command_refused(capsys, "language: 'de'"):
+        cache(corpus, tmp_path / "german", *options)
+
+
+def test_a_cache_of_other_settings_is_not_used(corpus, tmp_path, capsys):
+    keys = [*read_lines(corpus / "wav.scp")][:2]
+    data = unlabelled(corpus, tmp_path / "data", keys)
+    write_lines(data / "text", {key: read_lines(corpus / "text")[key] for key in keys})
+    given = corpus, tmp_path / "states", "--data_dir", str(data), *ALL
+    cache(*given, "--references", "true")
+    with command_refused(capsys, "other settings (references, text)", "settings.yaml"):
+        cache(*given)
+    write_lines(data / "text", dict.fromkeys(keys, "another text"))
+    with command_refused(capsys, "other settings (text)"):
+        cache(*given, "--references", "true")
+    weights = corpus / "vanilla" / "model.pth"
+    os.utime(weights, ns=(0, weights.stat().st_mtime_ns + 1_000_000_000))
+    with command_refused(capsys, "other settings (weights, text)"):
+        cache(*given, "--references", "true")
 
 
 def test_bad_options_are_one_line_errors(corpus, tmp_path, capsys):
