@@ -15,6 +15,7 @@ from espnet_medusa.audio.source import COPY_AGAIN
 STREAMED_SIZE = 0x7FFF0000
 NIST_HEADER_BYTES = 1024
 OGG_PAGE_MAX_BYTES = 65307
+COMPRESSED_SPHERE = re.compile(rb"sample_coding.*(shorten|wavpack|shortpack)")
 MPEG_FRAME_SAMPLES = 1152
 ID3_SHIFTS = (21, 14, 7, 0)
 ASF = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
@@ -69,7 +70,9 @@ def _end_of_chunk(stream: BinaryIO, size_bytes: int, name: bytes, order: str) ->
 
 
 def _end_of_nist(head: bytes) -> int:
-    """Compute the end of the samples from an uncompressed SPHERE header; 0 without counts."""
+    """Compute the end of the samples from a SPHERE header; 0 if compressed or without counts."""
+    if COMPRESSED_SPHERE.search(head):
+        return 0
     keys = (b"sample_count", b"sample_n_bytes", b"channel_count")
     counts = [re.search(rb"^" + key + rb" -i (\d+)", head, re.MULTILINE) for key in keys]
     if None in counts:
@@ -114,7 +117,7 @@ def frame_count_tolerance(stream: BinaryIO, format_name: str) -> float:
 
 def explain_unreadable(head: bytes) -> tuple[str, str] | None:
     """Return description and remedy of an unreadable file from its first kilobyte, or None."""
-    if head[:7] == b"NIST_1A" and re.search(rb"sample_coding.*(shorten|wavpack|shortpack)", head):
+    if head[:7] == b"NIST_1A" and COMPRESSED_SPHERE.search(head):
         return "is a compressed SPHERE file", "decompress it: sph2pipe -f wav IN.sph OUT.wav"
     for place, magic, name in MEDIA:
         if head[place : place + len(magic)] == magic:

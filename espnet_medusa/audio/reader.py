@@ -14,7 +14,7 @@ from espnet_medusa.audio.source import COPY_AGAIN, AudioError, AudioInfo, AudioS
 BLOCK_VALUES = 1 << 20  # of all channels together
 # libsndfile reports the largest integer for a FLAC stream without a length in its header.
 UNKNOWN_FRAMES = 1 << 48
-CUT = "cut it into segments"
+CUT = "cut it at pauses, see docs/long_audio.md"
 SEEK_FAILED = 39  # SFE_BAD_SEEK of libsndfile
 # Kaldi's extract-segments lets a segment end this much after its recording.
 MAX_OVERSHOOT_S = 0.5
@@ -104,12 +104,12 @@ def _open(source: AudioSource) -> Sound:
             raise AudioError(f"{source.name}: {explained[0]}", explained[1]) from error
         raise AudioError(
             f"{source.name}: is no audio that libsndfile or FFmpeg reads, or its header is damaged"
-            f" ({_reason(sndfile_error)})",
+            f" ({sndfile_reason(sndfile_error)})",
             "convert it to wav or flac, or remove the utterance",
         ) from error
 
 
-def _reason(error: Exception) -> str:
+def sndfile_reason(error: Exception) -> str:
     """Return libsndfile's message without the address of the stream."""
     return str(getattr(error, "error_string", error)).strip().rstrip(".").replace("\n", " ")
 
@@ -160,7 +160,7 @@ def _decode(
     except AudioError:  # MediaFile detects truncation itself.
         raise
     except (*SNDFILE_ERRORS, MediaError) as error:
-        problem = f"{source.name}: is corrupt or truncated ({_reason(error)})"
+        problem = f"{source.name}: is corrupt or truncated ({sndfile_reason(error)})"
         raise AudioError(problem, COPY_AGAIN) from error
     samples = np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.float32)
     expected = None if end is None or isinstance(sound, MediaFile) else end - start

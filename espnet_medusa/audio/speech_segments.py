@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from espnet_medusa.audio.reader import SNDFILE_ERRORS
+from espnet_medusa.audio.reader import SNDFILE_ERRORS, sndfile_reason
 from espnet_medusa.audio.source import COPY_AGAIN, AudioError
 from espnet_medusa.options import check_above
 
@@ -47,8 +47,8 @@ def read_levels(path: str | Path, start_s: float = 0.0, end_s: float | None = No
                 left -= len(block)
                 levels.append(_levels_of(block.mean(axis=1), size))
     except SNDFILE_ERRORS as error:
-        reason = " ".join(str(getattr(error, "error_string", error)).split())
-        raise AudioError(f"{path}: cannot be read to its end ({reason})", COPY_AGAIN) from error
+        reason = f"{path}: cannot be read to its end ({sndfile_reason(error)})"
+        raise AudioError(reason, COPY_AGAIN) from error
     return np.concatenate(levels)
 
 

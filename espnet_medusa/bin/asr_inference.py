@@ -22,6 +22,7 @@ from espnet2.torch_utils.set_all_random_seed import set_all_random_seed
 from espnet2.utils.nested_dict_action import NestedDictAction
 from espnet2.utils.types import int_or_none, str_or_none
 
+from espnet_medusa import __version__
 from espnet_medusa.bin.command_line import LOG_FORMAT, add_fields, or_none, str2bool
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import DecodeOptions
@@ -202,7 +203,7 @@ def load(options: dict, mapped: bool = False) -> Speech2Text:
 
 
 def fingerprint(options: dict) -> dict:
-    """Return all that determines the results: options, and modification times of their files."""
+    """Return all that determines the results: options, times of their files, our version."""
     ignored = {"output_dir", "key_file", "log_level", "num_workers", "config"}
     # Results do not depend on batches, so a job may resume with smaller ones.
     ignored |= {"batch_size", "max_batch_frames"}
@@ -210,7 +211,8 @@ def fingerprint(options: dict) -> dict:
         ignored |= {"longform", *LONG_FORM}
     used = {name: value for name, value in options.items() if name not in ignored}
     files = [value for value in used.values() if isinstance(value, str) and os.path.isfile(value)]
-    return {"options": used, "files": {path: os.stat(path).st_mtime_ns for path in files}}
+    times = {path: os.stat(path).st_mtime_ns for path in files}
+    return {"options": used, "files": times, "version": __version__}
 
 
 if __name__ == "__main__":

@@ -19,10 +19,11 @@ from espnet_medusa.audio.source import is_pipe
 from espnet_medusa.cluster.connection import Workers, call_plugin
 from espnet_medusa.cluster.worker import WorkerDecoder
 from espnet_medusa.errors import InputError
-from espnet_medusa.inference.batches import FRAMES_PER_S, make_batches, one_line
+from espnet_medusa.inference.batches import make_batches, one_line
 from espnet_medusa.inference.job import JobDecoder, JobInput, log_times
 from espnet_medusa.inference.journal import Decoded, Failed, Outcome
 from espnet_medusa.kaldi.table import scan_table
+from espnet_medusa.longform.window import FRAMES_PER_S
 from espnet_medusa.whisper.log_mel import SAMPLE_RATE_HZ
 
 logger = logging.getLogger(__name__)

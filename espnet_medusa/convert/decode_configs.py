@@ -43,7 +43,9 @@ def _constraints(checkpoint: Checkpoint, generation: Mapping) -> dict:
             constraints[name] = ids
     penalty = generation.get(PENALTY)
     if penalty is not None:
-        constraints[PENALTY] = [*penalty]
+        if not isinstance(penalty, list):
+            raise InputError(f"{GENERATION}: {PENALTY}: {penalty}; allowed: [start, factor]")
+        constraints[PENALTY] = penalty
     switch = generation.get("no_timestamps_token_id")
     # The prompt of Whisper's tokenizer already contains this token.
     if checkpoint.text.whisper is None and type(switch) is int:

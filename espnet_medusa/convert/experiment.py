@@ -17,11 +17,12 @@ from espnet_medusa.convert.checkpoint import (
     PromptOptions,
 )
 from espnet_medusa.convert.decode_configs import decode_configs
-from espnet_medusa.convert.generation import ALIGNMENT
+from espnet_medusa.convert.generation import ALIGNMENT, check_alignment
 from espnet_medusa.convert.names import COUNTS, MOMENTS
 from espnet_medusa.convert.write_whisper import write_json
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.checkpoint import check_shapes, load_weights
+from espnet_medusa.files.token_list import write_token_list
 from espnet_medusa.files.yaml_text import DUMPER
 from espnet_medusa.model.heads import NO_HEADS, HeadOptions
 from espnet_medusa.model.whisper_decoder import DecoderOptions
@@ -64,8 +65,7 @@ def write_experiment(checkpoint: Checkpoint, folder: Path, final: Path) -> None:
     config |= {"bpemodel": str(final / TOKENIZER), "output_dir": str(final)}
     folder.mkdir(parents=True, exist_ok=True)
     checkpoint.text.save(folder / TOKENIZER)
-    tokens = "".join(f"{token}\n" for token in checkpoint.text.tokens)
-    (folder / TOKENS).write_text(tokens, encoding="utf-8")
+    write_token_list(folder / TOKENS, checkpoint.text.tokens)
     write_yaml(folder / CONFIG, config)
     weights = {**checkpoint.weights, **(checkpoint.ctc.weights if checkpoint.ctc else {})}
     torch.save({name: _alone(value) for name, value in weights.items()}, folder / MODEL)
@@ -92,6 +92,7 @@ def training_config(checkpoint: Checkpoint) -> dict:
     decoder_conf = options_of_config(architecture.whisper, DECODER_SIZES)
     pairs = checkpoint.records.get(GENERATION, {}).get(ALIGNMENT)
     if pairs:
+        check_alignment(pairs, architecture.whisper, GENERATION)
         decoder_conf["alignment_heads"] = [[*pair] for pair in pairs]
     if architecture.heads != NO_HEADS:
         decoder_conf |= {

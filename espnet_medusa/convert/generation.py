@@ -79,9 +79,14 @@ def _check_ctranslate2(config: Mapping, whisper: WhisperConfig, where: str) -> N
                 f"{where}: {name}: {reprlib.repr(ids)}; allowed: a list of token ids, 0 to "
                 f"{whisper.vocab_size - 1}; correct it"
             )
+    if config.get(ALIGNMENT) is not None:
+        check_alignment(config[ALIGNMENT], whisper, where)
+
+
+def check_alignment(pairs: object, whisper: WhisperConfig, where: str) -> None:
+    """Raise InputError unless these are pairs of a decoder layer and a head."""
     layers, heads = whisper.decoder_layers, whisper.decoder_attention_heads
-    pairs = config.get(ALIGNMENT)
-    if pairs is not None and not (
+    if not (
         isinstance(pairs, list)
         and all(_below(pair, max(layers, heads)) and len(pair) == 2 for pair in pairs)
         and all(layer < layers and head < heads for layer, head in pairs)

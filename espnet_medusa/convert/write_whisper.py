@@ -103,7 +103,8 @@ def write_aiola(checkpoint: Checkpoint, folder: Path, base_model: str | None = N
         first, base = "decoder.heads.heads.0.", "decoder.heads.base."
         layers = [name for name in weights if name.startswith(first)]
         weights |= {name.replace(first, base): torch.zeros_like(weights[name]) for name in layers}
-    num_heads, choices = architecture.head_options.num_heads, source.get(CHOICES) or ()
+    num_heads, choices = architecture.head_options.num_heads, source.get(CHOICES)
+    fits = isinstance(choices, list) and len(choices) == num_heads + 1
     config = {
         **{"medusa_loss_on_original": False, "medusa_kl_loss": False, "medusa_kl_weight": 0},
         **whisper_fields(checkpoint),
@@ -112,7 +113,7 @@ def write_aiola(checkpoint: Checkpoint, folder: Path, base_model: str | None = N
         NUM_HEADS: num_heads,
         NUM_LAYERS: architecture.head_options.num_layers,
         "medusa_hidden_size": architecture.whisper.d_model,
-        CHOICES: choices if len(choices) == num_heads + 1 else [1] * (num_heads + 1),
+        CHOICES: choices if fits else [1] * (num_heads + 1),
         BASE_MODEL: base_model,
         "output_whisper_original": architecture.original_last_layer,
     }

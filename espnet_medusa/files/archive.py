@@ -121,8 +121,10 @@ def _extract_tar(archive: Path, folder: Path) -> None:
             if len(stream.read(TAR_BLOCK_BYTES)) < TAR_BLOCK_BYTES:
                 raise tarfile.ReadError("it has no end mark")
         # Read the checksum of the compressed stream, which follows the end mark.
-        while tar.fileobj.read(CHUNK_BYTES):
-            pass
+        rest = 0
+        while chunk := tar.fileobj.read(CHUNK_BYTES):
+            rest += len(chunk)
+            _check_size(rest, archive)
 
 
 def _check_xz(head: bytes) -> None:
@@ -151,14 +153,24 @@ def _extract_zip(archive: Path, folder: Path) -> None:
 
 
 def _within_size(members: Iterable[Member], archive: Path) -> Iterator[Member]:
-    """Yield the members; raise UnsafeError when their total size exceeds the limit."""
-    allowed = max(MAX_GROWTH * archive.stat().st_size, ANY_SIZE_BYTES)
+    """Yield the members; raise UnsafeError when their total size exceeds the limit.
+
+    A tar member's headers count, too: tarfile keeps them in memory.
+    """
     total = 0
     for member in members:
-        total += member.size if isinstance(member, tarfile.TarInfo) else member.file_size
-        if total > allowed:
-            raise UnsafeError(f"it contains more than {allowed} bytes")
+        if isinstance(member, tarfile.TarInfo):
+            total += member.offset_data - member.offset + member.size
+        else:
+            total += member.file_size
+        _check_size(total, archive)
         yield member
+
+
+def _check_size(unpacked_bytes: int, archive: Path) -> None:
+    allowed = max(MAX_GROWTH * archive.stat().st_size, ANY_SIZE_BYTES)
+    if unpacked_bytes > allowed:
+        raise UnsafeError(f"it contains more than {allowed} bytes")
 
 
 def _move_into(source: Path, target: Path) -> None:

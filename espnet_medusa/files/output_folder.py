@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock
+
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.atomic import naming
 
@@ -81,6 +83,22 @@ def staged_output(output_dir: str | Path, made_from: str) -> Iterator[Path]:
     finally:
         shutil.rmtree(staging, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def cached_output(folder: Path, made_from: str) -> Iterator[Path | None]:
+    """Yield a folder as ``staged_output``; None if ``folder`` is up to date.
+
+    Processes that need the same folder wait for each other, so it is written once.
+    """
+    if not is_up_to_date(folder, made_from):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{folder}.lock"):
+            if not is_up_to_date(folder, made_from):
+                with staged_output(folder, made_from) as staging:
+                    yield staging
+                return
+    yield None
 
 
 def _make_stamp(folder: Path, made_from: str) -> dict:

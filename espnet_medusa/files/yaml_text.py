@@ -9,7 +9,7 @@ from yaml.constructor import ConstructorError
 MAX_DEPTH = 100  # of nested values
 MAX_DEPTH_IN_C = 2000  # PyYAML's C code is recursive: a deeper document overflows its stack
 MAX_NUMBER = 100  # characters; Python takes quadratic time, and prints at most 4,300 digits
-MAX_MERGED = 10_000  # keys that `<<` merges into a mapping
+MAX_MERGED = 10_000  # keys that `<<` merges into all mappings together
 MAX_REUSE = 10  # limit of the size with aliases expanded, as a multiple of the text's length
 ANY_EXTENT = 100_000  # the same limit for short texts
 MERGE, INT, FLOAT, STR = (f"tag:yaml.org,2002:{name}" for name in ("merge", "int", "float", "str"))
@@ -21,6 +21,8 @@ DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 class _Loader(_Fastest):
     """Build plain values only."""
 
+    merged = 0  # keys that ``<<`` has merged so far
+
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """Count the keys that ``<<`` merges before PyYAML copies them."""
         merged = 0
@@ -30,8 +32,9 @@ class _Loader(_Fastest):
                     if isinstance(part, yaml.MappingNode):
                         self.flatten_mapping(part)
                         merged += len(part.value)
-        if merged > MAX_MERGED:
-            message = f"<<: {merged} keys; allowed: at most {MAX_MERGED}"
+        self.merged += merged
+        if self.merged > MAX_MERGED:
+            message = f"<<: {self.merged} keys; allowed: at most {MAX_MERGED}"
             raise ConstructorError(None, None, message, node.start_mark)
         super().flatten_mapping(node)
 

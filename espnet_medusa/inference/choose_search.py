@@ -31,18 +31,15 @@ def with_search(
     options.
     """
     options, network = model.options, model.asr_model
-    reason = next(
-        (f"{name}: true" for name in ("multi_asr", "enh_s2t_task") if espnet_options.get(name)),
-        unknown_part(network.decoder),
-    )
+    reason = unknown_part(network.decoder)
     if options.search == GREEDY:
         _check_greedy(reason, espnet_options)
     else:
         reason = reason or unsupported_beam(espnet)
     if reason is not None:
         logger.warning(
-            "ESPnet's own search decodes, one utterance at a time and without drafts; the "
-            f"reason: {reason}"
+            "ESPnet's own search decodes, one utterance at a time, without drafts and in the "
+            f"model's precision; the reason: {reason}"
         )
         return model
     open_draft_model = None if options.draft_model is None else DraftModelOnDemand(model)

@@ -32,6 +32,12 @@ WITHOUT_DRAFTS: dict[str, Any] = {  # decode options of a search without drafts
     "draft_min_probability": None,
 }  # fmt: skip
 
+NOT_IN_ESPNET = (  # options that ESPnet's own search does not support
+    "acceptance", "drafter", "draft_model", "lookahead", "encoder_precision", "encoder_padding",
+    "trace", "patience", "length_penalty", "suppress_tokens", "begin_suppress_tokens",
+    "forced_prefix", "exponential_decay_length_penalty",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class DraftModelOptions(SearchOptions):
@@ -84,13 +90,16 @@ def split_options(
 
     ``task`` names a task without greedy search. Raise InputError if an option is not usable.
     """
+    for name in ("multi_asr", "enh_s2t_task"):
+        if options.get(name):
+            raise InputError(f"{name}: true; not supported; decode with espnet2.bin.asr_inference")
     ours = {name: options.pop(name) for name in [*options] if name not in names}
     ours, batch_size = build_options(kind, ours, "decode config"), options.pop("batch_size", 1)
     check_positive(batch_size, "batch_size")
-    beam_size = options.get("beam_size", 20)
+    beam_size = options.setdefault("beam_size", names["beam_size"].default)
     check_positive(beam_size, "beam_size")
     check_finite(options)
-    for name in ("streaming", "time_sync", "partial_ar", "multi_asr", "enh_s2t_task"):
+    for name in ("streaming", "time_sync", "partial_ar"):
         if batch_size > 1 and options.get(name, False):
             raise InputError(f"batch_size: {batch_size}; {name}: true allows only 1")
     check_options(ours, beam_size)
@@ -118,11 +127,10 @@ def with_model_defaults(
 
 
 def check_espnet_decodes(
-    options: DecodeOptions, batch_size: int, decoder: torch.nn.Module | None
+    options: SearchOptions, batch_size: int, decoder: torch.nn.Module | None
 ) -> None:
-    """Refuse options that ESPnet's search does not support."""
-    ours = "acceptance", "drafter", "draft_model", "lookahead", "encoder_precision", "trace"
-    given = {name: getattr(options, name) for name in (*ours, "encoder_padding")}
+    """Refuse options that ESPnet's search does not support, unless they only shape drafts."""
+    given = {name: getattr(options, name, None) for name in NOT_IN_ESPNET}
     for name, value in (given | {"batch_size": batch_size}).items():
         allowed = getattr(DecodeOptions, name, 1)  # the default
         if value != allowed:

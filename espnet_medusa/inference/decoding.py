@@ -55,9 +55,11 @@ class TextWriter:
         pieces = self.converter.ids2tokens(ids)
         text = None
         if self.tokenizer is not None:
-            timed = zip(ids, pieces, strict=True)
-            spoken = [piece for token, piece in timed if token not in self.timestamps]
-            text = self.tokenizer.tokens2text(spoken)
+            spoken = [token for token in ids if token not in self.timestamps]
+            whole = len(spoken) == len(ids)
+            text = self.tokenizer.tokens2text(
+                pieces if whole else self.converter.ids2tokens(spoken)
+            )
         return text, pieces, ids, espnet_hypothesis(ended, prompt, scorers)
 
 

@@ -2,15 +2,15 @@
 
 import logging
 import os
-import sys
 import threading
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 from espnet2.bin import asr_inference
@@ -39,7 +39,6 @@ CHECKPOINTS = (  # file names of weights; the first one that exists is used
     "valid.acc.best.pth", "valid.loss.best.pth",
 )  # fmt: skip
 
-ENHANCING = "EnhS2TTask"  # ESPnet's task with speech enhancement
 Weights = Mapping[str, torch.Tensor]
 
 
@@ -63,16 +62,11 @@ class TrainedModel:
 
 
 def read_model(
-    config: Path | str,
-    model_file: Path | str,
-    device: str,
-    enhanced: bool = False,
-    mapped: bool = False,
+    config: Path | str, model_file: Path | str, device: str, mapped: bool = False
 ) -> TrainedModel:
     """Read an experiment's ``config.yaml`` and weights.
 
     Args:
-        enhanced: Whether the model was trained by ESPnet's task with speech enhancement.
         mapped: Whether to memory-map the weights' file; the file must then not change.
 
     Raises:
@@ -83,14 +77,14 @@ def read_model(
     values = read_config(Path(config), "give the config of an ASR model")
     args = Namespace(**find_own_files(values, Path(config).parent))
     try:
-        model = build_asr_model(args, device, enhanced)
+        model = build_asr_model(args, device)
     except (AttributeError, TypeError) as error:
         raise InputError(f"{config}: {error}; give the config of an ASR model") from error
     put_weights(weights, model, model_file, mapped)
     return TrainedModel(model, args)
 
 
-def build_asr_model(args: Namespace, device: str, enhanced: bool = False) -> torch.nn.Module:
+def build_asr_model(args: Namespace, device: str) -> torch.nn.Module:
     """Build the model of a config as ESPnet's task does, but without initializing its weights.
 
     The task is slow to import; a Whisper without CTC does not need it.
@@ -99,12 +93,9 @@ def build_asr_model(args: Namespace, device: str, enhanced: bool = False) -> tor
         if can_build_without_task(args):
             return build_whisper_model(args).to(device)
         from espnet2.tasks.abs_task import create_adapter
+        from espnet2.tasks.asr import ASRTask
 
-        if enhanced:
-            from espnet2.tasks.enh_s2t import EnhS2TTask as Task
-        else:
-            from espnet2.tasks.asr import ASRTask as Task
-        model = Task.build_model(args).to(device)
+        model = ASRTask.build_model(args).to(device)
         if getattr(args, "use_adapter", False):
             create_adapter(model, args.adapter, args.adapter_conf)
         return model
@@ -162,22 +153,14 @@ def espnet_uses(trained: TrainedModel) -> Iterator[None]:
     """
     model, args = trained.asr_model, trained.train_args
     task = SimpleNamespace(build_model_from_file=lambda *files: (model, args))
-    replaced: dict[tuple[Any, str], Any] = {(asr_inference, "ASRTask"): task}
-    # ESPnet 202611 imports this task when it needs it.
-    for module in (asr_inference, sys.modules.get("espnet2.tasks.enh_s2t")):
-        if hasattr(module, ENHANCING):
-            replaced[module, ENHANCING] = task
 
     def make_converter(model_name_or_path: str) -> HuggingFaceTokenIDConverter:
         converter = object.__new__(HuggingFaceTokenIDConverter)
         converter.tokenizer = trained.tokenizer or load_tokenizer(model_name_or_path)
         return converter
 
-    replaced[asr_inference, "HuggingFaceTokenIDConverter"] = make_converter
-    with _construction, ExitStack() as stack:
-        for place, value in replaced.items():
-            stack.callback(setattr, *place, getattr(*place))
-            setattr(*place, value)
+    replaced = {"ASRTask": task, "HuggingFaceTokenIDConverter": make_converter}
+    with _construction, mock.patch.multiple(asr_inference, **replaced):
         yield
 
 
@@ -185,9 +168,10 @@ def espnet_uses(trained: TrainedModel) -> Iterator[None]:
 def language_model_errors(
     options: Mapping[str, Any], model_file: Path | str | None = None
 ) -> Iterator[None]:
-    """Raise ESPnet's errors about the language model as an InputError of one line.
+    """Raise ESPnet's errors about a model's files as an InputError of one line.
 
-    Refuse weights of the language model, or a ``model_file``, that could run code.
+    Refuse weights of the language model, or of the main model (``model_file``), that could run
+    code.
     """
     config, weights = options.get("lm_train_config"), options.get("lm_file")
     for file in filter(None, (model_file, weights)):
@@ -199,10 +183,11 @@ def language_model_errors(
     except RuntimeError as error:
         if "size mismatch" not in str(error):
             raise
-        reason = str(error).splitlines()[1].strip()
-        raise InputError(
-            f"{weights}: does not fit {config}: {reason}; use the config of its training"
-        ) from error
+        loading, reason, *_ = map(str.strip, str(error).splitlines())
+        files = f"{weights}: does not fit {config}"
+        if "LanguageModel" not in loading:
+            files = f"{model_file}: does not fit its config"
+        raise InputError(f"{files}: {reason}; use the config of its training") from error
 
 
 def find_experiment(

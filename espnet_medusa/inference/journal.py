@@ -63,7 +63,8 @@ Outcome = Decoded | Failed
 class Journal:
     """Results of a job, recorded one by one in its output folder.
 
-    ``made_with`` describes model and options. A journal of others is renamed, with a warning.
+    ``made_with`` describes model and options. If the folder's journal has other ones, it is
+    renamed, with a warning.
     """
 
     def __init__(self, folder: Path, made_with: dict):
@@ -121,7 +122,8 @@ def read_journal(path: Path) -> tuple[str, dict[str, Decoded]]:
     header, *lines = text.rstrip("\n").split("\n")
     decoded: dict[str, Decoded] = {}
     for line in lines:
-        with suppress(json.JSONDecodeError):  # an interruption truncated the line
+        # An interruption truncated the line, or another version wrote other fields.
+        with suppress(json.JSONDecodeError, TypeError, KeyError):
             row = json.loads(line)
             row["nbest"] = [NBestEntry(**hypothesis) for hypothesis in row["nbest"]]
             row["statistics"] = DecodingStatistics(**row["statistics"])

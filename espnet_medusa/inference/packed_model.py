@@ -16,14 +16,13 @@ from typing import Any
 import espnet
 import torch
 import yaml
-from filelock import FileLock
 
 from espnet_medusa.convert.experiment import write_yaml
 from espnet_medusa.errors import InputError, first_line
 from espnet_medusa.files.archive import unpack
 from espnet_medusa.files.atomic import naming
 from espnet_medusa.files.cache_folder import cache_folder
-from espnet_medusa.files.output_folder import fingerprint, is_up_to_date, staged_output
+from espnet_medusa.files.output_folder import cached_output, fingerprint
 from espnet_medusa.options import read_config
 
 META, UNPACKED = "meta.yaml", "model"
@@ -87,13 +86,11 @@ def open_packed_model(path: Path) -> dict[str, str]:
     files = [path] if path.is_file() else [entry for entry in path.rglob("*") if entry.is_file()]
     made_from = fingerprint([], files, {"path": str(path)})
     model = PackedModel(path, path if path.is_dir() else cached / UNPACKED)
-    cached.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{cached}.lock"):  # jobs of one recipe start at the same time
-        if not is_up_to_date(cached, made_from):
-            with staged_output(cached, made_from) as staging:
-                folder = unpack(path, staging / UNPACKED) if path.is_file() else path
-                for role, config in PackedModel(path, folder).configs(model.folder).items():
-                    write_yaml(staging / f"{role}.yaml", config)
+    with cached_output(cached, made_from) as staging:
+        if staging is not None:
+            folder = unpack(path, staging / UNPACKED) if path.is_file() else path
+            for role, config in PackedModel(path, folder).configs(model.folder).items():
+                write_yaml(staging / f"{role}.yaml", config)
     return {
         role: str(cached / f"{role}.yaml" if role in ROLES[CONFIGS] else file)
         for role, file in model.files().items()

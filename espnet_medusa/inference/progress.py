@@ -41,8 +41,10 @@ class Progress(AbstractContextManager):
         sys.stdout.flush()
 
     def update(self, count: float = 1) -> None:
-        self.bar.update(count)
         self.done += count
+        # Headers may declare less audio than there is; above its total, tqdm has no total.
+        self.total = self.bar.total = max(self.total, self.done)
+        self.bar.update(count)
         now = time.monotonic()
         if self.bar.disable and count and now - self.last_line >= LINE_EVERY_S:
             self.last_line = now

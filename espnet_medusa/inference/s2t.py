@@ -27,6 +27,7 @@ from espnet_medusa.inference.batches import Utterance
 from espnet_medusa.inference.choose_search import full_scorers
 from espnet_medusa.inference.decode_options import (
     DraftModelOptions,
+    check_espnet_decodes,
     split_options,
     with_model_defaults,
 )
@@ -177,18 +178,16 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
             for name, part in full_scorers(espnet).items()
         }
         decoder = getattr(network, "decoder", None)  # OWSM-CTC has none
-        of_model = decoder, self.s2t_train_args, options.get("beam_size", 20)
-        self.options = with_model_defaults(self.options, *of_model)
+        of_model = decoder, self.s2t_train_args, options["beam_size"]
+        given, self.options = self.options, with_model_defaults(self.options, *of_model)
         files = self.options.draft_model, self.options.draft_model_file
         self.draft = None if files[0] is None else S2TDraftModel(self, *files)
         parts = espnet, decoder, network.ctc, self.options, self.nbest, full
         self.search = search_like(*parts, self.draft)  # None: ESPnet's own search decodes
-        if self.search is not None:
+        if self.search is None:
+            check_espnet_decodes(given, batch_size, decoder)
+        else:
             self.beam_search = BatchInESPnet(espnet, self.search)
-        elif batch_size > 1:
-            raise InputError(f"batch_size: {batch_size}; ESPnet's own search allows only 1")
-        elif self.draft is not None:
-            raise InputError("draft_model: ESPnet's own search decodes this model; allowed: none")
         self.statistics = DecodingStatistics()  # of the last call
 
     @property
@@ -250,6 +249,8 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
             speeches: U times (samples,) in [-1, 1], at the model's sample rate.
             conditions: U mappings with other arguments of ``__call__``; None: its defaults.
         """
+        if not len(speeches):
+            return []
         started = time.perf_counter()
         results = self.encode(speeches, conditions or [{}] * len(speeches))
         statistics, traces = [DecodingStatistics() for _ in results], [None] * len(results)
@@ -264,9 +265,10 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
             nbest = [self._decode_single_sample(memory) for memory, _ in self.beam_search.inputs]
             results = [(one, layers) for one, (_, layers) in zip(nbest, results, strict=True)]
         seconds = (time.perf_counter() - started) / len(speeches)
-        for speech, counted in zip(speeches, statistics, strict=True):
+        for speech, (nbest, _), counted in zip(speeches, results, statistics, strict=True):
             counted.audio_seconds = len(speech) / self.preprocessor_conf["fs"]
             counted.total_seconds = seconds
+            counted.words = len((nbest[0][3] or "").split()) if nbest else 0
         return [
             Decoding(nbest, counted, _language(nbest), intermediate=layers, trace=trace)
             for (nbest, layers), counted, trace in zip(results, statistics, traces, strict=True)

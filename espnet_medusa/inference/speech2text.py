@@ -94,7 +94,7 @@ class Speech2Text(ESPnetSpeech2Text):
             files = asr_train_config, asr_model_file, options.get("device", "cpu")
             precisions = {decode_options.encoding, decode_options.decoder_precision}
             mapped = mapped and precisions == {INT8} and kernels() is not None
-            trained = read_model(*files, bool(options.get("enh_s2t_task")), mapped)
+            trained = read_model(*files, mapped)
         with espnet_uses(trained), NoInitialization(), language_model_errors(options):
             super().__init__(asr_train_config, **options)
         if isinstance(self.converter, HFConverter) and self.tokenizer is not None:
@@ -103,8 +103,9 @@ class Speech2Text(ESPnetSpeech2Text):
         trained = replace(trained, asr_model=network)
         prompts, timestamps = _whisper_prompts(decode_options, trained, self.converter), range(0)
         language = None if prompts is None or prompts.language == DETECT else prompts.language
-        of_model = network.decoder, trained.train_args, options.get("beam_size", 20)
-        decode_options = with_model_defaults(decode_options, *of_model, language)
+        of_model = network.decoder, trained.train_args, options["beam_size"]
+        given = decode_options
+        decode_options = with_model_defaults(given, *of_model, language)
         default = ESPNET_OPTIONS["ctc_weight"].default
         check_scoring(network, decode_options, options.get("ctc_weight", default), default)
         if prompts is not None:
@@ -134,7 +135,7 @@ class Speech2Text(ESPnetSpeech2Text):
         )
         self.model = with_search(model, options, self.beam_search)
         if self.model.search is None:
-            check_espnet_decodes(decode_options, batch_size, network.decoder)
+            check_espnet_decodes(given, batch_size, network.decoder)
         self.statistics = DecodingStatistics()
 
     # Parts of ``model``.
@@ -258,11 +259,11 @@ class Speech2Text(ESPnetSpeech2Text):
         return decodings
 
     def _decode_in_espnet(self, speech: Speech) -> Decoding:
-        nbest = self(speech)
-        if isinstance(nbest, tuple):  # with the results of intermediate CTC
-            nbest = nbest[0]
+        nbest, layers = self(speech), None
+        if isinstance(nbest, tuple):
+            nbest, layers = nbest
         prompt = nbest[0][-1].yseq.tolist() if nbest else []
-        return Decoding(nbest, self.statistics, self._language(prompt))
+        return Decoding(nbest, self.statistics, self._language(prompt), intermediate=layers)
 
     def _language(self, prompt: Sequence[int]) -> str | None:
         """Return the language code in a Whisper prompt; None: the prompt has none."""

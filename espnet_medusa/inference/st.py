@@ -12,7 +12,7 @@ from espnet2.bin.st_inference import Speech2Text as ESPnetSpeech2Text
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import audio_limits
 from espnet_medusa.inference.choose_search import full_scorers
-from espnet_medusa.inference.decode_options import split_options
+from espnet_medusa.inference.decode_options import check_espnet_decodes, split_options
 from espnet_medusa.inference.decoding import Decoding, Speech, TextWriter
 from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like
 from espnet_medusa.inference.experiment import language_model_errors
@@ -46,7 +46,9 @@ class STSpeech2Text(ESPnetSpeech2Text):
         espnet, network = self.beam_search, self.st_model
         parts = espnet, network.decoder, getattr(network, "st_ctc", None), self.options, self.nbest
         self.search = search_like(*parts, full_scorers(espnet))  # None: ESPnet's search decodes
-        if self.search is not None:
+        if self.search is None:
+            check_espnet_decodes(self.options, batch_size, network.decoder)
+        else:
             self.beam_search = SearchInESPnet(espnet, self.search)
         # Whether ``decode`` decodes utterances together. ESPnet's call is needed for a second
         # decoder, greedy CTC and longer prompts.
@@ -68,7 +70,7 @@ class STSpeech2Text(ESPnetSpeech2Text):
 
         ``languages`` is not used: a model translates from one language.
         """
-        if not self.in_batches:
+        if not self.in_batches or not len(speeches):
             return [self._decode_alone(speech) for speech in speeches]
         started, prompts = time.perf_counter(), [self.beam_search.prompt] * len(speeches)
         memories = [self._encode(speech) for speech in speeches]
@@ -92,12 +94,16 @@ class STSpeech2Text(ESPnetSpeech2Text):
 
     def _decode_alone(self, speech: Speech) -> Decoding:
         started = time.perf_counter()
+        if self.search is not None:  # ctc_greedy does not call it
+            self.beam_search.statistics = DecodingStatistics()
         results = self(speech)
-        counted = self.search is not None  # by the search
-        statistics = self.beam_search.statistics if counted else DecodingStatistics()
+        searched = self.search is not None
+        statistics = self.beam_search.statistics if searched else DecodingStatistics()
         self._time(statistics, speech, time.perf_counter() - started)
         # ESPnet's tuple also has the transcripts of a model with two decoders.
-        return Decoding(results[0] if isinstance(results, tuple) else results, statistics)
+        nbest = results[0] if isinstance(results, tuple) else results
+        statistics.words = len((nbest[0][0] or "").split()) if nbest else 0
+        return Decoding(nbest, statistics)
 
     def _time(self, statistics: DecodingStatistics, speech: Sequence, seconds: float) -> None:
         statistics.audio_seconds = len(speech) / self.audio.sample_rate_hz

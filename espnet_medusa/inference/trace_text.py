@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from espnet_medusa.search.state import SearchState
+from espnet_medusa.whisper.transcript import BROKEN
 
 SYMBOL = re.compile(r"<[^<>\s]+>")  # such as a timestamp or a language
 SPACE = "<space>"  # a token of ESPnet's character vocabularies
-BROKEN = "\N{REPLACEMENT CHARACTER}"  # from incomplete UTF-8
 
 
 class TraceText:
@@ -42,7 +42,7 @@ class TraceText:
 
     def text(self, token: int) -> str:
         """Return the text of a token alone, with the space before it."""
-        [piece] = self.converter.ids2tokens([token])
+        piece = self._piece(token)
         if is_symbol(piece):
             return piece
         return " " * piece.startswith("▁") + self._join([piece])
@@ -53,7 +53,7 @@ class TraceText:
         A character of several tokens belongs to the last of them.
         """
         texts, before, spoken = [], "", []
-        for piece in self.converter.ids2tokens([*tokens]):
+        for piece in map(self._piece, tokens):
             if is_symbol(piece):
                 texts.append((piece, True))
                 continue
@@ -62,6 +62,10 @@ class TraceText:
             texts.append((text[len(before) :], False))
             before = max(before, text, key=len)
         return texts
+
+    def _piece(self, token: int) -> str:
+        """Return the name of a token; its id for symbols that ESPnet's converter leaves out."""
+        return next(iter(self.converter.ids2tokens([token])), f"<{token}>")
 
     def _join(self, pieces: list[str]) -> str:
         return "".join(pieces) if self.tokenizer is None else self.tokenizer.tokens2text(pieces)

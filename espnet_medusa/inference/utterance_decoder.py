@@ -7,7 +7,6 @@ import torch
 
 from espnet_medusa.audio.reader import TooLongError
 from espnet_medusa.inference.batches import (
-    FRAMES_PER_S,
     Utterance,
     decode_together,
     log_traceback,
@@ -23,6 +22,7 @@ from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.whisper_windows import check_long_form, why_not_long_form
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongRecording, RunningRecording
+from espnet_medusa.longform.window import FRAMES_PER_S
 from espnet_medusa.search.scores import DECODER
 from espnet_medusa.upstream.compat import Hypothesis
 
@@ -55,7 +55,7 @@ class UtteranceDecoder:
         return self.reader.limits.sample_rate_hz
 
     @property
-    def recordings_together(self) -> int:
+    def windows_together(self) -> int:
         """Maximum windows per batch: one per long recording, or several with ``vad_filter``."""
         if self.max_batch_frames is None:
             return self.batch_size
@@ -126,7 +126,7 @@ class UtteranceDecoder:
             LongRecording(read.key, read.speech, read.language, job.entries[read.key])
             for read in self._read(job, too_long, failed)
         )
-        run = self.speech2text.long_form(self.long_form, self.recordings_together)
+        run = self.speech2text.long_form(self.long_form, self.windows_together)
         for step in run(recordings):
             yield from _drain(failed)
             recording, key = step.recording, step.recording.key

@@ -1,7 +1,7 @@
 """Resumable downloads of corpora; a file exists only when it is complete and its checksum matches.
 
 A partial download is `NAME.partial`. `NAME.partial.version` has the ETag or date of the server's
-file, so that parts of two versions are never joined.
+file, if it sends one: then parts of two versions are never joined.
 """
 
 import hashlib

@@ -95,17 +95,18 @@ def hugging_face_tokens(options: TokenOptions) -> list[str]:
     """Return all tokens of a Hugging Face tokenizer by id; raise ValueError without one."""
     from transformers import AutoTokenizer
 
+    from espnet_medusa.whisper.text import list_tokens
+
     name = options.hugging_face_model
     if not name:
         raise ValueError("--token_type hugging_face requires --hugging_face_model_name_or_path")
     try:
-        vocabulary = AutoTokenizer.from_pretrained(name, trust_remote_code=False).get_vocab()
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"--hugging_face_model_name_or_path {name}: {reason}") from error
-    tokens = {number: token for token, number in vocabulary.items()}
     # Line numbers are ids, so an id without a token needs a line, too.
-    return [tokens.get(number, f"<unused{number}>") for number in range(max(tokens) + 1)]
+    return [*list_tokens(tokenizer, max(tokenizer.get_vocab().values()) + 1)]
 
 
 def make_token_list(texts: Iterable[Path], token_list: Path, options: TokenOptions) -> int:

@@ -1,7 +1,8 @@
 """Find the decodings of experiments, by our command or ESPnet's, and the baseline among them."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -25,6 +26,7 @@ class Decoding:
     test_set: str  # name of the test set, a folder in ``exp_dir / tag``
     utterances: dict[str, DecodingStatistics]  # statistics by id
     texts: dict[str, str]  # hypotheses by id
+    full_name: bool = False  # whether other decodings have the same short name
 
     @property
     def folder(self) -> Path:
@@ -36,7 +38,9 @@ class Decoding:
 
     @property
     def name(self) -> str:
-        """Short name: experiment and decoding configuration."""
+        """Short name: experiment and decoding configuration; or with parent and checkpoint."""
+        if self.full_name:
+            return f"{self.exp_dir.parent.name}/{self.exp_dir.name} {self.tag}"
         experiment = self.exp_dir.name.removeprefix("asr_")
         return f"{experiment} {self.tag.split(MODEL_MARK)[0]}"
 
@@ -48,7 +52,9 @@ class Decoding:
 def read_experiments(exp_dirs: Sequence[Path]) -> list[Decoding]:
     """Return all decodings, in each experiment ours first; ValueError if a file is malformed."""
     found = ((find_decodings(path), find_espnet_decodings(path)) for path in exp_dirs)
-    return [decoding for ours, espnets in found for decoding in ours + espnets]
+    found = [decoding for ours, espnets in found for decoding in ours + espnets]
+    counts = Counter((decoding.name, decoding.test_set) for decoding in found)
+    return [replace(one, full_name=counts[one.name, one.test_set] > 1) for one in found]
 
 
 def find_decodings(exp_dir: Path) -> list[Decoding]:

@@ -101,8 +101,10 @@ def ratio_of_sums(numerators: np.ndarray, denominators: np.ndarray) -> Estimate 
     if count < FEWEST:
         return Estimate(value)
     random = np.random.default_rng(0)
-    draws = random.multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
-    above, below = draws @ np.asarray(numerators, float), draws @ np.asarray(denominators, float)
+    values = np.stack([numerators, denominators], axis=1).astype(float)
+    # One draw at a time: all of them have a thousand numbers per utterance.
+    draws = (random.multinomial(count, np.full(count, 1 / count)) for _ in range(RESAMPLES))
+    above, below = np.array([draw @ values for draw in draws]).T
     low, high = np.percentile(above[below > 0] / below[below > 0], INTERVAL)
     return Estimate(value, float(low), float(high))
 
@@ -254,7 +256,7 @@ def count_parameters(path: Path, draft_model: Path | None = None) -> Parameters:
 
 def _sizes(path: Path) -> dict[str, int]:
     """Return the number of values of each floating-point tensor, by name."""
-    sizes, seen, weights = {}, set(), load_weights(path)
+    sizes, seen, weights = {}, set(), load_weights(path, mapped=True)
     if all(name in weights for name in TIED) and torch.equal(*(weights[name] for name in TIED)):
         del weights[TIED[0]]
     for name, tensor in weights.items():

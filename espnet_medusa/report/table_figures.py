@@ -57,7 +57,7 @@ def length_bins(decoding: Decoding, baseline: Decoding, width: int) -> list[Leng
     """Return bins of a decoding by the tokens of the baseline's text."""
     _, tokens = common_values(decoding, baseline, "tokens")
     seconds, expected = common_values(decoding, baseline, "total_seconds")
-    known = seconds > 0
+    known = (tokens > 0) & (seconds > 0) & (expected > 0)
     return bin_speedups(tokens[known], expected[known] / seconds[known], width)
 
 

@@ -11,7 +11,7 @@ from espnet_medusa.convert.checkpoint import PromptOptions
 from espnet_medusa.convert.experiment import CONFIG, MODEL, write_experiment
 from espnet_medusa.convert.read_whisper import read_whisper
 from espnet_medusa.files.cache_folder import cache_folder
-from espnet_medusa.files.output_folder import fingerprint, is_up_to_date, staged_output
+from espnet_medusa.files.output_folder import cached_output, fingerprint
 from espnet_medusa.inference.experiment import find_experiment
 from espnet_medusa.whisper.text import TextOptions
 from espnet_medusa.whisper.tokens import DETECT
@@ -39,12 +39,12 @@ def find_model(name: str, model_file: str | None = None) -> tuple[Path, Path, st
     folder = cache_folder() / "models" / re.sub(r"[^\w.-]+", "--", name).strip("-")
     files = [file for file in (path, *path.glob("*"), *SHIPPED.glob("*/*")) if file.is_file()]
     made_from = fingerprint([], files, {"name": name, "version": __version__})
-    if not is_up_to_date(folder, made_from):
-        checkpoint, note = attach_heads(read_whisper(name, TextOptions()))
-        if note is not None:
-            logger.info(note)
-        whisper = checkpoint.text.whisper
-        language = next(iter(whisper.languages), None) if whisper is not None else None
-        with staged_output(folder, made_from) as staging:
+    with cached_output(folder, made_from) as staging:
+        if staging is not None:
+            checkpoint, note = attach_heads(read_whisper(name, TextOptions()))
+            if note is not None:
+                logger.info(note)
+            whisper = checkpoint.text.whisper
+            language = next(iter(whisper.languages), None) if whisper is not None else None
             write_experiment(replace(checkpoint, prompt=PromptOptions(language)), staging, folder)
     return folder / CONFIG, folder / MODEL, DETECT

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from espnet_medusa.audio.reader import TooLongError, check_audio, probe_audio, read_audio, resample
+from espnet_medusa.audio.reader import check_audio, probe_audio, read_audio, resample
 from espnet_medusa.audio.source import AudioError, AudioInfo, open_file
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.journal import FAILED, JOURNAL, STATISTICS
@@ -90,13 +90,12 @@ def _recordings(path: Path) -> list[Recording]:
     """Return a folder's audio files (also broken links), or the path itself."""
     if not os.path.isdir(path):
         return [Recording(path, path.with_suffix("").name)]
-    hidden = [*path.rglob(".*")]
     return [
         Recording(file, file.relative_to(path).with_suffix("").as_posix())
         for file in sorted(path.rglob("*"))
         if file.suffix.lower() in SUFFIXES
         and not os.path.isdir(file)
-        and not any(part == file or part in file.parents for part in hidden)
+        and not any(part.startswith(".") for part in file.relative_to(path).parts)
     ]
 
 
@@ -117,9 +116,7 @@ class AudioFileReader(UtteranceReader):
         header = self._header(entry)
         if isinstance(header, AudioError):
             raise header
-        _check_duration(entry, header.duration_s, max_duration_s)
-        samples, rate_hz = read_audio(open_file(entry))
-        _check_duration(entry, len(samples) / rate_hz, max_duration_s)
+        samples, rate_hz = read_audio(open_file(entry), max_duration_s=max_duration_s)
         if header.n_channels > 1:
             logger.warning(f"{entry}: its {header.n_channels} channels are averaged")
         samples = resample(samples, rate_hz, self.limits.sample_rate_hz)
@@ -132,8 +129,9 @@ class AudioFileReader(UtteranceReader):
     def _header(self, path: str) -> AudioInfo | AudioError:
         if path not in self.headers:
             try:
-                if not _fits_tables(path):
-                    raise AudioError("the name has a line break or is not UTF-8", "rename the file")
+                if not _fits_tables(path + os.path.realpath(path)):
+                    reason = "the name has a line break or is not UTF-8"
+                    raise AudioError(reason, "rename the file or its folder")
                 self.headers[path] = probe_audio(open_file(path))
             except AudioError as error:
                 self.headers[path] = error.with_traceback(None)
@@ -143,10 +141,3 @@ class AudioFileReader(UtteranceReader):
 def _fits_tables(path: str) -> bool:
     """Return whether a path has no line break and is UTF-8."""
     return not {"\n", "\r"} & {*path} and path == path.encode(errors="replace").decode()
-
-
-def _check_duration(path: str, duration_s: float | None, max_duration_s: float | None) -> None:
-    if None not in (duration_s, max_duration_s) and duration_s > max_duration_s:
-        window = f"more than the model's window of {max_duration_s:g} s"
-        remedy = "cut it at pauses, see docs/long_audio.md"
-        raise TooLongError(f"{path}: lasts {duration_s:.2f} s, {window}", remedy)

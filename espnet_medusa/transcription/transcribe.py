@@ -1,6 +1,7 @@
 """Transcribe audio files, and write the results to a folder."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import partial
@@ -14,7 +15,7 @@ from espnet_medusa.audio.source import is_pipe
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.inference.job import JobInput, decode_remaining, resume
-from espnet_medusa.inference.journal import Journal, write_summary
+from espnet_medusa.inference.journal import JOURNAL, Journal, write_summary
 from espnet_medusa.inference.progress import Progress
 from espnet_medusa.inference.reader import build_audio_preprocess
 from espnet_medusa.inference.speech2text import Speech2Text
@@ -64,7 +65,8 @@ def transcribe(
     given |= {name: options.pop(name) for name in names if name in options}
     long_form = build_options(LongFormOptions, given, "transcribe")
     *files, language = find_model(model, model_file)
-    chosen = {"batch_size": batch_size, "language": language} | choose_search(options)
+    chosen = {"batch_size": batch_size} | choose_search(options)
+    chosen["language"] = chosen.get("language") or language
     speech2text = Speech2Text(*files, device=choose_device(device), mapped=True, **chosen)
     decoder = make_decoder(speech2text, batch_size, long_form)
     job, by_key = _make_job(recordings)
@@ -99,9 +101,9 @@ class OutputFolder:
 
     def __init__(self, folder: Path, formats: Sequence[str], made_with: dict, overwrite: bool):
         self.folder, self.formats = folder, tuple(formats)
-        self.journal = Journal(folder, made_with)
         if overwrite:
-            self.journal.decoded.clear()
+            (folder / JOURNAL).unlink(missing_ok=True)
+        self.journal = Journal(folder, made_with)
 
     def write(self, transcript: Transcript) -> None:
         for name in self.formats:
@@ -163,6 +165,8 @@ def _make_job(recordings: Iterable[Recording]) -> tuple[JobInput, dict[str, list
 def choose_device(device: str | None) -> str:
     """Return the given device, or else ``cuda`` if there is a GPU; raise InputError without one."""
     has_gpu = torch.cuda.is_available()
-    if device == "cuda" and not has_gpu:
-        raise InputError("device: cuda; allowed on this machine: cpu, as torch finds no GPU")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device or "cpu"):
+        raise InputError(f"device: {device}; allowed: cpu, cuda, cuda:1 and so on")
+    if (device or "").startswith("cuda") and not has_gpu:
+        raise InputError(f"device: {device}; allowed on this machine: cpu, as torch finds no GPU")
     return device or ("cuda" if has_gpu else "cpu")

@@ -181,6 +181,8 @@ def test_a_projection_saved_twice_must_equal_the_embedding(tmp_path, given, caps
     ({"generation": {"posterior_threshold": 2}}, "typical_epsilon: 2"),
     ({"generation": {"posterior_alpha": "high"}}, "posterior_alpha: 'high'; allowed: a number"),
     ({"generation": {"suppress_tokens": [1, "a"]}}, "suppress_tokens: [1, 'a']; allowed"),
+    ({"generation": {"alignment_heads": [1, 2]}}, "alignment_heads: [1, 2]; allowed: pairs"),
+    ({"generation": {"exponential_decay_length_penalty": 5}}, "penalty: 5; allowed: [start"),
 )
 def test_invalid_config_is_refused(changes, message, tmp_path, given, capsys):
     folder = save_aiola(tmp_path / "aiola", make_aiola(), **{"generation": {"a": 1}, **changes})

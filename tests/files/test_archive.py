@@ -1,5 +1,6 @@
 """Unsafe and damaged archives are refused and leave no files."""
 
+import bz2
 import os
 import random
 import stat
@@ -125,6 +126,21 @@ def test_unusual_damage_is_refused_in_one_line(tmp_path):
     for path in sorted(tmp_path.iterdir()):
         kind = "zip" if path.suffix == ".zip" else "tar"
         assert_left_packed(path, tmp_path / "out", f"{path.name}: is no whole {kind} archive")
+
+
+def test_headers_and_what_follows_the_end_count(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "ANY_SIZE_BYTES", 1 << 20)
+    headers, rest = tmp_path / "headers.tar.bz2", tmp_path / "rest.tar.bz2"
+    with tarfile.open(headers, "w:bz2", format=tarfile.PAX_FORMAT) as tar:
+        for number in range(40):
+            member = tarfile.TarInfo(f"empty{number}")
+            member.pax_headers = {"comment": "a" * 100_000}
+            tar.addfile(member)
+    with bz2.open(rest, "wb") as stream:
+        stream.write(bytes(4 << 20))
+    (tmp_path / "out").mkdir()
+    for path in (headers, rest):
+        assert_left_packed(path, tmp_path / "out", "contains more than")
 
 
 def test_too_long_names_allocate_no_memory(tmp_path):

@@ -73,6 +73,13 @@ def test_unsafe_documents_are_refused(text, message):
     assert time.process_time() - started < 2
 
 
+def test_merged_keys_are_limited_in_total():
+    merged = "".join(f"  k{number}: 0\n" for number in range(1000))
+    text = f"a: &a\n{merged}b:\n" + "  - {<<: *a}\n" * 1000
+    with pytest.raises(yaml.YAMLError, match="<<: .* keys; allowed: at most 10000"):
+        load_yaml(text)
+
+
 def test_mappings_that_merge_one_key_many_times():
     started, text = time.process_time(), "a: &a {x: 1}\n" + MAPPINGS
     if [*map(int, yaml.__version__.split("."))] >= [6, 0, 4]:  # merges each key once

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from types import SimpleNamespace
@@ -279,6 +280,15 @@ def test_a_log_gets_one_line_per_minute_and_no_bar(
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("total, shown", [(2.0, "3.0/3.0 minutes"), (5.0, "7.5/7.5 minutes")])
+def test_a_bar_may_exceed_its_total(total, shown, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with progress.Progress(total, unit="minutes") as bar:
+        for _ in range(3):
+            bar.update(total / 2)
+    assert shown in capsys.readouterr().err
+
+
 def test_recorded_results_are_read_back(tmp_path):
     journal = Journal(tmp_path, {"beam_size": 1})
     for decoded in (PLAIN, LONG):
@@ -286,6 +296,8 @@ def test_recorded_results_are_read_back(tmp_path):
     lines = (tmp_path / JOURNAL).read_text(encoding="utf-8").splitlines()
     expected = json.loads(json.dumps([asdict(decoded) for decoded in (PLAIN, LONG)]))
     assert [json.loads(line) for line in lines[1:]] == expected and "über" in lines[1]
+    with (tmp_path / JOURNAL).open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(expected[0] | {"key": "c", "field_of_another_version": 1}) + "\n")
     assert Journal(tmp_path, {"beam_size": 1}).decoded == {"a": PLAIN, "b": LONG}
     assert Journal(tmp_path, {"beam_size": 2}).decoded == {}
 

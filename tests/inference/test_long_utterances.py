@@ -211,7 +211,9 @@ def test_an_unsupported_search_is_the_reason_of_each_failure(corpus, speech2text
     journal = run(corpus, with_options(speech2text, acceptance="threshold"), "out")
     assert {*journal.failed} == {*LONG} and {*journal.decoded} == {*SHORT}
     for reason in journal.failed.values():
-        assert "more than the 30 s" in reason and "cut it into segments" in reason
+        assert (
+            "more than the 30 s" in reason and "cut it at pauses, see docs/long_audio.md" in reason
+        )
         assert reason.endswith("longform: acceptance: threshold; allowed with long audio: rules "
                                "that verify drafts")  # fmt: skip
 
@@ -221,7 +223,7 @@ def test_max_batch_frames_limits_the_recordings_that_run_together(
     batch_size, frames, together, speech2text
 ):
     decoder = make_decoder(speech2text, batch_size=batch_size, max_batch_frames=frames)
-    assert decoder.recordings_together == together
+    assert decoder.windows_together == together
 
 
 def parse(*words):

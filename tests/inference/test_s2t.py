@@ -230,6 +230,21 @@ def test_refusals(options, files):
     S2TSpeech2Text(**files, **options)
 
 
+def test_weights_of_another_model_are_refused(files, tmp_path):
+    sizes = s2t.NETWORKS["decoder_conf"] | {"linear_units": 32}
+    other = s2t.make_s2t_experiment(tmp_path, 0, decoder_conf=sizes)
+    weights = other["s2t_model_file"]
+    with refused(f"{weights}: does not fit its config: size mismatch"):
+        S2TSpeech2Text(**files | {"s2t_model_file": weights})
+
+
+def test_statistics_have_words_and_no_utterances_have_no_results(files):
+    model = S2TSpeech2Text(**files, beam_size=2, maxlenratio=-9)
+    assert model.decode([]) == []
+    [decoding] = model.decode([noise(0)])
+    assert decoding.statistics.words == len(decoding.results[0][3].split()) > 0
+
+
 def test_espnets_search_decodes_what_ours_does_not(tmp_path, caplog):
     conf = {"attention_heads": 2, "linear_units": 48, "num_blocks": 1, "conv_kernel_length": [3]}
     changes = {"decoder": "lightweight_conv", "decoder_conf": conf}
@@ -237,8 +252,9 @@ def test_espnets_search_decodes_what_ours_does_not(tmp_path, caplog):
     ours = S2TSpeech2Text(**files, **options)
     assert "ESPnet's own search decodes" in caplog.text and ours.search is None
     assert s2t.difference(ours(noise(0)), espnet.Speech2Text(**files, **options)(noise(0))) is None
-    with refused("batch_size: 2", "ESPnet's own search allows only 1"):
-        S2TSpeech2Text(**files, batch_size=2)
+    for name, value in {"batch_size": 2, "draft_model": "none", "patience": 2.0}.items():
+        with refused(f"{name}: {value}; ESPnet's own search", "allows only"):
+            S2TSpeech2Text(**files, **{name: value})
 
 
 def make_st_experiment(folder, seed, **changes):
@@ -304,5 +320,15 @@ def test_translation_that_ours_does_not_decode(tmp_path, caplog):
     assert ours.search is None and "ESPnet's own search decodes" in caplog.text
     expected = espnet_st.Speech2Text(**files, **options)(noise(0))
     assert rows(ours.decode([noise(0)])[0].results) == rows(expected)
-    with refused("batch_size: 2", "allows only 1"):
-        STSpeech2Text(**files, batch_size=2)
+    for name, value in {"batch_size": 2, "forced_prefix": [3]}.items():
+        with refused(f"{name}: {value}; ESPnet's own search", "allows only"):
+            STSpeech2Text(**files, **{name: value})
+
+
+def test_translation_by_ctc_has_statistics_of_its_own(tmp_path):
+    model = STSpeech2Text(**make_st_experiment(tmp_path, 1), ctc_greedy=True)
+    assert model.decode([]) == []
+    first, second = model.decode([noise(0), noise(1, 26000)])
+    assert first.statistics.audio_seconds != second.statistics.audio_seconds
+    assert [one.statistics.decoder_calls for one in (first, second)] == [0, 0]
+    assert first.statistics.words == len(first.results[0][0].split())

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from espnet_medusa import stages
+from espnet_medusa.files.token_list import write_token_list
 from espnet_medusa.inference.reader import build_preprocess
 from espnet_medusa.kaldi.dump_dir import write_dump_dir
 from espnet_medusa.kaldi.table import read_table, write_table
@@ -55,6 +56,10 @@ def test_the_cleaner_changes_the_tokens(text):
     pytest.importorskip("tacotron_cleaner", reason="ESPnet 202611 leaves it to an extra")
     tokens = make(text, "--token_type", "word", "--cleaner", "tacotron")
     assert "THREE" in tokens and "three" not in tokens
+
+
+def test_a_token_with_a_line_break_is_refused(tmp_path):
+    assert_refused(r"token 'a\\nb' has a line break", write_token_list, tmp_path / "x", ["a\nb"])
 
 
 def test_hugging_face_tokens_are_ordered_by_id(text, tmp_path):

@@ -10,14 +10,14 @@ from matplotlib import colors, image, pyplot
 
 from espnet_medusa import stages
 from espnet_medusa.report import experiment_figures, table_figures
-from espnet_medusa.report.decodings import Decoding
+from espnet_medusa.report.decodings import Decoding, read_experiments
 from espnet_medusa.report.measures import Estimate, Latency
 from espnet_medusa.report.plan import CallsAndWer, FigurePlan, System, TablePlan
 from espnet_medusa.report.rows import SystemRow
 from espnet_medusa.report.scatter import Panel, Point, plot_scatter, scatter_panels
 from espnet_medusa.report.style import ranks
 from espnet_medusa.report.table_figures import LengthBin, bin_speedups, eta_bars
-from espnet_medusa.search.statistics import DecodingStatistics
+from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
 
 
 @pytest.fixture
@@ -309,6 +309,20 @@ def test_acceptance_tokens_per_call_and_speedup_of_the_decoder(figures, tmp_path
     epochs = {1: {"train": {"loss": 1.0}, "valid": {"loss": 1.0, "acc_headless": 1.0}}}
     assert experiment_figures.plot_heads(epochs, "x", path) is None
     assert len(figures) == 3
+
+
+def test_decodings_of_one_short_name_are_told_apart(tmp_path):
+    for parent in ("exp_a", "exp_b"):
+        for model in ("model", "valid.loss.best"):
+            decoding = make_decoding(tmp_path / parent, "block", "exact", 2)
+            decoding = replace(decoding, tag=f"exact_asr_model_{model}")
+            decoding.folder.mkdir(parents=True)
+            write_statistics(decoding.folder / "statistics.json", decoding.utterances)
+            (decoding.folder / "text").touch()
+    paths = [tmp_path / parent / "asr_block" for parent in ("exp_a", "exp_b")]
+    names = [decoding.name for decoding in read_experiments(paths)]
+    assert len({*names}) == 4 and "exp_a/asr_block exact_asr_model_valid.loss.best" in names
+    assert [one.name for one in read_experiments(paths[:1])][0] in names
 
 
 def test_running_median_of_few_and_many_points():

@@ -1,6 +1,7 @@
 """The transcribing command and function: the texts of the inference command for any file."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -130,6 +131,18 @@ def test_files_with_odd_names_and_unusable_results(model, talks, tmp_path, in_fo
     assert failed["x"].startswith("x.wav: [Errno 21] Is a directory: 'out/x.txt'; rename it")
 
 
+def test_files_in_a_folder_whose_name_is_not_utf_8(model, talks, tmp_path, monkeypatch):
+    folder = tmp_path / os.fsdecode(b"\xff")
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for path in (folder / "good.wav", tmp_path / "fine.wav"):
+        path.write_bytes((talks / "good.wav").read_bytes())
+    assert run(model, "good.wav", tmp_path / "fine.wav", "--output_dir", tmp_path / "out") == 3
+    assert read_lines(tmp_path / "out" / "text").keys() == {"fine"}
+    failed = read_lines(tmp_path / "out" / "failed_utterances")["good"]
+    assert "the name has a line break or is not UTF-8; rename the file or its folder" in failed
+
+
 def test_files_with_results_are_not_decoded_again(model, talks, tmp_path, capsys, rows):
     output = tmp_path / "out"
     good = [talks / name for name in GOOD.values()]
@@ -163,6 +176,11 @@ def test_an_interrupted_call_resumes(model, talks, tmp_path, rows, monkeypatch):
     assert rows == [3]
     assert run(model, *good, "--output_dir", tmp_path / "out") == 0
     assert rows == [3, 1]
+    rows.clear()
+    interrupt_call(monkeypatch, Speech2Text, "decode", 2)
+    assert run(model, *good, "--output_dir", tmp_path / "out", "--overwrite") == 130
+    assert run(model, *good, "--output_dir", tmp_path / "out") == 0
+    assert rows == [3, 1], "the results before --overwrite are not used"
 
 
 def test_the_function_returns_a_transcript_of_each_file(model, talks, tmp_path):
@@ -193,7 +211,8 @@ def test_a_whisper_is_converted_once_and_detects_the_language(tmp_path, monkeypa
     command += ["--no_speech_threshold", "none"]
     transcribe.main([*command, "--model", str(whisper)])
     detected = json.loads((tmp_path / "out" / "talk.json").read_text())
-    (experiment,) = (tmp_path / "cache" / "espnet_medusa" / "models").iterdir()
+    models = (tmp_path / "cache" / "espnet_medusa" / "models").iterdir()
+    (experiment,) = (path for path in models if path.is_dir())
     files = experiment / "config.yaml", experiment / "model.pth"
     made = files[1].stat().st_mtime_ns
     speech2text = Speech2Text(*files, search="greedy", language="detect", maxlenratio=-4)
@@ -207,6 +226,10 @@ def test_a_whisper_is_converted_once_and_detects_the_language(tmp_path, monkeypa
     options = {"beam_size": 2, "maxlenratio": -4, "device": "cpu", "language": other}
     (transcript,) = espnet_medusa.transcribe(tmp_path / "talk.wav", str(whisper), **options)
     assert transcript.error is None and transcript.language == other
+    (transcript,) = espnet_medusa.transcribe(
+        tmp_path / "talk.wav", str(whisper), **options | {"language": None}
+    )
+    assert transcript.language == detected["language"] != "en"
     assert files[1].stat().st_mtime_ns == made
     # The language of an experiment is in its config.
     assert find_model(str(whisper)) == (*files, "detect")
@@ -234,6 +257,8 @@ def test_defaults_of_the_command(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert choose_device(None) == "cpu"
     assert_refused("device: cuda; allowed on this machine: cpu", choose_device, "cuda")
+    assert_refused("device: cuda:1; allowed on this machine: cpu", choose_device, "cuda:1")
+    assert_refused("device: gpu; allowed: cpu, cuda, cuda:1", choose_device, "gpu")
     chosen = defaults.with_defaults({}, "cpu")
     assert chosen["search"] == "beam" and chosen["skip_silence"] and chosen["batch_size"] == 8
     assert defaults.with_defaults({"beam_size": 1}, "cpu")["search"] == "greedy"

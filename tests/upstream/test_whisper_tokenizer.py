@@ -1,5 +1,7 @@
 """ESPnet's token types of Whisper, against openai-whisper's own tokenizer."""
 
+from types import SimpleNamespace
+
 from cases import cases
 from espnet2.text.build_tokenizer import build_tokenizer
 from espnet2.text.whisper_token_id_converter import OpenAIWhisperTokenIDConverter
@@ -8,6 +10,10 @@ from refusals import command_refused, refuses
 from whisper.tokenizer import get_tokenizer
 
 from espnet_medusa.bin import hugging_face_export_vocabulary, whisper_export_vocabulary
+from espnet_medusa.inference.decoding import TextWriter
+from espnet_medusa.inference.trace_text import TraceText
+from espnet_medusa.search.state import EndedHypothesis
+from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.whisper.text import TextOptions, find_text
 
 TEXTS = ("hello, world", " It's 5 o'clock.", "déjà vu für 你好 🙂", "a", "")
@@ -38,6 +44,23 @@ def test_labels_equal_openais(model_type, language, task):
         assert ids == [*prompt[1:], *oracle.encode(spaced)]
         tokens = converter.ids2tokens([*prompt, *ids, oracle.eot, oracle.timestamp_begin])
         assert tokenizer.tokens2text(tokens) == text.removeprefix(" ")
+
+
+def test_results_and_traces_have_tokens_that_espnets_converter_leaves_out():
+    tokenizer = build_tokenizer("whisper_en", "whisper_en")
+    converter = OpenAIWhisperTokenIDConverter("whisper_en")
+    oracle = openais("whisper_en", "noinfo", "transcribe")
+    ids = [oracle.timestamp_begin, *oracle.encode(" hello, world"), oracle.timestamp_begin + 50]
+    pieces = TraceText(converter, tokenizer).pieces([*ids, oracle.eot])
+    assert "".join(text for text, special in pieces if not special) == "hello, world"
+    assert [special for _, special in pieces] == [True, *[False] * (len(ids) - 2), True, True]
+    writer = TextWriter(converter, tokenizer, frozenset(), 1, range(oracle.timestamp_begin, 60000))
+    state = SimpleNamespace(
+        n_best=[EndedHypothesis([*ids, oracle.eot], -1.0, (-1.0,), len(ids) + 2)],
+        statistics=DecodingStatistics(), trace=None,
+    )  # fmt: skip
+    [(text, _, tokens, _)] = writer.write(state, [oracle.sot], ["decoder"]).results
+    assert (text, tokens) == ("hello, world", ids)
 
 
 def test_added_tokens_follow_whispers(tmp_path):
