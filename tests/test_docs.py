@@ -221,9 +221,10 @@ def check_script(script: Path, words: list[str]) -> None:
 
 def expand_functions(block: str) -> str:
     """Replace calls of shell functions, which end in "$@", by their bodies."""
-    for function, name, body in re.findall(r"(^(\w+)\(\) \{\n(.*?)\n\}\n)", block, re.M | re.S):
-        command, block = body.strip().removesuffix('"$@"'), block.replace(function, "")
-        block = re.sub(rf"(?m)^{name} ", lambda _, command=command: command, block)
+    while function := re.search(r"(?ms)^(\w+)\(\) \{\n(.*?)\n\}\n", block):
+        command = function[2].strip().removesuffix('"$@"')
+        block = block.replace(function[0], "")
+        block = re.sub(rf"(?m)^[ \w=]*\b{function[1]} ", lambda _, command=command: command, block)
     return block
 
 
@@ -257,7 +258,7 @@ def check_command(words: list[str], monkeypatch) -> dict[str, str]:
     elif name in SCRIPTS:
         check_module(SCRIPTS[name], rest, monkeypatch)
     else:
-        assert name in (".", "cat", "echo", "mv", "pip"), words  # not ours
+        assert name in (".", "cat", "echo", "export", "mv", "pip"), words  # not ours
     return {}
 
 
