@@ -45,10 +45,11 @@ class Constraints:
         """P + 2, whether a token is forbidden at a position, as in ``blocked``."""
         return [] if self.blocked is None else self.blocked.any(dim=1).tolist()
 
-    def affect(self, length: int) -> bool:
-        """Return whether scores change at a position with ``length`` tokens before it, or later."""
-        later = self._limited[min(length, len(self._limited) - 1) :]
-        return any(later) or self.penalty is not None or self.timestamps is not None
+    def affect(self, first: int, last: int) -> bool:
+        """Return whether scores may change at positions after ``first`` to ``last`` tokens."""
+        later = self._limited[min(first, len(self._limited) - 1) :]
+        penalized = self.penalty is not None and last > self.penalty[0]
+        return any(later) or penalized or self.timestamps is not None
 
     @cached_property
     def _columns(self) -> torch.Tensor:

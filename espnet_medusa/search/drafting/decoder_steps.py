@@ -71,7 +71,10 @@ class DecoderSteps(Steps):
         if any(prefix.evaluated for prefix in beams.prefixes):
             return None
         restrict, lengths = None, zip(beams.lengths, beams.least, strict=True)
-        limited = any(length < least or constraints.affect(length) for length, least in lengths)
+        limited = any(
+            length < least or constraints.affect(length, length + depth - 1)
+            for length, least in lengths
+        )
         if limited and self.strategy.drafts_change_text:
             if constraints.timestamps is not None:
                 return None
