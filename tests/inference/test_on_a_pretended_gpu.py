@@ -31,7 +31,7 @@ WAYS = {
     "beam, CTC": BEAM | {"drafter": "ctc", "draft_depth": 3},
 }  # fmt: skip
 READERS = {  # of drafts
-    "block": "search/drafting/decoder_steps.py: run",
+    "block": "search/drafting/decoder_steps.py: _draft",
     "recurrent": "search/drafting/decoder_steps.py: read",
     "attending": "runtime/chain_graph.py: chain",
 }

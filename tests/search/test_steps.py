@@ -9,7 +9,15 @@ import torch
 from beam_oracle import UncachedScorer, espnet_search, make_weights
 from cases import combinations
 from grown_trees import states_after
-from searches import PROMPT, assert_plain, compare, constraints_of, our_greedy, our_search
+from searches import (
+    PROMPT,
+    assert_plain,
+    assert_same_alone,
+    compare,
+    constraints_of,
+    our_greedy,
+    our_search,
+)
 from tiny import EOS, HEADS, VOCAB_SIZE, bounds, random_memory, shared_decoder, tiny_decoder
 
 from espnet_medusa.runtime.build import build_runtime
@@ -141,6 +149,28 @@ def test_chains_of_drafts_that_change_the_text_obey_constraints(heads, least, ev
         accepted += sum(sum(state.statistics.accepted) for state in states)
     assert accepted > 20
     assert_drafted_alike(every)
+
+
+class ShortChains(DecoderSteps):
+    """Chains that differ from steps, and are used without constraints, as those of a kernel."""
+
+    def _chain(self, *arguments):
+        *_, limited = arguments
+        return None if limited else super()._chain(*arguments)[:, :1]
+
+
+@combinations(seed=range(8))
+def test_the_kind_of_draft_does_not_depend_on_the_batch(seed):
+    rule = build_rule(SearchOptions(acceptance="typical", typical_epsilon=0.05, typical_alpha=0.1))
+    constraints = constraints_of(exponential_decay_length_penalty=[8, 1.3])
+    most = [30, 12, 20]
+
+    def search(rows, memory, lengths):
+        found = our_greedy(shared_decoder(seed, "linear"), DraftShape(4), rule, constraints)
+        found.planner.steps.__class__ = ShortChains
+        return found(memory, lengths, PROMPTS[: len(rows)], bounds([most[row] for row in rows]))
+
+    assert_same_alone(search, *random_memory(seed, [8, 3, 11]))
 
 
 BEAM_CONSTRAINTS = [

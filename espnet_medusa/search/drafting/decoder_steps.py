@@ -41,6 +41,24 @@ class DecoderSteps(Steps):
         self.normalized = not chain or strategy.needs_draft_scores
 
     def run(self, states: Sequence[SearchState]) -> None:
+        if not self.strategy.drafts_change_text:
+            self._draft(states, False)
+            return
+        # A proposer's chain may differ from its steps. Which of them drafts for an utterance must
+        # not depend on the other utterances.
+        limited = {id(state) for state in states if self._is_limited(state)}
+        for is_limited in (False, True):
+            if group := [state for state in states if (id(state) in limited) == is_limited]:
+                self._draft(group, is_limited)
+
+    def _is_limited(self, state: SearchState) -> bool:
+        """Return whether constraints may forbid or change scores within the next draft."""
+        length, last = state.draft.beam[0].prefix.length, self.shape.depth - 1
+        constraints = self.scoring.constraints
+        return length < state.scorers.min_length or constraints.affect(length, length + last)
+
+    def _draft(self, states: Sequence[SearchState], limited: bool) -> None:
+        """Draft for states; ``limited``: whether constraints affect a chain."""
         most = self.shape.depth
         limits = [
             min(state.max_length - state.draft.beam[0].prefix.length, most, state.draft.limit)
@@ -50,7 +68,7 @@ class DecoderSteps(Steps):
         if depth > 0:
             beams = Beams(states, self.device)
             parents = PrefixStates(self.proposer, self.device).parents(beams.prefixes)
-            chains = self._chain(beams, *parents, depth)
+            chains = self._chain(beams, *parents, depth, limited)
             if chains is not None:
                 follow_chains(self.strategy, states, chains.tolist())
                 return
@@ -58,7 +76,12 @@ class DecoderSteps(Steps):
             visit(self.strategy, states, steps)
 
     def _chain(
-        self, beams: Beams, draft_states: States, tokens: torch.Tensor | None, depth: int
+        self,
+        beams: Beams,
+        draft_states: States,
+        tokens: torch.Tensor | None,
+        depth: int,
+        limited: bool,
     ) -> torch.Tensor | None:
         """Return a chain (U, depth) of ``Proposer.chain``, or None if this is not possible.
 
@@ -70,12 +93,8 @@ class DecoderSteps(Steps):
             return None
         if any(prefix.evaluated for prefix in beams.prefixes):
             return None
-        restrict, lengths = None, zip(beams.lengths, beams.least, strict=True)
-        limited = any(
-            length < least or constraints.affect(length, length + depth - 1)
-            for length, least in lengths
-        )
-        if limited and self.strategy.drafts_change_text:
+        restrict = None
+        if limited:
             if constraints.timestamps is not None:
                 return None
             restrict = partial(self._constrain, beams, range(depth), None)
