@@ -114,7 +114,6 @@ def _cache_states(args: argparse.Namespace) -> int:
         ids = {key: preprocess(key, {"text": text})["text"].tolist() for key, text in texts.items()}
         references = {key: (ids[key], text) for key, text in texts.items()}
     args.output_dir.mkdir(parents=True, exist_ok=True)
-    check_same_settings(args.output_dir / SETTINGS_FILE, _settings(args))
     archives = ()
     if args.states:
         chosen = {
@@ -126,6 +125,7 @@ def _cache_states(args: argparse.Namespace) -> int:
         archives = tuple(name for name, is_cached in chosen.items() if is_cached)
         needed = cached.bytes_needed(speech2text, [*durations_s.values()], archives)
         cached.check_space(args.output_dir, needed)
+    check_same_settings(args.output_dir / SETTINGS_FILE, _settings(args))
     unfit = FilterOptions(args.drop_fraction, args.max_compression_ratio)
     cache = cached.StateCache(speech2text, archives, references, preprocess, unfit)
     share = EVERY if args.job is None else slice(args.job - 1, None, args.jobs)

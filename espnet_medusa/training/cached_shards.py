@@ -137,8 +137,8 @@ def check_same_settings(path: Path, settings: Mapping[str, Any]) -> None:
     old = old if isinstance(old, Mapping) else {}
     if names := [name for name in settings if old.get(name) != settings[name]]:
         raise InputError(
-            f"{path.parent}: was written with other settings ({', '.join(names)}), see {path}; "
-            "name another folder, or remove this one"
+            f"{path.parent}: was written with another encoder or other settings "
+            f"({', '.join(names)}), see {path}; name another folder, or remove this one"
         )
 
 

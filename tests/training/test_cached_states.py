@@ -286,7 +286,7 @@ def test_a_cache_of_other_settings_is_not_used(corpus, tmp_path, capsys):
     write_lines(data / "text", {key: read_lines(corpus / "text")[key] for key in keys})
     given = corpus, tmp_path / "states", "--data_dir", str(data), *ALL
     cache(*given, "--references", "true")
-    with command_refused(capsys, "other settings (references, text)", "settings.yaml"):
+    with command_refused(capsys, "other settings (references)", "settings.yaml"):
         cache(*given)
     write_lines(data / "text", dict.fromkeys(keys, "another text"))
     with command_refused(capsys, "other settings (text)"):
