@@ -13,7 +13,7 @@ def main(cmd: list[str] | None = None) -> None:
 
     def work() -> None:
         tokenizer = load_safely(args.model_name_or_path)
-        tokens = [*list_tokens(tokenizer, max(tokenizer.get_vocab().values()) + 1)]
+        tokens = [*list_tokens(tokenizer)]
         for entry in args.add_symbol:
             symbol, _, place = entry.rpartition(":")
             try:

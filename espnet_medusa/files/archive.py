@@ -121,10 +121,10 @@ def _extract_tar(archive: Path, folder: Path) -> None:
             if len(stream.read(TAR_BLOCK_BYTES)) < TAR_BLOCK_BYTES:
                 raise tarfile.ReadError("it has no end mark")
         # Read the checksum of the compressed stream, which follows the end mark.
-        rest = 0
+        rest, allowed = 0, _allowed_bytes(archive)
         while chunk := tar.fileobj.read(CHUNK_BYTES):
             rest += len(chunk)
-            _check_size(rest, archive)
+            _check_size(rest, allowed)
 
 
 def _check_xz(head: bytes) -> None:
@@ -157,18 +157,21 @@ def _within_size(members: Iterable[Member], archive: Path) -> Iterator[Member]:
 
     A tar member's headers count, too: tarfile keeps them in memory.
     """
-    total = 0
+    total, allowed = 0, _allowed_bytes(archive)
     for member in members:
         if isinstance(member, tarfile.TarInfo):
             total += member.offset_data - member.offset + member.size
         else:
             total += member.file_size
-        _check_size(total, archive)
+        _check_size(total, allowed)
         yield member
 
 
-def _check_size(unpacked_bytes: int, archive: Path) -> None:
-    allowed = max(MAX_GROWTH * archive.stat().st_size, ANY_SIZE_BYTES)
+def _allowed_bytes(archive: Path) -> int:
+    return max(MAX_GROWTH * archive.stat().st_size, ANY_SIZE_BYTES)
+
+
+def _check_size(unpacked_bytes: int, allowed: int) -> None:
     if unpacked_bytes > allowed:
         raise UnsafeError(f"it contains more than {allowed} bytes")
 

@@ -43,8 +43,7 @@ class TextWriter:
         """Return the n-best results; ``scorers`` are the names of ``EndedHypothesis.parts``."""
         results = [self._result(ended, prompt, scorers) for ended in state.n_best[: self.nbest]]
         if results:
-            text = results[0][0]
-            state.statistics.words = 0 if text is None else len(text.split())
+            state.statistics.words = count_words(results[0][0])
         else:
             logger.warning("no hypothesis ended; allow shorter ones with a smaller minlenratio")
         trace = TraceText(self.converter, self.tokenizer).passages(state)
@@ -61,6 +60,11 @@ class TextWriter:
                 pieces if whole else self.converter.ids2tokens(spoken)
             )
         return text, pieces, ids, espnet_hypothesis(ended, prompt, scorers)
+
+
+def count_words(text: str | None) -> int:
+    """Return the number of words; 0 without a text."""
+    return 0 if text is None else len(text.split())
 
 
 def espnet_hypothesis(ended: EndedHypothesis, prompt: list[int], scorers: list[str]) -> Hypothesis:

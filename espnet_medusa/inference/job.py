@@ -75,14 +75,13 @@ def read_input(
     keys = [*audio.entries]
     if key_file is not None:
         listed = scan_table(key_file, require_value=False)
-        keys, ids = [*listed.entries], listed.entries.keys()
+        keys = [*listed.entries]
         missing = [key for key in keys if key not in audio.entries and key not in problems]
         # Each bad line of wav.scp is reported by the one job whose key file has its id.
-        problems = {key: text for key, text in problems.items() if key in ids}
+        problems = {key: text for key, text in problems.items() if key in listed.entries}
         problems |= _by_id(listed)
         problems |= {key: f"{path}: has no such id; add its line" for key in missing}
-    ids = {*keys}
-    keys += [key for key in problems if key not in ids]
+    keys = [*dict.fromkeys([*keys, *problems])]
     languages = {} if utt2lang is None else _read_values(utt2lang, keys, problems)
     texts = _read_values(by_name[PREVIOUS][0], keys, problems) if PREVIOUS in by_name else {}
     if PREVIOUS in by_name:

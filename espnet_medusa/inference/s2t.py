@@ -31,7 +31,7 @@ from espnet_medusa.inference.decode_options import (
     split_options,
     with_model_defaults,
 )
-from espnet_medusa.inference.decoding import Decoding, Speech
+from espnet_medusa.inference.decoding import Decoding, Speech, count_words
 from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like
 from espnet_medusa.inference.experiment import find_experiment, language_model_errors
 from espnet_medusa.inference.job import PREVIOUS
@@ -268,7 +268,7 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         for speech, (nbest, _), counted in zip(speeches, results, statistics, strict=True):
             counted.audio_seconds = len(speech) / self.preprocessor_conf["fs"]
             counted.total_seconds = seconds
-            counted.words = len((nbest[0][3] or "").split()) if nbest else 0
+            counted.words = count_words(nbest[0][3] if nbest else None)
         return [
             Decoding(nbest, counted, _language(nbest), intermediate=layers, trace=trace)
             for (nbest, layers), counted, trace in zip(results, statistics, traces, strict=True)

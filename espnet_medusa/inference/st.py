@@ -13,7 +13,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.audio_batch import audio_limits
 from espnet_medusa.inference.choose_search import full_scorers
 from espnet_medusa.inference.decode_options import check_espnet_decodes, split_options
-from espnet_medusa.inference.decoding import Decoding, Speech, TextWriter
+from espnet_medusa.inference.decoding import Decoding, Speech, TextWriter, count_words
 from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like
 from espnet_medusa.inference.experiment import language_model_errors
 from espnet_medusa.search.options import LengthLimits, SearchOptions
@@ -97,12 +97,11 @@ class STSpeech2Text(ESPnetSpeech2Text):
         if self.search is not None:  # ctc_greedy does not call it
             self.beam_search.statistics = DecodingStatistics()
         results = self(speech)
-        searched = self.search is not None
-        statistics = self.beam_search.statistics if searched else DecodingStatistics()
+        statistics = DecodingStatistics() if self.search is None else self.beam_search.statistics
         self._time(statistics, speech, time.perf_counter() - started)
         # ESPnet's tuple also has the transcripts of a model with two decoders.
         nbest = results[0] if isinstance(results, tuple) else results
-        statistics.words = len((nbest[0][0] or "").split()) if nbest else 0
+        statistics.words = count_words(nbest[0][0] if nbest else None)
         return Decoding(nbest, statistics)
 
     def _time(self, statistics: DecodingStatistics, speech: Sequence, seconds: float) -> None:

@@ -190,21 +190,22 @@ class WindowSteps:
             if not rows:
                 break
         decodings = [choose_attempt(one, self.options) for one in attempts]
-        chosen = decodings
+        ended = decodings
         if self.options.without_timestamps is None:
             text_ends_s = partial(self.decoder.text_ends_s, encoded)
-            decodings = find_early_ends(pairs, decodings, text_ends_s)
+            ended = find_early_ends(pairs, decodings, text_ends_s)
         # From here on nothing fails, so that no window is counted twice.
         for row, (passage, window) in enumerate(pairs):
             passage.recording.statistics += counts[row]
-            if chosen[row].trace is not None:
-                passage.recording.traces.append(trace_window(window, attempts[row], chosen[row]))
+            if decodings[row].trace is not None:
+                trace = trace_window(window, attempts[row], decodings[row])
+                passage.recording.traces.append(trace)
         align = partial(self.decoder.align, encoded) if self.options.word_timestamps else None
         aligners = [
             align and partial(align, row, window.frames, passage.recording.language)
             for row, (passage, window) in enumerate(pairs)
         ]
-        return [*zip(decodings, aligners, strict=True)]
+        return [*zip(ended, aligners, strict=True)]
 
     def _attempt(
         self, encoded: Any, passages: Sequence[Passage], rows: Sequence[int], how: Attempt

@@ -106,7 +106,7 @@ def hugging_face_tokens(options: TokenOptions) -> list[str]:
         reason = str(error).splitlines()[0]
         raise ValueError(f"--hugging_face_model_name_or_path {name}: {reason}") from error
     # Line numbers are ids, so an id without a token needs a line, too.
-    return [*list_tokens(tokenizer, max(tokenizer.get_vocab().values()) + 1)]
+    return [*list_tokens(tokenizer)]
 
 
 def make_token_list(texts: Iterable[Path], token_list: Path, options: TokenOptions) -> int:

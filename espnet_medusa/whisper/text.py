@@ -111,9 +111,15 @@ def tokenizer_of_type(token_type: str, bpemodel: str | Path) -> PreTrainedTokeni
     return load_safely(bpemodel)
 
 
-def list_tokens(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> tuple[str, ...]:
-    """Return V names, placeholders for unused ids; raise InputError if there are more names."""
+def list_tokens(
+    tokenizer: PreTrainedTokenizerBase, vocab_size: int | None = None
+) -> tuple[str, ...]:
+    """Return V names, placeholders for unused ids; raise InputError if there are more names.
+
+    ``vocab_size``: V; None: up to the last name.
+    """
     names = {number: name for name, number in tokenizer.get_vocab().items()}
+    vocab_size = max(names) + 1 if vocab_size is None else vocab_size
     if max(names) >= vocab_size:
         raise InputError(
             f"tokenizer of {max(names) + 1} tokens, vocab_size: {vocab_size}; {HOW_TO_GIVE}, the "

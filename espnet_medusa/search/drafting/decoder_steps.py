@@ -41,21 +41,22 @@ class DecoderSteps(Steps):
         self.normalized = not chain or strategy.needs_draft_scores
 
     def run(self, states: Sequence[SearchState]) -> None:
-        if not self.strategy.drafts_change_text:
-            self._draft(states, False)
-            return
         # A proposer's chain may differ from its steps. Which of them drafts for an utterance must
         # not depend on the other utterances.
-        limited = {id(state) for state in states if self._is_limited(state)}
-        for is_limited in (False, True):
-            if group := [state for state in states if (id(state) in limited) == is_limited]:
-                self._draft(group, is_limited)
+        groups: dict[bool, list[SearchState]] = {False: [], True: []}
+        for state in states:
+            groups[self._is_limited(state)].append(state)
+        for limited, group in groups.items():
+            if group:
+                self._draft(group, limited)
 
     def _is_limited(self, state: SearchState) -> bool:
-        """Return whether constraints may forbid or change scores within the next draft."""
-        length, last = state.draft.beam[0].prefix.length, self.shape.depth - 1
-        constraints = self.scoring.constraints
-        return length < state.scorers.min_length or constraints.affect(length, length + last)
+        """Return whether constraints change the scores of a draft that may change the text."""
+        if not self.strategy.drafts_change_text:
+            return False
+        length, constraints = state.draft.beam[0].prefix.length, self.scoring.constraints
+        last = length + self.shape.depth - 1
+        return length < state.scorers.min_length or constraints.affect(length, last)
 
     def _draft(self, states: Sequence[SearchState], limited: bool) -> None:
         """Draft for states; ``limited``: whether constraints affect a chain."""
