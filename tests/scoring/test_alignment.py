@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from espnet_medusa.scoring import alignment
 from espnet_medusa.scoring.alignment import align
 from espnet_medusa.scoring.sclite import Counts
 
@@ -51,9 +52,13 @@ def reference_alignment(reference, hypothesis):
 
 
 @settings(max_examples=200, deadline=None)
-@given(TOKENS, TOKENS)
-def test_equal_to_the_recursive_reference(reference, hypothesis):
-    assert align(reference, hypothesis) == reference_alignment(reference, hypothesis)
+@given(TOKENS, TOKENS, st.integers(1, 40))
+def test_equal_to_the_recursive_reference(reference, hypothesis, cells):
+    expected = reference_alignment(reference, hypothesis)
+    assert align(reference, hypothesis) == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(alignment, "BLOCK_CELLS", cells)
+        assert align(reference, hypothesis) == expected
 
 
 def counts_and_jiwer(reference, hypothesis):
