@@ -61,7 +61,8 @@ def unpack(archive: str | Path, folder: str | Path) -> Path:
     Unpacks into a hidden folder inside `folder`, then renames each file and each new folder to
     its place. Replaces files of the same name and merges folders of the same name.
     Raises InputError, and unpacks nothing, if the file is no archive, is damaged or truncated,
-    refers to files outside `folder` or to devices, or is too large unpacked.
+    refers to files outside `folder` or to devices, is too large unpacked, or has a file where
+    `folder` has a folder, or a folder where it has a file.
     """
     archive, folder = Path(archive), Path(folder)
     staging = folder / f".{archive.name}.unpacking"
@@ -69,7 +70,8 @@ def unpack(archive: str | Path, folder: str | Path) -> Path:
     staging.mkdir(parents=True)
     try:
         _extract(archive, staging)
-        _move_into(staging, folder)
+        for path, place in list(_moves(staging, folder)):
+            os.replace(path, place)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return folder
@@ -176,10 +178,18 @@ def _check_size(unpacked_bytes: int, allowed: int) -> None:
         raise UnsafeError(f"it contains more than {allowed} bytes")
 
 
-def _move_into(source: Path, target: Path) -> None:
+def _moves(source: Path, target: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield what to rename, to replace files and merge folders of the same name."""
     for path in sorted(source.iterdir()):
         existing = target / path.name
-        if path.is_dir() and not path.is_symlink() and existing.is_dir():
-            _move_into(path, existing)
+        is_folder = path.is_dir() and not path.is_symlink()
+        if existing.exists() and is_folder != existing.is_dir():
+            kinds = ("file", "folder") if is_folder else ("folder", "file")
+            raise InputError(
+                f"{existing}: is a {kinds[0]}, but a {kinds[1]} in the archive; nothing was "
+                "unpacked, rename it and run the command again"
+            )
+        if is_folder and existing.is_dir():
+            yield from _moves(path, existing)
         else:
-            os.replace(path, existing)
+            yield path, existing

@@ -49,6 +49,20 @@ def test_archives_of_one_corpus_are_merged(tmp_path, mode):
 
 
 @cases(
+    ({"a/1.txt": b"new", "b": b"x"}, "b: is a folder, but a file in the archive"),
+    ({"a/1.txt/2": b"x", "a/0": b"new"}, "1.txt: is a file, but a folder in the archive"),
+)
+def test_file_and_folder_of_the_same_name_are_refused_first(members, message, tmp_path):
+    folder = unpack(
+        make_tar(tmp_path / "old", {"a/1.txt": b"old", "b/c": b"old"}), tmp_path / "out"
+    )
+    before = tree(folder)
+    with refused(message, "nothing was unpacked", error=InputError):
+        unpack(make_tar(tmp_path / "new", members), folder)
+    assert tree(folder) == before
+
+
+@cases(
     (make_tar, "../outside.txt", b"x", ""),
     (make_tar, "a/../../outside.txt", b"x", ""),
     (make_tar, "a/link", link("a/link", "../../outside.txt"), ""),
