@@ -1,5 +1,10 @@
 """Errors that a user can correct; commands print a line per problem, without a traceback."""
 
+import logging
+import traceback
+
+logger = logging.getLogger(__name__)
+
 
 class InputError(ValueError):
     """A user error; the message has the option or file, its value, what is allowed, a remedy."""
@@ -8,3 +13,15 @@ class InputError(ValueError):
 def first_line(error: BaseException | None) -> str:
     """Return the first non-blank line of an error's message, or else its class name."""
     return next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
+
+
+def one_line(error: Exception) -> str:
+    """Return the first line of an error's message, with the class unless it is a user error."""
+    message = first_line(error)
+    return message if isinstance(error, ValueError) else f"{message} ({type(error).__name__})"
+
+
+def log_traceback(error: Exception) -> None:
+    """Log the traceback of an error, unless it is a user error."""
+    if not isinstance(error, ValueError):
+        logger.error("".join(traceback.format_exception(error)))

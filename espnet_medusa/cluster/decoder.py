@@ -18,8 +18,8 @@ from espnet_medusa.audio.reader import AudioError, probe_audio
 from espnet_medusa.audio.source import is_pipe
 from espnet_medusa.cluster.connection import Workers, call_plugin
 from espnet_medusa.cluster.worker import WorkerDecoder
-from espnet_medusa.errors import InputError
-from espnet_medusa.inference.batches import make_batches, one_line
+from espnet_medusa.errors import InputError, one_line
+from espnet_medusa.inference.batches import make_batches
 from espnet_medusa.inference.job import JobDecoder, JobInput, log_times
 from espnet_medusa.inference.journal import Decoded, Failed, Outcome
 from espnet_medusa.kaldi.table import scan_table

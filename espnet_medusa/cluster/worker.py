@@ -8,8 +8,7 @@ from functools import cached_property
 from dask.utils import SerializableLock
 from distributed import Worker, WorkerPlugin, get_worker
 
-from espnet_medusa.errors import InputError
-from espnet_medusa.inference.batches import one_line
+from espnet_medusa.errors import InputError, one_line
 from espnet_medusa.inference.job import JobDecoder, JobInput
 from espnet_medusa.inference.journal import Outcome
 from espnet_medusa.recipe.jobs import GPUS, visible_gpus

@@ -1,19 +1,11 @@
-"""Form batches of utterances, and decode them in smaller batches after a failure."""
+"""Form batches of utterances."""
 
-import logging
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
-from espnet_medusa.errors import InputError, first_line
-from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.longform.window import FRAMES_PER_S
-from espnet_medusa.runtime.process import free_gpu_memory, without_tensors
-
-logger = logging.getLogger(__name__)
 
 POOL_BATCHES = 24
 POOL_BYTES = 1 << 28  # 70 minutes at 16 kHz; two pools are in memory at once
@@ -26,9 +18,6 @@ class Utterance:
     frames: int  # frames of 10 ms, including padding to the encoder's window
     language: str | None = None  # code for the prompt; None: that of the decode options
     previous_text: str | None = None  # for OWSM's prompt
-
-
-Decode = Callable[[Sequence[Utterance]], list[Decoding]]
 
 
 def make_batches(
@@ -76,64 +65,10 @@ def _by_length(pool: Sequence[Utterance]) -> list[Utterance]:
     return sorted(pool, key=lambda utterance: len(utterance.speech), reverse=True)
 
 
-def decode_together(
-    decode: Decode, utterances: Sequence[Utterance]
-) -> Iterator[tuple[Utterance, Decoding | Exception]]:
-    """Decode a batch; decode smaller batches if it exceeds GPU memory or an utterance fails.
-
-    Yield each utterance with its result or its error.
-    """
-    decodings, error = _attempt(decode, utterances)
-    if error is None:
-        yield from zip(utterances, decodings, strict=True)
-        return
+def describe(utterances: Sequence[Utterance]) -> str:
+    """Return the size of a batch, for messages."""
     longest = max(utterance.frames for utterance in utterances)
-    out_of_memory = isinstance(error, torch.cuda.OutOfMemoryError)
-    if out_of_memory:
-        free_gpu_memory()
     if len(utterances) == 1:
-        if out_of_memory:
-            error = InputError(
-                f"CUDA out of memory with this utterance alone ({longest / FRAMES_PER_S:.2f} s); "
-                "use a smaller beam_size or draft_width, cut it into segments, or decode with "
-                "ngpu: 0"
-            )
-        yield utterances[0], error
-        return
-    parts, middle = [[utterance] for utterance in utterances], (len(utterances) + 1) // 2
-    if out_of_memory:
-        logger.warning(
-            f"CUDA out of memory with {len(utterances)} utterances of up to {longest} frames "
-            f"({len(utterances) * longest} in total): halving the batch; lower max_batch_frames "
-            "or batch_size to avoid failed attempts"
-        )
-        parts = [utterances[:middle], utterances[middle:]]
-    else:
-        logger.warning(
-            f"a batch of {len(utterances)} utterances failed: {one_line(error)}; decoding them one "
-            "by one"
-        )
-        log_traceback(error)
-    for part in parts:
-        yield from decode_together(decode, part)
-
-
-def _attempt(
-    decode: Decode, utterances: Sequence[Utterance]
-) -> tuple[list[Decoding], Exception | None]:
-    try:
-        return decode(utterances), None
-    except Exception as error:  # any error: continue with the other utterances
-        return [], without_tensors(error)
-
-
-def one_line(error: Exception) -> str:
-    """Return the first line of an error's message, with the class unless it is a user error."""
-    message = first_line(error)
-    return message if isinstance(error, ValueError) else f"{message} ({type(error).__name__})"
-
-
-def log_traceback(error: Exception) -> None:
-    """Log the traceback of an error, unless it is a user error."""
-    if not isinstance(error, ValueError):
-        logger.error("".join(traceback.format_exception(error)))
+        return f"this utterance ({longest / FRAMES_PER_S:.2f} s)"
+    total = len(utterances) * longest
+    return f"{len(utterances)} utterances of up to {longest} frames ({total} in total)"

@@ -6,14 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from espnet_medusa.audio.reader import TooLongError
-from espnet_medusa.inference.batches import (
-    Utterance,
-    decode_together,
-    log_traceback,
-    make_batches,
-    one_line,
-    read_pools,
-)
+from espnet_medusa.errors import log_traceback, one_line
+from espnet_medusa.inference.batches import Utterance, describe, make_batches, read_pools
 from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.job import JobInput, log_times
 from espnet_medusa.inference.journal import Decoded, Failed, NBestEntry, Outcome
@@ -23,6 +17,7 @@ from espnet_medusa.inference.whisper_windows import check_long_form, why_not_lon
 from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongRecording, RunningRecording
 from espnet_medusa.longform.window import FRAMES_PER_S
+from espnet_medusa.runtime.smaller_batches import outcomes
 from espnet_medusa.search.scores import DECODER
 from espnet_medusa.upstream.compat import Hypothesis
 
@@ -74,7 +69,7 @@ class UtteranceDecoder:
             lengths = [utterance.frames for utterance in pool]
             for batch in make_batches(lengths, self.batch_size, self.max_batch_frames):
                 utterances = [pool[index] for index in batch]
-                for utterance, decoding in decode_together(self._decode_batch, utterances):
+                for utterance, decoding in outcomes(self._decode_batch, utterances, describe):
                     self.on_decoded(len(utterance.speech) / self.sample_rate_hz)
                     yield self._outcome(job, utterance.key, decoding)
         yield from _drain(failed)

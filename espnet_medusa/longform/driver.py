@@ -23,7 +23,7 @@ from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.longform.recording import LongFormStep, LongRecording, RunningRecording
 from espnet_medusa.longform.window import FRAMES_PER_S, Window
 from espnet_medusa.longform.window_steps import WindowDecoder, WindowSteps, share_seconds
-from espnet_medusa.runtime.process import free_gpu_memory, without_tensors
+from espnet_medusa.runtime.smaller_batches import outcomes
 
 logger = logging.getLogger(__name__)
 
@@ -73,24 +73,23 @@ class LongForm:
         self.windows.begin(running, clips, recording.frames)
 
     def _choose_languages(self, recordings: Sequence[RunningRecording]) -> None:
-        """Choose the languages of a batch; one by one if that fails."""
-        # As openai-whisper: language of the first 30 s; shorter recordings are padded with silence.
-        started, first = time.perf_counter(), Window(0, self.decoder.window_frames)
-        windows = [(running.features, first) for running in recordings]
-        given, failure = [running.language for running in recordings], None
-        try:
-            languages = self.decoder.choose_languages(windows, given)
-            for running, language in zip(recordings, languages, strict=True):
+        started = time.perf_counter()
+        for running, language in outcomes(self._languages, recordings, _describe):
+            if isinstance(language, Exception):
+                running.error = language
+            else:
                 running.language = language
-        except Exception as error:
-            failure = without_tensors(error)
         share_seconds(recordings, started)
-        if len(recordings) == 1:
-            recordings[0].error = failure
-        elif failure is not None:
-            free_gpu_memory()
-            for running in recordings:
-                self._choose_languages([running])
+
+    def _languages(self, recordings: Sequence[RunningRecording]) -> list[str | None]:
+        # As openai-whisper: language of the first 30 s; shorter recordings are padded with silence.
+        first = Window(0, self.decoder.window_frames)
+        windows = [(running.features, first) for running in recordings]
+        return self.decoder.choose_languages(windows, [running.language for running in recordings])
+
+
+def _describe(recordings: Sequence[RunningRecording]) -> str:
+    return "this recording" if len(recordings) == 1 else f"{len(recordings)} recordings"
 
 
 @dataclass(frozen=True)

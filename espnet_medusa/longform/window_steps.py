@@ -10,23 +10,22 @@ from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 
 from espnet_medusa.audio.voice_activity import MARGIN_S, PAUSE_S, SpeechActivity
-from espnet_medusa.errors import first_line
 from espnet_medusa.longform.early_ends import find_early_ends
 from espnet_medusa.longform.moving_window import Align, History, MovingWindow
 from espnet_medusa.longform.options import REPETITION, LongFormOptions
 from espnet_medusa.longform.recording import LongRecording, Passage, RunningRecording
 from espnet_medusa.longform.window import FRAMES_PER_S, Clock, Window, WindowDecoding, trace_window
 from espnet_medusa.longform.word_times import TimedWord
-from espnet_medusa.runtime.process import free_gpu_memory, without_tensors
+from espnet_medusa.runtime.smaller_batches import outcomes
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.whisper.transcript import TranscriptText
 
 logger = logging.getLogger(__name__)
 
 Decoded = tuple[WindowDecoding, Align | None]
+PassageWindow = tuple[Passage, Window]
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ class WindowSteps:
         started = time.perf_counter()
         pairs = [(passage, self._skip_silence(passage, passage.next())) for passage in passages]
         pairs = [(passage, window) for passage, window in pairs if window is not None]
-        for (passage, window), decoded in zip(pairs, self._decode(pairs), strict=True):
+        for (passage, window), decoded in outcomes(self._decode, pairs, _describe):
             try:
                 if isinstance(decoded, Exception):
                     raise decoded
@@ -149,26 +148,7 @@ class WindowSteps:
             return passage.next()
         return window
 
-    def _decode(self, pairs: Sequence[tuple[Passage, Window]]) -> list[Decoded | Exception]:
-        """Decode windows as a batch; one by one if that fails, or halves if memory is short."""
-        try:
-            return self._decode_together(pairs)
-        except Exception as error:  # of any kind: the other recordings are decoded
-            failure = without_tensors(error)
-        if len(pairs) == 1:
-            return [failure]
-        size = 1
-        if isinstance(failure, torch.cuda.OutOfMemoryError):
-            size = (len(pairs) + 1) // 2
-        logger.warning(
-            f"a batch of {len(pairs)} windows failed: {first_line(failure)}; decoding {size} at a "
-            "time; for CUDA out of memory, lower batch_size"
-        )
-        free_gpu_memory()
-        parts = [pairs[start : start + size] for start in range(0, len(pairs), size)]
-        return [decoded for part in parts for decoded in self._decode(part)]
-
-    def _decode_together(self, pairs: Sequence[tuple[Passage, Window]]) -> list[Decoded]:
+    def _decode(self, pairs: Sequence[PassageWindow]) -> list[Decoded]:
         """Return for each window the result of ``choose_attempt``, and its word aligner."""
         if not pairs:
             return []
@@ -236,3 +216,7 @@ def share_seconds(recordings: Sequence[RunningRecording], started: float) -> Non
     seconds = (time.perf_counter() - started) / max(len(recordings), 1)
     for recording in recordings:
         recording.statistics.total_seconds += seconds
+
+
+def _describe(pairs: Sequence[PassageWindow]) -> str:
+    return "this window" if len(pairs) == 1 else f"{len(pairs)} windows"

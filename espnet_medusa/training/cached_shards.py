@@ -13,13 +13,14 @@ import numpy as np
 import torch
 import yaml
 
-from espnet_medusa.errors import InputError
+from espnet_medusa.errors import InputError, one_line
 from espnet_medusa.files.atomic import naming, write_atomically
-from espnet_medusa.inference.batches import Utterance, decode_together, one_line
+from espnet_medusa.inference.batches import Utterance, describe
 from espnet_medusa.inference.job import JobInput
 from espnet_medusa.inference.progress import Progress
 from espnet_medusa.kaldi.table import read_results, write_table
 from espnet_medusa.options import read_yaml
+from espnet_medusa.runtime.smaller_batches import outcomes
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +58,8 @@ class Shards:
         with Progress(total, count, (*self.archives, *self.tables)[0]) as progress:
             for shard, keys in shards:
                 if shard not in done:
-                    outcomes = _outcomes(self.job, keys, read, compute, batch_size)
-                    self._write_shard(shard, outcomes, progress)
+                    computed = _outcomes(self.job, keys, read, compute, batch_size)
+                    self._write_shard(shard, computed, progress)
 
     def joined(self) -> tuple[dict[str, Table], Table]:
         """Return the joined tables of all shards, and the failed utterances with reasons."""
@@ -100,7 +101,7 @@ class Shards:
         return all({*read_results(shard / name), *failed} == {*keys} for name in self.names)
 
     def _write_shard(
-        self, shard: Path, outcomes: Iterable[tuple[str, Cached | Exception]], progress: Progress
+        self, shard: Path, computed: Iterable[tuple[str, Cached | Exception]], progress: Progress
     ) -> None:
         shutil.rmtree(shard, ignore_errors=True)
         shard.mkdir(parents=True)
@@ -113,7 +114,7 @@ class Shards:
                 places = f"ark,scp:{shard}/{name}.ark,{shard}/{name}.scp"
                 writer = kaldiio.WriteHelper(places, write_function="numpy")
                 archives[name] = stack.enter_context(writer)
-            for key, outcome in outcomes:
+            for key, outcome in computed:
                 progress.update()
                 if isinstance(outcome, Exception):
                     failed[key] = one_line(outcome)
@@ -157,7 +158,7 @@ def _outcomes(
     utterances.sort(key=lambda utterance: len(utterance.speech))
     for start in range(0, len(utterances), batch_size):
         batch = utterances[start : start + batch_size]
-        for utterance, outcome in decode_together(compute, batch):
+        for utterance, outcome in outcomes(compute, batch, describe):
             yield utterance.key, outcome
 
 
