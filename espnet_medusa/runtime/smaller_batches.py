@@ -16,11 +16,11 @@ Result = TypeVar("Result")
 
 
 def outcomes(
-    run: Callable[[Sequence[Item]], Sequence[Result]],
+    run: Callable[[Sequence[Item]], Sequence[Result | Exception]],
     batch: Sequence[Item],
     describe: Callable[[Sequence[Item]], str],
 ) -> Iterator[tuple[Item, Result | Exception]]:
-    """Yield each item with its result of ``run``, or with its error.
+    """Yield each item with its result of ``run``, which may be an error, or with its exception.
 
     If the batch exceeds GPU memory, its halves are run; after another failure, its items one by
     one. ``describe`` names a batch in messages.
@@ -57,8 +57,8 @@ def outcomes(
 
 
 def _attempt(
-    run: Callable[[Sequence[Item]], Sequence[Result]], batch: Sequence[Item]
-) -> tuple[Sequence[Result], Exception | None]:
+    run: Callable[[Sequence[Item]], Sequence[Result | Exception]], batch: Sequence[Item]
+) -> tuple[Sequence[Result | Exception], Exception | None]:
     try:
         return run(batch), None
     except Exception as error:  # any error: continue with the other items

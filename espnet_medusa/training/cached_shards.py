@@ -32,7 +32,7 @@ Table = Mapping[str, str]
 # An utterance's output: (N, D) or (N,) float16 by name of the archive, text by name of the table.
 Cached = Mapping[str, np.ndarray | str]
 Read = Callable[[str], Utterance]
-Compute = Callable[[Sequence[Utterance]], list[Cached]]
+Compute = Callable[[Sequence[Utterance]], Sequence[Cached | Exception]]
 
 
 @dataclass(frozen=True)

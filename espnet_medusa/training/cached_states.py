@@ -76,14 +76,13 @@ class StateCache:
     filter_options: FilterOptions = FilterOptions()  # for the model's texts
 
     @torch.no_grad()
-    def compute(self, utterances: Sequence[Utterance]) -> list[Cached]:
-        """Return the output for each utterance of a batch.
+    def compute(self, utterances: Sequence[Utterance]) -> list[Cached | Exception]:
+        """Return the output for each utterance of a batch; an error for one with too long a text.
 
         Archives: ``states`` (L + 1, D), the decoder's last hidden states; ``memory`` (S, D), the
         encoder output; ``memory_frames`` (S,), the number of frames of each of its rows;
         ``unpadded``, encoder output without padded frames. Tables: ``text``, and ``text_int``, its
-        L ids with the prompt but without start and end. Raise InputError if a text is longer than
-        the decoder has positions for.
+        L ids with the prompt but without start and end.
         """
         own = self.speech2text.model
         audio = own.batch([utterance.speech for utterance in utterances])
@@ -95,8 +94,10 @@ class StateCache:
             pairs = (self.references[utterance.key] for utterance in utterances)
             labels, texts = zip(*pairs, strict=True)
         rows: dict[str, list[torch.Tensor]] = {}
+        longest = self.speech2text.asr_model.decoder.max_depth(int(frames.max())) - 1
         if STATES in self.archives:
-            states = zip(self._states(memory, frames, labels), labels, strict=True)
+            fitting = [label[:longest] for label in labels]
+            states = zip(self._states(memory, frames, fitting), fitting, strict=True)
             rows[STATES] = [hidden[: len(label) + 1] for hidden, label in states]
         if MEMORY in self.archives:
             counts = enumerate(row_counts(frames).tolist())
@@ -106,8 +107,12 @@ class StateCache:
             rows[FRAMES] = [row[row > 0] for row in sizes]
         if UNPADDED in self.archives:
             rows[UNPADDED] = own.encoder.unpadded(memory, frames, audio.lengths)
-        outputs = []
+        outputs: list[Cached | Exception] = []
         for place, (text, label) in enumerate(zip(texts, labels, strict=True)):
+            if STATES in self.archives and len(label) > longest:
+                reason = f"a text of {len(label)} tokens; the decoder has positions for {longest}"
+                outputs.append(InputError(f"{reason}: remove the utterance"))
+                continue
             archives = {name: float16(part[place]) for name, part in rows.items()}
             outputs.append({**archives, TEXT: text, TEXT_INT: " ".join(map(str, label))})
         return outputs
@@ -116,13 +121,7 @@ class StateCache:
         self, memory: torch.Tensor, frames: torch.Tensor, labels: Sequence[list[int]]
     ) -> torch.Tensor:
         """Return states (U, longest L + 1, D) of labels of L tokens each."""
-        model = self.speech2text.asr_model
-        longest, limit = max(map(len, labels)), model.decoder.max_depth(int(frames.max()))
-        if longest >= limit:
-            raise InputError(
-                f"a text of {longest} tokens; the decoder has positions for {limit - 1}: remove "
-                "the utterance"
-            )
+        model, longest = self.speech2text.asr_model, max(map(len, labels))
         tokens = torch.full((len(labels), longest + 1), model.eos, device=memory.device)
         for row, label in enumerate(labels):
             tokens[row, : len(label) + 1] = torch.tensor([model.sos, *label])

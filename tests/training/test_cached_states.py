@@ -339,6 +339,25 @@ def test_a_bad_utterance_is_listed_and_the_others_are_cached(corpus, tmp_path, c
     assert "bad.wav" in read_lines(tmp_path / "states" / "failed_utterances")["bad"]
 
 
+def test_too_long_texts_are_listed_without_decoding_the_batch_again(
+    corpus, of_references, tmp_path, capsys, caplog, monkeypatch
+):
+    lengths = {
+        key: len(line.split()) for key, line in read_lines(of_references / "text_int").items()
+    }
+    most = sorted(lengths.values())[len(lengths) // 2]
+    monkeypatch.setattr(WhisperMedusaDecoder, "max_depth", lambda *_: most + 1)
+    with command_refused(capsys, "utterances", status=3):
+        cache(corpus, tmp_path / "states", "--references", "true")
+    states = kaldiio.load_scp(str(tmp_path / "states" / "states.scp"))
+    expected = kaldiio.load_scp(str(of_references / "states.scp"))
+    assert {*states} == {key for key, length in lengths.items() if length <= most}
+    assert 0 < len(states) < len(lengths)
+    for key in states:
+        np.testing.assert_allclose(states[key], expected[key], atol=2e-3)
+    assert "a batch of" not in caplog.text
+
+
 def test_no_remaining_utterance_is_an_error(corpus, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(WhisperMedusaDecoder, "max_depth", lambda *_: 3)
     with command_refused(capsys, "no utterance is in states.scp"):
