@@ -16,7 +16,8 @@ STREAMED_SIZE = 0x7FFF0000
 NIST_HEADER_BYTES = 1024
 OGG_PAGE_MAX_BYTES = 65307
 COMPRESSED_SPHERE = re.compile(rb"sample_coding.*(shorten|wavpack|shortpack)")
-MPEG_FRAME_SAMPLES = 1152
+MP3_FRAME_SAMPLES = 1152  # encoders count their padding differently, up to one frame
+MP3_TAGS, MP3_TAG_BYTES = (b"TAG", b"APETAG", b"LYRICS"), 128  # after the last frame
 ID3_SHIFTS = (21, 14, 7, 0)
 ASF = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
 ASF_FILE_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
@@ -36,8 +37,15 @@ def missing_bytes(stream: BinaryIO, size_bytes: int) -> int:
     stream.seek(0)
     head = stream.read(NIST_HEADER_BYTES)
     expected_end = 0
-    if head[:4] == b"RIFF" and head[8:12] == b"WAVE":
-        expected_end = _end_of_chunk(stream, size_bytes, b"data", "<")
+    if head[:4] in (b"RIFF", b"RIFX", b"RF64") and head[8:12] == b"WAVE":
+        order = ">" if head[:4] == b"RIFX" else "<"
+        # The size of the data in RF64's chunk `ds64` (EBU Tech 3306, 3.5).
+        length = int.from_bytes(head[28:36], "little") if head[:4] == b"RF64" else None
+        expected_end = _end_of_chunk(stream, size_bytes, b"data", order, length)
+    elif head[:4] == b"riff" and head[24:28] == b"wave":  # Sony Wave64: GUIDs, then sizes
+        expected_end = int.from_bytes(head[16:24], "little")
+    elif head[:4] == b"caff":
+        expected_end = _end_of_caf(stream, size_bytes)
     elif head[:4] == b"RIFF" and head[8:12] == b"AVI ":
         (length,) = struct.unpack("<I", head[4:8])
         expected_end = 8 + length if length < STREAMED_SIZE else 0
@@ -47,8 +55,10 @@ def missing_bytes(stream: BinaryIO, size_bytes: int) -> int:
         expected_end = int.from_bytes(head[place : place + 8], "little") if place >= 40 else 0
     elif head[:4] == b"FORM" and head[8:11] == b"AIF":
         expected_end = _end_of_chunk(stream, size_bytes, b"SSND", ">")
-    elif head[:4] == b".snd" and len(head) >= 12:
-        offset, length = struct.unpack(">II", head[4:12])
+    elif head[:4] == b"FORM" and head[8:12] in (b"8SVX", b"16SV"):
+        expected_end = _end_of_chunk(stream, size_bytes, b"BODY", ">")
+    elif head[:4] in (b".snd", b"dns.") and len(head) >= 12:
+        offset, length = struct.unpack(">II" if head[:1] == b"." else "<II", head[4:12])
         expected_end = offset + length if length < STREAMED_SIZE else 0
     elif head[:7] == b"NIST_1A":
         expected_end = _end_of_nist(head)
@@ -57,15 +67,34 @@ def missing_bytes(stream: BinaryIO, size_bytes: int) -> int:
     return max(0, expected_end - size_bytes)
 
 
-def _end_of_chunk(stream: BinaryIO, size_bytes: int, name: bytes, order: str) -> int:
-    """Find the end of the sample data among the chunks of a RIFF or AIFF file; 0 without any."""
+def _end_of_chunk(
+    stream: BinaryIO, size_bytes: int, name: bytes, order: str, long_length: int | None = None
+) -> int:
+    """Find the end of the sample data among the chunks of a RIFF or AIFF file; 0 without any.
+
+    ``long_length`` is its length, if the chunk cannot contain it.
+    """
     position = 12
     while position + 8 <= size_bytes:
         stream.seek(position)
         chunk, length = struct.unpack(order + "4sI", stream.read(8))
         if chunk == name:
+            if long_length is not None and length >= STREAMED_SIZE:
+                return position + 8 + long_length
             return position + 8 + length if length < STREAMED_SIZE else 0
         position += 8 + length + length % 2
+    return 0
+
+
+def _end_of_caf(stream: BinaryIO, size_bytes: int) -> int:
+    """Find the end of the chunk ``data`` of a Core Audio file; 0 without any, or if streamed."""
+    position = 8
+    while position + 12 <= size_bytes:
+        stream.seek(position)
+        chunk, length = struct.unpack(">4sq", stream.read(12))
+        if chunk == b"data" or length < 0:
+            return position + 12 + length if length >= 0 else 0
+        position += 12 + length
     return 0
 
 
@@ -97,22 +126,46 @@ def _end_of_last_ogg_page(stream: BinaryIO, size_bytes: int) -> int:
     return start + page + 27 + n_segments + sum(lengths)
 
 
-def frame_count_tolerance(stream: BinaryIO, format_name: str) -> float:
-    """Return how many frames may be missing compared with libsndfile's frame count.
+def may_be_longer(stream: BinaryIO, size_bytes: int, format_name: str) -> bool:
+    """Return whether a file may contain more audio than libsndfile reads from it.
 
-    MP3 encoders count their padding in different ways, up to one MPEG frame. Without a Xing or
-    Info header, libsndfile estimates the count from the file size, so any number may be missing.
+    libsndfile reads only the first of several Ogg or MP3 files in one, and estimates the length of
+    an MP3 without the header Xing or Info from the bit rate of its first frame.
     """
-    if format_name != "MP3":
-        return 0
     stream.seek(0)
-    head = stream.read(10)
-    start = 0
+    if format_name == "OGG":
+        return _is_chained_ogg(stream, size_bytes)
+    if format_name != "MP3":
+        return False
+    head, start = stream.read(10), 0
     if head[:3] == b"ID3" and len(head) == 10:
         start = 10 + sum(byte << shift for byte, shift in zip(head[6:10], ID3_SHIFTS, strict=True))
     stream.seek(start)
-    first_frame = stream.read(200)
-    return MPEG_FRAME_SAMPLES if b"Xing" in first_frame or b"Info" in first_frame else math.inf
+    header = re.search(rb"(?:Xing|Info)(.{12})", stream.read(200), re.DOTALL)
+    if header is None:
+        return True
+    flags, *fields = struct.unpack(">III", header[1])
+    if not flags & 2:
+        return True
+    end = start + fields[flags & 1]
+    stream.seek(end)
+    return size_bytes - end > MP3_TAG_BYTES and not stream.read(8).startswith(MP3_TAGS)
+
+
+def _is_chained_ogg(stream: BinaryIO, size_bytes: int) -> bool:
+    """Return whether a logical stream begins after data of another one (RFC 3533, section 4)."""
+    position, has_data = 0, False
+    while position + 27 <= size_bytes:
+        stream.seek(position)
+        page = stream.read(27)
+        if page[:4] != b"OggS":
+            return False
+        begins = bool(page[5] & 2)
+        if begins and has_data:
+            return True
+        has_data = has_data or not begins
+        position += 27 + page[26] + sum(stream.read(page[26]))
+    return False
 
 
 def explain_unreadable(head: bytes) -> tuple[str, str] | None:

@@ -28,18 +28,20 @@ class MediaError(Exception):
 class MediaFile(AbstractContextManager):
     """The default audio stream of a file.
 
-    Raise MediaError if FFmpeg does not read it, AudioError without a stream of a known codec.
+    ``untimed``: the file has one of these formats, and its header has no or a wrong length. Raise
+    MediaError if FFmpeg does not read it, AudioError without a stream of a known codec.
     """
 
-    def __init__(self, source: AudioSource):
+    def __init__(self, source: AudioSource, untimed: str | None = None):
         import av  # slow to import
 
-        self.name, self.stream = source.name, source.open()
+        self.name, self.stream, self.untimed = source.name, source.open(), untimed is not None
         # PyAV 19 ignores errors in metadata and has no such option.
         major_version = int(av.__version__.split(".")[0])
         lenient = {"metadata_errors": "ignore"} if major_version < 19 else {}
+        options = {"format_whitelist": untimed or FORMATS}
         try:
-            self.container = av.open(self.stream, options={"format_whitelist": FORMATS}, **lenient)
+            self.container = av.open(self.stream, options=options, **lenient)
         except (av.FFmpegError, ValueError, LookupError) as error:
             self.stream.close()
             raise MediaError(getattr(error, "strerror", None) or str(error)) from error
@@ -67,7 +69,8 @@ class MediaFile(AbstractContextManager):
     @property
     def _duration_s(self) -> float | None:
         """Duration of the longest stream."""
-        if self.container.duration is None or self.container.format.name in UNTIMED:
+        untimed = self.untimed or self.container.format.name in UNTIMED
+        if self.container.duration is None or untimed:
             return None
         return self.container.duration / 1e6
 

@@ -7,7 +7,12 @@ import numpy as np
 import soundfile
 import soxr
 
-from espnet_medusa.audio.container import explain_unreadable, frame_count_tolerance, missing_bytes
+from espnet_medusa.audio.container import (
+    MP3_FRAME_SAMPLES,
+    explain_unreadable,
+    may_be_longer,
+    missing_bytes,
+)
 from espnet_medusa.audio.media_file import MediaError, MediaFile
 from espnet_medusa.audio.source import COPY_AGAIN, AudioError, AudioInfo, AudioSource, open_source
 
@@ -92,9 +97,20 @@ def read_audio(
 
 def _open(source: AudioSource) -> Sound:
     try:
-        return soundfile.SoundFile(source.sndfile_target())
+        sound = soundfile.SoundFile(source.sndfile_target())
     except SNDFILE_ERRORS as error:
         sndfile_error = error
+    else:
+        with source.open() as stream:
+            is_whole = not may_be_longer(stream, source.size_bytes, sound.format)
+        if is_whole:
+            return sound
+        try:
+            whole = MediaFile(source, sound.format.lower())
+        except MediaError:
+            return sound
+        sound.close()
+        return whole
     try:
         return MediaFile(source)
     except MediaError as error:
@@ -165,8 +181,7 @@ def _decode(
     samples = np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.float32)
     expected = None if end is None or isinstance(sound, MediaFile) else end - start
     if expected is not None and len(samples) < expected:
-        with source.open() as stream:
-            tolerance = frame_count_tolerance(stream, info.format_name)
+        tolerance = MP3_FRAME_SAMPLES if info.format_name == "MP3" else 0
         if len(samples) < expected - tolerance:
             sizes = f"{len(samples)} of {expected} samples"
             raise AudioError(f"{source.name}: is truncated ({sizes})", COPY_AGAIN)
@@ -209,12 +224,12 @@ def _read_streamed_flac(sound: soundfile.SoundFile) -> tuple[np.ndarray, bool]:
     """
     block = np.full((_block_frames(sound), sound.channels), np.nan, dtype=np.float32)
     try:
-        sound.read(out=block)
+        read = sound.read(out=block)
     except soundfile.LibsndfileError as error:
         if error.code != SEEK_FAILED:
             raise
         return block[: int(np.count_nonzero(~np.isnan(block[:, 0])))], True
-    return block, False
+    return read, len(read) < len(block)
 
 
 def _check_length(name: str, n_samples: int, rate_hz: int, max_duration_s: float | None) -> None:

@@ -64,7 +64,8 @@ def unpack(archive: str | Path, folder: str | Path) -> Path:
     refers to files outside `folder` or to devices, is too large unpacked, or has a file where
     `folder` has a folder, or a folder where it has a file.
     """
-    archive, folder = Path(archive), Path(folder)
+    # Resolved, because tarfile's filter checks absolute paths, which may be too long to resolve.
+    archive, folder = Path(archive), Path(folder).resolve()
     staging = folder / f".{archive.name}.unpacking"
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
@@ -115,6 +116,7 @@ def _extract_tar(archive: Path, folder: Path) -> None:
         byte_progress(f"unpack {archive.name}", archive.stat().st_size) as progress,
     ):
         for member in _within_size(tar, archive):
+            _check_parents(member.name, folder)
             tar.extract(member, folder, filter="data")
             progress.update(stream.tell() - progress.n)
         if tar.fileobj is stream:
@@ -127,6 +129,13 @@ def _extract_tar(archive: Path, folder: Path) -> None:
         while chunk := tar.fileobj.read(CHUNK_BYTES):
             rest += len(chunk)
             _check_size(rest, allowed)
+
+
+def _check_parents(name: str, folder: Path) -> None:
+    """Refuse a member below a link, by which tarfile's filter can be evaded (CVE-2025-4517)."""
+    parents = PurePosixPath(name.lstrip("/")).parents
+    if any((folder / parent).is_symlink() for parent in parents):
+        raise UnsafeError(f"a member is below a link: {name[:80]!r}")
 
 
 def _check_xz(head: bytes) -> None:

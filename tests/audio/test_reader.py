@@ -18,22 +18,58 @@ NOISE = (0.1 * np.random.default_rng(0).standard_normal((8000, 2))).astype(np.fl
 UNREADABLE = "is no audio that libsndfile or FFmpeg reads"
 
 
-def encode(name: str, subtype: str | None = None, samples=NOISE, rate_hz: int = 16000) -> bytes:
+def encode(
+    name: str, subtype: str | None = None, samples=NOISE, rate_hz: int = 16000, endian=None
+) -> bytes:
     stream = io.BytesIO()
-    soundfile.write(stream, samples, rate_hz, format=name, subtype=subtype)
+    soundfile.write(stream, samples, rate_hz, format=name, subtype=subtype, endian=endian)
     return stream.getvalue()
 
 
 @pytest.mark.parametrize("n_cut", [100, 3000])
 @pytest.mark.parametrize(
-    "format_name, subtype",
-    [(name, "PCM_16") for name in ("WAV", "WAVEX", "NIST", "AIFF", "AU")]
-    + [("WAV", "FLOAT"), ("FLAC", None), ("OGG", "VORBIS"), ("OGG", "OPUS")],
+    "format_name, subtype, endian",
+    [
+        (name, "PCM_16", None)
+        for name in ("WAV", "WAVEX", "NIST", "AIFF", "AU", "RF64", "W64", "CAF")
+    ]
+    + [("WAV", "FLOAT", None), ("FLAC", None, None), ("OGG", "VORBIS", None), ("OGG", "OPUS", None)]
+    + [("WAV", "PCM_16", "BIG"), ("AU", "PCM_16", "LITTLE")],
 )
-def test_truncated_files_are_refused_by_name(tmp_path, format_name, subtype, n_cut):
-    path = tmp_path / "cut.bin"
-    path.write_bytes(encode(format_name, subtype)[:-n_cut])
+def test_truncated_files_are_refused_by_name(tmp_path, format_name, subtype, endian, n_cut):
+    path, data = tmp_path / "cut.bin", encode(format_name, subtype, endian=endian)
+    path.write_bytes(data)
+    assert len(read_audio(str(path))[0]) == len(NOISE)
+    path.write_bytes(data[:-n_cut])
     assert str(path) in assert_unreadable("truncated|damaged", path)
+
+
+def without_length(data: bytes) -> bytes:
+    """Remove the first frame of an MP3, which has the length."""
+    return data[data.index(data[:2], 4) :]
+
+
+SHORT, LONG = tone(440, 2.0), speechlike(6.0)
+
+
+@cases(
+    *(
+        (encode(*kind, first) + encode(*kind, second), 8.0)
+        for kind in (("OGG", "VORBIS"), ("OGG", "OPUS"), ("MP3", None))
+        for first, second in ((SHORT, LONG), (LONG, SHORT))
+    ),
+    (without_length(encode("MP3", None, LONG)), 6.0),
+    (without_length(encode("MP3", None, np.concatenate([0.01 * SHORT, LONG, SHORT]))), 10.0),
+)
+def test_whole_audio_is_read_where_the_header_has_no_or_a_shorter_length(
+    content, seconds, tmp_path
+):
+    (tmp_path / "a.bin").write_bytes(content)
+    samples, rate_hz = read_audio(str(tmp_path / "a.bin"))
+    assert abs(len(samples) / rate_hz - seconds) < 0.3
+    part, _ = read_audio(str(tmp_path / "a.bin"), start_s=1.0, end_s=seconds - 0.5)
+    np.testing.assert_array_equal(part, samples[rate_hz : round((seconds - 0.5) * rate_hz)])
+    assert_unreadable("lasts longer than the 3 s", tmp_path / "a.bin", max_duration_s=3)
 
 
 @cases(

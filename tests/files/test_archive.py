@@ -48,6 +48,24 @@ def test_archives_of_one_corpus_are_merged(tmp_path, mode):
     assert not outside.exists() and list(tree(tmp_path / "other").values()) == [b"x"]
 
 
+def test_links_that_tarfile_cannot_resolve_are_refused(tmp_path):
+    """CVE-2025-4517: by short links, a path can be longer than the longest that is resolved."""
+    members, path, long, names = {}, "", "d" * 247, "abcdefghijklmnop"
+    for name in names:
+        members[path + long] = link(path + long, "")
+        members[path + long].type = tarfile.DIRTYPE
+        members[path + name] = link(path + name, long)
+        path += f"{long}/"
+    far = f"{'/'.join(names)}/{'l' * 254}"
+    members[far] = link(far, "../" * len(names))
+    members["escape"] = link("escape", f"{far}/../../outside")
+    members["escape/file"] = b"x"
+    (tmp_path / "outside").mkdir()
+    make_tar(tmp_path / "archive", members)
+    assert_left_packed(tmp_path / "archive", tmp_path / "out", "is below a link")
+    assert not list((tmp_path / "outside").iterdir())
+
+
 @cases(
     ({"a/1.txt": b"new", "b": b"x"}, "b: is a folder, but a file in the archive"),
     ({"a/1.txt/2": b"x", "a/0": b"new"}, "1.txt: is a file, but a folder in the archive"),
