@@ -131,7 +131,9 @@ def whisper_fields(checkpoint: Checkpoint) -> dict:
         fields = WhisperConfig(begin_suppress_tokens=None).to_dict()
         fields |= {"bos_token_id": text.end, "pad_token_id": text.end}
     ids = {"decoder_start_token_id": text.start, "eos_token_id": text.end}
-    return fields | sizes | ids
+    fields.pop("torch_dtype", None)  # older name
+    (dtype,) = {value.dtype for name, value in checkpoint.weights.items() if "embed_tokens" in name}
+    return fields | sizes | ids | {"dtype": str(dtype).removeprefix("torch.")}
 
 
 def generation_fields(checkpoint: Checkpoint) -> dict:

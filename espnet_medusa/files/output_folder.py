@@ -66,9 +66,9 @@ def staged_output(output_dir: str | Path, made_from: str) -> Iterator[Path]:
             f"{output_dir}: has files, but no readable {STAMP}, which this command writes; remove"
             " it, or choose another folder"
         )
-    output_dir.parent.mkdir(parents=True, exist_ok=True)
-    staging = output_dir.parent / f".{output_dir.name}.partial"
-    old = output_dir.parent / f".{output_dir.name}.old"
+    place = output_dir.resolve()  # of a link to another disk, its target is replaced
+    place.parent.mkdir(parents=True, exist_ok=True)
+    staging, old = (place.parent / f".{place.name}.{state}" for state in ("partial", "old"))
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir()
     try:
@@ -77,9 +77,9 @@ def staged_output(output_dir: str | Path, made_from: str) -> Iterator[Path]:
             stamp = json.dumps(_make_stamp(staging, made_from), indent=0)
             (staging / STAMP).write_text(stamp, encoding="utf-8")
         shutil.rmtree(old, ignore_errors=True)
-        if output_dir.exists():
-            os.rename(output_dir, old)
-        os.rename(staging, output_dir)
+        if place.exists():
+            os.rename(place, old)
+        os.rename(staging, place)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)

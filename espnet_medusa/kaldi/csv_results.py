@@ -38,8 +38,10 @@ class CsvResults:
             reason = reason or (str(row.problem) if row.problem else "no hypothesis; not decoded")
             self.missing[row.line] = reason
             return "", "", "", reason
-        reference, hypothesis = clean(row.fields[SENTENCE]), clean(prediction)
-        if not reference.split():
+        # jiwer separates words only at spaces.
+        texts = (row.fields[SENTENCE], prediction)
+        reference, hypothesis = (" ".join(clean(text).split()) for text in texts)
+        if not reference:
             return prediction, "", "", "not scored: the sentence is empty"
         self.references.append(reference)
         self.hypotheses.append(hypothesis)

@@ -29,8 +29,8 @@ def fix_data_dir(path: str | Path) -> FixReport:
     """Keep the utterances that are in all tables, sort every table, regenerate spk2utt.
 
     Copies the old tables to `.backup` in the directory first; those of an earlier call are
-    replaced. Without utt2spk, each utterance
-    becomes its own speaker. Raises DataError, without a change, if no utterance would be left.
+    replaced. Without utt2spk, each utterance becomes its own speaker. Optional tables without a
+    good line are removed. Raises DataError, without a change, if no utterance would be left.
     """
     folder = Path(path)
     scans = {name: scan_table(folder / name) for name in MAIN_TABLES if (folder / name).exists()}
@@ -94,9 +94,12 @@ def _write(folder: Path, tables: dict, complete: set[str], report: FixReport) ->
         report.generated.append("spk2utt")
     for name in OPTIONAL_TABLES:
         if (folder / name).exists():
-            tables[name] = scan_table(folder / name).entries
+            tables[name] = _good_entries(folder / name, scan_table(folder / name), report)
     for name, table in tables.items():
         ids = recordings if name == "wav.scp" else complete
-        write_table(folder / name, {key: table[key] for key in table if key in ids})
+        if good := {key: table[key] for key in table if key in ids}:
+            write_table(folder / name, good)
+        else:
+            (folder / name).unlink()  # optional; an empty table is an error
     utt2spk = {key: tables["utt2spk"][key] for key in complete}
     write_table(folder / "spk2utt", make_spk2utt(utt2spk))

@@ -5,7 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from espnet_medusa.audio.source import is_pipe
-from espnet_medusa.files.output_folder import fingerprint, is_up_to_date, staged_output
+from espnet_medusa.files.output_folder import (
+    check_output_dir,
+    fingerprint,
+    is_up_to_date,
+    staged_output,
+)
 from espnet_medusa.kaldi.audio_writer import AudioOptions, write_utterances
 from espnet_medusa.kaldi.dump_dir import select_ids, write_dump_dir
 from espnet_medusa.kaldi.table import DataError, DataProblem, read_table, write_table
@@ -46,9 +51,10 @@ def format_data_dir(
     Raises:
         DataError: A table is unusable, or all utterances are bad, or with `on_bad: stop` one is.
             It lists every problem.
-        ValueError: `output_dir` has files but no stamp (``staged_output``).
+        ValueError: `output_dir` has files but no stamp (``staged_output``), or contains an input.
     """
     data = collect_utterances(data_dir, options.require_text, options.allow_empty_text)
+    check_output_dir(output_dir, [data_dir, *data.audio_files])
     inputs = {"output_dir": str(output_dir), **dataclasses.asdict(options)}
     del inputs["audio"]["nj"]  # The number of processes does not change the utterances.
     made_from = fingerprint(data.files, data.audio_files, inputs)

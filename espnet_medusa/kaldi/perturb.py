@@ -8,7 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
-from espnet_medusa.files.output_folder import fingerprint, is_up_to_date, staged_output
+from espnet_medusa.files.output_folder import (
+    check_output_dir,
+    fingerprint,
+    is_up_to_date,
+    staged_output,
+)
 from espnet_medusa.kaldi.audio_writer import AudioOptions, write_utterances
 from espnet_medusa.kaldi.dump_dir import write_dump_dir
 from espnet_medusa.kaldi.table import DataError, DataProblem, sort_ids
@@ -48,9 +53,10 @@ def perturb_speed(
     Each file keeps its sample rate. With factor 1 and no segments, entries are unchanged. Segments
     are cut out, so the output has no segments. It is written completely or not at all, and only if
     an input has changed. Raise DataError with all bad utterances, each once, and ValueError if
-    `output_dir` has files but no stamp (``staged_output``).
+    `output_dir` has files but no stamp (``staged_output``), or contains an input.
     """
     data = collect_utterances(data_dir, allow_empty_text=True)  # stage 4 drops these utterances
+    check_output_dir(output_dir, [data_dir, *data.audio_files])
     copies = {
         perturbed_id(utterance.id, factor): dataclasses.replace(utterance, speed=factor)
         for factor in factors

@@ -130,18 +130,21 @@ def calls_per_word(statistics: Path) -> Estimate | None:
         return None
     if not all(row["decoder_calls"] for row in report["utterances"].values()):
         return Estimate(report["set"]["eta"])  # with eta 0, the number of words is unknown
-    # Eta is 2 calls / words, so each utterance's words follow from its calls.
-    rows = [row for row in report["utterances"].values() if row["eta"]]
+    # Eta is 2 calls / words, from which the words of an utterance follow; without words it is 0.
+    rows = report["utterances"].values()
     calls = np.array([2 * row["decoder_calls"] for row in rows])
-    words = calls / np.array([row["eta"] for row in rows])
+    etas = np.array([row["eta"] for row in rows])
+    words = np.divide(calls, etas, out=np.zeros(len(calls)), where=etas > 0)
     estimate = ratio_of_sums(calls, words)
     return estimate and replace(estimate, value=report["set"]["eta"])
 
 
 def calls_known(decoding: Decoding) -> bool:
-    """Return whether decoder calls were counted; ESPnet's own searches do not count them."""
-    counted = [item.decoder_calls or item.tokens for item in decoding.utterances.values()]
-    return bool(counted) and all(counted)
+    """Return whether decoder calls were counted; ESPnet's own searches do not count them.
+
+    An utterance of silence may have neither calls nor tokens.
+    """
+    return any(item.decoder_calls or item.tokens for item in decoding.utterances.values())
 
 
 def counts(decoding: Decoding, name: str) -> np.ndarray:
@@ -219,10 +222,10 @@ def speedup(decoding: Decoding, baseline: Decoding | None, name: str) -> Estimat
     """Return the baseline's seconds over this decoding's, for their common utterances.
 
     ``name`` is a field of ``DecodingStatistics``, such as ``decoder_seconds``. None: there are no
-    common utterances, or the seconds of one are unknown.
+    common utterances, or the seconds of one are unknown (0 in one of both).
     """
     seconds, expected = common_values(decoding, baseline, name)
-    if not len(seconds) or not seconds.all() or not expected.all():
+    if not seconds.any() or not np.array_equal(seconds > 0, expected > 0):
         return None
     return Estimate(1.0) if decoding is baseline else ratio_of_sums(expected, seconds)
 

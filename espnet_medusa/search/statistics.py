@@ -69,7 +69,8 @@ def add_eta(
     report = read_report(path)
     for key, row in report["utterances"].items():
         row["eta"] = eta(row["decoder_calls"], reference_words[key], hypothesis_words[key])
-    words = sum(reference_words.values()), sum(hypothesis_words.values())
+    both = reference_words, hypothesis_words  # also of utterances that were not decoded
+    words = (sum(texts[key] for key in report["utterances"]) for texts in both)
     report["set"]["eta"] = eta(report["set"]["decoder_calls"], *words)
     write_atomically(path, json.dumps(report, indent=1) + "\n")
 

@@ -161,7 +161,7 @@ def test_rate_and_channels_are_converted(folder, tmp_path):
 def test_file_of_the_right_format_is_not_copied(folder, tmp_path):
     wav = options(audio_format="wav")
     same = folder, folder, wav
-    assert_refused("no readable .stamp.json", format_data_dir, *same, error=ValueError)
+    assert_refused("it would replace the input", format_data_dir, *same, error=ValueError)
     format_data_dir(folder, tmp_path / "dump", wav)
     assert read_table(tmp_path / "dump" / "wav.scp") == read_table(folder / "wav.scp")
     assert len(read_table(folder / "wav.scp")) == 4

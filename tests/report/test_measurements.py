@@ -73,7 +73,7 @@ def test_calls_per_word_counts_words_of_the_set_and_of_empty_texts(tmp_path):
     assert estimate.low < estimate.value < estimate.high
 
 
-def test_calls_are_known_if_each_utterance_has_calls_or_tokens(tmp_path):
+def test_calls_are_known_if_an_utterance_has_calls_or_tokens(tmp_path):
     seconds = {"a": 3.0, "b": 9.0}
     write_decoding(tmp_path, "plain", "test", seconds, tokens=5, calls=2, draft_seconds=0.1)
     (plain,) = find_decodings(tmp_path)
@@ -82,6 +82,8 @@ def test_calls_are_known_if_each_utterance_has_calls_or_tokens(tmp_path):
     plain.utterances["b"].decoder_calls = 0
     assert measures.calls_known(plain), "CTC alone may have decided"
     plain.utterances["b"].tokens = 0
+    assert measures.calls_known(plain), "silence, which is not decoded"
+    plain.utterances["a"].decoder_calls = plain.utterances["a"].tokens = 0
     assert not measures.calls_known(plain)
     plain.utterances.clear()
     assert not measures.calls_known(plain)
