@@ -31,12 +31,14 @@ def cache_memory(parser: argparse.ArgumentParser) -> Command:
     from espnet_medusa.inference.job import read_input
     from espnet_medusa.task import MedusaASRTask
     from espnet_medusa.training.cached_memory import SETTINGS, SETTINGS_FILE, write_memory
-    from espnet_medusa.training.cached_shards import check_same_settings
+    from espnet_medusa.training.cached_shards import check_same_settings, file_state
 
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     options = MedusaASRTask.get_parser().parse_args(args.command)
     job = read_input([(str(args.data_dir / "wav.scp"), "speech", "sound")], None)
     settings = {name: getattr(options, name) for name in SETTINGS}
+    initial = [Path(value.split(":")[0]) for value in options.init_param]
+    settings["init_param_files"] = [file_state(path) for path in initial if path.is_file()]
     check_same_settings(args.output_dir / SETTINGS_FILE, settings)
     model = MedusaASRTask.build_initial_model(options)
     preprocess = MedusaASRTask.build_preprocess_fn(options, False)
@@ -122,7 +124,9 @@ def _cache_states(args: argparse.Namespace) -> int:
             cached.FRAMES: args.memory and speech2text.model.encoder.merged,
             cached.UNPADDED: args.unpadded,
         }
-        archives = tuple(name for name, is_cached in chosen.items() if is_cached)
+        # Shards are written again for another archive, with all that they had.
+        had = {name for name in chosen if any(args.output_dir.glob(f"shard.*/{name}.scp"))}
+        archives = tuple(name for name, is_cached in chosen.items() if is_cached or name in had)
         needed = cached.bytes_needed(speech2text, [*durations_s.values()], archives)
         cached.check_space(args.output_dir, needed)
     check_same_settings(args.output_dir / SETTINGS_FILE, _settings(args))
@@ -150,13 +154,14 @@ def _cache_states(args: argparse.Namespace) -> int:
 
 def _settings(args: argparse.Namespace) -> dict:
     """Return all that determines the cached labels and states, except the audio."""
-    weights = (args.exp_dir / args.model_file).stat()
+    from espnet_medusa.training.cached_shards import file_state
+
     names = "references", "decoder_precision", "encoder_precision", "encoder_padding"
     tables = {"config": args.config, "utt2lang": args.data_dir / "utt2lang"}
     if args.references:
         tables["text"] = args.data_dir / "text"
     return {
-        "weights": f"{weights.st_size} bytes, changed {weights.st_mtime_ns}",
+        "weights": file_state(args.exp_dir / args.model_file),
         **{name: getattr(args, name) for name in names},
         **{
             name: hashlib.sha256(path.read_bytes()).hexdigest()

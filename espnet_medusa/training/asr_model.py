@@ -25,6 +25,11 @@ class MedusaASRModel(MultiHeadLoss, ESPnetASRModel):
     """
 
     def __init__(self, **model_conf):
+        if model_conf.get("lang_token_id", -1) != -1:
+            raise InputError(
+                "model_conf.lang_token_id: not allowed with model: medusa; remove it (Whisper's "
+                "language: preprocessor_conf.language)"
+            )
         start, end = default_symbols(model_conf["token_list"])
         defaults = {"ctc_weight": 0.0, "sym_sos": start, "sym_eos": end}
         super().__init__(**defaults | model_conf)

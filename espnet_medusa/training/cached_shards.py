@@ -25,6 +25,7 @@ from espnet_medusa.runtime.smaller_batches import outcomes
 logger = logging.getLogger(__name__)
 
 FAILED = "failed_utterances"
+SOURCES = "sources"  # of a shard: ``JobInput.source`` of each utterance
 SHARD_UTTERANCES = 128  # an interrupted run loses at most one shard
 EVERY = slice(None)
 
@@ -59,7 +60,7 @@ class Shards:
             for shard, keys in shards:
                 if shard not in done:
                     computed = _outcomes(self.job, keys, read, compute, batch_size)
-                    self._write_shard(shard, computed, progress)
+                    self._write_shard(shard, self._sources(keys), computed, progress)
 
     def joined(self) -> tuple[dict[str, Table], Table]:
         """Return the joined tables of all shards, and the failed utterances with reasons."""
@@ -94,17 +95,25 @@ class Shards:
         ]
 
     def _is_done(self, shard: Path, keys: Sequence[str]) -> bool:
-        """Return whether a shard is complete; its list of failures is written last."""
-        if not (shard / FAILED).is_file():
+        """Return whether a shard is complete and its audio unchanged; failures are written last."""
+        if not (shard / FAILED).is_file() or read_results(shard / SOURCES) != self._sources(keys):
             return False
         failed = read_results(shard / FAILED)
         return all({*read_results(shard / name), *failed} == {*keys} for name in self.names)
 
+    def _sources(self, keys: Sequence[str]) -> dict[str, str]:
+        return {key: " ".join(self.job.source(key).split()) for key in keys}
+
     def _write_shard(
-        self, shard: Path, computed: Iterable[tuple[str, Cached | Exception]], progress: Progress
+        self,
+        shard: Path,
+        sources: Mapping[str, str],
+        computed: Iterable[tuple[str, Cached | Exception]],
+        progress: Progress,
     ) -> None:
         shutil.rmtree(shard, ignore_errors=True)
         shard.mkdir(parents=True)
+        write_table(shard / SOURCES, sources)
         failed: dict[str, str] = {}
         tables: dict[str, dict[str, str]] = {name: {} for name in self.tables}
         with naming(shard), ExitStack() as stack:
@@ -129,6 +138,12 @@ class Shards:
         write_table(shard / FAILED, failed)
 
 
+def file_state(path: Path) -> str:
+    """Return size and modification time of a file, for the settings of a cache."""
+    status = path.stat()
+    return f"{status.st_size} bytes, changed {status.st_mtime_ns}"
+
+
 def check_same_settings(path: Path, settings: Mapping[str, Any]) -> None:
     """Write the settings of a cache, or raise InputError if the file has other ones."""
     if not path.is_file():
@@ -136,7 +151,7 @@ def check_same_settings(path: Path, settings: Mapping[str, Any]) -> None:
         return
     old = read_yaml(path, "remove the folder")
     old = old if isinstance(old, Mapping) else {}
-    if names := [name for name in settings if old.get(name) != settings[name]]:
+    if names := [name for name in {**settings, **old} if old.get(name) != settings.get(name)]:
         raise InputError(
             f"{path.parent}: was written with another encoder or other settings "
             f"({', '.join(names)}), see {path}; name another folder, or remove this one"

@@ -96,7 +96,7 @@ class MultiHeadLoss:
                 "model_conf.draft_vocab_size: the model has no token counts; load those of the "
                 "training set: --init_param STATES/token_counts.pth"
             )
-        if self.training and self.decoder.num_heads > 0:
+        if self.training and self.decoder.num_heads > 0 and self.options.draft_vocab_size is None:
             self.decoder.count_tokens(labels[labels != IGNORE])
         if states is None:
             outputs = self.decoder.hidden_states(memory, memory_lengths, tokens)
@@ -140,7 +140,7 @@ class MultiHeadLoss:
             projections = [torch.cat([projections[0], bias[:, None]], dim=1)] * len(projections)
         if self.options.draft_vocab_size is None:
             return labels, projections
-        if self.draft_tokens is None:  # once, because the counts keep growing
+        if self.draft_tokens is None:
             size = self.options.draft_vocab_size
             self.draft_tokens = self.decoder.draft_vocabulary(size, self.eos)
         places = torch.full_like(projections[0][:, 0], IGNORE, dtype=torch.long)

@@ -49,6 +49,6 @@ class TrainingOptions:
         check_above(self.mwer_threshold, 0, "model_conf.mwer_threshold", at_most=1)
         check_choice(self.freeze_whisper, FROZEN_PARTS, "model_conf.freeze_whisper")
         if self.draft_vocab_size is not None:
-            check_at_least(self.draft_vocab_size, 1, "model_conf.draft_vocab_size")
+            check_at_least(self.draft_vocab_size, 2, "model_conf.draft_vocab_size")
         if self.ctc_block is not None and self.ctc_units is None:
             raise InputError("model_conf.ctc_block: allowed with ctc_units")

@@ -1,18 +1,20 @@
 """ESPnet's trainer with resumable runs: a killed and restarted run ends in the same weights.
 
-ESPnet seeds batches and random numbers by the epoch. This trainer adds two things:
+ESPnet seeds batches and random numbers by the epoch. This trainer adds three things:
 
 - If ``accum_grad`` does not divide an epoch's batches, the gradients of the last batches belong to
   the next epoch's first update. The optimizer's state, and so ESPnet's checkpoint, contains them.
 - ESPnet overwrites checkpoint.pth, then writes the epoch's weights and the links to the best ones.
   The previous checkpoint is renamed to checkpoint.before.pth until all of these files are written.
   A run killed in between resumes from it and trains the epoch again.
+- A run that ended early (``patience``) trains no further epoch when it is started again.
 """
 
 from pathlib import Path
 
 import torch
 from espnet2.train.distributed_utils import DistributedOption
+from espnet2.train.reporter import Reporter
 from espnet2.train.trainer import Trainer
 
 GRADIENTS = "gradients"
@@ -33,6 +35,7 @@ class ResumableTrainer(Trainer):
             restore_checkpoint(folder)
         if distributed_option.distributed:
             torch.distributed.barrier()  # all processes read the same checkpoint
+        end_early(arguments["trainer_options"])
         super().run(**arguments)
         if is_writer:
             drop_previous_checkpoint(folder)
@@ -48,6 +51,18 @@ class ResumableTrainer(Trainer):
         super().validate_one_epoch(**arguments)
         if _is_writer(arguments["distributed_option"]):
             keep_previous_checkpoint(Path(arguments["options"].output_dir))
+
+
+def end_early(options) -> None:
+    """Reduce ``max_epoch`` to the checkpoint's epoch if this epoch met ``patience``."""
+    checkpoint = Path(options.output_dir) / CHECKPOINT
+    if not options.resume or options.patience is None or not checkpoint.exists():
+        return
+    reporter = Reporter()
+    states = torch.load(checkpoint, map_location="cpu", weights_only=False, mmap=True)
+    reporter.load_state_dict(states["reporter"])
+    if reporter.check_early_stopping(options.patience, *options.early_stopping_criterion):
+        options.max_epoch = reporter.get_epoch()
 
 
 def _is_writer(option: DistributedOption) -> bool:

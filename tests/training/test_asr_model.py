@@ -117,6 +117,8 @@ def test_ctc_over_units_trains_and_logs_its_error_rate():
     ({"ctc_block": "rnn", "ctc_weight": 0.3}, "model_conf.ctc_block: allowed with ctc_units"),
     ({"ctc_units": 300, "ctc_weight": 0.3}, "ctc_units: 300 .* allowed: Whisper's tokens"),
     ({"mwer_weight": -1.0}, "model_conf.mwer_weight: -1.0 is too small"),
+    ({"lang_token_id": 5}, "model_conf.lang_token_id: not allowed"),
+    ({"draft_vocab_size": 1}, "model_conf.draft_vocab_size: 1 is too small"),
     ({"mwer_beam": 1}, "model_conf.mwer_beam: 1 is too small; allowed: 2 or more"),
     ({"mwer_threshold": 1.5}, "model_conf.mwer_threshold: 1.5; allowed: above 0, at most 1"),
 )

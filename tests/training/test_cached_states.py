@@ -286,15 +286,56 @@ def test_a_cache_of_other_settings_is_not_used(corpus, tmp_path, capsys):
     write_lines(data / "text", {key: read_lines(corpus / "text")[key] for key in keys})
     given = corpus, tmp_path / "states", "--data_dir", str(data), *ALL
     cache(*given, "--references", "true")
-    with command_refused(capsys, "other settings (references)", "settings.yaml"):
+    with command_refused(capsys, "other settings (references, text)", "settings.yaml"):
         cache(*given)
     write_lines(data / "text", dict.fromkeys(keys, "another text"))
     with command_refused(capsys, "other settings (text)"):
         cache(*given, "--references", "true")
+    write_lines(data / "utt2lang", dict.fromkeys(keys, "en"))
+    with command_refused(capsys, "other settings (utt2lang, text)"):
+        cache(*given, "--references", "true")
+    (data / "utt2lang").unlink()
     weights = corpus / "vanilla" / "model.pth"
     os.utime(weights, ns=(0, weights.stat().st_mtime_ns + 1_000_000_000))
     with command_refused(capsys, "other settings (weights, text)"):
         cache(*given, "--references", "true")
+
+
+def test_a_removed_setting_is_noticed(corpus, tmp_path, capsys):
+    (tmp_path / "beam.yaml").write_text("search: beam\nbeam_size: 2\nctc_weight: 0.0\n")
+    given = corpus, tmp_path / "states", *ALL
+    cache(*given, "--config", str(tmp_path / "beam.yaml"))
+    with command_refused(capsys, "other settings (config)"):
+        cache(*given)
+
+
+def test_changed_and_restored_audio_is_cached_again(corpus, tmp_path, capsys):
+    data = tmp_path / "data"
+    data.mkdir()
+    files = {key: data / f"{key}.wav" for key in ("a", "b")}
+    write_lines(data / "wav.scp", files)
+    write_lines(data / "utt2num_samples", dict.fromkeys(files, 4800))
+    write_noise(files["a"], 0.3)
+    given = corpus, tmp_path / "states", "--data_dir", str(data), *ALL
+    with command_refused(capsys, "states of 1 of 2 utterances", status=3):
+        cache(*given)
+    before = kaldiio.load_scp(str(tmp_path / "states" / "memory.scp"))["a"]
+    soundfile.write(files["a"], np.zeros(4800), 16000)
+    write_noise(files["b"], 0.3)
+    memory = kaldiio.load_scp(str(cache(*given) / "memory.scp"))
+    assert not np.array_equal(memory["a"], before)
+    np.testing.assert_allclose(memory["b"], before, atol=1e-3)  # another batch
+
+
+def test_caching_another_archive_keeps_the_earlier_ones(corpus, tmp_path):
+    output = tmp_path / "states"
+    cache(corpus, output, "--unpadded", "false", *ALL)
+    memory = {**kaldiio.load_scp(str(output / "memory.scp"))}
+    cache(corpus, output, "--memory", "false", "--unpadded", "true", *ALL)
+    assert len(read_lines(output / "unpadded.scp")) == len(memory)
+    again = kaldiio.load_scp(str(output / "memory.scp"))
+    for key, rows in memory.items():
+        np.testing.assert_array_equal(again[key], rows)
 
 
 def test_bad_options_are_one_line_errors(corpus, tmp_path, capsys):
@@ -385,6 +426,9 @@ def test_only_drafted_tokens_are_trained(corpus, of_references, tmp_path):
 
     some = train_with("some", *counts)
     assert losses(some, "train")[2] < losses(some, "train")[1]
+    # Resumed runs and other GPUs must choose the same tokens.
+    name, start = "decoder.token_counts", weights(of_references / "token_counts.pth")
+    assert torch.equal(weights(some / "2epoch.pth")[name], start[name])
     changes["model_conf"] = conf | {"draft_vocab_size": 10_000}  # more than were ever seen
     assert losses(train_with("all", *counts), "train")[1] > losses(some, "train")[1]
     assert_refused("token_counts.pth", train_with, "none", error=SystemExit)

@@ -223,6 +223,24 @@ def test_killed_while_a_file_is_written(corpus, changes, undisturbed, tmp_path, 
     assert_same(undisturbed, tmp_path / "exp")
 
 
+def test_a_run_that_ended_early_trains_no_further_epoch(corpus, tmp_path):
+    changes = {
+        "max_epoch": 9,
+        "patience": 1,
+        "scheduler": None,
+        "optim": "sgd",
+        "optim_conf": {"lr": 0.0},
+    }
+    changes["early_stopping_criterion"] = ["valid", "loss", "min"]
+    output = train(corpus, tmp_path / "exp", "finetune", **changes)
+    assert [*losses(output, "train")] == [1, 2, 3]
+    train(corpus, output, "finetune", "--resume", "true", **changes)
+    assert [*losses(output, "train")] == [1, 2, 3]
+    changes |= {"patience": 3, "max_epoch": 4}
+    train(corpus, output, "finetune", "--resume", "true", **changes)
+    assert [*losses(output, "train")] == [1, 2, 3, 4]
+
+
 def test_deepspeed_has_espnets_trainer(monkeypatch):
     trainers = []
     monkeypatch.setattr(MedusaASRTask, "trainer", trainer.ResumableTrainer)  # set back afterwards
