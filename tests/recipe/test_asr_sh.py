@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 from cases import cases
-from recipes import TEMPLATE, TRAINING, link_template, run, write_script, write_set
+from recipes import (
+    TEMPLATE,
+    TRAINING,
+    link_template,
+    record_asr,
+    recorded,
+    run,
+    write_script,
+    write_set,
+)
 
 from espnet_medusa.kaldi.table import read_table
 
@@ -74,6 +83,20 @@ def test_unknown_options_are_passed_on_in_order(tmp_path):
     script = write_parser(tmp_path, "parse_known_options")
     done = run_script(script, "--ngpu", "0", "--stage", "2", "--test-sets", "a b")
     assert done.stdout == "2|false|||set|--ngpu 0 --test_sets a b\n"
+
+
+@cases(
+    (["--data_dir", "own/corpus", "--name", "mine"], "mine"),
+    (["--data_dir", "own/corpus"], "corpus"),
+)
+def test_data_of_each_name_has_its_own_folders(options, name, tmp_path):
+    link_template(tmp_path, "medusa.sh")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "train_base.yaml").write_text(TRAINING)
+    record_asr(tmp_path)
+    run(tmp_path, "./medusa.sh", *options, "--heads", "", "--stop_stage", "10", status=0)
+    (call,) = recorded(tmp_path)
+    assert (call["--dumpdir"], call["--expdir"]) == (f"dump/{name}", f"exp/{name}")
 
 
 @pytest.fixture(scope="module")

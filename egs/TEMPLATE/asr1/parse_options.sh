@@ -5,6 +5,8 @@
 #   parse_known_options SCRIPT "$@"  the same, but put unknown options into the array other_options
 #   record_whisper EXPDIR MODEL      end the script if EXPDIR has experiments of another Whisper
 # `-` and `_` are equal in option names; `--name value` and `--name=value` both work.
+# Functions that read or set options by name begin the names of their locals with `parse_`: a local
+# variable with the name of an option would hide it.
 
 option_lines() {
     sed -n '/^# options$/,/^# end of options$/p' "$1"
@@ -47,36 +49,36 @@ set_option() { # SCRIPT NAME VALUE
 # The caller reads this array.
 # shellcheck disable=SC2034
 parse_known_options() {
-    local script=$1 names name flag
+    local parse_script=$1 parse_names parse_name parse_flag
     shift
-    names=" $(option_names "${script}" | tr '\n' ' ') "
+    parse_names=" $(option_names "${parse_script}" | tr '\n' ' ') "
     other_options=()
     while [ $# -gt 0 ]; do
         case $1 in
         -h | --help)
-            print_options "${script}"
+            print_options "${parse_script}"
             exit 0
             ;;
         --*=*)
-            flag=${1%%=*}
-            set -- "${flag}" "${1#*=}" "${@:2}"
+            parse_flag=${1%%=*}
+            set -- "${parse_flag}" "${1#*=}" "${@:2}"
             ;;
         --?*) ;;
         *)
-            echo "$(basename "${script}"): unexpected '$1'; options are --name value" >&2
+            echo "$(basename "${parse_script}"): unexpected '$1'; options are --name value" >&2
             exit 2
             ;;
         esac
-        name=${1#--}
-        name=${name//-/_}
+        parse_name=${1#--}
+        parse_name=${parse_name//-/_}
         if [ $# -lt 2 ]; then
-            echo "$(basename "${script}"): --${name}: a value is missing" >&2
+            echo "$(basename "${parse_script}"): --${parse_name}: a value is missing" >&2
             exit 2
         fi
-        if [[ ${names} == *" ${name} "* ]]; then
-            set_option "${script}" "${name}" "$2"
+        if [[ ${parse_names} == *" ${parse_name} "* ]]; then
+            set_option "${parse_script}" "${parse_name}" "$2"
         else
-            other_options+=("--${name}" "$2")
+            other_options+=("--${parse_name}" "$2")
         fi
         shift 2
     done
@@ -90,10 +92,10 @@ parse_options() {
 }
 
 require_whole_numbers() { # NAME ...: end the script if an option is not a number
-    local name
-    for name in "$@"; do
-        if ! [[ ${!name} =~ ^[0-9]+$ ]]; then
-            echo "--${name} '${!name}': a whole number is needed" >&2
+    local parse_name
+    for parse_name in "$@"; do
+        if ! [[ ${!parse_name} =~ ^[0-9]+$ ]]; then
+            echo "--${parse_name} '${!parse_name}': a whole number is needed" >&2
             exit 2
         fi
     done
