@@ -2,11 +2,13 @@
 
 import dataclasses
 import itertools
+import os
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+import warm_python
 import yaml
 from corpus_plan import CorpusOptions
 from downloads import tree
@@ -19,6 +21,7 @@ from recipes import (
     record_asr,
     recorded,
     run,
+    write_script,
 )
 
 from espnet_medusa.bin import asr_inference
@@ -289,3 +292,56 @@ def test_s2t_writes_espnets_nbest_lists_and_decodes_nothing_again(tmp_path):
     done = run(recipe, "./run.sh", *options, "--stage", "12", "--stop_stage", "12", status=0)
     assert done.stdout.count("complete already, nothing to do") == 12
     assert tree(recipe / "exp") == before
+
+
+FAKE_PYTHON = """\
+#!/usr/bin/env bash
+for last in "$@"; do :; done
+case $3 in
+split_keys) echo 1 ;;
+run_jobs) echo "${last}" >> jobs ;;
+merge_outputs) mkdir -p "${last}" && touch "${last}/text" && [ ! -f fail ] ;;
+esac
+"""
+
+
+@pytest.fixture
+def decode_s2t(tmp_path, monkeypatch):
+    """Return a function that runs stage 12 without Python; it returns the number of decodings."""
+    recipe = link_recipe(tmp_path, "mini_synth/s2t1")
+    write_script(tmp_path / "bin" / "python3", FAKE_PYTHON)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(warm_python, "environment", lambda: dict(os.environ))
+    for name in ("test", "test_de"):
+        data = recipe / "dump" / "raw" / name
+        data.mkdir(parents=True)
+        (data / "utt2lang").write_text("u1 eng\n")
+        (data / "wav.scp").write_text(f"u1 {name}.flac\n")
+        (recipe / f"{name}.flac").write_text("audio")
+    model = recipe / "exp" / "s2t_base" / "valid.acc.ave.pth"
+    model.parent.mkdir(parents=True)
+    model.write_text("weights")
+
+    def decode(*options: str, status: int = 0) -> int:
+        (recipe / "jobs").write_text("")
+        run(recipe, "./run.sh", "--stage", "12", "--stop_stage", "12", *options, status=status)
+        return len((recipe / "jobs").read_text().splitlines())
+
+    return recipe, decode
+
+
+def test_s2t_decodes_again_what_has_changed(decode_s2t):
+    recipe, decode = decode_s2t
+    assert [decode(), decode()] == [12, 0]
+    narrow = ["--inference_args", "--beam_size 2"]
+    assert [decode(*narrow), decode(*narrow)] == [12, 0]
+    assert decode() == 12
+    (recipe / "test_de.flac").write_text("other audio")
+    assert [decode(), decode()] == [6, 0]
+    (recipe / "dump" / "raw" / "test" / "wav.scp").write_text("u2 test.flac\n")
+    assert [decode(), decode()] == [6, 0]
+    (recipe / "exp" / "s2t_base" / "valid.acc.ave.pth").write_text("trained further")
+    (recipe / "fail").touch()
+    assert decode(status=1) == 1
+    (recipe / "fail").unlink()
+    assert [decode(), decode()] == [12, 0], "a text alone is not complete"

@@ -106,22 +106,33 @@ train() { # EXPERIMENT CONFIG [OPTION ...]
 }
 
 decode() { # EXPERIMENT TAG SET JOBS MODULE CONFIG [OPTION ...]
-    local folder=$1/$2/$3 logs=$1/$2/$3/logdir keys=${features}/$3/wav.scp jobs model
+    local folder=$1/$2/$3 logs=$1/$2/$3/logdir keys=${features}/$3/wav.scp
+    local utt2lang=${features}/$3/utt2lang jobs model command decoding
     model=$(echo "$1"/valid.*.ave.pth)
-    if [ "${folder}/text" -nt "${model}" ] && [ "${folder}/text" -nt "$6" ]; then
-        echo "${folder}: complete already, nothing to do"
-        return
+    command=(python3 -m "$5" --config "$6" --s2t_train_config "$1/config.yaml"
+        --s2t_model_file "${model}" --data_path_and_name_and_type "${keys},speech,sound"
+        --key_file "${logs}/keys.JOB.scp" --output_dir "${logs}/output.JOB"
+        --lang_sym "$(awk '{ print $2; exit }' "${utt2lang}")"
+        "${@:7}" "${more_inference[@]}")
+    # All that determines the results: the command and the content of its files.
+    decoding=$(
+        echo "${command[*]}"
+        cksum "$6" "${model}" "${keys}" "${utt2lang}"
+        cut -d ' ' -f 2- "${keys}" | tr '\n' '\0' | xargs -0 cat | cksum
+    )
+    if [ -f "${folder}/decoding" ]; then
+        if [ "$(cat "${folder}/decoding")" = "${decoding}" ]; then
+            echo "${folder}: complete already, nothing to do"
+            return
+        fi
+        rm -r "${folder}"
     fi
     jobs=$(tool split_keys --nj "$4" --work_dir "${logs}" --keys "${keys}" \
         --output "${logs}/keys.JOB.scp")
     tool run_jobs --title "$2 $3" --total_keys "$(wc -l < "${keys}")" --on_failure wait \
-        "JOB=1:${jobs}" "${logs}/s2t_inference.JOB.log" -- \
-        python3 -m "$5" --config "$6" --s2t_train_config "$1/config.yaml" \
-        --s2t_model_file "${model}" --data_path_and_name_and_type "${keys},speech,sound" \
-        --key_file "${logs}/keys.JOB.scp" --output_dir "${logs}/output.JOB" \
-        --lang_sym "$(awk '{ print $2; exit }' "${features}/$3/utt2lang")" \
-        "${@:7}" "${more_inference[@]}"
+        "JOB=1:${jobs}" "${logs}/s2t_inference.JOB.log" -- "${command[@]}"
     tool merge_outputs --keys "${keys}" --log_dir "${logs}" --output_dir "${folder}"
+    echo "${decoding}" > "${folder}/decoding"
 }
 
 ours=espnet_medusa.bin.s2t_inference
