@@ -9,6 +9,7 @@ from cases import cases
 from recipes import (
     TEMPLATE,
     TRAINING,
+    link_recipe,
     link_template,
     record_asr,
     recorded,
@@ -87,7 +88,7 @@ def test_unknown_options_are_passed_on_in_order(tmp_path):
 
 @cases(
     (["--data_dir", "own/corpus", "--name", "mine"], "mine"),
-    (["--data_dir", "own/corpus"], "corpus"),
+    (["--data_dir", "own/my corpus"], "my_corpus"),
 )
 def test_data_of_each_name_has_its_own_folders(options, name, tmp_path):
     link_template(tmp_path, "medusa.sh")
@@ -97,6 +98,22 @@ def test_data_of_each_name_has_its_own_folders(options, name, tmp_path):
     run(tmp_path, "./medusa.sh", *options, "--heads", "", "--stop_stage", "10", status=0)
     (call,) = recorded(tmp_path)
     assert (call["--dumpdir"], call["--expdir"]) == (f"dump/{name}", f"exp/{name}")
+
+
+@cases(
+    ("fsdd", "medusa", "name"),
+    ("fsdd", "medusa", "expdir"),
+    ("voxpopuli", "whisper", "dumpdir"),
+    ("fsdd", "run", "fsdd_dir"),
+    ("voxpopuli", "run", "voxpopuli"),
+    ("librispeech", "run", "librispeech_pc_dir"),
+    ("librispeech", "run_speech_llama", "whisper_model"),
+)
+def test_white_space_is_refused_where_an_option_is_split(corpus, script, option, tmp_path):
+    options = [f"--{option}", "my folder", "--stop_stage", "0"]
+    done = run(link_recipe(tmp_path, f"{corpus}/asr1"), f"./{script}.sh", *options, status=2)
+    assert f"--{option} 'my folder': white space is not allowed" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +185,14 @@ def test_stage_1_names_problems_of_test_sets_and_continues(recipe, tmp_path):
     done = run(recipe, "./asr.sh", *options, "--dumpdir", f"{tmp_path}/dump", status=3)
     assert "s-u1" in done.stdout and "Stage 3 skips these utterances of test\n" in done.stdout
     assert (tmp_path / "dump/raw/test/wav.scp").read_text().split()[0] == "s-u0"
+
+
+def test_folders_and_files_with_spaces(recipe, tmp_path):
+    shutil.copytree(recipe / "own", tmp_path / "my own")
+    options = [*OPTIONS, "--data_dir", f"{tmp_path}/my own", "--dumpdir", f"{tmp_path}/my dump"]
+    run(recipe, "./asr.sh", *options, "--stop_stage", "5", status=3)
+    assert (tmp_path / "my dump" / "token_list" / "word" / "tokens.txt").is_file()
+    assert "test: my beam_asr_model" in names(recipe, "--inference_config", "conf/my beam.yaml")
 
 
 @pytest.mark.parametrize(("longform", "remaining", "status"), [("false", 2, 3), ("true", 4, 0)])

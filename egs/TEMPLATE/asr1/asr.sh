@@ -265,7 +265,8 @@ tag_of() { # CONFIG: print the inference tag
     echo "${tag}_asr_model_$(stem "${inference_asr_model//\//_}")"
 }
 
-read -r -a configs <<< "${inference_configs} ${inference_config}"
+read -r -a configs <<< "${inference_configs}"
+[ -z "${inference_config}" ] || configs+=("${inference_config}")
 [ ${#configs[@]} -gt 0 ] || configs=("")
 [ -z "${inference_tag}" ] || [ ${#configs[@]} -eq 1 ] ||
     fail "--inference_tag ${inference_tag} names one result; ${#configs[@]} configurations are given"
@@ -450,12 +451,11 @@ if active 4 "Leave out too short and too long training data"; then
 fi
 
 make_tokens() {
-    local token_text=${features}/${train_set}/text symbols=${nlsyms_txt} token_texts
+    local token_texts=("${features}/${train_set}/text") symbols=${nlsyms_txt}
     if [ "${token_type}" = bpe ]; then
-        token_text=${bpe_train_text:-${token_text}}
+        [ -z "${bpe_train_text}" ] || read -r -a token_texts <<< "${bpe_train_text}"
         symbols=${bpe_nlsyms}
     fi
-    read -r -a token_texts <<< "${token_text}"
     tool make_tokens --text "${token_texts[@]}" --token_list "${token_list}" \
         --token_type "${token_type}" --nbpe "${nbpe}" --bpe_mode "${bpemode}" \
         --character_coverage "${bpe_char_cover}" --cleaner "${cleaner}" \

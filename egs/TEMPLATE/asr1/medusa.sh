@@ -32,11 +32,15 @@ report=             # plan of the tables to write at the end, a conf/report/*.ya
 other_options=()
 parse_known_options "${template}/medusa.sh" "$@"
 require_whole_numbers stage stop_stage
+refuse_white_space name dumpdir expdir # --pretrained_model is a list of files
 # shellcheck source-path=SCRIPTDIR source=path.sh
 . ./path.sh
 
 # Own data has its own folders; otherwise training would resume another corpus's model.
-[ -z "${data_dir}" ] || name=${name:-$(basename "${data_dir}")}
+if [ -n "${data_dir}" ] && [ -z "${name}" ]; then
+    name=$(basename "${data_dir}")
+    name=${name//[[:space:]]/_}
+fi
 dumpdir=${dumpdir:-dump${name:+/${name}}}
 expdir=${expdir:-exp${name:+/${name}}}
 tables=${expdir}${tables:+/${tables}}

@@ -3,6 +3,8 @@
 # `# options` and `# end of options`, and sources this file:
 #   parse_options SCRIPT "$@"        set them; an unknown option or a bad value ends the script
 #   parse_known_options SCRIPT "$@"  the same, but put unknown options into the array other_options
+#   require_whole_numbers NAME ...    end the script if an option is not a number
+#   refuse_white_space NAME ...       end the script if an option has white space
 #   record_whisper EXPDIR MODEL      end the script if EXPDIR has experiments of another Whisper
 # `-` and `_` are equal in option names; `--name value` and `--name=value` both work.
 # Functions that read or set options by name begin the names of their locals with `parse_`: a local
@@ -91,11 +93,22 @@ parse_options() {
     fi
 }
 
-require_whole_numbers() { # NAME ...: end the script if an option is not a number
+require_whole_numbers() { # NAME ...
     local parse_name
     for parse_name in "$@"; do
         if ! [[ ${!parse_name} =~ ^[0-9]+$ ]]; then
             echo "--${parse_name} '${!parse_name}': a whole number is needed" >&2
+            exit 2
+        fi
+    done
+}
+
+refuse_white_space() { # NAME ...: of options that become words of a list
+    local parse_name
+    for parse_name in "$@"; do
+        if [[ ${!parse_name} == *[[:space:]]* ]]; then
+            echo "--${parse_name} '${!parse_name}': white space is not allowed; give another name," \
+                "or for an existing folder a link to it (ln -s)" >&2
             exit 2
         fi
     done

@@ -50,6 +50,7 @@ report=             # plan of the tables, such as conf/report/librispeech.yaml
 other_options=()
 parse_known_options "${template}/whisper.sh" "$@"
 require_whole_numbers stage stop_stage states_nj
+refuse_white_space dumpdir expdir # --pretrained_model and --inference_configs are lists of files
 [ -z "${num_heads}" ] || require_whole_numbers num_heads
 [[ ${labels} =~ ^(written|references|)$ ]] || {
     echo "whisper.sh: error: --labels ${labels}: allowed are written and references" >&2

@@ -11,6 +11,7 @@ fsdd_dir=       # folder of {speaker}.tar.gz or {digit}_{speaker}_{index}.wav
 . ../../TEMPLATE/asr1/parse_options.sh
 [[ " $* " != *" --help "* ]] || ./medusa.sh --help
 parse_known_options run.sh "$@"
+refuse_white_space fsdd_dir # --local_data_opts is split into words
 
 ./medusa.sh --lang en --train_set train --valid_set dev --test_sets test \
     --local_data_opts "${fsdd_dir:+--fsdd_dir ${fsdd_dir}}" \

@@ -26,6 +26,7 @@ data_nj=4           # audio files that stage 1 reads in parallel
 . ../../TEMPLATE/asr1/parse_options.sh
 [[ " $* " != *" --help "* ]] || ./whisper.sh --help
 parse_known_options run.sh "$@"
+refuse_white_space librispeech_pc_dir # --local_data_opts is split into words
 
 # shellcheck source-path=SCRIPTDIR source=local/data_options.sh
 . local/data_options.sh

@@ -26,6 +26,7 @@ asr_args=           # more options for training
 . ../../TEMPLATE/asr1/parse_options.sh
 [[ " $* " != *" --help "* ]] || ./medusa.sh --help
 parse_known_options run_speech_llama.sh "$@"
+refuse_white_space whisper_model expdir # --asr_args is split into words
 
 # shellcheck source-path=SCRIPTDIR source=local/data_options.sh
 . local/data_options.sh

@@ -24,6 +24,7 @@ data_nj=4           # audio files that stage 1 reads in parallel
 [[ " $* " != *" --help "* ]] || ./whisper.sh --help
 parse_known_options run.sh "$@"
 require_whole_numbers data_nj
+refuse_white_space voxpopuli # --local_data_opts is split into words
 
 case ${setup} in
 supervised)
