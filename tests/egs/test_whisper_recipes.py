@@ -9,7 +9,15 @@ import voxpopuli_miniature as miniature
 import yaml
 from downloads import serve
 from librispeech_miniature import make_librispeech, make_librispeech_pc
-from recipes import ROOT, lines_about, link_llama_recipe, link_short_recipe, run
+from recipes import (
+    ROOT,
+    lines_about,
+    link_llama_recipe,
+    link_recipe,
+    link_short_recipe,
+    record_asr,
+    run,
+)
 from tiny_whisper import save_tiny_whisper
 from voxpopuli_miniature import TEST_SESSION, damage_audio
 from voxpopuli_sessions import HELD_OUT_TIME
@@ -108,6 +116,21 @@ def test_from_the_corpus_to_the_papers_tables(recipe, tmp_path):
     # Another Whisper is refused in the same folder.
     done = run_whisper(recipe, "--whisper_model", "openai/whisper-tiny", "--stage", "16", status=2)
     assert "give another --expdir" in done.stderr
+
+
+def test_another_language_is_refused_in_the_same_folder(tmp_path):
+    recipe = link_recipe(tmp_path, "librispeech/asr1")
+    record_asr(recipe)
+    whisper = save_tiny_whisper(tmp_path / "whisper")
+    options = ["--whisper_model", whisper, "--systems", "vanilla", "--stop_stage", "11"]
+    run(recipe, "./whisper.sh", *options, status=0)
+    run(recipe, "./whisper.sh", *options, "--lang", "en", status=0)  # the same prompt
+    done = run(recipe, "./whisper.sh", *options, "--lang", "de", status=2)
+    assert "--lang de: exp has en; give another --expdir, or remove exp" in done.stderr
+    run(recipe, "./whisper.sh", *options, "--lang", "de", "--expdir", "exp_de", status=0)
+    for folder, language in {"exp": "en", "exp_de": "de"}.items():
+        config = yaml.safe_load((recipe / folder / "asr_vanilla" / "config.yaml").read_text())
+        assert config["preprocessor_conf"]["language"] == language
 
 
 def test_mini_librispeech_in_two_folders(recipe, tmp_path):

@@ -5,7 +5,7 @@
 #   parse_known_options SCRIPT "$@"  the same, but put unknown options into the array other_options
 #   require_whole_numbers NAME ...    end the script if an option is not a number
 #   refuse_white_space NAME ...       end the script if an option has white space
-#   record_whisper EXPDIR MODEL      end the script if EXPDIR has experiments of another Whisper
+#   record_option EXPDIR NAME VALUE   end the script if EXPDIR has experiments with another value
 # `-` and `_` are equal in option names; `--name value` and `--name=value` both work.
 # Functions that read or set options by name begin the names of their locals with `parse_`: a local
 # variable with the name of an option would hide it.
@@ -114,13 +114,13 @@ refuse_white_space() { # NAME ...: of options that become words of a list
     done
 }
 
-record_whisper() { # EXPDIR MODEL
-    local recorded=$1/whisper_model
+record_option() { # EXPDIR NAME VALUE
+    local recorded=$1/$2
     mkdir -p "$1"
-    [ -f "${recorded}" ] || echo "$2" > "${recorded}"
-    if [ "$(cat "${recorded}")" != "$2" ]; then
-        echo "$(basename "$0"): error: --whisper_model $2: $1 has $(cat "${recorded}"); give" \
-            "another --expdir" >&2
+    [ -f "${recorded}" ] || echo "$3" > "${recorded}"
+    if [ "$(cat "${recorded}")" != "$3" ]; then
+        echo "$(basename "$0"): error: --$2 $3: $1 has $(cat "${recorded}"); give" \
+            "another --expdir, or remove $1" >&2
         exit 2
     fi
 }

@@ -37,7 +37,7 @@ valid_set=          # name of the validation set; not needed for only vanilla
 speed_perturb_factors=  # such as "0.9 1.0 1.1": copies of the training set at these speeds
 longform=true       # decode test audio longer than Whisper's window, with a sliding window; false:
                     # stage 3 names and refuses it
-lang=noinfo         # language code of the prompt, used in names
+lang=noinfo         # language code of the prompt, used in names; noinfo: en
 ngpu=1              # GPUs for training; 0: CPU
 asr_args=           # more options for training
 dumpdir=dump        # formatted data
@@ -125,8 +125,10 @@ for system in "${chosen[@]}"; do
     fi
 done
 
-# Otherwise training and decoding would continue with the systems of another Whisper.
-record_whisper "${expdir}" "${whisper_model}"
+# Otherwise training and decoding would continue with the systems of another Whisper or prompt.
+language=${lang/#noinfo/en}
+record_option "${expdir}" whisper_model "${whisper_model}"
+record_option "${expdir}" lang "${language}"
 
 token_type=whisper_multilingual
 if [[ ${whisper_model} =~ \.en(\.pt)?/*$ ]] ||
@@ -170,10 +172,9 @@ without_heads=$(configs "${decodings}")
 with_heads=$(configs "${heads_decodings}")
 
 convert() { # make an experiment of the pretrained Whisper
-    local exp=${expdir}/asr_vanilla code=${lang}
-    [ "${lang}" != noinfo ] || code=en
+    local exp=${expdir}/asr_vanilla
     [ -f "${exp}/config.yaml" ] ||
-        python3 -m espnet_medusa.bin.convert "${whisper_model}" "${exp}" --language "${code}" \
+        python3 -m espnet_medusa.bin.convert "${whisper_model}" "${exp}" --language "${language}" \
             --heads none
 }
 

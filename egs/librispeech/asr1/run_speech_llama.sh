@@ -33,7 +33,7 @@ refuse_white_space whisper_model expdir # --asr_args is split into words
 data_opts+=" --librispeech_pc false"
 
 if [ -n "${whisper_model}" ]; then
-    record_whisper "${expdir}" "${whisper_model}"
+    record_option "${expdir}" whisper_model "${whisper_model}"
     asr_args="--encoder_conf whisper_model=${whisper_model} ${asr_args}"
     systems=(--base speech_llama_whisper
         --heads "$(printf 'speech_llama_whisper_latent_%s ' 2 3 4)" --memory_dir "${dumpdir}/memory"
