@@ -21,7 +21,7 @@ COMMANDS = {  # by module
     "tokens": ("aggregate_stats", "collect_shapes", "make_tokens", "whisper_tokens"),
     "caching": ("cache_memory", "cache_states"),
     "jobs": ("run_command", "run_jobs", "split_keys"),
-    "training": ("plot_training", "run_training", "systems"),
+    "training": ("check_start", "plot_training", "run_training", "systems"),
     "results": (
         "calculate_rtf", "merge_outputs", "pack_heads", "pack_model", "results_to_csv", "score",
         "upload",

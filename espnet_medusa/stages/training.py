@@ -40,6 +40,17 @@ def systems(parser: argparse.ArgumentParser) -> Command:
         print(*astuple(system), sep="\t")
 
 
+def check_start(parser: argparse.ArgumentParser) -> Command:
+    """Record the initial weights of a training; stop if it would resume from other ones."""
+    from espnet_medusa.recipe.initial_weights import check_start
+
+    add = parser.add_argument
+    add("--exp_dir", type=Path, required=True, help="folder of the training's checkpoints")
+    add("--init_param", nargs="+", required=True, help="such as FILE:encoder:encoder")
+    args = yield
+    check_start(args.exp_dir, args.init_param)
+
+
 def plot_training(parser: argparse.ArgumentParser) -> Command:
     """Plot the training curves of an experiment's train.log into its subfolder images."""
     from espnet_medusa.report.experiment_figures import plot_experiment

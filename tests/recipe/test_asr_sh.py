@@ -301,6 +301,27 @@ def test_names_follow_espnet(recipe):
     assert "Decoding test: fast" in shown
 
 
+def test_training_does_not_resume_on_another_base(recipe, tmp_path):
+    base, exp = tmp_path / "base.pth", tmp_path / "exp"
+    options = [*OPTIONS, "--stage", "11", "--stop_stage", "11", "--python", "false"]
+    options += ["--asr_exp", exp, "--pretrained_model", f"{base}:encoder:encoder"]
+
+    def train() -> str:  # the training itself fails: `false` does nothing
+        return run(recipe, "./asr.sh", *options, status=1).stderr
+
+    assert f"{base}: no such file; train that model first" in train()
+    for weights in ("first", "other"):  # without a checkpoint, training starts
+        base.write_text(weights)
+        assert "training failed with status 1" in train()
+    (exp / "checkpoint.pth").touch()
+    base.write_text("trained further")
+    message = f"{exp}: its training started from other weights than {base}:encoder:encoder now"
+    assert message in train()
+    assert len(train().splitlines()) == 1
+    base.write_text("other")  # the recorded content with another time
+    assert "training failed with status 1" in train()
+
+
 @pytest.mark.parametrize("address", ["tcp://node1:8786", ""])
 def test_dask_decodes_in_one_job(tmp_path, address):
     folder = link_template(tmp_path)

@@ -605,6 +605,7 @@ if active 11 "Training: ${asr_exp}"; then
     done
     [ "${ngpu}" -le 1 ] || asr_train+=(--multiprocessing_distributed true)
     [ -z "${memory_dir}" ] || asr_data=("${memory_data[@]}")
+    [ ${#initial[@]} -eq 0 ] || tool check_start --exp_dir "${asr_exp}" "${initial[@]}"
     mkdir -p "${asr_exp}"
     # The later of two equal options wins.
     printf '#!/usr/bin/env bash\n%s --stage 11 "$@"\n' "${rerun}" > "${asr_exp}/run.sh"

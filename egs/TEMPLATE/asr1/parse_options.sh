@@ -3,9 +3,9 @@
 # `# options` and `# end of options`, and sources this file:
 #   parse_options SCRIPT "$@"        set them; an unknown option or a bad value ends the script
 #   parse_known_options SCRIPT "$@"  the same, but put unknown options into the array other_options
-#   require_whole_numbers NAME ...    end the script if an option is not a number
-#   refuse_white_space NAME ...       end the script if an option has white space
-#   record_option EXPDIR NAME VALUE   end the script if EXPDIR has experiments with another value
+#   require_whole_numbers NAME ...   end the script if an option is not a number
+#   refuse_white_space NAME ...      end the script if an option has white space
+#   record_option EXPDIR NAME VALUE  end the script if EXPDIR has experiments with another value
 # `-` and `_` are equal in option names; `--name value` and `--name=value` both work.
 # Functions that read or set options by name begin the names of their locals with `parse_`: a local
 # variable with the name of an option would hide it.

@@ -148,8 +148,9 @@ if active 11 "Training"; then
             "${base}/labels/${set_name}/text" "${train_data}/${set_name}"
     done
     for system in "${systems[@]}"; do
-        train "exp/s2t_${system}" "conf/train_${system}.yaml" \
-            --init_param "${base}/valid.acc.ave.pth"
+        start=(--init_param "${base}/valid.acc.ave.pth")
+        tool check_start --exp_dir "exp/s2t_${system}" "${start[@]}"
+        train "exp/s2t_${system}" "conf/train_${system}.yaml" "${start[@]}"
     done
 fi
 
