@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,8 +25,10 @@ from espnet2.utils.types import int_or_none, str_or_none
 
 from espnet_medusa import __version__
 from espnet_medusa.bin.command_line import LOG_FORMAT, add_fields, or_none, str2bool
+from espnet_medusa.convert.experiment import CONFIG
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import DecodeOptions
+from espnet_medusa.inference.experiment import find_experiment
 from espnet_medusa.inference.job import JobDecoder, JobInput, decode_job, read_input
 from espnet_medusa.inference.journal import FAILED, Journal
 from espnet_medusa.inference.reader import UtteranceReader, build_audio_preprocess
@@ -40,6 +43,11 @@ from espnet_medusa.search.options import SearchOptions
 SEARCH = "Multi-token search"  # group of options
 DECODE_OPTIONS = tuple(field.name for field in fields(DecodeOptions))
 LONG_FORM = {field.name: field.default for field in fields(LongFormOptions)}
+# If such a config is not given, ESPnet reads the one next to the weights.
+WEIGHTS_OF_CONFIG = {
+    "asr_train_config": "asr_model_file", "s2t_train_config": "s2t_model_file",
+    "st_train_config": "st_model_file", "lm_train_config": "lm_file",
+}  # fmt: skip
 # Excludes imported modules from garbage collection, to make it faster; once per process.
 freeze_imports = functools.cache(gc.freeze)
 
@@ -203,16 +211,33 @@ def load(options: dict, mapped: bool = False) -> Speech2Text:
 
 
 def fingerprint(options: dict) -> dict:
-    """Return all that determines the results: options, times of their files, our version."""
+    """Return all that determines the results: options, files of the models, our version."""
     ignored = {"output_dir", "key_file", "log_level", "num_workers", "config"}
     # Results do not depend on batches, so a job may resume with smaller ones.
     ignored |= {"batch_size", "max_batch_frames"}
     if not (options.get("longform") or options.get("fallback")):
         ignored |= {"longform", *LONG_FORM}
     used = {name: value for name, value in options.items() if name not in ignored}
-    files = [value for value in used.values() if isinstance(value, str) and os.path.isfile(value)]
-    times = {path: os.stat(path).st_mtime_ns for path in files}
-    return {"options": used, "files": times, "version": __version__}
+    found = {path: os.stat(path) for path in _used_files(used) if os.path.isfile(path)}
+    files = {path: [status.st_size, status.st_mtime_ns] for path, status in found.items()}
+    return {"options": used, "files": files, "version": __version__}
+
+
+def _used_files(options: dict) -> list[str]:
+    """Return the texts among the options, implied configs, and files in folders of models."""
+    paths = [os.path.expanduser(value) for value in options.values() if isinstance(value, str)]
+    for config, weights in WEIGHTS_OF_CONFIG.items():
+        if options.get(weights) is not None and options.get(config) is None:
+            paths.append(str(Path(options[weights]).with_name(CONFIG)))
+    folders, draft = [options.get("model_tag"), options.get("bpemodel")], options.get("draft_model")
+    experiment = draft and find_experiment(draft, options["draft_model_file"], "draft_model")
+    if experiment:
+        paths += map(str, experiment)  # its folder may also have the results of this job
+    else:
+        folders.append(draft)
+    for folder in filter(None, folders):
+        paths += map(str, Path(folder).expanduser().glob("*"))
+    return paths
 
 
 if __name__ == "__main__":

@@ -164,6 +164,30 @@ def test_a_killed_job_has_recorded_its_results(experiment, tmp_path):
     assert journal.read_text().count("\n") == 1 + 3
 
 
+def test_results_belong_to_the_files_in_folders_of_models(experiment, tmp_path):
+    whisper, copy = tmp_path / "whisper", tmp_path / "copy"
+    whisper.mkdir()
+    copy.mkdir()
+    for name, file in ("config.yaml", experiment.config), ("model.pth", experiment.model):
+        (copy / name).write_bytes(file.read_bytes())
+    for changed, *words in (
+        (whisper / "model.safetensors", "--model_tag", whisper),
+        (whisper / "config.json", "--draft_model", whisper),
+        (copy / "model.pth", "--draft_model", copy),
+        (copy / "config.yaml", "--asr_model_file", copy / "model.pth"),
+        (copy / "config.yaml", "--lm_file", copy / "model.pth"),
+    ):
+        command = [*data(tmp_path), "--output_dir", copy / "decode", *words]
+        options = vars(asr_inference.get_parser().parse_args([*map(str, command)]))
+        before = asr_inference.fingerprint(options)
+        (copy / "RESULTS.md").write_text("results")
+        assert asr_inference.fingerprint(options) == before
+        with changed.open("a") as stream:
+            stream.write(" ")
+        assert asr_inference.fingerprint(options) != before, words
+        (copy / "RESULTS.md").unlink()
+
+
 @cases(
     (["--search", "greedi"], "search: 'greedi'.*did you mean 'greedy'"),
     (["--draft_depth", "4"], "draft_depth: 4; allowed: at most 3"),
