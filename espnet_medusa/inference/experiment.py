@@ -30,7 +30,7 @@ from espnet_medusa.options import read_config
 from espnet_medusa.vocabulary.tokenizers import hugging_face_vocabulary, token_list_vocabulary
 from espnet_medusa.vocabulary.vocabulary import Vocabulary
 from espnet_medusa.whisper.text import TextOptions
-from espnet_medusa.whisper.tokens import load_tokenizer
+from espnet_medusa.whisper.tokens import add_timestamps, load_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -157,6 +157,7 @@ def espnet_uses(trained: TrainedModel) -> Iterator[None]:
     def make_converter(model_name_or_path: str) -> HuggingFaceTokenIDConverter:
         converter = object.__new__(HuggingFaceTokenIDConverter)
         converter.tokenizer = trained.tokenizer or load_tokenizer(model_name_or_path)
+        add_timestamps(converter.tokenizer, len(model.token_list))
         return converter
 
     replaced = {"ASRTask": task, "HuggingFaceTokenIDConverter": make_converter}

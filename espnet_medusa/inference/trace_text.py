@@ -64,8 +64,8 @@ class TraceText:
         return texts
 
     def _piece(self, token: int) -> str:
-        """Return the name of a token; its id for symbols that ESPnet's converter leaves out."""
-        return next(iter(self.converter.ids2tokens([token])), f"<{token}>")
+        """Return the name of a token; its id if ESPnet's converter has no name or leaves it out."""
+        return next(filter(None, self.converter.ids2tokens([token])), f"<{token}>")
 
     def _join(self, pieces: list[str]) -> str:
         return "".join(pieces) if self.tokenizer is None else self.tokenizer.tokens2text(pieces)

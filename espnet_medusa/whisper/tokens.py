@@ -3,6 +3,7 @@
 Vocabulary and languages come from openai-whisper's files; no network is needed.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -20,6 +21,8 @@ TRANSCRIBE, TRANSLATE = "transcribe", "translate"
 TASKS = (TRANSCRIBE, TRANSLATE)
 DETECT = "detect"
 START, END = "<|startoftranscript|>", "<|endoftext|>"
+NO_TIMESTAMPS = "<|notimestamps|>"
+TIMESTAMPS = tuple(f"<|{step * 0.02:.2f}|>" for step in range(1501))  # 0 s to 30 s
 HOW_TO_GIVE = "give --tokenizer FOLDER, or --token_list FILE with one token per line"
 # By vocabulary size: openai-whisper's file, and its number of languages.
 VOCABULARIES = {51864: ("gpt2", 99), 51865: ("multilingual", 99), 51866: ("multilingual", 100)}
@@ -132,6 +135,13 @@ class WhisperTokens:
         return sorted({*self.blank, self.end})
 
 
+def add_timestamps(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> None:
+    """Add Whisper's timestamps if the tokenizer ends before them and the model has their ids."""
+    first = tokenizer.get_vocab().get(NO_TIMESTAMPS, math.inf) + 1
+    if first == len(tokenizer) <= vocab_size - len(TIMESTAMPS):
+        tokenizer.add_tokens([*TIMESTAMPS], special_tokens=True)
+
+
 def default_symbols(token_list: Sequence[str]) -> tuple[str, str]:
     """Return the default start and end symbols: Whisper's, or ESPnet's."""
     return (START, END) if START in token_list else ("<sos/eos>", "<sos/eos>")
@@ -164,7 +174,7 @@ def read_whisper_tokens(tokenizer: PreTrainedTokenizerBase) -> WhisperTokens:
         languages=languages if multilingual else {},
         transcribe=find("<|transcribe|>"),
         translate=find("<|translate|>"),
-        no_timestamps=find("<|notimestamps|>"),
+        no_timestamps=find(NO_TIMESTAMPS),
         language_model=find("<|startoflm|>"),
         previous=find("<|startofprev|>"),
         no_speech=find("<|nospeech|>", "<|nocaptions|>"),

@@ -77,16 +77,19 @@ def test_bad_arrays_and_arguments_are_refused(case):
     assert model.decode([]) == []
 
 
-def test_timestamps_are_not_text(case, tmp_path):
+@pytest.mark.parametrize("has_timestamps", [True, False])
+def test_timestamps_are_not_text(case, tmp_path, has_timestamps):
     exp = tmp_path / "exp"
     convert.main([str(case[0]), str(exp), "--heads", "none"])
     file = exp / "tokenizer" / "tokenizer.json"
     tokenizer = json.loads(file.read_text())
     for token in tokenizer["added_tokens"]:  # as in openai/whisper-base
         token["special"] = token["id"] < 50364
+    if not has_timestamps:  # as in some folders of tiny.en
+        tokenizer["added_tokens"] = [one for one in tokenizer["added_tokens"] if one["special"]]
     file.write_text(json.dumps(tokenizer))
     options = {"suppress_tokens": [*({*range(50364)} - {50257})], "begin_suppress_tokens": [50257]}
-    model = Speech2Text(asr_model_file=exp / "model.pth", **SHORT, **options)
+    model = Speech2Text(asr_model_file=exp / "model.pth", trace=True, **SHORT, **options)
     text, pieces, ids, _ = model(noise(0))[0]
     assert text == "" and ids and min(ids) >= 50364
     assert len(pieces) == len(ids) and pieces[0].startswith("<|")
