@@ -36,8 +36,9 @@ class Progress(AbstractContextManager):
 
     @staticmethod
     def print(line: str) -> None:
-        """Print a line above the bar."""
-        tqdm.write(line, file=sys.stdout)
+        """Print a line above the bar; ``?`` replaces characters that stdout cannot encode."""
+        encoding = sys.stdout.encoding or "utf-8"
+        tqdm.write(line.encode(encoding, "replace").decode(encoding), file=sys.stdout)
         sys.stdout.flush()
 
     def update(self, count: float = 1) -> None:

@@ -1,5 +1,6 @@
 """Jobs in batches: each utterance has a result or a reason, in order, whatever fails."""
 
+import io
 import json
 import logging
 import sys
@@ -287,6 +288,13 @@ def test_a_bar_may_exceed_its_total(total, shown, capsys, monkeypatch):
         for _ in range(3):
             bar.update(total / 2)
     assert shown in capsys.readouterr().err
+
+
+def test_characters_that_stdout_cannot_encode_are_replaced(monkeypatch):
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stdout)
+    progress.Progress.print("a für")
+    assert stdout.buffer.getvalue() == b"a f?r\n"
 
 
 def test_recorded_results_are_read_back(tmp_path):
