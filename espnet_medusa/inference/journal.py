@@ -80,7 +80,14 @@ class Journal:
             names = " ".join(_differences(json.loads(before), json.loads(header)))
             reason = f"{len(decoded)} results are not used, because these options or files changed"
             logger.warning(f"{self.path}: {reason}: {names}; they are now in {old.name}")
-        rows = [header + "\n", *map(_as_line, self.decoded.values())]
+        self.header = header
+        self.discard([])
+
+    def discard(self, keys: Sequence[str]) -> None:
+        """Remove the results of some utterances, also from the file."""
+        for key in keys:
+            self.decoded.pop(key, None)
+        rows = [self.header + "\n", *map(_as_line, self.decoded.values())]
         write_atomically(self.path, "".join(rows))
 
     def add(self, decoded: Decoded) -> None:

@@ -15,7 +15,7 @@ from espnet_medusa.audio.source import is_pipe
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.atomic import write_atomically
 from espnet_medusa.inference.job import JobInput, decode_remaining, resume
-from espnet_medusa.inference.journal import JOURNAL, Journal, write_summary
+from espnet_medusa.inference.journal import Journal, write_summary
 from espnet_medusa.inference.progress import Progress
 from espnet_medusa.inference.reader import build_audio_preprocess
 from espnet_medusa.inference.speech2text import Speech2Text
@@ -95,14 +95,12 @@ def make_decoder(
 class OutputFolder:
     """A folder with a file for each recording and format, tables of all, and the journal.
 
-    ``formats`` are names in ``FORMATS``, ``made_with`` is that of ``Journal``. ``overwrite``: all
-    earlier results are discarded.
+    ``formats`` are names in ``FORMATS``, ``made_with`` is that of ``Journal``. ``overwrite``:
+    earlier results of the recordings to transcribe are discarded.
     """
 
     def __init__(self, folder: Path, formats: Sequence[str], made_with: dict, overwrite: bool):
-        self.folder, self.formats = folder, tuple(formats)
-        if overwrite:
-            (folder / JOURNAL).unlink(missing_ok=True)
+        self.folder, self.formats, self.overwrite = folder, tuple(formats), overwrite
         self.journal = Journal(folder, made_with)
 
     def write(self, transcript: Transcript) -> None:
@@ -135,6 +133,8 @@ def transcribe_into(
     Recordings in the folder's journal are not decoded again.
     """
     journal, (job, by_key) = folder.journal, _make_job(recordings)
+    if folder.overwrite:
+        journal.discard(job.keys)
     resumed = resume(job, journal)
     before_s = sum(decoded.statistics.audio_seconds for decoded in resumed)
     remaining = [path for key, path in job.entries.items() if key not in journal.decoded]

@@ -181,6 +181,10 @@ def test_an_interrupted_call_resumes(model, talks, tmp_path, rows, monkeypatch):
     assert run(model, *good, "--output_dir", tmp_path / "out", "--overwrite") == 130
     assert run(model, *good, "--output_dir", tmp_path / "out") == 0
     assert rows == [3, 1], "the results before --overwrite are not used"
+    rows.clear()
+    assert run(model, good[0], "--output_dir", tmp_path / "out", "--overwrite") == 0
+    assert run(model, *good, "--output_dir", tmp_path / "out") == 0
+    assert rows == [1], "results of files that were not given are kept"
 
 
 def test_the_function_returns_a_transcript_of_each_file(model, talks, tmp_path):
