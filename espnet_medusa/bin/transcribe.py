@@ -135,7 +135,6 @@ def open_folder(
 ) -> OutputFolder:
     """Open a folder of results; those of other options are discarded."""
     made_with = asr_inference.fingerprint(options) | {"long_form": asdict(long_form)}
-    formats = [name for name in formats if name != HTML]
     return OutputFolder(path, formats, made_with, args.overwrite)
 
 

@@ -95,8 +95,8 @@ def make_decoder(
 class OutputFolder:
     """A folder with a file for each recording and format, tables of all, and the journal.
 
-    ``formats`` are names in ``FORMATS``, ``made_with`` is that of ``Journal``. ``overwrite``:
-    earlier results of the recordings to transcribe are discarded.
+    ``formats`` are names in ``FORMATS``, or html, whose files ``write_pages`` writes. ``made_with``
+    is that of ``Journal``. ``overwrite``: earlier results of the given recordings are discarded.
     """
 
     def __init__(self, folder: Path, formats: Sequence[str], made_with: dict, overwrite: bool):
@@ -105,8 +105,18 @@ class OutputFolder:
 
     def write(self, transcript: Transcript) -> None:
         for name in self.formats:
-            path = self.folder / f"{transcript.recording.name}.{name}"
-            write_atomically(path, FORMATS[name](transcript))
+            if name in FORMATS:
+                write_atomically(self._file(transcript, name), FORMATS[name](transcript))
+
+    def remove(self, transcript: Transcript) -> None:
+        """Remove the files of an earlier run."""
+        for name in self.formats:
+            path = self._file(transcript, name)
+            if os.path.isfile(path):  # False for names that are too long
+                path.unlink()
+
+    def _file(self, transcript: Transcript, suffix: str) -> Path:
+        return self.folder / f"{transcript.recording.name}.{suffix}"
 
     def write_tables(self, transcripts: Iterable[Transcript]) -> None:
         """Write the Kaldi table ``text`` and the files of ``write_summary`` for all recordings."""
@@ -148,7 +158,9 @@ def transcribe_into(
                 if transcript.error is None:
                     transcript = transcript.written(partial(folder.write, transcript))
                 transcripts[recording] = transcript
-                if transcript.error is None and not quiet:
+                if transcript.error is not None:
+                    folder.remove(transcript)
+                elif not quiet:
                     progress.print(f"{recording.id} {transcript.line}")
     return [transcripts[recording] for recording in recordings]
 

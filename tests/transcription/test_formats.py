@@ -106,6 +106,14 @@ def test_the_data_directory_has_times_and_paths_of_kaldi(tmp_path):
     assert read_lines(tmp_path / "segments" / "wav.scp") == {"a": str(tmp_path / "a.wav")}
 
 
+def test_files_of_all_requested_formats_are_removed(tmp_path):
+    for name in ("a.txt", "a.html", "a.srt", "b.txt"):
+        (tmp_path / name).touch()
+    failed = Transcript(Recording(tmp_path / "a.wav", "a"), error="no audio")
+    OutputFolder(tmp_path, ["txt", "json", "html"], {}, False).remove(failed)
+    assert {path.name for path in tmp_path.glob("*.*")} == {"a.srt", "b.txt", "journal.jsonl"}
+
+
 def test_a_full_disk_is_no_failure_of_one_recording(tmp_path):
     transcript = Transcript(Recording(tmp_path / "a.wav", "a"), "So")
     failing = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))

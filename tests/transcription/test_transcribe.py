@@ -187,6 +187,16 @@ def test_an_interrupted_call_resumes(model, talks, tmp_path, rows, monkeypatch):
     assert rows == [1], "results of files that were not given are kept"
 
 
+def test_a_file_that_fails_now_has_no_files_of_an_earlier_run(model, talks, tmp_path):
+    output = tmp_path / "out"
+    words = [talks / "good.wav", "--output_dir", output, "--output_format", "all"]
+    assert run(model, *words) == 0
+    (output / "good.srt").write_text("not requested")
+    (talks / "good.wav").write_bytes(b"no audio")
+    assert run(model, *words) == 3
+    assert {path.name for path in output.glob("good.*")} == {"good.srt"}
+
+
 def test_the_function_returns_a_transcript_of_each_file(model, talks, tmp_path):
     options = yaml.safe_load((model.folder / "greedy.yaml").read_text()) | {"device": "cpu"}
     decoding = espnet_medusa.transcribe(talks, str(model.folder), **options)
