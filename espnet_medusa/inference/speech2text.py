@@ -51,7 +51,7 @@ from espnet_medusa.runtime.process import trim_memory
 from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.statistics import DecodingStatistics
 from espnet_medusa.whisper.pretrained import is_whisper
-from espnet_medusa.whisper.prompts import WhisperPrompts
+from espnet_medusa.whisper.prompts import ENGLISH, WhisperPrompts
 from espnet_medusa.whisper.tokens import DETECT, hugging_face_tokenizer, read_whisper_tokens
 
 ESPNET_OPTIONS = inspect.signature(ESPnetSpeech2Text.__init__).parameters
@@ -266,9 +266,12 @@ class Speech2Text(ESPnetSpeech2Text):
         return Decoding(nbest, self.statistics, self._language(prompt), intermediate=layers)
 
     def _language(self, prompt: Sequence[int]) -> str | None:
-        """Return the language code in a Whisper prompt; None: the prompt has none."""
-        codes = {} if self.whisper is None else self.whisper.tokens.languages
-        return next((code for code, token in codes.items() if token in prompt[:2]), None)
+        """Return the language code of a Whisper prompt; None: the model has no languages."""
+        if self.whisper is None:
+            return None
+        codes = self.whisper.tokens.languages
+        default = None if codes else ENGLISH
+        return next((code for code, token in codes.items() if token in prompt[:2]), default)
 
     def transcribe(
         self, samples: Speech, language: str | None = None, batch_size: int = 8, **options: Any

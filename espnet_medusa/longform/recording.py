@@ -59,7 +59,7 @@ class RunningRecording:
 
     key: Any  # that of the recording
     duration_s: float  # of the whole recording
-    language: str | None = None  # code; None for English-only models
+    language: str | None = None  # code; None: that of the decode options
     # Of the whole recording; None if nothing is decoded, and after the last step.
     features: Any = None
     timestamps: bool = True  # whether windows are decoded with timestamps

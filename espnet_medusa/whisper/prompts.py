@@ -9,6 +9,8 @@ from espnet_medusa.tree.token_tree import ROOT
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 from espnet_medusa.whisper.tokens import DETECT, WhisperTokens
 
+ENGLISH = "en"
+
 
 @dataclass(frozen=True)
 class WhisperPrompts:
@@ -42,8 +44,8 @@ class WhisperPrompts:
 
     def choose_languages(
         self, languages: Sequence[str | None], detect: Callable[[list[int]], list[str]]
-    ) -> list[str | None]:
-        """Return U language codes (None: an English-only model).
+    ) -> list[str]:
+        """Return U language codes.
 
         ``languages`` are those of ``make``; ``detect`` returns the languages of some rows.
         """
@@ -66,5 +68,10 @@ class WhisperPrompts:
         return [codes[number] for number in best.tolist()]
 
     def known(self, language: str | None) -> str | None:
-        """Return the language; for ``detect`` the model's first one, or None if English-only."""
-        return next(iter(self.tokens.languages), None) if language == DETECT else language
+        """Return the language; for ``detect`` the model's first one.
+
+        English-only models have the language ``en``, which their prompts do not contain.
+        """
+        if language == DETECT or (language is None and not self.tokens.languages):
+            return next(iter(self.tokens.languages), ENGLISH)
+        return language

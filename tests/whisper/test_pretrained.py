@@ -177,6 +177,15 @@ def test_greedy_text_equals_transformers_in_each_language(experiment):
             assert decoding.results[0][3].yseq.tolist()[: len(prompt)] == prompt
 
 
+def test_english_only_models_have_a_language(tmp_path):
+    whisper = save_tiny_whisper(tmp_path, vocab_size=51864, hidden_size=8)
+    for language in None, "detect", "en":
+        options = {"search": "greedy", "maxlenratio": -4, "language": language}
+        english = Speech2Text.from_pretrained(str(whisper), **options)
+        assert english.decode([noise(0)])[0].language == "en"
+        assert english.whisper.choose_languages([None, "detect"], None) == ["en", "en"]
+
+
 def test_detected_language_is_the_most_probable_one(experiment):
     made, whisper, tokens = experiment
     speech = noise(7)
