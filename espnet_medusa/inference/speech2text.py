@@ -291,6 +291,7 @@ class Speech2Text(ESPnetSpeech2Text):
             InputError: An option is not usable, or model or search do not support long audio.
         """
         run = self.long_form(build_options(LongFormOptions, options, "transcribe"), batch_size)
+        self.model.audio.read(samples)  # voice activity detection would raise obscure errors
         return self._segments(run([LongRecording(None, samples, language)]))
 
     def _segments(self, steps: Iterator[LongFormStep]) -> Iterator[Segment]:

@@ -70,7 +70,8 @@ def test_bad_arrays_and_arguments_are_refused(case):
         (noise(0) / 0, "speech: has NaN or infinite values"),
     ):
         assert_refused(message, model, speech)
-        assert_refused(message, lambda array: [*model.transcribe(array)], speech)
+        for skip in (False, True):
+            assert_refused(message, model.transcribe, speech, skip_silence=skip)
     for size, message in ((0, "batch_size: 0 is too small"), ("8", "batch_size: '8'; allowed")):
         assert_refused(message, model.transcribe, noise(0), batch_size=size)
     assert_refused("languages: 1; allowed: 2", model.decode, [noise(0)] * 2, ["en"])
