@@ -1,13 +1,14 @@
 """Decode a job of many utterances: read its tables, resume, record results, write outputs."""
 
 import logging
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from espnet_medusa.audio.source import source_paths
+from espnet_medusa.audio.source import ark_address, source_paths
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decoding import log_decoded
 from espnet_medusa.inference.journal import Decoded, Failed, Journal, Outcome
@@ -33,11 +34,14 @@ class JobInput:
     def source(self, key: str) -> str:
         """Return an utterance's values in the tables, and size and time of its audio files.
 
-        If this has changed, an earlier result is not used.
+        If this has changed, an earlier result is not used. Paths are absolute and without links, as
+        another call may spell them in another way.
         """
         tables = self.entries, self.languages, self.previous_texts
         parts = [table.get(key, "") for table in tables]
         for path in source_paths(parts[0]):
+            address = ark_address(parts[0])
+            parts[0] = os.path.realpath(path) + (f":{address[1]}" if address else "")
             with suppress(OSError):  # a missing file: reading it will fail
                 status = path.stat()
                 parts.append(f"{status.st_size} bytes, changed {status.st_mtime_ns}")

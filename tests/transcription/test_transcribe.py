@@ -158,6 +158,11 @@ def test_files_with_results_are_not_decoded_again(model, talks, tmp_path, capsys
     assert (output / "text").read_text() == first
     assert (output / "good.txt").exists() and (output / "good.json").exists()
     assert sorted(capsys.readouterr().out.splitlines()) == sorted(printed * 2)
+    links = [tmp_path / f"link{number}" for number, _ in enumerate(good)]
+    for link, path in zip(links, good, strict=True):
+        link.symlink_to(path)
+    assert run(model, *links, "--output_dir", output) == 0
+    assert rows == [], "another spelling of a path is the same file"
     # A changed file is decoded again; with --overwrite or other options, all are.
     write_noise(talks / "good.wav", 0.8, seed=9)
     assert run(model, *good, "--output_dir", output) == 0
