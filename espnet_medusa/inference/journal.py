@@ -72,21 +72,26 @@ class Journal:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.path = self.folder / JOURNAL
         self.failed: dict[str, str] = {}
-        header = json.dumps(made_with, sort_keys=True, default=str)
-        before, decoded = read_journal(self.path)
-        self.decoded = decoded if before == header else {}
-        if decoded and not self.decoded:
+        self.header = json.dumps(made_with, sort_keys=True, default=str)
+        before, self.decoded = read_journal(self.path)
+        reason = "its first line is damaged"
+        if before is not None:
+            names = " ".join(_differences(before, json.loads(self.header)))
+            reason = names and f"these options or files changed: {names}"
+        if self.decoded and reason:
             old = self.path.replace(self.path.with_suffix(".old.jsonl"))
-            names = " ".join(_differences(json.loads(before), json.loads(header)))
-            reason = f"{len(decoded)} results are not used, because these options or files changed"
-            logger.warning(f"{self.path}: {reason}: {names}; they are now in {old.name}")
-        self.header = header
-        self.discard([])
+            unused = f"{len(self.decoded)} results are not used, because {reason}"
+            logger.warning(f"{self.path}: {unused}; they are now in {old.name}")
+            self.decoded = {}
+        self._rewrite()
 
     def discard(self, keys: Sequence[str]) -> None:
         """Remove the results of some utterances, also from the file."""
         for key in keys:
             self.decoded.pop(key, None)
+        self._rewrite()
+
+    def _rewrite(self) -> None:
         rows = [self.header + "\n", *map(_as_line, self.decoded.values())]
         write_atomically(self.path, "".join(rows))
 
@@ -120,10 +125,10 @@ class Journal:
         write_summary(self.folder, results, failed, entries)
 
 
-def read_journal(path: Path) -> tuple[str, dict[str, Decoded]]:
-    """Return the first line, a JSON of ``made_with``, and the results; nothing without a file."""
+def read_journal(path: Path) -> tuple[dict[str, Any] | None, dict[str, Decoded]]:
+    """Return ``made_with`` and the results; None: no file, or its first line is damaged."""
     if not path.is_file():
-        return "", {}
+        return None, {}
     # An interruption may cut a character in two. Texts may contain Unicode line separators.
     text = path.read_text(encoding="utf-8", errors="replace")
     header, *lines = text.rstrip("\n").split("\n")
@@ -137,7 +142,10 @@ def read_journal(path: Path) -> tuple[str, dict[str, Decoded]]:
             if row["segments"] is not None:
                 row["segments"] = tuple(map(read_segment, row["segments"]))
             decoded[row["key"]] = Decoded(**row)
-    return header, decoded
+    made_with = None
+    with suppress(json.JSONDecodeError):
+        made_with = json.loads(header)
+    return (made_with if isinstance(made_with, dict) else None), decoded
 
 
 def write_summary(

@@ -69,9 +69,11 @@ def read_jobs(folder: Path) -> tuple[dict[str, Decoded], dict[str, str], dict[st
     """Return the jobs' results with traces, wav.scp values, and decode options."""
     results, entries, options = {}, {}, {}
     for job in job_folders(folder / "logdir"):
-        header, decoded = read_journal(job / JOURNAL)
+        made_with, decoded = read_journal(job / JOURNAL)
+        if made_with is None:
+            raise InputError(f"{job / JOURNAL}: is missing or damaged; decode again")
         results |= decoded
-        options = json.loads(header)["options"]
+        options = made_with["options"]
         keys = folder / "logdir" / f"keys{job.suffix}.scp"
         entries |= read_table(keys) if keys.is_file() else {}
     return results, entries, options

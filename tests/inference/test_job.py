@@ -115,6 +115,24 @@ def test_results_of_other_options_are_kept_but_not_used(corpus, tmp_path, caplog
     assert not [*(tmp_path / "output").glob("*best_recog/*")]
 
 
+def test_equal_options_in_another_notation_keep_the_results(tmp_path, caplog):
+    Journal(tmp_path, {"options": {"clip_timestamps": (5.0, 8.0), "beam_size": 5}}).add(PLAIN)
+    again = {"options": {"beam_size": 5, "clip_timestamps": [5, 8], "unset": None}}
+    assert Journal(tmp_path, again).decoded == {"a": PLAIN} and not caplog.messages
+
+
+@pytest.mark.parametrize("line", ["", '{"options": {', "[]"])
+def test_a_journal_with_a_damaged_first_line_is_set_aside(tmp_path, caplog, line):
+    Journal(tmp_path, {}).add(PLAIN)
+    path = tmp_path / JOURNAL
+    damaged = "\n".join([line, *path.read_text().splitlines()[1:]])
+    path.write_text(damaged)
+    assert Journal(tmp_path, {}).decoded == {}
+    assert f"{path}: 1 results are not used, because its first line is damaged" in caplog.text
+    assert path.with_suffix(".old.jsonl").read_text() == damaged
+    assert path.read_text() == "{}\n"
+
+
 def test_max_batch_frames_counts_padding(corpus, tmp_path):
     fake = FakeSpeech2Text()
     run(tmp_path, fake, padded=True, batch_size=9, max_batch_frames=600)
