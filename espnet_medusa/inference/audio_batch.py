@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,8 +39,12 @@ class AudioLimits:
     def read(self, speech: Any) -> torch.Tensor:
         """Return an array as a tensor (samples,), or features (frames, D).
 
-        Raise InputError for another shape, integers, NaN or infinite values.
+        Raise InputError for a path, another shape, integers, NaN or infinite values.
         """
+        if isinstance(speech, str | os.PathLike):
+            raise InputError(
+                f"speech: {str(speech)!r}; allowed: samples; for files: espnet_medusa.transcribe"
+            )
         speech, dimensions = torch.as_tensor(speech), 1 if self.feature_size is None else 2
         if speech.dim() != dimensions:
             allowed = "(samples,), one channel" if dimensions == 1 else "(frames, features)"

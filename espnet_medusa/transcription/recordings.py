@@ -44,7 +44,7 @@ class Recording:
         return "_".join(name.replace("/", "_").split()) or "_"
 
 
-def find_recordings(audio: Iterable[str | Path]) -> list[Recording]:
+def find_recordings(audio: Iterable[str | os.PathLike]) -> list[Recording]:
     """Find audio files, each once, in the order given; those of folders and patterns are sorted.
 
     ``audio`` has files, folders (recursive, no hidden ones), and patterns such as ``talks/*.wav``.
@@ -52,7 +52,13 @@ def find_recordings(audio: Iterable[str | Path]) -> list[Recording]:
     no file, the results of two files would have the same name, or that of a file of the command.
     """
     found: dict[str, Recording] = {}
-    for given in map(str, audio):
+    for given in audio:
+        if not isinstance(given, str | os.PathLike):
+            raise InputError(
+                f"audio: {type(given).__name__}; allowed: files, folders or patterns; for samples: "
+                "Speech2Text.transcribe"
+            )
+        given = os.fspath(given)
         if not given:
             raise InputError("audio: an argument is empty; give files, folders or patterns")
         for path in [given] if os.path.exists(given) else sorted(glob.glob(given)) or [given]:

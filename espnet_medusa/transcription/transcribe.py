@@ -31,7 +31,7 @@ from espnet_medusa.transcription.recordings import TEXT, AudioFileReader, Record
 
 
 def transcribe(
-    audio: str | Path | Iterable[str | Path],
+    audio: str | os.PathLike | Iterable[str | os.PathLike],
     model: str,
     *,
     model_file: str | None = None,
@@ -59,7 +59,7 @@ def transcribe(
     Raises:
         InputError: There is no audio at all, or the model or an option is not usable.
     """
-    recordings = find_recordings([audio] if isinstance(audio, str | Path) else audio)
+    recordings = find_recordings([audio] if isinstance(audio, str | os.PathLike) else audio)
     names = [field.name for field in fields(LongFormOptions)]
     given = {"without_timestamps": False if timestamps else None}
     given |= {name: options.pop(name) for name in names if name in options}

@@ -3,6 +3,7 @@
 import copy
 import json
 from argparse import Namespace
+from pathlib import Path
 
 import pytest
 import torch
@@ -67,6 +68,8 @@ def test_bad_arrays_and_arguments_are_refused(case):
     for speech, message in (
         (noise(0)[:, None], r"has shape \(\d+, 1\); allowed: \(samples,\), one channel"),
         ((noise(0) * 32767).astype("int16"), "speech: torch.int16; allowed: floats"),
+        ("a.flac", "speech: 'a.flac'; allowed: samples; for files: espnet_medusa.transcribe"),
+        (Path("a.flac"), "speech: 'a.flac'; allowed: samples"),
         (noise(0) / 0, "speech: has NaN or infinite values"),
     ):
         assert_refused(message, model, speech)

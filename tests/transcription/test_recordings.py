@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cases import cases
 from refusals import assert_refused, refuses
@@ -47,6 +48,7 @@ def test_ids_and_paths(talks):
 
 @refuses(
     ([""], "audio: an argument is empty"),
+    (np.zeros(3), "audio: float64; allowed: files, .*; for samples: Speech2Text.transcribe"),
     (["statistics.flac"], "statistics.flac: its result would replace statistics.json in"),
     (["talks"], "talks/text/c.mp3: its result would replace text in the output.*; rename it, or"),
 )
