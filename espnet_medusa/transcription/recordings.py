@@ -5,7 +5,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -36,12 +36,14 @@ class Recording:
     # Name of its results, without a suffix unless another file has the same name. For files in a
     # given folder it includes the subfolders, such as ``monday/talk1``.
     name: str
+    number: int = 1  # above 1: other recordings would have the same id
 
     @property
     def id(self) -> str:
         """Id in Kaldi tables: the name without white space or slashes; ``?`` for invalid bytes."""
         name = self.name.encode(errors="replace").decode()
-        return "_".join(name.replace("/", "_").split()) or "_"
+        name = "_".join(name.replace("/", "_").split()) or "_"
+        return name if self.number == 1 else f"{name}_{self.number}"
 
 
 def find_recordings(audio: Iterable[str | os.PathLike]) -> list[Recording]:
@@ -72,14 +74,20 @@ def find_recordings(audio: Iterable[str | os.PathLike]) -> list[Recording]:
             f"patterns; suffixes of audio files in folders: {' '.join(SUFFIXES)}"
         )
     counts = Counter(recording.id for recording in found.values())
-    by_id: dict[str, Recording] = {}
+    by_name: dict[str, Recording] = {}
+    ids: set[str] = set()
     for recording in found.values():
         if counts[recording.id] > 1:
             recording = Recording(recording.path, recording.name + recording.path.suffix)
-        other = by_id.setdefault(recording.id, recording)
+        # Such as "a b" and "a_b". Resuming does not depend on ids.
+        while recording.id in ids:
+            recording = replace(recording, number=recording.number + 1)
+        ids.add(recording.id)
+        other = by_name.setdefault(recording.name, recording)
         if other is not recording:
+            name = recording.name
             raise InputError(
-                f"{other.path} and {recording.path}: both results would be called {recording.id}; "
+                f"{other.path} and {recording.path}: both results would be called {name}; "
                 "rename one, give the folder that contains both, or transcribe them into "
                 "different folders"
             )
@@ -89,7 +97,7 @@ def find_recordings(audio: Iterable[str | os.PathLike]) -> list[Recording]:
                 f"{recording.path}: its result would replace {own} in the output folder; rename "
                 "it, or give a folder further up"
             )
-    return [*by_id.values()]
+    return [*by_name.values()]
 
 
 def _recordings(path: Path) -> list[Recording]:

@@ -46,6 +46,16 @@ def test_ids_and_paths(talks):
     assert paths == [Path("talks/b.wav"), Path("nowhere.wav")]
 
 
+def test_ids_of_different_names_are_different(in_folder):
+    folder = Path("talks")
+    folder.mkdir()
+    for name in ("a b.wav", "a_b.wav", "a_b.wav_2.wav"):
+        (folder / name).touch()
+    recordings = find_recordings(["talks"])
+    assert [one.name for one in recordings] == ["a b.wav", "a_b.wav", "a_b.wav_2"]
+    assert [one.id for one in recordings] == ["a_b.wav", "a_b.wav_2", "a_b.wav_2_2"]
+
+
 @refuses(
     ([""], "audio: an argument is empty"),
     (np.zeros(3), "audio: float64; allowed: files, .*; for samples: Speech2Text.transcribe"),
