@@ -30,13 +30,14 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.inference.decode_options import WITHOUT_DRAFTS, DecodeOptions
 from espnet_medusa.inference.whisper_windows import why_not_long_form
 from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.transcription.defaults import describe, with_defaults
+from espnet_medusa.transcription.defaults import FALLBACK, describe, with_defaults
 from espnet_medusa.transcription.formats import CTM, FORMATS, OPENAI, UNTIMED, Transcript
 from espnet_medusa.transcription.open_model import find_model
 from espnet_medusa.transcription.pages import BASELINE, HTML, warm_up, write_pages
 from espnet_medusa.transcription.recordings import Recording, find_recordings
 from espnet_medusa.transcription.transcribe import (
     OutputFolder,
+    check_used,
     choose_device,
     make_decoder,
     transcribe_into,
@@ -98,6 +99,7 @@ def work(args: argparse.Namespace) -> int:
         long_form = replace(long_form, without_timestamps=False)
     if HTML in formats and reason is None:
         long_form = replace(long_form, word_timestamps=True)
+    check_used(speech2text, long_form, vars(args), FALLBACK if args.config is None else {})
     decoder = make_decoder(speech2text, options["batch_size"], long_form)
     if HTML in formats:
         warm_up(speech2text, long_form)

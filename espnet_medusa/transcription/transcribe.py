@@ -1,8 +1,9 @@
 """Transcribe audio files, and write the results to a folder."""
 
+import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from itertools import chain
@@ -28,6 +29,8 @@ from espnet_medusa.transcription.defaults import choose_search
 from espnet_medusa.transcription.formats import FORMATS, Transcript
 from espnet_medusa.transcription.open_model import find_model
 from espnet_medusa.transcription.recordings import TEXT, AudioFileReader, Recording, find_recordings
+
+logger = logging.getLogger(__name__)
 
 
 def transcribe(
@@ -68,6 +71,7 @@ def transcribe(
     chosen = {"batch_size": batch_size} | choose_search(options)
     chosen["language"] = chosen.get("language") or language
     speech2text = Speech2Text(*files, device=choose_device(device), mapped=True, **chosen)
+    check_used(speech2text, long_form)
     decoder = make_decoder(speech2text, batch_size, long_form)
     job, by_key = _make_job(recordings)
     return (
@@ -90,6 +94,34 @@ def make_decoder(
     in_windows = long_form.needs_windows or why_not_long_form(speech2text.model) is None
     windows = {"long_form": long_form, "all_in_windows": in_windows}
     return UtteranceDecoder(speech2text, reader, batch_size, **windows)
+
+
+def check_used(
+    speech2text: Speech2Text,
+    long_form: LongFormOptions,
+    refused: Container[str] = (),
+    defaults: Mapping[str, Any] = {},
+) -> None:
+    """Warn if the search writes no timestamps and therefore does not use options of windows.
+
+    Args:
+        refused: Options that raise InputError if they are not used.
+        defaults: Values that the user has not set, in addition to those of ``LongFormOptions``.
+    """
+    reason = why_not_long_form(speech2text.model)
+    if reason is None or long_form.needs_windows:
+        return
+    plain, given = vars(LongFormOptions()), vars(long_form) | {"without_timestamps": None}
+    # Options that are off need no windows.
+    names = [name for name in given if given[name] and given[name] != plain[name]]
+    for name in names:
+        if name in refused:
+            raise InputError(f"{name}: {given[name]}; not used here; {reason}")
+    unused = [name for name in names if given[name] != defaults.get(name)]
+    if speech2text.model.prompts is not None and len(long_form.temperatures) > 1:
+        unused.insert(0, "fallback")
+    if unused:
+        logger.warning(f"not used here: {', '.join(unused)}; {reason}")
 
 
 class OutputFolder:

@@ -2,7 +2,9 @@
 
 import functools
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import soundfile
@@ -14,9 +16,11 @@ import espnet_medusa
 from espnet_medusa.bin import transcribe as command
 from espnet_medusa.errors import InputError
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.search.statistics import read_statistics
 from espnet_medusa.transcription import transcribe as transcribe_module
 from espnet_medusa.transcription.formats import OPENAI
+from espnet_medusa.transcription.transcribe import check_used
 
 SECONDS = {"short": 3, "long": 34, "other": 31}
 
@@ -87,6 +91,29 @@ def test_short_files_use_options_of_long_audio(
     Path("decode.yaml").write_text("search: greedy\nclip_timestamps: [0, 2, 30.5]\n")
     assert run(*words) == 0
     assert_texts(speech2text, tmp_path, SECONDS, without_timestamps=None, **options)
+
+
+def test_unused_options_of_long_audio_are_named(speech2text, caplog):
+    model = speech2text.model
+    threshold = SimpleNamespace(
+        model=replace(model, options=replace(model.options, acceptance="threshold"))
+    )
+    given = LongFormOptions(best_of=3, skip_silence=True, without_timestamps=True)
+    for windows, defaults, names in (
+        (LongFormOptions(), {}, "fallback;"),
+        (LongFormOptions(temperature_increment_on_fallback=None), {}, None),
+        (given, {}, "fallback, best_of, skip_silence;"),
+        (given, {"best_of": 3, "skip_silence": True}, "fallback;"),
+    ):
+        windows = replace(windows, without_timestamps=None)
+        caplog.clear()
+        check_used(speech2text, windows, vars(windows))
+        assert not caplog.messages, "this search writes timestamps"
+        check_used(threshold, windows, (), defaults)
+        reason = "acceptance: threshold; allowed with long audio: rules that verify drafts"
+        assert caplog.messages == ([f"not used here: {names} {reason}"] if names else [])
+    with pytest.raises(InputError, match="best_of: 3; not used here; acceptance: threshold"):
+        check_used(threshold, given, {"best_of"})
 
 
 def test_the_function_returns_segments(run, whisper, speech2text, tmp_path, monkeypatch):

@@ -261,6 +261,7 @@ def test_a_whisper_is_converted_once_and_detects_the_language(tmp_path, monkeypa
     (["{talks}", "--model", "{talks}/none.yaml"], "model: .*none.yaml: no such file"),
     (["{talks}", "--model", "{talks}", "--model_file", "x"], "allowed with an experiment"),
     (["{talks}", "--model", "{model}", "--search", "best"], "search: .?best"),
+    (["{talks}", "--model", "{model}", "--skip_silence", "true"], "skip_silence: .* not used here"),
     (["{talks}", "--model", "{model}", "--clip_timestamps", "5,3"], "clip_timestamps: 5.0,3.0"),
     (["{talks}", "--model", "{model}", "--vad_parameters", "tres=1"], "unknown option 'tres'"),
 )
