@@ -131,9 +131,10 @@ def whisper_fields(checkpoint: Checkpoint) -> dict:
         fields = WhisperConfig(begin_suppress_tokens=None).to_dict()
         fields |= {"bos_token_id": text.end, "pad_token_id": text.end}
     ids = {"decoder_start_token_id": text.start, "eos_token_id": text.end}
-    fields.pop("torch_dtype", None)  # older name
-    (dtype,) = {value.dtype for name, value in checkpoint.weights.items() if "embed_tokens" in name}
-    return fields | sizes | ids | {"dtype": str(dtype).removeprefix("torch.")}
+    weight = next(iter(checkpoint.weights.values()))
+    for name in fields.keys() & {"dtype", "torch_dtype"}:
+        fields[name] = str(weight.dtype).removeprefix("torch.")
+    return fields | sizes | ids
 
 
 def generation_fields(checkpoint: Checkpoint) -> dict:
