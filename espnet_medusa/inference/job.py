@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Protocol
 
 from espnet_medusa.audio.source import ark_address, source_paths
@@ -43,9 +44,14 @@ class JobInput:
             address = ark_address(parts[0])
             parts[0] = os.path.realpath(path) + (f":{address[1]}" if address else "")
             with suppress(OSError):  # a missing file: reading it will fail
-                status = path.stat()
-                parts.append(f"{status.st_size} bytes, changed {status.st_mtime_ns}")
+                parts.append(file_state(path))
         return "; ".join(filter(None, parts))
+
+
+def file_state(path: Path) -> str:
+    """Return size and modification time of a file, to notice that it has changed."""
+    status = path.stat()
+    return f"{status.st_size} bytes, changed {status.st_mtime_ns}"
 
 
 def read_input(

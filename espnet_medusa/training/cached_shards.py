@@ -138,12 +138,6 @@ class Shards:
         write_table(shard / FAILED, failed)
 
 
-def file_state(path: Path) -> str:
-    """Return size and modification time of a file, for the settings of a cache."""
-    status = path.stat()
-    return f"{status.st_size} bytes, changed {status.st_mtime_ns}"
-
-
 def check_same_settings(path: Path, settings: Mapping[str, Any]) -> None:
     """Write the settings of a cache, or raise InputError if the file has other ones."""
     if not path.is_file():

@@ -140,7 +140,7 @@ def test_mismatched_memory_is_refused(changes, with_memory, corpus, cached, tmp_
     train(corpus, tmp_path / "exp", data, command_of(corpus, tmp_path / "exp", **changes))
 
 
-def test_initial_weights_are_those_of_training(corpus, cached, tmp_path):
+def test_initial_weights_are_those_of_training(corpus, cached, tmp_path, capsys):
     """The encoder may come from a checkpoint, as ESPnet's own encoders do."""
     command = command_of(corpus, tmp_path / "exp")
     options = MedusaASRTask.get_parser().parse_args(command)
@@ -151,3 +151,6 @@ def test_initial_weights_are_those_of_training(corpus, cached, tmp_path):
     other = cache(corpus, tmp_path / "memory", command)
     one, two = (kaldiio.load_scp(str(f / "memory.scp"))["u3"] for f in (cached, other))
     assert one.shape == two.shape and abs(one - two).max() > 0.1
+    torch.save({**changed, "unused": torch.zeros(9)}, tmp_path / "start.pth")
+    with command_refused(capsys, "other settings (init_param_files)"):
+        cache(corpus, tmp_path / "memory", command)
