@@ -23,7 +23,15 @@ from espnet_medusa.errors import InputError, first_line
 from espnet_medusa.files.checkpoint import check_shapes, load_weights
 from espnet_medusa.model.heads import HeadOptions
 from espnet_medusa.options import check_at_least, check_choice
-from espnet_medusa.whisper.pretrained import PretrainedWhisper, is_local, open_whisper, read_json
+from espnet_medusa.whisper.pretrained import (
+    EMBEDDING,
+    PROJECTION,
+    PretrainedWhisper,
+    drop_tied,
+    is_local,
+    open_whisper,
+    read_json,
+)
 from espnet_medusa.whisper.sizes import SIZES, check_sizes, scratch_config
 from espnet_medusa.whisper.text import Text, TextOptions, find_text
 
@@ -80,7 +88,8 @@ def _read_aiola(
     stored: dict[str, torch.Tensor] = {}
     for path in whisper.files:
         stored |= load_weights(path)
-    _drop_tied(stored, whisper.name)
+    prefix = "whisper_model."
+    drop_tied(stored, prefix + PROJECTION, f"{prefix}model.decoder.{EMBEDDING}", whisper.name)
     fields = records[CONFIG]
     options = _head_options(fields, f"{whisper.name}: {CONFIG}")
     # By tensors, not config: files may lack the last layer's copy, which only training uses.
@@ -157,16 +166,3 @@ def _sizes_of(name: str, source: str) -> WhisperConfig:
             f"{source}: {CONFIG} lacks sizes, and its base model {name!r} was not found: "
             f"{first_line(error)}; give --whisper_model, a folder or hub name"
         ) from error
-
-
-def _drop_tied(stored: dict[str, torch.Tensor], source: str) -> None:
-    """Remove the vocabulary projection, after a check that it equals the tied embedding."""
-    projection = stored.pop("whisper_model.proj_out.weight", None)
-    embedding = stored.get("whisper_model.model.decoder.embed_tokens.weight")
-    if projection is None or embedding is None:
-        return
-    if not torch.equal(projection, embedding):
-        raise InputError(
-            f"{source}: whisper_model.proj_out.weight differs from the token embedding; allowed: "
-            "tied weights, as in every Whisper; this model cannot be converted"
-        )

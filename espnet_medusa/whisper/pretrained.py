@@ -6,7 +6,7 @@ Encoder and decoder are built separately, and each reads only its half of the we
 import json
 import re
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from espnet_medusa.whisper.sizes import (
 )
 
 ENCODER, DECODER = "encoder", "decoder"
+EMBEDDING, PROJECTION = "embed_tokens.weight", "proj_out.weight"  # of Whisper's decoder, tied
 CONFIG, PICKLED = "config.json", "pytorch_model.bin"
 SAFE, SAFE_INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD = re.compile(r"[\w-][\w.-]{,200}\.safetensors", re.ASCII)  # file names have at most 255 bytes
@@ -86,7 +87,21 @@ class PretrainedWhisper:
         for path in self.files:
             read = _read_safetensors if path.suffix == ".safetensors" else _read_pickled
             weights |= read(path, half)
-        return {name: value.float() for name, value in weights.items()}
+        weights = {name: value.float() for name, value in weights.items()}
+        drop_tied(weights, PROJECTION, EMBEDDING, self.name)
+        return weights
+
+
+def drop_tied(weights: dict[str, torch.Tensor], projection: str, embedding: str, source: str):
+    """Remove the vocabulary projection; raise InputError if it differs from the embedding."""
+    stored = weights.pop(projection, None)
+    if stored is None or embedding not in weights:
+        return
+    if not torch.equal(stored, weights[embedding]):
+        raise InputError(
+            f"{source}: {projection} differs from the token embedding; allowed: tied weights, as "
+            "in every Whisper; this model is not supported"
+        )
 
 
 def build_network(
@@ -235,10 +250,15 @@ def _read_safetensors(path: Path, half: str) -> dict[str, torch.Tensor]:
         return {inner: stored.get_tensor(name) for name, inner in names.items()}
 
 
-def _names_within(names: Iterable[str], half: str) -> dict[str, str]:
-    """Map ``model.decoder.layers...`` to ``layers...``; tensors of other modules are omitted."""
+def _names_within(names: Collection[str], half: str) -> dict[str, str]:
+    """Map ``model.decoder.layers...`` to ``layers...``; tensors of other modules are omitted.
+
+    The decoder includes ``proj_out.weight``.
+    """
     pattern = re.compile(rf"(?:model\.)?{half}\.(.*)", re.DOTALL)
-    return {name: match[1] for name in names if (match := pattern.fullmatch(name))}
+    within = {name: match[1] for name in names if (match := pattern.fullmatch(name))}
+    tied = half == DECODER and PROJECTION in names
+    return within | ({PROJECTION: PROJECTION} if tied else {})
 
 
 def _from_openai(name: str) -> str:

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 from experiment import noise
+from huggingface_hub import save_torch_state_dict
 from openai_whisper import openai_whisper, save_openai_whisper
 from refusals import Calls, assert_refused, refused, refuses
+from safetensors.torch import load_file
 from tiny_whisper import read_whisper_experiment, save_tiny_whisper, whisper_experiment
 from transformers_whisper import features_of, generate, logits_of, tiny_whisper
 from whisper.model import ModelDimensions
@@ -97,6 +99,25 @@ def test_bad_sources_are_one_line(tmp_path, capsys):
     refuse(folder, "model_type is not whisper")
     (folder / "config.json").write_text("[" * 100_000)
     refuse(folder, "config.json: is not JSON")
+
+
+@pytest.mark.parametrize("shard_size", ["1GB", "20KB", None], ids=["whole", "shards", "pickled"])
+def test_an_untied_projection_is_refused(tmp_path, shard_size):
+    folder = save_tiny_whisper(tmp_path / "whisper", 40)
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+
+    def read(projection):
+        stored = tensors | {"proj_out.weight": projection}
+        if shard_size is None:
+            torch.save(stored, folder / "pytorch_model.bin")
+        else:
+            save_torch_state_dict(stored, folder, max_shard_size=shard_size)
+        return open_whisper(str(folder)).weights(DECODER)
+
+    embedding = tensors["model.decoder.embed_tokens.weight"]
+    assert "proj_out.weight" not in read(embedding.clone())
+    assert_refused("proj_out.weight differs from the token embedding", read, embedding + 1)
 
 
 @refuses(
