@@ -124,7 +124,10 @@ def training_config(checkpoint: Checkpoint) -> dict:
     whisper = text.whisper
     if whisper is not None:
         prompt = checkpoint.prompt
-        whisper.prompt(prompt.language, prompt.task)
+        try:
+            whisper.prompt(prompt.language, prompt.task)
+        except InputError as error:
+            raise InputError(f"{checkpoint.name}: {error}; give --language and --task") from error
         config |= {"preprocessor": "whisper", "preprocessor_conf": asdict(prompt)}
     return config
 

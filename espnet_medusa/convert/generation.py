@@ -7,6 +7,7 @@ from pathlib import Path
 
 from transformers import WhisperConfig
 
+from espnet_medusa.convert.checkpoint import GENERATION, PromptOptions
 from espnet_medusa.errors import InputError
 from espnet_medusa.whisper.pretrained import read_json
 from espnet_medusa.whisper.text import Text
@@ -39,6 +40,23 @@ def generation_of_text(text: Text, whisper: WhisperConfig) -> dict:
         fields[LANGUAGES] = {f"<|{code}|>": id for code, id in tokens.languages.items()}
         fields["task_to_id"] = {name: getattr(tokens, name) for name in TASKS}
     return fields
+
+
+def prompt_of_generation(fields: Mapping) -> PromptOptions:
+    """Return the prompt of a ``generation_config.json``; raise InputError for other types.
+
+    transformers accepts a language's code, token or name: ``de``, ``<|de|>``, ``German``.
+    """
+    from whisper.tokenizer import TO_LANGUAGE_CODE  # Slow to import.
+
+    given = {name: fields[name] for name in ("language", "task") if fields.get(name)}
+    for name, value in given.items():
+        if not isinstance(value, str):
+            raise InputError(f"{GENERATION}: {name}: {value}; allowed: one {name}; correct it")
+    if "language" in given:
+        code = given["language"].lower().strip("<|>")
+        given["language"] = TO_LANGUAGE_CODE.get(code, code)
+    return PromptOptions(**given)
 
 
 def generation_of_ctranslate2(path: Path, text: Text, whisper: WhisperConfig) -> dict:

@@ -17,7 +17,7 @@ from espnet_medusa.convert.checkpoint import (
     Checkpoint,
     check_whisper_fields,
 )
-from espnet_medusa.convert.generation import generation_of_ctranslate2
+from espnet_medusa.convert.generation import generation_of_ctranslate2, prompt_of_generation
 from espnet_medusa.convert.names import DECODER, ENCODER, aiola_name, renamed
 from espnet_medusa.errors import InputError, first_line
 from espnet_medusa.files.checkpoint import check_shapes, load_weights
@@ -79,7 +79,8 @@ def _read_plain(whisper: PretrainedWhisper, text: Text, records: dict[str, dict]
         for name, value in whisper.weights(prefix.split(".")[0]).items()
     }
     check_shapes(weights, architecture.tensors(), whisper.name, complete=True)
-    return Checkpoint(whisper.name, architecture, weights, text, records)
+    prompt = prompt_of_generation(records.get(GENERATION, {}))
+    return Checkpoint(whisper.name, architecture, weights, text, records, prompt=prompt)
 
 
 def _read_aiola(
@@ -101,7 +102,8 @@ def _read_aiola(
     shapes = {theirs: expected[ours] for theirs, ours in names.items()}
     check_shapes(stored, shapes, whisper.name, complete=True)
     weights = {ours: stored[theirs] for theirs, ours in names.items()}
-    return Checkpoint(whisper.name, architecture, weights, text, records)
+    prompt = prompt_of_generation(records.get(GENERATION, {}))
+    return Checkpoint(whisper.name, architecture, weights, text, records, prompt=prompt)
 
 
 def aiola_names(architecture: Architecture) -> Callable[[str], str | None]:

@@ -239,6 +239,13 @@ def test_a_missing_vocabulary_and_an_existing_target_are_errors(tmp_path, given,
     assert "auto_map requires code" in refused(capsys, folder, tmp_path / "exp2")
 
 
+def test_the_prompt_is_that_of_the_generation_config(tmp_path, given):
+    generation = {"language": "german", "task": "translate"}
+    folder = save_aiola(tmp_path / "aiola", make_aiola(), generation=generation)
+    prompt = read_whisper(str(folder), TextOptions(token_list=given[1])).prompt
+    assert (prompt.language, prompt.task) == ("de", "translate")
+
+
 class Golden:
     """An aiola model as an experiment of ours, and the output of aiola's code."""
 

@@ -55,6 +55,27 @@ def test_vanilla_system_decodes(tmp_path):
     assert again["encoder_conf"] == config["encoder_conf"] | {"window": "audio"}
 
 
+def test_the_prompt_is_that_of_the_generation_config(tmp_path, capsys):
+    folder = save_tiny_whisper(tmp_path / "whisper", hidden_size=8)
+
+    def prompt(name, *options, **fields):
+        (folder / "generation_config.json").write_text(json.dumps(fields))
+        config = read_config(run(folder, tmp_path / name, *options) / "config.yaml", "")
+        return config["preprocessor_conf"]
+
+    german = {"language": "de", "task": "translate"}
+    for form, name in {"code": "de", "token": "<|de|>", "name": "German"}.items():
+        assert prompt(form, language=name, task="translate") == german
+    assert prompt("given", "--language", "fr", **german) == german | {"language": "fr"}
+    assert prompt("empty", language=None) == {"language": "en", "task": "transcribe"}
+    (folder / "generation_config.json").write_text('{"language": "xx"}')
+    line = refused(capsys, folder, tmp_path / "out")
+    assert f"{folder}: language: 'xx'; allowed: " in line and "give --language" in line
+    (folder / "generation_config.json").write_text('{"language": ["de"]}')
+    message = "generation_config.json: language: ['de']; allowed: one language"
+    assert message in refused(capsys, folder, tmp_path / "out")
+
+
 def test_openai_file_computes_the_same(tmp_path, no_gradients):
     model = openai_whisper(4)
     experiment = run(save_openai_whisper(model, tmp_path / "base.pt"), tmp_path / "exp")
