@@ -1,6 +1,7 @@
 """Write many utterances as audio files or arks, in several processes."""
 
 import functools
+import logging
 import math
 import multiprocessing
 import os
@@ -22,6 +23,9 @@ from espnet_medusa.audio.source import AudioError, AudioSource, is_pipe, open_so
 from espnet_medusa.kaldi.table import split_scp
 from espnet_medusa.kaldi.utterances import Utterance
 from espnet_medusa.options import option
+from espnet_medusa.scoring.trn import list_some
+
+logger = logging.getLogger(__name__)
 
 AUDIO_FORMATS = ("flac.ark", "wav.ark", "flac", "wav")
 SUBTYPE = "PCM_16"
@@ -58,6 +62,7 @@ class WrittenAudio:
     entries: dict[str, str] = field(default_factory=dict)  # id to value of the new wav.scp
     lengths: dict[str, str] = field(default_factory=dict)  # id to value of utt2num_samples
     bad: dict[str, tuple[str, str]] = field(default_factory=dict)  # id to (message, remedy)
+    clipped: dict[str, float] = field(default_factory=dict)  # id to the peak, which is above 1
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,8 @@ def write_utterances(
 ) -> WrittenAudio:
     """Read, check, resample and write utterances in `data/format.<job>` of `staging_dir`.
 
-    The entries of wav.scp refer to `final_dir`, to which `staging_dir` is renamed later.
+    The entries of wav.scp refer to `final_dir`, to which `staging_dir` is renamed later. Samples
+    beyond [-1, 1] are clipped, as sox and ESPnet do, with a warning that names the utterances.
     """
     result = WrittenAudio()
     if not utterances:
@@ -90,6 +96,9 @@ def write_utterances(
     for part in _run(parts, len(utterances), title):
         for name, table in vars(part).items():
             getattr(result, name).update(table)
+    if result.clipped:
+        peaks = list_some(f"{key} (peak {peak:.3g})" for key, peak in result.clipped.items())
+        logger.warning(f"{title}: samples beyond [-1, 1] were clipped: {peaks}; scale this audio")
     return result
 
 
@@ -153,6 +162,8 @@ def _write_part(part: _Part, count: Callable[[int], object]) -> WrittenAudio:
                 samples, rate_hz = _prepare(source, utterance, part.options)
                 result.entries[utterance.id] = write(utterance, samples, rate_hz)
                 result.lengths[utterance.id] = str(len(samples))
+                if (peak := float(np.abs(samples).max(initial=0.0))) > 1:
+                    result.clipped[utterance.id] = peak
             except AudioError as error:
                 result.bad[utterance.id] = (error.message, error.remedy)
             count(1)

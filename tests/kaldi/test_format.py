@@ -170,6 +170,18 @@ def test_file_of_the_right_format_is_not_copied(folder, tmp_path):
     assert all(str(tmp_path / "other") in entry for entry in entries)
 
 
+@pytest.mark.parametrize("nj", [1, 2])
+def test_clipped_utterances_are_named(folder, tmp_path, caplog, nj):
+    loud = 2 * tone(440, 0.2)
+    soundfile.write(folder / "audio" / "s0-u002.wav", 1.5 * loud, RATE_HZ, subtype="FLOAT")
+    soundfile.write(folder / "audio" / "s0-u000.wav", loud, RATE_HZ, subtype="FLOAT")
+    format_data_dir(folder, tmp_path / "dump", options(nj=nj))
+    samples, _ = read_audio(read_table(tmp_path / "dump" / "wav.scp")["s0-u002"])
+    np.testing.assert_allclose(samples, np.clip(1.5 * loud, -1, 1), atol=1e-4)
+    (warning,) = caplog.messages
+    assert "format data: samples beyond [-1, 1] were clipped: s0-u002 (peak 1.5); " in warning
+
+
 @pytest.mark.parametrize("entry", ["{path}", "cat {path} |"])
 def test_segments_are_cut_out(folder, tmp_path, entry):
     path = tmp_path / "recording.flac"
