@@ -16,6 +16,8 @@ from espnet_medusa.scoring.sclite import score_trn
 from espnet_medusa.search.statistics import DecodingStatistics
 
 PAGE = "decoding.html"
+DAMAGED = "is missing or damaged; decode again"
+CASE_SENSITIVE = "\nAttributes: Case_sensitve"  # in sclite's spelling; also in our reports
 
 Alignment = list[tuple[str, str | None, str | None]]
 
@@ -41,9 +43,13 @@ def has_traces(folder: Path) -> bool:
     """Return whether the jobs of a decoded set have recorded traces."""
     journals = [*(folder / "logdir").glob(f"output.*/{JOURNAL}")]
     for journal in journals:
-        with journal.open(encoding="utf-8") as stream:
-            if not json.loads(stream.readline())["options"].get("trace"):
-                return False
+        try:
+            with journal.open(encoding="utf-8") as stream:
+                options = json.loads(stream.readline())["options"]
+        except (ValueError, LookupError, TypeError) as error:
+            raise InputError(f"{journal}: {DAMAGED}") from error
+        if not options.get("trace"):
+            return False
     return bool(journals)
 
 
@@ -71,7 +77,7 @@ def read_jobs(folder: Path) -> tuple[dict[str, Decoded], dict[str, str], dict[st
     for job in job_folders(folder / "logdir"):
         made_with, decoded = read_journal(job / JOURNAL)
         if made_with is None:
-            raise InputError(f"{job / JOURNAL}: is missing or damaged; decode again")
+            raise InputError(f"{job / JOURNAL}: {DAMAGED}")
         results |= decoded
         options = made_with["options"]
         keys = folder / "logdir" / f"keys{job.suffix}.scp"
@@ -85,8 +91,11 @@ def read_alignments(decoding: Decoding) -> dict[str, Alignment]:
     files = folder / "ref.trn", folder / "hyp.trn"
     if not all(path.is_file() for path in files):
         return {}
+    report = decoding.result("wer")
+    case_sensitive = report.is_file() and CASE_SENSITIVE in report.read_text(encoding="utf-8")
     keys, alignments = {key.lower() for key in decoding.texts}, {}
-    for utterance in score_trn(*files, allow_missing=True).utterances:
+    score = score_trn(*files, case_sensitive=case_sensitive, allow_missing=True)
+    for utterance in score.utterances:
         label = utterance.id.lower()
         alignments[next(utterance_ids(label, keys), label)] = [*utterance.pairs()]
     return alignments

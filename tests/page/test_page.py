@@ -12,13 +12,15 @@ import yaml
 from cases import cases
 from experiment import noise, read_lines, write_corpus, write_lines, write_noise
 from page_data import beam_recording, corpus, one_recording
-from refusals import exit_status
+from refusals import assert_refused, exit_status
 from tiny_whisper import save_tiny_whisper, whisper_experiment
 
 from espnet_medusa.bin import asr_inference, report, transcribe
 from espnet_medusa.inference.journal import read_journal
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.page.page import FOLDER, write_page
+from espnet_medusa.report.decodings import Decoding
+from espnet_medusa.report.page import has_traces, read_alignments
 from espnet_medusa.stages import main as stage
 
 HOSTILE = [
@@ -316,3 +318,24 @@ def test_the_page_of_a_test_set_has_sclites_errors_and_the_baseline(decoded_sets
         journal.write_text(journal.read_text().replace('"trace": true', '"trace": false', 1))
     assert exit_status(report.main, decoded_sets, "--html") != 0
     assert "no set has traces" in capsys.readouterr().err
+
+
+@cases(("", "C"), ("--sclite_options=-s", "S"))
+def test_alignments_are_case_sensitive_if_the_score_is(options, letter, tmp_path):
+    for name, text in {"text": "Ab cd", "wav.scp": "a.wav", "utt2spk": "s"}.items():
+        write_lines(tmp_path / name, {"s-A": text})
+    decoding = Decoding(tmp_path / "exp", "tag", "data", {}, {"s-A": "ab cd"})
+    decoding.folder.mkdir(parents=True)
+    write_lines(decoding.folder / "text", decoding.texts)
+    places = ["--data_dir", str(tmp_path), "--output_dir", str(decoding.folder)]
+    stage(["score", *places, *filter(None, [options])])
+    ((first, *_),) = read_alignments(decoding).values()
+    assert first[0] == letter
+
+
+@pytest.mark.parametrize("header", ["", '{"options": {"tra', "[1]", "{}", "\ufffd"])
+def test_a_damaged_journal_is_named(tmp_path, header):
+    journal = tmp_path / "logdir" / "output.1" / "journal.jsonl"
+    journal.parent.mkdir(parents=True)
+    journal.write_text(header + "\n")
+    assert_refused(f"{journal}: is missing or damaged; decode again", has_traces, tmp_path)
