@@ -36,7 +36,8 @@ FIGURE_NOTES = {
     CALLS_PER_WORD: "Black lines: 95% bootstrap interval over the utterances. Lower is better.",
 }
 HEADING = re.compile(r"^#+ ", re.MULTILINE)
-LINK = re.compile(r"\]\((?!https?:|#)([^)\s]+)\)")
+# `](path`, `](<path with spaces>`; not URLs, `mailto:` and anchors.
+LINK = re.compile(r"\]\((<?)(?!(?:[a-z]+:|#))((?<=<)[^<>\n]+|[^<>)\s]+)", re.IGNORECASE)
 TITLES = {"latency_s": "latency [s]"} | {name: column.title for name, column in COLUMNS.items()}
 
 
@@ -184,7 +185,7 @@ def included_markdown(included: IncludedFile, report: Path) -> str:
     text = re.sub(r"\A# .*\n+", "", text)
     text = HEADING.sub(lambda match: f"#{match[0]}", text)
     here, there = path.parent, report.parent
-    text = LINK.sub(lambda match: f"]({os.path.relpath(here / match[1], there)})", text)
+    text = LINK.sub(lambda link: f"]({link[1]}{os.path.relpath(here / link[2], there)}", text)
     return f"## {included.title}\n\n{text}"
 
 

@@ -10,6 +10,8 @@ from cases import cases
 from exp_folders import error_of, write_decoding, write_espnet_decoding, write_eta, write_score
 
 from espnet_medusa.bin import report
+from espnet_medusa.report.paper_tables import included_markdown
+from espnet_medusa.report.plan import IncludedFile
 from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
 
 BASELINE, TYPICAL = "baseline_asr_model_valid.acc.ave", "typical_asr_model_valid.acc_heads.ave"
@@ -169,6 +171,20 @@ def test_included_sections_and_figures_of_unscored_decodings(tmp_path, exp):
     assert "\nNot drawn: F (not run, or not scored).\n" in text and text.count("![") == 1
     assert "## Who\n\n3 utterances.\n\n### greedy\n\n|a|\n\n![x](../measured/who.png)\n" in text
     assert "\nNot measured: Else (nowhere.md).\n" in text and "# Who drafts" not in text
+
+
+@cases(
+    ("a.png", "../in/a.png"), ("a.md#b", "../in/a.md#b"), ('a.md "title"', '../in/a.md "title"'),
+    ("<img/a b.png>", "<../in/img/a b.png>"), ("<a.png>", "<../in/a.png>"), ("#a", "#a"),
+    ("mailto:me@x.org", "mailto:me@x.org"), ("<https://x.org/a b>", "<https://x.org/a b>"),
+    ("http://x.org", "http://x.org"),
+)  # fmt: skip
+def test_links_of_included_sections_are_relative_to_the_report(link, expected, tmp_path):
+    path = tmp_path / "in" / "a.md"
+    path.parent.mkdir()
+    path.write_text(f"![a]({link}), [b](b.md)\n")
+    text = included_markdown(IncludedFile("T", str(path)), tmp_path / "out" / "report.md")
+    assert text == f"## T\n\n![a]({expected}), [b](../in/b.md)\n"
 
 
 def test_a_note_names_the_common_utterances_of_a_speedup(tmp_path, exp):
