@@ -20,7 +20,8 @@ def read_token_list(path: Path) -> list[str]:
 
 def write_token_list(path: Path | str, tokens: Sequence[str]) -> None:
     """Write a token list; the path ``-`` is stdout. Raise InputError for a token of two lines."""
-    if wrong := [token for token in tokens if "\n" in token]:
+    # Readers, ours and ESPnet's, accept the line ends of Windows, so "\r" ends a line, too.
+    if wrong := [token for token in tokens if {*token} & {"\n", "\r"}]:
         raise InputError(f"{path}: token {wrong[0]!r} has a line break; a token list allows none")
     text = "".join(f"{token}\n" for token in tokens)
     if path == "-":

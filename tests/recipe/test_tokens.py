@@ -1,5 +1,7 @@
 """Token lists of stage 5, and shapes of training with Whisper's tokens."""
 
+import re
+
 import pytest
 import sentencepiece
 from cases import cases
@@ -9,7 +11,7 @@ from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from espnet_medusa import stages
-from espnet_medusa.files.token_list import write_token_list
+from espnet_medusa.files.token_list import read_token_list, write_token_list
 from espnet_medusa.inference.reader import build_preprocess
 from espnet_medusa.kaldi.dump_dir import write_dump_dir
 from espnet_medusa.kaldi.table import read_table, write_table
@@ -58,8 +60,15 @@ def test_the_cleaner_changes_the_tokens(text):
     assert "THREE" in tokens and "three" not in tokens
 
 
-def test_a_token_with_a_line_break_is_refused(tmp_path):
-    assert_refused(r"token 'a\\nb' has a line break", write_token_list, tmp_path / "x", ["a\nb"])
+@pytest.mark.parametrize("token", ["a\nb", "a\rb", "\r"])
+def test_a_token_with_a_line_break_is_refused(tmp_path, token):
+    message = f"token {re.escape(repr(token))} has a line break"
+    assert_refused(message, write_token_list, tmp_path / "x", [token])
+
+
+def test_a_token_list_of_windows_has_the_same_tokens(tmp_path):
+    (tmp_path / "tokens.txt").write_bytes(b"<unk>\r\na\r\n")
+    assert read_token_list(tmp_path / "tokens.txt") == ["<unk>", "a"]
 
 
 def test_hugging_face_tokens_are_ordered_by_id(text, tmp_path):
