@@ -1,7 +1,7 @@
 """Cache a frozen model's outputs over a set, for training heads, CTC or a decoder.
 
 An interrupted command resumes. The file failed_utterances lists utterances that failed; the
-exit status is then 3.
+exit status is then 3. The same command tries them again.
 """
 
 import argparse

@@ -3,7 +3,6 @@
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,15 +50,21 @@ class Shards:
         return (*(f"{name}.scp" for name in self.archives), *self.tables)
 
     def run(self, read: Read, compute: Compute, batch_size: int, share: slice = EVERY) -> None:
-        """Write the incomplete shards in ``share``, without utterances that cannot be read."""
+        """Write the incomplete shards in ``share``, without utterances that cannot be read.
+
+        The utterances of complete shards that failed in an earlier call are tried again.
+        """
         shards = self._shards()[share]
-        done = [shard for shard, keys in shards if self._is_done(shard, keys)]
-        count = sum(len(keys) for shard, keys in shards if shard in done)
-        total = sum(len(keys) for _, keys in shards)
-        with Progress(total, count, (*self.archives, *self.tables)[0]) as progress:
+        remaining = {shard: self._remaining(shard, keys) for shard, keys in shards}
+        total, left = (
+            sum(map(len, parts)) for parts in (dict(shards).values(), remaining.values())
+        )
+        with Progress(total, total - left, (*self.archives, *self.tables)[0]) as progress:
             for shard, keys in shards:
-                if shard not in done:
-                    computed = _outcomes(self.job, keys, read, compute, batch_size)
+                if todo := remaining[shard]:
+                    if todo == keys:
+                        shutil.rmtree(shard, ignore_errors=True)
+                    computed = _outcomes(self.job, todo, read, compute, batch_size)
                     self._write_shard(shard, self._sources(keys), computed, progress)
 
     def joined(self) -> tuple[dict[str, Table], Table]:
@@ -84,7 +89,7 @@ class Shards:
             reasons = " and ".join(name for name, table in left_out.items() if table)
             raise InputError(
                 f"{self.folder}: no utterance is in {self.names[0]}; the reasons are in {reasons}; "
-                "remove the folder to try again"
+                "correct the data, then run the command again"
             )
 
     def _shards(self) -> list[tuple[Path, list[str]]]:
@@ -94,12 +99,14 @@ class Shards:
             for number, start in enumerate(range(0, len(keys), SHARD_UTTERANCES), 1)
         ]
 
-    def _is_done(self, shard: Path, keys: Sequence[str]) -> bool:
-        """Return whether a shard is complete and its audio unchanged; failures are written last."""
+    def _remaining(self, shard: Path, keys: list[str]) -> list[str]:
+        """Return those that failed; all if a shard is incomplete or its audio has changed."""
+        # Failures are written last.
         if not (shard / FAILED).is_file() or read_results(shard / SOURCES) != self._sources(keys):
-            return False
+            return keys
         failed = read_results(shard / FAILED)
-        return all({*read_results(shard / name), *failed} == {*keys} for name in self.names)
+        complete = all({*read_results(shard / name), *failed} == {*keys} for name in self.names)
+        return [key for key in keys if key in failed] if complete else keys
 
     def _sources(self, keys: Sequence[str]) -> dict[str, str]:
         return {key: " ".join(self.job.source(key).split()) for key in keys}
@@ -111,26 +118,23 @@ class Shards:
         computed: Iterable[tuple[str, Cached | Exception]],
         progress: Progress,
     ) -> None:
-        shutil.rmtree(shard, ignore_errors=True)
-        shard.mkdir(parents=True)
+        """Add outcomes to a new or complete shard, which is incomplete meanwhile."""
+        shard.mkdir(parents=True, exist_ok=True)
+        (shard / FAILED).unlink(missing_ok=True)
         write_table(shard / SOURCES, sources)
         failed: dict[str, str] = {}
-        tables: dict[str, dict[str, str]] = {name: {} for name in self.tables}
-        with naming(shard), ExitStack() as stack:
-            archives = {}
-            for name in self.archives:
-                # NumPy's format: Kaldi matrices have no float16.
-                places = f"ark,scp:{shard}/{name}.ark,{shard}/{name}.scp"
-                writer = kaldiio.WriteHelper(places, write_function="numpy")
-                archives[name] = stack.enter_context(writer)
+        tables = {name: read_results(shard / name) for name in self.tables}
+        with naming(shard):
             for key, outcome in computed:
                 progress.update()
                 if isinstance(outcome, Exception):
                     failed[key] = one_line(outcome)
                     logger.error(f"failed: {key}: {failed[key]}")
                     continue
-                for name, write in archives.items():
-                    write(key, outcome[name])
+                for name in self.archives:
+                    ark, scp = (f"{shard}/{name}.{kind}" for kind in ("ark", "scp"))
+                    # NumPy's format: Kaldi matrices have no float16.
+                    kaldiio.save_ark(ark, {key: outcome[name]}, scp, True, write_function="numpy")
                 for name, table in tables.items():
                     table[key] = outcome[name]
         for name, table in tables.items():

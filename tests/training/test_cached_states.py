@@ -19,6 +19,7 @@ from whisper_training import losses, make_corpus, train, weights
 
 from espnet_medusa import stages
 from espnet_medusa.bin import convert
+from espnet_medusa.errors import InputError
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.training import cached_shards, cached_states
@@ -378,6 +379,30 @@ def test_a_bad_utterance_is_listed_and_the_others_are_cached(corpus, tmp_path, c
         cache(corpus, tmp_path / "states", "--data_dir", str(data), *ALL)
     assert [*read_lines(tmp_path / "states" / "states.scp")] == ["good"]
     assert "bad.wav" in read_lines(tmp_path / "states" / "failed_utterances")["bad"]
+
+
+def test_failed_utterances_are_tried_again(corpus, of_own_texts, tmp_path, capsys, monkeypatch):
+    compute, keys = cached_states.StateCache.compute, []
+
+    def failing(self, utterances):
+        results = zip(utterances, compute(self, utterances), strict=True)
+        return [InputError("no") if one.key == "u3" else result for one, result in results]
+
+    def recording(self, utterances):
+        keys.extend(utterance.key for utterance in utterances)
+        return compute(self, utterances)
+
+    monkeypatch.setattr(cached_states.StateCache, "compute", failing)
+    with command_refused(capsys, "states of 15 of 16 utterances", status=3):
+        cache(corpus, tmp_path, *ALL)
+    monkeypatch.setattr(cached_states.StateCache, "compute", recording)
+    cache(corpus, tmp_path, *ALL)
+    assert keys == ["u3"] and not (tmp_path / "failed_utterances").exists()
+    assert (tmp_path / "text_int").read_text() == (of_own_texts / "text_int").read_text()
+    found, expected = (kaldiio.load_scp(f"{path}/states.scp") for path in (tmp_path, of_own_texts))
+    assert {*found} == {*expected}
+    for key in found:
+        np.testing.assert_allclose(found[key], expected[key], atol=2e-3)
 
 
 def test_too_long_texts_are_listed_without_decoding_the_batch_again(
