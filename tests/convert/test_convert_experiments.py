@@ -76,6 +76,18 @@ def test_the_prompt_is_that_of_the_generation_config(tmp_path, capsys):
     assert message in refused(capsys, folder, tmp_path / "out")
 
 
+@pytest.mark.parametrize("names", [["dtype"], ["torch_dtype"], []], ids=str)
+def test_a_dtype_in_config_json_is_that_of_the_written_weights(tmp_path, names):
+    folder = save_tiny_whisper(tmp_path / "whisper", hidden_size=8)
+    fields = json.loads((folder / "config.json").read_text())
+    fields = {name: value for name, value in fields.items() if not name.endswith("dtype")}
+    (folder / "config.json").write_text(json.dumps(fields | dict.fromkeys(names, "float16")))
+    written = run(folder, tmp_path / "out", "--to", "hugging_face")
+    fields = json.loads((written / "config.json").read_text())
+    found = {name: value for name, value in fields.items() if name.endswith("dtype")}
+    assert found == dict.fromkeys(names, "float32")
+
+
 def test_openai_file_computes_the_same(tmp_path, no_gradients):
     model = openai_whisper(4)
     experiment = run(save_openai_whisper(model, tmp_path / "base.pt"), tmp_path / "exp")

@@ -179,6 +179,14 @@ def test_every_row_is_written_with_its_error_rates(decoded, capsys):
     assert "5 rows, 3 without hypothesis WER 60.00% CER 31.82%" in printed.err
 
 
+def test_any_white_space_separates_words(corpus):
+    path = write_csv(corpus, "audio,sentence", 'audio/a.wav,"one\ntwo\t three"')
+    write_table(corpus / "results" / "text", {"000001-a": "one two\u3000three"})
+    assert convert("results_to_csv", path, corpus / "results", corpus / "out.csv") == 0
+    (row,) = read_rows(corpus / "out.csv")
+    assert (row["wer"], row["cer"]) == ("0", "0")
+
+
 def test_rows_that_cannot_be_parsed_are_written_too(corpus):
     path = write_csv(corpus, "audio,sentence", "audio/a.wav,one, two", 'audio/a.wav,"x"y')
     write_table(corpus / "results" / "text", {})

@@ -199,6 +199,21 @@ def test_fix_drops_recordings_without_segments(make_data_dir):
     assert validate_data_dir(folder) == []
 
 
+def test_fix_repairs_optional_tables_and_removes_those_without_a_good_line(make_data_dir):
+    folder = make_data_dir(2)
+    (folder / "utt2uniq").write_text(f"{FIRST} a\n{FIRST} b\ns1-u001 c\n")
+    for name in ("utt2dur", "utt2lang"):
+        write_table(folder / name, {"lost": "1"})
+    report = fix_data_dir(folder)
+    assert read_table(folder / "utt2uniq") == {"s1-u001": "c"}
+    assert [str(problem) for problem in report.dropped] == [
+        f"{folder / 'utt2uniq'}: {FIRST}: has several lines that differ; dropped"
+    ]
+    assert not (folder / "utt2dur").exists() and not (folder / "utt2lang").exists()
+    assert read_table(folder / ".backup" / "utt2lang") == {"lost": "1"}
+    assert validate_data_dir(folder) == []
+
+
 def test_fix_changes_nothing_when_nothing_would_be_left(folder):
     edit(folder / "text", lambda text: text.replace("s", "x"))
     before = tree(folder)
