@@ -1,7 +1,8 @@
 """Checks that audio libraries do not make: missing bytes in containers, and unreadable codecs.
 
 libsndfile silently shortens a truncated WAV, SPHERE, AIFF, AU or Ogg file, FFmpeg an AVI or ASF
-file. Therefore the sizes in the headers are compared with the size of the file.
+file. Therefore the sizes in the headers are compared with the size of the file. Headers of IRCAM
+and PAF files have no sizes.
 """
 
 import math
@@ -60,6 +61,12 @@ def missing_bytes(stream: BinaryIO, size_bytes: int) -> int:
     elif head[:4] in (b".snd", b"dns.") and len(head) >= 12:
         offset, length = struct.unpack(">II" if head[:1] == b"." else "<II", head[4:12])
         expected_end = offset + length if length < STREAMED_SIZE else 0
+    elif head[:19] == b"Creative Voice File" and len(head) >= 30:
+        start = int.from_bytes(head[20:22], "little")  # of a block: type, 3 bytes of length, data
+        expected_end = start + 4 + int.from_bytes(head[start + 1 : start + 4], "little")
+    elif head[:4] == b"2BIT" and len(head) >= 30:  # AVR
+        stereo, bits, frames = struct.unpack(">12x?xH10xI", head[:30])
+        expected_end = 128 + frames * (1 + stereo) * bits // 8
     elif head[:7] == b"NIST_1A":
         expected_end = _end_of_nist(head)
     elif head[:4] == b"OggS":

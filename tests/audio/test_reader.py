@@ -31,7 +31,7 @@ def encode(
     "format_name, subtype, endian",
     [
         (name, "PCM_16", None)
-        for name in ("WAV", "WAVEX", "NIST", "AIFF", "AU", "RF64", "W64", "CAF")
+        for name in ("WAV", "WAVEX", "NIST", "AIFF", "AU", "RF64", "W64", "CAF", "VOC", "AVR")
     ]
     + [("WAV", "FLOAT", None), ("FLAC", None, None), ("OGG", "VORBIS", None), ("OGG", "OPUS", None)]
     + [("WAV", "PCM_16", "BIG"), ("AU", "PCM_16", "LITTLE")],
