@@ -40,6 +40,12 @@ def fingerprint(tables: Iterable[Path], audio: Iterable[Path], options: Mapping)
     return digest.hexdigest()
 
 
+def file_state(path: Path) -> str:
+    """Return size and modification time of a file, to notice that it has changed."""
+    status = path.stat()
+    return f"{status.st_size} bytes, changed {status.st_mtime_ns}"
+
+
 def is_up_to_date(output_dir: str | Path, expected: str) -> bool:
     """Return whether a folder has this fingerprint and all of its files in full length."""
     return _read_stamp(Path(output_dir)) == _make_stamp(Path(output_dir), expected)

@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Protocol
 
 from espnet_medusa.audio.source import ark_address, source_paths
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.output_folder import file_state
 from espnet_medusa.inference.decoding import log_decoded
 from espnet_medusa.inference.journal import Decoded, Failed, Journal, Outcome
 from espnet_medusa.inference.progress import Progress
@@ -46,12 +46,6 @@ class JobInput:
             with suppress(OSError):  # a missing file: reading it will fail
                 parts.append(file_state(path))
         return "; ".join(filter(None, parts))
-
-
-def file_state(path: Path) -> str:
-    """Return size and modification time of a file, to notice that it has changed."""
-    status = path.stat()
-    return f"{status.st_size} bytes, changed {status.st_mtime_ns}"
 
 
 def read_input(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.atomic import write_atomically
+from espnet_medusa.files.output_folder import file_state
 
 RECORD = "initial_weights.json"
 CHUNK_BYTES = 1 << 24
@@ -30,7 +31,7 @@ def check_start(exp_dir: Path, init_params: Sequence[str]) -> None:
         if not path.is_file():
             raise InputError(f"{path}: no such file; train that model first")
     if not any(exp_dir.glob("checkpoint*.pth")) or not record.is_file():
-        files = [{**_stamp(path), "sha256": _digest(path)} for path in paths]
+        files = [{"state": file_state(path), "sha256": _digest(path)} for path in paths]
         write_atomically(record, json.dumps(files, indent=1) + "\n")
         return
     recorded = json.loads(record.read_text(encoding="utf-8"))
@@ -42,12 +43,7 @@ def check_start(exp_dir: Path, init_params: Sequence[str]) -> None:
 
 
 def _is_same(path: Path, recorded: dict) -> bool:
-    return recorded | _stamp(path) == recorded or _digest(path) == recorded["sha256"]
-
-
-def _stamp(path: Path) -> dict:
-    status = path.stat()
-    return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
+    return file_state(path) == recorded.get("state") or _digest(path) == recorded["sha256"]
 
 
 def _digest(path: Path) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from espnet_medusa.bin.command_line import LOG_FORMAT, SOME_FAILED, add_fields, positive, str2bool
 from espnet_medusa.errors import InputError
+from espnet_medusa.files.output_folder import file_state
 from espnet_medusa.kaldi.table import read_table
 from espnet_medusa.stages import Command
 
@@ -28,7 +29,7 @@ def cache_memory(parser: argparse.ArgumentParser) -> Command:
     add("--batch_size", type=positive, default=8, help="utterances per batch")
     add("--ngpu", type=int, default=0, help="1: on the GPU")
     args = yield
-    from espnet_medusa.inference.job import file_state, read_input
+    from espnet_medusa.inference.job import read_input
     from espnet_medusa.task import MedusaASRTask
     from espnet_medusa.training.cached_memory import SETTINGS, SETTINGS_FILE, write_memory
     from espnet_medusa.training.cached_shards import check_same_settings
@@ -154,8 +155,6 @@ def _cache_states(args: argparse.Namespace) -> int:
 
 def _settings(args: argparse.Namespace) -> dict:
     """Return all that determines the cached labels and states, except the audio."""
-    from espnet_medusa.inference.job import file_state
-
     names = "references", "decoder_precision", "encoder_precision", "encoder_padding"
     tables = {"config": args.config, "utt2lang": args.data_dir / "utt2lang"}
     if args.references:

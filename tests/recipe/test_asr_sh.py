@@ -1,5 +1,6 @@
 """asr.sh: its options, and all stages from Kaldi directories to RESULTS.md by ESPnet's modules."""
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -319,6 +320,11 @@ def test_training_does_not_resume_on_another_base(recipe, tmp_path):
     assert message in train()
     assert len(train().splitlines()) == 1
     base.write_text("other")  # the recorded content with another time
+    assert "training failed with status 1" in train()
+    record = exp / "initial_weights.json"
+    (recorded,) = json.loads(record.read_text())
+    del recorded["state"]  # as an earlier version wrote it
+    record.write_text(json.dumps([recorded | {"bytes": 5, "mtime_ns": 1}]))
     assert "training failed with status 1" in train()
 
 
