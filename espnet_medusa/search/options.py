@@ -41,7 +41,7 @@ class SearchOptions:
     lookahead: str = option(
         FIXED,
         "fixed: always draft_depth; acceptance: deeper while drafts are accepted; cost: the depth "
-        "with the most expected tokens per second",
+        "with the most expected tokens per second (both need acceptance: exact)",
     )
     draft_depth: int | None = option(
         None,
@@ -183,8 +183,11 @@ def _check_acceptance(options: SearchOptions) -> None:
             "hypotheses; set draft_depth or beam_size"
         )
         raise _refusal(options, "draft_budget", allowed)
-    if unverified and options.lookahead != FIXED:
-        allowed = " with acceptance: threshold: fixed, as drafts are not verified"
+    if options.acceptance != EXACT and options.lookahead != FIXED:
+        allowed = (
+            f" with acceptance: {options.acceptance}: fixed, as the text depends on the depth of "
+            "drafts; or set acceptance: exact"
+        )
         raise _refusal(options, "lookahead", allowed)
 
 

@@ -22,6 +22,7 @@ WIDER_BUDGET = 2  # times the default budget, for drafts that exceed it
 def candidates(task: Task, drafter: Drafter) -> list[list[DraftSetting]]:
     """Return the candidates of a drafter: a list of fixed depths, and a list for each lookahead.
 
+    Lookaheads need exact acceptance: otherwise the text depends on the depths that they choose.
     The greatest depth is also tried with several node budgets (see ``Strategy.best_first``). Greedy
     chains without CTC are also tried with several minimum probabilities, if drafts are verified.
     """
@@ -38,7 +39,7 @@ def candidates(task: Task, drafter: Drafter) -> list[list[DraftSetting]]:
     if greedy and not task.unverified and CTC not in drafter.kind.split("+"):
         chains = [shape for shape in shapes if shape.width == 1]
         fixed += [replace(chain, min_probability=p) for p in MIN_PROBABILITIES for chain in chains]
-    lookaheads = () if task.unverified else (ACCEPTANCE, COST)
+    lookaheads = (ACCEPTANCE, COST) if task.exact else ()
     return [fixed, *([replace(shape, lookahead=name) for shape in shapes] for name in lookaheads)]
 
 

@@ -165,9 +165,11 @@ def test_budgets_hold():
     assert nodes[narrow] <= 7 < nodes[wide] <= 1 + 4 * 6
 
 
-def test_an_unverified_rule_is_tuned_in_chains_of_fixed_depth():
-    tuning = tune(make_task(Prices(), acceptance="threshold"))
-    assert {(s.width, s.lookahead) for s in tuning.trials} == {(1, FIXED)}
+@cases(("threshold", {1}), ("typical", {1, 2, 4}), ("top_m", {1, 2, 4}))
+def test_only_an_exact_rule_is_tuned_with_lookaheads(acceptance, tried):
+    tuning = tune(make_task(Prices(), acceptance=acceptance))
+    assert {s.lookahead for s in tuning.trials} == {FIXED}
+    assert {s.width for s in tuning.trials} == tried
 
 
 def test_other_tokens_are_an_error_with_names_unless_sums_round():
