@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.token_tree import ROOT
+from espnet_medusa.tree.token_tree import ROOT, chain_parents
 from espnet_medusa.tree.tree_decoder import TreeDecoder, TreeState
 
 
@@ -22,8 +22,9 @@ class Placement:
         tokens, parents = [], []
         for prefix in prefixes:
             if prefix.parent is None:
+                # Not at slot 0 if the first calls evaluated other utterances only.
                 tokens += self.prompt
-                parents += [ROOT, *range(len(self.prompt) - 1)]
+                parents += chain_parents(len(self.prompt), ROOT, len(self.slots))
                 self.slots += [None] * (len(self.prompt) - 1)
             else:
                 tokens.append(prefix.token)
@@ -53,11 +54,11 @@ class Placement:
             if prefix.evaluated and prefix not in used:
                 used.add(prefix)
                 descendants += prefix.children.values()
-        root = len(self.prompt) - 1
-        used_slots = [*range(root)]
-        for slot, prefix in enumerate(self.slots[root:], root):
+        used_slots = []
+        for slot, prefix in enumerate(self.slots):
             if prefix in used:
-                used_slots.append(slot)
+                first = slot if prefix.parent else slot - len(self.prompt) + 1
+                used_slots += range(first, slot + 1)
             elif prefix is not None:
                 prefix.forget()
         return used_slots

@@ -4,10 +4,19 @@ import searches
 import torch
 from beam_oracle import make_weights
 from cases import cases, combinations
-from scripted import TokenTracker, foresight, new_places, path_of
-from searches import DRAFT_MODELS, PROMPT, decode, decode_exactly, our_search, with_draft
+from scripted import TokenTracker, foresight, new_places, path_from, path_of
+from searches import (
+    DRAFT_MODELS,
+    PROMPT,
+    assert_same_alone,
+    decode,
+    decode_exactly,
+    our_search,
+    with_draft,
+)
 from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder, utterances
 
+from espnet_medusa.draft.draft_tree import DraftTree
 from espnet_medusa.draft.model import DraftModelProposer
 from espnet_medusa.runtime.build import build_runtime
 from espnet_medusa.runtime.cuda_graph import CudaGraphWhisperRuntime
@@ -74,6 +83,38 @@ def test_logits_equal_the_trained_draft_models():
         paths = [(row, [*path, token]) for (row, path), token in reordered]
     assert proposer.cost(roots[0]).calls == proposer.cost(roots[1]).calls == 3
     assert proposer.cost(roots[1]).nodes == 3 + 3
+
+
+@combinations(kept=[False, True])
+def test_prompts_that_follow_calls_for_another_utterance(kept):
+    draft = tiny_decoder(5, "none")
+    memory, lengths = random_memory(5, [7, 4])
+    prompts = [[3, 1, 4, 1, 5], [2, 6]]
+    inputs = [DraftInput(memory[0], prompts[0]), DraftInput(memory[1, :4], prompts[1])]
+    tree = DraftTree(build_runtime(draft), inputs)
+    late, early = tree.roots
+    for root, tokens in ((early, []), (late, []), (early, [8]), (late, [7]), (late, [7, 9])):
+        [logits] = tree.logits([path_from(root, tokens)])
+        row = tree.roots.index(root)
+        expected = foresight(draft, utterances(memory, lengths)[row])((*prompts[row], *tokens))
+        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
+        if kept:
+            tree.keep(tree.roots)
+    assert [*map(tuple, tree.costs.values())] == [(3, 7), (2, 3)]
+
+
+@cases(("typical", {"typical_epsilon": 0.2}), ("top_m", {"top_m": 2}))
+@combinations(kind=DRAFT_MODELS, seed=range(2))
+def test_minimum_lengths_of_a_batch_do_not_change_drafts(acceptance, option, seed, kind):
+    """Utterances below their minimum length draft separately, so their prompts follow later."""
+    _, decoder = searches.drafted_by(seed, kind)
+    rule, least = build_rule(SearchOptions(acceptance=acceptance, **option)), [1, 0, 3, 0]
+
+    def search(rows, *audio):
+        limits = [30] * len(rows), rule, [least[row] for row in rows]
+        return decode(decoder, *audio, *limits, DraftShape(4), prompt=[3, 1, 4])
+
+    assert_same_alone(search, *random_memory(seed, [9, 4, 7, 11]))
 
 
 @combinations(depth=[1, 3, 10], seed=range(3))
