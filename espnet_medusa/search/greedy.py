@@ -152,7 +152,8 @@ class GreedyStrategy(Strategy):
             drafted = [*(state.draft.nodes | state.draft.ends).items()]
             total, nodes, steps = drafted[0][1], dict(drafted[:1]), state.steps
             for prefix, score in drafted[1:]:
-                if not self.rule.accepts_draft(torch.tensor(score - total)):
+                dropped = prefix.parent not in nodes  # by ``draft_budget``
+                if dropped or not self.rule.accepts_draft(torch.tensor(score - total)):
                     break
                 state.write(prefix, score - total)
                 total = nodes[prefix] = score

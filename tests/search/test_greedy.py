@@ -34,8 +34,8 @@ def test_exact_equals_plain_greedy(seed, drafter):
     searches.decode_exactly(decoder, memory, lengths, most, least, runtime, shape=shape)
 
 
-@combinations(depth=[1, 4, 10])
-def test_end_symbol_inside_a_draft(depth):
+def decode_foreseen(shape, **options):
+    """Decode with drafts of the very text; return it without the end symbol, and the state."""
     memory, lengths = random_memory(95, [5])
     decoder = shared_decoder(95, "none")
     tokens, _, ended = plain_greedy(decoder, memory, PROMPT, 30)
@@ -43,13 +43,29 @@ def test_end_symbol_inside_a_draft(depth):
     future = 9.0 * torch.eye(VOCAB_SIZE)[[*tokens, EOS, *([0] * 20)]]
     proposer = PathProposer(lambda path: future[len(path) - len(PROMPT)])
     decoder = PathDecoder(build_runtime(decoder), proposer)
-    state = decode(decoder, memory, lengths, [30], shape=DraftShape(depth))[0]
+    return tokens, decode(decoder, memory, lengths, [30], shape=shape, **options)[0]
+
+
+@combinations(depth=[1, 4, 10])
+def test_end_symbol_inside_a_draft(depth):
+    tokens, state = decode_foreseen(DraftShape(depth))
     assert state.ended and state.tokens == tokens
     # The first call has no drafts; each later call writes its drafts and one more token.
     assert state.statistics.decoder_calls == 1 + -(-len(tokens) // (depth + 1))
     # Drafts after the end symbol are not accepted.
     counts = state.statistics
     assert sum(counts.accepted) == counts.tokens - counts.decoder_calls
+
+
+@combinations(budget=[1, 2, 4, 10])
+def test_a_node_budget_of_unverified_drafts(budget):
+    rule = build_rule(SearchOptions(acceptance="threshold"))
+    tokens, state = decode_foreseen(DraftShape(10, budget=budget), rule=rule)
+    assert state.ended and state.tokens == tokens
+    counts = state.statistics
+    assert counts.tokens == len(tokens) + 1
+    assert counts.decoder_calls == -(-len(tokens) // budget)
+    assert counts.nodes == len(PROMPT) + budget * (counts.decoder_calls - 1)
 
 
 def test_fewer_positions_than_the_maximum_length():
