@@ -1,6 +1,7 @@
 """asr.sh: its options, and all stages from Kaldi directories to RESULTS.md by ESPnet's modules."""
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -328,19 +329,37 @@ def test_training_does_not_resume_on_another_base(recipe, tmp_path):
     assert "training failed with status 1" in train()
 
 
-@pytest.mark.parametrize("address", ["tcp://node1:8786", ""])
-def test_dask_decodes_in_one_job(tmp_path, address):
-    folder = link_template(tmp_path)
+def begin_decoding(folder: Path, *options: str) -> tuple[str, Path]:
+    """Run stage 12 with a program that only fails; return its messages and the folder of logs."""
+    link_template(folder)
     data = folder / "dump" / "raw" / "test"
     data.mkdir(parents=True)
-    (data / "wav.scp").write_text("".join(f"u{number} {number}.wav\n" for number in range(5)))
-    options = [*SETS, "--stage", "12", "--stop_stage", "12", "--ngpu", "0", "--asr_exp", "exp"]
-    options += ["--cmd_backend", "dask", "--scheduler", address, "--inference_nj", "1"]
-    done = run(folder, "./asr.sh", *options, "--python", "false", status=1)  # which does nothing
-    assert "job 1 failed with status 1" in done.stderr
-    (log,) = folder.glob("exp/*/test/logdir/asr_inference.*.log")
+    (data / "wav.scp").write_text("".join(f"u{number} {number}.wav\n" for number in range(50)))
+    command = ["./asr.sh", *SETS, "--stage", "12", "--stop_stage", "12", "--asr_exp", "exp"]
+    done = run(folder, *command, *options, "--python", "false", status=1)
+    (logs,) = folder.glob("exp/*/test/logdir")
+    return done.stderr, logs
+
+
+@pytest.mark.parametrize("address", ["tcp://node1:8786", ""])
+def test_dask_decodes_in_one_job(tmp_path, address):
+    options = ["--cmd_backend", "dask", "--scheduler", address, "--inference_nj", "1"]
+    messages, logs = begin_decoding(tmp_path, *options)
+    assert "job 1 failed with status 1" in messages
+    (log,) = logs.glob("asr_inference.*.log")
     command = log.read_text().splitlines()[0]
     assert command.startswith("# false -m espnet_medusa.bin.dask_inference ")
     assert f"--scheduler {address or 'none'} --inference_nj 1" in command
-    (keys,) = log.parent.glob("keys.*.scp")
-    assert len(read_table(keys)) == 5
+    (keys,) = logs.glob("keys.*.scp")
+    assert len(read_table(keys)) == 50
+
+
+@cases(
+    ([], min(32, os.cpu_count())), (["--inference_nj", "3"], 3),
+    (["--gpu_inference", "true", "--ngpu", "2"], 2),
+    (["--gpu_inference", "true", "--ngpu", "0"], 1),
+    (["--gpu_inference", "true", "--inference_nj", "5"], 5),
+)  # fmt: skip
+def test_without_a_cluster_there_is_one_job_per_core_or_gpu(options, jobs, tmp_path):
+    _, logs = begin_decoding(tmp_path, *options)
+    assert len([*logs.glob("keys.*.scp")]) == jobs

@@ -21,8 +21,9 @@ train_nj=1              # CPU processes that share each training batch (with --n
 max_restarts=0          # maximum restarts of stage 11 after a process has failed; training resumes
                         # after the last epoch
 num_nodes=1             # nodes that share training, each with ngpu or train_nj (--cmd_backend slurm)
-nj=32                   # maximum jobs for data preparation and statistics
-inference_nj=32         # maximum jobs for decoding
+nj=                     # maximum jobs for data preparation and statistics; default: 32, without a
+                        # cluster at most one per core
+inference_nj=           # maximum jobs for decoding; default: as nj, or one per GPU
 gpu_inference=false     # decode on GPUs; the jobs take them in turn
 cmd_backend=${cmd_backend:-local}   # where jobs run, see cmd.sh: local, slurm, sge, dask
 scheduler=              # address of a running Dask scheduler, for --cmd_backend dask; default:
@@ -111,6 +112,14 @@ hf_repo=                # Hugging Face repository for stage 15
 # shellcheck source=/dev/null
 . "${template}/parse_options.sh"
 parse_options "${template}/asr.sh" "$@"
+most_jobs=32
+if [ "${cmd_backend}" = local ] || [ "${cmd_backend}" = dask ]; then # each job loads the model
+    cores=$(getconf _NPROCESSORS_ONLN) # nproc returns OMP_NUM_THREADS
+    [ "${cores}" -gt "${most_jobs}" ] || most_jobs=${cores}
+    [ "${gpu_inference}" = false ] || inference_nj=${inference_nj:-$((ngpu > 1 ? ngpu : 1))}
+fi
+nj=${nj:-${most_jobs}}
+inference_nj=${inference_nj:-${most_jobs}}
 require_whole_numbers stage stop_stage ngpu train_nj max_restarts num_nodes nj inference_nj nbpe \
     ngram_num
 [ -z "${batch_size}" ] || require_whole_numbers batch_size
@@ -622,13 +631,13 @@ fi
 
 decode() { # CONFIG TEST_SET
     local folder logs jobs status=0 inference=() keys=${features}/$2/wav.scp
-    local most_jobs=${inference_nj} spread_gpus=${gpu_inference} module=${inference_module} cores
+    local most_jobs=${inference_nj} spread_gpus=${gpu_inference} module=${inference_module} workers
     folder=${asr_exp}/$(tag_of "$1")/$2
     logs=${folder}/logdir
     if [ "${cmd_backend}" = dask ]; then # one job, which distributes its work
-        cores=$(getconf _NPROCESSORS_ONLN) # nproc returns OMP_NUM_THREADS
-        [ "${gpu_inference}" = false ] && [ "${most_jobs}" -gt "${cores}" ] || cores=${most_jobs}
-        inference+=(--scheduler "${scheduler:-none}" --inference_nj "${cores}")
+        [ "${gpu_inference}" = false ] && [ "${most_jobs}" -gt "${cores}" ] && workers=${cores} ||
+            workers=${most_jobs}
+        inference+=(--scheduler "${scheduler:-none}" --inference_nj "${workers}")
         most_jobs=1
         spread_gpus=false
         module=espnet_medusa.bin.dask_inference
