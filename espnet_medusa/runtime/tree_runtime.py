@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from espnet_medusa.draft.attending_heads import AttendingHeadsProposer
-from espnet_medusa.draft.parallel_heads import ParallelHeadsProposer
-from espnet_medusa.draft.recurrent_heads import RecurrentHeadsProposer
+from espnet_medusa.draft.head_proposers import (
+    AttendingHeadsProposer,
+    ParallelHeadsProposer,
+    RecurrentHeadsProposer,
+)
 from espnet_medusa.model.heads import AttendingHeads, RecurrentHeads
 from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.runtime.heads import (
