@@ -14,6 +14,7 @@ import torch
 from espnet_medusa.model.heads import AttendingHeads
 from espnet_medusa.runtime.heads import PackedAttendingHeads, PackedCrossKeysValues, by_utterance
 from espnet_medusa.runtime.layer import LayerStack, LayerWeights, NewNodes, PackedLayer
+from espnet_medusa.runtime.native import shortlist
 from espnet_medusa.runtime.native.library import (
     AttendingHeadsArguments,
     CallArguments,
@@ -27,7 +28,7 @@ from espnet_medusa.runtime.native.library import (
     run_kernel,
 )
 from espnet_medusa.runtime.native.operations import NativeLinear
-from espnet_medusa.runtime.native.shortlist import Shortlist, build_shortlist
+from espnet_medusa.runtime.native.shortlist import Shortlist
 from espnet_medusa.runtime.precision import INT8_LAYERS
 from espnet_medusa.tree.token_tree import TokenTree
 from espnet_medusa.tree.tree_decoder import TreeState
@@ -142,7 +143,9 @@ class NativeAttendingHeads(PackedAttendingHeads):
     @cached_property
     def shortlist(self) -> Shortlist | None:
         """The shortlist of chains; built at the first chain, because beam search has none."""
-        return build_shortlist(self.projection, self.norm, self.moments)
+        if self.projection.outputs < shortlist.LEAST_COLUMNS:
+            return None
+        return Shortlist(self.projection, self.norm, self.moments)
 
     def prepare(self, cross_keys_values: PackedCrossKeysValues) -> PackedCrossKeysValues:
         keys_values, mask, utterances = cross_keys_values[:3]

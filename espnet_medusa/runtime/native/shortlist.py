@@ -52,10 +52,3 @@ class Shortlist:
             bias += projection.bias
         self.reduce, self.scores = NativeLinear(reduce, None), NativeLinear(scores, bias, bits=BITS)
         self.arguments = ShortlistArguments(self.reduce.arguments, self.scores.arguments, PANELS)
-
-
-def build_shortlist(
-    projection: NativeLinear, norm: torch.nn.LayerNorm, moments: torch.Tensor
-) -> Shortlist | None:
-    """Return the shortlist of a projection, or None if it has few columns."""
-    return Shortlist(projection, norm, moments) if projection.outputs >= LEAST_COLUMNS else None
