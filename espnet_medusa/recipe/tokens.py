@@ -93,20 +93,13 @@ def count_tokens(sentences: list[str], options: TokenOptions) -> list[str]:
 
 def hugging_face_tokens(options: TokenOptions) -> list[str]:
     """Return all tokens of a Hugging Face tokenizer by id; raise ValueError without one."""
-    from transformers import AutoTokenizer
-
-    from espnet_medusa.whisper.text import list_tokens
+    from espnet_medusa.whisper.text import list_tokens, load_safely
 
     name = options.hugging_face_model
     if not name:
         raise ValueError("--token_type hugging_face requires --hugging_face_model_name_or_path")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"--hugging_face_model_name_or_path {name}: {reason}") from error
     # Line numbers are ids, so an id without a token needs a line, too.
-    return [*list_tokens(tokenizer)]
+    return [*list_tokens(load_safely(name))]
 
 
 def make_token_list(texts: Iterable[Path], token_list: Path, options: TokenOptions) -> int:
