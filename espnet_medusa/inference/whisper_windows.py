@@ -13,6 +13,7 @@ from espnet_medusa.inference.decoding_model import DecodingModel
 from espnet_medusa.inference.trace_text import TraceText
 from espnet_medusa.inference.word_aligners import build_word_aligner, check_word_times
 from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.longform.recording import Row
 from espnet_medusa.longform.repetition import ends_in_loop
 from espnet_medusa.longform.window import Clock, Window, WindowDecoding, compression_ratio
 from espnet_medusa.longform.window_steps import Attempt, WindowDecoder
@@ -94,18 +95,12 @@ class WhisperWindows(WindowDecoder):
         return prompts.choose_languages(languages, detect)
 
     def decode(
-        self,
-        encoded: WindowBatch,
-        rows: Sequence[int],
-        prompts: Sequence[Sequence[int]],
-        languages: Sequence[str | None],
-        attempt: Attempt,
+        self, encoded: WindowBatch, rows: Sequence[Row], attempt: Attempt
     ) -> list[tuple[WindowDecoding, DecodingStatistics]]:
         give_up = self.repeats_itself if attempt.stop_repetitions else None
         most = self.model.limits.maxlenratio or -self.most_tokens
         limits = replace(self.model.limits, maxlenratio=most, give_up=give_up)
-        batch = encoded.select(rows) if len(rows) < len(encoded.lengths) else encoded
-        starts = self._prompts(prompts, languages, attempt.timestamps)
+        batch, starts = self._select(encoded, rows, attempt.timestamps)
         tokens = self.model.prompts.tokens
         watched = [Watched(start.index(tokens.start), tokens.no_speech) for start in starts]
         memory, frames = batch.encode(self.model.encoder)
@@ -118,17 +113,11 @@ class WhisperWindows(WindowDecoder):
         return [self._likeliest(one, attempt.temperature) for one in zip(*samples, strict=True)]
 
     def text_ends_s(
-        self,
-        encoded: WindowBatch,
-        rows: Sequence[int],
-        prompts: Sequence[Sequence[int]],
-        languages: Sequence[str | None],
-        texts: Sequence[Sequence[int]],
+        self, encoded: WindowBatch, rows: Sequence[Row], texts: Sequence[Sequence[int]]
     ) -> list[float]:
         """Return the most probable timestamp after each text, if the text begins at 0 s."""
-        batch = encoded.select(rows) if len(rows) < len(encoded.lengths) else encoded
+        batch, starts = self._select(encoded, rows, timestamps=True)
         decoder, first = self.model.search.decoder, self.clock.first
-        starts = self._prompts(prompts, languages, timestamps=True)
         tokens = [[*start, first, *text] for start, text in zip(starts, texts, strict=True)]
         # The longest prompt and the longest text together are longer than the context.
         tokens = [row[-decoder.max_depth(0) :] for row in tokens]
@@ -163,14 +152,16 @@ class WhisperWindows(WindowDecoder):
         sizes = sizes[one, :rows] if sizes.dim() == 2 else sizes[one]
         return self.align_words((memory[one, :rows], sizes), frames, words, language)
 
-    def _prompts(
-        self, before: Sequence[Sequence[int]], languages: Sequence[str | None], timestamps: bool
-    ) -> list[list[int]]:
-        """Return the prompts of windows, each with the text tokens before it."""
+    def _select(
+        self, encoded: WindowBatch, rows: Sequence[Row], timestamps: bool
+    ) -> tuple[WindowBatch, list[list[int]]]:
+        """Return the batch of some rows, and their prompts, each with the text before it."""
+        whole = len(rows) == len(encoded.lengths)
+        batch = encoded if whole else encoded.select([row.index for row in rows])
         tokens, task = self.model.prompts.tokens, self.model.prompts.task
-        return [
+        return batch, [
             [*([tokens.previous, *text] if text else []), *tokens.prompt(code, task, timestamps)]
-            for text, code in zip(before, languages, strict=True)
+            for _, text, code in rows
         ]
 
     def _searches(self, attempt: Attempt) -> list[Search]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from espnet_medusa.audio.voice_activity import MARGIN_S
-from espnet_medusa.longform.recording import Passage
+from espnet_medusa.longform.recording import Passage, Row
 from espnet_medusa.longform.window import Window, WindowDecoding
 
 # Minimum speech after the text. Whisper's timestamps are often full seconds, and therefore
@@ -22,18 +22,11 @@ LEAST_PROBABLE, MOST = -1.0, 0.7  # minimum log-probability of a text that lacks
 LONG_PAUSE_S = 1.5  # without the pause's margins
 REPEATED = 4  # minimum tokens of a text that counts as a repetition of the text before
 
-# Rows of a batch, prompts, languages and texts to the ends of the texts, as
-# ``WindowDecoder.text_ends_s``.
-TextEnds = Callable[
-    [Sequence[int], Sequence[Sequence[int]], Sequence[str | None], Sequence[Sequence[int]]],
-    Sequence[float],
-]
-
 
 def find_early_ends(
     windows: Sequence[tuple[Passage, Window]],
     decodings: Sequence[WindowDecoding],
-    text_ends_s: TextEnds,
+    text_ends_s: Callable[[Sequence[Row], Sequence[Sequence[int]]], Sequence[float]],
 ) -> list[WindowDecoding]:
     """Set ``ends_early_s`` of texts without timestamps that lack the speech at the end.
 
@@ -53,10 +46,8 @@ def find_early_ends(
     ]
     if not rows:
         return found
-    passages = [windows[row][0] for row in rows]
-    prompts = [passage.window.history.prompt() for passage in passages]
-    languages = [passage.recording.language for passage in passages]
-    ends_s = text_ends_s(rows, prompts, languages, [found[row].tokens for row in rows])
+    inputs, texts = [windows[row][0].row(row) for row in rows], [found[row].tokens for row in rows]
+    ends_s = text_ends_s(inputs, texts)
     for row, end_s in zip(rows, ends_s, strict=True):
         lacking_s = _lacking_s(*windows[row], found[row], end_s)
         if end_s >= SHORTEST_S and lacking_s >= LACKING_S:

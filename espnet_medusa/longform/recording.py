@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,14 @@ class LongRecording:
         return self.frames / FRAMES_PER_S
 
 
+class Row(NamedTuple):
+    """A window of a batch."""
+
+    index: int  # in the batch
+    prompt: Sequence[int]  # text tokens before the window
+    language: str | None  # code; None for English-only models
+
+
 @dataclass
 class Passage:
     """A part of a recording in which each window depends on the previous one."""
@@ -51,6 +59,10 @@ class Passage:
             return None
         window = self.window.next()
         return window if window is not None and window.seek < self.last_frame else None
+
+    def row(self, index: int) -> Row:
+        """Describe the passage's window for a decoder."""
+        return Row(index, self.window.history.prompt(), self.recording.language)
 
 
 @dataclass

@@ -15,7 +15,7 @@ from espnet_medusa.audio.voice_activity import MARGIN_S, PAUSE_S, SpeechActivity
 from espnet_medusa.longform.early_ends import find_early_ends
 from espnet_medusa.longform.moving_window import Align, History, MovingWindow
 from espnet_medusa.longform.options import REPETITION, LongFormOptions
-from espnet_medusa.longform.recording import LongRecording, Passage, RunningRecording
+from espnet_medusa.longform.recording import LongRecording, Passage, Row, RunningRecording
 from espnet_medusa.longform.window import FRAMES_PER_S, Clock, Window, WindowDecoding, trace_window
 from espnet_medusa.longform.word_times import TimedWord
 from espnet_medusa.runtime.smaller_batches import outcomes
@@ -55,24 +55,14 @@ class WindowDecoder(Protocol):
         """Return U language codes; for ``detect``, detect the language of the window."""
 
     def decode(
-        self,
-        encoded: Any,
-        rows: Sequence[int],
-        prompts: Sequence[Sequence[int]],
-        languages: Sequence[str | None],
-        attempt: Attempt,
+        self, encoded: Any, rows: Sequence[Row], attempt: Attempt
     ) -> list[tuple[WindowDecoding, DecodingStatistics]]:
-        """Decode some rows of ``encoded``; ``prompts`` has the text tokens before each row."""
+        """Decode some rows of ``encoded``."""
 
     def text_ends_s(
-        self,
-        encoded: Any,
-        rows: Sequence[int],
-        prompts: Sequence[Sequence[int]],
-        languages: Sequence[str | None],
-        texts: Sequence[Sequence[int]],
+        self, encoded: Any, rows: Sequence[Row], texts: Sequence[Sequence[int]]
     ) -> list[float]:
-        """Return when texts without timestamps end; arguments as in ``decode``, and the texts."""
+        """Return when texts without timestamps end."""
 
     def align(
         self, encoded: Any, row: int, frames: int, language: str | None, tokens: Sequence[int]
@@ -196,10 +186,8 @@ class WindowSteps:
             batch = [row for row in rows if passages[row].recording.timestamps == timestamps]
             if not batch:
                 continue
-            prompts = [passages[row].window.history.prompt() for row in batch]
-            languages = [passages[row].recording.language for row in batch]
-            attempt = replace(how, timestamps=timestamps)
-            decoded = self.decoder.decode(encoded, batch, prompts, languages, attempt)
+            chosen = [passages[row].row(row) for row in batch]
+            decoded = self.decoder.decode(encoded, chosen, replace(how, timestamps=timestamps))
             results |= zip(batch, decoded, strict=True)
         return [results[row] for row in rows]
 

@@ -88,9 +88,9 @@ def test_the_rest_of_a_chunk_is_decoded_if_it_has_enough_speech(
     monkeypatch.setattr(driver, "SpeechDetector", lambda *given: lambda speech: [(0, 10)])
     seen, prompts = [], []
 
-    def scripted(self, encoded, rows, before, languages, attempt):
+    def scripted(self, encoded, rows, attempt):
         seen.append(encoded.lengths.tolist())
-        prompts.append([*before[0]])
+        prompts.append([*rows[0].prompt])
         first = self.clock.first
         pair = first + round((pair_s if len(seen) == 1 else 0.3) / self.clock.step_s)
         decoding = WindowDecoding((first, 1000, pair, pair), " a", 0.0, -0.1, 0.0)

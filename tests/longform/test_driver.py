@@ -111,11 +111,11 @@ class Decoder:
     def align(self, encoded, row, frames, language, tokens):
         return [TimedWord(text, 1, *numbers) for text, *numbers in made_up_words(tokens, frames)]
 
-    def decode(self, encoded, rows, prompts, languages, attempt):
+    def decode(self, encoded, rows, attempt):
         found = []
-        for row, prompt in zip(rows, prompts, strict=True):
-            features, window = encoded[row]
-            self.asked[features.seed].append((window.frames, [*prompt], attempt.temperature))
+        for row in rows:
+            features, window = encoded[row.index]
+            self.asked[features.seed].append((window.frames, [*row.prompt], attempt.temperature))
             one = replace(made_up(features.rng), temperature=attempt.temperature)
             found.append((one, DecodingStatistics(decoder_calls=1)))
         return found
@@ -195,10 +195,10 @@ class Failing(Decoder):
             raise InputError("language: xx; allowed: en")
         return super().choose_languages(windows, languages)
 
-    def decode(self, encoded, rows, *others):
+    def decode(self, encoded, rows, attempt):
         if any(features.seed == 4 for features, _ in encoded):
             raise RuntimeError("no memory left")
-        return super().decode(encoded, rows, *others)
+        return super().decode(encoded, rows, attempt)
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 4])
@@ -214,10 +214,10 @@ def test_an_exception_only_ends_its_own_recording(batch_size):
 
 
 class FailsInBatches(Decoder):
-    def decode(self, encoded, rows, prompts, languages, attempt):
+    def decode(self, encoded, rows, attempt):
         if len(encoded) > 1 and attempt.temperature > 0:
             raise RuntimeError("no memory left")
-        decoded = super().decode(encoded, rows, prompts, languages, attempt)
+        decoded = super().decode(encoded, rows, attempt)
         return [(replace(one, trace={}), counted) for one, counted in decoded]
 
 

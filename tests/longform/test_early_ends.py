@@ -18,6 +18,7 @@ from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.whisper_windows import WhisperWindows
 from espnet_medusa.longform import early_ends
 from espnet_medusa.longform.options import LongFormOptions
+from espnet_medusa.longform.recording import Row
 from espnet_medusa.longform.window import Window
 
 SECONDS, CONTEXT = 12, 32
@@ -57,12 +58,13 @@ def test_the_end_of_a_text_equals_that_of_openai_whisper(both, seed):
     prompts = [[], *(rng.integers(0, 50000, size).tolist() for size in (5, CONTEXT // 2 - 1))]
     languages = ["en", "de", "en"]
     for rows in ([0, 1, 2], [2, 1]):
-        of_rows = ([given[row] for row in rows] for given in (prompts, languages, texts))
+        chosen = [Row(row, prompts[row], languages[row]) for row in rows]
+        of_rows = chosen, [texts[row] for row in rows]
         expected = [
             theirs_s(model, recordings[row], spans[row], prompts[row], languages[row], texts[row])
             for row in rows
         ]
-        assert windows.text_ends_s(encoded, rows, *of_rows) == pytest.approx(expected)
+        assert windows.text_ends_s(encoded, *of_rows) == pytest.approx(expected)
 
 
 @pytest.fixture
@@ -75,8 +77,8 @@ def decoded(both, monkeypatch):
     def run(speech, ends_s, count=1, probable=-math.inf, least=0.0, **options):
         asked = []
 
-        def text_ends_s(windows, encoded, rows, prompts, languages, texts):
-            assert len(rows) == len(prompts) == len(languages) == len(texts)
+        def text_ends_s(windows, encoded, rows, texts):
+            assert len(rows) == len(texts)
             asked.append(len(rows))
             return [ends_s[len(asked) - 1]] * len(rows)
 

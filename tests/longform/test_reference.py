@@ -21,7 +21,7 @@ from espnet_medusa.inference.audio_batch import model_encoder
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.whisper_windows import WhisperWindows
 from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.longform.recording import LongRecording
+from espnet_medusa.longform.recording import LongRecording, Row
 from espnet_medusa.longform.window import Window
 from espnet_medusa.longform.window_steps import Attempt
 from espnet_medusa.runtime.build import build_runtime
@@ -231,7 +231,7 @@ def test_best_of_takes_the_likeliest_sample(models, monkeypatch, seed):
     options = LongFormOptions(temperature=0.7, best_of=4, **ALONE)
     decoder = WhisperWindows(speech2text.model, options)
     encoded = decoder.encode([(decoder.features(samples), Window(0, 800))])
-    ((found, statistics),) = decoder.decode(encoded, [0], [[]], ["en"], Attempt(0.7))
+    ((found, statistics),) = decoder.decode(encoded, [Row(0, [], "en")], Attempt(0.7))
     draws = [(state.n_best[0], state.statistics) for _, (state,) in made]
     assert [number for number, _ in made] == [*range(4)]
     tokens = [best.tokens[:-1] for best, _ in draws]
@@ -241,7 +241,7 @@ def test_best_of_takes_the_likeliest_sample(models, monkeypatch, seed):
     mean = draws[chosen][0].score / (len(tokens[chosen]) + 1)
     assert found.average_log_probability == pytest.approx(mean)
     assert statistics.decoder_calls == sum(one.decoder_calls for _, one in draws)
-    ((cold, _),) = decoder.decode(encoded, [0], [[]], ["en"], Attempt())
+    ((cold, _),) = decoder.decode(encoded, [Row(0, [], "en")], Attempt())
     assert len(made) == 4 and cold.average_log_probability > found.average_log_probability
 
 
