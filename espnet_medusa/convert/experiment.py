@@ -17,7 +17,7 @@ from espnet_medusa.convert.checkpoint import (
     PromptOptions,
 )
 from espnet_medusa.convert.decode_configs import decode_configs
-from espnet_medusa.convert.generation import ALIGNMENT, check_alignment
+from espnet_medusa.convert.generation import ALIGNMENT
 from espnet_medusa.convert.names import COUNTS, MOMENTS
 from espnet_medusa.convert.write_whisper import write_json
 from espnet_medusa.errors import InputError
@@ -32,6 +32,7 @@ from espnet_medusa.whisper.pretrained import open_whisper, read_json
 from espnet_medusa.whisper.sizes import (
     DECODER_SIZES,
     ENCODER_SIZES,
+    check_alignment,
     config_of_options,
     options_of_config,
 )
@@ -92,7 +93,7 @@ def training_config(checkpoint: Checkpoint) -> dict:
     decoder_conf = options_of_config(architecture.whisper, DECODER_SIZES)
     pairs = checkpoint.records.get(GENERATION, {}).get(ALIGNMENT)
     if pairs:
-        check_alignment(pairs, architecture.whisper, GENERATION)
+        check_alignment(pairs, architecture.whisper, f"{GENERATION}: {ALIGNMENT}")
         decoder_conf["alignment_heads"] = [[*pair] for pair in pairs]
     if architecture.heads != NO_HEADS:
         decoder_conf |= {

@@ -10,6 +10,7 @@ from transformers import WhisperConfig
 from espnet_medusa.convert.checkpoint import GENERATION, PromptOptions
 from espnet_medusa.errors import InputError
 from espnet_medusa.whisper.pretrained import read_json
+from espnet_medusa.whisper.sizes import are_below, check_alignment
 from espnet_medusa.whisper.text import Text
 from espnet_medusa.whisper.tokens import TASKS
 
@@ -92,30 +93,10 @@ def _check_ctranslate2(config: Mapping, whisper: WhisperConfig, where: str) -> N
     """Raise InputError for token ids or alignment heads that do not fit; lists may be missing."""
     for name in (*ID_LISTS.values(), LANGUAGE_IDS):
         ids = config.get(name)
-        if ids is not None and not _below(ids, whisper.vocab_size):
+        if ids is not None and not are_below(ids, whisper.vocab_size):
             raise InputError(
                 f"{where}: {name}: {reprlib.repr(ids)}; allowed: a list of token ids, 0 to "
                 f"{whisper.vocab_size - 1}; correct it"
             )
     if config.get(ALIGNMENT) is not None:
-        check_alignment(config[ALIGNMENT], whisper, where)
-
-
-def check_alignment(pairs: object, whisper: WhisperConfig, where: str) -> None:
-    """Raise InputError unless these are pairs of a decoder layer and a head."""
-    layers, heads = whisper.decoder_layers, whisper.decoder_attention_heads
-    if not (
-        isinstance(pairs, list)
-        and all(_below(pair, max(layers, heads)) and len(pair) == 2 for pair in pairs)
-        and all(layer < layers and head < heads for layer, head in pairs)
-    ):
-        raise InputError(
-            f"{where}: {ALIGNMENT}: {reprlib.repr(pairs)}; allowed: pairs of a layer below "
-            f"{layers} and a head below {heads}; correct it"
-        )
-
-
-def _below(numbers: object, limit: int) -> bool:
-    return isinstance(numbers, list) and all(
-        type(number) is int and 0 <= number < limit for number in numbers
-    )
+        check_alignment(config[ALIGNMENT], whisper, f"{where}: {ALIGNMENT}")

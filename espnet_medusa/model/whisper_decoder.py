@@ -13,7 +13,7 @@ from espnet_medusa.model.multi_token_decoder import HiddenStates, MultiTokenDeco
 from espnet_medusa.model.whisper_modules import WhisperDecoder, WhisperLayer, decoder_layer
 from espnet_medusa.options import build_options
 from espnet_medusa.whisper.pretrained import DECODER, build_network
-from espnet_medusa.whisper.sizes import DECODER_SIZES, options_of_config
+from espnet_medusa.whisper.sizes import DECODER_SIZES, check_alignment, options_of_config
 from espnet_medusa.whisper.token_types import asr_sh_options
 
 
@@ -61,13 +61,7 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
         if config.d_model != encoder_output_size:
             where = f"decoder_conf: hidden size {config.d_model}"
             raise InputError(f"{where}; allowed: the encoder's, {encoder_output_size}")
-        layers, heads = len(self.layers), config.decoder_attention_heads
-        for pair in self.alignment_heads:
-            if len(pair) != 2 or not (0 <= pair[0] < layers and 0 <= pair[1] < heads):
-                raise InputError(
-                    f"decoder_conf.alignment_heads: {pair}; allowed: pairs of a layer below "
-                    f"{layers} and a head below {heads}"
-                )
+        check_alignment(self.alignment_heads, config, "decoder_conf.alignment_heads")
         last_layer = self.whisper.layers[-1]
         self.original_last_layer = None
         if options.keep_original_last_layer:
@@ -105,10 +99,8 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
     ) -> torch.Tensor:
         """Compute last hidden states (B, L, D) with the original last layer, without gradients.
 
-        Raise InputError if there is none. ``last_layer_input`` is that of ``hidden_states``.
+        ``last_layer_input`` is that of ``hidden_states``.
         """
-        if self.original_last_layer is None:
-            raise InputError("set decoder_conf.keep_original_last_layer: true for a KL teacher")
         run = _layer_runner(last_layer_input, memory, memory_lengths)
         return self.norm(run(self.original_last_layer, last_layer_input))
 

@@ -1,7 +1,6 @@
 """Settings of this process that make inference on a CPU faster, and memory that it frees."""
 
 import ctypes
-import gc
 import os
 import sys
 
@@ -30,25 +29,6 @@ def trim_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
-
-
-def free_gpu_memory() -> None:
-    """Return the GPU memory of a failed computation; its traceback must be gone.
-
-    Hypotheses (``tree.prefix``) form reference cycles and hold logits in GPU memory.
-    """
-    import torch  # not above: ``shorten_openmp_spin`` precedes it
-
-    gc.collect()
-    torch.cuda.empty_cache()
-
-
-def without_tensors(error: Exception) -> Exception:
-    """Return the error; CUDA out of memory without its traceback, which refers to tensors."""
-    import torch
-
-    out_of_memory = torch.cuda.OutOfMemoryError
-    return out_of_memory(str(error)) if isinstance(error, out_of_memory) else error
 
 
 def shorten_openmp_spin() -> None:

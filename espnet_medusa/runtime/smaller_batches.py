@@ -1,5 +1,6 @@
 """Run a batch, and smaller batches after a failure."""
 
+import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -7,7 +8,6 @@ from typing import TypeVar
 import torch
 
 from espnet_medusa.errors import InputError, log_traceback, one_line
-from espnet_medusa.runtime.process import free_gpu_memory, without_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,9 @@ def outcomes(
         return
     out_of_memory = isinstance(error, torch.cuda.OutOfMemoryError)
     if out_of_memory:
-        free_gpu_memory()
+        # Hypotheses (``tree.prefix``) form reference cycles and hold logits in GPU memory.
+        gc.collect()
+        torch.cuda.empty_cache()
     if len(batch) == 1:
         if out_of_memory:
             error = InputError(
@@ -61,5 +63,7 @@ def _attempt(
 ) -> tuple[Sequence[Result | Exception], Exception | None]:
     try:
         return run(batch), None
+    except torch.cuda.OutOfMemoryError as error:
+        return [], torch.cuda.OutOfMemoryError(str(error))  # without a traceback, which has tensors
     except Exception as error:  # any error: continue with the other items
-        return [], without_tensors(error)
+        return [], error

@@ -100,3 +100,23 @@ def config_of_openai(dims: Mapping[str, int], where: str) -> WhisperConfig:
     )
     check_sizes(sizes, where)
     return WhisperConfig(**sizes)
+
+
+def check_alignment(pairs: object, whisper: WhisperConfig, where: str) -> None:
+    """Raise InputError unless these are pairs of a decoder layer and a head."""
+    layers, heads = whisper.decoder_layers, whisper.decoder_attention_heads
+    if not (
+        isinstance(pairs, list)
+        and all(are_below(pair, max(layers, heads)) and len(pair) == 2 for pair in pairs)
+        and all(layer < layers and head < heads for layer, head in pairs)
+    ):
+        raise InputError(
+            f"{where}: {reprlib.repr(pairs)}; allowed: pairs of a layer below "
+            f"{layers} and a head below {heads}; correct it"
+        )
+
+
+def are_below(numbers: object, limit: int) -> bool:
+    return isinstance(numbers, list) and all(
+        type(number) is int and 0 <= number < limit for number in numbers
+    )
