@@ -69,15 +69,11 @@ class ParallelHeadsProposer(HeadsProposer):
 
 @dataclass(frozen=True)
 class RecurrentStates(States):
-    """The heads' states of R prefixes."""
-
     hidden: torch.Tensor  # (R, D)
 
 
 @dataclass(eq=False)
 class RecurrentHeadsProposer(HeadsProposer):
-    """A proposer with recurrent heads."""
-
     # Packed cell; ``advance`` takes states and embeddings (R, D), and ``output`` returns the input
     # (R, D) of the projection.
     heads: Any

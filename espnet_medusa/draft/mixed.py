@@ -13,8 +13,6 @@ from espnet_medusa.tree.proposer import DraftContext, DraftCost, Proposer, State
 
 @dataclass(frozen=True)
 class MixedStates(States):
-    """States of both proposers for R prefixes."""
-
     first: States
     second: States
     steps: torch.Tensor  # (R,) tokens since ``start``

@@ -50,8 +50,6 @@ class Prediction:
 
 
 class Continuation(NamedTuple):
-    """The draft model's continuation of the main text."""
-
     node: Prefix  # last node within the main text
     ahead: bytes  # bytes of the main text after that node
     token: int  # draft token after that node: the first one that extends the main text

@@ -41,8 +41,6 @@ NOT_IN_ESPNET = (  # options that ESPnet's own search does not support
 
 @dataclass(frozen=True)
 class DraftModelOptions(SearchOptions):
-    """Options of the search and the draft model."""
-
     draft_model: str | Path | None = option(
         None,
         "ESPnet experiment (folder or config.yaml) that drafts, or a Whisper: hub name, folder, "
@@ -55,8 +53,6 @@ class DraftModelOptions(SearchOptions):
 
 @dataclass(frozen=True)
 class DecodeOptions(DraftModelOptions):
-    """Options of the search, the draft model, the encoder and Whisper's prompt."""
-
     encoder_precision: str | None = option(
         None, "precision of Whisper's encoder, as for decoder_precision; none: that of the decoder"
     )

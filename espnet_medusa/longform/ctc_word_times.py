@@ -14,8 +14,6 @@ LOWEST = -1e6  # floor of log-probabilities, which may be -inf
 
 
 class UnitSpans(NamedTuple):
-    """Times of L units."""
-
     starts: np.ndarray  # (L,) in frames
     ends: np.ndarray  # (L,) frame after the last one
     probabilities: np.ndarray  # (L,) mean posteriors of each unit in its frames

@@ -67,8 +67,6 @@ class Passage:
 
 @dataclass
 class RunningRecording:
-    """A recording and its results so far."""
-
     key: Any  # that of the recording
     duration_s: float  # of the whole recording
     language: str | None = None  # code; None: that of the decode options

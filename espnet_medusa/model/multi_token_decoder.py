@@ -19,8 +19,6 @@ STATISTICS = TOKEN_COUNTS, f"heads.{MOMENTS}"  # of training; a checkpoint may l
 
 
 class HiddenStates(NamedTuple):
-    """Hidden states of whole sequences."""
-
     hidden: torch.Tensor  # (B, L, D) last hidden states
     head_input: torch.Tensor  # (B, L, D) input of the heads; equals ``hidden`` without a block
     last_layer_input: torch.Tensor  # (B, L, D)

@@ -19,8 +19,6 @@ DEFAULT_RATE = "16k"  # of ESPnet's frontends
 
 @dataclass(frozen=True)
 class Decoding:
-    """A test set decoded with one configuration."""
-
     exp_dir: Path  # experiment folder
     tag: str  # inference tag, a folder in ``exp_dir``
     test_set: str  # name of the test set, a folder in ``exp_dir / tag``

@@ -18,8 +18,6 @@ RECORD = "whisper_model"  # written by whisper.sh into the parent of the experim
 
 @dataclass(frozen=True)
 class SystemRow:
-    """A system's measures on a test set."""
-
     system: str  # key of the system
     test_set: str  # label of the test set
     absent: str = ""  # why there are no measures; empty if it was measured

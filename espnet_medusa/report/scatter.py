@@ -59,8 +59,6 @@ class Point:
 
 @dataclass(frozen=True)
 class Panel:
-    """A test set."""
-
     series: Mapping[tuple[str, str], Sequence[Point]]  # points by group and variant
     baseline: Point | None  # the baseline; None: not decoded or not scored
 

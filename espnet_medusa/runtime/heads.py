@@ -97,8 +97,6 @@ def pack_base(heads: Heads | None, precision: Precision) -> Tables | None:
 
 
 class PackedRecurrentHeads:
-    """The cell of recurrent heads."""
-
     def __init__(self, heads: RecurrentHeads, precision: Precision):
         self.norm = pack_norm(heads.cell.norm, precision)
         self.inner = pack_module(heads.cell.inner, precision, SILU)

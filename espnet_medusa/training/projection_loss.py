@@ -191,8 +191,6 @@ class _ProjectedLoss(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class _Projection:
-    """The vocabulary projection and its gradient."""
-
     weight: torch.Tensor  # (V, D) in the dtype of matrix products
     gradient: torch.Tensor | None  # (V, D), accumulated, or None
     exact: torch.dtype  # dtype of logits

@@ -30,8 +30,6 @@ VOCABULARIES = (4096, 16384)  # of draft heads, if the model's is at least twice
 
 @dataclass(frozen=True)
 class DraftSetting:
-    """A drafter and the shape of its drafts."""
-
     drafter: str  # name of the drafter
     depth: int  # draft steps; with a lookahead, their maximum; 0: without drafts
     width: int = 1  # drafted hypotheses

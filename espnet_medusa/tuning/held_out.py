@@ -19,16 +19,12 @@ from espnet_medusa.tuning.tuned_model import DraftReader, TunedModel
 
 
 class DraftReading(NamedTuple):
-    """Inputs of a draft model or CTC for a batch."""
-
     inputs: list[DraftInput]  # U
     seconds: float  # time of its features and encoder, without the main model's
 
 
 @dataclass(frozen=True)
 class HeldOutBatch:
-    """The inputs of a search."""
-
     keys: list[str]  # U utterance ids
     memory: torch.Tensor  # (U, S, D) encoder output
     frames: torch.Tensor  # lengths (U,); with merged padding: frames of each row (U, S)

@@ -62,8 +62,6 @@ class Task:
 
 @dataclass
 class Trial:
-    """Batches decoded with one setting."""
-
     search: Search  # with the setting's drafts
     batch_seconds: list[float] = field(default_factory=list)  # search time of each batch
     # Of all batches, by part of the search.

@@ -18,8 +18,6 @@ from espnet_medusa.tree.proposer import DraftInput, Proposer
 
 
 class DraftModelFiles(NamedTuple):
-    """The decode options ``draft_model`` and ``draft_model_file``."""
-
     name: str
     weights: str | None = None
 
@@ -29,8 +27,6 @@ class DraftModelFiles(NamedTuple):
 
 
 class SearchInputs(NamedTuple):
-    """The inputs of a search for U utterances."""
-
     audio: Any  # for ``DraftReader.read``
     memory: torch.Tensor  # (U, S, D) encoder output
     frames: torch.Tensor  # lengths (U,); with merged padding: frames of each row (U, S)
@@ -84,8 +80,6 @@ class TunedModel(ABC):
 
 
 class TunedASR(TunedModel):
-    """A model of the asr task."""
-
     def __init__(self, speech2text: Speech2Text):
         super().__init__(speech2text, speech2text.asr_model, speech2text.sample_rate_hz)
         self.model, self.options = speech2text.model, speech2text.model.options

@@ -27,8 +27,6 @@ class Coverage:
 
 @dataclass(frozen=True)
 class VocabularyMap:
-    """A map from one vocabulary to another."""
-
     source: Vocabulary
     target: Vocabulary
     exact: Tensor = field(repr=False)  # (V,) target token of the same bytes or special name, or -1

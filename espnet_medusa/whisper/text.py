@@ -36,8 +36,6 @@ class TextOptions:
 
 @dataclass(frozen=True)
 class Text:
-    """Vocabulary and tokenizer."""
-
     tokens: tuple[str, ...]  # V names, by id
     start: int  # id of the symbol before a transcript
     end: int  # id of the symbol after a transcript

@@ -43,8 +43,6 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class InstructionSet:
-    """Instructions that kernels may use."""
-
     name: str  # value of the environment variable
     flags: frozenset[str]  # names in ``/proc/cpuinfo``
 
