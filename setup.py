@@ -99,7 +99,7 @@ setup(
         "soxr",
         # FFmpeg's libraries, for formats that libsndfile does not read.
         "av>=12",
-        # Voice activity; its network is in the package, and audio/silero.py uses its modules.
+        # Voice activity; audio/voice_activity.py uses the modules of its network.
         "silero-vad>=6.2.3,<7",
         # Whisper's vocabulary and text normalizers, no network needed.
         "openai-whisper>=20250625",

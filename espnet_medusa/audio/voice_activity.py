@@ -1,23 +1,66 @@
-"""Voice activity detection with Silero."""
+"""Voice activity detection with Silero's network, whose weights are in the package ``silero_vad``.
+
+https://github.com/snakers4/silero-vad (MIT license). Its input is 16 kHz in frames of 32 ms.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, fields
+from functools import cache
 
 import numpy as np
 import torch
+from torch.nn.functional import pad
 
-from espnet_medusa.audio.silero import FRAME, load_silero
 from espnet_medusa.errors import InputError
 from espnet_medusa.options import check_above, check_at_least
 
 RATE_HZ = 16000
+FRAME, CONTEXT = 512, 64  # samples of a frame, and of the audio before it that the network reads
+BLOCK = 4096  # frames in memory at once
 CHUNK_S = 1.0, 30.0
 STEP_S = FRAME / RATE_HZ  # duration of a frame
 # Minimum duration of a pause, and the part at each of its ends that counts as speech.
 PAUSE_S, MARGIN_S = 1.0, 0.25
 SILENT = 0.2  # frames of noise have lower probabilities; soft or distorted words have higher ones
+
+
+class Silero:
+    """The network's modules, which compute all frames of a block at once.
+
+    ``silero_vad`` itself computes one frame after the other, or runs ONNX in one thread. Its
+    ``find_speech`` turns probabilities into spans of speech.
+    """
+
+    def __init__(self) -> None:
+        num_threads = torch.get_num_threads()
+        import silero_vad  # slow; sets torch to one thread
+
+        torch.set_num_threads(num_threads)
+        network = silero_vad.load_silero_vad()._model
+        self.find_speech = silero_vad.get_speech_timestamps_from_probs
+        self.spectrum, self.encoder = network.stft, network.encoder
+        self.output = network.decoder.decoder
+        cell = network.decoder.rnn.state_dict()
+        gates, size = cell["weight_ih"].shape
+        self.lstm = torch.nn.LSTM(size, gates // 4)
+        self.lstm.load_state_dict({f"{name}_l0": value for name, value in cell.items()})
+
+    @torch.inference_mode()
+    def probabilities(self, samples: torch.Tensor) -> torch.Tensor:
+        """Return probabilities of speech (frames,) in samples (samples,): float32, 16 kHz."""
+        if not len(samples):
+            return samples
+        samples, blocks, state = pad(samples, (CONTEXT, -len(samples) % FRAME)), [], None
+        for frames in samples.unfold(0, CONTEXT + FRAME, FRAME).split(BLOCK):
+            encoded = self.encoder(self.spectrum(frames)).permute(0, 2, 1)  # (frames, 1, D)
+            hidden, state = self.lstm(encoded, state)
+            blocks.append(self.output(hidden.permute(0, 2, 1)).flatten())
+        return torch.cat(blocks)
+
+
+load_silero = cache(Silero)  # returns the network, loaded once per process
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from kernel_kinds import some_threads
 from refusals import refuses
 from tones import chords, lay_out, say
 
-from espnet_medusa.audio import silero
+from espnet_medusa.audio import voice_activity
 from espnet_medusa.audio.voice_activity import SpeechActivity, SpeechDetector, VadParameters
 
 pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
@@ -40,11 +40,13 @@ def test_probabilities_are_those_of_silero_frame_by_frame(talk, block, length, m
     with some_threads(2):
         network = silero_vad.load_silero_vad()
     network.reset_states()
-    frames = torch.nn.functional.pad(samples, (0, -length % silero.FRAME)).split(silero.FRAME)
+    frames = torch.nn.functional.pad(samples, (0, -length % voice_activity.FRAME)).split(
+        voice_activity.FRAME
+    )
     with torch.no_grad():
         expected = [float(network(frame, 16000)) for frame in frames if len(frame)]
-    monkeypatch.setattr(silero, "BLOCK", block)
-    found = silero.load_silero().probabilities(samples)
+    monkeypatch.setattr(voice_activity, "BLOCK", block)
+    found = voice_activity.load_silero().probabilities(samples)
     assert found.tolist() == pytest.approx(expected, abs=1e-4)
     assert length < 20_000 or max(expected) > 0.9 > 0.5 > min(expected)
 
