@@ -33,9 +33,9 @@ def write_memory(
 ) -> int:
     """Cache ``memory`` (S, D), a frozen encoder's output, of all utterances of a job.
 
-    Return the number of failed ones. Finished shards are skipped. ``folder`` gets ``memory.scp``
-    and ``failed_utterances``. Raise InputError if all utterances failed; others as
-    ``check_frozen``.
+    Return the number of failed ones. Finished shards are skipped, but for utterances that failed.
+    ``folder`` gets ``memory.scp`` and ``failed_utterances``. Raise InputError if all utterances
+    failed; others as ``check_frozen``.
     """
     check_frozen(asr_model)
     encoder = model_encoder(asr_model.to(device).eval())

@@ -144,7 +144,7 @@ class StateCache:
         return labels, texts
 
     def run(self, job: JobInput, folder: Path, batch_size: int, share: slice = EVERY) -> None:
-        """Cache the output for the shards in ``share``; finished ones are skipped."""
+        """Cache the output for the shards in ``share``, as ``Shards.run``."""
         reader = UtteranceReader(self.speech2text.model.audio, self.preprocess)
 
         def read(key: str) -> Utterance:

@@ -92,7 +92,9 @@ class PretrainedWhisper:
         return weights
 
 
-def drop_tied(weights: dict[str, torch.Tensor], projection: str, embedding: str, source: str):
+def drop_tied(
+    weights: dict[str, torch.Tensor], projection: str, embedding: str, source: str
+) -> None:
     """Remove the vocabulary projection; raise InputError if it differs from the embedding."""
     stored = weights.pop(projection, None)
     if stored is None or embedding not in weights:
