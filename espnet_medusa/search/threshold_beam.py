@@ -25,6 +25,7 @@ from espnet_medusa.search.drafting.step_planner import StepPlanner, count_cost
 from espnet_medusa.search.scores import DECODER_ALONE
 from espnet_medusa.search.search import Search
 from espnet_medusa.search.state import Draft, Hypothesis, best_continuations, prompt_draft
+from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import Proposer
 from espnet_medusa.tree.tree_decoder import TreeDecoder
 
@@ -95,9 +96,9 @@ class ThresholdPlanner(StepPlanner):
             state.draft = prompt_draft(state, self.strategy.scoring.constraints.forced_prefix)
 
     def draft(self, states: Sequence[BeamState]) -> None:
-        chains = iter(self._chains(states))
+        chains = self._chains(states)
         for state in states:
-            beam = [self._extend(state, hypothesis, next(chains)) for hypothesis in state.running]
+            beam = [self._extend(state, h, chains.get(h.prefix, [])) for h in state.running]
             self.strategy.finish_step(state, beam)
             state.draft = Draft(state.running)
             for hypothesis in state.running:
@@ -106,42 +107,49 @@ class ThresholdPlanner(StepPlanner):
                 state.draft.nodes |= dict.fromkeys(path, hypothesis.score)
                 state.draft.inner |= {*path[:-1]}
 
-    def _room(self, state: BeamState, hypothesis: Hypothesis) -> int:
+    def _room(self, state: BeamState, prefix: Prefix) -> int:
         """Return the maximum number of drafts; the base head predicts the last token."""
-        return min(self.shape.depth, state.max_length - hypothesis.prefix.length - 1)
+        return max(min(self.shape.depth, state.max_length - prefix.length - 1), 0)
 
-    def _chains(self, states: Sequence[BeamState]) -> list[list[tuple[float, float, float]]]:
-        """Draft after all running hypotheses; the host reads all steps at once.
+    def _chains(
+        self, states: Sequence[BeamState]
+    ) -> dict[Prefix, list[tuple[float, float, float]]]:
+        """Draft after all running hypotheses with room; the host reads all steps at once.
 
-        Return token, log-probability and acceptance of each step of each hypothesis.
+        Return token, log-probability and acceptance of each step, by the hypothesis's prefix.
         """
-        pairs = [(state, hypothesis) for state in states for hypothesis in state.running]
-        room = [self._room(*pair) for pair in pairs]
-        if max(room, default=0) < 1:
-            return [[]] * len(pairs)
-        prefixes = [hypothesis.prefix for _, hypothesis in pairs]
+        pairs = [(state, h.prefix) for state in states for h in state.running]
+        pairs = [pair for pair in pairs if self._room(*pair)]
+        if not pairs:
+            return {}
+        prefixes = [prefix for _, prefix in pairs]
         rows = {parent: row for row, parent in enumerate(dict.fromkeys(p.parent for p in prefixes))}
         self.proposer.keep(prefixes)
         constraints, device = self.steps.scoring.constraints, self.steps.device
+        eos, room = self.strategy.scoring.eos, [self._room(*pair) for pair in pairs]
         table = [[rows[p.parent] for p in prefixes], [p.token for p in prefixes],
-                 [p.length for p in prefixes], room]  # fmt: skip
-        origins, tokens, lengths, places = torch.tensor(table, device=device)
+                 [p.length for p in prefixes], room, [s.min_length for s, _ in pairs]]  # fmt: skip
+        origins, tokens, lengths, places, least = torch.tensor(table, device=device)
+        if all(prefix.length >= state.min_length for state, prefix in pairs):
+            least = None
         draft_states, accepted, steps = self.proposer.start([*rows]).select(origins), places > 0, []
         for step in range(max(room)):
             draft_states = self.proposer.advance(draft_states, tokens)
             scores = self.proposer.logits(draft_states).float().log_softmax(dim=-1)
-            log_probs, columns = constraints.apply(scores, lengths + step).max(dim=-1)
+            log_probs, columns = constraints.apply(scores, lengths + step, least).max(dim=-1)
             tokens = self.proposer.token_ids(columns)
-            accepted = accepted & (step < places) & exceeds(log_probs, self.threshold)
+            accepted = accepted & exceeds(log_probs, self.threshold)
             steps.append(
                 torch.stack([tokens.double(), log_probs.double(), accepted.double()], dim=-1)
             )
-            accepted = accepted & (tokens != self.strategy.scoring.eos)
+            accepted = accepted & (tokens != eos) & (step + 1 < places)
             # On a CPU this check is cheap; on a GPU it would synchronize.
             if accepted.device.type == "cpu" and not bool(accepted.any()):
                 break
+            # Draft models skip computations after an end symbol.
+            tokens = tokens.masked_fill(~accepted, eos)
         count_cost(self.proposer, states)
-        return torch.stack(steps, dim=1).tolist()
+        return dict(zip(prefixes, torch.stack(steps, dim=1).tolist(), strict=True))
 
     def _extend(
         self, state: BeamState, hypothesis: Hypothesis, chain: Sequence[tuple[float, float, float]]
@@ -153,6 +161,6 @@ class ThresholdPlanner(StepPlanner):
             prefix, score = prefix.child(int(token)), score + log_prob
         count = prefix.length - hypothesis.prefix.length
         ended = prefix.token == self.strategy.scoring.eos
-        drafted = count if ended else max(self._room(state, hypothesis), 0)
+        drafted = count if ended else self._room(state, hypothesis.prefix)
         state.statistics.count_drafts(drafted, count)
         return Hypothesis(prefix, score, (score,), (*hypothesis.heads, *range(1, count + 1)))

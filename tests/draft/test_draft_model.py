@@ -180,6 +180,21 @@ def test_a_chain_costs_one_call_per_step_and_its_tree_stays_small(kind):
     assert counts.draft_nodes <= len(PROMPT) + 50 + sum(counts.drafted) - sum(counts.accepted)
 
 
+@combinations(kind=DRAFT_MODELS, seed=range(3))
+def test_rows_of_a_batch_that_do_not_draft_cost_nothing(seed, kind):
+    """Threshold beam search drafts for all rows while one of them accepts drafts."""
+    _, decoder = searches.drafted_by(seed, kind)
+    limits = [LengthLimits(-most) for most in (2, 16, 5, 9)]
+
+    def search(rows, *audio):
+        parts = Constraints(EOS), decoder.proposer(), 0.2, 3, 4
+        some = [limits[row] for row in rows]
+        prompts = torch.tensor([PROMPT] * len(rows))
+        return threshold_beam_search(decoder, *parts)(*audio, prompts, some)
+
+    assert_same_alone(search, *random_memory(seed, [9, 11, 6, 14]))
+
+
 def test_a_draft_model_with_fewer_positions():
     module = tiny_decoder(6, "none")
     memory, lengths = random_memory(6, [6, 4])

@@ -26,6 +26,7 @@ from espnet_medusa.upstream.compat import LengthBonus
 
 HEADS = ["linear", "block", "recurrent", "attending", "latent", "llama projection", "llama latent"]
 NOTHING_REACHES = 1.0
+UNSURE = -1
 
 
 def compare_with_definition(decoder, memory, lengths, setting):
@@ -134,8 +135,11 @@ def test_batch_equals_singles(seed):
 
 
 def certain(path_tokens):
-    """A proposer that drafts these tokens after the base head's, and repeats the last one."""
-    rows = 9.0 * torch.eye(VOCAB_SIZE)[path_tokens]
+    """A proposer that drafts these tokens after the base head's, and repeats the last one.
+
+    It has no draft for ``UNSURE``.
+    """
+    rows = 9.0 * torch.eye(VOCAB_SIZE + 1)[path_tokens, :VOCAB_SIZE]
     return PathProposer(lambda path: rows[min(len(path) - len(PROMPT), len(rows)) - 1])
 
 
@@ -154,6 +158,16 @@ def test_end_symbol_inside_a_draft_ends_without_a_further_call():
     counts = state.statistics
     assert counts.decoder_calls == 1 and counts.nodes == len(PROMPT)
     assert counts.drafted == counts.accepted == [2, 2, 2]
+
+
+def test_a_drafted_end_symbol_before_the_minimum_length_only_ends_the_draft():
+    decoder, audio, nbest = shared_decoder(0, "none"), random_memory(0, [6]), []
+    for early in (EOS, UNSURE):
+        drafting = PathDecoder(build_runtime(decoder), certain([5, 7, *[early] * 3, EOS]))
+        [found], _ = find(drafting, *audio, Setting(3, 0.9, 6, LengthLimits(-9, -6)))
+        nbest.append(found)
+    assert nbest[0] and all(len(tokens) > 6 for tokens, _, _ in nbest[0])
+    assert_same(*nbest)
 
 
 def test_an_empty_hypothesis():

@@ -43,8 +43,9 @@ def find(decoder, memory, lengths, setting):
 class Forward:
     """Log-probabilities of one utterance by the teacher-forced forward, without cache."""
 
-    def __init__(self, decoder, memory, setting):
+    def __init__(self, decoder, memory, setting, min_length=0):
         self.decoder, self.memory, self.setting = decoder, memory, setting
+        self.min_length = min_length  # of drafts; the base head's earlier ends are dropped later
         self._run = cache(self._run)
 
     def base(self, tokens) -> torch.Tensor:
@@ -61,21 +62,21 @@ class Forward:
             outside = torch.ones(len(logits), dtype=torch.bool)
             outside[self.setting.vocabulary] = False
             logits = logits.masked_fill(outside, -math.inf)
-        return self._constrained(logits, len(sequence))
+        return self._constrained(logits, len(sequence), torch.tensor([self.min_length]))
 
     def _run(self, tokens):
         lengths, sequence = torch.tensor([self.memory.size(1)]), torch.tensor([[*PROMPT, *tokens]])
         return self.decoder.hidden_states(self.memory, lengths, sequence)
 
-    def _constrained(self, logits, length):
+    def _constrained(self, logits, length, min_lengths=None):
         scores = logits.log_softmax(-1)[None]
-        return self.setting.constraints.apply(scores, torch.tensor([length]))[0]
+        return self.setting.constraints.apply(scores, torch.tensor([length]), min_lengths)[0]
 
 
 @torch.no_grad()
 def by_definition(decoder, memory, setting, max_length, min_length=0):
     """Return the n-best list of (tokens, heads, score), and the number of iterations."""
-    forward = Forward(decoder, memory, setting)
+    forward = Forward(decoder, memory, setting, min_length)
     width = setting.beam_size
     may_rise = setting.constraints.penalty is not None
     places = min(setting.nbest or width, width)
