@@ -124,8 +124,8 @@ def model_encoder(
 
     ``precision`` and ``padding`` are the decode options ``encoder_precision`` and
     ``encoder_padding``. They only apply to a Whisper encoder as in ``encodes_only_log_mel``. Merged
-    padding also needs Whisper's decoder. Raise InputError if the device does not support the
-    precision, or the model cannot merge padding.
+    padding also needs Whisper's decoder, or an encoder that drops padded frames. Raise InputError
+    if the device does not support the precision, or the model cannot merge padding.
     """
 
     def encode(inputs: torch.Tensor, lengths: torch.Tensor) -> Encoded:
@@ -138,7 +138,8 @@ def model_encoder(
     if padding == MERGED and not can_merge_padding(model):
         raise InputError(
             f"encoder_padding: {MERGED}; allowed with encoder: hf_whisper (window: whisper) "
-            f"without frontend, normalization or cropping, and decoder: whisper_medusa; use {FULL}"
+            "without frontend and normalization, and with crop_to_audio or decoder: "
+            f"whisper_medusa; use {FULL}"
         )
     if not isinstance(model.encoder, HFWhisperEncoder):
         # In a batch with longer audio, ESPnet's encoders return different and additional frames.
@@ -156,20 +157,17 @@ def model_encoder(
 def encodes_only_log_mel(model: torch.nn.Module) -> bool:
     """Return whether a model's encoder output depends only on a Whisper's log-mel features."""
     others = "frontend", "normalize", "preencoder", "postencoder"
-    return (
-        isinstance(model.encoder, HFWhisperEncoder)
-        and all(getattr(model, part) is None for part in others)
-        # Cropping needs the length of the audio, which features do not have.
-        and not model.encoder.crop_to_audio
+    return isinstance(model.encoder, HFWhisperEncoder) and all(
+        getattr(model, part) is None for part in others
     )
 
 
 def can_merge_padding(model: torch.nn.Module) -> bool:
-    """Return whether a model has Whisper's window, and a decoder that reads merged rows."""
+    """Return whether a model has Whisper's window, and its decoder reads merged rows or none."""
     return (
         encodes_only_log_mel(model)
         and model.encoder.window == WHISPER_WINDOW
-        and isinstance(model.decoder, WhisperMedusaDecoder)
+        and (model.encoder.crop_to_audio or isinstance(model.decoder, WhisperMedusaDecoder))
     )
 
 
@@ -193,7 +191,10 @@ class AudioBatch:
     @torch.no_grad()
     def _encode(self, encoder: SpeechEncoder) -> Encoded:
         if encoder.together:
-            return encoder.encode(*self._inputs(encoder))
+            memory, frames = encoder.encode(*self._inputs(encoder))
+            if encoder.whisper is not None and encoder.whisper.crop_to_audio:
+                return encoder.whisper.crop(memory, frames, self.lengths)
+            return memory, frames
         rows = []
         lengths = zip(self.lengths.tolist(), self.lengths[:, None], strict=True)
         for samples, (length, of_one) in zip(self.samples, lengths, strict=True):

@@ -165,5 +165,5 @@ def check_precisions(options: DecodeOptions, model: torch.nn.Module, device: tor
     if options.encoder_precision is not None and not encodes_only_log_mel(model):
         raise InputError(
             f"encoder_precision: {options.encoder_precision}; allowed with encoder: hf_whisper "
-            "without frontend, normalization, cropping, pre-encoder and post-encoder; omit it here"
+            "without frontend, normalization, pre-encoder and post-encoder; omit it here"
         )

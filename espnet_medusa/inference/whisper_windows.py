@@ -206,7 +206,7 @@ def why_not_long_form(model: DecodingModel) -> str | None:
     if model.search is None or model.prompts is None or model.encoder.whisper is None:
         return (
             "timestamps: allowed with a Whisper that uses Whisper's tokenizer and prompts, and no "
-            "frontend, normalization, cropping, pre-encoder or post-encoder"
+            "frontend, normalization, pre-encoder or post-encoder"
         )
     if not model.search.strategy.scoring.decoder_alone:
         others = ", ".join(model.search.strategy.scoring.names[1:])

@@ -8,6 +8,7 @@ import torch
 from espnet2.asr.encoder.abs_encoder import AbsEncoder
 from espnet2.asr.specaug.specaug import SpecAug
 from torch.nn.functional import dropout, gelu
+from torch.nn.utils.rnn import pad_sequence
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.model.masks import padding_mask
@@ -149,21 +150,32 @@ class HFWhisperEncoder(AbsEncoder):
         Returns:
             Encoder output (B, S, D), lengths (B,) and None.
         """
-        features = xs_pad
-        frames = audio_frames = ilens
+        features, frames = xs_pad, ilens
         if xs_pad.dim() == 2:
             self.check_lengths(ilens)
             features, frames = self.features(xs_pad, ilens)
-            audio_frames = ilens // HOP_SAMPLES
         if self.specaug is not None and self.training:
             features, _ = self.specaug(features, frames)
         memory, lengths = self.encode(features, frames)
-        if self.crop_to_audio:
-            lengths = audio_frames
-            for convolution in (self.whisper.conv1, self.whisper.conv2):
-                lengths = (lengths - 1) // convolution.stride[0] + 1
-            memory = memory[:, : lengths.max()]
+        if self.crop_to_audio and xs_pad.dim() == 2:
+            memory, lengths = self.crop(memory, lengths, ilens)
         return memory, lengths, None
+
+    def crop(
+        self, memory: torch.Tensor, frames: torch.Tensor, lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the encoder output (B, S', D) of the audio, and its frames (B,).
+
+        Arguments are those of ``unpadded``, whose rows also contain the frames after the audio that
+        are computed from its last samples.
+        """
+        counts = lengths // HOP_SAMPLES
+        for convolution in (self.whisper.conv1, self.whisper.conv2):
+            counts = (counts - 1) // convolution.stride[0] + 1
+        if frames.dim() == 2:  # merged
+            rows = [repeat_rows(*row) for row in zip(memory, frames, strict=True)]
+            memory = pad_sequence(rows, batch_first=True)
+        return memory[:, : counts.max()], counts
 
     def encode(
         self, features: torch.Tensor, frames: torch.Tensor | None, kept: torch.Tensor | None = None

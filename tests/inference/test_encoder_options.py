@@ -26,9 +26,10 @@ SPEECHES = [noise(length, length) for length in (160, 32000, 5000, 17171, 800)]
 def experiments(tmp_path_factory):
     folder = tmp_path_factory.mktemp("windows")
     made = {"stock": stock_experiment(folder / "stock")}
-    for window in ("audio", "whisper"):
-        conf = {"encoder_conf": ENCODER | {"window": window}, "model_conf": NO_CTC}
-        made[window] = make_experiment(folder / window, seed=5, **conf)
+    for name in ("audio", "whisper", "cropped"):
+        window = {"window": "audio" if name == "audio" else "whisper"}
+        conf = {"encoder_conf": ENCODER | window | {"crop_to_audio": name == "cropped"}}
+        made[name] = make_experiment(folder / name, seed=5, **conf, model_conf=NO_CTC)
     return made
 
 
@@ -58,6 +59,7 @@ def encoded(speech2text: Speech2Text):
     ("whisper", GREEDY, "audio"),
     *(("whisper", options | MERGED, "whisper") for options in (GREEDY, BEAM)),
     *(("whisper", options | MERGED | INT8, "whisper") for options in (GREEDY, BEAM)),
+    *(("cropped", options, "cropped") for options in (GREEDY, BEAM | INT8, GREEDY | MERGED)),
     ids=str,
 )
 def test_batches_and_drafts_keep_the_texts(window, options, draft, experiments):
@@ -88,6 +90,21 @@ def test_encoder_output_is_as_long_as_the_audio(experiments, precision, no_gradi
     assert (counts > 0).sum(dim=1).tolist() == [50, 100, 63, 96, 51] and merged.size(1) == 100
     assert torch.equal(alone[1], padded[1]), "it fills the window"
     assert not torch.allclose(alone[0, :1], padded[0, :1], atol=1e-3)
+
+
+def test_a_cropped_output_has_the_frames_of_the_audio(experiments, no_gradients):
+    """That of the module; with merged padding, the first rows of the uncropped encoder's output."""
+    speech2text, merged = (load(experiments["cropped"], **own) for own in ({}, MERGED))
+    batch = speech2text.model.batch(SPEECHES)
+    expected, frames = speech2text.asr_model.encode(batch.samples, batch.lengths)
+    found, counts = encoded(speech2text)
+    assert counts.tolist() == frames.tolist() == [1, 100, 16, 54, 3]
+    assert torch.equal(found, expected)
+    found, counts = encoded(merged)
+    rows, _ = encoded(load(experiments["whisper"], **MERGED))
+    assert counts.tolist() == frames.tolist() and found.shape == expected.shape
+    for row, whole, count in zip(found, rows, counts, strict=True):
+        assert torch.equal(row[:count], whole[:count])
 
 
 def test_encoder_precision_defaults_to_decoder_precision(experiments):
