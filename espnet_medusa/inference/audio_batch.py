@@ -149,7 +149,9 @@ def model_encoder(
         return SpeechEncoder(encode, None)
     whisper, runtime = model.encoder, build_encoder_runtime(model.encoder, precision)
     native = isinstance(runtime, NativeEncoder)
-    merged = padding == MERGED or (padding is None and native and can_merge_padding(model))
+    # A decoder that was trained on cropped output is less used to merged padding (bench/NOTES.md).
+    by_default = native and not whisper.crop_to_audio and can_merge_padding(model)
+    merged = padding == MERGED or (padding is None and by_default)
     encode = whisper.encode if runtime is None else runtime
     return SpeechEncoder(encode, whisper, merged, packed=runtime is not None)
 

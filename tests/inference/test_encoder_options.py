@@ -144,17 +144,18 @@ def test_limits_count_frames_not_rows(experiments):
 
 
 @cases(
-    ({}, False),
-    ({"decoder_precision": "int8"}, True),
-    ({"decoder_precision": "int8", "encoder_precision": "float32"}, False),
-    ({"decoder_precision": "int8", "encoder_padding": "full"}, False),
-    (MERGED, True),
+    ("whisper", {}, False),
+    ("whisper", {"decoder_precision": "int8"}, True),
+    ("whisper", {"decoder_precision": "int8", "encoder_precision": "float32"}, False),
+    ("whisper", {"decoder_precision": "int8", "encoder_padding": "full"}, False),
+    ("whisper", MERGED, True),
+    ("cropped", {"decoder_precision": "int8"}, False),
     ids=str,
 )
-def test_int8_merges_padding_by_default(options, merged, experiments):
+def test_int8_merges_padding_by_default(window, options, merged, experiments):
     if kernels() is None:
         pytest.skip("our kernels are not available")
-    speech2text = load(experiments["whisper"], **options)
+    speech2text = load(experiments[window], **options)
     assert speech2text.model.encoder.merged == merged
     assert encoded(speech2text)[1].dim() == (2 if merged else 1)
     speech2text.release_weights()
