@@ -23,6 +23,7 @@ from espnet_medusa.search.state import (
     SearchState,
     Strategy,
     best_continuations,
+    check_numbers,
 )
 from espnet_medusa.tree.best_tokens import Restriction, TopTokens, top_tokens
 from espnet_medusa.tree.prefix import Candidates, Prefix
@@ -149,7 +150,10 @@ class BeamStrategy(Strategy):
     def _step(self, state: BeamState) -> bool:
         """Take a step; return False if it depends on an unevaluated hypothesis."""
         known = [hyp for hyp in state.running if hyp.prefix.evaluated]
-        beam, full = self.prune(known, [hyp.prefix.candidates for hyp in known])
+        candidates = [hyp.prefix.candidates for hyp in known]
+        beam, full = self.prune(known, candidates)
+        if not beam:
+            check_numbers(gain for row in candidates for gain in row.gains)
         if len(known) < len(state.running):
             unknown = max(hyp.score for hyp in state.running if not hyp.prefix.evaluated)
             # A continuation, which adds at most ``gain``, may still enter the beam.

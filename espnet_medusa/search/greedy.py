@@ -18,7 +18,14 @@ from espnet_medusa.search.drafting.lookahead import NO_DRAFTS, DraftShape
 from espnet_medusa.search.drafting.step_planner import StepPlanner
 from espnet_medusa.search.scores import DECODER, Request, Scoring, UtteranceScorers
 from espnet_medusa.search.search import Search
-from espnet_medusa.search.state import Draft, EndedHypothesis, Hypothesis, SearchState, Strategy
+from espnet_medusa.search.state import (
+    Draft,
+    EndedHypothesis,
+    Hypothesis,
+    SearchState,
+    Strategy,
+    check_numbers,
+)
 from espnet_medusa.tree.best_tokens import BestTokens, Restriction, best_tokens
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import Proposer
@@ -161,6 +168,7 @@ class GreedyStrategy(Strategy):
             state.draft = Draft([], nodes, inner={*[*nodes][:-1]})
 
     def finish(self, state: GreedyState) -> None:
+        check_numbers([state.hypothesis.score])
         state.statistics.tokens = state.steps
 
 

@@ -50,6 +50,8 @@ class Search:
     ) -> list[SearchState]:
         """Decode U utterances; return states with sorted ``n_best`` lists, best first.
 
+        Raise InputError if the scores of an utterance are NaN.
+
         Args:
             memory: (U, S, D) encoder output.
             memory_lengths: (U,) or (U, S), as in ``tree.encoder_rows``.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from espnet_medusa.errors import InputError
 from espnet_medusa.search.options import LengthLimits
 from espnet_medusa.search.scores import PRE_BEAM_RATIO, Request, Scoring, UtteranceScorers
 from espnet_medusa.search.statistics import DecodingStatistics
@@ -186,6 +187,15 @@ class Strategy(ABC):
     @abstractmethod
     def finish(self, state: SearchState) -> None:
         """Sort the n-best list and count tokens at the end of the search."""
+
+
+def check_numbers(scores: Iterable[float]) -> None:
+    """Raise InputError if a score is NaN."""
+    if any(map(math.isnan, scores)):
+        raise InputError(
+            "the scores of the next token are NaN; allowed: numbers; set encoder_precision and "
+            "decoder_precision: float32, or check the weights of the model"
+        )
 
 
 def best_continuations(

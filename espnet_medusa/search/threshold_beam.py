@@ -24,7 +24,13 @@ from espnet_medusa.search.drafting.lookahead import DraftShape
 from espnet_medusa.search.drafting.step_planner import StepPlanner, count_cost
 from espnet_medusa.search.scores import DECODER_ALONE
 from espnet_medusa.search.search import Search
-from espnet_medusa.search.state import Draft, Hypothesis, best_continuations, prompt_draft
+from espnet_medusa.search.state import (
+    Draft,
+    Hypothesis,
+    best_continuations,
+    check_numbers,
+    prompt_draft,
+)
 from espnet_medusa.tree.prefix import Prefix
 from espnet_medusa.tree.proposer import Proposer
 from espnet_medusa.tree.tree_decoder import TreeDecoder
@@ -75,6 +81,8 @@ class ThresholdStrategy(BeamStrategy):
         heads = {hypothesis.prefix: hypothesis.heads for hypothesis in state.running}
         candidates = [prefix.candidates for prefix in heads]
         beam = best_continuations(state.running, candidates, self.beam_size, self.scoring.eos)
+        if not beam:
+            check_numbers(gain for row in candidates for gain in row.gains)
         for prefix in heads:
             if state.trace is not None:
                 state.trace.record_candidates(prefix)

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import math
 import sys
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -19,7 +20,7 @@ from recorded_calls import interrupt_call
 from refusals import assert_refused
 
 from espnet_medusa.inference import progress
-from espnet_medusa.inference.audio_batch import AudioLimits
+from espnet_medusa.inference.audio_batch import AudioBatch, AudioLimits
 from espnet_medusa.inference.decoding import Decoding, log_decoded
 from espnet_medusa.inference.job import decode_job, read_input
 from espnet_medusa.inference.journal import JOURNAL, Decoded, Journal, NBestEntry
@@ -150,6 +151,27 @@ def test_only_the_bad_utterance_of_a_batch_fails(corpus, tmp_path):
     assert reasons["u2"].count(str(tmp_path / "u2.wav")) == 1
     assert [len(sizes) for sizes in fake.tried][:1] == [5], "an unreadable file is in no batch"
     assert [*texts(tmp_path)] == [key for key in corpus if key not in reasons]
+
+
+@pytest.mark.parametrize("search", ["greedy", "beam"])
+def test_only_the_utterance_with_nan_scores_of_a_batch_fails(
+    search, corpus, experiment, tmp_path, monkeypatch
+):
+    options = {"maxlenratio": -6, "search": search, "ctc_weight": 0.0}
+    speech2text = Speech2Text(experiment.config, experiment.model, **options)
+    encode, longest = AudioBatch.encode, max(corpus.values())
+
+    def damaged(audio, encoder):
+        memory, frames = encode(audio, encoder)
+        memory[audio.lengths == longest] = math.nan
+        return memory, frames
+
+    monkeypatch.setattr(AudioBatch, "encode", damaged)
+    failed, journal = run(tmp_path, speech2text, batch_size=5)
+    [bad] = [key for key, size in corpus.items() if size == longest]
+    assert [*journal.failed] == [bad] and failed == 1
+    assert "scores of the next token are NaN" in journal.failed[bad]
+    assert [*texts(tmp_path)] == [key for key in corpus if key != bad]
 
 
 def test_a_bad_line_of_a_table_fails_its_own_utterance(tmp_path):
