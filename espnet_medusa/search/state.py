@@ -69,7 +69,7 @@ class Draft:
     ends: dict[Prefix, float] = field(default_factory=dict)
     # Inner nodes whose next-token distribution is not needed.
     inner: set[Prefix] = field(default_factory=set)
-    depth: int = 0  # steps drafted
+    depth: int = 0  # steps that drafted a token
     limit: float = math.inf  # maximum number of steps, from the lookahead; inf: without one
     accepted: int = 0  # accepted steps
 

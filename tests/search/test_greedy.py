@@ -34,13 +34,17 @@ def test_exact_equals_plain_greedy(seed, drafter):
     searches.decode_exactly(decoder, memory, lengths, most, least, runtime, shape=shape)
 
 
-def decode_foreseen(shape, **options):
-    """Decode with drafts of the very text; return it without the end symbol, and the state."""
+def decode_foreseen(shape, unsure=(), **options):
+    """Decode with drafts of the very text; return it without the end symbol, and the state.
+
+    All drafts at the places ``unsure`` have the same probability.
+    """
     memory, lengths = random_memory(95, [5])
     decoder = shared_decoder(95, "none")
     tokens, _, ended = plain_greedy(decoder, memory, PROMPT, 30)
     assert ended and 4 <= len(tokens) <= 27
     future = 9.0 * torch.eye(VOCAB_SIZE)[[*tokens, EOS, *([0] * 20)]]
+    future[[*unsure]] = 0.0
     proposer = PathProposer(lambda path: future[len(path) - len(PROMPT)])
     decoder = PathDecoder(build_runtime(decoder), proposer)
     return tokens, decode(decoder, memory, lengths, [30], shape=shape, **options)[0]
@@ -55,6 +59,26 @@ def test_end_symbol_inside_a_draft(depth):
     # Drafts after the end symbol are not accepted.
     counts = state.statistics
     assert sum(counts.accepted) == counts.tokens - counts.decoder_calls
+
+
+@combinations(width=[1, 3])
+def test_steps_below_the_minimum_probability_are_not_drafted(width):
+    shape = DraftShape(6, width, min_probability=0.5)
+    tokens, state = decode_foreseen(shape, unsure=range(0, 31, 4))
+    assert len(tokens) % 4 == 0, "the end symbol is unsure, too"
+    counts = state.statistics
+    assert counts.drafted == counts.accepted and len(counts.drafted) == 3
+    assert counts.nodes == len(PROMPT) + counts.decoder_calls - 1 + sum(counts.drafted)
+
+
+@combinations(drafter=[*HEADS, *DRAFT_MODELS])
+def test_drafts_without_a_probable_token_have_no_step(drafter):
+    _, runtime = drafted_by(3, drafter)
+    shape = DraftShape(4, min_probability=0.9999)
+    [state] = decode(runtime, *random_memory(3, [9]), [12], shape=shape)
+    counts = state.statistics
+    assert counts.drafted == counts.accepted == []
+    assert counts.nodes == len(PROMPT) + counts.decoder_calls - 1
 
 
 @combinations(budget=[1, 2, 4, 10])

@@ -328,9 +328,10 @@ def follow_chains(
         for token in tokens:
             if not (draft.beam and draft.depth < draft.limit):
                 break
-            reached, draft.depth = [], draft.depth + 1
+            reached = []
             if token != MISSING:
                 reached.append(Hypothesis(draft.beam[0].prefix.child(token)))
+                draft.depth += 1
             reached = strategy.drop_hopeless(state, reached)
             draft.visit(reached, state.max_length, strategy.scoring.eos)
 
@@ -354,6 +355,6 @@ def visit(
                 for prefix, score in zip(beam, step[row].scores, strict=True)
                 if prefix is not None
             ]
-            state.draft.depth += 1
+            state.draft.depth += bool(reached)
             reached = strategy.drop_hopeless(state, reached)
             state.draft.visit(reached, state.max_length, strategy.scoring.eos)

@@ -81,8 +81,8 @@ class ScorerSteps(Steps):
                 beam = best_continuations(state.draft.beam, rows, width, eos)
                 least = state.running[0].score + self.shape.min_log_prob
                 beam = [hypothesis for hypothesis in beam if hypothesis.score >= least]
+                state.draft.depth += bool(beam)
                 beam = self.strategy.drop_hopeless(state, beam)
-                state.draft.depth += 1
                 state.draft.visit(beam, state.max_length, eos)
 
     def _candidates(
