@@ -1,7 +1,5 @@
 """Traces of decodings with the texts of their tokens; the format: docs/see_a_decoding.md."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

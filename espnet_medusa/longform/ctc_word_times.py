@@ -1,7 +1,5 @@
 """Times of the words of a window by forced alignment with a CTC branch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple

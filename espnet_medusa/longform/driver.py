@@ -8,8 +8,6 @@ whisperX (Bain et al., arXiv 2303.00747, 2.1 and 2.2). A chunk fits in the model
 has chunks of one or several recordings, without the text of the previous chunk as prompt.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time

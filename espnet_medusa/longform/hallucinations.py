@@ -3,8 +3,6 @@
 The rules of openai-whisper's ``hallucination_silence_threshold``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The window that moves through a recording, and the prompt before each window."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """Options of long audio (openai-whisper's names) and voice activity (faster-whisper's)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields

@@ -1,7 +1,5 @@
 """Segments and words with times, and a Kaldi data directory of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 The conditions are openai-whisper's (Radford et al., arXiv 2212.04356, 4.5).
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass

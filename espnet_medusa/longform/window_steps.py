@@ -1,7 +1,5 @@
 """Decodes a batch of windows: prompts, attempts, exceptions and statistics."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Sequence

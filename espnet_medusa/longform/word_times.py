@@ -4,8 +4,6 @@ As in openai-whisper's ``timing.py``: attention weights of some heads, normalize
 smoothed, are aligned by dynamic time warping.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

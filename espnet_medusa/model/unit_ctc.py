@@ -5,8 +5,6 @@ most tokens are rare. Whisper's encoder is not trained for CTC either. Therefore
 processes the encoder output first, and CTC predicts byte-pair units that tokens consist of.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

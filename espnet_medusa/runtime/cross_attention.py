@@ -1,7 +1,5 @@
 """Runtimes of decoders with cross-attention: Whisper's and ESPnet's ``decoder: transformer``."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable
 

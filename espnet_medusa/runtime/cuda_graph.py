@@ -4,8 +4,6 @@ One storage serves all searches with the same number of utterances and frames. W
 same padded calls run without graphs; tests use this on machines without a GPU.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass

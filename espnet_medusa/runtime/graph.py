@@ -1,7 +1,5 @@
 """Computations on a GPU as CUDA graphs, captured once and replayed."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable
 from typing import Any

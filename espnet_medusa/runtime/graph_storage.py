@@ -3,8 +3,6 @@
 Calls are padded to a few sizes (buckets).
 """
 
-from __future__ import annotations
-
 import math
 import weakref
 from collections.abc import Sequence

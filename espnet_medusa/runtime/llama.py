@@ -3,8 +3,6 @@
 Speech embeddings are a prefix of every path; their keys and values are cached before the nodes'.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Whisper's encoder with the native kernels."""
 
-from __future__ import annotations
-
 from ctypes import addressof, c_int64
 
 import torch

@@ -1,7 +1,5 @@
 """The base of all decoder runtimes: token trees, masks, heads and vocabulary projection."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Byte-pair encoding (Sennrich et al., arXiv 1508.07909) numbers tokens in the ord
 the first N tokens are a vocabulary of N - 256 merges, and every other token is a sequence of them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Whisper's transcripts with timestamps: from tokens to text and words, and back."""
 
-from __future__ import annotations
-
 import string
 from collections.abc import Callable, Sequence
 from typing import Any
