@@ -135,10 +135,7 @@ def draft_models(args: argparse.Namespace, options: dict[str, Any]) -> list[Draf
 
 
 def open_model(options: dict[str, Any]) -> tuple[TunedModel, UtteranceReader]:
-    """Return the model with the search to tune, and the reader of its audio.
-
-    Raise InputError if an option is not usable.
-    """
+    """Return the model to tune, and its reader; raise InputError if an option is not usable."""
     for name in CTC_THRESHOLDS:
         if options[name] is not None:
             remedy = "allowed while tuning: none; add it to the written config"

@@ -55,10 +55,7 @@ class CTCStates(States):
 
 @dataclass(frozen=True)
 class Hypotheses:
-    """The CTC hypotheses of U utterances, padded to L symbols.
-
-    Place n is after the first n symbols.
-    """
+    """CTC hypotheses of U utterances, padded to L symbols; place n is after the first n."""
 
     symbols: torch.Tensor  # (U, L)
     place_costs: torch.Tensor  # (U, L + 1) in nats; infinite after the end of a hypothesis

@@ -13,10 +13,7 @@ UNKNOWN = -1e4  # logit of tokens that the draft model cannot produce; keeps sum
 
 
 class Interpreter(ABC):
-    """Maps prefixes of the main model to places in the draft model's tree.
-
-    Subclasses define the type of a place.
-    """
+    """Maps prefixes of the main model to places, of any type, in the draft model's tree."""
 
     def __init__(self, tree: DraftTree):
         self.tree = tree

@@ -31,8 +31,6 @@ OLD_MAGIC = 0x1950A86A20F9469CFC6C
 OLD_PICKLES = 5  # magic, version, machine, content, keys of the storages
 MAX_REUSE = 3  # limit of the tensors' total size, as a multiple of the file's size
 
-Operations = Iterable[tuple[pickletools.OpcodeInfo, Any, int | None]]
-
 
 def check_torch_file(path: Path) -> None:
     """Raise InputError for files that are no checkpoint or would allocate more than they contain.
@@ -65,7 +63,7 @@ def is_zip(path: Path) -> bool:
         return stream.read(len(ZIP)) == ZIP  # torch's own test
 
 
-def _check_names(operations: Operations) -> None:
+def _check_names(operations: Iterable[tuple[pickletools.OpcodeInfo, Any, int | None]]) -> None:
     for operation, name, _ in operations:
         if operation.name == "GLOBAL" and ALLOWED_NAMES.fullmatch(name) is None:
             raise InputError(f"it contains {name.replace(' ', '.')}")

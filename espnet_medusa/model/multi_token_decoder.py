@@ -142,10 +142,7 @@ class MultiTokenDecoder(AbsDecoder):
         memory: torch.Tensor,
         memory_lengths: torch.Tensor,
     ) -> HiddenStates:
-        """Run embedded sequences (B, N L, D) through all layers and the heads' block.
-
-        ``run`` runs a layer on hidden states.
-        """
+        """Run embedded sequences (B, N L, D) through layers and heads' block, each by ``run``."""
         for layer in self.layers:
             last_layer_input, hidden = hidden, run(layer, hidden)
         hidden = head_input = self.norm(hidden)

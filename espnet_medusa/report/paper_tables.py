@@ -176,10 +176,7 @@ def figure_markdown(plan: TablePlan, image: Path | None, report: Path) -> str:
 
 
 def included_markdown(included: IncludedFile, report: Path) -> str:
-    """Return a file as a section.
-
-    Headings move one level down, and links become relative to the report's folder.
-    """
+    """Return a file as a section: headings one level down, links relative to the report."""
     path = Path(included.file)
     text = path.read_text(encoding="utf-8")
     text = re.sub(r"\A# .*\n+", "", text)

@@ -107,10 +107,7 @@ def measure_rows(
 
 
 def model_name(table: TablePlan, rows: Sequence[SystemRow]) -> str:
-    """Return the name of the model that was measured; empty if there is no decoding.
-
-    The table's plan must have ``model``.
-    """
+    """Return the measured model's name from the plan's ``model``; empty without a decoding."""
     if WHISPER_MODEL not in table.model:
         return table.model
     records = [row.decoding.exp_dir.absolute().parent / RECORD for row in rows if row.decoding]

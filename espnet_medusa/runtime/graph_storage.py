@@ -1,7 +1,4 @@
-"""Tensors with fixed addresses that CUDA graphs read and write.
-
-Calls are padded to a few sizes (buckets).
-"""
+"""Tensors with fixed addresses for CUDA graphs; calls are padded to a few sizes (buckets)."""
 
 import math
 import weakref
