@@ -10,8 +10,9 @@ from espnet_medusa.kaldi.table import DataError, DataProblem, TableScan, scan_ta
 from espnet_medusa.kaldi.utterances import EXTRA_TABLES
 
 MAIN_TABLES = ("wav.scp", "segments", "text", "utt2spk")
-# Keyed by utterance; an utterance may be missing in them.
-OPTIONAL_TABLES = ("utt2dur", "utt2num_frames", "utt2num_samples", "utt2uniq", *EXTRA_TABLES)
+DURATIONS = "utt2dur"
+# Keyed by utterance. An utterance may be missing in all but ``DURATIONS``.
+OPTIONAL_TABLES = (DURATIONS, "utt2num_frames", "utt2num_samples", "utt2uniq", *EXTRA_TABLES)
 BACKUP = ".backup"
 
 
@@ -30,7 +31,8 @@ def fix_data_dir(path: str | Path) -> FixReport:
 
     Copies the old tables to `.backup` in the directory first; those of an earlier call are
     replaced. Without utt2spk, each utterance becomes its own speaker. Optional tables without a
-    good line are removed. Raises DataError, without a change, if no utterance would be left.
+    good line and an incomplete utt2dur are removed. Raises DataError, without a change, if no
+    utterance would be left.
     """
     folder = Path(path)
     scans = {name: scan_table(folder / name) for name in MAIN_TABLES if (folder / name).exists()}
@@ -97,9 +99,10 @@ def _write(folder: Path, tables: dict, complete: set[str], report: FixReport) ->
             tables[name] = _good_entries(folder / name, scan_table(folder / name), report)
     for name, table in tables.items():
         ids = recordings if name == "wav.scp" else complete
-        if good := {key: table[key] for key in table if key in ids}:
+        good = {key: table[key] for key in table if key in ids}
+        if good and (name != DURATIONS or len(good) == len(ids)):
             write_table(folder / name, good)
         else:
-            (folder / name).unlink()  # optional; an empty table is an error
+            (folder / name).unlink()  # optional, and an error otherwise
     utt2spk = {key: tables["utt2spk"][key] for key in complete}
     write_table(folder / "spk2utt", make_spk2utt(utt2spk))

@@ -214,6 +214,15 @@ def test_fix_repairs_optional_tables_and_removes_those_without_a_good_line(make_
     assert validate_data_dir(folder) == []
 
 
+def test_fix_removes_durations_unless_each_utterance_has_one(make_data_dir):
+    folder, durations = make_data_dir(2), {FIRST: "0.1", "s1-u001": "0.1"}
+    for written, kept in ((durations, True), ({FIRST: "0.1"}, False)):
+        write_table(folder / "utt2dur", written)
+        fix_data_dir(folder)
+        assert validate_data_dir(folder) == []
+        assert (folder / "utt2dur").exists() == kept
+
+
 def test_fix_changes_nothing_when_nothing_would_be_left(folder):
     edit(folder / "text", lambda text: text.replace("s", "x"))
     before = tree(folder)
