@@ -85,13 +85,16 @@ def test_logits_equal_the_trained_draft_models():
     assert proposer.cost(roots[1]).nodes == 3 + 3
 
 
-@combinations(kept=[False, True])
-def test_prompts_that_follow_calls_for_another_utterance(kept):
+@combinations(kept=[False, True], graph=[False, True])
+def test_prompts_that_follow_calls_for_another_utterance(kept, graph):
     draft = tiny_decoder(5, "none")
+    runtime = build_runtime(draft)
+    if graph:
+        runtime = CudaGraphWhisperRuntime(draft, Precision(torch.float32))
     memory, lengths = random_memory(5, [7, 4])
     prompts = [[3, 1, 4, 1, 5], [2, 6]]
     inputs = [DraftInput(memory[0], prompts[0]), DraftInput(memory[1, :4], prompts[1])]
-    tree = DraftTree(build_runtime(draft), inputs)
+    tree = DraftTree(runtime, inputs)
     late, early = tree.roots
     for root, tokens in ((early, []), (late, []), (early, [8]), (late, [7]), (late, [7, 9])):
         [logits] = tree.logits([path_from(root, tokens)])
