@@ -72,7 +72,7 @@ def decode_with_both(models, samples, options, batch_size=1):
     ids=str,
 )
 def test_segments_words_and_languages_are_the_same(search, options, both_paddings):
-    options = LongFormOptions(temperature_increment_on_fallback=0.5, **options)
+    options = LongFormOptions(temperature_increment_on_fallback=1.0, **options)
     found = decode_with_both(both_paddings(**search), SPEECHES, options, 3)
     assert any(recording.segments for recording in found)
 
