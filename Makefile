@@ -43,7 +43,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/yamllint --strict $$(git ls-files '*.yaml' '*.yml')
-	$(BIN)/shellcheck -x $$(git ls-files '*.sh' .ci/run)
+	git ls-files '*.sh' .ci/run | xargs -n 12 -P 2 $(BIN)/shellcheck -x
 	$(BIN)/lint-imports --no-cache --no-logo
 
 test: lint

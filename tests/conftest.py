@@ -6,29 +6,35 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# Before torch, whose OpenMP threads would wait for each other for up to 20 ms of a core, and before
-# ESPnet, whose imports it makes shorter.
-import espnet_medusa.bin  # noqa: F401
-
-# isort: split
 import pytest
-import torch
+
+# Before torch, whose OpenMP threads would spin for up to 20 ms at each barrier, and before ESPnet,
+# whose imports it makes shorter.
+import espnet_medusa.bin  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = [ROOT / "tests" / "support", ROOT / "tests" / "endurance", ROOT / "bench"]
 sys.path[:0] = map(str, [*FOLDERS, *sorted(ROOT.glob("egs/*/asr1/local"))])
-torch.set_num_threads(1)
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # unknown names fail without a request
 
 
 def pytest_collection_finish() -> None:
-    """Exclude everything imported from garbage collection, which would take time in each test."""
+    """Run one thread, and spend less time on garbage collection: not on what is imported by now.
+
+    The process that starts xdist's workers does not collect tests, and does not import torch.
+    """
+    import torch
+
+    torch.set_num_threads(1)
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 20, 10)
 
 
 @pytest.fixture
 def no_gradients() -> Iterator[None]:
+    import torch
+
     with torch.no_grad():
         yield
 
