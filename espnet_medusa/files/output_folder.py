@@ -19,6 +19,7 @@ from espnet_medusa.errors import InputError
 from espnet_medusa.files.atomic import naming
 
 STAMP = ".stamp.json"
+CHUNK_BYTES = 1 << 20
 
 
 def fingerprint(tables: Iterable[Path], audio: Iterable[Path], options: Mapping) -> str:
@@ -44,6 +45,15 @@ def file_state(path: Path) -> str:
     """Return size and modification time of a file, to notice that it has changed."""
     status = path.stat()
     return f"{status.st_size} bytes, changed {status.st_mtime_ns}"
+
+
+def file_digest(path: Path, algorithm: str) -> str:
+    """Return the hexadecimal digest of a file; ``algorithm`` is a name for ``hashlib.new``."""
+    digest = hashlib.new(algorithm)
+    with path.open("rb") as stream:
+        while chunk := stream.read(CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def is_up_to_date(output_dir: str | Path, expected: str) -> bool:

@@ -99,7 +99,7 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
     ) -> torch.Tensor:
         """Compute last hidden states (B, L, D) with the original last layer, without gradients.
 
-        ``last_layer_input`` is that of ``hidden_states``.
+        ``last_layer_input`` is that of ``hidden_states``. Needs ``keep_original_last_layer``.
         """
         run = _layer_runner(last_layer_input, memory, memory_lengths)
         return self.norm(run(self.original_last_layer, last_layer_input))

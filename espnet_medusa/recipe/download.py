@@ -4,7 +4,6 @@ A partial download is `NAME.partial`. `NAME.partial.version` has the ETag or dat
 file, if it sends one: then parts of two versions are never joined.
 """
 
-import hashlib
 import os
 import sys
 import time
@@ -16,6 +15,7 @@ from tqdm import tqdm
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.archive import byte_progress
+from espnet_medusa.files.output_folder import file_digest
 
 CHUNK_BYTES = 1 << 18
 TIMEOUT_S = (15, 60)  # for the connection, and for the next byte
@@ -39,11 +39,7 @@ def _find_damage(content: Path, path: Path, expected: tuple[str, str] | None) ->
     if expected is None:
         return None
     algorithm, digest = expected
-    computed = hashlib.new(algorithm)
-    with content.open("rb") as stream:
-        while chunk := stream.read(CHUNK_BYTES):
-            computed.update(chunk)
-    found, size = computed.hexdigest(), content.stat().st_size
+    found, size = file_digest(content, algorithm), content.stat().st_size
     if found == digest:
         return None
     return f"{path}: is damaged ({size} bytes): {algorithm} is {found}, expected {digest}"

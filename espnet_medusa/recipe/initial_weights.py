@@ -1,16 +1,14 @@
 """The files of initial weights that an experiment's training started from."""
 
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_medusa.errors import InputError
 from espnet_medusa.files.atomic import write_atomically
-from espnet_medusa.files.output_folder import file_state
+from espnet_medusa.files.output_folder import file_digest, file_state
 
 RECORD = "initial_weights.json"
-CHUNK_BYTES = 1 << 24
 
 
 def check_start(exp_dir: Path, init_params: Sequence[str]) -> None:
@@ -31,7 +29,9 @@ def check_start(exp_dir: Path, init_params: Sequence[str]) -> None:
         if not path.is_file():
             raise InputError(f"{path}: no such file; train that model first")
     if not any(exp_dir.glob("checkpoint*.pth")) or not record.is_file():
-        files = [{"state": file_state(path), "sha256": _digest(path)} for path in paths]
+        files = [
+            {"state": file_state(path), "sha256": file_digest(path, "sha256")} for path in paths
+        ]
         write_atomically(record, json.dumps(files, indent=1) + "\n")
         return
     recorded = json.loads(record.read_text(encoding="utf-8"))
@@ -43,12 +43,6 @@ def check_start(exp_dir: Path, init_params: Sequence[str]) -> None:
 
 
 def _is_same(path: Path, recorded: dict) -> bool:
-    return file_state(path) == recorded.get("state") or _digest(path) == recorded["sha256"]
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while chunk := stream.read(CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+    if file_state(path) == recorded.get("state"):
+        return True
+    return file_digest(path, "sha256") == recorded["sha256"]

@@ -106,7 +106,10 @@ class ThresholdPlanner(StepPlanner):
     def draft(self, states: Sequence[BeamState]) -> None:
         chains = self._chains(states)
         for state in states:
-            beam = [self._extend(state, h, chains.get(h.prefix, [])) for h in state.running]
+            beam = [
+                self._extend(state, hypothesis, chains.get(hypothesis.prefix, []))
+                for hypothesis in state.running
+            ]
             self.strategy.finish_step(state, beam)
             state.draft = Draft(state.running)
             for hypothesis in state.running:
@@ -126,7 +129,7 @@ class ThresholdPlanner(StepPlanner):
 
         Return token, log-probability and acceptance of each step, by the hypothesis's prefix.
         """
-        pairs = [(state, h.prefix) for state in states for h in state.running]
+        pairs = [(state, hypothesis.prefix) for state in states for hypothesis in state.running]
         pairs = [pair for pair in pairs if self._room(*pair)]
         if not pairs:
             return {}
