@@ -5,7 +5,7 @@
 # `make test-cluster` starts a Slurm cluster of three nodes here and tests the recipes' stages on it.
 # `make test-browser` tests the page of decodings in Chromium.
 # `make release-check` builds the wheel, and installs and runs it with several Pythons and pips;
-#          options: RELEASE="--folder release --pythons python3.12=25 --tests tests/search"
+#          options: RELEASE="--folder release --pythons python3.12=25 --tests tests/decoding/search"
 # `make gpu` tests a GPU in ten minutes; with a real Whisper: GPU="--whisper EXP --data_dir DIR"
 # `make test ESPNET=202611 PYTHON=python3.12` tests with the newer ESPnet, in .venv-202611.
 # Options: VENV=.venv  PYTHON=python3  TORCH=auto|cpu|cuda  BENCH="--random base --rounds 5"
@@ -51,13 +51,13 @@ test: lint
 
 test-cluster: setup
 	OMP_NUM_THREADS=1 PATH="$(BIN):$$PATH" tools/slurm_cluster.sh \
-		$(BIN)/python -m pytest -m slurm_cluster tests/slurm
+		$(BIN)/python -m pytest -m slurm_cluster tests/recipes/slurm
 
 test-browser: setup
 	@command -v chromium > /dev/null && command -v chromedriver > /dev/null || \
 		{ echo "no Chromium with its driver; apt-get install chromium chromium-driver" >&2; exit 2; }
 	$(BIN)/python -m pip install --quiet "selenium>=4.20"
-	$(BIN)/python -m pytest -m browser tests/page/browser
+	$(BIN)/python -m pytest -m browser tests/transcription/page/browser
 
 docs: setup
 	$(BIN)/python tools/update_docs.py

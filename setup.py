@@ -69,14 +69,14 @@ setup(
     package_data={
         "espnet_medusa": [
             "bin/recipes.tar.gz",
-            "page/page.html",
-            "page/page.css",
-            "page/page.js",
-            "page/functions.js",
-            "report/*.yaml",
-            "runtime/native/*.cpp",
-            "runtime/native/*.h",
-            "slurm/slurm.conf",
+            "transcription/page/page.html",
+            "transcription/page/page.css",
+            "transcription/page/page.js",
+            "transcription/page/functions.js",
+            "recipes/report/*.yaml",
+            "decoding/runtime/native/*.cpp",
+            "decoding/runtime/native/*.h",
+            "recipes/slurm/slurm.conf",
             "pretrained_heads/README.md",
             "pretrained_heads/*/README.md",
             "pretrained_heads/*/heads.safetensors",
@@ -99,7 +99,7 @@ setup(
         "soxr",
         # FFmpeg's libraries, for formats that libsndfile does not read.
         "av>=12",
-        # Voice activity; audio/voice_activity.py uses the modules of its network.
+        # Voice activity; data/audio/voice_activity.py uses the modules of its network.
         "silero-vad>=6.2.3,<7",
         # Whisper's vocabulary and text normalizers, no network needed.
         "openai-whisper>=20250625",

@@ -9,7 +9,7 @@ from contestants.base import CONTESTANTS, MEMORIES, RECORDINGS, SPEECH
 from contestants.subjects import MemorySubject, SpeechSubject
 from contestants.ways import BASELINE, BEAM5, BFLOAT16, DRAFTERS, DRAFTS, GREEDY, HEADS, OURS, Way
 
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.errors import InputError
 
 SEARCHES = {"greedy": GREEDY, "beam5": BEAM5}
 

@@ -59,8 +59,8 @@ from plan import read_plan
 from report import make_report, write_report
 from runner import Journal, Session, in_batches, measure, peak_memory, time_calls
 
-from espnet_medusa.bin.command_line import positive, run_main
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.command_line import positive, run_main
+from espnet_medusa.data.errors import InputError
 from espnet_medusa.inference.experiment import find_weights
 
 RESULTS = Path(__file__).resolve().parent / "results"

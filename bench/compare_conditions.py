@@ -30,11 +30,11 @@ from machine import describe_machine, machine_name
 from report import make_report, write_report
 from runner import Journal, Session, measure
 
-from espnet_medusa.audio.reader import read_audio, resample
-from espnet_medusa.bin.command_line import positive, run_main
-from espnet_medusa.errors import InputError
-from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.longform.window import compression_ratio
+from espnet_medusa.data.audio.reader import read_audio, resample
+from espnet_medusa.data.command_line import positive, run_main
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.inference.longform.long_form_options import LongFormOptions
+from espnet_medusa.inference.longform.window import compression_ratio
 
 MILLI, RATE_HZ = 1000.0, 16000
 NO_SPEECH = "no_speech_"

@@ -20,9 +20,9 @@ import soundfile
 from scipy.signal import fftconvolve, resample_poly
 from tqdm import tqdm
 
-from espnet_medusa.bin.command_line import positive, run_main
-from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.table import read_table, write_table
+from espnet_medusa.data.command_line import positive, run_main
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.kaldi.table import read_table, write_table
 
 RATE_HZ, TELEPHONE_HZ = 16000, 8000
 SNRS_DB = (20, 10, 5, 0)

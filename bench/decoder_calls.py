@@ -11,10 +11,10 @@ from machine import wait_for
 from transformers.cache_utils import EncoderDecoderCache, StaticCache
 from transformers.models.whisper.modeling_whisper import WhisperDecoder
 
-from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
-from espnet_medusa.runtime.graph_storage import slot_bucket
-from espnet_medusa.tree.token_tree import ROOT, chain_parents
-from espnet_medusa.tree.tree_decoder import TreeDecoder
+from espnet_medusa.decoding.runtime.graph_storage import slot_bucket
+from espnet_medusa.decoding.tree.token_tree import ROOT, chain_parents
+from espnet_medusa.decoding.tree.tree_decoder import TreeDecoder
+from espnet_medusa.networks.whisper_decoder import WhisperMedusaDecoder
 
 CONTEXT_TOKENS = 36  # half of a sentence
 WARM_UP_CALLS = 5  # the first ones record CUDA graphs or compile

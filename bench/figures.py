@@ -10,11 +10,11 @@ from contestants.ways import BASELINE, FLOAT32, OURS, Way
 from runner import Journal
 from segments import common_segments, first_difference, same_segments, word_time_difference
 
-from espnet_medusa.recipe.tokens import make_cleaner
-from espnet_medusa.report.measures import ratio_of_sums
-from espnet_medusa.scoring.alignment import align
-from espnet_medusa.scoring.sclite import Counts
-from espnet_medusa.search.statistics import DecodingStatistics
+from espnet_medusa.decoding.search.statistics import DecodingStatistics
+from espnet_medusa.recipes.report.measures import ratio_of_sums
+from espnet_medusa.recipes.scoring.alignment import align
+from espnet_medusa.recipes.scoring.sclite import Counts
+from espnet_medusa.recipes.tokens import make_cleaner
 
 MILLI, HOUR_S = 1000.0, 3600.0
 WHISPER_CLEANER = "whisper_en"

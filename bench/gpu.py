@@ -37,9 +37,9 @@ from gpu_parts.part import CALLERS, FAILED, GRACE_SECONDS, PROGRAMS, PartResults
 from gpu_parts.report import write_report
 from machine import describe_gpu, describe_machine, machine_name
 
-from espnet_medusa.bin.command_line import positive, run_main
-from espnet_medusa.convert.experiment import CONFIG
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.command_line import positive, run_main
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.inference.convert.experiment import CONFIG
 
 BENCH = Path(__file__).resolve().parent
 TESTS, CALLS, TEXTS = "tests", "calls", "texts"

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from espnet_medusa.audio.reader import read_audio
-from espnet_medusa.audio.source import source_paths
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.audio.reader import read_audio
+from espnet_medusa.data.audio.source import source_paths
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.kaldi.table import read_table
+from espnet_medusa.data.options import read_config
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.kaldi.table import read_table
-from espnet_medusa.options import read_config
-from espnet_medusa.tuning.held_out import choose_keys
+from espnet_medusa.recipes.tuning.held_out import choose_keys
 
 MODELS = ("valid.acc_heads.ave.pth", "valid.acc.ave.pth")  # of heads, of a base
 
@@ -94,7 +94,7 @@ def cut_utterances(
 def list_utterances(data_dir: Path, count: int | None = None) -> list[Listed]:
     """List utterances without their audio; raise InputError if one has no reference."""
     if (data_dir / "segments").is_file():
-        raise InputError(f"{data_dir}: has segments; run espnet_medusa.stages format_data")
+        raise InputError(f"{data_dir}: has segments; run espnet_medusa.bin.stage format_data")
     texts, entries = read_table(data_dir / "text"), read_table(data_dir / "wav.scp")
     names = [*entries] if count is None else choose_keys([*entries], count)
     for name in names:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from espnet_medusa.files.output_folder import fingerprint
-from espnet_medusa.tuning.report import machine_name as device_name
+from espnet_medusa.data.files.output_folder import fingerprint
+from espnet_medusa.recipes.tuning.tuning_report import machine_name as device_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = (

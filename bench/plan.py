@@ -19,10 +19,10 @@ from typing import Any
 
 from contestants.ways import Way
 
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.options import build_options, check_choice
 from espnet_medusa.inference.experiment import find_weights
-from espnet_medusa.options import build_options, check_choice
-from espnet_medusa.report.plan import as_mapping, read_fields, read_mapping
+from espnet_medusa.recipes.report.plan import as_mapping, read_fields, read_mapping
 
 Options = Mapping[str, Any]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matplotlib import pyplot
 
-from espnet_medusa.report.style import COLORS, MARKERS, add_legend, save
+from espnet_medusa.recipes.report.style import COLORS, MARKERS, add_legend, save
 
 WEIGHT_COLORS = {"float32": "C0", "bfloat16": "C1", "float16": "C4", "int8": "C2"}
 DASHES = {"transformers": "--", "ctranslate2": "-."}

@@ -25,8 +25,8 @@ from contestants.base import (
 )
 from plots import plot_bars, plot_calls, plot_curves, plot_lengths, plot_saved_calls
 
-from espnet_medusa.report.markdown import markdown_table
-from espnet_medusa.report.measures import Estimate, milliseconds
+from espnet_medusa.recipes.report.markdown import markdown_table
+from espnet_medusa.recipes.report.measures import Estimate, milliseconds
 
 MEGA = 1e6
 FIRST_STEPS = 8  # steps whose acceptance is shown

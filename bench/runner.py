@@ -13,7 +13,7 @@ from contestants.plan_client import PlanClient
 from contestants.ways import OURS, Way
 from tqdm import tqdm
 
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.errors import InputError
 
 CALL_REPEATS = 10
 

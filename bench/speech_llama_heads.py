@@ -19,10 +19,10 @@ import torch
 from machine import machine_name
 from tqdm import tqdm
 
-from espnet_medusa.model.llama_decoder import SpeechLlamaDecoder
-from espnet_medusa.report.markdown import markdown_table
-from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.tree.token_tree import ROOT, chain_parents
+from espnet_medusa.decoding.runtime.build import build_runtime
+from espnet_medusa.decoding.tree.token_tree import ROOT, chain_parents
+from espnet_medusa.networks.llama_decoder import SpeechLlamaDecoder
+from espnet_medusa.recipes.report.markdown import markdown_table
 
 ENCODER_SIZE = 64
 FRAMES = 250  # 10 s in frames of 40 ms

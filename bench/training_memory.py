@@ -31,10 +31,10 @@ from machine import wait_for
 from transformers.optimization import Adafactor
 from whole_logits import WholeLogitsModel
 
-from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
-from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
-from espnet_medusa.report.markdown import markdown_table
-from espnet_medusa.training.asr_model import MedusaASRModel
+from espnet_medusa.espnet.training.asr_model import MedusaASRModel
+from espnet_medusa.networks.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.networks.whisper_encoder import HFWhisperEncoder
+from espnet_medusa.recipes.report.markdown import markdown_table
 
 CONFIGS = Path(__file__).resolve().parents[1] / "conf" / "train"
 JOINT = "linear, encoder frozen"

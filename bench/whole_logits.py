@@ -5,8 +5,8 @@ Head 0 is the base head. Head k, at the position that predicts label t, predicts
 
 import torch
 
-from espnet_medusa.training.asr_model import MedusaASRModel
-from espnet_medusa.training.projection_loss import IGNORE
+from espnet_medusa.espnet.training.asr_model import MedusaASRModel
+from espnet_medusa.espnet.training.projection_loss import IGNORE
 
 
 class WholeLogitsModel(MedusaASRModel):

@@ -14,10 +14,10 @@ Dimensions in docstrings:
 
 from importlib import import_module
 
-from espnet_medusa.plugin import REGISTRATIONS
-from espnet_medusa.runtime.process import shorten_openmp_spin
-from espnet_medusa.upstream.hooks import install_changes, make_imports_quiet
-from espnet_medusa.upstream.quiet import LOADERS
+from espnet_medusa.decoding.runtime.process import shorten_openmp_spin
+from espnet_medusa.espnet.registration import REGISTRATIONS
+from espnet_medusa.espnet.upstream.hooks import install_changes, make_imports_quiet
+from espnet_medusa.espnet.upstream.quiet import LOADERS
 
 install_changes(REGISTRATIONS)
 

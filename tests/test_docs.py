@@ -17,7 +17,7 @@ from markdown.extensions.toc import slugify
 from refusals import assert_refused
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path += [str(ROOT / "tools"), str(ROOT / "tests" / "upstream")]
+sys.path += [str(ROOT / "tools"), str(ROOT / "tests" / "espnet" / "upstream")]
 import asr_sh_commands  # noqa: E402
 import docs_chart  # noqa: E402
 import update_docs  # noqa: E402
@@ -267,7 +267,7 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
     names = "asr_inference", "asr_train", "convert", "report", "s2t_inference", "transcribe", "tune"
     modules = {name: importlib.import_module(f"espnet_medusa.bin.{name}") for name in names}
     modules |= {name: importlib.import_module(name) for name in MADE.values()}
-    command_line = importlib.import_module("espnet_medusa.bin.command_line")
+    command_line = importlib.import_module("espnet_medusa.data.command_line")
     return {
         name: module.get_parser()
         if hasattr(module, "get_parser")
@@ -299,7 +299,7 @@ def rows_of(title: str) -> list[str]:
 
 
 def test_decode_options_and_configs_are_all_documented():
-    from espnet_medusa.bin.asr_inference import DECODE_OPTIONS
+    from espnet_medusa.inference.decoding_command import DECODE_OPTIONS
 
     named = set(re.findall(r"`([a-z_0-9]+)`", TEXTS["docs/decode.md"]))
     assert set(rows_of("Options")) <= option_names(parsers()["asr_inference"])

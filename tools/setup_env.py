@@ -121,7 +121,7 @@ def main() -> None:
     else:
         install_with_cpu_torch(install, packages, environment, TORCH[arguments.espnet])
     drop_unloadable_torchaudio_extension(python)
-    run([python, "-c", "import espnet_medusa.task"])
+    run([python, "-c", "import espnet_medusa.espnet.task"])
 
 
 if __name__ == "__main__":

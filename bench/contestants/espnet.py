@@ -7,8 +7,8 @@ import torch
 from contestants.base import Memories, MemoryDecoder, Result, until_end
 from contestants.ours import load_decoder, max_length_ratio
 from contestants.ways import BEAM_SIZES, Way
-from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
-from espnet_medusa.upstream.compat import BatchBeamSearch, BatchScorerInterface
+from espnet_medusa.networks.espnet_compat import BatchBeamSearch, BatchScorerInterface
+from espnet_medusa.networks.whisper_decoder import WhisperMedusaDecoder
 
 
 class UncachedScorer(BatchScorerInterface):

@@ -21,17 +21,17 @@ from contestants.subjects import (
     SpeechSubject,
 )
 from contestants.ways import DRAFTERS, FLOAT32
-from espnet_medusa.convert.experiment import CONFIG, read_experiment
-from espnet_medusa.convert.write_ctranslate2 import write_ctranslate2
-from espnet_medusa.convert.write_whisper import write_hugging_face
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.inference.convert.experiment import CONFIG, read_experiment
+from espnet_medusa.inference.convert.write_ctranslate2 import write_ctranslate2
+from espnet_medusa.inference.convert.write_whisper import write_hugging_face
 from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
-from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
-from espnet_medusa.tuning.available import available
-from espnet_medusa.tuning.tuned_model import DraftModelFiles, TunedASR
-from espnet_medusa.whisper.tokens import DETECT
+from espnet_medusa.networks.multi_token_decoder import TOKEN_COUNTS
+from espnet_medusa.networks.whisper.tokens import DETECT
+from espnet_medusa.networks.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.recipes.tuning.available import available
+from espnet_medusa.recipes.tuning.tuned_model import DraftModelFiles, TunedASR
 
 WHISPER_SHAPES = {  # layers, hidden size, attention heads
     "tiny": (4, 384, 6),

@@ -15,7 +15,7 @@ from whisper.model import AudioEncoder, ModelDimensions, TextDecoder, Whisper
 
 from contestants.base import Result, Segment, Stopwatch, Timed, Transcriber
 from contestants.ways import Way
-from espnet_medusa.whisper.pretrained import OPENAI_NAMES
+from espnet_medusa.networks.whisper.pretrained import OPENAI_NAMES
 
 WEIGHTS = "model.safetensors"
 

@@ -24,21 +24,21 @@ from contestants.base import (
 from contestants.shared_weights import SharedWeights
 from contestants.subjects import CTC_FILE, DRAFT_FILE, OURS_FILE, MemorySubject
 from contestants.ways import BASELINE, CTC, CTC_HEADS, HEADS, MODEL, Way
-from espnet_medusa.draft.model import DraftModelProposer
-from espnet_medusa.files.checkpoint import load_weights
+from espnet_medusa.data.files.checkpoint import load_weights
+from espnet_medusa.decoding.draft.model import DraftModelProposer
+from espnet_medusa.decoding.runtime.build import build_runtime
+from espnet_medusa.decoding.runtime.process import keep_freed_memory
+from espnet_medusa.decoding.search.beam import BeamState
+from espnet_medusa.decoding.search.build import SearchModel, build_beam, build_greedy
+from espnet_medusa.decoding.search.drafters import DraftSources
+from espnet_medusa.decoding.search.greedy import GreedyState
+from espnet_medusa.decoding.search.search import Search
+from espnet_medusa.decoding.search.search_options import LengthLimits, SearchOptions
+from espnet_medusa.inference.longform.long_form_options import LongFormOptions
+from espnet_medusa.inference.longform.recording import LongRecording
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.longform.recording import LongRecording
-from espnet_medusa.model.multi_token_decoder import TOKEN_COUNTS
-from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
-from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.runtime.process import keep_freed_memory
-from espnet_medusa.search.beam import BeamState
-from espnet_medusa.search.build import SearchModel, build_beam, build_greedy
-from espnet_medusa.search.drafters import DraftSources
-from espnet_medusa.search.greedy import GreedyState
-from espnet_medusa.search.options import LengthLimits, SearchOptions
-from espnet_medusa.search.search import Search
+from espnet_medusa.networks.multi_token_decoder import TOKEN_COUNTS
+from espnet_medusa.networks.whisper_decoder import WhisperMedusaDecoder
 from espnet_medusa.transcription.defaults import with_defaults
 
 BEAM_DEPTH = 2  # of heads; by default the package's heads do not draft in beams

@@ -10,11 +10,11 @@ from plan import Row
 from contestants.base import Result, Timed
 from contestants.shared_weights import SharedWeights
 from contestants.ways import Way
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.decoding.runtime.process import keep_freed_memory
 from espnet_medusa.inference.audio_batch import AudioBatch
 from espnet_medusa.inference.decoding_model import DecodingModel
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.runtime.process import keep_freed_memory
 
 
 class PlanClient:

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from espnet_medusa.decoding.tree.tree_decoder import TreeDecoder
 from espnet_medusa.inference.audio_batch import SpeechEncoder
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.model.espnet_transformer import searchable
-from espnet_medusa.tree.tree_decoder import TreeDecoder
+from espnet_medusa.networks.espnet_transformer import searchable
 
 
 @dataclass

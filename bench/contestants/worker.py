@@ -18,7 +18,7 @@ import numpy as np
 from contestants.base import CONTESTANTS, MEMORIES, RECORDINGS, MemoryDecoder, Setup, Timed
 from contestants.subjects import ENCODER_FILE, MemorySubject, load_subject
 from contestants.ways import Way
-from espnet_medusa.upstream.hooks import make_imports_quiet
+from espnet_medusa.espnet.upstream.hooks import make_imports_quiet
 
 KILOBYTE = 1024  # unit of /proc
 Encode = Callable[[np.ndarray], np.ndarray]
@@ -101,8 +101,8 @@ def load_encoder(subject: MemorySubject, setup: Setup) -> Encode | None:
         return None
     import torch
 
-    from espnet_medusa.files.checkpoint import load_weights
-    from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
+    from espnet_medusa.data.files.checkpoint import load_weights
+    from espnet_medusa.networks.whisper_encoder import HFWhisperEncoder
 
     torch.set_num_threads(setup.threads)
     encoder = HFWhisperEncoder(**subject.encoder_conf)

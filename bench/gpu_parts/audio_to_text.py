@@ -16,16 +16,16 @@ from contestants.ways import BASELINE, FLOAT32
 from figures import MILLI, word_errors
 from inputs import Utterance, enter_experiment, enter_recipe, read_utterances
 
-from espnet_medusa.convert.experiment import CONFIG, read_experiment
-from espnet_medusa.convert.write_whisper import write_hugging_face
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.decoding.runtime.process import keep_freed_memory
 from espnet_medusa.inference.batches import make_batches
+from espnet_medusa.inference.convert.experiment import CONFIG, read_experiment
+from espnet_medusa.inference.convert.write_whisper import write_hugging_face
 from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.runtime.process import keep_freed_memory
-from espnet_medusa.scoring.sclite import Counts
-from espnet_medusa.tuning.available import available
-from espnet_medusa.tuning.tuned_model import TunedASR
+from espnet_medusa.recipes.scoring.sclite import Counts
+from espnet_medusa.recipes.tuning.available import available
+from espnet_medusa.recipes.tuning.tuned_model import TunedASR
 from gpu_parts.part import OURS, TRANSFORMERS, Part, Row, forget_peak, free_memory, peak_bytes, run
 
 WARM_UP_UTTERANCES = 16  # enough for calls of all usual sizes

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from machine import code_version, describe_machine
 
-from espnet_medusa.errors import one_line
+from espnet_medusa.data.errors import one_line
 
 OURS, NO_GRAPHS = "ours", "ours, kernel by kernel"
 TRANSFORMERS, COMPILED = "transformers", "transformers compiled"

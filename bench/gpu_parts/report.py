@@ -7,8 +7,8 @@ from pathlib import Path
 from contestants.ways import DRAFTS
 from plots import panels
 
-from espnet_medusa.report.markdown import markdown_table
-from espnet_medusa.report.style import COLORS
+from espnet_medusa.recipes.report.markdown import markdown_table
+from espnet_medusa.recipes.report.style import COLORS
 from gpu_parts.part import PartResults
 
 GIGA = 1e9

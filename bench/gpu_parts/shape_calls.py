@@ -10,8 +10,8 @@ from contestants.make_subjects import MEMORY_FRAMES, random_decoder
 from decoder_calls import CachedCalls, CompiledCalls, TreeCalls, call_seconds, transformers_decoder
 from figures import MILLI, quartiles
 
-from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
-from espnet_medusa.runtime.build import build_runtime
+from espnet_medusa.decoding.runtime.build import build_runtime
+from espnet_medusa.networks.whisper_decoder import WhisperMedusaDecoder
 from gpu_parts.part import (
     COMPILED,
     NO_GRAPHS,

@@ -4,8 +4,8 @@ import sys
 
 from torch import distributed
 
-from espnet_medusa.errors import InputError
-from espnet_medusa.task import MedusaASRTask
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.espnet.task import MedusaASRTask
 
 
 def get_parser():

@@ -18,8 +18,8 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from espnet_medusa.bin.command_line import make_main, str2bool
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.command_line import make_main, str2bool
+from espnet_medusa.data.errors import InputError
 
 FORMATS = "experiment", "aiola", "hugging_face", "ctranslate2"
 EXPERIMENT, AIOLA, HUGGING_FACE, CTRANSLATE2 = FORMATS
@@ -60,18 +60,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def work(args: argparse.Namespace) -> None:
     """Convert; the target is written as a whole or not at all."""
     # Slow imports: torch and transformers.
-    from espnet_medusa.convert.attach_heads import AUTO, attach_heads
-    from espnet_medusa.convert.draft_text import count_draft_text
-    from espnet_medusa.convert.experiment import CONFIG, read_experiment, write_experiment
-    from espnet_medusa.convert.read_whisper import read_whisper
-    from espnet_medusa.convert.write_ctranslate2 import write_ctranslate2
-    from espnet_medusa.convert.write_whisper import (
+    from espnet_medusa.data.files.output_folder import new_folder
+    from espnet_medusa.inference.convert.attach_heads import AUTO, attach_heads
+    from espnet_medusa.inference.convert.draft_text import count_draft_text
+    from espnet_medusa.inference.convert.experiment import CONFIG, read_experiment, write_experiment
+    from espnet_medusa.inference.convert.read_whisper import read_whisper
+    from espnet_medusa.inference.convert.write_ctranslate2 import write_ctranslate2
+    from espnet_medusa.inference.convert.write_whisper import (
         without_unsupported,
         write_aiola,
         write_hugging_face,
     )
-    from espnet_medusa.files.output_folder import new_folder
-    from espnet_medusa.whisper.text import TextOptions
+    from espnet_medusa.networks.whisper.text import TextOptions
 
     if args.target.exists():
         raise InputError(f"{args.target}: exists; remove it, or choose another target")

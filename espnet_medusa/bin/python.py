@@ -90,7 +90,7 @@ def refuse_other_search(module: str, *words: str) -> None:
     option, name = OTHER_SEARCHES.get(module), "--asr_train_config"
     if option is None or name not in words[:-1]:
         return
-    from espnet_medusa.options import read_config  # slow to import
+    from espnet_medusa.data.options import read_config  # slow to import
 
     path = Path(words[words.index(name) + 1])
     try:

@@ -11,10 +11,10 @@ import sys
 import tarfile
 from pathlib import Path
 
-from espnet_medusa.bin.command_line import make_main
-from espnet_medusa.errors import InputError
-from espnet_medusa.files.atomic import naming
-from espnet_medusa.options import check_choice
+from espnet_medusa.data.command_line import make_main
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.files.atomic import naming
+from espnet_medusa.data.options import check_choice
 
 ARCHIVE = Path(__file__).with_name("recipes.tar.gz")  # setup.py writes it into the wheel
 TEMPLATE = "TEMPLATE"

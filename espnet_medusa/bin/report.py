@@ -7,13 +7,13 @@ jobs are merged into a statistics.json next to each decoded text.
 import argparse
 from pathlib import Path
 
-from espnet_medusa.bin.command_line import run_main, str2bool
-from espnet_medusa.errors import InputError
-from espnet_medusa.report.decodings import complete_statistics, read_experiments
-from espnet_medusa.report.page import write_pages
-from espnet_medusa.report.paper_tables import write_papers
-from espnet_medusa.report.published import PUBLISHED
-from espnet_medusa.report.results import default_output, write_results
+from espnet_medusa.data.command_line import run_main, str2bool
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.recipes.report.decodings import complete_statistics, read_experiments
+from espnet_medusa.recipes.report.page import write_pages
+from espnet_medusa.recipes.report.paper_tables import write_papers
+from espnet_medusa.recipes.report.published import PUBLISHED
+from espnet_medusa.recipes.report.results import default_output, write_results
 
 
 def get_parser() -> argparse.ArgumentParser:

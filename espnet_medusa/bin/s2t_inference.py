@@ -10,8 +10,8 @@ from espnet2.tasks.s2t import S2TTask
 from espnet2.torch_utils.set_all_random_seed import set_all_random_seed
 from espnet2.utils.types import str_or_none
 
-from espnet_medusa.bin import asr_inference
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.inference import decoding_command
 from espnet_medusa.inference.audio_batch import AudioLimits
 from espnet_medusa.inference.decode_options import DraftModelOptions
 from espnet_medusa.inference.reader import UtteranceReader
@@ -20,19 +20,19 @@ from espnet_medusa.inference.s2t import ESPNET_OPTIONS, S2TSpeech2Text, S2TUtter
 
 def get_parser():
     parser = get_espnet_parser()
-    add = asr_inference.add_search(parser, DraftModelOptions())
+    add = decoding_command.add_search(parser, DraftModelOptions())
     languages = "Kaldi file with the languages of utterances, such as eng"
     add("--utt2lang", type=str_or_none, help=languages)
     return parser
 
 
 def main(cmd: list[str] | None = None) -> None:
-    asr_inference.run(get_parser(), inference, cmd)
+    decoding_command.run(get_parser(), inference, cmd)
 
 
 def inference(options: dict) -> int:
-    job = asr_inference.read_job(options, previous_text=True)
-    return asr_inference.decode(open_decoder(options), job, options)
+    job = decoding_command.read_job(options, previous_text=True)
+    return decoding_command.decode(open_decoder(options), job, options)
 
 
 def open_decoder(options: dict) -> S2TUtteranceDecoder:
@@ -41,7 +41,7 @@ def open_decoder(options: dict) -> S2TUtteranceDecoder:
         raise InputError(f"word_lm_train_config: {options['word_lm_train_config']}; allowed: none")
     for name in ("lang_sym", "task_sym"):  # a shell would redirect by < and >
         options[name] = f"<{options[name].strip('<>')}>"
-    chosen = asr_inference.choose_options(options, ESPNET_OPTIONS, DraftModelOptions)
+    chosen = decoding_command.choose_options(options, ESPNET_OPTIONS, DraftModelOptions)
     set_all_random_seed(options["seed"])
     speech2text = S2TSpeech2Text.from_pretrained(options["model_tag"], **chosen)
     args = speech2text.s2t_train_args

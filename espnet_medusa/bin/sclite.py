@@ -11,9 +11,13 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from espnet_medusa.bin.command_line import str2bool
-from espnet_medusa.scoring.report import DEFAULT_LINE_WIDTH, alignment_report, summary_report
-from espnet_medusa.scoring.sclite import ID_TYPES, Score, read_joined, score_trn
+from espnet_medusa.data.command_line import str2bool
+from espnet_medusa.recipes.scoring.sclite import ID_TYPES, Score, read_joined, score_trn
+from espnet_medusa.recipes.scoring.sclite_report import (
+    DEFAULT_LINE_WIDTH,
+    alignment_report,
+    summary_report,
+)
 
 # By report, in sclite's order: suffix of its file, and the function that makes it.
 _REPORTS = {

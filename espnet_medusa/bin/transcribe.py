@@ -24,12 +24,12 @@ from typing import Any
 
 import torch
 
-from espnet_medusa.bin import asr_inference
-from espnet_medusa.bin.command_line import SOME_FAILED, add_fields, make_main, positive, str2bool
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.command_line import SOME_FAILED, add_fields, make_main, positive, str2bool
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.inference import decoding_command
 from espnet_medusa.inference.decode_options import WITHOUT_DRAFTS, DecodeOptions
+from espnet_medusa.inference.longform.long_form_options import LongFormOptions
 from espnet_medusa.inference.whisper_windows import why_not_long_form
-from espnet_medusa.longform.options import LongFormOptions
 from espnet_medusa.transcription.defaults import FALLBACK, describe, with_defaults
 from espnet_medusa.transcription.formats import CTM, FORMATS, OPENAI, UNTIMED, Transcript
 from espnet_medusa.transcription.open_model import find_model
@@ -75,9 +75,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--config", help="decode config: YAML of these options and of ESPnet's")
     help_text = "1: greedy search; default: 5 (--config: its value, or 20)"
     add("--beam_size", type=positive, default=none, help=help_text)
-    search = parser.add_argument_group(asr_inference.SEARCH)
+    search = parser.add_argument_group(decoding_command.SEARCH)
     add_fields(search, DecodeOptions(), default=none)
-    asr_inference.add_long_form_options(parser, default=none)
+    decoding_command.add_long_form_options(parser, default=none)
 
 
 def work(args: argparse.Namespace) -> int:
@@ -90,9 +90,9 @@ def work(args: argparse.Namespace) -> int:
     if args.output_format == HTML:
         # One recording at a time: recordings of a batch would share its time evenly.
         options |= {"trace": True, "batch_size": getattr(args, "batch_size", 1)}
-    long_form = asr_inference.read_long_form_options(options)
+    long_form = decoding_command.read_long_form_options(options)
     started = time.perf_counter()
-    speech2text = asr_inference.load(options, mapped=True)
+    speech2text = decoding_command.load(options, mapped=True)
     reason = why_not_long_form(speech2text.model)
     formats, timestamps = choose_formats(args.output_format, options, reason)
     if timestamps and long_form.without_timestamps is None:
@@ -136,7 +136,7 @@ def open_folder(
     formats: Sequence[str] = (),
 ) -> OutputFolder:
     """Open a folder of results; those of other options are discarded."""
-    made_with = asr_inference.fingerprint(options) | {"long_form": asdict(long_form)}
+    made_with = decoding_command.made_with(options) | {"long_form": asdict(long_form)}
     return OutputFolder(path, formats, made_with, args.overwrite)
 
 
@@ -148,7 +148,7 @@ def decode_baseline(
 ) -> list[Transcript]:
     """Decode again without drafts, into a folder of its own."""
     options = options | WITHOUT_DRAFTS
-    speech2text = asr_inference.load(options, mapped=True)
+    speech2text = decoding_command.load(options, mapped=True)
     decoder = make_decoder(speech2text, options["batch_size"], long_form)
     warm_up(speech2text, long_form)
     folder = open_folder(args, options, long_form, args.output_dir / BASELINE)
@@ -185,8 +185,13 @@ def decode_options(args: argparse.Namespace) -> dict:
     command += ["--data_path_and_name_and_type", "none,speech,sound"]
     if args.config is not None:
         command += ["--config", args.config]
-    options = vars(asr_inference.get_parser().parse_args(command))
-    names = [*asr_inference.DECODE_OPTIONS, *asr_inference.LONG_FORM, "beam_size", "batch_size"]
+    options = vars(decoding_command.get_parser().parse_args(command))
+    names = [
+        *decoding_command.DECODE_OPTIONS,
+        *decoding_command.LONG_FORM,
+        "beam_size",
+        "batch_size",
+    ]
     given = {name: value for name, value in vars(args).items() if name in names}
     device = choose_device(args.device)
     if args.config is None:

@@ -14,24 +14,25 @@ from typing import Any
 
 import torch
 
-from espnet_medusa.bin import asr_inference, s2t_inference
-from espnet_medusa.bin.command_line import positive, run_main
-from espnet_medusa.errors import InputError
+from espnet_medusa.bin import s2t_inference
+from espnet_medusa.data.command_line import positive, run_main
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.options import read_yaml
+from espnet_medusa.decoding.search.search_options import CTC_THRESHOLDS
+from espnet_medusa.decoding.search.threshold_beam import ThresholdStrategy
+from espnet_medusa.inference import decoding_command
 from espnet_medusa.inference.decode_options import WITHOUT_DRAFTS
 from espnet_medusa.inference.job import read_input
 from espnet_medusa.inference.reader import UtteranceReader
-from espnet_medusa.model.espnet_transformer import SEARCHABLE
-from espnet_medusa.options import read_yaml
-from espnet_medusa.search.options import CTC_THRESHOLDS
-from espnet_medusa.search.threshold_beam import ThresholdStrategy
-from espnet_medusa.tuning import report
-from espnet_medusa.tuning.available import KINDS, MODELS, available
-from espnet_medusa.tuning.held_out import encode, read_utterances
-from espnet_medusa.tuning.plot import plot_tuning
-from espnet_medusa.tuning.stopwatch import Clock
-from espnet_medusa.tuning.trial import Task
-from espnet_medusa.tuning.tuned_model import DraftModelFiles, TunedASR, TunedModel, TunedS2T
-from espnet_medusa.tuning.tuner import tune
+from espnet_medusa.networks.espnet_transformer import SEARCHABLE
+from espnet_medusa.recipes.tuning import tuning_report as report
+from espnet_medusa.recipes.tuning.available import KINDS, MODELS, available
+from espnet_medusa.recipes.tuning.held_out import encode, read_utterances
+from espnet_medusa.recipes.tuning.plot import plot_tuning
+from espnet_medusa.recipes.tuning.stopwatch import Clock
+from espnet_medusa.recipes.tuning.trial import Task
+from espnet_medusa.recipes.tuning.tuned_model import DraftModelFiles, TunedASR, TunedModel, TunedS2T
+from espnet_medusa.recipes.tuning.tuner import tune
 
 # Options that the written config contains if the command line changes them, besides
 # ``DECODE_OPTIONS``.
@@ -73,7 +74,7 @@ def main(cmd: list[str] | None = None) -> None:
     given = ["--output_dir", str(args.output.parent), *rest]
     given += ["--data_path_and_name_and_type", f"{args.wav_scp},speech,sound"]
     s2t = any(word.startswith("--s2t_") for word in rest)
-    parser = (s2t_inference if s2t else asr_inference).get_parser()
+    parser = (s2t_inference if s2t else decoding_command).get_parser()
     options = vars(parser.parse_args(given))
     # Not INFO, unlike asr_inference: the search would log each decoding of each utterance.
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
@@ -86,7 +87,7 @@ def decode_config(options: dict[str, Any], parser: argparse.ArgumentParser) -> d
     config = {}
     if options["config"] is not None:
         config = read_yaml(Path(options["config"]), "give a decode config") or {}
-    names = [name for name in (*ESPNET_KEYS, *asr_inference.DECODE_OPTIONS) if name in options]
+    names = [name for name in (*ESPNET_KEYS, *decoding_command.DECODE_OPTIONS) if name in options]
     before = {name: config.get(name, parser.get_default(name)) for name in names}
     return config | {name: options[name] for name in names if options[name] != before[name]}
 
@@ -95,7 +96,7 @@ def work(args: argparse.Namespace, options: dict, given: dict, command: str) -> 
     if args.output.suffix != ".yaml":
         raise InputError(f"output: {args.output}; allowed: a name that ends in .yaml")
     if args.data_dir is not None and (args.data_dir / "segments").is_file():
-        remedy = "cut them with espnet_medusa.stages format_data"
+        remedy = "cut them with espnet_medusa.bin.stage format_data"
         raise InputError(f"{args.data_dir}: has segments; {remedy}")
     if options["medusa_choices"]:
         raise InputError("medusa_choices: a fixed tree cannot be tuned; remove it")
@@ -145,8 +146,8 @@ def open_model(options: dict[str, Any]) -> tuple[TunedModel, UtteranceReader]:
         speech2text, reader, kind = decoder.speech2text, decoder.reader, TunedS2T
         network = speech2text.s2t_model
     else:
-        speech2text, kind = asr_inference.load(options | WITHOUT_DRAFTS), TunedASR
-        reader = asr_inference.make_reader(speech2text, options["allow_pipes"])
+        speech2text, kind = decoding_command.load(options | WITHOUT_DRAFTS), TunedASR
+        reader = decoding_command.make_reader(speech2text, options["allow_pipes"])
         network = speech2text.asr_model
     if speech2text.search is None:
         decoder = type(getattr(network, "decoder", None)).__name__

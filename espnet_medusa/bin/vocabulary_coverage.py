@@ -10,11 +10,11 @@ an ESPnet config or its folder.
 import argparse
 from collections.abc import Iterable, Iterator
 
-from espnet_medusa.bin.command_line import make_main
-from espnet_medusa.vocabulary.mapping import VocabularyMap, map_vocabularies
-from espnet_medusa.vocabulary.tokenizers import BUNDLED, open_vocabulary
-from espnet_medusa.vocabulary.vocabulary import Vocabulary
-from espnet_medusa.whisper.text import VOCAB_SIZES
+from espnet_medusa.data.command_line import make_main
+from espnet_medusa.data.vocabulary.mapping import VocabularyMap, map_vocabularies
+from espnet_medusa.data.vocabulary.vocabulary import Vocabulary
+from espnet_medusa.networks.tokenizers import BUNDLED, open_vocabulary
+from espnet_medusa.networks.whisper.text import VOCAB_SIZES
 
 _BUNDLED_NAMES = {size: name for name, size in BUNDLED.items()}
 

@@ -2,10 +2,10 @@
 
 from espnet2.bin.whisper_export_vocabulary import get_parser
 
-from espnet_medusa.bin.command_line import run_main
-from espnet_medusa.files.token_list import write_token_list
-from espnet_medusa.whisper.espnet_text import build
-from espnet_medusa.whisper.text import list_tokens
+from espnet_medusa.data.command_line import run_main
+from espnet_medusa.data.files.token_list import write_token_list
+from espnet_medusa.networks.whisper.espnet_text import build
+from espnet_medusa.networks.whisper.text import list_tokens
 
 
 def main(cmd: list[str] | None = None) -> None:

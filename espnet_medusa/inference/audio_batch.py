@@ -12,16 +12,15 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from espnet_medusa.errors import InputError
-from espnet_medusa.longform.window import FRAMES_PER_S, Window
-from espnet_medusa.model.merged_padding import FULL, MERGED, PADDINGS, kept_rows
-from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
-from espnet_medusa.model.whisper_encoder import WHISPER_WINDOW, FeatureKind, HFWhisperEncoder
-from espnet_medusa.options import check_choice
-from espnet_medusa.recipe.rtf import parse_rate
-from espnet_medusa.runtime.encoder import build_encoder_runtime
-from espnet_medusa.runtime.native_encoder import NativeEncoder
-from espnet_medusa.whisper.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.options import check_choice, parse_rate
+from espnet_medusa.decoding.runtime.encoder import build_encoder_runtime
+from espnet_medusa.decoding.runtime.native_encoder import NativeEncoder
+from espnet_medusa.inference.longform.window import FRAMES_PER_S, Window
+from espnet_medusa.networks.merged_padding import FULL, MERGED, PADDINGS, kept_rows
+from espnet_medusa.networks.whisper.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ
+from espnet_medusa.networks.whisper_decoder import WhisperMedusaDecoder
+from espnet_medusa.networks.whisper_encoder import WHISPER_WINDOW, FeatureKind, HFWhisperEncoder
 
 # Encoder output (U, S, D), and its lengths (U,) or, with merged padding, frames per row (U, S).
 Encoded = tuple[torch.Tensor, torch.Tensor]

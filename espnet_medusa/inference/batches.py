@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from espnet_medusa.longform.window import FRAMES_PER_S
+from espnet_medusa.inference.longform.window import FRAMES_PER_S
 
 POOL_BATCHES = 24
 POOL_BYTES = 1 << 28  # 70 minutes at 16 kHz; two pools are in memory at once

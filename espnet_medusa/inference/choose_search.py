@@ -7,16 +7,16 @@ from typing import Any
 
 import torch
 
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.decoding.runtime.build import build_runtime
+from espnet_medusa.decoding.search.build import SearchModel, build_beam, build_greedy
+from espnet_medusa.decoding.search.drafters import DraftSources
+from espnet_medusa.decoding.search.scores import Scorers
+from espnet_medusa.decoding.search.search import Search
+from espnet_medusa.decoding.search.search_options import GREEDY, SearchOptions
 from espnet_medusa.inference.decoding_model import DecodingModel, DraftModelOnDemand, draft_sources
-from espnet_medusa.model.espnet_transformer import SEARCHABLE, searchable, unknown_part
-from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.build import SearchModel, build_beam, build_greedy
-from espnet_medusa.search.drafters import DraftSources
-from espnet_medusa.search.options import GREEDY, SearchOptions
-from espnet_medusa.search.scores import Scorers
-from espnet_medusa.search.search import Search
-from espnet_medusa.upstream.compat import PROMPT_COUNTS, BatchBeamSearch, BeamSearch
+from espnet_medusa.networks.espnet_compat import PROMPT_COUNTS, BatchBeamSearch, BeamSearch
+from espnet_medusa.networks.espnet_transformer import SEARCHABLE, searchable, unknown_part
 
 logger = logging.getLogger(__name__)
 

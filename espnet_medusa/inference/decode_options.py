@@ -9,13 +9,10 @@ from typing import Any
 
 import torch
 
-from espnet_medusa.errors import InputError
-from espnet_medusa.inference.audio_batch import encodes_only_log_mel
-from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
-from espnet_medusa.model.unit_ctc import UnitCTC
-from espnet_medusa.options import build_options, check_finite, check_positive, option
-from espnet_medusa.runtime.precision import check_precision
-from espnet_medusa.search.options import (
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.options import build_options, check_finite, check_positive, option
+from espnet_medusa.decoding.runtime.precision import check_precision
+from espnet_medusa.decoding.search.search_options import (
     FIXED,
     GREEDY,
     Options,
@@ -23,6 +20,9 @@ from espnet_medusa.search.options import (
     check_options,
     with_draft_defaults,
 )
+from espnet_medusa.inference.audio_batch import encodes_only_log_mel
+from espnet_medusa.networks.multi_token_decoder import MultiTokenDecoder
+from espnet_medusa.networks.unit_ctc import UnitCTC
 
 logger = logging.getLogger(__name__)
 

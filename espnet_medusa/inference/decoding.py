@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from espnet_medusa.decoding.search.state import EndedHypothesis, SearchState
+from espnet_medusa.decoding.search.statistics import DecodingStatistics
+from espnet_medusa.inference.longform.segment import Segment
 from espnet_medusa.inference.trace_text import TraceText
-from espnet_medusa.longform.segment import Segment
-from espnet_medusa.search.state import EndedHypothesis, SearchState
-from espnet_medusa.search.statistics import DecodingStatistics
-from espnet_medusa.upstream.compat import Hypothesis
+from espnet_medusa.networks.espnet_compat import Hypothesis
 
 logger = logging.getLogger(__name__)
 

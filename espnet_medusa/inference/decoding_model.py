@@ -7,20 +7,20 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from espnet_medusa.draft.ctc_hypothesis import Retokenization
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.decoding.draft.ctc_hypothesis import Retokenization
+from espnet_medusa.decoding.search.drafters import DraftSources, hide_tokens
+from espnet_medusa.decoding.search.search import Search
+from espnet_medusa.decoding.search.search_options import CTC_MODEL, LengthLimits
+from espnet_medusa.decoding.tree.proposer import DraftInput, Proposer
 from espnet_medusa.inference.audio_batch import AudioBatch, AudioLimits, Encoded, SpeechEncoder
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.decoding import Speech, TextWriter
 from espnet_medusa.inference.draft_model import DraftModel, open_draft_model
 from espnet_medusa.inference.experiment import TrainedModel
-from espnet_medusa.model.espnet_transformer import searchable
-from espnet_medusa.model.unit_ctc import UnitCTC
-from espnet_medusa.search.drafters import DraftSources, hide_tokens
-from espnet_medusa.search.options import CTC_MODEL, LengthLimits
-from espnet_medusa.search.search import Search
-from espnet_medusa.tree.proposer import DraftInput, Proposer
-from espnet_medusa.whisper.prompts import WhisperPrompts
+from espnet_medusa.inference.whisper_prompts import WhisperPrompts
+from espnet_medusa.networks.espnet_transformer import searchable
+from espnet_medusa.networks.unit_ctc import UnitCTC
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,13 @@ from dataclasses import dataclass
 
 import torch
 
-from espnet_medusa.convert.experiment import CONFIG
-from espnet_medusa.draft.model import DraftModelProposer
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.encoder_rows import row_counts
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.vocabulary.translation import Translation
+from espnet_medusa.data.vocabulary.vocabulary import Vocabulary
+from espnet_medusa.decoding.draft.model import DraftModelProposer
+from espnet_medusa.decoding.runtime.build import build_runtime
+from espnet_medusa.decoding.tree.proposer import DraftInput
 from espnet_medusa.inference.audio_batch import (
     AudioBatch,
     AudioLimits,
@@ -15,22 +19,23 @@ from espnet_medusa.inference.audio_batch import (
     audio_limits,
     model_encoder,
 )
+from espnet_medusa.inference.convert.experiment import CONFIG
 from espnet_medusa.inference.experiment import (
     TrainedModel,
     find_experiment,
     open_whisper_model,
     read_model,
 )
-from espnet_medusa.model.espnet_transformer import SEARCHABLE, searchable, unknown_part
-from espnet_medusa.model.heads import NO_HEADS
-from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
-from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.tree.encoder_rows import row_counts
-from espnet_medusa.tree.proposer import DraftInput
-from espnet_medusa.vocabulary.translation import Translation
-from espnet_medusa.vocabulary.vocabulary import Vocabulary
-from espnet_medusa.whisper.text import tokenizer_of_type
-from espnet_medusa.whisper.tokens import TRANSCRIBE, TRANSLATE, WhisperTokens, read_whisper_tokens
+from espnet_medusa.networks.espnet_transformer import SEARCHABLE, searchable, unknown_part
+from espnet_medusa.networks.heads import NO_HEADS
+from espnet_medusa.networks.multi_token_decoder import MultiTokenDecoder
+from espnet_medusa.networks.whisper.text import tokenizer_of_type
+from espnet_medusa.networks.whisper.tokens import (
+    TRANSCRIBE,
+    TRANSLATE,
+    WhisperTokens,
+    read_whisper_tokens,
+)
 
 FALLBACK = "en"  # language of the draft model's prompt if it lacks the main model's language
 

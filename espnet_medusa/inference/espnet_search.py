@@ -6,16 +6,16 @@ from typing import Any
 
 import torch
 
+from espnet_medusa.decoding.search.drafters import DraftSources
+from espnet_medusa.decoding.search.search import Search
+from espnet_medusa.decoding.search.search_options import LengthLimits, SearchOptions
+from espnet_medusa.decoding.search.state import SearchState
+from espnet_medusa.decoding.search.statistics import DecodingStatistics
+from espnet_medusa.decoding.tree.proposer import DraftInput, Proposer
 from espnet_medusa.inference.choose_search import build_search, unsupported_beam
 from espnet_medusa.inference.decoding import espnet_hypothesis
-from espnet_medusa.model.espnet_transformer import searchable, unknown_part
-from espnet_medusa.search.drafters import DraftSources
-from espnet_medusa.search.options import LengthLimits, SearchOptions
-from espnet_medusa.search.search import Search
-from espnet_medusa.search.state import SearchState
-from espnet_medusa.search.statistics import DecodingStatistics
-from espnet_medusa.tree.proposer import DraftInput, Proposer
-from espnet_medusa.upstream.compat import BeamSearch, Hypothesis
+from espnet_medusa.networks.espnet_compat import BeamSearch, Hypothesis
+from espnet_medusa.networks.espnet_transformer import searchable, unknown_part
 
 logger = logging.getLogger(__name__)
 

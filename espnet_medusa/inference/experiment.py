@@ -17,20 +17,20 @@ from espnet2.bin import asr_inference
 from espnet2.text.hugging_face_token_id_converter import HuggingFaceTokenIDConverter
 from torch.overrides import TorchFunctionMode
 
-from espnet_medusa.convert.attach_heads import AUTO, SHIPPED, attach_heads
-from espnet_medusa.convert.checkpoint import PromptOptions
-from espnet_medusa.convert.experiment import CONFIG, training_config, training_prompt
-from espnet_medusa.convert.read_whisper import read_whisper
-from espnet_medusa.errors import InputError
-from espnet_medusa.files.checkpoint import check_shapes, is_zip, load_weights
-from espnet_medusa.files.mapped_weights import MappedWeight
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.files.checkpoint import check_shapes, is_zip, load_weights
+from espnet_medusa.data.files.mapped_weights import MappedWeight
+from espnet_medusa.data.options import read_config
+from espnet_medusa.data.vocabulary.vocabulary import Vocabulary
+from espnet_medusa.inference.convert.attach_heads import AUTO, SHIPPED, attach_heads
+from espnet_medusa.inference.convert.checkpoint import PromptOptions
+from espnet_medusa.inference.convert.experiment import CONFIG, training_config, training_prompt
+from espnet_medusa.inference.convert.read_whisper import read_whisper
 from espnet_medusa.inference.whisper_model import build_whisper_model, can_build_without_task
-from espnet_medusa.model.multi_token_decoder import STATISTICS
-from espnet_medusa.options import read_config
-from espnet_medusa.vocabulary.tokenizers import hugging_face_vocabulary, token_list_vocabulary
-from espnet_medusa.vocabulary.vocabulary import Vocabulary
-from espnet_medusa.whisper.text import TextOptions
-from espnet_medusa.whisper.tokens import add_timestamps, load_tokenizer
+from espnet_medusa.networks.multi_token_decoder import STATISTICS
+from espnet_medusa.networks.tokenizers import hugging_face_vocabulary, token_list_vocabulary
+from espnet_medusa.networks.whisper.text import TextOptions
+from espnet_medusa.networks.whisper.tokens import add_timestamps, load_tokenizer
 
 logger = logging.getLogger(__name__)
 

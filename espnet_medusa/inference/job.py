@@ -8,14 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from espnet_medusa.audio.source import ark_address, source_paths
-from espnet_medusa.errors import InputError
-from espnet_medusa.files.output_folder import file_state
+from espnet_medusa.data.audio.source import ark_address, source_paths
+from espnet_medusa.data.errors import InputError, list_some
+from espnet_medusa.data.files.output_folder import file_state
+from espnet_medusa.data.kaldi.table import TableScan, scan_table
+from espnet_medusa.data.progress import Progress
 from espnet_medusa.inference.decoding import log_decoded
 from espnet_medusa.inference.journal import Decoded, Failed, Journal, Outcome
-from espnet_medusa.inference.progress import Progress
-from espnet_medusa.kaldi.table import TableScan, scan_table
-from espnet_medusa.scoring.trn import list_some
 
 logger = logging.getLogger(__name__)
 

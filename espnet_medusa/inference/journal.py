@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from espnet_medusa.files.atomic import naming, write_atomically
-from espnet_medusa.longform.segment import (
+from espnet_medusa.data.files.atomic import naming, write_atomically
+from espnet_medusa.decoding.search.statistics import DecodingStatistics, write_statistics
+from espnet_medusa.inference.longform.segment import (
     SEGMENTS,
     Segment,
     limit_segments,
     read_segment,
     write_segments_dir,
 )
-from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
 
 JOURNAL = "journal.jsonl"
 FAILED = "failed_utterances"

@@ -17,13 +17,13 @@ import espnet
 import torch
 import yaml
 
-from espnet_medusa.convert.experiment import write_yaml
-from espnet_medusa.errors import InputError, first_line
-from espnet_medusa.files.archive import unpack
-from espnet_medusa.files.atomic import naming
-from espnet_medusa.files.cache_folder import cache_folder
-from espnet_medusa.files.output_folder import cached_output, fingerprint
-from espnet_medusa.options import read_config
+from espnet_medusa.data.errors import InputError, first_line
+from espnet_medusa.data.files.archive import unpack
+from espnet_medusa.data.files.atomic import naming
+from espnet_medusa.data.files.cache_folder import cache_folder
+from espnet_medusa.data.files.output_folder import cached_output, fingerprint
+from espnet_medusa.data.options import read_config
+from espnet_medusa.inference.convert.experiment import write_yaml
 
 META, UNPACKED = "meta.yaml", "model"
 WEIGHTS, CONFIGS = "files", "yaml_files"

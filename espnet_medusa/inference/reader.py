@@ -8,13 +8,13 @@ from pathlib import Path
 import kaldiio
 import numpy as np
 
-from espnet_medusa.audio.reader import check_audio, read_audio
-from espnet_medusa.audio.source import AudioError
-from espnet_medusa.errors import first_line
+from espnet_medusa.data.audio.reader import check_audio, read_audio
+from espnet_medusa.data.audio.source import AudioError
+from espnet_medusa.data.errors import first_line
 from espnet_medusa.inference.audio_batch import AudioLimits
 from espnet_medusa.inference.batches import Utterance
-from espnet_medusa.whisper.log_mel import HOP_SAMPLES
-from espnet_medusa.whisper.token_types import WHISPER_PREPROCESSOR
+from espnet_medusa.networks.whisper.log_mel import HOP_SAMPLES
+from espnet_medusa.networks.whisper.token_types import WHISPER_PREPROCESSOR
 
 Preprocess = Callable[[str, dict[str, np.ndarray]], dict[str, np.ndarray]]
 

@@ -18,13 +18,19 @@ from espnet2.bin.s2t_inference import ScoreFilter
 from espnet2.bin.s2t_inference import Speech2Text as ESPnetSpeech2Text
 from espnet2.tasks.s2t import S2TTask
 
-from espnet_medusa.convert.experiment import CONFIG
-from espnet_medusa.draft.model import DraftModelProposer
-from espnet_medusa.errors import InputError
-from espnet_medusa.files.checkpoint import load_weights
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.files.checkpoint import load_weights
+from espnet_medusa.decoding.draft.model import DraftModelProposer
+from espnet_medusa.decoding.runtime.build import build_runtime
+from espnet_medusa.decoding.search.search import Search
+from espnet_medusa.decoding.search.search_options import LengthLimits
+from espnet_medusa.decoding.search.state import SearchState
+from espnet_medusa.decoding.search.statistics import DecodingStatistics
+from espnet_medusa.decoding.tree.proposer import DraftInput
 from espnet_medusa.inference.audio_batch import AudioBatch, SpeechEncoder, model_encoder
 from espnet_medusa.inference.batches import Utterance
 from espnet_medusa.inference.choose_search import full_scorers
+from espnet_medusa.inference.convert.experiment import CONFIG
 from espnet_medusa.inference.decode_options import (
     DraftModelOptions,
     check_espnet_decodes,
@@ -39,14 +45,8 @@ from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed
 from espnet_medusa.inference.reader import Preprocess
 from espnet_medusa.inference.trace_text import TraceText
 from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
-from espnet_medusa.model.espnet_transformer import searchable, unknown_part
-from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.options import LengthLimits
-from espnet_medusa.search.search import Search
-from espnet_medusa.search.state import SearchState
-from espnet_medusa.search.statistics import DecodingStatistics
-from espnet_medusa.tree.proposer import DraftInput
-from espnet_medusa.upstream.compat import BatchScorerInterface, BeamSearch, Hypothesis
+from espnet_medusa.networks.espnet_compat import BatchScorerInterface, BeamSearch, Hypothesis
+from espnet_medusa.networks.espnet_transformer import searchable, unknown_part
 
 ESPNET_OPTIONS = inspect.signature(ESPnetSpeech2Text.__init__).parameters
 

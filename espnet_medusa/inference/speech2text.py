@@ -12,12 +12,18 @@ import torch
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 from espnet2.text.hugging_face_token_id_converter import HuggingFaceTokenIDConverter as HFConverter
 
-from espnet_medusa.convert.attach_heads import AUTO
-from espnet_medusa.convert.experiment import CONFIG
-from espnet_medusa.errors import InputError
-from espnet_medusa.files.mapped_weights import copy_mapped_weights
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.files.mapped_weights import copy_mapped_weights
+from espnet_medusa.data.options import build_options, check_positive
+from espnet_medusa.decoding.runtime.native.library import kernels
+from espnet_medusa.decoding.runtime.precision import INT8
+from espnet_medusa.decoding.runtime.process import trim_memory
+from espnet_medusa.decoding.search.search_options import LengthLimits
+from espnet_medusa.decoding.search.statistics import DecodingStatistics
 from espnet_medusa.inference.audio_batch import audio_limits, model_encoder
 from espnet_medusa.inference.choose_search import with_search
+from espnet_medusa.inference.convert.attach_heads import AUTO
+from espnet_medusa.inference.convert.experiment import CONFIG
 from espnet_medusa.inference.decode_options import (
     DecodeOptions,
     check_espnet_decodes,
@@ -36,23 +42,21 @@ from espnet_medusa.inference.experiment import (
     open_whisper_model,
     read_model,
 )
+from espnet_medusa.inference.longform.driver import ChunkedLongForm, LongForm
+from espnet_medusa.inference.longform.long_form_options import LongFormOptions
+from espnet_medusa.inference.longform.recording import LongFormStep, LongRecording, RunLongForm
+from espnet_medusa.inference.longform.segment import Segment
 from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
+from espnet_medusa.inference.whisper_prompts import ENGLISH, WhisperPrompts
 from espnet_medusa.inference.whisper_windows import WhisperWindows
-from espnet_medusa.longform.driver import ChunkedLongForm, LongForm
-from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.longform.recording import LongFormStep, LongRecording, RunLongForm
-from espnet_medusa.longform.segment import Segment
-from espnet_medusa.model.espnet_transformer import searchable
-from espnet_medusa.model.multi_token_decoder import MultiTokenDecoder
-from espnet_medusa.options import build_options, check_positive
-from espnet_medusa.runtime.native.library import kernels
-from espnet_medusa.runtime.precision import INT8
-from espnet_medusa.runtime.process import trim_memory
-from espnet_medusa.search.options import LengthLimits
-from espnet_medusa.search.statistics import DecodingStatistics
-from espnet_medusa.whisper.pretrained import is_whisper
-from espnet_medusa.whisper.prompts import ENGLISH, WhisperPrompts
-from espnet_medusa.whisper.tokens import DETECT, hugging_face_tokenizer, read_whisper_tokens
+from espnet_medusa.networks.espnet_transformer import searchable
+from espnet_medusa.networks.multi_token_decoder import MultiTokenDecoder
+from espnet_medusa.networks.whisper.pretrained import is_whisper
+from espnet_medusa.networks.whisper.tokens import (
+    DETECT,
+    hugging_face_tokenizer,
+    read_whisper_tokens,
+)
 
 ESPNET_OPTIONS = inspect.signature(ESPnetSpeech2Text.__init__).parameters
 

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from espnet2.bin.st_inference import Speech2Text as ESPnetSpeech2Text
 
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.decoding.search.search_options import LengthLimits, SearchOptions
+from espnet_medusa.decoding.search.statistics import DecodingStatistics
 from espnet_medusa.inference.audio_batch import audio_limits
 from espnet_medusa.inference.choose_search import full_scorers
 from espnet_medusa.inference.decode_options import check_espnet_decodes, split_options
 from espnet_medusa.inference.decoding import Decoding, Speech, TextWriter, count_words
 from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like
 from espnet_medusa.inference.experiment import language_model_errors
-from espnet_medusa.search.options import LengthLimits, SearchOptions
-from espnet_medusa.search.statistics import DecodingStatistics
 
 BLANK = 0  # ESPnet leaves it out of translations
 ESPNET_OPTIONS = inspect.signature(ESPnetSpeech2Text.__init__).parameters

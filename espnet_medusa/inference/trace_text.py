@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from espnet_medusa.search.state import SearchState
-from espnet_medusa.whisper.transcript import BROKEN
+from espnet_medusa.decoding.search.state import SearchState
+from espnet_medusa.networks.whisper.transcript import BROKEN
 
 SYMBOL = re.compile(r"<[^<>\s]+>")  # such as a timestamp or a language
 SPACE = "<space>"  # a token of ESPnet's character vocabularies

@@ -5,10 +5,10 @@ from argparse import Namespace
 from espnet2.asr.ctc import CTC
 from espnet2.asr.espnet_model import ESPnetASRModel
 
-from espnet_medusa.model.asr_arguments import take_waveforms, write_out_sizes
-from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
-from espnet_medusa.runtime.espnet_scorer import ScoringWhisperDecoder
-from espnet_medusa.whisper.tokens import default_symbols
+from espnet_medusa.decoding.runtime.espnet_scorer import ScoringWhisperDecoder
+from espnet_medusa.networks.asr_arguments import take_waveforms, write_out_sizes
+from espnet_medusa.networks.whisper.tokens import default_symbols
+from espnet_medusa.networks.whisper_encoder import HFWhisperEncoder
 
 PARTS = {"encoder": "hf_whisper", "decoder": "whisper_medusa", "model": "medusa"}  # of a config
 UNUSED = "frontend", "specaug", "normalize", "preencoder", "postencoder", "joint_network"

@@ -7,31 +7,31 @@ from itertools import accumulate
 import numpy as np
 import torch
 
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.encoder_rows import row_counts
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.decoding.search.beam import BeamStrategy
+from espnet_medusa.decoding.search.constraints import Constraints
+from espnet_medusa.decoding.search.greedy import greedy_search, sampling_search
+from espnet_medusa.decoding.search.patient_beam import patient_beam_search
+from espnet_medusa.decoding.search.search import Search
+from espnet_medusa.decoding.search.search_options import THRESHOLD
+from espnet_medusa.decoding.search.state import SearchState, Watched
+from espnet_medusa.decoding.search.statistics import DecodingStatistics
+from espnet_medusa.decoding.search.timestamps import build_timestamp_rules
+from espnet_medusa.decoding.tree.token_tree import ROOT
 from espnet_medusa.inference.audio_batch import RecordingFeatures, WindowBatch, recording_features
 from espnet_medusa.inference.decoding_model import DecodingModel
+from espnet_medusa.inference.longform.long_form_options import LongFormOptions
+from espnet_medusa.inference.longform.recording import Row
+from espnet_medusa.inference.longform.repetition import ends_in_loop
+from espnet_medusa.inference.longform.window import Clock, Window, WindowDecoding, compression_ratio
+from espnet_medusa.inference.longform.window_steps import Attempt, WindowDecoder
+from espnet_medusa.inference.longform.word_times import TimedWord
 from espnet_medusa.inference.trace_text import TraceText
 from espnet_medusa.inference.word_aligners import build_word_aligner, check_word_times
-from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.longform.recording import Row
-from espnet_medusa.longform.repetition import ends_in_loop
-from espnet_medusa.longform.window import Clock, Window, WindowDecoding, compression_ratio
-from espnet_medusa.longform.window_steps import Attempt, WindowDecoder
-from espnet_medusa.longform.word_times import TimedWord
-from espnet_medusa.search.beam import BeamStrategy
-from espnet_medusa.search.constraints import Constraints
-from espnet_medusa.search.greedy import greedy_search, sampling_search
-from espnet_medusa.search.options import THRESHOLD
-from espnet_medusa.search.patient_beam import patient_beam_search
-from espnet_medusa.search.search import Search
-from espnet_medusa.search.state import SearchState, Watched
-from espnet_medusa.search.statistics import DecodingStatistics
-from espnet_medusa.search.timestamps import build_timestamp_rules
-from espnet_medusa.tree.encoder_rows import row_counts
-from espnet_medusa.tree.token_tree import ROOT
-from espnet_medusa.whisper.log_mel import HOP_SAMPLES
-from espnet_medusa.whisper.tokens import hugging_face_tokenizer
-from espnet_medusa.whisper.transcript import TranscriptText, split_words
+from espnet_medusa.networks.whisper.log_mel import HOP_SAMPLES
+from espnet_medusa.networks.whisper.tokens import hugging_face_tokenizer
+from espnet_medusa.networks.whisper.transcript import TranscriptText, split_words
 
 
 class WhisperWindows(WindowDecoder):

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.encoder_rows import repeat_rows
+from espnet_medusa.data.errors import InputError
 from espnet_medusa.inference.audio_batch import Encoded
 from espnet_medusa.inference.decoding_model import DecodingModel, draft_sources
-from espnet_medusa.longform.ctc_word_times import align_units, time_words_by_units
-from espnet_medusa.longform.options import ATTENTION, CTC, LongFormOptions
-from espnet_medusa.longform.word_times import TimedWord, sharpen, time_words
-from espnet_medusa.model.unit_ctc import UnitCTC
-from espnet_medusa.model.whisper_alignment import align_tokens
-from espnet_medusa.model.whisper_decoder import WhisperMedusaDecoder
-from espnet_medusa.tree.encoder_rows import repeat_rows
-from espnet_medusa.whisper.prompts import WhisperPrompts
-from espnet_medusa.whisper.transcript import WordTokens
+from espnet_medusa.inference.longform.ctc_word_times import align_units, time_words_by_units
+from espnet_medusa.inference.longform.long_form_options import ATTENTION, CTC, LongFormOptions
+from espnet_medusa.inference.longform.whisper_alignment import align_tokens
+from espnet_medusa.inference.longform.word_times import TimedWord, sharpen, time_words
+from espnet_medusa.inference.whisper_prompts import WhisperPrompts
+from espnet_medusa.networks.unit_ctc import UnitCTC
+from espnet_medusa.networks.whisper.transcript import WordTokens
+from espnet_medusa.networks.whisper_decoder import WhisperMedusaDecoder
 
 # ``(encoded, frames, words, language) -> words with times``:
 #   encoded: (1, S', D) encoder output, and its length or the frames of its rows.

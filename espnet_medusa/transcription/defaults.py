@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from espnet_medusa.longform.options import REPETITION
-from espnet_medusa.runtime.native.library import kernels
-from espnet_medusa.runtime.precision import INT8
+from espnet_medusa.decoding.runtime.native.library import kernels
+from espnet_medusa.decoding.runtime.precision import INT8
+from espnet_medusa.inference.longform.long_form_options import REPETITION
 
 BEAM_SIZE = 5
 # Differences from the defaults of ``LongFormOptions``.

@@ -9,10 +9,10 @@ from dataclasses import astuple, dataclass, field
 from functools import partial
 from typing import Any
 
-from espnet_medusa.files.atomic import PATH_ERRORS
+from espnet_medusa.data.files.atomic import PATH_ERRORS
+from espnet_medusa.decoding.search.statistics import DecodingStatistics
 from espnet_medusa.inference.journal import Failed, Outcome
-from espnet_medusa.longform.segment import CHANNEL, CTM, Segment, ctm_lines
-from espnet_medusa.search.statistics import DecodingStatistics
+from espnet_medusa.inference.longform.segment import CHANNEL, CTM, Segment, ctm_lines
 from espnet_medusa.transcription.recordings import Recording
 
 

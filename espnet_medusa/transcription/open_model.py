@@ -6,15 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from espnet_medusa import __version__
-from espnet_medusa.convert.attach_heads import SHIPPED, attach_heads
-from espnet_medusa.convert.checkpoint import PromptOptions
-from espnet_medusa.convert.experiment import CONFIG, MODEL, write_experiment
-from espnet_medusa.convert.read_whisper import read_whisper
-from espnet_medusa.files.cache_folder import cache_folder
-from espnet_medusa.files.output_folder import cached_output, fingerprint
+from espnet_medusa.data.files.cache_folder import cache_folder
+from espnet_medusa.data.files.output_folder import cached_output, fingerprint
+from espnet_medusa.inference.convert.attach_heads import SHIPPED, attach_heads
+from espnet_medusa.inference.convert.checkpoint import PromptOptions
+from espnet_medusa.inference.convert.experiment import CONFIG, MODEL, write_experiment
+from espnet_medusa.inference.convert.read_whisper import read_whisper
 from espnet_medusa.inference.experiment import find_experiment
-from espnet_medusa.whisper.text import TextOptions
-from espnet_medusa.whisper.tokens import DETECT
+from espnet_medusa.networks.whisper.text import TextOptions
+from espnet_medusa.networks.whisper.tokens import DETECT
 
 logger = logging.getLogger(__name__)
 

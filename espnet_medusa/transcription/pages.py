@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from espnet_medusa.inference.longform.long_form_options import LongFormOptions
+from espnet_medusa.inference.longform.recording import LongRecording
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.whisper_windows import why_not_long_form
-from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.longform.recording import LongRecording
-from espnet_medusa.page.content import Shown, show
 from espnet_medusa.transcription.formats import Transcript
+from espnet_medusa.transcription.page.content import Shown, show
 
 HTML = "html"
 WARM_UP_S = 2.0

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from espnet_medusa.audio.reader import check_audio, probe_audio, read_audio, resample
-from espnet_medusa.audio.source import AudioError, AudioInfo, open_file
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.audio.reader import check_audio, probe_audio, read_audio, resample
+from espnet_medusa.data.audio.source import AudioError, AudioInfo, open_file
+from espnet_medusa.data.errors import InputError
 from espnet_medusa.inference.journal import FAILED, JOURNAL, STATISTICS
+from espnet_medusa.inference.longform.segment import SEGMENTS
 from espnet_medusa.inference.reader import UtteranceReader
-from espnet_medusa.longform.segment import SEGMENTS
-from espnet_medusa.whisper.log_mel import HOP_SAMPLES
+from espnet_medusa.networks.whisper.log_mel import HOP_SAMPLES
 
 logger = logging.getLogger(__name__)
 

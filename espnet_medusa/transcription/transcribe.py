@@ -12,19 +12,19 @@ from typing import Any
 
 import torch
 
-from espnet_medusa.audio.source import is_pipe
-from espnet_medusa.errors import InputError
-from espnet_medusa.files.atomic import write_atomically
+from espnet_medusa.data.audio.source import is_pipe
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.files.atomic import write_atomically
+from espnet_medusa.data.kaldi.table import write_table
+from espnet_medusa.data.options import build_options
+from espnet_medusa.data.progress import Progress
 from espnet_medusa.inference.job import JobInput, decode_remaining, resume
 from espnet_medusa.inference.journal import Journal, write_summary
-from espnet_medusa.inference.progress import Progress
+from espnet_medusa.inference.longform.long_form_options import LongFormOptions
 from espnet_medusa.inference.reader import build_audio_preprocess
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
 from espnet_medusa.inference.whisper_windows import why_not_long_form
-from espnet_medusa.kaldi.table import write_table
-from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.options import build_options
 from espnet_medusa.transcription.defaults import choose_search
 from espnet_medusa.transcription.formats import FORMATS, Transcript
 from espnet_medusa.transcription.open_model import find_model

@@ -19,8 +19,8 @@ from inputs import Utterance, load_model
 from refusals import assert_refused, command_refused
 from runner import Journal, Measurement
 
-from espnet_medusa.search import options as search_options
-from espnet_medusa.search.statistics import DecodingStatistics
+from espnet_medusa.decoding.search import search_options
+from espnet_medusa.decoding.search.statistics import DecodingStatistics
 
 TOKENS = 14
 

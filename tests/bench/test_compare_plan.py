@@ -20,9 +20,9 @@ from recorded_calls import record_calls
 from refusals import assert_refused, command_refused
 from runner import Journal, Measurement
 
+from espnet_medusa.decoding.search.statistics import DecodingStatistics
 from espnet_medusa.inference.audio_batch import AudioBatch
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.search.statistics import DecodingStatistics
 
 SHARED = {"ctc_weight": 0.0, "lm_weight": 0.0, "maxlenratio": -20}
 SEARCHES = {"greedy": {"search": "greedy"}, "beam 3": {"beam_size": 3, "nbest": 3}}

@@ -33,8 +33,8 @@ from tiny_whisper import save_tiny_whisper
 from transformers import WhisperModel
 
 from espnet_medusa.bin import convert
+from espnet_medusa.decoding.search.statistics import DecodingStatistics
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.search.statistics import DecodingStatistics
 
 MACHINE = {"device": "cpu", "processor": "P", "threads": 2, "versions": {"torch": "2"}}
 A = Segment(0.0, 2.0, " Red.", -0.1, [(" Red.", 0.5, 1.0)])

@@ -18,7 +18,7 @@ from inputs import Utterance
 from refusals import assert_refused
 from runner import Measurement
 
-from espnet_medusa.kaldi.table import read_table
+from espnet_medusa.data.kaldi.table import read_table
 
 RATE_HZ = 16000
 LEVELS = (0, 5, 10, 20)

@@ -26,9 +26,9 @@ from refusals import command_refused, exit_status
 from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa.bin import convert
-from espnet_medusa.convert.read_whisper import read_whisper
-from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.whisper.text import TextOptions
+from espnet_medusa.decoding.runtime.build import build_runtime
+from espnet_medusa.inference.convert.read_whisper import read_whisper
+from espnet_medusa.networks.whisper.text import TextOptions
 
 ON_CPU = {"device": "cpu", "threads": 1, "seconds": 60.0}
 MACHINE = {"processor": "P", "cores": 2, "device": "G", "threads": 2, "versions": {"torch": "2"}}

@@ -8,7 +8,7 @@ import training_memory
 from cases import cases
 from tiny import batch, model_of, tiny_decoder
 
-from espnet_medusa.training.projection_loss import CHUNK_LOGITS
+from espnet_medusa.espnet.training.projection_loss import CHUNK_LOGITS
 
 FLOAT_BYTES = 4
 SIZES = training_memory.Sizes(hidden_size=32, layers=2, batch_size=4, tokens=30, seconds=1.0)

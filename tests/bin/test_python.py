@@ -75,7 +75,7 @@ def test_commands_for_other_models_refuse_ours(tmp_path, monkeypatch, search, co
 
 
 def test_start_imports_no_large_modules():
-    heavy = "('torch', 'numpy', 'transformers', 'espnet', 'espnet2', 'espnet_medusa.task')"
+    heavy = "('torch', 'numpy', 'transformers', 'espnet', 'espnet2', 'espnet_medusa.espnet.task')"
     code = f"import sys; print([name for name in {heavy} if name in sys.modules])"
     assert run(*WITH_PLUGIN, "-c", code).stdout == "[]\n"
 

@@ -18,8 +18,8 @@ from recipes import ROOT, copy_config, link_recipe
 from recipes import run as run_recipe
 from refusals import command_refused, refused
 
-from espnet_medusa.kaldi.data_dir import validate_data_dir
-from espnet_medusa.kaldi.table import read_table
+from espnet_medusa.data.kaldi.data_dir import validate_data_dir
+from espnet_medusa.data.kaldi.table import read_table
 
 SPEAKERS = ("ann", "theo")
 INDICES = (0, 4, 5, 9, 10, 11)

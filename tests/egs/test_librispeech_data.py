@@ -12,9 +12,9 @@ from cases import cases
 from librispeech_corpus import measure_audio, read_genders, read_manifest
 from librispeech_miniature import RATE_HZ, SUBSETS, errors, make_librispeech, murmur, run
 
-from espnet_medusa.audio.reader import AudioError
-from espnet_medusa.kaldi.data_dir import validate_data_dir
-from espnet_medusa.kaldi.table import read_table
+from espnet_medusa.data.audio.reader import AudioError
+from espnet_medusa.data.kaldi.data_dir import validate_data_dir
+from espnet_medusa.data.kaldi.table import read_table
 
 # One chapter of test-clean in the miniature.
 READER, CHAPTER = "101", "1101"

@@ -16,9 +16,9 @@ from downloads import serve
 from librispeech_miniature import errors, make_librispeech, make_librispeech_pc, run
 from refusals import command_refused
 
-from espnet_medusa.kaldi.data_dir import validate_data_dir
-from espnet_medusa.kaldi.table import read_table, write_table
-from espnet_medusa.recipe import download
+from espnet_medusa.data.kaldi.data_dir import validate_data_dir
+from espnet_medusa.data.kaldi.table import read_table, write_table
+from espnet_medusa.recipes import download
 
 PLAIN = ("--librispeech_pc", "false")
 MINI = ("--part", "5", *PLAIN)

@@ -23,8 +23,8 @@ from noise import add_noise, coloured_noise, set_level
 from recipes import ROOT
 from sentences import load_language, parse_language
 
-from espnet_medusa.kaldi.data_dir import validate_data_dir
-from espnet_medusa.kaldi.table import read_table
+from espnet_medusa.data.kaldi.data_dir import validate_data_dir
+from espnet_medusa.data.kaldi.table import read_table
 
 LANGUAGES = sorted(path.stem for path in ROOT.glob("egs/mini_synth/asr1/local/languages/*.yaml"))
 TEXT = "turn left behind the wooden door"

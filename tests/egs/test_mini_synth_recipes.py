@@ -24,12 +24,12 @@ from recipes import (
     write_script,
 )
 
-from espnet_medusa.bin import asr_inference
+from espnet_medusa.data.kaldi.table import read_table
+from espnet_medusa.decoding.search.search_options import check_options
+from espnet_medusa.inference import decoding_command
 from espnet_medusa.inference.decode_options import DecodeOptions
-from espnet_medusa.kaldi.table import read_table
-from espnet_medusa.report.measures import nbest_lists
-from espnet_medusa.report.plan import read_plan
-from espnet_medusa.search.options import check_options
+from espnet_medusa.recipes.report.measures import nbest_lists
+from espnet_medusa.recipes.report.plan import read_plan
 
 DEMO = ROOT / "egs" / "mini_synth" / "demo"
 FULL = ROOT / "egs" / "mini_synth" / "asr1"
@@ -131,7 +131,9 @@ def test_decode_configs_have_known_options(path):
     given = config(FULL, path.stem)
     names = {entry.name for entry in dataclasses.fields(DecodeOptions)}
     options = {name: value for name, value in given.items() if name in names}
-    assert given.keys() <= names | {action.dest for action in asr_inference.get_parser()._actions}
+    assert given.keys() <= names | {
+        action.dest for action in decoding_command.get_parser()._actions
+    }
     check_options(DecodeOptions(**options), given.get("beam_size", 20))
 
 

@@ -10,8 +10,8 @@ from tones import peak_frequency_hz
 from voxpopuli_miniature import TEST_SESSION, build_voxpopuli, key_of, problems, run, tables
 from voxpopuli_transcripts import parse_vad, read_rows
 
-from espnet_medusa.audio.reader import read_audio
-from espnet_medusa.kaldi.data_dir import Segment, parse_segment, validate_data_dir
+from espnet_medusa.data.audio.reader import read_audio
+from espnet_medusa.data.kaldi.data_dir import Segment, parse_segment, validate_data_dir
 
 pytestmark = pytest.mark.usefixtures("in_folder")
 

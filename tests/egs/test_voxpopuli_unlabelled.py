@@ -16,10 +16,10 @@ from refusals import assert_refused
 from voxpopuli_miniature import TEST_SESSION, build_voxpopuli, damage_audio, problems, run, tables
 from voxpopuli_sessions import HELD_OUT_TIME, DivisionOptions, divide, find_held_out
 
-from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi import data_dir
-from espnet_medusa.kaldi.data_dir import Segment, parse_segment
-from espnet_medusa.kaldi.table import DataProblem, read_table, sort_ids, write_table
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.kaldi import data_dir
+from espnet_medusa.data.kaldi.data_dir import Segment, parse_segment
+from espnet_medusa.data.kaldi.table import DataProblem, read_table, sort_ids, write_table
 
 
 def run_unlabelled(*options: str) -> int:

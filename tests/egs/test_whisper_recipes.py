@@ -22,9 +22,9 @@ from tiny_whisper import save_tiny_whisper
 from voxpopuli_miniature import TEST_SESSION, damage_audio
 from voxpopuli_sessions import HELD_OUT_TIME
 
-from espnet_medusa.kaldi.data_dir import parse_segment
-from espnet_medusa.kaldi.table import read_results, read_table
-from espnet_medusa.training.label_filter import MISFIT
+from espnet_medusa.data.kaldi.data_dir import parse_segment
+from espnet_medusa.data.kaldi.table import read_results, read_table
+from espnet_medusa.espnet.training.label_filter import MISFIT
 
 SUBSETS = ("train-clean-100", "dev-clean", "dev-other", "test-clean")
 # A few steps, on the CPU, without worker processes.

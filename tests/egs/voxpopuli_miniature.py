@@ -13,7 +13,7 @@ import prepare_voxpopuli
 import soundfile
 from refusals import exit_status
 
-from espnet_medusa.kaldi.table import read_table
+from espnet_medusa.data.kaldi.table import read_table
 
 RATE_HZ = 16000
 NOISE_LEVEL = 1e-3

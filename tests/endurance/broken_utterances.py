@@ -22,12 +22,12 @@ import soundfile
 from harness import TABLES, TEST_SET, run
 from media_files import BROKEN, write_broken
 
-from espnet_medusa.audio.reader import probe_audio, read_audio
-from espnet_medusa.bin.command_line import SOME_FAILED, positive
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.audio.reader import probe_audio, read_audio
+from espnet_medusa.data.command_line import SOME_FAILED, positive
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.kaldi.table import read_results, read_table, write_table
 from espnet_medusa.inference.journal import FAILED
-from espnet_medusa.kaldi.format import BAD_UTTERANCES
-from espnet_medusa.kaldi.table import read_results, read_table, write_table
+from espnet_medusa.recipes.kaldi.format import BAD_UTTERANCES
 
 WHOLE = "0 -1"
 WINDOW_S, LONGER_THAN_WINDOW_S = 30.0, 31

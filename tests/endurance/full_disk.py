@@ -26,8 +26,8 @@ import harness
 from harness import run
 from recipes import TRAINING
 
-from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.table import read_table
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.kaldi.table import read_table
 
 ROOMY, PAGE = 4 << 30, 4096
 FULL = "No space left on device"
@@ -61,7 +61,7 @@ def steps(whisper: str) -> dict[str, list[str]]:
         commands[f"stage {stage}, {name}"] = [*asr, *stages]
     return commands | {
         "convert": [*module, "espnet_medusa.bin.convert", whisper, "exp/whisper"],
-        "cache_states": [*module, "espnet_medusa.stages", "cache_states", "--exp_dir",
+        "cache_states": [*module, "espnet_medusa.bin.stage", "cache_states", "--exp_dir",
             "exp/whisper", "--data_dir", "dump/raw/test", "--output_dir", "states"],
         "transcribe": [*module, "espnet_medusa.bin.transcribe", "audio", "--model", "exp/whisper",
             "--output_format", "all"],

@@ -23,9 +23,9 @@ import harness  # noqa: F401  makes tests/support importable
 from fuzz.reader import COMMITTED, CORPUS, COUNTS, DEFECTS, ENDS, IN_MEMORY, read_counts, zipped
 from fuzz.readers import READERS
 
-from espnet_medusa.bin.command_line import make_main, positive
-from espnet_medusa.errors import InputError
-from espnet_medusa.report.markdown import markdown_table
+from espnet_medusa.data.command_line import make_main, positive
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.recipes.report.markdown import markdown_table
 
 HERE = Path(__file__).resolve().parent
 LOG = "log"

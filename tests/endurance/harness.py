@@ -16,12 +16,12 @@ from pathlib import Path
 
 import torch
 
-from espnet_medusa.bin.command_line import AddOptions, make_main, positive
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.command_line import AddOptions, make_main, positive
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.kaldi.table import write_table
 from espnet_medusa.inference.experiment import find_weights
-from espnet_medusa.kaldi.table import write_table
-from espnet_medusa.report.markdown import markdown_table
-from espnet_medusa.tuning.report import machine_name
+from espnet_medusa.recipes.report.markdown import markdown_table
+from espnet_medusa.recipes.tuning.tuning_report import machine_name
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "support"))  # for modules imported after this one

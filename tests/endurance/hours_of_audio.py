@@ -24,12 +24,12 @@ import psutil
 import torch
 
 from espnet_medusa import Speech2Text
-from espnet_medusa.audio.reader import read_audio
+from espnet_medusa.data.audio.reader import read_audio
+from espnet_medusa.data.kaldi.table import read_table
 from espnet_medusa.inference.experiment import find_weights
-from espnet_medusa.kaldi.table import read_table
-from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.longform.recording import LongRecording
-from espnet_medusa.report.markdown import markdown_table
+from espnet_medusa.inference.longform.long_form_options import LongFormOptions
+from espnet_medusa.inference.longform.recording import LongRecording
+from espnet_medusa.recipes.report.markdown import markdown_table
 
 SETTLED = 0.1  # share of the audio before measurements count
 MOST_GROWTH, MOST_OFF = 0.02, 0.10

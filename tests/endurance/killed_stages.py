@@ -24,8 +24,8 @@ from pathlib import Path
 import harness
 import psutil
 
-from espnet_medusa.bin.command_line import positive
-from espnet_medusa.kaldi.table import read_table
+from espnet_medusa.data.command_line import positive
+from espnet_medusa.data.kaldi.table import read_table
 
 TIMED = re.compile(r"(statistics\.json|results\.json|RESULTS\.md)$")  # they contain seconds
 PATIENCE_S = 120.0  # for a stage after the kill of one of its processes

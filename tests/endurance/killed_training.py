@@ -24,11 +24,11 @@ import harness
 import psutil
 import torch
 
-from espnet_medusa.bin.command_line import positive
-from espnet_medusa.errors import InputError
-from espnet_medusa.recipe.jobs import stop
-from espnet_medusa.recipe.progress import LogFollower
-from espnet_medusa.training.trainer import BEFORE, CHECKPOINT, GRADIENTS
+from espnet_medusa.data.command_line import positive
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.espnet.training.trainer import BEFORE, CHECKPOINT, GRADIENTS
+from espnet_medusa.recipes.jobs import stop
+from espnet_medusa.recipes.log_progress import LogFollower
 
 START, EPOCH, WRITING = "as it started", "in an epoch", "while an epoch's end was written"
 STARTING_S, WRITING_S, POLL_S = 5.0, 0.05, 0.002

@@ -20,7 +20,7 @@ from harness import DIFFERS, EQUAL, EQUAL_FALLING
 from searches import DRAFT_MODELS, HEADS, beam_shape, compare, our_search
 from tiny import VOCAB_SIZE, random_memory
 
-from espnet_medusa.search.options import LengthLimits
+from espnet_medusa.decoding.search.search_options import LengthLimits
 
 DRAFTERS = [*HEADS, "none", *DRAFT_MODELS]
 WIDEST_BEAM = VOCAB_SIZE + 3

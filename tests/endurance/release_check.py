@@ -1,7 +1,7 @@
 """Build a release, check it, install it in empty environments, run and test it.
 
 python tests/endurance/release_check.py --folder /var/tmp/release \\
-    --pythons python3.10=23 python3.13=26 --whisper whisper-tiny.en --tests tests/search tests/bin
+    --pythons python3.10=23 python3.13=26 --whisper whisper-tiny.en --tests tests/bin
 
 Builds an sdist of the last commit and the sdist's wheel; ``twine check`` reads both. Each Python
 gets an environment, the newest pip of version PIP (PYTHON=PIP) and the wheel, as users install it.
@@ -30,8 +30,8 @@ from harness import ROOT, CheckRow, finish_check
 from tiny_whisper import save_tiny_whisper
 from tones import RATE_HZ, say
 
-from espnet_medusa.bin.command_line import make_main
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.command_line import make_main
+from espnet_medusa.data.errors import InputError
 
 TABLE = Path(__file__).with_name("checks.md")
 PYTHONS = ("python3.10=23", "python3.11=24", "python3.12=25", "python3.13=26")

@@ -30,14 +30,14 @@ from refusals import assert_refused, exit_status
 from tiny import tiny_decoder
 
 from espnet_medusa.bin import convert
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.kaldi.table import read_table
+from espnet_medusa.decoding.runtime.build import build_runtime
+from espnet_medusa.espnet.training.trainer import GRADIENTS
 from espnet_medusa.inference import s2t
-from espnet_medusa.kaldi.audio_writer import AudioOptions
-from espnet_medusa.kaldi.format import BAD_UTTERANCES, FormatOptions, format_data_dir
-from espnet_medusa.kaldi.table import read_table
-from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.training.trainer import GRADIENTS
-from espnet_medusa.upstream.compat import LengthBonus
+from espnet_medusa.networks.espnet_compat import LengthBonus
+from espnet_medusa.recipes.kaldi.audio_writer import AudioOptions
+from espnet_medusa.recipes.kaldi.format import BAD_UTTERANCES, FormatOptions, format_data_dir
 
 
 def test_a_row_replaces_the_last_of_its_name_and_other_files_stay(tmp_path):

@@ -13,7 +13,7 @@ from fuzz.readers import READERS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.errors import InputError
 
 CHECKS = settings(
     deadline=None, derandomize=True, database=None, suppress_health_check=[*HealthCheck]

@@ -20,8 +20,9 @@ from refusals import Calls, assert_refused, command_refused, refused
 from waiting import wait_for
 
 from espnet_medusa.bin import asr_inference
-from espnet_medusa.recipe.rtf import read_timings
-from espnet_medusa.search.statistics import read_statistics
+from espnet_medusa.decoding.search.statistics import read_statistics
+from espnet_medusa.inference import decoding_command
+from espnet_medusa.recipes.rtf import read_timings
 
 DECODE_CONFIGS = Path(__file__).resolve().parents[2] / "conf" / "decode"
 EXACT = (
@@ -136,7 +137,7 @@ def test_help_accepts_percent_signs_of_espnet(monkeypatch):
     theirs = argparse.ArgumentParser()
     theirs.add_argument("--margin", type=int, default=3, help="%(default)s: 3.19% CER, 100%% (all)")
     monkeypatch.setattr(asr_inference, "get_espnet_parser", lambda: theirs)
-    assert "3: 3.19% CER, 100% (all)" in asr_inference.get_parser().format_help()
+    assert "3: 3.19% CER, 100% (all)" in decoding_command.get_parser().format_help()
 
 
 def test_a_killed_job_has_recorded_its_results(experiment, tmp_path):
@@ -178,13 +179,13 @@ def test_results_belong_to_the_files_in_folders_of_models(experiment, tmp_path):
         (copy / "config.yaml", "--lm_file", copy / "model.pth"),
     ):
         command = [*data(tmp_path), "--output_dir", copy / "decode", *words]
-        options = vars(asr_inference.get_parser().parse_args([*map(str, command)]))
-        before = asr_inference.fingerprint(options)
+        options = vars(decoding_command.get_parser().parse_args([*map(str, command)]))
+        before = decoding_command.made_with(options)
         (copy / "RESULTS.md").write_text("results")
-        assert asr_inference.fingerprint(options) == before
+        assert decoding_command.made_with(options) == before
         with changed.open("a") as stream:
             stream.write(" ")
-        assert asr_inference.fingerprint(options) != before, words
+        assert decoding_command.made_with(options) != before, words
         (copy / "RESULTS.md").unlink()
 
 

@@ -13,7 +13,7 @@ from tiny_whisper import read_whisper_experiment, save_tiny_whisper, whisper_exp
 
 from espnet_medusa.inference.experiment import TrainedModel
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.whisper.tokens import make_tokenizer, read_whisper_tokens
+from espnet_medusa.networks.whisper.tokens import make_tokenizer, read_whisper_tokens
 
 OPTIONS = {"search": "greedy", "maxlenratio": -14}
 

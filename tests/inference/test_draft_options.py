@@ -15,19 +15,19 @@ from tokenizers.decoders import ByteLevel
 from transformers import PreTrainedTokenizerFast
 from whisper_training import save_tokenizer_of_bytes
 
-from espnet_medusa.draft.ctc import CTCProposer
-from espnet_medusa.draft.mixed import MixedProposer
-from espnet_medusa.draft.model import DraftModelProposer
+from espnet_medusa.decoding.draft.ctc import CTCProposer
+from espnet_medusa.decoding.draft.mixed import MixedProposer
+from espnet_medusa.decoding.draft.model import DraftModelProposer
+from espnet_medusa.decoding.search.drafters import hide_tokens
+from espnet_medusa.decoding.search.drafting.lookahead import ByAcceptance, ByCost
+from espnet_medusa.decoding.tree.proposer import HeadsProposer
 from espnet_medusa.inference.audio_batch import AudioBatch
 from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.draft_model import open_draft_model
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
-from espnet_medusa.search.drafters import hide_tokens
-from espnet_medusa.search.drafting.lookahead import ByAcceptance, ByCost
-from espnet_medusa.tree.proposer import HeadsProposer
-from espnet_medusa.whisper.log_mel import LogMel
-from espnet_medusa.whisper.tokens import END, START, make_tokenizer, read_whisper_tokens
+from espnet_medusa.networks.whisper.log_mel import LogMel
+from espnet_medusa.networks.whisper.tokens import END, START, make_tokenizer, read_whisper_tokens
+from espnet_medusa.networks.whisper_encoder import HFWhisperEncoder
 
 UNITS = NO_CTC | {"ctc_weight": 0.3, "ctc_units": 256, "report_wer": False}
 UNITS |= {"sym_sos": START, "sym_eos": END}

@@ -9,9 +9,9 @@ from experiment import ENCODER, NO_CTC, make_experiment, noise, speeches
 from refusals import refuses
 from stock_experiment import assert_decodings, files, nbest, stock_experiment
 
+from espnet_medusa.data.encoder_rows import frame_counts
+from espnet_medusa.decoding.runtime.native.library import kernels
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.runtime.native.library import kernels
-from espnet_medusa.tree.encoder_rows import frame_counts
 
 LENGTH = {"maxlenratio": -12, "minlenratio": -4}
 GREEDY = {"search": "greedy"} | LENGTH

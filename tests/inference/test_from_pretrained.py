@@ -15,10 +15,11 @@ from refusals import assert_refused, command_refused
 from safetensors.torch import load_file
 from tiny_whisper import save_tiny_whisper
 
-from espnet_medusa import Speech2Text, stages
-from espnet_medusa.bin import asr_inference, convert
-from espnet_medusa.convert.experiment import read_experiment
-from espnet_medusa.convert.read_whisper import read_whisper
+from espnet_medusa import Speech2Text
+from espnet_medusa.bin import asr_inference, convert, stage
+from espnet_medusa.data.options import read_config
+from espnet_medusa.inference.convert.experiment import read_experiment
+from espnet_medusa.inference.convert.read_whisper import read_whisper
 from espnet_medusa.inference.experiment import (
     NoInitialization,
     find_own_files,
@@ -26,9 +27,8 @@ from espnet_medusa.inference.experiment import (
     put_weights,
 )
 from espnet_medusa.inference.whisper_model import build_whisper_model, can_build_without_task
-from espnet_medusa.options import read_config
-from espnet_medusa.whisper.pretrained import is_whisper
-from espnet_medusa.whisper.text import TextOptions
+from espnet_medusa.networks.whisper.pretrained import is_whisper
+from espnet_medusa.networks.whisper.text import TextOptions
 
 SHORT = {"search": "greedy", "maxlenratio": -12}
 DRAFT_CONF = {"greedy": {"draft_depth": 2, "draft_vocab_size": 30}, "beam": {"draft_depth": 0}}
@@ -154,12 +154,12 @@ def test_convert_decode_and_pack_heads(case, tmp_path, capsys):
     given = ["--exp_dir", experiment, "--model_file", "model.pth", "--whisper_model", whisper]
     card, statistics = write_sources(tmp_path / "sources", draft_conf=DRAFT_CONF)
     given += ["--card", card, "--statistics", statistics, "--output_dir", tmp_path / "h"]
-    stages.main(["pack_heads", *map(str, given)])
+    stage.main(["pack_heads", *map(str, given)])
     assert capsys.readouterr().out.startswith(f"{tmp_path / 'h'}: 0.")
     again = load_file(tmp_path / "h" / "heads.safetensors")
     torch.testing.assert_close(again, load_file(folder / "heads.safetensors"), rtol=0, atol=0)
     with command_refused(capsys, f"{tmp_path / 'h'}: exists"):
-        stages.main(["pack_heads", *map(str, given)])
+        stage.main(["pack_heads", *map(str, given)])
 
 
 def test_text_adds_to_the_counts_of_the_heads(case, tmp_path, capsys):

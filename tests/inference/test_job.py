@@ -19,16 +19,16 @@ from job_log import espnet_seconds, log_to
 from recorded_calls import interrupt_call
 from refusals import assert_refused
 
-from espnet_medusa.inference import progress
+from espnet_medusa.data import progress
+from espnet_medusa.decoding.search.statistics import DecodingStatistics, read_statistics
 from espnet_medusa.inference.audio_batch import AudioBatch, AudioLimits
 from espnet_medusa.inference.decoding import Decoding, log_decoded
 from espnet_medusa.inference.job import decode_job, read_input
 from espnet_medusa.inference.journal import JOURNAL, Decoded, Journal, NBestEntry
+from espnet_medusa.inference.longform.segment import Segment, Word
 from espnet_medusa.inference.reader import UtteranceReader
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
-from espnet_medusa.longform.segment import Segment, Word
-from espnet_medusa.search.statistics import DecodingStatistics, read_statistics
 
 RATE_HZ = 16000
 PLAIN = Decoded("a", [NBestEntry("über", ["ü", "ber"], [3, 4], "tensor(-1.5)")])

@@ -13,18 +13,18 @@ from job_log import log_to
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 from recorded_calls import record_calls
 
-from espnet_medusa import stages
-from espnet_medusa.bin import asr_inference
-from espnet_medusa.errors import InputError
+from espnet_medusa.bin import stage
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.kaldi.data_dir import validate_data_dir
+from espnet_medusa.decoding.search.statistics import read_statistics
+from espnet_medusa.inference import decoding_command
 from espnet_medusa.inference.job import decode_job, read_input
 from espnet_medusa.inference.journal import Journal
+from espnet_medusa.inference.longform.long_form_options import LongFormOptions
 from espnet_medusa.inference.reader import UtteranceReader
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
-from espnet_medusa.kaldi.data_dir import validate_data_dir
-from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.recipe.rtf import read_timings
-from espnet_medusa.search.statistics import read_statistics
+from espnet_medusa.recipes.rtf import read_timings
 
 SECONDS = {"a": 2, "b": 34, "c": 3, "d": 31, "e": 1, "f": 61}
 LONG, SHORT = ("b", "d", "f"), ("a", "c", "e")
@@ -182,7 +182,7 @@ def test_outputs_of_jobs_are_merged(whole, corpus, speech2text):
     run(corpus, speech2text, "log/output.1", keys=["a", "f", "c"])
     run(corpus, speech2text, "log/output.2", keys=["b", "d", "e"])
     command = ["--keys", f"{corpus}/wav.scp", "--log_dir", f"{corpus}/log"]
-    stages.main(["merge_outputs", *command, "--output_dir", f"{corpus}/out"])
+    stage.main(["merge_outputs", *command, "--output_dir", f"{corpus}/out"])
     texts = read_lines(whole / "whole" / "1best_recog" / "text")
     assert read_lines(corpus / "out" / "text") == texts
     assert_same_files(whole / "whole", corpus / "out", SEGMENT_TABLES, "segments")
@@ -191,7 +191,7 @@ def test_outputs_of_jobs_are_merged(whole, corpus, speech2text):
     run(corpus, speech2text, "log/output.2", keys=["e"], long_form=None)
     write_lines(corpus / "short.scp", dict.fromkeys(SHORT, "x"))
     command[1] = f"{corpus}/short.scp"
-    stages.main(["merge_outputs", *command, "--output_dir", f"{corpus}/out"])
+    stage.main(["merge_outputs", *command, "--output_dir", f"{corpus}/out"])
     assert not [*(corpus / "out" / "segments").iterdir()]
 
 
@@ -228,7 +228,7 @@ def test_max_batch_frames_limits_the_recordings_that_run_together(
 
 def parse(*words):
     command = ["--output_dir", "out", "--data_path_and_name_and_type", "wav.scp,speech,sound"]
-    return vars(asr_inference.get_parser().parse_args([*command, *words]))
+    return vars(decoding_command.get_parser().parse_args([*command, *words]))
 
 
 def test_a_config_has_options_of_long_audio(tmp_path, caplog):
@@ -238,20 +238,20 @@ def test_a_config_has_options_of_long_audio(tmp_path, caplog):
         "temperature_increment_on_fallback: null\n"
     )
     given = parse("--config", str(config), "--logprob_threshold", "-0.5")
-    assert asr_inference.choose_long_form(given) == LongFormOptions(
+    assert decoding_command.choose_long_form(given) == LongFormOptions(
         condition_on_previous_text=False, clip_timestamps=(1, 40.5),
         temperature_increment_on_fallback=None, logprob_threshold=-0.5,
     )  # fmt: skip
-    assert asr_inference.choose_long_form(parse("--longform", "true")) == LongFormOptions()
+    assert decoding_command.choose_long_form(parse("--longform", "true")) == LongFormOptions()
     other = parse("--config", str(config), "--initial_prompt", "Names")
-    assert asr_inference.fingerprint(given) != asr_inference.fingerprint(other)
+    assert decoding_command.made_with(given) != decoding_command.made_with(other)
     # Without longform they are not used, a warning names them, and results are reused.
     caplog.clear()
     unused = parse("--config", str(config), "--longform", "false")
-    assert asr_inference.choose_long_form(unused) is None
+    assert decoding_command.choose_long_form(unused) is None
     assert "condition_on_previous_text: not used; it needs longform" in caplog.text
     assert "logprob_threshold" not in caplog.text
-    assert asr_inference.fingerprint(unused) == asr_inference.fingerprint(parse())
+    assert decoding_command.made_with(unused) == decoding_command.made_with(parse())
 
 
 def test_fallback_decodes_short_utterances_again(corpus, speech2text, samples):
@@ -271,10 +271,10 @@ def test_fallback_decodes_short_utterances_again(corpus, speech2text, samples):
 
 def test_options_of_fallback_and_clips_that_are_no_numbers(capsys):
     given = parse("--fallback", "true")
-    assert asr_inference.choose_long_form(given) == LongFormOptions(without_timestamps=None)
-    assert asr_inference.fingerprint(given) != asr_inference.fingerprint(parse())
+    assert decoding_command.choose_long_form(given) == LongFormOptions(without_timestamps=None)
+    assert decoding_command.made_with(given) != decoding_command.made_with(parse())
     with pytest.raises(InputError, match="nbest: 3; fallback: true allows only 1"):
-        asr_inference.choose_long_form(parse("--fallback", "true", "--nbest", "3"))
+        decoding_command.choose_long_form(parse("--fallback", "true", "--nbest", "3"))
     assert parse("--clip_timestamps", "1,40.5")["clip_timestamps"] == (1, 40.5)
     with pytest.raises(SystemExit):
         parse("--clip_timestamps", "a")

@@ -20,9 +20,9 @@ from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa import Speech2Text
 from espnet_medusa.bin import convert
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.options import read_config
 from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model, pack_model
-from espnet_medusa.options import read_config
 
 CONFIG, MODEL = "exp/asr/config.yaml", "exp/asr/model.pth"
 META = {"files": {"asr_model_file": MODEL}, "yaml_files": {"asr_train_config": CONFIG}}

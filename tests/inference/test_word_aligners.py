@@ -17,15 +17,15 @@ from refusals import assert_refused
 from stock_experiment import files
 
 from espnet_medusa.bin import asr_inference, transcribe
+from espnet_medusa.data.vocabulary.byte_pairs import BytePairUnits
+from espnet_medusa.inference.longform import driver
+from espnet_medusa.inference.longform.long_form_options import LongFormOptions
+from espnet_medusa.inference.longform.segment import ctm_lines
+from espnet_medusa.inference.longform.window import Window
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.whisper_windows import WhisperWindows
-from espnet_medusa.longform import driver
-from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.longform.segment import ctm_lines
-from espnet_medusa.longform.window import Window
-from espnet_medusa.model.unit_ctc import UnitCTC
-from espnet_medusa.vocabulary.byte_pairs import BytePairUnits
-from espnet_medusa.whisper.tokens import make_tokenizer
+from espnet_medusa.networks.unit_ctc import UnitCTC
+from espnet_medusa.networks.whisper.tokens import make_tokenizer
 
 BLOCK = {"input_layer": "conv1d2", "output_size": 16, "num_blocks": 0}
 ONE_ATTEMPT = {"temperature_increment_on_fallback": None, "no_speech_threshold": None}

@@ -8,7 +8,7 @@ from espnet2.asr.ctc import CTC
 from espnet2.lm.transformer_lm import TransformerLM
 from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE
 
-from espnet_medusa.upstream import compat
+from espnet_medusa.networks import espnet_compat as compat
 
 SAME_SCORE = 1e-5  # a few steps of float32 between sums of logarithms
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from transformers import WhisperForConditionalGeneration
 
-from espnet_medusa.whisper.tokens import VOCABULARIES, make_tokenizer
+from espnet_medusa.networks.whisper.tokens import VOCABULARIES, make_tokenizer
 
 TYPE_IDS = {
     torch.float32: 0, torch.int8: 1, torch.int16: 2, torch.int32: 3, torch.float16: 4,

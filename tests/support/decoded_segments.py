@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from espnet_medusa.longform.recording import LongRecording
-from espnet_medusa.longform.segment import Segment
+from espnet_medusa.inference.longform.recording import LongRecording
+from espnet_medusa.inference.longform.segment import Segment
 
 
 def assert_same(found, expected) -> None:

@@ -4,13 +4,13 @@ import copy
 from dataclasses import replace
 from typing import Any
 
-from espnet_medusa.draft.model import DraftModelProposer
+from espnet_medusa.decoding.draft.model import DraftModelProposer
+from espnet_medusa.decoding.search.acceptance import AcceptanceRule
+from espnet_medusa.decoding.search.beam import beam_search
+from espnet_medusa.decoding.search.drafting.lookahead import DraftShape
+from espnet_medusa.decoding.search.greedy import greedy_search
+from espnet_medusa.decoding.search.scores import DECODER_ALONE
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.search.acceptance import AcceptanceRule
-from espnet_medusa.search.beam import beam_search
-from espnet_medusa.search.drafting.lookahead import DraftShape
-from espnet_medusa.search.greedy import greedy_search
-from espnet_medusa.search.scores import DECODER_ALONE
 
 
 def drafted(

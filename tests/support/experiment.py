@@ -10,8 +10,8 @@ import soundfile
 import torch
 import yaml
 
-from espnet_medusa.options import read_config
-from espnet_medusa.task import MedusaASRTask
+from espnet_medusa.data.options import read_config
+from espnet_medusa.espnet.task import MedusaASRTask
 
 TOKENS = ["<blank>", "<unk>", "<space>", *"abcdefghij", "<sos/eos>"]
 WINDOW_S = 2.0

@@ -6,10 +6,10 @@ import torch
 from scripted import TokenTracker, new_places, path_of
 from tiny import VOCAB_SIZE, utterances
 
-from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.proposer import MISSING, DraftContext
-from espnet_medusa.tree.token_tree import ROOT, chain_parents
+from espnet_medusa.decoding.runtime.build import build_runtime
+from espnet_medusa.decoding.tree.prefix import Prefix
+from espnet_medusa.decoding.tree.proposer import MISSING, DraftContext
+from espnet_medusa.decoding.tree.token_tree import ROOT, chain_parents
 
 CLOSE = {"rtol": 0.0, "atol": 1e-5}
 

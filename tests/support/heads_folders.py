@@ -9,15 +9,15 @@ import torch
 from experiment import make_experiment, training_config, write_lines, write_noise
 from tiny_whisper import tiny_config
 
-from espnet_medusa.convert.checkpoint import Architecture, Checkpoint
-from espnet_medusa.convert.heads_card import write_card
-from espnet_medusa.convert.names import COUNTS, DECODER, ENCODER, HEADS
-from espnet_medusa.convert.pack_heads import pack_heads
-from espnet_medusa.model.heads import HeadOptions, Trunk, build_heads
-from espnet_medusa.model.whisper_modules import WhisperDecoder, WhisperEncoder
-from espnet_medusa.search.statistics import DecodingStatistics, write_statistics
-from espnet_medusa.whisper.sizes import network_config
-from espnet_medusa.whisper.text import Text
+from espnet_medusa.decoding.search.statistics import DecodingStatistics, write_statistics
+from espnet_medusa.inference.convert.checkpoint import Architecture, Checkpoint
+from espnet_medusa.inference.convert.heads_card import write_card
+from espnet_medusa.inference.convert.names import COUNTS, DECODER, ENCODER, HEADS
+from espnet_medusa.inference.convert.pack_heads import pack_heads
+from espnet_medusa.networks.heads import HeadOptions, Trunk, build_heads
+from espnet_medusa.networks.whisper.sizes import network_config
+from espnet_medusa.networks.whisper.text import Text
+from espnet_medusa.networks.whisper_modules import WhisperDecoder, WhisperEncoder
 
 VOCAB_SIZE = 60
 NUM_HEADS = 3

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 import torch
 
-from espnet_medusa.runtime.native import build, library
+from espnet_medusa.decoding.runtime.native import build, library
 
 NAMES = [instructions.name for instructions in build.usable_sets()]
 # Instruction set and compiler options; -DHALVES compiles avx2.h instead of avx512.h.

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from espnet_medusa.audio.voice_activity import SpeechActivity
+from espnet_medusa.data.audio.voice_activity import SpeechActivity
 
 FRAMES_PER_S = 1 / 0.032
 

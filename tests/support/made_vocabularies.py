@@ -5,8 +5,8 @@ from functools import cache
 
 import sentencepiece
 
-from espnet_medusa.recipe.tokens import TokenOptions, make_token_list
-from espnet_medusa.vocabulary.tokenizers import BUNDLED, open_vocabulary
+from espnet_medusa.networks.tokenizers import BUNDLED, open_vocabulary
+from espnet_medusa.recipes.tokens import TokenOptions, make_token_list
 
 SYLLABLES = ["ba", "ko", "lü", "mi", "né", "ra", "sto", "ß", "ty", "ve", "xi", "zum"]
 MODELS = {

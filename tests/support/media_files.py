@@ -9,7 +9,7 @@ import numpy as np
 import soundfile
 from refusals import assert_refused
 
-from espnet_medusa.audio.reader import AudioError, read_audio
+from espnet_medusa.data.audio.reader import AudioError, read_audio
 
 CODECS = {".m4a": "aac", ".mp4": "aac", ".mov": "alac", ".webm": "libopus", ".mka": "libopus",
           ".mkv": "ac3", ".wma": "wmav2", ".aac": "aac", ".flv": "aac", ".avi": "ac3"}  # fmt: skip

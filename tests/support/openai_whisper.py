@@ -11,12 +11,12 @@ import yaml
 from experiment import Experiment
 from whisper.model import ModelDimensions, Whisper
 
-from espnet_medusa.convert.experiment import write_experiment
-from espnet_medusa.convert.read_whisper import read_whisper
-from espnet_medusa.files.yaml_text import DUMPER
-from espnet_medusa.options import read_config
-from espnet_medusa.task import MedusaASRTask
-from espnet_medusa.whisper.text import TextOptions
+from espnet_medusa.data.files.yaml_text import DUMPER
+from espnet_medusa.data.options import read_config
+from espnet_medusa.espnet.task import MedusaASRTask
+from espnet_medusa.inference.convert.experiment import write_experiment
+from espnet_medusa.inference.convert.read_whisper import read_whisper
+from espnet_medusa.networks.whisper.text import TextOptions
 
 VOCAB_SIZE, END, FIRST_TIME = 51865, 50257, 50364
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.errors import InputError
 
 
 class Calls:

@@ -8,13 +8,19 @@ from functools import cache
 import torch
 from tiny import bounds, next_logits, random_memory, shared_decoder
 
-from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.acceptance import AcceptanceRule, exact
-from espnet_medusa.search.constraints import Constraints
-from espnet_medusa.search.greedy import greedy_search
-from espnet_medusa.tree.prefix import Prefix
-from espnet_medusa.tree.proposer import DraftContext, DraftInput, HeadsProposer, Proposer, States
-from espnet_medusa.tree.tree_decoder import NodeOutputs, TreeDecoder
+from espnet_medusa.decoding.runtime.build import build_runtime
+from espnet_medusa.decoding.search.acceptance import AcceptanceRule, exact
+from espnet_medusa.decoding.search.constraints import Constraints
+from espnet_medusa.decoding.search.greedy import greedy_search
+from espnet_medusa.decoding.tree.prefix import Prefix
+from espnet_medusa.decoding.tree.proposer import (
+    DraftContext,
+    DraftInput,
+    HeadsProposer,
+    Proposer,
+    States,
+)
+from espnet_medusa.decoding.tree.tree_decoder import NodeOutputs, TreeDecoder
 
 Path = tuple[int, ...]  # tokens, prompt included
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.decoding.search.statistics import DecodingStatistics
 from espnet_medusa.inference.job import JobInput
 from espnet_medusa.inference.journal import Decoded, Failed, NBestEntry, Outcome
-from espnet_medusa.search.statistics import DecodingStatistics
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,18 @@ import torch
 from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_scorers
 from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder, utterances
 
-from espnet_medusa.draft.model import DraftModelProposer
-from espnet_medusa.runtime.build import build_runtime
-from espnet_medusa.search.acceptance import AcceptanceRule, exact
-from espnet_medusa.search.beam import beam_search
-from espnet_medusa.search.build import SearchModel, build_beam, build_greedy
-from espnet_medusa.search.constraints import build_constraints
-from espnet_medusa.search.drafters import NO_SOURCES
-from espnet_medusa.search.drafting.lookahead import DraftShape
-from espnet_medusa.search.greedy import greedy_search
-from espnet_medusa.search.options import LengthLimits, SearchOptions
-from espnet_medusa.search.scores import Scorers
-from espnet_medusa.upstream.compat import PROMPT_COUNTS
+from espnet_medusa.decoding.draft.model import DraftModelProposer
+from espnet_medusa.decoding.runtime.build import build_runtime
+from espnet_medusa.decoding.search.acceptance import AcceptanceRule, exact
+from espnet_medusa.decoding.search.beam import beam_search
+from espnet_medusa.decoding.search.build import SearchModel, build_beam, build_greedy
+from espnet_medusa.decoding.search.constraints import build_constraints
+from espnet_medusa.decoding.search.drafters import NO_SOURCES
+from espnet_medusa.decoding.search.drafting.lookahead import DraftShape
+from espnet_medusa.decoding.search.greedy import greedy_search
+from espnet_medusa.decoding.search.scores import Scorers
+from espnet_medusa.decoding.search.search_options import LengthLimits, SearchOptions
+from espnet_medusa.networks.espnet_compat import PROMPT_COUNTS
 
 PROMPT = [3, 1]
 HEADS = [

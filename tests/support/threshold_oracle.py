@@ -9,9 +9,9 @@ import torch
 from searches import PROMPT, constraints_of, runtime_of
 from tiny import EOS
 
-from espnet_medusa.search.options import LengthLimits
-from espnet_medusa.search.search import Search
-from espnet_medusa.search.threshold_beam import threshold_beam_search
+from espnet_medusa.decoding.search.search import Search
+from espnet_medusa.decoding.search.search_options import LengthLimits
+from espnet_medusa.decoding.search.threshold_beam import threshold_beam_search
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from functools import cache
 import torch
 from espnet2.asr.ctc import CTC
 
-from espnet_medusa.model.whisper_encoder import HFWhisperEncoder
-from espnet_medusa.runtime.espnet_scorer import ScoringLlamaDecoder, ScoringWhisperDecoder
-from espnet_medusa.search.options import LengthLimits
-from espnet_medusa.training.asr_model import MedusaASRModel
+from espnet_medusa.decoding.runtime.espnet_scorer import ScoringLlamaDecoder, ScoringWhisperDecoder
+from espnet_medusa.decoding.search.search_options import LengthLimits
+from espnet_medusa.espnet.training.asr_model import MedusaASRModel
+from espnet_medusa.networks.whisper_encoder import HFWhisperEncoder
 
 VOCAB_SIZE = 11
 HIDDEN_SIZE = 32

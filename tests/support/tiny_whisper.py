@@ -8,7 +8,7 @@ from experiment import Experiment, make_experiment
 from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration
 
 from espnet_medusa.inference.experiment import TrainedModel, read_model
-from espnet_medusa.whisper.tokens import END, START, make_tokenizer
+from espnet_medusa.networks.whisper.tokens import END, START, make_tokenizer
 
 
 def tiny_config(vocab_size: int, hidden_size=32, widening=2, **sizes: int) -> WhisperConfig:

@@ -93,8 +93,8 @@ def warm_up() -> None:
     from transformers.models.llama import modeling_llama  # noqa: F401
 
     import espnet_medusa
-    from espnet_medusa.scoring.alignment import align
-    from espnet_medusa.whisper.espnet_text import build
+    from espnet_medusa.networks.whisper.espnet_text import build
+    from espnet_medusa.recipes.scoring.alignment import align
 
     for module in walk_packages(espnet_medusa.__path__, "espnet_medusa."):
         if not re.search(r"\.(bin|__main__)\b", module.name):  # commands, which run as `__main__`

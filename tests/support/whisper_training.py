@@ -13,7 +13,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast
 
 from espnet_medusa.bin import asr_train
-from espnet_medusa.whisper.tokens import END, START
+from espnet_medusa.networks.whisper.tokens import END, START
 
 CONFIGS = Path(__file__).resolve().parents[2] / "conf" / "train"
 

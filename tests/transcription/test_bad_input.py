@@ -11,7 +11,7 @@ from media_files import BROKEN, write_broken, write_media
 from recorded_calls import record_calls
 from tones import chords, lay_out, say
 
-from espnet_medusa.search.statistics import read_statistics
+from espnet_medusa.decoding.search.statistics import read_statistics
 from espnet_medusa.transcription import recordings
 
 pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")

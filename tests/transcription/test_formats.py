@@ -12,9 +12,9 @@ from decoded_segments import as_openai_has_them
 from experiment import read_lines
 from whisper.utils import WriteJSON, WriteSRT, WriteTSV, WriteTXT, WriteVTT
 
-from espnet_medusa.kaldi.data_dir import validate_data_dir
-from espnet_medusa.longform.segment import Segment, Word, write_segments_dir
-from espnet_medusa.search.statistics import DecodingStatistics
+from espnet_medusa.data.kaldi.data_dir import validate_data_dir
+from espnet_medusa.decoding.search.statistics import DecodingStatistics
+from espnet_medusa.inference.longform.segment import Segment, Word, write_segments_dir
 from espnet_medusa.transcription.formats import FORMATS, Transcript
 from espnet_medusa.transcription.recordings import Recording
 from espnet_medusa.transcription.transcribe import OutputFolder

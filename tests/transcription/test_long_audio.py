@@ -14,10 +14,10 @@ from openai_whisper import noise_and_silence
 
 import espnet_medusa
 from espnet_medusa.bin import transcribe as command
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.decoding.search.statistics import read_statistics
+from espnet_medusa.inference.longform.long_form_options import LongFormOptions
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.longform.options import LongFormOptions
-from espnet_medusa.search.statistics import read_statistics
 from espnet_medusa.transcription import transcribe as transcribe_module
 from espnet_medusa.transcription.formats import OPENAI
 from espnet_medusa.transcription.transcribe import check_used

@@ -20,8 +20,8 @@ from tiny_whisper import save_tiny_whisper, whisper_experiment
 
 import espnet_medusa
 from espnet_medusa.bin import asr_inference, transcribe
+from espnet_medusa.decoding.search.statistics import read_statistics
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.search.statistics import read_statistics
 from espnet_medusa.transcription import defaults
 from espnet_medusa.transcription.open_model import find_model
 from espnet_medusa.transcription.transcribe import choose_device

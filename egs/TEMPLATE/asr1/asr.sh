@@ -150,7 +150,7 @@ fail_data() { # after all sets were checked and their problems printed
 }
 
 tool() { # NAME [OPTION ...]
-    python3 -m espnet_medusa.stages "$@"
+    python3 -m espnet_medusa.bin.stage "$@"
 }
 
 current= # stage
@@ -574,7 +574,7 @@ statistics() {
 cache_memory() { # SET
     local cache=${memory_dir}/$1 status=0
     tool run_command --cmd "${memory_prefix}" --log "${cache}/cache_memory.log" -- \
-        python3 -m espnet_medusa.stages cache_memory --data_dir "${features}/$1" \
+        python3 -m espnet_medusa.bin.stage cache_memory --data_dir "${features}/$1" \
         --output_dir "${cache}" --ngpu "$((ngpu > 0))" -- \
         "${asr_common[@]}" "${initial[@]}" "${normalization[@]}" "${more_asr[@]}" || status=$?
     [ "${status}" -ne 3 ] || fail "stage 10: the encoder failed on utterances of $1: remove those that" \

@@ -55,7 +55,7 @@ asr() { # OPTION ...
     [ "${status}" -eq 0 ] || incomplete=true
 }
 
-plan=$(python3 -m espnet_medusa.stages systems --base "${base}" --heads "${heads}" \
+plan=$(python3 -m espnet_medusa.bin.stage systems --base "${base}" --heads "${heads}" \
     --base_start "${base_start}" --exp_dir "${expdir}" \
     --base_model "${base_model}" --heads_model "${heads_model}")
 mapfile -t systems <<< "${plan}"

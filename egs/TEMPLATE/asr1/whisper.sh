@@ -198,7 +198,7 @@ cache_states() { # LABELS: run Whisper once over both sets, for all systems with
     for set_name in "${train_set}" "${valid_set}"; do
         [ "${set_name}" = "${train_set}" ] && suffix=${train_suffix} || suffix=
         folder=${dumpdir}/states_$1/${set_name}${suffix}
-        command=(python3 -m espnet_medusa.stages cache_states --exp_dir "${expdir}/asr_vanilla"
+        command=(python3 -m espnet_medusa.bin.stage cache_states --exp_dir "${expdir}/asr_vanilla"
             --data_dir "${dumpdir}/raw/${set_name}${suffix}" --output_dir "${folder}"
             --references "$([ "$1" = references ] && echo true || echo false)"
             --states "$(needed "$1" states)" --memory "$(needed "$1" memory)"
@@ -209,7 +209,7 @@ cache_states() { # LABELS: run Whisper once over both sets, for all systems with
         [ "${ngpu}" -gt 0 ] || command+=(--encoder_precision int8)
         [ "${ngpu}" -gt 0 ] || [ -n "${labels_config}" ] || command+=(--decoder_precision int8)
         if [ "${states_nj}" -gt 1 ]; then
-            python3 -m espnet_medusa.stages run_jobs --title "${folder}" \
+            python3 -m espnet_medusa.bin.stage run_jobs --title "${folder}" \
                 --cmd "${states_prefix}" \
                 --spread_gpus "$([ "${ngpu}" -gt 0 ] && echo true || echo false)" \
                 "JOB=1:${states_nj}" "${folder}/cache_states.JOB.log" -- \
@@ -218,7 +218,7 @@ cache_states() { # LABELS: run Whisper once over both sets, for all systems with
         [ "$(needed "$1" audio)" = false ] ||
             command+=(--labelled_dir "${dumpdir}/raw/${set_name}_written${suffix}")
         status=0
-        python3 -m espnet_medusa.stages run_command --cmd "${states_prefix}" \
+        python3 -m espnet_medusa.bin.stage run_command --cmd "${states_prefix}" \
             --log "${folder}/cache_states.log" -- "${command[@]}" || status=$?
         [ "${status}" -eq 0 ] || [ "${status}" -eq 3 ] || exit "${status}"
         [ "${status}" -eq 0 ] || incomplete=true

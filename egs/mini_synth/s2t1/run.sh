@@ -42,7 +42,7 @@ active() { # STAGE TITLE: return whether the stage is selected
 }
 
 tool() { # NAME [OPTION ...]
-    python3 -m espnet_medusa.stages "$@"
+    python3 -m espnet_medusa.bin.stage "$@"
 }
 
 if active 1 "Data"; then

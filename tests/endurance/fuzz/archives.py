@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from downloads import link, make_tar
 
-from espnet_medusa.files.archive import ANY_SIZE_BYTES, unpack
+from espnet_medusa.data.files.archive import ANY_SIZE_BYTES, unpack
 from fuzz.reader import MEGABYTE, fuzzed, scratch_folder, write_scratch, zipped
 
 FILES = {"exp/model.pth": b"weights", "meta.yaml": b"files: {}\n", "exp/a/b.txt": b""}

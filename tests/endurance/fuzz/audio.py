@@ -7,7 +7,7 @@ import numpy as np
 import soundfile
 from media_files import speechlike, write_media
 
-from espnet_medusa.audio.reader import read_audio
+from espnet_medusa.data.audio.reader import read_audio
 from fuzz.reader import MEGABYTE, fuzzed, scratch_folder, write_scratch
 
 MAX_DURATION_S = 60.0

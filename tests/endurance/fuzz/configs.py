@@ -4,16 +4,16 @@ from dataclasses import asdict, fields
 
 import yaml
 
-from espnet_medusa.convert.heads_card import read_card
-from espnet_medusa.errors import InputError
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.options import build_options, read_config
+from espnet_medusa.decoding.search.search_options import check_options, read_draft_conf
+from espnet_medusa.inference.convert.heads_card import read_card
 from espnet_medusa.inference.decode_options import DecodeOptions
-from espnet_medusa.model.heads import HEAD_TYPES, HeadOptions
-from espnet_medusa.model.whisper_decoder import DecoderOptions
-from espnet_medusa.model.whisper_encoder import encoder_options
-from espnet_medusa.options import build_options, read_config
-from espnet_medusa.recipe.systems import best_checkpoint
-from espnet_medusa.search.options import check_options, read_draft_conf
-from espnet_medusa.vocabulary.tokenizers import open_vocabulary
+from espnet_medusa.networks.heads import HEAD_TYPES, HeadOptions
+from espnet_medusa.networks.tokenizers import open_vocabulary
+from espnet_medusa.networks.whisper_decoder import DecoderOptions
+from espnet_medusa.networks.whisper_encoder import encoder_options
+from espnet_medusa.recipes.systems import best_checkpoint
 from fuzz.reader import fuzzed, write_scratch
 
 NAMES = tuple(entry.name for entry in fields(DecodeOptions))

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.table import DataError
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.kaldi.table import DataError
 from fuzz.reader import Reader
 
 REFUSED, READ = "refused", "read"  # the allowed outcomes

@@ -7,11 +7,11 @@ from decimal import Decimal
 from functools import cache
 from pathlib import Path
 
-from espnet_medusa.kaldi.csv_import import read_csv
-from espnet_medusa.kaldi.table import read_table
-from espnet_medusa.kaldi.utterances import collect_utterances
-from espnet_medusa.scoring.trn import read_trn
-from espnet_medusa.vocabulary.tokenizers import open_vocabulary
+from espnet_medusa.data.kaldi.table import read_table
+from espnet_medusa.data.kaldi.utterances import collect_utterances
+from espnet_medusa.networks.tokenizers import open_vocabulary
+from espnet_medusa.recipes.kaldi.csv_import import read_csv
+from espnet_medusa.recipes.scoring.trn import read_trn
 from fuzz.reader import fuzzed, scratch_folder, write_scratch
 
 BYTE_ORDER_MARK, LINE_SEPARATOR = b"\xef\xbb\xbf", b"\xe2\x80\xa8"

@@ -12,11 +12,11 @@ from safetensors.torch import save, save_file
 from tiny_whisper import tiny_config
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
-from espnet_medusa.files.checkpoint import MAX_REUSE, load_weights
-from espnet_medusa.report.measures import count_parameters
-from espnet_medusa.whisper.ctranslate2_whisper import read_half
-from espnet_medusa.whisper.pretrained import DECODER, open_whisper
-from espnet_medusa.whisper.sizes import MAX_LAYERS, MAX_SIZE, SIZES
+from espnet_medusa.data.files.checkpoint import MAX_REUSE, load_weights
+from espnet_medusa.networks.whisper.ctranslate2_whisper import read_half
+from espnet_medusa.networks.whisper.pretrained import DECODER, open_whisper
+from espnet_medusa.networks.whisper.sizes import MAX_LAYERS, MAX_SIZE, SIZES
+from espnet_medusa.recipes.report.measures import count_parameters
 from fuzz.reader import MEGABYTE, fuzzed, scratch_folder, unzipped, write_scratch, zipped
 
 NUMPY_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "u1",

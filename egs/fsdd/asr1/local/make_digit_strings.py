@@ -18,8 +18,8 @@ import soundfile
 from fsdd_clips import SAMPLE_RATE_HZ, Clip, read_clips
 from tqdm import tqdm
 
-from espnet_medusa.kaldi.data_dir import make_spk2utt
-from espnet_medusa.kaldi.table import write_table
+from espnet_medusa.data.kaldi.data_dir import make_spk2utt
+from espnet_medusa.data.kaldi.table import write_table
 
 DIGIT_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 # Recordings 0 to 4 are the official test set.

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import soundfile
 
-from espnet_medusa.audio.reader import read_audio
-from espnet_medusa.audio.source import source_paths
-from espnet_medusa.bin.command_line import run_main
-from espnet_medusa.errors import InputError
-from espnet_medusa.files.output_folder import fingerprint, is_up_to_date, staged_output
-from espnet_medusa.kaldi.data_dir import make_spk2utt
-from espnet_medusa.kaldi.table import read_table, sort_ids, write_table
+from espnet_medusa.data.audio.reader import read_audio
+from espnet_medusa.data.audio.source import source_paths
+from espnet_medusa.data.command_line import run_main
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.files.output_folder import fingerprint, is_up_to_date, staged_output
+from espnet_medusa.data.kaldi.data_dir import make_spk2utt
+from espnet_medusa.data.kaldi.table import read_table, sort_ids, write_table
 
 
 def chapters_of(utterances: Sequence[str]) -> dict[str, list[str]]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from espnet_medusa.audio.reader import AudioError, measure_audio
-from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.table import DataProblem, scan_table
+from espnet_medusa.data.audio.reader import AudioError, measure_audio
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.kaldi.table import DataProblem, scan_table
 
 COPY_AGAIN = "copy it from the corpus again"
 

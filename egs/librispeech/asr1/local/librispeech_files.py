@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from espnet_medusa.errors import InputError
-from espnet_medusa.files.archive import unpack
-from espnet_medusa.recipe.download import download
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.files.archive import unpack
+from espnet_medusa.recipes.download import download
 
 OPENSLR = "https://www.openslr.org/resources"
 CORPUS = "LibriSpeech"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from librispeech_files import OPENSLR, PARTS, SUBSETS, TEST_SETS
 
-from espnet_medusa.bin.command_line import positive, str2bool
+from espnet_medusa.data.command_line import positive, str2bool
 
 CHAPTERS = "_chapters"
 PLAIN_CASES = {"lower": str.lower, "upper": str.upper}

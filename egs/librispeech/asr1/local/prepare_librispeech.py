@@ -26,12 +26,12 @@ from librispeech_files import (
 )
 from librispeech_options import CHAPTERS, PLAIN_CASES, Options, parse_options
 
-from espnet_medusa.bin.command_line import SOME_FAILED, run_main
-from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.data_dir import make_spk2utt
-from espnet_medusa.kaldi.dump_dir import select_ids, write_dump_dir
-from espnet_medusa.kaldi.format import BAD_UTTERANCES, table_line
-from espnet_medusa.kaldi.table import DataProblem, read_table, write_table
+from espnet_medusa.data.command_line import SOME_FAILED, run_main
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.kaldi.data_dir import make_spk2utt
+from espnet_medusa.data.kaldi.dump_dir import select_ids, write_dump_dir
+from espnet_medusa.data.kaldi.table import DataProblem, read_table, write_table
+from espnet_medusa.recipes.kaldi.format import BAD_UTTERANCES, table_line
 
 COMBINED = {f"train_{hours}": PARTS[hours].train for hours in ("460", "960")}
 VALIDATION = (PARTS["960"].valid, PARTS["5"].valid)

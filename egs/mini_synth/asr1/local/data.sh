@@ -29,7 +29,7 @@ speak "${second_language}" --suffix "_${second_language}" --minutes "${second_mi
     --dev_utterances "${second_dev_utterances}"
 for set_name in train dev; do
     set_name=${output_dir}/${set_name}
-    "${python}" -m espnet_medusa.stages combine_data --languages "${language}" "${second_language}" \
+    "${python}" -m espnet_medusa.bin.stage combine_data --languages "${language}" "${second_language}" \
         --data_dirs "${set_name}" "${set_name}_${second_language}" \
         --output_dir "${set_name}_${language}_${second_language}"
 done

@@ -22,9 +22,9 @@ from render import audio_path, render_files_in_new_process
 from sentences import Language, load_language
 from tqdm import tqdm
 
-from espnet_medusa.files.atomic import write_atomically
-from espnet_medusa.kaldi.data_dir import make_spk2utt
-from espnet_medusa.kaldi.table import read_table, write_table
+from espnet_medusa.data.files.atomic import write_atomically
+from espnet_medusa.data.kaldi.data_dir import make_spk2utt
+from espnet_medusa.data.kaldi.table import read_table, write_table
 
 # Utterances per process. The samples depend on it.
 BATCH_SIZE = 100

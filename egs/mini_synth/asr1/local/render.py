@@ -12,7 +12,7 @@ from corpus_plan import Utterance
 from espeak import Speaker
 from noise import add_noise, set_level
 
-from espnet_medusa.files.atomic import naming
+from espnet_medusa.data.files.atomic import naming
 
 SAMPLE_RATE_HZ = 16000
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import soundfile
 
-from espnet_medusa.kaldi.data_dir import make_spk2utt
-from espnet_medusa.kaldi.table import read_table, write_table
+from espnet_medusa.data.kaldi.data_dir import make_spk2utt
+from espnet_medusa.data.kaldi.table import read_table, write_table
 
 
 def make_tables(language: str, folder: Path) -> dict[str, dict[str, str]]:

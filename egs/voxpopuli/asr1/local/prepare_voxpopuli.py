@@ -43,15 +43,15 @@ from voxpopuli_unlabelled import (
     segment_sessions,
 )
 
-from espnet_medusa.audio.reader import measure_audio
-from espnet_medusa.audio.source import AudioError
-from espnet_medusa.audio.speech_segments import MIN_SEGMENT_S
-from espnet_medusa.bin.command_line import SOME_FAILED, positive, run_main
-from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.data_dir import make_spk2utt
-from espnet_medusa.kaldi.format import BAD_UTTERANCES, table_line
-from espnet_medusa.kaldi.table import DataProblem, write_table
-from espnet_medusa.options import check_above
+from espnet_medusa.data.audio.reader import measure_audio
+from espnet_medusa.data.audio.source import AudioError
+from espnet_medusa.data.audio.speech_segments import MIN_SEGMENT_S
+from espnet_medusa.data.command_line import SOME_FAILED, positive, run_main
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.kaldi.data_dir import make_spk2utt
+from espnet_medusa.data.kaldi.table import DataProblem, write_table
+from espnet_medusa.data.options import check_above
+from espnet_medusa.recipes.kaldi.format import BAD_UTTERANCES, table_line
 
 SETUPS = ("supervised", "self_supervised")
 SEGMENTATIONS = ("auto", "official", "silence")

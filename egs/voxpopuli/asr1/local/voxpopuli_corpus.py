@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from espnet_medusa.files.archive import unpack
-from espnet_medusa.recipe.download import download
+from espnet_medusa.data.files.archive import unpack
+from espnet_medusa.recipes.download import download
 
 BASE_URL = "https://dl.fbaipublicfiles.com/voxpopuli"
 TRANSCRIBED_LANGUAGES = (

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.data_dir import Segment, make_spk2utt, parse_segment
-from espnet_medusa.kaldi.dump_dir import DROPPED_UTTERANCES
-from espnet_medusa.kaldi.table import read_table, sort_ids, write_table
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.kaldi.data_dir import Segment, make_spk2utt, parse_segment
+from espnet_medusa.data.kaldi.dump_dir import DROPPED_UTTERANCES
+from espnet_medusa.data.kaldi.table import read_table, sort_ids, write_table
 
 UTT2SESSION = "utt2session"
 # Tables that are indexed by utterance.

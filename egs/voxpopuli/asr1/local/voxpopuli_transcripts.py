@@ -10,8 +10,8 @@ from pathlib import Path
 
 from voxpopuli_corpus import SPLITS, Corpus
 
-from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.table import DataProblem
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.kaldi.table import DataProblem
 
 FETCH_AGAIN = "fetch the file again, or remove the utterance"
 # Start and end (-1: the session's end) of an utterance without times.

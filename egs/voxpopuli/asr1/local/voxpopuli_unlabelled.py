@@ -11,11 +11,11 @@ from tqdm import tqdm
 from voxpopuli_corpus import SEGMENT_TABLE, Corpus
 from voxpopuli_transcripts import FETCH_AGAIN, read_rows
 
-from espnet_medusa.audio.reader import measure_audio
-from espnet_medusa.audio.source import AudioError
-from espnet_medusa.audio.speech_segments import read_levels, segment_levels
-from espnet_medusa.errors import InputError
-from espnet_medusa.kaldi.table import DataProblem
+from espnet_medusa.data.audio.reader import measure_audio
+from espnet_medusa.data.audio.source import AudioError
+from espnet_medusa.data.audio.speech_segments import read_levels, segment_levels
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.kaldi.table import DataProblem
 
 # Kaldi's extract-segments and stage 3 allow ends up to this much after the audio's.
 MAX_OVERSHOOT_S = 0.5

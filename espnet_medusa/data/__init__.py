@@ -1,0 +1,1 @@
+"""What all other rooms read: audio, Kaldi tables, files, options, errors."""

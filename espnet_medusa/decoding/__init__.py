@@ -1,0 +1,1 @@
+"""The engine: token trees, drafters, searches, and runtimes of the networks."""

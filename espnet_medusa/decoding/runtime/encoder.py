@@ -1,0 +1,89 @@
+"""Runtime of Whisper's encoder in other precisions than the module's."""
+
+import copy
+from collections.abc import Callable
+
+import torch
+
+from espnet_medusa.decoding.runtime.graph import GraphMemory, Replayed
+from espnet_medusa.decoding.runtime.native.library import kernels
+from espnet_medusa.decoding.runtime.native.operations import NativeBfloat16Linear, NativeLinear
+from espnet_medusa.decoding.runtime.native_encoder import NativeEncoder
+from espnet_medusa.decoding.runtime.precision import (
+    BFLOAT16,
+    INT8,
+    check_precision,
+    has_bfloat16_instructions,
+    log_bfloat16_support,
+)
+from espnet_medusa.networks.whisper_encoder import HFWhisperEncoder
+
+# Parameters and results are those of ``HFWhisperEncoder.encode``.
+EncoderRuntime = Callable[..., tuple[torch.Tensor, torch.Tensor]]
+OPTION = "encoder_precision"
+FEW_UTTERANCES = 2
+
+
+class CastEncoder:
+    """A copy of the encoder in ``dtype``; its output has the original dtype."""
+
+    def __init__(self, encoder: HFWhisperEncoder, dtype: torch.dtype):
+        self.output_dtype = encoder.whisper.conv1.weight.dtype
+        self.encoder = copy.deepcopy(encoder).to(dtype).eval()
+
+    def __call__(self, features, frames, kept=None) -> tuple[torch.Tensor, torch.Tensor]:
+        memory, lengths = self.encoder.encode(features, frames, kept)
+        return memory.to(self.output_dtype), lengths
+
+
+class GraphEncoder(CastEncoder):
+    """A ``CastEncoder`` on a GPU; whole windows of few utterances are CUDA graphs.
+
+    For base, launching their kernels takes longer than running them.
+    """
+
+    def __init__(self, encoder: HFWhisperEncoder, dtype: torch.dtype):
+        super().__init__(encoder, dtype)
+        self.memory = GraphMemory()
+        # By the features' shape (U, T, bins): features of fixed address, and the graph.
+        self.calls: dict[torch.Size, tuple[torch.Tensor, Replayed]] = {}
+
+    def __call__(self, features, frames, kept=None):
+        whole = self.encoder.feature_kind.padded and kept is None
+        if not whole or len(features) > FEW_UTTERANCES:
+            return super().__call__(features, frames, kept)
+        if features.shape not in self.calls:
+            replayed = Replayed(self.memory, features.device)
+            self.calls[features.shape] = torch.empty_like(features), replayed
+        fixed, replayed = self.calls[features.shape]
+        fixed.copy_(features)
+        memory, _ = replayed.run(lambda: self.encoder.encode(fixed, None))
+        return memory.to(self.output_dtype, copy=True), torch.full_like(frames, memory.size(1))
+
+
+def build_encoder_runtime(
+    encoder: HFWhisperEncoder, precision: str | None
+) -> EncoderRuntime | None:
+    """Return the encoder with a copy of its weights in ``encoder_precision``.
+
+    Return None if the module has this precision, or int8 is not faster here. Raise InputError if
+    the device does not support the precision.
+    """
+    weight = encoder.whisper.conv1.weight
+    if precision is None:
+        return None
+    check_precision(precision, weight.device, OPTION)
+    if precision == INT8:
+        if kernels() is not None:
+            return NativeEncoder(encoder.whisper, NativeLinear)
+        if not has_bfloat16_instructions():
+            return None
+        precision = BFLOAT16
+    if precision == BFLOAT16 and weight.device.type == "cpu":
+        if has_bfloat16_instructions() and kernels() is not None:
+            return NativeEncoder(encoder.whisper, NativeBfloat16Linear)
+        log_bfloat16_support(OPTION)
+    dtype = getattr(torch, precision)
+    if dtype == weight.dtype:
+        return None
+    return (GraphEncoder if weight.is_cuda else CastEncoder)(encoder, dtype)

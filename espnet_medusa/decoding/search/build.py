@@ -1,0 +1,145 @@
+"""Build searches from decode options and a model."""
+
+from dataclasses import dataclass
+
+import torch
+
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.options import check_at_least
+from espnet_medusa.decoding.search import drafters
+from espnet_medusa.decoding.search.acceptance import build_rule
+from espnet_medusa.decoding.search.beam import beam_search
+from espnet_medusa.decoding.search.constraints import build_constraints
+from espnet_medusa.decoding.search.ctc_first import CTCFirstPlanner, CTCFirstStrategy
+from espnet_medusa.decoding.search.drafting.lookahead import ByAcceptance, ByCost, DraftShape
+from espnet_medusa.decoding.search.greedy import greedy_search
+from espnet_medusa.decoding.search.patient_beam import patient_beam_search
+from espnet_medusa.decoding.search.scores import DECODER, DECODER_ALONE, Scorers
+from espnet_medusa.decoding.search.search import Search
+from espnet_medusa.decoding.search.search_options import (
+    ACCEPTANCE,
+    FIXED,
+    GREEDY,
+    THRESHOLD,
+    SearchOptions,
+)
+from espnet_medusa.decoding.search.threshold_beam import threshold_beam_search
+from espnet_medusa.decoding.tree.proposer import Proposer
+from espnet_medusa.decoding.tree.tree_decoder import TreeDecoder
+
+WEIGHT_OPTIONS = {  # ESPnet's option of each scorer's weight
+    "ctc": "ctc_weight",
+    "lm": "lm_weight",
+    "ngram": "ngram_weight",
+    "length_bonus": "penalty",
+}
+
+
+@dataclass(frozen=True)
+class SearchModel:
+    """The parts of a model that searches use."""
+
+    decoder: TreeDecoder  # includes the heads
+    vocab_size: int  # V
+    eos: int  # end symbol
+    device: torch.device
+    scorers: Scorers = DECODER_ALONE  # of beam search
+    sources: drafters.DraftSources = drafters.NO_SOURCES  # of drafts other than heads
+
+
+def draft_shape(
+    options: SearchOptions, decoder: TreeDecoder, proposer: Proposer | None, width: int
+) -> DraftShape:
+    """Return the shape of drafts; ``width`` is the default of ``draft_width``.
+
+    Raise InputError for a depth above ``max_steps``, or unverified drafts of untrained heads.
+    """
+    greedy, unverified = options.search == GREEDY, options.acceptance == THRESHOLD
+    most = 0 if proposer is None else proposer.max_steps
+    choices = tuple(options.medusa_choices)[1:] if options.medusa_choices else None
+    depth, name = options.draft_depth, "draft_depth"
+    if choices is not None:
+        depth, name = len(choices), "medusa_choices: depth"
+    if depth is None:
+        depth = drafters.default_depth(proposer, decoder, greedy)
+        if options.lookahead != FIXED and depth > 0:
+            deepest = max(depth, drafters.LOOKAHEAD_DEPTH)
+            depth = deepest if most is None else min(deepest, most)
+    if most is not None and depth > most:
+        reason = "one per head of this model" if most else "this model has no heads; see drafter"
+        raise InputError(f"{name}: {depth}; allowed: at most {most}, {reason}")
+    by_heads = proposer is not None and proposer.needs_head_input
+    if unverified and depth > 0 and by_heads and not decoder.heads_trained:
+        raise InputError(
+            "acceptance: threshold; this model's heads were never trained and their drafts would "
+            "not be verified; allowed: exact (greedy: also typical, top_m), or trained heads"
+        )
+    budget = options.draft_budget
+    if budget is None and not unverified:
+        budget = drafters.default_budget(proposer, greedy)
+    lookahead = None
+    if options.lookahead != FIXED and depth > 0:
+        lookahead = ByAcceptance(1, depth) if options.lookahead == ACCEPTANCE else ByCost(0, depth)
+    return DraftShape(
+        depth=depth,
+        width=options.draft_width or width,
+        budget=budget,
+        min_probability=options.draft_min_probability or 0.0,
+        choices=choices,
+        excluded_scorers=frozenset() if options.draft_with_lm else frozenset(["lm"]),
+        lookahead=lookahead,
+    )
+
+
+def build_greedy(options: SearchOptions, model: SearchModel) -> Search:
+    """Build greedy search; raise InputError if the model lacks the drafter or a CTC branch."""
+    decoder, vocab_size, eos = model.decoder, model.vocab_size, model.eos
+    constraints = build_constraints(options, vocab_size, eos, model.device)
+    proposer = drafters.build_proposer(options, decoder, vocab_size, eos, model.sources)
+    shape = draft_shape(options, decoder, proposer, width=1)
+    rule = build_rule(options)
+    if not options.ctc_thresholds:
+        return greedy_search(decoder, rule, constraints, proposer, shape)
+    if model.sources.ctc is None:
+        name, value = next(iter(options.ctc_thresholds.items()))
+        raise InputError(
+            f"{name}: {value}; this model has no CTC branch (model_conf.ctc_weight: 0); omit it"
+        )
+    ctc = drafters.build_ctc(model.sources, vocab_size, eos)
+    strategy = CTCFirstStrategy(rule, constraints, decoder.best_tokens, ctc, options)
+    return Search(decoder, CTCFirstPlanner(strategy, proposer, shape))
+
+
+def build_beam(
+    options: SearchOptions,
+    model: SearchModel,
+    beam_size: int,
+    normalize_length: bool = False,
+    nbest: int | None = None,
+) -> Search:
+    """Build exact, openai-whisper's or threshold beam search; arguments as in ``beam_search``.
+
+    Raise InputError if the model lacks the drafter, or a scorer is not allowed with this search.
+    """
+    if nbest is not None:
+        check_at_least(nbest, 1, "nbest")
+    reason = None
+    if options.acceptance == THRESHOLD:
+        reason = "acceptance: threshold, as only the drafter scores its drafts"
+    elif options.is_patient:
+        reason = "patience or length_penalty, which rank by the decoder's probabilities"
+    for name, weight in model.scorers.active_weights.items():
+        if reason is not None and name != DECODER:
+            option = WEIGHT_OPTIONS.get(name, name)
+            raise InputError(f"{option}: {weight}; allowed: 0 with search: beam and {reason}")
+    decoder = model.decoder
+    constraints = build_constraints(options, model.vocab_size, model.eos, model.device)
+    proposer = drafters.build_proposer(options, decoder, model.vocab_size, model.eos, model.sources)
+    shape = draft_shape(options, decoder, proposer, width=beam_size)
+    if options.acceptance == THRESHOLD:
+        parts = decoder, constraints, proposer, options.threshold, beam_size, shape.depth
+        return threshold_beam_search(*parts, normalize_length, nbest)
+    if options.is_patient:
+        return patient_beam_search(decoder, beam_size, constraints, proposer, shape, options, nbest)
+    parts = decoder, model.scorers, beam_size, constraints, proposer, shape
+    return beam_search(*parts, normalize_length, nbest)

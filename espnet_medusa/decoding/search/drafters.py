@@ -1,0 +1,134 @@
+"""Build drafters from decode options: heads, CTC, a draft model, and their combinations."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.decoding.draft.ctc import CTCProposer
+from espnet_medusa.decoding.draft.ctc_hypothesis import Retokenization
+from espnet_medusa.decoding.draft.mixed import MixedProposer
+from espnet_medusa.decoding.draft.model import DraftModelProposer
+from espnet_medusa.decoding.search.search_options import CTC, HEADS, MODEL, THRESHOLD, SearchOptions
+from espnet_medusa.decoding.tree.proposer import Proposer
+from espnet_medusa.decoding.tree.tree_decoder import TreeDecoder
+
+logger = logging.getLogger(__name__)
+
+MODEL_DEPTH = 5  # each step is a call of the draft model
+CTC_DEPTH, CTC_BEAM_DEPTH = 40, 15  # a step of beam search has several nodes to evaluate
+CTC_BEAM_BUDGET = 60
+WITH_CTC = CTCProposer | MixedProposer
+LOOKAHEAD_DEPTH = 15  # minimum default of draft_depth with a lookahead, if max_steps allows it
+
+
+@dataclass(frozen=True)
+class DraftSources:
+    """Sources of drafts other than the decoder's heads."""
+
+    # ``(memory (1, S, D)) -> (1, S', V)`` log-probabilities of the model's CTC branch.
+    ctc: Callable[[torch.Tensor], torch.Tensor] | None = None
+    blank: int = 0  # blank id of the CTC branch
+    model: Callable[[], Proposer] | None = None  # opens the draft model
+    # ``(size, eos) -> (N,)`` most frequent training tokens and the end symbol, ascending ids.
+    frequent_tokens: Callable[[int, int], torch.Tensor] | None = None
+    # Builds the conversion of CTC's units to the decoder's tokens; None: they are the same.
+    retokenization: Callable[[], Retokenization] | None = None
+
+
+NO_SOURCES = DraftSources()
+
+
+def build_proposer(
+    options: SearchOptions, decoder: TreeDecoder, vocab_size: int, eos: int, sources: DraftSources
+) -> Proposer | None:
+    """Build the drafter, or None without drafts. Raise InputError if the model lacks a part."""
+    drafter = options.drafter
+    if drafter is None:
+        drafter = MODEL if sources.model is not None and not decoder.num_heads else HEADS
+    names = drafter.split("+")
+    if MODEL not in names and sources.model is not None:
+        logger.warning(f"draft_model is not used, because drafter is {drafter}; set drafter: model")
+    if options.draft_depth == 0:
+        return None
+    vocabulary = None
+    if options.draft_vocab_size is not None and MODEL not in names:
+        vocabulary = sources.frequent_tokens(options.draft_vocab_size, eos)
+        never = torch.tensor(options.suppress_tokens or [], device=vocabulary.device)
+        vocabulary = vocabulary[~torch.isin(vocabulary, never)]
+    main = None
+    if HEADS in names:
+        verified = options.acceptance != THRESHOLD
+        main = decoder.proposer(vocabulary, options.draft_precision, verified)
+        if main is None and options.drafter is not None:
+            raise InputError(
+                f"drafter: {drafter}; this model has no heads; {_allowed(sources, decoder)}"
+            )
+    if MODEL in names:
+        if sources.model is None:
+            raise InputError(
+                f"drafter: {drafter} needs draft_model: an experiment folder of ESPnet or a "
+                "Whisper model"
+            )
+        if options.draft_vocab_size is not None:
+            raise InputError(
+                f"draft_vocab_size: {options.draft_vocab_size}; a draft model has its own tokens; "
+                "omit it"
+            )
+        main = sources.model()
+    if CTC not in names:
+        return main
+    if sources.ctc is None:
+        raise InputError(
+            f"drafter: {drafter}; this model has no CTC branch (model_conf.ctc_weight: 0); "
+            f"{_allowed(sources, decoder)}"
+        )
+    ctc = build_ctc(sources, vocab_size, eos, vocabulary)
+    return ctc if main is None else MixedProposer(ctc, main, options.ctc_draft_share)
+
+
+def build_ctc(
+    sources: DraftSources, vocab_size: int, eos: int, vocabulary: torch.Tensor | None = None
+) -> CTCProposer:
+    """Build the drafter of the CTC branch; it drafts only ``vocabulary`` (V',); None: all."""
+    retokenization = None if sources.retokenization is None else sources.retokenization()
+    return CTCProposer(sources.ctc, vocab_size, eos, sources.blank, vocabulary, retokenization)
+
+
+def _allowed(sources: DraftSources, decoder: TreeDecoder) -> str:
+    """Return a list of the drafters of this model, for error messages."""
+    names = [HEADS] if decoder.num_heads else []
+    names += [CTC] if sources.ctc is not None else []
+    return f"allowed here: {', '.join([*names, MODEL])} (with draft_model)"
+
+
+def default_depth(proposer: Proposer | None, decoder: TreeDecoder, greedy: bool) -> int:
+    """Return the default of ``draft_depth`` for a drafter."""
+    main = proposer.second if isinstance(proposer, MixedProposer) else proposer
+    if isinstance(main, DraftModelProposer):
+        return MODEL_DEPTH
+    if isinstance(proposer, WITH_CTC):
+        return CTC_DEPTH if greedy else CTC_BEAM_DEPTH
+    return decoder.num_heads
+
+
+def default_budget(proposer: Proposer | None, greedy: bool) -> int | None:
+    """Return the default of ``draft_budget`` for a drafter; None: no limit."""
+    return CTC_BEAM_BUDGET if isinstance(proposer, WITH_CTC) and not greedy else None
+
+
+def hide_tokens(
+    ctc: Callable[[torch.Tensor], torch.Tensor], tokens: list[int], blank: int
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return a CTC branch that adds the probabilities of ``tokens`` (such as prompts) to blank."""
+
+    def log_probs(memory: torch.Tensor) -> torch.Tensor:
+        scores = ctc(memory)
+        silent = scores[..., [*tokens, blank]].logsumexp(dim=-1)
+        scores = scores.index_fill(-1, torch.tensor(tokens, device=scores.device), -torch.inf)
+        scores[..., blank] = silent
+        return scores
+
+    return log_probs

@@ -1,0 +1,228 @@
+"""A search and its loop: draft, verify in one decoder call, advance, drop unused nodes.
+
+Each utterance advances at its own pace and leaves the batch when it is done.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+import torch
+
+from espnet_medusa.data.encoder_rows import frame_counts, row_counts
+from espnet_medusa.decoding.search.drafting.step_planner import StepPlanner
+from espnet_medusa.decoding.search.scores import Request
+from espnet_medusa.decoding.search.search_options import LengthLimits
+from espnet_medusa.decoding.search.state import SearchState, Strategy, Watched
+from espnet_medusa.decoding.search.trace import Trace
+from espnet_medusa.decoding.tree.placement import Placement, compact
+from espnet_medusa.decoding.tree.proposer import DraftContext, DraftInput
+from espnet_medusa.decoding.tree.token_tree import upload
+from espnet_medusa.decoding.tree.tree_decoder import TreeDecoder, TreeState
+
+AS_MANY_AS_FRAMES = LengthLimits()
+SHORTER = 0.1  # ESPnet's decrement of minlenratio if no hypothesis was long enough
+
+
+class Search:
+    """Decoding of several tokens per decoder call, for a batch of utterances.
+
+    The planner's strategy determines the search: greedy, beam, sampling, ...
+    """
+
+    def __init__(self, decoder: TreeDecoder, planner: StepPlanner):
+        self.decoder, self.planner = decoder, planner
+
+    @property
+    def strategy(self) -> Strategy:
+        return self.planner.strategy
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        prompt: Sequence[torch.Tensor] | torch.Tensor,
+        limits: LengthLimits | Sequence[LengthLimits] = AS_MANY_AS_FRAMES,
+        draft_inputs: Sequence[DraftInput] | None = None,
+        watched: Sequence[Watched] | None = None,
+    ) -> list[SearchState]:
+        """Decode U utterances; return states with sorted ``n_best`` lists, best first.
+
+        Raise InputError if the scores of an utterance are NaN.
+
+        Args:
+            memory: (U, S, D) encoder output.
+            memory_lengths: (U,) or (U, S), as in ``data.encoder_rows``.
+            prompt: U times (P,) prompt tokens; P may differ.
+            limits: Of each utterance, or of all.
+            draft_inputs: U, for a draft model or CTC; None: the encoder output and the prompts.
+            watched: U requested probabilities, which the search sets, or None.
+        """
+        if isinstance(limits, LengthLimits):
+            limits = [limits] * len(memory)
+        sizes, prompts = row_counts(memory_lengths).tolist(), [row.tolist() for row in prompt]
+        if draft_inputs is None:
+            parts = zip(memory, sizes, prompts, strict=True)
+            draft_inputs = [DraftInput(row[:size], tokens) for row, size, tokens in parts]
+        states = [
+            self._begin(memory[row, : sizes[row]], frames, prompt[row], limits[row])
+            for row, frames in enumerate(frame_counts(memory_lengths).tolist())
+        ]
+        for state, tokens in zip(states, prompts, strict=True):
+            state.placement = Placement(tokens)
+        for state, token in zip(states, watched or [], strict=bool(watched)):
+            state.watched = token
+        draft_inputs = self.strategy.decide_early(states, draft_inputs)
+        rows = [row for row, state in enumerate(states) if not state.done]
+        if rows:
+            batch = (memory, memory_lengths)
+            if len(rows) < len(states):
+                batch = memory[rows], memory_lengths[rows]
+            going, inputs = _select(rows, states, draft_inputs)
+            self._run(going, *batch, inputs)
+        for state in states:
+            self.strategy.finish(state)
+            if state.trace is not None:
+                state.trace.finish(state)
+        return self._search_again(states, memory, memory_lengths, prompt, limits, draft_inputs)
+
+    def _run(
+        self,
+        states: Sequence[SearchState],
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        draft_inputs: Sequence[DraftInput],
+    ) -> None:
+        """Run the search loop on U initial states until all utterances are done."""
+        decoder, planner, started = self.decoder, self.planner, time.perf_counter()
+        tree_state = decoder.start(memory, memory_lengths, with_heads=planner.needs_head_input)
+        share_seconds(states, started)
+        started, roots = time.perf_counter(), [state.root for state in states]
+        context = DraftContext(roots, memory.device, draft_inputs, tree_state.cross_keys_values)
+        planner = planner.begin(context)
+        planner.draft_prompt(states)
+        share_seconds(states, started, drafting=True)
+        while states:
+            started = time.perf_counter()
+            _evaluate(decoder, tree_state, states, self.strategy)
+            before = [state.steps for state in states]
+            self.strategy.advance(states)
+            for state, steps in zip(states, before, strict=True):
+                depth, accepted = state.draft.depth, max(state.steps - steps - 1, 0)
+                state.draft.accepted = min(accepted, depth)
+                state.statistics.count_drafts(depth, accepted)
+                if state.trace is not None:
+                    state.trace.end_call(state)
+            decoded, states = states, _drop_finished(decoder, tree_state, states)
+            if states:
+                running = [[hypothesis.prefix for hypothesis in state.running] for state in states]
+                compact(decoder, tree_state, [state.placement for state in states], running)
+            share_seconds(decoded, started)
+            if states:
+                started = time.perf_counter()
+                planner.draft(states)
+                self.strategy.accept_unverified(states)
+                decoded, states = states, _drop_finished(decoder, tree_state, states)
+                share_seconds(decoded, started, drafting=True)
+
+    def _search_again(
+        self, states, memory, memory_lengths, prompt, limits, draft_inputs
+    ) -> list[SearchState]:
+        """Repeat searches that found no hypothesis, with a smaller minlenratio, as ESPnet does."""
+        rows = [
+            row
+            for row, state in enumerate(states)
+            if not state.n_best and limits[row].minlenratio >= SHORTER
+        ]
+        if rows:
+            limits, prompt, draft_inputs = _select(rows, limits, prompt, draft_inputs)
+            limits = [replace(one, minlenratio=one.minlenratio - SHORTER) for one in limits]
+            again = self(memory[rows], memory_lengths[rows], prompt, limits, draft_inputs)
+            for row, state in zip(rows, again, strict=True):
+                state.statistics += states[row].statistics
+                states[row] = state
+        return states
+
+    def _begin(
+        self, memory: torch.Tensor, frames: int, prompt: torch.Tensor, limits: LengthLimits
+    ) -> SearchState:
+        """Return the initial state for memory (S, D) of ``frames`` frames and a prompt (P,)."""
+        positions = self.decoder.max_depth(len(memory)) - len(prompt) + 1
+        most = max(min(limits.most(frames), positions), 1)
+        limits = replace(limits, minlenratio=-limits.least(frames))  # in tokens
+        state = self.strategy.begin(memory, prompt, most, limits)
+        state.give_up = limits.give_up
+        state.trace = Trace(self.planner.scores_drafts) if limits.traced else None
+        return state
+
+
+def _select(rows: Sequence[int], *parts: Sequence) -> list[list]:
+    return [[part[row] for row in rows] for part in parts]
+
+
+def share_seconds(states: Sequence[SearchState], started: float, drafting: bool = False) -> None:
+    """Divide the seconds since ``started`` evenly among the states."""
+    seconds = (time.perf_counter() - started) / len(states)
+    for state in states:
+        state.statistics.decoder_seconds += seconds
+        if drafting:
+            state.statistics.draft_seconds += seconds
+
+
+def _evaluate(
+    decoder: TreeDecoder, tree_state: TreeState, states: Sequence[SearchState], strategy: Strategy
+) -> None:
+    """Evaluate all drafts in one decoder call; the strategy stores the results."""
+    first = tree_state.num_nodes
+    new = [state.placement.place(state.draft.nodes) for state in states]
+    tokens, parents = zip(*new, strict=True)
+    outputs = decoder.extend(tree_state, tokens, parents)
+    placed = [prefix for state in states for prefix in state.placement.slots[first:]]
+    for state, row in zip(states, tokens, strict=True):
+        state.statistics.decoder_calls += 1
+        state.statistics.nodes += len(row)
+        if state.trace is not None:
+            state.trace.begin_call(state)
+        state.placement.fill(tree_state.num_nodes)
+    hidden = outputs.hidden
+    if first == 0:
+        _watch(decoder, states, [*map(len, tokens)], hidden)
+    requests = [Request(state.scorers, state.draft.queried) for state in states]
+    queried = {prefix for request in requests for prefix in request.prefixes}
+    if len(queried) < len(placed):  # skips ``Draft.inner`` and inner prompt tokens
+        places = [place for place, prefix in enumerate(placed) if prefix in queried]
+        hidden = hidden[upload(places, hidden.device, torch.long)]
+    for place, prefix in enumerate(placed):
+        if prefix is not None:
+            prefix.head_input = (outputs.head_input, place)
+    strategy.judge(states, requests, decoder.logits(hidden))
+
+
+def _watch(
+    decoder: TreeDecoder, states: Sequence[SearchState], sizes: Sequence[int], hidden: torch.Tensor
+) -> None:
+    """Set the probabilities of watched tokens; ``sizes``: number of new nodes of each state."""
+    places = [
+        (state.watched, before + state.watched.place)
+        for state, before in zip(states, accumulate(sizes, initial=0), strict=False)
+        if state.watched is not None
+    ]
+    if places:
+        logits = decoder.logits(hidden[[place for _, place in places]]).float()
+        for (watched, _), probabilities in zip(places, logits.softmax(dim=-1), strict=True):
+            watched.probability = float(probabilities[watched.token])
+
+
+def _drop_finished(
+    decoder: TreeDecoder, tree_state: TreeState, states: Sequence[SearchState]
+) -> list[SearchState]:
+    """Return the unfinished states; free the prefixes and caches of the others."""
+    unfinished = [row for row, state in enumerate(states) if not state.done]
+    for state in states:
+        if state.done:
+            state.placement.clear()
+    if 0 < len(unfinished) < len(states):
+        decoder.select(tree_state, unfinished)
+    return [states[row] for row in unfinished]

@@ -1,0 +1,1 @@
+"""What extends ESPnet: registration, tasks, import hooks, training."""

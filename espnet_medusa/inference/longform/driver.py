@@ -1,0 +1,178 @@
+"""Decodes long recordings window after window, or in independent chunks of speech.
+
+``LongForm`` is the algorithm of openai-whisper's ``transcribe`` (Radford et al., arXiv 2212.04356,
+4.5). A batch contains windows of several recordings, each with its own prompt.
+
+``ChunkedLongForm`` finds speech by voice activity detection and packs it into chunks, as in
+whisperX (Bain et al., arXiv 2303.00747, 2.1 and 2.2). A chunk fits in the model's window. A batch
+has chunks of one or several recordings, without the text of the previous chunk as prompt.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from espnet_medusa.data.audio.voice_activity import SpeechDetector
+from espnet_medusa.decoding.runtime.smaller_batches import outcomes
+from espnet_medusa.inference.longform.long_form_options import LongFormOptions
+from espnet_medusa.inference.longform.moving_window import clips_in_frames
+from espnet_medusa.inference.longform.recording import LongFormStep, LongRecording, RunningRecording
+from espnet_medusa.inference.longform.window import FRAMES_PER_S, Window
+from espnet_medusa.inference.longform.window_steps import WindowDecoder, WindowSteps, share_seconds
+
+logger = logging.getLogger(__name__)
+
+# Less speech at the end of a chunk gets no further window: the model would hallucinate there.
+SHORTEST_REST_FRAMES = 50
+
+
+class LongForm:
+    """Decodes recordings of any length, up to ``batch_size`` per batch."""
+
+    def __init__(self, decoder: WindowDecoder, options: LongFormOptions, batch_size: int = 1):
+        self.decoder, self.options, self.batch_size = decoder, options, batch_size
+        self.windows = WindowSteps(decoder, options)
+
+    def __call__(self, recordings: Iterable[LongRecording]) -> Iterator[LongFormStep]:
+        """Decode recordings, which are read when the batch has room for them.
+
+        Yield steps with new segments of a recording. An exception only ends its own recording and
+        becomes ``error`` of this recording.
+        """
+        waiting, batch = iter(recordings), []
+        while True:
+            new = [*map(self._begin, islice(waiting, self.batch_size - len(batch)))]
+            self._choose_languages([running for running in new if running.error is None])
+            batch += new
+            if not batch:
+                return
+            self.windows.step([passage for running in batch for passage in running.passages])
+            yield from [running.step() for running in batch]
+            batch = [running for running in batch if not running.done]
+
+    def _begin(self, recording: LongRecording) -> RunningRecording:
+        started = time.perf_counter()
+        running = RunningRecording(recording.key, recording.duration_s, recording.language)
+        try:
+            self.windows.detect_speech(running, recording)
+            self._add_passages(running, recording)
+        except Exception as error:  # such as out of memory for the features of long audio
+            running.error = error
+        share_seconds([running], started)
+        return running
+
+    def _add_passages(self, running: RunningRecording, recording: LongRecording) -> None:
+        """Compute the features, and add a passage for all clips."""
+        running.features = self.decoder.features(recording.samples)
+        clips = clips_in_frames(self.options.clip_timestamps, recording.frames)
+        self.windows.begin(running, clips, recording.frames)
+
+    def _choose_languages(self, recordings: Sequence[RunningRecording]) -> None:
+        started = time.perf_counter()
+        for running, language in outcomes(self._languages, recordings, _describe):
+            if isinstance(language, Exception):
+                running.error = language
+            else:
+                running.language = language
+        share_seconds(recordings, started)
+
+    def _languages(self, recordings: Sequence[RunningRecording]) -> list[str | None]:
+        # As openai-whisper: language of the first 30 s; shorter recordings are padded with silence.
+        first = Window(0, self.decoder.window_frames)
+        windows = [(running.features, first) for running in recordings]
+        return self.decoder.choose_languages(windows, [running.language for running in recordings])
+
+
+def _describe(recordings: Sequence[RunningRecording]) -> str:
+    return "this recording" if len(recordings) == 1 else f"{len(recordings)} recordings"
+
+
+@dataclass(frozen=True)
+class SpeechChunk:
+    """A span of a recording with speech and the pauses in it, in frames of 10 ms."""
+
+    start: int  # with a margin around the speech, as ``end``
+    end: int
+    speech_end: int  # end of the last speech
+
+
+def pack_speech(
+    speech: Sequence[tuple[int, int]], clip: tuple[int, int], most: int, margin: int
+) -> list[SpeechChunk]:
+    """Join neighboring spans of speech into chunks; all arguments are in frames of 10 ms.
+
+    Args:
+        speech: Starts and ends, in order, without overlap.
+        clip: Start and end of the audio to decode.
+        most: Maximum length of a chunk, unless speech without a pause is longer.
+        margin: Audio before and after a chunk's speech; chunks do not overlap.
+    """
+    groups: list[tuple[int, int]] = []
+    for start, end in speech:
+        start, end = max(start, clip[0]), min(end, clip[1])
+        if start >= end:
+            continue
+        if groups and end - groups[-1][0] <= most - 2 * margin:
+            groups[-1] = groups[-1][0], end
+        else:
+            groups.append((start, end))
+    middles = [(end + start) // 2 for (_, end), (start, _) in zip(groups, groups[1:], strict=False)]
+    edges = [clip[0], *middles, clip[1]]
+    return [
+        SpeechChunk(max(start - margin, before), min(end + margin, after), end)
+        for (start, end), before, after in zip(groups, edges, edges[1:], strict=False)
+    ]
+
+
+class ChunkedLongForm(LongForm):
+    """Decodes recordings of any length, up to ``batch_size`` chunks of speech per batch."""
+
+    def __init__(self, decoder: WindowDecoder, options: LongFormOptions, batch_size: int = 1):
+        super().__init__(decoder, options, batch_size)
+        parameters = options.vad_parameters
+        most_s = parameters.max_speech_duration_s or math.inf
+        self.longest = round(min(most_s * FRAMES_PER_S, decoder.window_frames))
+        self.margin = round(min(parameters.speech_pad_ms / 1000 * FRAMES_PER_S, self.longest / 4))
+        longest_s = (self.longest - 2 * self.margin) / FRAMES_PER_S
+        self.find_speech = SpeechDetector(parameters, longest_s)
+
+    def __call__(self, recordings: Iterable[LongRecording]) -> Iterator[LongFormStep]:
+        """Decode as ``LongForm``; read recordings when a batch has room for their chunks."""
+        waiting, chunks = iter(recordings), []
+        while True:
+            while len(chunks) < self.batch_size and (recording := next(waiting, None)) is not None:
+                begun = self._begin(recording)
+                if begun.done:
+                    yield begun.step()
+                else:
+                    chunks += begun.passages
+            if not chunks:
+                return
+            batch = chunks[: self.batch_size]
+            self.windows.step(batch)
+            decoded = {id(chunk.recording): chunk.recording for chunk in batch}
+            yield from [running.step() for running in decoded.values()]
+            chunks = [chunk for chunk in chunks if chunk.next() is not None]
+
+    def _add_passages(self, running: RunningRecording, recording: LongRecording) -> None:
+        """Add a passage for each chunk within ``clip_timestamps``, and choose the language."""
+        spans_s, frames = self.find_speech(running.speech), recording.frames
+        speech = [(math.floor(a * FRAMES_PER_S), math.ceil(b * FRAMES_PER_S)) for a, b in spans_s]
+        chunks = [
+            chunk
+            for start, end in clips_in_frames(self.options.clip_timestamps, frames)
+            for chunk in pack_speech(speech, (start, min(end, frames)), self.longest, self.margin)
+        ]
+        if not chunks:
+            logger.warning(f"{recording.name}: no speech in {running.duration_s:.1f} s")
+            return
+        running.features, speech_end_s = self.decoder.features(recording.samples), 0.0
+        for chunk in chunks:
+            last_frame = max(chunk.speech_end - SHORTEST_REST_FRAMES, chunk.start + 1)
+            self.windows.begin(running, [(chunk.start, chunk.end)], last_frame, speech_end_s)
+            speech_end_s = chunk.speech_end / FRAMES_PER_S
+        first = running.features, running.passages[0].window.next()
+        (running.language,) = self.decoder.choose_languages([first], [running.language])

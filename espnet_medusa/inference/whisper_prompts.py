@@ -1,0 +1,77 @@
+"""Whisper's prompt of each utterance: in a given, a detected or the default language."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from espnet_medusa.decoding.tree.token_tree import ROOT
+from espnet_medusa.decoding.tree.tree_decoder import TreeDecoder
+from espnet_medusa.networks.whisper.tokens import DETECT, WhisperTokens
+
+ENGLISH = "en"
+
+
+@dataclass(frozen=True)
+class WhisperPrompts:
+    """Prompts of a Whisper model; raises InputError for an unknown language or task."""
+
+    tokens: WhisperTokens  # its special tokens
+    language: str | None  # default: code, ``detect``, or None with English-only models
+    task: str  # ``transcribe`` or ``translate``
+
+    def __post_init__(self):
+        self.tokens.prompt(self.known(self.language), self.task)
+
+    def make(
+        self,
+        decoder: TreeDecoder,
+        memory: torch.Tensor,
+        memory_lengths: torch.Tensor,
+        languages: Sequence[str | None],
+    ) -> list[list[int]]:
+        """Return U prompts; raise InputError if a language is unknown.
+
+        Args:
+            memory: (U, S, D) encoder output.
+            memory_lengths: Its lengths (U,), or frames per row (U, S).
+            languages: U codes or ``detect``; None: the default.
+        """
+        chosen = self.choose_languages(
+            languages, lambda rows: self.detect(decoder, memory[rows], memory_lengths[rows])
+        )
+        return [self.tokens.prompt(code, self.task) for code in chosen]
+
+    def choose_languages(
+        self, languages: Sequence[str | None], detect: Callable[[list[int]], list[str]]
+    ) -> list[str]:
+        """Return U language codes.
+
+        ``languages`` are those of ``make``; ``detect`` returns the languages of some rows.
+        """
+        chosen = [language or self.language for language in languages]
+        rows = [row for row, language in enumerate(chosen) if language == DETECT]
+        if rows and self.tokens.languages:
+            for row, language in zip(rows, detect(rows), strict=True):
+                chosen[row] = language
+        return [self.known(code) for code in chosen]
+
+    def detect(
+        self, decoder: TreeDecoder, memory: torch.Tensor, memory_lengths: torch.Tensor
+    ) -> list[str]:
+        """Return the most probable language after each start token (arXiv 2212.04356, 2.3)."""
+        num_utterances, codes = len(memory), [*self.tokens.languages]
+        state = decoder.start(memory, memory_lengths, with_heads=False)
+        starts, roots = [[self.tokens.start]] * num_utterances, [[ROOT]] * num_utterances
+        logits = decoder.logits(decoder.extend(state, starts, roots).hidden)
+        best = logits[:, [*self.tokens.languages.values()]].argmax(dim=-1)
+        return [codes[number] for number in best.tolist()]
+
+    def known(self, language: str | None) -> str | None:
+        """Return the language; for ``detect`` the model's first one.
+
+        English-only models have the language ``en``, which their prompts do not contain.
+        """
+        if language == DETECT or (language is None and not self.tokens.languages):
+            return next(iter(self.tokens.languages), ENGLISH)
+        return language

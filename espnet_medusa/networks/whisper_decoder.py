@@ -1,0 +1,125 @@
+"""Whisper's decoder with Medusa heads, for training in ESPnet."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch.nn.functional import dropout
+
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.options import build_options
+from espnet_medusa.networks.heads import NO_HEADS, Trunk
+from espnet_medusa.networks.masks import causal_mask, padding_mask
+from espnet_medusa.networks.multi_token_decoder import HiddenStates, MultiTokenDecoder
+from espnet_medusa.networks.whisper.pretrained import DECODER, build_network
+from espnet_medusa.networks.whisper.sizes import DECODER_SIZES, check_alignment, options_of_config
+from espnet_medusa.networks.whisper.token_types import asr_sh_options
+from espnet_medusa.networks.whisper_modules import WhisperDecoder, WhisperLayer, decoder_layer
+
+
+@dataclass(frozen=True)
+class DecoderOptions:
+    """``decoder_conf`` of ``decoder: whisper_medusa``; sizes are ignored with ``whisper_model``."""
+
+    whisper_model: str | None = None  # hub name, folder, OpenAI .pt file; docs/decode.md
+    num_blocks: int = 4
+    attention_heads: int = 6
+    linear_units: int = 1536
+    max_target_positions: int = 448
+    dropout_rate: float = 0.0
+    heads: str = NO_HEADS  # none, linear, block, recurrent, attending, projection, latent
+    heads_conf: dict | None = field(default_factory=dict)
+    keep_original_last_layer: bool = False  # frozen copy, as teacher of the KL loss
+    # Pairs of layer and head for word timestamps; none: all heads of the upper half of layers
+    alignment_heads: list[list[int]] = field(default_factory=list)
+    # By search (greedy, beam): defaults of draft options in decode configs
+    draft_conf: dict | None = field(default_factory=dict)
+
+
+class WhisperMedusaDecoder(MultiTokenDecoder):
+    """Whisper's decoder with Medusa heads; ``options`` are fields of ``DecoderOptions``.
+
+    Raise InputError for an unknown option or value, or a size other than ``encoder_output_size``.
+    """
+
+    network = "whisper"
+    layers_name = "whisper.layers"
+
+    def __init__(self, vocab_size: int, encoder_output_size: int, **options):
+        super().__init__()
+        options = build_options(DecoderOptions, options, "decoder_conf")
+        sizes = {"vocab_size": vocab_size, "d_model": encoder_output_size}
+        self.whisper = build_network(WhisperDecoder, DECODER, options, DECODER_SIZES, **sizes)
+        self.alignment_heads = options.alignment_heads
+        config = self.whisper.config
+        if config.vocab_size != vocab_size:
+            raise InputError(
+                f"token_list has {vocab_size} tokens, but decoder_conf.whisper_model has "
+                f"{config.vocab_size}; use the vocabulary that belongs to the model: asr.sh "
+                f"{asr_sh_options(config.vocab_size, options.whisper_model)}"
+            )
+        if config.d_model != encoder_output_size:
+            where = f"decoder_conf: hidden size {config.d_model}"
+            raise InputError(f"{where}; allowed: the encoder's, {encoder_output_size}")
+        check_alignment(self.alignment_heads, config, "decoder_conf.alignment_heads")
+        last_layer = self.whisper.layers[-1]
+        self.original_last_layer = None
+        if options.keep_original_last_layer:
+            self.original_last_layer = decoder_layer(self.whisper.config)
+            self.original_last_layer.load_state_dict(last_layer.state_dict())
+            self.original_last_layer.requires_grad_(False)
+        trunk = Trunk(encoder_output_size, vocab_size, last_layer, self.norm)
+        self._add_heads(options.heads, options.heads_conf, trunk)
+
+    @property
+    def conf(self) -> dict[str, int]:
+        return options_of_config(self.whisper.config, DECODER_SIZES)
+
+    def max_depth(self, frames: int) -> int:
+        return self.whisper.config.max_target_positions
+
+    def hidden_states(self, memory, memory_lengths, tokens, branches=1) -> HiddenStates:
+        positions = self.whisper.embed_positions.weight[: tokens.size(1) // branches]
+        hidden = self.embed_tokens(tokens) + positions.repeat(branches, 1)
+        hidden = dropout(hidden, self.whisper.config.dropout, self.whisper.embed_tokens.training)
+        run = _layer_runner(hidden, memory, memory_lengths, branches)
+        return self._through_layers(hidden, run, memory, memory_lengths)
+
+    @property
+    def cross_projections(self) -> tuple[int, torch.nn.Module, torch.nn.Module]:
+        attention = self.layers[-1].encoder_attn
+        return attention.num_heads, attention.k_proj, attention.v_proj
+
+    def _run_block(self, hidden, memory, memory_lengths) -> torch.Tensor:
+        return _layer_runner(hidden, memory, memory_lengths)(self.heads.block, hidden)
+
+    @torch.no_grad()
+    def original_hidden(
+        self, last_layer_input: torch.Tensor, memory: torch.Tensor, memory_lengths: torch.Tensor
+    ) -> torch.Tensor:
+        """Compute last hidden states (B, L, D) with the original last layer, without gradients.
+
+        ``last_layer_input`` is that of ``hidden_states``. Needs ``keep_original_last_layer``.
+        """
+        run = _layer_runner(last_layer_input, memory, memory_lengths)
+        return self.norm(run(self.original_last_layer, last_layer_input))
+
+    @property
+    def norm(self) -> torch.nn.Module:
+        return self.whisper.layer_norm
+
+    def embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.whisper.embed_tokens(tokens) * self.whisper.embed_scale
+
+    @property
+    def projection(self) -> torch.Tensor:
+        return self.whisper.embed_tokens.weight
+
+
+def _layer_runner(
+    hidden: torch.Tensor, memory: torch.Tensor, memory_lengths: torch.Tensor, branches: int = 1
+) -> Callable[[WhisperLayer, torch.Tensor], torch.Tensor]:
+    """Return a function that runs a layer on whole sequences like ``hidden`` (B, N L, D)."""
+    causal = causal_mask(hidden.size(1) // branches, hidden, branches)
+    memory_mask = padding_mask(memory, memory_lengths)
+    return lambda layer, hidden: layer(hidden, causal, memory, memory_mask)
