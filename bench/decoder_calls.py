@@ -23,10 +23,10 @@ WARM_UP_CALLS = 5  # the first ones record CUDA graphs or compile
 class TreeCalls:
     """Calls of our runtime on encoder output (U, S, D), with ``CONTEXT_TOKENS`` in the cache."""
 
-    def __init__(self, decoder: TreeDecoder, memory: torch.Tensor):
-        self.decoder, self.utterances = decoder, range(len(memory))
-        lengths = torch.full((len(memory),), memory.size(1), device=memory.device)
-        self.state = decoder.start(memory, lengths, with_heads=False)
+    def __init__(self, decoder: TreeDecoder, encoder_out: torch.Tensor):
+        self.decoder, self.utterances = decoder, range(len(encoder_out))
+        lengths = torch.full((len(encoder_out),), encoder_out.size(1), device=encoder_out.device)
+        self.state = decoder.start(encoder_out, lengths, with_heads=False)
         self._extend(CONTEXT_TOKENS, ROOT, 0)
 
     def call(self, nodes: int) -> None:
@@ -47,13 +47,15 @@ class TreeCalls:
 class CachedCalls:
     """The same calls of transformers' decoder."""
 
-    def __init__(self, whisper: WhisperDecoder, memory: torch.Tensor):
-        self.whisper, self.memory = whisper, memory
+    def __init__(self, whisper: WhisperDecoder, encoder_out: torch.Tensor):
+        self.whisper, self.encoder_out = whisper, encoder_out
         self.cache: EncoderDecoderCache | None = None
         self.call(CONTEXT_TOKENS)
 
     def call(self, nodes: int) -> None:
-        tokens = torch.arange(nodes, device=self.memory.device).repeat(len(self.memory), 1)
+        tokens = torch.arange(nodes, device=self.encoder_out.device).repeat(
+            len(self.encoder_out), 1
+        )
         _, self.cache = self._extend(tokens, self.cache)
 
     def undo(self, nodes: int) -> None:
@@ -64,7 +66,7 @@ class CachedCalls:
     ) -> tuple[torch.Tensor, EncoderDecoderCache]:
         """Return logits, and the cache extended by the tokens (U, T)."""
         outputs = self.whisper(
-            tokens, encoder_hidden_states=self.memory, past_key_values=cache, use_cache=True
+            tokens, encoder_hidden_states=self.encoder_out, past_key_values=cache, use_cache=True
         )
         weight = self.whisper.embed_tokens.weight
         logits = torch.nn.functional.linear(outputs.last_hidden_state, weight)
@@ -82,13 +84,17 @@ class CompiledCalls(CachedCalls):
     """Compiled calls of ``nodes`` with a static cache, after the context was evaluated."""
 
     def __init__(
-        self, whisper: WhisperDecoder, memory: torch.Tensor, nodes: int, mode: str | None = None
+        self,
+        whisper: WhisperDecoder,
+        encoder_out: torch.Tensor,
+        nodes: int,
+        mode: str | None = None,
     ):
         torch.compiler.reset()  # else torch compiles at most eight sizes
         config = copy.deepcopy(whisper.config)
         config.num_hidden_layers = config.decoder_layers
-        sizes = slot_bucket(CONTEXT_TOKENS + nodes), memory.size(1)
-        self.whisper, self.memory = whisper, memory
+        sizes = slot_bucket(CONTEXT_TOKENS + nodes), encoder_out.size(1)
+        self.whisper, self.encoder_out = whisper, encoder_out
         self.cache = EncoderDecoderCache(*(StaticCache(config, size) for size in sizes))
         self.call(CONTEXT_TOKENS)
         self._extend = torch.compile(self._extend, mode=mode, dynamic=False)

@@ -52,8 +52,8 @@ def make_call(decoder: SpeechLlamaDecoder, tokens: int, precision: str) -> Calla
     """Return a function that runs one iteration after ten tokens."""
     runtime, device = build_runtime(decoder, precision), decoder.projection.device
     proposer = runtime.proposer()
-    memory = torch.randn(1, FRAMES, ENCODER_SIZE, device=device)
-    state = runtime.start(memory, torch.tensor([FRAMES], device=device))
+    encoder_out = torch.randn(1, FRAMES, ENCODER_SIZE, device=device)
+    state = runtime.start(encoder_out, torch.tensor([FRAMES], device=device))
     runtime.extend(state, [[1] * 10], [chain_parents(10, ROOT, 0)])
     context = [[*range(10)]]
 

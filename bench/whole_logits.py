@@ -12,12 +12,12 @@ from espnet_medusa.espnet.training.projection_loss import IGNORE
 class WholeLogitsModel(MedusaASRModel):
     """Computes the losses of ``MedusaASRModel`` without its memory savings."""
 
-    def decoder_loss(self, memory, memory_lengths, tokens, labels, stats, states=None):
+    def decoder_loss(self, encoder_out, encoder_out_lens, tokens, labels, stats, states=None):
         assert states is None
         decoder, options = self.decoder, self.options
         if self.training and decoder.num_heads > 0:
             decoder.count_tokens(labels[labels != self.ignore_id])
-        outputs = decoder.hidden_states(memory, memory_lengths, tokens)
+        outputs = decoder.hidden_states(encoder_out, encoder_out_lens, tokens)
         base = decoder.logits(outputs.hidden)
         logits = [base, *decoder.unroll_heads(outputs, labels.clamp(min=0))]
         per_token, losses = self.criterion_att.normalize_length, [self.criterion_att(base, labels)]
@@ -38,7 +38,7 @@ class WholeLogitsModel(MedusaASRModel):
         if options.kl_weight > 0:
             teacher = base
             if decoder.original_last_layer is not None:
-                teacher = self._original_logits(memory, memory_lengths, tokens)
+                teacher = self._original_logits(encoder_out, encoder_out_lens, tokens)
             heads = enumerate(logits)
             divergences = [head_divergence(one, teacher, labels, head) for head, one in heads]
             divergence = torch.stack(divergences).mean()
@@ -47,12 +47,12 @@ class WholeLogitsModel(MedusaASRModel):
         return loss
 
     @torch.no_grad()
-    def _original_logits(self, memory, memory_lengths, tokens):
+    def _original_logits(self, encoder_out, encoder_out_lens, tokens):
         layers = self.decoder.layers
         trained = layers[-1]
         layers[-1] = self.decoder.original_last_layer
         try:
-            hidden = self.decoder.hidden_states(memory, memory_lengths, tokens).hidden
+            hidden = self.decoder.hidden_states(encoder_out, encoder_out_lens, tokens).hidden
         finally:
             layers[-1] = trained
         return self.decoder.project(hidden)

@@ -7,7 +7,7 @@ process; in its s2t commands ``decoder: transformer_medusa`` and ``model: medusa
 Dimensions in docstrings:
     B  utterances of a training batch        U  utterances decoded together (ragged)
     T  new nodes of one decoder call         N  nodes that the cache holds
-    P  prompt tokens                         S  encoder frames (memory)
+    P  prompt tokens                         S  encoder frames
     L  text tokens                           K  Medusa heads
     D  hidden size                           V  vocabulary size
 """

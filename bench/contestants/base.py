@@ -109,7 +109,7 @@ class MemoryDecoder(Contestant):
     """Decodes encoder outputs."""
 
     @abstractmethod
-    def decode(self, way: Way, names: Sequence[str], memories: Memories) -> list[Result]:
+    def decode(self, way: Way, names: Sequence[str], encoder_outs: Memories) -> list[Result]:
         """Decode encoder outputs together."""
 
 
@@ -144,12 +144,12 @@ class Stopwatch:
         return call
 
 
-def pad_memories(memories: Memories) -> np.ndarray:
+def pad_encoder_outs(encoder_outs: Memories) -> np.ndarray:
     """Pad U memories (S, D) with zeros to (U, S, D)."""
-    longest = max(map(len, memories))
-    padded = np.zeros((len(memories), longest, memories[0].shape[1]), np.float32)
-    for row, memory in zip(padded, memories, strict=True):
-        row[: len(memory)] = memory
+    longest = max(map(len, encoder_outs))
+    padded = np.zeros((len(encoder_outs), longest, encoder_outs[0].shape[1]), np.float32)
+    for row, encoder_out in zip(padded, encoder_outs, strict=True):
+        row[: len(encoder_out)] = encoder_out
     return padded
 
 

@@ -36,12 +36,12 @@ class ESPnetUncached(MemoryDecoder):
         }
 
     @torch.no_grad()
-    def decode(self, way: Way, names: Sequence[str], memories: Memories) -> list[Result]:
-        (memory,) = memories
-        search, memory = self.searches[way.search], torch.from_numpy(memory)
+    def decode(self, way: Way, names: Sequence[str], encoder_outs: Memories) -> list[Result]:
+        (encoder_out,) = encoder_outs
+        search, encoder_out = self.searches[way.search], torch.from_numpy(encoder_out)
         try:
-            nbest = search(x=memory, maxlenratio=max_length_ratio(self.subject))
+            nbest = search(x=encoder_out, maxlenratio=max_length_ratio(self.subject))
         except RuntimeError:
             # ESPnet decodes up to as many tokens as frames; the decoder has fewer positions.
-            nbest = search(x=memory, maxlenratio=-float(self.subject.max_tokens))
+            nbest = search(x=encoder_out, maxlenratio=-float(self.subject.max_tokens))
         return [Result(tokens=until_end(nbest[0].yseq.tolist()[1:], self.subject.eos))]

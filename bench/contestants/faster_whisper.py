@@ -15,7 +15,7 @@ from contestants.base import (
     Stopwatch,
     Timed,
     Transcriber,
-    pad_memories,
+    pad_encoder_outs,
 )
 from contestants.ways import DEFAULTS_VAD, Way
 
@@ -53,10 +53,10 @@ class CTranslate2(MemoryDecoder):
             compute_type=self.weights, intra_threads=self.setup.threads,
         )  # fmt: skip
 
-    def decode(self, way: Way, names: Sequence[str], memories: Memories) -> list[Result]:
-        memory = ctranslate2.StorageView.from_array(pad_memories(memories))
+    def decode(self, way: Way, names: Sequence[str], encoder_outs: Memories) -> list[Result]:
+        encoder_out = ctranslate2.StorageView.from_array(pad_encoder_outs(encoder_outs))
         results = self.model.generate(
-            memory, [[self.subject.eos]] * len(memories), beam_size=way.beam_size,
+            encoder_out, [[self.subject.eos]] * len(encoder_outs), beam_size=way.beam_size,
             max_length=2 * self.subject.max_tokens,  # it writes at most half of that
             length_penalty=0.0,  # rank by score alone, as all others here
             suppress_tokens=[], suppress_blank=False,

@@ -20,7 +20,7 @@ from contestants.base import (
     Result,
     Timed,
     Transcriber,
-    pad_memories,
+    pad_encoder_outs,
     until_end,
 )
 from contestants.ways import Way
@@ -41,12 +41,14 @@ class MemoryHuggingFace(MemoryDecoder):
         self.options: dict = {}
 
     @torch.no_grad()
-    def decode(self, way: Way, names: Sequence[str], memories: Memories) -> list[Result]:
-        memory = torch.from_numpy(pad_memories(memories)).to(self.setup.device, self.dtype)
+    def decode(self, way: Way, names: Sequence[str], encoder_outs: Memories) -> list[Result]:
+        encoder_out = torch.from_numpy(pad_encoder_outs(encoder_outs)).to(
+            self.setup.device, self.dtype
+        )
         # Rank beams by score alone, as all others here.
         search = {"length_penalty": 0.0} if way.beam_size > 1 else {}
         tokens = self.model.generate(
-            encoder_outputs=BaseModelOutput(last_hidden_state=memory), num_beams=way.beam_size,
+            encoder_outputs=BaseModelOutput(last_hidden_state=encoder_out), num_beams=way.beam_size,
             max_new_tokens=self.subject.max_tokens, **search, **self.options,
         )  # fmt: skip
         return [Result(tokens=until_end(row, self.subject.eos)) for row in tokens.tolist()]
@@ -92,12 +94,12 @@ class HuggingFace(Transcriber):
             device=self.setup.device,
         )  # fmt: skip
         features = inputs.input_features.to(self.setup.device, self.model.dtype)
-        memory = self.model.get_encoder()(features).last_hidden_state
+        encoder_out = self.model.get_encoder()(features).last_hidden_state
         if self.setup.device == "cuda":
             torch.cuda.synchronize()
         encoded = time.perf_counter()
         tokens = self.model.generate(
-            encoder_outputs=BaseModelOutput(last_hidden_state=memory),
+            encoder_outputs=BaseModelOutput(last_hidden_state=encoder_out),
             num_beams=beam_size,
             **self.prompt,
         )

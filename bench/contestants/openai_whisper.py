@@ -69,13 +69,13 @@ class OpenAIWhisper(Transcriber):
         started = time.perf_counter()
         audio = whisper.pad_or_trim(samples)
         features = whisper.log_mel_spectrogram(audio, self.model.dims.n_mels)
-        memory = self.model.embed_audio(features[None])
+        encoder_out = self.model.embed_audio(features[None])
         encoded = time.perf_counter()
         options = whisper.DecodingOptions(
             language=self.subject.language, without_timestamps=True, fp16=False,
             beam_size=way.beam_size if way.beam_size > 1 else None,
         )  # fmt: skip
-        (result,) = whisper.decode(self.model, memory, options)
+        (result,) = whisper.decode(self.model, encoder_out, options)
         return Timed([Result(result.text)], encoded - started, time.perf_counter() - encoded)
 
     def transcribe_long(self, way: Way, samples: np.ndarray) -> Timed:

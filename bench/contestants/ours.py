@@ -18,7 +18,7 @@ from contestants.base import (
     Segment,
     Timed,
     Transcriber,
-    pad_memories,
+    pad_encoder_outs,
     until_end,
 )
 from contestants.shared_weights import SharedWeights
@@ -119,21 +119,23 @@ class MemoryOurs(MemoryDecoder):
         return DraftModelProposer(runtime, self.subject.eos)
 
     @torch.no_grad()
-    def decode(self, way: Way, names: Sequence[str], memories: Memories) -> list[Result]:
-        eos, frames = self.subject.eos, torch.tensor([*map(len, memories)])
-        prompt = torch.full((len(memories), 1), eos)
+    def decode(self, way: Way, names: Sequence[str], encoder_outs: Memories) -> list[Result]:
+        eos, frames = self.subject.eos, torch.tensor([*map(len, encoder_outs)])
+        prompt = torch.full((len(encoder_outs), 1), eos)
         limits = LengthLimits(max_length_ratio(self.subject))
-        states = self.search(way)(torch.from_numpy(pad_memories(memories)), frames, prompt, limits)
+        states = self.search(way)(
+            torch.from_numpy(pad_encoder_outs(encoder_outs)), frames, prompt, limits
+        )
         return [
             Result(tokens=until_end(_tokens(state), eos), counts=vars(state.statistics))
             for state in states
         ]
 
     @torch.no_grad()
-    def time_calls(self, memory: np.ndarray, nodes: int, repeats: int) -> list[float]:
+    def time_calls(self, encoder_out: np.ndarray, nodes: int, repeats: int) -> list[float]:
         """Return seconds of decoder calls with a chain of new nodes and their logits."""
         decoder = self.search(Way("ours", self.weights, "greedy")).decoder
-        calls = TreeCalls(decoder, torch.from_numpy(memory)[None])
+        calls = TreeCalls(decoder, torch.from_numpy(encoder_out)[None])
         return call_seconds(calls, nodes, repeats, "cpu")
 
 

@@ -51,12 +51,12 @@ class PlanClient:
     def decode(self, way: Way, names: list[str]) -> Timed:
         """Decode utterances together; the draft model's encoder counts as drafting."""
         model = self.models[way.search, way.contestant].model
-        memory, frames, encoder_seconds = self._encode(model, names)
-        prompt = model.make_prompts(memory, frames, [None] * len(frames))
+        encoder_out, frames, encoder_seconds = self._encode(model, names)
+        prompt = model.make_prompts(encoder_out, frames, [None] * len(frames))
         started = time.perf_counter()
         inputs = model.draft_inputs(self.audio.branch(), prompt.tolist())
         reading = (time.perf_counter() - started) / len(names)
-        states = model.search(memory, frames, prompt, model.limits, inputs)
+        states = model.search(encoder_out, frames, prompt, model.limits, inputs)
         seconds = time.perf_counter() - started
         for state in states:
             state.statistics.draft_seconds += reading
@@ -79,8 +79,8 @@ class PlanClient:
         key = id(model.encoder)
         if key not in self.encoded:
             started = time.perf_counter()
-            memory, frames = model.encode(self.audio)
-            self.encoded[key] = memory, frames, time.perf_counter() - started
+            encoder_out, frames = model.encode(self.audio)
+            self.encoded[key] = encoder_out, frames, time.perf_counter() - started
         return self.encoded[key]
 
     def end(self) -> None:

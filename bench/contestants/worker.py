@@ -46,10 +46,10 @@ def main() -> None:
                 answer({"peak_bytes": peak_bytes(), "start_bytes": start_bytes})
                 break
             if request["do"] == "calls":
-                memory = subject.read_input(subject.inputs[len(subject.inputs) // 2])
-                memory = memory if encode is None else encode(memory)
-                seconds = contestant.time_calls(memory, request["nodes"], request["repeats"])
-                answer({"seconds": seconds, "frames": len(memory)})
+                encoder_out = subject.read_input(subject.inputs[len(subject.inputs) // 2])
+                encoder_out = encoder_out if encode is None else encode(encoder_out)
+                seconds = contestant.time_calls(encoder_out, request["nodes"], request["repeats"])
+                answer({"seconds": seconds, "frames": len(encoder_out)})
                 continue
             way, names = Way(**request["way"]), request["names"]
             inputs = [subject.read_input(name) for name in names]
@@ -123,9 +123,9 @@ def decode(
 ) -> Timed:  # fmt: skip
     """Encode and decode inputs, and time both."""
     started = time.perf_counter()
-    memories = inputs if encode is None else [encode(samples) for samples in inputs]
+    encoder_outs = inputs if encode is None else [encode(samples) for samples in inputs]
     encoded = time.perf_counter()
-    results = contestant.decode(way, names, memories)
+    results = contestant.decode(way, names, encoder_outs)
     seconds = time.perf_counter() - encoded
     return Timed(results, encoded - started if encode else 0.0, seconds)
 

@@ -65,9 +65,9 @@ def time_row(
         opened.append(BUILDERS[key["contestant"]](decoder, key["weights"], device))
     generator = torch.Generator().manual_seed(0)
     size = decoder.whisper.config.d_model
-    memory = torch.randn(utterances, MEMORY_FRAMES, size, generator=generator).to(device)
+    encoder_out = torch.randn(utterances, MEMORY_FRAMES, size, generator=generator).to(device)
     forget_peak(device)
-    seconds = call_seconds(opened[0](memory, nodes), nodes, REPEATS, device)
+    seconds = call_seconds(opened[0](encoder_out, nodes), nodes, REPEATS, device)
     ms = quartiles([MILLI * one for one in seconds])
     return {"ms": ms, "peak_bytes": peak_bytes(device)}
 
@@ -76,9 +76,9 @@ def ours(
     decoder: WhisperMedusaDecoder, weights: str, device: str, with_graphs: bool = True
 ) -> Begin:
     """Build our runtime; the module then returns to the CPU."""
-    runtime = build_runtime(decoder.to(device), weights, lasting=with_graphs)
+    runtime = build_runtime(decoder.to(device), weights, with_graphs=with_graphs)
     decoder.to("cpu")
-    return lambda memory, nodes: TreeCalls(runtime, memory)
+    return lambda encoder_out, nodes: TreeCalls(runtime, encoder_out)
 
 
 def transformers(
@@ -88,8 +88,8 @@ def transformers(
     dtype, mode = getattr(torch, weights), COMPILE_MODE[device]
     whisper = transformers_decoder(decoder).to(device, dtype)
     if compiled:
-        return lambda memory, nodes: CompiledCalls(whisper, memory.to(dtype), nodes, mode)
-    return lambda memory, nodes: CachedCalls(whisper, memory.to(dtype))
+        return lambda encoder_out, nodes: CompiledCalls(whisper, encoder_out.to(dtype), nodes, mode)
+    return lambda encoder_out, nodes: CachedCalls(whisper, encoder_out.to(dtype))
 
 
 BUILDERS = {

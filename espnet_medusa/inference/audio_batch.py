@@ -90,15 +90,15 @@ class SpeechEncoder:
     packed: bool = False  # whether ``encode`` has its own copy of the weights of ``whisper``
 
     def unpadded(
-        self, memory: torch.Tensor, frames: torch.Tensor, lengths: torch.Tensor
+        self, encoder_out: torch.Tensor, frames: torch.Tensor, lengths: torch.Tensor
     ) -> list[torch.Tensor]:
         """Return U encoder outputs (S', D) without padding of the batch and of Whisper's window.
 
         Arguments are those of ``HFWhisperEncoder.unpadded``.
         """
         if self.whisper is None:
-            return [row[:length] for row, length in zip(memory, frames.tolist(), strict=True)]
-        return self.whisper.unpadded(memory, frames, lengths)
+            return [row[:length] for row, length in zip(encoder_out, frames.tolist(), strict=True)]
+        return self.whisper.unpadded(encoder_out, frames, lengths)
 
     def release(self) -> None:
         """Free the module's weights if ``encode`` has its own copy."""
@@ -128,9 +128,9 @@ def model_encoder(
     """
 
     def encode(inputs: torch.Tensor, lengths: torch.Tensor) -> Encoded:
-        memory, frames = model.encode(inputs, lengths)
+        encoder_out, frames = model.encode(inputs, lengths)
         # A tuple also holds the outputs of intermediate CTC.
-        return (memory[0] if isinstance(memory, tuple) else memory), frames
+        return (encoder_out[0] if isinstance(encoder_out, tuple) else encoder_out), frames
 
     if padding is not None:
         check_choice(padding, PADDINGS, "encoder_padding")
@@ -192,15 +192,17 @@ class AudioBatch:
     @torch.no_grad()
     def _encode(self, encoder: SpeechEncoder) -> Encoded:
         if encoder.together:
-            memory, frames = encoder.encode(*self._inputs(encoder))
+            encoder_out, frames = encoder.encode(*self._inputs(encoder))
             if encoder.whisper is not None and encoder.whisper.crop_to_audio:
-                return encoder.whisper.crop(memory, frames, self.lengths)
-            return memory, frames
+                return encoder.whisper.crop(encoder_out, frames, self.lengths)
+            return encoder_out, frames
         rows = []
         lengths = zip(self.lengths.tolist(), self.lengths[:, None], strict=True)
         for samples, (length, of_one) in zip(self.samples, lengths, strict=True):
             rows.append(encoder.encode(samples[None, :length], of_one)[0][0])
-        frames = torch.tensor([len(memory) for memory in rows], device=self.samples.device)
+        frames = torch.tensor(
+            [len(encoder_out) for encoder_out in rows], device=self.samples.device
+        )
         return pad_sequence(rows, batch_first=True), frames
 
     def branch(self) -> AudioBatch:

@@ -54,19 +54,19 @@ class DecodingModel:
         return audio.encode(self.encoder)
 
     def make_prompts(
-        self, memory: torch.Tensor, frames: torch.Tensor, languages: Sequence[str | None]
+        self, encoder_out: torch.Tensor, frames: torch.Tensor, languages: Sequence[str | None]
     ) -> torch.Tensor:
         """Return the prompt (U, P) of each utterance; raise InputError for an unknown language.
 
         Args:
-            memory: (U, S, D) encoder output.
+            encoder_out: (U, S, D) encoder output.
             frames: Lengths (U,) or frames per row (U, S), as returned by ``encode``.
             languages: U codes; None: that of the decode options.
         """
         rows = [self.start] * len(languages)
         if self.prompts is not None:
-            rows = self.prompts.make(self.search.decoder, memory, frames, languages)
-        return torch.tensor(rows, device=memory.device)
+            rows = self.prompts.make(self.search.decoder, encoder_out, frames, languages)
+        return torch.tensor(rows, device=encoder_out.device)
 
     def draft_inputs(self, audio: AudioBatch, prompts: list[list[int]]) -> list[DraftInput] | None:
         """Return the drafter's inputs of U utterances; None: it uses encoder output and prompts.
@@ -85,7 +85,7 @@ class DecodingModel:
         if draft is None:
             return [*map(DraftInput, unpadded, prompts)]
         rows = zip(inputs, unpadded, strict=True)
-        return [replace(row, speech=memory) for row, memory in rows]
+        return [replace(row, speech=encoder_out) for row, encoder_out in rows]
 
     def with_draft_model(self, draft_model: DraftModel | None) -> DecodingModel:
         """Add a draft model; audio must then fit in the windows of both models."""

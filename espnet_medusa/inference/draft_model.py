@@ -69,11 +69,11 @@ class DraftModel:
 
         ``prompts`` (U) and ``whisper``, Whisper's special tokens, are those of the main model.
         """
-        memory, frames = audio.encode(self.encoder)
+        encoder_out, frames = audio.encode(self.encoder)
         sizes, merged = row_counts(frames).tolist(), frames.dim() == 2
         return [
             DraftInput(
-                memory[row, :size],
+                encoder_out[row, :size],
                 self._prompt(prompt, whisper),
                 frames[row, :size] if merged else None,
             )

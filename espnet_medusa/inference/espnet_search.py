@@ -54,13 +54,13 @@ def espnet_sources(
 
 
 def pad_inputs(
-    memories: Sequence[torch.Tensor], prompts: Sequence[list[int]]
+    encoder_outs: Sequence[torch.Tensor], prompts: Sequence[list[int]]
 ) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
     """Return encoder output (U, S, D), lengths (U,) and prompts of U utterances."""
-    device = memories[0].device
+    device = encoder_outs[0].device
     return (
-        torch.nn.utils.rnn.pad_sequence([*memories], batch_first=True),
-        torch.tensor([len(memory) for memory in memories], device=device),
+        torch.nn.utils.rnn.pad_sequence([*encoder_outs], batch_first=True),
+        torch.tensor([len(encoder_out) for encoder_out in encoder_outs], device=device),
         [torch.tensor(prompt, device=device) for prompt in prompts],
     )
 
@@ -87,13 +87,13 @@ class SearchInESPnet:
 
     def decode(
         self,
-        memories: Sequence[torch.Tensor],
+        encoder_outs: Sequence[torch.Tensor],
         prompts: Sequence[list[int]],
         limits: LengthLimits,
         draft_inputs: Sequence[DraftInput] | None = None,
     ) -> list[SearchState]:
         """Decode U utterances, each with encoder output (S, D), together."""
-        return self.search(*pad_inputs(memories, prompts), limits, draft_inputs)
+        return self.search(*pad_inputs(encoder_outs, prompts), limits, draft_inputs)
 
     def hypotheses(self, state: SearchState, prompt: list[int]) -> list[Hypothesis]:
         names = self.search.strategy.scoring.names

@@ -118,8 +118,8 @@ class S2TDraftModel:
         rows = [torch.as_tensor(row).reshape(-1)[:samples] for row in speeches]
         rows = [torch.nn.functional.pad(row, (0, samples - len(row))) for row in rows]
         audio = AudioBatch(rows, torch.device(self.main.device), getattr(torch, self.main.dtype))
-        memory, _ = audio.encode(self.encoder)
-        rows = zip(memory, encoded, strict=True)
+        encoder_out, _ = audio.encode(self.encoder)
+        rows = zip(encoder_out, encoded, strict=True)
         return [DraftInput(row, prompt, speech=main) for row, (main, prompt) in rows]
 
 
@@ -149,8 +149,8 @@ class BatchInESPnet(SearchInESPnet):
         self, limits: LengthLimits, draft_inputs: Sequence[DraftInput] | None
     ) -> list[SearchState]:
         """Decode the stored utterances together, and store their n-best lists."""
-        memories, prompts = zip(*self.inputs, strict=True)
-        states = self.decode(memories, prompts, limits, draft_inputs)
+        encoder_outs, prompts = zip(*self.inputs, strict=True)
+        states = self.decode(encoder_outs, prompts, limits, draft_inputs)
         self.found = [*map(self.hypotheses, states, prompts)]
         return states
 
@@ -262,7 +262,10 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
             states = self.beam_search.search_all(limits, draft_inputs)
             statistics = [state.statistics for state in states]
             traces = [*map(TraceText(self.converter, self.tokenizer).passages, states)]
-            nbest = [self._decode_single_sample(memory) for memory, _ in self.beam_search.inputs]
+            nbest = [
+                self._decode_single_sample(encoder_out)
+                for encoder_out, _ in self.beam_search.inputs
+            ]
             results = [(one, layers) for one, (_, layers) in zip(nbest, results, strict=True)]
         seconds = (time.perf_counter() - started) / len(speeches)
         for speech, (nbest, _), counted in zip(speeches, results, statistics, strict=True):

@@ -244,10 +244,10 @@ class Speech2Text(ESPnetSpeech2Text):
             return [*map(self._decode_in_espnet, speeches)]
         began, started = time.time(), time.perf_counter()
         audio = model.batch(speeches)
-        memory, frames = model.encode(audio)
-        prompts = model.make_prompts(memory, frames, languages)
+        encoder_out, frames = model.encode(audio)
+        prompts = model.make_prompts(encoder_out, frames, languages)
         inputs = model.draft_inputs(audio, prompts.tolist())
-        states = model.search(memory, frames, prompts, model.limits, inputs)
+        states = model.search(encoder_out, frames, prompts, model.limits, inputs)
         scorers = model.search.strategy.scoring.names
         decodings = []
         for state, prompt in zip(states, prompts.tolist(), strict=True):

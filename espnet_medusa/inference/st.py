@@ -73,9 +73,9 @@ class STSpeech2Text(ESPnetSpeech2Text):
         if not self.in_batches or not len(speeches):
             return [self._decode_alone(speech) for speech in speeches]
         started, prompts = time.perf_counter(), [self.beam_search.prompt] * len(speeches)
-        memories = [self._encode(speech) for speech in speeches]
+        encoder_outs = [self._encode(speech) for speech in speeches]
         limits = LengthLimits(self.maxlenratio, self.minlenratio, traced=self.options.trace)
-        states = self.beam_search.decode(memories, prompts, limits)
+        states = self.beam_search.decode(encoder_outs, prompts, limits)
         names = self.search.strategy.scoring.names
         decodings = [
             self.writer.write(state, prompt, names)

@@ -7,7 +7,7 @@ import torch
 
 from espnet_medusa.data.audio.reader import TooLongError
 from espnet_medusa.data.errors import log_traceback, one_line
-from espnet_medusa.decoding.runtime.smaller_batches import outcomes
+from espnet_medusa.decoding.runtime.smaller_batches import run_batch
 from espnet_medusa.decoding.search.scores import DECODER
 from espnet_medusa.inference.batches import Utterance, describe, make_batches, read_pools
 from espnet_medusa.inference.decoding import Decoding
@@ -69,7 +69,7 @@ class UtteranceDecoder:
             lengths = [utterance.frames for utterance in pool]
             for batch in make_batches(lengths, self.batch_size, self.max_batch_frames):
                 utterances = [pool[index] for index in batch]
-                for utterance, decoding in outcomes(self._decode_batch, utterances, describe):
+                for utterance, decoding in run_batch(self._decode_batch, utterances, describe):
                     self.on_decoded(len(utterance.speech) / self.sample_rate_hz)
                     yield self._outcome(job, utterance.key, decoding)
         yield from _drain(failed)

@@ -26,19 +26,19 @@ class WhisperPrompts:
     def make(
         self,
         decoder: TreeDecoder,
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
+        encoder_out: torch.Tensor,
+        encoder_out_lens: torch.Tensor,
         languages: Sequence[str | None],
     ) -> list[list[int]]:
         """Return U prompts; raise InputError if a language is unknown.
 
         Args:
-            memory: (U, S, D) encoder output.
-            memory_lengths: Its lengths (U,), or frames per row (U, S).
+            encoder_out: (U, S, D) encoder output.
+            encoder_out_lens: Its lengths (U,), or frames per row (U, S).
             languages: U codes or ``detect``; None: the default.
         """
         chosen = self.choose_languages(
-            languages, lambda rows: self.detect(decoder, memory[rows], memory_lengths[rows])
+            languages, lambda rows: self.detect(decoder, encoder_out[rows], encoder_out_lens[rows])
         )
         return [self.tokens.prompt(code, self.task) for code in chosen]
 
@@ -57,11 +57,11 @@ class WhisperPrompts:
         return [self.known(code) for code in chosen]
 
     def detect(
-        self, decoder: TreeDecoder, memory: torch.Tensor, memory_lengths: torch.Tensor
+        self, decoder: TreeDecoder, encoder_out: torch.Tensor, encoder_out_lens: torch.Tensor
     ) -> list[str]:
         """Return the most probable language after each start token (arXiv 2212.04356, 2.3)."""
-        num_utterances, codes = len(memory), [*self.tokens.languages]
-        state = decoder.start(memory, memory_lengths, with_heads=False)
+        num_utterances, codes = len(encoder_out), [*self.tokens.languages]
+        state = decoder.start(encoder_out, encoder_out_lens, with_heads=False)
         starts, roots = [[self.tokens.start]] * num_utterances, [[ROOT]] * num_utterances
         logits = decoder.logits(decoder.extend(state, starts, roots).hidden)
         best = logits[:, [*self.tokens.languages.values()]].argmax(dim=-1)

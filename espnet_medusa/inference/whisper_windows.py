@@ -15,7 +15,7 @@ from espnet_medusa.decoding.search.greedy import greedy_search, sampling_search
 from espnet_medusa.decoding.search.patient_beam import patient_beam_search
 from espnet_medusa.decoding.search.search import Search
 from espnet_medusa.decoding.search.search_options import THRESHOLD
-from espnet_medusa.decoding.search.state import SearchState, Watched
+from espnet_medusa.decoding.search.state import ProbedToken, SearchState
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
 from espnet_medusa.decoding.search.timestamps import build_timestamp_rules
 from espnet_medusa.decoding.tree.token_tree import ROOT
@@ -102,14 +102,14 @@ class WhisperWindows(WindowDecoder):
         limits = replace(self.model.limits, maxlenratio=most, give_up=give_up)
         batch, starts = self._select(encoded, rows, attempt.timestamps)
         tokens = self.model.prompts.tokens
-        watched = [Watched(start.index(tokens.start), tokens.no_speech) for start in starts]
-        memory, frames = batch.encode(self.model.encoder)
-        starting = [torch.tensor(start, device=memory.device) for start in starts]
+        probed = [ProbedToken(start.index(tokens.start), tokens.no_speech) for start in starts]
+        encoder_out, frames = batch.encode(self.model.encoder)
+        starting = [torch.tensor(start, device=encoder_out.device) for start in starts]
         samples = []
         for search in self._searches(attempt):
             drafted = search.planner.proposer is not None
             inputs = self.model.draft_inputs(batch, starts) if drafted else None
-            samples.append(search(memory, frames, starting, limits, inputs, watched))
+            samples.append(search(encoder_out, frames, starting, limits, inputs, probed))
         return [self._likeliest(one, attempt.temperature) for one in zip(*samples, strict=True)]
 
     def text_ends_s(
@@ -147,10 +147,10 @@ class WhisperWindows(WindowDecoder):
         if not tokens or not frames:
             return []
         words = split_words([*tokens, end], self.text.decode, end, language)
-        memory, sizes = encoded.encode(self.model.encoder)
+        encoder_out, sizes = encoded.encode(self.model.encoder)
         one, rows = slice(row, row + 1), int(row_counts(sizes)[row])
         sizes = sizes[one, :rows] if sizes.dim() == 2 else sizes[one]
-        return self.align_words((memory[one, :rows], sizes), frames, words, language)
+        return self.align_words((encoder_out[one, :rows], sizes), frames, words, language)
 
     def _select(
         self, encoded: WindowBatch, rows: Sequence[Row], timestamps: bool
@@ -188,7 +188,7 @@ class WhisperWindows(WindowDecoder):
         )
         best = state.n_best[0]
         tokens = tuple(best.tokens[:-1])
-        scores = best.score / len(best.tokens), state.watched.probability
+        scores = best.score / len(best.tokens), state.probed.probability
         trace = state.trace and self.trace_text.describe(state.trace.result)
         decoding = WindowDecoding(tokens, self.text.decode(tokens), temperature, *scores, trace)
         return decoding, sum((state.statistics for state in states), DecodingStatistics())

@@ -63,8 +63,8 @@ class CTCAligner:
     def __call__(
         self, encoded: Encoded, frames: int, words: Sequence[WordTokens], language: str | None
     ) -> list[TimedWord]:
-        (memory,), (lengths,) = encoded
-        log_probs = self.log_probs(repeat_rows(memory, lengths)[None, :frames])[0]
+        (encoder_out,), (lengths,) = encoded
+        log_probs = self.log_probs(repeat_rows(encoder_out, lengths)[None, :frames])[0]
         labels = [
             [label for token in tokens for label in self._labels(token)] for _, tokens in words[:-1]
         ]

@@ -135,16 +135,16 @@ class TransformerMedusaDecoder(MultiTokenDecoder):
         embedding, encoding = self.transformer.embed
         return embedding(tokens) * TOKEN_SCALES[type(encoding)](encoding)
 
-    def hidden_states(self, memory, memory_lengths, tokens, branches=1) -> HiddenStates:
+    def hidden_states(self, encoder_out, encoder_out_lens, tokens, branches=1) -> HiddenStates:
         sequences = tokens.unflatten(1, (branches, -1)).flatten(0, 1)
         hidden = self.transformer.embed(sequences).unflatten(0, (-1, branches)).flatten(1, 2)
         causal = causal_mask(sequences.size(1), hidden, branches)[0] == 0
-        visible = inside(memory, memory_lengths)[:, None]
+        visible = inside(encoder_out, encoder_out_lens)[:, None]
 
         def run(layer: compat.DecoderLayer, hidden: torch.Tensor) -> torch.Tensor:
-            return layer(hidden, causal, memory, visible)[0]
+            return layer(hidden, causal, encoder_out, visible)[0]
 
-        return self._through_layers(hidden, run, memory, memory_lengths)
+        return self._through_layers(hidden, run, encoder_out, encoder_out_lens)
 
     @property
     def cross_projections(self) -> tuple[int, torch.nn.Module, torch.nn.Module]:

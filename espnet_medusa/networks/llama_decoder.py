@@ -79,8 +79,8 @@ class SpeechLlamaDecoder(MultiTokenDecoder):
     def embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
         return self.llama.model.embed_tokens(tokens)
 
-    def hidden_states(self, memory, memory_lengths, tokens, branches=1) -> HiddenStates:
-        speech, lengths = self.adapter(memory, memory_lengths)
+    def hidden_states(self, encoder_out, encoder_out_lens, tokens, branches=1) -> HiddenStates:
+        speech, lengths = self.adapter(encoder_out, encoder_out_lens)
         hidden = self.dropout(torch.cat([speech, self.embed_tokens(tokens)], dim=1))
         num_speech, length = speech.size(1), tokens.size(1) // branches
         in_speech = torch.arange(num_speech, device=tokens.device).expand(len(tokens), -1)
@@ -96,7 +96,7 @@ class SpeechLlamaDecoder(MultiTokenDecoder):
         def run(layer: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
             return layer(hidden, attention_mask=mask, position_embeddings=rotary, use_cache=False)
 
-        outputs = self._through_layers(hidden, run, memory, memory_lengths)
+        outputs = self._through_layers(hidden, run, encoder_out, encoder_out_lens)
         return HiddenStates(*(part[:, num_speech:] for part in outputs[:3]))
 
 
@@ -112,18 +112,22 @@ class SpeechAdapter(torch.nn.Module):
         """Return the number of embeddings for these frames, an int or a tensor."""
         return (frames + self.stacked_frames - 1) // self.stacked_frames
 
-    def stack(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> torch.Tensor:
+    def stack(self, encoder_out: torch.Tensor, encoder_out_lens: torch.Tensor) -> torch.Tensor:
         """Stack (B, S, encoder_size) to (B, S', stacked_frames * encoder_size); padding is 0."""
-        memory = memory.masked_fill(~inside(memory, memory_lengths)[:, :, None], 0.0)
-        missing = -memory.size(1) % self.stacked_frames
-        memory = torch.nn.functional.pad(memory, (0, 0, 0, missing))
-        return memory.unflatten(1, (-1, self.stacked_frames)).flatten(2)
+        encoder_out = encoder_out.masked_fill(
+            ~inside(encoder_out, encoder_out_lens)[:, :, None], 0.0
+        )
+        missing = -encoder_out.size(1) % self.stacked_frames
+        encoder_out = torch.nn.functional.pad(encoder_out, (0, 0, 0, missing))
+        return encoder_out.unflatten(1, (-1, self.stacked_frames)).flatten(2)
 
     def forward(
-        self, memory: torch.Tensor, memory_lengths: torch.Tensor
+        self, encoder_out: torch.Tensor, encoder_out_lens: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Map (B, S, encoder_size) of (B,) frames to (B, S', D) of (B,) embeddings."""
-        return self.linear(self.stack(memory, memory_lengths)), self.lengths(memory_lengths)
+        return self.linear(self.stack(encoder_out, encoder_out_lens)), self.lengths(
+            encoder_out_lens
+        )
 
 
 def _add_lora(model: torch.nn.Module, lora: dict) -> None:

@@ -77,16 +77,16 @@ class MultiTokenDecoder(AbsDecoder):
     @abstractmethod
     def hidden_states(
         self,
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
+        encoder_out: torch.Tensor,
+        encoder_out_lens: torch.Tensor,
         tokens: torch.Tensor,
         branches: int = 1,
     ) -> HiddenStates:
         """Compute hidden states of whole sequences.
 
         Args:
-            memory: (B, S, D) encoder output.
-            memory_lengths: (B,).
+            encoder_out: (B, S, D) encoder output.
+            encoder_out_lens: (B,).
             tokens: (B, N L); padding at the end does not change earlier states.
             branches: N sequences per utterance, one after the other; none attends to another.
         """
@@ -105,17 +105,19 @@ class MultiTokenDecoder(AbsDecoder):
         """Return the name of the last layer's weight that initializes a heads' weight."""
         return name
 
-    def project_memory(self, memory: torch.Tensor, memory_lengths: torch.Tensor) -> CrossKeysValues:
+    def project_encoder_out(
+        self, encoder_out: torch.Tensor, encoder_out_lens: torch.Tensor
+    ) -> CrossKeysValues:
         """Return the last layer's cross-attention keys and values of encoder output (B, S, D)."""
         num_heads, *projections = self.cross_projections
         keys_values = (
-            project(memory).unflatten(-1, (num_heads, -1)).transpose(1, 2)
+            project(encoder_out).unflatten(-1, (num_heads, -1)).transpose(1, 2)
             for project in projections
         )
-        return CrossKeysValues(*keys_values, padding_mask(memory, memory_lengths))
+        return CrossKeysValues(*keys_values, padding_mask(encoder_out, encoder_out_lens))
 
     def _run_block(
-        self, hidden: torch.Tensor, memory: torch.Tensor, memory_lengths: torch.Tensor
+        self, hidden: torch.Tensor, encoder_out: torch.Tensor, encoder_out_lens: torch.Tensor
     ) -> torch.Tensor:
         """Run the heads' block on last hidden states (B, L, D)."""
         raise InputError(f"{type(self).__name__}: its heads cannot be trained on cached states")
@@ -139,8 +141,8 @@ class MultiTokenDecoder(AbsDecoder):
         self,
         hidden: torch.Tensor,
         run: Callable[[torch.nn.Module, torch.Tensor], torch.Tensor],
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
+        encoder_out: torch.Tensor,
+        encoder_out_lens: torch.Tensor,
     ) -> HiddenStates:
         """Run embedded sequences (B, N L, D) through layers and heads' block, each by ``run``."""
         for layer in self.layers:
@@ -148,23 +150,26 @@ class MultiTokenDecoder(AbsDecoder):
         hidden = head_input = self.norm(hidden)
         if self.heads is not None and self.heads.block is not None:
             head_input = run(self.heads.block, hidden)
-        cross_keys_values = self._cross_keys_values(memory, memory_lengths)
+        cross_keys_values = self._cross_keys_values(encoder_out, encoder_out_lens)
         return HiddenStates(hidden, head_input, last_layer_input, cross_keys_values)
 
     def from_states(
-        self, hidden: torch.Tensor, memory: torch.Tensor | None, memory_lengths: torch.Tensor | None
+        self,
+        hidden: torch.Tensor,
+        encoder_out: torch.Tensor | None,
+        encoder_out_lens: torch.Tensor | None,
     ) -> HiddenStates:
         """Compute ``hidden_states``, except ``last_layer_input``, from cached last hidden states.
 
-        Raise InputError if the heads require encoder output (B, S, D) and ``memory`` is None, or
-        the decoder does not support cached states (B, L, D).
+        Raise InputError if the heads require encoder output (B, S, D) and it is None, or if the
+        decoder does not support cached states (B, L, D).
         """
         head_input, block = hidden, None if self.heads is None else self.heads.block
-        if memory is None and (block is not None or self._uses_cross_attention):
+        if encoder_out is None and (block is not None or self._uses_cross_attention):
             raise InputError("memory: missing; these heads require it: cache it with the states")
         if block is not None:
-            head_input = self._run_block(hidden, memory, memory_lengths)
-        cross_keys_values = self._cross_keys_values(memory, memory_lengths)
+            head_input = self._run_block(hidden, encoder_out, encoder_out_lens)
+        cross_keys_values = self._cross_keys_values(encoder_out, encoder_out_lens)
         return HiddenStates(hidden, head_input, hidden, cross_keys_values)
 
     @property
@@ -172,9 +177,13 @@ class MultiTokenDecoder(AbsDecoder):
         return self.heads is not None and self.heads.uses_cross_attention
 
     def _cross_keys_values(
-        self, memory: torch.Tensor | None, memory_lengths: torch.Tensor | None
+        self, encoder_out: torch.Tensor | None, encoder_out_lens: torch.Tensor | None
     ) -> CrossKeysValues | None:
-        return self.project_memory(memory, memory_lengths) if self._uses_cross_attention else None
+        return (
+            self.project_encoder_out(encoder_out, encoder_out_lens)
+            if self._uses_cross_attention
+            else None
+        )
 
     def forward(self, hs_pad, hlens, ys_in_pad, ys_in_lens) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the base head's logits (B, L, V) of whole sequences, and ``ys_in_lens``.

@@ -32,18 +32,18 @@ class UnitCTC(torch.nn.Module):
         self,
         ctc: CTC,
         units: BytePairUnits,
-        memory_size: int,
+        encoder_size: int,
         block: str | None = None,
         block_conf: Mapping[str, Any] | None = None,
     ):
         super().__init__()
         self.units, self.block = units, None
         if block is not None:
-            self.block = _build_block(block, memory_size, dict(block_conf or {}))
-            memory_size = self.block.output_size()
+            self.block = _build_block(block, encoder_size, dict(block_conf or {}))
+            encoder_size = self.block.output_size()
         elif block_conf:
             raise InputError("model_conf.ctc_block_conf: allowed with ctc_block")
-        ctc.ctc_lo = torch.nn.Linear(memory_size, len(units) + 1)
+        ctc.ctc_lo = torch.nn.Linear(encoder_size, len(units) + 1)
         self.ctc = ctc
 
     def labels(
@@ -58,8 +58,8 @@ class UnitCTC(torch.nn.Module):
 
     def forward(
         self,
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
+        encoder_out: torch.Tensor,
+        encoder_out_lens: torch.Tensor,
         labels: torch.Tensor,
         label_lengths: torch.Tensor,
     ) -> torch.Tensor:
@@ -67,36 +67,38 @@ class UnitCTC(torch.nn.Module):
 
         Labels (B, L') are the result of ``labels``.
         """
-        hidden, frames = self._run_block(memory, memory_lengths)
+        hidden, frames = self._run_block(encoder_out, encoder_out_lens)
         return self.ctc(hidden, frames, labels, label_lengths)
 
-    def log_softmax(self, memory: torch.Tensor) -> torch.Tensor:
+    def log_softmax(self, encoder_out: torch.Tensor) -> torch.Tensor:
         """Return log-probabilities (B, S', N + 1) for encoder output (B, S, D) without padding."""
-        size = memory.size(1)
-        lengths = torch.full(memory.shape[:1], size, device=memory.device)
-        log_probs = self.ctc.log_softmax(self._run_block(memory, lengths)[0])
+        size = encoder_out.size(1)
+        lengths = torch.full(encoder_out.shape[:1], size, device=encoder_out.device)
+        log_probs = self.ctc.log_softmax(self._run_block(encoder_out, lengths)[0])
         if self.block is None or size >= SHORTEST:
             return log_probs
         without_padding = math.ceil(log_probs.size(1) * size / SHORTEST)
         return log_probs[:, :without_padding]
 
-    def argmax(self, memory: torch.Tensor) -> torch.Tensor:
+    def argmax(self, encoder_out: torch.Tensor) -> torch.Tensor:
         """Return the best labels (B, S') for encoder output (B, S, D) without padding."""
-        return self.log_softmax(memory).argmax(dim=-1)
+        return self.log_softmax(encoder_out).argmax(dim=-1)
 
     def _run_block(
-        self, memory: torch.Tensor, lengths: torch.Tensor
+        self, encoder_out: torch.Tensor, lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if self.block is None:
-            return memory, lengths
+            return encoder_out, lengths
         # Convolutions also read frames after an utterance's end.
-        memory = memory.masked_fill(~inside(memory, lengths)[..., None], 0.0)
-        memory = torch.nn.functional.pad(memory, (0, 0, 0, max(0, SHORTEST - memory.size(1))))
-        hidden, frames, _ = self.block(memory, lengths.clamp(min=SHORTEST))
+        encoder_out = encoder_out.masked_fill(~inside(encoder_out, lengths)[..., None], 0.0)
+        encoder_out = torch.nn.functional.pad(
+            encoder_out, (0, 0, 0, max(0, SHORTEST - encoder_out.size(1)))
+        )
+        hidden, frames, _ = self.block(encoder_out, lengths.clamp(min=SHORTEST))
         return hidden, frames
 
 
-def _build_block(name: str, memory_size: int, conf: dict[str, Any]) -> torch.nn.Module:
+def _build_block(name: str, encoder_size: int, conf: dict[str, Any]) -> torch.nn.Module:
     from espnet2.tasks.asr import encoder_choices  # Its import registers the plugin.
 
     try:
@@ -105,7 +107,7 @@ def _build_block(name: str, memory_size: int, conf: dict[str, Any]) -> torch.nn.
         encoders = ", ".join(encoder_choices.classes)
         raise InputError(f"model_conf.ctc_block: {name!r}; allowed: {encoders}") from error
     try:
-        return block(memory_size, **conf)
+        return block(encoder_size, **conf)
     except (TypeError, ValueError, AssertionError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"model_conf.ctc_block_conf: {name}: {reason}") from error

@@ -78,30 +78,33 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
     def max_depth(self, frames: int) -> int:
         return self.whisper.config.max_target_positions
 
-    def hidden_states(self, memory, memory_lengths, tokens, branches=1) -> HiddenStates:
+    def hidden_states(self, encoder_out, encoder_out_lens, tokens, branches=1) -> HiddenStates:
         positions = self.whisper.embed_positions.weight[: tokens.size(1) // branches]
         hidden = self.embed_tokens(tokens) + positions.repeat(branches, 1)
         hidden = dropout(hidden, self.whisper.config.dropout, self.whisper.embed_tokens.training)
-        run = _layer_runner(hidden, memory, memory_lengths, branches)
-        return self._through_layers(hidden, run, memory, memory_lengths)
+        run = _layer_runner(hidden, encoder_out, encoder_out_lens, branches)
+        return self._through_layers(hidden, run, encoder_out, encoder_out_lens)
 
     @property
     def cross_projections(self) -> tuple[int, torch.nn.Module, torch.nn.Module]:
         attention = self.layers[-1].encoder_attn
         return attention.num_heads, attention.k_proj, attention.v_proj
 
-    def _run_block(self, hidden, memory, memory_lengths) -> torch.Tensor:
-        return _layer_runner(hidden, memory, memory_lengths)(self.heads.block, hidden)
+    def _run_block(self, hidden, encoder_out, encoder_out_lens) -> torch.Tensor:
+        return _layer_runner(hidden, encoder_out, encoder_out_lens)(self.heads.block, hidden)
 
     @torch.no_grad()
     def original_hidden(
-        self, last_layer_input: torch.Tensor, memory: torch.Tensor, memory_lengths: torch.Tensor
+        self,
+        last_layer_input: torch.Tensor,
+        encoder_out: torch.Tensor,
+        encoder_out_lens: torch.Tensor,
     ) -> torch.Tensor:
         """Compute last hidden states (B, L, D) with the original last layer, without gradients.
 
         ``last_layer_input`` is that of ``hidden_states``. Needs ``keep_original_last_layer``.
         """
-        run = _layer_runner(last_layer_input, memory, memory_lengths)
+        run = _layer_runner(last_layer_input, encoder_out, encoder_out_lens)
         return self.norm(run(self.original_last_layer, last_layer_input))
 
     @property
@@ -117,9 +120,12 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
 
 
 def _layer_runner(
-    hidden: torch.Tensor, memory: torch.Tensor, memory_lengths: torch.Tensor, branches: int = 1
+    hidden: torch.Tensor,
+    encoder_out: torch.Tensor,
+    encoder_out_lens: torch.Tensor,
+    branches: int = 1,
 ) -> Callable[[WhisperLayer, torch.Tensor], torch.Tensor]:
     """Return a function that runs a layer on whole sequences like ``hidden`` (B, N L, D)."""
     causal = causal_mask(hidden.size(1) // branches, hidden, branches)
-    memory_mask = padding_mask(memory, memory_lengths)
-    return lambda layer, hidden: layer(hidden, causal, memory, memory_mask)
+    encoder_out_mask = padding_mask(encoder_out, encoder_out_lens)
+    return lambda layer, hidden: layer(hidden, causal, encoder_out, encoder_out_mask)

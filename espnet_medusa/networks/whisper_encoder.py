@@ -116,16 +116,16 @@ class HFWhisperEncoder(AbsEncoder):
         return (lengths + TAIL_SAMPLES + hop_samples - 1) // hop_samples
 
     def unpadded(
-        self, memory: torch.Tensor, frames: torch.Tensor, lengths: torch.Tensor
+        self, encoder_out: torch.Tensor, frames: torch.Tensor, lengths: torch.Tensor
     ) -> list[torch.Tensor]:
         """Return each utterance's encoder output (S', D), up to ``frames_of_speech``.
 
         Args:
-            memory: (B, S, D) encoder output.
+            encoder_out: (B, S, D) encoder output.
             frames: (B,) its lengths, or (B, S) the frames of merged rows.
             lengths: (B,) samples of the audio.
         """
-        rows = zip(memory, frames, self.frames_of_speech(lengths).tolist(), strict=True)
+        rows = zip(encoder_out, frames, self.frames_of_speech(lengths).tolist(), strict=True)
         return [repeat_rows(row, sizes)[:count] for row, sizes, count in rows]
 
     def features(
@@ -156,13 +156,13 @@ class HFWhisperEncoder(AbsEncoder):
             features, frames = self.features(xs_pad, ilens)
         if self.specaug is not None and self.training:
             features, _ = self.specaug(features, frames)
-        memory, lengths = self.encode(features, frames)
+        encoder_out, lengths = self.encode(features, frames)
         if self.crop_to_audio and xs_pad.dim() == 2:
-            memory, lengths = self.crop(memory, lengths, ilens)
-        return memory, lengths, None
+            encoder_out, lengths = self.crop(encoder_out, lengths, ilens)
+        return encoder_out, lengths, None
 
     def crop(
-        self, memory: torch.Tensor, frames: torch.Tensor, lengths: torch.Tensor
+        self, encoder_out: torch.Tensor, frames: torch.Tensor, lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the encoder output (B, S', D) of the audio, and its frames (B,).
 
@@ -174,10 +174,11 @@ class HFWhisperEncoder(AbsEncoder):
             counts = (counts - 1) // convolution.stride[0] + 1
         if frames.dim() == 2:  # merged
             rows = [
-                row.repeat_interleave(one, dim=0) for row, one in zip(memory, frames, strict=True)
+                row.repeat_interleave(one, dim=0)
+                for row, one in zip(encoder_out, frames, strict=True)
             ]
-            memory = pad_sequence(rows, batch_first=True)
-        return memory[:, : counts.max()], counts
+            encoder_out = pad_sequence(rows, batch_first=True)
+        return encoder_out[:, : counts.max()], counts
 
     def encode(
         self, features: torch.Tensor, frames: torch.Tensor | None, kept: torch.Tensor | None = None

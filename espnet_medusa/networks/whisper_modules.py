@@ -26,14 +26,14 @@ class WhisperAttention(torch.nn.Module):
         self.v_proj, self.q_proj, self.out_proj = (torch.nn.Linear(size, size) for _ in range(3))
 
     def forward(
-        self, hidden: torch.Tensor, memory: torch.Tensor, mask: torch.Tensor | None
+        self, hidden: torch.Tensor, encoder_out: torch.Tensor, mask: torch.Tensor | None
     ) -> torch.Tensor:
-        """Attend from (B, T, D) to ``memory`` (B, S, D); ``mask`` is additive, (B, 1, T, S)."""
+        """Attend from (B, T, D) to encoder output (B, S, D); ``mask`` is additive, (B, 1, T, S)."""
         head_size = hidden.size(-1) // self.num_heads
         queries = self.q_proj(hidden) * head_size**-0.5  # before the product, as in transformers
         queries, keys, values = (
             part.unflatten(-1, (self.num_heads, head_size)).transpose(1, 2).contiguous()
-            for part in (queries, self.k_proj(memory), self.v_proj(memory))
+            for part in (queries, self.k_proj(encoder_out), self.v_proj(encoder_out))
         )
         rate = self.dropout if self.training else 0.0
         attended = scaled_dot_product_attention(queries, keys, values, mask, rate, scale=1.0)
@@ -61,18 +61,18 @@ class WhisperLayer(torch.nn.Module):
         self,
         hidden: torch.Tensor,
         mask: torch.Tensor | None,
-        memory: torch.Tensor | None = None,
-        memory_mask: torch.Tensor | None = None,
+        encoder_out: torch.Tensor | None = None,
+        encoder_out_mask: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Compute (B, T, D) from (B, T, D); a decoder's layer attends to ``memory`` (B, S, D)."""
+        """Compute (B, T, D) from (B, T, D); decoder layers attend to encoder output (B, S, D)."""
         normed = self.self_attn_layer_norm(hidden)
         hidden = hidden + self._drop(self.self_attn(normed, normed, mask))
-        if memory is not None:
+        if encoder_out is not None:
             normed = self.encoder_attn_layer_norm(hidden)
-            hidden = hidden + self._drop(self.encoder_attn(normed, memory, memory_mask))
+            hidden = hidden + self._drop(self.encoder_attn(normed, encoder_out, encoder_out_mask))
         inner = self._drop(gelu(self.fc1(self.final_layer_norm(hidden))))
         hidden = hidden + self._drop(self.fc2(inner))
-        if memory is None and hidden.dtype == torch.float16:  # the encoder's can overflow
+        if encoder_out is None and hidden.dtype == torch.float16:  # the encoder's can overflow
             limit = torch.finfo(hidden.dtype).max - 1000
             hidden = hidden.clamp(min=-limit, max=limit)
         return hidden

@@ -74,7 +74,7 @@ def test_a_row_that_exceeds_the_time_limit_is_left_out(tmp_path, monkeypatch):
 
 def test_calls_of_both_programs_return_equal_logits(decoder):
     """Every call evaluates its nodes after the same context and drops them again."""
-    memory = torch.randn(2, 20, 32, generator=torch.Generator().manual_seed(0))
+    encoder_out = torch.randn(2, 20, 32, generator=torch.Generator().manual_seed(0))
     logits_of = {}
 
     def record(name, function):
@@ -88,11 +88,11 @@ def test_calls_of_both_programs_return_equal_logits(decoder):
 
     runtime = build_runtime(decoder, "float32")
     runtime.logits = record("ours", runtime.logits)
-    calls = {"ours": decoder_calls.TreeCalls(runtime, memory)}
+    calls = {"ours": decoder_calls.TreeCalls(runtime, encoder_out)}
     whisper = decoder_calls.transformers_decoder(decoder)
     with torch.no_grad():
-        calls["eager"] = decoder_calls.CachedCalls(whisper, memory)
-        calls["static"] = decoder_calls.CompiledCalls(whisper, memory, 3)
+        calls["eager"] = decoder_calls.CachedCalls(whisper, encoder_out)
+        calls["static"] = decoder_calls.CompiledCalls(whisper, encoder_out, 3)
     for name in ("eager", "static"):
         calls[name]._extend = record(name, calls[name]._extend)
     for timed in calls.values():

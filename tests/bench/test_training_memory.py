@@ -54,11 +54,11 @@ def test_bench_measures_and_compares():
 def test_frozen_layers_run_once_without_gradients(heads, part):
     decoder = tiny_decoder(0, heads, 3, keep_original_last_layer=heads == "linear")
     model = model_of(decoder, ctc_weight=0.0, kl_weight=0.01, freeze_whisper=part).train()
-    watched = {"encoder": model.encoder.whisper.layer_norm, "teacher": decoder.original_last_layer}
-    watched |= {str(index): layer for index, layer in enumerate(decoder.layers)}
-    watched["block"] = decoder.heads.block
+    probed = {"encoder": model.encoder.whisper.layer_norm, "teacher": decoder.original_last_layer}
+    probed |= {str(index): layer for index, layer in enumerate(decoder.layers)}
+    probed["block"] = decoder.heads.block
     hooks = {}
-    for name, module in watched.items():
+    for name, module in probed.items():
         if module is not None:
             hooks[name] = Mock(return_value=None)
             module.register_forward_hook(hooks[name])

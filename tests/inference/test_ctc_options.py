@@ -47,8 +47,8 @@ def ctc_texts(experiment):
     model = Speech2Text(**files(experiment), **OPTIONS, draft_depth=0).asr_model
     texts, entropies = [], []
     for speech in speeches():
-        memory, _ = model.encode(torch.from_numpy(speech)[None], torch.tensor([len(speech)]))
-        log_probs = model.ctc.log_softmax(memory)[0].double()
+        encoder_out, _ = model.encode(torch.from_numpy(speech)[None], torch.tensor([len(speech)]))
+        log_probs = model.ctc.log_softmax(encoder_out)[0].double()
         labels = [label for label, _ in itertools.groupby(log_probs.argmax(-1).tolist())]
         texts.append([label for label in labels if label not in (model.blank_id, model.eos)])
         of_frames = -(log_probs.exp() * log_probs).sum(-1)

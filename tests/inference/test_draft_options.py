@@ -273,22 +273,22 @@ def test_a_draft_model_reads_its_own_encoder_output(models):
     audio = speech2text.model.batch(speeches())
     prompt = speech2text.model.make_prompts(*speech2text.model.encode(audio), [None] * 3)
     inputs = speech2text.model.draft_inputs(audio, prompt.tolist())
-    memory, frames = alone.model.encode(alone.model.batch(speeches()))
-    for one, expected, count in zip(inputs, memory, frames.tolist(), strict=True):
-        torch.testing.assert_close(one.memory, expected[:count])
+    encoder_out, frames = alone.model.encode(alone.model.batch(speeches()))
+    for one, expected, count in zip(inputs, encoder_out, frames.tolist(), strict=True):
+        torch.testing.assert_close(one.encoder_out, expected[:count])
         assert one.prompt == [TOKENS.index("<sos/eos>")]
 
 
 def test_drafters_get_encoder_output_without_padding(models):
     speech2text = load(models, "units", search="greedy", drafter="ctc")
     audio = speech2text.model.batch(speeches(step=9000))
-    memory, frames = speech2text.model.encode(audio)
+    encoder_out, frames = speech2text.model.encode(audio)
     assert frames.tolist() == [100] * 3
     inputs = speech2text.model.draft_inputs(audio, [[0]] * 3)
     # 16,000 samples a second, 320 a frame, half a second more.
-    assert [len(one.memory) for one in inputs] == [38, 66, 94]
-    for one, row in zip(inputs, memory, strict=True):
-        assert torch.equal(one.memory, row[: len(one.memory)])
+    assert [len(one.encoder_out) for one in inputs] == [38, 66, 94]
+    for one, row in zip(inputs, encoder_out, strict=True):
+        assert torch.equal(one.encoder_out, row[: len(one.encoder_out)])
 
 
 @pytest.mark.parametrize("positions", [50, 200])
@@ -349,14 +349,14 @@ def test_a_whisper_drafts_for_a_whisper(tmp_path, vocab_size, num_mel_bins, of_d
     inputs = speech2text.model.draft_inputs(audio, prompt.tolist())
     if of_draft == vocab_size:
         assert [one.prompt for one in inputs] == prompt.tolist()
-    assert {len(one.memory) for one in inputs} == {1500}, "as that Whisper was trained"
+    assert {len(one.encoder_out) for one in inputs} == {1500}, "as that Whisper was trained"
 
 
 def test_hidden_tokens_add_to_the_blank():
-    memory = torch.randn(1, 5, 4, generator=torch.Generator().manual_seed(0))
+    encoder_out = torch.randn(1, 5, 4, generator=torch.Generator().manual_seed(0))
     ctc = SimpleNamespace(log_softmax=lambda hidden: hidden.log_softmax(dim=-1))
-    found = hide_tokens(ctc.log_softmax, [1, 3], 0)(memory)
-    before = ctc.log_softmax(memory).exp()
+    found = hide_tokens(ctc.log_softmax, [1, 3], 0)(encoder_out)
+    before = ctc.log_softmax(encoder_out).exp()
     expected = torch.zeros(1, 5, 4)
     expected[..., 0] = before[..., [0, 1, 3]].sum(dim=-1)
     expected[..., 2] = before[..., 2]

@@ -162,9 +162,9 @@ def test_only_the_utterance_with_nan_scores_of_a_batch_fails(
     encode, longest = AudioBatch.encode, max(corpus.values())
 
     def damaged(audio, encoder):
-        memory, frames = encode(audio, encoder)
-        memory[audio.lengths == longest] = math.nan
-        return memory, frames
+        encoder_out, frames = encode(audio, encoder)
+        encoder_out[audio.lengths == longest] = math.nan
+        return encoder_out, frames
 
     monkeypatch.setattr(AudioBatch, "encode", damaged)
     failed, journal = run(tmp_path, speech2text, batch_size=5)

@@ -69,7 +69,9 @@ def made_up(speech2text, monkeypatch, spikes, frames, columns) -> None:
     posteriors[:, :, 0] = 1.0
     for frame, (label, probability) in spikes.items():
         posteriors[0, frame, label], posteriors[0, frame, 0] = probability, 1e-6
-    monkeypatch.setattr(speech2text.asr_model.ctc, "log_softmax", lambda memory: posteriors.log())
+    monkeypatch.setattr(
+        speech2text.asr_model.ctc, "log_softmax", lambda encoder_out: posteriors.log()
+    )
 
 
 def align(speech2text, texts, frames, language="en", **options):

@@ -6,7 +6,7 @@ import torch
 from cases import cases
 from grown_trees import CLOSE, branched, halve, relative_error
 from refusals import assert_refused, refuses
-from tiny import HIDDEN_SIZE, VOCAB_SIZE, batch, model_of, random_memory, tiny_decoder
+from tiny import HIDDEN_SIZE, VOCAB_SIZE, batch, model_of, random_encoder_out, tiny_decoder
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig
 
 from espnet_medusa.decoding.runtime.build import build_runtime
@@ -33,11 +33,11 @@ def test_speech_is_a_prefix_without_padding(no_gradients):
     """Equal to transformers' model on one utterance's embeddings, without a mask."""
     decoder = tiny_decoder(0, "llama none")
     assert decoder.llama.config.pad_token_id is None
-    memory, lengths = random_memory(0, [9, 4, 1])
+    encoder_out, lengths = random_encoder_out(0, [9, 4, 1])
     tokens = torch.randint(0, VOCAB_SIZE, (3, 6))
-    hidden = decoder.hidden_states(memory, lengths, tokens).hidden
+    hidden = decoder.hidden_states(encoder_out, lengths, tokens).hidden
     for row, frames in enumerate(lengths.tolist()):
-        used = torch.cat([memory[row, :frames], torch.zeros(-frames % 3, HIDDEN_SIZE)])
+        used = torch.cat([encoder_out[row, :frames], torch.zeros(-frames % 3, HIDDEN_SIZE)])
         speech = decoder.adapter.linear(used.reshape(-1, 3 * HIDDEN_SIZE))
         embeddings = torch.cat([speech, decoder.embed_tokens(tokens[row])])
         expected = decoder.llama.model(inputs_embeds=embeddings[None]).last_hidden_state
@@ -46,7 +46,7 @@ def test_speech_is_a_prefix_without_padding(no_gradients):
 
 def test_keys_and_values_of_the_speech_are_computed_once(no_gradients):
     runtime = build_runtime(tiny_decoder(0, "llama latent"))
-    state = runtime.start(*random_memory(0, [9, 4]))
+    state = runtime.start(*random_encoder_out(0, [9, 4]))
     assert (state.cache.num_prefix, state.offsets, state.calls) == (3, [3, 2], 0)
     prefix = state.cache.slots[:, :, :3].clone()
     runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
@@ -66,19 +66,21 @@ def test_pretrained_language_model_and_its_conf(config, changes, tmp_path, no_gr
     model = save_language_model(tmp_path, config=config, **changes)
     conf = {"llama_model": str(tmp_path), "heads": "latent"}
     decoder = SpeechLlamaDecoder(VOCAB_SIZE, HIDDEN_SIZE, **conf).eval()
-    memory, lengths = random_memory(0, [7])
+    encoder_out, lengths = random_encoder_out(0, [7])
     tokens = torch.tensor([[3, 1, 4, 1, 5]])
-    speech, _ = decoder.adapter(memory, lengths)
+    speech, _ = decoder.adapter(encoder_out, lengths)
     embeddings = torch.cat([speech, model.get_input_embeddings()(tokens)], dim=1)
     expected = model(inputs_embeds=embeddings).logits[:, speech.size(1) :]
-    result, _ = decoder(memory, lengths, tokens, torch.tensor([5]))
+    result, _ = decoder(encoder_out, lengths, tokens, torch.tensor([5]))
     torch.testing.assert_close(result, expected, **CLOSE)
     runtime = build_runtime(decoder)
-    outputs = runtime.extend(runtime.start(memory, lengths), tokens.tolist(), [[ROOT, 0, 1, 2, 3]])
+    outputs = runtime.extend(
+        runtime.start(encoder_out, lengths), tokens.tolist(), [[ROOT, 0, 1, 2, 3]]
+    )
     torch.testing.assert_close(runtime.logits(outputs.hidden), expected[0], **CLOSE)
     rebuilt = SpeechLlamaDecoder(VOCAB_SIZE, HIDDEN_SIZE, **decoder.conf, heads="latent").eval()
     rebuilt.load_state_dict(decoder.state_dict())
-    torch.testing.assert_close(rebuilt(memory, lengths, tokens, None)[0], expected, **CLOSE)
+    torch.testing.assert_close(rebuilt(encoder_out, lengths, tokens, None)[0], expected, **CLOSE)
 
 
 def test_embeddings_after_the_vocabulary_are_dropped(tmp_path):
@@ -112,11 +114,13 @@ def test_low_rank_adapters_are_trained_and_merged_for_searches(no_gradients):
     inside = {name for name in changed if name.startswith("llama.")}
     assert inside and all("lora_" in name for name in inside)
     assert {name.split(".")[0] for name in changed} == {"llama", "adapter", "heads"}
-    memory, lengths = random_memory(0, [7, 3])
+    encoder_out, lengths = random_encoder_out(0, [7, 3])
     tokens = torch.randint(0, VOCAB_SIZE, (2, 4))
-    expected = decoder.eval().hidden_states(memory, lengths, tokens)
+    expected = decoder.eval().hidden_states(encoder_out, lengths, tokens)
     runtime = build_runtime(decoder)
-    result = runtime.extend(runtime.start(memory, lengths), tokens.tolist(), [[ROOT, 0, 1, 2]] * 2)
+    result = runtime.extend(
+        runtime.start(encoder_out, lengths), tokens.tolist(), [[ROOT, 0, 1, 2]] * 2
+    )
     torch.testing.assert_close(result.hidden, expected.hidden.flatten(0, 1), **CLOSE)
     torch.testing.assert_close(result.head_input, expected.head_input.flatten(0, 1), **CLOSE)
     bare = tiny_decoder(0, "llama block").state_dict().keys()
@@ -129,7 +133,7 @@ def test_dropout_of_embeddings_in_training():
     tokens = torch.zeros(1, 3, dtype=torch.long)
     for training in (False, True):
         decoder.train(training)
-        once, again = (decoder(*random_memory(0, [7]), tokens, None)[0] for _ in range(2))
+        once, again = (decoder(*random_encoder_out(0, [7]), tokens, None)[0] for _ in range(2))
         assert torch.equal(once, again) != training
 
 
@@ -138,7 +142,7 @@ def test_int8_is_near_float32(no_gradients):
     decoder, result = halve(tiny_decoder(0, "llama latent", llama_conf=sizes)), []
     for name in ("int8", "float32"):
         runtime = build_runtime(decoder, name)
-        outputs, proposer = branched(runtime, *random_memory(0, [9, 4])), runtime.proposer()
+        outputs, proposer = branched(runtime, *random_encoder_out(0, [9, 4])), runtime.proposer()
         states = proposer.start_from(outputs.head_input)
         drafted = proposer.logits(proposer.advance(states, torch.tensor([5, 1, 6, 7, 8])))
         result.append(torch.cat([runtime.logits(outputs.hidden), drafted]))

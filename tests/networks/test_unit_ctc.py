@@ -44,21 +44,21 @@ def test_labels_are_units_without_prompts():
 )
 def test_the_loss_equals_torchs(block, conf, no_gradients):
     model = unit_ctc(256, block, conf)
-    memory = torch.randn(2, 60, SIZE)
+    encoder_out = torch.randn(2, 60, SIZE)
     # ESPnet's subsampling of the last frames depends on the padding.
     lengths = torch.tensor([60, 41 if block is None else 60])
     text = torch.tensor([[ABC, byte("x"), AB], [byte("a"), ABC, -1]])
     labels, label_lengths = model.labels(text, torch.tensor([3, 2]))
-    loss = model(memory, lengths, labels, label_lengths)
+    loss = model(encoder_out, lengths, labels, label_lengths)
     expected = 0.0
     for row, frames in enumerate(lengths.tolist()):
-        log_probs = model.log_softmax(memory[row : row + 1, :frames])
+        log_probs = model.log_softmax(encoder_out[row : row + 1, :frames])
         torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(log_probs.shape[:2]))
         target = labels[row, : label_lengths[row]]
         given = log_probs.transpose(0, 1), target, [log_probs.size(1)], [len(target)]
         expected += torch.nn.functional.ctc_loss(*given, reduction="sum")
     assert float(loss) == pytest.approx(float(expected) / 2, rel=1e-4)
-    assert model.argmax(memory[:1]).shape == model.log_softmax(memory[:1]).shape[:2]
+    assert model.argmax(encoder_out[:1]).shape == model.log_softmax(encoder_out[:1]).shape[:2]
 
 
 @combinations(frames=[1, 5, 15, 16, 17], block=[None, "transformer", "e_branchformer"])
@@ -72,9 +72,9 @@ def test_short_audio(block, frames):
 def test_frames_that_pad_short_audio_are_dropped(no_gradients):
     model = unit_ctc(256, "transformer", CONVOLUTIONS)
     for frames in range(1, 16):
-        memory = torch.randn(1, frames, SIZE)
-        filled = torch.nn.functional.pad(memory, (0, 0, 0, 16 - frames))
-        log_probs, whole = model.log_softmax(memory), model.log_softmax(filled)
+        encoder_out = torch.randn(1, frames, SIZE)
+        filled = torch.nn.functional.pad(encoder_out, (0, 0, 0, 16 - frames))
+        log_probs, whole = model.log_softmax(encoder_out), model.log_softmax(filled)
         torch.testing.assert_close(log_probs, whole[:, : log_probs.size(1)])
         assert abs(log_probs.size(1) / whole.size(1) - frames / 16) < 1 / whole.size(1)
 

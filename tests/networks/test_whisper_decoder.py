@@ -4,7 +4,7 @@ import pytest
 import torch
 from cases import cases
 from refusals import refuses
-from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
+from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_encoder_out, tiny_decoder
 from transformers_whisper import tiny_whisper
 
 from espnet_medusa.decoding.runtime.build import build_runtime
@@ -24,10 +24,10 @@ def test_forward_equals_transformers_decoder(whole):
     sizes = {"attention_heads": 2, "linear_units": 2 * HIDDEN_SIZE, "max_target_positions": 30}
     decoder = WhisperMedusaDecoder(60, HIDDEN_SIZE, num_blocks=2, **sizes).eval()
     decoder.whisper.load_state_dict(whole.model.decoder.state_dict())
-    memory, lengths = random_memory(1, [20, 20])
+    encoder_out, lengths = random_encoder_out(1, [20, 20])
     tokens = torch.randint(0, 60, (2, 7))
-    expected = whole(encoder_outputs=(memory,), decoder_input_ids=tokens).logits
-    result, _ = decoder(memory, lengths, tokens, torch.tensor([7, 7]))
+    expected = whole(encoder_outputs=(encoder_out,), decoder_input_ids=tokens).logits
+    result, _ = decoder(encoder_out, lengths, tokens, torch.tensor([7, 7]))
     torch.testing.assert_close(result, expected, **CLOSE)
 
 
@@ -53,11 +53,11 @@ def test_invalid_options_are_refused(vocab_size, options, whole, in_folder):
 @pytest.mark.parametrize("heads", ["none", "block", "llama none", "llama block"])
 def test_branches_do_not_attend_to_each_other(heads, no_gradients):
     decoder = tiny_decoder(0, heads)
-    memory, lengths = random_memory(0, [9, 4])
+    encoder_out, lengths = random_encoder_out(0, [9, 4])
     tokens = torch.randint(0, VOCAB_SIZE, (2, 3, 5))
-    together = decoder.hidden_states(memory, lengths, tokens.flatten(1), branches=3)
+    together = decoder.hidden_states(encoder_out, lengths, tokens.flatten(1), branches=3)
     for branch in range(3):
-        alone = decoder.hidden_states(memory, lengths, tokens[:, branch])
+        alone = decoder.hidden_states(encoder_out, lengths, tokens[:, branch])
         for result, expected in zip(together[:3], alone[:3], strict=True):
             torch.testing.assert_close(result[:, 5 * branch :][:, :5], expected, **CLOSE)
 
@@ -75,7 +75,7 @@ def keys_values_for(decoder, frames):
     """Random cross-attention keys and values, for heads that require them."""
     if not decoder.heads.uses_cross_attention:
         return None
-    return decoder.project_memory(*random_memory(0, frames))
+    return decoder.project_encoder_out(*random_encoder_out(0, frames))
 
 
 @cases(
@@ -123,7 +123,7 @@ def test_recurrent_heads_by_hand(own_block, no_gradients):
     for parameter in decoder.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     tokens, labels = torch.randint(0, VOCAB_SIZE, (2, 1, 7))
-    outputs = decoder.hidden_states(*random_memory(0, [5]), tokens)
+    outputs = decoder.hidden_states(*random_encoder_out(0, [5]), tokens)
     assert torch.equal(outputs.hidden, outputs.head_input) != own_block
     unrolled = [*decoder.unroll_heads(outputs, labels)]
     heads, embeddings = decoder.heads, decoder.whisper.embed_tokens.weight

@@ -101,9 +101,9 @@ def test_gradients_of_a_batch_are_those_of_single_utterances():
         encoder.zero_grad()
         for chosen in rows:
             some = torch.tensor([lengths[row] for row in chosen])
-            memory, sizes, _ = encoder(batch[chosen, : some.max()], some)
-            inside = torch.arange(memory.size(1)) < sizes[:, None]
-            (memory * inside[:, :, None]).pow(3).sum().backward()
+            encoder_out, sizes, _ = encoder(batch[chosen, : some.max()], some)
+            inside = torch.arange(encoder_out.size(1)) < sizes[:, None]
+            (encoder_out * inside[:, :, None]).pow(3).sum().backward()
         named = encoder.whisper.named_parameters()
         return {name: weight.grad.clone() for name, weight in named if weight.requires_grad}
 

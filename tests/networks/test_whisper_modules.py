@@ -31,14 +31,14 @@ def test_modules_equal_those_of_transformers(name, scale_embedding, training):
     for expected, result in zip(theirs.parameters(), ours.parameters(), strict=True):
         assert torch.equal(result, expected) and result.requires_grad == expected.requires_grad
     assert theirs.embed_scale == getattr(ours, "embed_scale", theirs.embed_scale)
-    hidden, memory = torch.randn(3, 7, 24), torch.randn(3, 5, 24)
+    hidden, encoder_out = torch.randn(3, 7, 24), torch.randn(3, 5, 24)
     masks = torch.randn(3, 1, 7, 7), torch.randn(3, 1, 7, 5)
     for expected, result in zip(theirs.layers, ours.layers, strict=True):
         torch.manual_seed(2)
-        cross = {"encoder_hidden_states": memory, "encoder_attention_mask": masks[1]}
+        cross = {"encoder_hidden_states": encoder_out, "encoder_attention_mask": masks[1]}
         known = expected(hidden, masks[0], **cross if name == "WhisperDecoder" else {})
         torch.manual_seed(2)
-        cross = (memory, masks[1]) if name == "WhisperDecoder" else ()
+        cross = (encoder_out, masks[1]) if name == "WhisperDecoder" else ()
         assert torch.equal(result(hidden, masks[0], *cross), known)
 
 

@@ -17,10 +17,10 @@ CLOSE = {"rtol": 0.0, "atol": 1e-5}
 class Grown:
     """Growing trees with the tokens of their nodes: the forward of a path is the oracle."""
 
-    def __init__(self, decoder, memory, lengths, precision=None):
+    def __init__(self, decoder, encoder_out, lengths, precision=None):
         self.decoder, self.runtime = decoder, TokenTracker(build_runtime(decoder, precision))
-        self.memory, self.lengths = memory, lengths
-        self.state = self.runtime.start(memory, lengths)
+        self.encoder_out, self.lengths = encoder_out, lengths
+        self.state = self.runtime.start(encoder_out, lengths)
 
     def extend(self, tokens, parents):
         """Extend the trees; return the outputs and (utterance, slot) of each packed row."""
@@ -48,7 +48,7 @@ class Grown:
 
     def utterance(self, row):
         """Return memory (1, S, D) and length (1,) of an utterance, without padding."""
-        return utterances(self.memory, self.lengths)[row], self.lengths[[row]]
+        return utterances(self.encoder_out, self.lengths)[row], self.lengths[[row]]
 
     def alive(self, row):
         return [slot for slot, token in enumerate(self.state.tokens[row]) if token is not None]
@@ -59,7 +59,7 @@ class Grown:
 
     def select(self, rows):
         self.runtime.select(self.state, rows)
-        self.memory, self.lengths = self.memory[rows], self.lengths[rows]
+        self.encoder_out, self.lengths = self.encoder_out[rows], self.lengths[rows]
 
 
 def random_nodes(rng, grown, sizes):
@@ -97,18 +97,20 @@ def grow_raggedly(rng, grown):
     grown.extend_and_check(*random_nodes(rng, grown, [5]))
 
 
-def extend_chains(runtime, memory, lengths, tokens):
+def extend_chains(runtime, encoder_out, lengths, tokens):
     """Return the outputs of new trees, each of which is a chain of ``tokens`` (U, L)."""
     parents = chain_parents(tokens.size(1), ROOT, 0)
-    return runtime.extend(runtime.start(memory, lengths), tokens.tolist(), [parents] * len(tokens))
+    return runtime.extend(
+        runtime.start(encoder_out, lengths), tokens.tolist(), [parents] * len(tokens)
+    )
 
 
-def branched(runtime, memory, lengths):
+def branched(runtime, encoder_out, lengths):
     """Extend the trees of two utterances twice; return the outputs of the second call.
 
     Its paths are 1 3 5, 1 3 5 1, 4 6, 4 6 7 and 4 6 8.
     """
-    state = runtime.start(memory, lengths)
+    state = runtime.start(encoder_out, lengths)
     runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
     return runtime.extend(state, [[5, 1], [6, 7, 8]], [[2, 3], [0, 3, 3]])
 
@@ -125,16 +127,18 @@ def relative_error(result, expected) -> float:
     return float((result.float() - expected).norm() / expected.norm())
 
 
-def states_after(runtime, head_input, memory, lengths, rows=None, vocabulary=None, precision=None):
+def states_after(
+    runtime, head_input, encoder_out, lengths, rows=None, vocabulary=None, precision=None
+):
     """Return the proposer of a batch, and its states after (R, D) hidden states, without a search.
 
     The proposer has by default the decoder's dtype, so that its numbers can be compared. ``rows``
     are the utterances of the R states (by default all are the first's), ``vocabulary`` (V',) the
     tokens that may be drafted.
     """
-    roots = [Prefix(0) for _ in memory]
-    cross = runtime.start(memory, lengths).cross_keys_values
-    context = DraftContext(roots, memory.device, cross_keys_values=cross)
+    roots = [Prefix(0) for _ in encoder_out]
+    cross = runtime.start(encoder_out, lengths).cross_keys_values
+    context = DraftContext(roots, encoder_out.device, cross_keys_values=cross)
     precision = precision or str(runtime.dtype).removeprefix("torch.")
     prefixes = [roots[row].child(place) for place, row in enumerate(rows or [0] * len(head_input))]
     for place, prefix in enumerate(prefixes):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-from tiny import bounds, next_logits, random_memory, shared_decoder
+from tiny import bounds, next_logits, random_encoder_out, shared_decoder
 
 from espnet_medusa.decoding.runtime.build import build_runtime
 from espnet_medusa.decoding.search.acceptance import AcceptanceRule, exact
@@ -34,8 +34,8 @@ class TokenTracker:
     def __getattr__(self, name):
         return getattr(self.decoder, name)
 
-    def start(self, memory, memory_lengths, with_heads=True):
-        state = self.decoder.start(memory, memory_lengths, with_heads)
+    def start(self, encoder_out, encoder_out_lens, with_heads=True):
+        state = self.decoder.start(encoder_out, encoder_out_lens, with_heads)
         state.tokens = [[] for _ in state.trees]
         return state
 
@@ -112,27 +112,29 @@ class PathProposer(HeadsProposer):
         return torch.stack([self.logits_after(path) for path in states.paths])
 
 
-def foresight(decoder, memory: torch.Tensor) -> Callable[[Path], torch.Tensor]:
+def foresight(decoder, encoder_out: torch.Tensor) -> Callable[[Path], torch.Tensor]:
     """Return the trained module's own logits after each path, for one memory (1, S, D)."""
-    return cache(lambda path: next_logits(decoder, memory, path))
+    return cache(lambda path: next_logits(decoder, encoder_out, path))
 
 
-def drafting(decoder, memory, seed):
+def drafting(decoder, encoder_out, seed):
     """Return the decoder with its heads, or with a proposer that is nearly always right."""
     runtime = build_runtime(decoder)
-    if len(memory) > 1 or seed % 2:
+    if len(encoder_out) > 1 or seed % 2:
         return runtime
-    logits_after, rng = foresight(decoder, memory), random.Random(seed)
+    logits_after, rng = foresight(decoder, encoder_out), random.Random(seed)
     nearly = PathProposer(lambda path: logits_after(path).roll(int(rng.random() < 0.1), dims=0))
     return PathDecoder(runtime, nearly)
 
 
-def draft_inputs(memory, lengths, prompt=()):
-    return [DraftInput(row[:size], [*prompt]) for row, size in zip(memory, lengths, strict=True)]
+def draft_inputs(encoder_out, lengths, prompt=()):
+    return [
+        DraftInput(row[:size], [*prompt]) for row, size in zip(encoder_out, lengths, strict=True)
+    ]
 
 
-def ctc_context(roots, memory, lengths):
-    return DraftContext(roots, memory.device, draft_inputs(memory, lengths))
+def ctc_context(roots, encoder_out, lengths):
+    return DraftContext(roots, encoder_out.device, draft_inputs(encoder_out, lengths))
 
 
 def path_from(prefix: Prefix, tokens) -> Prefix:
@@ -172,8 +174,8 @@ def scripted_decoder(texts, vocab_size, eos):
     return ScriptedDecoder(build_runtime(module), dict(enumerate(texts)), 2, vocab_size, eos)
 
 
-def scripted_memory(count):
-    return random_memory(0, [5] * count)
+def scripted_encoder_out(count):
+    return random_encoder_out(0, [5] * count)
 
 
 def scripted_search(texts, proposer, shape, vocab_size, eos):
@@ -182,7 +184,7 @@ def scripted_search(texts, proposer, shape, vocab_size, eos):
     rule = AcceptanceRule(exact, best_only=True)
     search = greedy_search(decoder, rule, Constraints(eos), proposer, shape)
     prompts = torch.tensor([[row, 1] for row in range(len(texts))])
-    states = search(*scripted_memory(len(texts)), prompts, bounds([200] * len(texts)))
+    states = search(*scripted_encoder_out(len(texts)), prompts, bounds([200] * len(texts)))
     assert [state.tokens for state in states] == texts
     return states
 
@@ -194,18 +196,18 @@ def scripted_calls(*arguments):
 class ScriptedCTC:
     """Log-probabilities whose greedy hypothesis is a text: each token, then a blank.
 
-    The first value of ``memory`` identifies the utterance. ``sure`` is the probability of the best
-    class of each frame, for all utterances or for each (U).
+    The first value of ``encoder_out`` identifies the utterance. ``sure`` is the probability of the
+    best class of each frame, for all utterances or for each (U).
     """
 
-    def __init__(self, texts, memory, blank, sure=0.9):
+    def __init__(self, texts, encoder_out, blank, sure=0.9):
         shares = [sure] * len(texts) if isinstance(sure, float) else sure
-        rows = zip(memory, texts, shares, strict=True)
+        rows = zip(encoder_out, texts, shares, strict=True)
         self.scripts = {float(row[0, 0]): (text, share) for row, text, share in rows}
         self.blank = blank
 
-    def __call__(self, memory):
-        text, sure = self.scripts[float(memory[0, 0, 0])]
+    def __call__(self, encoder_out):
+        text, sure = self.scripts[float(encoder_out[0, 0, 0])]
         labels = [self.blank]
         for token in text:
             labels += [token, self.blank]

@@ -7,7 +7,7 @@ import beam_oracle
 import pytest
 import torch
 from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_scorers
-from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, tiny_decoder, utterances
+from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_encoder_out, tiny_decoder, utterances
 
 from espnet_medusa.decoding.draft.model import DraftModelProposer
 from espnet_medusa.decoding.runtime.build import build_runtime
@@ -57,19 +57,21 @@ def our_greedy(decoder, shape=None, rule=EXACT, constraints=None, proposer=None)
 
 
 def decode(
-    decoder, memory, lengths, max_lengths, rule=EXACT, min_lengths=None, shape=None,
+    decoder, encoder_out, lengths, max_lengths, rule=EXACT, min_lengths=None, shape=None,
     proposer=None, inputs=None, prompt=PROMPT, **constraints,
 ):  # fmt: skip
     """Decode with ``our_greedy``; ``constraints`` are fields of ``SearchOptions``."""
     search = our_greedy(decoder, shape, rule, constraints_of(**constraints), proposer)
     prompts = torch.tensor([prompt] * len(lengths))
-    return search(memory, lengths, prompts, bounds(max_lengths, min_lengths), inputs)
+    return search(encoder_out, lengths, prompts, bounds(max_lengths, min_lengths), inputs)
 
 
-def assert_plain(decoder, memory, lengths, states, max_lengths, min_lengths=None, prompt=PROMPT):
+def assert_plain(
+    decoder, encoder_out, lengths, states, max_lengths, min_lengths=None, prompt=PROMPT
+):
     """Compare search states with teacher-forced greedy search of each utterance alone."""
     limits = max_lengths, min_lengths or [0] * len(states)
-    for alone, state, *most in zip(utterances(memory, lengths), states, *limits, strict=True):
+    for alone, state, *most in zip(utterances(encoder_out, lengths), states, *limits, strict=True):
         tokens, score, ended = plain_greedy(decoder, alone, prompt, *most, guess=state.tokens)
         assert (state.tokens, state.ended) == (tokens, ended)
         assert state.hypothesis.score == pytest.approx(score, abs=1e-4)
@@ -78,25 +80,27 @@ def assert_plain(decoder, memory, lengths, states, max_lengths, min_lengths=None
 
 
 def decode_exactly(
-    module, memory, lengths, most, least=None, decoder=None, prompt=PROMPT, **options
+    module, encoder_out, lengths, most, least=None, decoder=None, prompt=PROMPT, **options
 ):
     """Decode greedily, by default with ``module``; check the texts and return the states."""
     options |= {"min_lengths": least, "prompt": prompt}
-    states = decode(decoder or module, memory, lengths, most, **options)
-    assert_plain(module, memory, lengths, states, most, least, prompt)
+    states = decode(decoder or module, encoder_out, lengths, most, **options)
+    assert_plain(module, encoder_out, lengths, states, most, least, prompt)
     return states
 
 
 COUNTS = ("decoder_calls", "nodes", "tokens", "drafted", "accepted", "draft_calls", "draft_nodes")
 
 
-def assert_same_alone(search, memory, lengths):
+def assert_same_alone(search, encoder_out, lengths):
     """Compare hypotheses and counts of a batch with those of each utterance alone.
 
     ``search`` maps row numbers, their memory and lengths to search states.
     """
-    together = search([*range(len(lengths))], memory, lengths)
-    for row, (state, single) in enumerate(zip(together, utterances(memory, lengths), strict=True)):
+    together = search([*range(len(lengths))], encoder_out, lengths)
+    for row, (state, single) in enumerate(
+        zip(together, utterances(encoder_out, lengths), strict=True)
+    ):
         [alone] = search([row], single, lengths[[row]])
         nbest, expected = ([(e.tokens, e.score) for e in s.n_best] for s in (state, alone))
         assert_same_nbest(nbest, expected)
@@ -104,14 +108,14 @@ def assert_same_alone(search, memory, lengths):
             assert getattr(state.statistics, name) == getattr(alone.statistics, name), name
 
 
-def assert_decoded_alike_alone(decoder, most, memory, lengths, inputs=None, **options):
+def assert_decoded_alike_alone(decoder, most, encoder_out, lengths, inputs=None, **options):
     runtime = runtime_of(decoder)
 
     def search(rows, *audio):
         some = inputs and [inputs[row] for row in rows]
         return decode(runtime, *audio, [most[row] for row in rows], inputs=some, **options)
 
-    assert_same_alone(search, memory, lengths)
+    assert_same_alone(search, encoder_out, lengths)
 
 
 def our_search(decoder, seed, weights, beam_size, shape, constraints=None, proposer=None, **more):
@@ -121,13 +125,13 @@ def our_search(decoder, seed, weights, beam_size, shape, constraints=None, propo
     return beam_search(decoder, scorers, beam_size, *options, **more)
 
 
-def compare(search, memory, lengths, oracle, limits, prompt=(EOS,), inputs=None):
+def compare(search, encoder_out, lengths, oracle, limits, prompt=(EOS,), inputs=None):
     """Check that a batch has the oracle's best hypotheses; return its search states."""
-    states = search(memory, lengths, torch.tensor([[*prompt]] * len(lengths)), limits, inputs)
+    states = search(encoder_out, lengths, torch.tensor([[*prompt]] * len(lengths)), limits, inputs)
     ratios = {"maxlenratio": limits.maxlenratio, "minlenratio": limits.minlenratio}
     for row, state in enumerate(states):
         with torch.no_grad():
-            expected = oracle(memory[row, : lengths[row]], **ratios)
+            expected = oracle(encoder_out[row, : lengths[row]], **ratios)
         expected = [(hyp.yseq.tolist(), float(hyp.score)) for hyp in expected]
         result = [([*prompt, *ended.tokens], ended.score) for ended in state.ended]
         # Impossible hypotheses fill beams that lack candidates, in any order.
@@ -139,19 +143,19 @@ def compare(search, memory, lengths, oracle, limits, prompt=(EOS,), inputs=None)
 
 
 def assert_nbest_is_espnets(
-    decoder, seed, weights, beam_size, shape, memory, lengths, limits, inputs=None, **options
+    decoder, seed, weights, beam_size, shape, encoder_out, lengths, limits, inputs=None, **options
 ):
     search = our_search(decoder, seed, weights, beam_size, shape, **options)
     scorer = UncachedScorer(decoder, options.get("constraints"))
     oracle = espnet_search(scorer, seed, weights, beam_size)
-    return compare(search, memory, lengths, oracle, limits, inputs=inputs)
+    return compare(search, encoder_out, lengths, oracle, limits, inputs=inputs)
 
 
 def assert_random_nbest_is_espnets(rng, seed, decoder, scorer):
     """Compare a random beam search with ESPnet's; ``scorer`` is the same decoder for ESPnet."""
     beam_size, weights = rng.randint(1, 8), beam_oracle.random_weights(rng)
     limits = LengthLimits(rng.choice([0.0, 0.5, 0.9, -1, -6]), rng.choice([0.0, 0.2, -2]))
-    audio = random_memory(seed, [rng.randint(7, 20) for _ in range(rng.randint(1, 6))])
+    audio = random_encoder_out(seed, [rng.randint(7, 20) for _ in range(rng.randint(1, 6))])
     normalize = {"normalize_length": rng.random() < 0.3}
     shape, nbest = beam_shape(rng, decoder, beam_size), random_nbest(rng, beam_size)
     search = our_search(decoder, seed, weights, beam_size, shape, nbest=nbest, **normalize)
@@ -165,9 +169,9 @@ def build_search(runtime, options: SearchOptions, beam_size=3, sources=NO_SOURCE
     return build_greedy(options, model) if greedy else build_beam(options, model, beam_size)
 
 
-def run_search(search, memory, lengths, max_length):
-    prompt = torch.full((len(lengths), 1), EOS, device=memory.device)
-    return search(memory, lengths, prompt, LengthLimits(-max_length))
+def run_search(search, encoder_out, lengths, max_length):
+    prompt = torch.full((len(lengths), 1), EOS, device=encoder_out.device)
+    return search(encoder_out, lengths, prompt, LengthLimits(-max_length))
 
 
 def drafted_by(seed: int, drafter: str, num_heads: int = 4, **options):

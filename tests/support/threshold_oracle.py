@@ -33,18 +33,18 @@ class Setting:
         )  # fmt: skip
 
 
-def find(decoder, memory, lengths, setting):
+def find(decoder, encoder_out, lengths, setting):
     """Return n-best lists of (tokens, heads, score), and the search states."""
     prompts = torch.tensor([PROMPT] * len(lengths))
-    states = setting.search(decoder)(memory, lengths, prompts, setting.limits)
+    states = setting.search(decoder)(encoder_out, lengths, prompts, setting.limits)
     return [[(tuple(e.tokens), e.heads, e.score) for e in state.ended] for state in states], states
 
 
 class Forward:
     """Log-probabilities of one utterance by the teacher-forced forward, without cache."""
 
-    def __init__(self, decoder, memory, setting, min_length=0):
-        self.decoder, self.memory, self.setting = decoder, memory, setting
+    def __init__(self, decoder, encoder_out, setting, min_length=0):
+        self.decoder, self.encoder_out, self.setting = decoder, encoder_out, setting
         self.min_length = min_length  # of drafts; the base head's earlier ends are dropped later
         self._run = cache(self._run)
 
@@ -65,8 +65,11 @@ class Forward:
         return self._constrained(logits, len(sequence), torch.tensor([self.min_length]))
 
     def _run(self, tokens):
-        lengths, sequence = torch.tensor([self.memory.size(1)]), torch.tensor([[*PROMPT, *tokens]])
-        return self.decoder.hidden_states(self.memory, lengths, sequence)
+        lengths, sequence = (
+            torch.tensor([self.encoder_out.size(1)]),
+            torch.tensor([[*PROMPT, *tokens]]),
+        )
+        return self.decoder.hidden_states(self.encoder_out, lengths, sequence)
 
     def _constrained(self, logits, length, min_lengths=None):
         scores = logits.log_softmax(-1)[None]
@@ -74,9 +77,9 @@ class Forward:
 
 
 @torch.no_grad()
-def by_definition(decoder, memory, setting, max_length, min_length=0):
+def by_definition(decoder, encoder_out, setting, max_length, min_length=0):
     """Return the n-best list of (tokens, heads, score), and the number of iterations."""
-    forward = Forward(decoder, memory, setting, min_length)
+    forward = Forward(decoder, encoder_out, setting, min_length)
     width = setting.beam_size
     may_rise = setting.constraints.penalty is not None
     places = min(setting.nbest or width, width)

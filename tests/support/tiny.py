@@ -55,42 +55,42 @@ def bounds(most: list[int], least: list[int] | None = None) -> list[LengthLimits
     return [LengthLimits(-high, -low) for high, low in pairs]
 
 
-def random_memory(seed: int, lengths: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+def random_encoder_out(seed: int, lengths: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """(U, S, D) memory with random padding, and the lengths."""
     generator = torch.Generator().manual_seed(seed)
-    memory = torch.randn(len(lengths), max(lengths), HIDDEN_SIZE, generator=generator)
-    return memory, torch.tensor(lengths)
+    encoder_out = torch.randn(len(lengths), max(lengths), HIDDEN_SIZE, generator=generator)
+    return encoder_out, torch.tensor(lengths)
 
 
-def utterances(memory: torch.Tensor, lengths: torch.Tensor) -> list[torch.Tensor]:
+def utterances(encoder_out: torch.Tensor, lengths: torch.Tensor) -> list[torch.Tensor]:
     """Return the memory (1, S, D) of each utterance without padding."""
-    return [row[None, :size] for row, size in zip(memory, lengths, strict=True)]
+    return [row[None, :size] for row, size in zip(encoder_out, lengths, strict=True)]
 
 
 @torch.no_grad()
-def all_logits(decoder, memory, tokens) -> torch.Tensor:
+def all_logits(decoder, encoder_out, tokens) -> torch.Tensor:
     """Return the teacher-forced logits (L, V) after each token, for one memory (1, S, D)."""
-    frames, sizes = torch.tensor([memory.size(1)]), torch.tensor([len(tokens)])
-    return decoder(memory, frames, torch.tensor([[*tokens]]), sizes)[0][0]
+    frames, sizes = torch.tensor([encoder_out.size(1)]), torch.tensor([len(tokens)])
+    return decoder(encoder_out, frames, torch.tensor([[*tokens]]), sizes)[0][0]
 
 
-def next_logits(decoder, memory, tokens) -> torch.Tensor:
+def next_logits(decoder, encoder_out, tokens) -> torch.Tensor:
     """Return the teacher-forced logits (V,) after tokens, for one memory (1, S, D)."""
-    return all_logits(decoder, memory, tokens)[-1]
+    return all_logits(decoder, encoder_out, tokens)[-1]
 
 
-def plain_greedy(decoder, memory, prompt, max_length, min_length=0, rules=None, guess=()):
+def plain_greedy(decoder, encoder_out, prompt, max_length, min_length=0, rules=None, guess=()):
     """Greedy search with a teacher-forced forward pass of the whole prefix per token.
 
     One forward pass serves all prefixes of ``guess``, the tokens to be compared with the result.
     Returns tokens, the sum of log-probabilities, and whether the end symbol was reached.
     """
     tokens, score, guess = [], 0.0, [*prompt, *guess][: len(prompt) + max_length - 1]
-    guessed = all_logits(decoder, memory, guess)
+    guessed = all_logits(decoder, encoder_out, guess)
     while len(tokens) < max_length:
         prefix = [*prompt, *tokens]
         known = guess[: len(prefix)] == prefix
-        logits = guessed[len(prefix) - 1] if known else next_logits(decoder, memory, prefix)
+        logits = guessed[len(prefix) - 1] if known else next_logits(decoder, encoder_out, prefix)
         if rules is not None:
             [logits] = rules(logits[None], torch.tensor([prefix]))
         log_probs = torch.log_softmax(logits, dim=-1)

@@ -148,7 +148,7 @@ class CTCProposer(Proposer):
 
     needs_head_input = False
 
-    # Log-probabilities of the branch, memory (1, S, D) to (1, S', V).
+    # Log-probabilities of the branch, encoder output (1, S, D) to (1, S', V).
     ctc: Callable[[torch.Tensor], torch.Tensor]
     vocab_size: int  # V
     eos: int
@@ -174,9 +174,9 @@ class CTCProposer(Proposer):
         begun.known = {root: (states, row) for row, root in enumerate(context.roots)}
         return begun
 
-    def greedy_hypothesis(self, memory: torch.Tensor) -> tuple[CTCHypothesis, torch.Tensor]:
+    def greedy_hypothesis(self, encoder_out: torch.Tensor) -> tuple[CTCHypothesis, torch.Tensor]:
         """Return the hypothesis of an utterance (S, D), and log-probabilities (S', V)."""
-        log_probs = self.ctc(memory[None])[0]
+        log_probs = self.ctc(encoder_out[None])[0]
         if self.retokenization is None:
             return greedy_hypothesis(log_probs, self.blank, self.eos), log_probs
         return retokenized_hypothesis(log_probs, self.eos, self.retokenization), log_probs

@@ -20,9 +20,9 @@ class DraftTree:
     """
 
     def __init__(self, decoder: TreeDecoder, draft_inputs: Sequence[DraftInput]):
-        memories = [utterance.memory for utterance in draft_inputs]
-        padded = pad_sequence(memories, batch_first=True)
-        lengths = torch.tensor([*map(len, memories)], device=padded.device)
+        encoder_outs = [utterance.encoder_out for utterance in draft_inputs]
+        padded = pad_sequence(encoder_outs, batch_first=True)
+        lengths = torch.tensor([*map(len, encoder_outs)], device=padded.device)
         frames_of_rows = [utterance.frames for utterance in draft_inputs]
         if all(frames is not None for frames in frames_of_rows):
             lengths = pad_sequence(frames_of_rows, batch_first=True)
@@ -32,7 +32,7 @@ class DraftTree:
         pairs = [*zip(self.roots, draft_inputs, strict=True)]
         self._placements = {root: Placement(one.prompt) for root, one in pairs}
         self._most_tokens = {
-            root: decoder.max_depth(len(one.memory)) - len(one.prompt) for root, one in pairs
+            root: decoder.max_depth(len(one.encoder_out)) - len(one.prompt) for root, one in pairs
         }
         self.costs = dict.fromkeys(self.roots, DraftCost())  # so far, of each utterance
 

@@ -9,7 +9,7 @@ import torch
 
 from espnet_medusa.data.vocabulary.translation import Translation
 from espnet_medusa.decoding.draft.draft_tree import DraftTree
-from espnet_medusa.decoding.draft.interpreter import Interpreter, OneToOne
+from espnet_medusa.decoding.draft.prefix_map import OneToOne, PrefixMap
 from espnet_medusa.decoding.draft.retokenizer import Retokenizer
 from espnet_medusa.decoding.tree.prefix import Prefix
 from espnet_medusa.decoding.tree.proposer import DraftContext, DraftCost, Proposer, States
@@ -18,12 +18,12 @@ from espnet_medusa.decoding.tree.tree_decoder import TreeDecoder
 
 
 @dataclass(frozen=True)
-class PlaceStates(States):
-    """Places of R prefixes in the draft model's trees."""
+class DraftModelStates(States):
+    """Draft prefixes of R prefixes of the main model."""
 
-    # R places of the interpreter, and whether their logits are needed: the main model has not
-    # evaluated the prefix.
-    places: list[tuple[Any, bool]]
+    # R draft prefixes, and whether their logits are needed: the main model has not evaluated
+    # the prefix.
+    draft_prefixes: list[tuple[Any, bool]]
 
 
 class DraftModelProposer(Proposer):
@@ -43,21 +43,21 @@ class DraftModelProposer(Proposer):
     def __init__(self, decoder: TreeDecoder, eos: int, translation: Translation | None = None):
         self.decoder, self.eos, self.translation = decoder, eos, translation
         self.tree: DraftTree | None = None
-        self._interpreter: Interpreter | None = None
-        self._places: dict[Prefix, Any] = {}
+        self._prefix_map: PrefixMap | None = None
+        self._draft_prefixes: dict[Prefix, Any] = {}
         self._roots: dict[Prefix, Prefix] = {}
 
     def begin(self, context: DraftContext) -> Proposer:
         begun = copy.copy(self)
         begun.tree = DraftTree(self.decoder, context.draft_inputs)
-        begun._interpreter = begun._build_interpreter()
+        begun._prefix_map = begun._build_prefix_map()
         begun._roots = dict(zip(context.roots, begun.tree.roots, strict=True))
-        begun._places = {
-            root: begun._interpreter.begin(node) for root, node in begun._roots.items()
+        begun._draft_prefixes = {
+            root: begun._prefix_map.begin(node) for root, node in begun._roots.items()
         }
         return begun
 
-    def _build_interpreter(self) -> Interpreter:
+    def _build_prefix_map(self) -> PrefixMap:
         tree, translation = self.tree, self.translation
         if translation is None:
             return OneToOne(tree, self.eos)
@@ -65,41 +65,52 @@ class DraftModelProposer(Proposer):
             return OneToOne(tree, translation.feed[self.eos], translation.feed, translation.columns)
         return Retokenizer(tree, translation, self.eos)
 
-    def start(self, prefixes: Sequence[Prefix]) -> PlaceStates:
-        return PlaceStates([(self._place(prefix), not prefix.evaluated) for prefix in prefixes])
-
-    def advance(self, states: PlaceStates, tokens: torch.Tensor) -> PlaceStates:
-        pairs = zip(states.places, tokens.tolist(), strict=True)
-        return PlaceStates(
-            [(self._interpreter.follow(place, token), True) for (place, _), token in pairs]
+    def start(self, prefixes: Sequence[Prefix]) -> DraftModelStates:
+        return DraftModelStates(
+            [(self._draft_prefix(prefix), not prefix.evaluated) for prefix in prefixes]
         )
 
-    def logits(self, states: PlaceStates) -> torch.Tensor:
-        places = [place for place, _ in states.places]
-        rows = [row for row, (_, needed) in enumerate(states.places) if needed]
-        if len(rows) in (0, len(places)):
-            return self._interpreter.logits(places)
-        needed = self._interpreter.logits([places[row] for row in rows])
-        logits = needed.new_zeros(len(places), needed.size(1))
+    def advance(self, states: DraftModelStates, tokens: torch.Tensor) -> DraftModelStates:
+        pairs = zip(states.draft_prefixes, tokens.tolist(), strict=True)
+        return DraftModelStates(
+            [
+                (self._prefix_map.follow(draft_prefix, token), True)
+                for (draft_prefix, _), token in pairs
+            ]
+        )
+
+    def logits(self, states: DraftModelStates) -> torch.Tensor:
+        draft_prefixes = [draft_prefix for draft_prefix, _ in states.draft_prefixes]
+        rows = [row for row, (_, needed) in enumerate(states.draft_prefixes) if needed]
+        if len(rows) in (0, len(draft_prefixes)):
+            return self._prefix_map.logits(draft_prefixes)
+        needed = self._prefix_map.logits([draft_prefixes[row] for row in rows])
+        logits = needed.new_zeros(len(draft_prefixes), needed.size(1))
         logits[upload(rows, logits.device)] = needed
         return logits
 
     def keep(self, running: Sequence[Prefix]) -> None:
         # Drafts start from running prefixes, their parents or their descendants.
         needed = dict.fromkeys(prefix for tip in running for prefix in (tip.parent, tip))
-        places = {prefix: self._place(prefix) for prefix in needed if prefix is not None}
-        self._places = {prefix.root: self._places[prefix.root] for prefix in running} | places
-        self._interpreter.keep([places[tip] for tip in running])
+        draft_prefixes = {
+            prefix: self._draft_prefix(prefix) for prefix in needed if prefix is not None
+        }
+        self._draft_prefixes = {
+            prefix.root: self._draft_prefixes[prefix.root] for prefix in running
+        } | draft_prefixes
+        self._prefix_map.keep([draft_prefixes[tip] for tip in running])
 
     def cost(self, root: Prefix) -> DraftCost:
         return self.tree.costs[self._roots[root]]
 
-    def _place(self, prefix: Prefix) -> Any:
+    def _draft_prefix(self, prefix: Prefix) -> Any:
         path = []
-        while prefix not in self._places:
+        while prefix not in self._draft_prefixes:
             path.append(prefix)
             prefix = prefix.parent
-        place = self._places[prefix]
+        draft_prefix = self._draft_prefixes[prefix]
         for prefix in reversed(path):
-            place = self._places[prefix] = self._interpreter.follow(place, prefix.token)
-        return place
+            draft_prefix = self._draft_prefixes[prefix] = self._prefix_map.follow(
+                draft_prefix, prefix.token
+            )
+        return draft_prefix

@@ -1,4 +1,4 @@
-"""Places in a draft model's token tree for prefixes in another vocabulary.
+"""Prefixes in a draft model's token tree for prefixes in another vocabulary.
 
 The main text (the main model's prefix) is tokenized again with the draft model's tokenizer. The
 tokens of complete words do not change. Those of the last word may change when it grows. So the
@@ -18,7 +18,7 @@ import torch
 from espnet_medusa.data.vocabulary.mapping import RetokenizedText
 from espnet_medusa.data.vocabulary.translation import Translation
 from espnet_medusa.decoding.draft.draft_tree import DraftTree
-from espnet_medusa.decoding.draft.interpreter import UNKNOWN, Interpreter
+from espnet_medusa.decoding.draft.prefix_map import UNKNOWN, PrefixMap
 from espnet_medusa.decoding.tree.prefix import Prefix
 
 # When text is appended, a tokenizer may replace the last tokens by longer ones. A token is certain
@@ -29,8 +29,8 @@ ALTERNATIVES = 16  # other continuations of a word
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
-    """The place of the main text in the draft model's tree."""
+class DraftPrefix:
+    """The main text in the draft model's tree."""
 
     settled: Prefix  # node of the last complete word
     text: RetokenizedText  # the main text after ``settled``
@@ -57,7 +57,7 @@ class Continuation(NamedTuple):
     follows: int | None  # the main model's next token; None: not certain
 
 
-class Retokenizer(Interpreter):
+class Retokenizer(PrefixMap):
     """For any two vocabularies; ``eos`` is the main model's end token."""
 
     def __init__(self, tree: DraftTree, translation: Translation, eos: int):
@@ -71,21 +71,21 @@ class Retokenizer(Interpreter):
         self._longer = cached(lambda ahead: self._ids(self.order.extensions(ahead)))
         self._spell = cached(self.to_main.target.encode)
 
-    def begin(self, root: Prefix) -> Place:
-        return self._place(root, self.to_draft.follow())
+    def begin(self, root: Prefix) -> DraftPrefix:
+        return self._draft_prefix(root, self.to_draft.follow())
 
-    def follow(self, place: Place, token: int) -> Place:
-        if place.ended or token == self.eos:
-            return replace(place, ended=True)
+    def follow(self, draft_prefix: DraftPrefix, token: int) -> DraftPrefix:
+        if draft_prefix.ended or token == self.eos:
+            return replace(draft_prefix, ended=True)
         if token >= len(self.to_draft.source):
-            return place
-        text = place.text.push(token)
-        settled = place.settled
+            return draft_prefix
+        text = draft_prefix.text.push(token)
+        settled = draft_prefix.settled
         for draft_token in text.settled:
             settled = settled.child(draft_token)
-        return self._place(settled, replace(text, settled=()))
+        return self._draft_prefix(settled, replace(text, settled=()))
 
-    def _place(self, settled: Prefix, text: RetokenizedText) -> Place:
+    def _draft_prefix(self, settled: Prefix, text: RetokenizedText) -> DraftPrefix:
         base, tokens, draft = settled, text.tokens, self.to_draft.target
         # Without tokens for some of the word's bytes, no token is certain.
         ahead, certain, written = text.word + text.pending, 0, draft.write(tokens)
@@ -99,29 +99,37 @@ class Retokenizer(Interpreter):
         path = [base]
         for token in tokens[certain:]:
             path.append(path[-1].child(token))
-        return Place(settled, text, base, ahead, tuple(path))
+        return DraftPrefix(settled, text, base, ahead, tuple(path))
 
-    def keep(self, places: Sequence[Place]) -> None:
-        self.tree.keep([place.base for place in places])
-        for place in places:
+    def keep(self, draft_prefixes: Sequence[DraftPrefix]) -> None:
+        self.tree.keep([draft_prefix.base for draft_prefix in draft_prefixes])
+        for draft_prefix in draft_prefixes:
             # Later drafts start at the base or after it.
-            node = place.base.parent
+            node = draft_prefix.base.parent
             while node is not None and self._predictions.pop(node, None) is not None:
                 node = node.parent
         predictions = self._predictions.items()
         self._predictions = {node: found for node, found in predictions if node.evaluated}
 
-    def logits(self, places: Sequence[Place]) -> torch.Tensor:
-        different = {place: row for row, place in enumerate(dict.fromkeys(places))}
+    def logits(self, draft_prefixes: Sequence[DraftPrefix]) -> torch.Tensor:
+        different = {
+            draft_prefix: row for row, draft_prefix in enumerate(dict.fromkeys(draft_prefixes))
+        }
         logits = self._merge(self._continuations([*different]))
-        if len(different) == len(places):
+        if len(different) == len(draft_prefixes):
             return logits
-        return logits[torch.tensor([different[place] for place in places], device=logits.device)]
+        return logits[
+            torch.tensor(
+                [different[draft_prefix] for draft_prefix in draft_prefixes], device=logits.device
+            )
+        ]
 
-    def _continuations(self, places: Sequence[Place]) -> list[Continuation | None]:
-        """Return the continuation of each place; calls are shared by all places."""
-        continuations: list[Continuation | None] = [None] * len(places)
-        writing = {row: self._write(place) for row, place in enumerate(places)}
+    def _continuations(self, draft_prefixes: Sequence[DraftPrefix]) -> list[Continuation | None]:
+        """Return the continuation of each draft prefix; all share the decoder calls."""
+        continuations: list[Continuation | None] = [None] * len(draft_prefixes)
+        writing = {
+            row: self._write(draft_prefix) for row, draft_prefix in enumerate(draft_prefixes)
+        }
         while writing:
             needed: dict[Prefix, None] = {}
             for row, writer in [*writing.items()]:
@@ -139,27 +147,37 @@ class Retokenizer(Interpreter):
                     self._predictions[node] = Prediction(row, {b"": (token, value)})
         return continuations
 
-    def _write(self, place: Place) -> Generator[list[Prefix], None, Continuation | None]:
+    def _write(
+        self, draft_prefix: DraftPrefix
+    ) -> Generator[list[Prefix], None, Continuation | None]:
         """Yield nodes whose predictions are needed; return the continuation."""
-        if place.ended:
+        if draft_prefix.ended:
             return None
-        continuation = yield from self._write_after(place, place.base, place.ahead)
+        continuation = yield from self._write_after(
+            draft_prefix, draft_prefix.base, draft_prefix.ahead
+        )
         if continuation is None:  # no token agrees: predict after the whole characters of the word
-            continuation = yield from self._write_after(place, place.path[-1], place.text.pending)
+            continuation = yield from self._write_after(
+                draft_prefix, draft_prefix.path[-1], draft_prefix.text.pending
+            )
         return continuation
 
     def _write_after(
-        self, place: Place, node: Prefix, ahead: bytes
+        self, draft_prefix: DraftPrefix, node: Prefix, ahead: bytes
     ) -> Generator[list[Prefix], None, Continuation | None]:
-        begun = place.text.begun or bool(ahead)
+        begun = draft_prefix.text.begun or bool(ahead)
         written, continuation = self.to_main.follow(ahead if begun else None), None
         for _ in range(MOST_TOKENS):
             if not self._fits(node):
                 break
             if node not in self._predictions:
                 # One call evaluates the whole word.
-                at = place.path.index(node) if node in place.path else len(place.path)
-                yield [*filter(self._fits, place.path[at:] or (node,))]
+                at = (
+                    draft_prefix.path.index(node)
+                    if node in draft_prefix.path
+                    else len(draft_prefix.path)
+                )
+                yield [*filter(self._fits, draft_prefix.path[at:] or (node,))]
             best = self._best(self._predictions[node], ahead)
             if best is None:
                 break
@@ -187,8 +205,8 @@ class Retokenizer(Interpreter):
             prediction.best[ahead] = None
             ids = self._agreeing(ahead)
             if len(ids):
-                value, place = prediction.log_probs[ids].max(dim=0)
-                prediction.best[ahead] = int(ids[place]), float(value)
+                value, column = prediction.log_probs[ids].max(dim=0)
+                prediction.best[ahead] = int(ids[column]), float(value)
         return prediction.best[ahead]
 
     def _ids(self, tokens: Sequence[int]) -> torch.Tensor:
@@ -224,8 +242,8 @@ class Retokenizer(Interpreter):
         """Add the log-probabilities of other continuations of an unfinished word."""
         ahead = continuation.ahead
         ids, log_probs = self._longer(ahead), self._predictions[continuation.node].log_probs
-        values, places = log_probs[ids].topk(min(ALTERNATIVES, len(ids)))
-        for token, value in zip(ids[places].tolist(), values.tolist(), strict=True):
+        values, columns = log_probs[ids].topk(min(ALTERNATIVES, len(ids)))
+        for token, value in zip(ids[columns].tolist(), values.tolist(), strict=True):
             if token == continuation.token and continuation.follows is not None:
                 continue
             # An approximation: if the word continues, its first main token may be another.

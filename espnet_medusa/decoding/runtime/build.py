@@ -18,7 +18,7 @@ RUNTIMES: dict[type, type[TreeRuntime]] = {
 
 
 def build_runtime(
-    decoder: MultiTokenDecoder, precision: str | None = None, lasting: bool = True
+    decoder: MultiTokenDecoder, precision: str | None = None, with_graphs: bool = True
 ) -> TreeRuntime:
     """Return a decoder over token trees: copies of weights, and shared embeddings.
 
@@ -30,6 +30,6 @@ def build_runtime(
     """
     weight = decoder.projection
     kind = next(RUNTIMES[parent] for parent in type(decoder).__mro__ if parent in RUNTIMES)
-    if kind is WhisperRuntime and lasting and weight.device.type == "cuda":
+    if kind is WhisperRuntime and with_graphs and weight.device.type == "cuda":
         kind = CudaGraphWhisperRuntime
     return kind(decoder, resolve_precision(precision, weight.device, weight.dtype))

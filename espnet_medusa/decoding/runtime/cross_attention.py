@@ -37,16 +37,16 @@ class CrossAttentionRuntime(TreeRuntime):
         """Return position embeddings (``count`` or more, D)."""
         return self.positions
 
-    def start(self, memory, memory_lengths, with_heads=True) -> TreeState:
-        memory = memory.to(self.dtype)
+    def start(self, encoder_out, encoder_out_lens, with_heads=True) -> TreeState:
+        encoder_out = encoder_out.to(self.dtype)
         layers = self._used_layers(with_heads)
         heads = layers[0].num_heads, layers[0].head_size
-        state = self._empty_state(len(memory), heads, with_heads)
-        state.memory_keys_values = [layer.project_memory(memory) for layer in layers]
-        state.memory_mask = padding_mask(memory, memory_lengths)
+        state = self._empty_state(len(encoder_out), heads, with_heads)
+        state.encoder_keys_values = [layer.project_encoder_out(encoder_out) for layer in layers]
+        state.encoder_out_mask = padding_mask(encoder_out, encoder_out_lens)
         if with_heads and isinstance(self.heads, AttendingHeads):
-            last, mask = state.memory_keys_values[-1], state.memory_mask
-            state.cross_keys_values = PackedCrossKeysValues(last, mask, len(memory))
+            last, mask = state.encoder_keys_values[-1], state.encoder_out_mask
+            state.cross_keys_values = PackedCrossKeysValues(last, mask, len(encoder_out))
         return state
 
     def _compute(self, state: TreeState, nodes: NewNodes) -> NodeOutputs:

@@ -39,25 +39,25 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
         self.storages: dict[tuple, Storage] = {}  # least recently used first
         self.graph_memory = GraphMemory()
 
-    def start(self, memory, memory_lengths, with_heads=True) -> CudaGraphState:
-        padding = -memory.size(1) % FRAME_STEP
-        memory = torch.nn.functional.pad(memory.to(self.dtype), (0, 0, 0, padding))
+    def start(self, encoder_out, encoder_out_lens, with_heads=True) -> CudaGraphState:
+        padding = -encoder_out.size(1) % FRAME_STEP
+        encoder_out = torch.nn.functional.pad(encoder_out.to(self.dtype), (0, 0, 0, padding))
         layers = self._used_layers(with_heads)
-        key = (*memory.shape, len(layers))
+        key = (*encoder_out.shape, len(layers))
         storage = self.storages.pop(key, None)
         if storage is None or not storage.idle:
             self._drop_idle()
             sizes = layers, self.max_depth(0), isinstance(self.heads, AttendingHeads)
-            storage = Storage(memory, *sizes, self.graph_memory)
+            storage = Storage(encoder_out, *sizes, self.graph_memory)
         self.storages[key] = storage
-        storage.load(memory, memory_lengths, with_heads)
+        storage.load(encoder_out, encoder_out_lens, with_heads)
         state = CudaGraphState(
-            trees=[TokenTree() for _ in memory],
+            trees=[TokenTree() for _ in encoder_out],
             cache=storage.cache,
-            memory_keys_values=storage.memory_keys_values,
-            memory_mask=storage.memory_mask,
+            encoder_keys_values=storage.encoder_keys_values,
+            encoder_out_mask=storage.encoder_out_mask,
             with_heads=with_heads,
-            offsets=[0] * len(memory),
+            offsets=[0] * len(encoder_out),
             cross_keys_values=storage.cross_keys_values if with_heads else None,
             storage=storage,
         )
@@ -105,5 +105,5 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
         state.offsets = [state.offsets[row] for row in utterances]
         state.cache.select(utterances)
         rows = upload(utterances, self.device)
-        for part in [*state.memory_keys_values, state.memory_mask]:
+        for part in [*state.encoder_keys_values, state.encoder_out_mask]:
             part[: len(utterances)] = part[rows]

@@ -32,8 +32,8 @@ class CastEncoder:
         self.encoder = copy.deepcopy(encoder).to(dtype).eval()
 
     def __call__(self, features, frames, kept=None) -> tuple[torch.Tensor, torch.Tensor]:
-        memory, lengths = self.encoder.encode(features, frames, kept)
-        return memory.to(self.output_dtype), lengths
+        encoder_out, lengths = self.encoder.encode(features, frames, kept)
+        return encoder_out.to(self.output_dtype), lengths
 
 
 class GraphEncoder(CastEncoder):
@@ -57,8 +57,10 @@ class GraphEncoder(CastEncoder):
             self.calls[features.shape] = torch.empty_like(features), replayed
         fixed, replayed = self.calls[features.shape]
         fixed.copy_(features)
-        memory, _ = replayed.run(lambda: self.encoder.encode(fixed, None))
-        return memory.to(self.output_dtype, copy=True), torch.full_like(frames, memory.size(1))
+        encoder_out, _ = replayed.run(lambda: self.encoder.encode(fixed, None))
+        return encoder_out.to(self.output_dtype, copy=True), torch.full_like(
+            frames, encoder_out.size(1)
+        )
 
 
 def build_encoder_runtime(

@@ -70,14 +70,14 @@ class Storage:
     """Memory of searches of one size; one search uses it at a time.
 
     Args:
-        memory: (U, S, D) encoder output of this size.
+        encoder_out: (U, S, D) encoder output of this size.
         positions: Positions of the decoder.
         cross_attention: Whether heads attend to the encoder output.
 
     Attributes:
         cache: Self-attention keys and values.
-        memory_keys_values: Per layer, cross-attention keys and values (U, S, 2, heads, size).
-        memory_mask: (U, 1, 1, S) additive.
+        encoder_keys_values: Per layer, cross-attention keys and values (U, S, 2, heads, size).
+        encoder_out_mask: (U, 1, 1, S) additive.
         cross_keys_values: The last layer's and a mask, for such heads. They are copies, because
             ``CudaGraphWhisperRuntime.select`` moves rows.
         calls: By bucket of new nodes and of attended slots.
@@ -86,40 +86,47 @@ class Storage:
 
     def __init__(
         self,
-        memory: torch.Tensor,
+        encoder_out: torch.Tensor,
         layers: Sequence[PackedLayer],
         positions: int,
         cross_attention: bool,
         graph_memory: GraphMemory,
     ):
-        (utterances, frames, _), heads = memory.shape, (layers[0].num_heads, layers[0].head_size)
+        (utterances, frames, _), heads = (
+            encoder_out.shape,
+            (layers[0].num_heads, layers[0].head_size),
+        )
         capacity = round_up(positions, FEWEST_SLOTS) + NODE_BUCKETS[-1]
         shape = len(layers), utterances, *heads
-        self.cache = StaticNodeCache(*shape, memory.dtype, memory.device, capacity)
+        self.cache = StaticNodeCache(*shape, encoder_out.dtype, encoder_out.device, capacity)
         shape = utterances, frames, 2, *heads
-        self.memory_keys_values = [memory.new_empty(shape) for _ in layers]
-        self.memory_mask = memory.new_zeros(utterances, 1, 1, frames)
+        self.encoder_keys_values = [encoder_out.new_empty(shape) for _ in layers]
+        self.encoder_out_mask = encoder_out.new_zeros(utterances, 1, 1, frames)
         self.cross_keys_values = None
         if cross_attention:
-            copies = memory.new_empty(shape), self.memory_mask.clone()
+            copies = encoder_out.new_empty(shape), self.encoder_out_mask.clone()
             chains = ChainGraphs(graph_memory)
             self.cross_keys_values = PackedCrossKeysValues(*copies, utterances, chains)
         self.layers, self.graph_memory = layers, graph_memory
         self.calls: dict[tuple[int, int], CapturedCall] = {}
         self.user: weakref.ref | None = None
 
-    def load(self, memory: torch.Tensor, memory_lengths: torch.Tensor, with_heads: bool) -> None:
+    def load(
+        self, encoder_out: torch.Tensor, encoder_out_lens: torch.Tensor, with_heads: bool
+    ) -> None:
         """Begin a search with this encoder output.
 
         Keys and values are copied layer by layer, so that only one layer's exist twice.
         """
-        mask = padding_mask(memory, memory_lengths)
-        self.memory_mask.copy_(torch.zeros_like(self.memory_mask) if mask is None else mask)
-        for layer, keys_values in zip(self.layers, self.memory_keys_values, strict=True):
-            keys_values.copy_(layer.project_memory(memory))
+        mask = padding_mask(encoder_out, encoder_out_lens)
+        self.encoder_out_mask.copy_(
+            torch.zeros_like(self.encoder_out_mask) if mask is None else mask
+        )
+        for layer, keys_values in zip(self.layers, self.encoder_keys_values, strict=True):
+            keys_values.copy_(layer.project_encoder_out(encoder_out))
         if with_heads and self.cross_keys_values is not None:
-            self.cross_keys_values.keys_values.copy_(self.memory_keys_values[-1])
-            self.cross_keys_values.mask.copy_(self.memory_mask)
+            self.cross_keys_values.keys_values.copy_(self.encoder_keys_values[-1])
+            self.cross_keys_values.mask.copy_(self.encoder_out_mask)
         self.cache.num_nodes = 0
         self.cache.slots.zero_()  # masked slots count, too, if they hold NaN
 
@@ -142,7 +149,7 @@ class Storage:
 
     @property
     def num_bytes(self) -> int:
-        parts = [self.cache.slots, *self.memory_keys_values]
+        parts = [self.cache.slots, *self.encoder_keys_values]
         if self.cross_keys_values is not None:
             parts.append(self.cross_keys_values.keys_values)
         return sum(part.nbytes for part in parts)

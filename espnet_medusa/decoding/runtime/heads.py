@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from espnet_medusa.decoding.runtime.layer import Packing, attend_memory, join
+from espnet_medusa.decoding.runtime.layer import Packing, attend_encoder_out, join
 from espnet_medusa.decoding.runtime.linear import (
     GELU,
     SILU,
@@ -110,7 +110,7 @@ class PackedRecurrentHeads:
 class PackedCrossKeysValues(NamedTuple):
     """Cross-attention keys and values of the decoder's last layer for U utterances."""
 
-    keys_values: Any  # result of the layer's ``project_memory``
+    keys_values: Any  # result of the layer's ``project_encoder_out``
     mask: torch.Tensor | None  # (U, 1, 1, S) additive, or None
     utterances: int  # U
     chains: Any = None  # ``ChainGraphs`` if the addresses of ``keys_values`` and ``mask`` are fixed
@@ -167,10 +167,10 @@ class PackedAttendingHeads:
         order, sizes = by_utterance(utterances, cross_keys_values.utterances)
         packing = Packing.of(sizes, queries.device)
         if order is None:
-            attended = attend_memory(queries, packing, keys_values, mask)
+            attended = attend_encoder_out(queries, packing, keys_values, mask)
         else:
             order = upload(order, queries.device)
-            grouped = attend_memory(queries[order], packing, keys_values, mask)
+            grouped = attend_encoder_out(queries[order], packing, keys_values, mask)
             attended = torch.empty_like(grouped).index_copy_(0, order, grouped)
         hidden = self.cross_output(attended, hidden)
         return self.outer(self.inner(self.feed_forward_norm(hidden)), hidden)

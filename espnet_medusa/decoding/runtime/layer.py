@@ -118,17 +118,17 @@ class PackedLayer:
         self.inner = pack_module(weights.inner, precision, weights.activation)
         self.outer = pack_module(weights.outer, precision)
 
-    def project_memory(self, memory: torch.Tensor) -> torch.Tensor:
+    def project_encoder_out(self, encoder_out: torch.Tensor) -> torch.Tensor:
         """Return keys and values (U, S, 2, heads, size) of encoder output (U, S, D)."""
-        keys_values = self.cross_keys_values(memory.to(self.dtype).flatten(0, 1))
-        return keys_values.view(*memory.shape[:2], 2, self.num_heads, self.head_size)
+        keys_values = self.cross_keys_values(encoder_out.to(self.dtype).flatten(0, 1))
+        return keys_values.view(*encoder_out.shape[:2], 2, self.num_heads, self.head_size)
 
     def extend(
         self, hidden: torch.Tensor, nodes: NewNodes, index: int, state: TreeState
     ) -> torch.Tensor:
         """Compute the layer for new nodes (R, D) and cache their keys and values.
 
-        ``index`` is the layer's index in ``state.cache`` and ``state.memory_keys_values``.
+        ``index`` is the layer's index in ``state.cache`` and ``state.encoder_keys_values``.
         """
         packing = nodes.packing
         width = packing.shape[1]
@@ -141,8 +141,8 @@ class PackedLayer:
         hidden = self._post_norm(self.self_norm, hidden)
 
         inputs = self._pre_norm(self.cross_norm, hidden)
-        queries, memory = self.cross_queries(inputs), state.memory_keys_values[index]
-        attended = attend_memory(queries, packing, memory, state.memory_mask)
+        queries, encoder_out = self.cross_queries(inputs), state.encoder_keys_values[index]
+        attended = attend_encoder_out(queries, packing, encoder_out, state.encoder_out_mask)
         hidden = self.cross_output(self._concatenate(inputs, attended), hidden)
         hidden = self._post_norm(self.cross_norm, hidden)
 
@@ -171,15 +171,15 @@ class LayerStack(tuple):
         return hidden
 
 
-def attend_memory(
-    queries: torch.Tensor, packing: Packing, memory: torch.Tensor, mask: torch.Tensor | None
+def attend_encoder_out(
+    queries: torch.Tensor, packing: Packing, encoder_out: torch.Tensor, mask: torch.Tensor | None
 ) -> torch.Tensor:
     """Compute cross-attention: packed queries (R, D) to (R, D).
 
-    ``memory`` has keys and values (U, S, 2, heads, size); ``mask`` (U, 1, 1, S) is additive.
+    ``encoder_out`` has keys and values (U, S, 2, heads, size); ``mask`` (U, 1, 1, S) is additive.
     """
-    queries = packing.unpack(queries).unflatten(-1, memory.shape[-2:])
-    return packing.pack(attend(queries, memory, mask))
+    queries = packing.unpack(queries).unflatten(-1, encoder_out.shape[-2:])
+    return packing.pack(attend(queries, encoder_out, mask))
 
 
 def attend(

@@ -32,18 +32,18 @@ class LlamaRuntime(TreeRuntime):
         if self.heads is not None and self.heads.block is not None:
             self.block = pack_llama_layers([self.heads.block], precision)
 
-    def start(self, memory, memory_lengths, with_heads=True) -> TreeState:
-        stacked = self.adapter.stack(memory.to(self.dtype), memory_lengths)
-        lengths = self.adapter.lengths(memory_lengths)
+    def start(self, encoder_out, encoder_out_lens, with_heads=True) -> TreeState:
+        stacked = self.adapter.stack(encoder_out.to(self.dtype), encoder_out_lens)
+        lengths = self.adapter.lengths(encoder_out_lens)
         shape, layer = stacked.shape[:2], self.layers[0]
         padding = padding_mask(stacked, lengths)
         mask = causal_mask(shape[1], stacked)
         if padding is not None:
             mask = torch.minimum(mask, padding)
-        state = self._empty_state(len(memory), (layer.num_groups, layer.head_size), with_heads)
-        state.memory_mask, state.offsets = padding, lengths.tolist()
+        state = self._empty_state(len(encoder_out), (layer.num_groups, layer.head_size), with_heads)
+        state.encoder_out_mask, state.offsets = padding, lengths.tolist()
         state.cache.reserve(shape[1])
-        positions = torch.arange(shape[1], device=self.device).repeat(len(memory))
+        positions = torch.arange(shape[1], device=self.device).repeat(len(encoder_out))
         nodes = NewNodes(positions, positions, mask, Packing([shape[1]] * shape[0], None))
         self._run(self.adapter_linear(stacked.flatten(0, 1)), state, nodes)
         state.cache.num_prefix = shape[1]  # after all layers have written it
@@ -59,7 +59,7 @@ class LlamaRuntime(TreeRuntime):
 
     def _mask(self, state: TreeState, first: int) -> torch.Tensor | None:
         """Return the additive mask (U, 1, T, S + N) over speech embeddings, then nodes."""
-        mask, padding = super()._mask(state, first), state.memory_mask
+        mask, padding = super()._mask(state, first), state.encoder_out_mask
         if mask is None and padding is None:
             return None
         num_speech, width = state.cache.num_prefix, state.num_nodes - first

@@ -41,28 +41,30 @@ LANES = 16  # elements of the kernels' vectors
 
 
 @dataclass(frozen=True)
-class NativeMemory:
+class NativeCrossKeysValues:
     """Cross-attention keys and values of one layer in the kernels' layout, in 16 bits."""
 
     packed: torch.Tensor  # (U, heads, bytes)
     frames: int  # S
 
-    def __getitem__(self, utterances: torch.Tensor) -> NativeMemory:
-        return NativeMemory(self.packed[utterances], self.frames)
+    def __getitem__(self, utterances: torch.Tensor) -> NativeCrossKeysValues:
+        return NativeCrossKeysValues(self.packed[utterances], self.frames)
 
     @staticmethod
-    def empty(utterances: int, frames: int, num_heads: int, head_size: int) -> NativeMemory:
-        shape = utterances, num_heads, kernels().memory_bytes(frames, head_size)
-        return NativeMemory(torch.empty(shape, dtype=torch.uint8), frames)
+    def empty(
+        utterances: int, frames: int, num_heads: int, head_size: int
+    ) -> NativeCrossKeysValues:
+        shape = utterances, num_heads, kernels().cross_bytes(frames, head_size)
+        return NativeCrossKeysValues(torch.empty(shape, dtype=torch.uint8), frames)
 
     @staticmethod
-    def pack(keys_values: torch.Tensor) -> NativeMemory:
+    def pack(keys_values: torch.Tensor) -> NativeCrossKeysValues:
         """Pack keys and values (U, S, 2, heads, size)."""
         keys_values = keys_values.float().contiguous()
         utterances, frames, _, *sizes = keys_values.shape
-        memory = NativeMemory.empty(utterances, frames, *sizes)
-        run_kernel("pack_memories", keys_values, utterances, frames, *sizes, memory.packed)
-        return memory
+        cross = NativeCrossKeysValues.empty(utterances, frames, *sizes)
+        run_kernel("pack_cross", keys_values, utterances, frames, *sizes, cross.packed)
+        return cross
 
 
 class NativeLayer(PackedLayer):
@@ -76,13 +78,13 @@ class NativeLayer(PackedLayer):
         super().__init__(weights, INT8_LAYERS)
         self.arguments = arguments_of(LayerArguments, self)
 
-    def project_memory(self, memory: torch.Tensor) -> NativeMemory:
+    def project_encoder_out(self, encoder_out: torch.Tensor) -> NativeCrossKeysValues:
         """Return cross-attention keys and values of encoder output (U, S, D)."""
-        memory = memory.float().contiguous()
-        utterances, frames, _ = memory.shape
-        projected = NativeMemory.empty(utterances, frames, self.num_heads, self.head_size)
+        encoder_out = encoder_out.float().contiguous()
+        utterances, frames, _ = encoder_out.shape
+        projected = NativeCrossKeysValues.empty(utterances, frames, self.num_heads, self.head_size)
         weights, sizes = self.cross_keys_values.arguments, (utterances, frames, self.num_heads)
-        run_kernel("project_memory", weights, memory, *sizes, projected.packed)
+        run_kernel("project_cross", weights, encoder_out, *sizes, projected.packed)
         return projected
 
 
@@ -95,15 +97,15 @@ class NativeStack(LayerStack):
     def extend(self, hidden, nodes: NewNodes, first: int, state: TreeState) -> torch.Tensor:
         """Compute ``LayerStack.extend``; the mask is the result of ``visible_bits``."""
         packing, layer, slots = nodes.packing, self[0], state.cache.slots[first]
-        memory = state.memory_keys_values[first : first + len(self)]
+        cross = state.encoder_keys_values[first : first + len(self)]
         rows = first_rows(packing.sizes)
         call = CallArguments(
             *(packing.shape[0], layer.num_heads, layer.head_size, addressof(rows)),
             *(None, slots.data_ptr(), slots.size(1), state.cache.num_nodes),
-            *(address(nodes.mask), packing.shape[1], None, memory[0].frames),
-            *(address(state.memory_mask), torch.get_num_threads()),
+            *(address(nodes.mask), packing.shape[1], None, cross[0].frames),
+            *(address(state.encoder_out_mask), torch.get_num_threads()),
         )
-        packed = (c_void_p * len(self))(*(part.packed.data_ptr() for part in memory))
+        packed = (c_void_p * len(self))(*(part.packed.data_ptr() for part in cross))
         extended = torch.empty_like(hidden)
         call_kernel("extend_layers", self.arguments, len(self), call, packed, hidden, extended)
         return extended
@@ -153,10 +155,10 @@ class NativeAttendingHeads(PackedAttendingHeads):
 
     def prepare(self, cross_keys_values: PackedCrossKeysValues) -> PackedCrossKeysValues:
         keys_values, mask, utterances = cross_keys_values[:3]
-        if isinstance(keys_values, NativeMemory):
+        if isinstance(keys_values, NativeCrossKeysValues):
             return cross_keys_values
         mask = None if mask is None else mask.float()
-        return PackedCrossKeysValues(NativeMemory.pack(keys_values), mask, utterances)
+        return PackedCrossKeysValues(NativeCrossKeysValues.pack(keys_values), mask, utterances)
 
     def advance(self, states, embedded, cross_keys_values, utterances) -> torch.Tensor:
         def advance(call: ChainArguments, states: torch.Tensor, embedded: torch.Tensor):
@@ -193,14 +195,14 @@ def call_by_utterance(
 
     The result of ``kernel``, which drafts ``steps`` tokens, has R rows.
     """
-    memory, mask, count = cross_keys_values[:3]
+    cross, mask, count = cross_keys_values[:3]
     order, sizes = by_utterance(utterances, count)
     order = None if order is None else torch.tensor(order)
     rows = [(part if order is None else part[order]).float().contiguous() for part in rows]
-    width, num_heads, first = rows[0].size(1), memory.packed.size(1), first_rows(sizes)
+    width, num_heads, first = rows[0].size(1), cross.packed.size(1), first_rows(sizes)
     call = ChainArguments(
         *(count, num_heads, width // num_heads, addressof(first)),
-        *(address(memory.packed), memory.frames, address(mask)),
+        *(address(cross.packed), cross.frames, address(mask)),
         *(steps, torch.get_num_threads()),
     )
     result = kernel(call, *rows)

@@ -58,7 +58,7 @@ class NativeEncoder:
             *(num_utterances, num_rows, self.num_heads, head_size, addressof(lengths)),
             *(address(mask), torch.get_num_threads()),
         )
-        num_bytes = kernels().memory_bytes(num_rows, head_size)
+        num_bytes = kernels().cross_bytes(num_rows, head_size)
         queries = torch.empty_like(hidden)
         packed = torch.empty(num_utterances, self.num_heads, num_bytes, dtype=torch.uint8)
         weights = self.arguments, len(self.layers), self.norm.arguments

@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def outcomes(
+def run_batch(
     run: Callable[[Sequence[Item]], Sequence[Result | Exception]],
     batch: Sequence[Item],
     describe: Callable[[Sequence[Item]], str],
@@ -55,7 +55,7 @@ def outcomes(
         )
         log_traceback(error)
     for part in parts:
-        yield from outcomes(run, part, describe)
+        yield from run_batch(run, part, describe)
 
 
 def _attempt(

@@ -133,8 +133,8 @@ class TreeRuntime(TreeDecoder):
         return TreeState(
             trees=[TokenTree() for _ in range(num_utterances)],
             cache=NodeCache(num_layers, num_utterances, *heads, self.dtype, self.device),
-            memory_keys_values=[],
-            memory_mask=None,
+            encoder_keys_values=[],
+            encoder_out_mask=None,
             with_heads=with_heads,
             offsets=[0] * num_utterances,
         )

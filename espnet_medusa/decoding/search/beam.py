@@ -117,23 +117,25 @@ class BeamStrategy(Strategy):
             self.gain = math.inf
         self.ranking = Ranking(nbest, self.gain, normalize_length)
 
-    def begin(self, memory, prompt, max_length, limits) -> BeamState:
+    def begin(self, encoder_out, prompt, max_length, limits) -> BeamState:
         ctc, uncounted = None, 0 if self.prompt_counts else len(prompt) - 1
         if self.ctc is not None:
-            ctc = CTCPrefix(self.ctc(memory[None])[0], 0, self.scoring.eos, len(prompt) - uncounted)
+            ctc = CTCPrefix(
+                self.ctc(encoder_out[None])[0], 0, self.scoring.eos, len(prompt) - uncounted
+            )
         root = Prefix(int(prompt[-1]))
         return BeamState(
             root,
-            UtteranceScorers(self.full, memory, prompt, ctc),
+            UtteranceScorers(self.full, encoder_out, prompt, ctc),
             max_length,
             [Hypothesis(root, 0.0, (0.0,) * len(self.scoring.names))],
             prompt_length=len(prompt),
             uncounted=uncounted,
-            min_length=limits.least(len(memory)),
+            min_length=limits.least(len(encoder_out)),
             detect_end=limits.maxlenratio == 0,
         )
 
-    def judge(self, states, requests: Sequence[Request], logits: torch.Tensor) -> None:
+    def store_results(self, states, requests: Sequence[Request], logits: torch.Tensor) -> None:
         """Store candidates if only the decoder scores; else logits, for ``find_candidates``."""
         nodes = [prefix for request in requests for prefix in request.prefixes]
         if self.scoring.decoder_alone:
@@ -169,7 +171,7 @@ class BeamStrategy(Strategy):
         for hypothesis in known:
             if state.trace is not None:
                 state.trace.record_candidates(hypothesis.prefix)
-            state.scorers.settle(hypothesis.prefix)
+            state.scorers.free_scores(hypothesis.prefix)
         state.steps += 1
         self.finish_step(state, beam)
         return True
@@ -192,10 +194,10 @@ class BeamStrategy(Strategy):
                 state.ended.append(self.end(state, hypothesis, append_eos=last))
         step = state.steps - 1 + state.uncounted
         state.stopped = state.detect_end and end_detected(state.ended, step)
-        hopeful = self.ranking.hopeful(state, state.running, state.ended)
-        # End detection also counts hopeless hypotheses, so they stay while another is hopeful.
-        if not (hopeful and state.detect_end):
-            state.running = hopeful
+        may_reach_nbest = self.ranking.may_reach_nbest(state, state.running, state.ended)
+        # End detection counts all hypotheses, so they stay while one of them may reach the list.
+        if not (may_reach_nbest and state.detect_end):
+            state.running = may_reach_nbest
 
     def end(
         self, state: BeamState, hypothesis: Hypothesis, append_eos: bool = False
@@ -204,7 +206,9 @@ class BeamStrategy(Strategy):
         length = state.prompt_length + len(tokens)
         return EndedHypothesis(tokens, hypothesis.score, hypothesis.parts, length, hypothesis.heads)
 
-    def drop_hopeless(self, state: BeamState, beam: Sequence[Hypothesis]) -> Sequence[Hypothesis]:
+    def prune_drafted_beam(
+        self, state: BeamState, beam: Sequence[Hypothesis]
+    ) -> Sequence[Hypothesis]:
         eos = self.scoring.eos
         ends = state.draft.ends | {h.prefix: h.score for h in beam if h.prefix.token == eos}
         ended = [
@@ -212,7 +216,7 @@ class BeamStrategy(Strategy):
             for prefix, score in ends.items()
             if prefix.length > state.min_length
         ]
-        return self.ranking.hopeful(state, beam, state.ended + ended)
+        return self.ranking.may_reach_nbest(state, beam, state.ended + ended)
 
     def finish(self, state: BeamState) -> None:
         state.ended = self.ranking.best(state.ended)

@@ -28,7 +28,7 @@ LOOKAHEAD_DEPTH = 15  # minimum default of draft_depth with a lookahead, if max_
 class DraftSources:
     """Sources of drafts other than the decoder's heads."""
 
-    # ``(memory (1, S, D)) -> (1, S', V)`` log-probabilities of the model's CTC branch.
+    # ``(encoder output (1, S, D)) -> (1, S', V)`` log-probabilities of the model's CTC branch.
     ctc: Callable[[torch.Tensor], torch.Tensor] | None = None
     blank: int = 0  # blank id of the CTC branch
     model: Callable[[], Proposer] | None = None  # opens the draft model
@@ -124,8 +124,8 @@ def hide_tokens(
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return a CTC branch that adds the probabilities of ``tokens`` (such as prompts) to blank."""
 
-    def log_probs(memory: torch.Tensor) -> torch.Tensor:
-        scores = ctc(memory)
+    def log_probs(encoder_out: torch.Tensor) -> torch.Tensor:
+        scores = ctc(encoder_out)
         silent = scores[..., [*tokens, blank]].logsumexp(dim=-1)
         scores = scores.index_fill(-1, torch.tensor(tokens, device=scores.device), -torch.inf)
         scores[..., blank] = silent

@@ -109,11 +109,11 @@ class GreedyStrategy(Strategy):
         self.needs_draft_scores = not rule.verifies
         self.drafts_change_text = not rule.best_only
 
-    def begin(self, memory, prompt, max_length, limits) -> GreedyState:
+    def begin(self, encoder_out, prompt, max_length, limits) -> GreedyState:
         root = Prefix(int(prompt[-1]))
         return GreedyState(
             root,
-            UtteranceScorers(min_length=limits.least(len(memory))),
+            UtteranceScorers(min_length=limits.least(len(encoder_out))),
             max_length,
             [Hypothesis(root, 0.0, (0.0,))],
             prompt_length=len(prompt),
@@ -124,7 +124,7 @@ class GreedyStrategy(Strategy):
         """Return the rule for the drafts of the last decoder call."""
         return self.rule
 
-    def judge(self, states, requests: Sequence[Request], logits: torch.Tensor) -> None:
+    def store_results(self, states, requests: Sequence[Request], logits: torch.Tensor) -> None:
         """Store each new prefix's best token and, for rules other than exact, accepted drafts.
 
         With exact acceptance, ``advance`` follows the best tokens through the tree.
@@ -165,7 +165,7 @@ class GreedyStrategy(Strategy):
                 state.write(prefix, score - total)
                 total = nodes[prefix] = score
             state.statistics.count_drafts(state.draft.depth, state.steps - steps)
-            state.draft = Draft([], nodes, inner={*[*nodes][:-1]})
+            state.draft = Draft([], nodes, unqueried={*[*nodes][:-1]})
 
     def finish(self, state: GreedyState) -> None:
         check_numbers([state.hypothesis.score])
@@ -183,12 +183,12 @@ class SamplingStrategy(GreedyStrategy):
         super().__init__(AcceptanceRule(exact, best_only=True), constraints)
         self.temperature, self.seed = temperature, seed
 
-    def begin(self, memory, prompt, max_length, limits) -> GreedyState:
-        state = super().begin(memory, prompt, max_length, limits)
+    def begin(self, encoder_out, prompt, max_length, limits) -> GreedyState:
+        state = super().begin(encoder_out, prompt, max_length, limits)
         state.generator = np.random.default_rng(self.seed)
         return state
 
-    def judge(self, states, requests: Sequence[Request], logits: torch.Tensor) -> None:
+    def store_results(self, states, requests: Sequence[Request], logits: torch.Tensor) -> None:
         logits = self.scoring.constrain(requests, logits).float()
         # Gumbel-max: the argmax of scores with Gumbel noise is a sample from their softmax.
         # NumPy's generator is three times faster than PyTorch's.

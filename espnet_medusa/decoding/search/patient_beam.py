@@ -92,7 +92,9 @@ class PatientStrategy(BeamStrategy):
         rank = self._rank(self.end(state, best, append_eos=True))
         return all(self._rank(ended) < rank for ended in state.ended)
 
-    def drop_hopeless(self, state: BeamState, beam: Sequence[Hypothesis]) -> Sequence[Hypothesis]:
+    def prune_drafted_beam(
+        self, state: BeamState, beam: Sequence[Hypothesis]
+    ) -> Sequence[Hypothesis]:
         return beam
 
     def finish(self, state: BeamState) -> None:

@@ -1,9 +1,9 @@
 """Ranking of ended hypotheses, and an upper bound of the rank of running ones.
 
-A running hypothesis is hopeless if the n-best list is full and its bound is below the last entry.
-Bounds do not rise with further steps, so all its continuations are hopeless, too. The search can
-drop it: the hypotheses that replace it in the beam have lower scores, so they are hopeless, too.
-The n-best list does not change.
+A running hypothesis cannot reach the n-best list if the list is full and its bound is below the
+last entry. Bounds do not rise with further steps, so its continuations cannot reach the list,
+either. The search can drop it: the hypotheses that replace it in the beam have lower scores. The
+n-best list does not change.
 """
 
 import heapq
@@ -25,7 +25,7 @@ class Ranking:
         """Return the n-best list, best first; among equals the one that ended first."""
         return sorted(ended, key=self._rank_of, reverse=True)[: self.nbest]
 
-    def hopeful(
+    def may_reach_nbest(
         self, state: SearchState, running: Sequence[Hypothesis], ended: Sequence[EndedHypothesis]
     ) -> list[Hypothesis]:
         """Return the running hypotheses of an utterance that may still get into the n-best list."""

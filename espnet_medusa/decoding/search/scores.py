@@ -25,7 +25,7 @@ class Scorers:
     weights: Mapping[str, float] = field(default_factory=lambda: {DECODER: 1.0})  # 0: not used
     # ESPnet's full scorers except the decoder.
     full: Mapping[str, Any] = field(default_factory=dict)
-    # ``(memory (1, S, D)) -> (1, S, V)`` log-probabilities of the CTC branch, or None.
+    # ``(encoder output (1, S, D)) -> (1, S, V)`` log-probabilities of the CTC branch, or None.
     ctc: Callable[[torch.Tensor], torch.Tensor] | None = None
     # Whether CTC and end detection count all prompt tokens as output (ESPnet 202511) or one.
     prompt_counts: bool = True
@@ -49,7 +49,7 @@ class UtteranceScorers:
 
     # ESPnet's scorers over the whole vocabulary (language model, n-gram, length bonus).
     full: Mapping[str, Any] = field(default_factory=dict)
-    memory: torch.Tensor | None = None  # (S, D) encoder output, for these scorers
+    encoder_out: torch.Tensor | None = None  # (S, D) encoder output, for these scorers
     prompt: torch.Tensor | None = None  # (P,)
     ctc: CTCPrefix | None = None  # scores only the best tokens of the other scorers
     # Greedy search: minimum number of tokens before an end symbol. Beam search drops short
@@ -63,20 +63,20 @@ class UtteranceScorers:
             states = [self._state(name, prefix) for prefix in missing]
             tokens = self.prompt.new_tensor([prefix.tokens() for prefix in missing])
             sequences = torch.cat([self.prompt.expand(len(missing), -1), tokens], dim=1)
-            memory = self.memory.expand(len(missing), *self.memory.shape)
-            scores, states = self.full[name].batch_score(sequences, states, memory)
+            encoder_out = self.encoder_out.expand(len(missing), *self.encoder_out.shape)
+            scores, states = self.full[name].batch_score(sequences, states, encoder_out)
             for row, prefix in enumerate(missing):
                 prefix.scorers[name] = scores[row], self.full[name].select_state(states, row)
         return torch.stack([prefix.scorers[name][0] for prefix in prefixes])
 
     def _state(self, name: str, prefix: Prefix) -> Any:
         if prefix.parent is None:
-            return self.full[name].batch_init_state(self.memory)
+            return self.full[name].batch_init_state(self.encoder_out)
         if name not in prefix.parent.scorers:
             self.full_scores(name, [prefix.parent])
         return prefix.parent.scorers[name][1]
 
-    def settle(self, prefix: Prefix) -> None:
+    def free_scores(self, prefix: Prefix) -> None:
         """Free the scores of a prefix after its step, and all scores and states of its parent.
 
         Its own scorer states remain, because its children need them.

@@ -14,7 +14,7 @@ from espnet_medusa.data.encoder_rows import frame_counts, row_counts
 from espnet_medusa.decoding.search.drafting.step_planner import StepPlanner
 from espnet_medusa.decoding.search.scores import Request
 from espnet_medusa.decoding.search.search_options import LengthLimits
-from espnet_medusa.decoding.search.state import SearchState, Strategy, Watched
+from espnet_medusa.decoding.search.state import ProbedToken, SearchState, Strategy
 from espnet_medusa.decoding.search.trace import Trace
 from espnet_medusa.decoding.tree.placement import Placement, compact
 from espnet_medusa.decoding.tree.proposer import DraftContext, DraftInput
@@ -41,66 +41,72 @@ class Search:
     @torch.no_grad()
     def __call__(
         self,
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
+        encoder_out: torch.Tensor,
+        encoder_out_lens: torch.Tensor,
         prompt: Sequence[torch.Tensor] | torch.Tensor,
         limits: LengthLimits | Sequence[LengthLimits] = AS_MANY_AS_FRAMES,
         draft_inputs: Sequence[DraftInput] | None = None,
-        watched: Sequence[Watched] | None = None,
+        probed: Sequence[ProbedToken] | None = None,
     ) -> list[SearchState]:
         """Decode U utterances; return states with sorted ``n_best`` lists, best first.
 
         Raise InputError if the scores of an utterance are NaN.
 
         Args:
-            memory: (U, S, D) encoder output.
-            memory_lengths: (U,) or (U, S), as in ``data.encoder_rows``.
+            encoder_out: (U, S, D) encoder output.
+            encoder_out_lens: (U,) or (U, S), as in ``data.encoder_rows``.
             prompt: U times (P,) prompt tokens; P may differ.
             limits: Of each utterance, or of all.
             draft_inputs: U, for a draft model or CTC; None: the encoder output and the prompts.
             watched: U requested probabilities, which the search sets, or None.
         """
         if isinstance(limits, LengthLimits):
-            limits = [limits] * len(memory)
-        sizes, prompts = row_counts(memory_lengths).tolist(), [row.tolist() for row in prompt]
+            limits = [limits] * len(encoder_out)
+        sizes, prompts = row_counts(encoder_out_lens).tolist(), [row.tolist() for row in prompt]
         if draft_inputs is None:
-            parts = zip(memory, sizes, prompts, strict=True)
+            parts = zip(encoder_out, sizes, prompts, strict=True)
             draft_inputs = [DraftInput(row[:size], tokens) for row, size, tokens in parts]
         states = [
-            self._begin(memory[row, : sizes[row]], frames, prompt[row], limits[row])
-            for row, frames in enumerate(frame_counts(memory_lengths).tolist())
+            self._begin(encoder_out[row, : sizes[row]], frames, prompt[row], limits[row])
+            for row, frames in enumerate(frame_counts(encoder_out_lens).tolist())
         ]
         for state, tokens in zip(states, prompts, strict=True):
             state.placement = Placement(tokens)
-        for state, token in zip(states, watched or [], strict=bool(watched)):
-            state.watched = token
+        for state, token in zip(states, probed or [], strict=bool(probed)):
+            state.probed = token
         draft_inputs = self.strategy.decide_early(states, draft_inputs)
         rows = [row for row, state in enumerate(states) if not state.done]
         if rows:
-            batch = (memory, memory_lengths)
+            batch = (encoder_out, encoder_out_lens)
             if len(rows) < len(states):
-                batch = memory[rows], memory_lengths[rows]
+                batch = encoder_out[rows], encoder_out_lens[rows]
             going, inputs = _select(rows, states, draft_inputs)
             self._run(going, *batch, inputs)
         for state in states:
             self.strategy.finish(state)
             if state.trace is not None:
                 state.trace.finish(state)
-        return self._search_again(states, memory, memory_lengths, prompt, limits, draft_inputs)
+        return self._search_again(
+            states, encoder_out, encoder_out_lens, prompt, limits, draft_inputs
+        )
 
     def _run(
         self,
         states: Sequence[SearchState],
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
+        encoder_out: torch.Tensor,
+        encoder_out_lens: torch.Tensor,
         draft_inputs: Sequence[DraftInput],
     ) -> None:
         """Run the search loop on U initial states until all utterances are done."""
         decoder, planner, started = self.decoder, self.planner, time.perf_counter()
-        tree_state = decoder.start(memory, memory_lengths, with_heads=planner.needs_head_input)
+        tree_state = decoder.start(
+            encoder_out, encoder_out_lens, with_heads=planner.needs_head_input
+        )
         share_seconds(states, started)
         started, roots = time.perf_counter(), [state.root for state in states]
-        context = DraftContext(roots, memory.device, draft_inputs, tree_state.cross_keys_values)
+        context = DraftContext(
+            roots, encoder_out.device, draft_inputs, tree_state.cross_keys_values
+        )
         planner = planner.begin(context)
         planner.draft_prompt(states)
         share_seconds(states, started, drafting=True)
@@ -128,7 +134,7 @@ class Search:
                 share_seconds(decoded, started, drafting=True)
 
     def _search_again(
-        self, states, memory, memory_lengths, prompt, limits, draft_inputs
+        self, states, encoder_out, encoder_out_lens, prompt, limits, draft_inputs
     ) -> list[SearchState]:
         """Repeat searches that found no hypothesis, with a smaller minlenratio, as ESPnet does."""
         rows = [
@@ -139,20 +145,20 @@ class Search:
         if rows:
             limits, prompt, draft_inputs = _select(rows, limits, prompt, draft_inputs)
             limits = [replace(one, minlenratio=one.minlenratio - SHORTER) for one in limits]
-            again = self(memory[rows], memory_lengths[rows], prompt, limits, draft_inputs)
+            again = self(encoder_out[rows], encoder_out_lens[rows], prompt, limits, draft_inputs)
             for row, state in zip(rows, again, strict=True):
                 state.statistics += states[row].statistics
                 states[row] = state
         return states
 
     def _begin(
-        self, memory: torch.Tensor, frames: int, prompt: torch.Tensor, limits: LengthLimits
+        self, encoder_out: torch.Tensor, frames: int, prompt: torch.Tensor, limits: LengthLimits
     ) -> SearchState:
-        """Return the initial state for memory (S, D) of ``frames`` frames and a prompt (P,)."""
-        positions = self.decoder.max_depth(len(memory)) - len(prompt) + 1
+        """Return the initial state for encoder output (S, D) and prompt (P,)."""
+        positions = self.decoder.max_depth(len(encoder_out)) - len(prompt) + 1
         most = max(min(limits.most(frames), positions), 1)
         limits = replace(limits, minlenratio=-limits.least(frames))  # in tokens
-        state = self.strategy.begin(memory, prompt, most, limits)
+        state = self.strategy.begin(encoder_out, prompt, most, limits)
         state.give_up = limits.give_up
         state.trace = Trace(self.planner.scores_drafts) if limits.traced else None
         return state
@@ -188,31 +194,31 @@ def _evaluate(
         state.placement.fill(tree_state.num_nodes)
     hidden = outputs.hidden
     if first == 0:
-        _watch(decoder, states, [*map(len, tokens)], hidden)
+        _probe(decoder, states, [*map(len, tokens)], hidden)
     requests = [Request(state.scorers, state.draft.queried) for state in states]
     queried = {prefix for request in requests for prefix in request.prefixes}
-    if len(queried) < len(placed):  # skips ``Draft.inner`` and inner prompt tokens
+    if len(queried) < len(placed):  # skips ``Draft.unqueried`` and inner prompt tokens
         places = [place for place, prefix in enumerate(placed) if prefix in queried]
         hidden = hidden[upload(places, hidden.device, torch.long)]
     for place, prefix in enumerate(placed):
         if prefix is not None:
             prefix.head_input = (outputs.head_input, place)
-    strategy.judge(states, requests, decoder.logits(hidden))
+    strategy.store_results(states, requests, decoder.logits(hidden))
 
 
-def _watch(
+def _probe(
     decoder: TreeDecoder, states: Sequence[SearchState], sizes: Sequence[int], hidden: torch.Tensor
 ) -> None:
-    """Set the probabilities of watched tokens; ``sizes``: number of new nodes of each state."""
+    """Set the probabilities of probed tokens; ``sizes``: number of new nodes of each state."""
     places = [
-        (state.watched, before + state.watched.place)
+        (state.probed, before + state.probed.index)
         for state, before in zip(states, accumulate(sizes, initial=0), strict=False)
-        if state.watched is not None
+        if state.probed is not None
     ]
     if places:
         logits = decoder.logits(hidden[[place for _, place in places]]).float()
-        for (watched, _), probabilities in zip(places, logits.softmax(dim=-1), strict=True):
-            watched.probability = float(probabilities[watched.token])
+        for (probed, _), probabilities in zip(places, logits.softmax(dim=-1), strict=True):
+            probed.probability = float(probabilities[probed.token])
 
 
 def _drop_finished(

@@ -50,10 +50,10 @@ class EndedHypothesis:
 
 
 @dataclass
-class Watched:
-    """A requested probability of a token, such as Whisper's no-speech token."""
+class ProbedToken:
+    """A token whose probability in the prompt is requested, such as Whisper's no-speech token."""
 
-    place: int  # index of the prompt token after which the probability is computed
+    index: int  # of the prompt token after which the probability is computed
     token: int
     probability: float = math.nan  # among all tokens, once the prompt is evaluated
 
@@ -68,7 +68,7 @@ class Draft:
     # Drafted hypotheses that cannot continue; no call evaluates them.
     ends: dict[Prefix, float] = field(default_factory=dict)
     # Inner nodes whose next-token distribution is not needed.
-    inner: set[Prefix] = field(default_factory=set)
+    unqueried: set[Prefix] = field(default_factory=set)
     depth: int = 0  # steps that drafted a token
     limit: float = math.inf  # maximum number of steps, from the lookahead; inf: without one
     accepted: int = 0  # accepted steps
@@ -76,7 +76,7 @@ class Draft:
     @property
     def queried(self) -> list[Prefix]:
         """Nodes whose next-token distribution is needed, in order."""
-        return [prefix for prefix in self.nodes if prefix not in self.inner]
+        return [prefix for prefix in self.nodes if prefix not in self.unqueried]
 
     def visit(self, beam: Sequence[Hypothesis], max_length: int, eos: int) -> None:
         """Add the beam's unevaluated prefixes as nodes; drop hypotheses that cannot continue."""
@@ -115,7 +115,7 @@ class SearchState(ABC):
     steps: int = 0
     statistics: DecodingStatistics = field(default_factory=DecodingStatistics)
     prompt_length: int = 1  # P
-    watched: Watched | None = field(default=None, kw_only=True)
+    probed: ProbedToken | None = field(default=None, kw_only=True)
     # As in ``LengthLimits``.
     give_up: Callable[[list[int]], bool] | None = field(default=None, kw_only=True)
     trace: Any = field(default=None, kw_only=True)  # the ``Trace``; None: calls are not recorded
@@ -153,9 +153,9 @@ class Strategy(ABC):
 
     @abstractmethod
     def begin(
-        self, memory: torch.Tensor, prompt: torch.Tensor, max_length: int, limits: LengthLimits
+        self, encoder_out: torch.Tensor, prompt: torch.Tensor, max_length: int, limits: LengthLimits
     ) -> SearchState:
-        """Return the initial state of an utterance with memory (S, D) and prompt (P,)."""
+        """Return the initial state of an utterance with encoder output (S, D) and prompt (P,)."""
 
     def decide_early(
         self, states: Sequence[SearchState], draft_inputs: Sequence[DraftInput]
@@ -164,7 +164,7 @@ class Strategy(ABC):
         return draft_inputs
 
     @abstractmethod
-    def judge(
+    def store_results(
         self, states: Sequence[SearchState], requests: Sequence[Request], logits: torch.Tensor
     ) -> None:
         """Store results of a decoder call in the prefixes.
@@ -180,7 +180,9 @@ class Strategy(ABC):
         """Accept drafts without a decoder call (threshold rule)."""
         return
 
-    def drop_hopeless(self, state: SearchState, beam: Sequence[Hypothesis]) -> Sequence[Hypothesis]:
+    def prune_drafted_beam(
+        self, state: SearchState, beam: Sequence[Hypothesis]
+    ) -> Sequence[Hypothesis]:
         """Return the hypotheses of a drafted beam that may get into the n-best list."""
         return beam
 

@@ -66,8 +66,8 @@ def threshold_beam_search(
 class ThresholdStrategy(BeamStrategy):
     """Keeps the base head's ``beam_size`` best continuations of all running hypotheses."""
 
-    def begin(self, memory, prompt, max_length, limits) -> BeamState:
-        state = super().begin(memory, prompt, max_length, limits)
+    def begin(self, encoder_out, prompt, max_length, limits) -> BeamState:
+        state = super().begin(encoder_out, prompt, max_length, limits)
         state.detect_end = False
         return state
 
@@ -86,7 +86,7 @@ class ThresholdStrategy(BeamStrategy):
         for prefix in heads:
             if state.trace is not None:
                 state.trace.record_candidates(prefix)
-            state.scorers.settle(prefix)
+            state.scorers.free_scores(prefix)
         self.finish_step(state, [replace(h, heads=(*heads[h.prefix.parent], 0)) for h in beam])
 
 
@@ -116,7 +116,7 @@ class ThresholdPlanner(StepPlanner):
                 ancestors = hypothesis.prefix.ancestors()
                 path = [*takewhile(lambda prefix: not prefix.evaluated, ancestors)][::-1]
                 state.draft.nodes |= dict.fromkeys(path, hypothesis.score)
-                state.draft.inner |= {*path[:-1]}
+                state.draft.unqueried |= {*path[:-1]}
 
     def _room(self, state: BeamState, prefix: Prefix) -> int:
         """Return the maximum number of drafts; the base head predicts the last token."""

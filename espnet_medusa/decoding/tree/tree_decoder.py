@@ -30,9 +30,9 @@ class TreeState:
     cache: NodeCache  # self-attention keys and values by node
     # Per layer, cross-attention keys and values (U, S, 2, heads, size); empty if the encoder output
     # is a prefix in the cache.
-    memory_keys_values: list[torch.Tensor]
+    encoder_keys_values: list[torch.Tensor]
     # (U, 1, 1, S) additive padding mask of the encoder output, or None.
-    memory_mask: torch.Tensor | None
+    encoder_out_mask: torch.Tensor | None
     with_heads: bool  # whether ``extend`` also computes the head input
     offsets: list[int]  # U, position of the first node: the prefix's length without padding
     # The last layer's cross-attention keys and values for heads that attend to the encoder output;
@@ -61,11 +61,11 @@ class TreeDecoder(ABC):
 
     @abstractmethod
     def start(
-        self, memory: torch.Tensor, memory_lengths: torch.Tensor, with_heads: bool = True
+        self, encoder_out: torch.Tensor, encoder_out_lens: torch.Tensor, with_heads: bool = True
     ) -> TreeState:
         """Return empty trees for encoder output (U, S, D), without a decoder call.
 
-        ``memory_lengths``: (U,) frames, or (U, S) the frames of merged rows (Whisper only).
+        ``encoder_out_lens``: (U,) frames, or (U, S) the frames of merged rows (Whisper only).
         """
 
     @abstractmethod
@@ -94,9 +94,9 @@ class TreeDecoder(ABC):
         state.offsets = [state.offsets[row] for row in utterances]
         state.cache.select(utterances)
         rows = upload(utterances, state.cache.slots.device)
-        state.memory_keys_values = [keys_values[rows] for keys_values in state.memory_keys_values]
-        if state.memory_mask is not None:
-            state.memory_mask = state.memory_mask[rows]
+        state.encoder_keys_values = [keys_values[rows] for keys_values in state.encoder_keys_values]
+        if state.encoder_out_mask is not None:
+            state.encoder_out_mask = state.encoder_out_mask[rows]
 
     @abstractmethod
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,7 @@ from espnet_medusa.data.files.atomic import naming, write_atomically
 from espnet_medusa.data.kaldi.table import read_results, write_table
 from espnet_medusa.data.options import read_yaml
 from espnet_medusa.data.progress import Progress
-from espnet_medusa.decoding.runtime.smaller_batches import outcomes
+from espnet_medusa.decoding.runtime.smaller_batches import run_batch
 from espnet_medusa.inference.batches import Utterance, describe
 from espnet_medusa.inference.job import JobInput
 
@@ -171,7 +171,7 @@ def _outcomes(
     utterances.sort(key=lambda utterance: len(utterance.speech))
     for start in range(0, len(utterances), batch_size):
         batch = utterances[start : start + batch_size]
-        for utterance, outcome in outcomes(compute, batch, describe):
+        for utterance, outcome in run_batch(compute, batch, describe):
             yield utterance.key, outcome
 
 

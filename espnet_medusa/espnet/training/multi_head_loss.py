@@ -75,8 +75,8 @@ class MultiHeadLoss:
 
     def decoder_loss(
         self,
-        memory: torch.Tensor | None,
-        memory_lengths: torch.Tensor | None,
+        encoder_out: torch.Tensor | None,
+        encoder_out_lens: torch.Tensor | None,
         tokens: torch.Tensor,
         labels: torch.Tensor,
         stats: Stats,
@@ -85,8 +85,8 @@ class MultiHeadLoss:
         """Return the loss of base head and heads; add losses and accuracies to ``stats``.
 
         Args:
-            memory: (B, S, D) encoder output; None: not needed with these states.
-            memory_lengths: (B,), or (B, S) the frames of merged rows.
+            encoder_out: (B, S, D) encoder output; None: not needed with these states.
+            encoder_out_lens: (B,), or (B, S) the frames of merged rows.
             tokens: (B, L) input of the decoder.
             labels: (B, L) tokens to predict, -1 where ignored.
             states: (B, L, D) cached last hidden states; None: to be computed.
@@ -99,10 +99,10 @@ class MultiHeadLoss:
         if self.training and self.decoder.num_heads > 0 and self.options.draft_vocab_size is None:
             self.decoder.count_tokens(labels[labels != IGNORE])
         if states is None:
-            outputs = self.decoder.hidden_states(memory, memory_lengths, tokens)
+            outputs = self.decoder.hidden_states(encoder_out, encoder_out_lens, tokens)
         else:
             states = states.to(self.decoder.projection.dtype)
-            outputs = self.decoder.from_states(states, memory, memory_lengths)
+            outputs = self.decoder.from_states(states, encoder_out, encoder_out_lens)
         following = torch.where(labels == IGNORE, pad(tokens[:, 1:], (0, 1)), labels)
         unrolled = self.decoder.unroll_hidden(outputs, following)
         labels, projections = self._drafted(labels)
@@ -113,7 +113,7 @@ class MultiHeadLoss:
         if self.options.kl_weight > 0:
             teacher = unrolled[0].detach()
             if self.decoder.original_last_layer is not None:
-                inputs = outputs.last_layer_input, memory, memory_lengths
+                inputs = outputs.last_layer_input, encoder_out, encoder_out_lens
                 teacher = self.decoder.original_hidden(*inputs)
             teacher = labeled_rows(teacher, labels, 0)
         if self.decoder.projection_bias is not None:

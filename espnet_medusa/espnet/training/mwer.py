@@ -49,8 +49,8 @@ class MWERObjective:
     def __call__(
         self,
         decoder: MultiTokenDecoder,
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
+        encoder_out: torch.Tensor,
+        encoder_out_lens: torch.Tensor,
         references: Sequence[Sequence[int]],
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return loss and stats of a batch.
@@ -58,8 +58,8 @@ class MWERObjective:
         ESPnet's ``wer_*`` of an epoch is the mean of the batches' rates, weighted by utterances.
 
         Args:
-            memory: (U, S, D) encoder output; the loss has a gradient for it.
-            memory_lengths: (U,).
+            encoder_out: (U, S, D) encoder output; the loss has a gradient for it.
+            encoder_out_lens: (U,).
             references: Tokens of U texts, without ``start`` and ``end``.
 
         Returns:
@@ -68,14 +68,14 @@ class MWERObjective:
             word).
         """
         longest = max(map(len, references)) + SPARE_TOKENS
-        n_best = self.search(decoder, memory, memory_lengths, longest)
-        log_probs = hypothesis_log_probs(decoder, memory, memory_lengths, n_best, self.start)
+        n_best = self.search(decoder, encoder_out, encoder_out_lens, longest)
+        log_probs = hypothesis_log_probs(decoder, encoder_out, encoder_out_lens, n_best, self.start)
         words = [words_of(tokens, self.pieces) for tokens in references]
         errors = [
             [Levenshtein.distance(words_of(h.tokens, self.pieces), reference) for h in hypotheses]
             for hypotheses, reference in zip(n_best, words, strict=True)
         ]
-        errors = _padded(errors, 0, memory.device)
+        errors = _padded(errors, 0, encoder_out.device)
         loss = mwer_loss(log_probs, errors)
         total = max(sum(map(len, words)), 1)
         stats = {
@@ -89,20 +89,20 @@ class MWERObjective:
     def search(
         self,
         decoder: MultiTokenDecoder,
-        memory: torch.Tensor,
-        memory_lengths: torch.Tensor,
+        encoder_out: torch.Tensor,
+        encoder_out_lens: torch.Tensor,
         max_length: int,
     ) -> list[list[EndedHypothesis]]:
         """Return n-best lists for encoder output (U, S, D) of lengths (U,), best first."""
-        with torch.autocast(memory.device.type, enabled=False):
-            runtime = build_runtime(decoder, lasting=False)
+        with torch.autocast(encoder_out.device.type, enabled=False):
+            runtime = build_runtime(decoder, with_graphs=False)
             constraints, proposer = Constraints(self.end), runtime.proposer()
             search = threshold_beam_search(
                 runtime, constraints, proposer, self.threshold, self.beam_size, decoder.num_heads
             )
-            prompt = torch.full((len(memory), 1), self.start, device=memory.device)
+            prompt = torch.full((len(encoder_out), 1), self.start, device=encoder_out.device)
             limits = LengthLimits(maxlenratio=-float(max_length))
-            states = search(memory.detach(), memory_lengths, prompt, limits)
+            states = search(encoder_out.detach(), encoder_out_lens, prompt, limits)
         return [state.ended for state in states]
 
 
@@ -126,30 +126,31 @@ def words_of(tokens: Sequence[int], pieces: Sequence[str]) -> list[str]:
 
 def hypothesis_log_probs(
     decoder: MultiTokenDecoder,
-    memory: torch.Tensor,
-    memory_lengths: torch.Tensor,
+    encoder_out: torch.Tensor,
+    encoder_out_lens: torch.Tensor,
     n_best: Sequence[Sequence[EndedHypothesis]],
     start: int,
 ) -> torch.Tensor:
     """Return log-probabilities (U, N), by the head that produced each token; -inf where missing.
 
-    The hypotheses of an utterance share its memory in one teacher-forced pass. Head k predicts the
-    token at position t from position t - k. Only rows with a produced token are projected.
+    The hypotheses of an utterance share its encoder output in one teacher-forced pass.
+    Head k predicts the token at position t from position t - k. Only rows with a produced token are
+    projected.
 
     Args:
         decoder: Its dropout is active in training mode.
-        memory: (U, S, D) encoder output of lengths (U,).
+        encoder_out: (U, S, D) encoder output of lengths (U,).
         n_best: U lists of hypotheses after the prompt; at least one hypothesis in total.
         start: Token before the first one.
     """
-    device, branches = memory.device, max(map(len, n_best))
+    device, branches = encoder_out.device, max(map(len, n_best))
     present = torch.tensor([[n < len(row) for n in range(branches)] for row in n_best])
     hypotheses = [h for row in n_best for h in [*row, *[None] * (branches - len(row))]]
     tokens = [h.tokens[: len(h.heads)] if h else [start] for h in hypotheses]
     tokens = _padded(tokens, 0, device)
     heads = _padded([h.heads if h else [NO_HEAD] for h in hypotheses], NO_HEAD, device)
     inputs = torch.nn.functional.pad(tokens[:, :-1], (1, 0), value=start).view(len(n_best), -1)
-    *states, cross = decoder.hidden_states(memory, memory_lengths, inputs, branches)
+    *states, cross = decoder.hidden_states(encoder_out, encoder_out_lens, inputs, branches)
     states = (part.reshape(*tokens.shape, -1) for part in states)
     if cross is not None:  # the same for all hypotheses of an utterance
         repeated = (None if part is None else part.repeat_interleave(branches, 0) for part in cross)

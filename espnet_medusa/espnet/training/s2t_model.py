@@ -31,7 +31,7 @@ class MedusaS2TModel(MultiHeadLoss, ESPnetS2TModel):
         head_stats, self._head_stats = self._head_stats, {}
         return loss, stats | force_gatherable(head_stats, loss.device), weight
 
-    def _calc_att_loss(self, memory, memory_lengths, text, text_lengths, prev, prev_lengths):
+    def _calc_att_loss(self, encoder_out, encoder_out_lens, text, text_lengths, prev, prev_lengths):
         inputs, labels = [], []
         for row, before in zip(text, prev, strict=True):
             row, before = row[row != self.ignore_id], before[before != self.ignore_id]
@@ -45,5 +45,5 @@ class MedusaS2TModel(MultiHeadLoss, ESPnetS2TModel):
         tokens = pad(inputs, batch_first=True, padding_value=self.eos)
         labels = pad(labels, batch_first=True, padding_value=self.ignore_id)
         stats = self._head_stats = {}
-        loss = self.decoder_loss(memory, memory_lengths, tokens, labels, stats)
+        loss = self.decoder_loss(encoder_out, encoder_out_lens, tokens, labels, stats)
         return loss, float(stats["acc"]), None, None

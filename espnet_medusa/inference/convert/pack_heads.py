@@ -113,15 +113,15 @@ def check_draft_conf(decoder: WhisperMedusaDecoder, draft_conf: dict[str, dict],
 
 @torch.no_grad()
 def share_of_same_drafts(left: WhisperMedusaDecoder, right: WhisperMedusaDecoder) -> float:
-    """Return the share of equal drafts of two decoders' heads over random tokens and memory."""
+    """Return the share of equal drafts of two decoders' heads, for random inputs."""
     generator = torch.Generator().manual_seed(0)
     vocab_size, size = left.projection.shape
-    memory = torch.randn(1, FRAMES, size, generator=generator)
+    encoder_out = torch.randn(1, FRAMES, size, generator=generator)
     positions = min(POSITIONS, left.max_depth(FRAMES))
     tokens = torch.randint(vocab_size, (1, positions), generator=generator)
     drafts = []
     for decoder in (left, right):
-        states = decoder.hidden_states(memory, torch.tensor([FRAMES]), tokens)
+        states = decoder.hidden_states(encoder_out, torch.tensor([FRAMES]), tokens)
         logits = decoder.unroll_heads(states, tokens)
         drafts.append(torch.cat([of_head.argmax(dim=-1).flatten() for of_head in logits]))
     return float((drafts[0] == drafts[1]).double().mean())

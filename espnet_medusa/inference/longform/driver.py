@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from espnet_medusa.data.audio.voice_activity import SpeechDetector
-from espnet_medusa.decoding.runtime.smaller_batches import outcomes
+from espnet_medusa.decoding.runtime.smaller_batches import run_batch
 from espnet_medusa.inference.longform.long_form_options import LongFormOptions
 from espnet_medusa.inference.longform.moving_window import clips_in_frames
 from espnet_medusa.inference.longform.recording import LongFormStep, LongRecording, RunningRecording
@@ -72,7 +72,7 @@ class LongForm:
 
     def _choose_languages(self, recordings: Sequence[RunningRecording]) -> None:
         started = time.perf_counter()
-        for running, language in outcomes(self._languages, recordings, _describe):
+        for running, language in run_batch(self._languages, recordings, _describe):
             if isinstance(language, Exception):
                 running.error = language
             else:

@@ -43,8 +43,10 @@ def align_tokens(
         for hook in hooks:
             hook.remove()
     size = hidden.size(1) // num_heads
-    memory, (lengths,) = encoded
-    rows = repeat_rows(torch.arange(memory.size(1), device=memory.device), lengths)[:frames]
+    encoder_out, (lengths,) = encoded
+    rows = repeat_rows(torch.arange(encoder_out.size(1), device=encoder_out.device), lengths)[
+        :frames
+    ]
     attention = []
     for layer, head in heads:
         columns = slice(head * size, (head + 1) * size)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from espnet_medusa.data.audio.voice_activity import MARGIN_S, PAUSE_S, SpeechActivity
-from espnet_medusa.decoding.runtime.smaller_batches import outcomes
+from espnet_medusa.decoding.runtime.smaller_batches import run_batch
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
 from espnet_medusa.inference.longform.early_ends import find_early_ends
 from espnet_medusa.inference.longform.long_form_options import REPETITION, LongFormOptions
@@ -113,7 +113,7 @@ class WindowSteps:
         started = time.perf_counter()
         pairs = [(passage, self._skip_silence(passage, passage.next())) for passage in passages]
         pairs = [(passage, window) for passage, window in pairs if window is not None]
-        for (passage, window), decoded in outcomes(self._decode, pairs, _describe):
+        for (passage, window), decoded in run_batch(self._decode, pairs, _describe):
             try:
                 if isinstance(decoded, Exception):
                     raise decoded

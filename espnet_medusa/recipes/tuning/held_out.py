@@ -26,7 +26,7 @@ class DraftReading(NamedTuple):
 @dataclass(frozen=True)
 class HeldOutBatch:
     keys: list[str]  # U utterance ids
-    memory: torch.Tensor  # (U, S, D) encoder output
+    encoder_out: torch.Tensor  # (U, S, D) encoder output
     frames: torch.Tensor  # lengths (U,); with merged padding: frames of each row (U, S)
     prompt: Sequence[torch.Tensor]  # U times (P,) prompt tokens
     audio_seconds: float  # audio length, summed over the batch
@@ -36,7 +36,9 @@ class HeldOutBatch:
 
     def decode(self, search: Any, limits: LengthLimits, drafter: str) -> list[SearchState]:
         reading = self.readings.get(drafter)
-        return search(self.memory, self.frames, self.prompt, limits, reading and reading.inputs)
+        return search(
+            self.encoder_out, self.frames, self.prompt, limits, reading and reading.inputs
+        )
 
     def draft_encoder_seconds(self, drafter: str) -> float:
         return self.readings[drafter].seconds if drafter in self.readings else 0.0
@@ -87,7 +89,7 @@ def encode(
         samples = sum(len(utterance.speech) for utterance in members)
         keys = [utterance.key for utterance in members]
         return HeldOutBatch(
-            *(keys, inputs.memory, inputs.frames, inputs.prompts),
+            *(keys, inputs.encoder_out, inputs.frames, inputs.prompts),
             *(samples / main.sample_rate_hz, seconds, readings),
         )
 

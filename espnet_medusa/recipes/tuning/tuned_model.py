@@ -28,7 +28,7 @@ class DraftModelFiles(NamedTuple):
 
 class SearchInputs(NamedTuple):
     audio: Any  # for ``DraftReader.read``
-    memory: torch.Tensor  # (U, S, D) encoder output
+    encoder_out: torch.Tensor  # (U, S, D) encoder output
     frames: torch.Tensor  # lengths (U,); with merged padding: frames of each row (U, S)
     prompts: Sequence[torch.Tensor]  # U times (P,)
 
@@ -103,10 +103,10 @@ class TunedASR(TunedModel):
 
     def encode(self, utterances: Sequence[Utterance]) -> SearchInputs:
         audio = self.model.batch([utterance.speech for utterance in utterances])
-        memory, frames = self.model.encode(audio)
+        encoder_out, frames = self.model.encode(audio)
         languages = [utterance.language for utterance in utterances]
-        prompts = self.model.make_prompts(memory, frames, languages)
-        return SearchInputs(audio, memory, frames, prompts)
+        prompts = self.model.make_prompts(encoder_out, frames, languages)
+        return SearchInputs(audio, encoder_out, frames, prompts)
 
 
 class TunedS2T(TunedModel):
@@ -129,13 +129,13 @@ class TunedS2T(TunedModel):
 
         def read(inputs: SearchInputs) -> list[DraftInput]:
             sizes, prompts = inputs.frames.tolist(), [row.tolist() for row in inputs.prompts]
-            memories = [row[:size] for row, size in zip(inputs.memory, sizes, strict=True)]
-            return opener.draft_inputs(inputs.audio, [*zip(memories, prompts, strict=True)])
+            encoder_outs = [row[:size] for row, size in zip(inputs.encoder_out, sizes, strict=True)]
+            return opener.draft_inputs(inputs.audio, [*zip(encoder_outs, prompts, strict=True)])
 
         return DraftReader(read, None)
 
     def encode(self, utterances: Sequence[Utterance]) -> SearchInputs:
         speeches = [utterance.speech for utterance in utterances]
         self.speech2text.encode(speeches, [{}] * len(speeches))
-        memories, prompts = zip(*self.speech2text.beam_search.inputs, strict=True)
-        return SearchInputs(speeches, *pad_inputs(memories, prompts))
+        encoder_outs, prompts = zip(*self.speech2text.beam_search.inputs, strict=True)
+        return SearchInputs(speeches, *pad_inputs(encoder_outs, prompts))

@@ -10,7 +10,7 @@ from made_vocabularies import make_sentences
 from refusals import assert_refused
 from scripted import draft_inputs, path_from, scripted_decoder, scripted_search
 from searches import assert_decoded_alike_alone, assert_nbest_is_espnets, decode_exactly
-from tiny import EOS, VOCAB_SIZE, next_logits, random_memory, shared_decoder, tiny_decoder
+from tiny import EOS, VOCAB_SIZE, next_logits, random_encoder_out, shared_decoder, tiny_decoder
 
 from espnet_medusa.data.vocabulary.translation import PrefixIndex, Translation
 from espnet_medusa.decoding.draft.interpreter import UNKNOWN, OneToOne
@@ -90,11 +90,13 @@ def test_shuffled_token_ids(translations, seed):
             weights[name] = value
     twin.load_state_dict(weights)
     proposer = DraftModelProposer(build_runtime(twin), EOS, translation)
-    memory, lengths = random_memory(seed, [6, 9])
+    encoder_out, lengths = random_encoder_out(seed, [6, 9])
     prompt = [main.special["sos/eos"], 3]
-    inputs = draft_inputs(memory, lengths, [draft.end, int(translation.to_draft.exact[3])])
+    inputs = draft_inputs(encoder_out, lengths, [draft.end, int(translation.to_draft.exact[3])])
     options = {"proposer": proposer, "inputs": inputs, "prompt": prompt}
-    for state in decode_exactly(module, memory, lengths, [30, 30], shape=DraftShape(4), **options):
+    for state in decode_exactly(
+        module, encoder_out, lengths, [30, 30], shape=DraftShape(4), **options
+    ):
         assert state.statistics.decoder_calls == -(-(len(state.tokens) + state.ended) // 5)
 
 
@@ -107,29 +109,31 @@ def random_case(seed, main, translation):
     module, vocab_size = shared_decoder(seed, "none"), len(translation.to_draft.target)
     draft = shared_decoder(seed + 9, "none", vocab_size=vocab_size, num_blocks=1)
     proposer = DraftModelProposer(build_runtime(draft), EOS, translation)
-    memory, lengths = random_memory(seed, [rng.randint(7, 14) for _ in range(rng.randint(1, 4))])
-    return rng, module, proposer, memory, lengths, draft_inputs(memory, lengths, [1, 2])
+    encoder_out, lengths = random_encoder_out(
+        seed, [rng.randint(7, 14) for _ in range(rng.randint(1, 4))]
+    )
+    return rng, module, proposer, encoder_out, lengths, draft_inputs(encoder_out, lengths, [1, 2])
 
 
 @combinations(main=["coarse", "characters"], draft=DRAFTS, seed=range(2))
 def test_greedy_text_and_nbest_are_exact(translations, main, draft, seed):
     case = random_case(seed, main, translations(main, draft))
-    rng, module, proposer, memory, lengths, inputs = case
+    rng, module, proposer, encoder_out, lengths, inputs = case
     most = [rng.choice([1, 7, 25]) for _ in lengths]
     shape = DraftShape(rng.choice([1, 3, 6]), rng.choice([1, 2, 3]), rng.choice([None, 6]))
     options = {"inputs": inputs, "proposer": proposer}
-    decode_exactly(module, memory, lengths, most, shape=shape, **options)
+    decode_exactly(module, encoder_out, lengths, most, shape=shape, **options)
     beam_size = rng.randint(1, 5)
     weights = make_weights(ctc=rng.choice([0.0, 0.3]), lm=rng.choice([0.0, 0.4]))
     shape = DraftShape(rng.choice([1, 4]), rng.choice([1, beam_size]), rng.choice([None, 12]))
-    audio = memory, lengths, LengthLimits(0.7)
+    audio = encoder_out, lengths, LengthLimits(0.7)
     assert_nbest_is_espnets(module, seed, weights, beam_size, shape, *audio, **options)
 
 
 @combinations(draft=["fine", "small"])
 def test_a_batch_equals_single_utterances(translations, draft):
     _, module, proposer, *_ = random_case(5, "coarse", translations("coarse", draft))
-    audio = random_memory(5, [9, 2, 5, 7])
+    audio = random_encoder_out(5, [9, 2, 5, 7])
     options = {"inputs": draft_inputs(*audio, [1, 2]), "shape": DraftShape(4, 2)}
     assert_decoded_alike_alone(module, [20, 10, 15, 3], *audio, proposer=proposer, **options)
 
@@ -138,16 +142,16 @@ def test_a_batch_equals_single_utterances(translations, draft):
 def test_a_draft_model_with_few_positions_or_tokens(translations, draft):
     """The search continues without drafts of what the draft model cannot write."""
     translation = translations("coarse", draft)
-    module, audio = shared_decoder(6, "none"), random_memory(6, [6, 4])
+    module, audio = shared_decoder(6, "none"), random_encoder_out(6, [6, 4])
     sizes = {"vocab_size": len(translation.to_draft.target), "max_target_positions": 9}
     proposer = DraftModelProposer(build_runtime(tiny_decoder(7, "none", **sizes)), EOS, translation)
     decode_exactly(module, *audio, [40, 3], [40, 0], shape=DraftShape(5), proposer=proposer)
 
 
 def begin(decoder, eos, translation, prompt):
-    memory, lengths = random_memory(0, [4])
+    encoder_out, lengths = random_encoder_out(0, [4])
     root = Prefix(0)
-    context = DraftContext([root], memory.device, draft_inputs(memory, lengths, prompt))
+    context = DraftContext([root], encoder_out.device, draft_inputs(encoder_out, lengths, prompt))
     return DraftModelProposer(decoder, eos, translation).begin(context), root
 
 
@@ -216,7 +220,7 @@ def test_equal_texts_with_other_special_token_ids(translations, vocabularies):
     tokens = [*v3.encode(" hello there"), v3.special["0.50"], v3.special["yue"]]
     logits = logits_after(proposer, root, tokens)
     draft_tokens = [v2.start, *v2.encode(" hello there"), v2.special["0.50"]]
-    draft_logits = next_logits(module, random_memory(0, [4])[0], draft_tokens)
+    draft_logits = next_logits(module, random_encoder_out(0, [4])[0], draft_tokens)
     assert logits.shape == (51866,)
     torch.testing.assert_close(logits[:50257], draft_logits[:50257], rtol=1e-4, atol=1e-4)
     ids = {name: number for number, name in enumerate(v2.names) if name}

@@ -12,9 +12,16 @@ from cases import cases, combinations
 from rapidfuzz.distance import Levenshtein
 from recorded_calls import record_calls
 from refusals import refuses
-from scripted import ScriptedCTC, ctc_context, edited, path_from, scripted_calls, scripted_memory
+from scripted import (
+    ScriptedCTC,
+    ctc_context,
+    edited,
+    path_from,
+    scripted_calls,
+    scripted_encoder_out,
+)
 from searches import PROMPT, decode, decode_exactly
-from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, shared_decoder, utterances
+from tiny import EOS, VOCAB_SIZE, plain_greedy, random_encoder_out, shared_decoder, utterances
 
 from espnet_medusa.decoding.draft.ctc import CTCProposer, advance_rows
 from espnet_medusa.decoding.draft.mixed import MixedProposer
@@ -29,11 +36,11 @@ BIG = 60  # vocabulary size with which texts seldom repeat a token
 
 def begin(texts, vocabulary=None, sure=0.9):
     """Return a proposer whose CTC hypotheses are ``texts``, and the utterances' roots."""
-    memory, lengths = random_memory(0, [4] * len(texts))
-    ctc = ScriptedCTC(texts, memory, BLANK, sure)
+    encoder_out, lengths = random_encoder_out(0, [4] * len(texts))
+    ctc = ScriptedCTC(texts, encoder_out, BLANK, sure)
     proposer = CTCProposer(ctc, VOCAB_SIZE, EOS, BLANK, vocabulary)
     roots = [Prefix(PROMPT[-1]) for _ in texts]
-    return proposer.begin(ctc_context(roots, memory, lengths)), roots
+    return proposer.begin(ctc_context(roots, encoder_out, lengths)), roots
 
 
 @combinations(seed=range(20))
@@ -140,7 +147,7 @@ def test_only_tokens_of_the_vocabulary_are_drafted():
 
 
 def calls_for(texts, hypotheses, width=1):
-    ctc = ScriptedCTC(hypotheses, scripted_memory(len(texts))[0], BIG)
+    ctc = ScriptedCTC(hypotheses, scripted_encoder_out(len(texts))[0], BIG)
     proposer = CTCProposer(ctc, BIG, BIG - 1, BIG)
     return scripted_calls(texts, proposer, DraftShape(60, width), BIG, BIG - 1)
 
@@ -165,17 +172,21 @@ def test_calls_per_substitution_insertion_and_deletion():
     assert calls_for([text] * 3, hypotheses, width=2) == [2, 2, 2]
 
 
-def make_proposer(kind, decoder, memory, lengths, seed):
+def make_proposer(kind, decoder, encoder_out, lengths, seed):
     """Return CTC with random weights, or one with hypotheses near the greedy texts."""
     rng = random.Random(seed)
     if kind.startswith("random"):
         _, ctc = make_scorers(seed)
         proposer = CTCProposer(ctc.log_softmax, VOCAB_SIZE, EOS)
     else:
-        texts = [plain_greedy(decoder, row, PROMPT, 30)[0] for row in utterances(memory, lengths)]
+        texts = [
+            plain_greedy(decoder, row, PROMPT, 30)[0] for row in utterances(encoder_out, lengths)
+        ]
         hypotheses = [edited(text, rng.randint(0, 6), EOS, rng) for text in texts]
         sure = rng.choice([0.5, 0.9, 1.0])
-        proposer = CTCProposer(ScriptedCTC(hypotheses, memory, BLANK, sure), VOCAB_SIZE, EOS, BLANK)
+        proposer = CTCProposer(
+            ScriptedCTC(hypotheses, encoder_out, BLANK, sure), VOCAB_SIZE, EOS, BLANK
+        )
     if kind.endswith("mixed"):
         heads = build_runtime(decoder).proposer()
         return MixedProposer(proposer, heads, rng.choice([0.0, 0.3, 0.7, 1.0]))
@@ -190,11 +201,13 @@ HEADS = ["linear", "block", "recurrent", "attending", "llama latent"]
 def test_greedy_text_is_exact(seed, kind):
     rng = random.Random(f"{seed} {kind}")
     decoder = shared_decoder(seed, rng.choice(HEADS))
-    memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(rng.randint(1, 5))])
+    encoder_out, lengths = random_encoder_out(
+        seed, [rng.randint(1, 12) for _ in range(rng.randint(1, 5))]
+    )
     most = [rng.choice([1, 2, 7, 25, 50]) for _ in lengths]
-    proposer = make_proposer(kind, decoder, memory, lengths, seed)
+    proposer = make_proposer(kind, decoder, encoder_out, lengths, seed)
     shape = searches.greedy_shape(rng, rng.choice([1, 7, 40]))
-    decode_exactly(decoder, memory, lengths, most, shape=shape, proposer=proposer)
+    decode_exactly(decoder, encoder_out, lengths, most, shape=shape, proposer=proposer)
 
 
 @combinations(kind=KINDS, seed=range(12))
@@ -202,16 +215,18 @@ def test_nbest_is_exact(seed, kind):
     rng = random.Random(f"{seed} {kind}")
     decoder, beam_size = shared_decoder(seed, rng.choice(HEADS)), rng.randint(1, 6)
     weights = random_weights(rng)
-    memory, lengths = random_memory(seed, [rng.randint(7, 16) for _ in range(rng.randint(1, 4))])
-    proposer = make_proposer(kind, decoder, memory, lengths, seed)
+    encoder_out, lengths = random_encoder_out(
+        seed, [rng.randint(7, 16) for _ in range(rng.randint(1, 4))]
+    )
+    proposer = make_proposer(kind, decoder, encoder_out, lengths, seed)
     shape = searches.beam_shape(rng, decoder, beam_size, proposer)
-    given = decoder, seed, weights, beam_size, shape, memory, lengths, LengthLimits(0.7)
+    given = decoder, seed, weights, beam_size, shape, encoder_out, lengths, LengthLimits(0.7)
     searches.assert_nbest_is_espnets(*given, proposer=proposer)
 
 
 @pytest.mark.parametrize("hypothesis", [[], [4]], ids=["empty", "one token"])
 def test_a_short_hypothesis(hypothesis):
-    decoder, audio = shared_decoder(7, "none"), random_memory(7, [1])
+    decoder, audio = shared_decoder(7, "none"), random_encoder_out(7, [1])
     proposer = CTCProposer(ScriptedCTC([hypothesis], audio[0], BLANK), VOCAB_SIZE, EOS, BLANK)
     decode_exactly(decoder, *audio, [20], shape=DraftShape(9, 2), proposer=proposer)
 
@@ -219,7 +234,7 @@ def test_a_short_hypothesis(hypothesis):
 @combinations(kind=KINDS)
 def test_a_batch_equals_single_utterances(kind):
     decoder = shared_decoder(5, "recurrent")
-    audio = random_memory(5, [9, 2, 5, 7])
+    audio = random_encoder_out(5, [9, 2, 5, 7])
     options = {"shape": DraftShape(8, 2), "proposer": make_proposer(kind, decoder, *audio, 5)}
     searches.assert_decoded_alike_alone(decoder, [40, 10, 25, 3], *audio, **options)
 
@@ -227,15 +242,15 @@ def test_a_batch_equals_single_utterances(kind):
 @combinations(weight=[0.0, 0.3, 1.0], heads=["block", "recurrent", "attending"])
 def test_a_mixture_adds_probabilities(heads, weight):
     runtime = build_runtime(shared_decoder(2, heads))
-    memory, lengths = random_memory(2, [5, 6])
+    encoder_out, lengths = random_encoder_out(2, [5, 6])
     ctc = CTCProposer(make_scorers(2)[1].log_softmax, VOCAB_SIZE, EOS)
     mixed = MixedProposer(ctc, runtime.proposer(), weight)
     assert mixed.early is (ctc if weight else None), "a part of weight 0 drafts nothing"
     roots = [Prefix(1), Prefix(1)]
     for row, root in enumerate(roots):
-        root.head_input = (memory[:, 0], row)
-    cross = runtime.start(memory, lengths).cross_keys_values
-    context = replace(ctc_context(roots, memory, lengths), cross_keys_values=cross)
+        root.head_input = (encoder_out[:, 0], row)
+    cross = runtime.start(encoder_out, lengths).cross_keys_values
+    context = replace(ctc_context(roots, encoder_out, lengths), cross_keys_values=cross)
     parts = [proposer.begin(context) for proposer in (ctc, runtime.proposer(), mixed)]
     tokens = torch.tensor([4, 2])
     logits = (part.logits(part.advance(part.start(roots), tokens)) for part in parts)
@@ -246,15 +261,17 @@ def test_a_mixture_adds_probabilities(heads, weight):
 @combinations(weight=[0.0, 0.5, 1.0])
 def test_ctc_continues_drafts_after_the_last_head(weight):
     decoder = shared_decoder(3, "block", 2)
-    memory, lengths = random_memory(3, [6])
+    encoder_out, lengths = random_encoder_out(3, [6])
     runtime = build_runtime(decoder)
-    text = plain_greedy(decoder, memory, PROMPT, 30)[0]
-    ctc = CTCProposer(ScriptedCTC([text], memory, BLANK), VOCAB_SIZE, EOS, BLANK)
+    text = plain_greedy(decoder, encoder_out, PROMPT, 30)[0]
+    ctc = CTCProposer(ScriptedCTC([text], encoder_out, BLANK), VOCAB_SIZE, EOS, BLANK)
     assert MixedProposer(runtime.proposer(), runtime.proposer()).max_steps == 2
     calls, parts = [], [ctc, runtime.proposer()]
     for proposer in (MixedProposer(*parts, weight), MixedProposer(*parts[::-1], 1 - weight)):
         assert proposer.max_steps is None
-        [state] = decode(runtime, memory, lengths, [30], shape=DraftShape(12, 2), proposer=proposer)
+        [state] = decode(
+            runtime, encoder_out, lengths, [30], shape=DraftShape(12, 2), proposer=proposer
+        )
         assert state.tokens == text
         calls.append(state.statistics.decoder_calls)
     assert calls[0] == calls[1]
@@ -271,10 +288,10 @@ def test_invalid_mixtures_are_refused(weight, vocabulary):
 def test_a_chain_equals_single_steps(seed):
     """After prefixes that are correct or have one edit, with sure CTC frames."""
     rng, texts = random.Random(seed), random_texts(seed)
-    memory, lengths = random_memory(seed, [60] * len(texts))
-    proposer = CTCProposer(ScriptedCTC(texts, memory, BIG), BIG + 1, BIG - 1, BIG)
+    encoder_out, lengths = random_encoder_out(seed, [60] * len(texts))
+    proposer = CTCProposer(ScriptedCTC(texts, encoder_out, BIG), BIG + 1, BIG - 1, BIG)
     roots = [Prefix(0) for _ in texts]
-    context = ctc_context(roots, memory, lengths)
+    context = ctc_context(roots, encoder_out, lengths)
     begun = proposer.begin(context)
     starts = [text[: rng.randint(0, len(text))] for text in texts]
     paths = [edited(start, rng.randint(0, 1), BIG - 1, rng) for start in starts]

@@ -10,8 +10,8 @@ import torch
 from cases import combinations
 from made_vocabularies import open_bundled
 from rapidfuzz.distance import Levenshtein
-from scripted import ScriptedCTC, ctc_context, path_from, scripted_calls, scripted_memory
-from tiny import random_memory
+from scripted import ScriptedCTC, ctc_context, path_from, scripted_calls, scripted_encoder_out
+from tiny import random_encoder_out
 
 from espnet_medusa.data.vocabulary.byte_pairs import BytePairUnits
 from espnet_medusa.decoding.draft import ctc_hypothesis
@@ -47,17 +47,19 @@ def units(request):
     return byte_pair_units(request.param)
 
 
-def ctc_of(texts, memory, units, vocabulary):
+def ctc_of(texts, encoder_out, units, vocabulary):
     """Return a CTC branch over units whose hypotheses are ``texts``; label 0 is the blank."""
     hypotheses = [units.spell(vocabulary.encode(text)) for text in texts]
-    scripted = ScriptedCTC(hypotheses, memory, len(units))
+    scripted = ScriptedCTC(hypotheses, encoder_out, len(units))
     return lambda rows: scripted(rows).roll(1, dims=-1)
 
 
 def hypothesis_of(labels, units, vocabulary, sure=0.9):
     """Return the hypothesis of a CTC branch whose best path has these units."""
-    memory, _ = random_memory(0, [5])
-    log_probs = ScriptedCTC([labels], memory, len(units), sure)(memory)[0].roll(1, dims=-1)
+    encoder_out, _ = random_encoder_out(0, [5])
+    log_probs = ScriptedCTC([labels], encoder_out, len(units), sure)(encoder_out)[0].roll(
+        1, dims=-1
+    )
     retokenization = ctc_hypothesis.Retokenization(units.contents, vocabulary)
     return ctc_hypothesis.retokenized_hypothesis(log_probs, vocabulary.end, retokenization)
 
@@ -122,12 +124,12 @@ def test_probabilities_are_products_over_units(units, vocabulary):
 
 
 def test_rows_are_edit_distances_of_bytes(units, vocabulary):
-    memory, lengths = random_memory(0, [5, 5])
+    encoder_out, lengths = random_encoder_out(0, [5, 5])
     retokenization = ctc_hypothesis.Retokenization(units.contents, vocabulary)
-    ctc = ctc_of(TEXTS[:2], memory, units, vocabulary)
+    ctc = ctc_of(TEXTS[:2], encoder_out, units, vocabulary)
     proposer = CTCProposer(ctc, SIZE, vocabulary.end, retokenization=retokenization)
     roots = [Prefix(0), Prefix(0)]
-    proposer = proposer.begin(ctc_context(roots, memory, lengths))
+    proposer = proposer.begin(ctc_context(roots, encoder_out, lengths))
     prefixes = [" Mr. Quilter was an apostle", " Uberraschung ♪"]
     tips = []
     for root, prefix in zip(roots, prefixes, strict=True):
@@ -142,7 +144,7 @@ def test_rows_are_edit_distances_of_bytes(units, vocabulary):
 
 
 def calls_for(units, vocabulary, texts, hypotheses, shape=CHAIN, limit=None):
-    ctc = ctc_of(hypotheses, scripted_memory(len(texts))[0], units, vocabulary)
+    ctc = ctc_of(hypotheses, scripted_encoder_out(len(texts))[0], units, vocabulary)
     proposer = CTCProposer(
         ctc, SIZE, vocabulary.end, vocabulary=limit,
         retokenization=ctc_hypothesis.Retokenization(units.contents, vocabulary),

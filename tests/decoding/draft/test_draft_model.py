@@ -14,7 +14,7 @@ from searches import (
     our_search,
     with_draft,
 )
-from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder, utterances
+from tiny import EOS, VOCAB_SIZE, random_encoder_out, tiny_decoder, utterances
 
 from espnet_medusa.decoding.draft.draft_tree import DraftTree
 from espnet_medusa.decoding.draft.model import DraftModelProposer
@@ -42,9 +42,9 @@ class Recorder(TokenTracker):
         proposer.decoder = self
         self.paths, self.sizes = [], []
 
-    def start(self, memory, lengths, with_heads=True):
+    def start(self, encoder_out, lengths, with_heads=True):
         assert not with_heads, "heads of a draft model are not used"
-        state = super().start(memory, lengths, with_heads)
+        state = super().start(encoder_out, lengths, with_heads)
         state.evaluated = [[] for _ in lengths]
         self.paths.append([*state.evaluated])
         return state
@@ -64,17 +64,17 @@ class Recorder(TokenTracker):
 
 def test_logits_equal_the_trained_draft_models():
     draft = tiny_decoder(5, "none")
-    memory, lengths = random_memory(5, [7, 4])
-    inputs = [DraftInput(memory[0], [3, 1]), DraftInput(memory[1, :4], [2, 6, 0])]
+    encoder_out, lengths = random_encoder_out(5, [7, 4])
+    inputs = [DraftInput(encoder_out[0], [3, 1]), DraftInput(encoder_out[1, :4], [2, 6, 0])]
     roots = [Prefix(1), Prefix(1)]  # the main model's prompt may differ
-    context = DraftContext(roots, memory.device, inputs)
+    context = DraftContext(roots, encoder_out.device, inputs)
     proposer = DraftModelProposer(build_runtime(draft), EOS).begin(context)
     states = proposer.start([roots[0].child(4), roots[1], roots[0]])
     states = proposer.advance(states, torch.tensor([7, 8, 9]))
     paths = [(0, [3, 1, 4, 7]), (1, [2, 6, 0, 8]), (0, [3, 1, 9])]
     for _ in range(3):
         for logits, (row, path) in zip(proposer.logits(states), paths, strict=True):
-            expected = foresight(draft, utterances(memory, lengths)[row])(tuple(path))
+            expected = foresight(draft, utterances(encoder_out, lengths)[row])(tuple(path))
             torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
         # Reorder the rows, then add one token to each.
         order, tokens = [2, 0, 1], [5, 0, 2]
@@ -91,15 +91,15 @@ def test_prompts_that_follow_calls_for_another_utterance(kept, graph):
     runtime = build_runtime(draft)
     if graph:
         runtime = CudaGraphWhisperRuntime(draft, Precision(torch.float32))
-    memory, lengths = random_memory(5, [7, 4])
+    encoder_out, lengths = random_encoder_out(5, [7, 4])
     prompts = [[3, 1, 4, 1, 5], [2, 6]]
-    inputs = [DraftInput(memory[0], prompts[0]), DraftInput(memory[1, :4], prompts[1])]
+    inputs = [DraftInput(encoder_out[0], prompts[0]), DraftInput(encoder_out[1, :4], prompts[1])]
     tree = DraftTree(runtime, inputs)
     late, early = tree.roots
     for root, tokens in ((early, []), (late, []), (early, [8]), (late, [7]), (late, [7, 9])):
         [logits] = tree.logits([path_from(root, tokens)])
         row = tree.roots.index(root)
-        expected = foresight(draft, utterances(memory, lengths)[row])((*prompts[row], *tokens))
+        expected = foresight(draft, utterances(encoder_out, lengths)[row])((*prompts[row], *tokens))
         torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
         if kept:
             tree.keep(tree.roots)
@@ -117,12 +117,12 @@ def test_minimum_lengths_of_a_batch_do_not_change_drafts(acceptance, option, see
         limits = [30] * len(rows), rule, [least[row] for row in rows]
         return decode(decoder, *audio, *limits, DraftShape(4), prompt=[3, 1, 4])
 
-    assert_same_alone(search, *random_memory(seed, [9, 4, 7, 11]))
+    assert_same_alone(search, *random_encoder_out(seed, [9, 4, 7, 11]))
 
 
 @combinations(depth=[1, 3, 10], seed=range(3))
 def test_all_drafts_of_the_main_model_itself_are_accepted(seed, depth):
-    module, audio = tiny_decoder(seed, "none"), random_memory(seed, [6, 9, 4])
+    module, audio = tiny_decoder(seed, "none"), random_encoder_out(seed, [6, 9, 4])
     options = {"decoder": with_draft(module, module), "shape": DraftShape(depth)}
     for state in decode_exactly(module, *audio, [30, 23, 40], **options):
         # The prompt's call gives one token, each other call depth + 1 if so many are left.
@@ -132,21 +132,26 @@ def test_all_drafts_of_the_main_model_itself_are_accepted(seed, depth):
 def test_all_beam_drafts_of_the_main_model_itself_are_accepted():
     module = tiny_decoder(2, "none")
     search = our_search(with_draft(module, module), 2, make_weights(ctc=0.3), 5, DraftShape(6, 5))
-    for state in search(*random_memory(2, [16, 11]), torch.tensor([[EOS]] * 2)):
+    for state in search(*random_encoder_out(2, [16, 11]), torch.tensor([[EOS]] * 2)):
         assert state.statistics.decoder_calls == -(-state.steps // 7)
 
 
 def all_searches(decoder, seed):
-    prompts, (memory, lengths) = torch.tensor([PROMPT] * 3), random_memory(seed, [14, 9, 11])
+    prompts, (encoder_out, lengths) = (
+        torch.tensor([PROMPT] * 3),
+        random_encoder_out(seed, [14, 9, 11]),
+    )
     rule = build_rule(SearchOptions(acceptance="top_m"))
     for shape in (DraftShape(4), DraftShape(3, 3, 7), DraftShape(3, choices=(2, 2, 1))):
-        yield lambda shape=shape: decode(decoder, memory, lengths, [30, 4, 17], rule, shape=shape)
+        yield lambda shape=shape: decode(
+            decoder, encoder_out, lengths, [30, 4, 17], rule, shape=shape
+        )
     for search in (
         our_search(decoder, seed, make_weights(), 3, DraftShape(4, 3)),
         our_search(decoder, seed, make_weights(ctc=0.3, lm=0.3), 3, DraftShape(4, 6, 15)),
         threshold_beam_search(decoder, Constraints(EOS), decoder.proposer(), 0.2, 3, 4),
     ):
-        yield lambda search=search: search(memory, lengths, prompts, LengthLimits(-14))
+        yield lambda search=search: search(encoder_out, lengths, prompts, LengthLimits(-14))
 
 
 @combinations(kind=DRAFT_MODELS, seed=range(2))
@@ -171,7 +176,9 @@ def test_no_prefix_is_evaluated_twice(seed, kind):
 def test_a_chain_costs_one_call_per_step_and_its_tree_stays_small(kind):
     _, decoder = searches.drafted_by(3, kind, max_target_positions=64)
     recorder = Recorder(decoder)
-    [state] = decode(decoder, *random_memory(3, [12]), [50], min_lengths=[50], shape=DraftShape(4))
+    [state] = decode(
+        decoder, *random_encoder_out(3, [12]), [50], min_lengths=[50], shape=DraftShape(4)
+    )
     counts = state.statistics
     assert len(state.tokens) == 50
     # None in the prompt's call; one step less if only the base head's token is left.
@@ -195,15 +202,15 @@ def test_rows_of_a_batch_that_do_not_draft_cost_nothing(seed, kind):
         prompts = torch.tensor([PROMPT] * len(rows))
         return threshold_beam_search(decoder, *parts)(*audio, prompts, some)
 
-    assert_same_alone(search, *random_memory(seed, [9, 11, 6, 14]))
+    assert_same_alone(search, *random_encoder_out(seed, [9, 11, 6, 14]))
 
 
 def test_a_draft_model_with_fewer_positions():
     module = tiny_decoder(6, "none")
-    memory, lengths = random_memory(6, [6, 4])
+    encoder_out, lengths = random_encoder_out(6, [6, 4])
     decoder = with_draft(module, tiny_decoder(6, "none", max_target_positions=9))
     recorder = Recorder(decoder)
-    given = module, memory, lengths, [40, 3], [40, 0], decoder
+    given = module, encoder_out, lengths, [40, 3], [40, 0], decoder
     states = decode_exactly(*given, shape=DraftShape(5))
     assert len(states[0].tokens) == 40
     assert max(len(path) for path in recorder.paths[0][0]) == 9
@@ -218,11 +225,11 @@ def test_runtimes_of_a_draft_model(runtime):
         decoder = CudaGraphWhisperRuntime(draft, Precision(torch.float32))
     else:
         decoder = build_runtime(draft, runtime)
-    memory, lengths = random_memory(3, [12, 7, 9])
+    encoder_out, lengths = random_encoder_out(3, [12, 7, 9])
     most, least, counts = [30, 6, 45], [30, 0, 45], []
     for drafter in (build_runtime(draft), decoder):
         drafts = {"proposer": DraftModelProposer(drafter, EOS), "shape": DraftShape(6, 2)}
-        states = decode_exactly(module, memory, lengths, most, least, **drafts)
+        states = decode_exactly(module, encoder_out, lengths, most, least, **drafts)
         counts.append([(s.statistics.draft_calls, s.statistics.draft_nodes) for s in states])
     calls, nodes = (sum(column) for column in zip(*counts[0], strict=True))
     assert nodes > calls > 20
@@ -234,7 +241,7 @@ def test_runtimes_of_a_draft_model(runtime):
 @combinations(seed=range(4))
 def test_greedy_text_with_other_acceptance_rules(acceptance, option, seed):
     """The rules allow other texts, but the main model itself drafts the greedy one."""
-    module, audio = tiny_decoder(seed, "none"), random_memory(seed, [9])
+    module, audio = tiny_decoder(seed, "none"), random_encoder_out(seed, [9])
     rule = build_rule(SearchOptions(acceptance=acceptance, **option))
     options = {"decoder": with_draft(module, module), "rule": rule, "shape": DraftShape(3)}
     decode_exactly(module, *audio, [30], **options)

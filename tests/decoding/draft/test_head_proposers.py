@@ -7,7 +7,7 @@ import torch
 from cases import combinations
 from grown_trees import CLOSE, best_tokens_of_steps, relative_error, states_after
 from kernel_kinds import with_kernels
-from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory, tiny_decoder
+from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_encoder_out, tiny_decoder
 
 from espnet_medusa.decoding.runtime.build import build_runtime
 from espnet_medusa.decoding.runtime.cross_attention import WhisperRuntime
@@ -23,19 +23,19 @@ NUM_HEADS = 4
 
 def teacher_forced(decoder, seed, frames):
     """Return memory, lengths, labels (B, L), hidden states and logits along the labels."""
-    memory, lengths = random_memory(seed, frames)
+    encoder_out, lengths = random_encoder_out(seed, frames)
     tokens = torch.randint(0, VOCAB_SIZE, (len(frames), 9))
     labels = torch.cat([tokens[:, 1:], torch.randint(0, VOCAB_SIZE, (len(frames), 1))], dim=1)
-    outputs = decoder.hidden_states(memory, lengths, tokens)
+    outputs = decoder.hidden_states(encoder_out, lengths, tokens)
     unrolled = [*decoder.unroll_heads(outputs, labels)]
-    return memory, lengths, labels, outputs, unrolled
+    return encoder_out, lengths, labels, outputs, unrolled
 
 
 @combinations(seed=range(3))
 def test_a_step_attends_as_the_last_layer_does(seed):
     """All positions at once equal the layer's modules at one position after another."""
     decoder = tiny_decoder(seed, "attending", NUM_HEADS)
-    memory, lengths, labels, outputs, unrolled = teacher_forced(decoder, seed, [6, 3])
+    encoder_out, lengths, labels, outputs, unrolled = teacher_forced(decoder, seed, [6, 3])
     heads, layer = decoder.heads, decoder.heads.layer
     whole = decoder.layers[-1].encoder_attn
     whole.q_proj, whole.out_proj = layer.encoder_attn.q_proj, layer.encoder_attn.out_proj
@@ -48,7 +48,7 @@ def test_a_step_attends_as_the_last_layer_does(seed):
                 token = heads.token_norm(embeddings[labels[row, position + step]])
                 hidden = (state + heads.fuse(torch.cat([state, token])))[None, None]
                 read = layer.encoder_attn_layer_norm(hidden)
-                hidden = hidden + whole(read, memory[row : row + 1, :frames], None)
+                hidden = hidden + whole(read, encoder_out[row : row + 1, :frames], None)
                 read = layer.final_layer_norm(hidden)
                 hidden = hidden + layer.fc2(torch.nn.functional.gelu(layer.fc1(read)))
                 state = hidden[0, 0]
@@ -67,12 +67,12 @@ CASES += [("attending", None, "int8")]
 def test_drafts_along_a_path_are_the_unrolled_ones(heads, num_layers, precision, seed, frames):
     layers = {"num_layers": num_layers} if num_layers else {}
     decoder = tiny_decoder(seed, heads, NUM_HEADS, heads_conf=layers)
-    memory, lengths, labels, outputs, unrolled = teacher_forced(decoder, seed, frames)
+    encoder_out, lengths, labels, outputs, unrolled = teacher_forced(decoder, seed, frames)
     assert [part.size(1) for part in unrolled] == [8, 7, 6, 5]
     places = [(row, position) for position in range(9) for row in range(len(frames))]
     places = [places[at] for at in torch.randperm(len(places))]
     inputs = torch.stack([outputs.head_input[place] for place in places])
-    inputs, runtime = (inputs, memory, lengths), build_runtime(decoder, precision)
+    inputs, runtime = (inputs, encoder_out, lengths), build_runtime(decoder, precision)
     rows = [row for row, _ in places]
     proposer, states = states_after(runtime, *inputs, rows, precision=precision)
     for step in range(1, NUM_HEADS + 1):
@@ -94,7 +94,7 @@ def test_drafts_along_a_path_are_the_unrolled_ones(heads, num_layers, precision,
 def begun(request):
     """A proposer begun for two utterances, and three states after random head inputs."""
     decoder = tiny_decoder(0, request.param, NUM_HEADS)
-    inputs = torch.randn(3, decoder.projection.size(1)), *random_memory(2, [7, 4]), [0, 1, 1]
+    inputs = torch.randn(3, decoder.projection.size(1)), *random_encoder_out(2, [7, 4]), [0, 1, 1]
     return states_after(build_runtime(decoder), *inputs)
 
 
@@ -155,7 +155,7 @@ def test_a_chain_is_the_best_token_of_each_step(kind, seed, vocabulary, precisio
     """Utterances have two, one or no rows, and audio of different lengths."""
     decoder = tiny_decoder(seed, "attending", NUM_HEADS)
     drafts = [0, 0, 2, 3], vocabulary and torch.tensor(vocabulary), "int8"
-    inputs = torch.randn(4, HIDDEN_SIZE), *random_memory(seed, [6, 3, 9, 1]), *drafts
+    inputs = torch.randn(4, HIDDEN_SIZE), *random_encoder_out(seed, [6, 3, 9, 1]), *drafts
     proposer, states = states_after(build_runtime(decoder, precision), *inputs)
     depth = 6
     tokens = proposer.chain(states, depth, least)
@@ -180,7 +180,7 @@ def test_a_chain_with_a_shortlist_finds_the_best_of_all_tokens(kind, seed, size,
     monkeypatch.setattr(shortlist, "PANELS", 3)
     monkeypatch.setattr(shortlist, "LEAST_COLUMNS", 290)
     decoder = tiny_decoder(seed, "attending", NUM_HEADS, vocab_size=size)
-    inputs = torch.randn(4, HIDDEN_SIZE), *random_memory(seed, [6, 3, 9, 1])
+    inputs = torch.randn(4, HIDDEN_SIZE), *random_encoder_out(seed, [6, 3, 9, 1])
     proposer, states = states_after(
         build_runtime(decoder, "int8"), *inputs, [0, 0, 2, 3], precision="int8"
     )
@@ -204,7 +204,7 @@ def test_a_chain_picks_the_best_column_of_the_panels_with_the_best_approximation
     monkeypatch.setattr(shortlist, "PANELS", 2)
     monkeypatch.setattr(shortlist, "LEAST_COLUMNS", 290)
     decoder = tiny_decoder(4, "attending", NUM_HEADS, vocab_size=size)
-    inputs = torch.randn(40, HIDDEN_SIZE), *random_memory(4, [6])
+    inputs = torch.randn(40, HIDDEN_SIZE), *random_encoder_out(4, [6])
     runtime = build_runtime(decoder, "int8")
     proposer, states = states_after(runtime, *inputs, [0] * 40, precision="int8")
     low_rank = proposer.heads.shortlist
@@ -228,7 +228,7 @@ def test_a_shortlist_is_built_after_the_module_has_freed_its_weights(kind, monke
     for release in (False, True):
         decoder = tiny_decoder(0, "attending", NUM_HEADS, vocab_size=320)
         hidden = torch.randn(1, HIDDEN_SIZE, generator=torch.Generator().manual_seed(0))
-        inputs = hidden, *random_memory(0, [6])
+        inputs = hidden, *random_encoder_out(0, [6])
         proposer, states = states_after(build_runtime(decoder, "int8"), *inputs, precision="int8")
         if release:
             decoder.release()
@@ -295,7 +295,7 @@ def test_a_shortlist_is_better_with_the_moments_of_the_heads(kind, monkeypatch):
 def test_a_chain_of_parallel_heads_is_the_best_token_of_each(kind, precision, vocabulary, least):
     decoder = tiny_decoder(0, kind, NUM_HEADS)
     drafts = [0, 0, 1], vocabulary and torch.tensor(vocabulary), "int8"
-    inputs = torch.randn(3, HIDDEN_SIZE), *random_memory(0, [6, 3]), *drafts
+    inputs = torch.randn(3, HIDDEN_SIZE), *random_encoder_out(0, [6, 3]), *drafts
     proposer, states = states_after(build_runtime(decoder, precision), *inputs)
     states = proposer.advance(states, torch.tensor([3, 1, 2]))
     for depth in range(1, NUM_HEADS + 1):
@@ -316,10 +316,10 @@ def test_cross_attention_keys_remain_when_utterances_leave(kind, precision):
         pytest.skip("CUDA graphs are for GPUs, int8 is for CPUs")
     decoder = tiny_decoder(2, "attending", NUM_HEADS)
     runtime = kind(decoder, resolve_precision(precision, torch.device("cpu"), torch.float32))
-    memory, lengths = random_memory(2, [7, 4, 40, 12])
-    roots = [Prefix(0) for _ in memory]
-    state = runtime.start(memory, lengths)
-    context = DraftContext(roots, memory.device, cross_keys_values=state.cross_keys_values)
+    encoder_out, lengths = random_encoder_out(2, [7, 4, 40, 12])
+    roots = [Prefix(0) for _ in encoder_out]
+    state = runtime.start(encoder_out, lengths)
+    context = DraftContext(roots, encoder_out.device, cross_keys_values=state.cross_keys_values)
     proposer = runtime.proposer().begin(context)
     for root in roots:
         root.head_input = torch.randn(1, HIDDEN_SIZE), 0
@@ -334,12 +334,12 @@ def test_cross_attention_keys_remain_when_utterances_leave(kind, precision):
 
 @combinations(heads=["linear", "block", "attending", "none"])
 def test_only_attending_heads_receive_cross_attention_keys(heads):
-    audio, runtime = random_memory(0, [5]), build_runtime(tiny_decoder(0, heads))
+    audio, runtime = random_encoder_out(0, [5]), build_runtime(tiny_decoder(0, heads))
     assert (runtime.proposer() is None) == (heads == "none")
     state = runtime.start(*audio)
     assert (state.cross_keys_values is not None) == (heads == "attending")
     if state.cross_keys_values is not None:
-        assert state.cross_keys_values.keys_values is state.memory_keys_values[-1], "not a copy"
+        assert state.cross_keys_values.keys_values is state.encoder_keys_values[-1], "not a copy"
     assert runtime.start(*audio, with_heads=False).cross_keys_values is None
 
 

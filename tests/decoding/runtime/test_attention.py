@@ -33,9 +33,9 @@ def attend(parts: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     (queries, keys, values), threads = parts, torch.get_num_threads()
     utterances, frames, heads, size = shape = queries.shape
     joined, result = torch.stack([keys, values], dim=2), queries.contiguous().clone()
-    packed = torch.empty(utterances * heads * kernels().memory_bytes(frames, size)).byte()
+    packed = torch.empty(utterances * heads * kernels().cross_bytes(frames, size)).byte()
     packed.fill_(255)  # NaN
-    kernels().pack_memories(joined.data_ptr(), *shape, packed.data_ptr(), threads)
+    kernels().pack_cross(joined.data_ptr(), *shape, packed.data_ptr(), threads)
     mask = padding_mask(queries, lengths) if lengths.dim() == 2 else None
     counts = (c_int64 * utterances)(*row_counts(lengths).tolist())
     call = FramesArguments(*shape, addressof(counts), address(mask), threads)

@@ -9,7 +9,7 @@ import torch
 from cases import cases, combinations
 from kernel_kinds import KINDS, running, with_kernels
 from searches import build_search
-from tiny import EOS, random_memory, tiny_decoder
+from tiny import EOS, random_encoder_out, tiny_decoder
 
 from espnet_medusa.decoding.runtime.build import build_runtime
 from espnet_medusa.decoding.runtime.native.operations import native_best_tokens, native_top_tokens
@@ -168,7 +168,7 @@ def test_searches_are_the_same_with_kernels_and_torch(search, options, kind):
     for functions in ((runtime.best_tokens, runtime.top_tokens), (best_tokens, top_tokens)):
         runtime.best_tokens, runtime.top_tokens = functions
         decode = build_search(runtime, SearchOptions(search=search, **options), beam_size=4)
-        states = decode(*random_memory(0, [20, 9, 4]), torch.full((3, 1), EOS), limits)
+        states = decode(*random_encoder_out(0, [20, 9, 4]), torch.full((3, 1), EOS), limits)
         assert all(sum(state.statistics.drafted) for state in states)
         results.append([best for state in states for best in state.n_best])
     by_kernels, by_torch = results

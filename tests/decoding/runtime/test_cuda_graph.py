@@ -8,7 +8,7 @@ from cases import combinations
 from grown_trees import best_tokens_of_steps, states_after
 from pretended_cuda import pretended_cuda
 from searches import build_search, run_search
-from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, plain_greedy, random_memory, tiny_decoder
+from tiny import EOS, HIDDEN_SIZE, VOCAB_SIZE, plain_greedy, random_encoder_out, tiny_decoder
 
 from espnet_medusa.decoding.runtime import cuda_graph, graph_storage
 from espnet_medusa.decoding.runtime.build import build_runtime
@@ -27,7 +27,9 @@ def search_twice(runtime, options: SearchOptions, device: str):
     """Texts, and calls and nodes, of each utterance; the second search reuses storage and calls."""
     search, results = build_search(runtime, options, device=device), []
     for _ in range(2):
-        states = run_search(search, *(part.to(device) for part in random_memory(1, LENGTHS)), 30)
+        states = run_search(
+            search, *(part.to(device) for part in random_encoder_out(1, LENGTHS)), 30
+        )
         counts = [(state.statistics.decoder_calls, state.statistics.nodes) for state in states]
         results.append(([[best.tokens for best in state.n_best] for state in states], counts))
     assert results[0] == results[1]
@@ -57,10 +59,10 @@ def test_searches_on_a_mock_gpu(heads, search):
 @combinations(device=DEVICES, frames=[[7, 5], [7, 7]])
 def test_outputs_of_a_growing_storage(device, frames):
     decoder = tiny_decoder(0, "block").to(device)
-    memory, lengths = (part.to(device) for part in random_memory(0, frames))
+    encoder_out, lengths = (part.to(device) for part in random_encoder_out(0, frames))
     fixed = cuda_graph.CudaGraphWhisperRuntime(decoder, Precision(torch.float32))
     free = WhisperRuntime(decoder, Precision(torch.float32))
-    states = fixed.start(memory, lengths), free.start(memory, lengths)
+    states = fixed.start(encoder_out, lengths), free.start(encoder_out, lengths)
     capacity, first = states[0].cache.capacity, 0
     while first <= capacity:  # siblings of one node, which need no further positions
         sizes = [90, 3]
@@ -82,8 +84,11 @@ def test_chains_of_attending_heads_are_the_steps_one_by_one(device, seed, least,
     runtime = cuda_graph.CudaGraphWhisperRuntime(decoder, Precision(torch.float32))
     tokens = torch.tensor([3, 1, 2, 5], device=device)
     vocabulary = vocabulary and torch.tensor(vocabulary, device=device)
-    hidden, memory, lengths = torch.randn(4, HIDDEN_SIZE), *random_memory(seed, [6, 3, 9, 1])
-    inputs = (part.to(device) for part in (hidden, memory, lengths))
+    hidden, encoder_out, lengths = (
+        torch.randn(4, HIDDEN_SIZE),
+        *random_encoder_out(seed, [6, 3, 9, 1]),
+    )
+    inputs = (part.to(device) for part in (hidden, encoder_out, lengths))
     proposer, states = states_after(runtime, *inputs, [0, 1, 2, 3], vocabulary)
     for rows, depth in (([0, 1, 2, 3], 5), ([0, 1, 2, 3], 2), ([2, 0], 4), ([1], 9)):
         some = torch.tensor(rows, device=device)
@@ -102,13 +107,13 @@ def test_chains_of_attending_heads_are_the_steps_one_by_one(device, seed, least,
 def test_two_states_at_once_do_not_share_a_storage():
     decoder = tiny_decoder(1, "none")
     runtime = cuda_graph.CudaGraphWhisperRuntime(decoder, Precision(torch.float32))
-    memories = [torch.randn(1, 6, HIDDEN_SIZE) for _ in range(2)]
-    states = [runtime.start(memory, torch.tensor([6])) for memory in memories]
+    encoder_outs = [torch.randn(1, 6, HIDDEN_SIZE) for _ in range(2)]
+    states = [runtime.start(encoder_out, torch.tensor([6])) for encoder_out in encoder_outs]
     for state in states:
         runtime.extend(state, [[1, 2]], [chain_parents(2, ROOT, 0)])
-    for memory, state in zip(memories, states, strict=True):
+    for encoder_out, state in zip(encoder_outs, states, strict=True):
         outputs = runtime.extend(state, [[3]], [[1]])
-        expected = decoder.hidden_states(memory, torch.tensor([6]), torch.tensor([[1, 2, 3]]))
+        expected = decoder.hidden_states(encoder_out, torch.tensor([6]), torch.tensor([[1, 2, 3]]))
         torch.testing.assert_close(outputs.hidden[0], expected.hidden[0, -1], rtol=0, atol=1e-5)
 
 
@@ -116,8 +121,8 @@ def test_idle_storages_are_freed_above_a_limit(monkeypatch):
     runtime = cuda_graph.CudaGraphWhisperRuntime(tiny_decoder(1, "none"), Precision(torch.float32))
 
     def start(utterances):
-        memory = torch.randn(utterances, 6, HIDDEN_SIZE)
-        return runtime.start(memory, torch.tensor([6] * utterances))
+        encoder_out = torch.randn(utterances, 6, HIDDEN_SIZE)
+        return runtime.start(encoder_out, torch.tensor([6] * utterances))
 
     def sizes():
         return [key[0] for key in runtime.storages]
@@ -127,11 +132,11 @@ def test_idle_storages_are_freed_above_a_limit(monkeypatch):
     assert sizes() == [2, 1, 3], "least recently used first"
     limit = sum(storage.num_bytes for storage in [*runtime.storages.values()][1:])
     monkeypatch.setattr(cuda_graph, "IDLE_BYTES", limit)
-    lasting = start(4)
+    with_graphs = start(4)
     assert sizes() == [1, 3, 4]
     monkeypatch.setattr(cuda_graph, "IDLE_BYTES", 0)
     start(5)
-    assert sizes() == [4, 5] and not lasting.storage.idle, "storages in use are not freed"
+    assert sizes() == [4, 5] and not with_graphs.storage.idle, "storages in use are not freed"
 
 
 def test_buckets_are_large_enough():
@@ -149,15 +154,17 @@ def test_queries_as_heads_attend_alike(device, queries, masked):
     generator = torch.Generator().manual_seed(queries)
     shapes = (2, queries, 4, 8), (2, 20, 2, 4, 8)
     parts = (torch.randn(shape, generator=generator) for shape in shapes)
-    tokens, memory = (part.to(device, dtype) for part in parts)
+    tokens, encoder_out = (part.to(device, dtype) for part in parts)
     mask = torch.zeros(2, 1, 1, 20, device=device, dtype=dtype)
     mask[1, ..., 13:] = torch.finfo(dtype).min
     mask = mask if masked else None
-    expected = attend(tokens.double(), memory.double(), None if mask is None else mask.double())
-    keys_values = memory.transpose(1, 3).unbind(2)
+    expected = attend(
+        tokens.double(), encoder_out.double(), None if mask is None else mask.double()
+    )
+    keys_values = encoder_out.transpose(1, 3).unbind(2)
     close = {"rtol": 0, "atol": 1e-5 if device == "cpu" else 2e-3}
     heads = attend_as_heads(as_heads(tokens), *keys_values, mask)
-    for result in (heads, attend(tokens, memory, mask)):
+    for result in (heads, attend(tokens, encoder_out, mask)):
         torch.testing.assert_close(result.double(), expected, **close)
 
 
@@ -169,8 +176,8 @@ def test_half_precision_on_cuda_is_close_to_plain_greedy(precision):
     options = SearchOptions(search="greedy", decoder_precision=precision)
     result = search_twice(build_runtime(decoder, precision), options, "cuda")
     decoder.cpu()
-    memory, _ = random_memory(1, LENGTHS)
+    encoder_out, _ = random_encoder_out(1, LENGTHS)
     texts, _ = result
     for row, length in enumerate(LENGTHS):
-        expected, _, ended = plain_greedy(decoder, memory[row : row + 1, :length], [EOS], 30)
+        expected, _, ended = plain_greedy(decoder, encoder_out[row : row + 1, :length], [EOS], 30)
         assert texts[row][0][:3] == [*expected, *[EOS] * ended][:3]

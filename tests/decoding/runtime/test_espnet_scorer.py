@@ -7,13 +7,13 @@ import pytest
 import torch
 from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_weights
 from cases import combinations
-from tiny import EOS, random_memory, tiny_decoder
+from tiny import EOS, random_encoder_out, tiny_decoder
 
 from espnet_medusa.networks.espnet_compat import BeamSearch
 
 
-def nbest(scorer, seed, weights, beam_size, memory, limits, **options):
-    result = espnet_search(scorer, seed, weights, beam_size, **options)(memory, **limits)
+def nbest(scorer, seed, weights, beam_size, encoder_out, limits, **options):
+    result = espnet_search(scorer, seed, weights, beam_size, **options)(encoder_out, **limits)
     assert result
     return [(hypothesis.yseq.tolist(), float(hypothesis.score)) for hypothesis in result]
 
@@ -27,51 +27,55 @@ def compare(decoder, *arguments, **options):
 @combinations(beam_size=[1, 4, 7], seed=range(3))
 def test_nbest_equals_uncached(seed, beam_size, ctc, lm):
     decoder = tiny_decoder(seed, ["block", "llama latent", "linear"][seed])
-    memory, _ = random_memory(seed, [14])
+    encoder_out, _ = random_encoder_out(seed, [14])
     weights = make_weights(ctc, lm, length_bonus=0.2)
-    compare(decoder, seed, weights, beam_size, memory[0], {"maxlenratio": -10})
+    compare(decoder, seed, weights, beam_size, encoder_out[0], {"maxlenratio": -10})
 
 
 @combinations(maxlenratio=[0.0, 0.9, -3], minlenratio=[0.0, 0.2])
 def test_length_ratios_and_primer(maxlenratio, minlenratio):
-    memory, _ = random_memory(4, [10])
+    encoder_out, _ = random_encoder_out(4, [10])
     limits = {"maxlenratio": maxlenratio, "minlenratio": minlenratio}
-    compare(tiny_decoder(4), 4, make_weights(0.3), 3, memory[0], limits, hyp_primer=[3, 1, 2])
+    compare(tiny_decoder(4), 4, make_weights(0.3), 3, encoder_out[0], limits, hyp_primer=[3, 1, 2])
 
 
 def test_unbatched_beam_search_scores_sibling_by_sibling():
-    memory, _ = random_memory(6, [8])
-    compare(tiny_decoder(6), 6, make_weights(), 4, memory[0], {"maxlenratio": -12}, kind=BeamSearch)
+    encoder_out, _ = random_encoder_out(6, [8])
+    compare(
+        tiny_decoder(6), 6, make_weights(), 4, encoder_out[0], {"maxlenratio": -12}, kind=BeamSearch
+    )
 
 
 def test_each_step_computes_one_node_per_hypothesis_and_drops_dead_ones():
     decoder = tiny_decoder(1, max_target_positions=64)
-    memory, _ = random_memory(1, [12])
-    result = espnet_search(decoder, 1, make_weights(), 4)(memory[0], maxlenratio=-40)
+    encoder_out, _ = random_encoder_out(1, [12])
+    result = espnet_search(decoder, 1, make_weights(), 4)(encoder_out[0], maxlenratio=-40)
     state = result[0].states["decoder"].shared.state
     assert state.nodes <= 1 + 4 * (state.calls - 1)
     # Dead nodes are at most half of all: of two times 4 hypotheses of 40 tokens.
     assert state.num_nodes <= 2 * 4 * 41
-    assert state.memory_keys_values[0].size(0) == 1, "cross-attention keys exist once per utterance"
+    assert state.encoder_keys_values[0].size(0) == 1, (
+        "cross-attention keys exist once per utterance"
+    )
 
 
 def test_a_dropped_hypothesis_cannot_come_back():
     decoder = tiny_decoder(0)
-    memory, _ = random_memory(0, [5])
-    start = decoder.batch_init_state(memory[0])
-    _, first = decoder.batch_score(torch.tensor([[EOS]]), [start], memory)
+    encoder_out, _ = random_encoder_out(0, [5])
+    start = decoder.batch_init_state(encoder_out[0])
+    _, first = decoder.batch_score(torch.tensor([[EOS]]), [start], encoder_out)
     wide = torch.tensor([[EOS, token] for token in range(8)])
-    _, second = decoder.batch_score(wide, first * 8, memory)
-    decoder.batch_score(torch.tensor([[EOS, 0, 1]]), second[:1], memory)
+    _, second = decoder.batch_score(wide, first * 8, encoder_out)
+    decoder.batch_score(torch.tensor([[EOS, 0, 1]]), second[:1], encoder_out)
     with pytest.raises(RuntimeError, match="a dropped hypothesis is scored again"):
-        decoder.batch_score(torch.tensor([[EOS, 3, 1]]), second[3:4], memory)
+        decoder.batch_score(torch.tensor([[EOS, 3, 1]]), second[3:4], encoder_out)
 
 
 @combinations(heads=["none", "block"])
 def test_changed_weights_are_used_for_the_next_utterance(heads):
     decoder = tiny_decoder(3, heads)
-    memory, _ = random_memory(3, [9])
-    arguments = (3, make_weights(), 3, memory[0], {"maxlenratio": -8})
+    encoder_out, _ = random_encoder_out(3, [9])
+    arguments = (3, make_weights(), 3, encoder_out[0], {"maxlenratio": -8})
     before = nbest(decoder, *arguments)
     assert nbest(decoder, *arguments) == before
     decoder.layers[1].fc2.weight.mul_(-1.5)
@@ -84,11 +88,11 @@ def test_changed_weights_are_used_for_the_next_utterance(heads):
 def test_a_decoder_can_be_copied_and_pickled_after_scoring():
     # Large enough for blocked weights.
     decoder = tiny_decoder(0, "none", vocab_size=5000)
-    memory, _ = random_memory(0, [5])
-    start = decoder.batch_init_state(memory[0])
-    expected, _ = decoder.batch_score(torch.tensor([[EOS]]), [start], memory)
+    encoder_out, _ = random_encoder_out(0, [5])
+    start = decoder.batch_init_state(encoder_out[0])
+    expected, _ = decoder.batch_score(torch.tensor([[EOS]]), [start], encoder_out)
     for copied in (copy.deepcopy(decoder), pickle.loads(pickle.dumps(decoder))):
-        start = copied.batch_init_state(memory[0])
-        assert start.shared.decoder is not decoder.batch_init_state(memory[0]).shared.decoder
-        result, _ = copied.batch_score(torch.tensor([[EOS]]), [start], memory)
+        start = copied.batch_init_state(encoder_out[0])
+        assert start.shared.decoder is not decoder.batch_init_state(encoder_out[0]).shared.decoder
+        result, _ = copied.batch_score(torch.tensor([[EOS]]), [start], encoder_out)
         assert torch.equal(result, expected)

@@ -8,7 +8,7 @@ from cases import cases, combinations
 from espnet2.asr.decoder import transformer_decoder
 from grown_trees import CLOSE, Grown, branched, extend_chains, grow_raggedly, halve, relative_error
 from searches import assert_random_nbest_is_espnets, decode_exactly
-from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_memory
+from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_encoder_out
 
 from espnet_medusa.decoding.runtime import cross_attention, precision
 from espnet_medusa.decoding.runtime.build import build_runtime
@@ -43,9 +43,9 @@ class Module(espnet_transformer.TransformerMedusaDecoder):
     def __init__(self, module):
         self._wrap(module)
 
-    def hidden_states(self, memory, lengths, tokens):
+    def hidden_states(self, encoder_out, lengths, tokens):
         sizes = torch.full((len(tokens),), tokens.size(1))
-        (_, hidden), _ = self.transformer(memory, lengths, tokens, sizes, return_hs=True)
+        (_, hidden), _ = self.transformer(encoder_out, lengths, tokens, sizes, return_hs=True)
         return HiddenStates(hidden, hidden, hidden)
 
     def logits(self, hidden):
@@ -54,7 +54,7 @@ class Module(espnet_transformer.TransformerMedusaDecoder):
 
 @combinations(options=KINDS, seed=range(4))
 def test_branching_ragged_trees_equal_forward_of_each_path(options, seed):
-    grown = Grown(Module(espnet_decoder(seed, **options)), *random_memory(seed, [8, 1, 5, 12]))
+    grown = Grown(Module(espnet_decoder(seed, **options)), *random_encoder_out(seed, [8, 1, 5, 12]))
     grow_raggedly(random.Random(f"{seed} {options}"), grown)
 
 
@@ -62,12 +62,12 @@ def test_branching_ragged_trees_equal_forward_of_each_path(options, seed):
 def test_positions_never_run_out(options, monkeypatch):
     """Neither the runtime's first 7 nor ESPnet's first 5000."""
     module = espnet_decoder(0, **options)
-    memory, lengths = random_memory(0, [3])
+    encoder_out, lengths = random_encoder_out(0, [3])
     tokens = torch.randint(0, VOCAB_SIZE, (1, 300))
-    expected, _ = module(memory, lengths, tokens, torch.tensor([300]))
+    expected, _ = module(encoder_out, lengths, tokens, torch.tensor([300]))
     monkeypatch.setattr(cross_attention, "FIRST_POSITIONS", 7)
     runtime = build_runtime(searchable(module))
-    logits = runtime.logits(extend_chains(runtime, memory, lengths, tokens).hidden)
+    logits = runtime.logits(extend_chains(runtime, encoder_out, lengths, tokens).hidden)
     torch.testing.assert_close(logits, expected[0], **CLOSE)
     assert len(runtime._position_table(6000)) >= 6000
     long = module.embed[1](torch.zeros(1, 6000, HIDDEN_SIZE))[0]
@@ -79,7 +79,7 @@ def test_other_precisions_stay_near(options):
     module, result = halve(espnet_decoder(0, **options)), {}
     for name in (None, precision.BFLOAT16, precision.INT8):
         runtime = build_runtime(searchable(module), name)
-        result[name] = runtime.logits(branched(runtime, *random_memory(0, [9, 4])).hidden)
+        result[name] = runtime.logits(branched(runtime, *random_encoder_out(0, [9, 4])).hidden)
     if runtime.precision.int8_layers:  # native kernels support pre-norm only
         assert isinstance(runtime.layers, NativeStack) == (not options)
     for name in (precision.BFLOAT16, precision.INT8):
@@ -87,19 +87,21 @@ def test_other_precisions_stay_near(options):
 
 
 def test_float64_modules():
-    (memory, lengths), tokens = random_memory(0, [5]), torch.tensor([[1, 9, 2]])
+    (encoder_out, lengths), tokens = random_encoder_out(0, [5]), torch.tensor([[1, 9, 2]])
     for options in KINDS:
         module = espnet_decoder(0, **options).double()
-        expected, _ = module(memory.double(), lengths, tokens, torch.tensor([3]))
+        expected, _ = module(encoder_out.double(), lengths, tokens, torch.tensor([3]))
         runtime = build_runtime(searchable(module))
-        result = runtime.logits(extend_chains(runtime, memory.double(), lengths, tokens).hidden)
+        result = runtime.logits(
+            extend_chains(runtime, encoder_out.double(), lengths, tokens).hidden
+        )
         torch.testing.assert_close(result, expected[0], rtol=1e-6, atol=1e-6)
 
 
 def test_the_runtime_does_not_need_the_modules_weights():
     module = espnet_decoder(0, concat_after=True)
     scorer = searchable(module)
-    runtime, chain = build_runtime(scorer), (*random_memory(0, [5]), torch.tensor([[1, 2]]))
+    runtime, chain = build_runtime(scorer), (*random_encoder_out(0, [5]), torch.tensor([[1, 2]]))
     before = runtime.logits(extend_chains(runtime, *chain).hidden)
     scorer.release()
     assert not any(parameter.numel() for parameter in module.parameters())
@@ -116,7 +118,7 @@ def test_nbest_equals_that_of_espnets_search(seed):
 
 @combinations(options=KINDS)
 def test_greedy_equals_plain_greedy(options):
-    module, audio = espnet_decoder(3, **options), random_memory(3, [6, 3, 9])
+    module, audio = espnet_decoder(3, **options), random_encoder_out(3, [6, 3, 9])
     decode_exactly(module, *audio, [20, 30, 12], decoder=build_runtime(searchable(module)))
 
 

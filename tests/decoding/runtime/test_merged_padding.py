@@ -128,13 +128,13 @@ def test_merged_rows_count_as_often_as_their_frames_in_the_kernels(kind, product
 
 @combinations(heads=["linear", "attending"], precision=[None, "int8"])
 def test_merged_rows_count_as_often_as_their_frames_in_the_decoder(heads, precision):
-    runtime, memory = build_runtime(tiny_decoder(0, heads), precision), with_equal_padding(1)
-    merged, sizes = merge_rows(memory, KEPT)
+    runtime, encoder_out = build_runtime(tiny_decoder(0, heads), precision), with_equal_padding(1)
+    merged, sizes = merge_rows(encoder_out, KEPT)
     lengths = torch.full_like(SPEECH, FRAMES)
     tokens = torch.tensor([[1 + row, 2, 3] for row in range(len(SPEECH))])
     full, weighted, unweighted = (
         runtime.logits(extend_chains(runtime, *encoded, tokens).hidden)
-        for encoded in ((memory, lengths), (merged, sizes), (merged, row_counts(sizes)))
+        for encoded in ((encoder_out, lengths), (merged, sizes), (merged, row_counts(sizes)))
     )
     most = 1e-4 if precision is None else 0.01 * full.abs().max()
     torch.testing.assert_close(weighted, full, rtol=0.0, atol=float(most))

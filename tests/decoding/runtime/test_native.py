@@ -8,7 +8,7 @@ from cases import cases, combinations
 from grown_trees import Grown, branched, halve, random_nodes, relative_error, some_subtrees
 from kernel_kinds import KINDS, attends_in_integers, rounded, running, some_threads, with_kernels
 from searches import build_search, run_search
-from tiny import random_memory, tiny_decoder, tiny_encoder
+from tiny import random_encoder_out, tiny_decoder, tiny_encoder
 
 from espnet_medusa.decoding.runtime import precision
 from espnet_medusa.decoding.runtime.build import build_runtime
@@ -85,14 +85,14 @@ def layer_of(heads: int, head_size: int) -> torch.nn.Module:
 class StateWithNodes:
     """A decoder state, and its own cache, with random keys and values of ``known`` nodes."""
 
-    def __init__(self, layers, memory, lengths, known):
+    def __init__(self, layers, encoder_out, lengths, known):
         layer = layers[0]
-        shape = (1, len(memory), known + 64, 2, layer.num_heads, layer.head_size)
+        shape = (1, len(encoder_out), known + 64, 2, layer.num_heads, layer.head_size)
         self.cache = self
         self.slots = torch.randn(shape, generator=torch.Generator().manual_seed(1))
         self.num_nodes = known
-        self.memory_keys_values = [layer.project_memory(memory)]
-        self.memory_mask = padding_mask(memory, lengths)
+        self.encoder_keys_values = [layer.project_encoder_out(encoder_out)]
+        self.encoder_out_mask = padding_mask(encoder_out, lengths)
 
     def write(self, layer, keys_values):
         end = self.num_nodes + keys_values.size(1)
@@ -108,7 +108,7 @@ def test_layer_is_near_the_float_layer(heads, head_size, known, sizes, frames, k
     layer = layer_of(heads, head_size)
     size, width = heads * head_size, max(sizes)
     generator = torch.Generator().manual_seed(0)
-    memory = torch.randn(len(sizes), max(frames), size, generator=generator)
+    encoder_out = torch.randn(len(sizes), max(frames), size, generator=generator)
     hidden = torch.randn(sum(sizes), size, generator=generator)
     visible = torch.rand(len(sizes), 1, width, known + width, generator=generator) < 0.5
     visible[..., known:] |= torch.eye(width, dtype=torch.bool)
@@ -122,7 +122,7 @@ def test_layer_is_near_the_float_layer(heads, head_size, known, sizes, frames, k
     weights = whisper_weights(layer)
     exact = LayerStack([PackedLayer(weights, precision.Precision(torch.float32))])
     for packed, mask in zip((exact, NativeStack([NativeLayer(weights)])), masks, strict=True):
-        state = StateWithNodes(packed, memory, lengths, known)
+        state = StateWithNodes(packed, encoder_out, lengths, known)
         given = hidden.clone()
         nodes = NewNodes(None, None, mask, packing)
         results.append((packed.extend(given, nodes, 0, state), state.slots))
@@ -155,9 +155,9 @@ def unpack(packed: torch.Tensor, frames: int, size: int, kind: str) -> list[torc
 def test_packed_keys_and_values_are_products(heads, head_size, frames, kind, utterances, threads):
     layer = NativeLayer(whisper_weights(layer_of(heads, head_size)))
     generator = torch.Generator().manual_seed(frames)
-    memory = torch.randn(utterances, frames, heads * head_size, generator=generator)
-    packed = layer.project_memory(memory).packed
-    expected = layer.cross_keys_values(memory.flatten(0, 1))
+    encoder_out = torch.randn(utterances, frames, heads * head_size, generator=generator)
+    packed = layer.project_encoder_out(encoder_out).packed
+    expected = layer.cross_keys_values(encoder_out.flatten(0, 1))
     if attends_in_integers(kind):
         expected = rounded(expected.reshape(-1, head_size), 4096)
     else:
@@ -171,17 +171,17 @@ def test_packed_keys_and_values_are_products(heads, head_size, frames, kind, utt
 @combinations(heads=["linear", "block", "recurrent", "attending"])
 def test_decoder_is_near_the_trained_one(kind, heads):
     decoder = halve(tiny_decoder(0, heads, vocab_size=500))
-    memory, lengths = random_memory(0, [50, 4])
+    encoder_out, lengths = random_encoder_out(0, [50, 4])
     runtime = build_runtime(decoder, "int8")
     assert isinstance(runtime.layers[0], NativeLayer)
     results = []
     for threads in (1, 2, 2):
         with some_threads(threads):
-            outputs = branched(runtime, memory, lengths)
+            outputs = branched(runtime, encoder_out, lengths)
         results.append((outputs.hidden, outputs.head_input, runtime.logits(outputs.hidden)))
     for first, second, third in zip(*results, strict=True):
         assert torch.equal(first, second) and torch.equal(first, third), "the same each time"
-    exact = decoder.hidden_states(memory, lengths, torch.tensor([[1, 3, 5, 1], [4, 6, 0, 0]]))
+    exact = decoder.hidden_states(encoder_out, lengths, torch.tensor([[1, 3, 5, 1], [4, 6, 0, 0]]))
     exact = exact.hidden, exact.head_input, decoder.logits(exact.hidden)
     for result, of_sequences in zip(results[0], exact, strict=True):
         expected = torch.stack([of_sequences[0, 2], of_sequences[0, 3], of_sequences[1, 1]])
@@ -196,13 +196,15 @@ def outputs_of_all_kernels(seed):
         weight, hidden = (torch.randn(rows, size, generator=generator) for rows in (out, 7))
         products += [NativeLinear(weight, None, activation, bits)(hidden) for bits in (8, 4)]
     encoder = build_encoder_runtime(tiny_encoder(seed, output_size=40, attention_heads=2), "int8")
-    memory, lengths = encoder(torch.randn(2, 90, 80, generator=generator), torch.tensor([90, 31]))
+    encoder_out, lengths = encoder(
+        torch.randn(2, 90, 80, generator=generator), torch.tensor([90, 31])
+    )
     runtime = build_runtime(tiny_decoder(seed, "block", vocab_size=500), "int8")
-    state = runtime.start(*random_memory(seed, [60, 9]))
+    state = runtime.start(*random_encoder_out(seed, [60, 9]))
     outputs = runtime.extend(state, [[1, 2, 3], [4]], [[ROOT, 0, 0], [ROOT]])
     logits = runtime.logits(outputs.hidden)
     best = runtime.best_tokens(logits)
-    rest = memory, outputs.hidden, outputs.head_input, logits, best.tokens, best.normalizers
+    rest = encoder_out, outputs.hidden, outputs.head_input, logits, best.tokens, best.normalizers
     return products, rest
 
 
@@ -225,7 +227,7 @@ def test_all_instruction_sets_compute_the_same(seed):
 def test_outputs_of_a_node_depend_on_its_path_only(kind, seed):
     """Bit for bit, for any other nodes, batch and slots."""
     rng = random.Random(seed)
-    grown = Grown(tiny_decoder(seed, "block"), *random_memory(seed, [40, 9, 1]), "int8")
+    grown = Grown(tiny_decoder(seed, "block"), *random_encoder_out(seed, [40, 9, 1]), "int8")
     for _ in range(5):
         sizes = [rng.randint(1, 9) for _ in range(3)]
         outputs, places = grown.extend(*random_nodes(rng, grown, sizes))
@@ -240,24 +242,24 @@ def test_outputs_of_a_node_depend_on_its_path_only(kind, seed):
 
 @combinations(beam_size=[1, 4], heads=["linear", "recurrent", "attending"])
 def test_drafts_change_neither_text_nor_scores(kind, heads, beam_size):
-    memory, lengths = random_memory(0, [20, 9])
+    encoder_out, lengths = random_encoder_out(0, [20, 9])
     runtime, n_best = build_runtime(tiny_decoder(1, heads), "int8"), []
     for depth in (0, None):
         options = SearchOptions(search="greedy" if beam_size == 1 else "beam", draft_depth=depth)
-        states = run_search(build_search(runtime, options, beam_size), memory, lengths, 30)
+        states = run_search(build_search(runtime, options, beam_size), encoder_out, lengths, 30)
         n_best.append([[(best.tokens, best.score) for best in state.n_best] for state in states])
     assert n_best[0] == n_best[1]
 
 
 @combinations(beam_size=[1, 4], dtype=[torch.bfloat16, torch.float64])
 def test_torchs_default_dtype_changes_nothing(kind, beam_size, dtype):
-    memory, lengths = random_memory(0, [20, 9])
+    encoder_out, lengths = random_encoder_out(0, [20, 9])
     runtime, n_best = build_runtime(tiny_decoder(1), "int8"), []
     options = SearchOptions(search="greedy" if beam_size == 1 else "beam")
     for default in (torch.float32, dtype):
         torch.set_default_dtype(default)
         try:
-            states = run_search(build_search(runtime, options, beam_size), memory, lengths, 30)
+            states = run_search(build_search(runtime, options, beam_size), encoder_out, lengths, 30)
         finally:
             torch.set_default_dtype(torch.float32)
         n_best.append([[(best.tokens, best.score) for best in state.n_best] for state in states])

@@ -8,7 +8,7 @@ from cases import cases, combinations
 from grown_trees import extend_chains, relative_error
 from kernel_kinds import forget, with_kernels
 from refusals import assert_refused
-from tiny import random_memory, tiny_decoder
+from tiny import random_encoder_out, tiny_decoder
 
 from espnet_medusa.decoding.runtime.build import build_runtime
 from espnet_medusa.decoding.runtime.layer import PackedLayer
@@ -44,7 +44,7 @@ def test_without_kernels_torch_computes(variable, value, reason, fresh, caplog):
     fresh.setenv(variable, value)
     decoder = tiny_decoder(0, vocab_size=500)
     runtime = build_runtime(decoder, "int8")
-    chains = *random_memory(0, [5, 9]), torch.tensor([[1, 2], [3, 4]])
+    chains = *random_encoder_out(0, [5, 9]), torch.tensor([[1, 2], [3, 4]])
     hidden = extend_chains(runtime, *chains).hidden
     exact = decoder.hidden_states(*chains).hidden.flatten(0, 1)
     assert relative_error(hidden, exact) < 0.06

@@ -6,7 +6,7 @@ from grown_trees import relative_error
 from kernel_kinds import rounded
 from refusals import refuses
 from searches import assert_plain, build_search, run_search
-from tiny import EOS, HEADS, random_memory, tiny_decoder
+from tiny import EOS, HEADS, random_encoder_out, tiny_decoder
 
 from espnet_medusa.decoding.runtime import precision
 from espnet_medusa.decoding.runtime.build import build_runtime
@@ -24,7 +24,7 @@ def search_of(decoder, **options):
 
 
 def run(search):
-    return run_search(search, *random_memory(0, LENGTHS), 15)
+    return run_search(search, *random_encoder_out(0, LENGTHS), 15)
 
 
 @combinations(rows=[1, 3, 17], size=[(11, 32), (500, 160)])
@@ -50,7 +50,7 @@ def test_int8_projection_of_zeros_is_zero():
 def test_int8_drafts_leave_text_and_nbest_exact(seed, heads):
     decoder = tiny_decoder(seed, heads)
     states = run(search_of(decoder, search="greedy", draft_precision="int8"))
-    assert_plain(decoder, *random_memory(0, LENGTHS), states, [15, 15], prompt=[EOS])
+    assert_plain(decoder, *random_encoder_out(0, LENGTHS), states, [15, 15], prompt=[EOS])
     drafted, plain = (
         [[ended.tokens for ended in state.ended] for state in run(search_of(decoder, **options))]
         for options in ({"draft_precision": "int8"}, {"draft_depth": 0})

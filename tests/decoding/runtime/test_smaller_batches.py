@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from espnet_medusa.data.errors import InputError
-from espnet_medusa.decoding.runtime.smaller_batches import outcomes
+from espnet_medusa.decoding.runtime.smaller_batches import run_batch
 from espnet_medusa.inference.batches import Utterance, describe
 
 OutOfMemoryError = torch.cuda.OutOfMemoryError
@@ -40,7 +40,7 @@ class Decoder:
 def decode(decoder, count):
     speech = [np.full(160, number, dtype=np.float32) for number in range(count)]
     entries = [Utterance(f"u{number}", samples, 1) for number, samples in enumerate(speech)]
-    return {entry.key: outcome for entry, outcome in outcomes(decoder, entries, describe)}
+    return {entry.key: outcome for entry, outcome in run_batch(decoder, entries, describe)}
 
 
 def test_out_of_memory_halves_batches_until_they_fit(caplog):

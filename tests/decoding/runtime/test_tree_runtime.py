@@ -6,7 +6,7 @@ import grown_trees
 import torch
 from cases import cases, combinations
 from grown_trees import CLOSE, Grown, branched, extend_chains, halve, relative_error, states_after
-from tiny import HEADS, VOCAB_SIZE, random_memory, tiny_decoder
+from tiny import HEADS, VOCAB_SIZE, random_encoder_out, tiny_decoder
 
 from espnet_medusa.decoding.runtime import precision
 from espnet_medusa.decoding.runtime.build import build_runtime
@@ -20,17 +20,17 @@ def test_ragged_batches_equal_forward_of_each_path(heads, seed):
     """Utterances have different numbers of new and kept nodes, and leave the batch."""
     has_base_head = seed % 2 and heads in ("linear", "block")
     options = {"heads_conf": {"base_head": True}} if has_base_head else {}
-    grown = Grown(tiny_decoder(seed, heads, **options), *random_memory(seed, [8, 1, 5, 12]))
+    grown = Grown(tiny_decoder(seed, heads, **options), *random_encoder_out(seed, [8, 1, 5, 12]))
     grown_trees.grow_raggedly(random.Random(f"ragged {seed} {heads}"), grown)
     assert (grown.state.calls, grown.state.nodes) == (5, 46)
     assert len(grown.state.trees) == grown.state.cache.slots.size(1) == 1
-    assert all(len(keys_values) == 1 for keys_values in grown.state.memory_keys_values)
+    assert all(len(keys_values) == 1 for keys_values in grown.state.encoder_keys_values)
 
 
 @combinations(heads=["linear", "block", "llama block"])
 def test_one_new_node_per_utterance(heads):
     """A mask is needed only if the node must not attend to all earlier nodes."""
-    grown = Grown(tiny_decoder(3, heads), *random_memory(3, [6, 9]))
+    grown = Grown(tiny_decoder(3, heads), *random_encoder_out(3, [6, 9]))
     grown.extend_and_check([[1], [2]], [[ROOT], [ROOT]])
     grown.extend_and_check([[3], [4]], [[0], [0]])
     # The second one must not attend to its sibling.
@@ -43,7 +43,7 @@ def test_one_new_node_per_utterance(heads):
     ("llama block", {"llama_conf": {"max_position_embeddings": 210}}),
 )
 def test_the_cache_grows(heads, positions):
-    grown = Grown(tiny_decoder(0, heads, **positions), *random_memory(0, [4, 7]))
+    grown = Grown(tiny_decoder(0, heads, **positions), *random_encoder_out(0, [4, 7]))
     capacity = grown.state.cache.capacity
     for begin in range(0, 2 * capacity, 50):
         size = min(50, 200 - begin)
@@ -57,11 +57,13 @@ def test_the_cache_grows(heads, positions):
 
 @combinations(heads=["block", "llama block"])
 def test_the_block_is_not_computed_without_heads(heads):
-    memory, lengths = random_memory(0, [5])
+    encoder_out, lengths = random_encoder_out(0, [5])
     runtime = build_runtime(tiny_decoder(0, heads))
-    with_block, without = (runtime.start(memory, lengths, with_heads=on) for on in (True, False))
+    with_block, without = (
+        runtime.start(encoder_out, lengths, with_heads=on) for on in (True, False)
+    )
     if heads == "block":
-        assert len(with_block.memory_keys_values) == len(without.memory_keys_values) + 1 == 3
+        assert len(with_block.encoder_keys_values) == len(without.encoder_keys_values) + 1 == 3
     assert len(with_block.cache.slots) == len(without.cache.slots) + 1
     outputs = runtime.extend(without, [[1, 2]], [[ROOT, 0]])
     assert outputs.head_input is outputs.hidden
@@ -78,7 +80,7 @@ def test_a_runtime_keeps_its_weights(heads):
         return runtime, runtime.proposer()
 
     def hidden(runtime, proposer):
-        outputs = extend_chains(runtime, *random_memory(0, [5]), torch.tensor([[1, 2]]))
+        outputs = extend_chains(runtime, *random_encoder_out(0, [5]), torch.tensor([[1, 2]]))
         drafted = proposer.advance(proposer.start_from(outputs.head_input), torch.tensor([1, 2]))
         return torch.cat([outputs.hidden, outputs.head_input]), proposer.logits(drafted)
 
@@ -94,12 +96,12 @@ def test_a_runtime_keeps_its_weights(heads):
 
 @combinations(heads=[*HEADS, "llama latent", "llama projection"])
 def test_bfloat16_stays_near_float32(heads):
-    decoder, (memory, lengths) = halve(tiny_decoder(0, heads)), random_memory(0, [9, 4])
+    decoder, (encoder_out, lengths) = halve(tiny_decoder(0, heads)), random_encoder_out(0, [9, 4])
     found = []
     for name in (precision.BFLOAT16, precision.FLOAT32):
         runtime = build_runtime(decoder, name)
-        outputs = branched(runtime, memory, lengths)
-        inputs = outputs.head_input, memory, lengths, [0, 0, 1, 1, 1]
+        outputs = branched(runtime, encoder_out, lengths)
+        inputs = outputs.head_input, encoder_out, lengths, [0, 0, 1, 1, 1]
         proposer, states = states_after(runtime, *inputs)
         drafted = proposer.advance(states, torch.tensor([5, 1, 6, 7, 8]))
         logits = runtime.logits(outputs.hidden), proposer.logits(drafted)
@@ -112,8 +114,8 @@ def test_bfloat16_stays_near_float32(heads):
 def test_blocked_projection_of_a_large_vocabulary():
     for dtype, close in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
         decoder = tiny_decoder(0, vocab_size=5000).to(dtype)
-        (memory, lengths), tokens = random_memory(0, [5]), torch.tensor([[1, 4999, 2000]])
-        memory, runtime = memory.to(dtype), build_runtime(decoder)
-        expected, _ = decoder(memory, lengths, tokens, torch.tensor([3]))
-        logits = runtime.logits(extend_chains(runtime, memory, lengths, tokens).hidden)
+        (encoder_out, lengths), tokens = random_encoder_out(0, [5]), torch.tensor([[1, 4999, 2000]])
+        encoder_out, runtime = encoder_out.to(dtype), build_runtime(decoder)
+        expected, _ = decoder(encoder_out, lengths, tokens, torch.tensor([3]))
+        logits = runtime.logits(extend_chains(runtime, encoder_out, lengths, tokens).hidden)
         torch.testing.assert_close(logits, expected[0], rtol=close, atol=10 * close)

@@ -8,7 +8,7 @@ import torch
 from beam_oracle import UncachedScorer, espnet_search, make_weights
 from cases import cases, combinations
 from searches import CONSTRAINTS, assert_nbest_is_espnets, beam_shape, compare, our_search
-from tiny import EOS, VOCAB_SIZE, random_memory, shared_decoder
+from tiny import EOS, VOCAB_SIZE, random_encoder_out, shared_decoder
 
 from espnet_medusa.decoding.runtime.build import build_runtime
 from espnet_medusa.decoding.search.beam import EndedHypothesis, end_detected
@@ -41,7 +41,7 @@ def test_nbest_equals_batch_beam_search(drafter, seed):
 def test_a_scorer_left_out_of_drafts(seed, heads, left_out):
     """Only the decoder scores drafts; other scorers score the search."""
     decoder = shared_decoder(seed, heads, 4)
-    weights, audio = make_weights(**{left_out: 0.4}), random_memory(seed, [14, 9, 11])
+    weights, audio = make_weights(**{left_out: 0.4}), random_encoder_out(seed, [14, 9, 11])
     shape = DraftShape(4, 3 + seed, excluded_scorers=frozenset([left_out]))
     assert_nbest_is_espnets(decoder, seed, weights, 4, shape, *audio, LengthLimits())
 
@@ -55,7 +55,7 @@ def test_constraints_equal_one_token_at_a_time(seed, options):
     weights = make_weights(ctc=0.0 if blank else rng.choice([0.0, 0.3]), length_bonus=0.1)
     beam_size = rng.randint(1, 4)
     constraints, shape = searches.constraints_of(**options), beam_shape(rng, decoder, beam_size)
-    audio = *random_memory(seed, [12, 9, 14]), LengthLimits(-7)
+    audio = *random_encoder_out(seed, [12, 9, 14]), LengthLimits(-7)
     more = {"constraints": constraints, "nbest": searches.random_nbest(rng, beam_size)}
     assert_nbest_is_espnets(decoder, seed, weights, beam_size, shape, *audio, **more)
 
@@ -69,21 +69,21 @@ def test_a_prompt_of_several_tokens(maxlenratio, ctc):
     oracle = espnet_search(scorer, 4, weights, 3, hyp_primer=prompt)
     # With the prompt more labels than frames: ESPnet's CTC scorer fails there.
     limits = LengthLimits(0.7 if ctc and maxlenratio == 0.0 else maxlenratio)
-    compare(search, *random_memory(4, [10, 12]), oracle, limits, prompt)
+    compare(search, *random_encoder_out(4, [10, 12]), oracle, limits, prompt)
 
 
 def test_one_frame():
-    searched = DraftShape(4, 4), *random_memory(3, [1]), LengthLimits()
+    searched = DraftShape(4, 4), *random_encoder_out(3, [1]), LengthLimits()
     for weights in (make_weights(), make_weights(ctc=0.3)):
         assert_nbest_is_espnets(shared_decoder(3, "block"), 3, weights, 4, *searched)
 
 
 def test_positions_run_out_before_the_frames():
     decoder = shared_decoder(5, "recurrent", max_target_positions=12)
-    memory, lengths = random_memory(5, [40, 30])
+    encoder_out, lengths = random_encoder_out(5, [40, 30])
     given = decoder, 5, make_weights(length_bonus=3.0), 3, DraftShape(8, 6)
-    states = assert_nbest_is_espnets(*given, memory, lengths, LengthLimits(-12))
-    states += our_search(*given)(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits())
+    states = assert_nbest_is_espnets(*given, encoder_out, lengths, LengthLimits(-12))
+    states += our_search(*given)(encoder_out, lengths, torch.tensor([[EOS]] * 2), LengthLimits())
     # The length bonus prevents early ends: one token per position, and the end symbol.
     assert max(len(ended.tokens) for state in states for ended in state.ended) == 12 + 1
 
@@ -103,21 +103,21 @@ def test_batch_equals_singles(seed):
             assert counts.tokens == len(state.ended[0].tokens)
         return states
 
-    searches.assert_same_alone(search_rows, *random_memory(seed, [14, 9, 17, 8]))
+    searches.assert_same_alone(search_rows, *random_encoder_out(seed, [14, 9, 17, 8]))
 
 
 @combinations(seed=range(4))
 def test_impossible_ctc_prefixes_stay_impossible(seed):
     """A beam as wide as the vocabulary includes the blank; ESPnet's score of it recovers later."""
     decoder, weights = shared_decoder(seed), make_weights(ctc=0.3)
-    (memory, lengths), width = random_memory(seed, [8]), VOCAB_SIZE
+    (encoder_out, lengths), width = random_encoder_out(seed, [8]), VOCAB_SIZE
     scorer = UncachedScorer(decoder)
     with torch.no_grad():
-        theirs = espnet_search(scorer, seed, weights, width)(memory[0])
+        theirs = espnet_search(scorer, seed, weights, width)(encoder_out[0])
     assert theirs[0].yseq.tolist() == [EOS, BLANK, EOS] and float(theirs[0].score) == 0.0
     search = our_search(decoder, seed, weights, width, DraftShape(4, width))
     oracle = espnet_search(scorer, seed, weights, width, falling=True)
-    compare(search, memory, lengths, oracle, LengthLimits())
+    compare(search, encoder_out, lengths, oracle, LengthLimits())
 
 
 def test_end_detection_is_espnets():
@@ -136,13 +136,13 @@ def test_cross_attention_is_stored_once_and_unused_nodes_are_dropped():
     decoder = build_runtime(shared_decoder(1, "block", max_target_positions=64))
     states, start = [], decoder.start
 
-    def watched(*arguments, **options):
+    def probed(*arguments, **options):
         states.append(start(*arguments, **options))
         return states[-1]
 
-    decoder.start = watched
+    decoder.start = probed
     search = our_search(decoder, 1, make_weights(), 6, DraftShape(3, 6))
-    search(*random_memory(1, [40, 33]), torch.tensor([[EOS]] * 2))
-    assert states[0].memory_keys_values[0].size(0) <= 2, "not one per hypothesis"
+    search(*random_encoder_out(1, [40, 33]), torch.tensor([[EOS]] * 2))
+    assert states[0].encoder_keys_values[0].size(0) <= 2, "not one per hypothesis"
     # 6 hypotheses of at most 40 tokens, and the last drafts.
     assert states[0].cache.capacity <= 2 * 6 * 40

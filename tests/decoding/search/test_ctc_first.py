@@ -12,7 +12,15 @@ from cases import combinations
 from refusals import assert_refused
 from scripted import ScriptedCTC, edited, foresight
 from searches import CONSTRAINTS, PROMPT, build_search
-from tiny import EOS, VOCAB_SIZE, bounds, plain_greedy, random_memory, shared_decoder, utterances
+from tiny import (
+    EOS,
+    VOCAB_SIZE,
+    bounds,
+    plain_greedy,
+    random_encoder_out,
+    shared_decoder,
+    utterances,
+)
 
 from espnet_medusa.decoding.runtime.build import build_runtime
 from espnet_medusa.decoding.search.drafters import DraftSources
@@ -29,9 +37,9 @@ def build(decoder, ctc, blank=BLANK, **options):
     return build_search(build_runtime(decoder), options, sources=sources)
 
 
-def search(decoder, ctc, memory, lengths, most, least=None, blank=BLANK, **options):
+def search(decoder, ctc, encoder_out, lengths, most, least=None, blank=BLANK, **options):
     greedy = build(decoder, ctc, blank, **options)
-    return greedy(memory, lengths, torch.tensor([PROMPT] * len(lengths)), bounds(most, least))
+    return greedy(encoder_out, lengths, torch.tensor([PROMPT] * len(lengths)), bounds(most, least))
 
 
 def is_sure(log_probs, threshold):
@@ -48,13 +56,13 @@ def forbidden(token, place, least, options):
     return place == len(forced) and token in options.get("begin_suppress_tokens", [])
 
 
-def probabilities(decoder, memory, written, least, options):
-    scores, place = foresight(decoder, memory)((*PROMPT, *written)), len(written)
+def probabilities(decoder, encoder_out, written, least, options):
+    scores, place = foresight(decoder, encoder_out)((*PROMPT, *written)), len(written)
     allowed = [t for t in range(VOCAB_SIZE) if not forbidden(t, place, least, options)]
     return dict(zip(allowed, scores[allowed].softmax(-1).tolist(), strict=True))
 
 
-def expected(decoder, memory, log_probs, most, least, blank, entropy, likelihood, options):
+def expected(decoder, encoder_out, log_probs, most, least, blank, entropy, likelihood, options):
     """The oracle: tokens without the end symbol, and whether there is a decoder call.
 
     It goes frame by frame and token by token, with a forward pass of all written tokens.
@@ -67,11 +75,11 @@ def expected(decoder, memory, log_probs, most, least, blank, entropy, likelihood
         return hypothesis, False
     written = []
     for token in ended if likelihood is not None else []:
-        if probabilities(decoder, memory, written, least, options).get(token, -1) < likelihood:
+        if probabilities(decoder, encoder_out, written, least, options).get(token, -1) < likelihood:
             break
         written.append(token)
     while len(written) < most and EOS not in written:
-        probs = probabilities(decoder, memory, written, least, options)
+        probs = probabilities(decoder, encoder_out, written, least, options)
         written.append(max(probs, key=probs.get))
     return [token for token in written if token != EOS], True
 
@@ -89,10 +97,12 @@ DRAFTS = [
 def test_ragged_batches_are_the_oracle(seed):
     rng = random.Random(seed)
     decoder = shared_decoder(seed, rng.choice(["linear", "block", "recurrent", "llama latent"]))
-    memory, lengths = random_memory(seed, [rng.randint(1, 14) for _ in range(rng.randint(1, 5))])
+    encoder_out, lengths = random_encoder_out(
+        seed, [rng.randint(1, 14) for _ in range(rng.randint(1, 5))]
+    )
     most = [rng.choice([1, 2, 5, 12, 30]) for _ in lengths]
     least = [rng.choice([0, 0, min(4, limit)]) for limit in most]
-    alone = utterances(memory, lengths)
+    alone = utterances(encoder_out, lengths)
     if rng.random() < 0.3:
         ctc, blank = make_scorers(seed)[1].log_softmax, 0
     else:
@@ -100,13 +110,13 @@ def test_ragged_batches_are_the_oracle(seed):
         texts = [plain_greedy(decoder, row, PROMPT, limit)[0] for row, limit in pairs]
         ctc_texts = [edited(text, rng.randint(0, 4), EOS, rng) for text in texts]
         sure = [rng.choice([0.4, 0.9, 0.99, 1.0]) for _ in ctc_texts]
-        ctc, blank = ScriptedCTC(ctc_texts, memory, BLANK, sure), BLANK
+        ctc, blank = ScriptedCTC(ctc_texts, encoder_out, BLANK, sure), BLANK
     entropy = rng.choice([None, 0.0, 0.1, 0.6, 1.7, math.inf])
     likelihood = rng.choice([None, 0.0, 0.01, 0.1, 0.3, 0.6, 1.5])
     options = rng.choice([{}, {}, {}, *CONSTRAINTS[:4]])  # no penalty of length
     given = {"ctc_entropy_threshold": entropy, "ctc_likelihood_threshold": likelihood}
     given |= options | rng.choice(DRAFTS)
-    states = search(decoder, ctc, memory, lengths, most, least, blank, **given)
+    states = search(decoder, ctc, encoder_out, lengths, most, least, blank, **given)
     with torch.no_grad():
         log_probs = [ctc(utterance)[0] for utterance in alone]
     rows = zip(alone, log_probs, most, least, strict=True)
@@ -123,16 +133,23 @@ def test_ragged_batches_are_the_oracle(seed):
 def ctc_case(seed, num_edits=2, sure=0.9):
     """A model, three utterances, their greedy texts, and CTC with errors."""
     rng, decoder = random.Random(seed), shared_decoder(seed, "linear")
-    memory, lengths = random_memory(seed, [9, 4, 12])
-    texts = [plain_greedy(decoder, row, PROMPT, 30)[0] for row in utterances(memory, lengths)]
+    encoder_out, lengths = random_encoder_out(seed, [9, 4, 12])
+    texts = [plain_greedy(decoder, row, PROMPT, 30)[0] for row in utterances(encoder_out, lengths)]
     ctc_texts = [edited(text, num_edits, EOS, rng)[:30] for text in texts]
-    return decoder, ScriptedCTC(ctc_texts, memory, BLANK, sure), memory, lengths, texts, ctc_texts
+    return (
+        decoder,
+        ScriptedCTC(ctc_texts, encoder_out, BLANK, sure),
+        encoder_out,
+        lengths,
+        texts,
+        ctc_texts,
+    )
 
 
 @combinations(seed=range(4))
 def test_any_entropy_is_below_infinity(seed):
-    decoder, ctc, memory, lengths, _, ctc_texts = ctc_case(seed, sure=0.2)
-    states = search(decoder, ctc, memory, lengths, [30] * 3, ctc_entropy_threshold=math.inf)
+    decoder, ctc, encoder_out, lengths, _, ctc_texts = ctc_case(seed, sure=0.2)
+    states = search(decoder, ctc, encoder_out, lengths, [30] * 3, ctc_entropy_threshold=math.inf)
     assert [state.tokens for state in states] == ctc_texts
     for state, text in zip(states, ctc_texts, strict=True):
         counts = state.statistics
@@ -145,15 +162,15 @@ def test_any_entropy_is_below_infinity(seed):
 
 @combinations(seed=range(4))
 def test_any_likelihood_is_0_or_more(seed):
-    decoder, ctc, memory, lengths, _, ctc_texts = ctc_case(seed)
+    decoder, ctc, encoder_out, lengths, _, ctc_texts = ctc_case(seed)
     options = {"draft_depth": 0, "ctc_likelihood_threshold": 0}
-    states = search(decoder, ctc, memory, lengths, [30] * 3, **options)
+    states = search(decoder, ctc, encoder_out, lengths, [30] * 3, **options)
     assert [state.tokens for state in states] == ctc_texts
     for state, text in zip(states, ctc_texts, strict=True):
         counts, score = state.statistics, 0.0
         assert counts.decoder_calls == 1 and counts.nodes == len(PROMPT) + min(len(text), 29)
         assert sum(counts.drafted) == counts.tokens
-        alone = utterances(memory, lengths)[ctc_texts.index(text)]
+        alone = utterances(encoder_out, lengths)[ctc_texts.index(text)]
         written = [*text, EOS][: counts.tokens]
         for place, token in enumerate(written):
             score += math.log(probabilities(decoder, alone, written[:place], 0, {})[token])
@@ -163,61 +180,61 @@ def test_any_likelihood_is_0_or_more(seed):
 @combinations(least=[0.3, 1.5])
 def test_a_correct_ctc_text_takes_one_call_at_any_threshold(least):
     """A rejected token may still be the decoder's best token: then the search continues with it."""
-    decoder, ctc, memory, lengths, texts, _ = ctc_case(3, num_edits=0)
+    decoder, ctc, encoder_out, lengths, texts, _ = ctc_case(3, num_edits=0)
     options = {"draft_depth": 0, "ctc_likelihood_threshold": least}
-    states = search(decoder, ctc, memory, lengths, [30] * 3, **options)
+    states = search(decoder, ctc, encoder_out, lengths, [30] * 3, **options)
     assert [state.tokens for state in states] == texts
     assert [state.statistics.decoder_calls for state in states] == [1] * 3
 
 
 def test_a_rejected_token_also_rejects_the_tokens_after_it():
     """The rejected token is the decoder's best, and the next one is likely but not the best."""
-    decoder, (memory, lengths), least = shared_decoder(100), random_memory(100, [9]), 0.14
-    text = plain_greedy(decoder, memory, PROMPT, 15)[0]
+    decoder, (encoder_out, lengths), least = shared_decoder(100), random_encoder_out(100, [9]), 0.14
+    text = plain_greedy(decoder, encoder_out, PROMPT, 15)[0]
     hypothesis = [*text[:10], 3]
-    likely = [probabilities(decoder, memory, hypothesis[:place], 0, {}) for place in (9, 10)]
+    likely = [probabilities(decoder, encoder_out, hypothesis[:place], 0, {}) for place in (9, 10)]
     rejected, after = (each[token] for each, token in zip(likely, hypothesis[9:], strict=True))
     assert rejected < least < after and text[10] != 3
-    ctc = ScriptedCTC([hypothesis], memory, BLANK)
-    [state] = search(decoder, ctc, memory, lengths, [15], ctc_likelihood_threshold=least)
+    ctc = ScriptedCTC([hypothesis], encoder_out, BLANK)
+    [state] = search(decoder, ctc, encoder_out, lengths, [15], ctc_likelihood_threshold=least)
     assert state.tokens == text
 
 
 def test_texts_longer_than_any_draft_take_one_call():
     decoder = shared_decoder(0, "none", max_target_positions=200)
-    memory, lengths = random_memory(0, [150])
+    encoder_out, lengths = random_encoder_out(0, [150])
     ctc_texts = [random.Random(0).choices(range(EOS), k=120)]
-    ctc = ScriptedCTC(ctc_texts, memory, BLANK)
+    ctc = ScriptedCTC(ctc_texts, encoder_out, BLANK)
     options = {"drafter": "ctc", "draft_depth": 3, "ctc_likelihood_threshold": 0}
-    [state] = search(decoder, ctc, memory, lengths, [150], **options)
+    [state] = search(decoder, ctc, encoder_out, lengths, [150], **options)
     assert state.tokens == ctc_texts[0] and state.statistics.decoder_calls == 1
 
 
 def test_an_empty_ctc_text_is_accepted():
-    decoder, _, memory, lengths, _, _ = ctc_case(0)
-    ctc = ScriptedCTC([[], [1], []], memory, BLANK)
-    states = search(decoder, ctc, memory, lengths, [30] * 3, ctc_entropy_threshold=math.inf)
+    decoder, _, encoder_out, lengths, _, _ = ctc_case(0)
+    ctc = ScriptedCTC([[], [1], []], encoder_out, BLANK)
+    states = search(decoder, ctc, encoder_out, lengths, [30] * 3, ctc_entropy_threshold=math.inf)
     texts = [([], True), ([1], True), ([], True)]
     assert [(state.tokens, state.ended) for state in states] == texts
 
 
 @combinations(drafter=["ctc", "ctc+heads"], options=[{"ctc_entropy_threshold": 0.6}, {}])
 def test_ctc_runs_once_per_utterance(drafter, options):
-    decoder, ctc, memory, lengths, _, _ = ctc_case(1, sure=[0.99, 0.5, 0.99])
+    decoder, ctc, encoder_out, lengths, _, _ = ctc_case(1, sure=[0.99, 0.5, 0.99])
     counted = Mock(wraps=ctc)
-    states = search(decoder, counted, memory, lengths, [30] * 3, drafter=drafter, **options)
+    states = search(decoder, counted, encoder_out, lengths, [30] * 3, drafter=drafter, **options)
     assert counted.call_count == 3
     without_decoder = [state.statistics.decoder_calls == 0 for state in states]
     assert without_decoder == ([True, False, True] if options else [False] * 3)
 
 
 def test_a_search_can_be_used_again():
-    decoder, ctc, memory, lengths, _, ctc_texts = ctc_case(2)
+    decoder, ctc, encoder_out, lengths, _, ctc_texts = ctc_case(2)
     greedy = build(decoder, ctc, drafter="ctc", ctc_likelihood_threshold=0)
     prompt = torch.tensor([PROMPT] * 3)
-    first = greedy(memory, lengths, prompt, bounds([30] * 3))
+    first = greedy(encoder_out, lengths, prompt, bounds([30] * 3))
     back = [2, 0, 1]
-    second = greedy(memory[back], lengths[back], prompt, bounds([30] * 3))
+    second = greedy(encoder_out[back], lengths[back], prompt, bounds([30] * 3))
     assert [state.tokens for state in first] == ctc_texts
     assert [state.tokens for state in second] == [ctc_texts[row] for row in back]
 

@@ -9,7 +9,7 @@ from cases import cases, combinations
 from grown_trees import states_after
 from scripted import PathDecoder, PathProposer
 from searches import CONSTRAINTS, DRAFT_MODELS, HEADS, PROMPT, assert_plain, decode, drafted_by
-from tiny import EOS, VOCAB_SIZE, plain_greedy, random_memory, shared_decoder, utterances
+from tiny import EOS, VOCAB_SIZE, plain_greedy, random_encoder_out, shared_decoder, utterances
 
 from espnet_medusa.decoding.runtime.build import build_runtime
 from espnet_medusa.decoding.search.acceptance import build_rule
@@ -27,11 +27,13 @@ def test_exact_equals_plain_greedy(seed, drafter):
     residual = drafter in ("linear", "block")
     base_head = {"heads_conf": {"base_head": True}} if seed % 2 and residual else {}
     decoder, runtime = drafted_by(seed, drafter, num_heads, **base_head)
-    memory, lengths = random_memory(seed, [rng.randint(1, 12) for _ in range(rng.randint(1, 6))])
+    encoder_out, lengths = random_encoder_out(
+        seed, [rng.randint(1, 12) for _ in range(rng.randint(1, 6))]
+    )
     most = [rng.choice([1, 2, 3, 7, 25, 60]) for _ in lengths]
     least = [rng.randint(0, limit) if rng.random() < 0.3 else 0 for limit in most]
     shape = searches.greedy_shape(rng, 8 if drafter in DRAFT_MODELS else num_heads)
-    searches.decode_exactly(decoder, memory, lengths, most, least, runtime, shape=shape)
+    searches.decode_exactly(decoder, encoder_out, lengths, most, least, runtime, shape=shape)
 
 
 def decode_foreseen(shape, unsure=(), **options):
@@ -39,15 +41,15 @@ def decode_foreseen(shape, unsure=(), **options):
 
     All drafts at the places ``unsure`` have the same probability.
     """
-    memory, lengths = random_memory(95, [5])
+    encoder_out, lengths = random_encoder_out(95, [5])
     decoder = shared_decoder(95, "none")
-    tokens, _, ended = plain_greedy(decoder, memory, PROMPT, 30)
+    tokens, _, ended = plain_greedy(decoder, encoder_out, PROMPT, 30)
     assert ended and 4 <= len(tokens) <= 27
     future = 9.0 * torch.eye(VOCAB_SIZE)[[*tokens, EOS, *([0] * 20)]]
     future[[*unsure]] = 0.0
     proposer = PathProposer(lambda path: future[len(path) - len(PROMPT)])
     decoder = PathDecoder(build_runtime(decoder), proposer)
-    return tokens, decode(decoder, memory, lengths, [30], shape=shape, **options)[0]
+    return tokens, decode(decoder, encoder_out, lengths, [30], shape=shape, **options)[0]
 
 
 @combinations(depth=[1, 4, 10])
@@ -75,7 +77,7 @@ def test_steps_below_the_minimum_probability_are_not_drafted(width):
 def test_drafts_without_a_probable_token_have_no_step(drafter):
     _, runtime = drafted_by(3, drafter)
     shape = DraftShape(4, min_probability=0.9999)
-    [state] = decode(runtime, *random_memory(3, [9]), [12], shape=shape)
+    [state] = decode(runtime, *random_encoder_out(3, [9]), [12], shape=shape)
     counts = state.statistics
     assert counts.drafted == counts.accepted == []
     assert counts.nodes == len(PROMPT) + counts.decoder_calls - 1
@@ -94,29 +96,29 @@ def test_a_node_budget_of_unverified_drafts(budget):
 
 def test_fewer_positions_than_the_maximum_length():
     decoder = shared_decoder(5, "linear", 10, max_target_positions=16)
-    memory, lengths = random_memory(5, [6, 6])
-    states = decode(decoder, memory, lengths, [100] * 2)
-    assert_plain(decoder, memory, lengths, states, [16 - len(PROMPT) + 1] * 2)
+    encoder_out, lengths = random_encoder_out(5, [6, 6])
+    states = decode(decoder, encoder_out, lengths, [100] * 2)
+    assert_plain(decoder, encoder_out, lengths, states, [16 - len(PROMPT) + 1] * 2)
 
 
 @cases(("block", 11, 4), ("near", 11, 4), ("near", 4, 3))
 def test_batch_equals_singles(drafter, seed, depth):
-    (_, decoder), audio = drafted_by(seed, drafter), random_memory(seed, [9, 2, 5, 7])
+    (_, decoder), audio = drafted_by(seed, drafter), random_encoder_out(seed, [9, 2, 5, 7])
     searches.assert_decoded_alike_alone(decoder, [40, 10, 25, 3], *audio, shape=DraftShape(depth))
 
 
-def one_token_at_a_time(decoder, memory, max_length, num_heads, rule, text, constraints=None):
+def one_token_at_a_time(decoder, encoder_out, max_length, num_heads, rule, text, constraints=None):
     """Oracle of the rules: each draft is judged by a forward pass of all tokens before it.
 
     One forward pass of ``text``, the tokens to be compared, serves all its prefixes. The result
     ends at the first token that differs from ``text``.
     """
-    written, lengths, drafts = [], torch.tensor([memory.size(1)]), []
+    written, lengths, drafts = [], torch.tensor([encoder_out.size(1)]), []
     tokens = torch.tensor([[*PROMPT, *text][: len(PROMPT) + max_length - 1]])
     with torch.no_grad():
-        outputs = decoder.hidden_states(memory, lengths, tokens)
+        outputs = decoder.hidden_states(encoder_out, lengths, tokens)
         all_logits = decoder.logits(outputs.hidden[0])
-        drafted_from = outputs.head_input[0], memory, lengths
+        drafted_from = outputs.head_input[0], encoder_out, lengths
         proposer, states = states_after(build_runtime(decoder), *drafted_from)
         while len(written) < max_length and written == text[: len(written)]:
             place = torch.tensor([len(PROMPT) + len(written) - 1])
@@ -172,21 +174,21 @@ def draft_chain(proposer, states, token, count, length, constraints):
 @combinations(heads=HEADS, seed=range(3))
 def test_rules_equal_one_token_at_a_time(acceptance, options, seed, heads):
     decoder = shared_decoder(seed, heads, 4)
-    memory, lengths = random_memory(seed, [6])
+    encoder_out, lengths = random_encoder_out(seed, [6])
     rule = build_rule(SearchOptions(acceptance=acceptance, **options))
-    text = decode(decoder, memory, lengths, [40], rule=rule)[0].tokens
-    assert text == one_token_at_a_time(decoder, memory, 40, 4, rule, text)
+    text = decode(decoder, encoder_out, lengths, [40], rule=rule)[0].tokens
+    assert text == one_token_at_a_time(decoder, encoder_out, 40, 4, rule, text)
 
 
 @combinations(options=CONSTRAINTS, acceptance=["exact", "typical"], seed=range(4))
 def test_constraints_equal_one_token_at_a_time(seed, acceptance, options):
     decoder = shared_decoder(seed, HEADS[seed % 3], 4)
-    memory, lengths = random_memory(seed, [6, 3])
+    encoder_out, lengths = random_encoder_out(seed, [6, 3])
     rule = build_rule(SearchOptions(acceptance=acceptance, typical_epsilon=0.2, typical_alpha=0.6))
     constraints = searches.constraints_of(**options)
-    states = decode(decoder, memory, lengths, [30, 5], rule=rule, **options)
+    states = decode(decoder, encoder_out, lengths, [30, 5], rule=rule, **options)
     for row, most in enumerate([30, 5]):
-        alone, text = utterances(memory, lengths)[row], states[row].tokens
+        alone, text = utterances(encoder_out, lengths)[row], states[row].tokens
         expected = one_token_at_a_time(decoder, alone, most, 4, rule, text, constraints)
         # The first call evaluates a forced prefix: drafts start after other tokens.
         begin = options.get("forced_prefix", [])[:most]
@@ -196,7 +198,7 @@ def test_constraints_equal_one_token_at_a_time(seed, acceptance, options):
 
 def test_statistics_without_drafts():
     decoder, shape = shared_decoder(0, "linear", 4), DraftShape(0)
-    counts = decode(decoder, *random_memory(0, [6]), [30], shape=shape)[0].statistics
+    counts = decode(decoder, *random_encoder_out(0, [6]), [30], shape=shape)[0].statistics
     assert (counts.decoder_calls, counts.drafted) == (counts.tokens, [])
     assert counts.nodes == counts.tokens + len(PROMPT) - 1
 
@@ -206,7 +208,7 @@ def test_a_node_budget_keeps_the_best_drafts():
     counts = {}
     for budget in (2, 5, None):
         shape = DraftShape(4, width=4, budget=budget)
-        [state] = decode(decoder, *random_memory(1, [9]), [50], shape=shape)
+        [state] = decode(decoder, *random_encoder_out(1, [9]), [50], shape=shape)
         counts[budget] = found = state.statistics
         assert found.nodes <= len(PROMPT) + (budget or math.inf) * (found.decoder_calls - 1)
     assert counts[None].decoder_calls <= counts[5].decoder_calls <= counts[2].decoder_calls

@@ -10,7 +10,7 @@ import torch
 from beam_oracle import make_weights
 from cases import cases, combinations
 from searches import decode, decode_exactly, drafted_by, our_search, with_draft
-from tiny import EOS, random_memory, shared_decoder
+from tiny import EOS, random_encoder_out, shared_decoder
 
 from espnet_medusa.decoding.search.drafting import lookahead
 from espnet_medusa.decoding.search.drafting.lookahead import ByAcceptance, ByCost, DraftShape
@@ -125,32 +125,32 @@ def lookaheads():
 def test_lookahead_does_not_change_greedy_text(number, kind):
     rng = random.Random(f"{number} {kind}")
     chosen, (module, decoder) = lookaheads()[number], drafted_by(number, kind)
-    memory, lengths = random_memory(number, [8, 3, 11, 6])
+    encoder_out, lengths = random_encoder_out(number, [8, 3, 11, 6])
     shape = DraftShape(chosen.most, rng.choice([1, 3]), lookahead=chosen)
     most, least = [40, 25, 7, 50], [30, 0, 0, 40]
-    states = decode_exactly(module, memory, lengths, most, least, decoder, shape=shape)
+    states = decode_exactly(module, encoder_out, lengths, most, least, decoder, shape=shape)
     assert all(len(state.statistics.drafted) <= chosen.most for state in states)
 
 
 @combinations(ctc=[0.0, 0.3], number=range(4))
 def test_lookahead_does_not_change_the_nbest_list(number, ctc):
     _, decoder = drafted_by(number, "near")
-    memory, lengths = random_memory(number, [14, 9])
+    encoder_out, lengths = random_encoder_out(number, [14, 9])
     nbest, chosen = [], lookaheads()[number]
     for shape in (DraftShape(0), DraftShape(chosen.most, 4, lookahead=chosen)):
         search = our_search(decoder, number, make_weights(ctc=ctc), 4, shape)
-        states = search(memory, lengths, torch.tensor([[EOS]] * 2), LengthLimits(-12))
+        states = search(encoder_out, lengths, torch.tensor([[EOS]] * 2), LengthLimits(-12))
         nbest.append([[ended.tokens for ended in state.ended] for state in states])
     assert nbest[0] == nbest[1]
 
 
 def test_depth_grows_with_accepted_drafts_per_utterance():
     module = shared_decoder(3, "none")
-    memory, lengths = random_memory(3, [12, 9])
+    encoder_out, lengths = random_encoder_out(3, [12, 9])
 
     def drafted_steps(draft, rows):
         shape, most = DraftShape(9, lookahead=ByAcceptance(1, 9, 2)), [45] * len(rows)
-        audio = memory[rows], lengths[rows]
+        audio = encoder_out[rows], lengths[rows]
         states = decode(with_draft(module, draft), *audio, most, min_lengths=most, shape=shape)
         return [state.statistics.drafted for state in states]
 

@@ -6,7 +6,7 @@ from beam_oracle import make_weights
 from cases import cases
 from refusals import assert_refused
 from searches import build_search, constraints_of, our_search, run_search
-from tiny import random_memory, shared_decoder
+from tiny import random_encoder_out, shared_decoder
 
 from espnet_medusa.decoding.runtime.build import build_runtime
 from espnet_medusa.decoding.search.drafting.lookahead import DraftShape
@@ -33,8 +33,8 @@ def with_scorers(decoder):
     (built(patience=1.0),), (built(acceptance="threshold", threshold=0.2),),
 )  # fmt: skip
 def test_an_utterance_without_numbers_is_refused(build):
-    memory, lengths = random_memory(0, [9, 7])
+    encoder_out, lengths = random_encoder_out(0, [9, 7])
     search = build(shared_decoder(0, "recurrent", 4))
-    assert all(state.n_best for state in run_search(search, memory, lengths, 6))
-    memory[1] = math.nan
-    assert_refused("scores of the next token are NaN", run_search, search, memory, lengths, 6)
+    assert all(state.n_best for state in run_search(search, encoder_out, lengths, 6))
+    encoder_out[1] = math.nan
+    assert_refused("scores of the next token are NaN", run_search, search, encoder_out, lengths, 6)

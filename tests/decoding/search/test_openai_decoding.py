@@ -11,7 +11,15 @@ from beam_oracle import UncachedScorer
 from cases import combinations
 from scripted import PathDecoder, PathProposer, drafting, foresight, path_from
 from searches import PROMPT, compare, our_greedy
-from tiny import EOS, bounds, plain_greedy, random_memory, shared_decoder, tiny_decoder, utterances
+from tiny import (
+    EOS,
+    bounds,
+    plain_greedy,
+    random_encoder_out,
+    shared_decoder,
+    tiny_decoder,
+    utterances,
+)
 from whisper.decoding import ApplyTimestampRules, BeamSearchDecoder, MaximumLikelihoodRanker
 
 from espnet_medusa.decoding.runtime.build import build_runtime
@@ -113,15 +121,15 @@ def test_drafts_leave_greedy_text_with_timestamps(seed, heads):
     rng = random.Random(f"{seed} {heads}")
     decoder = shared_decoder(seed, heads, vocab_size=TIMED_VOCAB_SIZE)
     frames = [rng.randint(1, 12) for _ in range(rng.choice([1, 1, 4]))]
-    memory, lengths = random_memory(seed, frames)
+    encoder_out, lengths = random_encoder_out(seed, frames)
     latest_first, most = rng.choice(LATEST), rng.choice([1, 6, 40])
-    tree = drafting(decoder, memory, seed)
+    tree = drafting(decoder, encoder_out, seed)
     shape = DraftShape(rng.randint(0, 4), rng.choice([1, 1, 3]), rng.choice([None, 5]))
     search = our_greedy(tree, shape, constraints=timed_constraints(latest_first))
     prompt = torch.tensor([PROMPT] * len(lengths))
-    states = search(memory, lengths, prompt, bounds([most] * len(lengths)))
+    states = search(encoder_out, lengths, prompt, bounds([most] * len(lengths)))
     rules = functools.partial(openai_filter, prompt_length=len(PROMPT), latest_first=latest_first)
-    for alone, state in zip(utterances(memory, lengths), states, strict=True):
+    for alone, state in zip(utterances(encoder_out, lengths), states, strict=True):
         tokens, score, _ = plain_greedy(decoder, alone, PROMPT, most, rules=rules)
         assert state.tokens == tokens
         assert state.hypothesis.score == pytest.approx(score, abs=1e-4)
@@ -130,10 +138,10 @@ def test_drafts_leave_greedy_text_with_timestamps(seed, heads):
 @combinations(seed=range(5))
 def test_drafts_follow_the_rules(seed):
     decoder = shared_decoder(seed, vocab_size=TIMED_VOCAB_SIZE)
-    memory, lengths = random_memory(seed, [8])
-    tree = PathDecoder(build_runtime(decoder), PathProposer(foresight(decoder, memory)))
+    encoder_out, lengths = random_encoder_out(seed, [8])
+    tree = PathDecoder(build_runtime(decoder), PathProposer(foresight(decoder, encoder_out)))
     search = our_greedy(tree, DraftShape(5), constraints=timed_constraints(3))
-    (state,) = search(memory, lengths, torch.tensor([PROMPT]), bounds([30]))
+    (state,) = search(encoder_out, lengths, torch.tensor([PROMPT]), bounds([30]))
     assert state.steps > 3
     # The first call has no drafts, because the proposer needs the decoder's head input.
     assert state.statistics.decoder_calls == 1 + math.ceil((state.steps - 1) / 6)
@@ -152,9 +160,11 @@ class FilteredScorer(UncachedScorer):
 def test_drafts_leave_beams_with_timestamps(seed):
     rng = random.Random(seed)
     decoder = shared_decoder(seed, rng.choice(["linear", "recurrent"]), vocab_size=TIMED_VOCAB_SIZE)
-    memory, lengths = random_memory(seed, [rng.randint(3, 12) for _ in range(rng.choice([1, 3]))])
+    encoder_out, lengths = random_encoder_out(
+        seed, [rng.randint(3, 12) for _ in range(rng.choice([1, 3]))]
+    )
     latest_first, beam_size = rng.choice(LATEST), rng.choice([1, 2, 4])
-    tree = drafting(decoder, memory, seed)
+    tree = drafting(decoder, encoder_out, seed)
     shape = DraftShape(rng.randint(0, 4), rng.choice([beam_size, 2 * beam_size]))
     constraints = timed_constraints(latest_first)
     search = beam_search(tree, DECODER_ALONE, beam_size, constraints, tree.proposer(), shape)
@@ -162,15 +172,15 @@ def test_drafts_leave_beams_with_timestamps(seed):
         {DECODER: FilteredScorer(decoder, latest_first)}, {DECODER: 1.0}, beam_size,
         TIMED_VOCAB_SIZE, EOS, EOS, pre_beam_score_key="full", hyp_primer=PROMPT,
     )  # fmt: skip
-    compare(search, memory, lengths, oracle, LengthLimits(-rng.choice([4, 12])), PROMPT)
+    compare(search, encoder_out, lengths, oracle, LengthLimits(-rng.choice([4, 12])), PROMPT)
 
 
-def openai_beam(decoder, memory, beam_size, most, options, latest_first):
+def openai_beam(decoder, encoder_out, beam_size, most, options, latest_first):
     """``DecodingTask``'s loop: tokens and score of its result."""
     inference = SimpleNamespace(rearrange_kv_cache=lambda rows: None)
     beam = BeamSearchDecoder(beam_size, EOS, inference, options.patience)
     tokens, sums = torch.tensor([PROMPT] * beam_size), torch.zeros(beam_size)
-    logits_after = foresight(decoder, memory)
+    logits_after = foresight(decoder, encoder_out)
     for _ in range(most):
         rows = [logits_after(tuple(row)) for row in tokens.tolist()]
         logits = openai_filter(torch.stack(rows), tokens, len(PROMPT), latest_first)
@@ -189,19 +199,21 @@ def test_the_best_hypothesis_equals_openai_whispers(seed):
     decoder = tiny_decoder(seed, rng.choice(["linear", "recurrent"]), vocab_size=TIMED_VOCAB_SIZE)
     if rng.random() < 0.5:  # ends soon
         decoder.projection.data[EOS] *= 3
-    memory, lengths = random_memory(seed, [rng.randint(3, 12) for _ in range(rng.choice([1, 3]))])
+    encoder_out, lengths = random_encoder_out(
+        seed, [rng.randint(3, 12) for _ in range(rng.choice([1, 3]))]
+    )
     beam_size, latest_first = rng.choice([1, 2, 5]), rng.choice([None, 4])
     patience, penalty = rng.choice([None, 0.5, 1.0, 2.0]), rng.choice([None, 0.0, 0.6])
     options = SearchOptions(patience=patience, length_penalty=penalty)
     if options.patience == 0.5 and beam_size == 1:
         options = SearchOptions()
-    most, tree = rng.choice([1, 5, 16]), drafting(decoder, memory, seed)
+    most, tree = rng.choice([1, 5, 16]), drafting(decoder, encoder_out, seed)
     shape = DraftShape(rng.choice([0, 2, 4]), rng.choice([beam_size, beam_size + 3]))
     parts = timed_constraints(latest_first), tree.proposer(), shape, options
     search = patient_beam_search(tree, beam_size, *parts)
     prompt = torch.tensor([PROMPT] * len(lengths))
-    states = search(memory, lengths, prompt, bounds([most] * len(lengths)))
-    for alone, state in zip(utterances(memory, lengths), states, strict=True):
+    states = search(encoder_out, lengths, prompt, bounds([most] * len(lengths)))
+    for alone, state in zip(utterances(encoder_out, lengths), states, strict=True):
         tokens, score = openai_beam(decoder, alone, beam_size, most, options, latest_first)
         assert state.n_best[0].tokens == [*tokens, EOS]
         assert state.n_best[0].score == pytest.approx(score, abs=1e-4)

@@ -9,7 +9,7 @@ from beam_oracle import UncachedScorer, espnet_search, make_weights
 from cases import cases, combinations
 from refusals import assert_refused
 from searches import compare, our_search
-from tiny import EOS, VOCAB_SIZE, random_memory, shared_decoder
+from tiny import EOS, VOCAB_SIZE, random_encoder_out, shared_decoder
 
 from espnet_medusa.decoding.runtime.build import build_runtime
 from espnet_medusa.decoding.search.beam import BeamState
@@ -33,23 +33,23 @@ def test_fewer_calls_never_more(kind):
     """The first entries of ESPnet's n-best list; fewer requested entries take fewer calls."""
     weights, beam_size = make_weights(**WEIGHTS[kind]), 4
     decoder = shared_decoder(12, "recurrent", 4)
-    memory, lengths = random_memory(12, [13, 9])
+    encoder_out, lengths = random_encoder_out(12, [13, 9])
     total = dict.fromkeys((None, 6, 4, 2, 1), 0)
     espnet = espnet_search(UncachedScorer(decoder), 12, weights, beam_size)
 
     @functools.cache
     def searched(frames, **limits):
-        return espnet(memory[lengths == frames, :frames][0], **limits)
+        return espnet(encoder_out[lengths == frames, :frames][0], **limits)
 
-    def oracle(memory, **limits):
-        return searched(len(memory), **limits)
+    def oracle(encoder_out, **limits):
+        return searched(len(encoder_out), **limits)
 
     for limits in (LengthLimits(0.0), LengthLimits(0.9)):
         for depth in (0, 4):
             before, shape = [math.inf] * 2, DraftShape(depth, beam_size)
             for nbest in total:
                 search = our_search(decoder, 12, weights, beam_size, shape, nbest=nbest)
-                states = compare(search, memory, lengths, oracle, limits)
+                states = compare(search, encoder_out, lengths, oracle, limits)
                 assert all(len(state.n_best) <= (nbest or math.inf) for state in states)
                 calls = [state.statistics.decoder_calls for state in states]
                 assert all(now <= then for now, then in zip(calls, before, strict=True))
@@ -78,10 +78,10 @@ def ended(*scores, length=5):
     (Ranking(1, 0.0, True), 10, [-1.0]),
     (Ranking(1, 0.0, True), 4, []),
 )
-def test_hopeful_hypotheses(ranking, max_length, hopeful):
+def test_hopeful_hypotheses(ranking, max_length, may_reach_nbest):
     going, finished = running(-1.0, -2.0, -3.0), ended(-2.5, -0.5, -1.5)
-    remaining = ranking.hopeful(BeamState(Prefix(0), None, max_length), going, finished)
-    assert [hypothesis.score for hypothesis in remaining] == hopeful
+    remaining = ranking.may_reach_nbest(BeamState(Prefix(0), None, max_length), going, finished)
+    assert [hypothesis.score for hypothesis in remaining] == may_reach_nbest
 
 
 @combinations(normalize=[False, True], seed=range(5))
@@ -96,7 +96,7 @@ def test_hopeless_hypotheses_cannot_get_into_the_list(seed, normalize):
         sizes = [rng.randint(1, 6) for _ in range(rng.randint(0, 6))]
         finished = [EndedHypothesis([], gain * n - rng.uniform(0, 4), (), n + 1) for n in sizes]
         going = running(*sofar, length=length)
-        remaining = ranking.hopeful(BeamState(Prefix(0), None, most), going, finished)
+        remaining = ranking.may_reach_nbest(BeamState(Prefix(0), None, most), going, finished)
         hopeless += len(going) - len(remaining)
         for hypothesis in going:
             more = [
@@ -119,7 +119,10 @@ def test_nbest_option(rule):
         return build_beam(options, model, 3, nbest=nbest)
 
     for nbest in (1, 2, 3):
-        assert len(build(nbest)(*random_memory(12, [9]), torch.tensor([[EOS]]))[0].n_best) == nbest
+        assert (
+            len(build(nbest)(*random_encoder_out(12, [9]), torch.tensor([[EOS]]))[0].n_best)
+            == nbest
+        )
     assert_refused(r"^nbest: 0 is too small; allowed: 1 or more", build, 0)
 
 

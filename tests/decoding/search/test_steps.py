@@ -18,7 +18,7 @@ from searches import (
     our_greedy,
     our_search,
 )
-from tiny import EOS, HEADS, VOCAB_SIZE, bounds, random_memory, shared_decoder, tiny_decoder
+from tiny import EOS, HEADS, VOCAB_SIZE, bounds, random_encoder_out, shared_decoder, tiny_decoder
 
 from espnet_medusa.decoding.runtime.build import build_runtime
 from espnet_medusa.decoding.search.acceptance import build_rule
@@ -32,7 +32,7 @@ PROMPTS = torch.tensor([PROMPT] * 3)
 pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
-class Watched:
+class ProbedToken:
     """Compares a search's drafts with those of ``ScorerSteps``, by "prefixes" or "scores".
 
     ``same``: whether both drafts of a run and state are equal. ``known``: whether the run started
@@ -80,9 +80,9 @@ def same_draft(ours, theirs, scores):
     )
 
 
-def assert_drafted_alike(watched):
+def assert_drafted_alike(probed):
     """Except rare near ties, which sums in float32 and float64 may decide differently."""
-    same = [alike for watcher in watched for alike in watcher.same]
+    same = [alike for watcher in probed for alike in watcher.same]
     assert len(same) > 30 and sum(same) >= 0.98 * len(same)
 
 
@@ -104,10 +104,10 @@ def test_device_and_host_draft_the_same_trees(heads, min_probability, width):
         shape = DraftShape(4, width, min_probability=min_probability)
         search = our_greedy(runtime, shape, rule, proposer=proposer)
         assert type(search.planner.steps) is DecoderSteps
-        every.append(Watched(search))
-        search(*random_memory(seed, [8, 3, 11]), PROMPTS, bounds([30, 12, 3]))
+        every.append(ProbedToken(search))
+        search(*random_encoder_out(seed, [8, 3, 11]), PROMPTS, bounds([30, 12, 3]))
     assert_drafted_alike(every)
-    assert not any(known for watched in every for known in watched.known)
+    assert not any(known for probed in every for known in probed.known)
 
 
 @combinations(acceptance=["exact", "threshold"])
@@ -120,8 +120,8 @@ def test_device_and_host_draft_the_same_chains(heads, constraints, acceptance):
     for seed in range(4):
         shape = DraftShape(4, min_probability=0.0 if constraints else 0.01 * (seed % 2))
         search = our_greedy(shared_decoder(seed, heads), shape, *options)
-        every.append(Watched(search, ["prefixes", *(["scores"] if comparable else [])]))
-        search(*random_memory(seed, [8, 3, 11]), PROMPTS, bounds([30, 12, 5], least))
+        every.append(ProbedToken(search, ["prefixes", *(["scores"] if comparable else [])]))
+        search(*random_encoder_out(seed, [8, 3, 11]), PROMPTS, bounds([30, 12, 5], least))
     assert_drafted_alike(every)
 
 
@@ -142,10 +142,12 @@ def test_chains_of_drafts_that_change_the_text_obey_constraints(heads, least, ev
     for seed in range(10):
         decoder, shape = shared_decoder(seed, heads, 4), DraftShape(4, min_probability=least)
         search = our_greedy(decoder, shape, build_rule(options), constraints)
-        every.append(Watched(search, ["prefixes"]))
+        every.append(ProbedToken(search, ["prefixes"]))
         steps = search.planner.steps.original
         every[-1].host = StepByStep(steps.strategy, steps.scoring, steps.proposer, shape)
-        states = search(*random_memory(seed, [8, 3, 11]), PROMPTS, bounds([30, 12, 5], [0, 4, 0]))
+        states = search(
+            *random_encoder_out(seed, [8, 3, 11]), PROMPTS, bounds([30, 12, 5], [0, 4, 0])
+        )
         accepted += sum(sum(state.statistics.accepted) for state in states)
     assert accepted > 20
     assert_drafted_alike(every)
@@ -165,12 +167,14 @@ def test_the_kind_of_draft_does_not_depend_on_the_batch(seed):
     constraints = constraints_of(exponential_decay_length_penalty=[8, 1.3])
     most = [30, 12, 20]
 
-    def search(rows, memory, lengths):
+    def search(rows, encoder_out, lengths):
         found = our_greedy(shared_decoder(seed, "linear"), DraftShape(4), rule, constraints)
         found.planner.steps.__class__ = ShortChains
-        return found(memory, lengths, PROMPTS[: len(rows)], bounds([most[row] for row in rows]))
+        return found(
+            encoder_out, lengths, PROMPTS[: len(rows)], bounds([most[row] for row in rows])
+        )
 
-    assert_same_alone(search, *random_memory(seed, [8, 3, 11]))
+    assert_same_alone(search, *random_encoder_out(seed, [8, 3, 11]))
 
 
 BEAM_CONSTRAINTS = [
@@ -196,23 +200,23 @@ def test_device_and_host_draft_the_same_beams(heads, constraints):
         search = our_search(runtime, 0, make_weights(), beam_size, *drafts)
         assert type(search.planner.steps) is DecoderSteps
         lone = beam_size == shape.width == 1
-        every.append(Watched(search, ["prefixes"] if lone else ["prefixes", "scores"]))
-        search(*random_memory(seed, [14, 9, 12]), torch.tensor([[EOS]] * 3), LengthLimits(-15))
+        every.append(ProbedToken(search, ["prefixes"] if lone else ["prefixes", "scores"]))
+        search(*random_encoder_out(seed, [14, 9, 12]), torch.tensor([[EOS]] * 3), LengthLimits(-15))
     assert_drafted_alike(every)
-    known = [known for watched in every for known in watched.known]
+    known = [known for probed in every for known in probed.known]
     assert 10 < sum(known) < len(known) - 10
 
 
-def assert_drafted_from(vocabulary, watched):
+def assert_drafted_from(vocabulary, probed):
     """Except children of evaluated prefixes, which the decoder drafts."""
-    tokens = {prefix.token for prefix, known in watched.drafted if not known}
+    tokens = {prefix.token for prefix, known in probed.drafted if not known}
     assert tokens and tokens <= {*vocabulary}
 
 
 @combinations(heads=HEADS)
 def test_heads_over_a_draft_vocabulary_are_columns_of_the_whole(heads):
     runtime = build_runtime(tiny_decoder(0, heads))
-    head_inputs = torch.randn(5, tiny.HIDDEN_SIZE), *random_memory(0, [6, 3]), [1, 0, 0, 1, 1]
+    head_inputs = torch.randn(5, tiny.HIDDEN_SIZE), *random_encoder_out(0, [6, 3]), [1, 0, 0, 1, 1]
     pairs = (states_after(runtime, *head_inputs, some) for some in (torch.tensor(VOCABULARY), None))
     tokens = torch.tensor([1, 7, 0, 3, 3])
     found, expected = (begun.logits(begun.advance(states, tokens)) for begun, states in pairs)
@@ -223,12 +227,12 @@ def test_heads_over_a_draft_vocabulary_are_columns_of_the_whole(heads):
 @combinations(heads=HEADS, seed=range(3))
 def test_greedy_text_is_exact_with_a_draft_vocabulary(seed, heads, shape):
     decoder = shared_decoder(seed, heads)
-    audio, most, least = random_memory(seed, [8, 3, 11]), [30] * 3, [0, 6, 0]
+    audio, most, least = random_encoder_out(seed, [8, 3, 11]), [30] * 3, [0, 6, 0]
     proposer = build_runtime(decoder).proposer(torch.tensor(VOCABULARY))
     search = our_greedy(decoder, shape, proposer=proposer)
-    watched = Watched(search, [])
+    probed = ProbedToken(search, [])
     assert_plain(decoder, *audio, search(*audio, PROMPTS, bounds(most, least)), most, least)
-    assert_drafted_from(VOCABULARY, watched)
+    assert_drafted_from(VOCABULARY, probed)
 
 
 @pytest.mark.parametrize(
@@ -239,10 +243,10 @@ def test_nbest_is_exact_with_a_draft_vocabulary(seed, heads, weights):
     decoder, weights = shared_decoder(seed, heads), make_weights(**weights)
     proposer = build_runtime(decoder).proposer(torch.tensor(VOCABULARY))
     search = our_search(decoder, seed, weights, 4, DraftShape(4, 2 + seed), proposer=proposer)
-    watched = Watched(search, [])
+    probed = ProbedToken(search, [])
     oracle = espnet_search(UncachedScorer(decoder), seed, weights, 4)
-    compare(search, *random_memory(seed, [14, 9]), oracle, LengthLimits(-9))
-    assert_drafted_from(VOCABULARY, watched)
+    compare(search, *random_encoder_out(seed, [14, 9]), oracle, LengthLimits(-9))
+    assert_drafted_from(VOCABULARY, probed)
 
 
 @combinations(constraints=BEAM_CONSTRAINTS)
@@ -255,7 +259,7 @@ def test_a_draft_vocabulary_in_another_order_drafts_the_same(heads, weights, con
     for proposer in (runtime.proposer(vocabulary, "float32") for vocabulary in (None, order)):
         shape, weighted = DraftShape(4, 4), make_weights(**weights)
         search = our_search(runtime, 1, weighted, 4, shape, constraints, proposer)
-        watched = Watched(search, [])
-        search(*random_memory(1, [14, 9, 12]), torch.tensor([[EOS]] * 3), LengthLimits(-9))
-        drafted.append([tuple(prefix.tokens()) for prefix, _ in watched.drafted])
+        probed = ProbedToken(search, [])
+        search(*random_encoder_out(1, [14, 9, 12]), torch.tensor([[EOS]] * 3), LengthLimits(-9))
+        drafted.append([tuple(prefix.tokens()) for prefix, _ in probed.drafted])
     assert len(drafted[0]) > 20 and drafted[0] == drafted[1]

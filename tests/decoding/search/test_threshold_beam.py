@@ -12,7 +12,7 @@ from refusals import assert_refused, refuses
 from scripted import PathDecoder, PathProposer
 from searches import CONSTRAINTS, PROMPT, assert_same_alone, compare, constraints_of, decode
 from threshold_oracle import Forward, Setting, assert_same, by_definition, find
-from tiny import EOS, VOCAB_SIZE, random_memory, shared_decoder, tiny_decoder, utterances
+from tiny import EOS, VOCAB_SIZE, random_encoder_out, shared_decoder, tiny_decoder, utterances
 
 from espnet_medusa.decoding.runtime.build import build_runtime
 from espnet_medusa.decoding.search.acceptance import build_rule
@@ -29,9 +29,9 @@ NOTHING_REACHES = 1.0
 UNSURE = -1
 
 
-def compare_with_definition(decoder, memory, lengths, setting):
-    lists, states = find(decoder, memory, lengths, setting)
-    for alone, nbest, state in zip(utterances(memory, lengths), lists, states, strict=True):
+def compare_with_definition(decoder, encoder_out, lengths, setting):
+    lists, states = find(decoder, encoder_out, lengths, setting)
+    for alone, nbest, state in zip(utterances(encoder_out, lengths), lists, states, strict=True):
         most, least = setting.limits.most(alone.size(1)), setting.limits.least(alone.size(1))
         expected, calls = by_definition(decoder, alone, setting, most, least)
         assert_same(nbest, expected)
@@ -47,27 +47,29 @@ def compare_with_definition(decoder, memory, lengths, setting):
 @combinations(heads=HEADS, seed=range(16))
 def test_nbest_equals_the_definition(seed, heads):
     rng = random.Random(f"{seed} {heads}")
-    memory, lengths = random_memory(seed, [rng.randint(1, 9) for _ in range(rng.randint(1, 4))])
+    encoder_out, lengths = random_encoder_out(
+        seed, [rng.randint(1, 9) for _ in range(rng.randint(1, 4))]
+    )
     setting = Setting(
         beam_size=rng.randint(1, 5), threshold=rng.choice([1e-9, 0.2, 0.35, 0.5, 0.8]),
         depth=rng.randint(0, 5), limits=LengthLimits(rng.choice([0.0, 0.8, -1, -2, -5, -12])),
         constraints=constraints_of(**rng.choice([{}, *CONSTRAINTS])),
         normalize_length=rng.random() < 0.2, nbest=rng.choice([None, 1, 2, 7]),
     )  # fmt: skip
-    compare_with_definition(shared_decoder(seed, heads, 5), memory, lengths, setting)
+    compare_with_definition(shared_decoder(seed, heads, 5), encoder_out, lengths, setting)
 
 
 @combinations(seed=range(8))
 def test_minimum_lengths_fall_if_no_hypothesis_is_long_enough(seed):
     decoder = shared_decoder(seed, HEADS[seed % len(HEADS)], 4)
-    memory, lengths = random_memory(seed, [8, 5])
+    encoder_out, lengths = random_encoder_out(seed, [8, 5])
     setting = Setting(3, 0.25, limits=LengthLimits(-8, -4))
-    lists, _ = compare_with_definition(decoder, memory, lengths, setting)
+    lists, _ = compare_with_definition(decoder, encoder_out, lengths, setting)
     assert all(len(tokens) > 4 for nbest in lists for tokens, _, _ in nbest)
     impossible = replace(setting, limits=LengthLimits(0.5, 0.9))
     # As in ESPnet, minlenratio falls by 0.1 until something is long enough.
-    lists, states = find(decoder, memory, lengths, impossible)
-    for alone, nbest in zip(utterances(memory, lengths), lists, strict=True):
+    lists, states = find(decoder, encoder_out, lengths, impossible)
+    for alone, nbest in zip(utterances(encoder_out, lengths), lists, strict=True):
         frames = alone.size(1)
         for tenths in range(9, 0, -1):
             least = int((0.9 - 0.1 * (9 - tenths)) * frames)
@@ -86,7 +88,7 @@ def test_a_draft_vocabulary(heads):
     accepted = 0
     for seed in range(3):
         decoder = shared_decoder(seed, heads, 4)
-        _, states = compare_with_definition(decoder, *random_memory(seed, [8, 5]), setting)
+        _, states = compare_with_definition(decoder, *random_encoder_out(seed, [8, 5]), setting)
         accepted += sum(sum(state.statistics.accepted) for state in states)
     assert accepted > 0
 
@@ -98,7 +100,7 @@ def test_without_accepted_drafts_the_nbest_list_is_espnets(seed, heads):
     depth = build_runtime(decoder).num_heads
     search = Setting(1 + seed, NOTHING_REACHES, depth, limits).search(decoder)
     oracle = espnet_search(UncachedScorer(decoder), seed, make_weights(), 1 + seed)
-    for state in compare(search, *random_memory(seed, [9, 6, 12]), oracle, limits):
+    for state in compare(search, *random_encoder_out(seed, [9, 6, 12]), oracle, limits):
         assert not any(any(ended.heads) for ended in state.ended)
         assert sum(state.statistics.accepted) == 0
 
@@ -107,16 +109,16 @@ def test_without_accepted_drafts_the_nbest_list_is_espnets(seed, heads):
 def test_a_beam_of_one_is_greedy_search(seed, heads):
     rng = random.Random(f"{seed} {heads}")
     decoder = shared_decoder(seed, heads, 4)
-    memory, lengths = random_memory(seed, [7, 1, 9])
+    encoder_out, lengths = random_encoder_out(seed, [7, 1, 9])
     max_length = rng.choice([1, 2, 6, 30])
     threshold = rng.choice([1e-9, 0.2, 0.4, NOTHING_REACHES])
     # Greedy search renormalizes over allowed tokens, which changes acceptance at high thresholds.
     options = rng.choice(CONSTRAINTS[:4]) if threshold < 0.1 else {}
     setting = Setting(1, threshold, 4, LengthLimits(-max_length), constraints_of(**options))
-    lists, states = find(decoder, memory, lengths, setting)
+    lists, states = find(decoder, encoder_out, lengths, setting)
     rule = build_rule(SearchOptions(acceptance="threshold", threshold=threshold))
     shape, most = DraftShape(setting.depth), [max_length] * 3
-    greedy = decode(decoder, memory, lengths, most, rule, shape=shape, **options)
+    greedy = decode(decoder, encoder_out, lengths, most, rule, shape=shape, **options)
     for nbest, state, plain in zip(lists, states, greedy, strict=True):
         [(tokens, heads_used, score)] = nbest
         assert [*tokens[: len(heads_used)]] == plain.tokens + [EOS] * plain.ended
@@ -130,7 +132,7 @@ def test_a_beam_of_one_is_greedy_search(seed, heads):
 @combinations(seed=range(4))
 def test_batch_equals_singles(seed):
     decoder = shared_decoder(seed, HEADS[seed % len(HEADS)], 4)
-    setting, audio = Setting(3, 0.2, limits=LengthLimits()), random_memory(seed, [14, 1, 9, 8])
+    setting, audio = Setting(3, 0.2, limits=LengthLimits()), random_encoder_out(seed, [14, 1, 9, 8])
     assert_same_alone(lambda rows, *some: find(decoder, *some, setting)[1], *audio)
 
 
@@ -145,12 +147,12 @@ def certain(path_tokens):
 
 def test_end_symbol_inside_a_draft_ends_without_a_further_call():
     decoder = shared_decoder(0, "none")
-    memory, lengths = random_memory(0, [6])
+    encoder_out, lengths = random_encoder_out(0, [6])
     drafting = PathDecoder(build_runtime(decoder), certain([5, 7, EOS]))
     setting = Setting(2, 0.9, depth=6, constraints=constraints_of(begin_suppress_tokens=[EOS]))
-    [nbest], [state] = find(drafting, memory, lengths, setting)
+    [nbest], [state] = find(drafting, encoder_out, lengths, setting)
     with torch.no_grad():
-        base = Forward(decoder, memory, setting).base(()).topk(2)
+        base = Forward(decoder, encoder_out, setting).base(()).topk(2)
     sure = float(torch.log_softmax(9.0 * torch.eye(VOCAB_SIZE)[0], -1)[0])
     for (tokens, heads, score), gain, first in zip(nbest, *base, strict=True):
         assert tokens == (int(first), 5, 7, EOS) and heads == (0, 1, 2, 3)
@@ -161,7 +163,7 @@ def test_end_symbol_inside_a_draft_ends_without_a_further_call():
 
 
 def test_a_drafted_end_symbol_before_the_minimum_length_only_ends_the_draft():
-    decoder, audio, nbest = shared_decoder(0, "none"), random_memory(0, [6]), []
+    decoder, audio, nbest = shared_decoder(0, "none"), random_encoder_out(0, [6]), []
     for early in (EOS, UNSURE):
         drafting = PathDecoder(build_runtime(decoder), certain([5, 7, *[early] * 3, EOS]))
         [found], _ = find(drafting, *audio, Setting(3, 0.9, 6, LengthLimits(-9, -6)))
@@ -172,17 +174,17 @@ def test_a_drafted_end_symbol_before_the_minimum_length_only_ends_the_draft():
 
 def test_an_empty_hypothesis():
     decoder, setting = shared_decoder(0, "linear", 4), Setting(VOCAB_SIZE, 0.3, 4, LengthLimits(-3))
-    [nbest], _ = compare_with_definition(decoder, *random_memory(0, [3]), setting)
+    [nbest], _ = compare_with_definition(decoder, *random_encoder_out(0, [3]), setting)
     assert (EOS,) in [tokens for tokens, _, _ in nbest]
 
 
 def test_positions_run_out_before_the_maximum_length():
     decoder = shared_decoder(5, "recurrent", 7, max_target_positions=12)
-    memory, lengths = random_memory(5, [6, 4])
+    encoder_out, lengths = random_encoder_out(5, [6, 4])
     setting = Setting(3, 1e-9, 7, LengthLimits(-40))
-    lists, _ = find(decoder, memory, lengths, setting)
+    lists, _ = find(decoder, encoder_out, lengths, setting)
     room = 12 - len(PROMPT) + 1
-    for alone, nbest in zip(utterances(memory, lengths), lists, strict=True):
+    for alone, nbest in zip(utterances(encoder_out, lengths), lists, strict=True):
         assert_same(nbest, by_definition(decoder, alone, setting, room)[0])
 
 
@@ -191,7 +193,7 @@ def test_logits_are_computed_for_ends_of_hypotheses_only():
     rows, logits = [], drafting.logits
     drafting.logits = lambda hidden: rows.append(len(hidden)) or logits(hidden)
     setting = Setting(3, 0.9, 4, LengthLimits(-16), constraints_of(suppress_tokens=[0]))
-    _, states = find(drafting, *random_memory(0, [6, 4]), setting)
+    _, states = find(drafting, *random_encoder_out(0, [6, 4]), setting)
     # The prompts, then three hypotheses per utterance, five tokens longer after each call.
     assert rows[0] == 2 and max(rows) <= 6
     assert sum(rows) < sum(state.statistics.nodes for state in states) / 3
@@ -208,12 +210,12 @@ def build(decoder, beam_size=4, weights=(), **options):
 
 def test_options_reach_the_search():
     decoder = shared_decoder(0, "linear", 4)
-    memory, lengths = random_memory(0, [7])
+    encoder_out, lengths = random_encoder_out(0, [7])
     search = build(decoder, 2, **{"threshold": 0.2, "draft_depth": 2, "suppress_tokens": [1]})
     assert type(search.strategy) is ThresholdStrategy
     setting = Setting(2, 0.2, 2, constraints=constraints_of(suppress_tokens=[1]))
-    [expected], _ = find(decoder, memory, lengths, setting)
-    state = search(memory, lengths, torch.tensor([PROMPT]), setting.limits)[0]
+    [expected], _ = find(decoder, encoder_out, lengths, setting)
+    state = search(encoder_out, lengths, torch.tensor([PROMPT]), setting.limits)[0]
     assert_same([(tuple(e.tokens), e.heads, e.score) for e in state.ended], expected)
     assert len(state.statistics.drafted) == 2
     assert type(build(decoder, acceptance="exact").strategy) is BeamStrategy

@@ -8,23 +8,23 @@ import torch
 from cases import combinations
 from searches import COUNTS, PROMPT, beam_shape, drafted_by, greedy_shape, our_greedy, our_search
 from threshold_oracle import Setting
-from tiny import EOS, all_logits, bounds, random_memory, utterances
+from tiny import EOS, all_logits, bounds, random_encoder_out, utterances
 
 from espnet_medusa.decoding.search.trace import DECODER, DRAFT
 
 
 def random_case(seed, drafter):
     rng = random.Random(f"{seed} {drafter}")
-    memory, lengths = random_memory(seed, [rng.randint(2, 9) for _ in range(3)])
+    encoder_out, lengths = random_encoder_out(seed, [rng.randint(2, 9) for _ in range(3)])
     limits = bounds([rng.choice([1, 4, 20]) for _ in lengths])
-    return rng, memory, lengths, limits
+    return rng, encoder_out, lengths, limits
 
 
-def run_twice(search, memory, lengths, limits):
+def run_twice(search, encoder_out, lengths, limits):
     """Return the states with trace; without, the results are the same."""
     prompts = torch.tensor([PROMPT] * len(lengths))
     traced, plain = (
-        search(memory, lengths, prompts, [replace(one, traced=traced) for one in limits])
+        search(encoder_out, lengths, prompts, [replace(one, traced=traced) for one in limits])
         for traced in (True, False)
     )
     for state, other in zip(traced, plain, strict=True):
@@ -70,12 +70,12 @@ def assert_complete(state):
 
 @combinations(drafter=["linear", "recurrent", "attending", "none"], seed=range(4))
 def test_greedy_traces_have_the_argmax_after_each_node(seed, drafter):
-    rng, memory, lengths, limits = random_case(seed, drafter)
+    rng, encoder_out, lengths, limits = random_case(seed, drafter)
     decoder, runtime = drafted_by(seed, drafter, 0 if drafter == "none" else 4)
     shape = greedy_shape(rng, runtime.num_heads)
     search = our_greedy(runtime, shape)
-    states = run_twice(search, memory, lengths, limits)
-    for state, alone in zip(states, utterances(memory, lengths), strict=True):
+    states = run_twice(search, encoder_out, lengths, limits)
+    for state, alone in zip(states, utterances(encoder_out, lengths), strict=True):
         result, paths = assert_complete(state)
         accepted = sum(by == DRAFT for _, _, by, _ in result["tokens"])
         assert accepted == sum(state.statistics.accepted)
@@ -96,11 +96,11 @@ def test_greedy_traces_have_the_argmax_after_each_node(seed, drafter):
 
 @combinations(weights=[{"decoder": 1.0}, {"decoder": 0.7, "ctc": 0.3}], seed=range(4))
 def test_beam_traces_are_complete(seed, weights):
-    rng, memory, lengths, limits = random_case(seed, "beam")
+    rng, encoder_out, lengths, limits = random_case(seed, "beam")
     decoder, runtime = drafted_by(seed, "recurrent")
     shape = beam_shape(rng, runtime, 3)
     search = our_search(runtime, seed, weights, 3, shape)
-    for state in run_twice(search, memory, lengths, limits):
+    for state in run_twice(search, encoder_out, lengths, limits):
         result, _ = assert_complete(state)
         scores = [[score for _, score in node[5]] for c in result["calls"] for node in c["nodes"]]
         assert any(scores) and all(row == sorted(row, reverse=True) for row in scores)
@@ -108,9 +108,9 @@ def test_beam_traces_are_complete(seed, weights):
 
 @combinations(heads=["linear", "recurrent", "attending"], seed=range(4))
 def test_unverified_drafts_have_the_number_of_their_head(seed, heads):
-    _, memory, lengths, limits = random_case(seed, heads)
+    _, encoder_out, lengths, limits = random_case(seed, heads)
     decoder, _ = drafted_by(seed, heads, 4)
-    for state in run_twice(Setting(3, 0.2).search(decoder), memory, lengths, limits):
+    for state in run_twice(Setting(3, 0.2).search(decoder), encoder_out, lengths, limits):
         result, best = state.trace.result, state.n_best[0]
         assert [step for *_, step in result["tokens"]] == list(best.heads)
         calls = [call for _, call, _, _ in result["tokens"]]

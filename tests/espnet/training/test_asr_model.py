@@ -36,13 +36,13 @@ def test_head_losses_use_later_labels(heads, no_gradients):
     model.eval()
     data = batch()
     _, stats, _ = model(**data)
-    memory, lengths = model.encode(data["speech"], data["speech_lengths"])
+    encoder_out, lengths = model.encode(data["speech"], data["speech_lengths"])
     runtime = build_runtime(model.decoder)
     expected = []
     for row, length in enumerate(data["text_lengths"]):
         labels = [*data["text"][row, :length].tolist(), EOS]
         tokens = torch.tensor([[EOS, *labels[:-1]]])
-        alone = memory[row : row + 1, : lengths[row]]
+        alone = encoder_out[row : row + 1, : lengths[row]]
         outputs = model.decoder.hidden_states(alone, lengths[row : row + 1], tokens)
         for position in range(len(labels) - 2):
             inputs = outputs.head_input[:, position], alone, lengths[row : row + 1]
@@ -94,12 +94,12 @@ def test_ctc_over_units_trains_and_logs_its_error_rate():
     loss.backward()
     assert all(parameter.grad is not None for parameter in model.ctc.parameters())
     _, stats, _ = model.eval()(**given)
-    memory, lengths = model.encode(given["speech"], given["speech_lengths"])
+    encoder_out, lengths = model.encode(given["speech"], given["speech_lengths"])
     frames = torch.minimum(model.encoder.frames_of_speech(given["speech_lengths"]), lengths)
-    silent = torch.arange(memory.size(1)) >= frames[:, None]
-    memory = memory.masked_fill(silent[:, :, None], 0.0)[:, : frames.max()]
+    silent = torch.arange(encoder_out.size(1)) >= frames[:, None]
+    encoder_out = encoder_out.masked_fill(silent[:, :, None], 0.0)[:, : frames.max()]
     wrong, count = 0, 0
-    for row, tokens_of_row in zip(memory, given["text"].tolist(), strict=True):
+    for row, tokens_of_row in zip(encoder_out, given["text"].tolist(), strict=True):
         # ESPnet counts padded frames, too.
         labels = model.ctc.argmax(row[None])[0].unique_consecutive().tolist()
         spoken = "".join(tokens[token] for token in tokens_of_row if token < 258)

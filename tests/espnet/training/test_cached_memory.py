@@ -96,14 +96,14 @@ def test_memory_is_the_prefix_that_decoding_reads(corpus, cached, tmp_path):
         exp / "config.yaml", exp / "1epoch.pth",
         search="greedy", beam_size=1, ctc_weight=0.0, lm_weight=0.0, maxlenratio=-5.0,
     )  # fmt: skip
-    memory = kaldiio.load_scp(str(cached / "memory.scp"))
+    encoder_out = kaldiio.load_scp(str(cached / "memory.scp"))
     paths = read_lines(corpus / "wav.scp")
     samples = [soundfile.read(path, dtype="float32")[0] for path in paths.values()]
     found, frames = speech2text.model.encode(speech2text.model.batch(samples))
     assert len(set(frames.tolist())) > 4
     for row, (key, speech) in enumerate(zip(paths, samples, strict=True)):
-        assert len(memory[key]) == frames[row] == -(-(len(speech) // 160) // 2)
-        expected = torch.tensor(memory[key]).float()
+        assert len(encoder_out[key]) == frames[row] == -(-(len(speech) // 160) // 2)
+        expected = torch.tensor(encoder_out[key]).float()
         torch.testing.assert_close(found[row, : frames[row]], expected, rtol=1e-3, atol=1e-3)
     for speech, decoding in zip(samples[::5], speech2text.decode(samples[::5]), strict=True):
         assert speech2text(speech)[0][2] == decoding.results[0][2]

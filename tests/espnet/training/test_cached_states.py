@@ -77,9 +77,9 @@ def of_own_texts(corpus, tmp_path_factory):
     return cache(corpus, tmp_path_factory.mktemp("own"), *ALL)
 
 
-def train_on_states(corpus, states, output, system, *options, memory=True, **changes) -> Path:
+def train_on_states(corpus, states, output, system, *options, encoder_out=True, **changes) -> Path:
     data = ["states.scp,speech,numpy_ark", "text_int,text,text_int"]
-    data += ["memory.scp,memory,numpy_ark"] if memory else []
+    data += ["memory.scp,memory,numpy_ark"] if encoder_out else []
     data += (
         ["memory_frames.scp,memory_frames,numpy_ark"]
         if (states / "memory_frames.scp").exists()
@@ -96,7 +96,7 @@ def test_losses_are_those_of_audio(corpus, of_references, tmp_path, system):
         changes["model_conf"] = FROZEN | {"kl_weight": float(system == "recurrent")}
     audio = train(corpus, tmp_path / "audio" / "exp", system, **changes)
     given = corpus, of_references, tmp_path / "states" / "exp", system
-    cached = train_on_states(*given, memory=system != "linear_frozen", **changes)
+    cached = train_on_states(*given, encoder_out=system != "linear_frozen", **changes)
     # Adafactor amplifies the rounding to float16 in a new block.
     rel = 1e-2 if system == "ctc_units" else 1e-3
     first = losses(cached, "train")[1], losses(audio, "train")[1]
@@ -128,11 +128,11 @@ def test_merged_rows_train_as_repeated_rows(windowed, tmp_path, system):
     speech2text = recognizer(windowed, encoder_padding="merged")
     key, path = next(iter(read_lines(windowed / "wav.scp").items()))
     audio = speech2text.model.batch([soundfile.read(path, dtype="float32")[0]])
-    memory, frames = speech2text.model.encode(audio)
-    assert np.allclose(archives[0][key], memory[0], atol=2e-3)  # float16
+    encoder_out, frames = speech2text.model.encode(audio)
+    assert np.allclose(archives[0][key], encoder_out[0], atol=2e-3)  # float16
     assert np.array_equal(archives[1][key], frames[0].numpy())
     assert (
-        len(memory[0])
+        len(encoder_out[0])
         < frames.sum()
         == speech2text.model.encoder.whisper.whisper.config.max_source_positions
     )
@@ -183,14 +183,14 @@ def test_labels_are_what_the_model_writes(corpus, of_own_texts):
     speech2text = recognizer(corpus, search="greedy", beam_size=1, lm_weight=0.0)
     texts, labels = read_lines(of_own_texts / "text"), read_lines(of_own_texts / "text_int")
     states = kaldiio.load_scp(str(of_own_texts / "states.scp"))
-    memory = kaldiio.load_scp(str(of_own_texts / "memory.scp"))
+    encoder_out = kaldiio.load_scp(str(of_own_texts / "memory.scp"))
     for key, path in list(read_lines(corpus / "wav.scp").items())[:4]:
         samples, _ = soundfile.read(path, dtype="float32")
         text, _, ids, hypothesis = speech2text(samples)[0]
         label = [*map(int, labels[key].split())]
         assert texts[key] == " ".join((text or "").split()) or texts[key] == text.rstrip()
         assert label == hypothesis.yseq.tolist()[1:-1]
-        assert states[key].dtype == memory[key].dtype == np.float16
+        assert states[key].dtype == encoder_out[key].dtype == np.float16
         assert len(states[key]) == len(label) + 1
         # The state after each token predicts the next one.
         logits = speech2text.asr_model.decoder.logits(torch.tensor(states[key]).float())
@@ -322,19 +322,19 @@ def test_changed_and_restored_audio_is_cached_again(corpus, tmp_path, capsys):
     before = kaldiio.load_scp(str(tmp_path / "states" / "memory.scp"))["a"]
     soundfile.write(files["a"], np.zeros(4800), 16000)
     write_noise(files["b"], 0.3)
-    memory = kaldiio.load_scp(str(cache(*given) / "memory.scp"))
-    assert not np.array_equal(memory["a"], before)
-    np.testing.assert_allclose(memory["b"], before, atol=1e-3)  # another batch
+    encoder_out = kaldiio.load_scp(str(cache(*given) / "memory.scp"))
+    assert not np.array_equal(encoder_out["a"], before)
+    np.testing.assert_allclose(encoder_out["b"], before, atol=1e-3)  # another batch
 
 
 def test_caching_another_archive_keeps_the_earlier_ones(corpus, tmp_path):
     output = tmp_path / "states"
     cache(corpus, output, "--unpadded", "false", *ALL)
-    memory = {**kaldiio.load_scp(str(output / "memory.scp"))}
+    encoder_out = {**kaldiio.load_scp(str(output / "memory.scp"))}
     cache(corpus, output, "--memory", "false", "--unpadded", "true", *ALL)
-    assert len(read_lines(output / "unpadded.scp")) == len(memory)
+    assert len(read_lines(output / "unpadded.scp")) == len(encoder_out)
     again = kaldiio.load_scp(str(output / "memory.scp"))
-    for key, rows in memory.items():
+    for key, rows in encoder_out.items():
         np.testing.assert_array_equal(again[key], rows)
 
 
@@ -446,7 +446,7 @@ def test_only_drafted_tokens_are_trained(corpus, of_references, tmp_path):
 
     def train_with(name: str, *options: str) -> Path:
         given = corpus, of_references, tmp_path / name / "exp", "linear_frozen"
-        return train_on_states(*given, *options, memory=False, **changes)
+        return train_on_states(*given, *options, encoder_out=False, **changes)
 
     some = train_with("some", *counts)
     assert losses(some, "train")[2] < losses(some, "train")[1]
@@ -465,6 +465,8 @@ def test_only_drafted_tokens_are_trained(corpus, of_references, tmp_path):
     ("ctc", {}, True, "all parameters are frozen; set decoder_conf.heads or model_conf.ctc_weight"),
     error=SystemExit,
 )
-def test_mismatched_states_are_refused(system, conf, memory, corpus, of_references, tmp_path):
+def test_mismatched_states_are_refused(system, conf, encoder_out, corpus, of_references, tmp_path):
     changes = {"model_conf": FROZEN | conf, "max_epoch": 1}
-    train_on_states(corpus, of_references, tmp_path / "exp", system, memory=memory, **changes)
+    train_on_states(
+        corpus, of_references, tmp_path / "exp", system, encoder_out=encoder_out, **changes
+    )

@@ -8,7 +8,7 @@ import pytest
 import test_training
 import torch
 from cases import cases, combinations
-from tiny import EOS, LLAMA, TOKENS, VOCAB_SIZE, batch, model_of, random_memory, tiny_decoder
+from tiny import EOS, LLAMA, TOKENS, VOCAB_SIZE, batch, model_of, random_encoder_out, tiny_decoder
 
 from espnet_medusa.espnet.training import mwer
 from espnet_medusa.networks.whisper.tokens import make_tokenizer
@@ -67,14 +67,14 @@ def random_hypotheses(seed: int, sizes: list[int], num_heads: int) -> list[list[
     return [[draw() for _ in range(size)] for size in sizes]
 
 
-def one_by_one(decoder, memory, frames, hypothesis: Scored, start=EOS) -> torch.Tensor:
+def one_by_one(decoder, encoder_out, frames, hypothesis: Scored, start=EOS) -> torch.Tensor:
     """Oracle: one pass and all heads' logits for every token of a single utterance."""
-    total = torch.zeros((), dtype=memory.dtype)
-    memory, lengths = memory[None, :frames], torch.tensor([frames])
+    total = torch.zeros((), dtype=encoder_out.dtype)
+    encoder_out, lengths = encoder_out[None, :frames], torch.tensor([frames])
     for place, (token, head) in enumerate(zip(*hypothesis, strict=True)):
         node = place - head  # the head drafts after this many tokens
         inputs = torch.tensor([[start, *hypothesis.tokens[:node]]])
-        outputs = decoder.hidden_states(memory, lengths, inputs)
+        outputs = decoder.hidden_states(encoder_out, lengths, inputs)
         hidden = decoder.unroll_hidden(
             outputs._replace(
                 hidden=outputs.hidden[:, -1:].expand(-1, head + 1, -1),
@@ -90,12 +90,12 @@ def one_by_one(decoder, memory, frames, hypothesis: Scored, start=EOS) -> torch.
 def test_loss_and_gradient_equal_those_token_by_token(heads, monkeypatch):
     decoder = tiny_decoder(7, heads, 3).double()
     n_best = random_hypotheses(9, [4, 1, 0, 3], decoder.num_heads)
-    memory, lengths = random_memory(8, [9, 6, 5, 7])
-    memory = memory.double().requires_grad_()
+    encoder_out, lengths = random_encoder_out(8, [9, 6, 5, 7])
+    encoder_out = encoder_out.double().requires_grad_()
     errors = torch.tensor([[0, 1, 2, 4], [3, 0, 0, 0], [0, 0, 0, 0], [2, 5, 0, 0]])
     # Several chunks of rows.
     monkeypatch.setattr("espnet_medusa.espnet.training.mwer.CHUNK_LOGITS", 5 * VOCAB_SIZE)
-    log_probs = mwer.hypothesis_log_probs(decoder, memory, lengths, n_best, EOS)
+    log_probs = mwer.hypothesis_log_probs(decoder, encoder_out, lengths, n_best, EOS)
     assert log_probs.shape == errors.shape
     # transformers' LlamaRMSNorm computes in float32, whatever the weights are.
     atol = 1e-4 if heads.startswith(LLAMA) else 1e-9
@@ -104,13 +104,15 @@ def test_loss_and_gradient_equal_those_token_by_token(heads, monkeypatch):
         count = len(hypotheses)
         assert (log_probs[row, count:] == -torch.inf).all()
         if count:
-            each = [one_by_one(decoder, memory[row], int(lengths[row]), one) for one in hypotheses]
+            each = [
+                one_by_one(decoder, encoder_out[row], int(lengths[row]), one) for one in hypotheses
+            ]
             whole, wrong = torch.stack(each), errors[row, :count].double()
             torch.testing.assert_close(log_probs[row, :count], whole, atol=atol, rtol=1e-5)
             expected += (whole.softmax(0) @ wrong - wrong.mean()) / len(n_best)
     loss = mwer.mwer_loss(log_probs, errors)
     torch.testing.assert_close(loss, expected, atol=atol, rtol=1e-5)
-    parameters = {"memory": memory, **dict(decoder.named_parameters())}
+    parameters = {"memory": encoder_out, **dict(decoder.named_parameters())}
     weights = [*parameters.values()]
     found, brute = (
         torch.autograd.grad(one, weights, allow_unused=True) for one in (loss, expected)
@@ -129,16 +131,18 @@ def test_no_logits_are_saved_for_the_gradient():
         lambda tensor: shapes.append(tensor.shape) or tensor, lambda tensor: tensor
     ):
         n_best = random_hypotheses(2, [4, 4], decoder.num_heads)
-        mwer.hypothesis_log_probs(decoder, *random_memory(3, [9, 6]), n_best, EOS).sum().backward()
+        mwer.hypothesis_log_probs(
+            decoder, *random_encoder_out(3, [9, 6]), n_best, EOS
+        ).sum().backward()
     assert shapes and all(50 not in shape[1:] for shape in shapes)
 
 
 def test_an_end_appended_at_maximum_length_is_not_scored():
     decoder = tiny_decoder(1, "linear", 2, max_target_positions=4)
-    memory, lengths = random_memory(3, [5])
+    encoder_out, lengths = random_encoder_out(3, [5])
     full = Scored((1, 2, 3, 1, EOS), (0, 1, 2, 0))
-    log_probs = mwer.hypothesis_log_probs(decoder, memory, lengths, [[full]], EOS)
-    expected = one_by_one(decoder, memory[0], 5, Scored((1, 2, 3, 1), full.heads))
+    log_probs = mwer.hypothesis_log_probs(decoder, encoder_out, lengths, [[full]], EOS)
+    expected = one_by_one(decoder, encoder_out[0], 5, Scored((1, 2, 3, 1), full.heads))
     torch.testing.assert_close(log_probs[0, 0], expected)
 
 
@@ -153,13 +157,13 @@ def test_without_a_choice_there_is_nothing_to_learn(width):
 @combinations(heads=HEADS, max_length=[3, 12, 100])
 def test_log_probs_equal_the_scores_of_the_search(heads, max_length):
     decoder = tiny_decoder(11, heads, 3)
-    memory, lengths = random_memory(12, [8, 5, 6, 9])
+    encoder_out, lengths = random_encoder_out(12, [8, 5, 6, 9])
     objective = mwer.MWERObjective(mwer.word_pieces(TOKENS, SYMBOLS), EOS, EOS, 4, 0.15)
-    n_best = objective.search(decoder, memory, lengths, max_length)
+    n_best = objective.search(decoder, encoder_out, lengths, max_length)
     assert min(map(len, n_best)) > 1
     drafted = {head for found in n_best for one in found for head in one.heads}
     assert (drafted > {0}) == (heads != "none")
-    log_probs = mwer.hypothesis_log_probs(decoder, memory, lengths, n_best, EOS)
+    log_probs = mwer.hypothesis_log_probs(decoder, encoder_out, lengths, n_best, EOS)
     for row, found in enumerate(n_best):
         scores = torch.tensor([one.score for one in found])
         torch.testing.assert_close(log_probs[row, : len(found)], scores, atol=1e-4, rtol=0)
@@ -169,8 +173,8 @@ def test_stats_are_those_of_the_lists(no_gradients):
     model = model_of(tiny_decoder(0, "linear", 2), mwer_weight=1.0, mwer_threshold=0.3).eval()
     data = batch()
     _, stats, _ = model(**data)
-    memory, lengths = model.encode(data["speech"], data["speech_lengths"])
-    n_best = model.mwer.search(model.decoder, memory, lengths, 16)
+    encoder_out, lengths = model.encode(data["speech"], data["speech_lengths"])
+    n_best = model.mwer.search(model.decoder, encoder_out, lengths, 16)
     best, expected, words = 0, 0.0, 0
     for text, found in zip(["abcdef", "bbdh", "ga"], n_best, strict=True):
         weights = torch.tensor([one.score for one in found]).softmax(-1).tolist()

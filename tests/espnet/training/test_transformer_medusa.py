@@ -34,15 +34,15 @@ def random_decoder(seed: int, heads: str = "none", **options) -> TransformerMedu
 @pytest.mark.parametrize("options", [{}, {"normalize_before": False}, {"concat_after": True}])
 def test_whole_sequences_equal_espnets(options):
     decoder, generator = random_decoder(0, **options), torch.Generator().manual_seed(0)
-    memory, lengths = torch.randn(3, 9, 32, generator=generator), torch.tensor([9, 1, 4])
+    encoder_out, lengths = torch.randn(3, 9, 32, generator=generator), torch.tensor([9, 1, 4])
     tokens = torch.randint(0, len(TOKENS), (3, 8), generator=generator)
-    expected, _ = decoder.transformer(memory, lengths, tokens, torch.full((3,), 8))
-    logits, _ = decoder(memory, lengths, tokens, torch.full((3,), 8))
+    expected, _ = decoder.transformer(encoder_out, lengths, tokens, torch.full((3,), 8))
+    logits, _ = decoder(encoder_out, lengths, tokens, torch.full((3,), 8))
     torch.testing.assert_close(logits, expected)
     branches = torch.cat([tokens, tokens.flip(1)], dim=1)
-    hidden = decoder.hidden_states(memory, lengths, branches, branches=2).hidden
+    hidden = decoder.hidden_states(encoder_out, lengths, branches, branches=2).hidden
     torch.testing.assert_close(decoder.logits(hidden[:, :8]), expected)
-    other, _ = decoder.transformer(memory, lengths, tokens.flip(1), torch.full((3,), 8))
+    other, _ = decoder.transformer(encoder_out, lengths, tokens.flip(1), torch.full((3,), 8))
     torch.testing.assert_close(decoder.logits(hidden[:, 8:]), other)
 
 
@@ -131,14 +131,14 @@ def test_head_losses_equal_cross_entropies_of_whole_logits(tmp_path, heads):
         torch.nn.init.normal_(parameter, std=0.2)
     batch = s2t_batch()
     _, stats, _ = model.eval()(**batch)
-    memory, lengths = model.encode(batch["speech"], batch["speech_lengths"])
+    encoder_out, lengths = model.encode(batch["speech"], batch["speech_lengths"])
     losses = [[] for _ in range(3)]
     for row, (text, before) in enumerate(zip(batch["text"], batch["text_prev"], strict=True)):
         text, before = text[text >= 0], before[before >= 0]
         prompt = [model.sos] if row == 0 else [model.sop, *before.tolist(), model.sos]
         whole = [*prompt, *text.tolist(), model.eos]
         tokens, following = torch.tensor([whole[:-1]]), torch.tensor([whole[1:]])
-        outputs = model.decoder.hidden_states(memory[row, None], lengths[row, None], tokens)
+        outputs = model.decoder.hidden_states(encoder_out[row, None], lengths[row, None], tokens)
         unrolled = model.decoder.unroll_heads(outputs, following)
         for head, logits in enumerate(unrolled):
             first = max(len(prompt) - 1 - head - 1, 0)  # the first prediction of a text's token

@@ -66,9 +66,12 @@ class AiolaModel(torch.nn.Module):
             rows.append(head_input)
             length = tokens.size(1)
             causal = torch.full((length, length), -torch.inf).triu(1)[None, None]
-            memory = output.encoder_last_hidden_state
+            encoder_out = output.encoder_last_hidden_state
             head_input = self.medusa_block(
-                head_input, attention_mask=causal, encoder_hidden_states=memory, use_cache=False
+                head_input,
+                attention_mask=causal,
+                encoder_hidden_states=encoder_out,
+                use_cache=False,
             )
         for layers in self.medusa_heads:
             row = head_input

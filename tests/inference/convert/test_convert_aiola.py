@@ -256,7 +256,7 @@ class Golden:
         )
         self.facts = facts[kind]
         self.weights = load_file(source / "decoder.safetensors")
-        self.memory = self.weights.pop("memory")
+        self.encoder_out = self.weights.pop("memory")
         self.weights |= load_file(source / f"{kind}.safetensors")
         self.logits = self.weights.pop("logits")
         config = json.loads((source / "config.json").read_text())
@@ -276,9 +276,9 @@ class Golden:
     @torch.no_grad()
     def logits_of(self, tokens: torch.Tensor) -> torch.Tensor:
         """(K + 1, U, L, V) of the first U utterances, the base head first; heads as in searches."""
-        memory = self.memory[: len(tokens)]
-        lengths = torch.full((len(tokens),), memory.size(1))
-        outputs = self.decoder.hidden_states(memory, lengths, tokens)
+        encoder_out = self.encoder_out[: len(tokens)]
+        lengths = torch.full((len(tokens),), encoder_out.size(1))
+        outputs = self.decoder.hidden_states(encoder_out, lengths, tokens)
         proposer = build_runtime(self.decoder).proposer()
         found = [self.decoder.logits(outputs.hidden)]
         states = proposer.start_from(outputs.head_input.flatten(0, 1))
@@ -330,10 +330,10 @@ def test_divergence_of_every_head_but_for_padding(golden):
 
 def search(golden, sample, rule, eos, shape=CHAIN):
     prompt = torch.tensor([[201, 210]])
-    memory = golden.memory[sample : sample + 1]
+    encoder_out = golden.encoder_out[sample : sample + 1]
     decoder = build_runtime(golden.decoder)
     greedy = greedy_search(decoder, rule, Constraints(eos), decoder.proposer(), shape)
-    return greedy(memory, torch.tensor([150]), prompt, bounds([MAX_LENGTH - 2]))[0].tokens
+    return greedy(encoder_out, torch.tensor([150]), prompt, bounds([MAX_LENGTH - 2]))[0].tokens
 
 
 @pytest.mark.parametrize("shape", [CHAIN, CHOICES], ids=["chain", "choices"])

@@ -200,10 +200,12 @@ def test_ctranslate2_writes_transformers_tokens(ctranslate2, case, converted, tm
     [found] = model.generate(given, [prompt], **options)
     tokens = torch.tensor([prompt])
     with torch.no_grad():
-        memory = whisper.model.encoder(features).last_hidden_state
-        np.testing.assert_allclose(np.array(model.encode(given)), memory.numpy(), rtol=0, atol=1e-4)
+        encoder_out = whisper.model.encoder(features).last_hidden_state
+        np.testing.assert_allclose(
+            np.array(model.encode(given)), encoder_out.numpy(), rtol=0, atol=1e-4
+        )
         for _ in range(12):
-            scores = whisper(encoder_outputs=(memory,), decoder_input_ids=tokens).logits[0, -1]
+            scores = whisper(encoder_outputs=(encoder_out,), decoder_input_ids=tokens).logits[0, -1]
             scores[CONFIG["suppress_ids"]] = -torch.inf
             if tokens.size(1) == len(prompt):
                 scores[CONFIG["suppress_ids_begin"]] = -torch.inf

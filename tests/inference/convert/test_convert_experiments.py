@@ -32,8 +32,8 @@ def logits_of_experiment(experiment, features, tokens):
     """(1, L, V)."""
     model, _ = load(experiment)
     frames = torch.tensor([features.size(2)])
-    memory, lengths = model.encoder.encode(features.transpose(1, 2), frames)
-    return model.decoder(memory, lengths, tokens, torch.tensor([tokens.size(1)]))[0]
+    encoder_out, lengths = model.encoder.encode(features.transpose(1, 2), frames)
+    return model.decoder(encoder_out, lengths, tokens, torch.tensor([tokens.size(1)]))[0]
 
 
 def test_vanilla_system_decodes(tmp_path):

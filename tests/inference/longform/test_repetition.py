@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 from searches import PROMPT, constraints_of, drafted_by, our_greedy
-from tiny import plain_greedy, random_memory, utterances
+from tiny import plain_greedy, random_encoder_out, utterances
 
 from espnet_medusa.decoding.search import state as search_state
 from espnet_medusa.decoding.search.drafting.lookahead import DraftShape
@@ -31,11 +31,11 @@ def often(monkeypatch):
 def test_greedy_search_stops_at_the_same_token_with_any_drafts(seed):
     rng = random.Random(seed)
     decoder, runtime = drafted_by(seed, rng.choice(["linear", "recurrent"]))
-    memory, lengths = random_memory(seed, [5, 9, 12])
+    encoder_out, lengths = random_encoder_out(seed, [5, 9, 12])
     search = our_greedy(runtime, DraftShape(rng.choice([0, 2, 4]), rng.choice([1, 3])))
     prompts = torch.tensor([PROMPT] * 3)
-    states = search(memory, lengths, prompts, LengthLimits(-MOST, give_up=hopeless))
-    for alone, state in zip(utterances(memory, lengths), states, strict=True):
+    states = search(encoder_out, lengths, prompts, LengthLimits(-MOST, give_up=hopeless))
+    for alone, state in zip(utterances(encoder_out, lengths), states, strict=True):
         tokens, _, ended = plain_greedy(decoder, alone, PROMPT, MOST)
         stops = [count for count in range(2, len(tokens) + 1, 2) if hopeless(tokens[:count])]
         if stops:
@@ -48,7 +48,7 @@ def test_a_beam_stops_at_its_best_hypothesis_with_any_drafts():
     for seed in range(20):
         rng = random.Random(seed)
         _, runtime = drafted_by(seed, "recurrent")
-        memory, lengths = random_memory(seed, [5, 9, 12])
+        encoder_out, lengths = random_encoder_out(seed, [5, 9, 12])
         prompts, beam_size = torch.tensor([PROMPT] * 3), rng.choice([2, 3])
         results = []
         for depth in (0, rng.choice([2, 4])):
@@ -62,7 +62,7 @@ def test_a_beam_stops_at_its_best_hypothesis_with_any_drafts():
                 runtime, beam_size, constraints_of(), runtime.proposer(),
                 DraftShape(depth, beam_size),
             )  # fmt: skip
-            states = search(memory, lengths, prompts, LengthLimits(-MOST, give_up=rule))
+            states = search(encoder_out, lengths, prompts, LengthLimits(-MOST, give_up=rule))
             results.append([[ended.tokens for ended in state.n_best] for state in states])
             stopped += sum(state.n_best[0].tokens[:-1] in rejected for state in states)
         assert results[0] == results[1]

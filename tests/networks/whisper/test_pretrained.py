@@ -41,8 +41,8 @@ def logits(folder, speech: np.ndarray, tokens: torch.Tensor, vocab_size: int) ->
     encoder = HFWhisperEncoder(whisper_model=str(folder)).eval()
     hidden_size = encoder.output_size()
     decoder = WhisperMedusaDecoder(vocab_size, hidden_size, whisper_model=str(folder)).eval()
-    memory, frames, _ = encoder(torch.tensor(speech)[None], torch.tensor([len(speech)]))
-    return decoder(memory, frames, tokens, torch.tensor([tokens.size(1)]))[0]
+    encoder_out, frames, _ = encoder(torch.tensor(speech)[None], torch.tensor([len(speech)]))
+    return decoder(encoder_out, frames, tokens, torch.tensor([tokens.size(1)]))[0]
 
 
 def test_logits_equal_transformers(case, no_gradients):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 from scripted import PathDecoder, PathProposer, PathStates, foresight
-from tiny import EOS, VOCAB_SIZE, random_memory, tiny_decoder
+from tiny import EOS, VOCAB_SIZE, random_encoder_out, tiny_decoder
 
 from espnet_medusa.decoding.runtime.build import build_runtime
 from espnet_medusa.decoding.search.acceptance import AcceptanceRule, exact
@@ -91,10 +91,10 @@ def make_task(
     of ``ChargedDecoder``, ``rounding``, and fields of ``SearchOptions``.
     """
     rounding, error = options.pop("rounding", False), options.pop("error", 0.0)
-    memory, lengths = random_memory(seed, [9])
+    encoder_out, lengths = random_encoder_out(seed, [9])
     module = tiny_decoder(seed, "none", num_blocks=1)
     decoder = ChargedDecoder(build_runtime(module), prices, error)
-    logits_after = foresight(module, memory)
+    logits_after = foresight(module, encoder_out)
     drafters = {
         name: Drafter(name, offer.kind, {None: ChargedProposer(logits_after, offer, prices)})
         for name, offer in prices.offers.items()
@@ -105,7 +105,7 @@ def make_task(
     else:
         search = beam_search(decoder, DECODER_ALONE, beam_size, constraints)
     readings = {name: DraftReading(None, offer.encoder) for name, offer in prices.offers.items()}
-    inputs = memory, lengths, torch.tensor([[EOS]]), 0.09, 0.5, readings
+    inputs = encoder_out, lengths, torch.tensor([[EOS]]), 0.09, 0.5, readings
     batches = [HeldOutBatch([key], *inputs) for key in "abcdefgh"[:utterances]]
     options = SearchOptions(search="greedy" if beam_size is None else "beam", **options)
     limits = LengthLimits(maxlenratio=-8)

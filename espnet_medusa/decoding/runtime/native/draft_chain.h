@@ -3,7 +3,7 @@
 
 #include "best_token.h"
 #include "linear.h"
-#include "memory_attention.h"
+#include "cross_attention.h"
 #include "shortlist.h"
 
 // Weights of attending heads.
@@ -17,7 +17,7 @@ constexpr int64_t MISSING = -1;  // after the end of a chain; as in tree/propose
 // A draft of up to `steps` tokens from each row's state.
 struct Chain {
     Nodes nodes;
-    Memory memory;
+    CrossKeysValues cross;
     int64_t steps, threads;
 };
 
@@ -90,7 +90,7 @@ void advance(
     }
     product(heads.fuse, nullptr, chain.joined, chain.hidden, chain.states);
     product(heads.queries, &heads.cross_norm, chain.states, nullptr, chain.queries);
-    attend_memory(call.nodes, call.memory, chain.queries, chain.hidden);
+    attend_cross(call.nodes, call.cross, chain.queries, chain.hidden);
     product(heads.cross_output, nullptr, chain.hidden, chain.states, chain.states);
     product(heads.inner, &heads.feed_forward_norm, chain.states, nullptr, chain.inner);
     product(heads.outer, nullptr, chain.inner, chain.states, chain.states);

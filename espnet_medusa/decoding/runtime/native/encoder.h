@@ -5,7 +5,7 @@
 #pragma once
 
 #include "linear.h"
-#include "memory_attention.h"
+#include "cross_attention.h"
 
 // An encoder layer's weights.
 struct EncoderLayer {
@@ -130,7 +130,7 @@ inline void project_frames(
             for (long head = 0; head < frames.heads; ++head)
                 pack_head({keys + head * size, outputs, width, size}, first, in_block, count,
                           packed + (utterance * frames.heads + head) *
-                                       Memory::bytes_per_head(count, size));
+                                       CrossKeysValues::bytes_per_head(count, size));
         }
 }
 
@@ -145,14 +145,14 @@ inline void attend_all_frames(const Frames& frames, const char* packed, float* q
         for (long chunk = 0; chunk < chunks; ++chunk) {
             const long utterance = head / frames.heads, length = frames.lengths[utterance];
             const PackedHead of_head(
-                packed + head * Memory::bytes_per_head(count, size), count, size);
+                packed + head * CrossKeysValues::bytes_per_head(count, size), count, size);
             const float* mask = frames.mask ? frames.mask + utterance * count : nullptr;
             float* place = queries + utterance * count * width + head % frames.heads * size;
             const long end = std::min((chunk + 1) * TOGETHER * PANEL, count);
             for (long row = chunk * TOGETHER * PANEL; row < end; row += PANEL) {
                 float* of_panel = place + row * width;
                 const Queries panel(of_panel, std::min<long>(PANEL, end - row), width, size,
-                                    Memory::padded(length), scratch);
+                                    CrossKeysValues::padded(length), scratch);
                 attend_frames(panel, of_head, length, mask, of_panel);
             }
         }

@@ -3,7 +3,7 @@
 #include "draft_chain.h"
 #include "encoder.h"
 #include "linear.h"
-#include "memory_attention.h"
+#include "cross_attention.h"
 #include "shortlist.h"
 #include "top_tokens.h"
 #include "tree_attention.h"
@@ -23,7 +23,7 @@ struct Layer {
 struct Call {
     Nodes nodes;
     Tree tree;
-    Memory memory;
+    CrossKeysValues cross;
     int64_t threads;
 };
 
@@ -46,7 +46,9 @@ int request_tiles() {
 #endif
 }
 
-int64_t memory_bytes(int64_t frames, int64_t size) { return Memory::bytes_per_head(frames, size); }
+int64_t cross_bytes(int64_t frames, int64_t size) {
+    return CrossKeysValues::bytes_per_head(frames, size);
+}
 
 // Quantizes weights (outputs, inputs) to blocks of 4 or 8 bits, scales and corrections; `blocks`
 // must be zeros. Integers of 4 bits are used as multiples of 16.
@@ -152,13 +154,13 @@ void normalize_rows(const Norm* norm, const float* from, int64_t count, int64_t 
 }
 
 // Projects encoder output (utterances, frames, D) to keys and values.
-void project_memory(
-    const Linear* linear, const float* memory, int64_t utterances, int64_t frames, int64_t heads,
+void project_cross(
+    const Linear* linear, const float* encoder_out, int64_t utterances, int64_t frames, int64_t heads,
     char* packed, int64_t threads) {
     const Frames all{utterances, frames, heads, linear->outputs / (2 * heads), nullptr, nullptr,
                      threads};
 #pragma omp parallel num_threads(threads)
-    project_frames(*linear, nullptr, all, memory, nullptr, packed);
+    project_frames(*linear, nullptr, all, encoder_out, nullptr, packed);
 }
 
 // Finds the best token of each row of logits (count, size), with normalizer and log-probability.
@@ -189,8 +191,8 @@ void top_tokens(
     }
 }
 
-// Packs keys and values (utterances, frames, 2, heads, head size) in Memory's layout.
-void pack_memories(
+// Packs keys and values (utterances, frames, 2, heads, head size) in the layout of CrossKeysValues.
+void pack_cross(
     const float* keys_values, int64_t utterances, int64_t frames, int64_t heads, int64_t size,
     char* packed, int64_t threads) {
     const long width = heads * size;
@@ -198,7 +200,7 @@ void pack_memories(
     for (long head = 0; head < utterances * heads; ++head) {
         const float* keys = keys_values + head / heads * frames * 2 * width + head % heads * size;
         pack_head({keys, 2 * width, width, size}, 0, frames, frames,
-                  packed + head * Memory::bytes_per_head(frames, size));
+                  packed + head * CrossKeysValues::bytes_per_head(frames, size));
     }
 }
 
@@ -277,8 +279,8 @@ struct LayerRows {
 
 // Computes a layer for (rows, D); `from` and `hidden` may be the same.
 static void extend_layer(
-    const Layer& layer, const Nodes& nodes, Tree tree, const Memory& memory, const LayerRows& work,
-    const float* from, float* hidden) {
+    const Layer& layer, const Nodes& nodes, Tree tree, const CrossKeysValues& cross,
+    const LayerRows& work, const float* from, float* hidden) {
     tree.joined = work.joined;
     auto product = [&](const Linear& linear, const Norm* norm, const float* input,
                        const float* residual, float* to) {
@@ -289,7 +291,7 @@ static void extend_layer(
     attend_tree(nodes, tree, work.attended);
     product(layer.self_output, nullptr, work.attended, from, hidden);
     product(layer.cross_queries, &layer.cross_norm, hidden, nullptr, work.queries);
-    attend_memory(nodes, memory, work.queries, work.attended);
+    attend_cross(nodes, cross, work.queries, work.attended);
     product(layer.cross_output, nullptr, work.attended, hidden, hidden);
     product(layer.inner, &layer.feed_forward_norm, hidden, nullptr, work.inner);
     product(layer.outer, nullptr, work.inner, hidden, hidden);
@@ -308,10 +310,10 @@ extern "C" void extend_layers(
 #pragma omp parallel num_threads(call->threads)
     {
         Tree tree = call->tree;
-        Memory memory = call->memory;
+        CrossKeysValues cross = call->cross;
         for (long layer = 0; layer < count; ++layer) {
-            memory.packed = packed[layer];
-            extend_layer(layers[layer], nodes, tree, memory, work, layer ? hidden : from, hidden);
+            cross.packed = packed[layer];
+            extend_layer(layers[layer], nodes, tree, cross, work, layer ? hidden : from, hidden);
             tree.slots += nodes.utterances * tree.capacity * 2 * nodes.width();
         }
     }

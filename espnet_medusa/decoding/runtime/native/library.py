@@ -39,7 +39,7 @@ CallArguments = structure(
     (number, "width"),
     (pointer, "packed"),
     (number, "frames"),
-    (pointer, "memory_mask"),
+    (pointer, "encoder_out_mask"),
     (number, "threads"),
 )
 # In encoder.h: EncoderLayer, Frames.
@@ -59,7 +59,7 @@ ChainArguments = structure(
     (number, "utterances heads head_size"),
     (pointer, "first_row packed"),
     (number, "frames"),
-    (pointer, "memory_mask"),
+    (pointer, "encoder_out_mask"),
     (number, "steps threads"),
 )
 # In shortlist.h: Shortlist.
@@ -79,7 +79,7 @@ shortlist = POINTER(ShortlistArguments)
 layers, encoder_layers = POINTER(LayerArguments), POINTER(EncoderLayerArguments)
 call, frames = POINTER(CallArguments), POINTER(FramesArguments)
 SIGNATURES = {  # of the functions in kernels.cpp, in their order
-    "memory_bytes": (number, number),
+    "cross_bytes": (number, number),
     "pack_weights": (pointer, number, number, number, pointer, pointer, pointer, number),
     "pack_bfloat16_weights": (pointer, number, number, pointer, number),
     "multiply_blocks": (linear, pointer, number, number, pointer, number),
@@ -88,10 +88,10 @@ SIGNATURES = {  # of the functions in kernels.cpp, in their order
     "unpack_weights": (linear, pointer, number, pointer, number),
     "linear": (linear, pointer, number, pointer, pointer, number),
     "normalize_rows": (norm, pointer, number, number, pointer),
-    "project_memory": (linear, pointer, number, number, number, pointer, number),
+    "project_cross": (linear, pointer, number, number, number, pointer, number),
     "best_tokens": (pointer, number, number, restriction, pointer, pointer, pointer, number),
     "top_tokens": (pointer, number, number, restriction, number, pointer, pointer, number),
-    "pack_memories": (pointer, number, number, number, number, pointer, number),
+    "pack_cross": (pointer, number, number, number, number, pointer, number),
     "draft_chain": (heads, linear, shortlist, chain, pointer, pointer, c_float, pointer, pointer),
     "advance_states": (heads, chain, pointer, pointer, pointer),
     "extend_layers": (layers, number, call, POINTER(pointer), pointer, pointer),
@@ -103,7 +103,7 @@ def kernels() -> ctypes.CDLL | None:
     """Return the kernels with declared signatures, or None if they are unavailable."""
     library = load_library()
     if library is not None:
-        library.memory_bytes.restype = number
+        library.cross_bytes.restype = number
         for name, types in SIGNATURES.items():
             getattr(library, name).argtypes = types
     return library

@@ -332,7 +332,7 @@ def follow_chains(
             if token != MISSING:
                 reached.append(Hypothesis(draft.beam[0].prefix.child(token)))
                 draft.depth += 1
-            reached = strategy.drop_hopeless(state, reached)
+            reached = strategy.prune_drafted_beam(state, reached)
             draft.visit(reached, state.max_length, strategy.scoring.eos)
 
 
@@ -356,5 +356,5 @@ def visit(
                 if prefix is not None
             ]
             state.draft.depth += bool(reached)
-            reached = strategy.drop_hopeless(state, reached)
+            reached = strategy.prune_drafted_beam(state, reached)
             state.draft.visit(reached, state.max_length, strategy.scoring.eos)

@@ -82,7 +82,7 @@ class ScorerSteps(Steps):
                 least = state.running[0].score + self.shape.min_log_prob
                 beam = [hypothesis for hypothesis in beam if hypothesis.score >= least]
                 state.draft.depth += bool(beam)
-                beam = self.strategy.drop_hopeless(state, beam)
+                beam = self.strategy.prune_drafted_beam(state, beam)
                 state.draft.visit(beam, state.max_length, eos)
 
     def _candidates(

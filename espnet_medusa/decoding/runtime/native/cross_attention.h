@@ -11,7 +11,7 @@
 #include "panel.h"
 
 // Keys and values of all utterances' frames; PackedHead describes a head.
-struct Memory {
+struct CrossKeysValues {
     const char* packed;  // (U, heads, bytes_per_head)
     int64_t frames;
     const float* mask;   // (U, frames), added to logits: log of the frames that a row represents,
@@ -40,7 +40,7 @@ struct PackedHead {
     float *key_scales, *value_scales;  // (frames)
 
     PackedHead(const char* packed, long all_frames, long head_size)
-        : columns(Memory::columns(head_size)), frames(Memory::padded(all_frames)),
+        : columns(CrossKeysValues::columns(head_size)), frames(CrossKeysValues::padded(all_frames)),
           keys((char*)packed), values(keys + bytes()), key_scales((float*)(values + bytes())),
           value_scales(key_scales + frames) {}
 
@@ -63,7 +63,7 @@ struct Queries {
         : values(values), count(count), stride(stride), size(size),
           weight_stride(padded + STEP_BYTES / sizeof(Number16::Row)) {
         scratch.reset();
-        rounded = scratch.take<Number16::Row>(PANEL * Memory::columns(size));
+        rounded = scratch.take<Number16::Row>(PANEL * CrossKeysValues::columns(size));
         scales = scratch.take<float>(PANEL);
         scores = scratch.take<Number16::Sum>(PANEL * padded);
         logits = scratch.take<float>(padded);
@@ -73,7 +73,7 @@ struct Queries {
 
 // Rounds queries, with zeros after the head's size.
 inline Rows round_queries(const Queries& queries) {
-    const long columns = Memory::columns(queries.size);
+    const long columns = CrossKeysValues::columns(queries.size);
     // LOG2_E: the softmax uses powers of 2.
     const float factor = LOG2_E / std::sqrt((float)queries.size);
     for (int row = 0; row < queries.count; ++row) {
@@ -101,7 +101,7 @@ inline float round_weights(
     const float *key_scales = head.key_scales, *value_scales = head.value_scales;
     float* logits = queries.logits;
     const Floats row_scale = constant(queries.scales[row]);
-    const long padded = Memory::padded(frames);
+    const long padded = CrossKeysValues::padded(frames);
     Floats top = constant(-FLT_MAX), total = constant(0.0f);
     for (long at = 0; at < padded; at += LANES) {
         Floats values = to_floats(load(scores + at / PANEL * PANEL * PANEL + at % PANEL));
@@ -142,7 +142,7 @@ inline float round_weights(
 inline void attend_frames(
     const Queries& queries, const PackedHead& head, long frames, const float* mask, float* to) {
     const long key_steps = head.columns / PANEL, key_bytes = key_steps * 2 * BLOCK_BYTES;
-    const long steps = Memory::padded(frames) / PANEL;
+    const long steps = CrossKeysValues::padded(frames) / PANEL;
     const long all_steps = head.frames / PANEL;  // of the layout
 
     Tiles tiles(queries.count);
@@ -170,22 +170,22 @@ inline void attend_frames(
 }
 
 // Computes attention (rows, heads, head size) of queries; threads share utterances and heads.
-inline void attend_memory(
-    const Nodes& nodes, const Memory& memory, const float* queries, float* to) {
+inline void attend_cross(
+    const Nodes& nodes, const CrossKeysValues& cross, const float* queries, float* to) {
     const long size = nodes.head_size, width = nodes.width();
-    const long bytes = Memory::bytes_per_head(memory.frames, size);
+    const long bytes = CrossKeysValues::bytes_per_head(cross.frames, size);
     static thread_local Scratch scratch;
 #pragma omp for schedule(static) collapse(2)
     for (long utterance = 0; utterance < nodes.utterances; ++utterance) {
         for (long head = 0; head < nodes.heads; ++head) {
             const PackedHead packed(
-                memory.packed + (utterance * nodes.heads + head) * bytes, memory.frames, size);
-            const long frames = memory.frames_of(utterance), end = nodes.first_row[utterance + 1];
-            const float* mask = memory.mask ? memory.mask + utterance * memory.frames : nullptr;
+                cross.packed + (utterance * nodes.heads + head) * bytes, cross.frames, size);
+            const long frames = cross.frames_of(utterance), end = nodes.first_row[utterance + 1];
+            const float* mask = cross.mask ? cross.mask + utterance * cross.frames : nullptr;
             for (long row = nodes.first_row[utterance]; row < end; row += PANEL) {
                 const long place = row * width + head * size;
                 const Queries panel(queries + place, std::min<long>(PANEL, end - row), width, size,
-                                    Memory::padded(frames), scratch);
+                                    CrossKeysValues::padded(frames), scratch);
                 attend_frames(panel, packed, frames, mask, to + place);
             }
         }
@@ -223,7 +223,7 @@ inline void pack_head(
     const KeysValues& from, long first, long count, long frames, char* packed) {
     const PackedHead head(packed, frames, from.size);
     const long steps = head.columns / PANEL, value_steps = head.frames / PANEL;
-    for (long place = 0; place < Memory::padded(count); place += 2) {
+    for (long place = 0; place < CrossKeysValues::padded(count); place += 2) {
         const long frame = first + place, last = count - place;  // 1: there is no odd frame
         // Frames after the end are not read.
         const long even = last > 0 ? place : 0, odd = last > 1 ? place + 1 : 0;

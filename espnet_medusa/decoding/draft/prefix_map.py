@@ -1,4 +1,4 @@
-"""Places in a draft model's token tree for prefixes of the main model."""
+"""Prefixes in a draft model's token tree for prefixes of the main model."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -12,31 +12,31 @@ from espnet_medusa.decoding.tree.prefix import Prefix
 UNKNOWN = -1e4  # logit of tokens that the draft model cannot produce; keeps sums finite
 
 
-class Interpreter(ABC):
-    """Maps prefixes of the main model to places, of any type, in the draft model's tree."""
+class PrefixMap(ABC):
+    """Maps prefixes of the main model to draft prefixes, of any type, in the draft model's tree."""
 
     def __init__(self, tree: DraftTree):
         self.tree = tree
 
     @abstractmethod
     def begin(self, root: Prefix) -> Any:
-        """Return the place after a prompt of the draft model."""
+        """Return the draft prefix after a prompt of the draft model."""
 
     @abstractmethod
-    def follow(self, place: Any, token: int) -> Any:
-        """Return the place after another token of the main model."""
+    def follow(self, draft_prefix: Any, token: int) -> Any:
+        """Return the draft prefix after another token of the main model."""
 
     @abstractmethod
-    def logits(self, places: Sequence[Any]) -> torch.Tensor:
+    def logits(self, draft_prefixes: Sequence[Any]) -> torch.Tensor:
         """Return logits (R, V) over the main model's tokens; rows after an end token are unused."""
 
     @abstractmethod
-    def keep(self, places: Sequence[Any]) -> None:
-        """Forget all places except these and their continuations."""
+    def keep(self, draft_prefixes: Sequence[Any]) -> None:
+        """Forget all draft prefixes except these and their continuations."""
 
 
-class OneToOne(Interpreter):
-    """For vocabularies that are equal, or differ only in token ids; places are nodes of the tree.
+class OneToOne(PrefixMap):
+    """For vocabularies that are equal, or differ only in token ids; draft prefixes are tree nodes.
 
     Args:
         end: The draft model's end token.
@@ -60,21 +60,23 @@ class OneToOne(Interpreter):
     def begin(self, root: Prefix) -> Prefix:
         return root
 
-    def follow(self, place: Prefix, token: int) -> Prefix:
-        if self._ended(place) or not self.tree.has_room(place):
-            return place
+    def follow(self, draft_prefix: Prefix, token: int) -> Prefix:
+        if self._ended(draft_prefix) or not self.tree.has_room(draft_prefix):
+            return draft_prefix
         token = token if self.feed is None else self.feed[token]
-        return place.child(token) if token >= 0 else place
+        return draft_prefix.child(token) if token >= 0 else draft_prefix
 
-    def logits(self, places: Sequence[Prefix]) -> torch.Tensor:
+    def logits(self, draft_prefixes: Sequence[Prefix]) -> torch.Tensor:
         # Unused rows get the parent's logits: the draft model does not evaluate end tokens.
-        logits = self.tree.logits([node.parent if self._ended(node) else node for node in places])
+        logits = self.tree.logits(
+            [node.parent if self._ended(node) else node for node in draft_prefixes]
+        )
         if self.columns is None:
             return logits
         return logits[:, self.columns].masked_fill_(self.unknown, UNKNOWN)
 
-    def keep(self, places: Sequence[Prefix]) -> None:
-        self.tree.keep(places)
+    def keep(self, draft_prefixes: Sequence[Prefix]) -> None:
+        self.tree.keep(draft_prefixes)
 
     def _ended(self, node: Prefix) -> bool:
         return node.token == self.end and node.parent is not None
