@@ -58,7 +58,7 @@ class Search:
             prompt: U times (P,) prompt tokens; P may differ.
             limits: Of each utterance, or of all.
             draft_inputs: U, for a draft model or CTC; None: the encoder output and the prompts.
-            watched: U requested probabilities, which the search sets, or None.
+            probed: U tokens whose probabilities the search sets, or None.
         """
         if isinstance(limits, LengthLimits):
             limits = [limits] * len(encoder_out)
