@@ -216,7 +216,7 @@ def test_equal_texts_with_other_special_token_ids(translations, vocabularies):
     translation = translations("whisper_large_v3", "whisper_multilingual")
     module = tiny_decoder(1, "none", vocab_size=len(v2), num_blocks=1)
     proposer, root = begin(build_runtime(module), v3.end, translation, [v2.start])
-    assert isinstance(proposer._interpreter, OneToOne)
+    assert isinstance(proposer._prefix_map, OneToOne)
     tokens = [*v3.encode(" hello there"), v3.special["0.50"], v3.special["yue"]]
     logits = logits_after(proposer, root, tokens)
     draft_tokens = [v2.start, *v2.encode(" hello there"), v2.special["0.50"]]
@@ -247,7 +247,7 @@ def test_finished_words_take_no_memory(translations):
         assert int(proposer.logits(states)[0].argmax()) in (*tokens, main.end)
         proposer.keep([tip])
         ancestors = proposer._places[tip].base.ancestors()
-        assert sum(node in proposer._interpreter._predictions for node in ancestors) <= 1
+        assert sum(node in proposer._prefix_map._predictions for node in ancestors) <= 1
         sizes.append(proposer.tree.state.num_nodes)
     assert max(sizes) <= 2 + len(draft_tokens) + 1
 
