@@ -16,6 +16,7 @@ from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.options import check_choice, parse_rate
 from espnet_medusa.decoding.runtime.encoder import build_encoder_runtime
 from espnet_medusa.decoding.runtime.native_encoder import NativeEncoder
+from espnet_medusa.decoding.runtime.precision import encoder_precision
 from espnet_medusa.inference.longform.window import FRAMES_PER_S, Window
 from espnet_medusa.networks.merged_padding import FULL, MERGED, PADDINGS, kept_rows
 from espnet_medusa.networks.whisper.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ
@@ -88,6 +89,7 @@ class SpeechEncoder:
     merged: bool = False
     together: bool = True  # whether an utterance has the same output alone and in a batch
     packed: bool = False  # whether ``encode`` has its own copy of the weights of ``whisper``
+    precision: str = "of its weights"
 
     def unpadded(
         self, encoder_out: torch.Tensor, frames: torch.Tensor, lengths: torch.Tensor
@@ -151,8 +153,10 @@ def model_encoder(
     # A decoder that was trained on cropped output is less used to merged padding (bench/NOTES.md).
     by_default = native and not whisper.crop_to_audio and can_merge_padding(model)
     merged = padding == MERGED or (padding is None and by_default)
-    encode = whisper.encode if runtime is None else runtime
-    return SpeechEncoder(encode, whisper, merged, packed=runtime is not None)
+    if runtime is None:
+        return SpeechEncoder(whisper.encode, whisper, merged)
+    chosen = encoder_precision(precision, next(whisper.parameters()).device)
+    return SpeechEncoder(runtime, whisper, merged, packed=True, precision=str(chosen))
 
 
 def encodes_only_log_mel(model: torch.nn.Module) -> bool:

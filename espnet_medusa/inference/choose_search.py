@@ -9,6 +9,7 @@ import torch
 
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.decoding.runtime.build import build_runtime
+from espnet_medusa.decoding.runtime.precision import Processor
 from espnet_medusa.decoding.search.build import SearchModel, build_beam, build_greedy
 from espnet_medusa.decoding.search.drafters import DraftSources
 from espnet_medusa.decoding.search.scores import Scorers
@@ -46,7 +47,11 @@ def with_search(
     sources = draft_sources(model, open_draft_model)
     parts = network.decoder, espnet, full_scorers(espnet), sources
     search = build_search(options, *parts, model.writer.nbest)
-    logger.info(f"{type(search.strategy).__name__}, drafts: {search.planner.shape}")
+    logger.info(
+        f"{type(search.strategy).__name__}, drafts: {search.planner.shape}; "
+        f"{Processor.of(model.device).value}, decoder: {search.decoder.precision}, "
+        f"encoder: {model.encoder.precision}"
+    )
     model = replace(model, search=search)
     return model.with_draft_model(open_draft_model and open_draft_model.opened)
 

@@ -15,8 +15,7 @@ from espnet2.text.hugging_face_token_id_converter import HuggingFaceTokenIDConve
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.files.mapped_weights import copy_mapped_weights
 from espnet_medusa.data.options import build_options, check_positive
-from espnet_medusa.decoding.runtime.native.library import kernels
-from espnet_medusa.decoding.runtime.precision import INT8
+from espnet_medusa.decoding.runtime.precision import INT8, has_kernels
 from espnet_medusa.decoding.runtime.process import trim_memory
 from espnet_medusa.decoding.search.search_options import LengthLimits
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
@@ -97,7 +96,7 @@ class Speech2Text(ESPnetSpeech2Text):
             asr_train_config = asr_train_config or Path(asr_model_file).parent / CONFIG
             files = asr_train_config, asr_model_file, options.get("device", "cpu")
             precisions = {decode_options.encoding, decode_options.decoder_precision}
-            mapped = mapped and precisions == {INT8} and kernels() is not None
+            mapped = mapped and precisions == {INT8} and has_kernels(torch.device(files[2]))
             trained = read_model(*files, mapped)
         with espnet_uses(trained), NoInitialization(), language_model_errors(options):
             super().__init__(asr_train_config, **options)

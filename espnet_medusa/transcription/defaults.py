@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from espnet_medusa.decoding.runtime.native.library import kernels
-from espnet_medusa.decoding.runtime.precision import INT8
+from espnet_medusa.decoding.runtime.precision import INT8, has_kernels
 from espnet_medusa.inference.longform.long_form_options import REPETITION
 
 BEAM_SIZE = 5
@@ -20,7 +19,7 @@ FALLBACK = {"fallback_on": REPETITION, "best_of": 5, "skip_silence": True}
 def with_defaults(options: Mapping[str, Any], device: str) -> dict[str, Any]:
     """Add the command's defaults: beam search, int8 if the native CPU kernels run, fallback."""
     chosen = {"batch_size": 8, "beam_size": BEAM_SIZE, **FALLBACK}
-    if device == "cpu" and kernels() is not None:
+    if has_kernels(torch.device(device)):
         chosen["decoder_precision"] = INT8
     return choose_search(chosen | dict(options))
 

@@ -3,7 +3,7 @@
 from espnet_medusa.decoding.runtime.cross_attention import ESPnetTransformerRuntime, WhisperRuntime
 from espnet_medusa.decoding.runtime.cuda_graph import CudaGraphWhisperRuntime
 from espnet_medusa.decoding.runtime.llama import LlamaRuntime
-from espnet_medusa.decoding.runtime.precision import resolve_precision
+from espnet_medusa.decoding.runtime.precision import decoder_precision
 from espnet_medusa.decoding.runtime.tree_runtime import TreeRuntime
 from espnet_medusa.networks.espnet_transformer import TransformerMedusaDecoder
 from espnet_medusa.networks.llama_decoder import SpeechLlamaDecoder
@@ -32,4 +32,4 @@ def build_runtime(
     kind = next(RUNTIMES[parent] for parent in type(decoder).__mro__ if parent in RUNTIMES)
     if kind is WhisperRuntime and with_graphs and weight.device.type == "cuda":
         kind = CudaGraphWhisperRuntime
-    return kind(decoder, resolve_precision(precision, weight.device, weight.dtype))
+    return kind(decoder, decoder_precision(precision, weight.device, weight.dtype))

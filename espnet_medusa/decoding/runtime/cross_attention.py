@@ -64,7 +64,7 @@ class CrossAttentionRuntime(TreeRuntime):
 def pack_layers(layers: Iterable[LayerWeights], precision: Precision) -> LayerStack:
     """Pack layers for ``extend``; native kernels support pre-norm without ``concat`` only."""
     layers = [*layers]
-    if precision.int8_layers and all(layer.norm_first and not layer.concat for layer in layers):
+    if precision.kernels and all(layer.norm_first and not layer.concat for layer in layers):
         return NativeStack([NativeLayer(layer) for layer in layers])
     return LayerStack([PackedLayer(layer, precision) for layer in layers])
 

@@ -6,21 +6,13 @@ from collections.abc import Callable
 import torch
 
 from espnet_medusa.decoding.runtime.graph import GraphMemory, Replayed
-from espnet_medusa.decoding.runtime.native.library import kernels
 from espnet_medusa.decoding.runtime.native.operations import NativeBfloat16Linear, NativeLinear
 from espnet_medusa.decoding.runtime.native_encoder import NativeEncoder
-from espnet_medusa.decoding.runtime.precision import (
-    BFLOAT16,
-    INT8,
-    check_precision,
-    has_bfloat16_instructions,
-    log_bfloat16_support,
-)
+from espnet_medusa.decoding.runtime.precision import INT8, encoder_precision
 from espnet_medusa.networks.whisper_encoder import HFWhisperEncoder
 
 # Parameters and results are those of ``HFWhisperEncoder.encode``.
 EncoderRuntime = Callable[..., tuple[torch.Tensor, torch.Tensor]]
-OPTION = "encoder_precision"
 FEW_UTTERANCES = 2
 
 
@@ -68,24 +60,16 @@ def build_encoder_runtime(
 ) -> EncoderRuntime | None:
     """Return the encoder with a copy of its weights in ``encoder_precision``.
 
-    Return None if the module has this precision, or int8 is not faster here. Raise InputError if
-    the device does not support the precision.
+    Return None if the module has this precision. Raise InputError if the device does not support
+    it.
     """
     weight = encoder.whisper.conv1.weight
     if precision is None:
         return None
-    check_precision(precision, weight.device, OPTION)
-    if precision == INT8:
-        if kernels() is not None:
-            return NativeEncoder(encoder.whisper, NativeLinear)
-        if not has_bfloat16_instructions():
-            return None
-        precision = BFLOAT16
-    if precision == BFLOAT16 and weight.device.type == "cpu":
-        if has_bfloat16_instructions() and kernels() is not None:
-            return NativeEncoder(encoder.whisper, NativeBfloat16Linear)
-        log_bfloat16_support(OPTION)
-    dtype = getattr(torch, precision)
-    if dtype == weight.dtype:
+    chosen = encoder_precision(precision, weight.device)
+    if chosen.kernels:
+        linear = NativeLinear if chosen.kernels == INT8 else NativeBfloat16Linear
+        return NativeEncoder(encoder.whisper, linear)
+    if chosen.dtype == weight.dtype:
         return None
-    return (GraphEncoder if weight.is_cuda else CastEncoder)(encoder, dtype)
+    return (GraphEncoder if weight.is_cuda else CastEncoder)(encoder, chosen.dtype)

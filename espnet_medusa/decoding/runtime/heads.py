@@ -9,11 +9,10 @@ from espnet_medusa.decoding.runtime.layer import Packing, attend_encoder_out, jo
 from espnet_medusa.decoding.runtime.linear import (
     GELU,
     SILU,
-    Projection,
+    Linear,
     pack_linear,
     pack_module,
     pack_norm,
-    pack_projection,
 )
 from espnet_medusa.decoding.runtime.precision import Precision
 from espnet_medusa.decoding.tree.token_tree import upload
@@ -66,7 +65,7 @@ Tables = Callable[[torch.Tensor], torch.Tensor]
 
 
 def pack_tables(
-    heads: Heads, projection: Projection, vocabulary: torch.Tensor | None, precision: Precision
+    heads: Heads, projection: Linear, vocabulary: torch.Tensor | None, precision: Precision
 ) -> Tables:
     """Return a function from (R, D) to logits (R, K, V') of parallel heads.
 
@@ -78,7 +77,7 @@ def pack_tables(
         weight = heads.weight.detach()
         if vocabulary is not None:
             weight = weight[:, vocabulary]
-        projections = pack_projection(weight.flatten(0, 1), precision)
+        projections = pack_linear(weight.flatten(0, 1), None, precision)
         return lambda hidden: projections(hidden).unflatten(-1, (heads.num_heads, -1))
     if isinstance(heads, LatentHeads):
         packed = pack_linear(torch.cat([head.weight for head in heads.heads]), None, precision)

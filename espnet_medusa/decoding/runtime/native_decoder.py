@@ -32,7 +32,7 @@ from espnet_medusa.decoding.runtime.native.library import (
 )
 from espnet_medusa.decoding.runtime.native.operations import NativeLinear
 from espnet_medusa.decoding.runtime.native.shortlist import Shortlist
-from espnet_medusa.decoding.runtime.precision import INT8_LAYERS
+from espnet_medusa.decoding.runtime.precision import INT8_KERNELS
 from espnet_medusa.decoding.tree.token_tree import TokenTree
 from espnet_medusa.decoding.tree.tree_decoder import TreeState
 from espnet_medusa.networks.heads import AttendingHeads
@@ -75,7 +75,7 @@ class NativeLayer(PackedLayer):
     """
 
     def __init__(self, weights: LayerWeights):
-        super().__init__(weights, INT8_LAYERS)
+        super().__init__(weights, INT8_KERNELS)
         self.arguments = arguments_of(LayerArguments, self)
 
     def project_encoder_out(self, encoder_out: torch.Tensor) -> NativeCrossKeysValues:
@@ -140,7 +140,7 @@ class NativeAttendingHeads(PackedAttendingHeads):
         vocabulary: torch.Tensor | None,
         tied: bool,
     ):
-        super().__init__(heads, INT8_LAYERS)
+        super().__init__(heads, INT8_KERNELS)
         self.projection, self.vocabulary, self.has_chain = projection, vocabulary, tied
         self.arguments = arguments_of(AttendingHeadsArguments, self)
         # Copies, because the module's weights may be freed before a chain.

@@ -19,11 +19,10 @@ from espnet_medusa.decoding.runtime.heads import (
     pack_tables,
 )
 from espnet_medusa.decoding.runtime.layer import LayerStack, NewNodes, Packing
-from espnet_medusa.decoding.runtime.linear import pack_projection
-from espnet_medusa.decoding.runtime.native.library import kernels
+from espnet_medusa.decoding.runtime.linear import pack_linear
 from espnet_medusa.decoding.runtime.native.operations import native_best_tokens, native_top_tokens
 from espnet_medusa.decoding.runtime.native_decoder import NativeAttendingHeads
-from espnet_medusa.decoding.runtime.precision import INT8, Precision, draft_precision
+from espnet_medusa.decoding.runtime.precision import INT8, Precision, draft_precision, has_kernels
 from espnet_medusa.decoding.tree.best_tokens import BestTokens, TopTokens, best_tokens, top_tokens
 from espnet_medusa.decoding.tree.node_cache import NodeCache
 from espnet_medusa.decoding.tree.proposer import Proposer
@@ -58,10 +57,10 @@ class TreeRuntime(TreeDecoder):
         self.weight = decoder.projection.detach()
         bias = decoder.projection_bias
         self.bias = None if bias is None else bias.detach()
-        self.projection = pack_projection(decoder.projection, precision, self.bias)
+        self.projection = pack_linear(decoder.projection, self.bias, precision)
         tied = self.weight.data_ptr() == self.table.data_ptr()
         self.embeds_projection = tied and scale == 1  # the projection's rows are the embeddings
-        if precision.int8_layers and tied:
+        if precision.kernels and tied:
             # The projection has the same rows in a quarter of the memory.
             self.table = self.weight = None
         self.base_head = pack_base(self.heads, precision)
@@ -167,22 +166,18 @@ class TreeRuntime(TreeDecoder):
             hidden = self.base_head(hidden)
         return self.projection(hidden)
 
-    @property
-    def _has_kernels(self) -> bool:
-        return self.device.type == "cpu" and kernels() is not None
-
     def best_tokens(self, logits, restriction=None) -> BestTokens:
-        native = self._has_kernels and logits.dtype == torch.float32
+        native = has_kernels(self.device) and logits.dtype == torch.float32
         return (native_best_tokens if native else best_tokens)(logits, restriction)
 
     def top_tokens(self, logits, count, restriction=None) -> TopTokens:
-        native = self._has_kernels and logits.dtype == torch.float32
+        native = has_kernels(self.device) and logits.dtype == torch.float32
         return (native_top_tokens if native else top_tokens)(logits, count, restriction)
 
     def proposer(self, vocabulary=None, precision=None, verified=False) -> Proposer | None:
         if self.heads is None:
             return None
-        native = isinstance(self.heads, AttendingHeads) and self._has_kernels
+        native = isinstance(self.heads, AttendingHeads) and has_kernels(self.device)
         if precision is None and verified and native:
             precision = INT8
         resolved = draft_precision(precision, self.precision, self.device)
@@ -202,7 +197,7 @@ class TreeRuntime(TreeDecoder):
         vocabulary: torch.Tensor | None,
         precision: Precision,
     ) -> PackedAttendingHeads:
-        if precision.int8_layers:
+        if precision.kernels:
             return NativeAttendingHeads(self.heads, projection, vocabulary, self.embeds_projection)
         return PackedAttendingHeads(self.heads, precision)
 
@@ -219,7 +214,7 @@ class TreeRuntime(TreeDecoder):
             weight = weight[vocabulary]
         if bias is not None and vocabulary is not None:
             bias = bias[vocabulary]
-        return pack_projection(weight, precision, bias)
+        return pack_linear(weight, bias, precision)
 
 
 def depths(tree: TokenTree, first: int, count: int) -> list[int]:

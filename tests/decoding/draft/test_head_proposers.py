@@ -14,7 +14,7 @@ from espnet_medusa.decoding.runtime.cross_attention import WhisperRuntime
 from espnet_medusa.decoding.runtime.cuda_graph import CudaGraphWhisperRuntime
 from espnet_medusa.decoding.runtime.native import shortlist
 from espnet_medusa.decoding.runtime.native.operations import NativeLinear
-from espnet_medusa.decoding.runtime.precision import resolve_precision
+from espnet_medusa.decoding.runtime.precision import decoder_precision
 from espnet_medusa.decoding.tree.prefix import Prefix
 from espnet_medusa.decoding.tree.proposer import DraftContext
 
@@ -315,7 +315,7 @@ def test_cross_attention_keys_remain_when_utterances_leave(kind, precision):
     if kind is CudaGraphWhisperRuntime and precision == "int8":
         pytest.skip("CUDA graphs are for GPUs, int8 is for CPUs")
     decoder = tiny_decoder(2, "attending", NUM_HEADS)
-    runtime = kind(decoder, resolve_precision(precision, torch.device("cpu"), torch.float32))
+    runtime = kind(decoder, decoder_precision(precision, torch.device("cpu"), torch.float32))
     encoder_out, lengths = random_encoder_out(2, [7, 4, 40, 12])
     roots = [Prefix(0) for _ in encoder_out]
     state = runtime.start(encoder_out, lengths)

@@ -12,8 +12,7 @@ from recorded_calls import record_calls
 from refusals import refuses
 from tiny import tiny_encoder
 
-from espnet_medusa.decoding.runtime import encoder as encoder_runtime
-from espnet_medusa.decoding.runtime import native_encoder
+from espnet_medusa.decoding.runtime import native_encoder, precision
 from espnet_medusa.decoding.runtime.encoder import CastEncoder, GraphEncoder, build_encoder_runtime
 from espnet_medusa.decoding.runtime.linear import GELU
 from espnet_medusa.decoding.runtime.native.operations import NativeBfloat16Linear, NativeLinear
@@ -94,8 +93,8 @@ def test_output_is_independent_of_batch_and_threads(kind, name, threads):
 
 @combinations(name=PRODUCTS)
 def test_without_kernels_torch_computes(name, monkeypatch):
-    monkeypatch.setattr(encoder_runtime, "kernels", lambda: None)
-    monkeypatch.setattr(encoder_runtime, "has_bfloat16_instructions", lambda: True)
+    monkeypatch.setattr(precision, "kernels", lambda: None)
+    monkeypatch.setattr(precision, "has_bfloat16_instructions", lambda: True)
     encoder = tiny_encoder(0)
     runtime = build_encoder_runtime(encoder, name)
     assert isinstance(runtime, CastEncoder)
@@ -106,8 +105,8 @@ def test_the_module_is_used_in_its_own_precision(monkeypatch):
     encoder = tiny_encoder(0)
     assert build_encoder_runtime(encoder, None) is None
     assert build_encoder_runtime(encoder, "float32") is None
-    monkeypatch.setattr(encoder_runtime, "kernels", lambda: None)
-    monkeypatch.setattr(encoder_runtime, "has_bfloat16_instructions", lambda: False)
+    monkeypatch.setattr(precision, "kernels", lambda: None)
+    monkeypatch.setattr(precision, "has_bfloat16_instructions", lambda: False)
     assert build_encoder_runtime(encoder, "int8") is None, "float32 is faster there"
 
 

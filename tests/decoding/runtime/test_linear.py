@@ -6,7 +6,7 @@ import pytest
 import torch
 from cases import combinations
 
-from espnet_medusa.decoding.runtime import linear
+from espnet_medusa.decoding.runtime import linear, precision
 from espnet_medusa.decoding.runtime.linear import (
     ACTIVATIONS,
     BlockedLinear,
@@ -83,7 +83,7 @@ def test_small_matrices_are_not_blocked():
 
 @pytest.mark.parametrize(("supported", "kind"), [(True, BlockedLinear), (False, PlainLinear)])
 def test_bfloat16_is_blocked_if_the_processor_supports_it(monkeypatch, supported, kind):
-    if supported and not linear.has_blocked_layout(torch.bfloat16):
+    if supported and not precision.has_blocked_layout(torch.bfloat16):
         pytest.skip("this processor has no instructions for bfloat16")
-    monkeypatch.setattr(linear, "has_bfloat16_instructions", lambda: supported)
+    monkeypatch.setattr(precision, "has_bfloat16_instructions", lambda: supported)
     assert type(pack_linear(torch.ones(8, 8), None, Precision(torch.bfloat16))) is kind

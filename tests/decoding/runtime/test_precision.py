@@ -1,16 +1,13 @@
 """Precisions: what they round, and that drafts in 8 bits do not change results."""
 
 import torch
-from cases import combinations
-from grown_trees import relative_error
-from kernel_kinds import rounded
-from refusals import refuses
+from cases import cases, combinations
+from refusals import assert_refused, refuses
 from searches import assert_plain, build_search, run_search
 from tiny import EOS, HEADS, random_encoder_out, tiny_decoder
 
 from espnet_medusa.decoding.runtime import precision
 from espnet_medusa.decoding.runtime.build import build_runtime
-from espnet_medusa.decoding.runtime.linear import Int8Linear, largest_weight
 from espnet_medusa.decoding.search.drafters import DraftSources
 from espnet_medusa.decoding.search.search_options import SearchOptions
 
@@ -27,23 +24,49 @@ def run(search):
     return run_search(search, *random_encoder_out(0, LENGTHS), 15)
 
 
-@combinations(rows=[1, 3, 17], size=[(11, 32), (500, 160)])
-def test_int8_projection_is_the_product_of_rounded_numbers(size, rows):
-    torch.manual_seed(rows)
-    weight, hidden = torch.randn(size), torch.randn(rows, size[1])
-    result = Int8Linear(weight)(hidden)
-    assert 0 < relative_error(result, hidden @ weight.t()) < 0.02
-    # All rows of the input share one scale.
-    weight = rounded(weight, largest_weight())
-    hidden = rounded(hidden.view(1, -1)).view(hidden.shape)
-    torch.testing.assert_close(result.double(), hidden @ weight.t(), rtol=0.0, atol=1e-3)
+# Per processor (GPU, kernels, bfloat16 instructions): decoder and encoder of each precision.
+CHOSEN = {
+    (True, False, False): {
+        "float32": "float32 float32", "bfloat16": "bfloat16 bfloat16",
+        "float16": "float16 float16",
+    },
+    (False, False, False): {
+        "float32": "float32 float32", "bfloat16": "bfloat16 bfloat16", "int8": "float32 float32",
+    },
+    (False, False, True): {
+        "float32": "float32 float32", "bfloat16": "bfloat16 bfloat16",
+        "int8": "bfloat16 bfloat16",
+    },
+    (False, True, False): {
+        "float32": "float32 float32", "bfloat16": "bfloat16 bfloat16", "int8": "int8 int8",
+    },
+    (False, True, True): {
+        "float32": "float32 float32", "bfloat16": "bfloat16 bfloat16 kernels",
+        "int8": "int8 int8",
+    },
+}  # fmt: skip
 
 
-def test_int8_projection_of_zeros_is_zero():
-    weight = torch.randn(5, 8)
-    weight[2] = 0
-    product = Int8Linear(weight)(torch.stack([torch.zeros(8), torch.ones(8)]))
-    assert torch.isfinite(product).all() and not product[0].any() and product[1, 2] == 0
+@cases(*CHOSEN.items())
+def test_the_table_of_implementations(processor, chosen, monkeypatch):
+    gpu, kernels, bfloat16 = processor
+    monkeypatch.setattr(precision, "kernels", lambda: object() if kernels else None)
+    monkeypatch.setattr(precision, "has_bfloat16_instructions", lambda: bfloat16)
+    device, found = torch.device("cuda" if gpu else "cpu"), {}
+    for name in precision.PRECISIONS:
+        if name not in chosen:
+            for choose in (precision.encoder_precision, precision.check_precision):
+                rest = [device, "option"][: 1 + (choose is precision.check_precision)]
+                assert_refused(f"{name}; allowed on a", choose, name, *rest)
+            continue
+        decoder = precision.decoder_precision(name, device, torch.float64)
+        encoder = precision.encoder_precision(name, device)
+        found[name] = f"{decoder} {encoder}"
+        drafts = precision.draft_precision(name, decoder, device)
+        assert drafts == decoder
+    assert found == {name: names.replace("int8", "int8 kernels") for name, names in chosen.items()}
+    assert precision.has_kernels(device) == (kernels and not gpu)
+    assert precision.decoder_precision(None, device, torch.float64).dtype == torch.float64
 
 
 @combinations(heads=HEADS, seed=range(4))
