@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from espnet_medusa.data.files.output_folder import fingerprint
+from espnet_medusa.data.files.output_folder import digest_of_inputs
 from espnet_medusa.recipes.tuning.tuning_report import machine_name as device_name
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,7 +44,7 @@ def code_version() -> str:
     folders = (ROOT / name for name in ("espnet_medusa", "tests", "bench"))
     files = (path for folder in folders for suffix in ("py", "h", "cpp")
              for path in folder.rglob(f"*.{suffix}"))  # fmt: skip
-    return fingerprint(sorted(files), [], {})
+    return digest_of_inputs(sorted(files), [], {})
 
 
 def describe_machine(device: str, threads: int) -> dict:

@@ -26,7 +26,13 @@ PAGES = [
     ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")),
     ROOT / "egs/librispeech/asr1/README.md",
 ]  # fmt: skip
+# Results of measurements; they begin with the command.
+RESULTS = [
+    *sorted((ROOT / "egs/librispeech/asr1/results").glob("*.md")),
+    *sorted((ROOT / "bench/results").rglob("*.md")),
+]  # fmt: skip
 TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
+RESULT_TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in RESULTS}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`((?:python|make|espnet-medusa-\w+) [^`]+)`")
 PROSE = {page: FENCE.sub("", text) for page, text in TEXTS.items()}
@@ -35,10 +41,10 @@ by_page = pytest.mark.parametrize("page", TEXTS)
 
 
 def blocks(*languages: str) -> list:
-    """Fenced blocks of all pages, for parametrize."""
+    """Fenced blocks of all pages and results, for parametrize."""
     return [
         pytest.param(block, id=f"{page}:{text[: text.index(block)].count(chr(10)) + 1}")
-        for page, text in TEXTS.items()
+        for page, text in (TEXTS | RESULT_TEXTS).items()
         for language, block in FENCE.findall(text)
         if language in languages
     ]
@@ -123,10 +129,10 @@ def test_the_chart_shows_the_figures_of_its_source():
         assert f">{milliseconds} ms, WER {rate} %<" in drawn, "run: make docs"
 
 
-@by_page
+@pytest.mark.parametrize("page", [*TEXTS, *RESULT_TEXTS])
 def test_links_exist(page):
-    here = ROOT / page
-    for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", PROSE[page]):
+    here, prose = ROOT / page, FENCE.sub("", (TEXTS | RESULT_TEXTS)[page])
+    for target, anchor in re.findall(r"\]\(<?(?!https?:)([^)#\s>]*)(?:#([^)\s>]+))?>?\)", prose):
         linked = here.parent / target if target else here
         assert linked.exists(), f"{page}: {target}"
         if anchor:
@@ -293,16 +299,16 @@ def test_options_in_text_are_options(page):
 
 
 def rows_of(title: str) -> list[str]:
-    """Names in the first cells of a table of docs/decode.md."""
-    section = TEXTS["docs/decode.md"].split(f"\n## {title}\n")[1].split("\n## ")[0]
+    """Names in the first cells of the tables of a section of docs/options.md."""
+    section = TEXTS["docs/options.md"].split(f"\n## {title}\n")[1].split("\n## ")[0]
     return re.findall(r"`([^`]+)`", " ".join(re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)))
 
 
 def test_decode_options_and_configs_are_all_documented():
     from espnet_medusa.inference.decoding_command import DECODE_OPTIONS
 
-    named = set(re.findall(r"`([a-z_0-9]+)`", TEXTS["docs/decode.md"]))
-    assert set(rows_of("Options")) <= option_names(parsers()["asr_inference"])
+    named = set(re.findall(r"`([a-z_0-9]+)`", TEXTS["docs/options.md"]))
+    assert set(rows_of("Decode options")) <= option_names(parsers()["asr_inference"])
     assert {*DECODE_OPTIONS} <= named
     strategies = [path.stem for path in (ROOT / "conf/decode").glob("*.yaml")]
     assert sorted(rows_of("Strategies")) == sorted(strategies)

@@ -20,9 +20,9 @@ from espnet_medusa.inference.s2t import ESPNET_OPTIONS, S2TSpeech2Text, S2TUtter
 
 def get_parser():
     parser = get_espnet_parser()
-    add = decoding_command.add_search(parser, DraftModelOptions())
+    decoding_command.add_search(parser, DraftModelOptions())
     languages = "Kaldi file with the languages of utterances, such as eng"
-    add("--utt2lang", type=str_or_none, help=languages)
+    parser.add_argument("--utt2lang", type=str_or_none, help=languages)
     return parser
 
 

@@ -44,6 +44,11 @@ from espnet_medusa.transcription.transcribe import (
 )
 
 ALL = "all"
+# The options that most users set, in --help; the others are in --help_all.
+FIRST = (
+    "audio", "model", "output_dir", "output_format", "language", "task", "beam_size",
+    "word_timestamps", "initial_prompt", "device", "overwrite",
+)  # fmt: skip
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -75,8 +80,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--config", help="decode config: YAML of these options and of ESPnet's")
     help_text = "1: greedy search; default: 5 (--config: its value, or 20)"
     add("--beam_size", type=positive, default=none, help=help_text)
-    search = parser.add_argument_group(decoding_command.SEARCH)
-    add_fields(search, DecodeOptions(), default=none)
+    add_fields(parser, DecodeOptions(), default=none)
     decoding_command.add_long_form_options(parser, default=none)
 
 
@@ -202,7 +206,7 @@ def decode_options(args: argparse.Namespace) -> dict:
     return options | files | {"ngpu": int(device == "cuda")}
 
 
-main = make_main("transcribe", __doc__, add_options, work)
+main = make_main("transcribe", __doc__, add_options, work, FIRST)
 
 if __name__ == "__main__":
     main()

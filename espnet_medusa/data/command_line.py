@@ -57,18 +57,29 @@ def add_fields(
 ) -> None:
     """Add options with the names, types and values of the fields of a dataclass instance.
 
+    Fields with a ``group`` are added to the parser's group of this title.
+
     Args:
         arguments: Arguments of ``add_argument`` for some fields, instead of those of their types.
         default: Default of all options, instead of the fields' values.
         helps: Help texts of the fields to add; if empty, add all fields made by ``option``.
     """
     types = get_type_hints(type(defaults))
-    helps = helps or {f.name: f.metadata["help"] for f in fields(defaults) if f.metadata}
+    made = {field.name: field.metadata for field in fields(defaults) if field.metadata}
+    helps = helps or {name: metadata["help"] for name, metadata in made.items()}
     for name, text in helps.items():
         kind = {"default": getattr(defaults, name)}
         kind |= arguments[name] if name in arguments else _parsing(types[name])
         kind |= {} if default is ... else {"default": default}
-        parser.add_argument(f"--{name}", help=text, **kind)
+        group = made.get(name, EMPTY).get("group")
+        target = parser if group is None else _group(parser, group)
+        target.add_argument(f"--{name}", help=text, **kind)
+
+
+def _group(parser: argparse.ArgumentParser, title: str) -> Any:
+    """Return the parser's group of options with a title; the first call adds it."""
+    groups = {group.title: group for group in parser._action_groups}
+    return groups.get(title) or parser.add_argument_group(title)
 
 
 def _parsing(annotation: Any) -> dict[str, Any]:
@@ -118,8 +129,33 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescript
     """Shows a description as it is, and the defaults of options."""
 
 
-def make_parser(description: str, add_options: AddOptions) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=description, formatter_class=HelpFormatter)
+HELP, HELP_ALL = "--help", "--help_all"
+
+
+class ShortHelp(argparse.Action):
+    """Prints the help of the options in ``const``, then exits."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, const: Sequence[str], **more: Any):
+        super().__init__(option_strings, dest, nargs=0, const=const, **more)
+        self.default = argparse.SUPPRESS
+
+    def __call__(self, parser: argparse.ArgumentParser, *_) -> None:
+        for action in parser._actions:
+            if action.dest not in self.const and not {HELP, HELP_ALL} & {*action.option_strings}:
+                action.help = argparse.SUPPRESS
+        parser.print_help()
+        parser.exit()
+
+
+def make_parser(
+    description: str, add_options: AddOptions, first: Sequence[str] = ()
+) -> argparse.ArgumentParser:
+    """Build a parser; ``first`` are the options in ``--help``, the others are in ``--help_all``."""
+    style = {"description": description, "formatter_class": HelpFormatter}
+    parser = argparse.ArgumentParser(**style, add_help=not first)
+    if first:
+        parser.add_argument("-h", HELP, action=ShortHelp, const=first, help="show these options")
+        parser.add_argument(HELP_ALL, action="help", help="show all options")
     add_options(parser)
     return parser
 
@@ -129,11 +165,15 @@ def make_main(
     description: str,
     add_options: AddOptions,
     work: Callable[[argparse.Namespace], int | None],
+    first: Sequence[str] = (),
 ) -> Callable[[Sequence[str] | None], None]:
-    """Make the ``main`` of a command, which parses the options and calls ``work``."""
+    """Make the ``main`` of a command, which parses the options and calls ``work``.
+
+    ``first``: as in ``make_parser``.
+    """
 
     def main(cmd: Sequence[str] | None = None) -> None:
-        args = make_parser(description, add_options).parse_args(cmd)
+        args = make_parser(description, add_options, first).parse_args(cmd)
         run_main(name, lambda: work(args))
 
     return main

@@ -28,9 +28,9 @@ WORDS = {
 }
 
 
-def option(default: Any, help: str) -> Any:
-    """Return a dataclass field for an option with a help text for the command line."""
-    return dataclasses.field(default=default, metadata={"help": help})
+def option(default: Any, help: str, group: str | None = None) -> Any:
+    """Return a dataclass field for an option: its help text, and its group in a command's help."""
+    return dataclasses.field(default=default, metadata={"help": help, "group": group})
 
 
 def read_yaml(path: Path, remedy: str) -> Any:

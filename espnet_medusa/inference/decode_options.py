@@ -13,8 +13,10 @@ from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.options import build_options, check_finite, check_positive, option
 from espnet_medusa.decoding.runtime.precision import check_precision
 from espnet_medusa.decoding.search.search_options import (
+    DRAFTS,
     FIXED,
     GREEDY,
+    PRECISION,
     Options,
     SearchOptions,
     check_options,
@@ -24,6 +26,7 @@ from espnet_medusa.inference.audio_batch import encodes_only_log_mel
 from espnet_medusa.networks.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.networks.unit_ctc import UnitCTC
 
+LANGUAGE = "Language"  # group of options in the help of commands
 logger = logging.getLogger(__name__)
 
 WITHOUT_DRAFTS: dict[str, Any] = {  # decode options of a search without drafts
@@ -45,27 +48,35 @@ class DraftModelOptions(SearchOptions):
         None,
         "ESPnet experiment (folder or config.yaml) that drafts, or a Whisper: hub name, folder, "
         ".pt file",
+        group=DRAFTS,
     )
     draft_model_file: str | Path | None = option(
-        None, "weights of the experiment in draft_model; none: those in its folder"
+        None, "weights of the experiment in draft_model; none: those in its folder", group=DRAFTS
     )
 
 
 @dataclass(frozen=True)
 class DecodeOptions(DraftModelOptions):
     encoder_precision: str | None = option(
-        None, "precision of Whisper's encoder, as for decoder_precision; none: that of the decoder"
+        None,
+        "precision of Whisper's encoder, as for decoder_precision; none: that of the decoder",
+        group=PRECISION,
     )
     encoder_padding: str | None = option(
         None,
         "encoder rows for Whisper's padding to 30 s: full (one per frame) or merged (one for "
         "several frames); none: merged if our CPU kernels run the encoder (int8, bfloat16)",
+        group=PRECISION,
     )
     language: str | None = option(
-        None, "language code for Whisper's prompt, or detect; none: that of training"
+        None,
+        "language code for Whisper's prompt, or detect; none: that of training",
+        group=LANGUAGE,
     )
     task: str | None = option(
-        None, "task for Whisper's prompt: transcribe or translate; none: that of training"
+        None,
+        "task for Whisper's prompt: transcribe or translate; none: that of training",
+        group=LANGUAGE,
     )
 
     @property

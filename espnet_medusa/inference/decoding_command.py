@@ -38,7 +38,6 @@ from espnet_medusa.inference.speech2text import ESPNET_OPTIONS, Speech2Text
 from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
 from espnet_medusa.inference.word_aligners import check_word_times
 
-SEARCH = "Multi-token search"  # group of options
 DECODE_OPTIONS = tuple(field.name for field in fields(DecodeOptions))
 LONG_FORM = {field.name: field.default for field in fields(LongFormOptions)}
 # If such a config is not given, ESPnet reads the one next to the weights.
@@ -52,7 +51,9 @@ freeze_imports = functools.cache(gc.freeze)
 
 def get_parser():
     parser = get_espnet_parser()
-    add, off = add_search(parser, DecodeOptions()), {"type": str2bool, "default": False}
+    add_search(parser, DecodeOptions())
+    off = {"type": str2bool, "default": False}
+    add = parser.add_argument_group("Batches, long audio and languages").add_argument
     frames = "maximum padded frames (10 ms) of a batch; none: no limit"
     add("--max_batch_frames", type=int_or_none, help=frames)
     add("--longform", help="decode audio longer than the window in several windows", **off)
@@ -66,15 +67,13 @@ def get_parser():
     return parser
 
 
-def add_search(parser: argparse.ArgumentParser, defaults: SearchOptions) -> Callable[..., Any]:
-    """Add our search's options to ESPnet's parser; return ``add_argument`` of their group."""
+def add_search(parser: argparse.ArgumentParser, defaults: SearchOptions) -> None:
+    """Add our search's options to ESPnet's parser."""
     for action in parser._actions:  # escape "%", such as that of 202611's "3.19%"
         action.help = re.sub(r"%%|%(?!\()", "%%", action.help or "")
-    group = parser.add_argument_group(SEARCH)
-    add_fields(group, defaults)
+    add_fields(parser, defaults)
     pipes = "run the commands in wav.scp"
-    group.add_argument("--allow_pipes", type=str2bool, default=False, help=pipes)
-    return group.add_argument
+    parser.add_argument("--allow_pipes", type=str2bool, default=False, help=pipes)
 
 
 def add_long_form_options(parser: argparse.ArgumentParser, default: Any = ...) -> None:
@@ -84,7 +83,7 @@ def add_long_form_options(parser: argparse.ArgumentParser, default: Any = ...) -
         "without_timestamps": {"type": or_none(str2bool), "default": None},
         "vad_parameters": {"action": NestedDictAction, "default": {}, "metavar": "NAME=VALUE"},
     }
-    add_fields(parser.add_argument_group("Long audio"), LongFormOptions(), arguments, default)
+    add_fields(parser, LongFormOptions(), arguments, default)
 
 
 def parse_clips(value: str) -> tuple[float, ...]:

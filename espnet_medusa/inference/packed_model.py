@@ -21,7 +21,7 @@ from espnet_medusa.data.errors import InputError, first_line
 from espnet_medusa.data.files.archive import unpack
 from espnet_medusa.data.files.atomic import naming
 from espnet_medusa.data.files.cache_folder import cache_folder
-from espnet_medusa.data.files.output_folder import cached_output, fingerprint
+from espnet_medusa.data.files.output_folder import cached_output, digest_of_inputs
 from espnet_medusa.data.options import read_config
 from espnet_medusa.inference.convert.experiment import write_yaml
 
@@ -82,9 +82,9 @@ def open_packed_model(path: Path) -> dict[str, str]:
     outside of the model.
     """
     path = path.absolute()
-    cached = cache_folder() / "packed" / fingerprint([], [], {"path": str(path)})[:16]
+    cached = cache_folder() / "packed" / digest_of_inputs([], [], {"path": str(path)})[:16]
     files = [path] if path.is_file() else [entry for entry in path.rglob("*") if entry.is_file()]
-    made_from = fingerprint([], files, {"path": str(path)})
+    made_from = digest_of_inputs([], files, {"path": str(path)})
     model = PackedModel(path, path if path.is_dir() else cached / UNPACKED)
     with cached_output(cached, made_from) as staging:
         if staging is not None:

@@ -84,7 +84,7 @@ class TimestampFilter(BatchScorerInterface):
         return scores.masked_fill(~allowed, -torch.inf), states
 
 
-class S2TDraftModel:
+class S2TDraftModelOnDemand:
     """Opens a smaller model with the same token list, and prepares its inputs."""
 
     def __init__(self, main: S2TSpeech2Text, draft_model: str, draft_model_file: str | None):
@@ -181,7 +181,7 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         of_model = decoder, self.s2t_train_args, options["beam_size"]
         given, self.options = self.options, with_model_defaults(self.options, *of_model)
         files = self.options.draft_model, self.options.draft_model_file
-        self.draft = None if files[0] is None else S2TDraftModel(self, *files)
+        self.draft = None if files[0] is None else S2TDraftModelOnDemand(self, *files)
         parts = espnet, decoder, network.ctc, self.options, self.nbest, full
         self.search = search_like(*parts, self.draft)  # None: ESPnet's own search decodes
         if self.search is None:

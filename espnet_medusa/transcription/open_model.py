@@ -7,7 +7,7 @@ from pathlib import Path
 
 from espnet_medusa import __version__
 from espnet_medusa.data.files.cache_folder import cache_folder
-from espnet_medusa.data.files.output_folder import cached_output, fingerprint
+from espnet_medusa.data.files.output_folder import cached_output, digest_of_inputs
 from espnet_medusa.inference.convert.attach_heads import SHIPPED, attach_heads
 from espnet_medusa.inference.convert.checkpoint import PromptOptions
 from espnet_medusa.inference.convert.experiment import CONFIG, MODEL, write_experiment
@@ -38,7 +38,7 @@ def find_model(name: str, model_file: str | None = None) -> tuple[Path, Path, st
         name = str(path.resolve())
     folder = cache_folder() / "models" / re.sub(r"[^\w.-]+", "--", name).strip("-")
     files = [file for file in (path, *path.glob("*"), *SHIPPED.glob("*/*")) if file.is_file()]
-    made_from = fingerprint([], files, {"name": name, "version": __version__})
+    made_from = digest_of_inputs([], files, {"name": name, "version": __version__})
     with cached_output(folder, made_from) as staging:
         if staging is not None:
             checkpoint, note = attach_heads(read_whisper(name, TextOptions()))

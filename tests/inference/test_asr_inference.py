@@ -136,7 +136,7 @@ def test_batches_write_what_single_utterances_write(experiment, tmp_path, rows, 
 def test_help_accepts_percent_signs_of_espnet(monkeypatch):
     theirs = argparse.ArgumentParser()
     theirs.add_argument("--margin", type=int, default=3, help="%(default)s: 3.19% CER, 100%% (all)")
-    monkeypatch.setattr(asr_inference, "get_espnet_parser", lambda: theirs)
+    monkeypatch.setattr(decoding_command, "get_espnet_parser", lambda: theirs)
     assert "3: 3.19% CER, 100% (all)" in decoding_command.get_parser().format_help()
 
 

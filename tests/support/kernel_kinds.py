@@ -1,7 +1,9 @@
 """Native kernels for several instruction sets and numbers of threads."""
 
+import ctypes
 import os
 from contextlib import contextmanager
+from functools import cache
 from unittest import mock
 
 import pytest
@@ -11,8 +13,7 @@ from espnet_medusa.decoding.runtime.native import build, library
 
 NAMES = [instructions.name for instructions in build.usable_sets()]
 # Instruction set and compiler options; -DHALVES compiles avx2.h instead of avx512.h.
-KINDS = [(name, "") for name in NAMES]
-KINDS += [(name, " -DHALVES") for name in NAMES if name == build.AVX512_VNNI.name]
+KINDS = [*NAMES, *(f"{name} -DHALVES" for name in NAMES if name == build.AVX512_VNNI.name)]
 with_kernels = pytest.mark.skipif(library.kernels() is None, reason="our kernels are not available")
 
 
@@ -21,24 +22,30 @@ def forget():
     build.load_library.cache_clear()
 
 
-@contextmanager
-def running(kind: tuple[str, str]):
-    name, options = kind
-    compiler = " ".join(build.find_compiler()) + options
+@cache
+def load(kind: str) -> ctypes.CDLL:
+    """Load the kernels of a kind, once per process, because this also starts the compiler."""
+    name, *options = kind.split()
+    compiler = " ".join([*build.find_compiler(), *options])
     with mock.patch.dict(os.environ, {"CXX": compiler, build.VARIABLE: name}):
-        forget()
+        return build.open_best(build.usable_sets())
+
+
+@contextmanager
+def running(kind: str):
+    with mock.patch.object(library, "load_library", lambda: load(kind)):
+        library.kernels.cache_clear()
         try:
-            assert library.kernels() is not None
             yield
         finally:
-            forget()
+            library.kernels.cache_clear()
 
 
-@pytest.fixture(params=KINDS, ids="".join)
+@pytest.fixture(params=KINDS)
 def kind(request):
     """Our kernels for each instruction set that this processor supports."""
     with running(request.param):
-        yield request.param[0]
+        yield request.param.split()[0]
 
 
 def attends_in_integers(kind: str) -> bool:

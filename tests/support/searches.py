@@ -219,8 +219,7 @@ def beam_shape(rng: random.Random, decoder, beam_size: int, proposer=None) -> Dr
     proposer = proposer or runtime_of(decoder).proposer()
     most = 0 if proposer is None else proposer.max_steps or 7
     depth, width = rng.randint(0, most), rng.choice([1, beam_size, 2 * beam_size])
-    budget, excluded = rng.choice([None, None, 1, 6, 20]), rng.choice([[], ["lm"]])
-    return DraftShape(depth, width, budget, excluded_scorers=frozenset(excluded))
+    return DraftShape(depth, width, rng.choice([None, None, 1, 6, 20]))
 
 
 def random_nbest(rng: random.Random, beam_size: int) -> int | None:

@@ -30,7 +30,7 @@ def speech2text(whisper):
 def transcribe_folder(whisper, speech2text, tmp_path, monkeypatch):
     """Function that transcribes a folder into ``tmp_path / "out"`` and returns the exit status."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(whisper.parent / "cache"))
-    monkeypatch.setattr(transcribe.asr_inference, "load", lambda options, mapped: speech2text)
+    monkeypatch.setattr(transcribe.decoding_command, "load", lambda options, mapped: speech2text)
 
     def run(folder, *words):
         command = [folder, "--model", whisper, "--output_dir", tmp_path / "out"]

@@ -1,7 +1,7 @@
 """Output folders that are complete or absent, and rewritten only after a change of inputs.
 
 The output is written to a hidden folder next to the final one, which is renamed at the end. The
-stamp of a staged output contains a fingerprint of inputs and options, and the size of each file.
+stamp of a staged output contains a digest of inputs and options, and the size of each file.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ STAMP = ".stamp.json"
 CHUNK_BYTES = 1 << 20
 
 
-def fingerprint(tables: Iterable[Path], audio: Iterable[Path], options: Mapping) -> str:
+def digest_of_inputs(tables: Iterable[Path], audio: Iterable[Path], options: Mapping) -> str:
     """Return a hexadecimal digest of everything that an output depends on.
 
     The content of ``tables`` counts; of ``audio``, whose files may be missing, only size, mode and
@@ -57,7 +57,7 @@ def file_digest(path: Path, algorithm: str) -> str:
 
 
 def is_up_to_date(output_dir: str | Path, expected: str) -> bool:
-    """Return whether a folder has this fingerprint and all of its files in full length."""
+    """Return whether a folder has this digest and all of its files in full length."""
     return _read_stamp(Path(output_dir)) == _make_stamp(Path(output_dir), expected)
 
 
@@ -73,7 +73,7 @@ def check_output_dir(output_dir: str | Path, inputs: Iterable[str | Path]) -> No
 def staged_output(output_dir: str | Path, made_from: str) -> Iterator[Path]:
     """Yield a folder to write to; it becomes `output_dir` if the block ends without error.
 
-    It replaces an earlier output of this function, and its stamp has the fingerprint `made_from`.
+    It replaces an earlier output of this function, and its stamp has the digest `made_from`.
     Raises ValueError if `output_dir` has files but no stamp.
     """
     output_dir = Path(output_dir)

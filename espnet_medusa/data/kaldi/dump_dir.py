@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from espnet_medusa.data.files.atomic import write_atomically
-from espnet_medusa.data.files.output_folder import check_output_dir, fingerprint, staged_output
+from espnet_medusa.data.files.output_folder import check_output_dir, digest_of_inputs, staged_output
 from espnet_medusa.data.kaldi.data_dir import make_spk2utt
 from espnet_medusa.data.kaldi.table import DataError, DataProblem, read_table, sort_ids, write_table
 from espnet_medusa.data.kaldi.utterances import EXTRA_TABLES
@@ -121,7 +121,7 @@ def filter_data_dir(
             f"{input_dir}: none of its {len(dropped)} utterances is left (such as {key}: {reason});"
             " change --min_wav_duration or --max_wav_duration, or correct --fs or text"
         )
-    made_from = fingerprint([], [], dataclasses.asdict(options))
+    made_from = digest_of_inputs([], [], dataclasses.asdict(options))
     with staged_output(output_dir, made_from) as staging:
         write_dump_dir(staging, select_ids(tables, remaining), read_audio_format(Path(input_dir)))
         if dropped:

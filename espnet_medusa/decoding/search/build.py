@@ -86,7 +86,6 @@ def draft_shape(
         budget=budget,
         min_probability=options.draft_min_probability or 0.0,
         choices=choices,
-        excluded_scorers=frozenset() if options.draft_with_lm else frozenset(["lm"]),
         lookahead=lookahead,
     )
 

@@ -124,14 +124,10 @@ class Scoring:
         simple = self.constraints.penalty is None and not self.constrain_logits
         return self.decoder_alone and self.weights[DECODER] == 1 and simple
 
-    def for_drafts(self, excluded: frozenset[str], vocabulary: torch.Tensor | None) -> Scoring:
-        """Return the scoring of drafts over a draft vocabulary, without ``excluded`` scorers."""
-        return replace(
-            self,
-            weights={name: w for name, w in self.weights.items() if name not in excluded},
-            constraints=self.constraints.restricted(vocabulary),
-            vocabulary=vocabulary,
-        )
+    def for_drafts(self, vocabulary: torch.Tensor | None) -> Scoring:
+        """Return the scoring of drafts over a draft vocabulary."""
+        constraints = self.constraints.restricted(vocabulary)
+        return replace(self, constraints=constraints, vocabulary=vocabulary)
 
     def constrain(self, requests: Sequence[Request], scores: torch.Tensor) -> torch.Tensor:
         """Return scores (R, V) with forbidden tokens at -inf."""

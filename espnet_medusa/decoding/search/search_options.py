@@ -24,6 +24,9 @@ FIXED, ACCEPTANCE, COST = "fixed", "acceptance", "cost"
 LOOKAHEADS = (FIXED, ACCEPTANCE, COST)
 CTC_THRESHOLDS = ("ctc_entropy_threshold", "ctc_likelihood_threshold")
 MINIMA = {"draft_depth": 0, "draft_width": 1, "draft_budget": 1, "draft_vocab_size": 2, "top_m": 1}
+# Groups of options in the help of commands.
+SEARCH, DRAFTS, PRECISION = "Search", "Drafts", "Precision"
+ACCEPTANCE_OF_DRAFTS = "Acceptance of drafts"
 MAX_PATIENCE = 1000.0
 DRAFT_CONF = "decoder_conf.draft_conf"
 logger = logging.getLogger(__name__)
@@ -37,91 +40,135 @@ class SearchOptions:
         BEAM,
         "beam: exact beam search (with acceptance: threshold, drafts are not verified); "
         "greedy: greedy search with an acceptance rule",
+        group=SEARCH,
     )
     drafter: str | None = option(
         None,
         "heads, ctc (the model's CTC branch), model (draft_model), ctc+heads or ctc+model; "
         "none: heads if the model has any, else the draft model",
+        group=DRAFTS,
     )
-    ctc_draft_share: float = option(0.3, "weight of CTC in ctc+heads or ctc+model, 0 to 1")
+    ctc_draft_share: float = option(
+        0.3, "weight of CTC in ctc+heads or ctc+model, 0 to 1", group=DRAFTS
+    )
     lookahead: str = option(
         FIXED,
         "fixed: always draft_depth; acceptance: deeper while drafts are accepted; cost: the depth "
         "with the most expected tokens per second (both need acceptance: exact)",
+        group=DRAFTS,
     )
     draft_depth: int | None = option(
         None,
         "tokens drafted per call (maximum with a lookahead); none: draft_conf or one per head, "
         "draft model: 5, CTC: 40 (beam: 15), lookahead: 15+ if heads allow it; 0: without drafts",
+        group=DRAFTS,
     )
     draft_width: int | None = option(
-        None, "hypotheses drafted in parallel; none: draft_conf, or greedy: 1, beam: beam_size"
+        None,
+        "hypotheses drafted in parallel; none: draft_conf, or greedy: 1, beam: beam_size",
+        group=DRAFTS,
     )
     draft_budget: int | None = option(
-        None, "maximum tokens per utterance and call; none: no limit (60 with CTC in beam search)"
+        None,
+        "maximum tokens per utterance and call; none: no limit (60 with CTC in beam search)",
+        group=DRAFTS,
     )
     draft_min_probability: float | None = option(
         None,
         "greedy: end a draft before the product of its tokens' probabilities (the drafter's) falls "
         "below this; none: draft_conf, or 0 if draft_depth is given",
+        group=DRAFTS,
     )
     draft_vocab_size: int | None = option(
-        None, "number of most frequent training tokens to draft; none: draft_conf or all"
+        None,
+        "number of most frequent training tokens to draft; none: draft_conf or all",
+        group=DRAFTS,
     )
     medusa_choices: Sequence[int] | None = option(
-        None, "fixed tree: 1 for the root, then children per node by head (1 3 2 1); greedy only"
+        None,
+        "fixed tree: 1 for the root, then children per node by head (1 3 2 1); greedy only",
+        group=DRAFTS,
     )
     decoder_precision: str | None = option(
-        None, "float32, bfloat16, float16 (GPU) or int8 (CPU); none: the model's own"
+        None,
+        "float32, bfloat16, float16 (GPU) or int8 (CPU); none: the model's own",
+        group=PRECISION,
     )
     draft_precision: str | None = option(
         None,
         "int8: quantize only heads, verified text stays exact; draft models: any precision; "
         "none: the decoder's, or int8 for verified attending heads with our CPU kernels",
+        group=DRAFTS,
     )
-    draft_with_lm: bool = option(True, "use the language model while drafting")
     acceptance: str = option(
         EXACT,
         "exact: text as without drafts; typical: also accept probable tokens; top_m: accept "
         "the base head's M best tokens; threshold: accept drafts with a high probability, "
         "unverified",
+        group=ACCEPTANCE_OF_DRAFTS,
     )
-    typical_epsilon: float = option(0.09, "typical: tokens of a higher probability are accepted")
-    typical_alpha: float = option(0.3, "typical: accept tokens above this times exp(-entropy), too")
-    top_m: int = option(5, "top_m: number of the base head's best tokens that are accepted")
-    threshold: float = option(0.8, "threshold: minimum probability of an unverified draft")
+    typical_epsilon: float = option(
+        0.09, "typical: tokens of a higher probability are accepted", group=ACCEPTANCE_OF_DRAFTS
+    )
+    typical_alpha: float = option(
+        0.3,
+        "typical: accept tokens above this times exp(-entropy), too",
+        group=ACCEPTANCE_OF_DRAFTS,
+    )
+    top_m: int = option(
+        5,
+        "top_m: number of the base head's best tokens that are accepted",
+        group=ACCEPTANCE_OF_DRAFTS,
+    )
+    threshold: float = option(
+        0.8, "threshold: minimum probability of an unverified draft", group=ACCEPTANCE_OF_DRAFTS
+    )
     ctc_entropy_threshold: float | None = option(
         None,
         "in nats: accept the CTC text without a decoder call if the entropy of every frame is "
         "lower; none: never",
+        group=ACCEPTANCE_OF_DRAFTS,
     )
     ctc_likelihood_threshold: float | None = option(
         None,
         "verify the CTC text in one decoder call: accept its tokens up to the first one with a "
         "lower decoder probability; none: no such call",
+        group=ACCEPTANCE_OF_DRAFTS,
     )
     patience: float | None = option(
-        None, "stop after beam_size * patience ended hypotheses, as openai-whisper; none: as ESPnet"
+        None,
+        "stop after beam_size * patience ended hypotheses, as openai-whisper; none: as ESPnet",
+        group=SEARCH,
     )
     length_penalty: float | None = option(
         None,
         "0 to 1: openai-whisper's length penalty (patience is then 1 by default); none: rank by "
         "mean log-probability if patience is set, else as ESPnet",
+        group=SEARCH,
     )
     suppress_tokens: Sequence[int] | None = option(
-        None, "token ids that are never decoded; none: Whisper's list if the tokenizer is Whisper's"
+        None,
+        "token ids that are never decoded; none: Whisper's list if the tokenizer is Whisper's",
+        group=SEARCH,
     )
     begin_suppress_tokens: Sequence[int] | None = option(
-        None, "token ids that are never decoded first; none: Whisper's list, as for suppress_tokens"
+        None,
+        "token ids that are never decoded first; none: Whisper's list, as for suppress_tokens",
+        group=SEARCH,
     )
-    forced_prefix: Sequence[int] | None = option(None, "token ids that start every hypothesis")
+    forced_prefix: Sequence[int] | None = option(
+        None, "token ids that start every hypothesis", group=SEARCH
+    )
     exponential_decay_length_penalty: Sequence[float] | None = option(
         None,
         "start and factor: n tokens after start, raise the end symbol's score s by "
         "|s| * (factor**n - 1)",
+        group=SEARCH,
     )
     trace: bool = option(
-        False, "record what each decoder call evaluated, in the results (docs/see_a_decoding.md)"
+        False,
+        "record what each decoder call evaluated, in the results (docs/see_a_decoding.md)",
+        group=SEARCH,
     )
 
     @property

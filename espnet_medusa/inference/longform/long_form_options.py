@@ -16,6 +16,9 @@ from espnet_medusa.data.options import (
     option,
 )
 
+# Groups of options in the help of commands.
+WINDOWS, FALLBACK = "Prompts and windows", "Fallback"
+SILENCE, WORDS = "Silence", "Word times"
 HOTTEST = 1.0  # maximum temperature of further attempts
 ATTENTION, CTC = WORD_TIMES = "attention", "ctc"
 # Punctuation that belongs to the following and to the previous word.
@@ -31,69 +34,92 @@ class LongFormOptions:
     """
 
     condition_on_previous_text: bool = option(
-        True, "use the preceding text of the recording as prompt of each window"
+        True, "use the preceding text of the recording as prompt of each window", group=WINDOWS
     )
     initial_prompt: str | None = option(
-        None, "prompt of the first window, such as names in the recording"
+        None, "prompt of the first window, such as names in the recording", group=WINDOWS
     )
-    carry_initial_prompt: bool = option(False, "use initial_prompt in the prompt of every window")
+    carry_initial_prompt: bool = option(
+        False, "use initial_prompt in the prompt of every window", group=WINDOWS
+    )
     temperature: float = option(
-        0.0, "temperature of the first attempt at a window; above 0 tokens are sampled"
+        0.0,
+        "temperature of the first attempt at a window; above 0 tokens are sampled",
+        group=FALLBACK,
     )
     temperature_increment_on_fallback: float | None = option(
-        0.2, "increase of the temperature in each further attempt, up to 1; none: one attempt"
+        0.2,
+        "increase of the temperature in each further attempt, up to 1; none: one attempt",
+        group=FALLBACK,
     )
     best_of: int = option(
-        1, "texts sampled in an attempt above temperature 0, of which the most probable is taken"
+        1,
+        "texts sampled in an attempt above temperature 0, of which the most probable is taken",
+        group=FALLBACK,
     )
     compression_ratio_threshold: float | None = option(
-        2.4, "a text with a higher zlib compression ratio repeats itself and is decoded again"
+        2.4,
+        "a text with a higher zlib compression ratio repeats itself and is decoded again",
+        group=FALLBACK,
     )
     logprob_threshold: float | None = option(
-        -1.0, "decode again below this mean log-probability per token (fallback_on: any_failure)"
+        -1.0,
+        "decode again below this mean log-probability per token (fallback_on: any_failure)",
+        group=FALLBACK,
     )
     no_speech_threshold: float | None = option(
-        0.6, "above this no-speech probability, a text below logprob_threshold is dropped"
+        0.6,
+        "above this no-speech probability, a text below logprob_threshold is dropped",
+        group=FALLBACK,
     )
     fallback_on: str = option(
         ANY_FAILURE,
         "which texts are decoded again at a higher temperature: any_failure (repetitive or "
         "improbable ones, as openai-whisper) or repetition (those that repeat themselves)",
-    )
-    stop_repetitions: bool = option(
-        True, "stop an attempt as soon as its text repeats itself, if another attempt follows"
+        group=FALLBACK,
     )
     clip_timestamps: Sequence[float] = option(
-        (), "start,end,start,... in seconds: decode only these clips; default: all"
+        (), "start,end,start,... in seconds: decode only these clips; default: all", group=WINDOWS
     )
     without_timestamps: bool | None = option(
-        False, "decode each window as one segment; none: only if the recording fits in the window"
+        False,
+        "decode each window as one segment; none: only if the recording fits in the window",
+        group=WINDOWS,
     )
     skip_silence: bool = option(
-        False, "leave out windows in which voice activity detection finds no speech"
+        False, "leave out windows in which voice activity detection finds no speech", group=SILENCE
     )
     max_initial_timestamp: float | None = option(
-        1.0, "latest start of a window's first segment, in seconds"
+        1.0, "latest start of a window's first segment, in seconds", group=WINDOWS
     )
 
-    word_timestamps: bool = option(False, "compute the time of each word")
+    word_timestamps: bool = option(False, "compute the time of each word", group=WORDS)
     word_times: str = option(
         ATTENTION,
         "source of word times: attention (of the decoder) or ctc (the model's CTC branch)",
+        group=WORDS,
     )
-    prepend_punctuations: str = option(PREPENDED, "punctuation that belongs to the following word")
-    append_punctuations: str = option(APPENDED, "punctuation that belongs to the previous word")
+    prepend_punctuations: str = option(
+        PREPENDED, "punctuation that belongs to the following word", group=WORDS
+    )
+    append_punctuations: str = option(
+        APPENDED, "punctuation that belongs to the previous word", group=WORDS
+    )
     hallucination_silence_threshold: float | None = option(
         None,
         "with word_timestamps: drop a text that looks hallucinated between silences that are "
         "longer than this many seconds",
+        group=WORDS,
     )
 
-    vad_filter: bool = option(False, "decode only chunks of speech, batch_size of them together")
+    vad_filter: bool = option(
+        False, "decode only chunks of speech, batch_size of them together", group=SILENCE
+    )
     vad_parameters: VadParameters | Mapping[str, Any] | None = option(
         VadParameters(),
         "parameter of voice activity detection; repeat the option for several; names: "
         + ", ".join(field.name for field in fields(VadParameters)),
+        group=SILENCE,
     )
 
     def __post_init__(self) -> None:

@@ -154,8 +154,7 @@ class WindowSteps:
         rows, temperatures = [*range(len(pairs))], self.options.temperatures
         for temperature in temperatures:
             # The text of the last attempt may be used, even if it repeats itself.
-            stop = self.options.stop_repetitions and temperature != temperatures[-1]
-            how = Attempt(temperature, stop_repetitions=stop)
+            how = Attempt(temperature, stop_repetitions=temperature != temperatures[-1])
             results = self._attempt(encoded, passages, rows, how)
             for row, (decoding, statistics) in zip(rows, results, strict=True):
                 attempts[row].append(decoding)

@@ -41,7 +41,9 @@ def combine_data_dirs(
     names = (*REQUIRED, *OPTIONAL)
     joined = {name: _join(name, sources, [part[name] for part in parts]) for name in names}
     tables = [source / name for source in sources for name in names]
-    made_from = output_folder.fingerprint(filter(Path.exists, tables), [], {"languages": languages})
+    made_from = output_folder.digest_of_inputs(
+        filter(Path.exists, tables), [], {"languages": languages}
+    )
     if not output_folder.is_up_to_date(output_dir, made_from):
         with output_folder.staged_output(output_dir, made_from) as folder:
             write_dump_dir(folder, joined)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from espnet_medusa.data.audio.source import AudioError, is_pipe, open_source, source_paths
 from espnet_medusa.data.errors import InputError
-from espnet_medusa.data.files.output_folder import check_output_dir, fingerprint, staged_output
+from espnet_medusa.data.files.output_folder import check_output_dir, digest_of_inputs, staged_output
 from espnet_medusa.data.kaldi.data_dir import find_reserved_words, make_spk2utt
 from espnet_medusa.data.kaldi.table import DataError, DataProblem, write_table
 
@@ -146,7 +146,9 @@ def csv_to_data_dir(
     tables["spk2utt"] = make_spk2utt(tables["utt2spk"])
     audio = [file for entry in tables["wav.scp"].values() for file in source_paths(entry)]
     check_output_dir(output_dir, [path, *audio])
-    with staged_output(output_dir, fingerprint([path], audio, {"language": language})) as folder:
+    with staged_output(
+        output_dir, digest_of_inputs([path], audio, {"language": language})
+    ) as folder:
         for name, entries in tables.items():
             write_table(folder / name, entries)
     return tables, bad

@@ -7,7 +7,7 @@ from pathlib import Path
 from espnet_medusa.data.audio.source import is_pipe
 from espnet_medusa.data.files.output_folder import (
     check_output_dir,
-    fingerprint,
+    digest_of_inputs,
     is_up_to_date,
     staged_output,
 )
@@ -57,7 +57,7 @@ def format_data_dir(
     check_output_dir(output_dir, [data_dir, *data.audio_files])
     inputs = {"output_dir": str(output_dir), **dataclasses.asdict(options)}
     del inputs["audio"]["nj"]  # The number of processes does not change the utterances.
-    made_from = fingerprint(data.files, data.audio_files, inputs)
+    made_from = digest_of_inputs(data.files, data.audio_files, inputs)
     if is_up_to_date(output_dir, made_from):
         report = _complete_report(Path(data_dir), Path(output_dir))
         # A command that failed may succeed now.

@@ -10,7 +10,7 @@ from pathlib import Path
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.files.output_folder import (
     check_output_dir,
-    fingerprint,
+    digest_of_inputs,
     is_up_to_date,
     staged_output,
 )
@@ -65,7 +65,7 @@ def perturb_speed(
     if len(copies) < len(factors) * len(data.utterances):
         raise InputError(f"{data_dir}: two copies would have one id; was its speed changed before?")
     inputs = {"output_dir": str(output_dir), "factors": list(factors), "pipes": allow_pipes}
-    made_from = fingerprint(data.files, data.audio_files, inputs)
+    made_from = digest_of_inputs(data.files, data.audio_files, inputs)
     if is_up_to_date(output_dir, made_from):
         return len(copies)
     with staged_output(output_dir, made_from) as staging:

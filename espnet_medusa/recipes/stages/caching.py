@@ -88,7 +88,11 @@ def cache_states(parser: argparse.ArgumentParser) -> Command:
 
 
 def _cache_states(args: argparse.Namespace) -> int:
-    from espnet_medusa.data.files.output_folder import check_output_dir, fingerprint, staged_output
+    from espnet_medusa.data.files.output_folder import (
+        check_output_dir,
+        digest_of_inputs,
+        staged_output,
+    )
     from espnet_medusa.data.kaldi import dump_dir
     from espnet_medusa.espnet.training import cached_states as cached
     from espnet_medusa.espnet.training.cached_shards import EVERY, FAILED, check_same_settings
@@ -148,7 +152,7 @@ def _cache_states(args: argparse.Namespace) -> int:
         text, tables = read_table(path), dump_dir.read_dump_dir(args.data_dir)
         tables = {**dump_dir.select_ids(tables, text), "text": text}
         audio_format = dump_dir.read_audio_format(args.data_dir)
-        with staged_output(args.labelled_dir, fingerprint([path], [], {})) as staging:
+        with staged_output(args.labelled_dir, digest_of_inputs([path], [], {})) as staging:
             dump_dir.write_dump_dir(staging, tables, audio_format)
     return SOME_FAILED if left_out[FAILED] else 0
 

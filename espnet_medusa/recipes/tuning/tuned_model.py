@@ -13,7 +13,7 @@ from espnet_medusa.decoding.tree.proposer import DraftInput, Proposer
 from espnet_medusa.inference.batches import Utterance
 from espnet_medusa.inference.decoding_model import DraftModelOnDemand, draft_sources
 from espnet_medusa.inference.espnet_search import espnet_sources, pad_inputs
-from espnet_medusa.inference.s2t import S2TDraftModel, S2TSpeech2Text
+from espnet_medusa.inference.s2t import S2TDraftModelOnDemand, S2TSpeech2Text
 from espnet_medusa.inference.speech2text import Speech2Text
 
 
@@ -120,8 +120,8 @@ class TunedS2T(TunedModel):
         network = self.speech2text.s2t_model
         return espnet_sources(network.decoder, network.ctc, opener)
 
-    def opener(self, files: DraftModelFiles) -> S2TDraftModel:
-        return S2TDraftModel(self.speech2text, *files)
+    def opener(self, files: DraftModelFiles) -> S2TDraftModelOnDemand:
+        return S2TDraftModelOnDemand(self.speech2text, *files)
 
     def reader(self, opener=None) -> DraftReader | None:
         if opener is None:

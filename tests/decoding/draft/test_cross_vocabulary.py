@@ -13,8 +13,8 @@ from searches import assert_decoded_alike_alone, assert_nbest_is_espnets, decode
 from tiny import EOS, VOCAB_SIZE, next_logits, random_encoder_out, shared_decoder, tiny_decoder
 
 from espnet_medusa.data.vocabulary.translation import PrefixIndex, Translation
-from espnet_medusa.decoding.draft.prefix_map import UNKNOWN, OneToOne
 from espnet_medusa.decoding.draft.model import DraftModelProposer
+from espnet_medusa.decoding.draft.prefix_map import UNKNOWN, OneToOne
 from espnet_medusa.decoding.runtime.build import build_runtime
 from espnet_medusa.decoding.search.drafting.lookahead import DraftShape
 from espnet_medusa.decoding.search.search_options import LengthLimits

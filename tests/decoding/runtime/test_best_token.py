@@ -22,7 +22,7 @@ from espnet_medusa.decoding.tree.best_tokens import (
 )
 
 
-@pytest.fixture(params=[None, *KINDS], ids=lambda kind: "".join(kind or "torch"))
+@pytest.fixture(params=[None, *KINDS], ids=lambda kind: kind or "torch")
 def find(request):
     if request.param is None:
         yield best_tokens

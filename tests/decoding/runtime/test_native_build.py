@@ -6,7 +6,7 @@ import pytest
 import torch
 from cases import cases, combinations
 from grown_trees import extend_chains, relative_error
-from kernel_kinds import forget, with_kernels
+from kernel_kinds import NAMES, forget, with_kernels
 from refusals import assert_refused
 from tiny import random_encoder_out, tiny_decoder
 
@@ -149,8 +149,9 @@ def test_the_folder_of_models_may_belong_to_a_group(fresh, small_source, tmp_pat
     assert build.open_best([build.AVX2])
 
 
-def test_the_log_names_the_instruction_set(kind, caplog):
-    forget()
+@combinations(name=NAMES)
+def test_the_log_names_the_chosen_instruction_set(name, monkeypatch, caplog):
+    monkeypatch.setenv(build.VARIABLE, name)
     with caplog.at_level("INFO"):
-        library.kernels()
-    assert f"native kernels: {kind}" in caplog.text
+        build.open_best(build.usable_sets())
+    assert f"native kernels: {name}" in caplog.text

@@ -37,15 +37,6 @@ def test_nbest_equals_batch_beam_search(drafter, seed):
     searches.assert_random_nbest_is_espnets(rng, seed, runtime, UncachedScorer(decoder))
 
 
-@combinations(left_out=["lm", "ctc"], heads=DRAFTING, seed=range(4))
-def test_a_scorer_left_out_of_drafts(seed, heads, left_out):
-    """Only the decoder scores drafts; other scorers score the search."""
-    decoder = shared_decoder(seed, heads, 4)
-    weights, audio = make_weights(**{left_out: 0.4}), random_encoder_out(seed, [14, 9, 11])
-    shape = DraftShape(4, 3 + seed, excluded_scorers=frozenset([left_out]))
-    assert_nbest_is_espnets(decoder, seed, weights, 4, shape, *audio, LengthLimits())
-
-
 @combinations(options=[*CONSTRAINTS, {"forced_prefix": [4, 4, 9, 2, 1]}], seed=range(6))
 def test_constraints_equal_one_token_at_a_time(seed, options):
     rng = random.Random(f"{seed} {options}")

@@ -43,7 +43,7 @@ class ProbedToken:
     def __init__(self, search, compared=("prefixes", "scores")):
         drafter, self.compared = search.planner, compared
         strategy, shape, proposer = drafter.strategy, drafter.shape, drafter.proposer
-        scoring = strategy.scoring.for_drafts(shape.excluded_scorers, proposer.vocabulary)
+        scoring = strategy.scoring.for_drafts(proposer.vocabulary)
         self.host = ScorerSteps(strategy, scoring, proposer, shape)
         self.original, drafter.steps = drafter.steps, self
         self.same, self.known, self.drafted = [], [], []

@@ -103,7 +103,7 @@ SCLITE = Command(
     stdout="{decoded}/score_wer/result.txt",
 )
 
-# Options of asr.sh in docs/espnet_recipes.md: all four versions have them.
+# Options of asr.sh in docs/recipe.md: all four versions have them.
 OPTIONS = {
     "stage", "stop_stage", "python", "token_type", "hugging_face_model_name_or_path", "cleaner",
     "lang", "fs", "feats_type", "feats_normalize", "max_wav_duration", "use_lm", "asr_config",

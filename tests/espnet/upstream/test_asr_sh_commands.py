@@ -34,7 +34,7 @@ decoder_conf: {attention_heads: 2, linear_units: 16, num_blocks: 1, max_target_p
     heads: linear, heads_conf: {num_heads: 2}}
 model: medusa
 """
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "espnet_recipes.md").read_text("utf-8")
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "recipe.md").read_text("utf-8")
 FIVE_LINES = re.search("^```yaml\n(encoder: .*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1]
 WHISPER = FIVE_LINES.replace("openai/whisper-base", "whisper")
 # Kaldi's run.pl with the arguments of launch: options with values, a log, a command.

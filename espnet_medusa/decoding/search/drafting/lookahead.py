@@ -29,7 +29,6 @@ class DraftShape:
     # A fixed tree instead of the drafted beam: number of children of every node of each depth
     # (Whisper-Medusa's ``medusa_choices`` without the root).
     choices: tuple[int, ...] | None = None
-    excluded_scorers: frozenset[str] = frozenset()  # not used while drafting
     lookahead: Lookahead | None = None  # chooses each draft's depth; None: always ``depth``
 
     @property

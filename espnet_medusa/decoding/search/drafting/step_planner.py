@@ -29,7 +29,7 @@ class StepPlanner:
         # Of the last draft: end time and duration in seconds, and number of steps.
         self._last: tuple[float, float, int] | None = None
         if proposer is not None and shape.depth > 0:
-            scoring = strategy.scoring.for_drafts(shape.excluded_scorers, proposer.vocabulary)
+            scoring = strategy.scoring.for_drafts(proposer.vocabulary)
             kind = DecoderSteps if scoring.decoder_alone else ScorerSteps
             self.steps = kind(self.strategy, scoring, proposer, shape)
 
