@@ -229,7 +229,7 @@ def verify(
         normalizers: (R,) as in ``BestTokens``.
     """
 
-    def judged(drafts: Sequence[Prefix]) -> dict[Prefix, tuple[float, float]]:
+    def decide(drafts: Sequence[Prefix]) -> dict[Prefix, tuple[float, float]]:
         pairs = [(rows[prefix.parent], prefix.token) for prefix in drafts]
         parents, tokens = upload(pairs, logits.device, torch.long).unbind(1)
         scores = of_rows = logits[parents]
@@ -241,7 +241,7 @@ def verify(
         pairs = zip(*download(allowed, log_probs), strict=True)
         return dict(zip(drafts, pairs, strict=True))
 
-    def judged_level(drafts: Sequence[Prefix]) -> dict[Prefix, tuple[float, float]]:
+    def decide_level(drafts: Sequence[Prefix]) -> dict[Prefix, tuple[float, float]]:
         best = {prefix: prefix.parent.best for prefix in drafts if rule.accepts_best}
         known = {
             prefix: (1.0, log_prob)
@@ -249,17 +249,17 @@ def verify(
             if prefix.token == token and log_prob > -math.inf
         }
         others = [prefix for prefix in drafts if prefix not in known]
-        return known | judged(others) if others else known
+        return known | decide(others) if others else known
 
     following = defaultdict(list)
     for prefix in drafts:
         following[prefix.parent].append(prefix)
-    # A GPU judges all drafts at once, because the host waits for its results.
-    every = judged(drafts) if logits.device.type == "cuda" else None
+    # A GPU decides on all drafts at once, because the host waits for its results.
+    every = decide(drafts) if logits.device.type == "cuda" else None
     first = following.keys() - {*drafts}
     level = [prefix for prefix in drafts if prefix.parent in first]
     while level:
-        verdicts, accepted = every or judged_level(level), []
+        verdicts, accepted = every or decide_level(level), []
         for prefix in level:
             allowed, log_prob = verdicts[prefix]
             if allowed:
