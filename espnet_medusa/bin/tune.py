@@ -61,7 +61,7 @@ def get_parser() -> argparse.ArgumentParser:
     add("--num_utterances", type=positive, default=30, help="number of evenly spaced utterances")
     add("--drafters", nargs="+", choices=KINDS, default=[*KINDS], help="drafters; default: all")
     add("--draft_models", nargs="+", default=[], metavar="MODEL", help="draft models to measure")
-    rounding = "maximum number of utterances whose text may change by rounding (int8, float16, ...)"
+    rounding = "maximum number of utterances whose text may change by rounding (float16, bfloat16)"
     add("--most_different", type=int, default=0, help=rounding)
     add("--output", type=Path, required=True, help="decode config to write (.yaml)")
     return parser

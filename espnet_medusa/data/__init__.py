@@ -1,1 +1,1 @@
-"""What all other rooms read: audio, Kaldi tables, files, options, errors."""
+"""Modules that all other packages import: audio, Kaldi tables, files, options, errors."""

@@ -32,7 +32,7 @@ def whole_number(value: str, least: int = 0) -> int:
     return int(value)
 
 
-def naming_allowed(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+def option_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     """Make the type of an option from a function; its ValueErrors become the option's errors."""
 
     def parse_option(value: str) -> Any:

@@ -1,4 +1,4 @@
-"""Rows and frames of encoder output.
+"""Rows and frames of encoder output: in this room, because searches do not import networks.
 
 The lengths of encoder output (U, S, D) are each utterance's number of rows (U,). With
 ``networks.merged_padding``, a row may represent several frames. The lengths are then each row's

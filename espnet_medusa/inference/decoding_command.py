@@ -171,7 +171,7 @@ def choose_long_form(options: dict) -> LongFormOptions | None:
     return None
 
 
-def choose_device(ngpu: int) -> str:
+def device_of_ngpu(ngpu: int) -> str:
     """Return the device of ESPnet's option ``ngpu``; raise InputError if there is none."""
     if ngpu > 1:
         raise InputError(f"ngpu: {ngpu}; allowed: at most 1")
@@ -184,7 +184,7 @@ def choose_options(options: dict, names: Iterable[str], kind: type) -> dict[str,
     """Return a ``Speech2Text``'s arguments: ``names``, the fields of ``kind``, and the device."""
     wanted = {*names, "batch_size", *(field.name for field in fields(kind))}
     chosen = {name: options[name] for name in wanted & {*options}}
-    return chosen | {"device": choose_device(options["ngpu"])}
+    return chosen | {"device": device_of_ngpu(options["ngpu"])}
 
 
 def load(options: dict, mapped: bool = False) -> Speech2Text:

@@ -85,7 +85,7 @@ class DecodingModel:
         if draft is None:
             return [*map(DraftInput, unpadded, prompts)]
         rows = zip(inputs, unpadded, strict=True)
-        return [replace(row, speech=encoder_out) for row, encoder_out in rows]
+        return [replace(row, main_encoder_out=encoder_out) for row, encoder_out in rows]
 
     def with_draft_model(self, draft_model: DraftModel | None) -> DecodingModel:
         """Add a draft model; audio must then fit in the windows of both models."""

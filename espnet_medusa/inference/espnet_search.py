@@ -1,4 +1,4 @@
-"""Put our beam search into ESPnet's ``Speech2Text`` classes for s2t and st."""
+"""Run our beam search through ESPnet's ``BeamSearch`` call, for s2t and st."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence

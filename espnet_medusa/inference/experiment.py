@@ -145,7 +145,7 @@ _construction = threading.Lock()
 
 
 @contextmanager
-def espnet_uses(trained: TrainedModel) -> Iterator[None]:
+def patch_espnet_loading(trained: TrainedModel) -> Iterator[None]:
     """Let ESPnet's ``Speech2Text`` use a model in memory: its constructor only takes files.
 
     Within the context, the functions of its module that open model and tokenizer are replaced.

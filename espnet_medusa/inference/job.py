@@ -161,7 +161,7 @@ def decode_job(decoder: JobDecoder, job: JobInput, journal: Journal) -> int:
 
 
 def log_times(decoded: Decoded, sample_rate_hz: int) -> None:
-    """Log an utterance's lines for ESPnet's calculate_rtf, which ``Speech2Text`` has not logged.
+    """Log the two lines that ESPnet's calculate_rtf pairs, unless ``Speech2Text`` logged them.
 
     Used for utterances of an earlier run or of another process, and for long recordings.
     """

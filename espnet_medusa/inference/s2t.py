@@ -120,7 +120,7 @@ class S2TDraftModelOnDemand:
         audio = AudioBatch(rows, torch.device(self.main.device), getattr(torch, self.main.dtype))
         encoder_out, _ = audio.encode(self.encoder)
         rows = zip(encoder_out, encoded, strict=True)
-        return [DraftInput(row, prompt, speech=main) for row, (main, prompt) in rows]
+        return [DraftInput(row, prompt, main_encoder_out=main) for row, (main, prompt) in rows]
 
 
 class BatchInESPnet(SearchInESPnet):

@@ -36,9 +36,9 @@ from espnet_medusa.inference.decoding_model import DecodingModel
 from espnet_medusa.inference.experiment import (
     NoInitialization,
     TrainedModel,
-    espnet_uses,
     language_model_errors,
     open_whisper_model,
+    patch_espnet_loading,
     read_model,
 )
 from espnet_medusa.inference.longform.driver import ChunkedLongForm, LongForm
@@ -98,7 +98,7 @@ class Speech2Text(ESPnetSpeech2Text):
             precisions = {decode_options.encoding, decode_options.decoder_precision}
             mapped = mapped and precisions == {INT8} and has_kernels(torch.device(files[2]))
             trained = read_model(*files, mapped)
-        with espnet_uses(trained), NoInitialization(), language_model_errors(options):
+        with patch_espnet_loading(trained), NoInitialization(), language_model_errors(options):
             super().__init__(asr_train_config, **options)
         if isinstance(self.converter, HFConverter) and self.tokenizer is not None:
             self.tokenizer.tokenizer = self.converter.tokenizer  # ESPnet would read it twice

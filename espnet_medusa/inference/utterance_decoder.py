@@ -7,7 +7,6 @@ import torch
 
 from espnet_medusa.data.audio.reader import TooLongError
 from espnet_medusa.data.errors import log_traceback, one_line
-from espnet_medusa.decoding.runtime.smaller_batches import run_batch
 from espnet_medusa.decoding.search.scores import DECODER
 from espnet_medusa.inference.batches import Utterance, describe, make_batches, read_pools
 from espnet_medusa.inference.decoding import Decoding
@@ -17,6 +16,7 @@ from espnet_medusa.inference.longform.long_form_options import LongFormOptions
 from espnet_medusa.inference.longform.recording import LongRecording, RunningRecording
 from espnet_medusa.inference.longform.window import FRAMES_PER_S
 from espnet_medusa.inference.reader import UtteranceReader
+from espnet_medusa.inference.smaller_batches import run_batch
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.whisper_windows import check_long_form, why_not_long_form
 from espnet_medusa.networks.espnet_compat import Hypothesis

@@ -18,7 +18,7 @@ import searches
 from beam_oracle import UncachedScorer, WideBeamSearch, espnet_search, random_weights
 from harness import DIFFERS, EQUAL, EQUAL_FALLING
 from searches import DRAFT_MODELS, HEADS, beam_shape, compare, our_search
-from tiny import VOCAB_SIZE, random_memory
+from tiny import VOCAB_SIZE, random_encoder_out
 
 from espnet_medusa.decoding.search.search_options import LengthLimits
 
@@ -34,7 +34,7 @@ def greedy_case(rng: random.Random, seed: int) -> str:
     drafter, num_heads = rng.choice(DRAFTERS), rng.choice([1, 4, 6])
     module, decoder = searches.drafted_by(seed, drafter, num_heads)
     frames = [rng.randint(1, 14) for _ in range(rng.randint(1, 4))]
-    memory, lengths = random_memory(seed, frames)
+    memory, lengths = random_encoder_out(seed, frames)
     most = [rng.choice([1, 2, 3, 7, 25, 50]) for _ in frames]
     least = [rng.randint(0, longest) if rng.random() < 0.3 else 0 for longest in most]
     shape = searches.greedy_shape(rng, 8 if drafter in DRAFT_MODELS else decoder.num_heads)
@@ -64,7 +64,7 @@ def beam_case(rng: random.Random, seed: int) -> str:
         kinds = {"kind": WideBeamSearch, "falling": falling}
         oracle = espnet_search(scorer, seed, weights, beam_size, **kinds, **normalize)
         try:
-            compare(search, *random_memory(seed, frames), oracle, limits)
+            compare(search, *random_encoder_out(seed, frames), oracle, limits)
         except AssertionError:
             continue
         return outcome

@@ -10,10 +10,14 @@ from experiment import DECODER, ENCODER, NO_CTC, TOKENS, make_experiment, speech
 from recorded_calls import record_calls
 from refusals import assert_refused, refuses
 from stock_experiment import assert_decodings, files, nbest, stock_experiment
-from tiny_whisper import read_whisper_experiment, save_tiny_whisper, whisper_experiment
+from tiny_whisper import (
+    read_whisper_experiment,
+    save_tiny_whisper,
+    save_tokenizer_of_bytes,
+    whisper_experiment,
+)
 from tokenizers.decoders import ByteLevel
 from transformers import PreTrainedTokenizerFast
-from whisper_training import save_tokenizer_of_bytes
 
 from espnet_medusa.decoding.draft.ctc import CTCProposer
 from espnet_medusa.decoding.draft.mixed import MixedProposer

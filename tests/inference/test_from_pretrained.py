@@ -13,7 +13,7 @@ from experiment import DECODER, NO_CTC, TOKENS, noise, training_config, write_co
 from heads_folders import pack, with_heads, write_sources
 from refusals import assert_refused, command_refused
 from safetensors.torch import load_file
-from tiny_whisper import save_tiny_whisper
+from tiny_whisper import BYTES, save_whisper_of_bytes
 
 from espnet_medusa import Speech2Text
 from espnet_medusa.bin import asr_inference, convert, stage
@@ -29,6 +29,7 @@ from espnet_medusa.inference.experiment import (
 from espnet_medusa.inference.whisper_model import build_whisper_model, can_build_without_task
 from espnet_medusa.networks.whisper.pretrained import is_whisper
 from espnet_medusa.networks.whisper.text import TextOptions
+from espnet_medusa.networks.whisper.tokens import TIMESTAMPS
 
 SHORT = {"search": "greedy", "maxlenratio": -12}
 DRAFT_CONF = {"greedy": {"draft_depth": 2, "draft_vocab_size": 30}, "beam": {"draft_depth": 0}}
@@ -41,7 +42,7 @@ CONFIG = {
 @pytest.fixture(scope="module")
 def case(tmp_path_factory):
     path = tmp_path_factory.mktemp("case")
-    whisper = save_tiny_whisper(path / "whisper", hidden_size=8)
+    whisper = save_whisper_of_bytes(path / "whisper")
     base = read_whisper(str(whisper), TextOptions())
     pack(path / "shipped" / "tiniest", with_heads(base, "recurrent"), base, draft_conf=DRAFT_CONF)
     return whisper, path / "shipped"
@@ -82,20 +83,22 @@ def test_bad_arrays_and_arguments_are_refused(case):
 
 
 @pytest.mark.parametrize("has_timestamps", [True, False])
-def test_timestamps_are_not_text(case, tmp_path, has_timestamps):
+def test_timestamps_are_not_text(tmp_path, has_timestamps):
     exp = tmp_path / "exp"
-    convert.main([str(case[0]), str(exp), "--heads", "none"])
+    whisper = save_whisper_of_bytes(tmp_path / "whisper", seed=2, timestamps=True)
+    convert.main([str(whisper), str(exp), "--heads", "none"])
     file = exp / "tokenizer" / "tokenizer.json"
     tokenizer = json.loads(file.read_text())
+    first = next(one["id"] for one in tokenizer["added_tokens"] if one["content"] == TIMESTAMPS[0])
     for token in tokenizer["added_tokens"]:  # as in openai/whisper-base
-        token["special"] = token["id"] < 50364
+        token["special"] = token["id"] < first
     if not has_timestamps:  # as in some folders of tiny.en
         tokenizer["added_tokens"] = [one for one in tokenizer["added_tokens"] if one["special"]]
     file.write_text(json.dumps(tokenizer))
-    options = {"suppress_tokens": [*({*range(50364)} - {50257})], "begin_suppress_tokens": [50257]}
+    options = {"suppress_tokens": [*({*range(first)} - {BYTES})], "begin_suppress_tokens": [BYTES]}
     model = Speech2Text(asr_model_file=exp / "model.pth", trace=True, **SHORT, **options)
     text, pieces, ids, _ = model(noise(0))[0]
-    assert text == "" and ids and min(ids) >= 50364
+    assert text == "" and ids and min(ids) >= first
     assert len(pieces) == len(ids) and pieces[0].startswith("<|")
 
 
@@ -122,7 +125,7 @@ def test_heads_of_the_package_are_attached_to_their_own_whisper(case, tmp_path, 
     for language, depth in (("de", 2), ("detect", 2), ("fr", 0)):  # the card has en and de
         options = Speech2Text(trained=trained, **SHORT, language=language).model.options
         assert options.draft_depth == depth
-    other = save_tiny_whisper(tmp_path / "other", hidden_size=8, seed=1)
+    other = save_whisper_of_bytes(tmp_path / "other", seed=0)
     caplog.set_level("INFO", "espnet_medusa")
     trained = open_whisper_model(str(other), "cpu", shipped=shipped)
     assert "heads" not in trained.train_args.decoder_conf

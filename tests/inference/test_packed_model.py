@@ -16,7 +16,7 @@ from espnet2.main_funcs.pack_funcs import pack
 from experiment import speeches
 from refusals import assert_refused, refused
 from stock_experiment import files, nbest, stock_experiment
-from tiny_whisper import save_tiny_whisper
+from tiny_whisper import save_whisper_of_bytes
 
 from espnet_medusa import Speech2Text
 from espnet_medusa.bin import convert
@@ -62,7 +62,7 @@ def test_texts_are_those_of_the_experiment(tmp_path, in_folder):
 
 
 def test_a_whisper_is_packed_with_its_tokenizer(tmp_path, in_folder):
-    convert.main([str(save_tiny_whisper(tmp_path / "whisper")), "exp/asr"])
+    convert.main([str(save_whisper_of_bytes(tmp_path / "whisper")), "exp/asr"])
     (tmp_path / "notes.md").write_text("what it is\n")
     pack_model(FILES, [Path("notes.md")], Path("packed.zip"))
     (speech,) = speeches(1)

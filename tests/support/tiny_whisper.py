@@ -1,18 +1,29 @@
 """Random Whispers in Hugging Face format, as small as they can be."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 from experiment import Experiment, make_experiment
-from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import (
+    GenerationConfig,
+    PreTrainedTokenizerFast,
+    WhisperConfig,
+    WhisperForConditionalGeneration,
+)
 
 from espnet_medusa.inference.experiment import TrainedModel, read_model
-from espnet_medusa.networks.whisper.tokens import END, START, make_tokenizer
+from espnet_medusa.networks.whisper.tokens import END, START, TIMESTAMPS, make_tokenizer
+
+BYTES = 256
 
 
 def tiny_config(vocab_size: int, hidden_size=32, widening=2, **sizes: int) -> WhisperConfig:
-    end = {51864: 50256, 51865: 50257, 51866: 50257}.get(vocab_size, 0)
+    end = {51864: 50256, 51865: 50257, 51866: 50257}.get(vocab_size, sizes.pop("end", 0))
     return WhisperConfig(
         vocab_size=vocab_size, d_model=hidden_size, encoder_attention_heads=2,
         encoder_ffn_dim=widening * hidden_size, decoder_attention_heads=2,
@@ -34,6 +45,30 @@ def save_tiny_whisper(
     whisper.generation_config = GenerationConfig.from_model_config(config)
     whisper.save_pretrained(folder)
     return Path(folder)
+
+
+def save_tokenizer_of_bytes(
+    folder: Path, languages: Sequence[str] = ("en",), timestamps: bool = False
+) -> list[str]:
+    """Write a tokenizer of the 256 bytes and Whisper's special tokens; return its tokens."""
+    special = [END, START, *(f"<|{code}|>" for code in languages), "<|transcribe|>"]
+    special += ["<|translate|>", "<|startoflm|>", "<|startofprev|>", "<|nospeech|>"]
+    special += ["<|notimestamps|>", *(TIMESTAMPS if timestamps else ())]
+    tokens = [*sorted(ByteLevel.alphabet()), *special]
+    tokenizer = Tokenizer(BPE({token: index for index, token in enumerate(tokens)}, []))
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    tokenizer.add_special_tokens(special)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END).save_pretrained(folder)
+    return tokens
+
+
+def save_whisper_of_bytes(folder: Path, seed: int = 1, timestamps: bool = False) -> Path:
+    """Save a Whisper for German, English and French with a tokenizer of bytes in its folder.
+
+    It is converted and read ten times faster than one with OpenAI's vocabulary.
+    """
+    tokens = save_tokenizer_of_bytes(folder, ("de", "en", "fr"), timestamps)
+    return save_tiny_whisper(folder, len(tokens), hidden_size=8, seed=seed, end=BYTES)
 
 
 def whisper_experiment(

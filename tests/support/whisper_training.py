@@ -6,28 +6,11 @@ import numpy as np
 import torch
 import yaml
 from experiment import write_corpus, write_lines
-from tiny_whisper import save_tiny_whisper
-from tokenizers import Tokenizer
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
-from transformers import PreTrainedTokenizerFast
+from tiny_whisper import save_tiny_whisper, save_tokenizer_of_bytes
 
 from espnet_medusa.bin import asr_train
-from espnet_medusa.networks.whisper.tokens import END, START
 
 CONFIGS = Path(__file__).resolve().parents[2] / "conf" / "train"
-
-
-def save_tokenizer_of_bytes(folder: Path) -> list[str]:
-    """Write a tokenizer of the 256 bytes and Whisper's special tokens; return its tokens."""
-    special = [END, START, "<|en|>", "<|transcribe|>", "<|translate|>", "<|startoflm|>"]
-    special += ["<|startofprev|>", "<|nospeech|>", "<|notimestamps|>"]
-    tokens = [*sorted(ByteLevel.alphabet()), *special]
-    tokenizer = Tokenizer(BPE({token: index for index, token in enumerate(tokens)}, []))
-    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
-    tokenizer.add_special_tokens(special)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END).save_pretrained(folder)
-    return tokens
 
 
 def make_corpus(folder: Path) -> Path:

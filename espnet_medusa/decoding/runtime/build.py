@@ -26,7 +26,8 @@ def build_runtime(
 
     Args:
         precision: The decode option ``decoder_precision``; None: the dtype of the weights.
-        lasting: Whether enough searches will follow to pay for the capture of CUDA graphs.
+        with_graphs: Whether to use CUDA graphs on a GPU. False if too few searches follow to pay
+            for their capture.
     """
     weight = decoder.projection
     kind = next(RUNTIMES[parent] for parent in type(decoder).__mro__ if parent in RUNTIMES)

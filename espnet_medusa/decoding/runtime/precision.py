@@ -1,8 +1,8 @@
 """The implementation of each part of a model, by processor and requested precision.
 
 ``TABLE`` decides; all other modules read a ``Precision``. "Kernels" are this package's own, in
-``native``. Without them, a CPU computes int8 in 16 bits if it has instructions for these, else in
-float32.
+``native``. On a CPU without them, int8 means bfloat16 if the CPU has instructions for it, else
+float32. A GPU refuses int8.
 """
 
 import logging

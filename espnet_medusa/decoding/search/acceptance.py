@@ -38,7 +38,10 @@ class AcceptanceRule:
 
 
 def exact(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Accept only the base head's best token, which preserves the greedy text."""
+    """Accept only the base head's best token, which preserves the greedy text.
+
+    Greedy search does not call it: ``GreedyStrategy.advance`` follows the best tokens.
+    """
     return logits.argmax(dim=-1) == tokens
 
 

@@ -53,7 +53,9 @@ class CTCFirstStrategy(GreedyStrategy):
             self.first_rule = AcceptanceRule(partial(likelihood, least=least))
 
     def decide_early(self, states: Sequence[GreedyState], draft_inputs) -> list[DraftInput]:
-        """Accept hypotheses with low entropies; the first decoder call may verify the others.
+        """End utterances whose CTC frames all have low entropy.
+
+        For others, keep the CTC tokens for the first call if there is a likelihood threshold.
 
         The score is a sum of CTC's log-probabilities. A label's probability is the mean over its
         frames; the end symbol gets that of the last run of equal labels, even of blanks.

@@ -146,7 +146,7 @@ class GreedyStrategy(Strategy):
             while not state.done and state.hypothesis.prefix.evaluated:
                 for prefix in longest_accepted(state.hypothesis.prefix):
                     if not state.done:
-                        state.write(prefix, prefix.accepted)
+                        state.write(prefix, prefix.accepted_log_prob)
                 if not state.done:
                     token, log_prob = state.hypothesis.prefix.best
                     state.write(state.hypothesis.prefix.child(token), log_prob)
@@ -263,7 +263,7 @@ def verify(
         for prefix in level:
             allowed, log_prob = verdicts[prefix]
             if allowed:
-                prefix.accepted = log_prob
+                prefix.accepted_log_prob = log_prob
                 accepted.append(prefix)
         level = [child for prefix in accepted for child in following[prefix]]
 
@@ -272,15 +272,17 @@ def longest_accepted(prefix: Prefix) -> list[Prefix]:
     """Return the longest path of accepted drafts; of equally long ones the most probable."""
     reached = [prefix]
     for here in reached:  # the list grows during the loop
-        reached += [child for child in here.children.values() if child.accepted is not None]
+        reached += [
+            child for child in here.children.values() if child.accepted_log_prob is not None
+        ]
     # Number and log-probability of the best path's drafts after a prefix, and its first draft.
     best: dict[Prefix, tuple[int, float, Prefix | None]] = {}
     for here in reversed(reached):
         paths = [(0, 0.0, None)]
         for child in here.children.values():
-            if child.accepted is not None:
+            if child.accepted_log_prob is not None:
                 length, log_prob, _ = best[child]
-                paths.append((length + 1, log_prob + child.accepted, child))
+                paths.append((length + 1, log_prob + child.accepted_log_prob, child))
         best[here] = max(paths, key=lambda path: path[:2])
     path = []
     while (prefix := best[prefix][2]) is not None:

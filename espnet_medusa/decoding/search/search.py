@@ -117,7 +117,7 @@ class Search:
             self.strategy.advance(states)
             for state, steps in zip(states, before, strict=True):
                 depth, accepted = state.draft.depth, max(state.steps - steps - 1, 0)
-                state.draft.accepted = min(accepted, depth)
+                state.draft.accepted_steps = min(accepted, depth)
                 state.statistics.count_drafts(depth, accepted)
                 if state.trace is not None:
                     state.trace.end_call(state)

@@ -71,7 +71,7 @@ class Draft:
     unqueried: set[Prefix] = field(default_factory=set)
     depth: int = 0  # steps that drafted a token
     limit: float = math.inf  # maximum number of steps, from the lookahead; inf: without one
-    accepted: int = 0  # accepted steps
+    accepted_steps: int = 0
 
     @property
     def queried(self) -> list[Prefix]:

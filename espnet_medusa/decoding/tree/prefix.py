@@ -45,7 +45,7 @@ class Prefix:
     best: tuple[int, float] | None = None
     # Greedy search, rules other than exact: the log-probability of the drafted ``token``; None: not
     # accepted.
-    accepted: float | None = None
+    accepted_log_prob: float | None = None
     candidates: Candidates | None = None  # beam search: possible next tokens
     # Beam search, by name of each full scorer: (V,) scores, None after use, and its state.
     scorers: dict[str, tuple[torch.Tensor | None, Any]] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Prefix:
         return [prefix.token for prefix in self.ancestors()][-2::-1]
 
     def forget_scores(self) -> None:
-        self.logits = self.best = self.accepted = self.candidates = self.ctc = None
+        self.logits = self.best = self.accepted_log_prob = self.candidates = self.ctc = None
         self.scorers = {}
 
     def forget(self) -> None:

@@ -45,19 +45,17 @@ def _join(part: torch.Tensor | list | States, other: Any) -> Any:
 class DraftInput:
     """An utterance as input of a draft model or of CTC."""
 
-    encoder_out: (
-        torch.Tensor
-    )  # (S, D) encoder output of the draft model; without one, the main model's
+    encoder_out: torch.Tensor  # (S, D), of the draft model, or of the main model if there is none
     prompt: list[int]  # P prompt tokens
     frames: torch.Tensor | None = None  # (S,) frames of each row of ``encoder_out``; None: one each
     # (S', D') output of the main model's encoder, for CTC; None: ``encoder_out``.
-    speech: torch.Tensor | None = None
+    main_encoder_out: torch.Tensor | None = None
     ctc_hypothesis: Any = None  # the CTC branch's hypothesis, if it has been computed already
 
     @property
     def ctc_input(self) -> torch.Tensor:
         """Encoder output that CTC reads."""
-        return self.encoder_out if self.speech is None else self.speech
+        return self.encoder_out if self.main_encoder_out is None else self.main_encoder_out
 
 
 @dataclass(frozen=True)

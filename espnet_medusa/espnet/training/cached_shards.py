@@ -17,9 +17,9 @@ from espnet_medusa.data.files.atomic import naming, write_atomically
 from espnet_medusa.data.kaldi.table import read_results, write_table
 from espnet_medusa.data.options import read_yaml
 from espnet_medusa.data.progress import Progress
-from espnet_medusa.decoding.runtime.smaller_batches import run_batch
 from espnet_medusa.inference.batches import Utterance, describe
 from espnet_medusa.inference.job import JobInput
+from espnet_medusa.inference.smaller_batches import run_batch
 
 logger = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ from espnet_medusa.networks.whisper.sizes import SIZES, check_sizes, scratch_con
 from espnet_medusa.networks.whisper.text import Text, TextOptions, find_text
 
 BASE_HEAD, MEDUSA_BLOCK = "base_head", "medusa_block"
-HEAD_TYPES = {BASE_HEAD: "linear", MEDUSA_BLOCK: "block"}  # aiola's name to ours
+AIOLA_HEAD_TYPES = {BASE_HEAD: "linear", MEDUSA_BLOCK: "block"}  # aiola's name to ours
 NUM_HEADS, NUM_LAYERS, TYPE = "medusa_num_heads", "medusa_num_layers", "medusa_heads_type"
 CHOICES, BASE_MODEL = "medusa_choices", "whisper_model_name"
 
@@ -98,7 +98,7 @@ def _read_aiola(
     options = _head_options(fields, f"{whisper.name}: {CONFIG}")
     # By tensors, not config: files may lack the last layer's copy, which only training uses.
     original = any(name.startswith("whisper_layer.") for name in stored)
-    kind = HEAD_TYPES[fields.get(TYPE, BASE_HEAD)]
+    kind = AIOLA_HEAD_TYPES[fields.get(TYPE, BASE_HEAD)]
     architecture = Architecture(config, kind, options, original)
     expected = architecture.tensors()
     names = renamed(expected, aiola_names(architecture))
@@ -111,13 +111,13 @@ def _read_aiola(
 
 def aiola_names(architecture: Architecture) -> Callable[[str], str | None]:
     """Return the function from our names to aiola's; in type ``base_head``, head 0 is the base."""
-    first_head = 1 if architecture.heads == HEAD_TYPES[BASE_HEAD] else 0
+    first_head = 1 if architecture.heads == AIOLA_HEAD_TYPES[BASE_HEAD] else 0
     return lambda name: aiola_name(name, first_head)
 
 
 def _head_options(fields: Mapping, where: str) -> HeadOptions:
     kind = fields.get(TYPE, BASE_HEAD)
-    check_choice(kind, [*HEAD_TYPES], f"{where}: {TYPE}")
+    check_choice(kind, [*AIOLA_HEAD_TYPES], f"{where}: {TYPE}")
     if NUM_HEADS not in fields:
         raise InputError(f"{where}: {NUM_HEADS} is missing; add the number of heads")
     sizes = {}

@@ -21,10 +21,10 @@ from espnet_medusa.inference.convert.checkpoint import (
 from espnet_medusa.inference.convert.generation import generation_of_text
 from espnet_medusa.inference.convert.names import Rename, hugging_face_name, renamed
 from espnet_medusa.inference.convert.read_whisper import (
+    AIOLA_HEAD_TYPES,
     BASE_HEAD,
     BASE_MODEL,
     CHOICES,
-    HEAD_TYPES,
     MEDUSA_BLOCK,
     NUM_HEADS,
     NUM_LAYERS,
@@ -78,7 +78,7 @@ def write_aiola(checkpoint: Checkpoint, folder: Path, base_model: str | None = N
     if the model has no heads, or the format does not support them.
     """
     architecture = checkpoint.architecture
-    ours_to_theirs = {ours: theirs for theirs, ours in HEAD_TYPES.items()}
+    ours_to_theirs = {ours: theirs for theirs, ours in AIOLA_HEAD_TYPES.items()}
     if architecture.heads not in ours_to_theirs:
         raise InputError(
             f"{checkpoint.name}: heads: {architecture.heads}; aiola's format supports "

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from itertools import islice
 
 from espnet_medusa.data.audio.voice_activity import SpeechDetector
-from espnet_medusa.decoding.runtime.smaller_batches import run_batch
 from espnet_medusa.inference.longform.long_form_options import LongFormOptions
 from espnet_medusa.inference.longform.moving_window import clips_in_frames
 from espnet_medusa.inference.longform.recording import LongFormStep, LongRecording, RunningRecording
 from espnet_medusa.inference.longform.window import FRAMES_PER_S, Window
 from espnet_medusa.inference.longform.window_steps import WindowDecoder, WindowSteps, share_seconds
+from espnet_medusa.inference.smaller_batches import run_batch
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from espnet_medusa.data.audio.voice_activity import MARGIN_S, PAUSE_S, SpeechActivity
-from espnet_medusa.decoding.runtime.smaller_batches import run_batch
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
 from espnet_medusa.inference.longform.early_ends import find_early_ends
 from espnet_medusa.inference.longform.long_form_options import REPETITION, LongFormOptions
@@ -24,6 +23,7 @@ from espnet_medusa.inference.longform.window import (
     trace_window,
 )
 from espnet_medusa.inference.longform.word_times import TimedWord
+from espnet_medusa.inference.smaller_batches import run_batch
 from espnet_medusa.networks.whisper.transcript import TranscriptText
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from espnet_medusa.recipes.report import measures
-from espnet_medusa.recipes.report.decodings import Decoding
+from espnet_medusa.recipes.report.decodings import DecodedSet
 
 ERROR_RATES = "WER and CER: sclite's."
 SPEEDUP = (
@@ -19,7 +19,7 @@ class Column:
     title: str
     note: str  # for the end of the report
     # Arguments: the decoding, the baseline, and the draft model of the plan; None: not measured.
-    measure: Callable[[Decoding, Decoding | None, str | None], Any]
+    measure: Callable[[DecodedSet, DecodedSet | None, str | None], Any]
     digits: int = 2  # after the decimal point
 
     def cell(self, value: Any) -> str:
@@ -121,7 +121,7 @@ COLUMNS: Mapping[str, Column] = {
 
 
 def measure_all(
-    decoding: Decoding, baseline: Decoding | None, draft_model: str | None
+    decoding: DecodedSet, baseline: DecodedSet | None, draft_model: str | None
 ) -> dict[str, Any]:
     """Return the measured values by column; raise ValueError for an unreadable file."""
     counted = measures.calls_known(decoding)

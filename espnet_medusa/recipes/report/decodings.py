@@ -22,7 +22,7 @@ DEFAULT_RATE = "16k"  # of ESPnet's frontends
 
 
 @dataclass(frozen=True)
-class Decoding:
+class DecodedSet:
     exp_dir: Path  # experiment folder
     tag: str  # inference tag, a folder in ``exp_dir``
     test_set: str  # name of the test set, a folder in ``exp_dir / tag``
@@ -51,7 +51,7 @@ class Decoding:
         return sum(self.utterances.values(), DecodingStatistics())
 
 
-def read_experiments(exp_dirs: Sequence[Path]) -> list[Decoding]:
+def read_experiments(exp_dirs: Sequence[Path]) -> list[DecodedSet]:
     """Return all decodings, in each experiment ours first; ValueError if a file is malformed."""
     found = ((find_decodings(path), find_espnet_decodings(path)) for path in exp_dirs)
     found = [decoding for ours, espnets in found for decoding in ours + espnets]
@@ -59,12 +59,12 @@ def read_experiments(exp_dirs: Sequence[Path]) -> list[Decoding]:
     return [replace(one, full_name=counts[one.name, one.test_set] > 1) for one in found]
 
 
-def find_decodings(exp_dir: Path) -> list[Decoding]:
+def find_decodings(exp_dir: Path) -> list[DecodedSet]:
     """Return all sets with ``statistics.json``; raise ValueError if one is malformed."""
     decodings = []
     for path in decoded_files(exp_dir, "statistics.json"):
         texts, place = read_results(path.parent / "text"), tag_and_set(exp_dir, path)
-        decodings.append(Decoding(exp_dir, *place, read_statistics(path), texts))
+        decodings.append(DecodedSet(exp_dir, *place, read_statistics(path), texts))
     return decodings
 
 
@@ -83,17 +83,17 @@ def tag_and_set(exp_dir: Path, path: Path) -> tuple[str, str]:
     return tag, "/".join(test_set)
 
 
-def is_configuration(decoding: Decoding, wanted: Path) -> bool:
+def is_configuration(decoding: DecodedSet, wanted: Path) -> bool:
     """Return whether a decoding is ``EXP_DIR/TAG``, with or without the model part of the tag."""
     tag = decoding.tag
     return decoding.exp_dir == wanted.parent and wanted.name in (tag, tag.split(MODEL_MARK)[0])
 
 
 def find_baselines(
-    decodings: Sequence[Decoding], wanted: Path | None
-) -> dict[str, Decoding | None]:
+    decodings: Sequence[DecodedSet], wanted: Path | None
+) -> dict[str, DecodedSet | None]:
     """Return the decoding ``wanted`` of each test set, or None; ValueError if all sets lack it."""
-    baselines: dict[str, Decoding | None] = {}
+    baselines: dict[str, DecodedSet | None] = {}
     for test_set in sorted({item.test_set for item in decodings}):
         same = [item for item in decodings if wanted and item.test_set == test_set]
         exact = [item for item in same if is_configuration(item, wanted)]
@@ -109,7 +109,7 @@ def find_baselines(
     return baselines
 
 
-def find_espnet_decodings(exp_dir: Path) -> list[Decoding]:
+def find_espnet_decodings(exp_dir: Path) -> list[DecodedSet]:
     """Return all decoded test sets with texts but no ``statistics.json``.
 
     Their statistics are ``total_seconds`` and ``audio_seconds``, from the logs; 0 if unknown.
@@ -125,7 +125,7 @@ def find_espnet_decodings(exp_dir: Path) -> list[Decoding]:
             utterances[key].total_seconds = timings[key].seconds
             if rate_hz:
                 utterances[key].audio_seconds = timings[key].samples / rate_hz
-        decodings.append(Decoding(exp_dir, *tag_and_set(exp_dir, path), utterances, hypotheses))
+        decodings.append(DecodedSet(exp_dir, *tag_and_set(exp_dir, path), utterances, hypotheses))
     return decodings
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib import pyplot
 
-from espnet_medusa.recipes.report.decodings import Decoding, find_baselines
+from espnet_medusa.recipes.report.decodings import DecodedSet, find_baselines
 from espnet_medusa.recipes.report.measures import common_values
 from espnet_medusa.recipes.report.style import add_legend, save
 from espnet_medusa.recipes.train_log import EpochStats, read_epochs
@@ -70,7 +70,7 @@ def _series(epochs: Mapping[int, EpochStats], part: str, name: str) -> tuple[lis
 
 
 def plot_decodings(
-    decodings: Sequence[Decoding], baseline_dir: Path | None, image_dir: Path
+    decodings: Sequence[DecodedSet], baseline_dir: Path | None, image_dir: Path
 ) -> list[Path]:
     """Draw each test set, with speedups over the baseline ``baseline_dir``, if it is given."""
     images = []
@@ -84,7 +84,7 @@ def plot_decodings(
     return [path for path in images if path]
 
 
-def plot_acceptance(decodings: Sequence[Decoding], path: Path) -> Path | None:
+def plot_acceptance(decodings: Sequence[DecodedSet], path: Path) -> Path | None:
     """Draw the accepted share of each head's drafts; None without drafts."""
     shares = {item.name: item.total.summary()["acceptance_per_head"] for item in decodings}
     shares = {name: values for name, values in shares.items() if values}
@@ -114,7 +114,7 @@ def running_median(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return tuple(np.array([np.median(axis[group]) for group in groups]) for axis in (x, y))
 
 
-def plot_speedup(decodings: Sequence[Decoding], baseline: Decoding, path: Path) -> Path | None:
+def plot_speedup(decodings: Sequence[DecodedSet], baseline: DecodedSet, path: Path) -> Path | None:
     """Draw speedup against output tokens, a point per utterance; None without common utterances.
 
     The speedup is that of the search. It includes the encoder if ESPnet's command decoded the
@@ -145,7 +145,7 @@ def plot_speedup(decodings: Sequence[Decoding], baseline: Decoding, path: Path) 
     return save(figure, path)
 
 
-def plot_tokens_per_call(decodings: Sequence[Decoding], path: Path) -> Path | None:
+def plot_tokens_per_call(decodings: Sequence[DecodedSet], path: Path) -> Path | None:
     """Draw a histogram over utterances of tokens per decoder call; None without drafts."""
     values = {
         item.name: [s.tokens / s.decoder_calls for s in item.utterances.values() if s.decoder_calls]

@@ -12,7 +12,7 @@ from espnet_medusa.data.files.checkpoint import load_weights
 from espnet_medusa.data.kaldi.table import read_results
 from espnet_medusa.decoding.search.statistics import read_report
 from espnet_medusa.inference.convert.names import HEADS, MOMENTS, ORIGINAL_LAYER
-from espnet_medusa.recipes.report.decodings import MODEL_MARK, Decoding
+from espnet_medusa.recipes.report.decodings import MODEL_MARK, DecodedSet
 from espnet_medusa.recipes.scoring.box_table import parse_sum
 
 MS = 1000.0  # milliseconds per second
@@ -139,7 +139,7 @@ def calls_per_word(statistics: Path) -> Estimate | None:
     return estimate and replace(estimate, value=report["set"]["eta"])
 
 
-def calls_known(decoding: Decoding) -> bool:
+def calls_known(decoding: DecodedSet) -> bool:
     """Return whether decoder calls were counted; ESPnet's own searches do not count them.
 
     An utterance of silence may have neither calls nor tokens.
@@ -147,31 +147,31 @@ def calls_known(decoding: Decoding) -> bool:
     return any(item.decoder_calls or item.tokens for item in decoding.utterances.values())
 
 
-def counts(decoding: Decoding, name: str) -> np.ndarray:
+def counts(decoding: DecodedSet, name: str) -> np.ndarray:
     """Return a field of ``DecodingStatistics`` of all utterances, shape (n,); lists are summed."""
     values = [getattr(item, name) for item in decoding.utterances.values()]
     return np.array([sum(value) if isinstance(value, list) else value for value in values])
 
 
-def set_ratio(decoding: Decoding, numerator: str, denominator: str) -> Estimate | None:
+def set_ratio(decoding: DecodedSet, numerator: str, denominator: str) -> Estimate | None:
     """Return the ratio of two fields summed over the set; None if the first is 0 everywhere."""
     values = counts(decoding, numerator)
     return ratio_of_sums(values, counts(decoding, denominator)) if values.any() else None
 
 
-def per_utterance(decoding: Decoding, name: str, scale: float = 1.0) -> Estimate | None:
+def per_utterance(decoding: DecodedSet, name: str, scale: float = 1.0) -> Estimate | None:
     """Return the mean of a field times ``scale``; None if it is 0 everywhere."""
     values = counts(decoding, name)
     return ratio_of_sums(scale * values, np.ones(len(values))) if values.any() else None
 
 
-def draft_milliseconds(decoding: Decoding) -> Estimate | None:
+def draft_milliseconds(decoding: DecodedSet) -> Estimate | None:
     """Return milliseconds of drafting per utterance; None without drafts."""
     drafted = counts(decoding, "drafted").any()
     return per_utterance(decoding, "draft_seconds", MS) if drafted else None
 
 
-def latency(decoding: Decoding) -> Latency | None:
+def latency(decoding: DecodedSet) -> Latency | None:
     """Return the latency of encoder and search; None if an utterance's seconds are not known."""
     seconds = counts(decoding, "total_seconds")
     if not seconds.all() or not len(seconds):
@@ -179,14 +179,14 @@ def latency(decoding: Decoding) -> Latency | None:
     return Latency(*map(float, np.percentile(MS * seconds, (50, 90))))
 
 
-def same_texts(decoding: Decoding, baseline: Decoding | None) -> SameTexts | None:
+def same_texts(decoding: DecodedSet, baseline: DecodedSet | None) -> SameTexts | None:
     """Compare texts with the baseline's; None without common utterances."""
     both = decoding.texts.keys() & baseline.texts.keys() if baseline else ()
     same = sum(decoding.texts[key] == baseline.texts[key] for key in both)
     return SameTexts(same, len(both)) if both else None
 
 
-def same_nbest(decoding: Decoding, baseline: Decoding | None) -> SameTexts | None:
+def same_nbest(decoding: DecodedSet, baseline: DecodedSet | None) -> SameTexts | None:
     """Compare n-best lists with the baseline's; None without common utterances."""
     if baseline is None:
         return None
@@ -210,7 +210,7 @@ def nbest_lists(log_dir: Path) -> dict[str, tuple[list[str], list[float]]]:
 
 
 def common_values(
-    decoding: Decoding, baseline: Decoding | None, name: str
+    decoding: DecodedSet, baseline: DecodedSet | None, name: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return a field of ``DecodingStatistics`` of both, (n,) each, for their common utterances."""
     both = sorted(decoding.utterances.keys() & baseline.utterances.keys()) if baseline else []
@@ -218,7 +218,7 @@ def common_values(
     return tuple(np.array([getattr(item.utterances[key], name) for key in both]) for item in pair)
 
 
-def speedup(decoding: Decoding, baseline: Decoding | None, name: str) -> Estimate | None:
+def speedup(decoding: DecodedSet, baseline: DecodedSet | None, name: str) -> Estimate | None:
     """Return the baseline's seconds over this decoding's, for their common utterances.
 
     ``name`` is a field of ``DecodingStatistics``, such as ``decoder_seconds``. None: there are no
@@ -230,7 +230,7 @@ def speedup(decoding: Decoding, baseline: Decoding | None, name: str) -> Estimat
     return Estimate(1.0) if decoding is baseline else ratio_of_sums(expected, seconds)
 
 
-def model_parameters(decoding: Decoding, draft_model: str | None) -> Parameters | None:
+def model_parameters(decoding: DecodedSet, draft_model: str | None) -> Parameters | None:
     """Count the parameters of the checkpoint that the inference tag names; None if it is missing.
 
     ``draft_model`` is a path relative to the parent of the experiment folder. Errors are those of

@@ -10,7 +10,7 @@ from espnet_medusa.data.kaldi.table import read_results, read_table
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
 from espnet_medusa.inference.journal import FAILED, JOURNAL, Decoded, read_journal
 from espnet_medusa.recipes.job_files import job_folders
-from espnet_medusa.recipes.report.decodings import Decoding, find_baselines
+from espnet_medusa.recipes.report.decodings import DecodedSet, find_baselines
 from espnet_medusa.recipes.score import utterance_ids
 from espnet_medusa.recipes.scoring.sclite import score_trn
 from espnet_medusa.transcription.page.content import Shown, show
@@ -23,7 +23,7 @@ Alignment = list[tuple[str, str | None, str | None]]
 
 
 def write_pages(
-    decodings: Sequence[Decoding], baseline_dir: Path | None, embed_audio: bool
+    decodings: Sequence[DecodedSet], baseline_dir: Path | None, embed_audio: bool
 ) -> list[Path]:
     """Write the pages of all sets with traces; ``baseline_dir``: EXP/TAG of the baseline, or None.
 
@@ -53,7 +53,7 @@ def has_traces(folder: Path) -> bool:
     return bool(journals)
 
 
-def write_set_page(decoding: Decoding, baseline: Decoding | None, embed_audio: bool) -> Path:
+def write_set_page(decoding: DecodedSet, baseline: DecodedSet | None, embed_audio: bool) -> Path:
     """Write the page of a test set, decoded with traces, into its folder; return the file."""
     results, entries, options = read_jobs(decoding.folder)
     has_other = baseline is not None and baseline is not decoding
@@ -85,7 +85,7 @@ def read_jobs(folder: Path) -> tuple[dict[str, Decoded], dict[str, str], dict[st
     return results, entries, options
 
 
-def read_alignments(decoding: Decoding) -> dict[str, Alignment]:
+def read_alignments(decoding: DecodedSet) -> dict[str, Alignment]:
     """Return sclite's alignments by utterance id in lower case; none if the set is not scored."""
     folder = decoding.folder / "score_wer"
     files = folder / "ref.trn", folder / "hyp.trn"

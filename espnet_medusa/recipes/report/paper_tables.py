@@ -8,7 +8,7 @@ from pathlib import Path
 from espnet_medusa.data.files.atomic import write_atomically
 from espnet_medusa.data.options import check_choice
 from espnet_medusa.recipes.report.columns import COLUMNS
-from espnet_medusa.recipes.report.decodings import Decoding
+from espnet_medusa.recipes.report.decodings import DecodedSet
 from espnet_medusa.recipes.report.markdown import markdown_table
 from espnet_medusa.recipes.report.plan import (
     CALLS_AGAINST_WER,
@@ -42,7 +42,7 @@ TITLES = {"latency_s": "latency [s]"} | {name: column.title for name, column in 
 
 
 def write_papers(
-    config: Path, published: Path, decodings: Sequence[Decoding], output: Path, image_dir: Path
+    config: Path, published: Path, decodings: Sequence[DecodedSet], output: Path, image_dir: Path
 ) -> list[Path]:
     """Write tables and plots by the plan ``config``, and return the files.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from espnet_medusa.data.files.atomic import write_atomically
-from espnet_medusa.recipes.report.decodings import Decoding, decoded_files, find_baselines
+from espnet_medusa.recipes.report.decodings import DecodedSet, decoded_files, find_baselines
 from espnet_medusa.recipes.report.experiment_figures import plot_decodings, plot_experiment
 from espnet_medusa.recipes.report.markdown import markdown_table
 from espnet_medusa.recipes.report.measures import calls_known, calls_per_word, same_texts, speedup
@@ -53,7 +53,7 @@ def default_output(exp_dirs: Sequence[Path]) -> Path:
 
 def write_results(
     exp_dirs: Sequence[Path],
-    decodings: Sequence[Decoding],
+    decodings: Sequence[DecodedSet],
     baseline_dir: Path | None,
     output: Path,
     image_dir: Path,
@@ -119,7 +119,7 @@ def rate_table(exp_dir: Path, rate: str) -> str:
     return f"### {rate.upper()}\n\n{markdown_table(TITLES, rows)}\n" if rows else ""
 
 
-def compare(decoding: Decoding, baseline: Decoding | None) -> dict[str, Any]:
+def compare(decoding: DecodedSet, baseline: DecodedSet | None) -> dict[str, Any]:
     """Compare a decoding with the baseline of the same test set; None: not measured.
 
     ESPnet's own searches do not count calls. Error rates are in percent, acceptances are shares.

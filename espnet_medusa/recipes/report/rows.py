@@ -8,7 +8,7 @@ from typing import Any
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.options import check_choice
 from espnet_medusa.recipes.report.columns import measure_all
-from espnet_medusa.recipes.report.decodings import Decoding, is_configuration
+from espnet_medusa.recipes.report.decodings import DecodedSet, is_configuration
 from espnet_medusa.recipes.report.plan import LABEL, WHISPER_MODEL, System, TablePlan
 from espnet_medusa.recipes.report.published import Corpora, SetSize
 
@@ -23,12 +23,12 @@ class SystemRow:
     absent: str = ""  # why there are no measures; empty if it was measured
     values: Mapping[str, Any] = field(default_factory=dict)  # by column; missing or None: unknown
     compared: int = 0  # utterances in common with the baseline
-    decoding: Decoding | None = None  # may lack utterances of the test set
+    decoding: DecodedSet | None = None  # may lack utterances of the test set
 
 
 def find_decoding(
-    decodings: Sequence[Decoding], system: System, test_set: str, label: str
-) -> Decoding | None:
+    decodings: Sequence[DecodedSet], system: System, test_set: str, label: str
+) -> DecodedSet | None:
     """Return the decoding of a row, or None; raise InputError if several fit."""
     exp = system.exp.replace(LABEL, label)
     parts = Path(exp).parts
@@ -64,7 +64,7 @@ def full_size(table: TablePlan, label: str, corpora: Corpora) -> int | None:
     return given if known is None else known
 
 
-def shortfall(table: TablePlan, decoding: Decoding | None, size: int | None) -> str:
+def shortfall(table: TablePlan, decoding: DecodedSet | None, size: int | None) -> str:
     """Return why a decoding does not cover the whole test set; empty if it does."""
     if decoding is None:
         return NOT_RUN
@@ -75,7 +75,7 @@ def shortfall(table: TablePlan, decoding: Decoding | None, size: int | None) -> 
 
 
 def measure_rows(
-    table: TablePlan, decodings: Sequence[Decoding], corpora: Corpora
+    table: TablePlan, decodings: Sequence[DecodedSet], corpora: Corpora
 ) -> list[SystemRow]:
     """Return all rows of a table; errors as for ``full_size`` and ``find_decoding``.
 

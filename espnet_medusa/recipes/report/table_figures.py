@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib import pyplot
 
-from espnet_medusa.recipes.report.decodings import Decoding
+from espnet_medusa.recipes.report.decodings import DecodedSet
 from espnet_medusa.recipes.report.measures import Estimate, common_values
 from espnet_medusa.recipes.report.plan import CALLS_PER_WORD, SPEEDUP_BY_LENGTH, TablePlan
 from espnet_medusa.recipes.report.rows import SystemRow
@@ -53,7 +53,7 @@ def bin_speedups(tokens: np.ndarray, speedups: np.ndarray, width: int) -> list[L
     return bins
 
 
-def length_bins(decoding: Decoding, baseline: Decoding, width: int) -> list[LengthBin]:
+def length_bins(decoding: DecodedSet, baseline: DecodedSet, width: int) -> list[LengthBin]:
     """Return bins of a decoding by the tokens of the baseline's text."""
     _, tokens = common_values(decoding, baseline, "tokens")
     seconds, expected = common_values(decoding, baseline, "total_seconds")

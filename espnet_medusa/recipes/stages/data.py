@@ -6,7 +6,7 @@ from pathlib import Path
 
 from espnet_medusa.data.command_line import (
     add_fields,
-    naming_allowed,
+    option_type,
     or_none,
     problems_to_stdout,
     str2bool,
@@ -115,7 +115,7 @@ def perturb_speed(parser: argparse.ArgumentParser) -> Command:
 
     parser.add_argument("--data_dir", required=True, help="wav.scp, text, utt2spk, segments")
     parser.add_argument("--output_dir", required=True, help="written completely or not at all")
-    factors = naming_allowed(perturb.parse_factors)
+    factors = option_type(perturb.parse_factors)
     parser.add_argument("--factors", type=factors, default="0.9 1.0 1.1", help="1.1 is faster")
     add_fields(
         parser, AudioOptions(), nj="processes", allow_pipes="whether commands in wav.scp may run"
@@ -138,7 +138,7 @@ def format_data(parser: argparse.ArgumentParser) -> Command:
 
     parser.add_argument("--data_dir", required=True, help="wav.scp, text, utt2spk, segments")
     parser.add_argument("--output_dir", required=True, help="written completely or not at all")
-    rate = or_none(naming_allowed(parse_rate))
+    rate = or_none(option_type(parse_rate))
     arguments = {"fs": {"type": rate}, "audio_format": {"choices": AUDIO_FORMATS}}
     add_fields(parser, AudioOptions(), arguments)
     add_fields(parser, FormatOptions(), {"on_bad": {"choices": ON_BAD}})
@@ -162,7 +162,7 @@ def filter_data(parser: argparse.ArgumentParser) -> Command:
 
     parser.add_argument("--input_dir", required=True, help="directory that format_data wrote")
     parser.add_argument("--output_dir", required=True, help="written completely or not at all")
-    add_fields(parser, FilterOptions(), {"fs": {"type": naming_allowed(parse_rate)}})
+    add_fields(parser, FilterOptions(), {"fs": {"type": option_type(parse_rate)}})
 
     args = yield
     with problems_to_stdout():

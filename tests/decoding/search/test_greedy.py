@@ -145,7 +145,7 @@ def test_the_longest_path_of_a_draft_of_any_length():
         prefix = root
         for _ in range(length):
             prefix = prefix.child(branch)
-            prefix.accepted = -0.1 * branch
+            prefix.accepted_log_prob = -0.1 * branch
     path = longest_accepted(root)
     assert [prefix.token for prefix in path] == [2] * 5000 and path[-1].length == 5000
     assert longest_accepted(path[-1]) == []

@@ -23,7 +23,7 @@ from espnet_medusa.decoding.tree.prefix import Prefix
 
 def after(limit, depth, accepted):
     state = GreedyState(Prefix(0), UtteranceScorers(), 100)
-    state.draft = Draft([], depth=depth, limit=limit, accepted=accepted)
+    state.draft = Draft([], depth=depth, limit=limit, accepted_steps=accepted)
     state.statistics.count_drafts(max(depth, 1), accepted)
     return state
 

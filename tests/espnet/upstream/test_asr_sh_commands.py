@@ -13,6 +13,7 @@ import asr_sh_commands as asr_sh
 import pytest
 import torch
 import warm_python
+import yaml
 from asr_sh_commands import Command
 from job_log import espnet_seconds
 from recipes import SHORT_TRAINING, write_script, write_set
@@ -35,8 +36,8 @@ decoder_conf: {attention_heads: 2, linear_units: 16, num_blocks: 1, max_target_p
 model: medusa
 """
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "recipe.md").read_text("utf-8")
-FIVE_LINES = re.search("^```yaml\n(encoder: .*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1]
-WHISPER = FIVE_LINES.replace("openai/whisper-base", "whisper")
+CONFIG = re.search("^```yaml\n(encoder: .*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1]
+WHISPER = CONFIG.replace("openai/whisper-base", "whisper")
 # Kaldi's run.pl with the arguments of launch: options with values, a log, a command.
 RUN_PL = """#!/bin/sh
 while [ "${1#--}" != "$1" ]; do shift 2; done
@@ -77,10 +78,11 @@ def make_recipe(folder: Path, token_type: str) -> Recipe:
         write_set(folder / "dump" / "raw" / name, count)
     shutil.copyfile(folder / "dump/raw/train/text", folder / "dump/raw/lm_train.txt")
     (folder / "conf").mkdir()
-    model = FROM_SCRATCH if token_type == "char" else WHISPER
+    config = load_yaml(FROM_SCRATCH if token_type == "char" else WHISPER)
     if token_type == "hugging_face":
-        model += "preprocessor: whisper\n"
-    (folder / "conf" / "train.yaml").write_text(model + SHORT_TRAINING)
+        config["preprocessor"] = "whisper"
+    config |= load_yaml(SHORT_TRAINING)
+    (folder / "conf" / "train.yaml").write_text(yaml.safe_dump(config))
     (folder / "conf" / "decode.yaml").write_text(f"search: greedy\nbatch_size: 4\n{LENGTHS}")
     (folder / "conf" / "beam.yaml").write_text(f"beam_size: 2\n{LENGTHS}")
     if token_type != "char":

@@ -12,10 +12,9 @@ from ctranslate2_folder import CONFIG, pack, save_ctranslate2, variables_of
 from safetensors.torch import load_file
 from test_convert_aiola import refused, run
 from test_convert_experiments import experiment_with, logits_of_experiment
-from tiny_whisper import save_tiny_whisper
+from tiny_whisper import save_tokenizer_of_bytes, save_whisper_of_bytes
 from transformers import AutoTokenizer, WhisperForConditionalGeneration
 from transformers_whisper import logits_of, tiny_whisper
-from whisper_training import save_tokenizer_of_bytes
 
 from espnet_medusa.data.options import read_config
 from espnet_medusa.networks.whisper.ctranslate2_whisper import read_half
@@ -133,7 +132,7 @@ def test_damaged_files(folder, tmp_path, capsys):
 
 
 def test_impossible_export_is_refused(tmp_path, capsys, monkeypatch):
-    save_tiny_whisper(tmp_path / "hf", hidden_size=8)
+    save_whisper_of_bytes(tmp_path / "hf")
     target = tmp_path / "out"
     message = "--dtype int8: only with --to ctranslate2"
     assert message in refused(capsys, tmp_path / "hf", target, "--dtype", "int8")

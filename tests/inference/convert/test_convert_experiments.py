@@ -13,7 +13,7 @@ from openai_whisper import ctc_whisper, openai_whisper, save_openai_whisper
 from safetensors.torch import load_file
 from test_convert_aiola import load, refused, run
 from test_convert_aiola import logits_of as aiola_logits_of
-from tiny_whisper import save_tiny_whisper
+from tiny_whisper import save_whisper_of_bytes
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, WhisperForConditionalGeneration
 from transformers_whisper import generate, logits_of, tiny_whisper
@@ -56,7 +56,7 @@ def test_vanilla_system_decodes(tmp_path):
 
 
 def test_the_prompt_is_that_of_the_generation_config(tmp_path, capsys):
-    folder = save_tiny_whisper(tmp_path / "whisper", hidden_size=8)
+    folder = save_whisper_of_bytes(tmp_path / "whisper")
 
     def prompt(name, *options, **fields):
         (folder / "generation_config.json").write_text(json.dumps(fields))
@@ -78,7 +78,7 @@ def test_the_prompt_is_that_of_the_generation_config(tmp_path, capsys):
 
 @pytest.mark.parametrize("names", [["dtype"], ["torch_dtype"], []], ids=str)
 def test_a_dtype_in_config_json_is_that_of_the_written_weights(tmp_path, names):
-    folder = save_tiny_whisper(tmp_path / "whisper", hidden_size=8)
+    folder = save_whisper_of_bytes(tmp_path / "whisper")
     fields = json.loads((folder / "config.json").read_text())
     fields = {name: value for name, value in fields.items() if not name.endswith("dtype")}
     (folder / "config.json").write_text(json.dumps(fields | dict.fromkeys(names, "float16")))
@@ -103,7 +103,7 @@ def test_openai_file_computes_the_same(tmp_path, no_gradients):
 
 
 def test_unsupported_models_are_refused(tmp_path, capsys):
-    folder = save_tiny_whisper(tmp_path / "whisper", hidden_size=8)
+    folder = save_whisper_of_bytes(tmp_path / "whisper")
     target = tmp_path / "out"
     assert "language: 'xx'" in refused(capsys, folder, target, "--language", "xx")
     assert "task: 'sing'" in refused(capsys, folder, target, "--task", "sing")

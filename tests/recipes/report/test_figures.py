@@ -11,7 +11,7 @@ from matplotlib import colors, image, pyplot
 from espnet_medusa.bin import stage
 from espnet_medusa.decoding.search.statistics import DecodingStatistics, write_statistics
 from espnet_medusa.recipes.report import experiment_figures, table_figures
-from espnet_medusa.recipes.report.decodings import Decoding, read_experiments
+from espnet_medusa.recipes.report.decodings import DecodedSet, read_experiments
 from espnet_medusa.recipes.report.measures import Estimate, Latency
 from espnet_medusa.recipes.report.plan import CallsAndWer, FigurePlan, System, TablePlan
 from espnet_medusa.recipes.report.rows import SystemRow
@@ -256,7 +256,7 @@ def make_decoding(tmp_path, experiment, tag, heads, calls=4):
     counts = {"decoder_seconds": 0.1 * calls, "total_seconds": 0.2 * calls, "audio_seconds": 1.0}
     counts |= {"drafted": [4] * heads, "accepted": [2] * heads, "words": 3}
     utterances = {f"u{n}": DecodingStatistics(calls, calls, 10 + n, **counts) for n in range(9)}
-    return Decoding(tmp_path / f"asr_{experiment}", f"{tag}_asr_model_x", "test", utterances, {})
+    return DecodedSet(tmp_path / f"asr_{experiment}", f"{tag}_asr_model_x", "test", utterances, {})
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from espnet_medusa.bin import asr_inference, report, transcribe
 from espnet_medusa.bin.stage import main as stage
 from espnet_medusa.inference.journal import read_journal
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.recipes.report.decodings import Decoding
+from espnet_medusa.recipes.report.decodings import DecodedSet
 from espnet_medusa.recipes.report.page import has_traces, read_alignments
 from espnet_medusa.transcription.page.page import FOLDER, write_page
 
@@ -324,7 +324,7 @@ def test_the_page_of_a_test_set_has_sclites_errors_and_the_baseline(decoded_sets
 def test_alignments_are_case_sensitive_if_the_score_is(options, letter, tmp_path):
     for name, text in {"text": "Ab cd", "wav.scp": "a.wav", "utt2spk": "s"}.items():
         write_lines(tmp_path / name, {"s-A": text})
-    decoding = Decoding(tmp_path / "exp", "tag", "data", {}, {"s-A": "ab cd"})
+    decoding = DecodedSet(tmp_path / "exp", "tag", "data", {}, {"s-A": "ab cd"})
     decoding.folder.mkdir(parents=True)
     write_lines(decoding.folder / "text", decoding.texts)
     places = ["--data_dir", str(tmp_path), "--output_dir", str(decoding.folder)]

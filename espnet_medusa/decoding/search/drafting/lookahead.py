@@ -77,7 +77,7 @@ class ByAcceptance(Lookahead):
             return self.bounded(round(self.usual))
         if not last.depth:
             return last.limit
-        share = last.accepted / last.depth
+        share = last.accepted_steps / last.depth
         depth = self.bounded(last.limit + (share > RAISE_ABOVE) - (share < LOWER_BELOW))
         self.usual += (1 - MEAN_DECAY) * (depth - self.usual)
         return depth
@@ -104,8 +104,10 @@ class ByCost(Lookahead):
     def depth(self, state: SearchState) -> int:
         last: Draft | None = state.draft
         if last is not None:  # Count accepted steps, and steps that were reached.
-            for step in range(min(last.accepted + 1, last.depth, self.most)):
-                self.accepted[step] = FORGETTING * self.accepted[step] + (step < last.accepted)
+            for step in range(min(last.accepted_steps + 1, last.depth, self.most)):
+                self.accepted[step] = FORGETTING * self.accepted[step] + (
+                    step < last.accepted_steps
+                )
                 self.tried[step] = FORGETTING * self.tried[step] + 1
         if not self.costs.drafted:
             return self.bounded((self.least + self.most) // 2)

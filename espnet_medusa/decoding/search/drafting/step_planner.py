@@ -73,7 +73,7 @@ class StepPlanner:
         """Extend the drafts by steps, if any, and assign them to the states."""
         started, lookahead = time.perf_counter(), self.shape.lookahead
         if lookahead is not None and self._last is not None:
-            tokens = 1 + sum(state.draft.accepted for state in states) / len(states)
+            tokens = 1 + sum(state.draft.accepted_steps for state in states) / len(states)
             before, seconds, steps_before = self._last
             lookahead.measure(started - before, seconds, steps_before, tokens)
         for state, draft in zip(states, drafts, strict=True):

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from espnet_medusa.data.errors import InputError
-from espnet_medusa.decoding.runtime.smaller_batches import run_batch
 from espnet_medusa.inference.batches import Utterance, describe
+from espnet_medusa.inference.smaller_batches import run_batch
 
 OutOfMemoryError = torch.cuda.OutOfMemoryError
 
