@@ -10,12 +10,7 @@ from experiment import DECODER, ENCODER, NO_CTC, TOKENS, make_experiment, speech
 from recorded_calls import record_calls
 from refusals import assert_refused, refuses
 from stock_experiment import assert_decodings, files, nbest, stock_experiment
-from tiny_whisper import (
-    read_whisper_experiment,
-    save_tiny_whisper,
-    save_tokenizer_of_bytes,
-    whisper_experiment,
-)
+from tiny_whisper import save_tiny_whisper, save_tokenizer_of_bytes
 from tokenizers.decoders import ByteLevel
 from transformers import PreTrainedTokenizerFast
 
@@ -28,9 +23,16 @@ from espnet_medusa.decoding.tree.proposer import HeadsProposer
 from espnet_medusa.inference.audio_batch import AudioBatch
 from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.draft_model import open_draft_model
+from espnet_medusa.inference.experiment import open_whisper_model
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.networks.whisper.log_mel import LogMel
-from espnet_medusa.networks.whisper.tokens import END, START, make_tokenizer, read_whisper_tokens
+from espnet_medusa.networks.whisper.tokens import (
+    END,
+    START,
+    WhisperTokens,
+    make_tokenizer,
+    read_whisper_tokens,
+)
 from espnet_medusa.networks.whisper_encoder import HFWhisperEncoder
 
 UNITS = NO_CTC | {"ctc_weight": 0.3, "ctc_units": 256, "report_wer": False}
@@ -130,10 +132,20 @@ def plain(models):
     return decode
 
 
-@cases(*(
-    (*drafter, search) for drafter in DRAFTERS for search in SEARCHES
-    if search != "beam with CTC" or not drafter[0].startswith("units")
-), ids=str)  # fmt: skip
+def drafters_with_searches() -> list:
+    """Return each drafter with greedy search and a beam search in turn; heads with all searches."""
+    rows = []
+    for place, drafter in enumerate(DRAFTERS):
+        of_units = drafter[0].startswith("units")
+        beams = ["beam"] if of_units else ["beam", "beam with CTC"]
+        chosen = beams if place == 0 else [beams[place % 2]] if place % 2 < len(beams) else []
+        rows += [(*drafter, search) for search in ("greedy", *chosen)]
+        others = [(*drafter, search) for search in beams if search not in chosen]
+        rows += [pytest.param(*row, marks=pytest.mark.full_length) for row in others]
+    return rows
+
+
+@cases(*drafters_with_searches(), ids=str)
 def test_every_drafter_keeps_the_text(main, options, kind, search, models, plain):
     speech2text = load(models, main, **options, **SEARCHES[search])
     assert isinstance(speech2text.search.planner.proposer, kind)
@@ -305,13 +317,18 @@ def test_the_shorter_window_limits_the_audio(models, tmp_path, positions):
     assert Speech2Text(**files(models["main"]), **options).window_s == min(positions, 100) / 50
 
 
+@cache
+def whisper_tokens(vocab_size: int) -> WhisperTokens:
+    return read_whisper_tokens(make_tokenizer(vocab_size))
+
+
 def open_tiny_whisper(folder, vocab_size: int):
     return open_draft_model(str(save_tiny_whisper(folder, vocab_size)), None, "cpu", torch.float32)
 
 
 def whisper_prompts(draft, vocab_size: int, *prompts) -> list[list[int]]:
     """Prompts of the draft model for those of a main model with this vocabulary."""
-    tokens = read_whisper_tokens(make_tokenizer(vocab_size))
+    tokens = whisper_tokens(vocab_size)
     rows = [tokens.prompt(*prompt) for prompt in prompts]
     audio = AudioBatch([torch.from_numpy(s) for s in speeches(len(rows))], "cpu", torch.float32)
     return [one.prompt for one in draft.read(audio, rows, tokens)]
@@ -319,14 +336,14 @@ def whisper_prompts(draft, vocab_size: int, *prompts) -> list[list[int]]:
 
 def test_a_whisper_drafts_with_the_prompts_of_its_own_vocabulary(tmp_path):
     draft = open_tiny_whisper(tmp_path / "v2", 51865)
-    own = read_whisper_tokens(make_tokenizer(51865))
+    own = whisper_tokens(51865)
     said = [("de", "transcribe"), ("fr", "translate"), ("yue", "transcribe")]
     expected = [own.prompt(*one) for one in [*said[:2], ("en", "transcribe")]]
     assert whisper_prompts(draft, 51866, *said) == expected
     assert whisper_prompts(draft, 51864, (None,)) == [own.prompt("en")]
     assert draft.tokens == [*make_tokenizer(51865).convert_ids_to_tokens(range(51865))]
     english = open_tiny_whisper(tmp_path / "en", 51864)
-    own = read_whisper_tokens(make_tokenizer(51864))
+    own = whisper_tokens(51864)
     assert whisper_prompts(english, 51865, ("de", "translate")) == [own.prompt("en")]
 
 
@@ -340,9 +357,9 @@ def test_a_whisper_drafts_for_a_whisper(tmp_path, vocab_size, num_mel_bins, of_d
     sizes = {"hidden_size": 16, "seed": 3}
     folder = save_tiny_whisper(tmp_path / "whisper", vocab_size, num_mel_bins=num_mel_bins, **sizes)
     small = save_tiny_whisper(tmp_path / "small", of_draft, decoder_layers=1, **sizes)
-    main = whisper_experiment(tmp_path, folder, vocab_size, window="audio")
-    options = {"search": "greedy", "maxlenratio": -10, "language": "detect"}
-    options["trained"] = read_whisper_experiment(main)
+    trained = open_whisper_model(str(folder), "cpu")
+    trained.asr_model.encoder.window = "audio"
+    options = {"search": "greedy", "maxlenratio": -10, "language": "detect", "trained": trained}
     plain = [nbest(one.results) for one in Speech2Text(**options, draft_depth=0).decode(speeches())]
     speech2text = Speech2Text(**options, draft_model=str(small))
     found = speech2text.decode(speeches())

@@ -30,18 +30,23 @@ class Grown:
     def extend_and_check(self, tokens, parents):
         outputs, places = self.extend(tokens, parents)
         assert len(outputs.hidden) == len(outputs.head_input) == len(places)
-        rows = zip(places, outputs.hidden, outputs.head_input, strict=True)
-        for place, hidden, head_input in rows:
-            expected = self.expected(*place)
-            torch.testing.assert_close(hidden, expected.hidden[0, -1], **CLOSE)
-            torch.testing.assert_close(head_input, expected.head_input[0, -1], **CLOSE)
-            expected = self.decoder.logits(expected.hidden[0, -1])
-            torch.testing.assert_close(self.runtime.logits(hidden[None])[0], expected, **CLOSE)
+        logits = self.runtime.logits(outputs.hidden)
+        for row in {row for row, _ in places}:
+            packed = [index for index, place in enumerate(places) if place[0] == row]
+            hidden, head_input = self.expected(row, [places[index][1] for index in packed])
+            torch.testing.assert_close(outputs.hidden[packed], hidden, **CLOSE)
+            torch.testing.assert_close(outputs.head_input[packed], head_input, **CLOSE)
+            torch.testing.assert_close(logits[packed], self.decoder.logits(hidden), **CLOSE)
 
-    def expected(self, row, slot):
-        """Return the trained module's hidden states of a node's path, without padding or batch."""
-        tokens = torch.tensor([self.path(row, slot)])
-        return self.decoder.hidden_states(*self.utterance(row), tokens)
+    def expected(self, row, slots):
+        """Return the trained module's hidden states and head inputs (N, D) after nodes' paths."""
+        paths = [torch.tensor(self.path(row, slot)) for slot in slots]
+        tokens = torch.nn.utils.rnn.pad_sequence(paths, batch_first=True)
+        encoder_out, lengths = self.utterance(row)
+        audio = encoder_out.expand(len(paths), -1, -1), lengths.expand(len(paths))
+        outputs = self.decoder.hidden_states(*audio, tokens)
+        ends = torch.arange(len(paths)), torch.tensor([len(path) - 1 for path in paths])
+        return outputs.hidden[ends], outputs.head_input[ends]
 
     def path(self, row, slot):
         return path_of(self.state, row, slot)

@@ -1,10 +1,13 @@
 """Vocabularies of every kind, trained in seconds on sentences of made-up words."""
 
 import random
+import tempfile
 from functools import cache
+from pathlib import Path
 
 import sentencepiece
 
+from espnet_medusa.data.vocabulary.mapping import map_vocabularies
 from espnet_medusa.networks.tokenizers import BUNDLED, open_vocabulary
 from espnet_medusa.recipes.tokens import TokenOptions, make_token_list
 
@@ -52,7 +55,23 @@ def make_list(folder, kind):
     return tokens
 
 
-def make_vocabularies(folder):
+# Once per process, for all tests:
+
+
+@cache
+def shared_folder():
+    return tempfile.TemporaryDirectory()
+
+
+@cache
+def shared_vocabularies():
+    """Return vocabularies by name; the files of the trained ones are in ``shared_folder``."""
+    folder = Path(shared_folder().name)
     result = {name: open_bundled(name) for name in BUNDLED}
     result |= {name: open_vocabulary(train_sentencepiece(folder, name)) for name in MODELS}
     return result | {kind: open_vocabulary(make_list(folder, kind)) for kind in LISTS}
+
+
+@cache
+def shared_map(source, target):
+    return map_vocabularies(shared_vocabularies()[source], shared_vocabularies()[target])

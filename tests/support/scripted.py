@@ -1,12 +1,12 @@
 """Decoders and CTC branches whose output is given as a script."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import torch
-from tiny import bounds, next_logits, random_encoder_out, shared_decoder
+from tiny import all_logits, bounds, next_logits, random_encoder_out, shared_decoder
 
 from espnet_medusa.decoding.runtime.build import build_runtime
 from espnet_medusa.decoding.search.acceptance import AcceptanceRule, exact
@@ -112,9 +112,23 @@ class PathProposer(HeadsProposer):
         return torch.stack([self.logits_after(path) for path in states.paths])
 
 
-def foresight(decoder, encoder_out: torch.Tensor) -> Callable[[Path], torch.Tensor]:
-    """Return the trained module's own logits after each path, for one memory (1, S, D)."""
-    return cache(lambda path: next_logits(decoder, encoder_out, path))
+def foresight(
+    decoder, encoder_out: torch.Tensor, texts: Iterable[Sequence[int]] = ()
+) -> Callable[[Path], torch.Tensor]:
+    """Return the trained module's own logits after each path, for one memory (1, S, D).
+
+    One forward pass of each of ``texts``, prompts included, serves all prefixes of this text.
+    """
+    known = {}
+    for text in texts:
+        rows = enumerate(all_logits(decoder, encoder_out, text), start=1)
+        known |= {(*text[:size],): logits for size, logits in rows}
+
+    @cache
+    def logits_after(path: Path) -> torch.Tensor:
+        return known[path] if path in known else next_logits(decoder, encoder_out, path)
+
+    return logits_after
 
 
 def drafting(decoder, encoder_out, seed):

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import (
+    AutoTokenizer,
     GenerationConfig,
     PreTrainedTokenizerFast,
     WhisperConfig,
@@ -79,12 +80,16 @@ def whisper_experiment(
     ctc_weight: float = 0.0,
     **decoder_conf,
 ) -> Experiment:
-    """Make an experiment of a Whisper in Hugging Face format, with prompts in German."""
-    tokenizer = make_tokenizer(vocab_size)
+    """Make an experiment of a Whisper in Hugging Face format, with prompts in German.
+
+    It has the tokenizer of the Whisper's folder, or otherwise OpenAI's of ``vocab_size`` tokens.
+    """
+    has_own = (weights / "tokenizer.json").is_file()
+    tokenizer = AutoTokenizer.from_pretrained(weights) if has_own else make_tokenizer(vocab_size)
     tokenizer.save_pretrained(folder / "tokenizer")
     pretrained = {"whisper_model": str(weights)}
     return make_experiment(
-        folder / "exp", tokens=tokenizer.convert_ids_to_tokens(range(vocab_size)),
+        folder / "exp", tokens=tokenizer.convert_ids_to_tokens(range(len(tokenizer))),
         keep_weights=True, encoder_conf=pretrained | {"window": window},
         decoder_conf=pretrained | decoder_conf,
         model_conf={

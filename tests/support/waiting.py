@@ -1,4 +1,4 @@
-"""Waiting for processes on busy machines."""
+"""The time of tests: waiting for processes on busy machines, and cases of ``make test-all``."""
 
 import time
 from collections.abc import Callable
@@ -20,3 +20,10 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def full_length(*values: object) -> list:
+    """Return values of a parameter that repeat a path, which only ``make test-all`` tests."""
+    import pytest  # not for the servers that only wait
+
+    return [pytest.param(value, marks=pytest.mark.full_length) for value in values]

@@ -11,16 +11,16 @@ ONE_ATTEMPT = ["--temperature_increment_on_fallback", "none", "--no_speech_thres
 ONE_ATTEMPT += ["--skip_silence", "false"]  # the audio of tests is noise
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def whisper(tmp_path_factory):
     """Path of a random Whisper whose texts end; its folder also has the cache."""
     folder = tmp_path_factory.mktemp("whisper")
     return save_openai_whisper(openai_whisper(1, end=4.0), folder / "whisper.pt")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def speech2text(whisper):
-    """The model of all tests of a module; it takes ESPnet seconds to make."""
+    """The model of all tests; it takes ESPnet seconds to make."""
     made = Speech2Text.from_pretrained(str(whisper), search="greedy", language="en")
     made.release_weights = lambda long_form: None  # later word times need the weights
     return made

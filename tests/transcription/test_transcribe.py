@@ -16,7 +16,7 @@ from cases import cases
 from experiment import WINDOW_S, make_experiment, read_lines, write_noise
 from recorded_calls import interrupt_call
 from refusals import assert_refused, exit_status
-from tiny_whisper import save_tiny_whisper, whisper_experiment
+from tiny_whisper import save_whisper_of_bytes, whisper_experiment
 
 import espnet_medusa
 from espnet_medusa.bin import asr_inference, transcribe
@@ -213,7 +213,7 @@ def test_the_function_returns_a_transcript_of_each_file(model, talks, tmp_path):
 
 
 def test_a_whisper_is_transcribed_without_espnets_tasks(tmp_path, talks):
-    experiment = whisper_experiment(tmp_path, save_tiny_whisper(tmp_path / "weights"))
+    experiment = whisper_experiment(tmp_path, save_whisper_of_bytes(tmp_path / "weights"))
     words = [talks / "good.wav", "--model", experiment.folder, "--output_dir", tmp_path / "out"]
     subprocess.run([sys.executable, "-c", SHORT_START, *words], check=True)
     assert [*read_lines(tmp_path / "out" / "text")] == ["good"]
@@ -221,7 +221,7 @@ def test_a_whisper_is_transcribed_without_espnets_tasks(tmp_path, talks):
 
 def test_a_whisper_is_converted_once_and_detects_the_language(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    whisper = save_tiny_whisper(tmp_path / "whisper", hidden_size=8)
+    whisper = save_whisper_of_bytes(tmp_path / "whisper", seed=2, timestamps=True)
     write_noise(tmp_path / "talk.wav", 0.5)
     (tmp_path / "short.yaml").write_text("search: greedy\nmaxlenratio: -4\n")
     command = [str(tmp_path / "talk.wav"), "--config", str(tmp_path / "short.yaml")]

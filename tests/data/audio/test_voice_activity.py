@@ -31,14 +31,20 @@ def test_speech_is_detected_and_the_number_of_threads_is_unchanged(talk):
         assert torch.get_num_threads() == 3
 
 
-@pytest.mark.parametrize("block", [1, 7, 4096])
-@pytest.mark.parametrize("length", [0, 1, 511, 512, 513, 20_000])
-def test_probabilities_are_those_of_silero_frame_by_frame(talk, block, length, monkeypatch):
+@pytest.fixture(scope="module")
+def network():
     import silero_vad
 
-    samples = torch.from_numpy(talk[0][30_000 : 30_000 + length])
     with some_threads(2):
-        network = silero_vad.load_silero_vad()
+        return silero_vad.load_silero_vad()
+
+
+@pytest.mark.parametrize("block", [1, 7, 4096])
+@pytest.mark.parametrize("length", [0, 1, 511, 512, 513, 20_000])
+def test_probabilities_are_those_of_silero_frame_by_frame(
+    talk, network, block, length, monkeypatch
+):
+    samples = torch.from_numpy(talk[0][30_000 : 30_000 + length])
     network.reset_states()
     frames = torch.nn.functional.pad(samples, (0, -length % voice_activity.FRAME)).split(
         voice_activity.FRAME

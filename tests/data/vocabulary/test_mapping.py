@@ -1,13 +1,20 @@
 """Maps between vocabularies, and texts converted with them."""
 
-from functools import lru_cache
+from pathlib import Path
 
 import pytest
 import sentencepiece
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_vocabularies import WORDS, make_sentences, make_vocabularies, make_words
+from made_vocabularies import (
+    WORDS,
+    make_sentences,
+    make_words,
+    shared_folder,
+    shared_map,
+    shared_vocabularies,
+)
 from refusals import command_refused
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
@@ -35,18 +42,13 @@ PAIRS = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("vocabularies")
+def vocabularies():
+    return shared_vocabularies()
 
 
 @pytest.fixture(scope="module")
-def vocabularies(folder):
-    return make_vocabularies(folder)
-
-
-@pytest.fixture(scope="module")
-def maps(vocabularies):
-    return lru_cache(lambda *names: map_vocabularies(*map(vocabularies.get, names)))
+def maps():
+    return shared_map
 
 
 def begin(vocabulary, text, default=None):
@@ -126,10 +128,10 @@ def test_maps_write_the_same_bytes(maps, source, target):
         assert coverage.exact + coverage.multi_token + coverage.unmapped + special == sum(kinds)
 
 
-def test_a_thousand_sentences_between_two_sentencepiece_models(folder, maps):
-    paths = [str(folder / f"{kind}.model") for kind in ("small", "large")]
-    small, large = (sentencepiece.SentencePieceProcessor(model_file=path) for path in paths)
+def test_a_thousand_sentences_between_two_sentencepiece_models(maps):
     forth, back = maps("small", "large"), maps("large", "small")
+    paths = [str(Path(shared_folder().name, f"{kind}.model")) for kind in ("small", "large")]
+    small, large = (sentencepiece.SentencePieceProcessor(model_file=path) for path in paths)
     for sentence in make_sentences(1000, 2, make_words(900, seed=2)):
         over = follow(forth, small.encode(sentence))
         assert list(over) == large.encode(sentence)

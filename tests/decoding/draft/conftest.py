@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 from kernel_kinds import kind  # noqa: F401  a fixture
-from made_vocabularies import make_vocabularies
+from made_vocabularies import shared_map, shared_vocabularies
 from tiny import EOS, VOCAB_SIZE
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -37,9 +37,9 @@ def without_gradients(no_gradients):
 
 
 @pytest.fixture(scope="package")
-def vocabularies(tmp_path_factory):
+def vocabularies():
     """Vocabularies by name; "coarse" and "characters" have VOCAB_SIZE tokens and end in EOS."""
-    result = make_vocabularies(tmp_path_factory.mktemp("vocabularies"))
+    result = {**shared_vocabularies()}
     result["coarse"] = byte_level(SYMBOLS, COARSE)
     result["fine"] = byte_level(SYMBOLS, FINE)
     result["few"] = byte_level(["b", "a", "Ġ"], [])
@@ -55,5 +55,11 @@ def vocabularies(tmp_path_factory):
 @pytest.fixture(scope="package")
 def translations(vocabularies):
     """A cached function from the names of main and draft vocabulary to their translation."""
-    mapped = cache(lambda *names: map_vocabularies(*map(vocabularies.get, names)))
+
+    @cache
+    def mapped(*names):
+        if shared_vocabularies().keys() >= {*names}:
+            return shared_map(*names)
+        return map_vocabularies(*map(vocabularies.get, names))
+
     return cache(lambda main, draft: Translation(mapped(main, draft), mapped(draft, main)))

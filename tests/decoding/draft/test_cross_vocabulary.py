@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 from beam_oracle import make_weights
-from cases import cases, combinations
+from cases import cases, combinations, pairs
 from made_vocabularies import make_sentences
 from refusals import assert_refused
 from scripted import draft_inputs, path_from, scripted_decoder, scripted_search
@@ -50,17 +50,16 @@ UNSPACED = ["今天天气很好我们一起去公园散步吧然后回家吃饭"
 CASES += [(("whisper_en", "whisper_large_v3"), UNSPACED, 1)]
 
 
-@combinations(reverse=[False, True])
-@pytest.mark.parametrize(("pair", "texts", "more_calls"), CASES, ids=lambda case: str(case)[:40])
+@pairs(case=CASES, reverse=[False, True], depth=[1, 5])
 def test_all_drafts_of_a_model_that_predicts_the_same_text_are_accepted(
-    translations, pair, texts, more_calls, reverse
+    translations, case, reverse, depth
 ):
+    pair, texts, more_calls = case
     translation = translations(*(pair[::-1] if reverse else pair))
-    for depth in (1, 5):
-        for state in search_with_same_texts(translation, texts, depth)[0]:
-            # Each call gives depth + 1 tokens; the last token is the end token.
-            least = -(-(len(state.tokens) + 1) // (depth + 1))
-            assert least <= state.statistics.decoder_calls <= least + more_calls
+    for state in search_with_same_texts(translation, texts, depth)[0]:
+        # Each call gives depth + 1 tokens; the last token is the end token.
+        least = -(-(len(state.tokens) + 1) // (depth + 1))
+        assert least <= state.statistics.decoder_calls <= least + more_calls
 
 
 @cases(("whisper_large_v3", 0), ("whisper_en", 3))
@@ -110,12 +109,12 @@ def random_case(seed, main, translation):
     draft = shared_decoder(seed + 9, "none", vocab_size=vocab_size, num_blocks=1)
     proposer = DraftModelProposer(build_runtime(draft), EOS, translation)
     encoder_out, lengths = random_encoder_out(
-        seed, [rng.randint(7, 14) for _ in range(rng.randint(1, 4))]
+        seed, [rng.randint(5, 12) for _ in range(rng.randint(1, 4))]
     )
     return rng, module, proposer, encoder_out, lengths, draft_inputs(encoder_out, lengths, [1, 2])
 
 
-@combinations(main=["coarse", "characters"], draft=DRAFTS, seed=range(2))
+@pairs(main=["coarse", "characters"], draft=DRAFTS, seed=range(2))
 def test_greedy_text_and_nbest_are_exact(translations, main, draft, seed):
     case = random_case(seed, main, translations(main, draft))
     rng, module, proposer, encoder_out, lengths, inputs = case
@@ -246,7 +245,7 @@ def test_finished_words_take_no_memory(translations):
         states = proposer.advance(proposer.start([tip.parent]), torch.tensor([token]))
         assert int(proposer.logits(states)[0].argmax()) in (*tokens, main.end)
         proposer.keep([tip])
-        ancestors = proposer._places[tip].base.ancestors()
+        ancestors = proposer._draft_prefixes[tip].base.ancestors()
         assert sum(node in proposer._prefix_map._predictions for node in ancestors) <= 1
         sizes.append(proposer.tree.state.num_nodes)
     assert max(sizes) <= 2 + len(draft_tokens) + 1

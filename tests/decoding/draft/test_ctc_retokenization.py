@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from cases import combinations
+from cases import combinations, pairs
 from made_vocabularies import open_bundled
 from rapidfuzz.distance import Levenshtein
 from scripted import ScriptedCTC, ctc_context, path_from, scripted_calls, scripted_encoder_out
@@ -161,8 +161,10 @@ def test_a_correct_hypothesis_takes_one_call_and_a_misspelled_word_one_more(unit
     assert calls_for(units, vocabulary, [TEXTS[0]] * 3, hypotheses) == [2, 2, 2]
 
 
-@pytest.mark.parametrize("shape", [CHAIN, DraftShape(20, 2)], ids=["chain", "tree"])
-@combinations(limited=[False, True])
+@pairs(
+    units=[256, 512, 2048], shape=[CHAIN, DraftShape(20, 2)], limited=[False, True],
+    indirect=["units"],
+)  # fmt: skip
 def test_text_is_exact_whatever_the_hypothesis(units, vocabulary, shape, limited):
     rng = random.Random(len(units))
     texts, hypotheses = TEXTS[:2] * 3, []

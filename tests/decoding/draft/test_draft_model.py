@@ -3,7 +3,7 @@
 import searches
 import torch
 from beam_oracle import make_weights
-from cases import cases, combinations
+from cases import cases, combinations, pairs
 from scripted import TokenTracker, foresight, new_places, path_from, path_of
 from searches import (
     DRAFT_MODELS,
@@ -106,15 +106,17 @@ def test_prompts_that_follow_calls_for_another_utterance(kept, graph):
     assert [*map(tuple, tree.costs.values())] == [(3, 7), (2, 3)]
 
 
-@cases(("typical", {"typical_epsilon": 0.2}), ("top_m", {"top_m": 2}))
-@combinations(kind=DRAFT_MODELS, seed=range(2))
-def test_minimum_lengths_of_a_batch_do_not_change_drafts(acceptance, option, seed, kind):
+RULES = [{"acceptance": "typical", "typical_epsilon": 0.2}, {"acceptance": "top_m", "top_m": 2}]
+
+
+@pairs(kind=DRAFT_MODELS, options=RULES, seed=range(2))
+def test_minimum_lengths_of_a_batch_do_not_change_drafts(kind, options, seed):
     """Utterances below their minimum length draft separately, so their prompts follow later."""
     _, decoder = searches.drafted_by(seed, kind)
-    rule, least = build_rule(SearchOptions(acceptance=acceptance, **option)), [1, 0, 3, 0]
+    rule, least = build_rule(SearchOptions(**options)), [1, 0, 3, 0]
 
     def search(rows, *audio):
-        limits = [30] * len(rows), rule, [least[row] for row in rows]
+        limits = [16] * len(rows), rule, [least[row] for row in rows]
         return decode(decoder, *audio, *limits, DraftShape(4), prompt=[3, 1, 4])
 
     assert_same_alone(search, *random_encoder_out(seed, [9, 4, 7, 11]))
@@ -139,19 +141,19 @@ def test_all_beam_drafts_of_the_main_model_itself_are_accepted():
 def all_searches(decoder, seed):
     prompts, (encoder_out, lengths) = (
         torch.tensor([PROMPT] * 3),
-        random_encoder_out(seed, [14, 9, 11]),
+        random_encoder_out(seed, [9, 6, 11]),
     )
     rule = build_rule(SearchOptions(acceptance="top_m"))
     for shape in (DraftShape(4), DraftShape(3, 3, 7), DraftShape(3, choices=(2, 2, 1))):
         yield lambda shape=shape: decode(
-            decoder, encoder_out, lengths, [30, 4, 17], rule, shape=shape
+            decoder, encoder_out, lengths, [18, 4, 11], rule, shape=shape
         )
     for search in (
         our_search(decoder, seed, make_weights(), 3, DraftShape(4, 3)),
         our_search(decoder, seed, make_weights(ctc=0.3, lm=0.3), 3, DraftShape(4, 6, 15)),
         threshold_beam_search(decoder, Constraints(EOS), decoder.proposer(), 0.2, 3, 4),
     ):
-        yield lambda search=search: search(encoder_out, lengths, prompts, LengthLimits(-14))
+        yield lambda search=search: search(encoder_out, lengths, prompts, LengthLimits(-10))
 
 
 @combinations(kind=DRAFT_MODELS, seed=range(2))

@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
-from cases import combinations
+from cases import combinations, pairs
 from grown_trees import CLOSE, best_tokens_of_steps, relative_error, states_after
-from kernel_kinds import with_kernels
+from kernel_kinds import KINDS, with_kernels
 from tiny import HIDDEN_SIZE, VOCAB_SIZE, random_encoder_out, tiny_decoder
 
 from espnet_medusa.decoding.runtime.build import build_runtime
@@ -149,9 +149,11 @@ def test_largest_number_of_steps(begun):
 
 
 @with_kernels
-@combinations(precision=["float32", "bfloat16", "int8"], vocabulary=[None, [0, 2, 3, 5, 8]])
-@combinations(seed=range(3), least=[-math.inf, -3.0])
-def test_a_chain_is_the_best_token_of_each_step(kind, seed, vocabulary, precision, least):
+@pairs(
+    kind=KINDS, precision=["float32", "bfloat16", "int8"], seed=range(6),
+    vocabulary=[None, [0, 2, 3, 5, 8]], least=[-math.inf, -3.0], indirect=["kind"],
+)  # fmt: skip
+def test_a_chain_is_the_best_token_of_each_step(kind, precision, seed, vocabulary, least):
     """Utterances have two, one or no rows, and audio of different lengths."""
     decoder = tiny_decoder(seed, "attending", NUM_HEADS)
     drafts = [0, 0, 2, 3], vocabulary and torch.tensor(vocabulary), "int8"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from cases import cases, combinations
+from cases import cases, pairs
 from kernel_kinds import KINDS, running, with_kernels
 from searches import build_search
 from tiny import EOS, random_encoder_out, tiny_decoder
@@ -95,7 +95,7 @@ def assert_top_tokens(logits, count, restriction):
 
 
 @with_kernels
-@combinations(size=[3, 16, 40, 51865])
+@pairs(kind=KINDS, threads=[1, 2], size=[3, 16, 40, 51865], indirect=["kind", "threads"])
 def test_top_tokens_are_those_of_torch(kind, threads, size):
     generator = torch.Generator().manual_seed(size)
     for rows, count in ((0, 1), (1, 1), (2, 3), (9, min(size, 17)), (5, min(size, 300))):
@@ -106,7 +106,7 @@ def test_top_tokens_are_those_of_torch(kind, threads, size):
 
 
 @with_kernels
-@combinations(seed=range(20))
+@pairs(kind=KINDS, threads=[1, 2], seed=range(20), indirect=["kind", "threads"])
 def test_best_and_top_tokens_of_two_groups_are_those_of_torch(kind, threads, seed):
     random = np.random.default_rng(seed)
     rows, size = int(random.integers(1, 9)), int(random.integers(3, 200))

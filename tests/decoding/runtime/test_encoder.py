@@ -4,9 +4,9 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from cases import combinations
+from cases import combinations, pairs
 from grown_trees import relative_error
-from kernel_kinds import rounded, with_kernels
+from kernel_kinds import KINDS, rounded, with_kernels
 from pretended_cuda import pretended_cuda
 from recorded_calls import record_calls
 from refusals import refuses
@@ -52,9 +52,12 @@ def features_of(encoder: HFWhisperEncoder) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @with_kernels
-@combinations(product=[NativeLinear, NativeBfloat16Linear])
-@pytest.mark.parametrize(("size", "out"), [(240, 384), (64, 33), (7, 1), (130, 96)])
-def test_products_of_many_rows_equal_those_of_rounded_numbers(kind, product, size, out, threads):
+@pairs(
+    kind=KINDS, sizes=[(240, 384), (64, 33), (7, 1), (130, 96)],
+    product=[NativeLinear, NativeBfloat16Linear], threads=[1, 2], indirect=["kind", "threads"],
+)  # fmt: skip
+def test_products_of_many_rows_equal_those_of_rounded_numbers(kind, sizes, product, threads):
+    size, out = sizes
     generator = torch.Generator().manual_seed(size)
     weight = torch.randn(out, size, generator=generator) / size**0.5
     bias = torch.randn(out, generator=generator)
@@ -71,7 +74,7 @@ def test_products_of_many_rows_equal_those_of_rounded_numbers(kind, product, siz
 
 
 @with_kernels
-@combinations(name=PRODUCTS, shape=SHAPES)
+@pairs(kind=KINDS, shape=SHAPES, name=PRODUCTS, indirect=["kind"])
 def test_output_is_near_the_trained_modules(kind, shape, name):
     product, most = PRODUCTS[name]
     encoder = tiny_encoder(len(kind), **shape)
@@ -148,7 +151,10 @@ def with_silence(frames: int, silence: int) -> tuple[torch.Tensor, torch.Tensor]
 
 
 @with_kernels
-@combinations(product=[NativeLinear, NativeBfloat16Linear], subsampling=[2, 4])
+@pairs(
+    kind=KINDS, product=[NativeLinear, NativeBfloat16Linear], subsampling=[2, 4],
+    indirect=["kind"],
+)  # fmt: skip
 def test_silence_is_computed_once_and_equal_bit_for_bit(kind, product, subsampling, monkeypatch):
     encoder = tiny_encoder(0, subsampling=subsampling, max_source_positions=200)
     stem = NativeStem(encoder.whisper, product)

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from cases import combinations
+from cases import pairs
 
 from espnet_medusa.decoding.runtime import linear, precision
 from espnet_medusa.decoding.runtime.linear import (
@@ -32,9 +32,9 @@ def by_hand(weight, bias, activation, hidden, residual):
     return product if residual is None else product + residual.double()
 
 
-@combinations(has_residual=[False, True], has_bias=[False, True], activation=NAMES)
-@pytest.mark.parametrize(("size", "out"), SIZES)
-def test_blocked_and_plain_equal_float64(size, out, activation, has_bias, has_residual):
+@pairs(sizes=SIZES, activation=NAMES, has_bias=[False, True], has_residual=[False, True])
+def test_blocked_and_plain_equal_float64(sizes, activation, has_bias, has_residual):
+    size, out = sizes
     draw = partial(torch.randn, generator=torch.Generator().manual_seed(0))
     weight, bias = draw(out, size) / size**0.5, draw(out) if has_bias else None
     kinds = [kind(weight, bias, activation) for kind in (BlockedLinear, PlainLinear)]
@@ -50,9 +50,9 @@ def test_blocked_and_plain_equal_float64(size, out, activation, has_bias, has_re
             assert residual is None or torch.equal(given[1], residual), "inputs are not changed"
 
 
-@combinations(has_residual=[False, True], activation=NAMES)
-@pytest.mark.parametrize(("size", "out"), SIZES)
-def test_bfloat16_is_near_float64(size, out, activation, has_residual):
+@pairs(sizes=SIZES, activation=NAMES, has_residual=[False, True])
+def test_bfloat16_is_near_float64(sizes, activation, has_residual):
+    size, out = sizes
     draw = partial(torch.randn, generator=torch.Generator().manual_seed(1), dtype=torch.bfloat16)
     weight, bias = draw(out, size) / size**0.5, draw(out)
     packed = pack_linear(weight, bias, Precision(torch.bfloat16), activation)

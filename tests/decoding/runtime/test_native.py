@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import torch
-from cases import cases, combinations
+from cases import cases, combinations, pairs
 from grown_trees import Grown, branched, halve, random_nodes, relative_error, some_subtrees
 from kernel_kinds import KINDS, attends_in_integers, rounded, running, some_threads, with_kernels
 from searches import build_search, run_search
@@ -28,9 +28,11 @@ SIZES = [(384, 1536), (512, 51), (160, 640), (640, 160), (40, 33), (1, 7), (65, 
 pytestmark = with_kernels
 
 
-@combinations(activation=[None, *ACTIVATIONS], bits=[8, 4])
-@cases(*SIZES)
-def test_products_equal_those_of_rounded_rows_and_weights(size, out, kind, activation, bits):
+@pairs(
+    kind=KINDS, sizes=SIZES, activation=[None, *ACTIVATIONS], bits=[8, 4], indirect=["kind"]
+)  # fmt: skip
+def test_products_equal_those_of_rounded_rows_and_weights(kind, sizes, activation, bits):
+    size, out = sizes
     generator = torch.Generator().manual_seed(size)
     weight = torch.randn(out, size, generator=generator) / size**0.5
     bias = torch.randn(out, generator=generator) if activation else None
@@ -150,9 +152,14 @@ def unpack(packed: torch.Tensor, frames: int, size: int, kind: str) -> list[torc
     return parts
 
 
-@combinations(utterances=[1, 3])
-@cases((2, 64, 200), (4, 40, 97), (3, 8, 96), (1, 100, 33), (2, 32, 31), (2, 64, 1), (8, 64, 500))
-def test_packed_keys_and_values_are_products(heads, head_size, frames, kind, utterances, threads):
+SHAPES = [  # heads, head size, frames
+    (2, 64, 200), (4, 40, 97), (3, 8, 96), (1, 100, 33), (2, 32, 31), (2, 64, 1), (8, 64, 500),
+]  # fmt: skip
+
+
+@pairs(kind=KINDS, shape=SHAPES, utterances=[1, 3], threads=[1, 2], indirect=["kind", "threads"])
+def test_packed_keys_and_values_are_products(kind, shape, utterances, threads):
+    heads, head_size, frames = shape
     layer = NativeLayer(whisper_weights(layer_of(heads, head_size)))
     generator = torch.Generator().manual_seed(frames)
     encoder_out = torch.randn(utterances, frames, heads * head_size, generator=generator)
@@ -217,10 +224,10 @@ def test_all_instruction_sets_compute_the_same(seed):
             outputs[kind] = outputs_of_all_kernels(seed)
     products, rest = outputs[KINDS[-1]]
     for kind, (other_products, other_rest) in outputs.items():
-        pairs = [*zip(other_products, products, strict=True)]
+        compared = [*zip(other_products, products, strict=True)]
         if attends_in_integers(kind.split()[0]):
-            pairs += zip(other_rest, rest, strict=True)
-        assert all(torch.equal(*pair) for pair in pairs), kind
+            compared += zip(other_rest, rest, strict=True)
+        assert all(torch.equal(*pair) for pair in compared), kind
 
 
 @combinations(seed=range(4))
@@ -240,7 +247,9 @@ def test_outputs_of_a_node_depend_on_its_path_only(kind, seed):
         grown.keep(some_subtrees(rng, grown))
 
 
-@combinations(beam_size=[1, 4], heads=["linear", "recurrent", "attending"])
+@pairs(
+    kind=KINDS, heads=["linear", "recurrent", "attending"], beam_size=[1, 4], indirect=["kind"]
+)  # fmt: skip
 def test_drafts_change_neither_text_nor_scores(kind, heads, beam_size):
     encoder_out, lengths = random_encoder_out(0, [20, 9])
     runtime, n_best = build_runtime(tiny_decoder(1, heads), "int8"), []
@@ -251,7 +260,9 @@ def test_drafts_change_neither_text_nor_scores(kind, heads, beam_size):
     assert n_best[0] == n_best[1]
 
 
-@combinations(beam_size=[1, 4], dtype=[torch.bfloat16, torch.float64])
+@pairs(
+    kind=KINDS, beam_size=[1, 4], dtype=[torch.bfloat16, torch.float64], indirect=["kind"]
+)  # fmt: skip
 def test_torchs_default_dtype_changes_nothing(kind, beam_size, dtype):
     encoder_out, lengths = random_encoder_out(0, [20, 9])
     runtime, n_best = build_runtime(tiny_decoder(1), "int8"), []

@@ -15,7 +15,7 @@ from espnet_medusa.decoding.tree.token_tree import ROOT, chain_parents
 ALL_HEADS = ["none", *HEADS, "llama none", "llama latent", "llama block"]
 
 
-@combinations(heads=ALL_HEADS, seed=range(6))
+@combinations(heads=ALL_HEADS, seed=range(4))
 def test_ragged_batches_equal_forward_of_each_path(heads, seed):
     """Utterances have different numbers of new and kept nodes, and leave the batch."""
     has_base_head = seed % 2 and heads in ("linear", "block")
@@ -51,8 +51,8 @@ def test_the_cache_grows(heads, positions):
         outputs, _ = grown.extend(tokens, [chain_parents(size, begin - 1, begin)] * 2)
     assert grown.state.cache.capacity > capacity
     for row, hidden in enumerate(outputs.hidden[size - 1 :: size]):
-        expected = grown.expected(row, grown.state.num_nodes - 1).hidden[0, -1]
-        torch.testing.assert_close(hidden, expected, **CLOSE)
+        expected, _ = grown.expected(row, [grown.state.num_nodes - 1])
+        torch.testing.assert_close(hidden, expected[0], **CLOSE)
 
 
 @combinations(heads=["block", "llama block"])

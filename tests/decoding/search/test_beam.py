@@ -6,7 +6,7 @@ from operator import le
 import searches
 import torch
 from beam_oracle import UncachedScorer, espnet_search, make_weights
-from cases import cases, combinations
+from cases import combinations
 from searches import CONSTRAINTS, assert_nbest_is_espnets, beam_shape, compare, our_search
 from tiny import EOS, VOCAB_SIZE, random_encoder_out, shared_decoder
 
@@ -26,21 +26,19 @@ HEADS = [
 ]  # fmt: skip
 BLANK = 0
 DRAFTING = ["linear", "block", "recurrent", "attending", "llama projection", "llama latent"]
-CASES = [(HEADS[seed % len(HEADS)], seed) for seed in range(96)]
-CASES += [(kind, seed) for kind in searches.DRAFT_MODELS for seed in range(12)]
 
 
-@cases(*CASES)
+@combinations(drafter=[*HEADS, *searches.DRAFT_MODELS], seed=range(6))
 def test_nbest_equals_batch_beam_search(drafter, seed):
     rng = random.Random(f"{seed} {drafter}")
     decoder, runtime = searches.drafted_by(seed, drafter, rng.choice([1, 4, 6]))
     searches.assert_random_nbest_is_espnets(rng, seed, runtime, UncachedScorer(decoder))
 
 
-@combinations(options=[*CONSTRAINTS, {"forced_prefix": [4, 4, 9, 2, 1]}], seed=range(6))
+@combinations(options=[*CONSTRAINTS, {"forced_prefix": [4, 4, 9, 2, 1]}], seed=range(3))
 def test_constraints_equal_one_token_at_a_time(seed, options):
     rng = random.Random(f"{seed} {options}")
-    decoder = shared_decoder(seed, DRAFTING[seed % len(DRAFTING)], 4)
+    decoder = shared_decoder(seed, rng.choice(DRAFTING), 4)
     # CTC's blank, id 0, is impossible here and not in ESPnet: docs/limits.md.
     blank = 0 in options.get("forced_prefix", ())
     weights = make_weights(ctc=0.0 if blank else rng.choice([0.0, 0.3]), length_bonus=0.1)
@@ -79,7 +77,7 @@ def test_positions_run_out_before_the_frames():
     assert max(len(ended.tokens) for state in states for ended in state.ended) == 12 + 1
 
 
-@combinations(seed=range(6))
+@combinations(seed=range(3))
 def test_batch_equals_singles(seed):
     decoder = shared_decoder(seed, "recurrent", 4)
     search = our_search(decoder, seed, make_weights(ctc=0.3), 4, DraftShape(5, 4))
@@ -94,7 +92,7 @@ def test_batch_equals_singles(seed):
             assert counts.tokens == len(state.ended[0].tokens)
         return states
 
-    searches.assert_same_alone(search_rows, *random_encoder_out(seed, [14, 9, 17, 8]))
+    searches.assert_same_alone(search_rows, *random_encoder_out(seed, [12, 5, 14, 8]))
 
 
 @combinations(seed=range(4))

@@ -11,16 +11,8 @@ from beam_oracle import make_scorers
 from cases import combinations
 from refusals import assert_refused
 from scripted import ScriptedCTC, edited, foresight
-from searches import CONSTRAINTS, PROMPT, build_search
-from tiny import (
-    EOS,
-    VOCAB_SIZE,
-    bounds,
-    plain_greedy,
-    random_encoder_out,
-    shared_decoder,
-    utterances,
-)
+from searches import CONSTRAINTS, PROMPT, build_search, greedy_texts
+from tiny import EOS, VOCAB_SIZE, bounds, random_encoder_out, shared_decoder, utterances
 
 from espnet_medusa.decoding.runtime.build import build_runtime
 from espnet_medusa.decoding.search.drafters import DraftSources
@@ -56,16 +48,19 @@ def forbidden(token, place, least, options):
     return place == len(forced) and token in options.get("begin_suppress_tokens", [])
 
 
-def probabilities(decoder, encoder_out, written, least, options):
-    scores, place = foresight(decoder, encoder_out)((*PROMPT, *written)), len(written)
+def probabilities(logits_after, written, least=0, options=()):
+    scores, place, options = logits_after((*PROMPT, *written)), len(written), dict(options)
     allowed = [t for t in range(VOCAB_SIZE) if not forbidden(t, place, least, options)]
     return dict(zip(allowed, scores[allowed].softmax(-1).tolist(), strict=True))
 
 
-def expected(decoder, encoder_out, log_probs, most, least, blank, entropy, likelihood, options):
+def expected(
+    decoder, encoder_out, log_probs, most, least, guess, blank, entropy, likelihood, options
+):
     """The oracle: tokens without the end symbol, and whether there is a decoder call.
 
-    It goes frame by frame and token by token, with a forward pass of all written tokens.
+    It goes frame by frame and token by token, with a forward pass of all written tokens. One pass
+    serves all prefixes of the hypothesis, and one those of ``guess``.
     """
     best = [max(range(len(row)), key=row.__getitem__) for row in log_probs.tolist()]
     hypothesis = [label for label, _ in itertools.groupby(best) if label not in (blank, EOS)]
@@ -73,13 +68,14 @@ def expected(decoder, encoder_out, log_probs, most, least, blank, entropy, likel
     possible = all(not forbidden(t, place, least, options) for place, t in enumerate(ended))
     if entropy is not None and possible and len(hypothesis) <= most and is_sure(log_probs, entropy):
         return hypothesis, False
+    logits_after = foresight(decoder, encoder_out, ([*PROMPT, *ended[:-1]], [*PROMPT, *guess]))
     written = []
     for token in ended if likelihood is not None else []:
-        if probabilities(decoder, encoder_out, written, least, options).get(token, -1) < likelihood:
+        if probabilities(logits_after, written, least, options).get(token, -1) < likelihood:
             break
         written.append(token)
     while len(written) < most and EOS not in written:
-        probs = probabilities(decoder, encoder_out, written, least, options)
+        probs = probabilities(logits_after, written, least, options)
         written.append(max(probs, key=probs.get))
     return [token for token in written if token != EOS], True
 
@@ -106,8 +102,7 @@ def test_ragged_batches_are_the_oracle(seed):
     if rng.random() < 0.3:
         ctc, blank = make_scorers(seed)[1].log_softmax, 0
     else:
-        pairs = zip(alone, most, strict=True)
-        texts = [plain_greedy(decoder, row, PROMPT, limit)[0] for row, limit in pairs]
+        texts = greedy_texts(decoder, encoder_out, lengths, most)
         ctc_texts = [edited(text, rng.randint(0, 4), EOS, rng) for text in texts]
         sure = [rng.choice([0.4, 0.9, 0.99, 1.0]) for _ in ctc_texts]
         ctc, blank = ScriptedCTC(ctc_texts, encoder_out, BLANK, sure), BLANK
@@ -122,7 +117,7 @@ def test_ragged_batches_are_the_oracle(seed):
     rows = zip(alone, log_probs, most, least, strict=True)
     for row, (state, case) in enumerate(zip(states, rows, strict=True)):
         thresholds = blank, entropy, likelihood
-        tokens, calls_decoder = expected(decoder, *case, *thresholds, options)
+        tokens, calls_decoder = expected(decoder, *case, state.tokens, *thresholds, options)
         assert state.tokens == tokens, row
         counts = state.statistics
         assert calls_decoder == (counts.decoder_calls > 0) == (counts.nodes > 0), row
@@ -134,7 +129,7 @@ def ctc_case(seed, num_edits=2, sure=0.9):
     """A model, three utterances, their greedy texts, and CTC with errors."""
     rng, decoder = random.Random(seed), shared_decoder(seed, "linear")
     encoder_out, lengths = random_encoder_out(seed, [9, 4, 12])
-    texts = [plain_greedy(decoder, row, PROMPT, 30)[0] for row in utterances(encoder_out, lengths)]
+    texts = greedy_texts(decoder, encoder_out, lengths, [30] * 3)
     ctc_texts = [edited(text, num_edits, EOS, rng)[:30] for text in texts]
     return (
         decoder,
@@ -172,8 +167,9 @@ def test_any_likelihood_is_0_or_more(seed):
         assert sum(counts.drafted) == counts.tokens
         alone = utterances(encoder_out, lengths)[ctc_texts.index(text)]
         written = [*text, EOS][: counts.tokens]
+        logits_after = foresight(decoder, alone, [[*PROMPT, *text]])
         for place, token in enumerate(written):
-            score += math.log(probabilities(decoder, alone, written[:place], 0, {})[token])
+            score += math.log(probabilities(logits_after, written[:place])[token])
         assert state.hypothesis.score == pytest.approx(score, abs=1e-3)
 
 
@@ -190,9 +186,10 @@ def test_a_correct_ctc_text_takes_one_call_at_any_threshold(least):
 def test_a_rejected_token_also_rejects_the_tokens_after_it():
     """The rejected token is the decoder's best, and the next one is likely but not the best."""
     decoder, (encoder_out, lengths), least = shared_decoder(100), random_encoder_out(100, [9]), 0.14
-    text = plain_greedy(decoder, encoder_out, PROMPT, 15)[0]
+    [text] = greedy_texts(decoder, encoder_out, lengths, [15])
     hypothesis = [*text[:10], 3]
-    likely = [probabilities(decoder, encoder_out, hypothesis[:place], 0, {}) for place in (9, 10)]
+    logits_after = foresight(decoder, encoder_out)
+    likely = [probabilities(logits_after, hypothesis[:place]) for place in (9, 10)]
     rejected, after = (each[token] for each, token in zip(likely, hypothesis[9:], strict=True))
     assert rejected < least < after and text[10] != 3
     ctc = ScriptedCTC([hypothesis], encoder_out, BLANK)

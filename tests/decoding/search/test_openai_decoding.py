@@ -130,7 +130,8 @@ def test_drafts_leave_greedy_text_with_timestamps(seed, heads):
     states = search(encoder_out, lengths, prompt, bounds([most] * len(lengths)))
     rules = functools.partial(openai_filter, prompt_length=len(PROMPT), latest_first=latest_first)
     for alone, state in zip(utterances(encoder_out, lengths), states, strict=True):
-        tokens, score, _ = plain_greedy(decoder, alone, PROMPT, most, rules=rules)
+        given = decoder, alone, PROMPT, most
+        tokens, score, _ = plain_greedy(*given, rules=rules, guess=state.tokens)
         assert state.tokens == tokens
         assert state.hypothesis.score == pytest.approx(score, abs=1e-4)
 

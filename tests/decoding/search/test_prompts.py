@@ -41,7 +41,8 @@ def test_a_batch_of_several_prompts_is_each_alone(seed, heads):
     states = search(encoder_out, lengths, prompts, bounds([20] * 4), probed=probed)
     rows = zip(states, prompts, utterances(encoder_out, lengths), probed, strict=True)
     for state, prompt, alone, watch in rows:
-        tokens, score, ended = plain_greedy(decoder, alone, prompt.tolist(), 20)
+        given = decoder, alone, prompt.tolist(), 20
+        tokens, score, ended = plain_greedy(*given, guess=state.tokens)
         assert (state.tokens, state.ended) == (tokens, ended)
         assert state.hypothesis.score == pytest.approx(score, abs=1e-4)
         logits = foresight(decoder, alone)(tuple(prompt.tolist()[: watch.index + 1]))
@@ -72,7 +73,8 @@ def test_samples_and_scores_do_not_depend_on_the_batch(seed):
         (expected,) = search(*alone, bounds([9]))
         assert state.tokens == expected.tokens and banned not in state.tokens
         tokens = [*state.tokens, *[EOS] * state.ended]
-        logits_after, prompt = foresight(decoder, alone[0]), prompts[row].tolist()
+        prompt = prompts[row].tolist()
+        logits_after = foresight(decoder, alone[0], [[*prompt, *state.tokens]])
         prefixes = [(*prompt, *tokens[:place]) for place in range(len(tokens))]
         logits = torch.stack([logits_after(prefix) for prefix in prefixes])
         logits[:, banned] = -torch.inf

@@ -33,7 +33,7 @@ def test_fewer_calls_never_more(kind):
     """The first entries of ESPnet's n-best list; fewer requested entries take fewer calls."""
     weights, beam_size = make_weights(**WEIGHTS[kind]), 4
     decoder = shared_decoder(12, "recurrent", 4)
-    encoder_out, lengths = random_encoder_out(12, [13, 9])
+    encoder_out, lengths = random_encoder_out(12, [10, 8])
     total = dict.fromkeys((None, 6, 4, 2, 1), 0)
     espnet = espnet_search(UncachedScorer(decoder), 12, weights, beam_size)
 

@@ -6,9 +6,10 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 from cases import combinations
+from scripted import foresight
 from searches import COUNTS, PROMPT, beam_shape, drafted_by, greedy_shape, our_greedy, our_search
 from threshold_oracle import Setting
-from tiny import EOS, all_logits, bounds, random_encoder_out, utterances
+from tiny import EOS, bounds, random_encoder_out, utterances
 
 from espnet_medusa.decoding.search.trace import DECODER, DRAFT
 
@@ -83,12 +84,13 @@ def test_greedy_traces_have_the_argmax_after_each_node(seed, drafter):
             expected = [(DECODER, call) for call in range(len(result["calls"]))]
             assert [(by, call) for _, call, by, _ in result["tokens"]] == expected
         nodes = [node for call in result["calls"] for node in call["nodes"]]
+        logits_after = foresight(decoder, alone, [[*PROMPT, *state.tokens]])
         for (_, token, step, score, kept, following), path in zip(nodes, paths, strict=True):
             assert (score is None) == (step == 0 or not search.planner.scores_drafts)
             assert score is None or score <= 1e-4
             assert kept == (path == state.n_best[0].tokens[: len(path)])
             if following and (not path or token != EOS):
-                logits = all_logits(decoder, alone, [*PROMPT, *path])[-1].log_softmax(dim=-1)
+                logits = logits_after((*PROMPT, *path)).log_softmax(dim=-1)
                 [(best, log_prob)] = following
                 assert logits[best] == pytest.approx(float(logits.max()), abs=1e-4)
                 assert log_prob == pytest.approx(float(logits[best]), abs=1e-4)

@@ -15,6 +15,7 @@ from test_convert_experiments import experiment_with, logits_of_experiment
 from tiny_whisper import save_tokenizer_of_bytes, save_whisper_of_bytes
 from transformers import AutoTokenizer, WhisperForConditionalGeneration
 from transformers_whisper import logits_of, tiny_whisper
+from waiting import full_length
 
 from espnet_medusa.data.options import read_config
 from espnet_medusa.networks.whisper.ctranslate2_whisper import read_half
@@ -39,12 +40,8 @@ def converted(case):
     return experiment, run(experiment, path / "back", "--to", "hugging_face")
 
 
-@pytest.mark.parametrize("source", ["hf", "ct2"])
-def test_experiment_and_hugging_face_compute_the_same(case, converted, tmp_path, source):
-    (folder, whisper), (experiment, back) = case, converted
-    if source == "hf":
-        experiment = run(folder.parent / "hf", tmp_path / "exp")
-        back = run(experiment, tmp_path / "back", "--to", "hugging_face")
+def assert_the_same(whisper, folder, experiment, back):
+    """Compare an experiment, and a folder converted from it, with a Whisper and its ``folder``."""
     vocab_size, mels = whisper.config.vocab_size, whisper.config.num_mel_bins
     features = torch.randn(1, mels, 3000, generator=torch.Generator().manual_seed(2))
     tokens = torch.tensor([[50258, 50363, 11, 22, 33]])
@@ -53,13 +50,27 @@ def test_experiment_and_hugging_face_compute_the_same(case, converted, tmp_path,
     found = logits_of_experiment(experiment, features, tokens)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
     torch.testing.assert_close(again, expected, rtol=0, atol=1e-5)
-    weights = [load_file(place / "model.safetensors") for place in (folder.parent / "hf", back)]
+    weights = [load_file(place / "model.safetensors") for place in (folder, back)]
     torch.testing.assert_close(*weights, rtol=0, atol=0)
     config, tokenizer = read_config(experiment / "config.yaml", ""), make_tokenizer(vocab_size)
     vocabulary = tokenizer.get_vocab()
     assert config["token_list"] == sorted(vocabulary, key=vocabulary.get)
     assert config["preprocessor"] == "whisper"
     assert AutoTokenizer.from_pretrained(back)("a b")["input_ids"] == tokenizer("a b")["input_ids"]
+
+
+def test_experiment_and_hugging_face_compute_the_same(case, converted):
+    (folder, whisper), (experiment, back) = case, converted
+    assert_the_same(whisper, folder.parent / "hf", experiment, back)
+
+
+@pytest.mark.parametrize("name", ["large-v3", *full_length("english", "multilingual")])
+def test_hugging_face_there_and_back_computes_the_same(name, tmp_path):
+    vocab_size, mels, layers = SIZES[name]
+    whisper = tiny_whisper(tmp_path / "hf", vocab_size, mels, 8, decoder_layers=layers)
+    experiment = run(tmp_path / "hf", tmp_path / "exp")
+    back = run(experiment, tmp_path / "back", "--to", "hugging_face")
+    assert_the_same(whisper, tmp_path / "hf", experiment, back)
 
 
 def test_fields_of_its_config_are_kept(case, converted):
@@ -125,8 +136,8 @@ def test_damaged_files(folder, tmp_path, capsys):
     for part in (tokenizer.read_bytes()[:1000], b"", b"{}"):
         tokenizer.write_bytes(part)
         assert f"tokenizer '{folder}'" in refused(capsys, folder, target)
-    make_tokenizer(51866).backend_tokenizer.save(str(tokenizer))
-    assert "tokenizer of 51866 tokens" in refused(capsys, folder, target)
+    tokens = save_tokenizer_of_bytes(folder, ("de", "en", "fr"))
+    assert f"tokenizer of {len(tokens)} tokens" in refused(capsys, folder, target)
     config.unlink()
     assert "has no config.json" in refused(capsys, folder, target)
 

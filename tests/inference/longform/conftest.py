@@ -6,7 +6,7 @@ from openai_whisper import openai_whisper, save_openai_whisper
 from espnet_medusa.inference.speech2text import Speech2Text
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def speech2text(tmp_path_factory):
     """A random model with timestamps, text and usually an end symbol."""
     path = tmp_path_factory.mktemp("whisper") / "whisper.pt"

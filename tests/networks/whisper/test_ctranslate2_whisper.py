@@ -21,12 +21,14 @@ from espnet_medusa.inference.draft_model import open_draft_model
 from espnet_medusa.networks.whisper.ctranslate2_whisper import read_config, read_half
 from espnet_medusa.networks.whisper.pretrained import DECODER, ENCODER, open_whisper
 from espnet_medusa.networks.whisper.text import read_text
-from espnet_medusa.networks.whisper.tokens import make_tokenizer
+from espnet_medusa.networks.whisper.tokens import VOCABULARIES, make_tokenizer
 
 KINDS = {
     "float32": {"vocab_size": 51864}, "float16": {"vocab_size": 51866, "num_mel_bins": 128},
-    "bfloat16": {"encoder_layers": 3, "decoder_layers": 4}, "int8": {}, "int16": {},
+    "bfloat16": {"vocab_size": 40, "encoder_layers": 3, "decoder_layers": 4},
+    "int8": {"vocab_size": 51865}, "int16": {"vocab_size": 40},
 }  # fmt: skip
+WITH_TOKENIZER = [kind for kind, sizes in KINDS.items() if sizes["vocab_size"] in VOCABULARIES]
 CONV, NORM = "encoder/conv1/weight", "decoder/pre_norm"
 
 
@@ -82,6 +84,7 @@ def test_sizes_are_read_from_the_file(tmp_path):
     assert (config.max_source_positions, config.max_target_positions) == (1500, 448)
 
 
+@pytest.mark.parametrize("case", WITH_TOKENIZER, indirect=True)
 def test_it_works_as_draft_model_with_its_tokens(case):
     folder, whisper = case
     size = whisper.config.vocab_size
@@ -192,11 +195,13 @@ def refuse_or_read(packed, content: bytes) -> None:
 
 
 def test_wrong_sizes_allocate_no_memory(packed):
+    """Three wrong values of the first and last fields, and one of each other field."""
     _, content, places = packed
-    for start, end in itertools.pairwise(places):
-        if end - start > 4:
-            continue  # a name or values
-        for lie in (b"\xff", b"\x7f", b"\0"):
+    # Longer fields are names or values.
+    fields = [(start, end) for start, end in itertools.pairwise(places) if end - start <= 4]
+    for number, (start, end) in enumerate(fields):
+        lies, inner = [b"\xff", b"\x7f", b"\0"], 40 <= number < len(fields) - 10
+        for lie in lies[number % 3 :][:1] if inner else lies:
             refuse_or_read(packed, content[:start] + lie * (end - start) + content[end:])
     everything = struct.pack("<I", 6) + b"\x0c\0WhisperSpec\0" + struct.pack("<II", 3, 2**32 - 1)
     refuse_or_read(packed, everything)
