@@ -74,7 +74,7 @@ def test_features_are_decoded_as_in_espnet(tmp_path):
     scp.write_text(scp.read_text() + "".join(f"{key} {value}\n" for key, value in unread.items()))
     output, batch = tmp_path / "out", ["--batch_size", "3", "--beam_size", "3"]
     command = [*trained.options(), *batch, "--output_dir", str(output)]
-    with pytest.raises(SystemExit, match="7 utterances failed"):
+    with pytest.raises(SystemExit, match="^3$"):
         asr_inference.main([*command, "--data_path_and_name_and_type", f"{scp},speech,kaldi_ark"])
     tokens = read_lines(output / "1best_recog" / "token_int")
     assert tokens == {key: " ".join(map(str, stock(rows)[0][2])) for key, rows in features.items()}

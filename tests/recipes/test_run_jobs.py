@@ -68,12 +68,11 @@ def test_no_more_jobs_at_once_than_allowed(tmp_path):
     assert run(jobs, most_at_once=1, stop_on_failure=True) == []
 
 
-def test_a_job_with_a_partial_file_has_not_failed(tmp_path):
-    options = ["--on_failure", "wait", "--partial_file", f"{tmp_path}/JOB.failed"]
-    run_script(tmp_path, f"echo utt reason > {tmp_path}/JOB.failed; exit 1", *options, jobs=2)
-    (tmp_path / "2.failed").write_text("")
-    script = f"[ JOB = 1 ] && echo utt > {tmp_path}/1.failed; exit 1"
-    assert_refused("1", run_script, tmp_path, script, *options, jobs=2, error=SystemExit)
+def test_a_job_that_listed_failed_utterances_has_not_failed(tmp_path):
+    wait = ["--on_failure", "wait"]
+    run_script(tmp_path, "exit 3", *wait, jobs=2)
+    for script, options in (("exit $((JOB == 1 ? 3 : 1))", wait), ("exit 3", [])):
+        assert_refused("1", run_script, tmp_path, script, *options, jobs=2, error=SystemExit)
 
 
 def test_jobs_take_the_visible_gpus_in_turn(tmp_path, monkeypatch):

@@ -143,6 +143,18 @@ is_fine() { # STATUS REASON: status 3 means that some utterances failed, with a 
     [ "$1" -eq 0 ] || incomplete+=("$2")
 }
 
+status=0
+attempt() { # COMMAND ...: set status; an error ends only the command (set -e, unlike in `COMMAND || ...`)
+    set +e
+    (
+        set -e
+        "$@"
+    )
+    status=$?
+    set -e
+    [ "${status}" -eq 0 ] || [ "${status}" -eq 1 ] || [ "${status}" -eq 3 ] || exit "${status}"
+}
+
 bad_sets=
 fail_data() { # after all sets were checked and their problems printed
     echo "asr.sh: error: correct the data of${bad_sets}: see above" >&2
@@ -285,9 +297,20 @@ if [ -n "${speed_perturb_factors}" ]; then
     train_source=${train_set}
     train_set=${train_set}_sp
 fi
+# Stage 4 leaves utterances out of training sets, but not of dump/raw/org/SET.
+validation=
+[ "${eval_valid_set}" = false ] || [[ " ${tests[*]} " == *" ${valid_set} "* ]] ||
+    validation=org/${valid_set}
+for index in "${!tests[@]}"; do
+    set_name=${tests[index]}
+    if [ "${set_name}" = "${valid_set}" ] || [ "${set_name}" = "${train_set}" ] ||
+        [ -e "${features}/org/${set_name}" ]; then
+        tests[index]=org/${set_name}
+    fi
+done
 list_decode_sets() {
     decode_sets=("${tests[@]}")
-    [ "${eval_valid_set}" = false ] || decode_sets+=("org/${valid_set}")
+    [ -z "${validation}" ] || decode_sets+=("${validation}")
 }
 list_decode_sets
 
@@ -391,7 +414,7 @@ if active 1 "Data"; then
         for set_name in "${train_sets[@]}"; do
             validate "${set_name}" "${require_text}" || bad_sets+=" ${set_name}"
         done
-        for set_name in "${tests[@]}"; do
+        for set_name in "${tests[@]#org/}"; do
             validate "${set_name}" true || log "Stage 3 skips these utterances of ${set_name}"
         done
         [ -z "${bad_sets}" ] || fail_data
@@ -408,12 +431,14 @@ if active 1 "Data"; then
 fi
 
 keep_present() { # FOLDER STAGE: drop test sets that are missing, unless all are
-    local set_name present=() absent=()
+    local set_name folder present=() absent=()
     for set_name in "${tests[@]}"; do
-        if [ -e "$1/${set_name}/wav.scp" ]; then
+        folder=$1/${set_name}
+        [ "$1" != "${source_dir}" ] || folder=$1/${set_name#org/}
+        if [ -e "${folder}/wav.scp" ]; then
             present+=("${set_name}")
         else
-            absent+=("stage $2: $1/${set_name}/wav.scp is not there")
+            absent+=("stage $2: ${folder}/wav.scp is not there")
         fi
     done
     if [ ${#present[@]} -gt 0 ]; then
@@ -429,9 +454,29 @@ if active 2 "Speed perturbation: ${speed_perturb_factors}"; then
 fi
 
 format() { # FOLDER OUTPUT ON_BAD REQUIRE_TEXT MAX_DURATION
+    local status=0
     tool format_data --data_dir "$1" --output_dir "$2" --fs "${fs}" \
         --audio_format "${audio_format}" --nj "${nj}" --allow_pipes "${allow_pipes}" \
-        --max_duration "$5" --on_bad "$3" --require_text "$4"
+        --max_duration "$5" --on_bad "$3" --require_text "$4" || status=$?
+    [ "${status}" -eq 3 ] || return "${status}" # 3: bad audio was left out, with a message for each
+}
+
+format_tests() { # list test sets that cannot be used, and go on with the others
+    local set_name folder usable=()
+    for set_name in "${tests[@]}"; do
+        folder=${source_dir}/${set_name#org/}
+        status=0
+        if [[ " ${train_sets[*]/#/org/} " != *" ${set_name} "* ]]; then # else it is formatted already
+            attempt format "${folder}" "${features}/${set_name}" skip true "${longest_test}"
+        fi
+        if [ "${status}" -eq 0 ]; then
+            usable+=("${set_name}")
+        else
+            incomplete+=("stage 3: ${folder} was not formatted, see above")
+        fi
+    done
+    [ ${#tests[@]} -eq 0 ] || [ ${#usable[@]} -gt 0 ] || exit 1
+    tests=("${usable[@]}")
 }
 
 if active 3 "Format audio: ${source_dir} -> ${features}"; then
@@ -445,10 +490,7 @@ if active 3 "Format audio: ${source_dir} -> ${features}"; then
             "${max_duration}" || bad_sets+=" ${set_name}"
     done
     [ -z "${bad_sets}" ] || fail_data
-    for set_name in "${tests[@]}"; do
-        # Bad test audio is skipped with a message.
-        format "${source_dir}/${set_name}" "${features}/${set_name}" skip true "${longest_test}"
-    done
+    format_tests
 fi
 
 if active 4 "Leave out too short and too long training data"; then
@@ -629,8 +671,8 @@ fi
 
 # Decoding and scoring -------------------------------------------------------------------------
 
-decode() { # CONFIG TEST_SET
-    local folder logs jobs status=0 inference=() keys=${features}/$2/wav.scp
+decode() { # CONFIG TEST_SET: exit status 3 if some utterances failed
+    local folder logs jobs merged=0 inference=() keys=${features}/$2/wav.scp
     local most_jobs=${inference_nj} spread_gpus=${gpu_inference} module=${inference_module} workers
     folder=${asr_exp}/$(tag_of "$1")/$2
     logs=${folder}/logdir
@@ -642,7 +684,7 @@ decode() { # CONFIG TEST_SET
         spread_gpus=false
         module=espnet_medusa.bin.dask_inference
     fi
-    # With the same split, interrupted jobs resume; with another one, decoding starts again.
+    # Interrupted jobs resume; another split divides their finished results anew.
     jobs=$(tool split_keys --nj "${most_jobs}" --work_dir "${logs}" \
         --keys "${keys}" --output "${logs}/keys.JOB.scp")
     [ -z "$1" ] || inference+=(--config "$1")
@@ -657,19 +699,20 @@ decode() { # CONFIG TEST_SET
     [ "${use_ngram}" = false ] || inference+=(--ngram_file "${ngram_exp}/${ngram_num}gram.bin")
     tool run_jobs --title "$(basename "${asr_exp}") $2" --total_keys "$(wc -l < "${keys}")" \
         --cmd "${decode_prefix}" --spread_gpus "${spread_gpus}" --on_failure wait \
-        --partial_file "${logs}/output.JOB/failed_utterances" \
         "JOB=1:${jobs}" "${logs}/asr_inference.JOB.log" -- \
         "${python}" -m "${module}" --ngpu "${decode_ngpu}" \
         --data_path_and_name_and_type "${keys},speech,${sound_type}" \
         --key_file "${logs}/keys.JOB.scp" --asr_train_config "${asr_exp}/config.yaml" \
         --asr_model_file "${asr_exp}/${inference_asr_model}" --output_dir "${logs}/output.JOB" \
         "${inference[@]}" "${more_inference[@]}"
-    tool merge_outputs --keys "${keys}" --log_dir "${logs}" --output_dir "${folder}" || status=$?
-    is_fine "${status}" "stage 12: see ${folder}/failed_utterances"
+    tool merge_outputs --keys "${keys}" --log_dir "${logs}" --output_dir "${folder}" || merged=$?
+    [ "${merged}" -eq 0 ] || [ "${merged}" -eq 3 ] || exit "${merged}"
     tool calculate_rtf --log_dir "${logs}" --fs "${fs}" | tee "${logs}/calculate_rtf.log" ||
         log "No real-time factor for ${folder}"
+    exit "${merged}"
 }
 
+declare -A undecoded=() # folders of results
 if active 12 "Decoding: ${asr_exp}"; then
     uses_tests=true
     keep_present "${features}" 3
@@ -677,9 +720,18 @@ if active 12 "Decoding: ${asr_exp}"; then
     for config in "${configs[@]}"; do
         for set_name in "${decode_sets[@]}"; do
             log "Decoding ${set_name}: $(tag_of "${config}")"
-            decode "${config}" "${set_name}"
+            folder=${asr_exp}/$(tag_of "${config}")/${set_name}
+            attempt decode "${config}" "${set_name}"
+            case ${status} in
+            1)
+                undecoded[${folder}]=true
+                incomplete+=("stage 12: ${folder} was not decoded, see above")
+                ;;
+            3) incomplete+=("stage 12: see ${folder}/failed_utterances") ;;
+            esac
         done
     done
+    [ ${#undecoded[@]} -lt $((${#configs[@]} * ${#decode_sets[@]})) ] || exit 1
 fi
 
 score() { # CONFIG TEST_SET
@@ -700,6 +752,7 @@ if active 13 "Scoring: ${asr_exp}"; then
     list_decode_sets
     for config in "${configs[@]}"; do
         for set_name in "${decode_sets[@]}"; do
+            [ -z "${undecoded[${asr_exp}/$(tag_of "${config}")/${set_name}]:-}" ] || continue
             score "${config}" "${set_name}" ||
                 incomplete+=("stage 13: ${asr_exp}/$(tag_of "${config}")/${set_name} has no score")
         done
@@ -734,7 +787,7 @@ for set_name in "${tests[@]}"; do
     [ "${uses_tests}" = true ] || break
     bad=${features}/${set_name}/bad_utterances
     [ ! -s "${bad}" ] || incomplete+=("stage 3: $(wc -l < "${bad}") utterances, see ${bad}")
-    bad=data/${set_name}/bad_utterances
+    bad=data/${set_name#org/}/bad_utterances
     [ -n "${data_dir}" ] || [ ! -s "${bad}" ] ||
         incomplete+=("stage 1: $(wc -l < "${bad}") utterances, see ${bad}")
 done

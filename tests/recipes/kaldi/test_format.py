@@ -63,7 +63,7 @@ def test_twelve_bad_of_sixty_are_listed_and_skipped_on_request(make_data_dir, tm
     printed = capsys.readouterr().out.splitlines()
     assert {line.split(": ")[1] for line in printed} == bad and len(printed) == 12
     assert [path.name for path in tmp_path.iterdir()] == ["sixty"]
-    run(folder, output, *skip, "--nj", "2")
+    assert_refused("3", run, folder, output, *skip, "--nj", "2", error=SystemExit)
     printed = capsys.readouterr().out.splitlines()
     assert {line.split(": ")[1] for line in printed} == bad and len(printed) == 12
     assert set(read_table(output / "bad_utterances")) == bad
@@ -74,7 +74,7 @@ def test_twelve_bad_of_sixty_are_listed_and_skipped_on_request(make_data_dir, tm
     assert set(" ".join(read_table(output / "spk2utt").values()).split()) == good
     # Once more: nothing is redone, and the bad ones are named again.
     stamp = (output / ".stamp.json").stat().st_mtime_ns
-    run(folder, output, *skip, "--nj", "1")
+    assert_refused("3", run, folder, output, *skip, "--nj", "1", error=SystemExit)
     assert (output / ".stamp.json").stat().st_mtime_ns == stamp
     assert capsys.readouterr().out.splitlines() == printed
 
