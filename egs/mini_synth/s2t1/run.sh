@@ -125,8 +125,9 @@ decode() { # EXPERIMENT TAG SET JOBS MODULE CONFIG [OPTION ...]
             echo "${folder}: complete already, nothing to do"
             return
         fi
-        # ESPnet's module does not check whether its results are those of these options and audio.
-        [ "$5" = "${ours}" ] && rm "${folder}/decoding" || rm -r "${folder}"
+        rm "${folder}/decoding"
+        # Our module checks the options and audio of each earlier result, ESPnet's does not.
+        [ "$5" = "${ours}" ] || rm -r "${folder}"
     fi
     jobs=$(tool split_keys --nj "$4" --work_dir "${logs}" --keys "${keys}" \
         --output "${logs}/keys.JOB.scp")
