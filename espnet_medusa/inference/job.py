@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
-from espnet_medusa.data.audio.source import ark_address, open_source, source_paths
+from espnet_medusa.data.audio.source import ark_address, open_source, source_columns, source_paths
 from espnet_medusa.data.errors import InputError, list_some
 from espnet_medusa.data.files.output_folder import file_digest, file_state
 from espnet_medusa.data.kaldi.table import TableScan, scan_table
@@ -41,11 +41,13 @@ class JobInput:
         """
         tables = self.entries, self.languages, self.previous_texts
         parts = [table.get(key, "") for table in tables]
-        for path in source_paths(parts[0]):
-            address = ark_address(parts[0])
-            parts[0] = os.path.realpath(path) + (f":{address[1]}" if address else "")
+        columns, paths = source_columns(parts[0]), source_paths(parts[0])
+        for number, path in enumerate(paths):
+            address = ark_address(columns[number])
+            columns[number] = os.path.realpath(path) + (f":{address[1]}" if address else "")
             with suppress(OSError):  # a missing file: reading it will fail
                 parts.append(file_state(path))
+        parts[0] = " ".join(columns)
         return "; ".join(filter(None, parts))
 
     def digest(self, key: str) -> str:
@@ -58,13 +60,18 @@ class JobInput:
         if not source_paths(entry):
             return ""
         try:
-            target = open_source(entry).target
-            is_path = isinstance(target, str)
-            digest = file_digest(Path(target), "sha256") if is_path else sha256(target).hexdigest()
+            audio = [_audio_digest(column) for column in source_columns(entry)]
         except (InputError, OSError):
             return ""
-        values = digest, self.languages.get(key), self.previous_texts.get(key)
+        values = audio, self.languages.get(key), self.previous_texts.get(key)
         return sha256(repr(values).encode()).hexdigest()
+
+
+def _audio_digest(entry: str) -> str:
+    target = open_source(entry).target
+    if isinstance(target, str):
+        return file_digest(Path(target), "sha256")
+    return sha256(target).hexdigest()
 
 
 def read_input(

@@ -84,3 +84,23 @@ def test_a_training_or_validation_set_is_not_pruned_as_a_test_set(tmp_path):
     # A run of the test sets alone leaves the pruned sets to training.
     run(tmp_path, "./asr.sh", *options, "--skip_train", "true", "--stop_stage", "3", status=0)
     check_sizes()
+
+
+def test_lm_train_text_may_be_several_files(tmp_path):
+    link_template(tmp_path)
+    (tmp_path / "A").write_text("u1 one\n")
+    (tmp_path / "B").write_text("u1 two\nu2 three\n")
+    options = ["--train_set", "t", "--valid_set", "v", "--skip_eval", "true", "--use_lm", "true"]
+    options += ["--ngpu", "0", "--nj", "1", "--python", "false", "--stage", "6"]
+    valid = tmp_path / "dump" / "raw" / "v" / "text"
+    valid.parent.mkdir(parents=True)
+    valid.write_text("u3 four\n")
+    run(tmp_path, "./asr.sh", *options, "--lm_train_text", "A B", status=1)
+    (log,) = tmp_path.glob("exp/lm_stats_*/logdir/stats.1.log")
+    joined = "dump/raw/lm_train.txt"
+    assert f"--train_data_path_and_name_and_type {joined},text,text" in log.read_text()
+    assert read_table(tmp_path / joined) == {"u1": "one", "u1-2": "two", "u2": "three"}
+    # A name with a blank is one file.
+    (tmp_path / "A").rename(tmp_path / "A B")
+    run(tmp_path, "./asr.sh", *options, "--lm_train_text", "A B", status=1)
+    assert "name_and_type A B,text,text" in log.read_text()

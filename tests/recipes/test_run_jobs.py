@@ -113,7 +113,10 @@ def test_training_processes_meet_in_a_new_file_with_ranks_from_0(tmp_path):
     (["--nj", "2"], 2, "--multiprocessing_distributed false --dist_backend gloo"),
     (["--ngpu", "4"], 4, "--multiprocessing_distributed false --ngpu 1"),
 )
-def test_torchrun_starts_processes_that_may_restart(options, processes, expected, tmp_path):
+def test_torchrun_starts_processes_that_may_restart(
+    options, processes, expected, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
     log = tmp_path / "train.log"
     options = ["--log", str(log), *options, "--max_restarts", "3"]
     stage.main(["run_training", *options, "--", "echo", "-m", "train"])
@@ -143,3 +146,12 @@ def test_one_failing_training_process_ends_the_other(tmp_path, capfd):
     with command_refused(capfd, "training process 1 failed with status 4"):
         stage.main([*command, script, "bash"])
     assert not (tmp_path / "not_stopped").exists()
+
+
+def test_missing_gpus_are_named_before_training(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    log = tmp_path / "train.log"
+    command = ["run_training", "--log", str(log), "--ngpu", "2", "--cmd", " ", "--", "touch", "x"]
+    with command_refused(capsys, "--ngpu 2: torch finds 0 GPUs here; allowed: 0, which uses"):
+        stage.main(command)
+    assert not log.exists()

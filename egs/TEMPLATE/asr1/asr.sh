@@ -59,7 +59,7 @@ bpemodel=               # tokenizer of the token list; default: that of stage 5;
 nbpe=30                 # tokens of bpe
 bpemode=unigram         # sentencepiece model: unigram, bpe
 bpe_train_text=         # text to train bpe on; default: that of the training set
-bpe_nlsyms=none         # file of symbols that bpe never splits
+bpe_nlsyms=none         # symbols that bpe never splits: a file, or "<a>,<b>"
 bpe_char_cover=1.0      # share of characters that bpe must cover
 bpe_input_sentence_size=100000000   # maximum sentences that bpe reads
 hugging_face_model_name_or_path=    # tokenizer for hugging_face
@@ -73,7 +73,7 @@ lm_tag=                 # name of the language model
 lm_config=              # its training configuration
 lm_args=                # more options for its training
 lm_exp=                 # its folder
-lm_train_text=          # its training text; default: that of the training set
+lm_train_text=          # its training text, such as "A B"; default: that of the training set
 lm_dev_text=            # its validation text; default: that of the validation set
 lm_test_text=           # text for its perplexity; default: that of the first test set
 inference_lm=valid.loss.ave.pth     # its checkpoint for decoding
@@ -123,6 +123,8 @@ inference_nj=${inference_nj:-${most_jobs}}
 require_whole_numbers stage stop_stage ngpu train_nj max_restarts num_nodes nj inference_nj nbpe \
     ngram_num
 [ -z "${batch_size}" ] || require_whole_numbers batch_size
+refuse_commas dumpdir train_set valid_set test_sets lm_train_text lm_dev_text lm_test_text \
+    states_dir memory_dir
 # shellcheck source-path=SCRIPTDIR source=path.sh
 . ./path.sh
 # shellcheck source-path=SCRIPTDIR source=cmd.sh
@@ -526,6 +528,14 @@ fi
 # Language models ------------------------------------------------------------------------------
 
 lm_train_text=${lm_train_text:-${features}/${train_set}/text}
+read -r -a lm_texts <<< "${lm_train_text}"
+if [ ${#lm_texts[@]} -gt 1 ] && [ ! -e "${lm_train_text}" ]; then
+    lm_train_text=${features}/lm_train.txt # ESPnet's name
+    if [ "${stage}" -le 9 ] && [ "${stop_stage}" -ge 6 ] && [ "${use_lm}${use_ngram}" != falsefalse ] &&
+        [ "${skip_train}" = false ]; then
+        tool join_texts --output "${lm_train_text}" "${lm_texts[@]}"
+    fi
+fi
 lm_dev_text=${lm_dev_text:-${features}/${valid_set}/text}
 lm_test_text=${lm_test_text:-${features}/${tests[0]:-}/text}
 lm_common=("${tokens[@]}" --use_preprocessor true
@@ -549,7 +559,8 @@ if active 6 "LM statistics: ${lm_stats_dir}"; then
 fi
 
 if active 7 "LM training: ${lm_exp}"; then
-    tool run_training --log "${lm_exp}/train.log" --cmd "${train_prefix} ${nodes_option}" -- \
+    tool run_training --log "${lm_exp}/train.log" --ngpu "${ngpu}" \
+        --cmd "${train_prefix} ${nodes_option}" -- \
         "${python}" -m espnet2.bin.lm_train "${lm_common[@]}" --ngpu "${ngpu}" --resume true \
         --train_shape_file "${lm_stats_dir}/train/text_shape.${token_type}" \
         --valid_shape_file "${lm_stats_dir}/valid/text_shape.${token_type}" \

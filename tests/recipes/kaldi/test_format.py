@@ -56,6 +56,14 @@ def break_twelve(folder) -> set[str]:
     return set(bad)
 
 
+def test_columns_of_wav_scp_are_mixed_down(make_data_dir, tmp_path):
+    folder = make_data_dir(3, "columns")
+    entries = read_table(folder / "wav.scp")
+    write_table(folder / "wav.scp", {key: f"{entry} {entry}" for key, entry in entries.items()})
+    assert validate_data_dir(folder) == []
+    assert format_data_dir(folder, tmp_path / "dump", options()).n_written == 3
+
+
 def test_twelve_bad_of_sixty_are_listed_and_skipped_on_request(make_data_dir, tmp_path, capsys):
     folder, output = make_data_dir(60, "sixty"), tmp_path / "dump"
     bad, skip = break_twelve(folder), ["--on_bad", "skip", "--max_duration", "30"]
