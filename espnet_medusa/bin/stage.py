@@ -12,7 +12,7 @@ COMMANDS = {  # by module of ``recipes.stages``
         "combine_data", "csv_to_data_dir", "download", "filter_data", "format_data",
         "perturb_speed", "validate_data_dir",
     ),
-    "tokens": ("aggregate_stats", "collect_shapes", "make_tokens", "whisper_tokens"),
+    "tokens": ("aggregate_stats", "collect_shapes", "join_texts", "make_tokens", "whisper_tokens"),
     "caching": ("cache_memory", "cache_states"),
     "jobs": ("run_command", "run_jobs", "split_keys"),
     "training": ("check_start", "plot_training", "run_training", "systems"),

@@ -36,7 +36,12 @@ class MedusaASRTask(ASRTask):
 
     @classmethod
     def main_worker(cls, args: argparse.Namespace) -> None:
-        """Run ESPnet's worker; with DeepSpeed, it only accepts ESPnet's own trainer."""
+        """Run ESPnet's worker; with DeepSpeed, it only accepts ESPnet's own trainer.
+
+        Raise InputError if ``ngpu`` is not 0 and there is no GPU.
+        """
+        if args.ngpu and not torch.cuda.is_available():
+            raise InputError(f"--ngpu {args.ngpu}: torch finds no GPU here; allowed: 0, the CPU")
         if getattr(args, "use_deepspeed", False):
             cls.trainer = Trainer
         super().main_worker(args)

@@ -22,7 +22,7 @@ from espnet2.utils.nested_dict_action import NestedDictAction
 from espnet2.utils.types import int_or_none, str_or_none
 
 from espnet_medusa import __version__
-from espnet_medusa.data.command_line import LOG_FORMAT, add_fields, or_none, str2bool
+from espnet_medusa.data.command_line import LOG_FORMAT, SOME_FAILED, add_fields, or_none, str2bool
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.options import build_options, check_at_least
 from espnet_medusa.decoding.runtime.process import keep_freed_memory
@@ -74,6 +74,8 @@ def add_search(parser: argparse.ArgumentParser, defaults: SearchOptions) -> None
     add_fields(parser, defaults)
     pipes = "run the commands in wav.scp"
     parser.add_argument("--allow_pipes", type=str2bool, default=False, help=pipes)
+    empty = "give failed utterances an empty text, and exit with status 0 although they failed"
+    parser.add_argument("--failed_as_empty", type=str2bool, default=False, help=empty)
 
 
 def add_long_form_options(parser: argparse.ArgumentParser, default: Any = ...) -> None:
@@ -107,7 +109,8 @@ def run(
 ) -> None:
     """Parse the command line and decode; ``inference`` returns how many utterances failed.
 
-    Exit with one line and status 1 if an utterance failed, or after a user error.
+    Exit with one line: after a user error with status 1; if utterances failed with ``SOME_FAILED``,
+    or with ``failed_as_empty`` with 0.
     """
     args = parser.parse_args(cmd)
     logging.basicConfig(level=args.log_level, format=LOG_FORMAT)
@@ -123,12 +126,15 @@ def run(
         sys.exit(f"error: {error}")
     if failed:
         count = f"{failed} utterance{'s' if failed > 1 else ''}"
-        sys.exit(f"error: {count} failed; listed in {args.output_dir}/{FAILED}")
+        print(f"error: {count} failed; listed in {args.output_dir}/{FAILED}", file=sys.stderr)
+        if not args.failed_as_empty:
+            sys.exit(SOME_FAILED)
 
 
 def decode(decoder: JobDecoder, job: JobInput, options: dict) -> int:
     """Decode into ``output_dir``, or resume there; return the number of failed utterances."""
-    return decode_job(decoder, job, Journal(options["output_dir"], made_with(options)))
+    journal = Journal(options["output_dir"], made_with(options))
+    return decode_job(decoder, job, journal, options["failed_as_empty"])
 
 
 def read_job(options: dict, previous_text: bool = False) -> JobInput:
@@ -199,7 +205,8 @@ def load(options: dict, mapped: bool = False) -> Speech2Text:
 
 def made_with(options: dict) -> dict:
     """Return all that determines the results: options, files of the models, our version."""
-    ignored = {"output_dir", "key_file", "log_level", "num_workers", "config"}
+    ignored = {"output_dir", "key_file", "log_level", "num_workers", "config", "failed_as_empty"}
+    ignored |= {"utt2lang"}  # ``JobInput.source`` has each utterance's language
     # Results do not depend on batches, so a job may resume with smaller ones.
     ignored |= {"batch_size", "max_batch_frames"}
     if not (options.get("longform") or options.get("fallback")):

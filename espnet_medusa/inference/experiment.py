@@ -4,9 +4,10 @@ import logging
 import os
 import threading
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.files.checkpoint import check_shapes, is_zip, load_weights
 from espnet_medusa.data.files.mapped_weights import MappedWeight
+from espnet_medusa.data.files.token_list import read_token_list
 from espnet_medusa.data.options import read_config
 from espnet_medusa.data.vocabulary.vocabulary import Vocabulary
 from espnet_medusa.inference.convert.attach_heads import AUTO, SHIPPED, attach_heads
@@ -189,6 +191,29 @@ def language_model_errors(
         if "LanguageModel" not in loading:
             files = f"{model_file}: does not fit its config"
         raise InputError(f"{files}: {reason}; use the config of its training") from error
+
+
+def check_language_model(options: Mapping[str, Any], token_list: Sequence[str]) -> None:
+    """Raise InputError if the language model's tokens are not those of the main model.
+
+    Its scores are added by token id, so another list of the same size would be wrong, too.
+    """
+    config, weights = options.get("lm_train_config"), options.get("lm_file")
+    if weights is None and config is None:
+        return
+    config = Path(config or Path(weights).parent / CONFIG)
+    tokens = read_config(config, "give the config of its training").get("token_list")
+    if isinstance(tokens, str):
+        tokens = read_token_list(Path(tokens))
+    if tokens is None or list(tokens) == list(token_list):
+        return
+    pairs = enumerate(zip_longest(tokens, token_list))
+    place, (theirs, ours) = next((place, pair) for place, pair in pairs if pair[0] != pair[1])
+    counts = f"{len(tokens)} tokens, the model {len(token_list)}"
+    raise InputError(
+        f"lm_train_config: {config}: has {counts}, and token {place} is {theirs!r} instead of "
+        f"{ours!r}; train the language model with the model's token list"
+    )
 
 
 def find_experiment(

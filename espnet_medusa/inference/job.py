@@ -6,11 +6,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
 from typing import Protocol
 
-from espnet_medusa.data.audio.source import ark_address, source_paths
+from espnet_medusa.data.audio.source import ark_address, open_source, source_columns, source_paths
 from espnet_medusa.data.errors import InputError, list_some
-from espnet_medusa.data.files.output_folder import file_state
+from espnet_medusa.data.files.output_folder import file_digest, file_state
 from espnet_medusa.data.kaldi.table import TableScan, scan_table
 from espnet_medusa.data.progress import Progress
 from espnet_medusa.inference.decoding import log_decoded
@@ -39,12 +41,37 @@ class JobInput:
         """
         tables = self.entries, self.languages, self.previous_texts
         parts = [table.get(key, "") for table in tables]
-        for path in source_paths(parts[0]):
-            address = ark_address(parts[0])
-            parts[0] = os.path.realpath(path) + (f":{address[1]}" if address else "")
+        columns, paths = source_columns(parts[0]), source_paths(parts[0])
+        for number, path in enumerate(paths):
+            address = ark_address(columns[number])
+            columns[number] = os.path.realpath(path) + (f":{address[1]}" if address else "")
             with suppress(OSError):  # a missing file: reading it will fail
                 parts.append(file_state(path))
+        parts[0] = " ".join(columns)
         return "; ".join(filter(None, parts))
+
+    def digest(self, key: str) -> str:
+        """Return a digest of an utterance's encoded audio, language and previous text.
+
+        Unlike ``source``, it does not depend on the file or archive of the audio. It is empty for
+        a command and for unreadable audio.
+        """
+        entry = self.entries.get(key, "")
+        if not source_paths(entry):
+            return ""
+        try:
+            audio = [_audio_digest(column) for column in source_columns(entry)]
+        except (InputError, OSError):
+            return ""
+        values = audio, self.languages.get(key), self.previous_texts.get(key)
+        return sha256(repr(values).encode()).hexdigest()
+
+
+def _audio_digest(entry: str) -> str:
+    target = open_source(entry).target
+    if isinstance(target, str):
+        return file_digest(Path(target), "sha256")
+    return sha256(target).hexdigest()
 
 
 def read_input(
@@ -120,15 +147,22 @@ class JobDecoder(Protocol):
 
 
 def resume(job: JobInput, journal: Journal) -> list[Decoded]:
-    """Return the results of earlier runs whose input is unchanged; drop the others."""
-    results = [journal.decoded[key] for key in job.keys if key in journal.decoded]
-    changed = [result.key for result in results if result.source != job.source(result.key)]
-    for key in changed:
-        del journal.decoded[key]
+    """Return the results of earlier runs whose input is unchanged; drop the others.
+
+    Audio that is only in another place, such as an archive written again, is unchanged.
+    """
+    listed = [key for key in job.keys if key in journal.decoded]
+    sources = {key: job.source(key) for key in listed}
+    moved = [key for key in listed if journal.decoded[key].source != sources[key]]
+    changed = [key for key in moved if journal.decoded[key].digest != (job.digest(key) or None)]
+    for key in moved:
+        journal.decoded[key] = replace(journal.decoded[key], source=sources[key])
     if changed:
         what = "audio, language or previous text"
         logger.info(f"{what} has changed, decoded again: {list_some(changed)}")
-    return [result for result in results if result.key in journal.decoded]
+    if moved:
+        journal.discard(changed)
+    return [journal.decoded[key] for key in listed if key in journal.decoded]
 
 
 def decode_remaining(decoder: JobDecoder, job: JobInput, journal: Journal) -> Iterator[Outcome]:
@@ -137,15 +171,22 @@ def decode_remaining(decoder: JobDecoder, job: JobInput, journal: Journal) -> It
     sources = {key: job.source(key) for key in remaining}  # files may change from now on
     for outcome in decoder.decode(replace(job, keys=remaining)):
         if isinstance(outcome, Decoded):
-            outcome = replace(outcome, source=sources[outcome.key])
+            source = sources[outcome.key]
+            digest = job.digest(outcome.key) if job.source(outcome.key) == source else ""
+            outcome = replace(outcome, source=source, digest=digest)
             journal.add(outcome)
         else:
             journal.fail(outcome)
         yield outcome
 
 
-def decode_job(decoder: JobDecoder, job: JobInput, journal: Journal) -> int:
-    """Decode what the journal lacks, write ESPnet's files, and return the number of failures."""
+def decode_job(
+    decoder: JobDecoder, job: JobInput, journal: Journal, failed_as_empty: bool = False
+) -> int:
+    """Decode what the journal lacks, write ESPnet's files, and return the number of failures.
+
+    ``failed_as_empty``: as in ``write_outputs``.
+    """
     resumed = resume(job, journal)
     if resumed:
         logger.info(f"resumed: {len(resumed)} of {len(job.keys)} utterances were decoded before")
@@ -156,7 +197,7 @@ def decode_job(decoder: JobDecoder, job: JobInput, journal: Journal) -> int:
             if isinstance(outcome, Failed):
                 logger.error(f"failed: {outcome.key}: {journal.failed[outcome.key]}")
             progress.update()
-    journal.write_outputs(job.keys, job.entries)
+    journal.write_outputs(job.keys, job.entries, failed_as_empty)
     return len(journal.failed)
 
 

@@ -37,6 +37,9 @@ class NBestEntry:
     others: dict[str, str] = field(default_factory=dict)  # values of other files, by file name
 
 
+EMPTY = NBestEntry("", [], [], "0.0")  # a hypothesis without tokens
+
+
 @dataclass(frozen=True)
 class Decoded:
     key: str  # utterance id
@@ -47,6 +50,7 @@ class Decoded:
     segments: tuple[Segment, ...] | None = None
     trace: list[dict[str, Any]] | None = None  # as ``Decoding.trace``
     source: str = ""  # audio, language and previous text of the result: ``JobInput.source``
+    digest: str = ""  # of their content: ``JobInput.digest``
 
 
 @dataclass(frozen=True)
@@ -104,17 +108,23 @@ class Journal:
         """Note an utterance without a result; a resumed job decodes it again."""
         self.failed[failed.key] = " ".join(failed.reason.split())
 
-    def write_outputs(self, keys: Sequence[str], entries: Mapping[str, str]) -> None:
+    def write_outputs(
+        self, keys: Sequence[str], entries: Mapping[str, str], failed_as_empty: bool = False
+    ) -> None:
         """Write ESPnet's files, in the order of the keys, and those of ``write_summary``.
 
-        ``entries`` has the values in wav.scp, for long audio.
+        ``entries`` has the values in wav.scp, for long audio. With ``failed_as_empty``, failed
+        utterances have an empty hypothesis, because ESPnet's scoring pairs lines by their number.
         """
         results = {key: self.decoded[key] for key in keys if key in self.decoded}
         failed = {key: self.failed[key] for key in keys if key in self.failed}
         lines: dict[Path, list[str]] = {}
-        for key, result in results.items():
-            for rank, hypothesis in enumerate(result.nbest, start=1):
-                for name, value in _espnet_values(hypothesis, result.segments is not None).items():
+        empty = {key: Decoded(key, [EMPTY]) for key in failed if failed_as_empty}
+        written = results | empty
+        for key in filter(written.__contains__, dict.fromkeys(keys)):
+            for rank, hypothesis in enumerate(written[key].nbest, start=1):
+                is_long = written[key].segments is not None
+                for name, value in _espnet_values(hypothesis, is_long).items():
                     path = self.folder / f"{rank}best_recog" / name
                     lines.setdefault(path, []).append(f"{key} {value}\n")
         for name in {*OUTPUTS, *(path.name for path in lines)}:

@@ -18,7 +18,7 @@ import torch
 import yaml
 
 from espnet_medusa.data.errors import InputError, first_line
-from espnet_medusa.data.files.archive import unpack
+from espnet_medusa.data.files.archive import is_archive_name, unpack
 from espnet_medusa.data.files.atomic import naming
 from espnet_medusa.data.files.cache_folder import cache_folder
 from espnet_medusa.data.files.output_folder import cached_output, digest_of_inputs
@@ -41,6 +41,7 @@ OF_TRAINING = (
 )  # fmt: skip
 # Folders to which ESPnet's encoders download files.
 DOWNLOADS = ("download_dir", "w2v_dir_path", "hubert_dir_path", "avhubert_dir_path")
+STATISTICS = "stats_file"  # of feature normalization; decoding needs it
 HUB = "https://huggingface.co/"
 REMEDY = "fetch it again; if you trust it, unpack it yourself and give --asr_train_config"
 
@@ -53,6 +54,8 @@ def fetch_packed_model(model_tag: str) -> Path:
     path = Path(model_tag).expanduser()
     if path.is_file():
         return path
+    if model_tag.startswith((".", "/", "~")) or is_archive_name(model_tag):
+        raise InputError(f"model_tag: {model_tag}: no such file; correct the path")
     try:
         from espnet_model_zoo.downloader import ModelDownloader
     except ImportError as error:
@@ -145,6 +148,8 @@ class PackedModel:
             raise InputError(
                 f"{self.name}: {role}: {field}: {value!r}; allowed: files of the model; {REMEDY}"
             )
+        if field.endswith(STATISTICS):
+            raise InputError(f"{self.name}: {role}: {field}: {value!r} is not in it; {REMEDY}")
         return value
 
     def _is_inside(self, name: str) -> bool:
@@ -223,4 +228,7 @@ def _add_path(name: str, field: str, config: str, names: dict[str, None]) -> str
                 "can be packed; training that is started in this folder writes such paths"
             )
         names[_below_here(Path(name), f"{config}: {field}")] = None
+    elif field.endswith(STATISTICS):
+        where = "packing needs it; run this command in the folder of the recipe"
+        raise InputError(f"{config}: {field}: {name!r}: no such file; {where}")
     return name

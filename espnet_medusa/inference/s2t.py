@@ -39,7 +39,11 @@ from espnet_medusa.inference.decode_options import (
 )
 from espnet_medusa.inference.decoding import Decoding, Speech, count_words
 from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like
-from espnet_medusa.inference.experiment import find_experiment, language_model_errors
+from espnet_medusa.inference.experiment import (
+    check_language_model,
+    find_experiment,
+    language_model_errors,
+)
 from espnet_medusa.inference.job import PREVIOUS
 from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
 from espnet_medusa.inference.reader import Preprocess
@@ -172,6 +176,7 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         self.options, batch_size = split_options(options, ESPNET_OPTIONS, DraftModelOptions, "s2t")
         with language_model_errors(options, s2t_model_file):
             super().__init__(s2t_train_config, s2t_model_file, **options)
+        check_language_model(options, self.s2t_model.token_list)
         espnet, network = self.beam_search, self.s2t_model
         full = {
             name: TimestampFilter(part) if isinstance(part, ScoreFilter) else part

@@ -36,6 +36,7 @@ from espnet_medusa.inference.decoding_model import DecodingModel
 from espnet_medusa.inference.experiment import (
     NoInitialization,
     TrainedModel,
+    check_language_model,
     language_model_errors,
     open_whisper_model,
     patch_espnet_loading,
@@ -100,6 +101,7 @@ class Speech2Text(ESPnetSpeech2Text):
             trained = read_model(*files, mapped)
         with patch_espnet_loading(trained), NoInitialization(), language_model_errors(options):
             super().__init__(asr_train_config, **options)
+        check_language_model(options, self.asr_model.token_list)
         if isinstance(self.converter, HFConverter) and self.tokenizer is not None:
             self.tokenizer.tokenizer = self.converter.tokenizer  # ESPnet would read it twice
         network = self.asr_model  # a copy if ESPnet quantized it

@@ -17,7 +17,7 @@ from espnet_medusa.inference.choose_search import full_scorers
 from espnet_medusa.inference.decode_options import check_espnet_decodes, split_options
 from espnet_medusa.inference.decoding import Decoding, Speech, TextWriter, count_words
 from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like
-from espnet_medusa.inference.experiment import language_model_errors
+from espnet_medusa.inference.experiment import check_language_model, language_model_errors
 
 BLANK = 0  # ESPnet leaves it out of translations
 ESPNET_OPTIONS = inspect.signature(ESPnetSpeech2Text.__init__).parameters
@@ -43,6 +43,7 @@ class STSpeech2Text(ESPnetSpeech2Text):
         self.options, batch_size = split_options(options, ESPNET_OPTIONS, SearchOptions, "st")
         with language_model_errors(options, st_model_file):
             super().__init__(st_train_config, st_model_file, **options)
+        check_language_model(options, self.st_model.token_list)
         espnet, network = self.beam_search, self.st_model
         parts = espnet, network.decoder, getattr(network, "st_ctc", None), self.options, self.nbest
         self.search = search_like(*parts, full_scorers(espnet))  # None: ESPnet's search decodes

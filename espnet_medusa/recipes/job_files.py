@@ -12,6 +12,7 @@ from espnet_medusa.decoding.search.statistics import (
     write_statistics,
 )
 from espnet_medusa.inference.longform.segment import CTM, SEGMENTS, TABLES, put_segments_dir
+from espnet_medusa.recipes.divide_results import divide_results
 
 RESULT_FILES = ("text", "token", "token_int", "score", "text_nospecial")  # the last one: s2t
 
@@ -22,14 +23,16 @@ def split_keys(
     jobs: int,
     work_dir: Path | str | None = None,
     resume: bool = True,
-) -> int:
-    """Split each input into runs of consecutive lines, and return their number, at most `jobs`.
+) -> tuple[int, str]:
+    """Split each input into runs of consecutive lines; return their number, at most `jobs`.
+
+    Also return a note on finished results that a changed split keeps.
 
     Args:
         inputs: Kaldi tables: each line begins with an id.
         outputs: For each input, the name of its parts, with `JOB` for the job's number.
-        work_dir: Folder of the jobs' outputs. It is removed if the split has changed or
-            ``resume`` is False. Otherwise interrupted jobs resume.
+        work_dir: Folder of the jobs' outputs. If the split has changed, the journals of finished
+            utterances are divided anew, and all else is removed. Without ``resume``, it is removed.
     """
     tables = []
     for path, pattern in zip(inputs, outputs, strict=True):
@@ -42,11 +45,17 @@ def split_keys(
         for table, pattern in zip(tables, outputs, strict=True)
         for job, keys in enumerate(split_scp(list(table), count), 1)
     }
-    if work_dir is not None and not (resume and _same_parts(parts, outputs)):
+    note = ""
+    if work_dir is not None and not resume:
         shutil.rmtree(work_dir, ignore_errors=True)
+    elif work_dir is not None and not _same_parts(parts, outputs):
+        kept = divide_results(Path(work_dir), list(parts.values())[:count])
+        if kept:
+            what = f"{kept} of {len(tables[0])} utterances keep their results"
+            note = f"{work_dir}: another list of utterances or number of jobs ({count}); {what}"
     for path, part in parts.items():
         write_table(path, part)
-    return count
+    return count, note
 
 
 def _same_parts(parts: Mapping[Path, Mapping[str, str]], outputs: Sequence[str]) -> bool:
@@ -75,11 +84,12 @@ def _join(folders: Sequence[Path], name: str) -> dict[str, str]:
     return joined
 
 
-def merge_results(keys: Path, log_dir: Path, output_dir: Path) -> tuple[int, dict[str, str]]:
+def merge_results(keys: Path, log_dir: Path, output_dir: Path) -> tuple[set[str], dict[str, str]]:
     """Join ``RESULT_FILES`` and failed_utterances of all jobs, sorted by id.
 
-    Return the number of decoded ids, and the reason of each failure by id. Raise ValueError if an
-    id of ``keys`` has neither a result nor a reason (its job failed), or both.
+    Return the ids with a text, and the reason of each failure by id. With ``failed_as_empty``,
+    failed ids have an empty text. Raise ValueError if an id of ``keys`` has neither a text nor a
+    reason (its job failed), or words and a reason.
     """
     folders = job_folders(log_dir)
     failed = _join(folders, "failed_utterances")
@@ -93,12 +103,12 @@ def merge_results(keys: Path, log_dir: Path, output_dir: Path) -> tuple[int, dic
             f"{len(lost)} utterances of {keys} have neither a result nor a reason: "
             f"{list_some(sorted(lost))}; see {log_dir}/*.log and decode again (stage 12)"
         )
-    if both := texts.keys() & failed.keys():
+    if both := {key for key in failed if texts.get(key)}:
         raise ValueError(f"{log_dir}: both decoded and failed: {list_some(sorted(both))}")
     (output_dir / "failed_utterances").unlink(missing_ok=True)
     if failed:
         write_table(output_dir / "failed_utterances", failed)
-    return len(texts), failed
+    return set(texts), failed
 
 
 def merge_segments(log_dir: Path, output_dir: Path) -> None:
@@ -126,8 +136,9 @@ def merge_statistics_files(log_dir: Path, output_dir: Path) -> bool:
     for path in files:
         # A job with a higher number may be from an earlier run of ESPnet: lower numbers win.
         statistics = read_statistics(path) | statistics
-    decoded = read_results(output_dir / "text")
-    if lost := decoded.keys() - statistics.keys():
+    failed = read_results(output_dir / "failed_utterances")
+    decoded = read_results(output_dir / "text").keys() - failed.keys()
+    if lost := decoded - statistics.keys():
         raise ValueError(
             f"{log_dir}: no statistics of {len(lost)} utterances of {output_dir / 'text'}: "
             f"{list_some(sorted(lost))}; a job failed, decode again (stage 12)"

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.files.atomic import is_full
 
 GPUS = "CUDA_VISIBLE_DEVICES"
@@ -73,6 +74,19 @@ def visible_gpus(environment: Mapping[str, str]) -> list[str]:
     if not gpus:
         raise ValueError("no GPU is visible; use --ngpu 0 and --gpu_inference false")
     return gpus
+
+
+def check_gpus(count: int) -> None:
+    """Raise InputError if torch finds fewer GPUs on this machine."""
+    if not count:
+        return
+    import torch  # slow to import
+
+    found = torch.cuda.device_count()
+    if found < count:
+        cpu = "0, which uses the CPU"
+        allowed = f"{cpu}, to {found}" if found else cpu
+        raise InputError(f"--ngpu {count}: torch finds {found} GPUs here; allowed: {allowed}")
 
 
 def _start(job: Job) -> subprocess.Popen:

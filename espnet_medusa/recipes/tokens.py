@@ -1,16 +1,19 @@
 """Token lists: stage 5 of the recipe."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from espnet2.text.char_tokenizer import CharTokenizer
 from espnet2.text.word_tokenizer import WordTokenizer
 
+from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.files.atomic import write_atomically
 from espnet_medusa.data.files.token_list import write_token_list
-from espnet_medusa.data.kaldi.table import read_table
+from espnet_medusa.data.kaldi.table import read_table, write_table
 from espnet_medusa.data.options import option
 
 TOKEN_TYPES = ("bpe", "char", "word", "hugging_face")
@@ -57,6 +60,34 @@ def read_sentences(texts: Iterable[Path], cleaner: str) -> list[str]:
     return sentences
 
 
+def read_symbols(value: str) -> tuple[str, ...]:
+    """Return the symbols in a file, or of a list that is separated by commas, as in ESPnet.
+
+    A single name that is neither in brackets nor a file is an InputError, as it is mistyped.
+    """
+    if value in ("none", ""):
+        return ()
+    if Path(value).is_file():
+        return tuple(Path(value).read_text(encoding="utf-8").split())
+    symbols = tuple(filter(None, map(str.strip, value.split(","))))
+    if len(symbols) == 1 and re.fullmatch(r"[<\[({].*[>\])}]", symbols[0]) is None:
+        allowed = "a file, or symbols such as '<noise>,<laugh>'"
+        raise InputError(f"symbols that are never split: {value}: no such file; give {allowed}")
+    return symbols
+
+
+def join_texts(texts: Iterable[Path], output: Path) -> None:
+    """Join Kaldi text files; a repeated id gets a number, and lines without words are left out."""
+    joined: dict[str, str] = {}
+    for path in texts:
+        for key, text in read_table(path, require_value=False).items():
+            unused = (f"{key}-{number}" for number in count(2))
+            name = key if key not in joined else next(one for one in unused if one not in joined)
+            if text:
+                joined[name] = text
+    write_table(output, joined)
+
+
 def train_bpe(sentences: list[str], options: TokenOptions, folder: Path) -> list[str]:
     """Train `folder/bpe.model` and return its pieces; raise ValueError if sentencepiece fails."""
     import sentencepiece
@@ -64,7 +95,8 @@ def train_bpe(sentences: list[str], options: TokenOptions, folder: Path) -> list
     write_atomically(folder / "train.txt", "\n".join(sentences) + "\n")
     try:
         sentencepiece.SentencePieceTrainer.train(
-            input=str(folder / "train.txt"),
+            # Not `input`, which is a list: it would split the path at commas.
+            sentence_iterator=iter(sentences),
             model_prefix=str(folder / "bpe"),
             vocab_size=options.nbpe,
             model_type=options.bpe_mode,

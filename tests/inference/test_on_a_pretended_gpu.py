@@ -73,7 +73,10 @@ def test_texts_are_those_of_a_cpu(experiments, heads, way):
     with pretended_cuda() as gpu:
         assert decode(experiments, heads, "cuda:0", *given) == expected
     assert gpu.graphs and any(calls > 1 for _, calls in expected)
-    assert not any(place.startswith(("decoding/runtime/cuda_graph", "decoding/tree/node_")) for place in gpu.waits)
+    assert not any(
+        place.startswith(("decoding/runtime/cuda_graph", "decoding/tree/node_"))
+        for place in gpu.waits
+    )
 
 
 @pytest.mark.parametrize("heads", ["block", "recurrent", "attending"])

@@ -22,7 +22,9 @@ from espnet_medusa import Speech2Text
 from espnet_medusa.bin import convert
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.options import read_config
+from espnet_medusa.inference.convert.read_whisper import read_whisper
 from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model, pack_model
+from espnet_medusa.networks.whisper.text import TextOptions
 
 CONFIG, MODEL = "exp/asr/config.yaml", "exp/asr/model.pth"
 META = {"files": {"asr_model_file": MODEL}, "yaml_files": {"asr_train_config": CONFIG}}
@@ -205,3 +207,23 @@ def test_tags_are_fetched_but_not_unpacked_by_the_zoo(monkeypatch):
     assert asked == [("hub", "hub/a"), ("hub", "hub/a"), ("archive", "someone/asr")]
     message = "model_tag: 'gone' was not fetched: no such model; check"
     assert_refused(message, fetch_packed_model, "gone")
+
+
+def test_missing_statistics_are_named_when_packing_and_opening(tmp_path, monkeypatch):
+    model = write_model(tmp_path / "model", normalize_conf={"stats_file": "exp/stats/feats.npz"})
+    line = "asr_train_config: normalize_conf.stats_file: 'exp/stats/feats.npz'"
+    assert_refused(f"{line} is not in it", open_packed_model, model)
+    monkeypatch.chdir(model)
+    assert_refused(f"{line}: no such file", pack_model, FILES, [], Path("packed.zip"))
+    assert not Path("packed.zip").exists()
+
+
+@pytest.mark.parametrize("name", ["stock.zip", "exp/stock.tar.gz"])
+def test_a_mistyped_archive_is_not_looked_up_on_the_hub(name, monkeypatch):
+    def look_up(*given, **options):
+        raise AssertionError("the hub")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", look_up)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", look_up)
+    assert_refused(f"{name}.*correct the path", Speech2Text.from_pretrained, name)
+    assert_refused(f"{name}.*correct the path", read_whisper, name, TextOptions())

@@ -260,6 +260,7 @@ def test_data_dropped_in_stage_1_is_named_and_the_rest_is_processed(tmp_path):
     ([*SETS, "--inference_tag", "x", "--inference_configs", "a b"], "names one result"),
     ([*SETS, "--cmd_backend", "nonesuch"], "allowed are local, slurm, sge, dask"),
     ([*SETS, "--scheduler", "tcp://node1:8786"], "only with --cmd_backend dask"),
+    ([*SETS, "--dumpdir", "a,b"], "--dumpdir 'a,b': a comma is not allowed"),
     ([*SETS, "--num_nodes", "2"], "--num_nodes 2: only with --cmd_backend slurm"),
     (
         [*SETS, "--cmd_backend", "dask", "--inference_module", "espnet2.bin.asr_inference"],

@@ -8,8 +8,9 @@ from refusals import assert_refused, command_refused
 from tiny_whisper import save_tiny_whisper
 
 from espnet_medusa.bin import stage
-from espnet_medusa.data.kaldi.table import write_table
+from espnet_medusa.data.kaldi.table import read_table, write_table
 from espnet_medusa.decoding.search.statistics import DecodingStatistics, write_statistics
+from espnet_medusa.inference.journal import Decoded, Journal, NBestEntry
 from espnet_medusa.recipes.rtf import calculate_rtf
 from espnet_medusa.recipes.shapes import drop_long_texts, longest_text
 
@@ -55,6 +56,20 @@ def test_merged_files_are_sorted_by_byte_and_keep_empty_texts(tmp_path):
     merge(tmp_path, ["a", "b", "é", "B"])
     assert (tmp_path / "out" / "text").read_text("utf-8") == "B text:w\na\nb text:x y\né text:z\n"
     assert (tmp_path / "out" / "score").read_text("utf-8").startswith("B score:w\n")
+
+
+def test_failed_utterances_with_an_empty_text_are_complete(tmp_path, capsys):
+    write_job(tmp_path / "log", 1, {"a": "x", "b": ""}, {"b": "no audio"})
+    for name in ("text", "token", "token_int", "score"):
+        path = tmp_path / "log" / "output.1" / "1best_recog" / name
+        path.write_text(f"a {name}\nb \n")
+    statistics = {"a": DecodingStatistics(decoder_calls=1)}
+    write_statistics(tmp_path / "log" / "output.1" / "statistics.json", statistics)
+    merge(tmp_path, "ab")
+    printed = capsys.readouterr()
+    assert "1 of 2 utterances decoded" in printed.out and "not decoded: b: no audio" in printed.err
+    assert (tmp_path / "out" / "text").read_text() == "a text\nb\n"
+    assert [*json.loads((tmp_path / "out" / "statistics.json").read_text())["utterances"]] == ["a"]
 
 
 def test_more_than_nine_jobs_and_their_statistics_after_a_failed_run(tmp_path):
@@ -173,6 +188,36 @@ def test_the_same_split_keeps_the_jobs_outputs_and_another_removes_them(tmp_path
     write_table(tmp_path / "wav.scp", {f"v{i}": f"{i}.wav" for i in range(5)})
     split(2)
     assert not (logs / "output.1").exists()
+
+
+def test_another_division_keeps_the_results_of_each_utterance(tmp_path, capsys):
+    logs, all_keys = tmp_path / "logdir", ["a", "b", "c", "d", "e"]
+
+    def split(keys: list[str], jobs: int) -> list[list[str]]:
+        """Return the utterances of each job that have a result; then decode the others."""
+        write_table(tmp_path / "wav.scp", {key: f"{key}.wav" for key in keys})
+        options = ["--keys", f"{tmp_path}/wav.scp", "--output", f"{logs}/keys.JOB.scp"]
+        stage.main(["split_keys", "--nj", str(jobs), *options, "--work_dir", str(logs)])
+        resumed = []
+        for path in sorted(logs.glob("keys.*.scp")):
+            journal = Journal(logs / f"output.{path.suffixes[0][1:]}", {"options": {}})
+            resumed.append([*journal.decoded])
+            for key in read_table(path).keys() - journal.decoded.keys():
+                journal.add(Decoded(key, [NBestEntry(f"text of {key}", [], [], "0")]))
+        return resumed
+
+    assert split(all_keys[:4], 2) == [[], []]
+    assert split(all_keys[:4], 3) == [["a"], ["b"], ["c", "d"]]
+    printed = capsys.readouterr()
+    assert "4 of 4 utterances keep their results" in printed.err
+    assert printed.out.split() == ["2", "3"], "scripts read the number of jobs"
+    assert split(["a", "c", "d"], 2) == [["a"], ["c", "d"]]
+    assert split(all_keys, 1) == [["a", "b", "c", "d"]], "b is in the list again"
+    # An interruption while folders are replaced, and results of other options.
+    (logs / "output.1" / "journal.jsonl").rename(logs / "journal.jsonl")
+    assert split(all_keys, 2) == [["a", "b"], ["c", "d", "e"]]
+    Journal(logs / "output.2", {"options": {"beam_size": 2}})
+    assert split(all_keys, 1) == [[]]
 
 
 def shapes(folder, **lengths: str):

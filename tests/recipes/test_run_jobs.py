@@ -68,12 +68,11 @@ def test_no_more_jobs_at_once_than_allowed(tmp_path):
     assert run(jobs, most_at_once=1, stop_on_failure=True) == []
 
 
-def test_a_job_with_a_partial_file_has_not_failed(tmp_path):
-    options = ["--on_failure", "wait", "--partial_file", f"{tmp_path}/JOB.failed"]
-    run_script(tmp_path, f"echo utt reason > {tmp_path}/JOB.failed; exit 1", *options, jobs=2)
-    (tmp_path / "2.failed").write_text("")
-    script = f"[ JOB = 1 ] && echo utt > {tmp_path}/1.failed; exit 1"
-    assert_refused("1", run_script, tmp_path, script, *options, jobs=2, error=SystemExit)
+def test_a_job_that_listed_failed_utterances_has_not_failed(tmp_path):
+    wait = ["--on_failure", "wait"]
+    run_script(tmp_path, "exit 3", *wait, jobs=2)
+    for script, options in (("exit $((JOB == 1 ? 3 : 1))", wait), ("exit 3", [])):
+        assert_refused("1", run_script, tmp_path, script, *options, jobs=2, error=SystemExit)
 
 
 def test_jobs_take_the_visible_gpus_in_turn(tmp_path, monkeypatch):
@@ -114,7 +113,10 @@ def test_training_processes_meet_in_a_new_file_with_ranks_from_0(tmp_path):
     (["--nj", "2"], 2, "--multiprocessing_distributed false --dist_backend gloo"),
     (["--ngpu", "4"], 4, "--multiprocessing_distributed false --ngpu 1"),
 )
-def test_torchrun_starts_processes_that_may_restart(options, processes, expected, tmp_path):
+def test_torchrun_starts_processes_that_may_restart(
+    options, processes, expected, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
     log = tmp_path / "train.log"
     options = ["--log", str(log), *options, "--max_restarts", "3"]
     stage.main(["run_training", *options, "--", "echo", "-m", "train"])
@@ -144,3 +146,12 @@ def test_one_failing_training_process_ends_the_other(tmp_path, capfd):
     with command_refused(capfd, "training process 1 failed with status 4"):
         stage.main([*command, script, "bash"])
     assert not (tmp_path / "not_stopped").exists()
+
+
+def test_missing_gpus_are_named_before_training(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    log = tmp_path / "train.log"
+    command = ["run_training", "--log", str(log), "--ngpu", "2", "--cmd", " ", "--", "touch", "x"]
+    with command_refused(capsys, "--ngpu 2: torch finds 0 GPUs here; allowed: 0, which uses"):
+        stage.main(command)
+    assert not log.exists()

@@ -1,6 +1,7 @@
 """Token lists of stage 5, and shapes of training with Whisper's tokens."""
 
 import re
+import shutil
 
 import pytest
 import sentencepiece
@@ -181,3 +182,32 @@ def test_decoding_needs_no_languages_of_the_training_set(training):
     args = MedusaASRTask.get_parser().parse_args(command)
     assert_refused("gone: cannot be read", MedusaASRTask.build_preprocess_fn, args, False)
     assert build_preprocess(args)("a", {"text": "one"})["text"].size == 4
+
+
+def test_symbols_are_a_file_or_a_list_as_in_espnet(text, tmp_path, capsys):
+    options = ["--token_type", "bpe", "--nbpe", "20", "--non_linguistic_symbols"]
+    tokens = make(text, *options, "<a>,<b>")
+    assert {"<a>", "<b>"} <= {*tokens}
+    assert "<a>" in make(text, *options, "<a>")
+    with command_refused(capsys, "local/nlsyms.txt: no such file", "such as '<noise>,<laugh>'"):
+        make(text, *options, "local/nlsyms.txt")
+
+
+def test_folders_of_tokens_may_have_commas(text, tmp_path):
+    expected = make(text, "--token_type", "bpe", "--nbpe", "18")
+    folder = tmp_path / "a,b c"
+    folder.mkdir()
+    shutil.copy(text, folder)
+    assert make(folder / "text", "--token_type", "bpe", "--nbpe", "18") == expected
+    models = [path / "list" / "bpe.model" for path in (tmp_path, folder)]
+    one, two = (sentencepiece.SentencePieceProcessor(model_file=str(path)) for path in models)
+    assert one.encode("three four", out_type=int) == two.encode("three four", out_type=int)
+
+
+def test_texts_are_joined_with_all_lines(text, tmp_path):
+    (tmp_path / "more").write_text("a one more\ne\nz last\n")
+    output = tmp_path / "joined"
+    stage.main(["join_texts", str(text), f"{tmp_path}/more", str(text), "--output", str(output)])
+    joined = read_table(output)
+    assert joined["a"] == "one two three" and joined["a-2"] == "one more" and joined["z"] == "last"
+    assert joined["a-3"] == joined["a"] and len(joined) == 3 + 2 + 3

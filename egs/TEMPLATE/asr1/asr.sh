@@ -59,7 +59,7 @@ bpemodel=               # tokenizer of the token list; default: that of stage 5;
 nbpe=30                 # tokens of bpe
 bpemode=unigram         # sentencepiece model: unigram, bpe
 bpe_train_text=         # text to train bpe on; default: that of the training set
-bpe_nlsyms=none         # file of symbols that bpe never splits
+bpe_nlsyms=none         # symbols that bpe never splits: a file, or "<a>,<b>"
 bpe_char_cover=1.0      # share of characters that bpe must cover
 bpe_input_sentence_size=100000000   # maximum sentences that bpe reads
 hugging_face_model_name_or_path=    # tokenizer for hugging_face
@@ -73,7 +73,7 @@ lm_tag=                 # name of the language model
 lm_config=              # its training configuration
 lm_args=                # more options for its training
 lm_exp=                 # its folder
-lm_train_text=          # its training text; default: that of the training set
+lm_train_text=          # its training text, such as "A B"; default: that of the training set
 lm_dev_text=            # its validation text; default: that of the validation set
 lm_test_text=           # text for its perplexity; default: that of the first test set
 inference_lm=valid.loss.ave.pth     # its checkpoint for decoding
@@ -123,6 +123,8 @@ inference_nj=${inference_nj:-${most_jobs}}
 require_whole_numbers stage stop_stage ngpu train_nj max_restarts num_nodes nj inference_nj nbpe \
     ngram_num
 [ -z "${batch_size}" ] || require_whole_numbers batch_size
+refuse_commas dumpdir train_set valid_set test_sets lm_train_text lm_dev_text lm_test_text \
+    states_dir memory_dir
 # shellcheck source-path=SCRIPTDIR source=path.sh
 . ./path.sh
 # shellcheck source-path=SCRIPTDIR source=cmd.sh
@@ -141,6 +143,18 @@ incomplete=()
 is_fine() { # STATUS REASON: status 3 means that some utterances failed, with a message for each
     [ "$1" -eq 0 ] || [ "$1" -eq 3 ] || exit "$1"
     [ "$1" -eq 0 ] || incomplete+=("$2")
+}
+
+status=0
+attempt() { # COMMAND ...: set status; an error ends only the command (set -e, unlike in `COMMAND || ...`)
+    set +e
+    (
+        set -e
+        "$@"
+    )
+    status=$?
+    set -e
+    [ "${status}" -eq 0 ] || [ "${status}" -eq 1 ] || [ "${status}" -eq 3 ] || exit "${status}"
 }
 
 bad_sets=
@@ -285,9 +299,20 @@ if [ -n "${speed_perturb_factors}" ]; then
     train_source=${train_set}
     train_set=${train_set}_sp
 fi
+# Stage 4 leaves utterances out of training sets, but not of dump/raw/org/SET.
+validation=
+[ "${eval_valid_set}" = false ] || [[ " ${tests[*]} " == *" ${valid_set} "* ]] ||
+    validation=org/${valid_set}
+for index in "${!tests[@]}"; do
+    set_name=${tests[index]}
+    if [ "${set_name}" = "${valid_set}" ] || [ "${set_name}" = "${train_set}" ] ||
+        [ -e "${features}/org/${set_name}" ]; then
+        tests[index]=org/${set_name}
+    fi
+done
 list_decode_sets() {
     decode_sets=("${tests[@]}")
-    [ "${eval_valid_set}" = false ] || decode_sets+=("org/${valid_set}")
+    [ -z "${validation}" ] || decode_sets+=("${validation}")
 }
 list_decode_sets
 
@@ -391,7 +416,7 @@ if active 1 "Data"; then
         for set_name in "${train_sets[@]}"; do
             validate "${set_name}" "${require_text}" || bad_sets+=" ${set_name}"
         done
-        for set_name in "${tests[@]}"; do
+        for set_name in "${tests[@]#org/}"; do
             validate "${set_name}" true || log "Stage 3 skips these utterances of ${set_name}"
         done
         [ -z "${bad_sets}" ] || fail_data
@@ -408,12 +433,14 @@ if active 1 "Data"; then
 fi
 
 keep_present() { # FOLDER STAGE: drop test sets that are missing, unless all are
-    local set_name present=() absent=()
+    local set_name folder present=() absent=()
     for set_name in "${tests[@]}"; do
-        if [ -e "$1/${set_name}/wav.scp" ]; then
+        folder=$1/${set_name}
+        [ "$1" != "${source_dir}" ] || folder=$1/${set_name#org/}
+        if [ -e "${folder}/wav.scp" ]; then
             present+=("${set_name}")
         else
-            absent+=("stage $2: $1/${set_name}/wav.scp is not there")
+            absent+=("stage $2: ${folder}/wav.scp is not there")
         fi
     done
     if [ ${#present[@]} -gt 0 ]; then
@@ -429,9 +456,29 @@ if active 2 "Speed perturbation: ${speed_perturb_factors}"; then
 fi
 
 format() { # FOLDER OUTPUT ON_BAD REQUIRE_TEXT MAX_DURATION
+    local status=0
     tool format_data --data_dir "$1" --output_dir "$2" --fs "${fs}" \
         --audio_format "${audio_format}" --nj "${nj}" --allow_pipes "${allow_pipes}" \
-        --max_duration "$5" --on_bad "$3" --require_text "$4"
+        --max_duration "$5" --on_bad "$3" --require_text "$4" || status=$?
+    [ "${status}" -eq 3 ] || return "${status}" # 3: bad audio was left out, with a message for each
+}
+
+format_tests() { # list test sets that cannot be used, and go on with the others
+    local set_name folder usable=()
+    for set_name in "${tests[@]}"; do
+        folder=${source_dir}/${set_name#org/}
+        status=0
+        if [[ " ${train_sets[*]/#/org/} " != *" ${set_name} "* ]]; then # else it is formatted already
+            attempt format "${folder}" "${features}/${set_name}" skip true "${longest_test}"
+        fi
+        if [ "${status}" -eq 0 ]; then
+            usable+=("${set_name}")
+        else
+            incomplete+=("stage 3: ${folder} was not formatted, see above")
+        fi
+    done
+    [ ${#tests[@]} -eq 0 ] || [ ${#usable[@]} -gt 0 ] || exit 1
+    tests=("${usable[@]}")
 }
 
 if active 3 "Format audio: ${source_dir} -> ${features}"; then
@@ -445,10 +492,7 @@ if active 3 "Format audio: ${source_dir} -> ${features}"; then
             "${max_duration}" || bad_sets+=" ${set_name}"
     done
     [ -z "${bad_sets}" ] || fail_data
-    for set_name in "${tests[@]}"; do
-        # Bad test audio is skipped with a message.
-        format "${source_dir}/${set_name}" "${features}/${set_name}" skip true "${longest_test}"
-    done
+    format_tests
 fi
 
 if active 4 "Leave out too short and too long training data"; then
@@ -484,6 +528,14 @@ fi
 # Language models ------------------------------------------------------------------------------
 
 lm_train_text=${lm_train_text:-${features}/${train_set}/text}
+read -r -a lm_texts <<< "${lm_train_text}"
+if [ ${#lm_texts[@]} -gt 1 ] && [ ! -e "${lm_train_text}" ]; then
+    lm_train_text=${features}/lm_train.txt # ESPnet's name
+    if [ "${stage}" -le 9 ] && [ "${stop_stage}" -ge 6 ] && [ "${use_lm}${use_ngram}" != falsefalse ] &&
+        [ "${skip_train}" = false ]; then
+        tool join_texts --output "${lm_train_text}" "${lm_texts[@]}"
+    fi
+fi
 lm_dev_text=${lm_dev_text:-${features}/${valid_set}/text}
 lm_test_text=${lm_test_text:-${features}/${tests[0]:-}/text}
 lm_common=("${tokens[@]}" --use_preprocessor true
@@ -507,7 +559,8 @@ if active 6 "LM statistics: ${lm_stats_dir}"; then
 fi
 
 if active 7 "LM training: ${lm_exp}"; then
-    tool run_training --log "${lm_exp}/train.log" --cmd "${train_prefix} ${nodes_option}" -- \
+    tool run_training --log "${lm_exp}/train.log" --ngpu "${ngpu}" \
+        --cmd "${train_prefix} ${nodes_option}" -- \
         "${python}" -m espnet2.bin.lm_train "${lm_common[@]}" --ngpu "${ngpu}" --resume true \
         --train_shape_file "${lm_stats_dir}/train/text_shape.${token_type}" \
         --valid_shape_file "${lm_stats_dir}/valid/text_shape.${token_type}" \
@@ -629,8 +682,8 @@ fi
 
 # Decoding and scoring -------------------------------------------------------------------------
 
-decode() { # CONFIG TEST_SET
-    local folder logs jobs status=0 inference=() keys=${features}/$2/wav.scp
+decode() { # CONFIG TEST_SET: exit status 3 if some utterances failed
+    local folder logs jobs merged=0 inference=() keys=${features}/$2/wav.scp
     local most_jobs=${inference_nj} spread_gpus=${gpu_inference} module=${inference_module} workers
     folder=${asr_exp}/$(tag_of "$1")/$2
     logs=${folder}/logdir
@@ -642,7 +695,7 @@ decode() { # CONFIG TEST_SET
         spread_gpus=false
         module=espnet_medusa.bin.dask_inference
     fi
-    # With the same split, interrupted jobs resume; with another one, decoding starts again.
+    # Interrupted jobs resume; another split divides their finished results anew.
     jobs=$(tool split_keys --nj "${most_jobs}" --work_dir "${logs}" \
         --keys "${keys}" --output "${logs}/keys.JOB.scp")
     [ -z "$1" ] || inference+=(--config "$1")
@@ -657,19 +710,20 @@ decode() { # CONFIG TEST_SET
     [ "${use_ngram}" = false ] || inference+=(--ngram_file "${ngram_exp}/${ngram_num}gram.bin")
     tool run_jobs --title "$(basename "${asr_exp}") $2" --total_keys "$(wc -l < "${keys}")" \
         --cmd "${decode_prefix}" --spread_gpus "${spread_gpus}" --on_failure wait \
-        --partial_file "${logs}/output.JOB/failed_utterances" \
         "JOB=1:${jobs}" "${logs}/asr_inference.JOB.log" -- \
         "${python}" -m "${module}" --ngpu "${decode_ngpu}" \
         --data_path_and_name_and_type "${keys},speech,${sound_type}" \
         --key_file "${logs}/keys.JOB.scp" --asr_train_config "${asr_exp}/config.yaml" \
         --asr_model_file "${asr_exp}/${inference_asr_model}" --output_dir "${logs}/output.JOB" \
         "${inference[@]}" "${more_inference[@]}"
-    tool merge_outputs --keys "${keys}" --log_dir "${logs}" --output_dir "${folder}" || status=$?
-    is_fine "${status}" "stage 12: see ${folder}/failed_utterances"
+    tool merge_outputs --keys "${keys}" --log_dir "${logs}" --output_dir "${folder}" || merged=$?
+    [ "${merged}" -eq 0 ] || [ "${merged}" -eq 3 ] || exit "${merged}"
     tool calculate_rtf --log_dir "${logs}" --fs "${fs}" | tee "${logs}/calculate_rtf.log" ||
         log "No real-time factor for ${folder}"
+    exit "${merged}"
 }
 
+declare -A undecoded=() # folders of results
 if active 12 "Decoding: ${asr_exp}"; then
     uses_tests=true
     keep_present "${features}" 3
@@ -677,9 +731,18 @@ if active 12 "Decoding: ${asr_exp}"; then
     for config in "${configs[@]}"; do
         for set_name in "${decode_sets[@]}"; do
             log "Decoding ${set_name}: $(tag_of "${config}")"
-            decode "${config}" "${set_name}"
+            folder=${asr_exp}/$(tag_of "${config}")/${set_name}
+            attempt decode "${config}" "${set_name}"
+            case ${status} in
+            1)
+                undecoded[${folder}]=true
+                incomplete+=("stage 12: ${folder} was not decoded, see above")
+                ;;
+            3) incomplete+=("stage 12: see ${folder}/failed_utterances") ;;
+            esac
         done
     done
+    [ ${#undecoded[@]} -lt $((${#configs[@]} * ${#decode_sets[@]})) ] || exit 1
 fi
 
 score() { # CONFIG TEST_SET
@@ -700,6 +763,7 @@ if active 13 "Scoring: ${asr_exp}"; then
     list_decode_sets
     for config in "${configs[@]}"; do
         for set_name in "${decode_sets[@]}"; do
+            [ -z "${undecoded[${asr_exp}/$(tag_of "${config}")/${set_name}]:-}" ] || continue
             score "${config}" "${set_name}" ||
                 incomplete+=("stage 13: ${asr_exp}/$(tag_of "${config}")/${set_name} has no score")
         done
@@ -734,7 +798,7 @@ for set_name in "${tests[@]}"; do
     [ "${uses_tests}" = true ] || break
     bad=${features}/${set_name}/bad_utterances
     [ ! -s "${bad}" ] || incomplete+=("stage 3: $(wc -l < "${bad}") utterances, see ${bad}")
-    bad=data/${set_name}/bad_utterances
+    bad=data/${set_name#org/}/bad_utterances
     [ -n "${data_dir}" ] || [ ! -s "${bad}" ] ||
         incomplete+=("stage 1: $(wc -l < "${bad}") utterances, see ${bad}")
 done

@@ -81,4 +81,4 @@ if [ "${stop_stage}" -ge 13 ]; then
     [ -z "${report}" ] || [ -n "${data_dir}" ] || python3 -m espnet_medusa.bin.report \
         "${experiments[@]}" --config "${report}" --output "${tables}/REPORT.md"
 fi
-[ "${incomplete}" = false ]
+[ "${incomplete}" = false ] || exit 3

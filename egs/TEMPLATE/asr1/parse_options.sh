@@ -5,6 +5,7 @@
 #   parse_known_options SCRIPT "$@"  the same, but put unknown options into the array other_options
 #   require_whole_numbers NAME ...   end the script if an option is not a number
 #   refuse_white_space NAME ...      end the script if an option has white space
+#   refuse_commas NAME ...           end the script if an option has a comma
 #   record_option EXPDIR NAME VALUE  end the script if EXPDIR has experiments with another value
 # `-` and `_` are equal in option names; `--name value` and `--name=value` both work.
 # Functions that read or set options by name begin the names of their locals with `parse_`: a local
@@ -108,6 +109,17 @@ refuse_white_space() { # NAME ...: of options that become words of a list
     for parse_name in "$@"; do
         if [[ ${!parse_name} == *[[:space:]]* ]]; then
             echo "--${parse_name} '${!parse_name}': white space is not allowed; give another name," \
+                "or for an existing folder a link to it (ln -s)" >&2
+            exit 2
+        fi
+    done
+}
+
+refuse_commas() { # NAME ...: of options that become the FILE of ESPnet's FILE,NAME,TYPE
+    local parse_name
+    for parse_name in "$@"; do
+        if [[ ${!parse_name} == *,* ]]; then
+            echo "--${parse_name} '${!parse_name}': a comma is not allowed; give another name," \
                 "or for an existing folder a link to it (ln -s)" >&2
             exit 2
         fi

@@ -125,15 +125,24 @@ decode() { # EXPERIMENT TAG SET JOBS MODULE CONFIG [OPTION ...]
             echo "${folder}: complete already, nothing to do"
             return
         fi
-        rm -r "${folder}"
+        rm "${folder}/decoding"
+        # Our module checks the options and audio of each earlier result, ESPnet's does not.
+        [ "$5" = "${ours}" ] || rm -r "${folder}"
     fi
     jobs=$(tool split_keys --nj "$4" --work_dir "${logs}" --keys "${keys}" \
         --output "${logs}/keys.JOB.scp")
     tool run_jobs --title "$2 $3" --total_keys "$(wc -l < "${keys}")" --on_failure wait \
         "JOB=1:${jobs}" "${logs}/s2t_inference.JOB.log" -- "${command[@]}"
-    tool merge_outputs --keys "${keys}" --log_dir "${logs}" --output_dir "${folder}"
-    echo "${decoding}" > "${folder}/decoding"
+    status=0
+    tool merge_outputs --keys "${keys}" --log_dir "${logs}" --output_dir "${folder}" || status=$?
+    case ${status} in
+    0) echo "${decoding}" > "${folder}/decoding" ;;
+    3) incomplete=true ;; # some utterances failed, with a message for each
+    *) exit "${status}" ;;
+    esac
 }
+
+incomplete=false
 
 ours=espnet_medusa.bin.s2t_inference
 
@@ -143,6 +152,7 @@ if active 11 "Training"; then
     for set_name in ${heads:+train dev}; do
         decode "${base}" labels "${set_name}" "${nj}" "${ours}" conf/decode_greedy.yaml \
             --drafter ctc --batch_size 8 --utt2lang "${features}/${set_name}/utt2lang"
+        [ "${incomplete}" = false ] || exit 3
         mkdir -p "${train_data}/${set_name}"
         cp "${features}/${set_name}"/{wav.scp,text.prev,text.ctc} \
             "${base}/labels/${set_name}/text" "${train_data}/${set_name}"
@@ -180,3 +190,4 @@ if active 13 "Scores and exp/RESULTS.md"; then
         --config ../../../conf/report/mini_synth_s2t.yaml --output exp/RESULTS.md
     cat exp/RESULTS.md
 fi
+[ "${incomplete}" = false ] || exit 3

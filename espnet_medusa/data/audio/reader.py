@@ -1,6 +1,6 @@
 """Read, check and resample the audio of wav.scp values."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from espnet_medusa.data.audio.source import (
     AudioInfo,
     AudioSource,
     open_source,
+    source_columns,
 )
 
 BLOCK_VALUES = 1 << 20  # of all channels together
@@ -46,7 +47,8 @@ def probe_audio(entry: str | AudioSource, allow_pipes: bool = False) -> AudioInf
 
     Arguments and errors are those of `read_audio`, but damaged samples are not detected.
     """
-    with _open(open_source(entry, allow_pipes)) as sound:
+    column = source_columns(entry)[0] if isinstance(entry, str) else entry
+    with _open(open_source(column, allow_pipes)) as sound:
         return _info(sound)
 
 
@@ -75,7 +77,7 @@ def read_audio(
 
     Args:
         entry: Path of any file that libsndfile or FFmpeg reads, `x.ark:offset`, or `command |`;
-            or an opened source.
+            or several files, each with some of the channels; or an opened source.
         end_s: End of the part to read; None or negative: that of the audio, as in Kaldi's segments.
         max_duration_s: Refuse longer audio, from its header if possible.
 
@@ -87,6 +89,10 @@ def read_audio(
             command that is not allowed; one line with file, reason and remedy.
         TooLongError: It is longer than ``max_duration_s``.
     """
+    columns = source_columns(entry) if isinstance(entry, str) else [entry]
+    if len(columns) > 1:
+        part = {"start_s": start_s, "end_s": end_s, "max_duration_s": max_duration_s}
+        return _average(entry, [read_audio(column, **part) for column in columns])
     source = open_source(entry, allow_pipes)
     with source.open() as stream:
         n_missing = missing_bytes(stream, source.size_bytes)
@@ -99,6 +105,16 @@ def read_audio(
         if end is not None:
             _check_length(f"{source.name}:", end - start, info.rate_hz, max_duration_s)
         return _decode(source, sound, start, end, max_duration_s), info.rate_hz
+
+
+def _average(entry: str, channels: Sequence[tuple[np.ndarray, int]]) -> tuple[np.ndarray, int]:
+    """Average channels (N,) with their rates, which must be equal."""
+    sizes = [(len(samples), rate_hz) for samples, rate_hz in channels]
+    if len({*sizes}) > 1:
+        found = ", ".join(f"{count} at {rate_hz} Hz" for count, rate_hz in sizes)
+        reason = f"{entry}: the files differ in samples ({found})"
+        raise AudioError(reason, "give channels of one recording, or join the files before")
+    return np.mean([samples for samples, _ in channels], axis=0), sizes[0][1]
 
 
 def _open(source: AudioSource) -> Sound:

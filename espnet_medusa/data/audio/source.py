@@ -71,12 +71,24 @@ def ark_address(entry: str) -> tuple[str, int] | None:
     return match.group(1), int(match.group(2))
 
 
+def source_columns(entry: str) -> list[str]:
+    """Return the values of the channels, as ESPnet's wav.scp may have a column for each.
+
+    A value is one column unless it is of several words, each of which is an existing file.
+    """
+    words = entry.split()
+    if len(words) < 2 or is_pipe(entry) or os.path.exists(entry):
+        return [entry]
+    files = [address[0] if (address := ark_address(word)) else word for word in words]
+    return words if all(map(os.path.isfile, files)) else [entry]
+
+
 def source_paths(entry: str) -> list[Path]:
     """List the files that a wav.scp value or a path refers to; none for a command."""
     if is_pipe(entry) and not os.path.exists(entry):
         return []
-    address = ark_address(entry)
-    return [Path(address[0] if address else entry)]
+    addresses = [(column, ark_address(column)) for column in source_columns(entry)]
+    return [Path(address[0] if address else column) for column, address in addresses]
 
 
 def open_source(entry: str | AudioSource, allow_pipes: bool = False) -> AudioSource:

@@ -36,6 +36,7 @@ DAMAGE = (  # second line: errors for wrong passwords, dates and names
     NotADirectoryError, IsADirectoryError, FileExistsError, FileNotFoundError,
 )  # fmt: skip
 DAMAGE_ERRNOS = (None, errno.EINVAL, errno.ENAMETOOLONG, errno.ELOOP)  # None: from bz2
+SUFFIXES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz")
 Member = TypeVar("Member", tarfile.TarInfo, zipfile.ZipInfo)
 
 
@@ -53,6 +54,11 @@ class _Member(tarfile.TarInfo):
 
 class UnsafeError(Exception):
     """The reason why an archive is not unpacked."""
+
+
+def is_archive_name(name: str) -> bool:
+    """Return whether a name ends as an archive's, so that it is no name of a model on a hub."""
+    return name.endswith(SUFFIXES)
 
 
 def unpack(archive: str | Path, folder: str | Path) -> Path:

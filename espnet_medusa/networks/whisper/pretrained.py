@@ -15,6 +15,7 @@ import torch
 from transformers import WhisperConfig
 
 from espnet_medusa.data.errors import InputError, first_line
+from espnet_medusa.data.files.archive import is_archive_name
 from espnet_medusa.data.files.checkpoint import (
     check_shapes,
     check_state_dict,
@@ -158,6 +159,8 @@ def is_whisper(name: str) -> bool:
     path = Path(name).expanduser()
     if path.exists() and path.suffix != ".pt":
         return path.is_dir()
+    if is_archive_name(name):
+        return False
     if path.suffix == ".pt" or name.startswith((".", "/", "~", *HUB_OWNERS)):
         return True
     from huggingface_hub import hf_hub_download
@@ -203,6 +206,8 @@ def _download(name: str) -> Path:
     """Return the folder of a hub model in the local cache, after fetching it if necessary."""
     from huggingface_hub import snapshot_download
 
+    if is_archive_name(name):
+        raise InputError(f"whisper_model: {name}: no such folder; correct the path")
     try:
         folder = Path(snapshot_download(name, allow_patterns=HUB_PATTERNS))
         if not [*folder.glob("*.safetensors")]:

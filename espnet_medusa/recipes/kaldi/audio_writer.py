@@ -19,7 +19,13 @@ import soundfile
 from tqdm import tqdm
 
 from espnet_medusa.data.audio.reader import check_audio, probe_audio, read_audio, resample
-from espnet_medusa.data.audio.source import AudioError, AudioSource, is_pipe, open_source
+from espnet_medusa.data.audio.source import (
+    AudioError,
+    AudioSource,
+    is_pipe,
+    open_source,
+    source_columns,
+)
 from espnet_medusa.data.errors import list_some
 from espnet_medusa.data.kaldi.table import split_scp
 from espnet_medusa.data.kaldi.utterances import Utterance
@@ -158,7 +164,9 @@ def _write_part(part: _Part, count: Callable[[int], object]) -> WrittenAudio:
     with open_writer(part) as write:
         for utterance in part.utterances:
             try:
-                source = open_cached(utterance.entry, part.options.allow_pipes)
+                source = utterance.entry
+                if len(source_columns(source)) == 1:
+                    source = open_cached(source, part.options.allow_pipes)
                 samples, rate_hz = _prepare(source, utterance, part.options)
                 result.entries[utterance.id] = write(utterance, samples, rate_hz)
                 result.lengths[utterance.id] = str(len(samples))
@@ -171,7 +179,7 @@ def _write_part(part: _Part, count: Callable[[int], object]) -> WrittenAudio:
 
 
 def _prepare(
-    source: AudioSource, utterance: Utterance, options: AudioOptions
+    source: str | AudioSource, utterance: Utterance, options: AudioOptions
 ) -> tuple[np.ndarray, int]:
     """Read one utterance, change speed and rate; return float32 (N,) and the rate in Hz."""
     span = {"start_s": utterance.start_s, "end_s": utterance.end_s}
@@ -179,7 +187,7 @@ def _prepare(
     try:
         check_audio(samples, rate_hz, min_samples=round(options.min_duration * rate_hz))
     except AudioError as error:
-        raise AudioError(f"{source.name} {error.message}", error.remedy) from error
+        raise AudioError(f"{utterance.entry} {error.message}", error.remedy) from error
     to_hz = options.fs or rate_hz
     return resample(samples, rate_hz * utterance.speed, to_hz), to_hz
 

@@ -13,6 +13,7 @@ from espnet_medusa.data.command_line import LOG_FORMAT, SOME_FAILED, add_fields,
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.files.output_folder import file_state
 from espnet_medusa.data.kaldi.table import read_table
+from espnet_medusa.recipes.jobs import check_gpus
 from espnet_medusa.recipes.stages import Command
 
 SETTINGS_FILE = "settings.yaml"  # of cached states
@@ -29,6 +30,7 @@ def cache_memory(parser: argparse.ArgumentParser) -> Command:
     add("--batch_size", type=positive, default=8, help="utterances per batch")
     add("--ngpu", type=int, default=0, help="1: on the GPU")
     args = yield
+    check_gpus(args.ngpu)
     from espnet_medusa.espnet.task import MedusaASRTask
     from espnet_medusa.espnet.training.cached_memory import SETTINGS, SETTINGS_FILE, write_memory
     from espnet_medusa.espnet.training.cached_shards import check_same_settings

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from espnet_medusa.data.command_line import (
+    SOME_FAILED,
     add_fields,
     option_type,
     or_none,
@@ -52,7 +53,7 @@ def combine_data(parser: argparse.ArgumentParser) -> Command:
 def csv_to_data_dir(parser: argparse.ArgumentParser) -> Command:
     """Make a data directory from a CSV file; columns: audio, sentence[, language, regulation-*].
 
-    Bad rows are printed to stdout, one line each; the other rows are written. The exit status is 1
+    Bad rows are printed to stdout, one line each; the other rows are written. The exit status is 3
     if a row is bad.
     """
     from espnet_medusa.recipes.kaldi import csv_import
@@ -75,7 +76,7 @@ def csv_to_data_dir(parser: argparse.ArgumentParser) -> Command:
         notes.append(f"{count}; decoding uses one: split the set by length penalty")
     for note in notes:
         print(f"{args.data_dir}: {note}", file=sys.stderr)
-    return 1 if bad else 0
+    return SOME_FAILED if bad else 0
 
 
 def validate_data_dir(parser: argparse.ArgumentParser) -> Command:
@@ -130,7 +131,8 @@ def perturb_speed(parser: argparse.ArgumentParser) -> Command:
 def format_data(parser: argparse.ArgumentParser) -> Command:
     """Stage 3: convert the audio of a Kaldi data directory to one rate and one channel.
 
-    Prints one line for each bad utterance on stdout. The exit status is 1 if nothing was written.
+    Prints one line for each bad utterance on stdout. The exit status is 3 if the others were
+    written, 1 if nothing was.
     """
     from espnet_medusa.data.options import parse_rate
     from espnet_medusa.recipes.kaldi.audio_writer import AUDIO_FORMATS, AudioOptions
@@ -152,6 +154,7 @@ def format_data(parser: argparse.ArgumentParser) -> Command:
     state = "already complete" if report.was_complete else "written"
     counts = f"{report.n_written} utterances {state}, {len(report.bad)} bad"
     print(f"{args.output_dir}: {counts}", file=sys.stderr)
+    return SOME_FAILED if report.bad else 0
 
 
 def filter_data(parser: argparse.ArgumentParser) -> Command:

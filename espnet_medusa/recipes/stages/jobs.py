@@ -8,10 +8,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from espnet_medusa.data.command_line import positive, str2bool
+from espnet_medusa.data.command_line import SOME_FAILED, positive, str2bool
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.recipes import jobs
-from espnet_medusa.recipes.jobs import Failure, Job
+from espnet_medusa.recipes.jobs import Job
 from espnet_medusa.recipes.log_progress import JobsProgress, LogFollower
 from espnet_medusa.recipes.slurm.array_job import ArrayJob
 from espnet_medusa.recipes.slurm.configuration import PREFIX_HELP, is_slurm, parse_request
@@ -29,7 +29,7 @@ def split_keys(parser: argparse.ArgumentParser) -> Command:
     add("--nj", type=positive, required=True, help="maximum number of jobs")
     add("--keys", action="append", required=True, help="file to split, repeatable")
     add("--output", action="append", required=True, help="name of its parts, with JOB; repeatable")
-    add("--work_dir", help="folder of the jobs' outputs, emptied when the split has changed")
+    add("--work_dir", help="folder of the jobs' outputs; another split keeps journals only")
     add("--resume", type=str2bool, default=True, help="false: always empty --work_dir")
 
     args = yield
@@ -37,7 +37,10 @@ def split_keys(parser: argparse.ArgumentParser) -> Command:
         raise InputError("give one --output for each --keys")
     if args.work_dir is not None:
         refuse_active_jobs(Path(args.work_dir))
-    print(split_keys(args.keys, args.output, args.nj, args.work_dir, args.resume))
+    count, note = split_keys(args.keys, args.output, args.nj, args.work_dir, args.resume)
+    if note:
+        print(note, file=sys.stderr)
+    print(count)
 
 
 def run_command(parser: argparse.ArgumentParser) -> Command:
@@ -87,10 +90,8 @@ def run_jobs(parser: argparse.ArgumentParser) -> Command:
     add("--cmd", default="", help=PREFIX_HELP)
     add("--most_at_once", type=positive, help="maximum parallel jobs; default: all with --cmd or "
         "--spread_gpus, else one per core")  # fmt: skip
-    on_failure = "what to do with the other jobs when one fails"
+    on_failure = "what to do with the other jobs when one fails; with wait, status 3 is no failure"
     add("--on_failure", choices=("stop", "wait"), default="stop", help=on_failure)
-    add("--partial_file", help="file (name with JOB) in which a job lists failed utterances; such "
-        "a job counts as finished, unless it was killed")  # fmt: skip
     add("--spread_gpus", type=str2bool, default=False, help="one GPU for each job")
     add("--title", default="jobs", help="shown in the progress line")
     add("--total_keys", type=int, default=0, help="utterances of all jobs together")
@@ -99,8 +100,6 @@ def run_jobs(parser: argparse.ArgumentParser) -> Command:
     refuse_active_jobs(processes[0].log.parent)
     for job in processes:
         job.log.unlink(missing_ok=True)
-        if args.partial_file:
-            _partial_path(job, args.partial_file).unlink(missing_ok=True)
     progress = JobsProgress(args.title, [job.log for job in processes], args.total_keys)
     if is_slurm(args.cmd):
         request = parse_request(args.cmd)
@@ -116,7 +115,8 @@ def run_jobs(parser: argparse.ArgumentParser) -> Command:
         most = args.most_at_once or default
         failures = jobs.run(processes, most, args.on_failure == "stop", progress.show)
     progress.show(last=True)
-    failures = [failure for failure in failures if not _is_partial(failure, args.partial_file)]
+    if args.on_failure == "wait":  # such a job has listed utterances that failed
+        failures = [failure for failure in failures if failure.status != SOME_FAILED]
     for failure in failures[:MAX_SHOWN_LOGS]:
         print(jobs.describe(failure), file=sys.stderr)
     for failure in failures[MAX_SHOWN_LOGS:]:
@@ -144,15 +144,3 @@ def _make_jobs(args: argparse.Namespace) -> list[Job]:
         )
         for index, number in enumerate(numbers)
     ]
-
-
-def _partial_path(job: Job, partial_file: str) -> Path:
-    return Path(partial_file.replace("JOB", job.name.split()[-1]))
-
-
-def _is_partial(failure: Failure, partial_file: str | None) -> bool:
-    """Return whether a job exited by itself, and wrote its partial file."""
-    if not partial_file or failure.status is None or failure.status < 0:
-        return False
-    path = _partial_path(failure.job, partial_file)
-    return path.is_file() and path.stat().st_size > 0

@@ -14,7 +14,8 @@ from espnet_medusa.recipes.stages import Command
 def merge_outputs(parser: argparse.ArgumentParser) -> Command:
     """Join the outputs of the inference jobs of one test set.
 
-    Exit status: 0, all utterances have a result; 3, some failed and are named; 1, an error.
+    Exit status: 0, all utterances have a text; 3, some failed and are named; 1, an error. Failed
+    utterances have an empty text if the jobs ran with --failed_as_empty true.
     """
     from espnet_medusa.recipes import job_files
 
@@ -23,22 +24,24 @@ def merge_outputs(parser: argparse.ArgumentParser) -> Command:
     parser.add_argument("--output_dir", type=Path, required=True)
 
     args = yield
-    decoded, failed = job_files.merge_results(args.keys, args.log_dir, args.output_dir)
+    texts, failed = job_files.merge_results(args.keys, args.log_dir, args.output_dir)
     job_files.merge_statistics_files(args.log_dir, args.output_dir)
     job_files.merge_segments(args.log_dir, args.output_dir)
-    print(f"{args.output_dir}: {decoded} of {decoded + len(failed)} utterances decoded")
+    decoded, all_ids = texts - failed.keys(), texts | failed.keys()
+    print(f"{args.output_dir}: {len(decoded)} of {len(all_ids)} utterances decoded")
     for utterance, reason in sorted(failed.items()):
         print(f"  not decoded: {utterance}: {reason}", file=sys.stderr)
-    return SOME_FAILED if failed else 0
+    return SOME_FAILED if failed.keys() - texts else 0
 
 
 def calculate_rtf(parser: argparse.ArgumentParser) -> Command:
     """Print the real-time factor from `speech length` and `best hypo` lines of inference logs."""
+    from espnet_medusa.data.options import parse_rate
     from espnet_medusa.recipes import rtf
 
     parser.add_argument("--log_dir", type=Path, required=True)
     parser.add_argument("--log_name", default="asr_inference", help="logs are LOG_NAME.*.log")
-    rate = option_type(rtf.parse_rate)
+    rate = option_type(parse_rate)
     parser.add_argument("--fs", type=rate, default="16k", help="sample rate in Hz (16000, 16k)")
 
     args = yield
@@ -67,7 +70,7 @@ def results_to_csv(parser: argparse.ArgumentParser) -> Command:
     """Write decoding results next to the rows of the CSV file of the audio.
 
     Every row is written, with the columns prediction, wer and cer. A row without a hypothesis has
-    the reason in the column error and on stdout, and the exit status is 1.
+    the reason in the column error and on stdout, and the exit status is 3.
     """
     from espnet_medusa.recipes.kaldi.csv_results import write_csv_results
     from espnet_medusa.recipes.tokens import make_cleaner
@@ -86,7 +89,7 @@ def results_to_csv(parser: argparse.ArgumentParser) -> Command:
     rates = (f"{name} {100 * rate:.2f}%" for name, rate in results.error_rates().items())
     counts = f"{results.rows} rows, {len(results.missing)} without hypothesis"
     print(f"{args.output}: {counts} {' '.join(rates)}", file=sys.stderr)
-    return 1 if results.missing else 0
+    return SOME_FAILED if results.missing else 0
 
 
 def pack_model(parser: argparse.ArgumentParser) -> Command:

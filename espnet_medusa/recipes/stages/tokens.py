@@ -10,21 +10,36 @@ from espnet_medusa.recipes.stages import Command
 
 def make_tokens(parser: argparse.ArgumentParser) -> Command:
     """Make a token list from text (bpe, char, word) or from a Hugging Face tokenizer."""
-    from espnet_medusa.recipes.tokens import TOKEN_TYPES, TokenOptions, make_token_list
+    from espnet_medusa.recipes.tokens import (
+        TOKEN_TYPES,
+        TokenOptions,
+        make_token_list,
+        read_symbols,
+    )
 
     add = parser.add_argument
     add("--text", type=Path, nargs="*", default=[], help="Kaldi text files")
     add("--token_list", type=Path, required=True, help="file to write")
     add("--token_type", required=True, help=f"one of {', '.join(TOKEN_TYPES)}")
-    add("--non_linguistic_symbols", default="none", help="file with one symbol per line, or none")
+    symbols = "file with one symbol per line, or symbols separated by commas, or none"
+    add("--non_linguistic_symbols", default="none", help=symbols)
     add_fields(parser, TokenOptions("bpe"))
 
     args = yield
-    file, symbols = args.non_linguistic_symbols, ()
-    if file not in ("none", ""):
-        symbols = tuple(Path(file).read_text(encoding="utf-8").split())
+    symbols = read_symbols(args.non_linguistic_symbols)
     options = pick_options(TokenOptions, args, non_linguistic_symbols=symbols)
     print(f"{args.token_list}: {make_token_list(args.text, args.token_list, options)} tokens")
+
+
+def join_texts(parser: argparse.ArgumentParser) -> Command:
+    """Join Kaldi text files into one, as ESPnet's stage 5 does with --lm_train_text "A B"."""
+    from espnet_medusa.recipes.tokens import join_texts
+
+    parser.add_argument("texts", type=Path, nargs="+", help="Kaldi text files")
+    parser.add_argument("--output", type=Path, required=True, help="file to write")
+
+    args = yield
+    join_texts(args.texts, args.output)
 
 
 def whisper_tokens(parser: argparse.ArgumentParser) -> Command:

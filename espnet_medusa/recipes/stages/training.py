@@ -10,7 +10,7 @@ from pathlib import Path
 
 from espnet_medusa.data.command_line import positive, whole_number
 from espnet_medusa.recipes import torchrun
-from espnet_medusa.recipes.jobs import Job, describe, run
+from espnet_medusa.recipes.jobs import Job, check_gpus, describe, run
 from espnet_medusa.recipes.log_progress import TrainingProgress
 from espnet_medusa.recipes.slurm.array_job import ArrayJob
 from espnet_medusa.recipes.slurm.configuration import PREFIX_HELP, Request, is_slurm, parse_request
@@ -75,6 +75,8 @@ def run_training(parser: argparse.ArgumentParser) -> Command:
     add("--max_restarts", type=whole_number, default=0, help=restarts)
     add("--cmd", default="", help=PREFIX_HELP)
     args = yield
+    if not args.cmd.strip():
+        check_gpus(args.ngpu)
     args.log.parent.mkdir(parents=True, exist_ok=True)
     refuse_active_jobs(args.log.parent)
     progress = TrainingProgress(args.log)

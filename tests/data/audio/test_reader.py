@@ -308,3 +308,18 @@ def test_odd_rates_codecs_and_containers(format_name, subtype, rate_hz, channels
         part, _ = read_audio(str(path), start_s=0.5, end_s=1.0)
         np.testing.assert_array_equal(part, samples[rate_hz // 2 : rate_hz])
     assert abs(np.abs(samples[rate_hz // 4 : -rate_hz // 4]).max() - 0.5) < 0.05
+
+
+def test_columns_of_wav_scp_are_channels_of_one_recording(tmp_path):
+    channels = {"a b": tone(300, 0.2), "a": tone(300, 0.2), "b": 0.5 * tone(300, 0.2)}
+    for name, samples in (channels | {"short": tone(300, 0.1)}).items():
+        soundfile.write(tmp_path / f"{name}.wav", samples, 16000)
+    entry = f"{tmp_path}/a.wav {tmp_path}/b.wav"
+    samples, rate_hz = read_audio(entry)
+    np.testing.assert_allclose(samples, 0.75 * channels["a"], atol=1e-3)
+    assert rate_hz == 16000 and samples.dtype == np.float32
+    assert probe_audio(entry).rate_hz == 16000
+    # A file whose name has a blank is one column.
+    assert len(read_audio(f"{tmp_path}/a b.wav")[0]) == len(channels["a"])
+    assert_refused("differ in samples", read_audio, f"{tmp_path}/a.wav {tmp_path}/short.wav")
+    assert_refused("gone.wav: cannot be read", read_audio, f"{tmp_path}/a.wav {tmp_path}/gone.wav")

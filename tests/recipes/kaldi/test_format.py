@@ -56,6 +56,14 @@ def break_twelve(folder) -> set[str]:
     return set(bad)
 
 
+def test_columns_of_wav_scp_are_mixed_down(make_data_dir, tmp_path):
+    folder = make_data_dir(3, "columns")
+    entries = read_table(folder / "wav.scp")
+    write_table(folder / "wav.scp", {key: f"{entry} {entry}" for key, entry in entries.items()})
+    assert validate_data_dir(folder) == []
+    assert format_data_dir(folder, tmp_path / "dump", options()).n_written == 3
+
+
 def test_twelve_bad_of_sixty_are_listed_and_skipped_on_request(make_data_dir, tmp_path, capsys):
     folder, output = make_data_dir(60, "sixty"), tmp_path / "dump"
     bad, skip = break_twelve(folder), ["--on_bad", "skip", "--max_duration", "30"]
@@ -63,7 +71,7 @@ def test_twelve_bad_of_sixty_are_listed_and_skipped_on_request(make_data_dir, tm
     printed = capsys.readouterr().out.splitlines()
     assert {line.split(": ")[1] for line in printed} == bad and len(printed) == 12
     assert [path.name for path in tmp_path.iterdir()] == ["sixty"]
-    run(folder, output, *skip, "--nj", "2")
+    assert_refused("3", run, folder, output, *skip, "--nj", "2", error=SystemExit)
     printed = capsys.readouterr().out.splitlines()
     assert {line.split(": ")[1] for line in printed} == bad and len(printed) == 12
     assert set(read_table(output / "bad_utterances")) == bad
@@ -74,7 +82,7 @@ def test_twelve_bad_of_sixty_are_listed_and_skipped_on_request(make_data_dir, tm
     assert set(" ".join(read_table(output / "spk2utt").values()).split()) == good
     # Once more: nothing is redone, and the bad ones are named again.
     stamp = (output / ".stamp.json").stat().st_mtime_ns
-    run(folder, output, *skip, "--nj", "1")
+    assert_refused("3", run, folder, output, *skip, "--nj", "1", error=SystemExit)
     assert (output / ".stamp.json").stat().st_mtime_ns == stamp
     assert capsys.readouterr().out.splitlines() == printed
 

@@ -206,10 +206,9 @@ def test_a_failed_stage_names_jobs_logs_and_remedy(slurm, capsys):
     assert "exp test: 5 of 9 jobs failed;" in message and "finished work is kept" in message
 
 
-def test_an_old_partial_file_does_not_excuse_a_cancelled_task(slurm):
-    options = ["--cmd", "slurm.pl", "--partial_file", "JOB.failed", "--on_failure", "wait"]
-    run_script("echo utt reason > JOB.failed; exit 1", *options)
-    assert Path("1.failed").exists()
+def test_a_task_that_listed_failed_utterances_has_not_failed(slurm):
+    options = ["--cmd", "slurm.pl", "--on_failure", "wait"]
+    run_script("exit 3", *options)
     assert_refused("1", run_script, "scancel 2_JOB; sleep 1000", *options, error=SystemExit)
 
 

@@ -44,6 +44,7 @@ def plain(tmp_path_factory):
 def few_settings(monkeypatch):
     monkeypatch.setattr(tuning_available, "SHARES", (0.3,))
     monkeypatch.setattr(candidates, "depths", lambda *_: [1, 3])
+    monkeypatch.setattr(candidates, "widths", lambda *_, **__: [2])
 
 
 def texts(main, command, corpus, folder, *options) -> dict[str, str]:

@@ -109,8 +109,20 @@ def test_minimum_probabilities_are_tried_in_greedy_chains(kind, beam_size, tried
     assert all(s.options()["draft_min_probability"] == s.min_probability for s in settings)
 
 
+@pytest.fixture
+def few_candidates(monkeypatch):
+    """Try fewer settings; others test which ones are tried."""
+    for name, tried in {
+        "DEPTH_SHARES": (0.25, 0.5, 1.0), "DEPTH_SHARES_BEYOND": (2.0,), "MODEL_DEPTHS": (1, 4, 8),
+        "CTC_DEPTHS": (5, 10, 40), "CTC_BEAM_DEPTHS": (1, 4, 15), "GREEDY_WIDTHS": (1, 3),
+        "BEAM_WIDTH_SHARES": (0.6, 2.0), "MIN_PROBABILITIES": (0.3,),
+    }.items():  # fmt: skip
+        monkeypatch.setattr(f"espnet_medusa.recipes.tuning.candidates.{name}", tried)
+
+
 @pytest.mark.parametrize("beam_size", [None, 3])
 @cases((1.0, 0.001, 0.001, True), (1.0, 0.05, 0.02, True), (1.0, 0.2, 5.0, False))
+@pytest.mark.usefixtures("few_candidates")
 def test_the_fastest_setting_of_all_candidates_is_chosen(call, node, row, drafts, beam_size):
     task = make_task(Prices(call, node, {"heads": Offer(row)}), beam_size, utterances=4)
     tuning = tune(task)
@@ -137,6 +149,7 @@ def test_the_fastest_setting_of_all_candidates_is_chosen(call, node, row, drafts
     (None, {"heads": Offer(0.05), "small": Offer(0.0, encoder=9.0, kind=MODEL)}, "heads"),
     (None, {"heads": Offer(9.0), "small": Offer(0.0, encoder=99.0, kind=MODEL)}, "baseline"),
 )
+@pytest.mark.usefixtures("few_candidates")
 def test_the_fastest_drafter_is_chosen(beam_size, offers, winner):
     tuning = tune(make_task(Prices(offers=offers), beam_size))
     assert tuning.chosen.drafter == winner
@@ -179,6 +192,7 @@ def test_only_an_exact_rule_is_tuned_with_lookaheads(acceptance, tried):
     assert {s.width for s in tuning.trials} == tried
 
 
+@pytest.mark.usefixtures("few_candidates")
 def test_other_tokens_are_an_error_with_names_unless_sums_round():
     with pytest.raises(InputError, match=r"^[ab]: with heads, .*depth \d.*without drafts \["):
         tune(make_task(Prices(), error=9.0))
