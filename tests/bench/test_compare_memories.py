@@ -9,6 +9,7 @@ import compare
 import numpy as np
 import pytest
 import torch
+import warm_python
 from cases import cases, combinations
 from contestants import make_subjects, worker
 from contestants.base import CONTESTANTS, MEMORIES, Result, Setup, Timed
@@ -204,7 +205,8 @@ def test_a_draft_model_of_another_encoder_or_other_tokens_is_refused(tmp_path, m
     assert_refused("tokens", make, tmp_path / "two", "test", models[0], draft, utterances)
 
 
-def test_the_command_with_random_weights(tmp_path, small_shapes):
+def test_the_command_with_random_weights(tmp_path, small_shapes, monkeypatch):
+    monkeypatch.setattr("sys.executable", warm_python.executable())  # of contestants' processes
     command = ["--random", "tiny", "--num_memories", 2, "--tokens", 6, "--threads", 1]
     command += ["--contestants", "ours", "transformers assisted", "--rounds", 1, "--nodes", 1, 4]
     command += ["--weights", "float32", "--searches", "greedy", "--batch_sizes", 1, "--no_memory"]

@@ -13,6 +13,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 import torch
+import warm_python
 from cases import cases
 from choose_ways import make_ways
 from contestants import base
@@ -234,6 +235,12 @@ def test_ways_of_recordings(recording):
     }
 
 
+@pytest.fixture
+def warm(monkeypatch):
+    """Start contestants' processes by fork."""
+    monkeypatch.setattr("sys.executable", warm_python.executable())
+
+
 def run(subject, ways, **options):
     journal, setup = Journal(), Setup(threads=1, **options)
     with Session(lambda way: Client(subject.folder, *way.process, setup), journal) as session:
@@ -246,6 +253,7 @@ def speech2text_of(subject, **options):
     return Speech2Text(subject.config, subject.weights, **shared, **options)
 
 
+@pytest.mark.usefixtures("warm")
 def test_processes_write_the_texts_of_speech2text(utterances):
     options = "--contestants", FASTER_WHISPER, OURS, "--weights", FLOAT32
     journal = run(utterances, ways_of(utterances, *options))
@@ -267,6 +275,7 @@ def test_processes_write_the_texts_of_speech2text(utterances):
             assert timed[BASELINE].encoder_seconds > 0 < timed[BASELINE].decoder_seconds
 
 
+@pytest.mark.usefixtures("warm")
 def test_processes_write_the_segments_of_transcribe(recording):
     options = "--searches", "greedy", "--weights", FLOAT32, "--contestants", OURS, "--drafters"
     (way,) = ways_of(recording, "--batch_sizes", "1", *options)

@@ -45,6 +45,7 @@ def few_settings(monkeypatch):
     monkeypatch.setattr(tuning_available, "SHARES", (0.3,))
     monkeypatch.setattr(candidates, "depths", lambda *_: [1, 3])
     monkeypatch.setattr(candidates, "widths", lambda *_, **__: [2])
+    monkeypatch.setattr("espnet_medusa.recipes.tuning.tuner.CHECK_ROUNDS", 2)
 
 
 def texts(main, command, corpus, folder, *options) -> dict[str, str]:
