@@ -167,13 +167,7 @@ class MediaFile(AbstractContextManager):
                 if packet.stream.index != self.audio.index:
                     continue
                 for frame in self._frames(packet, line):
-                    silence = 0
-                    if self.on_time and frame.pts is not None:
-                        silence = line.silence_before(float(frame.pts * frame.time_base))
-                    if silence and line.position and self.damage is not None:
-                        self.damage.add(line.position / line.rate_hz, silence / line.rate_hz)
-                        self.damage.filled_s += silence / line.rate_hz
-                    for block in convert(frame, silence):
+                    for block in convert(frame, self._silence(frame, line)):
                         line.position += len(block)
                         yield block
             yield from convert.flush()
@@ -196,6 +190,16 @@ class MediaFile(AbstractContextManager):
                 if self.damage is None:
                     raise
 
+    def _silence(self, frame: av.AudioFrame, line: TimeLine) -> int:
+        """Return the number of zeros before a frame, in place of lost packets or for a gap."""
+        silence, line.lost = line.lost, 0
+        if self.on_time and frame.pts is not None:
+            silence = max(silence, line.silence_before(float(frame.pts * frame.time_base)))
+        if silence and line.position and self.damage is not None:
+            self.damage.add(line.position / line.rate_hz, silence / line.rate_hz)
+            self.damage.filled_s += silence / line.rate_hz
+        return silence
+
     def _frames(self, packet: av.Packet, line: TimeLine) -> list[av.AudioFrame]:
         """Decode a packet; with ``damage``, record one that cannot be decoded."""
         import av
@@ -206,7 +210,8 @@ class MediaFile(AbstractContextManager):
             if self.damage is None:
                 raise
             length_s = float((packet.duration or 0) * packet.time_base)
-            self.damage.add(line.position / line.rate_hz, length_s)
+            self.damage.add((line.position + line.lost) / line.rate_hz, length_s)
+            line.lost += round(length_s * line.rate_hz)
             return []
 
     def _check_end(self, reached_s: float) -> None:

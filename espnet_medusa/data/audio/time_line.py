@@ -21,6 +21,7 @@ class TimeLine:
     def __init__(self, start_s: float, rate_hz: int, size_bytes: int, is_joined: bool):
         self.start_s, self.rate_hz = start_s, rate_hz
         self.position = 0  # samples so far
+        self.lost = 0  # samples of packets since then that could not be decoded
         self.unfilled_s = 0.0  # gaps that are too long for the file
         self.silence_left = round(rate_hz * (SILENCE_S + size_bytes / BYTES_PER_S))
         # Whether the time line may change between two packets of the file.
