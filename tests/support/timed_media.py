@@ -45,6 +45,7 @@ def write_timed(
             packets += stream.encode(frame)
             place, number = place + count, number + 1
         packets += stream.encode(None)
+        packets = [packet for packet in packets if packet.dts is not None]
         for packet in sorted(packets, key=lambda one: one.dts * one.time_base):
             output.mux(packet)
     return sound

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Containers that FFmpeg recognizes by content (a few by suffix) and reads without other files.
 # Excluded: playlists and protocols (concat, dash, hls, imf, rtsp, sdp, ...), devices, sequences of
-# images, text, and raw samples, which accept any content.
+# images, text, and raw samples, which accept any content (so do G.722 and GSM, but by suffix only).
 TIMED = (
     "adx", "aiff", "ape", "asf", "ast", "au", "avi", "caf", "dsf", "dss", "dv", "flac", "flv",
     "gxf", "iamf", "iff", "ircam", "live_flv", "matroska", "mmf", "mov", "mpc", "mpc8", "mpeg",
