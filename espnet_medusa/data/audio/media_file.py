@@ -161,9 +161,9 @@ class MediaFile(AbstractContextManager):
             for packet in self._packets():
                 start = packet.dts if packet.pts is None else packet.pts
                 if start is not None:
-                    end = (start + (packet.duration or 0)) * packet.time_base
-                    reached_s = max(reached_s, float(end))
-                    line.follow(float(start * packet.time_base))
+                    unit_s = float(packet.time_base)
+                    reached_s = max(reached_s, (start + (packet.duration or 0)) * unit_s)
+                    line.follow(start * unit_s)
                 if packet.stream.index != self.audio.index:
                     continue
                 for frame in self._frames(packet, line):
@@ -194,7 +194,7 @@ class MediaFile(AbstractContextManager):
         """Return the number of zeros before a frame, in place of lost packets or for a gap."""
         silence, line.lost = line.lost, 0
         if self.on_time and frame.pts is not None:
-            silence = max(silence, line.silence_before(float(frame.pts * frame.time_base)))
+            silence = max(silence, line.silence_before(frame.pts * float(frame.time_base)))
         if silence and line.position and self.damage is not None:
             self.damage.add(line.position / line.rate_hz, silence / line.rate_hz)
             self.damage.filled_s += silence / line.rate_hz
