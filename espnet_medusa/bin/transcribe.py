@@ -24,8 +24,10 @@ from typing import Any
 
 import torch
 
+from espnet_medusa.data.audio.reading import ON_BAD_AUDIO, TRANSCRIBING, AudioReading
 from espnet_medusa.data.command_line import SOME_FAILED, add_fields, make_main, positive, str2bool
 from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.options import pick_options
 from espnet_medusa.inference import decoding_command
 from espnet_medusa.inference.decode_options import WITHOUT_DRAFTS, DecodeOptions
 from espnet_medusa.inference.longform.long_form_options import LongFormOptions
@@ -82,6 +84,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--beam_size", type=positive, default=none, help=help_text)
     add_fields(parser, DecodeOptions(), default=none)
     decoding_command.add_long_form_options(parser, default=none)
+    add_fields(parser, TRANSCRIBING, {"on_bad_audio": {"choices": ON_BAD_AUDIO}})
 
 
 def work(args: argparse.Namespace) -> int:
@@ -95,6 +98,7 @@ def work(args: argparse.Namespace) -> int:
         # One recording at a time: recordings of a batch would share its time evenly.
         options |= {"trace": True, "batch_size": getattr(args, "batch_size", 1)}
     long_form = decoding_command.read_long_form_options(options)
+    reading = pick_options(AudioReading, args)
     started = time.perf_counter()
     speech2text = decoding_command.load(options, mapped=True)
     reason = why_not_long_form(speech2text.model)
@@ -104,7 +108,7 @@ def work(args: argparse.Namespace) -> int:
     if HTML in formats and reason is None:
         long_form = replace(long_form, word_timestamps=True)
     check_used(speech2text, long_form, vars(args), FALLBACK if args.config is None else {})
-    decoder = make_decoder(speech2text, options["batch_size"], long_form)
+    decoder = make_decoder(speech2text, options["batch_size"], long_form, reading)
     if HTML in formats:
         warm_up(speech2text, long_form)
     loaded = time.perf_counter()
@@ -141,6 +145,7 @@ def open_folder(
 ) -> OutputFolder:
     """Open a folder of results; those of other options are discarded."""
     made_with = decoding_command.made_with(options) | {"long_form": asdict(long_form)}
+    made_with["reading"] = asdict(pick_options(AudioReading, args))
     return OutputFolder(path, formats, made_with, args.overwrite)
 
 
@@ -153,7 +158,8 @@ def decode_baseline(
     """Decode again without drafts, into a folder of its own."""
     options = options | WITHOUT_DRAFTS
     speech2text = decoding_command.load(options, mapped=True)
-    decoder = make_decoder(speech2text, options["batch_size"], long_form)
+    reading = pick_options(AudioReading, args)
+    decoder = make_decoder(speech2text, options["batch_size"], long_form, reading)
     warm_up(speech2text, long_form)
     folder = open_folder(args, options, long_form, args.output_dir / BASELINE)
     return transcribe_into(folder, decoder, recordings, "without drafts", quiet=True)

@@ -11,23 +11,20 @@ from pathlib import Path
 import numpy as np
 
 from espnet_medusa.data.audio.reader import check_audio, probe_audio, read_audio, resample
+from espnet_medusa.data.audio.reading import TRANSCRIBING, AudioReading
 from espnet_medusa.data.audio.source import AudioError, AudioInfo, open_file
-from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.errors import InputError, list_some
 from espnet_medusa.inference.journal import FAILED, JOURNAL, STATISTICS
 from espnet_medusa.inference.longform.segment import SEGMENTS
 from espnet_medusa.inference.reader import UtteranceReader
 from espnet_medusa.networks.whisper.log_mel import HOP_SAMPLES
+from espnet_medusa.transcription.audio_suffixes import SUFFIXES, is_audio
 
 logger = logging.getLogger(__name__)
 
 TEXT = "text"
 OWN_FILES = (TEXT, FAILED, JOURNAL, STATISTICS, SEGMENTS)  # of the command, in the output folder
-# Suffixes of audio files in folders.
-SUFFIXES = (
-    ".wav", ".wave", ".w64", ".rf64", ".flac", ".mp3", ".ogg", ".oga", ".opus", ".aif", ".aiff",
-    ".aifc", ".au", ".snd", ".sph", ".caf", ".m4a", ".m4b", ".mp4", ".m4v", ".mov", ".3gp", ".aac",
-    ".webm", ".mka", ".mkv", ".wma", ".wmv", ".asf", ".avi", ".flv", ".amr", ".ape", ".wv",
-)  # fmt: skip
+SHOWN_FILES = 3
 
 
 @dataclass(frozen=True)
@@ -104,13 +101,20 @@ def _recordings(path: Path) -> list[Recording]:
     """Return a folder's audio files (also broken links), or the path itself."""
     if not os.path.isdir(path):
         return [Recording(path, path.with_suffix("").name)]
-    return [
-        Recording(file, file.relative_to(path).with_suffix("").as_posix())
+    files = [
+        file
         for file in sorted(path.rglob("*"))
-        if file.suffix.lower() in SUFFIXES
-        and not os.path.isdir(file)
+        if not os.path.isdir(file)
         and not any(part.startswith(".") for part in file.relative_to(path).parts)
     ]
+    audio = [file for file in files if is_audio(file)]
+    if len(audio) < len(files):
+        others = [repr(file.name)[1:-1] for file in files if not is_audio(file)]
+        logger.warning(
+            f"{path}: {len(others)} of {len(files)} files are not audio by their suffix and are "
+            f"skipped: {list_some(others, SHOWN_FILES)}; to transcribe one, give its own name"
+        )
+    return [Recording(file, file.relative_to(path).with_suffix("").as_posix()) for file in audio]
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,7 @@ class AudioFileReader(UtteranceReader):
 
     # Path to header, or to the reason why it cannot be read.
     headers: dict[str, AudioInfo | AudioError] = field(default_factory=dict)
+    reading: AudioReading = TRANSCRIBING
 
     def duration_s(self, path: str) -> float | None:
         """Return the duration in the header; None: the header has none, or cannot be read."""
@@ -130,7 +135,9 @@ class AudioFileReader(UtteranceReader):
         header = self._header(entry)
         if isinstance(header, AudioError):
             raise header
-        samples, rate_hz = read_audio(open_file(entry), max_duration_s=max_duration_s)
+        samples, rate_hz = read_audio(
+            open_file(entry), max_duration_s=max_duration_s, reading=self.reading
+        )
         if header.n_channels > 1:
             logger.warning(f"{entry}: its {header.n_channels} channels are averaged")
         samples = resample(samples, rate_hz, self.limits.sample_rate_hz)
@@ -146,7 +153,7 @@ class AudioFileReader(UtteranceReader):
                 if not _fits_tables(path + os.path.realpath(path)):
                     reason = "the name has a line break or is not UTF-8"
                     raise AudioError(reason, "rename the file or its folder")
-                self.headers[path] = probe_audio(open_file(path))
+                self.headers[path] = probe_audio(open_file(path), reading=self.reading)
             except AudioError as error:
                 self.headers[path] = error.with_traceback(None)
         return self.headers[path]

@@ -4,7 +4,7 @@ import logging
 import os
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from espnet_medusa.data.audio.reading import TRANSCRIBING, AudioReading
 from espnet_medusa.data.audio.source import is_pipe
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.files.atomic import write_atomically
@@ -54,7 +55,8 @@ def transcribe(
         timestamps: Whether all files have segments; otherwise only files longer than the model's
             window, and all files with ``vad_filter``.
         options: Options of ``Speech2Text``, such as ``language``, ``beam_size``,
-            ``decoder_precision``; and of ``LongFormOptions``, such as ``initial_prompt``.
+            ``decoder_precision``; of ``LongFormOptions``, such as ``initial_prompt``; and of
+            ``AudioReading``, such as ``on_bad_audio``.
 
     Returns:
         One transcript of each file, in the order of decoding; a failed one has the reason.
@@ -67,12 +69,15 @@ def transcribe(
     given = {"without_timestamps": False if timestamps else None}
     given |= {name: options.pop(name) for name in names if name in options}
     long_form = build_options(LongFormOptions, given, "transcribe")
+    names = [field.name for field in fields(AudioReading) if field.name in options]
+    given = asdict(TRANSCRIBING) | {name: options.pop(name) for name in names}
+    reading = build_options(AudioReading, given, "transcribe")
     *files, language = find_model(model, model_file)
     chosen = {"batch_size": batch_size} | choose_search(options)
     chosen["language"] = chosen.get("language") or language
     speech2text = Speech2Text(*files, device=choose_device(device), mapped=True, **chosen)
     check_used(speech2text, long_form)
-    decoder = make_decoder(speech2text, batch_size, long_form)
+    decoder = make_decoder(speech2text, batch_size, long_form, reading)
     job, by_key = _make_job(recordings)
     return (
         Transcript.of(recording, outcome)
@@ -82,7 +87,10 @@ def transcribe(
 
 
 def make_decoder(
-    speech2text: Speech2Text, batch_size: int, long_form: LongFormOptions
+    speech2text: Speech2Text,
+    batch_size: int,
+    long_form: LongFormOptions,
+    reading: AudioReading = TRANSCRIBING,
 ) -> UtteranceDecoder:
     """Make a decoder of audio files, and free the weights that it does not need.
 
@@ -90,7 +98,7 @@ def make_decoder(
     """
     speech2text.release_weights(long_form)
     preprocess = build_audio_preprocess(speech2text.asr_train_args)
-    reader = AudioFileReader(speech2text.model.audio, preprocess)
+    reader = AudioFileReader(speech2text.model.audio, preprocess, reading=reading)
     in_windows = long_form.needs_windows or why_not_long_form(speech2text.model) is None
     windows = {"long_form": long_form, "all_in_windows": in_windows}
     return UtteranceDecoder(speech2text, reader, batch_size, **windows)

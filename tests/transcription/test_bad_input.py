@@ -59,7 +59,7 @@ def files(tmp_path_factory):
 def test_broken_files_fail_and_good_files_have_texts(
     transcribe_folder, files, tmp_path, capsys, caplog, options
 ):
-    assert transcribe_folder(files, *options) == 3
+    assert transcribe_folder(files, "--on_bad_audio", "refuse", *options) == 3
     stderr, out = capsys.readouterr().err, tmp_path / "out"
     texts, failed = read_lines(out / "text"), read_lines(out / "failed_utterances")
     assert (texts.keys(), failed.keys()) == ({*QUIET, *SPOKEN}, {*BROKEN, *ODD_NAMES})
@@ -87,8 +87,8 @@ def test_broken_files_fail_and_good_files_have_texts(
 
 def test_a_header_is_read_once(transcribe_folder, files, monkeypatch):
     opened = record_calls(monkeypatch, recordings, "open_file", lambda path: path)
-    probed = record_calls(monkeypatch, recordings, "probe_audio", lambda source: source.name)
-    assert transcribe_folder(files) == 3
+    probed = record_calls(monkeypatch, recordings, "probe_audio", lambda source, **_: source.name)
+    assert transcribe_folder(files, "--on_bad_audio", "refuse") == 3
     probed_files = [path for path in files.iterdir() if path.name not in UNPROBED]
     assert sorted(probed) == sorted(map(str, probed_files))
     assert max(map(opened.count, probed)) == 2, "once for the header, once for the samples"

@@ -8,6 +8,7 @@ and PAF files have no sizes.
 import math
 import re
 import struct
+from collections.abc import Iterator
 from typing import BinaryIO
 
 from espnet_medusa.data.audio.source import COPY_AGAIN
@@ -81,16 +82,23 @@ def _end_of_chunk(
 
     ``long_length`` is its length, if the chunk cannot contain it.
     """
-    position = 12
-    while position + 8 <= size_bytes:
-        stream.seek(position)
-        chunk, length = struct.unpack(order + "4sI", stream.read(8))
+    for chunk, position, length in walk_chunks(stream, size_bytes, order):
         if chunk == name:
             if long_length is not None and length >= STREAMED_SIZE:
                 return position + 8 + long_length
             return position + 8 + length if length < STREAMED_SIZE else 0
-        position += 8 + length + length % 2
     return 0
+
+
+def walk_chunks(
+    stream: BinaryIO, size_bytes: int, order: str, position: int = 12
+) -> Iterator[tuple[bytes, int, int]]:
+    """Yield name, position and declared length of the chunks of a RIFF or AIFF file."""
+    while position + 8 <= size_bytes:
+        stream.seek(position)
+        name, length = struct.unpack(order + "4sI", stream.read(8))
+        yield name, position, length
+        position += 8 + length + length % 2
 
 
 def _end_of_caf(stream: BinaryIO, size_bytes: int) -> int:

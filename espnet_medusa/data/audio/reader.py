@@ -1,7 +1,10 @@
 """Read, check and resample the audio of wav.scp values."""
 
+import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import soundfile
@@ -14,14 +17,16 @@ from espnet_medusa.data.audio.container import (
     missing_bytes,
 )
 from espnet_medusa.data.audio.media_file import MediaError, MediaFile
+from espnet_medusa.data.audio.reading import REFUSE, STRICT, AudioReading, Damage
 from espnet_medusa.data.audio.source import (
-    COPY_AGAIN,
     AudioError,
     AudioInfo,
     AudioSource,
+    DamagedError,
     open_source,
     source_columns,
 )
+from espnet_medusa.data.audio.unclosed import Patched, find_unwritten_length
 
 BLOCK_VALUES = 1 << 20  # of all channels together
 # libsndfile reports the largest integer for a FLAC stream without a length in its header.
@@ -37,18 +42,22 @@ TAIL_S = 0.1
 Sound = soundfile.SoundFile | MediaFile
 SNDFILE_ERRORS = (soundfile.SoundFileError, RuntimeError, ValueError, TypeError, OSError)
 
+logger = logging.getLogger(__name__)
+
 
 class TooLongError(AudioError):
     """Audio that is longer than allowed."""
 
 
-def probe_audio(entry: str | AudioSource, allow_pipes: bool = False) -> AudioInfo:
+def probe_audio(
+    entry: str | AudioSource, allow_pipes: bool = False, reading: AudioReading = STRICT
+) -> AudioInfo:
     """Read the header of a wav.scp value without decoding the samples.
 
     Arguments and errors are those of `read_audio`, but damaged samples are not detected.
     """
     column = source_columns(entry)[0] if isinstance(entry, str) else entry
-    with _open(open_source(column, allow_pipes)) as sound:
+    with _open(open_source(column, allow_pipes), reading) as sound:
         return _info(sound)
 
 
@@ -72,6 +81,7 @@ def read_audio(
     start_s: float = 0.0,
     end_s: float | None = None,
     max_duration_s: float | None = None,
+    reading: AudioReading = STRICT,
 ) -> tuple[np.ndarray, int]:
     """Read a wav.scp value; channels are averaged.
 
@@ -80,6 +90,7 @@ def read_audio(
             or several files, each with some of the channels; or an opened source.
         end_s: End of the part to read; None or negative: that of the audio, as in Kaldi's segments.
         max_duration_s: Refuse longer audio, from its header if possible.
+        reading: How damaged audio and times of media files are read.
 
     Returns:
         Samples, float32 (N,), in [-1, 1] (N may be 0: see `check_audio`), and the rate in Hz.
@@ -92,19 +103,58 @@ def read_audio(
     columns = source_columns(entry) if isinstance(entry, str) else [entry]
     if len(columns) > 1:
         part = {"start_s": start_s, "end_s": end_s, "max_duration_s": max_duration_s}
+        part["reading"] = reading
         return _average(entry, [read_audio(column, **part) for column in columns])
     source = open_source(entry, allow_pipes)
     with source.open() as stream:
+        unwritten = find_unwritten_length(stream, source.size_bytes) is not None
+    part = start_s, end_s, max_duration_s
+    try:
+        samples, rate_hz = _read(source, *part, reading)
+    except DamagedError as error:
+        if reading.on_bad_audio == REFUSE:
+            raise
+        samples, rate_hz = _read_damaged(source, *part, reading, error)
+    if unwritten:
+        length = f"all {len(samples) / rate_hz:.2f} s are read"
+        logger.warning(f"{source.name}: its header has no length, it was never closed; {length}")
+    return samples, rate_hz
+
+
+def _read(
+    source: AudioSource,
+    start_s: float,
+    end_s: float | None,
+    max_duration_s: float | None,
+    reading: AudioReading,
+    damage: Damage | None = None,
+) -> tuple[np.ndarray, int]:
+    """Read as `read_audio`; ``damage``: collects what cannot be decoded, instead of an error."""
+    with source.open() as stream:
         n_missing = missing_bytes(stream, source.size_bytes)
-    if n_missing:
-        reason = f"its header declares {n_missing} bytes more than its {source.size_bytes}"
-        raise AudioError(f"{source.name}: is truncated ({reason})", COPY_AGAIN)
-    with _open(source) as sound:
+    with _open(source, reading, damage) as sound:
         info = _info(sound)
+        if n_missing and damage is None:
+            length_s = info.duration_s
+            if length_s is not None and source.size_bytes:
+                length_s *= 1 + n_missing / source.size_bytes
+            reason = f"its header declares {n_missing} bytes more than its {source.size_bytes}"
+            raise DamagedError(f"{source.name}: is truncated ({reason})", length_s)
         start, end = _sample_range(source.name, info, start_s, end_s)
         if end is not None:
             _check_length(f"{source.name}:", end - start, info.rate_hz, max_duration_s)
-        return _decode(source, sound, start, end, max_duration_s), info.rate_hz
+        try:
+            return _decode(source, sound, start, end, max_duration_s, damage), info.rate_hz
+        except DamagedError as error:
+            if info.format_name != "OGG":
+                raise
+            # libsndfile takes a gap in the times for missing samples.
+            try:
+                media = MediaFile(source, None, reading)
+            except MediaError:
+                raise error from None
+        with media:
+            return _decode(source, media, start, end, max_duration_s), info.rate_hz
 
 
 def _average(entry: str, channels: Sequence[tuple[np.ndarray, int]]) -> tuple[np.ndarray, int]:
@@ -117,9 +167,34 @@ def _average(entry: str, channels: Sequence[tuple[np.ndarray, int]]) -> tuple[np
     return np.mean([samples for samples, _ in channels], axis=0), sizes[0][1]
 
 
-def _open(source: AudioSource) -> Sound:
+def _read_damaged(
+    source: AudioSource,
+    start_s: float,
+    end_s: float | None,
+    max_duration_s: float | None,
+    reading: AudioReading,
+    error: DamagedError,
+) -> tuple[np.ndarray, int]:
+    """Decode what is there of a damaged file, and warn; raise ``error`` if most is lost."""
+    damage = Damage()
+    samples, rate_hz = _read(source, start_s, end_s, max_duration_s, reading, damage)
+    read_s = len(samples) / rate_hz
+    if len(samples) == 0 or damage.lost_s > read_s - damage.filled_s:
+        raise error
+    missing_s = 0.0
+    if end_s is None and error.length_s is not None:
+        missing_s = error.length_s - start_s - read_s - (damage.lost_s - damage.filled_s)
+    logger.warning(f"{source.name}: is damaged: {damage.describe(start_s + read_s, missing_s)}")
+    return samples, rate_hz
+
+
+def _open(source: AudioSource, reading: AudioReading, damage: Damage | None = None) -> Sound:
+    """Open by libsndfile, or else by FFmpeg, which also goes on after ``damage``."""
+    if damage is not None:
+        with suppress(MediaError, AudioError):
+            return MediaFile(source, None, reading, damage)
     try:
-        sound = soundfile.SoundFile(source.sndfile_target())
+        sound = soundfile.SoundFile(_sndfile_target(source))
     except SNDFILE_ERRORS as error:
         sndfile_error = error
     else:
@@ -134,7 +209,7 @@ def _open(source: AudioSource) -> Sound:
         sound.close()
         return whole
     try:
-        return MediaFile(source)
+        return MediaFile(source, None, reading)
     except MediaError as error:
         with source.open() as stream:
             explained = explain_unreadable(stream.read(1024))
@@ -145,6 +220,13 @@ def _open(source: AudioSource) -> Sound:
             f" ({sndfile_reason(sndfile_error)})",
             "convert it to wav or flac, or remove the utterance",
         ) from error
+
+
+def _sndfile_target(source: AudioSource) -> str | BinaryIO:
+    """Return the argument for `soundfile.SoundFile`, with the length that the header lacks."""
+    with source.open() as stream:
+        unwritten = find_unwritten_length(stream, source.size_bytes)
+    return source.sndfile_target() if unwritten is None else Patched(source.open(), *unwritten)
 
 
 def sndfile_reason(error: Exception) -> str:
@@ -180,11 +262,17 @@ def _sample_range(
 
 
 def _decode(
-    source: AudioSource, sound: Sound, start: int, end: int | None, max_duration_s: float | None
+    source: AudioSource,
+    sound: Sound,
+    start: int,
+    end: int | None,
+    max_duration_s: float | None,
+    damage: Damage | None = None,
 ) -> np.ndarray:
     """Decode samples [start, end) and average channels; returns float32 (N,).
 
-    Stops soon after ``max_duration_s`` if the header has no length.
+    Stops soon after ``max_duration_s`` if the header has no length, and with ``damage`` at an error
+    instead of raising it.
     """
     info, blocks, count = _info(sound), [], 0
     limit = None if max_duration_s is None else round(max_duration_s * info.rate_hz)
@@ -198,15 +286,16 @@ def _decode(
     except AudioError:  # MediaFile detects truncation itself.
         raise
     except (*SNDFILE_ERRORS, MediaError) as error:
-        problem = f"{source.name}: is corrupt or truncated ({sndfile_reason(error)})"
-        raise AudioError(problem, COPY_AGAIN) from error
+        if damage is None:
+            problem = f"{source.name}: is corrupt or truncated ({sndfile_reason(error)})"
+            raise DamagedError(problem, info.duration_s) from error
     samples = np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.float32)
     expected = None if end is None or isinstance(sound, MediaFile) else end - start
-    if expected is not None and len(samples) < expected:
-        tolerance = MP3_FRAME_SAMPLES if info.format_name == "MP3" else 0
+    if expected is not None and damage is None and len(samples) < expected:
+        tolerance = MP3_FRAME_SAMPLES if info.subtype.startswith("MPEG") else 0
         if len(samples) < expected - tolerance:
             sizes = f"{len(samples)} of {expected} samples"
-            raise AudioError(f"{source.name}: is truncated ({sizes})", COPY_AGAIN)
+            raise DamagedError(f"{source.name}: is truncated ({sizes})", info.duration_s)
     return samples.astype(np.float32, copy=False)
 
 

@@ -29,6 +29,14 @@ class AudioError(InputError):
         return f"{self.message}; {self.remedy}"
 
 
+class DamagedError(AudioError):
+    """Audio that is corrupt or truncated; ``length_s``: as its header declares, if known."""
+
+    def __init__(self, message: str, length_s: float | None = None):
+        super().__init__(message, COPY_AGAIN)
+        self.length_s = length_s
+
+
 @dataclass(frozen=True)
 class AudioInfo:
     rate_hz: int  # sample rate

@@ -19,6 +19,7 @@ import soundfile
 from tqdm import tqdm
 
 from espnet_medusa.data.audio.reader import check_audio, probe_audio, read_audio, resample
+from espnet_medusa.data.audio.reading import AudioReading
 from espnet_medusa.data.audio.source import (
     AudioError,
     AudioSource,
@@ -48,6 +49,7 @@ class AudioOptions:
     allow_pipes: bool = option(False, "whether commands in wav.scp may run")
     max_duration: float | None = option(None, "longest allowed audio in s, or none")
     min_duration: float = option(0.01, "shortest allowed audio in s; 10 ms: a frame shift")
+    player_times: bool = option(True, "as in espnet-medusa-transcribe: times of media files")
 
     def __post_init__(self):
         if self.nj < 1:
@@ -183,7 +185,9 @@ def _prepare(
 ) -> tuple[np.ndarray, int]:
     """Read one utterance, change speed and rate; return float32 (N,) and the rate in Hz."""
     span = {"start_s": utterance.start_s, "end_s": utterance.end_s}
-    samples, rate_hz = read_audio(source, max_duration_s=options.max_duration, **span)
+    reading = AudioReading(player_times=options.player_times)
+    limits = {"max_duration_s": options.max_duration, "reading": reading}
+    samples, rate_hz = read_audio(source, **limits, **span)
     try:
         check_audio(samples, rate_hz, min_samples=round(options.min_duration * rate_hz))
     except AudioError as error:

@@ -18,6 +18,7 @@ import numpy as np
 import soundfile
 
 from espnet_medusa.data.audio.reader import read_audio
+from espnet_medusa.data.audio.reading import TRANSCRIBING
 from espnet_medusa.data.audio.source import open_file
 from espnet_medusa.decoding.search.search_options import HEADS, MODEL
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
@@ -188,7 +189,7 @@ def audio(entry: str | Path, folder: Path, embed: bool) -> dict[str, Any] | None
     """Return source and waveform of ``Shown.entry``, or None if a browser could not play it."""
     try:
         opened = open_file(str(entry)) if isinstance(entry, Path) else entry
-        samples, rate_hz = read_audio(opened)
+        samples, rate_hz = read_audio(opened, reading=TRANSCRIBING)
     except (ValueError, OSError) as error:
         logger.warning(f"{entry}: the page has no audio: {error}")
         return None

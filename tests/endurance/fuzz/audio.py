@@ -6,8 +6,10 @@ import struct
 import numpy as np
 import soundfile
 from media_files import speechlike, write_media
+from timed_media import write_timed
 
 from espnet_medusa.data.audio.reader import read_audio
+from espnet_medusa.data.audio.reading import TRANSCRIBING
 from fuzz.reader import MEGABYTE, fuzzed, scratch_folder, write_scratch
 
 MAX_DURATION_S = 60.0
@@ -21,11 +23,13 @@ SNDFILE = (
 WAV = (("PCM_16", 1), ("PCM_16", 3), ("PCM_24", 1), ("FLOAT", 1), ("FLOAT", 3), ("ALAW", 1),
        ("IMA_ADPCM", 1), ("GSM610", 1))  # fmt: skip
 FFMPEG = (".mp4", ".mka", ".wma", ".flv", ".avi", ".aac")
+TIMED = (("nut", "mp3"), ("rm", "ac3"), ("eac3", "eac3"), ("wav", "ac3"),
+         ("tta", "tta"), ("mka", "pcm_s16le"))  # fmt: skip
 
 
 def check_audio(entry: str, data: bytes) -> None:
     """Read audio and compare 16-bit PCM with an independent reader."""
-    samples, rate_hz = read_audio(entry, max_duration_s=MAX_DURATION_S)
+    samples, rate_hz = read_audio(entry, max_duration_s=MAX_DURATION_S, reading=TRANSCRIBING)
     assert samples.dtype == np.float32 and samples.ndim == 1 and rate_hz > 0
     assert len(samples) <= round(MAX_DURATION_S * rate_hz)
     expected = pcm16(data)
@@ -69,6 +73,10 @@ def other_formats() -> list[bytes]:
     samples = speechlike(0.05, FFMPEG_RATE_HZ)
     paths = [scratch_folder() / f"made{suffix}" for suffix in FFMPEG]
     made = [write_media(path, samples, FFMPEG_RATE_HZ).read_bytes() for path in paths]
+    for suffix, codec in TIMED:
+        path = scratch_folder() / f"timed.{suffix}"
+        write_timed(path, codec, FFMPEG_RATE_HZ, 0.05, start_s=0.5)
+        made.append(path.read_bytes())
     return [*(encode(*kind) for kind in SNDFILE), *made]
 
 
@@ -77,6 +85,7 @@ def other_formats() -> list[bytes]:
     words=(
         b"FORM", b"AIFF", b"SSND", b"COMM", b".snd", b"NIST_1A", b"fLaC", b"OggS", b"caff", b"ID3",
         b"ftyp", b"moov", b"mdat", b"stsz", b"stco", b"AVI ", b"FLV", b"\x1aE\xdf\xa3", b"\xff\xfb",
+        b".RMF", b"TTA1", b"\x0b\x77", b"elst",
     ),
     max_bytes=8192,
     room_bytes=512 * MEGABYTE,
