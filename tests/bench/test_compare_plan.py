@@ -68,9 +68,9 @@ def journal_lines(tmp_path):
 
 
 def test_rows_decode_as_from_samples(command, recipe, tmp_path):
-    rows = command()
+    rows = command("--num_utterances", 2)
     assert len(rows) == 11  # six drafters, one of them in one search
-    assert all(row.get("same", row.get("same_nbest")) == "4/4" for row in rows)
+    assert all(row.get("same", row.get("same_nbest")) == "2/2" for row in rows)
     lines = journal_lines(tmp_path)
     for row in rows:
         drafter = DRAFTERS[row["contestant"]]
@@ -84,8 +84,8 @@ def test_rows_decode_as_from_samples(command, recipe, tmp_path):
             for line in lines
             if all(line["way"][name] == row[name] for name in ("contestant", "search"))
         }
-        calls = 0
-        for utterance in read_utterances(recipe / "data"):
+        calls, utterances = 0, read_utterances(recipe / "data")
+        for utterance in (one for one in utterances if one.id in written):
             results = alone(utterance.speech)
             assert results and written[utterance.id]["text"] == results[0][0]
             n_best = [ids for ids, _ in written[utterance.id]["nbest"]]

@@ -23,7 +23,7 @@ from gpu_parts.report import write_report
 from heads_folders import pack, with_heads
 from recipes import write_script
 from refusals import command_refused, exit_status
-from tiny_whisper import save_tiny_whisper
+from tiny_whisper import save_whisper_of_bytes
 
 from espnet_medusa.bin import convert
 from espnet_medusa.decoding.runtime.build import build_runtime
@@ -133,7 +133,7 @@ def test_calls_of_a_shape_on_a_cpu(tmp_path, monkeypatch, decoder):
 
 
 def test_a_whisper_on_a_cpu(tmp_path, monkeypatch):
-    folder = save_tiny_whisper(tmp_path / "tiny", hidden_size=16, max_target_positions=100)
+    folder = save_whisper_of_bytes(tmp_path / "tiny", hidden_size=16, max_target_positions=100)
     base, exp = read_whisper(str(folder), TextOptions()), str(tmp_path / "exp")
     pack(tmp_path / "heads", with_heads(base, "recurrent"), base)
     convert.main([str(folder), exp, "--heads", str(tmp_path / "heads"), "--language", "en"])

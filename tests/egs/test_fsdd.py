@@ -195,7 +195,22 @@ def test_bad_option_ends_with_one_line(options, message, toy_dir, tmp_path, monk
 TINY = {"num_blocks": 1, "attention_heads": 2, "linear_units": 48}
 
 
+def test_recipe_makes_its_data(toy_dir, tmp_path):
+    recipe, options = link_recipe(tmp_path, "fsdd/asr1"), ["--nj", "1", "--stop_stage", "5"]
+    sizes = "--minutes 0.5 --dev_utterances 6 --test_utterances 8"
+    run_recipe(
+        recipe, "./run.sh", "--fsdd_dir", toy_dir, "--local_data_opts",
+        f"--fsdd_dir {toy_dir} {sizes}", *options, status=0,
+    )  # fmt: skip
+    texts = {path.parent.name: read_table(path) for path in recipe.glob("dump/raw/*/text")}
+    assert (len(texts["dev"]), len(texts["test"])) == (6, 8) and texts["train"]
+    (tokens,) = recipe.glob("data/en_token_list/char/tokens.txt")
+    assert {"<space>", *"onetwhr"} < {*tokens.read_text().split()}
+
+
+@pytest.mark.full_length
 def test_recipe_from_clips_to_results(toy_dir, tmp_path):
+    """The path of medusa.sh, which the tests of Speech-LLaMAs take, too."""
     recipe = link_recipe(tmp_path, "fsdd/asr1", without=("conf",))
     (recipe / "conf" / "decode").rmdir()
     (recipe / "conf" / "decode").symlink_to(ROOT / "conf" / "decode")

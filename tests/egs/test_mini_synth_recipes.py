@@ -23,6 +23,7 @@ from recipes import (
     run,
     write_script,
 )
+from waiting import full_length
 
 from espnet_medusa.data.kaldi.table import read_table
 from espnet_medusa.decoding.search.search_options import check_options
@@ -272,13 +273,29 @@ def check_s2t_data(recipe: Path) -> None:
     assert tokens.index("<6.50>") - tokens.index("<0.00>") == 65
 
 
-def test_s2t_writes_espnets_nbest_lists_and_decodes_nothing_again(tmp_path):
+def shorten(script: Path, **lines: str) -> None:
+    """Replace a linked script by a copy with other values in its lines ``name=...``."""
+    text = script.read_text()
+    for name, value in lines.items():
+        text, count = re.subn(rf"^( *){name}\b.*$", rf"\g<1>{value}", text, flags=re.MULTILINE)
+        assert count == 1, name
+    script.unlink()
+    write_script(script, text)
+
+
+@pytest.mark.parametrize("is_short", [True, *full_length(False)])
+def test_s2t_writes_espnets_nbest_lists_and_decodes_nothing_again(tmp_path, is_short):
     pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
     recipe, options = link_s2t_recipe(tmp_path), ["--nbpe", "140", "--train_nj", "1", "--nj", "1"]
+    searches, test_sets = ("beam5", "greedy"), {"test": "English", "test_de": "German"}
+    if is_short:
+        searches, test_sets = ("beam5",), {"test_de": "German"}
+        lines = {"test_sets": "test_sets=(test_de)", "for search in": "for search in beam5; do"}
+        shorten(recipe / "run.sh", **lines)
     data = f"{CORPUS} --second_dev_utterances 2"
     run(recipe, "./run.sh", *options, "--local_data_opts", data, status=0)
     check_s2t_data(recipe)
-    for name, test_set in itertools.product(("beam5", "beam5_ctc"), ("test", "test_de")):
+    for name, test_set in itertools.product(("beam5", "beam5_ctc"), test_sets):
         folders = [recipe / "exp" / "s2t_base" / tag / test_set for tag in ("espnet_beam5", name)]
         expected, lists = (nbest_lists(folder / "logdir") for folder in folders)
         assert lists.keys() == expected.keys() and len(lists) == 2
@@ -286,13 +303,14 @@ def test_s2t_writes_espnets_nbest_lists_and_decodes_nothing_again(tmp_path):
             assert lists[key][0] == expected[key][0] and len(lists[key][0]) == 5
             np.testing.assert_allclose(lists[key][1], expected[key][1], atol=1e-4)
     rows = (recipe / "exp" / "RESULTS.md").read_text().split("\n")
-    for language in ("English", "German"):
-        for system in ("espnet2.bin.s2t_inference", "ours, baseline", "ours, CTC drafts"):
-            beam, greedy = (row for row in rows if row.startswith(f"|{language}|{system}|"))
-            assert beam.endswith("|2/2|") and greedy.endswith("|2/2|")
+    systems = "espnet2.bin.s2t_inference", "ours, baseline", "ours, CTC drafts"
+    for language, system in itertools.product(test_sets.values(), systems):
+        decoded = [row for row in rows if row.startswith(f"|{language}|{system}|")]
+        assert len(decoded) == len(searches) and all(row.endswith("|2/2|") for row in decoded)
     before = tree(recipe / "exp")
     done = run(recipe, "./run.sh", *options, "--stage", "12", "--stop_stage", "12", status=0)
-    assert done.stdout.count("complete already, nothing to do") == 12
+    count = len(systems) * len(searches) * len(test_sets)
+    assert done.stdout.count("complete already, nothing to do") == count
     assert tree(recipe / "exp") == before
 
 

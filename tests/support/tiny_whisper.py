@@ -63,13 +63,16 @@ def save_tokenizer_of_bytes(
     return tokens
 
 
-def save_whisper_of_bytes(folder: Path, seed: int = 1, timestamps: bool = False) -> Path:
+def save_whisper_of_bytes(
+    folder: Path, seed: int = 1, timestamps: bool = False, **sizes: int
+) -> Path:
     """Save a Whisper for German, English and French with a tokenizer of bytes in its folder.
 
     It is converted and read ten times faster than one with OpenAI's vocabulary.
     """
     tokens = save_tokenizer_of_bytes(folder, ("de", "en", "fr"), timestamps)
-    return save_tiny_whisper(folder, len(tokens), hidden_size=8, seed=seed, end=BYTES)
+    sizes = {"hidden_size": 8, "seed": seed, "end": BYTES} | sizes
+    return save_tiny_whisper(folder, len(tokens), **sizes)
 
 
 def whisper_experiment(

@@ -18,6 +18,7 @@ from experiment import read_lines, write_lines
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from transformers import Adafactor, WhisperForConditionalGeneration
+from waiting import full_length
 from whisper_training import CONFIGS, command_of, losses, make_corpus, shapes, train, weights
 
 from espnet_medusa.bin import asr_train, stage
@@ -195,6 +196,11 @@ def killed_and_resumed(corpus, output, system, **changes) -> Path:
     return train(corpus, output, system, "--resume", "true", **changes)
 
 
+RESUMED = ["finetune_audio", "linear", "recurrent", "ctc"]
+OTHERS = [system for system in TRAINED if system not in RESUMED]
+
+
+@pytest.mark.parametrize("trained", [*RESUMED, *full_length(*OTHERS)], indirect=True)
 def test_every_regime_resumes_to_the_same_files(trained, corpus, tmp_path):
     system, output = trained
     assert_same(output, killed_and_resumed(corpus, tmp_path / "exp", system, **changes_of(system)))

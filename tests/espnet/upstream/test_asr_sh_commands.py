@@ -17,7 +17,7 @@ import yaml
 from asr_sh_commands import Command
 from job_log import espnet_seconds
 from recipes import SHORT_TRAINING, write_script, write_set
-from tiny_whisper import save_tiny_whisper
+from tiny_whisper import save_tiny_whisper, save_whisper_of_bytes
 
 from espnet_medusa.bin import report
 from espnet_medusa.data.files.yaml_text import load_yaml
@@ -43,6 +43,8 @@ RUN_PL = """#!/bin/sh
 while [ "${1#--}" != "$1" ]; do shift 2; done
 log=$1; shift; "$@" > "$log" 2>&1
 """
+# Letters of the six words, blank, unknown, space and end; all of Whisper's; bytes and 11 symbols.
+NUM_TOKENS = {"char": 17, "whisper_multilingual": 51865, "hugging_face": 267}
 LENGTHS = "ctc_weight: 0.0\nmaxlenratio: -12\nminlenratio: -4\n"
 
 
@@ -85,9 +87,13 @@ def make_recipe(folder: Path, token_type: str) -> Recipe:
     (folder / "conf" / "train.yaml").write_text(yaml.safe_dump(config))
     (folder / "conf" / "decode.yaml").write_text(f"search: greedy\nbatch_size: 4\n{LENGTHS}")
     (folder / "conf" / "beam.yaml").write_text(f"beam_size: 2\n{LENGTHS}")
-    if token_type != "char":
+    if token_type == "whisper_multilingual":
         save_tiny_whisper(folder / "whisper")
-        find_text(51865, None, TextOptions(), {}).save(folder / "tokenizer")
+    elif token_type == "hugging_face":
+        save_whisper_of_bytes(folder / "whisper")
+        find_text(NUM_TOKENS[token_type], folder / "whisper", TextOptions(), {}).save(
+            folder / "tokenizer"
+        )
     write_script(folder / "run.pl", RUN_PL)
     bpemodel = {"char": "none", "hugging_face": "tokenizer"}.get(token_type, token_type)
     places = asr_sh.DATA | {
@@ -173,8 +179,7 @@ def recipes(tmp_path_factory):
 def test_training_accepts_asr_sh_options_and_needs_no_other_model(recipes, token_type):
     trained = recipes(token_type)
     config = load_yaml(trained.path("{exp}/config.yaml").read_text())
-    # Letters of the six words, blank, unknown, space and end; or all of Whisper's.
-    assert len(config["token_list"]) == (17 if token_type == "char" else 51865)
+    assert len(config["token_list"]) == NUM_TOKENS[token_type]
     assert [config[name] for name in ("input_size", "frontend", "normalize")] == [1, None, None]
     assert "whisper_model" not in trained.path("{exp}/config.yaml").read_text()
     log = trained.path("{exp}/train.log").read_text()

@@ -8,12 +8,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+import warm_python
 import yaml
 from cases import cases
 from experiment import noise, read_lines, write_corpus, write_lines, write_noise
 from page_data import beam_recording, corpus, one_recording
 from refusals import assert_refused, exit_status
-from tiny_whisper import save_tiny_whisper, whisper_experiment
+from tiny_whisper import save_whisper_of_bytes, whisper_experiment
 
 from espnet_medusa.bin import asr_inference, report, transcribe
 from espnet_medusa.bin.stage import main as stage
@@ -217,7 +218,8 @@ def test_a_page_has_the_decoding_and_the_one_without_drafts(
 
 
 def test_windows_of_a_long_recording_are_passages_with_attempts_and_words(tmp_path):
-    experiment = whisper_experiment(tmp_path, save_tiny_whisper(tmp_path / "weights"))
+    weights = save_whisper_of_bytes(tmp_path / "weights", seed=2, timestamps=True)
+    experiment = whisper_experiment(tmp_path, weights)
     write_noise(tmp_path / "long.wav", 65.0, seed=3)
     config = tmp_path / "decode.yaml"
     options = {"search": "greedy", "maxlenratio": -12, "logprob_threshold": 0.0, "language": "de"}
@@ -263,7 +265,12 @@ def test_every_search_can_be_traced(options, how, experiment):
 
 
 @pytest.fixture
-def decoded_sets(experiment, tmp_path, in_folder):
+def warm_sclite(monkeypatch):
+    monkeypatch.setattr("sys.executable", warm_python.executable())
+
+
+@pytest.fixture
+def decoded_sets(experiment, tmp_path, in_folder, warm_sclite):
     (tmp_path / "data").mkdir()
     write_corpus(tmp_path / "data", {"s-a": 0.6, "s-b": 0.9, "s-c": 0.7})
     keys = ("s-a", "s-b", "s-c")
@@ -321,7 +328,7 @@ def test_the_page_of_a_test_set_has_sclites_errors_and_the_baseline(decoded_sets
 
 
 @cases(("", "C"), ("--sclite_options=-s", "S"))
-def test_alignments_are_case_sensitive_if_the_score_is(options, letter, tmp_path):
+def test_alignments_are_case_sensitive_if_the_score_is(options, letter, tmp_path, warm_sclite):
     for name, text in {"text": "Ab cd", "wav.scp": "a.wav", "utt2spk": "s"}.items():
         write_lines(tmp_path / name, {"s-A": text})
     decoding = DecodedSet(tmp_path / "exp", "tag", "data", {}, {"s-A": "ab cd"})
