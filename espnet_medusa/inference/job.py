@@ -11,7 +11,7 @@ from typing import Protocol
 from espnet_medusa.data.audio.source import ark_address, source_paths
 from espnet_medusa.data.errors import InputError, list_some
 from espnet_medusa.data.files.output_folder import file_state
-from espnet_medusa.data.kaldi.table import TableScan, scan_table
+from espnet_medusa.data.kaldi.table import TableScan, join_words, scan_table
 from espnet_medusa.data.progress import Progress
 from espnet_medusa.inference.decoding import log_decoded
 from espnet_medusa.inference.journal import Decoded, Failed, Journal, Outcome
@@ -87,6 +87,7 @@ def read_input(
     keys = [*dict.fromkeys([*keys, *problems])]
     languages = {} if utt2lang is None else _read_values(utt2lang, keys, problems)
     texts = _read_values(by_name[PREVIOUS][0], keys, problems) if PREVIOUS in by_name else {}
+    texts = {key: join_words(text) for key, text in texts.items()}
     if PREVIOUS in by_name:
         lost = [key for key in keys if key not in texts and key not in problems]
         problems |= {key: f"{by_name[PREVIOUS][0]}: has no such id; add its line" for key in lost}

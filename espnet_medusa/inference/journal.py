@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from espnet_medusa.data.files.atomic import naming, write_atomically
+from espnet_medusa.data.kaldi.table import join_words
 from espnet_medusa.decoding.search.statistics import DecodingStatistics, write_statistics
 from espnet_medusa.inference.longform.segment import (
     SEGMENTS,
@@ -22,6 +24,7 @@ JOURNAL = "journal.jsonl"
 FAILED = "failed_utterances"
 STATISTICS = "statistics.json"
 OUTPUTS = "text", "token", "token_int", "score"  # in ``1best_recog`` and so on
+_LINE_BREAKS = re.compile(r"[\r\n]+")
 
 logger = logging.getLogger(__name__)
 
@@ -178,8 +181,9 @@ def _espnet_values(hypothesis: NBestEntry, is_long: bool) -> dict[str, str]:
     }
     text = hypothesis.text
     if text is not None:  # long audio has white space between segments
-        values["text"] = " ".join(text.split()) if is_long else text
-    return values
+        values["text"] = join_words(text) if is_long else text
+    # A line break would begin the line of another utterance.
+    return {name: _LINE_BREAKS.sub(" ", value) for name, value in values.items()}
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

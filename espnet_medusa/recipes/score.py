@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from espnet_medusa.data.errors import InputError, list_some
-from espnet_medusa.data.kaldi.table import read_results, read_table
+from espnet_medusa.data.kaldi.table import join_words, read_results, read_table
 from espnet_medusa.data.options import option, read_config
 from espnet_medusa.decoding.search.statistics import add_eta
 from espnet_medusa.recipes.scoring.trn import read_trn, write_trn
@@ -107,13 +107,18 @@ def score(data_dir: Path, output_dir: Path, options: ScoreOptions) -> list[Path]
     for name, tokenize in tokenizers(options).items():
         folder = output_dir / f"score_{name}"
         for side, texts, cleaner in (("ref", references, clean), ("hyp", hypotheses, clean_hyp)):
-            tokens = {key: tokenize(cleaner(text)) for key, text in texts.items()}
+            tokens = {key: tokenize(cleaner(_scorable(text))) for key, text in texts.items()}
             write_trn(folder / f"{side}.trn", tokens, speakers)
         write_report(options, folder)
         results.append(folder / "result.txt")
     if (output_dir / "statistics.json").is_file():
         add_scored_eta(output_dir)
     return results
+
+
+def _scorable(text: str) -> str:
+    """Join words as ESPnet's stage 13 does; trn files cannot contain NUL characters."""
+    return join_words(text).replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def words_by_utterance(trn: Path, ids: Container[str]) -> dict[str, int]:

@@ -139,3 +139,26 @@ def test_sclite_itself_gets_the_arguments_and_a_missing_one_is_named(folders, tm
 def test_labels_join_speaker_and_utterance_with_a_hyphen(lines, ids, words, tmp_path):
     (tmp_path / "ref.trn").write_text("\n".join(lines))
     assert words_by_utterance(tmp_path / "ref.trn", ids) == words
+
+
+SPACES = ["  ", "\t", "\v", "\f", "\N{NO-BREAK SPACE}", "\N{IDEOGRAPHIC SPACE}", "\u2028", "\x1f"]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=ascii)
+def test_white_space_of_any_kind_separates_words(folders, space):
+    text = f"s1-a one{space}two three{space}\ns1-b four five\ns2-c six\n"
+    for side in (0, 1):  # the reference, then both
+        (folders[side] / "text").write_text(text)
+    (folders[1] / "text").write_text("s1-a one two  three\ns1-b four five\ns2-c six\n")
+    run_score(folders)
+    assert (row_of(folders, "cer").words, row_of(folders, "cer").err) == ("25", "0.0")
+    (folders[0] / "text").write_text("s1-a one two three\ns1-b four five\ns2-c six\n")
+    (folders[1] / "text").write_text(text)
+    run_score(folders)
+    assert [row_of(folders, rate).err for rate in ("wer", "cer")] == ["0.0", "0.0"]
+
+
+def test_no_character_of_a_hypothesis_prevents_a_score(folders):
+    (folders[1] / "text").write_text("s1-a one two thr\0ee\ns1-b ;; four\ns2-c (six) ** \\ @\n")
+    run_score(folders)
+    assert row_of(folders).sentences == row_of(folders, "cer").sentences == "3"

@@ -181,3 +181,18 @@ def test_decoding_needs_no_languages_of_the_training_set(training):
     args = MedusaASRTask.get_parser().parse_args(command)
     assert_refused("gone: cannot be read", MedusaASRTask.build_preprocess_fn, args, False)
     assert build_preprocess(args)("a", {"text": "one"})["text"].size == 4
+
+
+@pytest.mark.parametrize("kind", ["char", "word", "bpe"])
+def test_white_space_makes_no_tokens(kind, text):
+    expected = make(text, "--token_type", kind, "--nbpe", "18")
+    for space in ("  ", "\t", "\f", "\N{NO-BREAK SPACE}", "\N{IDEOGRAPHIC SPACE}"):
+        text.write_text(TEXT.replace("one ", f"one{space}"))
+        assert make(text, "--token_type", kind, "--nbpe", "18") == expected
+
+
+def test_labels_of_training_join_white_space(training):
+    args = MedusaASRTask.get_parser().parse_args(training)
+    preprocess = build_preprocess(args)
+    labels = [preprocess("a", {"text": text})["text"] for text in ("one two", "one \t\u3000two ")]
+    assert labels[0].tolist() == labels[1].tolist()

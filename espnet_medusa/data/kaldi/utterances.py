@@ -7,7 +7,14 @@ from pathlib import Path
 from espnet_medusa.data.audio.source import source_paths
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.kaldi.data_dir import find_reserved_words, parse_segment
-from espnet_medusa.data.kaldi.table import DataError, DataProblem, TableScan, scan_table, sort_ids
+from espnet_medusa.data.kaldi.table import (
+    DataError,
+    DataProblem,
+    TableScan,
+    join_words,
+    scan_table,
+    sort_ids,
+)
 
 # Optional tables: the language; the length penalty's start and factor, which decoding ignores.
 EXTRA_TABLES = ("utt2lang", "utt2regulation")
@@ -71,6 +78,7 @@ def collect_utterances(
     utterances = _make_utterances(folder, scans, by_id)
     _add_missing_ids(folder, scans, by_id)
     text = scans["text"].entries if "text" in scans else {}
+    text.update({key: join_words(words) for key, words in text.items()})
     for key in sort_ids(set(text) - set(by_id)):
         if reserved := find_reserved_words(text[key]):
             message = f"has reserved symbols: {reserved}"

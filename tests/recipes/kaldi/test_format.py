@@ -284,3 +284,9 @@ def test_ids_with_a_slash(make_data_dir, tmp_path):
 def test_impossible_options_are_refused(cmd, message, folder, tmp_path, capsys):
     with command_refused(capsys, message):
         run(folder, tmp_path / "dump", *cmd)
+
+
+def test_transcripts_have_single_blanks(folder, tmp_path):
+    edit(folder / "text", lambda text: text.replace("word 0", "a\t b\N{NO-BREAK SPACE}\u3000c"))
+    format_data_dir(folder, tmp_path / "dump", options())
+    assert read_table(tmp_path / "dump" / "text")["s0-u000"] == "a b c"
