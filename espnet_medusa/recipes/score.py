@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from espnet_medusa.data.errors import InputError, list_some
+from espnet_medusa.data.kaldi.data_dir import RENAME, bad_labels
 from espnet_medusa.data.kaldi.table import join_words, read_results, read_table
 from espnet_medusa.data.options import option, read_config
 from espnet_medusa.decoding.search.statistics import add_eta
@@ -72,9 +73,17 @@ def write_report(options: ScoreOptions, folder: Path) -> None:
                 done = subprocess.run(command, stdout=stream, stderr=subprocess.PIPE, check=False)
             except OSError as error:
                 raise ValueError(f"--sclite {options.sclite}: {error.strerror}") from error
+        messages = done.stderr.decode(errors="replace")
         if done.returncode:
-            reason = done.stderr.decode(errors="replace").strip().split("\n")[-1]
-            raise ValueError(f"{' '.join(command)}: status {done.returncode}: {reason}")
+            reason = messages.strip().split("\n")[-1]
+            remedy = ""
+            if options.sclite:
+                files = (folder / "ref.trn", folder / "hyp.trn")
+                braces = any("{" in path.read_text(encoding="utf-8") for path in files)
+                cause = ", which fails on '{' in texts" if braces else ""
+                remedy = f"; omit --sclite{cause}: our scorer needs no program"
+            raise ValueError(f"{' '.join(command)}: status {done.returncode}: {reason}{remedy}")
+        print(messages, end="", file=sys.stderr)
         staging.replace(report)
     finally:
         staging.unlink(missing_ok=True)
@@ -102,6 +111,9 @@ def score(data_dir: Path, output_dir: Path, options: ScoreOptions) -> list[Path]
     speakers = read_table(data_dir / "utt2spk")
     if unnamed := references.keys() - speakers.keys():
         raise ValueError(f"{data_dir / 'utt2spk'}: no speaker for {list_some(sorted(unnamed))}")
+    if bad := bad_labels({key: speakers[key] for key in references}):
+        reasons = list_some(f"{key}: {reason}" for key, reason in bad.items())
+        raise ValueError(f"{data_dir / 'utt2spk'}: {reasons}; {RENAME}")
     clean, clean_hyp = make_cleaner(options.cleaner), make_cleaner(options.hyp_cleaner)
     results = []
     for name, tokenize in tokenizers(options).items():
@@ -114,6 +126,16 @@ def score(data_dir: Path, output_dir: Path, options: ScoreOptions) -> list[Path]
     if (output_dir / "statistics.json").is_file():
         add_scored_eta(output_dir)
     return results
+
+
+def count_insertions_in_silence(folder: Path) -> tuple[int, int]:
+    """Return the utterances without reference words, and their hypotheses' words.
+
+    ``folder`` contains the trn files of a scored set.
+    """
+    references, hypotheses = (read_trn(folder / name) for name in ("ref.trn", "hyp.trn"))
+    silent = {line.id for line in references if not line.tokens}
+    return len(silent), sum(len(line.tokens) for line in hypotheses if line.id in silent)
 
 
 def _scorable(text: str) -> str:

@@ -162,3 +162,35 @@ def test_no_character_of_a_hypothesis_prevents_a_score(folders):
     (folders[1] / "text").write_text("s1-a one two thr\0ee\ns1-b ;; four\ns2-c (six) ** \\ @\n")
     run_score(folders)
     assert row_of(folders).sentences == row_of(folders, "cer").sentences == "3"
+
+
+def test_braces_are_scored_and_named(folders, tmp_path, capfd):
+    (folders[0] / "text").write_text("s1-a one M^{ME} three\ns1-b four five\ns2-c six\n")
+    (folders[1] / "text").write_text("s1-a one M^{ME} {\ns1-b four five\ns2-c six\n")
+    run_score(folders)
+    assert row_of(folders).err == "16.7"
+    assert "s1-s1-a: '{' is a character of its word" in capfd.readouterr().err
+    # NIST's program may end in this way.
+    program = tmp_path / "sclite"
+    program.write_text("#!/bin/sh\nkill -SEGV $$\n")
+    program.chmod(0o755)
+    with command_refused(capfd, "status -11", "omit --sclite, which fails on '{' in texts"):
+        run_score(folders, "--sclite", str(program))
+
+
+def test_labels_that_trn_files_cannot_have_are_named_at_once(folders, capsys):
+    (folders[0] / "text").write_text("b-c one\nc two\nd(2) three\n")
+    (folders[0] / "utt2spk").write_text("b-c a\nc a-b\nd(2) d\n")
+    (folders[1] / "text").write_text("b-c one\nc two\nd(2) three\n")
+    with command_refused(capsys, "c: its label in scoring, 'a-b-c'", "of b-c", "d(2): ", "rename"):
+        run_score(folders)
+
+
+def test_words_in_silence_are_insertions(folders, capsys):
+    (folders[0] / "text").write_text("s1-a one two three\ns1-b\ns2-c six\n")
+    run_score(folders)
+    # A substitution, and two insertions, of four words.
+    assert (row_of(folders).err, row_of(folders).inserted) == ("75.0", "50.0")
+    assert "1 utterances have an empty reference; words in their hypotheses: 2" in (
+        capsys.readouterr().out
+    )

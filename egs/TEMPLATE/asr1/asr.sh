@@ -380,19 +380,24 @@ fi
 
 # Data -----------------------------------------------------------------------------------------
 
-validate() { # SET REQUIRE_TEXT
+is_scored() { # SET: print whether a training or validation set is also decoded and scored
+    [ "$1" = "${valid_set}" ] && echo "${eval_valid_set}" || echo false
+}
+
+validate() { # SET REQUIRE_TEXT SCORED
     tool validate_data_dir "${data_dir}/$1" --allow_pipes "${allow_pipes}" --speaker_order false \
-        --require_text "$2"
+        --require_text "$2" --allow_empty_text "$3" --scored "$3"
 }
 
 if active 1 "Data"; then
     if [ -n "${data_dir}" ]; then
         [ ${#train_sets[@]} -eq 0 ] || train_sets[0]=${train_source}
         for set_name in "${train_sets[@]}"; do
-            validate "${set_name}" "${require_text}" || bad_sets+=" ${set_name}"
+            validate "${set_name}" "${require_text}" "$(is_scored "${set_name}")" ||
+                bad_sets+=" ${set_name}"
         done
         for set_name in "${tests[@]}"; do
-            validate "${set_name}" true || log "Stage 3 skips these utterances of ${set_name}"
+            validate "${set_name}" true true || log "Stage 3 skips these utterances of ${set_name}"
         done
         [ -z "${bad_sets}" ] || fail_data
         [ ${#train_sets[@]} -eq 0 ] || train_sets[0]=${train_set}
@@ -428,10 +433,10 @@ if active 2 "Speed perturbation: ${speed_perturb_factors}"; then
         --allow_pipes "${allow_pipes}"
 fi
 
-format() { # FOLDER OUTPUT ON_BAD REQUIRE_TEXT MAX_DURATION
+format() { # FOLDER OUTPUT ON_BAD REQUIRE_TEXT MAX_DURATION SCORED
     tool format_data --data_dir "$1" --output_dir "$2" --fs "${fs}" \
         --audio_format "${audio_format}" --nj "${nj}" --allow_pipes "${allow_pipes}" \
-        --max_duration "$5" --on_bad "$3" --require_text "$4"
+        --max_duration "$5" --on_bad "$3" --require_text "$4" --allow_empty_text "$6" --scored "$6"
 }
 
 if active 3 "Format audio: ${source_dir} -> ${features}"; then
@@ -442,12 +447,13 @@ if active 3 "Format audio: ${source_dir} -> ${features}"; then
         [ -z "${suffix}" ] || [ "${set_name}" != "${train_set}" ] ||
             folder=${dumpdir}/perturbed/${set_name}
         format "${folder}" "${features}/org/${set_name}" "${on_bad}" "${require_text}" \
-            "${max_duration}" || bad_sets+=" ${set_name}"
+            "${max_duration}" "$(is_scored "${set_name}")" || bad_sets+=" ${set_name}"
     done
     [ -z "${bad_sets}" ] || fail_data
     for set_name in "${tests[@]}"; do
         # Bad test audio is skipped with a message.
-        format "${source_dir}/${set_name}" "${features}/${set_name}" skip true "${longest_test}"
+        format "${source_dir}/${set_name}" "${features}/${set_name}" skip true "${longest_test}" \
+            true
     done
 fi
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from espnet_medusa.data.audio.source import source_paths
 from espnet_medusa.data.errors import InputError
-from espnet_medusa.data.kaldi.data_dir import find_reserved_words, parse_segment
+from espnet_medusa.data.kaldi.data_dir import RENAME, bad_labels, find_reserved_words, parse_segment
 from espnet_medusa.data.kaldi.table import (
     DataError,
     DataProblem,
@@ -50,7 +50,10 @@ class UtteranceSet:
 
 
 def collect_utterances(
-    data_dir: str | Path, require_text: bool = True, allow_empty_text: bool = False
+    data_dir: str | Path,
+    require_text: bool = True,
+    allow_empty_text: bool = False,
+    scored: bool = False,
 ) -> UtteranceSet:
     """Join the tables of a data directory by id; every id is an utterance or a problem.
 
@@ -83,6 +86,9 @@ def collect_utterances(
         if reserved := find_reserved_words(text[key]):
             message = f"has reserved symbols: {reserved}"
             by_id[key] = DataProblem(str(folder / "text"), key, message, "remove them")
+    speakers = scans["utt2spk"].entries if "utt2spk" in scans else {key: key for key in utterances}
+    for key, message in bad_labels(speakers).items() if scored else ():
+        by_id.setdefault(key, DataProblem(str(folder / "utt2spk"), key, message, RENAME))
     good = sort_ids(set(utterances) - set(by_id))
     tables = {name: scan.entries for name, scan in all_scans.items()}
     tables.setdefault("utt2spk", {key: key for key in good})

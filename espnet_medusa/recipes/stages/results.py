@@ -61,6 +61,9 @@ def score(parser: argparse.ArgumentParser) -> Command:
     results = scoring.score(args.data_dir, args.output_dir, options)
     rates = {path.parent.name.removeprefix("score_").upper(): parse_sum(path) for path in results}
     print(f"{args.output_dir}: {', '.join(f'{name} {rate.err}' for name, rate in rates.items())}")
+    silent, words = scoring.count_insertions_in_silence(args.output_dir / "score_wer")
+    if silent:
+        print(f"  {silent} utterances have an empty reference; words in their hypotheses: {words}")
 
 
 def results_to_csv(parser: argparse.ArgumentParser) -> Command:
