@@ -156,6 +156,8 @@ def decode_job(decoder: JobDecoder, job: JobInput, journal: Journal) -> int:
         for outcome in decode_remaining(decoder, job, journal):
             if isinstance(outcome, Failed):
                 logger.error(f"failed: {outcome.key}: {journal.failed[outcome.key]}")
+            elif outcome.warning:
+                logger.warning(f"{outcome.key}: {outcome.warning}")
             progress.update()
     journal.write_outputs(job.keys, job.entries)
     return len(journal.failed)

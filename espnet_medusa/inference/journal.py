@@ -22,6 +22,7 @@ from espnet_medusa.inference.longform.segment import (
 
 JOURNAL = "journal.jsonl"
 FAILED = "failed_utterances"
+SHORT = "short_utterances"  # too short for the encoder: their hypotheses are empty
 STATISTICS = "statistics.json"
 OUTPUTS = "text", "token", "token_int", "score"  # in ``1best_recog`` and so on
 _LINE_BREAKS = re.compile(r"[\r\n]+")
@@ -49,6 +50,7 @@ class Decoded:
     # Segments of long audio; None: the utterance was decoded as a whole.
     segments: tuple[Segment, ...] | None = None
     trace: list[dict[str, Any]] | None = None  # as ``Decoding.trace``
+    warning: str = ""  # why the hypothesis is empty without a search
     source: str = ""  # audio, language and previous text of the result: ``JobInput.source``
 
 
@@ -126,6 +128,10 @@ class Journal:
         for path, written in lines.items():
             write_atomically(path, "".join(written))
         write_summary(self.folder, results, failed, entries)
+        short = [f"{key} {one.warning}\n" for key, one in results.items() if one.warning]
+        (self.folder / SHORT).unlink(missing_ok=True)
+        if short:
+            write_atomically(self.folder / SHORT, "".join(short))
 
 
 def read_journal(path: Path) -> tuple[dict[str, Any] | None, dict[str, Decoded]]:

@@ -27,6 +27,8 @@ def merge_outputs(parser: argparse.ArgumentParser) -> Command:
     job_files.merge_statistics_files(args.log_dir, args.output_dir)
     job_files.merge_segments(args.log_dir, args.output_dir)
     print(f"{args.output_dir}: {decoded} of {decoded + len(failed)} utterances decoded")
+    for utterance, reason in job_files.merge_short(args.log_dir, args.output_dir).items():
+        print(f"  warning: {utterance}: {reason}", file=sys.stderr)
     for utterance, reason in sorted(failed.items()):
         print(f"  not decoded: {utterance}: {reason}", file=sys.stderr)
     return SOME_FAILED if failed else 0
