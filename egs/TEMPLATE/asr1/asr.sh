@@ -711,7 +711,9 @@ if active 13 "Scoring: ${asr_exp}"; then
         done
     done
     [ ! -f local/score.sh ] || local/score.sh "${asr_exp}"
-    python3 -m espnet_medusa.bin.report "${asr_exp}"
+    status=0
+    python3 -m espnet_medusa.bin.report "${asr_exp}" || status=$?
+    is_fine "${status}" "stage 13: see the end of ${asr_exp}/RESULTS.md"
     cat "${asr_exp}/RESULTS.md"
 fi
 
