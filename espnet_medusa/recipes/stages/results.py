@@ -7,7 +7,7 @@ from pathlib import Path
 
 from espnet_medusa.data.command_line import SOME_FAILED, add_fields, option_type
 from espnet_medusa.data.errors import InputError, first_line
-from espnet_medusa.data.options import pick_options
+from espnet_medusa.data.options import parse_rate, pick_options
 from espnet_medusa.recipes.stages import Command
 
 
@@ -40,7 +40,7 @@ def calculate_rtf(parser: argparse.ArgumentParser) -> Command:
 
     parser.add_argument("--log_dir", type=Path, required=True)
     parser.add_argument("--log_name", default="asr_inference", help="logs are LOG_NAME.*.log")
-    rate = option_type(rtf.parse_rate)
+    rate = option_type(parse_rate)
     parser.add_argument("--fs", type=rate, default="16k", help="sample rate in Hz (16000, 16k)")
 
     args = yield
