@@ -1,6 +1,7 @@
 """Scores a decoded test set: trn files and result.txt of WER, CER and TER, and calls per word."""
 
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Container, Iterator
@@ -39,6 +40,9 @@ def tokenizers(options: ScoreOptions) -> dict[str, Callable[[str], list[str]]]:
     symbols = None if symbols in ("none", "") else Path(symbols)
     if symbols and not symbols.is_file():
         raise InputError(f"--non_linguistic_symbols {symbols}: no such file; give an existing one")
+    if symbols:  # ESPnet's tokenizer never ends with a blank line of the file
+        lines = symbols.read_text(encoding="utf-8").splitlines()
+        symbols = [line.rstrip() for line in lines if line.strip()]
     removal = dict(non_linguistic_symbols=symbols, remove_non_linguistic_symbols=bool(symbols))
     kinds = {"wer": WordTokenizer, "cer": CharTokenizer}
     chosen = {name: kind(**removal).text2tokens for name, kind in kinds.items()}
@@ -53,6 +57,15 @@ def tokenizers(options: ScoreOptions) -> dict[str, Callable[[str], list[str]]]:
             raise ValueError(f"--bpemodel {model}: no such file{source}; give an existing one")
         chosen["ter"] = SentencepiecesTokenizer(model).text2tokens
     return chosen
+
+
+def check_options(options: ScoreOptions) -> None:
+    """Raise ValueError if a cleaner, file or program of the options cannot be used."""
+    for name in (options.cleaner, options.hyp_cleaner):
+        make_cleaner(name)
+    tokenizers(options)
+    if options.sclite and shutil.which(options.sclite) is None:
+        raise InputError(f"--sclite {options.sclite}: no such program; give its path")
 
 
 def sclite_command(options: ScoreOptions, ref: Path, hyp: Path) -> list[str]:

@@ -110,7 +110,7 @@ def test_references_and_hypotheses_have_separate_cleaners(folders):
 def test_symbols_that_do_not_count(folders, tmp_path, capsys):
     with command_refused(capsys, f"--non_linguistic_symbols {tmp_path}/symbols: no such file"):
         run_score(folders, "--non_linguistic_symbols", f"{tmp_path}/symbols")
-    (tmp_path / "symbols").write_text("tree\nthree\n")
+    (tmp_path / "symbols").write_text("tree\n\nthree\n")
     run_score(folders, "--non_linguistic_symbols", f"{tmp_path}/symbols")
     row = row_of(folders)
     assert (row.words, row.err) == ("5", "0.0")
@@ -194,3 +194,13 @@ def test_words_in_silence_are_insertions(folders, capsys):
     assert "1 utterances have an empty reference; words in their hypotheses: 2" in (
         capsys.readouterr().out
     )
+
+
+@cases(
+    ("--cleaner", "nonesuch"), ("--hyp_cleaner", "nonesuch"), ("--sclite", "/no/sclite"),
+    ("--bpemodel", "no.model"), ("--non_linguistic_symbols", "no.txt"),
+)  # fmt: skip
+def test_options_are_checked_before_decoding(option, value, capsys):
+    stage.main(["check_scoring"])
+    with command_refused(capsys, value):
+        stage.main(["check_scoring", option, value])

@@ -676,7 +676,16 @@ decode() { # CONFIG TEST_SET
         log "No real-time factor for ${folder}"
 }
 
+scoring=(--cleaner "${score_cleaner:-${cleaner}}" --hyp_cleaner "${score_cleaner:-${hyp_cleaner}}"
+    --non_linguistic_symbols "${nlsyms_txt}" --allow_missing "${allow_missing}"
+    --asr_train_config "${asr_exp}/config.yaml")
+[ "${token_type}" != bpe ] || [ -z "${given_bpemodel}" ] ||
+    scoring+=(--bpemodel "${given_bpemodel}")
+[ -z "${sclite}" ] || scoring+=(--sclite "${sclite}")
+
 if active 12 "Decoding: ${asr_exp}"; then
+    [ "${stop_stage}" -lt 13 ] || [[ " ${skip_stages} " == *" 13 "* ]] ||
+        tool check_scoring "${scoring[@]}"
     uses_tests=true
     keep_present "${features}" 3
     list_decode_sets
@@ -689,13 +698,6 @@ if active 12 "Decoding: ${asr_exp}"; then
 fi
 
 score() { # CONFIG TEST_SET
-    local scoring=(--cleaner "${score_cleaner:-${cleaner}}"
-        --hyp_cleaner "${score_cleaner:-${hyp_cleaner}}"
-        --non_linguistic_symbols "${nlsyms_txt}" --allow_missing "${allow_missing}"
-        --asr_train_config "${asr_exp}/config.yaml")
-    [ "${token_type}" != bpe ] || [ -z "${given_bpemodel}" ] ||
-        scoring+=(--bpemodel "${given_bpemodel}")
-    [ -z "${sclite}" ] || scoring+=(--sclite "${sclite}")
     tool score --data_dir "${features}/$2" --output_dir "${asr_exp}/$(tag_of "$1")/$2" \
         "${scoring[@]}" "--sclite_options=${score_opts}"
 }

@@ -48,6 +48,15 @@ def calculate_rtf(parser: argparse.ArgumentParser) -> Command:
     print(rtf.calculate_rtf(logs, args.fs))
 
 
+def check_scoring(parser: argparse.ArgumentParser) -> Command:
+    """Check the options of ``score`` before anything is decoded."""
+    from espnet_medusa.recipes import score as scoring
+
+    add_fields(parser, scoring.ScoreOptions())
+    args = yield
+    scoring.check_options(pick_options(scoring.ScoreOptions, args))
+
+
 def score(parser: argparse.ArgumentParser) -> Command:
     """Score one decoded test set as ESPnet's stage 13 does: WER, CER and TER folders."""
     from espnet_medusa.recipes import score as scoring
