@@ -76,7 +76,7 @@ class UtteranceDecoder:
                 for utterance, decoding in run_batch(self._decode_batch, utterances, describe):
                     audio_s = len(utterance.speech) / self.sample_rate_hz
                     self.on_decoded(audio_s)
-                    if is_too_short(decoding):
+                    if is_too_short(decoding, audio_s):
                         seconds = time.perf_counter() - began
                         yield self._without_search(utterance.key, decoding, audio_s, seconds)
                     else:
